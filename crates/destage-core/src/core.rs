@@ -1,0 +1,420 @@
+//! The core state machine: what it owns, and where each input goes.
+//!
+//! It survives every fault that the driver reports as such; broken invariants panic, and the journal recovers. It leaves
+//! payload, I/O and clocks to the driver.
+
+mod access;
+mod commit;
+mod destage;
+mod due;
+mod queue;
+
+use crate::groups::{Group, Groups, State, UnitList};
+use crate::id::{BatchId, DomainId, Lsn, RequestId, UnitId};
+use crate::io::{Access, Effect, Fault, Input, Mode, StopReason, WaitFor};
+use crate::policy::{AtLimit, Policy};
+use crate::status::Status;
+use crate::time::{Span, Time};
+use crate::units::Units;
+use access::Requests;
+use alloc::collections::VecDeque;
+use commit::Gate;
+use destage::Destager;
+
+/// The policy engine of one origin: see the crate's documentation.
+#[derive(Debug)]
+pub struct Core {
+    now: Time,
+    policy: Policy,
+    effects: VecDeque<Effect>,
+    units: Units,
+    groups: Groups,
+    requests: Requests,
+    gate: Gate,
+    destager: Destager,
+    forgotten: Lsn,
+    mode: Mode,
+    stopped: Option<StopReason>,
+    counters: Counters,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    hits: u64,
+    misses: u64,
+    evictions: u64,
+    writes: u64,
+    syncs: u64,
+    batches: u64,
+    destaged: u64,
+    retries: u64,
+    rejected: u64,
+    refused: u64,
+    staleness_max: Span,
+}
+
+impl Core {
+    /// A core for an origin that has never been written through it.
+    ///
+    /// # Panics
+    /// If the policy does not pass [`Policy::validate`].
+    pub fn new(now: Time, policy: Policy) -> Self {
+        Self::resume(now, policy, Lsn::ZERO)
+    }
+
+    /// A core for an origin that has decided every group up to `decided`; what the journal holds beyond that is told by
+    /// [`Input::Recovered`].
+    ///
+    /// # Panics
+    /// If the policy does not pass [`Policy::validate`].
+    pub fn resume(now: Time, policy: Policy, decided: Lsn) -> Self {
+        if let Err(error) = policy.validate() {
+            panic!("invalid policy: {error}");
+        }
+        Self {
+            now,
+            destager: Destager::new(now, &policy),
+            policy,
+            effects: VecDeque::new(),
+            units: Units::default(),
+            groups: Groups::new(decided),
+            requests: Requests::default(),
+            gate: Gate::new(decided),
+            forgotten: decided,
+            mode: Mode::Normal,
+            stopped: None,
+            counters: Counters::default(),
+        }
+    }
+
+    /// Takes one input. Poll the effects afterwards, all of them, in order.
+    ///
+    /// `now` must not go back; an earlier time counts as the latest one seen.
+    ///
+    /// # Panics
+    /// If the driver breaks its side of the contract, for instance completes what was never asked.
+    pub fn handle(&mut self, now: Time, input: Input<'_>) {
+        self.now = self.now.max(now);
+        match input {
+            Input::Access { request, intent, units } => self.access(request, intent, units),
+            Input::Write { domain, units, bytes, journal_bytes, access } => {
+                self.write(domain, units, bytes, journal_bytes, access);
+            }
+            Input::Release { units } => self.release(units),
+            Input::Respond { client, lsn, wrote } => self.respond(client, lsn, wrote),
+            Input::Wait { request, lsn, until } => self.wait(request, lsn, until),
+            Input::Cancel { request } => self.cancel(request),
+            Input::Fetched { unit, result, identity } => self.fetched(unit, result, identity),
+            Input::Evicted { identity } => self.units.cache.evicted(identity),
+            Input::Invalidate { unit } => self.invalidate(unit),
+            Input::Synced { upto, result } => self.synced(upto, result),
+            Input::Destaged { batch, result } => self.destaged(batch, result),
+            Input::Parked { lsn, result } => self.parked(lsn, result),
+            Input::Recovered { lsn, stamp, domain, units, bytes, journal_bytes } => {
+                self.recovered(lsn, stamp, domain, units, bytes, journal_bytes);
+            }
+            Input::RecoveredParked { lsn, units } => self.recovered_parked(lsn, units),
+            Input::RecoveredUpto { lsn } => self.recovered_upto(lsn),
+            Input::SetPolicy(policy) => self.set_policy(policy),
+            Input::Pause => self.destager.paused = true,
+            Input::Resume => self.destager.resume(),
+            Input::Drain => self.destager.draining = true,
+            Input::Tick => self.tick(),
+        }
+    }
+
+    /// The next thing for the driver to do.
+    #[inline]
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        match self.effects.pop_front() {
+            Some(Effect::Execute { request, access, observed }) => {
+                let observed = observed.max(self.observed_late(request));
+                Some(Effect::Execute { request, access, observed })
+            }
+            None => self.poll_idle(),
+            effect => effect,
+        }
+    }
+
+    /// When to send [`Input::Tick`] next, if nothing else happens before.
+    pub fn next_timeout(&self) -> Option<Time> {
+        if self.stopped.is_some() {
+            return None;
+        }
+        let throttled = self.requests.throttled_until(self.now);
+        [self.sync_at(), self.destage_at(), throttled, self.stale_at()].into_iter().flatten().min()
+    }
+
+    /// The number that the next group gets.
+    pub fn next_lsn(&self) -> Lsn {
+        self.groups.last().next()
+    }
+
+    /// The groups of a batch, in the order in which they must take effect.
+    ///
+    /// # Panics
+    /// If the batch is not under way.
+    pub fn batch(&self, batch: BatchId) -> &[Lsn] {
+        self.destager.batch(batch)
+    }
+
+    /// The policy in force.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// Age of the oldest undecided write; zero if there is none.
+    pub fn staleness(&self) -> Span {
+        self.groups.oldest_stamp().map_or(Span::ZERO, |stamp| self.now.since(stamp))
+    }
+
+    /// Whether the unit's cached copy may be used, as far as the core knows.
+    pub fn is_present(&self, unit: UnitId) -> bool {
+        self.units.is_present(unit)
+    }
+
+    /// Everything up to here is decided.
+    pub fn decided(&self) -> Lsn {
+        self.groups.decided()
+    }
+
+    /// The journal is durable up to here.
+    pub fn committed(&self) -> Lsn {
+        self.gate.committed
+    }
+
+    /// A snapshot of what the core knows.
+    pub fn status(&self) -> Status {
+        let counters = &self.counters;
+        Status {
+            mode: self.mode,
+            last: self.groups.last(),
+            committed: self.gate.committed,
+            decided: self.groups.decided(),
+            staleness: self.staleness(),
+            staleness_max: counters.staleness_max.max(self.staleness()),
+            uncommitted_age: self.gate.uncommitted_age(self.now),
+            dirty_groups: self.groups.count,
+            dirty_units: self.units.dirty_len(),
+            dirty_bytes: self.groups.bytes,
+            pinned_bytes: self.units.pinned_bytes,
+            journal_bytes: self.groups.journal_bytes,
+            cache_bytes: self.units.cache.bytes(),
+            cache_units: self.units.cache.len() as u64,
+            parked_groups: self.destager.parked_groups,
+            waiting: self.requests.len() as u64,
+            hits: counters.hits,
+            misses: counters.misses,
+            evictions: counters.evictions,
+            writes: counters.writes,
+            syncs: counters.syncs,
+            batches: counters.batches,
+            destaged: counters.destaged,
+            retries: counters.retries,
+            rejected: counters.rejected,
+            refused: counters.refused,
+            destage_rate: self.destager.rate.get().unwrap_or(0.0),
+            paused: self.destager.paused,
+            origin_down: self.destager.is_origin_down(),
+        }
+    }
+
+    fn write(
+        &mut self,
+        domain: DomainId,
+        units: &[(UnitId, u32)],
+        bytes: u32,
+        journal_bytes: u32,
+        access: Access,
+    ) {
+        let lsn = self.groups.push(Group {
+            stamp: self.now,
+            units: UnitList::new(units.iter().map(|&(unit, _)| unit)),
+            bytes,
+            journal_bytes,
+            domain,
+            state: State::Queued,
+            access,
+        });
+        for &(unit, size) in units {
+            self.units.written(unit, lsn, size);
+        }
+        self.counters.writes += 1;
+        self.gate.appended(self.now, lsn);
+        self.destager.queue(domain, lsn);
+        if access != Access::Back {
+            self.destager.hurry(domain, lsn);
+            self.gate.hurry(lsn);
+        }
+    }
+
+    fn recovered(
+        &mut self,
+        lsn: Lsn,
+        stamp: Time,
+        domain: DomainId,
+        units: &[UnitId],
+        bytes: u32,
+        journal_bytes: u32,
+    ) {
+        self.groups.skip_to(Lsn(lsn.0 - 1));
+        let group = Group {
+            stamp: stamp.min(self.now),
+            units: UnitList::new(units.iter().copied()),
+            bytes,
+            journal_bytes,
+            domain,
+            state: State::Queued,
+            access: Access::Back,
+        };
+        let pushed = self.groups.push_recovered(group);
+        assert!(pushed == lsn, "recovered groups come in order, each once");
+        for &unit in units {
+            self.units.written(unit, lsn, 0);
+        }
+        self.gate.recovered(lsn);
+        self.destager.queue(domain, lsn);
+        self.groups.forget_done();
+    }
+
+    fn recovered_parked(&mut self, lsn: Lsn, units: &[UnitId]) {
+        for &unit in units {
+            self.units.park(unit, lsn);
+        }
+        self.destager.note_parked(lsn);
+    }
+
+    fn recovered_upto(&mut self, lsn: Lsn) {
+        self.groups.skip_to(lsn);
+        self.gate.recovered(self.groups.last());
+        self.groups.forget_done();
+    }
+
+    fn set_policy(&mut self, policy: &Policy) {
+        if let Err(error) = policy.validate() {
+            panic!("invalid policy: {error}");
+        }
+        self.policy = policy.clone();
+        self.destager.restart_period(self.now, policy);
+        self.requests.fallback = false;
+        // Who was promised durability still gets it, without waiting for an interval that was not agreed.
+        self.hurry_held();
+    }
+
+    fn tick(&mut self) {
+        if self.stopped.is_some() {
+            return;
+        }
+        self.counters.staleness_max = self.counters.staleness_max.max(self.staleness());
+        self.leave_fallback();
+        self.admit_waiting();
+        self.release_held();
+        self.start_sync();
+        self.start_destage();
+        self.update_mode();
+    }
+
+    /// What is decided only once every effect so far is carried out, because those may write: which units leave, and
+    /// when a `ReadSettled` takes its locks.
+    fn poll_idle(&mut self) -> Option<Effect> {
+        while self.effects.is_empty() && self.resume_postponed() {}
+        if let Some(effect) = self.effects.pop_front() {
+            return Some(effect);
+        }
+        if let Some(unit) = self.units.next_idle() {
+            return Some(Effect::Evict { unit });
+        }
+        let bytes_max = self.policy.limits.cache_bytes_max;
+        if self.units.cache.bytes() <= bytes_max {
+            return None;
+        }
+        let unit = self.units.evict(bytes_max)?;
+        self.counters.evictions += 1;
+        Some(Effect::Evict { unit })
+    }
+
+    /// Gives a handle back to the driver if nothing keeps it.
+    fn drop_if_idle(&mut self, unit: UnitId) {
+        if self.units.is_idle(unit) {
+            self.units.may_leave(unit);
+        }
+    }
+
+    /// Buffered writes and the units that they pin.
+    fn dirty_bytes(&self) -> u64 {
+        self.groups.bytes + self.units.pinned_bytes
+    }
+
+    fn is_stale(&self) -> bool {
+        self.policy.staleness != Span::MAX && self.staleness() >= self.policy.staleness
+    }
+
+    /// When the alarm is due that the origin is further behind than allowed.
+    fn stale_at(&self) -> Option<Time> {
+        if self.policy.staleness == Span::MAX || self.mode == Mode::StalenessExceeded {
+            return None;
+        }
+        self.groups.oldest_stamp().map(|stamp| stamp + self.policy.staleness)
+    }
+
+    /// Tells how far groups are forgotten: decided, and needed by no fetch.
+    fn forget(&mut self) {
+        self.groups.forget_done();
+        let decided = self.groups.decided();
+        let upto = self.units.oldest_pin().map_or(decided, |pin| pin.min(decided));
+        if upto > self.forgotten {
+            self.forgotten = upto;
+            self.effects.push_back(Effect::Forget { upto });
+        }
+    }
+
+    fn stop(&mut self, reason: StopReason) {
+        if self.stopped.is_none() {
+            self.stopped = Some(reason);
+            self.mode = Mode::Stopped;
+            self.effects.push_back(Effect::Stop(reason));
+            self.refuse_all_waiting();
+        }
+    }
+
+    fn wait(&mut self, request: RequestId, lsn: Lsn, until: WaitFor) {
+        match until {
+            WaitFor::Committed => self.wait_committed(request, lsn),
+            WaitFor::Decided => self.wait_decided(request, lsn),
+        }
+    }
+
+    fn update_mode(&mut self) {
+        self.leave_fallback();
+        let dirty = self.dirty_bytes();
+        let limits = &self.policy.limits;
+        let full = self.requests.full
+            || dirty >= limits.dirty_bytes_max
+            || self.groups.journal_bytes >= limits.journal_bytes_max;
+        let mode = if self.stopped.is_some() {
+            Mode::Stopped
+        } else if self.is_stale() {
+            Mode::StalenessExceeded
+        } else if self.requests.fallback {
+            Mode::Fallback
+        } else if full {
+            Mode::Full
+        } else if self.policy.at_limit == AtLimit::Throttle && dirty > limits.dirty_bytes_low {
+            Mode::Throttled
+        } else {
+            Mode::Normal
+        };
+        if mode != self.mode {
+            self.mode = mode;
+            self.effects.push_back(Effect::Mode(mode));
+        }
+    }
+}
+
+/// Whether a fault means that the origin may answer later.
+fn is_temporary(fault: Fault) -> bool {
+    matches!(fault, Fault::Unavailable | Fault::Denied)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,482 @@
+//! Destaging: batches, their order, failures, rejected groups.
+
+use super::queue::{Domain, Isolate, Parking, Repeat};
+use super::{Core, is_temporary};
+use crate::groups::State;
+use crate::id::{BatchId, DomainId, Lsn, RequestId, UnitId};
+use crate::io::{Access, Effect, Fault, Outcome, StopReason};
+use crate::policy::{Order, Policy, When};
+use crate::rate::Average;
+use crate::time::{Span, Time};
+use alloc::vec::Vec;
+use hashbrown::{HashMap, HashSet};
+
+#[derive(Debug)]
+struct Batch {
+    domain: DomainId,
+    lsns: Vec<Lsn>,
+    began: Time,
+}
+
+/// All domains and what is under way.
+#[derive(Debug)]
+pub(super) struct Destager {
+    pub(super) domains: Vec<Domain>,
+    batches: HashMap<BatchId, Batch>,
+    parkings: HashMap<Lsn, Parking>,
+    next_batch: u64,
+    /// Units of what is under way or to be repeated; consulted where groups may overtake one another.
+    units_in_flight: HashSet<UnitId>,
+    /// Groups per second while destaging.
+    pub(super) rate: Average,
+    pub(super) paused: bool,
+    pub(super) draining: bool,
+    /// `OnPressure`: between the high and the low mark on the way down.
+    pub(super) pressing: bool,
+    next_look: Time,
+    waits: HashMap<Lsn, Vec<RequestId>>,
+    /// Numbers of the groups parked since the start, for late waits; bounded by `parked_max`.
+    parked: HashSet<Lsn>,
+    pub(super) parked_groups: u64,
+}
+
+/// How far a batch is searched for groups that may overtake (order per unit), in groups per batch size.
+const SEARCH_FACTOR: usize = 4;
+
+impl Destager {
+    pub(super) fn new(now: Time, policy: &Policy) -> Self {
+        let mut destager = Self {
+            domains: Vec::new(),
+            batches: HashMap::new(),
+            parkings: HashMap::new(),
+            next_batch: 0,
+            units_in_flight: HashSet::new(),
+            rate: Average::default(),
+            paused: false,
+            draining: false,
+            pressing: false,
+            next_look: Time::ZERO,
+            waits: HashMap::new(),
+            parked: HashSet::new(),
+            parked_groups: 0,
+        };
+        destager.restart_period(now, policy);
+        destager
+    }
+
+    pub(super) fn restart_period(&mut self, now: Time, policy: &Policy) {
+        self.pressing = false;
+        self.unblock();
+        self.next_look = now
+            + match policy.when {
+                When::Periodic { every } => every,
+                When::Interval { check, .. } => check,
+                When::Async | When::OnPressure => Span::MAX,
+            };
+    }
+
+    /// The latest time to look that has passed, if it was not looked at yet. Those missed before it are not caught up on.
+    pub(super) fn period_over(&mut self, now: Time, period: Span) -> Option<Time> {
+        if now < self.next_look {
+            return None;
+        }
+        let missed = now.since(self.next_look).0 / period.0;
+        let passed = self.next_look + Span(period.0 * missed);
+        self.next_look = passed + period;
+        Some(passed)
+    }
+
+    fn domain(&mut self, id: DomainId) -> &mut Domain {
+        let index = usize::from(id.0);
+        while self.domains.len() <= index {
+            self.domains.push(Domain::new(DomainId(self.domains.len() as u16)));
+        }
+        &mut self.domains[index]
+    }
+
+    pub(super) fn queue(&mut self, domain: DomainId, lsn: Lsn) {
+        self.domain(domain).queue.push_back(lsn);
+    }
+
+    pub(super) fn hurry(&mut self, domain: DomainId, lsn: Lsn) {
+        let domain = self.domain(domain);
+        domain.hurry = domain.hurry.max(lsn);
+    }
+
+    pub(super) fn batch(&self, batch: BatchId) -> &[Lsn] {
+        &self.batches[&batch].lsns
+    }
+
+    /// Notes a parked group for late waits.
+    pub(super) fn note_parked(&mut self, lsn: Lsn) {
+        self.parked_groups += 1;
+        self.parked.insert(lsn);
+    }
+
+    /// What was under way is over: other groups may start.
+    fn free(&mut self, units: &[UnitId]) {
+        for unit in units {
+            self.units_in_flight.remove(unit);
+        }
+        self.unblock();
+    }
+
+    fn unblock(&mut self) {
+        for domain in &mut self.domains {
+            domain.blocked = Lsn::ZERO;
+        }
+    }
+
+    pub(super) fn is_origin_down(&self) -> bool {
+        self.domains.iter().any(|domain| domain.failing)
+    }
+
+    pub(super) fn resume(&mut self) {
+        self.paused = false;
+        for domain in &mut self.domains {
+            domain.retry_at = Time::ZERO;
+        }
+    }
+
+    pub(super) fn cancel(&mut self, request: RequestId) {
+        for requests in self.waits.values_mut() {
+            requests.retain(|&waiting| waiting != request);
+        }
+    }
+}
+
+impl Core {
+    /// Someone waits for this group: destage up to it, and commit it first.
+    pub(super) fn hurry(&mut self, lsn: Lsn) {
+        if let Some(group) = self.groups.get(lsn) {
+            let domain = group.domain;
+            self.destager.hurry(domain, lsn);
+            self.gate.hurry(lsn);
+        }
+    }
+
+    pub(super) fn wait_decided(&mut self, request: RequestId, lsn: Lsn) {
+        if !self.groups.is_done(lsn) {
+            self.destager.waits.entry(lsn).or_default().push(request);
+            return self.hurry(lsn);
+        }
+        let outcome = match self.destager.parked.contains(&lsn) {
+            true => Outcome::Parked,
+            false => Outcome::Done,
+        };
+        self.effects.push_back(Effect::Waited { request, outcome });
+    }
+
+    /// When destaging becomes due by the passing of time alone.
+    pub(super) fn destage_at(&self) -> Option<Time> {
+        if self.destager.paused {
+            return None;
+        }
+        let looks = matches!(self.policy.when, When::Periodic { .. } | When::Interval { .. });
+        let next_look = (looks && self.groups.count > 0).then_some(self.destager.next_look);
+        let by_domain = self.destager.domains.iter().filter_map(|domain| {
+            if !self.may_start(domain) {
+                return None;
+            }
+            let may_pick = self.due(domain).is_some_and(|due| due > domain.blocked);
+            let at = match may_pick || !domain.repeats.is_empty() {
+                true => self.now,
+                false => self.due_at(domain)?,
+            };
+            Some(at.max(domain.retry_at))
+        });
+        next_look.into_iter().chain(by_domain).min()
+    }
+
+    pub(super) fn may_start(&self, domain: &Domain) -> bool {
+        let batches_max = match self.policy.order {
+            Order::Domain => 1,
+            Order::Unit { batches_max } => batches_max,
+        };
+        // While a failure is being narrowed down, one batch at a time.
+        let is_careful = domain.failing || domain.isolate.is_some() || !domain.repeats.is_empty();
+        domain.in_flight == 0 || (domain.in_flight < batches_max && !is_careful)
+    }
+
+    pub(super) fn start_destage(&mut self) {
+        if self.destager.paused {
+            return;
+        }
+        self.look_at_ages();
+        for index in 0..self.destager.domains.len() {
+            while self.start_next(index) {}
+        }
+    }
+
+    /// Starts what comes next in a domain; false if nothing can start now.
+    fn start_next(&mut self, index: usize) -> bool {
+        let domain = &self.destager.domains[index];
+        if self.now < domain.retry_at || !self.may_start(domain) {
+            return false;
+        }
+        if domain.repeats.is_empty() {
+            let Some(due) = self.due(domain).filter(|&due| due > domain.blocked) else {
+                return false;
+            };
+            let started = self.start_batch(index, due);
+            if !started {
+                self.destager.domains[index].blocked = due;
+            }
+            return started;
+        }
+        if let Some(repeat) = self.destager.domains[index].repeats.pop_front() {
+            self.repeat(index, repeat);
+        }
+        true
+    }
+
+    /// Starts one batch of a domain, or parks its head if that depends on a parked group.
+    fn start_batch(&mut self, index: usize, due: Lsn) -> bool {
+        let head = self.destager.domains[index].head().expect("something is due");
+        if let Some(parked) = self.depends_on(head)
+            && !self.overtakes(head)
+        {
+            self.destager.domains[index].queue.pop_front();
+            // A client that waits for the origin's word is told of the rejection instead.
+            let keep = self.groups.get(head).is_some_and(|group| group.access == Access::Back);
+            self.park(Parking { lsn: head, depends_on: Some(parked), keep });
+            return true;
+        }
+        let lsns = match self.policy.order {
+            Order::Domain => self.pick_prefix(index, due),
+            Order::Unit { .. } => self.pick_free(index, due),
+        };
+        if lsns.is_empty() {
+            return false;
+        }
+        for &lsn in &lsns {
+            let group = self.groups.get_mut(lsn).expect("queued groups are undecided");
+            group.state = State::InFlight;
+            self.destager.units_in_flight.extend(group.units.as_slice());
+        }
+        self.send_batch(index, lsns);
+        true
+    }
+
+    fn send_batch(&mut self, index: usize, lsns: Vec<Lsn>) {
+        let id = BatchId(self.destager.next_batch);
+        self.destager.next_batch += 1;
+        let domain = &mut self.destager.domains[index];
+        domain.in_flight += 1;
+        let domain = domain.id;
+        self.destager.batches.insert(id, Batch { domain, lsns, began: self.now });
+        self.effects.push_back(Effect::Destage { batch: id, domain });
+    }
+
+    fn repeat(&mut self, index: usize, repeat: Repeat) {
+        match repeat {
+            Repeat::Batch(lsns) => self.send_batch(index, lsns),
+            Repeat::Park(parking) => self.send_parking(parking),
+        }
+    }
+
+    /// Whether a group would overtake one that is under way, where that is possible at all.
+    fn overtakes(&self, lsn: Lsn) -> bool {
+        let in_flight = &self.destager.units_in_flight;
+        matches!(self.policy.order, Order::Unit { .. })
+            && self.groups.get(lsn).is_some_and(|group| {
+                group.units.as_slice().iter().any(|unit| in_flight.contains(unit))
+            })
+    }
+
+    /// The parked group that this one must join, because it changes a unit of it.
+    fn depends_on(&self, lsn: Lsn) -> Option<Lsn> {
+        let group = self.groups.get(lsn)?;
+        group.units.as_slice().iter().find_map(|&unit| self.units.parked(unit))
+    }
+
+    fn batch_limit(&self, domain: &Domain) -> usize {
+        let most = self.policy.limits.batch_groups_max as usize;
+        domain.isolate.map_or(most, |isolate| isolate.size.min(most))
+    }
+
+    /// The head of the queue, in order, as far as a batch reaches.
+    fn pick_prefix(&mut self, index: usize, due: Lsn) -> Vec<Lsn> {
+        let domain = &self.destager.domains[index];
+        let limit = self.batch_limit(domain);
+        let mut bytes = 0;
+        let mut count = 0;
+        for &lsn in domain.queue.iter().take(limit) {
+            let group = self.groups.get(lsn).expect("queued groups are undecided");
+            bytes += u64::from(group.bytes);
+            let is_over = bytes > self.policy.limits.batch_bytes_max;
+            if lsn > due || (count > 0 && (is_over || self.depends_on(lsn).is_some())) {
+                break;
+            }
+            count += 1;
+        }
+        self.destager.domains[index].queue.drain(..count).collect()
+    }
+
+    /// Groups that share no unit with an older queued group nor with a batch under way.
+    fn pick_free(&mut self, index: usize, due: Lsn) -> Vec<Lsn> {
+        let domain = &self.destager.domains[index];
+        let limit = self.batch_limit(domain);
+        let mut bytes = 0;
+        let mut picked = Vec::new();
+        let mut left = Vec::new();
+        let mut skipped: HashSet<UnitId> = HashSet::new();
+        for &lsn in domain.queue.iter().take(limit.saturating_mul(SEARCH_FACTOR)) {
+            if lsn > due || picked.len() == limit || bytes > self.policy.limits.batch_bytes_max {
+                break;
+            }
+            let group = self.groups.get(lsn).expect("queued groups are undecided");
+            let units = group.units.as_slice();
+            let is_blocked = units
+                .iter()
+                .any(|unit| skipped.contains(unit) || self.destager.units_in_flight.contains(unit));
+            if is_blocked || self.depends_on(lsn).is_some() {
+                skipped.extend(units);
+                left.push(lsn);
+                continue;
+            }
+            bytes += u64::from(group.bytes);
+            picked.push(lsn);
+        }
+        let queue = &mut self.destager.domains[index].queue;
+        queue.drain(..picked.len() + left.len());
+        left.into_iter().rev().for_each(|lsn| queue.push_front(lsn));
+        picked
+    }
+
+    fn park(&mut self, parking: Parking) {
+        let group = self.groups.get_mut(parking.lsn).expect("queued groups are undecided");
+        group.state = State::InFlight;
+        self.destager.units_in_flight.extend(group.units.as_slice());
+        self.send_parking(parking);
+    }
+
+    fn send_parking(&mut self, parking: Parking) {
+        let Parking { lsn, depends_on, keep } = parking;
+        let domain = self.groups.get(lsn).expect("groups in flight are undecided").domain;
+        self.destager.parkings.insert(lsn, parking);
+        self.destager.domain(domain).in_flight += 1;
+        self.effects.push_back(Effect::Park { lsn, domain, depends_on, keep });
+    }
+
+    /// Lets later groups pass that share units with these.
+    fn free_units(&mut self, lsns: &[Lsn]) {
+        for &lsn in lsns {
+            let group = self.groups.get(lsn).expect("groups in flight are undecided");
+            self.destager.free(group.units.as_slice());
+        }
+    }
+
+    pub(super) fn destaged(&mut self, id: BatchId, result: Result<(), Fault>) {
+        let batch = self.destager.batches.remove(&id).expect("only a batch under way ends");
+        let domain = self.destager.domain(batch.domain);
+        domain.in_flight -= 1;
+        match result {
+            Ok(()) => self.applied(&batch),
+            Err(Fault::Rejected) => self.batch_rejected(batch),
+            Err(fault) => self.failed(batch.domain, Repeat::Batch(batch.lsns), fault),
+        }
+    }
+
+    fn applied(&mut self, batch: &Batch) {
+        let count = batch.lsns.len();
+        let seconds = self.now.since(batch.began).as_secs_f64().max(1e-6);
+        self.destager.rate.add(count as f64 / seconds);
+        self.counters.batches += 1;
+        self.counters.destaged += count as u64;
+        let domain = self.destager.domain(batch.domain);
+        domain.answered();
+        domain.grow(*batch.lsns.last().expect("batches hold groups"));
+        self.free_units(&batch.lsns);
+        for &lsn in &batch.lsns {
+            self.decided_one(lsn, true);
+        }
+        self.forget();
+    }
+
+    /// One group is parked; of several, half is tried, so that the bad one is found in a few steps.
+    fn batch_rejected(&mut self, batch: Batch) {
+        let count = batch.lsns.len();
+        self.destager.domain(batch.domain).answered();
+        if count == 1 {
+            let lsn = batch.lsns[0];
+            let through = self.groups.get(lsn).is_some_and(|g| g.access != Access::Back);
+            return self.park(Parking { lsn, depends_on: None, keep: !through });
+        }
+        for &lsn in &batch.lsns {
+            let group = self.groups.get_mut(lsn).expect("groups in flight are undecided");
+            group.state = State::Queued;
+        }
+        self.free_units(&batch.lsns);
+        let domain = self.destager.domain(batch.domain);
+        domain.put_back(&batch.lsns);
+        let until = domain.isolate.map_or(Lsn::ZERO, |isolate| isolate.until);
+        let until = until.max(*batch.lsns.last().expect("batches hold groups"));
+        domain.isolate = Some(Isolate { size: count / 2, until });
+    }
+
+    /// Nobody knows whether it landed: it is repeated as it was.
+    fn failed(&mut self, id: DomainId, work: Repeat, fault: Fault) {
+        if !is_temporary(fault) {
+            return self.stop(match fault {
+                Fault::Fenced => StopReason::Fenced,
+                _ => StopReason::OriginChanged,
+            });
+        }
+        self.counters.retries += 1;
+        let domain = self.destager.domain(id);
+        domain.repeats.push_back(work);
+        domain.back_off(fault, self.now, &self.policy.limits);
+    }
+
+    pub(super) fn parked(&mut self, lsn: Lsn, result: Result<(), Fault>) {
+        let parking = self.destager.parkings.remove(&lsn).expect("only a parking under way ends");
+        let group = self.groups.get(lsn).expect("groups in flight are undecided");
+        let (id, through) = (group.domain, group.access != Access::Back);
+        let units = group.units.clone();
+        let domain = self.destager.domain(id);
+        domain.in_flight -= 1;
+        if let Err(fault) = result {
+            return self.failed(id, Repeat::Park(parking), fault);
+        }
+        domain.answered();
+        domain.grow(lsn);
+        self.destager.free(units.as_slice());
+        self.counters.rejected += 1;
+        if !through {
+            self.destager.note_parked(lsn);
+            units.as_slice().iter().for_each(|&unit| self.units.park(unit, lsn));
+            if self.destager.parked_groups >= u64::from(self.policy.limits.parked_max) {
+                self.destager.paused = true;
+            }
+        }
+        self.decided_one(lsn, false);
+        self.forget();
+    }
+
+    /// A group is at the origin, or rejected by it.
+    fn decided_one(&mut self, lsn: Lsn, applied: bool) {
+        let group = self.groups.done(lsn);
+        let (access, units) = (group.access, group.units.clone());
+        for &unit in units.as_slice() {
+            self.units.decided(unit);
+        }
+        if access != Access::Back {
+            self.effects.push_back(Effect::Settled { lsn, applied });
+            if access == Access::Around || !applied {
+                // What was rejected tells that the cached copy may be wrong.
+                units.as_slice().iter().for_each(|&unit| self.units.make_absent(unit));
+            }
+            self.release_locks(units.as_slice());
+        }
+        for &unit in units.as_slice() {
+            self.drop_if_idle(unit);
+        }
+        let outcome =
+            if applied || access != Access::Back { Outcome::Done } else { Outcome::Parked };
+        for request in self.destager.waits.remove(&lsn).unwrap_or_default() {
+            self.effects.push_back(Effect::Waited { request, outcome });
+        }
+        self.settled_upto(lsn);
+    }
+}

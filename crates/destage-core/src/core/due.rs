@@ -1,0 +1,145 @@
+//! When to destage: the update policies, the bounds, and whoever waits.
+
+use super::Core;
+use super::queue::Domain;
+use crate::id::Lsn;
+use crate::policy::When;
+use crate::time::{Span, Time};
+
+/// The staleness bound is met with at least this share of it (1/10) to spare.
+const STALENESS_RESERVE_DIVISOR: u64 = 10;
+/// Assumed rate before any was measured, groups per second.
+const RATE_ASSUMED: f64 = 1_000.0;
+
+impl Core {
+    /// The newest group of a domain that should be on its way now, and which the journal holds.
+    pub(super) fn due(&self, domain: &Domain) -> Option<Lsn> {
+        let head = domain.head()?;
+        let committed = self.gate.committed;
+        if head > committed {
+            return None;
+        }
+        let newest = domain.newest_upto(committed);
+        if self.destager.draining || self.is_pressed(head) || self.requests.fallback {
+            return Some(newest);
+        }
+        let asked = domain.hurry.min(newest);
+        let by_policy = match self.policy.when {
+            When::Async if self.now >= self.linger_until(domain, head, newest) => newest,
+            When::Periodic { .. } | When::Interval { .. } => domain.due.min(newest),
+            When::OnPressure if self.destager.pressing => newest,
+            When::Async | When::OnPressure => Lsn::ZERO,
+        };
+        let due = asked.max(by_policy);
+        (due >= head).then_some(due)
+    }
+
+    /// When the domain's next destage becomes due by the passing of time alone.
+    pub(super) fn due_at(&self, domain: &Domain) -> Option<Time> {
+        let head = domain.head()?;
+        if head > self.gate.committed {
+            return None;
+        }
+        let newest = domain.newest_upto(self.gate.committed);
+        let by_policy = match self.policy.when {
+            When::Async => Some(self.linger_until(domain, head, newest)),
+            When::Periodic { .. } | When::Interval { .. } => None,
+            When::OnPressure => None,
+        };
+        let by_time = [by_policy, self.pressed_at(head)].into_iter().flatten();
+        // What has passed already waits for something else than time.
+        by_time.filter(|&at| at > self.now).min()
+    }
+
+    /// Until when a batch waits for company: not at all once it is full.
+    fn linger_until(&self, domain: &Domain, head: Lsn, newest: Lsn) -> Time {
+        let limits = &self.policy.limits;
+        if domain.count_upto(newest) >= limits.batch_groups_max as usize {
+            return self.now;
+        }
+        self.stamp(head) + limits.linger
+    }
+
+    fn stamp(&self, lsn: Lsn) -> Time {
+        self.groups.get(lsn).map_or(Time::ZERO, |group| group.stamp)
+    }
+
+    /// Whether `D` or the memory leaves no time to wait.
+    fn is_pressed(&self, head: Lsn) -> bool {
+        self.pressed_at(head).is_some_and(|at| self.now >= at) || self.is_short_of_room()
+    }
+
+    fn is_short_of_room(&self) -> bool {
+        let limits = &self.policy.limits;
+        (self.policy.when != When::OnPressure && self.dirty_bytes() >= limits.dirty_bytes_low)
+            || self.groups.journal_bytes >= limits.journal_bytes_max / 4 * 3
+    }
+
+    /// Whether destaging could go on at once if the journal committed what it holds.
+    pub(super) fn awaits_commit(&self) -> bool {
+        let is_wanted = self.is_short_of_room()
+            || self.requests.fallback
+            || (self.policy.when == When::OnPressure && self.destager.pressing);
+        is_wanted
+            && self.destager.domains.iter().any(|domain| {
+                domain.in_flight == 0
+                    && domain.head().is_some_and(|head| head > self.gate.committed)
+            })
+    }
+
+    /// The latest time to begin so that everything dirty now arrives within `D`: D minus backlog over measured rate.
+    fn pressed_at(&self, head: Lsn) -> Option<Time> {
+        self.pressed_from(self.stamp(head))
+    }
+
+    /// The same for a group written at `stamp`.
+    pub(super) fn pressed_from(&self, stamp: Time) -> Option<Time> {
+        let bound = self.policy.staleness;
+        if bound == Span::MAX {
+            return None;
+        }
+        let rate = self.destager.rate.get().unwrap_or(RATE_ASSUMED).max(1.0);
+        let transfer = Span((self.groups.count as f64 / rate * 1.5e9) as u64);
+        let reserve = Span(bound.0 / STALENESS_RESERVE_DIVISOR);
+        let lead = Span(transfer.0.saturating_add(reserve.0));
+        Some(stamp + bound.saturating_sub(lead))
+    }
+
+    /// Moves the marks of the periodic policies when their time has come.
+    pub(super) fn look_at_ages(&mut self) {
+        let now = self.now;
+        match self.policy.when {
+            When::Periodic { every } => {
+                if let Some(passed) = self.destager.period_over(now, every) {
+                    self.mark_due(passed);
+                }
+            }
+            When::Interval { age, check } => {
+                if let Some(passed) = self.destager.period_over(now, check) {
+                    self.mark_due(passed - age);
+                }
+            }
+            When::Async => {}
+            When::OnPressure => {
+                let (dirty, limits) = (self.dirty_bytes(), &self.policy.limits);
+                if dirty >= limits.dirty_bytes_max || self.requests.wants_room {
+                    self.destager.pressing = true;
+                } else if dirty <= limits.dirty_bytes_low {
+                    self.destager.pressing = false;
+                }
+            }
+        }
+    }
+
+    /// Everything written up to `written_by` is due. A journal that commits at intervals is asked to commit first, since
+    /// only what it holds is destaged.
+    fn mark_due(&mut self, written_by: Time) {
+        let groups = &self.groups;
+        for domain in &mut self.destager.domains {
+            let due = domain
+                .newest_where(|lsn| groups.get(lsn).is_some_and(|group| group.stamp <= written_by));
+            domain.due = due.max(domain.due);
+            self.gate.hurry(domain.due);
+        }
+    }
+}

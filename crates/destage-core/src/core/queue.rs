@@ -1,0 +1,125 @@
+//! The queue of one ordering domain, and what is to be repeated at its head.
+
+use crate::id::{DomainId, Lsn};
+use crate::io::Fault;
+use crate::policy::Limits;
+use crate::time::{Span, Time};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+/// The queue of one ordering domain.
+#[derive(Debug)]
+pub(super) struct Domain {
+    pub(super) id: DomainId,
+    /// Undecided groups that are in no batch, oldest first.
+    pub(super) queue: VecDeque<Lsn>,
+    /// Before anything else of the queue: what has to be tried again.
+    pub(super) repeats: VecDeque<Repeat>,
+    /// Batches and parkings under way.
+    pub(super) in_flight: u32,
+    /// Not before this time, after a failure.
+    pub(super) retry_at: Time,
+    retry: Span,
+    pub(super) failing: bool,
+    /// After a rejection: the next batches hold at most `size` groups, until `until` is past.
+    pub(super) isolate: Option<Isolate>,
+    /// Nothing up to here can start before something under way ends.
+    pub(super) blocked: Lsn,
+    /// Someone waits for everything up to here.
+    pub(super) hurry: Lsn,
+    /// The periodic policies want everything up to here.
+    pub(super) due: Lsn,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Isolate {
+    pub(super) size: usize,
+    pub(super) until: Lsn,
+}
+
+/// Work whose outcome at the origin is unknown. It is repeated exactly as it was, since it may have landed.
+#[derive(Clone, Debug)]
+pub(super) enum Repeat {
+    Batch(Vec<Lsn>),
+    Park(Parking),
+}
+
+/// A group on its way out of the queue.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Parking {
+    pub(super) lsn: Lsn,
+    pub(super) depends_on: Option<Lsn>,
+    pub(super) keep: bool,
+}
+
+impl Domain {
+    pub(super) fn new(id: DomainId) -> Self {
+        Self {
+            id,
+            queue: VecDeque::new(),
+            repeats: VecDeque::new(),
+            in_flight: 0,
+            retry_at: Time::ZERO,
+            retry: Span::ZERO,
+            failing: false,
+            isolate: None,
+            blocked: Lsn::ZERO,
+            hurry: Lsn::ZERO,
+            due: Lsn::ZERO,
+        }
+    }
+
+    pub(super) fn head(&self) -> Option<Lsn> {
+        self.queue.front().copied()
+    }
+
+    /// How many queued groups are not newer than `lsn`.
+    pub(super) fn count_upto(&self, lsn: Lsn) -> usize {
+        self.queue.partition_point(|&queued| queued <= lsn)
+    }
+
+    /// The newest queued group that is not newer than `lsn`; zero if there is none.
+    pub(super) fn newest_upto(&self, lsn: Lsn) -> Lsn {
+        self.newest_where(|queued| queued <= lsn)
+    }
+
+    /// The newest of the leading queued groups for which `holds`.
+    pub(super) fn newest_where(&self, holds: impl Fn(Lsn) -> bool) -> Lsn {
+        let count = self.queue.partition_point(|&lsn| holds(lsn));
+        count.checked_sub(1).map_or(Lsn::ZERO, |last| self.queue[last])
+    }
+
+    /// Takes groups back in their order.
+    pub(super) fn put_back(&mut self, lsns: &[Lsn]) {
+        if self.queue.front().is_none_or(|&front| lsns.last().is_some_and(|&last| last < front)) {
+            lsns.iter().rev().for_each(|&lsn| self.queue.push_front(lsn));
+            return;
+        }
+        self.queue.extend(lsns);
+        self.queue.make_contiguous().sort_unstable();
+    }
+
+    /// Waits before the next try.
+    pub(super) fn back_off(&mut self, fault: Fault, now: Time, limits: &Limits) {
+        self.failing = true;
+        self.retry = match fault {
+            Fault::Denied => limits.retry_max,
+            _ => Span(self.retry.0.saturating_mul(2)).max(limits.retry_min).min(limits.retry_max),
+        };
+        self.retry_at = now + self.retry;
+    }
+
+    /// The origin answered: ends the back-off.
+    pub(super) fn answered(&mut self) {
+        self.failing = false;
+        self.retry = Span::ZERO;
+    }
+
+    /// The origin decided everything up to `reached` that was sent: lets batches grow again.
+    pub(super) fn grow(&mut self, reached: Lsn) {
+        self.isolate = self
+            .isolate
+            .filter(|isolate| reached < isolate.until)
+            .map(|isolate| Isolate { size: isolate.size * 2, ..isolate });
+    }
+}

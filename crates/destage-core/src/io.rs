@@ -1,0 +1,347 @@
+//! What the driver tells the core ([`Input`]) and what the core asks of the driver ([`Effect`]).
+
+use crate::id::{BatchId, ClientId, DomainId, Lsn, RequestId, UnitId};
+use crate::policy::Policy;
+use crate::time::Time;
+
+/// Something that happened, told to [`crate::Core::handle`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum Input<'a> {
+    /// A request wants its units. Answered by exactly one [`Effect::Execute`] or [`Effect::Refuse`], unless cancelled.
+    Access {
+        /// The request; its id is free again once it is answered.
+        request: RequestId,
+        /// What it will do.
+        intent: Intent,
+        /// The units it reads or writes, each once.
+        units: &'a [UnitId],
+    },
+    /// An executed request wrote a group. The driver has appended it to the journal's buffer under
+    /// [`crate::Core::next_lsn`] before it says so.
+    Write {
+        /// The ordering domain of the group.
+        domain: DomainId,
+        /// Every unit the group changed, once, with the unit's new size in bytes.
+        units: &'a [(UnitId, u32)],
+        /// Memory that the buffered write holds, bytes.
+        bytes: u32,
+        /// Bytes that its journal record holds.
+        journal_bytes: u32,
+        /// As the [`Effect::Execute`] said.
+        access: Access,
+    },
+    /// A request that was executed with [`Access::Through`] or [`Access::Around`] wrote nothing after all: its units are
+    /// free again.
+    Release {
+        /// The units of the request.
+        units: &'a [UnitId],
+    },
+    /// Replies of a connection are ready to leave. Answered by one [`Effect::Send`] once they may; the driver gives no
+    /// further `Respond` for this client before that.
+    Respond {
+        /// The connection.
+        client: ClientId,
+        /// The highest group that the replies wrote or observed.
+        lsn: Lsn,
+        /// Whether they acknowledge a write, which the staleness bound may hold back.
+        wrote: bool,
+    },
+    /// A request wants to know when a group is committed or decided. Answered by one [`Effect::Waited`].
+    Wait {
+        /// The request.
+        request: RequestId,
+        /// The group.
+        lsn: Lsn,
+        /// What to wait for.
+        until: WaitFor,
+    },
+    /// A request that has not been answered yet is no longer wanted. What it has written stays.
+    Cancel {
+        /// The request.
+        request: RequestId,
+    },
+    /// A [`Effect::Fetch`] ended. On success the driver has installed the unit with every later group overlaid.
+    Fetched {
+        /// The unit.
+        unit: UnitId,
+        /// Its size in bytes, or why it could not be read.
+        result: Result<u32, Fault>,
+        /// A hash of what the unit stands for, by which a returning unit is recognised.
+        identity: u64,
+    },
+    /// The driver has dropped a unit after [`Effect::Evict`].
+    Evicted {
+        /// A hash of what the unit stood for.
+        identity: u64,
+    },
+    /// A unit's cached copy must not be used any more. Ignored for units that are dirty, which
+    /// [`crate::Core::is_present`] tells afterwards; a fetch under way is repeated.
+    Invalidate {
+        /// The unit.
+        unit: UnitId,
+    },
+    /// A [`Effect::Sync`] ended. A failure fences the core: a failed sync is never retried as if it had succeeded.
+    Synced {
+        /// The group up to which the journal is durable.
+        upto: Lsn,
+        /// Whether it is.
+        result: Result<(), Fault>,
+    },
+    /// A [`Effect::Destage`] ended.
+    Destaged {
+        /// The batch.
+        batch: BatchId,
+        /// Applied as a whole, or not at all.
+        result: Result<(), Fault>,
+    },
+    /// An [`Effect::Park`] ended.
+    Parked {
+        /// The group.
+        lsn: Lsn,
+        /// Whether the origin now holds it as parked.
+        result: Result<(), Fault>,
+    },
+    /// A group found in the journal at start: not decided yet. In order, before any other input but `RecoveredParked`.
+    Recovered {
+        /// Its number; the first one sets where the numbering goes on.
+        lsn: Lsn,
+        /// When it was written.
+        stamp: Time,
+        /// Its domain.
+        domain: DomainId,
+        /// The units it changed.
+        units: &'a [UnitId],
+        /// As for `Write`.
+        bytes: u32,
+        /// As for `Write`.
+        journal_bytes: u32,
+    },
+    /// A group found parked at the origin at start.
+    RecoveredParked {
+        /// Its number.
+        lsn: Lsn,
+        /// The units it changed.
+        units: &'a [UnitId],
+    },
+    /// Numbers up to this one were used in an earlier run and must not be used again, whether or not their groups are
+    /// still undecided. After the last `Recovered`; needed where groups are decided out of order (several domains,
+    /// [`crate::Order::Unit`]).
+    RecoveredUpto {
+        /// The newest number that the journal or the origin holds.
+        lsn: Lsn,
+    },
+    /// Use another policy from now on. Must have passed [`Policy::validate`].
+    SetPolicy(&'a Policy),
+    /// Stop destaging until `Resume`. The staleness bound stays in force.
+    Pause,
+    /// Destage again; also ends the back-off after a failure.
+    Resume,
+    /// Destage everything now and from now on, as before a shutdown.
+    Drain,
+    /// The driver has nothing more at hand, or a timeout passed: decide what to start. Harmless at any time.
+    Tick,
+}
+
+/// What a request will do with its units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Intent {
+    /// Read the newest value.
+    Read,
+    /// Read what only the origin can compute: destage the unit's changes first, then fetch it again.
+    ReadSettled,
+    /// Read and write; the size is an upper estimate of the buffered write in bytes.
+    Write {
+        /// Bytes the write will buffer.
+        bytes: u32,
+        /// Whether the acknowledgement follows the policy or always waits for the origin.
+        ack: Ack,
+        /// Whether the units must be present. Blind writes need not know the old value.
+        fetch: bool,
+    },
+}
+
+/// Whose word a write's acknowledgement waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ack {
+    /// As [`Policy::acknowledge`] says.
+    Policy,
+    /// The origin's, whatever the policy says.
+    Origin,
+    /// The origin's, and the units are dropped afterwards because the origin changes more than it is told.
+    OriginInvalidate,
+}
+
+/// How an executed request must treat its write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Change the cached units, write the group, respond.
+    Back,
+    /// Do not change the cached units yet; write the group and wait for [`Effect::Settled`], then install the change
+    /// and reply. The units are locked until then, so nobody sees a value that the origin may reject.
+    Through,
+    /// As `Through`, but drop the cached units at the end instead of changing them.
+    Around,
+}
+
+/// What [`Input::Wait`] waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitFor {
+    /// The journal is durable up to the group.
+    Committed,
+    /// The origin has decided the group.
+    Decided,
+}
+
+/// Something the driver must do, from [`crate::Core::poll_effect`]. In the order given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Execute the request now, before polling the next effect: every unit is present.
+    Execute {
+        /// The request.
+        request: RequestId,
+        /// How to treat its write; [`Access::Back`] for reads.
+        access: Access,
+        /// The highest uncommitted or undecided group among its units: what its reply reveals.
+        observed: Lsn,
+    },
+    /// Tell the client that its request is refused. Nothing has been done.
+    Refuse {
+        /// The request.
+        request: RequestId,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// Send the replies that [`Input::Respond`] announced.
+    Send {
+        /// The connection.
+        client: ClientId,
+    },
+    /// Answer an [`Input::Wait`].
+    Waited {
+        /// The request.
+        request: RequestId,
+        /// How the wait ended.
+        outcome: Outcome,
+    },
+    /// Make the journal durable at least up to `upto`, then say [`Input::Synced`]. One at a time.
+    Sync {
+        /// The newest group.
+        upto: Lsn,
+    },
+    /// Read a unit from the origin, overlay every group that the origin had not decided, install it, then say
+    /// [`Input::Fetched`].
+    Fetch {
+        /// The unit.
+        unit: UnitId,
+    },
+    /// Apply the groups of [`crate::Core::batch`] to the origin in one transaction, then say [`Input::Destaged`].
+    Destage {
+        /// The batch.
+        batch: BatchId,
+        /// Its domain.
+        domain: DomainId,
+    },
+    /// Move one group out of the queue: in one origin transaction advance the watermark past it and, if `keep`, store it
+    /// among the parked ones. Then say [`Input::Parked`].
+    Park {
+        /// The group.
+        lsn: Lsn,
+        /// Its domain.
+        domain: DomainId,
+        /// The parked group whose fate it shares, if it was not itself rejected.
+        depends_on: Option<Lsn>,
+        /// False for a group whose client is told of the rejection instead.
+        keep: bool,
+    },
+    /// A group written with [`Access::Through`] or [`Access::Around`] is decided: install its change, or drop the cached
+    /// copies of its units (after `Around`, and where it was rejected unless they are dirty), then reply.
+    Settled {
+        /// The group.
+        lsn: Lsn,
+        /// False if the origin rejected it.
+        applied: bool,
+    },
+    /// Groups up to and including this one are decided and no fetch needs them: their payload may be dropped.
+    Forget {
+        /// The newest group to forget.
+        upto: Lsn,
+    },
+    /// Drop the unit's cached copy and reuse its handle, then say [`Input::Evicted`]. Comes after every other effect.
+    Evict {
+        /// The unit.
+        unit: UnitId,
+    },
+    /// The mode of operation changed; to be shown and logged.
+    Mode(Mode),
+    /// Stop acknowledging and serving; keep the journal.
+    Stop(StopReason),
+}
+
+/// How a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Committed or decided as asked.
+    Done,
+    /// The group was rejected by the origin and is parked there.
+    Parked,
+}
+
+/// Why a request was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The oldest undecided write is older than `D`, and the policy says to fail.
+    Stale,
+    /// The dirty or journal limit is reached, and the policy says to fail.
+    Full,
+    /// Too many requests wait already.
+    Busy,
+    /// The origin could not be read.
+    Unavailable,
+    /// The origin refused to be read (permission, schema).
+    Denied,
+    /// The core is fenced or stopped.
+    Stopped,
+}
+
+/// Trouble reported by the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Out of reach, out of resources, a serialisation failure: try again later.
+    Unavailable,
+    /// The data were refused (constraint, type): the group can never be applied as it is.
+    Rejected,
+    /// Permission or schema: nothing will work until someone mends it; tried again at the longest back-off.
+    Denied,
+    /// Another owner has taken over the origin.
+    Fenced,
+    /// The medium failed; what it holds is unknown.
+    Failed,
+}
+
+/// The mode of operation, in order of precedence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// The policy is in force.
+    Normal,
+    /// Writes are delayed (dirty bytes above the low mark).
+    Throttled,
+    /// The dirty or journal limit is reached: writes wait or fail.
+    Full,
+    /// The dirty or journal limit is reached: writes go through to the origin.
+    Fallback,
+    /// The oldest undecided write is older than `D`: no write is acknowledged.
+    StalenessExceeded,
+    /// Fenced or failed.
+    Stopped,
+}
+
+/// Why the core stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopReason {
+    /// A sync failed: the journal's content is unknown.
+    JournalFailed,
+    /// Another process owns the origin.
+    Fenced,
+    /// The origin's watermark is not where it was left: it was restored, or failed over to a lagging replica.
+    OriginChanged,
+}

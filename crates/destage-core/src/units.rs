@@ -1,0 +1,265 @@
+//! What the core knows about each unit: present, dirty, locked, on its way.
+
+use crate::id::{Lsn, UnitId};
+use crate::replace::S3Fifo;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use hashbrown::HashMap;
+
+const PRESENT: u8 = 1;
+const FETCHING: u8 = 2;
+const LOCKED: u8 = 4;
+const DIRTY: u8 = 8;
+const PARKED: u8 = 16;
+/// The fetch under way may bring what is out of date: fetch again.
+const OUTDATED: u8 = 32;
+/// Looked at for being idle once the effects given so far are carried out.
+const LEAVING: u8 = 64;
+
+/// A unit with undecided or parked changes: pinned.
+#[derive(Clone, Copy, Debug)]
+struct Dirty {
+    last: Lsn,
+    pending: u32,
+    bytes: u32,
+}
+
+/// All units. One byte each besides the replacement's node; what is rare lives in maps.
+#[derive(Debug, Default)]
+pub(crate) struct Units {
+    flags: Vec<u8>,
+    pub(crate) cache: S3Fifo,
+    dirty: HashMap<UnitId, Dirty>,
+    parked: HashMap<UnitId, Lsn>,
+    /// For each fetch under way, the decided mark when it began: later groups must stay available to it.
+    pins: HashMap<UnitId, Lsn>,
+    pin_counts: BTreeMap<Lsn, u32>,
+    /// Requests that wait for something and name the unit, so that it must not be dropped.
+    interest: HashMap<UnitId, u32>,
+    leaving: VecDeque<UnitId>,
+    pub(crate) pinned_bytes: u64,
+}
+
+impl Units {
+    fn flags(&self, unit: UnitId) -> u8 {
+        self.flags.get(unit.0 as usize).copied().unwrap_or(0)
+    }
+
+    fn set(&mut self, unit: UnitId, flag: u8) {
+        if self.flags.len() <= unit.0 as usize {
+            self.flags.resize(unit.0 as usize + 1, 0);
+        }
+        self.flags[unit.0 as usize] |= flag;
+    }
+
+    fn clear(&mut self, unit: UnitId, flag: u8) {
+        if let Some(flags) = self.flags.get_mut(unit.0 as usize) {
+            *flags &= !flag;
+        }
+    }
+
+    /// Present and not locked: may be executed upon.
+    #[inline]
+    pub(crate) fn is_ready(&self, unit: UnitId) -> bool {
+        self.flags(unit) & (PRESENT | LOCKED) == PRESENT
+    }
+
+    pub(crate) fn is_present(&self, unit: UnitId) -> bool {
+        self.flags(unit) & PRESENT != 0
+    }
+
+    pub(crate) fn is_locked(&self, unit: UnitId) -> bool {
+        self.flags(unit) & LOCKED != 0
+    }
+
+    pub(crate) fn is_fetching(&self, unit: UnitId) -> bool {
+        self.flags(unit) & FETCHING != 0
+    }
+
+    pub(crate) fn is_dirty(&self, unit: UnitId) -> bool {
+        self.flags(unit) & (DIRTY | PARKED) != 0
+    }
+
+    pub(crate) fn has_undecided(&self, unit: UnitId) -> bool {
+        self.flags(unit) & DIRTY != 0
+    }
+
+    pub(crate) fn lock(&mut self, unit: UnitId) {
+        self.set(unit, LOCKED);
+    }
+
+    pub(crate) fn unlock(&mut self, unit: UnitId) {
+        self.clear(unit, LOCKED);
+    }
+
+    pub(crate) fn dirty_len(&self) -> u64 {
+        self.dirty.len() as u64
+    }
+
+    /// The newest undecided group that changed the unit.
+    #[inline]
+    pub(crate) fn last_write(&self, unit: UnitId) -> Lsn {
+        if self.flags(unit) & DIRTY == 0 {
+            return Lsn::ZERO;
+        }
+        self.dirty.get(&unit).map_or(Lsn::ZERO, |dirty| dirty.last)
+    }
+
+    /// Notes that a group changed the unit, whose size now is `bytes`.
+    pub(crate) fn written(&mut self, unit: UnitId, lsn: Lsn, bytes: u32) {
+        if let Some(dirty) = self.dirty.get_mut(&unit) {
+            self.pinned_bytes = self.pinned_bytes - u64::from(dirty.bytes) + u64::from(bytes);
+            *dirty = Dirty { last: lsn, pending: dirty.pending + 1, bytes };
+            return;
+        }
+        self.cache.remove(unit);
+        self.pinned_bytes += u64::from(bytes);
+        self.dirty.insert(unit, Dirty { last: lsn, pending: 1, bytes });
+        self.set(unit, DIRTY);
+    }
+
+    /// Notes that one group that changed the unit is decided.
+    pub(crate) fn decided(&mut self, unit: UnitId) {
+        let dirty = self.dirty.get_mut(&unit).expect("a unit of an undecided group is dirty");
+        dirty.pending -= 1;
+        if dirty.pending > 0 {
+            return;
+        }
+        let bytes = dirty.bytes;
+        self.clear(unit, DIRTY);
+        self.dirty.remove(&unit);
+        self.pinned_bytes -= u64::from(bytes);
+        if self.is_present(unit) && !self.is_dirty(unit) {
+            self.cache.insert(unit, bytes, None);
+        }
+    }
+
+    /// Pins the unit for as long as the process lives, because a change of it is parked.
+    pub(crate) fn park(&mut self, unit: UnitId, lsn: Lsn) {
+        self.cache.remove(unit);
+        self.set(unit, PARKED);
+        self.parked.entry(unit).or_insert(lsn);
+    }
+
+    /// The parked group that the unit's later changes depend on.
+    pub(crate) fn parked(&self, unit: UnitId) -> Option<Lsn> {
+        if self.flags(unit) & PARKED == 0 {
+            return None;
+        }
+        self.parked.get(&unit).copied()
+    }
+
+    /// The fetch under way is not good enough any more.
+    pub(crate) fn outdate_fetch(&mut self, unit: UnitId) {
+        self.set(unit, OUTDATED);
+    }
+
+    pub(crate) fn begin_fetch(&mut self, unit: UnitId, pin: Lsn) {
+        self.set(unit, FETCHING);
+        self.pins.insert(unit, pin);
+        *self.pin_counts.entry(pin).or_insert(0) += 1;
+    }
+
+    /// Ends a fetch; present from now on if it brought something. True if what it brought is out of date.
+    pub(crate) fn end_fetch(&mut self, unit: UnitId, fetched: Option<u32>, identity: u64) -> bool {
+        let is_outdated = self.flags(unit) & OUTDATED != 0;
+        self.clear(unit, FETCHING | OUTDATED);
+        if let Some(pin) = self.pins.remove(&unit)
+            && let Some(count) = self.pin_counts.get_mut(&pin)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.pin_counts.remove(&pin);
+            }
+        }
+        let Some(bytes) = fetched else { return false };
+        // A copy with undecided changes stays: it holds them together with what was fetched.
+        if is_outdated && !self.has_undecided(unit) {
+            return true;
+        }
+        self.set(unit, PRESENT);
+        if let Some(dirty) = self.dirty.get_mut(&unit) {
+            self.pinned_bytes = self.pinned_bytes - u64::from(dirty.bytes) + u64::from(bytes);
+            dirty.bytes = bytes;
+        } else if !self.is_dirty(unit) {
+            self.cache.insert(unit, bytes, Some(identity));
+        }
+        false
+    }
+
+    /// The decided mark that the oldest fetch under way started from.
+    pub(crate) fn oldest_pin(&self) -> Option<Lsn> {
+        self.pin_counts.first_key_value().map(|(&lsn, _)| lsn)
+    }
+
+    /// Forgets the cached copy of a unit without undecided changes; what is parked is fetched with the unit.
+    pub(crate) fn make_absent(&mut self, unit: UnitId) {
+        if !self.has_undecided(unit) {
+            self.cache.remove(unit);
+            self.clear(unit, PRESENT);
+        }
+    }
+
+    /// Forgets a unit's cached copy even though it is dirty: its changes are overlaid again by the next fetch.
+    pub(crate) fn make_stale(&mut self, unit: UnitId) {
+        self.cache.remove(unit);
+        self.clear(unit, PRESENT);
+    }
+
+    pub(crate) fn add_interest(&mut self, units: &[UnitId]) {
+        for &unit in units {
+            *self.interest.entry(unit).or_insert(0) += 1;
+        }
+    }
+
+    pub(crate) fn drop_interest(&mut self, units: &[UnitId]) {
+        for unit in units {
+            if let Some(count) = self.interest.get_mut(unit) {
+                *count -= 1;
+                if *count == 0 {
+                    self.interest.remove(unit);
+                }
+            }
+        }
+    }
+
+    /// Whether nothing keeps the unit: its handle may be reused.
+    pub(crate) fn is_idle(&self, unit: UnitId) -> bool {
+        self.flags(unit) & !LEAVING == 0 && !self.interest.contains_key(&unit)
+    }
+
+    /// Puts the unit on the list of those that may be idle by the time the driver asks for more.
+    pub(crate) fn may_leave(&mut self, unit: UnitId) {
+        if self.flags(unit) & LEAVING == 0 {
+            self.set(unit, LEAVING);
+            self.leaving.push_back(unit);
+        }
+    }
+
+    /// The next unit of that list which is idle indeed.
+    pub(crate) fn next_idle(&mut self) -> Option<UnitId> {
+        while let Some(unit) = self.leaving.pop_front() {
+            self.clear(unit, LEAVING);
+            if self.is_idle(unit) {
+                return Some(unit);
+            }
+        }
+        None
+    }
+
+    /// Chooses a clean unit to leave; `None` if every one left is waited for.
+    pub(crate) fn evict(&mut self, bytes_max: u64) -> Option<UnitId> {
+        // Units that requests wait for return to the queue; they are few, so the search is bounded by their number.
+        for _ in 0..=self.interest.len() {
+            let before = self.cache.bytes();
+            let unit = self.cache.evict(bytes_max)?;
+            if !self.interest.contains_key(&unit) {
+                self.clear(unit, PRESENT);
+                return Some(unit);
+            }
+            let bytes = before - self.cache.bytes();
+            self.cache.insert(unit, bytes as u32, None);
+        }
+        None
+    }
+}
