@@ -1,0 +1,229 @@
+//! The real medium: a directory that only its owner may read, held by one process at a time.
+
+use crate::disk::{Disk, DiskFile};
+use crate::error::{Error, ErrorKind};
+use rustix::fs::FlockOperation;
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// A directory on a local file system. Mode 0700, its files 0600: the journal holds users' data in the clear. Wider
+/// modes of files that this user owns are narrowed, with a warning; what belongs to someone else is refused.
+#[derive(Debug)]
+pub struct DirDisk {
+    path: PathBuf,
+    dir: File,
+    /// Holds the lock for as long as it is open; `None` for readers.
+    lock: Option<File>,
+}
+
+impl DirDisk {
+    /// Opens the directory for one writer, creating it (not its parents) if it is absent.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Retry`] if another process holds it, [`ErrorKind::Invalid`] if it cannot be made private.
+    pub fn open(path: impl Into<PathBuf>) -> Result<Self, Error> {
+        let path = path.into();
+        match DirBuilder::new().mode(DIR_MODE).create(&path) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(Error::io(format_args!("create {}", path.display()), e));
+            }
+            Err(_) => {}
+            Ok(()) => sync_parent(&path)?,
+        }
+        let dir = open_dir(&path)?;
+        narrow(&dir, &path, DIR_MODE)?;
+        let mut disk = Self { path, dir, lock: None };
+        let lock = disk
+            .open_file(LOCK_NAME, true)
+            .map_err(|e| Error::io(format_args!("open the lock in {}", disk.path.display()), e))?;
+        match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(e) if e == rustix::io::Errno::WOULDBLOCK => {
+                return Err(Error::new(
+                    ErrorKind::Retry,
+                    format!(
+                        "another process uses the journal in {}: stop it, or use another data folder",
+                        disk.path.display()
+                    ),
+                ));
+            }
+            Err(e) => {
+                let what = format!("lock {}", disk.path.join(LOCK_NAME).display());
+                return Err(Error::io(what, e.into()));
+            }
+        }
+        disk.narrow_files()?;
+        disk.lock = Some(lock);
+        Ok(disk)
+    }
+
+    /// Opens the directory for looking only, beside a running writer or not. Every change is refused.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] if it is absent or may not be read.
+    pub fn open_read_only(path: impl Into<PathBuf>) -> Result<Self, Error> {
+        let path = path.into();
+        let dir = open_dir(&path)?;
+        Ok(Self { path, dir, lock: None })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn narrow_files(&self) -> Result<(), Error> {
+        let names = self.list().map_err(|e| Error::io("list the journal's directory", e))?;
+        for name in names {
+            let path = self.path.join(&name);
+            let file = self
+                .open_file(&name, false)
+                .map_err(|e| Error::io(format_args!("open {}", path.display()), e))?;
+            narrow(&file, &path, FILE_MODE)?;
+        }
+        Ok(())
+    }
+
+    fn open_file(&self, name: &str, create: bool) -> io::Result<File> {
+        OpenOptions::new()
+            .read(true)
+            .write(self.lock.is_some() || create)
+            .create(create)
+            .mode(FILE_MODE)
+            // A link planted under a segment's name must not lead the journal's bytes elsewhere.
+            .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
+            .open(self.path.join(name))
+    }
+
+    fn writable(&self) -> io::Result<()> {
+        if self.lock.is_some() {
+            return Ok(());
+        }
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, "the journal is open for reading only"))
+    }
+}
+
+impl Disk for DirDisk {
+    fn list(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(&self.path)? {
+            let entry = entry?;
+            // A name that is not Unicode is not one of the journal's.
+            if entry.file_type()?.is_file()
+                && let Ok(name) = entry.file_name().into_string()
+            {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
+    fn open(&self, name: &str, create: bool) -> io::Result<Box<dyn DiskFile>> {
+        if create {
+            self.writable()?;
+        }
+        Ok(Box::new(DirFile(self.open_file(name, create)?)))
+    }
+
+    fn exists(&self, name: &str) -> io::Result<bool> {
+        self.path.join(name).try_exists()
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.writable()?;
+        std::fs::rename(self.path.join(from), self.path.join(to))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.writable()?;
+        std::fs::remove_file(self.path.join(name))
+    }
+
+    fn sync_dir(&self) -> io::Result<()> {
+        self.writable()?;
+        self.dir.sync_all()
+    }
+}
+
+#[derive(Debug)]
+struct DirFile(File);
+
+impl DiskFile for DirFile {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        let mut done = 0;
+        while done < buf.len() {
+            match self.0.read_at(&mut buf[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(done)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all_at(bytes, offset)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn set_len(&self, bytes: u64) -> io::Result<()> {
+        self.0.set_len(bytes)
+    }
+}
+
+fn open_dir(path: &Path) -> Result<File, Error> {
+    let dir = OpenOptions::new()
+        .read(true)
+        .custom_flags(rustix::fs::OFlags::DIRECTORY.bits() as i32)
+        .open(path);
+    dir.map_err(|e| Error::io(format_args!("open the directory {}", path.display()), e))
+}
+
+/// Without this a crash soon after the first start could lose the whole directory.
+fn sync_parent(path: &Path) -> Result<(), Error> {
+    let parent = match path.parent() {
+        Some(p) if !p.as_os_str().is_empty() => p,
+        _ => Path::new("."),
+    };
+    let synced = open_dir(parent)?.sync_all();
+    synced.map_err(|e| Error::io(format_args!("sync the directory {}", parent.display()), e))
+}
+
+/// Takes the rights of group and others away.
+fn narrow(file: &File, path: &Path, mode: u32) -> Result<(), Error> {
+    let what = || format!("read the permissions of {}", path.display());
+    let meta = file.metadata().map_err(|e| Error::io(what(), e))?;
+    if meta.uid() != rustix::process::geteuid().as_raw() {
+        return Err(Error::invalid(format!(
+            "{} belongs to another user (uid {}): the journal must belong to the user who runs destage",
+            path.display(),
+            meta.uid()
+        )));
+    }
+    if meta.mode() & 0o077 == 0 {
+        return Ok(());
+    }
+    tracing::warn!(
+        path = %path.display(),
+        mode = format_args!("{:o}", meta.mode() & 0o7777),
+        "the journal was open to other users; narrowed to its owner"
+    );
+    let narrowed = file.set_permissions(Permissions::from_mode(mode));
+    narrowed.map_err(|e| Error::io(format_args!("make {} private", path.display()), e))
+}
+
+/// The file whose lock stands for the whole directory.
+pub(crate) const LOCK_NAME: &str = "lock";
+
+const DIR_MODE: u32 = 0o700;
+const FILE_MODE: u32 = 0o600;

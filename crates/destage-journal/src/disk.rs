@@ -1,0 +1,91 @@
+//! The medium as the journal sees it: one flat directory. [`crate::DirDisk`] is the real one; tests put a simulated one
+//! in its place, with a volatile cache and injected faults.
+
+use std::fmt::Debug;
+use std::io;
+
+/// One flat directory of files.
+///
+/// What the journal relies on, and nothing more: bytes are durable after [`DiskFile::sync_data`] of their file succeeded;
+/// a creation, rename or removal is durable after [`Disk::sync_dir`] succeeded; a rename is atomic; a sector of 512
+/// bytes is written whole or not at all. Before that, any subset of the sectors and names may survive a crash.
+pub trait Disk: Send + Sync + Debug {
+    /// The names of all files, in any order.
+    ///
+    /// # Errors
+    /// As the medium reports them; so for every method here.
+    fn list(&self) -> io::Result<Vec<String>>;
+
+    /// Opens a file for reading and writing; creates it empty if it is absent and `create` is set.
+    ///
+    /// # Errors
+    /// `NotFound` if it is absent and `create` is not set.
+    fn open(&self, name: &str, create: bool) -> io::Result<Box<dyn DiskFile>>;
+
+    /// Whether a file has this name.
+    ///
+    /// # Errors
+    /// As the medium reports them.
+    fn exists(&self, name: &str) -> io::Result<bool> {
+        Ok(self.list()?.iter().any(|n| n == name))
+    }
+
+    /// Gives a file another name, replacing the file that has it.
+    ///
+    /// # Errors
+    /// `NotFound` if `from` is absent.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+
+    /// Removes a file.
+    ///
+    /// # Errors
+    /// `NotFound` if it is absent.
+    fn remove(&self, name: &str) -> io::Result<()>;
+
+    /// Makes every creation, rename and removal so far durable.
+    ///
+    /// # Errors
+    /// As the medium reports them.
+    fn sync_dir(&self) -> io::Result<()>;
+}
+
+/// One open file.
+pub trait DiskFile: Send + Sync + Debug {
+    /// Its length in bytes.
+    ///
+    /// # Errors
+    /// As the medium reports them; so for every method here.
+    fn len(&self) -> io::Result<u64>;
+
+    /// Whether it holds no bytes.
+    ///
+    /// # Errors
+    /// As for `len`.
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == 0)
+    }
+
+    /// Fills `buf` from `offset` on; fewer bytes only where the file ends. Returns how many.
+    ///
+    /// # Errors
+    /// As the medium reports them.
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize>;
+
+    /// Writes all of `bytes` at `offset`, extending the file as needed.
+    ///
+    /// # Errors
+    /// After an error any part may have been written.
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+
+    /// Makes the file's bytes and length durable.
+    ///
+    /// # Errors
+    /// After an error nothing is known about what was written since the last success.
+    fn sync_data(&self) -> io::Result<()>;
+
+    /// Cuts or extends (by zeros) the file.
+    ///
+    /// # Errors
+    /// As the medium reports them.
+    fn set_len(&self, bytes: u64) -> io::Result<()>;
+}

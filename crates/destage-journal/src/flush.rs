@@ -1,0 +1,274 @@
+//! The write path: what [`crate::Journal::take`] hands over, carried out on any thread.
+
+use crate::disk::DiskFile;
+use crate::error::Error;
+use crate::format::{
+    BATCH_HEADER, BatchHeader, FLAG_CLOSE, FLAG_SKIP, PAGE, SegmentHeader, padded, seed,
+};
+use crate::store::{Segment, Store};
+use crate::upkeep::Upkeep;
+use std::sync::Arc;
+
+/// Records on their way to the medium: owned, so that it can run on any thread while further records are appended.
+/// Hand it back by [`crate::Journal::give_back`] whether it failed or not.
+#[derive(Debug)]
+#[must_use = "the records reach the medium when it runs"]
+pub struct Flush {
+    pub(crate) writer: Box<Writer>,
+    pub(crate) buffer: Buffer,
+    /// How many of the batches have been written.
+    done: usize,
+}
+
+/// Batches in memory, each behind room for its header and padded to whole sectors.
+#[derive(Debug, Default)]
+pub(crate) struct Buffer {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) batches: Vec<BatchMeta>,
+}
+
+#[derive(Debug)]
+pub(crate) struct BatchMeta {
+    /// Where it lies in the buffer; the end without padding.
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+    pub(crate) records: u32,
+    pub(crate) first_lsn: u64,
+    pub(crate) stamp_max_ns: u64,
+    pub(crate) flags: u64,
+    /// The catalog in force from this batch on, if it is another one.
+    pub(crate) catalog: Option<Arc<[u8]>>,
+}
+
+/// Where the journal stands on the medium. There is one, in the journal or in its flush.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    pub(crate) store: Arc<Store>,
+    pub(crate) upkeep: Upkeep,
+    pub(crate) file: Box<dyn DiskFile>,
+    pub(crate) number: u64,
+    pub(crate) capacity: u64,
+    pub(crate) offset: u64,
+    pub(crate) incarnation: u64,
+    pub(crate) sequence: u64,
+    pub(crate) next_lsn: u64,
+    /// Every group up to this one is durable.
+    pub(crate) durable: u64,
+    /// The highest durable mark that is itself durable.
+    pub(crate) marked: u64,
+    pub(crate) unsynced: bool,
+    pub(crate) catalog: Arc<[u8]>,
+}
+
+impl Flush {
+    pub(crate) fn new(writer: Box<Writer>, buffer: Buffer) -> Self {
+        Self { writer, buffer, done: 0 }
+    }
+
+    /// Writes the records and, with `sync`, makes them durable. Returns the newest group that is durable (with `sync`)
+    /// or written (without). An empty flush with `sync` makes earlier writes durable or, if they are, writes a mark that
+    /// says so: recovery can then tell damage at the journal's end from a torn tail.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::Full`] if there is no space for a further segment: may be run again, nothing is lost.
+    /// [`crate::ErrorKind::Fenced`] for any other failure: nothing is written any more, by this flush or a later one.
+    pub fn run(&mut self, sync: bool) -> Result<u64, Error> {
+        self.write_all()?;
+        let idle = self.buffer.batches.is_empty();
+        if !sync {
+            return Ok(self.writer.next_lsn - 1);
+        }
+        if self.writer.unsynced {
+            self.writer.sync()?;
+        } else if idle && self.writer.marked < self.writer.durable {
+            self.writer.mark(0)?;
+        }
+        Ok(self.writer.durable)
+    }
+
+    fn write_all(&mut self) -> Result<(), Error> {
+        self.writer.store.check_fence()?;
+        while self.done < self.buffer.batches.len() {
+            self.done += self.writer.write(&mut self.buffer, self.done)?;
+        }
+        Ok(())
+    }
+
+    /// Makes everything durable and says that nothing follows.
+    pub(crate) fn finish(&mut self) -> Result<(), Error> {
+        self.write_all()?;
+        if self.writer.unsynced {
+            self.writer.sync()?;
+        }
+        self.writer.mark(FLAG_CLOSE)
+    }
+
+    /// Bytes to write.
+    pub fn len(&self) -> usize {
+        self.buffer.bytes.len()
+    }
+
+    /// Whether there are no records to write.
+    pub fn is_empty(&self) -> bool {
+        self.buffer.batches.is_empty()
+    }
+
+    /// The writer, and what it has not written.
+    pub(crate) fn into_parts(self) -> (Box<Writer>, Buffer) {
+        let Self { writer, mut buffer, done } = self;
+        let cut = buffer.batches.get(done).map_or(buffer.bytes.len(), |b| b.start);
+        buffer.bytes.drain(..cut);
+        buffer.batches.drain(..done);
+        for batch in &mut buffer.batches {
+            batch.start -= cut;
+            batch.end -= cut;
+        }
+        (writer, buffer)
+    }
+}
+
+impl Writer {
+    /// Writes as many batches from `from` on as one write takes. Returns how many.
+    fn write(&mut self, buffer: &mut Buffer, from: usize) -> Result<usize, Error> {
+        let Buffer { bytes, batches } = buffer;
+        let start = batches[from].start;
+        let room = |end: usize, offset: u64, capacity: u64| {
+            offset + padded(end - start) as u64 <= capacity
+        };
+        if batches[from].catalog.is_some() || !room(batches[from].end, self.offset, self.capacity) {
+            let catalog = batches[from].catalog.clone();
+            self.roll(catalog.unwrap_or_else(|| self.catalog.clone()))?;
+            assert!(room(batches[from].end, self.offset, self.capacity), "a batch fits a segment");
+        }
+        let more = batches[from + 1..]
+            .iter()
+            .take_while(|b| b.catalog.is_none() && room(b.end, self.offset, self.capacity))
+            .count();
+        let run = &batches[from..=from + more];
+        let mut stamp_max_ns = 0;
+        for batch in run {
+            self.seal(batch, bytes);
+            stamp_max_ns = stamp_max_ns.max(batch.stamp_max_ns);
+        }
+        let end = start + padded(run[more].end - start);
+        let last = from + more + 1 == batches.len();
+        let filled = if last { self.fill_page(bytes, start, end) } else { end };
+        self.put(&bytes[start..filled], (end - start) as u64, stamp_max_ns)?;
+        Ok(more + 1)
+    }
+
+    /// Extends the last write by zeros to the end of its page, which saves reading that page first.
+    fn fill_page(&self, bytes: &mut Vec<u8>, start: usize, end: usize) -> usize {
+        let to = (self.offset + (end - start) as u64).next_multiple_of(PAGE as u64);
+        let filled = start + (to - self.offset) as usize;
+        bytes.resize(filled, 0);
+        filled
+    }
+
+    fn seal(&mut self, batch: &BatchMeta, bytes: &mut [u8]) {
+        assert!(
+            batch.first_lsn == self.next_lsn
+                || (batch.flags & FLAG_SKIP != 0 && batch.first_lsn > self.next_lsn),
+            "batches follow one another"
+        );
+        let header = BatchHeader {
+            payload_len: (batch.end - batch.start - BATCH_HEADER) as u32,
+            records: batch.records,
+            incarnation: self.incarnation,
+            sequence: self.sequence,
+            first_lsn: batch.first_lsn,
+            durable: self.durable,
+            flags: batch.flags,
+        };
+        header.seal(&mut bytes[batch.start..batch.end], seed(&self.store.uuid));
+        self.sequence += 1;
+        self.next_lsn = header.next_lsn();
+    }
+
+    /// Writes sealed batches; `used` bytes of them count, the rest is filling.
+    fn put(&mut self, bytes: &[u8], used: u64, stamp_max_ns: u64) -> Result<(), Error> {
+        let written = self.file.write_at(self.offset, bytes);
+        written.map_err(|e| self.store.fence(&format!("write segment {}", self.number), e))?;
+        self.unsynced = true;
+        self.offset += used;
+        let mut index = self.store.index();
+        let segment = index.segments.back_mut().expect("the segment being written is in the index");
+        segment.next_lsn = self.next_lsn;
+        segment.end = self.offset;
+        segment.stamp_max_ns = segment.stamp_max_ns.max(stamp_max_ns);
+        Ok(())
+    }
+
+    pub(crate) fn sync(&mut self) -> Result<(), Error> {
+        let synced = self.store.sync(&*self.file);
+        synced.map_err(|e| self.store.fence(&format!("sync segment {}", self.number), e))?;
+        self.unsynced = false;
+        self.durable = self.next_lsn - 1;
+        Ok(())
+    }
+
+    /// Writes a batch without records, durably.
+    pub(crate) fn mark(&mut self, flags: u64) -> Result<(), Error> {
+        if self.offset == self.capacity {
+            self.roll(self.catalog.clone())?;
+        }
+        let mut bytes = vec![0; BATCH_HEADER];
+        let batch = BatchMeta {
+            start: 0,
+            end: BATCH_HEADER,
+            records: 0,
+            first_lsn: self.next_lsn,
+            stamp_max_ns: 0,
+            flags: flags & FLAG_CLOSE,
+            catalog: None,
+        };
+        self.seal(&batch, &mut bytes);
+        let end = padded(BATCH_HEADER);
+        bytes.resize(end, 0);
+        let filled = self.fill_page(&mut bytes, 0, end);
+        self.put(&bytes[..filled], end as u64, 0)?;
+        let marked = self.durable;
+        self.sync()?;
+        self.marked = marked;
+        Ok(())
+    }
+
+    /// Goes on in the next segment. Everything before is durable first, and so is the new header: only the newest
+    /// segment can have a torn tail.
+    fn roll(&mut self, catalog: Arc<[u8]>) -> Result<(), Error> {
+        if self.unsynced {
+            self.sync()?;
+        }
+        let number = self.number + 1;
+        let file = self.store.take_prepared(number)?;
+        let header = SegmentHeader {
+            uuid: self.store.uuid,
+            number,
+            incarnation: self.incarnation,
+            first_lsn: self.next_lsn,
+            first_sequence: self.sequence,
+            segment_bytes: self.store.segment_bytes,
+            catalog_len: catalog.len() as u32,
+            catalog_crc: crc32c::crc32c(&catalog),
+        };
+        let begun =
+            file.write_at(0, &header.encode(&catalog)).and_then(|()| self.store.sync(&*file));
+        begun.map_err(|e| self.store.fence(&format!("begin segment {number}"), e))?;
+        self.file = file;
+        self.number = number;
+        self.capacity = self.store.segment_bytes;
+        self.offset = header.data_start();
+        self.catalog = catalog;
+        self.marked = self.durable;
+        self.store.index().begin(Segment {
+            number,
+            file_bytes: self.capacity,
+            first_lsn: self.next_lsn,
+            next_lsn: self.next_lsn,
+            stamp_max_ns: 0,
+            end: self.offset,
+        });
+        self.upkeep.prepare(number + 1);
+        Ok(())
+    }
+}

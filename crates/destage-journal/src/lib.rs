@@ -1,0 +1,33 @@
+//! The durable journal of Destage: numbered write groups in segment files, made durable by group commit.
+//!
+//! It owns the bytes on disk from [`Journal::append`] to [`Journal::reclaim`]. It survives a crash at any moment, with
+//! any part of what was not synced lost or torn; it notices damage to what was. What the payloads mean, when to flush
+//! and when a group is decided is its user's business. `docs/FORMAT.md` describes the bytes.
+
+mod chain;
+mod dir;
+mod disk;
+mod error;
+mod flush;
+mod format;
+mod inspect;
+mod journal;
+mod options;
+mod read;
+mod recover;
+mod repair;
+mod start;
+mod store;
+mod upkeep;
+
+pub use dir::DirDisk;
+pub use disk::{Disk, DiskFile};
+pub use error::{Error, ErrorKind, Position};
+pub use flush::Flush;
+pub use format::FORMAT_VERSION;
+pub use inspect::{CheckReport, SegmentReport, SegmentState, check, export, inspect};
+pub use journal::{Journal, JournalStatus};
+pub use options::Options;
+pub use read::{OwnedRecord, Record, Records};
+pub use recover::{Progress, Recovery, Torn};
+pub use repair::{RepairReport, plan_repair, repair};

@@ -1,0 +1,306 @@
+//! What a start finds: the chain of batches from the oldest segment on, its end, and whether that end is a torn tail or
+//! damage.
+
+use crate::chain::{Chain, Tail};
+use crate::disk::{Disk, DiskFile};
+use crate::error::{Error, Position};
+use crate::format::{
+    CATALOG_OFFSET, FLAG_CLOSE, FORMAT_VERSION, HeaderProblem, RecordReader, SECTOR, SegmentHeader,
+};
+use crate::read::Records;
+use crate::store::{FileKind, Segment, read_file, segment_name, survey};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// What [`crate::Journal::open`] found. Holds no records itself: it streams them.
+#[derive(Debug)]
+pub struct Recovery {
+    /// The oldest retained group; `last_lsn + 1` if there is none.
+    pub first_lsn: u64,
+    /// The newest group; 0 in a new journal.
+    pub last_lsn: u64,
+    /// What was cut at the end: written, never known durable.
+    pub torn: Option<Torn>,
+    /// Whether the previous process closed the journal. True for a new one.
+    pub clean_shutdown: bool,
+    /// Segments that hold records.
+    pub segments: usize,
+    /// Whether this start created the journal.
+    pub created: bool,
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) index: VecDeque<Segment>,
+}
+
+/// A torn tail that was cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Torn {
+    /// Where the first broken batch started.
+    pub at: Position,
+    /// Bytes from there to the end of the last batch that could be recognised.
+    pub bytes: u64,
+}
+
+/// How far a scan has come, for a progress bar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Segments read.
+    pub segments: u64,
+    /// Segments to read.
+    pub segments_total: u64,
+}
+
+impl Recovery {
+    /// The records from `from` on, in order, with the catalog in force for each.
+    pub fn records(&self, from: u64) -> Records {
+        Records::new(self.disk.clone(), self.index.clone(), from, self.last_lsn)
+    }
+}
+
+/// A whole journal, read and found sound.
+#[derive(Debug)]
+pub(crate) struct Scan {
+    pub(crate) uuid: [u8; 16],
+    pub(crate) segments: VecDeque<Segment>,
+    pub(crate) chain: Chain,
+    /// The broken end of the last segment, as offsets.
+    pub(crate) torn: Option<(u64, u64)>,
+    pub(crate) clean: bool,
+    pub(crate) catalog: Arc<[u8]>,
+    /// Segments that were made ready but never begun, ascending.
+    pub(crate) ready: Vec<u64>,
+}
+
+impl Scan {
+    pub(crate) fn torn(&self) -> Option<Torn> {
+        let segment = self.segments.back()?.number;
+        let (offset, end) = self.torn?;
+        Some(Torn { at: Position { segment, offset }, bytes: end - offset })
+    }
+}
+
+/// Reads everything; `None` if there is no journal.
+pub(crate) fn scan(
+    disk: &dyn Disk,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Option<Scan>, Error> {
+    scan_into(disk, progress, &mut VecDeque::new())
+}
+
+/// As [`scan`]; after an error, `sound` holds what lies before the damage.
+pub(crate) fn scan_into(
+    disk: &dyn Disk,
+    progress: &mut dyn FnMut(Progress),
+    sound: &mut VecDeque<Segment>,
+) -> Result<Option<Scan>, Error> {
+    let numbers: Vec<u64> = survey(disk)?
+        .into_iter()
+        .filter_map(|(kind, _)| if let FileKind::Segment(n) = kind { Some(n) } else { None })
+        .collect();
+    let Some(&first) = numbers.first() else {
+        return Ok(None);
+    };
+    for (&number, expected) in numbers.iter().zip(first..) {
+        if number != expected {
+            return Err(Error::corrupt(expected, 0, "the segment's file is missing"));
+        }
+    }
+    let (mut heads, mut ready) = begun(disk, &numbers)?;
+    let total = heads.len() as u64;
+    let mut walk = Walk::new(&heads[0]);
+    let mut bytes = Vec::new();
+    drop_half_begun(disk, &mut heads, &mut ready)?;
+    for (i, head) in heads.iter().enumerate() {
+        read_file(disk, &segment_name(head.number), &mut bytes)?;
+        let walked = walk.segment(head, heads.get(i + 1), &mut bytes);
+        sound.clone_from(&walk.segments);
+        walked?;
+        progress(Progress { segments: i as u64 + 1, segments_total: total });
+    }
+    for &number in &ready {
+        read_file(disk, &segment_name(number), &mut bytes)?;
+        // A header is durable before its segment's first batch: batches without it are no torn tail.
+        if walk.chain.any_at_or_after(&bytes) {
+            return Err(Error::corrupt(number, 0, "its header or catalog is broken"));
+        }
+    }
+    Ok(Some(Scan { ready, ..walk.finish(heads[0].uuid) }))
+}
+
+/// A crash while the newest segment was being begun may leave its header whole and its catalog torn. Then it was not
+/// begun; batches in it would prove the opposite, and are looked for with those of the other ready segments.
+fn drop_half_begun(
+    disk: &dyn Disk,
+    heads: &mut Vec<SegmentHeader>,
+    ready: &mut Vec<u64>,
+) -> Result<(), Error> {
+    let [.., _, last] = heads.as_slice() else {
+        // The first segment gets its name when its header and catalog are durable.
+        return Ok(());
+    };
+    let number = last.number;
+    let mut bytes = Vec::new();
+    read_file(disk, &segment_name(number), &mut bytes)?;
+    if last.catalog(&bytes).is_none() {
+        heads.pop();
+        ready.insert(0, number);
+    }
+    Ok(())
+}
+
+/// The headers of the segments that were begun, and the numbers of those after them.
+fn begun(disk: &dyn Disk, numbers: &[u64]) -> Result<(Vec<SegmentHeader>, Vec<u64>), Error> {
+    let mut heads = Vec::with_capacity(numbers.len());
+    for &number in numbers {
+        heads.push(read_header(disk, number)?.filter(|head| head.number == number));
+    }
+    let count = heads.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
+    let ready = numbers[count.max(1)..].to_vec();
+    let mut found: Vec<SegmentHeader> = Vec::with_capacity(count);
+    for (&number, head) in numbers.iter().zip(heads).take(count.max(1)) {
+        let Some(head) = head else {
+            return Err(Error::corrupt(number, 0, "its header is broken"));
+        };
+        if found.first().is_some_and(|first| first.uuid != head.uuid) {
+            return Err(Error::corrupt(number, 0, "it belongs to another journal"));
+        }
+        found.push(head);
+    }
+    Ok((found, ready))
+}
+
+fn read_header(disk: &dyn Disk, number: u64) -> Result<Option<SegmentHeader>, Error> {
+    let name = segment_name(number);
+    let mut sector = [0; SECTOR];
+    let read = disk.open(&name, false).and_then(|file| file.read_at(0, &mut sector));
+    let n = read.map_err(|e| Error::io(format_args!("read {name}"), e))?;
+    match SegmentHeader::decode(&sector[..n]) {
+        Ok(header) => Ok(Some(header)),
+        Err(HeaderProblem::Broken) => Ok(None),
+        Err(HeaderProblem::Version(found)) => Err(Error::invalid(format!(
+            "{name} has journal format {found}, this build reads format {FORMAT_VERSION}: use the build \
+             that wrote it to drain the journal first"
+        ))),
+    }
+}
+
+/// Follows the chain from segment to segment.
+struct Walk {
+    chain: Chain,
+    segments: VecDeque<Segment>,
+    torn: Option<(u64, u64)>,
+    clean: bool,
+    catalog: Arc<[u8]>,
+}
+
+impl Walk {
+    fn new(first: &SegmentHeader) -> Self {
+        Self {
+            chain: Chain::begin(first),
+            segments: VecDeque::new(),
+            torn: None,
+            clean: false,
+            catalog: Arc::default(),
+        }
+    }
+
+    fn segment(
+        &mut self,
+        head: &SegmentHeader,
+        next: Option<&SegmentHeader>,
+        bytes: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        let number = head.number;
+        if !self.chain.admits(head) {
+            return Err(Error::corrupt(number, 0, "it does not follow the segment before it"));
+        }
+        self.chain.incarnation = head.incarnation;
+        let Some(catalog) = head.catalog(bytes) else {
+            return Err(Error::corrupt(number, CATALOG_OFFSET as u64, "its catalog is broken"));
+        };
+        if *catalog != *self.catalog {
+            self.catalog = Arc::from(catalog);
+        }
+        if (bytes.len() as u64) < head.segment_bytes || head.data_start() > head.segment_bytes {
+            return Err(Error::corrupt(number, bytes.len() as u64, "the file has been cut"));
+        }
+        bytes.truncate(head.segment_bytes as usize);
+        let (end, stamp_max_ns) = self.batches(head, next, bytes);
+        self.segments.push_back(Segment {
+            number,
+            file_bytes: head.segment_bytes,
+            first_lsn: head.first_lsn,
+            next_lsn: self.chain.next_lsn,
+            stamp_max_ns,
+            end: end as u64,
+        });
+        match next {
+            None => self.tail(number, bytes, end),
+            // Where the next segment starts, this one had ended: what lies behind was cut long ago.
+            Some(next) if self.chain.sequence == next.first_sequence => Ok(()),
+            Some(_) => {
+                let what = "a batch before the next segment's start is broken or missing";
+                Err(Error::corrupt(number, end as u64, what))
+            }
+        }
+    }
+
+    /// Follows the batches of one segment. Returns where they end and their newest stamp.
+    fn batches(
+        &mut self,
+        head: &SegmentHeader,
+        next: Option<&SegmentHeader>,
+        bytes: &[u8],
+    ) -> (usize, u64) {
+        let mut offset = head.data_start() as usize;
+        let mut stamp_max_ns = 0;
+        while next.is_none_or(|n| self.chain.sequence < n.first_sequence) {
+            let Some(batch) = self.chain.follow(bytes, offset) else {
+                break;
+            };
+            let mut records = RecordReader::new(batch.payload);
+            while let Some(record) = records.read() {
+                stamp_max_ns = stamp_max_ns.max(record.stamp_ns);
+            }
+            self.clean = batch.header.flags & FLAG_CLOSE != 0;
+            offset = batch.end;
+        }
+        (offset, stamp_max_ns)
+    }
+
+    fn tail(&mut self, number: u64, bytes: &[u8], end: usize) -> Result<(), Error> {
+        match self.chain.judge(bytes, end) {
+            Tail::Clean => Ok(()),
+            Tail::Torn { end: torn_end } => {
+                self.clean = false;
+                self.torn = Some((end as u64, torn_end as u64));
+                Ok(())
+            }
+            Tail::Damaged => Err(Error::corrupt(
+                number,
+                end as u64,
+                "a batch is broken that a later one says was durable",
+            )),
+        }
+    }
+
+    fn finish(self, uuid: [u8; 16]) -> Scan {
+        Scan {
+            uuid,
+            segments: self.segments,
+            chain: self.chain,
+            torn: self.torn,
+            clean: self.clean,
+            catalog: self.catalog,
+            ready: Vec::new(),
+        }
+    }
+}
+
+/// Makes what was read durable (it may have come from a cache that no sync has reached) and the cut final: what it leaves
+/// behind is overwritten, so that it never looks new again.
+pub(crate) fn settle(file: &dyn DiskFile, torn: Option<(u64, u64)>) -> std::io::Result<()> {
+    if let Some((from, to)) = torn {
+        file.write_at(from, &vec![0; (to - from) as usize])?;
+    }
+    file.sync_data()
+}

@@ -1,0 +1,275 @@
+//! The set of segment files: which there are, preparing the next one, recycling the oldest.
+//!
+//! Invariants, on which recovery relies:
+//! - `segment-N` files have consecutive numbers; a name becomes durable before the next one is made, and the oldest one's
+//!   removal before the next one's;
+//! - a segment's header is durable before its first batch is written, and everything in the segments before it is.
+//!
+//! So only the newest segment that was begun can have a torn tail.
+
+use crate::disk::{Disk, DiskFile};
+use crate::error::Error;
+use crate::options::Options;
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Shared by the journal's owner, its one flush and the background thread.
+#[derive(Debug)]
+pub(crate) struct Store {
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) uuid: [u8; 16],
+    pub(crate) segment_bytes: u64,
+    no_fsync: bool,
+    fenced: AtomicBool,
+    index: Mutex<Index>,
+    /// Held while files are made or renamed, so that those changes stay in order.
+    upkeep: Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Index {
+    /// Oldest first; the last one is being written.
+    pub(crate) segments: VecDeque<Segment>,
+    /// The segment after the last one, if it is ready.
+    prepared: Option<u64>,
+    spares: Vec<String>,
+    /// Files being recycled are still on disk.
+    recycling: usize,
+}
+
+/// A segment that holds, or may hold, records.
+#[derive(Clone, Debug)]
+pub(crate) struct Segment {
+    pub(crate) number: u64,
+    pub(crate) file_bytes: u64,
+    pub(crate) first_lsn: u64,
+    /// After its newest record.
+    pub(crate) next_lsn: u64,
+    pub(crate) stamp_max_ns: u64,
+    /// After its last batch.
+    pub(crate) end: u64,
+}
+
+impl Store {
+    pub(crate) fn new(disk: Arc<dyn Disk>, uuid: [u8; 16], options: &Options) -> Self {
+        Self {
+            disk,
+            uuid,
+            segment_bytes: options.segment_bytes,
+            no_fsync: options.unsafe_no_fsync,
+            fenced: AtomicBool::new(false),
+            index: Mutex::default(),
+            upkeep: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn index(&self) -> MutexGuard<'_, Index> {
+        // The index is changed in single steps, so a panic elsewhere leaves it whole.
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn is_fenced(&self) -> bool {
+        self.fenced.load(Ordering::Acquire)
+    }
+
+    /// Nothing is written from now on.
+    pub(crate) fn fence(&self, what: &str, source: io::Error) -> Error {
+        self.fenced.store(true, Ordering::Release);
+        Error::fencing(what, source)
+    }
+
+    pub(crate) fn check_fence(&self) -> Result<(), Error> {
+        if self.is_fenced() { Err(Error::fenced()) } else { Ok(()) }
+    }
+
+    pub(crate) fn sync(&self, file: &dyn DiskFile) -> io::Result<()> {
+        if self.no_fsync { Ok(()) } else { file.sync_data() }
+    }
+
+    pub(crate) fn sync_dir(&self) -> io::Result<()> {
+        if self.no_fsync { Ok(()) } else { self.disk.sync_dir() }
+    }
+
+    /// Makes `segment-number` ready to be begun, if it is not.
+    pub(crate) fn prepare(&self, number: u64) -> Result<(), Error> {
+        let _upkeep = self.upkeep.lock().unwrap_or_else(PoisonError::into_inner);
+        {
+            let index = self.index();
+            // A roll that overtook the background thread has prepared, perhaps even begun it: never do it twice.
+            let begun = index.segments.back().is_some_and(|s| s.number >= number);
+            if begun || index.prepared == Some(number) {
+                return Ok(());
+            }
+        }
+        self.check_fence()?;
+        let spare = self.index().spares.pop();
+        let from = match spare {
+            Some(name) => name,
+            None => {
+                self.fill(NEW_NAME, self.segment_bytes, &[])?;
+                NEW_NAME.to_owned()
+            }
+        };
+        self.name(&from, number)?;
+        self.index().prepared = Some(number);
+        Ok(())
+    }
+
+    /// Gives a finished file its place among the segments.
+    pub(crate) fn name(&self, from: &str, number: u64) -> Result<(), Error> {
+        let renamed = self.disk.rename(from, &segment_name(number)).and_then(|()| self.sync_dir());
+        renamed.map_err(|e| self.fence(&format!("add segment {number}"), e))
+    }
+
+    /// A file of real zeros behind `head`: overwriting it later changes no metadata, so its syncs are cheap.
+    pub(crate) fn fill(&self, name: &str, bytes: u64, head: &[u8]) -> Result<(), Error> {
+        let filled = self.try_fill(name, bytes, head);
+        filled.map_err(|e| {
+            // A partly filled file would only keep space away from others; it is replaced in any case.
+            let _ = self.disk.remove(name);
+            let full =
+                matches!(e.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+            if full {
+                let what = "prepare a segment: free some space, nothing is lost so far";
+                return Error::io(what, e);
+            }
+            self.fence("prepare a segment", e)
+        })
+    }
+
+    fn try_fill(&self, name: &str, bytes: u64, head: &[u8]) -> io::Result<()> {
+        let file = self.disk.open(name, true)?;
+        file.set_len(0)?;
+        file.write_at(0, head)?;
+        let zeros = vec![0; FILL_BYTES.min(bytes as usize)];
+        let mut at = head.len() as u64;
+        while at < bytes {
+            let n = (bytes - at).min(zeros.len() as u64);
+            file.write_at(at, &zeros[..n as usize])?;
+            at += n;
+        }
+        self.sync(&*file)
+    }
+
+    /// Hands out the prepared segment; the caller begins it.
+    pub(crate) fn take_prepared(&self, number: u64) -> Result<Box<dyn DiskFile>, Error> {
+        self.prepare(number)?;
+        let file = self.disk.open(&segment_name(number), false);
+        file.map_err(|e| self.fence(&format!("open segment {number}"), e))
+    }
+
+    /// Keeps the file of a segment that is no longer in the index for another use, or removes it.
+    pub(crate) fn recycle(&self, segment: &Segment) -> Result<(), Error> {
+        let _upkeep = self.upkeep.lock().unwrap_or_else(PoisonError::into_inner);
+        self.check_fence()?;
+        let name = segment_name(segment.number);
+        let keep = {
+            let index = self.index();
+            segment.file_bytes == self.segment_bytes && index.spares.len() < SPARES_MAX
+        };
+        let spare = spare_name(segment.number);
+        let done = if keep { self.disk.rename(&name, &spare) } else { self.disk.remove(&name) };
+        let done = done.and_then(|()| self.sync_dir());
+        let mut index = self.index();
+        index.recycling -= 1;
+        if keep && done.is_ok() {
+            index.spares.push(spare);
+        }
+        drop(index);
+        done.map_err(|e| self.fence(&format!("recycle segment {}", segment.number), e))
+    }
+
+    pub(crate) fn adopt_files(&self, prepared: Option<u64>, spares: Vec<String>) {
+        let mut index = self.index();
+        index.prepared = prepared;
+        index.spares = spares;
+    }
+}
+
+impl Index {
+    /// Bytes of all files, ready and spare ones included.
+    pub(crate) fn bytes(&self, segment_bytes: u64) -> u64 {
+        let others = self.spares.len() + self.recycling + usize::from(self.prepared.is_some());
+        self.segments.iter().map(|s| s.file_bytes).sum::<u64>() + others as u64 * segment_bytes
+    }
+
+    /// Adds the segment that is written from now on.
+    pub(crate) fn begin(&mut self, segment: Segment) {
+        self.prepared = None;
+        self.segments.push_back(segment);
+    }
+
+    /// Takes the oldest segment out, unless it is being written or `keep` says so.
+    pub(crate) fn pop_unless(
+        &mut self,
+        keep: impl FnOnce(&Self, &Segment) -> bool,
+    ) -> Option<Segment> {
+        let oldest = self.segments.front()?;
+        if self.segments.len() < 2 || keep(self, oldest) {
+            return None;
+        }
+        self.recycling += 1;
+        self.segments.pop_front()
+    }
+}
+
+/// What a file's name says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileKind {
+    Segment(u64),
+    Spare(u64),
+    New,
+    Other,
+}
+
+pub(crate) fn classify(name: &str) -> FileKind {
+    let number = |prefix: &str| -> Option<u64> {
+        let digits = name.strip_prefix(prefix)?;
+        let canonical = digits.len() == 10 && digits.bytes().all(|b| b.is_ascii_digit());
+        if canonical { digits.parse().ok() } else { None }
+    };
+    if let Some(n) = number("segment-") {
+        FileKind::Segment(n)
+    } else if let Some(n) = number("spare-") {
+        FileKind::Spare(n)
+    } else if name == NEW_NAME {
+        FileKind::New
+    } else {
+        FileKind::Other
+    }
+}
+
+pub(crate) fn segment_name(number: u64) -> String {
+    format!("segment-{number:010}")
+}
+
+fn spare_name(number: u64) -> String {
+    format!("spare-{number:010}")
+}
+
+/// All names of segments, spares and leftovers, in order.
+pub(crate) fn survey(disk: &dyn Disk) -> Result<Vec<(FileKind, String)>, Error> {
+    let names = disk.list().map_err(|e| Error::io("list the journal's directory", e))?;
+    let mut files: Vec<_> = names.into_iter().map(|n| (classify(&n), n)).collect();
+    files.sort_by(|a, b| a.1.cmp(&b.1));
+    Ok(files)
+}
+
+/// Reads a whole file, at most the largest segment there can be.
+pub(crate) fn read_file(disk: &dyn Disk, name: &str, out: &mut Vec<u8>) -> Result<(), Error> {
+    let mut read = || {
+        let file = disk.open(name, false)?;
+        let len = file.len()?.min(Options::SEGMENT_BYTES_MAX);
+        out.resize(len as usize, 0);
+        let n = file.read_at(0, out)?;
+        out.truncate(n);
+        io::Result::Ok(())
+    };
+    read().map_err(|e| Error::io(format_args!("read {name}"), e))
+}
+
+pub(crate) const NEW_NAME: &str = "new";
+const SPARES_MAX: usize = 2;
+const FILL_BYTES: usize = 1 << 20;

@@ -1,0 +1,239 @@
+//! Power lost at any operation, with any part of what was not synced lost or torn: every record that a sync acknowledged
+//! is there, and what is missing is a suffix.
+#![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
+
+mod common;
+
+use destage_journal::{ErrorKind, Journal, Options};
+use destage_testkit::SimDisk;
+use destage_testkit::disk::{Count, Random};
+use std::sync::Arc;
+
+/// One disk through several lives, with a model of what must and may be on it.
+struct Run {
+    disk: SimDisk,
+    options: Options,
+    random: Random,
+    /// Payload of each number as last appended, from 1. Lives use other payloads, so old bytes show.
+    appended: Vec<Vec<u8>>,
+    acknowledged: u64,
+    reclaimed: u64,
+    life: u8,
+}
+
+impl Run {
+    fn new(seed: u64, no_fsync: bool) -> Self {
+        Self {
+            disk: SimDisk::new(),
+            options: Options { unsafe_no_fsync: no_fsync, ..common::options() },
+            random: Random(seed),
+            appended: Vec::new(),
+            acknowledged: 0,
+            reclaimed: 0,
+            life: 0,
+        }
+    }
+
+    /// Opens (perhaps losing power meanwhile), checks, then works until the power goes.
+    fn live(&mut self) -> Result<(), String> {
+        self.life += 1;
+        let operations = if self.life == 1 { 400 } else { 60 };
+        self.disk.power_off_after(1 + self.random.below(operations) as u64);
+        let opened = Journal::open(Arc::new(self.disk.clone()), self.options.clone());
+        let (journal, recovery) = match opened {
+            Ok(opened) => opened,
+            Err(_) if self.disk.is_powered_off() => return Ok(()),
+            Err(e) => return Err(format!("refused: {e}")),
+        };
+        self.check(&recovery)?;
+        self.appended.truncate(recovery.last_lsn as usize);
+        // Recovery makes durable what it shows.
+        self.acknowledged = recovery.last_lsn;
+        self.work(journal);
+        if !self.disk.is_powered_off() {
+            return Err("work ends by the power only".to_owned());
+        }
+        Ok(())
+    }
+
+    fn check(&self, recovery: &destage_journal::Recovery) -> Result<(), String> {
+        if recovery.last_lsn < self.acknowledged {
+            return Err(format!("lost {} of {}", recovery.last_lsn, self.acknowledged));
+        }
+        if recovery.first_lsn > self.reclaimed + 1 {
+            return Err(format!("first {} after {}", recovery.first_lsn, self.reclaimed));
+        }
+        let mut next = recovery.first_lsn;
+        for record in recovery.records(1) {
+            let record = record.map_err(|e| e.to_string())?;
+            let expected = self.appended.get(record.lsn as usize - 1);
+            if record.lsn != next || Some(&record.payload) != expected {
+                return Err(format!("record {} is not what was written", record.lsn));
+            }
+            next += 1;
+        }
+        if next != recovery.last_lsn + 1 {
+            return Err(format!("records end before {next}"));
+        }
+        Ok(())
+    }
+
+    fn work(&mut self, mut journal: Journal) {
+        for step in 0.. {
+            for _ in 0..self.random.below(4) {
+                let lsn = journal.last() + 1;
+                let size = if self.random.below(20) == 0 { 9_000 } else { 700 };
+                let mut payload = vec![self.life; self.random.below(size)];
+                payload.extend_from_slice(&lsn.to_le_bytes());
+                journal.append(lsn, step, 0, &payload);
+                self.appended.push(payload);
+            }
+            if self.random.below(10) == 0 {
+                journal.set_catalog(&[step as u8; 9]).unwrap();
+            }
+            let sync = self.random.below(3) > 0;
+            let mut flush = journal.take();
+            let result = flush.run(sync);
+            journal.give_back(flush);
+            match result {
+                Ok(upto) if sync => self.acknowledged = upto,
+                Ok(_) => {}
+                Err(_) => return,
+            }
+            if self.random.below(8) == 0 {
+                self.reclaimed = self.reclaimed.max(self.acknowledged);
+                journal.reclaim(self.acknowledged, u64::MAX);
+            }
+        }
+    }
+}
+
+fn run(seed: u64, no_fsync: bool) -> Result<(), String> {
+    let mut run = Run::new(seed, no_fsync);
+    for _ in 0..6 {
+        run.live()?;
+        let crash = run.random.bits();
+        run.disk.crash(crash);
+    }
+    Ok(())
+}
+
+#[test]
+fn acknowledged_records_survive_every_crash() {
+    let seeds = std::env::var("JOURNAL_SEEDS").map_or(400, |n| n.parse().unwrap());
+    for seed in 0..seeds {
+        if let Err(why) = run(seed, false) {
+            panic!("seed {seed}: {why}");
+        }
+    }
+}
+
+#[test]
+fn without_fsync_the_same_test_fails_within_50_seeds() {
+    let failed = (0..50).filter(|&seed| run(seed, true).is_err()).count();
+    assert!(failed > 0, "the crash test would not notice a journal that never syncs");
+}
+
+/// Every operation of one fixed run, in turn, as the one during which the power goes.
+#[test]
+fn power_lost_at_each_operation_in_turn_loses_nothing_acknowledged() {
+    let whole = SimDisk::new();
+    fixed_work(&whole);
+    let operations = whole.operations(Count::All);
+    assert!(operations > 100, "{operations}");
+    for at in 1..=operations {
+        for seed in 0..3 {
+            let disk = SimDisk::new();
+            disk.power_off_after(at);
+            let acknowledged = fixed_work(&disk);
+            disk.crash(at * 31 + seed);
+            let opened = common::open(&disk);
+            let (_, recovery) = opened.unwrap_or_else(|e| panic!("{at}/{seed}: {e}"));
+            assert!(recovery.last_lsn >= acknowledged, "{at}/{seed}");
+            for record in recovery.records(1) {
+                let record = record.unwrap();
+                assert_eq!(record.payload, record.lsn.to_le_bytes().repeat(60), "{at}/{seed}");
+            }
+        }
+    }
+}
+
+/// Returns the newest acknowledged number when the power goes, or at the end.
+fn fixed_work(disk: &SimDisk) -> u64 {
+    let Ok((mut journal, _)) = common::open(disk) else { return 0 };
+    let mut acknowledged = 0;
+    for lsn in 1..=220u64 {
+        journal.append(lsn, lsn, 0, &lsn.to_le_bytes().repeat(60));
+        if lsn % 2 == 0 {
+            match common::flush(&mut journal, lsn % 4 == 0) {
+                Ok(upto) if lsn % 4 == 0 => acknowledged = upto,
+                Ok(_) => {}
+                Err(_) => return acknowledged,
+            }
+        }
+        if lsn % 64 == 0 {
+            journal.reclaim(acknowledged, u64::MAX);
+        }
+    }
+    journal.close().unwrap_or(acknowledged)
+}
+
+#[test]
+fn a_failed_operation_fences_and_acknowledged_records_survive() {
+    for count in [Count::Writes, Count::Syncs, Count::All] {
+        for n in 1..60 {
+            let disk = SimDisk::new();
+            let (mut journal, _) = common::open(&disk).unwrap();
+            disk.fail_after(count, n, std::io::ErrorKind::Other);
+            let mut acknowledged = 0;
+            let failed = (0..150u64).find_map(|i| {
+                journal.append(i + 1, (i + 1) * 1_000, ((i + 1) % 7) as u16, &[7; 600]);
+                match common::flush(&mut journal, true) {
+                    Ok(upto) => acknowledged = upto,
+                    Err(error) => return Some(error),
+                }
+                None
+            });
+            let failed = failed.expect("the fault strikes");
+            assert_eq!(failed.kind(), ErrorKind::Fenced, "{failed}");
+            assert!(journal.status().fenced);
+            let operations = disk.operations(Count::All);
+            for _ in 0..3 {
+                let again = common::flush(&mut journal, true).unwrap_err();
+                assert_eq!(again.kind(), ErrorKind::Fenced);
+            }
+            journal.reclaim(acknowledged, u64::MAX);
+            assert_eq!(
+                disk.operations(Count::All),
+                operations,
+                "a fenced journal leaves the disk alone"
+            );
+            disk.crash(n);
+            let (_, recovery) = common::open(&disk).unwrap();
+            assert!(recovery.last_lsn >= acknowledged, "{count:?} {n}");
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_says_so_and_the_same_flush_runs_again() {
+    let disk = SimDisk::new();
+    let (mut journal, _) = common::open(&disk).unwrap();
+    disk.limit_bytes(Some(100 << 10));
+    for lsn in 1..=40u64 {
+        journal.append(lsn, lsn * 1_000, (lsn % 7) as u16, &[lsn as u8; 4_000]);
+    }
+    let mut flush = journal.take();
+    let full = flush.run(true).unwrap_err();
+    assert_eq!(full.kind(), ErrorKind::Full, "{full}");
+    assert!(full.to_string().contains("free some space"), "{full}");
+    assert_eq!(flush.run(true).unwrap_err().kind(), ErrorKind::Full);
+    journal.give_back(flush);
+    journal.append(41, 41_000, 6, &[41; 4_000]);
+    disk.limit_bytes(None);
+    assert_eq!(common::flush(&mut journal, true).unwrap(), 41);
+    disk.crash(3);
+    let payloads = common::payloads(&common::open(&disk).unwrap().1, 1);
+    assert_eq!(payloads.len(), 41);
+    assert!(payloads.iter().zip(1u8..).all(|(p, i)| *p == [i; 4_000]));
+}

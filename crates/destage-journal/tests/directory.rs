@@ -1,0 +1,84 @@
+//! The real directory: private, and held by one process.
+#![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
+
+use destage_journal::{DirDisk, Disk, ErrorKind, Journal, Options, check, inspect};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::sync::Arc;
+
+fn mode(path: &Path) -> u32 {
+    std::fs::metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+fn write_some(path: &Path) -> u64 {
+    let disk = Arc::new(DirDisk::open(path).unwrap());
+    let (mut journal, _) = Journal::open(disk, Options::default()).unwrap();
+    for _ in 0..10 {
+        let lsn = journal.last() + 1;
+        journal.append(lsn, lsn, 0, &[3; 1_000]);
+    }
+    journal.close().unwrap()
+}
+
+#[test]
+fn directory_and_files_are_for_the_owner_only_and_narrowed_if_they_were_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal");
+    write_some(&path);
+    let files = || std::fs::read_dir(&path).unwrap().map(|e| e.unwrap().path());
+    assert_eq!(mode(&path), 0o700);
+    assert!(files().count() >= 2);
+    assert!(files().all(|f| mode(&f) == 0o600));
+    let widen = |path: &Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    widen(&path, 0o755);
+    files().for_each(|f| widen(&f, 0o644));
+    assert_eq!(write_some(&path), 20);
+    assert_eq!(mode(&path), 0o700);
+    assert!(files().all(|f| mode(&f) == 0o600));
+}
+
+#[test]
+fn a_second_process_is_refused_while_the_first_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal");
+    let first = DirDisk::open(&path).unwrap();
+    // The lock belongs to the open file, so a second handle in this process stands for another process.
+    let second = DirDisk::open(&path).unwrap_err();
+    assert_eq!(second.kind(), ErrorKind::Retry);
+    assert!(second.to_string().contains("another process uses the journal"), "{second}");
+    drop(first);
+    DirDisk::open(&path).unwrap();
+}
+
+#[test]
+fn a_reader_looks_beside_the_writer_and_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal");
+    write_some(&path);
+    let writer = DirDisk::open(&path).unwrap();
+    let reader = DirDisk::open_read_only(&path).unwrap();
+    assert_eq!(check(&reader).unwrap().unwrap().last_lsn, 10);
+    assert!(inspect(&reader).unwrap().len() >= 2);
+    assert!(reader.remove("lock").is_err() && reader.rename("lock", "other").is_err());
+    assert!(reader.open("new-file", true).is_err());
+    let file = reader.open("segment-0000000001", false).unwrap();
+    assert!(file.write_at(0, b"x").is_err());
+    drop(writer);
+    let opened = Journal::open(Arc::new(reader), Options::default());
+    assert!(opened.is_err(), "a reader cannot take the journal up");
+}
+
+#[test]
+fn a_link_under_a_segment_name_is_not_followed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal");
+    drop(DirDisk::open(&path).unwrap());
+    let victim = folder.path().join("victim");
+    std::fs::write(&victim, b"untouched").unwrap();
+    symlink(&victim, path.join("new")).unwrap();
+    let disk = Arc::new(DirDisk::open(&path).unwrap());
+    assert!(Journal::open(disk, Options::default()).is_err());
+    assert_eq!(std::fs::read(&victim).unwrap(), b"untouched");
+}
