@@ -1,0 +1,183 @@
+//! The requests of the admin port and their answers.
+
+use super::{Control, ControlError};
+use crate::metrics::Exporter;
+use crate::status::Report;
+use axum::extract::rejection::JsonRejection;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use serde::Deserialize;
+use serde_json::json;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// Largest body of a command.
+const BODY_BYTES_MAX: usize = 64 * 1024;
+/// Longest wait for a report.
+const REPORT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest wait for a command; a drain takes as long as the origin needs.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(600);
+
+struct Shared {
+    control: Arc<dyn Control>,
+    password: Option<String>,
+    /// Held from the making of a report to its rendering, so that counters are rendered in order.
+    exporter: Mutex<Exporter>,
+}
+
+type Admin = State<Arc<Shared>>;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Command {
+    command: String,
+    #[serde(default)]
+    args: Vec<String>,
+}
+
+pub(super) fn router(control: Arc<dyn Control>, password: Option<String>) -> Router {
+    let shared = Shared { control, password, exporter: Mutex::default() };
+    Router::new()
+        .route("/", get(index))
+        .route("/status", get(status))
+        .route("/metrics", get(metrics))
+        .route("/healthz", get(async || "ok\n"))
+        .route("/readyz", get(ready))
+        .route("/command", post(command))
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .with_state(Arc::new(shared))
+}
+
+async fn index() -> &'static str {
+    "destage admin port: GET /status /metrics /healthz /readyz, POST /command\n"
+}
+
+async fn status(State(shared): Admin) -> Response {
+    let report = blocking(REPORT_TIMEOUT, move || shared.control.report()).await;
+    report.map_or_else(failure, |report| Json(report).into_response())
+}
+
+async fn metrics(State(shared): Admin) -> Response {
+    let render = move || {
+        // A panic elsewhere leaves the exporter usable: each metric is set as a whole.
+        let exporter = shared.exporter.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        shared.control.report().map(|report: Report| exporter.render(&report))
+    };
+    let kind = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
+    blocking(REPORT_TIMEOUT, render).await.map_or_else(failure, |text| (kind, text).into_response())
+}
+
+async fn ready(State(shared): Admin) -> Response {
+    let report = blocking(REPORT_TIMEOUT, move || shared.control.report()).await;
+    match report.as_ref().map(Report::ready) {
+        Ok(Ok(())) => "ready\n".into_response(),
+        Ok(Err(reason)) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")).into_response(),
+        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response(),
+    }
+}
+
+async fn command(
+    State(shared): Admin,
+    headers: HeaderMap,
+    body: Result<Json<Command>, JsonRejection>,
+) -> Response {
+    if let Err(refusal) = authorize(&headers, shared.password.as_deref()) {
+        return refusal;
+    }
+    let Command { command, args } = match body {
+        Ok(Json(command)) => command,
+        Err(rejection) => return error(rejection.status(), &rejection.body_text()),
+    };
+    tracing::info!("admin command: {command} {}", args.join(" "));
+    blocking(COMMAND_TIMEOUT, move || shared.control.command(&command, &args))
+        .await
+        .map_or_else(failure, |value| Json(json!({ "result": value })).into_response())
+}
+
+/// Runs `work` where it may block.
+async fn blocking<T: Send + 'static>(
+    limit: Duration,
+    work: impl FnOnce() -> Result<T, ControlError> + Send + 'static,
+) -> Result<T, ControlError> {
+    match timeout(limit, tokio::task::spawn_blocking(work)).await {
+        Ok(Ok(result)) => result,
+        Ok(Err(_)) => Err(ControlError::Failed("a bug: the request panicked; see the log".into())),
+        Err(_) => Err(ControlError::Unavailable(format!(
+            "the engine did not answer within {} s",
+            limit.as_secs()
+        ))),
+    }
+}
+
+#[expect(clippy::result_large_err, reason = "the refusal is the response itself")]
+fn authorize(headers: &HeaderMap, password: Option<&str>) -> Result<(), Response> {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("");
+    let Some(password) = password else {
+        return if is_address(text(header::HOST)) {
+            Ok(())
+        } else {
+            let message = "without a password, commands must name the host by its address or \
+                           as localhost";
+            Err(error(StatusCode::FORBIDDEN, message))
+        };
+    };
+    let given = text(header::AUTHORIZATION).strip_prefix("Bearer ").unwrap_or("");
+    if same(given.as_bytes(), password.as_bytes()) {
+        return Ok(());
+    }
+    let message = "the password is missing or wrong: send 'Authorization: Bearer PASSWORD' \
+                   (--password or DESTAGE_PASSWORD)";
+    Err(error(StatusCode::UNAUTHORIZED, message))
+}
+
+/// Whether a `Host` is an address or `localhost`, with or without a port.
+fn is_address(host: &str) -> bool {
+    let name = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or(""),
+        None => host.split(':').next().unwrap_or(""),
+    };
+    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
+}
+
+/// Compares in a time that depends on the length only.
+fn same(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |differ, (x, y)| differ | (x ^ y)) == 0
+}
+
+fn failure(failed: ControlError) -> Response {
+    let status = match failed {
+        ControlError::Invalid(_) => StatusCode::BAD_REQUEST,
+        ControlError::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+        ControlError::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    error(status, &failed.to_string())
+}
+
+fn error(status: StatusCode, message: &str) -> Response {
+    (status, Json(json!({ "error": message }))).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_addresses_and_localhost_are_hosts() {
+        for host in ["127.0.0.1:6381", "127.0.0.1", "[::1]:80", "localhost:1", "LOCALHOST"] {
+            assert!(is_address(host), "{host}");
+        }
+        for host in ["", "evil.example", "evil.example:6381", "localhost.evil.example", "["] {
+            assert!(!is_address(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn passwords_compare_by_content() {
+        assert!(same(b"abc", b"abc") && !same(b"abc", b"abd") && !same(b"abc", b"abcd"));
+    }
+}

@@ -1,0 +1,59 @@
+//! Exit codes, documented once: `--help` and the manual print [`TABLE`].
+
+/// Everything went as asked.
+pub const OK: u8 = 0;
+/// A bug in Destage.
+pub const BUG: u8 = 1;
+/// Wrong flags, settings or arguments.
+pub const USAGE: u8 = 2;
+/// The origin cannot be reached.
+pub const ORIGIN_UNREACHABLE: u8 = 10;
+/// Another process owns the origin.
+pub const FENCED: u8 = 11;
+/// The drain ran out of time.
+pub const DIRTY_REMAINS: u8 = 12;
+/// The journal is damaged, locked or cannot be written.
+pub const JOURNAL_UNUSABLE: u8 = 13;
+/// The origin holds less than the journal knows it held.
+pub const ORIGIN_WENT_BACK: u8 = 14;
+/// The address to listen on is taken.
+pub const ADDRESS_IN_USE: u8 = 15;
+/// A running server was asked something and could not be reached, or refused.
+pub const SERVER_UNREACHABLE: u8 = 16;
+
+/// Every code with its meaning, in ascending order.
+pub const TABLE: [(u8, &str); 10] = [
+    (OK, "success"),
+    (BUG, "a bug in Destage; please report it"),
+    (USAGE, "wrong flags, settings or arguments; nothing was started"),
+    (ORIGIN_UNREACHABLE, "the origin cannot be reached, or refused the connection"),
+    (FENCED, "another process owns the origin; the journal is kept"),
+    (DIRTY_REMAINS, "stopped with undestaged writes in the journal; the next start takes them up"),
+    (JOURNAL_UNUSABLE, "the journal is damaged, in use by another process, or cannot be written"),
+    (ORIGIN_WENT_BACK, "the origin went back (restored or failed over); the journal is kept"),
+    (ADDRESS_IN_USE, "the address to listen on is in use or not available"),
+    (SERVER_UNREACHABLE, "the running server cannot be reached at its admin port, or refused"),
+];
+
+/// The table as it stands in `--help`.
+pub fn help() -> String {
+    let mut out = String::from("Exit codes:\n");
+    for (code, meaning) in TABLE {
+        out.push_str(&format!("  {code:>2}  {meaning}\n"));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_distinct_and_all_in_the_help() {
+        assert!(TABLE.windows(2).all(|pair| pair[0].0 < pair[1].0));
+        let help = help();
+        for (code, meaning) in TABLE {
+            assert!(help.contains(&format!("{code:>2}  {meaning}")));
+        }
+    }
+}

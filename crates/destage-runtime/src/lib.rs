@@ -1,0 +1,18 @@
+//! What the live front ends of Destage share: the clock, units of measure, the status report with its metrics and its admin
+//! port, progress, logging, signals and exit codes. Knows nothing of any protocol or store.
+
+pub mod admin;
+pub mod child;
+pub mod clock;
+pub mod exit;
+pub mod human;
+pub mod latency;
+pub mod log;
+pub mod metrics;
+pub mod policy;
+pub mod progress;
+pub mod shutdown;
+pub mod status;
+mod table;
+pub mod units;
+pub mod warnings;

@@ -1,0 +1,256 @@
+//! A report as metrics for Prometheus. [`CATALOGUE`] names them all; units are in the names.
+
+use crate::policy::MODES;
+use crate::status::{Latencies, Report};
+use ::metrics::{counter, describe_counter, describe_gauge, gauge, with_local_recorder};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+
+/// How a metric behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Only grows; from the start of the process.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+}
+
+/// One metric without labels.
+#[derive(Clone, Copy, Debug)]
+pub struct Metric {
+    /// Its name.
+    pub name: &'static str,
+    /// How it behaves.
+    pub kind: Kind,
+    /// Its help text.
+    pub help: &'static str,
+    value: fn(&Report) -> f64,
+}
+
+/// A distribution: gauges with the labels `quantile="0.5"`, `"0.99"`, `"0.999"` and `"1"`, and a counter `..._count`.
+#[derive(Clone, Copy, Debug)]
+pub struct LatencyMetric {
+    /// The name of the gauges.
+    pub name: &'static str,
+    /// The name of the counter.
+    pub count_name: &'static str,
+    /// The help text.
+    pub help: &'static str,
+    value: fn(&Report) -> &Latencies,
+}
+
+/// Renders reports for `/metrics`.
+pub struct Exporter {
+    recorder: PrometheusRecorder,
+    handle: PrometheusHandle,
+}
+
+impl Exporter {
+    /// An exporter with every metric described.
+    pub fn new() -> Self {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let handle = recorder.handle();
+        with_local_recorder(&recorder, describe);
+        Self { recorder, handle }
+    }
+
+    /// The report in Prometheus' text format. Reports must be given in the order in which they were made.
+    pub fn render(&self, report: &Report) -> String {
+        with_local_recorder(&self.recorder, || publish(report));
+        self.handle.render()
+    }
+}
+
+impl Default for Exporter {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Sets every metric of the report on the current recorder of the `metrics` facade.
+pub fn publish(report: &Report) {
+    for metric in CATALOGUE {
+        let value = (metric.value)(report);
+        match metric.kind {
+            Kind::Counter => counter!(metric.name).absolute(value as u64),
+            Kind::Gauge => gauge!(metric.name).set(value),
+        }
+    }
+    for metric in LATENCIES {
+        let latencies = (metric.value)(report);
+        for (quantile, value) in [
+            ("0.5", latencies.p50_seconds),
+            ("0.99", latencies.p99_seconds),
+            ("0.999", latencies.p999_seconds),
+            ("1", latencies.max_seconds),
+        ] {
+            gauge!(metric.name, "quantile" => quantile).set(value);
+        }
+        counter!(metric.count_name).absolute(latencies.count);
+    }
+    for mode in MODES {
+        gauge!(MODE, "mode" => mode).set(flag(report.mode == mode));
+    }
+    let labels = [("version", report.version.clone()), ("front_end", report.front_end.clone())];
+    gauge!(INFO, &labels).set(1.0);
+}
+
+/// Describes every metric to the current recorder.
+pub fn describe() {
+    for metric in CATALOGUE {
+        match metric.kind {
+            Kind::Counter => describe_counter!(metric.name, metric.help),
+            Kind::Gauge => describe_gauge!(metric.name, metric.help),
+        }
+    }
+    for metric in LATENCIES {
+        describe_gauge!(metric.name, metric.help);
+        describe_counter!(metric.count_name, "Number of values recorded");
+    }
+    describe_gauge!(MODE, "1 for the mode of operation, 0 for the others");
+    describe_gauge!(INFO, "Always 1; version and front end as labels");
+}
+
+fn flag(set: bool) -> f64 {
+    f64::from(u8::from(set))
+}
+
+/// The mode of operation, one series per mode.
+pub const MODE: &str = "destage_mode";
+/// Version and front end.
+pub const INFO: &str = "destage_info";
+
+const fn g(name: &'static str, help: &'static str, value: fn(&Report) -> f64) -> Metric {
+    Metric { name, kind: Kind::Gauge, help, value }
+}
+
+const fn c(name: &'static str, help: &'static str, value: fn(&Report) -> f64) -> Metric {
+    Metric { name, kind: Kind::Counter, help, value }
+}
+
+/// The distributions.
+pub const LATENCIES: [LatencyMetric; 3] = [
+    LatencyMetric {
+        name: "destage_commit_latency_seconds",
+        count_name: "destage_commit_latency_count",
+        help: "From a write to its durability in the journal, over the last minutes",
+        value: |r| &r.writes.commit_latency,
+    },
+    LatencyMetric {
+        name: "destage_destage_latency_seconds",
+        count_name: "destage_destage_latency_count",
+        help: "From a write to its decision by the origin, over the last minutes",
+        value: |r| &r.destage.latency,
+    },
+    LatencyMetric {
+        name: "destage_journal_fsync_seconds",
+        count_name: "destage_journal_fsync_count",
+        help: "Duration of a journal sync, over the last minutes",
+        value: |r| &r.journal.fsync_latency,
+    },
+];
+
+/// Every metric without labels.
+#[rustfmt::skip]
+pub const CATALOGUE: [Metric; 53] = [
+    g("destage_uptime_seconds", "Time since the start of the process", |r| r.uptime_seconds),
+    g("destage_paused", "1 while destaging is paused by request", |r| flag(r.paused)),
+    g("destage_ready", "1 while clients are served as the policy says", |r| flag(r.ready().is_ok())),
+    g("destage_rpo_host_crash_seconds", "What a host crash would lose now: age of the oldest uncommitted write", |r| r.rpo.host_crash_seconds),
+    g("destage_rpo_total_loss_seconds", "What losing host and journal would lose now: age of the oldest undecided write", |r| r.rpo.total_loss_seconds),
+    g("destage_rpo_total_loss_max_seconds", "Largest destage_rpo_total_loss_seconds since the start", |r| r.rpo.total_loss_max_seconds),
+    g("destage_bound_commit_seconds", "The bound d", |r| r.policy.commit_seconds),
+    g("destage_bound_staleness_seconds", "The bound D; +Inf where there is none", |r| r.policy.staleness_seconds.unwrap_or(f64::INFINITY)),
+    g("destage_dirty_bytes_max", "High mark of the buffered writes", |r| r.policy.dirty_bytes_max as f64),
+    g("destage_journal_bytes_max", "Limit of the journal's undecided part", |r| r.policy.journal_bytes_max as f64),
+    g("destage_cache_bytes_max", "Limit of the evictable units", |r| r.policy.cache_bytes_max as f64),
+    g("destage_origin_connected", "1 while the connection for writes stands", |r| flag(r.origin.connected)),
+    g("destage_origin_down", "1 while the origin is waited for", |r| flag(r.origin.down)),
+    g("destage_origin_failing_seconds", "How long the origin has been failing; 0 while it works", |r| r.origin.failing_for_seconds.unwrap_or(0.0)),
+    c("destage_retries_total", "Destages tried again after a failure", |r| r.origin.retries_total as f64),
+    g("destage_clients", "Connections now", |r| r.clients.connected as f64),
+    c("destage_clients_accepted_total", "Connections accepted", |r| r.clients.accepted_total as f64),
+    c("destage_commands_total", "Commands executed", |r| r.clients.commands_total as f64),
+    c("destage_command_errors_total", "Commands answered with an error", |r| r.clients.errors_total as f64),
+    g("destage_waiting_requests", "Requests that wait for a limit, a fetch or the origin", |r| r.clients.waiting as f64),
+    c("destage_refused_writes_total", "Writes refused at a limit", |r| r.clients.refused_total as f64),
+    c("destage_writes_total", "Groups written", |r| r.writes.groups_total as f64),
+    c("destage_last_lsn", "The newest group's number", |r| r.writes.last_lsn as f64),
+    c("destage_committed_lsn", "The journal is durable up to this group", |r| r.writes.committed_lsn as f64),
+    c("destage_decided_lsn", "Everything up to this group is decided", |r| r.writes.decided_lsn as f64),
+    g("destage_dirty_groups", "Undecided groups", |r| r.writes.dirty_groups as f64),
+    g("destage_dirty_units", "Distinct units with undecided changes", |r| r.writes.dirty_units as f64),
+    g("destage_dirty_bytes", "Memory of the buffered writes", |r| r.writes.dirty_bytes as f64),
+    g("destage_pinned_bytes", "Memory of the pinned units", |r| r.writes.pinned_bytes as f64),
+    c("destage_destaged_groups_total", "Groups applied by the origin", |r| r.destage.groups_total as f64),
+    c("destage_batches_total", "Batches applied by the origin", |r| r.destage.batches_total as f64),
+    c("destage_destaged_changes_total", "Changes that entered batches", |r| r.destage.changes_total as f64),
+    c("destage_destaged_rows_total", "Rows that batches wrote at the origin", |r| r.destage.rows_total as f64),
+    c("destage_rejected_groups_total", "Groups rejected by the origin", |r| r.destage.rejected_total as f64),
+    g("destage_parked_groups", "Groups parked at the origin now", |r| r.destage.parked_groups as f64),
+    g("destage_destage_groups_per_second", "Measured destage rate", |r| r.destage.groups_per_second),
+    g("destage_batch_groups_mean", "Mean groups per batch over the last minutes", |r| r.destage.batch_groups.mean),
+    g("destage_coalescing_ratio", "Changes per row written; NaN before the first batch", |r| r.destage.coalescing_ratio.unwrap_or(f64::NAN)),
+    c("destage_cache_hits_total", "Accesses to units that were present", |r| r.cache.hits_total as f64),
+    c("destage_cache_misses_total", "Accesses to units that had to be fetched", |r| r.cache.misses_total as f64),
+    c("destage_cache_evictions_total", "Units dropped to make room", |r| r.cache.evictions_total as f64),
+    g("destage_cache_units", "Evictable units", |r| r.cache.units as f64),
+    g("destage_cache_bytes", "Memory of the evictable units", |r| r.cache.bytes as f64),
+    g("destage_journal_segments", "Segment files of the journal", |r| r.journal.segments as f64),
+    g("destage_journal_bytes", "Size of the journal", |r| r.journal.bytes as f64),
+    g("destage_journal_dirty_bytes", "Journal bytes of undecided groups", |r| r.journal.dirty_bytes as f64),
+    g("destage_journal_retained_seconds", "How far back decided groups are kept", |r| r.journal.retained_seconds),
+    c("destage_journal_syncs_total", "Journal syncs", |r| r.journal.syncs_total as f64),
+    g("destage_memory_rows_bytes", "Memory of the cached rows", |r| r.memory.rows_bytes as f64),
+    g("destage_memory_index_bytes", "Memory of the indexes", |r| r.memory.index_bytes as f64),
+    g("destage_memory_groups_bytes", "Memory of the buffered write groups", |r| r.memory.groups_bytes as f64),
+    g("destage_memory_clients_bytes", "Memory of the connections' buffers", |r| r.memory.clients_bytes as f64),
+    g("destage_memory_resident_bytes", "Resident memory of the process", |r| r.memory.resident_bytes as f64),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::Sizes;
+
+    #[test]
+    fn every_metric_is_in_the_text_with_help_and_type() {
+        let mut report = Report { mode: "fallback".into(), ..Report::default() }.finish();
+        report.writes.groups_total = 12;
+        report.destage.batch_groups = Sizes { mean: 2.5, p50: 2, max: 9 };
+        report.writes.commit_latency.p99_seconds = 0.004;
+        let exporter = Exporter::new();
+        exporter.render(&Report::default());
+        let text = exporter.render(&report);
+        for metric in CATALOGUE {
+            let kind = if metric.kind == Kind::Counter { "counter" } else { "gauge" };
+            assert!(text.contains(&format!("# HELP {} {}\n", metric.name, metric.help)));
+            assert!(text.contains(&format!("# TYPE {} {kind}\n", metric.name)), "{}", metric.name);
+            assert!(text.contains(&format!("\n{} ", metric.name)), "{}", metric.name);
+            assert_eq!(
+                metric.kind == Kind::Counter,
+                metric.name.ends_with("_total") || metric.name.ends_with("_lsn")
+            );
+        }
+        for part in [
+            "destage_writes_total 12\n",
+            "destage_batch_groups_mean 2.5\n",
+            "destage_coalescing_ratio NaN\n",
+            "destage_bound_staleness_seconds inf\n",
+            "destage_commit_latency_seconds{quantile=\"0.99\"} 0.004\n",
+            "destage_journal_fsync_count 0\n",
+            "destage_mode{mode=\"fallback\"} 1\n",
+            "destage_mode{mode=\"normal\"} 0\n",
+            "destage_info{version=",
+        ] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+    }
+
+    #[test]
+    fn names_are_distinct() {
+        let mut names: Vec<_> = CATALOGUE.iter().map(|m| m.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), CATALOGUE.len());
+    }
+}

@@ -1,0 +1,261 @@
+//! Policies as users write and read them; the same words in flags, settings files, run-time commands and reports.
+
+use crate::status::PolicyReport;
+use crate::units::{Bytes, Interval};
+use destage_core::{Acknowledge, AtLimit, Mode, Order, Policy, Span, When};
+
+/// A policy, or a part of one, that cannot be read or is out of range.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct PolicyTextError(String);
+
+/// Reads `write-back`, `write-through` or `write-around`.
+///
+/// # Errors
+/// Lists what is possible.
+pub fn parse_acknowledge(text: &str) -> Result<Acknowledge, PolicyTextError> {
+    match text {
+        "write-back" => Ok(Acknowledge::Journal),
+        "write-through" => Ok(Acknowledge::Origin),
+        "write-around" => Ok(Acknowledge::OriginInvalidate),
+        _ => Err(unknown(text, "a policy", "write-back, write-through or write-around")),
+    }
+}
+
+/// Reads `async`, `periodic:10s`, `interval:30s,1s` (age, check) or `pressure`.
+///
+/// # Errors
+/// Lists what is possible.
+pub fn parse_when(text: &str) -> Result<When, PolicyTextError> {
+    let span = |text: &str| {
+        text.parse::<Interval>().map(Interval::span).map_err(|e| PolicyTextError(e.to_string()))
+    };
+    let (name, rest) = text.split_once(':').map_or((text, None), |(name, rest)| (name, Some(rest)));
+    match (name, rest) {
+        ("async", None) => Ok(When::Async),
+        ("pressure", None) => Ok(When::OnPressure),
+        ("periodic", Some(every)) => Ok(When::Periodic { every: span(every)? }),
+        ("interval", Some(rest)) => {
+            let (age, check) = rest.split_once(',').unwrap_or((rest, "1s"));
+            Ok(When::Interval { age: span(age)?, check: span(check)? })
+        }
+        _ => Err(unknown(
+            text,
+            "a time to destage",
+            "async, periodic:10s, interval:30s,1s (age, check) or pressure",
+        )),
+    }
+}
+
+/// Reads `throttle`, `block`, `write-through` or `fail`.
+///
+/// # Errors
+/// Lists what is possible.
+pub fn parse_at_limit(text: &str) -> Result<AtLimit, PolicyTextError> {
+    match text {
+        "throttle" => Ok(AtLimit::Throttle),
+        "block" => Ok(AtLimit::Block),
+        "write-through" => Ok(AtLimit::WriteThrough),
+        "fail" => Ok(AtLimit::Fail),
+        _ => Err(unknown(text, "a choice at a limit", "throttle, block, write-through or fail")),
+    }
+}
+
+/// Changes parts of `policy` as a run-time command asks: each argument is a policy (`write-through`) or `part=value` with
+/// the parts `policy`, `when`, `commit`, `staleness`, `at-limit`, `dirty-limit`, `cache-size`, `journal-size`, `batch`, `linger`.
+///
+/// # Errors
+/// An argument cannot be read or the resulting policy is out of range; `policy` is not changed then.
+pub fn change(policy: &Policy, args: &[String]) -> Result<Policy, PolicyTextError> {
+    let mut changed = policy.clone();
+    for arg in args {
+        match arg.split_once('=') {
+            None => changed.acknowledge = parse_acknowledge(arg)?,
+            Some((part, value)) => change_part(&mut changed, part, value)?,
+        }
+    }
+    changed.validate().map_err(|e| PolicyTextError(e.to_string()))?;
+    Ok(changed)
+}
+
+fn change_part(policy: &mut Policy, part: &str, value: &str) -> Result<(), PolicyTextError> {
+    let in_part = |e: &dyn std::error::Error| PolicyTextError(format!("{part}: {e}"));
+    let span = || value.parse::<Interval>().map(Interval::span).map_err(|e| in_part(&e));
+    let bytes = || value.parse::<Bytes>().map(Bytes::get).map_err(|e| in_part(&e));
+    match part {
+        "policy" => policy.acknowledge = parse_acknowledge(value)?,
+        "when" => policy.when = parse_when(value)?,
+        "commit" => policy.commit = span()?,
+        "staleness" => policy.staleness = span()?,
+        "at-limit" => policy.at_limit = parse_at_limit(value)?,
+        "dirty-limit" => set_dirty_limit(policy, bytes()?),
+        "cache-size" => policy.limits.cache_bytes_max = bytes()?,
+        "journal-size" => policy.limits.journal_bytes_max = bytes()?,
+        "batch" => policy.limits.batch_groups_max = value.parse().map_err(|e| in_part(&e))?,
+        "linger" => policy.limits.linger = span()?,
+        _ => {
+            return Err(unknown(
+                part,
+                "a part of the policy",
+                "policy, when, commit, staleness, at-limit, dirty-limit, cache-size, \
+                 journal-size, batch or linger",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Sets the high mark of the dirty bytes, and the low mark to three quarters of it.
+pub fn set_dirty_limit(policy: &mut Policy, bytes: u64) {
+    policy.limits.dirty_bytes_max = bytes;
+    policy.limits.dirty_bytes_low = bytes / 4 * 3;
+}
+
+/// The policy for people and machines.
+pub fn describe(policy: &Policy) -> PolicyReport {
+    let bound = |span: Span| (span != Span::MAX).then(|| span.as_secs_f64());
+    PolicyReport {
+        acknowledge: acknowledge_name(policy.acknowledge).into(),
+        when: when_text(policy.when),
+        order: match policy.order {
+            Order::Unit { batches_max } => format!("unit, up to {batches_max} batches at once"),
+            Order::Domain => "domain".into(),
+        },
+        at_limit: at_limit_name(policy.at_limit).into(),
+        commit_seconds: policy.commit.as_secs_f64(),
+        staleness_seconds: bound(policy.staleness),
+        dirty_bytes_max: policy.limits.dirty_bytes_max,
+        dirty_bytes_low: policy.limits.dirty_bytes_low,
+        journal_bytes_max: policy.limits.journal_bytes_max,
+        cache_bytes_max: policy.limits.cache_bytes_max,
+        batch_groups_max: u64::from(policy.limits.batch_groups_max),
+        batch_bytes_max: policy.limits.batch_bytes_max,
+        linger_seconds: policy.limits.linger.as_secs_f64(),
+        parked_groups_max: u64::from(policy.limits.parked_max),
+    }
+}
+
+/// One line with the policy and both bounds, as the ready line shows it: `write-back, async, d = 0, D = 30s, at limit throttle`.
+pub fn summary(policy: &Policy) -> String {
+    format!(
+        "{}, {}, d = {}, D = {}, at limit {}",
+        acknowledge_name(policy.acknowledge),
+        when_text(policy.when),
+        Interval(policy.commit),
+        Interval(policy.staleness),
+        at_limit_name(policy.at_limit),
+    )
+}
+
+/// The word that [`parse_acknowledge`] reads.
+pub fn acknowledge_name(acknowledge: Acknowledge) -> &'static str {
+    match acknowledge {
+        Acknowledge::Journal => "write-back",
+        Acknowledge::Origin => "write-through",
+        Acknowledge::OriginInvalidate => "write-around",
+    }
+}
+
+/// The text that [`parse_when`] reads.
+pub fn when_text(when: When) -> String {
+    match when {
+        When::Async => "async".into(),
+        When::Periodic { every } => format!("periodic:{}", Interval(every)),
+        When::Interval { age, check } => format!("interval:{},{}", Interval(age), Interval(check)),
+        When::OnPressure => "pressure".into(),
+    }
+}
+
+/// The word that [`parse_at_limit`] reads.
+pub fn at_limit_name(at_limit: AtLimit) -> &'static str {
+    match at_limit {
+        AtLimit::Throttle => "throttle",
+        AtLimit::Block => "block",
+        AtLimit::WriteThrough => "write-through",
+        AtLimit::Fail => "fail",
+    }
+}
+
+/// Every mode's name, in order of precedence.
+pub const MODES: [&str; 6] =
+    ["normal", "throttled", "full", "fallback", "staleness-exceeded", "stopped"];
+
+/// The mode's name in reports and metrics.
+pub fn mode_name(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Normal => MODES[0],
+        Mode::Throttled => MODES[1],
+        Mode::Full => MODES[2],
+        Mode::Fallback => MODES[3],
+        Mode::StalenessExceeded => MODES[4],
+        Mode::Stopped => MODES[5],
+    }
+}
+
+fn unknown(text: &str, kind: &str, possible: &str) -> PolicyTextError {
+    PolicyTextError(format!("'{text}' is not {kind}: use {possible}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn strings(args: &[&str]) -> Vec<String> {
+        args.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn every_choice_reads_back_as_shown() {
+        for text in ["write-back", "write-through", "write-around"] {
+            assert_eq!(acknowledge_name(parse_acknowledge(text).unwrap()), text);
+        }
+        for text in ["async", "periodic:10s", "interval:30s,1s", "pressure"] {
+            assert_eq!(when_text(parse_when(text).unwrap()), text);
+        }
+        assert_eq!(when_text(parse_when("interval:5s").unwrap()), "interval:5s,1s");
+        for text in ["throttle", "block", "write-through", "fail"] {
+            assert_eq!(at_limit_name(parse_at_limit(text).unwrap()), text);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_lists_what_can() {
+        let error = parse_when("hourly").unwrap_err().to_string();
+        assert!(error.contains("'hourly' is not a time to destage: use async, periodic:10s"));
+        assert!(parse_when("periodic").is_err() && parse_when("async:1s").is_err());
+        assert!(parse_when("periodic:10").unwrap_err().to_string().contains("has no unit"));
+        let error = parse_acknowledge("writeback").unwrap_err().to_string();
+        assert!(error.ends_with("use write-back, write-through or write-around"));
+    }
+
+    #[test]
+    fn a_change_is_whole_or_not_at_all() {
+        let policy = Policy::default();
+        let changed = change(
+            &policy,
+            &strings(&["write-through", "when=periodic:5s", "staleness=1m", "dirty-limit=64M"]),
+        )
+        .unwrap();
+        assert_eq!(changed.acknowledge, Acknowledge::Origin);
+        assert_eq!(changed.when, When::Periodic { every: Span::from_secs(5) });
+        assert_eq!(changed.staleness, Span::from_secs(60));
+        assert_eq!(changed.limits.dirty_bytes_low, 48 << 20);
+        for (args, part) in [
+            (["commit=40s"], "must exceed the commit interval"),
+            (["colour=red"], "'colour' is not a part of the policy"),
+            (["batch=many"], "batch: "),
+            (["when=periodic:1ms"], "10 ms to 1 h"),
+        ] {
+            let error = change(&policy, &strings(&args)).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn summary_names_both_bounds() {
+        let mut policy = Policy { staleness: Span::MAX, ..Policy::default() };
+        policy.commit = Span::from_secs(1);
+        assert_eq!(summary(&policy), "write-back, async, d = 1s, D = none, at limit throttle");
+        assert_eq!(describe(&policy).staleness_seconds, None);
+    }
+}

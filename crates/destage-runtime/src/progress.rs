@@ -1,0 +1,124 @@
+//! Progress of something that may take long. Nothing is shown in the first second; then a bar on a terminal, otherwise a log
+//! line every second.
+
+use crate::human;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+const QUIET: Duration = Duration::from_secs(1);
+const LINE_EVERY: Duration = Duration::from_secs(1);
+
+/// Shows how far something has come.
+#[derive(Debug)]
+pub struct Progress {
+    label: String,
+    total: u64,
+    done: u64,
+    started: Instant,
+    terminal: bool,
+    bar: Option<ProgressBar>,
+    last_line: Option<Instant>,
+}
+
+impl Progress {
+    /// Progress of `label` ("replaying the journal") over `total` steps.
+    pub fn new(label: &str, total: u64) -> Self {
+        Self {
+            label: label.into(),
+            total,
+            done: 0,
+            started: Instant::now(),
+            terminal: std::io::stderr().is_terminal(),
+            bar: None,
+            last_line: None,
+        }
+    }
+
+    /// `done` steps are done. Cheap enough to call for every one.
+    pub fn set(&mut self, done: u64) {
+        self.done = done;
+        let elapsed = self.started.elapsed();
+        if elapsed < QUIET {
+            return;
+        }
+        if self.terminal {
+            self.bar().set_position(done);
+        } else if self.last_line.is_none_or(|at| at.elapsed() >= LINE_EVERY) {
+            self.last_line = Some(Instant::now());
+            tracing::info!("{}", self.line());
+        }
+    }
+
+    /// The number of steps turned out to be different, as when writes arrive during a drain.
+    pub fn set_total(&mut self, total: u64) {
+        self.total = total;
+        if let Some(bar) = &self.bar {
+            bar.set_length(total);
+        }
+    }
+
+    /// Everything is done, or given up. Whether it was shown at all.
+    pub fn finish(mut self) -> bool {
+        let shown = self.bar.is_some() || self.last_line.is_some();
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+        if shown {
+            tracing::info!(
+                "{} after {}",
+                self.line(),
+                human::seconds(self.started.elapsed().as_secs_f64())
+            );
+        }
+        shown
+    }
+
+    fn bar(&mut self) -> &ProgressBar {
+        self.bar.get_or_insert_with(|| {
+            let style = ProgressStyle::with_template(
+                "{msg} [{bar:30}] {human_pos}/{human_len} {per_sec}, {eta} left",
+            )
+            .unwrap_or_else(|_| ProgressStyle::default_bar());
+            let bar = ProgressBar::new(self.total).with_style(style);
+            bar.set_message(self.label.clone());
+            bar
+        })
+    }
+
+    fn line(&self) -> String {
+        let percent = (self.done.min(self.total) * 100).checked_div(self.total).unwrap_or(100);
+        format!(
+            "{}: {} of {} ({percent} %)",
+            self.label,
+            human::count(self.done),
+            human::count(self.total)
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_shown_for_what_is_quick() {
+        let mut progress = Progress::new("draining", 10);
+        for step in 0..=10 {
+            progress.set(step);
+        }
+        assert!(!progress.finish());
+    }
+
+    #[test]
+    fn what_takes_long_is_shown_with_its_share() {
+        let mut progress = Progress::new("draining", 2_000);
+        progress.terminal = false;
+        progress.started -= Duration::from_secs(2);
+        progress.set(500);
+        assert_eq!(progress.line(), "draining: 500 of 2,000 (25 %)");
+        progress.set_total(1_000);
+        assert_eq!(progress.line(), "draining: 500 of 1,000 (50 %)");
+        assert!(progress.finish());
+    }
+}

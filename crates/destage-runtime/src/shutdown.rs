@@ -1,0 +1,72 @@
+//! Orderly shutdown: the first SIGTERM or SIGINT asks for a drain, the second for a stop at once.
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::{Handle, Signals};
+use std::io;
+use std::thread::{self, JoinHandle};
+
+/// What a signal asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Stop accepting, destage what is dirty, exit.
+    Drain,
+    /// Exit now; what is dirty stays in the journal.
+    Now,
+}
+
+/// Listens for signals until dropped.
+#[derive(Debug)]
+pub struct Watcher {
+    handle: Handle,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Calls `callback` on its own thread: with [`Request::Drain`] at the first signal, with [`Request::Now`] at each later one.
+///
+/// # Errors
+/// The signal handlers or the thread could not be set up.
+pub fn watch(mut callback: impl FnMut(Request) + Send + 'static) -> io::Result<Watcher> {
+    let mut signals = Signals::new([SIGTERM, SIGINT])?;
+    let handle = signals.handle();
+    let thread = thread::Builder::new().name("signals".into()).spawn(move || {
+        let mut request = Request::Drain;
+        for _ in signals.forever() {
+            callback(request);
+            request = Request::Now;
+        }
+    })?;
+    Ok(Watcher { handle, thread: Some(thread) })
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.handle.close();
+        if let Some(thread) =
+            self.thread.take().filter(|t| t.thread().id() != thread::current().id())
+        {
+            // A panic in the callback has been printed by its thread; there is nothing to add here.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    #[test]
+    fn first_signal_drains_and_the_second_stops_at_once() {
+        let (sender, receiver) = mpsc::channel();
+        let watcher = watch(move |request| sender.send(request).unwrap()).unwrap();
+        let next = || {
+            signal_hook::low_level::raise(SIGTERM).unwrap();
+            receiver.recv_timeout(Duration::from_secs(10)).unwrap()
+        };
+        assert_eq!(next(), Request::Drain);
+        assert_eq!(next(), Request::Now);
+        assert_eq!(next(), Request::Now);
+        drop(watcher);
+    }
+}

@@ -1,0 +1,377 @@
+//! What a running front end reports about itself: one value for the table, JSON, `INFO` and metrics.
+
+use crate::policy;
+use destage_core::{Policy, Status};
+use serde::{Deserialize, Serialize};
+
+/// Everything there is to see. Built by [`Report::from_core`], completed by the front end, closed by [`Report::finish`].
+///
+/// *Units:* in the names; counters count from the start of the process. Fields that a newer version adds are ignored by an
+/// older reader, missing ones take their default.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Report {
+    /// Destage's version.
+    pub version: String,
+    /// The front end: `serve`.
+    pub front_end: String,
+    /// Since the start of the process.
+    pub uptime_seconds: f64,
+    /// One of [`policy::MODES`].
+    pub mode: String,
+    /// Destaging is paused by request.
+    pub paused: bool,
+    /// What a user should look at, with the flag or command that helps.
+    pub warnings: Vec<String>,
+    /// What a crash would lose now.
+    pub rpo: Rpo,
+    /// The policy in force.
+    pub policy: PolicyReport,
+    /// The origin.
+    pub origin: OriginReport,
+    /// Clients and their commands.
+    pub clients: ClientsReport,
+    /// Writes on their way.
+    pub writes: WritesReport,
+    /// Destaging.
+    pub destage: DestageReport,
+    /// The cached units.
+    pub cache: CacheReport,
+    /// The journal.
+    pub journal: JournalReport,
+    /// Memory.
+    pub memory: MemoryReport,
+}
+
+/// What a crash would lose now.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Rpo {
+    /// The host dies, the journal survives: age of the oldest uncommitted write.
+    pub host_crash_seconds: f64,
+    /// Host and journal are lost: age of the oldest undecided write.
+    pub total_loss_seconds: f64,
+    /// The largest `total_loss_seconds` since the start.
+    pub total_loss_max_seconds: f64,
+}
+
+/// The policy in force.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PolicyReport {
+    /// `write-back`, `write-through` or `write-around`.
+    pub acknowledge: String,
+    /// When dirty units are destaged, as the flag takes it.
+    pub when: String,
+    /// The order in which groups reach the origin.
+    pub order: String,
+    /// What happens to a write at a limit.
+    pub at_limit: String,
+    /// `d`.
+    pub commit_seconds: f64,
+    /// `D`; absent where there is no bound.
+    pub staleness_seconds: Option<f64>,
+    /// High mark of the buffered writes.
+    pub dirty_bytes_max: u64,
+    /// Low mark of the buffered writes.
+    pub dirty_bytes_low: u64,
+    /// Limit of the journal's undecided part.
+    pub journal_bytes_max: u64,
+    /// Limit of the evictable units.
+    pub cache_bytes_max: u64,
+    /// Most groups in a batch.
+    pub batch_groups_max: u64,
+    /// Most payload bytes in a batch.
+    pub batch_bytes_max: u64,
+    /// How long a lone group waits for company.
+    pub linger_seconds: f64,
+    /// Parked groups at which the domain stops.
+    pub parked_groups_max: u64,
+}
+
+/// The origin.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OriginReport {
+    /// Address and database, never a password.
+    pub description: String,
+    /// Whether the connection for writes stands.
+    pub connected: bool,
+    /// The last attempt failed and the origin is waited for.
+    pub down: bool,
+    /// The last error, if there has been one.
+    pub last_error: Option<String>,
+    /// How long it has been failing without a success; absent while it works.
+    pub failing_for_seconds: Option<f64>,
+    /// Destages tried again after a failure.
+    pub retries_total: u64,
+}
+
+/// Clients and their commands.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ClientsReport {
+    /// Connections now.
+    pub connected: u64,
+    /// Most connections allowed.
+    pub connected_max: u64,
+    /// Connections accepted.
+    pub accepted_total: u64,
+    /// Commands executed.
+    pub commands_total: u64,
+    /// Commands answered with an error.
+    pub errors_total: u64,
+    /// Requests that wait for a limit, a fetch or the origin.
+    pub waiting: u64,
+    /// Writes refused at a limit.
+    pub refused_total: u64,
+}
+
+/// Writes on their way.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WritesReport {
+    /// Groups written.
+    pub groups_total: u64,
+    /// The newest group's number.
+    pub last_lsn: u64,
+    /// The journal is durable up to here.
+    pub committed_lsn: u64,
+    /// Everything up to here is decided.
+    pub decided_lsn: u64,
+    /// Undecided groups.
+    pub dirty_groups: u64,
+    /// Distinct units with undecided changes.
+    pub dirty_units: u64,
+    /// Memory of the buffered writes.
+    pub dirty_bytes: u64,
+    /// Memory of the pinned units.
+    pub pinned_bytes: u64,
+    /// From a write to its durability in the journal.
+    pub commit_latency: Latencies,
+}
+
+/// Destaging.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DestageReport {
+    /// Groups applied by the origin.
+    pub groups_total: u64,
+    /// Batches applied by the origin.
+    pub batches_total: u64,
+    /// Measured rate.
+    pub groups_per_second: f64,
+    /// From a write to its decision by the origin.
+    pub latency: Latencies,
+    /// Groups per batch.
+    pub batch_groups: Sizes,
+    /// Changes that entered batches.
+    pub changes_total: u64,
+    /// Rows that batches wrote at the origin.
+    pub rows_total: u64,
+    /// Changes per row written; computed by [`Report::finish`], absent before the first batch.
+    pub coalescing_ratio: Option<f64>,
+    /// Groups rejected by the origin.
+    pub rejected_total: u64,
+    /// Groups parked at the origin now.
+    pub parked_groups: u64,
+}
+
+/// The cached units.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CacheReport {
+    /// Accesses to units that were present.
+    pub hits_total: u64,
+    /// Accesses to units that had to be fetched.
+    pub misses_total: u64,
+    /// Hits per access; computed by [`Report::finish`], absent before the first access.
+    pub hit_ratio: Option<f64>,
+    /// Units dropped to make room.
+    pub evictions_total: u64,
+    /// Evictable units.
+    pub units: u64,
+    /// Memory of the evictable units.
+    pub bytes: u64,
+}
+
+/// The journal.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct JournalReport {
+    /// Segment files.
+    pub segments: u64,
+    /// Their size.
+    pub bytes: u64,
+    /// Bytes of undecided groups.
+    pub dirty_bytes: u64,
+    /// How far back decided groups are kept.
+    pub retained_seconds: f64,
+    /// Syncs.
+    pub syncs_total: u64,
+    /// Duration of a sync.
+    pub fsync_latency: Latencies,
+    /// Bytes that a torn tail lost at the start; they had never been acknowledged as durable.
+    pub cut_bytes_at_start: u64,
+    /// Groups found undecided at the start.
+    pub recovered_groups_at_start: u64,
+}
+
+/// Memory, bytes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MemoryReport {
+    /// Cached rows.
+    pub rows_bytes: u64,
+    /// Indexes over them.
+    pub index_bytes: u64,
+    /// Buffered write groups.
+    pub groups_bytes: u64,
+    /// Buffers of connections.
+    pub clients_bytes: u64,
+    /// The process, as the kernel counts it.
+    pub resident_bytes: u64,
+}
+
+/// A distribution of the last minutes, seconds. All zero where nothing was recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Latencies {
+    /// Recorded since the start.
+    pub count: u64,
+    /// Mean.
+    pub mean_seconds: f64,
+    /// Median.
+    pub p50_seconds: f64,
+    /// 99 of 100 are at most this.
+    pub p99_seconds: f64,
+    /// 999 of 1,000 are at most this.
+    pub p999_seconds: f64,
+    /// Largest.
+    pub max_seconds: f64,
+}
+
+/// A distribution of sizes of the last minutes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Sizes {
+    /// Mean.
+    pub mean: f64,
+    /// Median.
+    pub p50: u64,
+    /// Largest.
+    pub max: u64,
+}
+
+impl Report {
+    /// What the core knows, with this package's version and the process's memory. The front end adds the rest.
+    pub fn from_core(front_end: &str, status: &Status, policy: &Policy) -> Self {
+        Self {
+            version: env!("CARGO_PKG_VERSION").into(),
+            front_end: front_end.into(),
+            mode: policy::mode_name(status.mode).into(),
+            paused: status.paused,
+            rpo: Rpo {
+                host_crash_seconds: status.uncommitted_age.as_secs_f64(),
+                total_loss_seconds: status.staleness.as_secs_f64(),
+                total_loss_max_seconds: status.staleness_max.as_secs_f64(),
+            },
+            policy: policy::describe(policy),
+            origin: OriginReport {
+                connected: !status.origin_down,
+                down: status.origin_down,
+                retries_total: status.retries,
+                ..OriginReport::default()
+            },
+            clients: ClientsReport {
+                waiting: status.waiting,
+                refused_total: status.refused,
+                ..ClientsReport::default()
+            },
+            writes: writes(status),
+            destage: DestageReport {
+                groups_total: status.destaged,
+                batches_total: status.batches,
+                groups_per_second: status.destage_rate,
+                rejected_total: status.rejected,
+                parked_groups: status.parked_groups,
+                ..DestageReport::default()
+            },
+            cache: CacheReport {
+                hits_total: status.hits,
+                misses_total: status.misses,
+                evictions_total: status.evictions,
+                units: status.cache_units,
+                bytes: status.cache_bytes,
+                ..CacheReport::default()
+            },
+            journal: JournalReport {
+                dirty_bytes: status.journal_bytes,
+                syncs_total: status.syncs,
+                ..JournalReport::default()
+            },
+            memory: MemoryReport { resident_bytes: resident_bytes(), ..MemoryReport::default() },
+            ..Self::default()
+        }
+    }
+
+    /// Computes the ratios and adds the warnings that follow from the numbers. Call it last.
+    #[must_use]
+    pub fn finish(mut self) -> Self {
+        let ratio = |part: u64, whole: u64| (whole > 0).then(|| part as f64 / whole as f64);
+        let cache = &self.cache;
+        self.cache.hit_ratio = ratio(cache.hits_total, cache.hits_total + cache.misses_total);
+        self.destage.coalescing_ratio = ratio(self.destage.changes_total, self.destage.rows_total);
+        let warnings = crate::warnings::of(&self);
+        self.warnings.extend(warnings);
+        self
+    }
+
+    /// Whether clients are served as the policy says.
+    ///
+    /// # Errors
+    /// Why they are not: stopped, or the staleness bound is exceeded.
+    pub fn ready(&self) -> Result<(), &'static str> {
+        match self.mode.as_str() {
+            "stopped" => Err("stopped: fenced by another owner, or the journal failed"),
+            "staleness-exceeded" => {
+                Err("the staleness bound D is exceeded: no write is acknowledged")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The report for people: grouped lines, at most 100 columns except for long descriptions.
+    pub fn to_table(&self) -> String {
+        crate::table::render(self)
+    }
+}
+
+fn writes(status: &Status) -> WritesReport {
+    WritesReport {
+        groups_total: status.writes,
+        last_lsn: status.last.0,
+        committed_lsn: status.committed.0,
+        decided_lsn: status.decided.0,
+        dirty_groups: status.dirty_groups,
+        dirty_units: status.dirty_units,
+        dirty_bytes: status.dirty_bytes,
+        pinned_bytes: status.pinned_bytes,
+        commit_latency: Latencies::default(),
+    }
+}
+
+/// Resident memory from the kernel; 0 where it does not say.
+fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .and_then(|rest| rest.trim().strip_suffix("kB"))
+        .and_then(|kib| kib.trim().parse::<u64>().ok())
+        .map_or(0, |kib| kib * 1024)
+}
+
+#[cfg(test)]
+#[path = "status_tests.rs"]
+mod tests;

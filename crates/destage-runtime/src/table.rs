@@ -1,0 +1,233 @@
+//! A report as a table for people.
+
+use crate::human::{bytes, count, percent, seconds};
+use crate::status::{Latencies, Report};
+use std::fmt::Write;
+
+type Rows = Vec<(&'static str, String)>;
+
+pub(crate) fn render(report: &Report) -> String {
+    let mut out = String::new();
+    let paused = if report.paused { ", paused" } else { "" };
+    let _ = writeln!(
+        out,
+        "destage {} {}, up {}, mode {}{paused}",
+        report.version,
+        report.front_end,
+        seconds(report.uptime_seconds),
+        report.mode,
+    );
+    for warning in &report.warnings {
+        let _ = writeln!(out, "warning: {warning}");
+    }
+    let sections: [(&str, Rows); 8] = [
+        ("contract", contract(report)),
+        ("origin", origin(report)),
+        ("clients", clients(report)),
+        ("writes", writes(report)),
+        ("destage", destage(report)),
+        ("cache", cache(report)),
+        ("journal", journal(report)),
+        ("memory", memory(report)),
+    ];
+    for (title, rows) in sections {
+        let _ = writeln!(out, "\n{title}");
+        for (label, value) in rows {
+            let _ = writeln!(out, "  {label:<24} {value}");
+        }
+    }
+    out
+}
+
+fn contract(r: &Report) -> Rows {
+    let policy = &r.policy;
+    let staleness = policy.staleness_seconds.map_or_else(|| "none".into(), seconds);
+    vec![
+        ("policy", format!("{}, {}, order {}", policy.acknowledge, policy.when, policy.order)),
+        ("at a limit", policy.at_limit.clone()),
+        (
+            "lost if host crashes",
+            format!(
+                "{} now, bound d = {}",
+                seconds(r.rpo.host_crash_seconds),
+                seconds(policy.commit_seconds)
+            ),
+        ),
+        (
+            "lost with the journal",
+            format!(
+                "{} now, {} at most so far, bound D = {staleness}",
+                seconds(r.rpo.total_loss_seconds),
+                seconds(r.rpo.total_loss_max_seconds),
+            ),
+        ),
+    ]
+}
+
+fn origin(r: &Report) -> Rows {
+    let origin = &r.origin;
+    let state = match (origin.connected, origin.down) {
+        (_, true) => "down",
+        (true, false) => "connected",
+        (false, false) => "not connected",
+    };
+    let mut rows = vec![
+        ("store", origin.description.clone()),
+        ("state", format!("{state}, {} retries", count(origin.retries_total))),
+    ];
+    if let Some(age) = origin.failing_for_seconds {
+        rows.push(("failing for", seconds(age)));
+    }
+    if let Some(error) = &origin.last_error {
+        rows.push(("last error", error.clone()));
+    }
+    rows
+}
+
+fn clients(r: &Report) -> Rows {
+    let clients = &r.clients;
+    vec![
+        (
+            "connections",
+            format!("{} of {}", count(clients.connected), count(clients.connected_max)),
+        ),
+        (
+            "commands",
+            format!("{}, {} errors", count(clients.commands_total), count(clients.errors_total)),
+        ),
+        (
+            "waiting, refused",
+            format!("{}, {}", count(clients.waiting), count(clients.refused_total)),
+        ),
+    ]
+}
+
+fn writes(r: &Report) -> Rows {
+    let writes = &r.writes;
+    vec![
+        ("groups", count(writes.groups_total)),
+        (
+            "dirty",
+            format!(
+                "{} groups, {} units, {} of {}",
+                count(writes.dirty_groups),
+                count(writes.dirty_units),
+                bytes(writes.dirty_bytes),
+                bytes(r.policy.dirty_bytes_max),
+            ),
+        ),
+        (
+            "last, committed, decided",
+            format!("{}, {}, {}", writes.last_lsn, writes.committed_lsn, writes.decided_lsn),
+        ),
+        ("commit latency", latency(&writes.commit_latency)),
+    ]
+}
+
+fn destage(r: &Report) -> Rows {
+    let destage = &r.destage;
+    let coalescing =
+        destage.coalescing_ratio.map_or_else(|| "none yet".into(), |x| format!("{x:.2}"));
+    vec![
+        (
+            "groups, batches",
+            format!(
+                "{}, {}, {:.0} groups/s",
+                count(destage.groups_total),
+                count(destage.batches_total),
+                destage.groups_per_second
+            ),
+        ),
+        ("latency", latency(&destage.latency)),
+        (
+            "groups per batch",
+            format!(
+                "mean {:.1}, p50 {}, max {}",
+                destage.batch_groups.mean, destage.batch_groups.p50, destage.batch_groups.max
+            ),
+        ),
+        ("changes per row", coalescing),
+        (
+            "rejected, parked now",
+            format!("{}, {}", count(destage.rejected_total), count(destage.parked_groups)),
+        ),
+    ]
+}
+
+fn cache(r: &Report) -> Rows {
+    let cache = &r.cache;
+    vec![
+        (
+            "units",
+            format!(
+                "{}, {} of {}, {} evicted",
+                count(cache.units),
+                bytes(cache.bytes),
+                bytes(r.policy.cache_bytes_max),
+                count(cache.evictions_total),
+            ),
+        ),
+        (
+            "hits",
+            format!(
+                "{} of {} accesses",
+                cache.hit_ratio.map_or_else(|| "none".into(), percent),
+                count(cache.hits_total + cache.misses_total)
+            ),
+        ),
+    ]
+}
+
+fn journal(r: &Report) -> Rows {
+    let journal = &r.journal;
+    vec![
+        (
+            "files",
+            format!(
+                "{} segments, {}, {} undecided of {}",
+                count(journal.segments),
+                bytes(journal.bytes),
+                bytes(journal.dirty_bytes),
+                bytes(r.policy.journal_bytes_max),
+            ),
+        ),
+        ("kept", format!("decided groups of the last {}", seconds(journal.retained_seconds))),
+        ("syncs", count(journal.syncs_total)),
+        ("sync latency", latency(&journal.fsync_latency)),
+        (
+            "at the start",
+            format!(
+                "{} groups taken up, {} cut",
+                count(journal.recovered_groups_at_start),
+                bytes(journal.cut_bytes_at_start)
+            ),
+        ),
+    ]
+}
+
+fn memory(r: &Report) -> Rows {
+    let memory = &r.memory;
+    vec![
+        (
+            "parts",
+            format!(
+                "rows {}, index {}, groups {}, clients {}",
+                bytes(memory.rows_bytes),
+                bytes(memory.index_bytes),
+                bytes(memory.groups_bytes),
+                bytes(memory.clients_bytes)
+            ),
+        ),
+        ("process", bytes(memory.resident_bytes)),
+    ]
+}
+
+fn latency(l: &Latencies) -> String {
+    format!(
+        "p50 {}, p99 {}, p99.9 {}, max {}",
+        seconds(l.p50_seconds),
+        seconds(l.p99_seconds),
+        seconds(l.p999_seconds),
+        seconds(l.max_seconds)
+    )
+}

@@ -1,0 +1,102 @@
+//! What the numbers of a report mean for the user, and what to do about it.
+
+use crate::human;
+use crate::status::Report;
+
+/// The warnings that follow from the numbers alone.
+pub fn of(report: &Report) -> Vec<String> {
+    let mut out = Vec::new();
+    mode(report, &mut out);
+    if report.paused {
+        out.push("destaging is paused; 'destage resume' ends it".into());
+    }
+    if report.origin.down {
+        let since = report.origin.failing_for_seconds.map(human::seconds);
+        let error = report.origin.last_error.as_deref().unwrap_or("no details");
+        out.push(format!(
+            "the origin has been failing for {}: {error}",
+            since.as_deref().unwrap_or("an unknown time")
+        ));
+    }
+    bounds(report, &mut out);
+    out
+}
+
+fn mode(report: &Report, out: &mut Vec<String>) {
+    let message = match report.mode.as_str() {
+        "throttled" => "writes are delayed: dirty bytes are above the low mark (--dirty-limit)",
+        "full" => {
+            "writes wait or fail: the dirty or journal limit is reached (--dirty-limit, --journal-size, --at-limit)"
+        }
+        "fallback" => {
+            "writes go through to the origin until the dirty bytes fall below the low mark (--dirty-limit)"
+        }
+        "staleness-exceeded" => {
+            "D exceeded: no write is acknowledged until the origin catches up (--staleness)"
+        }
+        "stopped" => "stopped: fenced by another owner, or the journal failed; see the log",
+        _ => return,
+    };
+    out.push(message.into());
+}
+
+fn bounds(report: &Report, out: &mut Vec<String>) {
+    let parked = report.destage.parked_groups;
+    if parked > 0 {
+        out.push(format!(
+            "{} write group(s) rejected by the origin are parked in its table destage_parked",
+            human::count(parked)
+        ));
+    }
+    if let Some(bound) = report.policy.staleness_seconds
+        && report.rpo.total_loss_seconds > bound * 0.8
+        && report.mode != "staleness-exceeded"
+    {
+        out.push(format!(
+            "staleness {} is near its bound D = {}: the origin does not keep up",
+            human::seconds(report.rpo.total_loss_seconds),
+            human::seconds(bound)
+        ));
+    }
+    if report.journal.cut_bytes_at_start > 0 {
+        out.push(format!(
+            "a torn tail of {} was cut from the journal at the start; nothing committed was in it",
+            human::bytes(report.journal.cut_bytes_at_start)
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_healthy_report_has_no_warnings() {
+        let mut report = Report { mode: "normal".into(), ..Report::default() };
+        report.policy.staleness_seconds = Some(30.0);
+        assert_eq!(of(&report), Vec::<String>::new());
+    }
+
+    #[test]
+    fn each_trouble_is_named_with_what_helps() {
+        let mut report = Report { mode: "full".into(), paused: true, ..Report::default() };
+        report.origin.down = true;
+        report.origin.failing_for_seconds = Some(12.0);
+        report.origin.last_error = Some("connection refused".into());
+        report.destage.parked_groups = 3;
+        report.policy.staleness_seconds = Some(30.0);
+        report.rpo.total_loss_seconds = 29.0;
+        report.journal.cut_bytes_at_start = 2_048;
+        let all = of(&report).join("\n");
+        for part in [
+            "--dirty-limit",
+            "destage resume",
+            "failing for 12.0 s: connection refused",
+            "3 write group(s)",
+            "near its bound D = 30.0 s",
+            "torn tail of 2.0 KiB",
+        ] {
+            assert!(all.contains(part), "{part} in {all}");
+        }
+    }
+}
