@@ -1,0 +1,390 @@
+//! The commands: their names, what they take, and their arguments checked and made canonical.
+
+use super::key::{parse_key, show};
+use crate::schema::{Schema, Table, TableId};
+use std::ops::Range;
+
+/// What a command does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verb {
+    HGetAll,
+    HGet,
+    HSet,
+    HMGet,
+    HMSet,
+    HSetNx,
+    HKeys,
+    HVals,
+    HLen,
+    HExists,
+    HDel,
+    HIncrBy,
+    HIncrByFloat,
+    Del,
+    Exists,
+    Type,
+    Scan,
+    Multi,
+    Exec,
+    Discard,
+    WaitAof,
+    Destage,
+    Hello,
+    Auth,
+    Ping,
+    Echo,
+    Select,
+    Client,
+    Command,
+    Info,
+    Config,
+    Quit,
+    Reset,
+}
+
+/// One command of the table.
+#[derive(Debug)]
+pub(crate) struct Spec {
+    pub(crate) name: &'static str,
+    pub(crate) verb: Verb,
+    /// Arguments with the name; negative: at least so many. As Redis counts them.
+    pub(crate) arity: i32,
+    pub(crate) group: Group,
+}
+
+/// How a command is treated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Group {
+    /// Reads rows.
+    Read,
+    /// Changes rows.
+    Write,
+    /// Everything else.
+    Server,
+}
+
+const fn spec(name: &'static str, verb: Verb, arity: i32, group: Group) -> Spec {
+    Spec { name, verb, arity, group }
+}
+
+use Group::{Read, Server, Write};
+
+/// All commands; the frequent ones first, since they are searched in order.
+pub(crate) const SPECS: &[Spec] = &[
+    spec("hgetall", Verb::HGetAll, 2, Read),
+    spec("hget", Verb::HGet, 3, Read),
+    spec("hset", Verb::HSet, -4, Write),
+    spec("hmget", Verb::HMGet, -3, Read),
+    spec("hmset", Verb::HMSet, -4, Write),
+    spec("hincrby", Verb::HIncrBy, 4, Write),
+    spec("hsetnx", Verb::HSetNx, 4, Write),
+    spec("hkeys", Verb::HKeys, 2, Read),
+    spec("hvals", Verb::HVals, 2, Read),
+    spec("hlen", Verb::HLen, 2, Read),
+    spec("hexists", Verb::HExists, 3, Read),
+    spec("hdel", Verb::HDel, -3, Write),
+    spec("hincrbyfloat", Verb::HIncrByFloat, 4, Write),
+    spec("del", Verb::Del, -2, Write),
+    spec("unlink", Verb::Del, -2, Write),
+    spec("exists", Verb::Exists, -2, Read),
+    spec("type", Verb::Type, 2, Read),
+    spec("scan", Verb::Scan, -2, Server),
+    spec("multi", Verb::Multi, 1, Server),
+    spec("exec", Verb::Exec, 1, Server),
+    spec("discard", Verb::Discard, 1, Server),
+    spec("waitaof", Verb::WaitAof, 4, Server),
+    spec("destage", Verb::Destage, -2, Server),
+    spec("hello", Verb::Hello, -1, Server),
+    spec("auth", Verb::Auth, -2, Server),
+    spec("ping", Verb::Ping, -1, Server),
+    spec("echo", Verb::Echo, 2, Server),
+    spec("select", Verb::Select, 2, Server),
+    spec("client", Verb::Client, -2, Server),
+    spec("command", Verb::Command, -1, Server),
+    spec("info", Verb::Info, -1, Server),
+    spec("config", Verb::Config, -2, Server),
+    spec("quit", Verb::Quit, -1, Server),
+    spec("reset", Verb::Reset, 1, Server),
+];
+
+/// Finds a command and checks how many arguments it has.
+///
+/// # Errors
+/// A message for the client.
+pub(crate) fn find(args: &[&[u8]]) -> Result<&'static Spec, String> {
+    let name = args[0];
+    let spec = SPECS
+        .iter()
+        .find(|spec| {
+            spec.name.len() == name.len() && name.eq_ignore_ascii_case(spec.name.as_bytes())
+        })
+        .ok_or_else(|| unknown(name))?;
+    let count = args.len() as i32;
+    let fits = if spec.arity < 0 { count >= -spec.arity } else { count == spec.arity };
+    match fits {
+        true => Ok(spec),
+        false => Err(format!("ERR wrong number of arguments for '{}' command", spec.name)),
+    }
+}
+
+/// What to use instead of a command that Redis has and Destage refuses.
+fn unknown(name: &[u8]) -> String {
+    let lower = String::from_utf8_lossy(name).to_ascii_lowercase();
+    let hint = match lower.as_str() {
+        "get" | "set" | "mget" | "mset" | "incr" | "incrby" | "decr" | "append" | "setex" => {
+            "rows are hashes: use HGET, HSET, HINCRBY on table:primary-key"
+        }
+        "flushall" | "flushdb" => "it would delete the origin's rows; use DEL on single rows",
+        "keys" | "dbsize" | "randomkey" => "use SCAN 0 MATCH table:*",
+        "watch" | "unwatch" => "transactions are MULTI ... EXEC without WATCH",
+        "expire" | "pexpire" | "expireat" | "persist" | "ttl" | "pttl" => {
+            "rows do not expire; DEL deletes a row at the origin"
+        }
+        "wait" => "use WAITAOF for the journal, DESTAGE WAIT for the origin",
+        "save" | "bgsave" | "bgrewriteaof" => {
+            "every write is journaled; DESTAGE DRAIN brings it to the origin"
+        }
+        "eval" | "evalsha" | "fcall" => "group commands with MULTI ... EXEC",
+        _ => "see COMMAND for what is supported",
+    };
+    format!("ERR unknown command '{}': {hint}", show(name))
+}
+
+/// A data command with its arguments checked; reused from command to command.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    pub(crate) verb: Verb,
+    pub(crate) group: Group,
+    /// Encoded keys, one after the other, with their tables.
+    keys: Vec<u8>,
+    pub(crate) key_list: Vec<(TableId, Range<usize>)>,
+    /// Columns asked for or to be cleared.
+    pub(crate) columns: Vec<usize>,
+    /// Columns to set, with their canonical values.
+    values: Vec<u8>,
+    sets: Vec<(usize, Range<usize>)>,
+    /// For the increments: the amount as given.
+    pub(crate) amount: Vec<u8>,
+}
+
+impl Default for Prepared {
+    fn default() -> Self {
+        Self {
+            verb: Verb::Type,
+            group: Read,
+            keys: Vec::new(),
+            key_list: Vec::new(),
+            columns: Vec::new(),
+            values: Vec::new(),
+            sets: Vec::new(),
+            amount: Vec::new(),
+        }
+    }
+}
+
+impl Prepared {
+    /// The keys with their tables.
+    pub(crate) fn keys(&self) -> impl ExactSizeIterator<Item = (TableId, &[u8])> {
+        self.key_list.iter().map(|(table, range)| (*table, &self.keys[range.clone()]))
+    }
+
+    /// The values to set.
+    pub(crate) fn sets(&self) -> impl ExactSizeIterator<Item = (usize, &[u8])> {
+        self.sets.iter().map(|(column, range)| (*column, &self.values[range.clone()]))
+    }
+
+    /// An upper estimate of what the write will buffer, bytes.
+    pub(crate) fn buffered_bytes(&self) -> u32 {
+        let bytes = self.values.len() + self.keys.len() + 16 * (self.sets.len() + 2);
+        u32::try_from(bytes).unwrap_or(u32::MAX)
+    }
+
+    fn clear(&mut self, spec: &Spec) {
+        self.verb = spec.verb;
+        self.group = spec.group;
+        self.keys.clear();
+        self.key_list.clear();
+        self.columns.clear();
+        self.values.clear();
+        self.sets.clear();
+        self.amount.clear();
+    }
+
+    /// Checks a data command's arguments and stores them.
+    ///
+    /// # Errors
+    /// A message for the client; nothing has been done.
+    pub(crate) fn read(
+        &mut self,
+        schema: &Schema,
+        spec: &Spec,
+        args: &[&[u8]],
+    ) -> Result<(), String> {
+        self.clear(spec);
+        if matches!(spec.verb, Verb::Del | Verb::Exists) {
+            return args[1..].iter().try_for_each(|key| self.push_key(schema, key).map(|_| ()));
+        }
+        let table = self.push_key(schema, args[1])?;
+        let rest = &args[2..];
+        match spec.verb {
+            Verb::HGet | Verb::HMGet | Verb::HExists => {
+                rest.iter().try_for_each(|field| self.push_column(table, field))
+            }
+            Verb::HDel => rest.iter().try_for_each(|field| self.push_cleared(table, field)),
+            Verb::HSet | Verb::HMSet | Verb::HSetNx => self.push_sets(table, spec, rest),
+            Verb::HIncrBy | Verb::HIncrByFloat => self.push_amount(table, spec, rest[0], rest[1]),
+            _ => Ok(()),
+        }
+    }
+
+    fn push_key<'s>(&mut self, schema: &'s Schema, key: &[u8]) -> Result<&'s Table, String> {
+        let start = self.keys.len();
+        let table = parse_key(schema, key, &mut self.keys)?;
+        self.key_list.push((table.id, start..self.keys.len()));
+        Ok(table)
+    }
+
+    fn push_column(&mut self, table: &Table, field: &[u8]) -> Result<(), String> {
+        self.columns.push(find_column(table, field)?);
+        Ok(())
+    }
+
+    fn push_cleared(&mut self, table: &Table, field: &[u8]) -> Result<(), String> {
+        let index = find_writable(table, field)?;
+        let column = &table.columns[index];
+        if index < table.key_len {
+            return Err(format!("ERR {}.{} is part of the key", table.name, column.name));
+        }
+        if column.not_null {
+            return Err(format!(
+                "ERR {}.{} is NOT NULL: HDEL would set it to NULL; HSET a value, or DEL the row",
+                table.name, column.name
+            ));
+        }
+        if !self.columns.contains(&index) {
+            self.columns.push(index);
+        }
+        Ok(())
+    }
+
+    fn push_sets(&mut self, table: &Table, spec: &Spec, rest: &[&[u8]]) -> Result<(), String> {
+        if !rest.len().is_multiple_of(2) {
+            return Err(format!("ERR wrong number of arguments for '{}' command", spec.name));
+        }
+        for pair in rest.chunks_exact(2) {
+            let index = find_writable(table, pair[0])?;
+            let column = &table.columns[index];
+            let value =
+                column.ty.canonical(pair[1]).map_err(|e| unfit(table, index, pair[1], &e.0))?;
+            if index < table.key_len {
+                if self.is_own_key(table, index, &value) {
+                    continue;
+                }
+                return Err(format!(
+                    "ERR {}.{} is part of the key and cannot change; write the row under its new key",
+                    table.name, column.name
+                ));
+            }
+            let start = self.values.len();
+            self.values.extend_from_slice(&value);
+            let range = start..self.values.len();
+            match self.sets.iter_mut().find(|(set, _)| *set == index) {
+                Some(set) => set.1 = range,
+                None => self.sets.push((index, range)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a value given for a key column is the one in the key.
+    fn is_own_key(&self, table: &Table, index: usize, value: &[u8]) -> bool {
+        let mut cells = crate::cells::Reader::new(&self.keys[self.key_list[0].1.clone()]);
+        debug_assert!(index < table.key_len);
+        cells.nth(index).and_then(crate::cells::Cell::value) == Some(value)
+    }
+
+    fn push_amount(
+        &mut self,
+        table: &Table,
+        spec: &Spec,
+        field: &[u8],
+        amount: &[u8],
+    ) -> Result<(), String> {
+        use crate::value::ColumnType as Type;
+        let index = find_writable(table, field)?;
+        let column = &table.columns[index];
+        if index < table.key_len {
+            return Err(format!("ERR {}.{} is part of the key", table.name, column.name));
+        }
+        let whole = matches!(column.ty, Type::Int { .. });
+        let numeric = whole
+            || matches!(
+                column.ty,
+                Type::Float4
+                    | Type::Float8
+                    | Type::SqliteReal
+                    | Type::SqliteNumeric
+                    | Type::Numeric { .. }
+            );
+        let text = std::str::from_utf8(amount).unwrap_or("");
+        let number = text.strip_prefix('+').unwrap_or(text);
+        let amount_fits = match spec.verb {
+            Verb::HIncrBy => number.parse::<i64>().is_ok(),
+            _ => number.parse::<f64>().is_ok_and(f64::is_finite),
+        };
+        if !amount_fits {
+            return Err(match spec.verb {
+                Verb::HIncrBy => "ERR value is not an integer or out of range".into(),
+                _ => "ERR value is not a valid float".into(),
+            });
+        }
+        if !numeric {
+            return Err(format!(
+                "ERR {}.{} ({}) is not a number and cannot be incremented",
+                table.name, column.name, column.type_name
+            ));
+        }
+        // A fraction added to a whole-number column fails here, by the column's own rule.
+        column.ty.add(b"0", number.as_bytes()).map_err(|e| unfit(table, index, amount, &e.0))?;
+        self.columns.push(index);
+        // The amount takes the column's scale, so that increments add up to the same value in any grouping.
+        let exact = whole || matches!(column.ty, Type::Numeric { .. });
+        let canonical = exact.then(|| column.ty.canonical(number.as_bytes()));
+        match canonical {
+            Some(Ok(canonical)) => self.amount.extend_from_slice(&canonical),
+            Some(Err(error)) => return Err(unfit(table, index, amount, &error.0)),
+            None => self.amount.extend_from_slice(number.as_bytes()),
+        }
+        Ok(())
+    }
+}
+
+fn unfit(table: &Table, index: usize, value: &[u8], why: &str) -> String {
+    let column = &table.columns[index];
+    format!(
+        "ERR {}.{} ({}) does not take '{}': {why}",
+        table.name,
+        column.name,
+        column.type_name,
+        show(value)
+    )
+}
+
+fn find_column(table: &Table, field: &[u8]) -> Result<usize, String> {
+    table.column(field).ok_or_else(|| {
+        let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
+        format!("ERR {} has no column '{}'; it has: {}", table.name, show(field), names.join(", "))
+    })
+}
+
+fn find_writable(table: &Table, field: &[u8]) -> Result<usize, String> {
+    let index = find_column(table, field)?;
+    let column = &table.columns[index];
+    if column.generated {
+        return Err(format!(
+            "ERR {}.{} is computed by the origin and cannot be written",
+            table.name, column.name
+        ));
+    }
+    Ok(index)
+}

@@ -1,0 +1,138 @@
+//! From a performed transaction to a write group: appended to the journal, told to the core, visible or waiting for the
+//! origin's word.
+
+use super::overlay::GROUP_OVERHEAD;
+use super::session::{Session, Through, Waiting};
+use super::txn::Txn;
+use super::{DOMAIN, Engine};
+use crate::change::Op;
+use crate::schema::TableId;
+use destage_core::{Access, ClientId, Input, UnitId};
+use std::collections::HashSet;
+
+impl Engine {
+    pub(super) fn release_locks(&mut self, units: &[UnitId], access: Access) {
+        if access != Access::Back {
+            self.core.handle(self.now, Input::Release { units });
+        }
+    }
+
+    /// Turns a transaction into a write group. What precedes `start` in the output belongs to earlier commands.
+    pub(super) fn commit(
+        &mut self,
+        client: ClientId,
+        session: &mut Session,
+        txn: &mut Txn,
+        units: &[UnitId],
+        access: Access,
+        start: usize,
+    ) {
+        if txn.is_empty() {
+            return self.release_locks(units, access);
+        }
+        txn.write(&self.schema, &self.rows, &mut self.writer);
+        let lsn = self.core.next_lsn();
+        let bytes = self.writer.finish();
+        let bytes_max = self.journal.payload_bytes_max();
+        if bytes.len() > bytes_max {
+            let message = format!(
+                "ERR a write of {} bytes exceeds {bytes_max}, the most that the journal takes at once (a part of \
+                 --journal-size); write it in parts",
+                bytes.len()
+            );
+            session.out.truncate(start);
+            self.release_locks(units, access);
+            return self.fail(session, &message);
+        }
+        if access == Access::Back {
+            // What the origin may still reject, no scan shows.
+            self.structural.note(&self.schema, lsn, bytes);
+        }
+        let mut changed: Vec<(UnitId, u32)> = Vec::with_capacity(txn.staged.len());
+        for staged in &txn.staged {
+            if access == Access::Back {
+                self.rows.set(staged.unit, staged.row.as_deref());
+            }
+            changed.push((staged.unit, self.rows.bytes(staged.unit)));
+        }
+        for unit in txn.blind_units() {
+            self.overlay.chain(unit, lsn);
+            changed.push((unit, self.rows.bytes(unit)));
+        }
+        self.append_group(session, &changed, access);
+        if access == Access::Back {
+            return;
+        }
+        let written: HashSet<UnitId> = changed.iter().map(|(unit, _)| *unit).collect();
+        let unchanged: Vec<UnitId> =
+            units.iter().copied().filter(|unit| !written.contains(unit)).collect();
+        self.release_locks(&unchanged, access);
+        self.through.insert(
+            lsn,
+            Through {
+                client: client.0,
+                reply: session.out.split_off(start),
+                staged: txn.take_staged(),
+                access,
+                invalidates: self.cascades(txn),
+                units: changed.iter().map(|(unit, _)| *unit).collect(),
+            },
+        );
+        session.waiting = Some(Waiting::Origin { lsn });
+    }
+
+    /// Appends the group in the writer to the journal, and tells the core of it.
+    pub(super) fn append_group(
+        &mut self,
+        session: &mut Session,
+        changed: &[(UnitId, u32)],
+        access: Access,
+    ) {
+        let lsn = self.core.next_lsn();
+        let bytes = self.writer.finish();
+        self.journal.append(lsn.0, self.now.0, DOMAIN.0, bytes);
+        self.overlay.push(lsn, self.now, bytes.into());
+        let journal_bytes = bytes.len() as u32;
+        self.core.handle(
+            self.now,
+            Input::Write {
+                domain: DOMAIN,
+                units: changed,
+                bytes: journal_bytes + GROUP_OVERHEAD as u32,
+                journal_bytes,
+                access,
+            },
+        );
+        session.last_write = lsn;
+        if access == Access::Back {
+            session.lsn = lsn;
+            session.wrote = true;
+        }
+    }
+
+    /// The tables in which the origin changes rows by itself when it applies this transaction.
+    fn cascades(&self, txn: &Txn) -> Vec<TableId> {
+        let mut tables = Vec::new();
+        for (table, op, sets) in txn.touched() {
+            let settings = &self.tables[usize::from(table.0)];
+            for name in settings.triggers.iter().flatten() {
+                tables.extend(self.schema.find(name.as_bytes()).map(|table| table.id));
+            }
+            let table = self.schema.table(table);
+            let structural = sets.iter().any(|(column, _)| table.columns[*column].structural);
+            if op == Op::Delete || structural {
+                self.add_cascades(table.id, &mut tables);
+            }
+        }
+        tables
+    }
+
+    fn add_cascades(&self, table: TableId, tables: &mut Vec<TableId>) {
+        for &child in &self.schema.table(table).class.cascades_to {
+            if !tables.contains(&child) {
+                tables.push(child);
+                self.add_cascades(child, tables);
+            }
+        }
+    }
+}

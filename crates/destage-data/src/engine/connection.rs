@@ -1,0 +1,442 @@
+//! Commands about the connection and the server: what clients send besides data commands.
+
+use super::command::{Group, SPECS, Spec, Verb};
+use super::session::{Job, Multi, Session, WaitKind, Waiting};
+use super::{Engine, Io};
+use crate::resp::{Protocol, Reply};
+use crate::value::ColumnType;
+use destage_core::{ClientId, Input, Span, WaitFor};
+
+/// Keys handed out by one DESTAGE NEXTID.
+const NEXT_KEYS_MAX: u32 = 10_000;
+/// What clients that ask for a Redis version are told: the commands supported behave as in that version.
+const REDIS_VERSION: &str = "7.2.0";
+
+impl Engine {
+    pub(super) fn server_command(
+        &mut self,
+        client: ClientId,
+        session: &mut Session,
+        spec: &Spec,
+        args: &[&[u8]],
+    ) {
+        match spec.verb {
+            Verb::Ping => match args.get(1) {
+                Some(text) => Reply::new(&mut session.out, session.protocol).bulk(text),
+                None => Reply::new(&mut session.out, session.protocol).simple("PONG"),
+            },
+            Verb::Echo => Reply::new(&mut session.out, session.protocol).bulk(args[1]),
+            Verb::Select => self.select(session, args[1]),
+            Verb::Auth => self.auth(session, &args[1..]),
+            Verb::Hello => self.hello(client, session, &args[1..]),
+            Verb::Client => self.client_command(client, session, args),
+            Verb::Command => self.command_table(session, args),
+            Verb::Config => self.config_command(session, args),
+            Verb::Info => {
+                let text = self.info(args.get(1).copied());
+                Reply::new(&mut session.out, session.protocol).text(&text);
+            }
+            Verb::Multi if session.multi.is_some() => {
+                self.fail(session, "ERR MULTI calls can not be nested");
+            }
+            Verb::Multi => {
+                session.multi = Some(Multi::default());
+                Reply::new(&mut session.out, session.protocol).ok();
+            }
+            Verb::Exec => self.exec(client, session),
+            Verb::Discard => match session.multi.take() {
+                Some(_) => Reply::new(&mut session.out, session.protocol).ok(),
+                None => self.fail(session, "ERR DISCARD without MULTI"),
+            },
+            Verb::Scan => self.scan_command(client, session, args),
+            Verb::WaitAof => self.wait_aof(client, session, args),
+            Verb::Destage => self.destage_command(client, session, args),
+            Verb::Quit => {
+                Reply::new(&mut session.out, session.protocol).ok();
+                session.closing = true;
+            }
+            Verb::Reset => {
+                session.multi = None;
+                session.protocol = Protocol::V2;
+                session.name.clear();
+                session.authenticated = self.config.password.is_none();
+                Reply::new(&mut session.out, session.protocol).simple("RESET");
+            }
+            _ => unreachable!("not a server command"),
+        }
+    }
+
+    fn select(&mut self, session: &mut Session, index: &[u8]) {
+        match index {
+            b"0" => Reply::new(&mut session.out, session.protocol).ok(),
+            _ => self.fail(session, "ERR there is one database, 0: the origin's"),
+        }
+    }
+
+    fn check_password(&self, password: &[u8]) -> bool {
+        let Some(expected) = &self.config.password else { return false };
+        // Every byte is compared, so that the time tells nothing of where they differ.
+        let expected = expected.as_bytes();
+        let differ = expected.iter().zip(password).fold(0, |all, (a, b)| all | (a ^ b));
+        expected.len() == password.len() && differ == 0
+    }
+
+    /// AUTH [user] password; the only user is `default`.
+    fn auth(&mut self, session: &mut Session, args: &[&[u8]]) {
+        let (user, password) = match args {
+            [password] => (b"default".as_slice(), *password),
+            [user, password] => (*user, *password),
+            _ => return self.fail(session, "ERR wrong number of arguments for 'auth' command"),
+        };
+        if self.config.password.is_none() && args.len() == 1 {
+            return self.fail(
+                session,
+                "ERR AUTH <password> called without any password configured for this server",
+            );
+        }
+        if user == b"default" && (self.config.password.is_none() || self.check_password(password)) {
+            session.authenticated = true;
+            Reply::new(&mut session.out, session.protocol).ok();
+        } else {
+            self.fail(session, "WRONGPASS invalid username-password pair or user is disabled.");
+        }
+    }
+
+    /// HELLO [version [AUTH user password] [SETNAME name]]
+    fn hello(&mut self, client: ClientId, session: &mut Session, args: &[&[u8]]) {
+        let protocol = match args.first() {
+            None => session.protocol,
+            Some(&b"2") => Protocol::V2,
+            Some(&b"3") => Protocol::V3,
+            Some(_) => return self.fail(session, "NOPROTO unsupported protocol version"),
+        };
+        let mut rest = args.get(1..).unwrap_or_default();
+        while let Some((option, tail)) = rest.split_first() {
+            match (option.to_ascii_lowercase().as_slice(), tail) {
+                (b"auth", [user, password, tail @ ..]) => {
+                    let fits = *user == b"default"
+                        && (self.config.password.is_none() || self.check_password(password));
+                    if !fits {
+                        return self.fail(
+                            session,
+                            "WRONGPASS invalid username-password pair or user is disabled.",
+                        );
+                    }
+                    session.authenticated = true;
+                    rest = tail;
+                }
+                (b"setname", [name, tail @ ..]) => {
+                    session.name = name.to_vec();
+                    rest = tail;
+                }
+                _ => return self.fail(session, "ERR syntax error in HELLO"),
+            }
+        }
+        if !session.authenticated {
+            return self.fail(
+                session,
+                "NOAUTH HELLO must be called with the client already authenticated, otherwise the \
+                 HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and \
+                 select the RESP protocol version at the same time",
+            );
+        }
+        session.protocol = protocol;
+        let mut reply = Reply::new(&mut session.out, protocol);
+        reply.map(7);
+        for (name, value) in [("server", "destage"), ("version", REDIS_VERSION)] {
+            reply.bulk(name.as_bytes());
+            reply.bulk(value.as_bytes());
+        }
+        reply.bulk(b"proto");
+        reply.integer(if protocol == Protocol::V3 { 3 } else { 2 });
+        reply.bulk(b"id");
+        reply.integer(i64::from(client.0) + 1);
+        for (name, value) in [("mode", "standalone"), ("role", "master")] {
+            reply.bulk(name.as_bytes());
+            reply.bulk(value.as_bytes());
+        }
+        reply.bulk(b"modules");
+        reply.array(0);
+    }
+
+    fn client_command(&mut self, client: ClientId, session: &mut Session, args: &[&[u8]]) {
+        let mut reply = Reply::new(&mut session.out, session.protocol);
+        match args[1].to_ascii_lowercase().as_slice() {
+            b"setname" if args.len() == 3 => {
+                session.name = args[2].to_vec();
+                reply.ok();
+            }
+            b"getname" => match session.name.is_empty() {
+                true => reply.null(),
+                false => reply.bulk(&session.name),
+            },
+            b"id" => reply.integer(i64::from(client.0) + 1),
+            b"setinfo" | b"no-evict" | b"no-touch" => reply.ok(),
+            b"info" | b"list" => reply.text(&format!(
+                "id={} name={} resp={}\n",
+                client.0 + 1,
+                String::from_utf8_lossy(&session.name),
+                if session.protocol == Protocol::V3 { 3 } else { 2 }
+            )),
+            _ => self.fail(
+                session,
+                "ERR unknown CLIENT subcommand; supported: SETNAME GETNAME ID SETINFO INFO LIST \
+                 NO-EVICT NO-TOUCH",
+            ),
+        }
+    }
+
+    fn command_table(&mut self, session: &mut Session, args: &[&[u8]]) {
+        let mut reply = Reply::new(&mut session.out, session.protocol);
+        let sub = args.get(1).map(|sub| sub.to_ascii_lowercase());
+        match sub.as_deref() {
+            None => {
+                reply.array(SPECS.len());
+                SPECS.iter().for_each(|spec| write_spec(&mut reply, spec));
+            }
+            Some(b"count") => reply.integer(SPECS.len() as i64),
+            Some(b"docs") => reply.map(0),
+            Some(b"list") => {
+                reply.array(SPECS.len());
+                SPECS.iter().for_each(|spec| reply.bulk(spec.name.as_bytes()));
+            }
+            Some(b"info") => {
+                reply.array(args.len() - 2);
+                for name in &args[2..] {
+                    match SPECS.iter().find(|s| name.eq_ignore_ascii_case(s.name.as_bytes())) {
+                        Some(spec) => write_spec(&mut reply, spec),
+                        None => reply.null(),
+                    }
+                }
+            }
+            Some(_) => self
+                .fail(session, "ERR unknown COMMAND subcommand; supported: COUNT DOCS INFO LIST"),
+        }
+    }
+
+    /// CONFIG GET with Redis's names for what there is of them.
+    fn config_command(&mut self, session: &mut Session, args: &[&[u8]]) {
+        if !args[1].eq_ignore_ascii_case(b"get") || args.len() < 3 {
+            return self.fail(
+                session,
+                "ERR only CONFIG GET is supported; see destage serve --help for settings, and DESTAGE \
+                 POLICY for what changes at run time",
+            );
+        }
+        let policy = self.core.policy();
+        let fsync = if policy.commit == Span::ZERO { "always" } else { "everysec" };
+        let known = [
+            ("save", String::new()),
+            ("appendonly", "yes".into()),
+            ("appendfsync", fsync.into()),
+            ("databases", "1".into()),
+            ("maxmemory", policy.limits.cache_bytes_max.to_string()),
+            ("maxmemory-policy", "allkeys-lru".into()),
+            ("maxclients", self.config.clients_max.to_string()),
+            ("proto-max-bulk-len", self.config.limits.bytes_max.to_string()),
+        ];
+        let asked: Vec<_> = known
+            .iter()
+            .filter(|(name, _)| {
+                args[2..]
+                    .iter()
+                    .any(|asked| *asked == b"*" || asked.eq_ignore_ascii_case(name.as_bytes()))
+            })
+            .collect();
+        let mut reply = Reply::new(&mut session.out, session.protocol);
+        reply.map(asked.len());
+        for (name, value) in asked {
+            reply.bulk(name.as_bytes());
+            reply.bulk(value.as_bytes());
+        }
+    }
+
+    /// WAITAOF numlocal numreplicas timeout-ms: waits until the connection's writes are durable in the journal.
+    fn wait_aof(&mut self, client: ClientId, session: &mut Session, args: &[&[u8]]) {
+        let numbers: Vec<u64> = args[1..].iter().filter_map(|arg| number(arg)).collect();
+        let [local, replicas, timeout] = numbers[..] else {
+            return self.fail(session, "ERR value is not an integer or out of range");
+        };
+        if replicas > 0 || local > 1 {
+            return self.fail(session, "ERR there is one journal and no replica: WAITAOF 1 0 ms");
+        }
+        if local == 0 {
+            let mut reply = Reply::new(&mut session.out, session.protocol);
+            let done = session.last_write <= self.core.committed();
+            reply.array(2);
+            reply.integer(i64::from(done));
+            reply.integer(0);
+            return;
+        }
+        self.wait(client, session, WaitKind::Aof, timeout);
+    }
+
+    /// Waits until the connection's newest write is committed or decided; a timeout of 0 waits as long as it takes.
+    fn wait(&mut self, client: ClientId, session: &mut Session, kind: WaitKind, timeout: u64) {
+        let request = self.request_id(client.0);
+        let deadline = (timeout > 0).then(|| self.now + Span::from_millis(timeout));
+        let lsn = match kind {
+            WaitKind::Flushed | WaitKind::Drained => self.last(),
+            WaitKind::Aof | WaitKind::Destaged => session.last_write,
+        };
+        let until = match kind {
+            WaitKind::Aof | WaitKind::Flushed => WaitFor::Committed,
+            WaitKind::Destaged | WaitKind::Drained => WaitFor::Decided,
+        };
+        if let Some(deadline) = deadline {
+            self.deadlines.insert((deadline, client));
+        }
+        session.waiting = Some(Waiting::Wait { request, kind, deadline });
+        // Told to the core once the session is in its place again, since the answer may come at once.
+        self.waits.push((request, lsn, until));
+    }
+
+    /// DESTAGE FLUSH [ms]: everything so far is in the journal. DESTAGE DRAIN [ms]: everything so far is at the origin.
+    fn wait_for_all(
+        &mut self,
+        client: ClientId,
+        session: &mut Session,
+        kind: WaitKind,
+        timeout: Option<&[u8]>,
+    ) {
+        match timeout.map_or(Some(0), number) {
+            Some(timeout) => self.wait(client, session, kind, timeout),
+            None => self.fail(session, "ERR the timeout is a number of milliseconds; 0 for none"),
+        }
+    }
+
+    fn destage_command(&mut self, client: ClientId, session: &mut Session, args: &[&[u8]]) {
+        let texts: Vec<String> =
+            args[2..].iter().map(|arg| String::from_utf8_lossy(arg).into_owned()).collect();
+        match args[1].to_ascii_lowercase().as_slice() {
+            b"status" => {
+                let text = self.report().to_table();
+                Reply::new(&mut session.out, session.protocol).text(&text);
+            }
+            b"policy" => match self.change_policy(&texts) {
+                Ok(summary) => Reply::new(&mut session.out, session.protocol).bulk(summary.as_bytes()),
+                Err(message) => self.fail(session, &format!("ERR {message}")),
+            },
+            b"pause" => {
+                self.core.handle(self.now, Input::Pause);
+                Reply::new(&mut session.out, session.protocol).ok();
+            }
+            b"resume" => {
+                self.core.handle(self.now, Input::Resume);
+                Reply::new(&mut session.out, session.protocol).ok();
+            }
+            b"flush" => self.wait_for_all(client, session, WaitKind::Flushed, args.get(2).copied()),
+            b"drain" => self.wait_for_all(client, session, WaitKind::Drained, args.get(2).copied()),
+            b"wait" => match args.get(2).and_then(|arg| number(arg)) {
+                Some(timeout) => self.wait(client, session, WaitKind::Destaged, timeout),
+                None => self.fail(session, "ERR DESTAGE WAIT timeout-in-ms (0: as long as it takes)"),
+            },
+            b"nextid" => self.next_id(client, session, &args[2..]),
+            b"invalidate" => self.invalidate_keys(session, &args[2..]),
+            _ => self.fail(
+                session,
+                "ERR unknown DESTAGE subcommand; supported: STATUS, POLICY [part=value ...], PAUSE, RESUME, FLUSH \
+                 [ms], DRAIN [ms], WAIT ms, NEXTID table [n], INVALIDATE key [key ...]",
+            ),
+        }
+    }
+
+    /// Changes the policy; its new form is returned. Without arguments nothing changes.
+    ///
+    /// # Errors
+    /// An argument does not fit; nothing has changed.
+    pub fn change_policy(&mut self, args: &[String]) -> Result<String, String> {
+        let changed = destage_runtime::policy::change(self.core.policy(), args)
+            .map_err(|error| error.to_string())?;
+        if changed != *self.core.policy() {
+            tracing::info!(policy = destage_runtime::policy::summary(&changed), "policy changed");
+            self.core.handle(self.now, Input::SetPolicy(&changed));
+        }
+        Ok(destage_runtime::policy::summary(self.core.policy()))
+    }
+
+    /// DESTAGE NEXTID table [n]
+    fn next_id(&mut self, client: ClientId, session: &mut Session, args: &[&[u8]]) {
+        let Some(name) = args.first() else {
+            return self.fail(session, "ERR DESTAGE NEXTID table [n]");
+        };
+        let Some(table) = self.schema.find(name) else {
+            let message = super::key::unknown_table(&self.schema, name);
+            return self.fail(session, &message);
+        };
+        let generates = table
+            .generated_key
+            .is_some_and(|index| matches!(table.columns[index].ty, ColumnType::Int { .. }));
+        if !generates {
+            let message =
+                format!("ERR {} has no key that the origin generates; choose the key", table.name);
+            return self.fail(session, &message);
+        }
+        let table = table.id;
+        let count = args.get(1).map_or(Some(1), |arg| number(arg));
+        let Some(count) =
+            count.and_then(|n| u32::try_from(n).ok()).filter(|&n| n > 0 && n <= NEXT_KEYS_MAX)
+        else {
+            let message = format!("ERR DESTAGE NEXTID hands out 1 to {NEXT_KEYS_MAX} keys");
+            return self.fail(session, &message);
+        };
+        let request = self.request_id(client.0);
+        self.io.push(Io::NextKeys { request: request.0, table, count });
+        session.waiting = Some(Waiting::Job { request, job: Job::NextKeys { table, count } });
+    }
+
+    /// DESTAGE INVALIDATE key [key ...]: the number of cached rows dropped.
+    fn invalidate_keys(&mut self, session: &mut Session, keys: &[&[u8]]) {
+        if keys.is_empty() {
+            return self.fail(session, "ERR DESTAGE INVALIDATE key [key ...]");
+        }
+        match self.invalidate_named(keys) {
+            Ok(count) => Reply::new(&mut session.out, session.protocol).integer(count),
+            Err(message) => self.fail(session, &message),
+        }
+    }
+
+    /// Drops the cached copies of rows; returns how many there were. Rows with undecided changes stay.
+    ///
+    /// # Errors
+    /// A key names no row; nothing has been dropped.
+    pub fn invalidate_named(&mut self, keys: &[&[u8]]) -> Result<i64, String> {
+        let mut units = Vec::new();
+        for key in keys {
+            let mut cells = Vec::new();
+            let table = super::key::parse_key(&self.schema, key, &mut cells)?.id;
+            units.extend(self.rows.find(table, &cells));
+        }
+        let count = units.len() as i64;
+        for unit in units {
+            self.invalidate(unit);
+        }
+        Ok(count)
+    }
+}
+
+fn write_spec(reply: &mut Reply<'_>, spec: &Spec) {
+    let (first, last, step) = match (spec.group, spec.verb) {
+        (Group::Server, _) => (0, 0, 0),
+        (_, Verb::Del | Verb::Exists) => (1, -1, 1),
+        _ => (1, 1, 1),
+    };
+    // Redis 7 sends ten elements; the last four (categories, hints, key specifications, subcommands) are empty here.
+    reply.array(10);
+    reply.bulk(spec.name.as_bytes());
+    reply.integer(i64::from(spec.arity));
+    reply.array(1);
+    reply.simple(match spec.group {
+        Group::Read => "readonly",
+        Group::Write => "write",
+        Group::Server => "fast",
+    });
+    reply.integer(first);
+    reply.integer(last);
+    reply.integer(step);
+    (0..4).for_each(|_| reply.array(0));
+}
+
+fn number(bytes: &[u8]) -> Option<u64> {
+    std::str::from_utf8(bytes).ok()?.parse().ok()
+}

@@ -1,0 +1,475 @@
+//! From bytes to commands, and from commands to the core.
+
+use super::Engine;
+use super::command::{Group, Prepared, Spec, Verb, find};
+use super::overlay::GROUP_OVERHEAD;
+use super::perform::{Context, Trouble};
+use super::rows::Kind;
+use super::session::{Multi, Session, Waiting};
+use crate::cells::{Cell, Reader};
+use crate::resp::{Args, Parse, Reply, parse};
+use crate::schema::TableId;
+use destage_core::{
+    Access, Ack, ClientId, Effect, Input, Intent, Lsn, Refusal, RequestId, Time, UnitId,
+};
+use std::collections::HashSet;
+
+/// How far ahead of a waiting command the rows of later commands are asked for.
+const PREFETCH_MAX: usize = 128;
+/// Requests for rows that nobody waits for yet carry this client number.
+pub(super) const PREFETCH_CLIENT: u32 = u32::MAX;
+
+/// What became of an access.
+pub(super) enum Answer {
+    /// Execute now.
+    Now(Access, Lsn),
+    /// Refused.
+    Refused(Refusal),
+    /// The core will say.
+    Later,
+}
+
+impl Engine {
+    /// Takes bytes from a client and executes what they complete.
+    pub fn receive(&mut self, now: Time, client: ClientId, bytes: &[u8]) {
+        self.now = self.now.max(now);
+        let Some(mut session) = self.sessions[client.0 as usize].take() else { return };
+        if session.input.is_empty() && session.waiting.is_none() && !session.closing {
+            let used = self.run(client, &mut session, bytes);
+            session.input.extend_from_slice(&bytes[used..]);
+        } else {
+            session.input.extend_from_slice(bytes);
+        }
+        self.sessions[client.0 as usize] = Some(session);
+        self.step(client);
+        self.run_ready();
+    }
+
+    /// Lets clients go on whose commands were answered.
+    pub(super) fn run_ready(&mut self) {
+        while let Some(client) = self.runnable.pop_front() {
+            self.step(client);
+        }
+    }
+
+    /// Executes what a client has sent so far, and announces its replies.
+    fn step(&mut self, client: ClientId) {
+        let Some(mut session) = self.sessions[client.0 as usize].take() else { return };
+        if !session.input.is_empty() && session.waiting.is_none() && !session.closing {
+            let input = std::mem::take(&mut session.input);
+            let used = self.run(client, &mut session, &input);
+            session.input = match used {
+                0 => input,
+                _ => input[used..].to_vec(),
+            };
+        }
+        if session.output_bytes() > self.config.output_bytes_max {
+            tracing::warn!(client = client.0, "replies exceed the output limit; closing");
+            session.out.clear();
+            session.closing = true;
+            self.sends.push(client);
+        }
+        let announce = !session.announced && !session.out.is_empty();
+        let (lsn, wrote) = (session.lsn, session.wrote);
+        if announce {
+            std::mem::swap(&mut session.out, &mut session.gated);
+            session.announced = true;
+            (session.lsn, session.wrote) = (Lsn::ZERO, false);
+        }
+        self.sessions[client.0 as usize] = Some(session);
+        for late in std::mem::take(&mut self.late_sends) {
+            self.release(late);
+        }
+        for (request, lsn, until) in std::mem::take(&mut self.waits) {
+            self.core.handle(self.now, Input::Wait { request, lsn, until });
+            self.pump();
+        }
+        if announce {
+            let lsn = if self.config.unsafe_flags.no_read_gate { Lsn::ZERO } else { lsn };
+            self.core.handle(self.now, Input::Respond { client, lsn, wrote });
+            self.pump();
+        }
+    }
+
+    /// Executes requests from the front of `buffer` until one waits or is incomplete; the bytes used are returned.
+    fn run(&mut self, client: ClientId, session: &mut Session, buffer: &[u8]) -> usize {
+        let mut args = Args::default();
+        let mut used = 0;
+        let mut count = 0;
+        while session.waiting.is_none() && !session.closing {
+            if session.output_bytes() > self.config.output_bytes_max {
+                // Closed by the caller: what follows would only add to it.
+                break;
+            }
+            if count == self.config.pipeline_max {
+                // Others get their turn; this client goes on afterwards.
+                self.runnable.push_back(client);
+                break;
+            }
+            match parse(&buffer[used..], &self.config.limits, &mut args) {
+                Ok(Parse::Request(len)) => {
+                    let raw = &buffer[used..used + len];
+                    used += len;
+                    count += 1;
+                    if !args.is_empty() {
+                        self.request(client, session, raw, &args);
+                        self.pump();
+                    }
+                }
+                Ok(Parse::Incomplete) => break,
+                Err(error) => {
+                    Reply::new(&mut session.out, session.protocol).error(&format!("ERR {error}"));
+                    session.closing = true;
+                    used = buffer.len();
+                }
+            }
+        }
+        if matches!(session.waiting, Some(Waiting::Units { .. })) {
+            self.prefetch(&buffer[used..]);
+        }
+        used
+    }
+
+    /// Executes one request as far as it goes.
+    fn request(&mut self, client: ClientId, session: &mut Session, raw: &[u8], args: &Args) {
+        let mut few: [&[u8]; 32] = [&[]; 32];
+        let many: Vec<&[u8]>;
+        let list: &[&[u8]] = if args.len() <= few.len() {
+            (0..args.len()).for_each(|i| few[i] = args.get(raw, i));
+            &few[..args.len()]
+        } else {
+            many = (0..args.len()).map(|i| args.get(raw, i)).collect();
+            &many
+        };
+        self.measured.commands += 1;
+        let spec = match find(list) {
+            Ok(spec) => spec,
+            Err(message) => return self.fail(session, &message),
+        };
+        if !session.authenticated
+            && !matches!(spec.verb, Verb::Auth | Verb::Hello | Verb::Quit | Verb::Reset)
+        {
+            return self.fail(session, "NOAUTH Authentication required.");
+        }
+        let is_control = matches!(
+            spec.verb,
+            Verb::Exec | Verb::Discard | Verb::Multi | Verb::Quit | Verb::Reset
+        );
+        if session.multi.is_some() && !is_control {
+            return self.enqueue(session, spec, raw, list);
+        }
+        match spec.group {
+            Group::Server => self.server_command(client, session, spec, list),
+            Group::Read | Group::Write => self.data_command(client, session, spec, raw, list),
+        }
+    }
+
+    /// Replies with an error; between MULTI and EXEC it also spoils the transaction.
+    pub(super) fn fail(&mut self, session: &mut Session, message: &str) {
+        self.measured.errors += 1;
+        if let Some(multi) = &mut session.multi {
+            multi.failed = true;
+        }
+        Reply::new(&mut session.out, session.protocol).error(message);
+    }
+
+    /// Keeps a command for EXEC, after checking all of it that can be checked now.
+    fn enqueue(&mut self, session: &mut Session, spec: &Spec, raw: &[u8], args: &[&[u8]]) {
+        if spec.group == Group::Server && !matches!(spec.verb, Verb::Ping | Verb::Echo) {
+            let message = format!("ERR {} is not allowed in transactions", spec.name);
+            return self.fail(session, &message);
+        }
+        if spec.group != Group::Server {
+            let mut prepared = std::mem::take(&mut self.prepared);
+            let checked = prepared.read(&self.schema, spec, args);
+            self.prepared = prepared;
+            if let Err(message) = checked {
+                return self.fail(session, &message);
+            }
+        }
+        let bytes_max = self.config.limits.bytes_max;
+        let multi = session.multi.get_or_insert_with(Multi::default);
+        if multi.bytes + raw.len() > bytes_max {
+            let message = format!("ERR a transaction of more than {bytes_max} bytes");
+            return self.fail(session, &message);
+        }
+        multi.bytes += raw.len();
+        multi.requests.push(raw.into());
+        Reply::new(&mut session.out, session.protocol).simple("QUEUED");
+    }
+
+    fn data_command(
+        &mut self,
+        client: ClientId,
+        session: &mut Session,
+        spec: &Spec,
+        raw: &[u8],
+        args: &[&[u8]],
+    ) {
+        let mut prepared = std::mem::take(&mut self.prepared);
+        match prepared.read(&self.schema, spec, args) {
+            Err(message) => self.fail(session, &message),
+            Ok(()) => self.data_prepared(client, session, &prepared, raw),
+        }
+        self.prepared = prepared;
+    }
+
+    fn data_prepared(
+        &mut self,
+        client: ClientId,
+        session: &mut Session,
+        prepared: &Prepared,
+        raw: &[u8],
+    ) {
+        let mut few = [UnitId(0); 4];
+        let many: Vec<UnitId>;
+        let keys = prepared.keys();
+        let all: &[UnitId] = if keys.len() <= few.len() {
+            let count = keys.len();
+            for (slot, (table, key)) in few.iter_mut().zip(keys) {
+                *slot = self.rows.find_or_insert(table, key);
+            }
+            &few[..count]
+        } else {
+            many = keys.map(|(table, key)| self.rows.find_or_insert(table, key)).collect();
+            &many
+        };
+        let distinct: Vec<UnitId>;
+        let units = if all.len() < 2 {
+            all
+        } else {
+            distinct = dedup(all);
+            &distinct
+        };
+        let request = self.request_id(client.0);
+        let intent = self.intent(std::iter::once(prepared));
+        match self.access(request, intent, units) {
+            Answer::Now(access, observed) => {
+                self.execute(client, session, prepared, all, units, access, observed, raw);
+            }
+            Answer::Refused(refusal) => self.refused(session, refusal),
+            Answer::Later => {
+                session.waiting = Some(Waiting::Units { request, raw: raw.into() });
+            }
+        }
+    }
+
+    /// Asks the core for units; other effects that precede the answer are carried out.
+    pub(super) fn access(
+        &mut self,
+        request: RequestId,
+        intent: Intent,
+        units: &[UnitId],
+    ) -> Answer {
+        self.core.handle(self.now, Input::Access { request, intent, units });
+        while let Some(effect) = self.core.poll_effect() {
+            match effect {
+                Effect::Execute { request: answered, access, observed } if answered == request => {
+                    return Answer::Now(access, observed);
+                }
+                Effect::Refuse { request: answered, refusal } if answered == request => {
+                    return Answer::Refused(refusal);
+                }
+                other => self.effect(other),
+            }
+        }
+        Answer::Later
+    }
+
+    pub(super) fn request_id(&mut self, client: u32) -> RequestId {
+        self.next_request = (self.next_request + 1) & 0xffff_ffff;
+        RequestId(u64::from(client) << 32 | self.next_request)
+    }
+
+    /// What commands mean to do with their units.
+    pub(super) fn intent<'p>(&self, commands: impl Iterator<Item = &'p Prepared>) -> Intent {
+        let mut write = None;
+        let mut single = true;
+        for prepared in commands {
+            if prepared.group != Group::Write {
+                continue;
+            }
+            let (bytes, ack, blind) = write.unwrap_or((GROUP_OVERHEAD as u32, Ack::Policy, true));
+            let table = prepared.key_list[0].0;
+            let ack_here = prepared.key_list.iter().map(|(table, _)| self.ack(*table, prepared));
+            let ack = ack_here.fold(ack, stronger);
+            let settings = &self.tables[usize::from(table.0)];
+            let blind =
+                blind && settings.blind && matches!(prepared.verb, Verb::HSet | Verb::HMSet);
+            single &= write.is_none();
+            write = Some((bytes.saturating_add(prepared.buffered_bytes()), ack, blind));
+        }
+        match write {
+            None => Intent::Read,
+            Some((bytes, ack, blind)) => Intent::Write { bytes, ack, fetch: !(blind && single) },
+        }
+    }
+
+    /// Whose word a change of this table waits for.
+    fn ack(&self, table: TableId, prepared: &Prepared) -> Ack {
+        let settings = &self.tables[usize::from(table.0)];
+        let table = self.schema.table(table);
+        if table.class.opaque.is_some() {
+            return match &settings.triggers {
+                // Declared to change nothing that is cached.
+                Some(tables) if tables.is_empty() && !settings.ack_origin => Ack::Policy,
+                _ => Ack::OriginInvalidate,
+            };
+        }
+        let structural = prepared.sets().any(|(column, _)| table.columns[column].structural);
+        let cascades =
+            !table.class.cascades_to.is_empty() && (prepared.verb == Verb::Del || structural);
+        match settings.ack_origin || cascades {
+            true => Ack::Origin,
+            false => Ack::Policy,
+        }
+    }
+
+    /// Asks for the rows of the commands that follow a waiting one, so that a pipeline of misses costs one round trip.
+    fn prefetch(&mut self, buffer: &[u8]) {
+        // What is asked for ahead of need leaves room for the requests of others.
+        let waiting_max = u64::from(self.core.policy().limits.waiting_max);
+        if self.core.status().waiting > waiting_max / 2 {
+            return;
+        }
+        let mut args = Args::default();
+        let mut prepared = std::mem::take(&mut self.prepared);
+        let mut used = 0;
+        for _ in 0..PREFETCH_MAX {
+            let Ok(Parse::Request(len)) = parse(&buffer[used..], &self.config.limits, &mut args)
+            else {
+                break;
+            };
+            let raw = &buffer[used..used + len];
+            used += len;
+            let mut list = Vec::new();
+            args.to_slices(raw, &mut list);
+            let Some(Ok(spec)) = (!list.is_empty()).then(|| find(&list)) else { break };
+            if spec.group == Group::Server || prepared.read(&self.schema, spec, &list).is_err() {
+                break;
+            }
+            for (table, key) in prepared.keys() {
+                let unit = self.rows.find_or_insert(table, key);
+                if self.rows.get(unit).kind == Kind::NotLoaded {
+                    let request = self.request_id(PREFETCH_CLIENT);
+                    let _ = self.access(request, Intent::Read, &[unit]);
+                }
+            }
+        }
+        self.prepared = prepared;
+        self.pump();
+    }
+
+    /// Executes a command whose units are all present.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the command, its place and the core's word on it"
+    )]
+    pub(super) fn execute(
+        &mut self,
+        client: ClientId,
+        session: &mut Session,
+        prepared: &Prepared,
+        all: &[UnitId],
+        units: &[UnitId],
+        access: Access,
+        observed: Lsn,
+        raw: &[u8],
+    ) {
+        if access == Access::Back && self.set_in_place(session, prepared, units[0]) {
+            session.lsn = session.lsn.max(observed);
+            return;
+        }
+        let start = session.out.len();
+        let mut txn = std::mem::take(&mut self.txn);
+        txn.clear();
+        let schema = self.schema.clone();
+        let performed = if self.is_blind(prepared, units) {
+            txn.set_blind(prepared, units[0], &mut Reply::new(&mut session.out, session.protocol));
+            Ok(())
+        } else {
+            let mut context =
+                Context { schema: &schema, rows: &self.rows, txn: &mut txn, fields: &self.fields };
+            let mut reply = Reply::new(&mut session.out, session.protocol);
+            context.perform(prepared, all, &mut reply).and_then(|()| {
+                txn.check(&schema, &self.rows)
+                    .map_err(|message| Trouble::Error(format!("ERR {message}")))
+            })
+        };
+        // An error tells of what it met, too.
+        session.lsn = session.lsn.max(observed);
+        match performed {
+            Ok(()) => {
+                session.settled = false;
+                self.commit(client, session, &mut txn, units, access, start);
+            }
+            Err(trouble) => {
+                session.out.truncate(start);
+                self.release_locks(units, access);
+                match trouble {
+                    Trouble::Error(message) => self.fail(session, &message),
+                    Trouble::Unknown => self.settle(client, session, units, raw),
+                }
+            }
+        }
+        self.txn = txn;
+    }
+
+    /// Whether a blind write must do without the row.
+    fn is_blind(&self, prepared: &Prepared, units: &[UnitId]) -> bool {
+        prepared.group == Group::Write && self.rows.get(units[0]).kind == Kind::NotLoaded
+    }
+
+    /// Values are needed that only the origin knows: has them destaged and fetched, then tries again.
+    pub(super) fn settle(
+        &mut self,
+        client: ClientId,
+        session: &mut Session,
+        units: &[UnitId],
+        raw: &[u8],
+    ) {
+        let unknown = |unit: &&UnitId| {
+            let row = self.rows.get(**unit);
+            row.kind == Kind::Row && Reader::new(row.cells).any(|cell| cell == Cell::Unknown)
+        };
+        let unsettled = units.iter().find(unknown);
+        let is_parked = unsettled.is_some_and(|&unit| self.overlay.is_parked(unit));
+        let was_settled = std::mem::take(&mut session.settled);
+        let message = match unsettled {
+            None => Some(
+                "EXECABORT Transaction discarded, nothing was done: it asks for what the origin computes from its own \
+                 changes; ask after EXEC",
+            ),
+            Some(_) if was_settled && is_parked => Some(
+                "PARKED the origin rejected changes of this row, so what only it computes is not known; see \
+                 destage_parked, or ask for other columns",
+            ),
+            Some(_) => None,
+        };
+        if let Some(message) = message {
+            session.multi = None;
+            return self.fail(session, message);
+        }
+        let request = self.request_id(client.0);
+        match self.access(request, Intent::ReadSettled, units) {
+            Answer::Refused(refusal) => self.refused(session, refusal),
+            Answer::Now(..) | Answer::Later => {
+                session.waiting = Some(Waiting::Settling { request, raw: raw.into() });
+            }
+        }
+    }
+}
+
+/// The units, each once, in the order of their first occurrence.
+pub(super) fn dedup(units: &[UnitId]) -> Vec<UnitId> {
+    let mut seen = HashSet::with_capacity(units.len());
+    units.iter().copied().filter(|&unit| seen.insert(unit)).collect()
+}
+
+fn stronger(first: Ack, second: Ack) -> Ack {
+    match (first, second) {
+        (Ack::OriginInvalidate, _) | (_, Ack::OriginInvalidate) => Ack::OriginInvalidate,
+        (Ack::Origin, _) | (_, Ack::Origin) => Ack::Origin,
+        (Ack::Policy, Ack::Policy) => Ack::Policy,
+    }
+}

@@ -1,0 +1,338 @@
+//! Carrying out what the core asks for.
+
+use super::command::{Group, Verb, find};
+use super::dispatch::{PREFETCH_CLIENT, dedup};
+use super::session::{Session, Through, WaitKind, Waiting};
+use super::{Engine, FetchJob, Groups, Io};
+use crate::origins::ParkedGroup;
+use crate::resp::{Args, Reply, parse};
+use destage_core::{
+    Access, BatchId, ClientId, DomainId, Input, Intent, Lsn, Outcome, Refusal, RequestId, UnitId,
+};
+
+fn client_of(request: RequestId) -> ClientId {
+    ClientId((request.0 >> 32) as u32)
+}
+
+impl Engine {
+    /// Takes a session out if it still waits for this request.
+    fn take_waiting(&mut self, request: RequestId) -> Option<(ClientId, Box<Session>)> {
+        let client = client_of(request);
+        let slot = self.sessions.get_mut(client.0 as usize)?;
+        match slot.as_ref()?.pending_request() {
+            Some(pending) if pending == request => Some((client, slot.take()?)),
+            _ => None,
+        }
+    }
+
+    /// Puts a session back and lets it go on.
+    fn put_back(&mut self, client: ClientId, session: Box<Session>) {
+        self.sessions[client.0 as usize] = Some(session);
+        self.runnable.push_back(client);
+    }
+
+    /// The core lets a waiting request go on.
+    pub(super) fn execute_waiting(&mut self, request: RequestId, access: Access, observed: Lsn) {
+        if client_of(request).0 == PREFETCH_CLIENT {
+            return;
+        }
+        let Some((client, mut session)) = self.take_waiting(request) else {
+            unreachable!("a request that nobody waits for was cancelled")
+        };
+        match session.waiting.take() {
+            Some(Waiting::Units { raw, .. }) => {
+                self.execute_raw(client, &mut session, &raw, access, observed);
+            }
+            Some(Waiting::Settling { raw, .. }) => {
+                self.execute_settled(client, &mut session, &raw, observed);
+            }
+            other => unreachable!("{other:?} waits for no units"),
+        }
+        self.put_back(client, session);
+    }
+
+    /// Executes a request, read before, from its bytes.
+    fn execute_raw(
+        &mut self,
+        client: ClientId,
+        session: &mut Session,
+        raw: &[u8],
+        access: Access,
+        observed: Lsn,
+    ) {
+        let mut args = Args::default();
+        parse(raw, &self.config.limits, &mut args).expect("the request was read before");
+        let mut list = Vec::new();
+        args.to_slices(raw, &mut list);
+        let spec = find(&list).expect("the command was found before");
+        if spec.verb == Verb::Exec {
+            return self.exec_now(client, session, access, observed);
+        }
+        let mut prepared = std::mem::take(&mut self.prepared);
+        prepared.read(&self.schema, spec, &list).expect("the arguments were checked before");
+        let all: Vec<UnitId> =
+            prepared.keys().map(|(table, key)| self.rows.find_or_insert(table, key)).collect();
+        let units = dedup(&all);
+        let intent = self.intent(std::iter::once(&prepared));
+        if matches!(intent, Intent::Write { fetch: false, .. }) || self.are_present(&units) {
+            self.execute(client, session, &prepared, &all, &units, access, observed, raw);
+        } else {
+            self.begin_anew(session, &units, access, raw);
+        }
+        self.prepared = prepared;
+    }
+
+    /// Whether the rows that a waiting request was given are still there: what another one caused at the origin may have
+    /// dropped them since.
+    pub(super) fn are_present(&self, units: &[UnitId]) -> bool {
+        units.iter().all(|&unit| self.core.is_present(unit))
+    }
+
+    /// Has a request that waited ask for its rows again.
+    pub(super) fn begin_anew(
+        &mut self,
+        session: &mut Session,
+        units: &[UnitId],
+        access: Access,
+        raw: &[u8],
+    ) {
+        self.release_locks(units, access);
+        let rest = std::mem::take(&mut session.input);
+        session.input = [raw, &rest].concat();
+    }
+
+    /// The rows hold what only the origin knew. Reads are executed at once; writes start anew, since they have to be admitted.
+    fn execute_settled(
+        &mut self,
+        client: ClientId,
+        session: &mut Session,
+        raw: &[u8],
+        observed: Lsn,
+    ) {
+        let mut args = Args::default();
+        parse(raw, &self.config.limits, &mut args).expect("the request was read before");
+        let mut list = Vec::new();
+        args.to_slices(raw, &mut list);
+        let is_read = find(&list).is_ok_and(|spec| spec.group == Group::Read);
+        session.settled = true;
+        if is_read {
+            return self.execute_raw(client, session, raw, Access::Back, observed);
+        }
+        let rest = std::mem::take(&mut session.input);
+        session.input = [raw, &rest].concat();
+    }
+
+    pub(super) fn refuse_waiting(&mut self, request: RequestId, refusal: Refusal) {
+        if let Some((client, mut session)) = self.take_waiting(request) {
+            session.waiting = None;
+            self.refused(&mut session, refusal);
+            self.put_back(client, session);
+        }
+    }
+
+    /// Tells a client that its request was refused.
+    pub(super) fn refused(&mut self, session: &mut Session, refusal: Refusal) {
+        session.multi = None;
+        let policy = self.core.policy();
+        let message = match refusal {
+            Refusal::Stale => format!(
+                "STALE the oldest write has waited for {} longer than D = {:.1} s: no write is acknowledged until \
+                 it is up again; reads of cached rows go on",
+                self.config.origin,
+                policy.staleness.as_secs_f64()
+            ),
+            Refusal::Full => format!(
+                "FULL the limit of {} bytes of buffered writes is reached; try again when some are destaged, or raise \
+                 --dirty-limit",
+                policy.limits.dirty_bytes_max
+            ),
+            Refusal::Busy => "BUSY too many requests wait; try again".into(),
+            Refusal::Unavailable => format!(
+                "UNAVAILABLE the row is not cached and {} cannot be read: {}",
+                self.config.origin,
+                self.measured.origin_error()
+            ),
+            Refusal::Denied => format!(
+                "DENIED the row is not cached and {} refuses to be read: {}",
+                self.config.origin,
+                self.measured.origin_error()
+            ),
+            Refusal::Stopped => "STOPPED this server has stopped; see its log".into(),
+        };
+        self.fail(session, &message);
+    }
+
+    /// Announced replies may leave.
+    pub(super) fn release(&mut self, client: ClientId) {
+        let Some(session) = self.sessions[client.0 as usize].as_deref_mut() else {
+            // The client has gone meanwhile; its number is free now.
+            if self.measured.zombies.remove(&client) {
+                self.free_sessions.push(client.0);
+            } else {
+                // Its session is at work just now, and is told once it is back in its place.
+                self.late_sends.push(client);
+            }
+            return;
+        };
+        session.announced = false;
+        if session.ready.is_empty() {
+            std::mem::swap(&mut session.ready, &mut session.gated);
+        } else {
+            session.ready.extend_from_slice(&session.gated);
+        }
+        session.gated.clear();
+        self.sends.push(client);
+        if !session.out.is_empty() {
+            self.runnable.push_back(client);
+        }
+    }
+
+    pub(super) fn waited(&mut self, request: RequestId, outcome: Outcome) {
+        self.finish_wait(request, Some(outcome));
+    }
+
+    /// Ends a WAITAOF, DESTAGE WAIT, FLUSH or DRAIN; without an outcome it timed out.
+    fn finish_wait(&mut self, request: RequestId, outcome: Option<Outcome>) {
+        let Some((client, mut session)) = self.take_waiting(request) else { return };
+        let Some(Waiting::Wait { kind, deadline, .. }) = session.waiting.take() else {
+            unreachable!("only waits end so")
+        };
+        if let Some(deadline) = deadline {
+            self.deadlines.remove(&(deadline, client));
+        }
+        let last = session.last_write;
+        let mut reply = Reply::new(&mut session.out, session.protocol);
+        match (kind, outcome) {
+            (WaitKind::Aof, done) => {
+                reply.array(2);
+                reply.integer(i64::from(done.is_some()));
+                reply.integer(0);
+            }
+            // Parked is decided: what others were refused concerns this client no more than their successes.
+            (WaitKind::Flushed | WaitKind::Drained, Some(_)) => reply.ok(),
+            (_, Some(Outcome::Parked)) => reply.error(&format!(
+                "PARKED the origin rejected write {}; it is kept in destage_parked with the reason",
+                last.0
+            )),
+            (WaitKind::Destaged, done) => reply.integer(i64::from(done.is_some())),
+            (WaitKind::Flushed, None) => {
+                reply.error("TIMEOUT not everything is in the journal yet; see DESTAGE STATUS");
+            }
+            (WaitKind::Drained, None) => {
+                reply.error("TIMEOUT not everything is destaged yet; see DESTAGE STATUS");
+            }
+        }
+        self.put_back(client, session);
+    }
+
+    pub(super) fn wait_timed_out(&mut self, client: ClientId) {
+        let Some(request) = self.session(client).and_then(|session| session.pending_request())
+        else {
+            return;
+        };
+        self.core.handle(self.now, Input::Cancel { request });
+        self.finish_wait(request, None);
+    }
+
+    /// The origin has decided a write whose client waits for it.
+    pub(super) fn settled(&mut self, lsn: Lsn, applied: bool) {
+        let Some(through) = self.through.remove(&lsn) else {
+            unreachable!("every write that goes through is kept until it is settled")
+        };
+        let reason = self.reasons.remove(&lsn);
+        if applied && through.access == Access::Through {
+            for staged in &through.staged {
+                self.rows.set(staged.unit, staged.row.as_deref());
+            }
+        }
+        through.units.iter().for_each(|&unit| self.unload_if_absent(unit));
+        if applied {
+            self.invalidate_tables(&through);
+        }
+        let client = ClientId(through.client);
+        let Some(slot) = self.sessions.get_mut(through.client as usize) else { return };
+        let waits = slot.as_ref().is_some_and(|session| {
+            matches!(session.waiting, Some(Waiting::Origin { lsn: waits }) if waits == lsn)
+        });
+        let Some(mut session) = slot.take_if(|_| waits) else { return };
+        session.waiting = None;
+        if applied {
+            session.out.extend_from_slice(&through.reply);
+            session.lsn = session.lsn.max(lsn);
+        } else {
+            let reason = reason.unwrap_or_else(|| "no reason given".into());
+            self.fail(&mut session, &format!("REJECTED by the origin, nothing was done: {reason}"));
+        }
+        self.put_back(client, session);
+    }
+
+    /// Drops every cached row of the tables that the origin has changed by itself.
+    fn invalidate_tables(&mut self, through: &Through) {
+        if through.invalidates.is_empty() {
+            return;
+        }
+        for unit in self.rows.units_of_tables(&through.invalidates) {
+            if !through.units.contains(&unit) {
+                self.invalidate(unit);
+            }
+        }
+    }
+
+    /// A row may have changed at the origin: it is fetched again before it is used, unless undecided changes pin it.
+    pub(super) fn invalidate(&mut self, unit: UnitId) {
+        self.core.handle(self.now, Input::Invalidate { unit });
+        self.unload_if_absent(unit);
+    }
+
+    /// Drops a row that the core does not count as present any more.
+    fn unload_if_absent(&mut self, unit: UnitId) {
+        if !self.core.is_present(unit) {
+            self.rows.unload(unit);
+        }
+    }
+
+    pub(super) fn forget(&mut self, upto: Lsn) {
+        self.overlay.forget(upto);
+        self.structural.forget(self.core.decided());
+        self.journal.reclaim(self.core.decided().0, self.now.0);
+    }
+
+    pub(super) fn fetch(&mut self, unit: UnitId) {
+        self.rows.unload(unit);
+        let table = self.rows.get(unit).table;
+        let key = self.rows.key(unit).into();
+        self.fetches.push_back(FetchJob { unit, table, key });
+    }
+
+    pub(super) fn destage(&mut self, batch: BatchId) {
+        let lsns = self.core.batch(batch);
+        let mut groups = Groups::default();
+        for &lsn in lsns {
+            let group = self.overlay.get(lsn).expect("undecided groups are kept");
+            groups.push(lsn, &group.bytes);
+        }
+        let (first, last) = (lsns[0], *lsns.last().expect("batches hold groups"));
+        self.measured.batch_started(self.now, first, last, &self.overlay);
+        self.io.push(Io::Destage { batch, expected: self.watermark, groups });
+    }
+
+    pub(super) fn park(&mut self, lsn: Lsn, domain: DomainId, depends_on: Option<Lsn>, keep: bool) {
+        let reason = match depends_on {
+            Some(parked) => format!("builds on the rejected write {}", parked.0),
+            None => self.reasons.get(&lsn).cloned().unwrap_or_default(),
+        };
+        match keep {
+            true => self.overlay.begin_park(lsn),
+            // Its client is told.
+            false => drop(self.reasons.insert(lsn, reason.clone())),
+        }
+        let parked = keep.then(|| {
+            let group = self.overlay.get(lsn).expect("undecided groups are kept");
+            tracing::error!(lsn = lsn.0, reason, "the origin rejected a write; parking it");
+            let payload = crate::parked::encode(&self.schema, &group.bytes)
+                .expect("groups are checked when they are written or recovered");
+            ParkedGroup { domain, lsn, depends_on, reason: reason.clone(), payload }
+        });
+        self.io.push(Io::Park { lsn, expected: self.watermark, parked });
+    }
+}

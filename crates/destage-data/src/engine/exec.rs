@@ -1,0 +1,193 @@
+//! MULTI ... EXEC: all commands fetch their rows first, then run in one step and become one write group; any error aborts
+//! all of them.
+
+use super::Engine;
+use super::command::{Group, Prepared, Verb, find};
+use super::dispatch::{Answer, dedup};
+use super::perform::{Context, Trouble};
+use super::session::{Multi, Session, Waiting};
+use crate::resp::{Args, Reply, parse};
+use destage_core::{Access, ClientId, Intent, Lsn, UnitId};
+
+/// EXEC as a request, for when it is executed again.
+const EXEC: &[u8] = b"*1\r\n$4\r\nEXEC\r\n";
+
+/// A command between MULTI and EXEC.
+enum Queued {
+    Data(Box<Prepared>),
+    /// PING or ECHO: replies with these bytes.
+    Echo(Option<Vec<u8>>),
+}
+
+impl Engine {
+    pub(super) fn exec(&mut self, client: ClientId, session: &mut Session) {
+        let Some(multi) = session.multi.take() else {
+            return self.fail(session, "ERR EXEC without MULTI");
+        };
+        if multi.failed {
+            return self
+                .fail(session, "EXECABORT Transaction discarded because of previous errors.");
+        }
+        let queued = self.read_queued(&multi);
+        let (_, units) = self.queued_units(&queued);
+        if units.is_empty() {
+            self.perform_all(client, session, &queued, &[], &[], Access::Back, Lsn::ZERO);
+            return;
+        }
+        let request = self.request_id(client.0);
+        let mut intent = self.intent(data_commands(&queued));
+        if let Intent::Write { fetch, .. } = &mut intent {
+            // Later commands read what a blind one writes, so a transaction knows its rows.
+            *fetch = true;
+        }
+        match self.access(request, intent, &units) {
+            Answer::Now(access, observed) => {
+                session.multi = Some(multi);
+                self.exec_now(client, session, access, observed);
+            }
+            Answer::Refused(refusal) => self.refused(session, refusal),
+            Answer::Later => {
+                session.multi = Some(multi);
+                session.waiting = Some(Waiting::Units { request, raw: EXEC.into() });
+            }
+        }
+    }
+
+    /// Executes the transaction: its units are present.
+    pub(super) fn exec_now(
+        &mut self,
+        client: ClientId,
+        session: &mut Session,
+        access: Access,
+        observed: Lsn,
+    ) {
+        let multi = session.multi.take().expect("EXEC waits with its commands");
+        let queued = self.read_queued(&multi);
+        let (all, units) = self.queued_units(&queued);
+        if !self.are_present(&units) {
+            session.multi = Some(multi);
+            return self.begin_anew(session, &units, access, EXEC);
+        }
+        if self.perform_all(client, session, &queued, &all, &units, access, observed) {
+            return;
+        }
+        // Values are needed that only the origin knows; EXEC starts anew once they are here.
+        session.multi = Some(multi);
+        self.settle(client, session, &units, EXEC);
+    }
+
+    fn read_queued(&mut self, multi: &Multi) -> Vec<Queued> {
+        let mut args = Args::default();
+        let mut queued = Vec::with_capacity(multi.requests.len());
+        for raw in &multi.requests {
+            parse(raw, &self.config.limits, &mut args).expect("the request was read before");
+            let mut list = Vec::new();
+            args.to_slices(raw, &mut list);
+            let spec = find(&list).expect("the command was found before");
+            queued.push(match spec.group {
+                Group::Server if spec.verb == Verb::Ping && list.len() == 1 => Queued::Echo(None),
+                Group::Server => Queued::Echo(Some(list[1].to_vec())),
+                Group::Read | Group::Write => {
+                    let mut prepared = Box::<Prepared>::default();
+                    let checked = prepared.read(&self.schema, spec, &list);
+                    checked.expect("the arguments were checked when they were queued");
+                    Queued::Data(prepared)
+                }
+            });
+        }
+        queued
+    }
+
+    /// The units of all commands in order, and each once.
+    fn queued_units(&mut self, queued: &[Queued]) -> (Vec<UnitId>, Vec<UnitId>) {
+        let keys = data_commands(queued).flat_map(|prepared| prepared.keys());
+        let all: Vec<UnitId> =
+            keys.map(|(table, key)| self.rows.find_or_insert(table, key)).collect();
+        let units = dedup(&all);
+        (all, units)
+    }
+
+    /// False if values are needed that only the origin knows; then nothing has been done.
+    #[expect(clippy::too_many_arguments, reason = "the commands, their place and the core's word")]
+    fn perform_all(
+        &mut self,
+        client: ClientId,
+        session: &mut Session,
+        queued: &[Queued],
+        all: &[UnitId],
+        units: &[UnitId],
+        access: Access,
+        observed: Lsn,
+    ) -> bool {
+        let start = session.out.len();
+        let mut txn = std::mem::take(&mut self.txn);
+        txn.clear();
+        let performed = self.perform_queued(session, queued, all, &mut txn);
+        let checked =
+            performed.and_then(|()| txn.check(&self.schema, &self.rows).map_err(Trouble::Error));
+        // An error tells of what it met, too.
+        session.lsn = session.lsn.max(observed);
+        let known = match checked {
+            Ok(()) => {
+                session.settled = false;
+                self.commit(client, session, &mut txn, units, access, start);
+                true
+            }
+            Err(trouble) => {
+                session.out.truncate(start);
+                if !units.is_empty() {
+                    self.release_locks(units, access);
+                }
+                match trouble {
+                    Trouble::Unknown => false,
+                    Trouble::Error(message) => {
+                        let message = message.strip_prefix("ERR ").unwrap_or(&message);
+                        let message =
+                            format!("EXECABORT Transaction discarded, nothing was done: {message}");
+                        self.fail(session, &message);
+                        true
+                    }
+                }
+            }
+        };
+        self.txn = txn;
+        known
+    }
+
+    fn perform_queued(
+        &mut self,
+        session: &mut Session,
+        queued: &[Queued],
+        all: &[UnitId],
+        txn: &mut super::txn::Txn,
+    ) -> Result<(), Trouble> {
+        let mut reply = Reply::new(&mut session.out, session.protocol);
+        reply.array(queued.len());
+        let mut context =
+            Context { schema: &self.schema, rows: &self.rows, txn, fields: &self.fields };
+        let mut rest = all;
+        for command in queued {
+            if reply.waiting_bytes() > self.config.output_bytes_max {
+                let message = "ERR its replies exceed --output-limit; ask for less at once";
+                return Err(Trouble::Error(message.into()));
+            }
+            match command {
+                Queued::Echo(None) => reply.simple("PONG"),
+                Queued::Echo(Some(bytes)) => reply.bulk(bytes),
+                Queued::Data(prepared) => {
+                    let (units, later) = rest.split_at(prepared.key_list.len());
+                    rest = later;
+                    context.perform(prepared, units, &mut reply)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn data_commands(queued: &[Queued]) -> impl Iterator<Item = &Prepared> {
+    queued.iter().filter_map(|command| match command {
+        Queued::Data(prepared) => Some(&**prepared),
+        Queued::Echo(_) => None,
+    })
+}

@@ -1,0 +1,81 @@
+//! The short way for the commonest write: HSET of values as long as the old ones, in a row that is present. The row is
+//! patched where it lies. Everything else takes the general way, which gives the same result.
+
+use super::Engine;
+use super::command::{Prepared, Verb};
+use super::rows::Kind;
+use super::session::Session;
+use crate::cells::{Cell, Reader};
+use crate::change::{Op, Set};
+use crate::resp::Reply;
+use destage_core::{Access, UnitId};
+
+impl Engine {
+    /// Performs the command if the short way is open; otherwise nothing has been done.
+    pub(super) fn set_in_place(
+        &mut self,
+        session: &mut Session,
+        prepared: &Prepared,
+        unit: UnitId,
+    ) -> bool {
+        if !matches!(prepared.verb, Verb::HSet | Verb::HMSet) || prepared.sets().len() == 0 {
+            return false;
+        }
+        let row = self.rows.get(unit);
+        let table = self.schema.table(row.table);
+        if row.kind != Kind::Row || table.columns.iter().any(|column| column.generated) {
+            return false;
+        }
+        let mut patches = std::mem::take(&mut self.patches);
+        patches.clear();
+        let all_found = find_patches(row.cells, prepared, &mut patches);
+        if all_found {
+            let id = table.id;
+            self.writer.clear();
+            self.writer.begin(id, Op::Update, self.rows.key(unit));
+            for (column, value) in prepared.sets() {
+                self.writer.set(column, Set::To(Cell::Value(value)));
+            }
+        }
+        let open = all_found && self.writer.finish().len() <= self.journal.payload_bytes_max();
+        if open {
+            let cells = self.rows.cells_mut(unit);
+            for (&start, (_, value)) in patches.iter().zip(prepared.sets()) {
+                cells[start..start + value.len()].copy_from_slice(value);
+            }
+            let size = self.rows.bytes(unit);
+            self.append_group(session, &[(unit, size)], Access::Back);
+            let mut reply = Reply::new(&mut session.out, session.protocol);
+            match prepared.verb {
+                Verb::HMSet => reply.ok(),
+                _ => reply.integer(0),
+            }
+        }
+        self.patches = patches;
+        open
+    }
+}
+
+/// Where each new value goes; false if one of them is not as long as the old value.
+fn find_patches(cells: &[u8], prepared: &Prepared, patches: &mut Vec<usize>) -> bool {
+    let sets = prepared.sets();
+    patches.resize(sets.len(), usize::MAX);
+    let mut reader = Reader::new(cells);
+    let mut left = sets.len();
+    let mut column = 0;
+    while left > 0 {
+        let Some(cell) = reader.cell() else { return false };
+        if let Some(index) = prepared.sets().position(|(set, _)| set == column) {
+            let value = prepared.sets().nth(index).map_or(&[][..], |(_, value)| value);
+            match cell {
+                Cell::Value(old) if old.len() == value.len() => {
+                    patches[index] = cells.len() - reader.rest().len() - old.len();
+                }
+                _ => return false,
+            }
+            left -= 1;
+        }
+        column += 1;
+    }
+    true
+}

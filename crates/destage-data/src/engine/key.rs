@@ -1,0 +1,271 @@
+//! Keys: `table:pk`, for composite primary keys `table:a:b`.
+//!
+//! Inside a table's name and inside the parts of a composite key, `:` is written `%3A` and `%` is written `%25`. With one key
+//! column, everything after the first colon is the value, in which `%3A` and `%25` are decoded too.
+
+use crate::cells::{Cell, push_cell};
+use crate::schema::{Schema, Table};
+use std::borrow::Cow;
+
+/// Reads a key; its canonical key cells are appended to `out`.
+///
+/// # Errors
+/// A message that says which keys would work.
+pub(crate) fn parse_key<'s>(
+    schema: &'s Schema,
+    key: &[u8],
+    out: &mut Vec<u8>,
+) -> Result<&'s Table, String> {
+    let Some(colon) = memchr::memchr(b':', key) else {
+        return Err(format!(
+            "ERR the key '{}' names no row: keys are table:primary-key; tables: {}",
+            show(key),
+            table_names(schema)
+        ));
+    };
+    let (name, rest) = (&key[..colon], &key[colon + 1..]);
+    let Some(table) = schema.find(&decode(name)) else {
+        return Err(unknown_table(schema, name));
+    };
+    let start = out.len();
+    let result = parse_parts(table, rest, out);
+    if result.is_err() {
+        out.truncate(start);
+    }
+    result.map(|()| table)
+}
+
+fn parse_parts(table: &Table, rest: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
+    if let [column] = table.key() {
+        return push_part(table, column, rest, out);
+    }
+    let mut parts = rest.split(|&byte| byte == b':');
+    for column in table.key() {
+        let part = parts.next().ok_or_else(|| wrong_parts(table, rest))?;
+        push_part(table, column, part, out)?;
+    }
+    match parts.next() {
+        None => Ok(()),
+        Some(_) => Err(wrong_parts(table, rest)),
+    }
+}
+
+fn push_part(
+    table: &Table,
+    column: &crate::schema::Column,
+    part: &[u8],
+    out: &mut Vec<u8>,
+) -> Result<(), String> {
+    let value = decode(part);
+    let canonical = column.ty.canonical(&value).map_err(|error| {
+        format!(
+            "ERR the key column {}.{} ({}) does not take '{}': {error}",
+            table.name,
+            column.name,
+            column.type_name,
+            show(part)
+        )
+    })?;
+    push_cell(out, Cell::Value(&canonical));
+    Ok(())
+}
+
+fn wrong_parts(table: &Table, rest: &[u8]) -> String {
+    let columns: Vec<&str> = table.key().iter().map(|column| column.name.as_str()).collect();
+    format!(
+        "ERR '{}' does not name one row of {}: its key is {}:<{}> (write ':' inside a part as %3A)",
+        show(rest),
+        table.name,
+        table.name,
+        columns.join(">:<")
+    )
+}
+
+pub(crate) fn unknown_table(schema: &Schema, name: &[u8]) -> String {
+    let name = decode(name);
+    let reason = schema.unreachable.iter().find(|table| table.name.as_bytes() == &name[..]);
+    match reason {
+        Some(table) => {
+            format!("ERR the table '{}' cannot be reached: {}", show(&name), table.reason)
+        }
+        None => format!(
+            "ERR there is no table '{}': keys are table:primary-key; tables: {}",
+            show(&name),
+            table_names(schema)
+        ),
+    }
+}
+
+/// The first tables' names.
+fn table_names(schema: &Schema) -> String {
+    const SHOWN_MAX: usize = 10;
+    let shown: Vec<&str> =
+        schema.tables.iter().take(SHOWN_MAX).map(|table| table.name.as_str()).collect();
+    match (shown.len(), schema.tables.len().saturating_sub(SHOWN_MAX)) {
+        (0, _) => "none with a primary key was found (see `destage schema`)".into(),
+        (_, 0) => shown.join(", "),
+        (_, more) => format!("{} and {more} more (see `destage schema`)", shown.join(", ")),
+    }
+}
+
+/// Bytes for people: cut short, with what is not text replaced.
+pub(crate) fn show(bytes: &[u8]) -> String {
+    const SHOWN_MAX: usize = 64;
+    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN_MAX)]);
+    let cut = if bytes.len() > SHOWN_MAX { "..." } else { "" };
+    format!("{}{cut}", text.escape_debug())
+}
+
+/// Decodes `%3A` and `%25`; any other `%` stands for itself.
+fn decode(part: &[u8]) -> Cow<'_, [u8]> {
+    if memchr::memchr(b'%', part).is_none() {
+        return Cow::Borrowed(part);
+    }
+    let mut out = Vec::with_capacity(part.len());
+    let mut rest = part;
+    while let Some((&first, tail)) = rest.split_first() {
+        let (byte, used) = match rest.get(..3) {
+            Some(b"%3A" | b"%3a") => (b':', 3),
+            Some(b"%25") => (b'%', 3),
+            _ => (first, 1),
+        };
+        out.push(byte);
+        rest = if used == 1 { tail } else { &rest[used..] };
+    }
+    Cow::Owned(out)
+}
+
+/// Writes a row's key as clients write it.
+pub(crate) fn format_key<'a>(
+    table: &Table,
+    parts: impl Iterator<Item = Cell<'a>>,
+    out: &mut Vec<u8>,
+) {
+    encode(table.name.as_bytes(), true, out);
+    for part in parts.take(table.key_len) {
+        out.push(b':');
+        encode(part.value().unwrap_or_default(), table.key_len > 1, out);
+    }
+}
+
+fn encode(part: &[u8], colon: bool, out: &mut Vec<u8>) {
+    for (i, &byte) in part.iter().enumerate() {
+        match byte {
+            b':' if colon => out.extend_from_slice(b"%3A"),
+            // Only where it would be read as an escape.
+            b'%' if matches!(part.get(i + 1..i + 3), Some(b"3A" | b"3a" | b"25")) => {
+                out.extend_from_slice(b"%25");
+            }
+            _ => out.push(byte),
+        }
+    }
+}
+
+/// A key's place in the order in which origins scan: numbers by value, everything else by bytes.
+pub(crate) fn order_key(table: &Table, key: &[u8]) -> Vec<u8> {
+    use crate::value::ColumnType;
+    let mut out = Vec::with_capacity(key.len() + 8);
+    for (cell, column) in crate::cells::Reader::new(key).zip(table.key()) {
+        let value = cell.value().unwrap_or_default();
+        let number = match column.ty {
+            ColumnType::Int { .. } => std::str::from_utf8(value).ok().and_then(|v| v.parse().ok()),
+            _ => None::<i64>,
+        };
+        if let Some(number) = number {
+            out.extend_from_slice(&(number as u64 ^ 1 << 63).to_be_bytes());
+            continue;
+        }
+        // Escaped zeros and a terminator keep the order of parts of different lengths.
+        for &byte in value {
+            out.push(byte);
+            if byte == 0 {
+                out.push(0xff);
+            }
+        }
+        out.extend_from_slice(&[0, 0]);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::{Column, ColumnDefault};
+    use crate::value::ColumnType;
+
+    fn column(name: &str, ty: ColumnType) -> Column {
+        Column {
+            name: name.into(),
+            sql_name: name.into(),
+            ty,
+            type_name: "type".into(),
+            not_null: true,
+            default: ColumnDefault::None,
+            generated: false,
+            structural: true,
+            checked: false,
+        }
+    }
+
+    fn schema() -> Schema {
+        let int = ColumnType::Int { min: i64::MIN, max: i64::MAX };
+        let text = ColumnType::Text { chars_max: None };
+        let mut single = Table::named("one".into(), "one".into());
+        (single.columns, single.key_len) = (vec![column("id", int.clone())], 1);
+        let mut pair = Table::named("pair".into(), "pair".into());
+        (pair.columns, pair.key_len) = (vec![column("a", text.clone()), column("b", int)], 2);
+        let mut word = Table::named("word".into(), "word".into());
+        (word.columns, word.key_len) = (vec![column("w", text)], 1);
+        Schema::new(vec![single, pair, word], vec![])
+    }
+
+    fn round_trip(key: &str) -> Result<String, String> {
+        let schema = schema();
+        let mut cells = Vec::new();
+        let table = parse_key(&schema, key.as_bytes(), &mut cells)?;
+        let mut out = Vec::new();
+        format_key(table, crate::cells::Reader::new(&cells), &mut out);
+        Ok(String::from_utf8(out).unwrap())
+    }
+
+    #[test]
+    fn spellings_of_one_key_are_one_key() {
+        for spelling in ["one:1", "one:01", "one:000000000001", "one:+1"] {
+            assert_eq!(round_trip(spelling).as_deref(), Ok("one:1"), "{spelling}");
+        }
+    }
+
+    #[test]
+    fn colons_and_percent_signs_survive() {
+        for key in ["pair:a%3Ab:5", "pair:%253A:5", "pair:100%:5", "word:a:b", "word:%253A"] {
+            assert_eq!(round_trip(key).as_deref(), Ok(key));
+        }
+        assert_eq!(round_trip("word:a%3Ab").as_deref(), Ok("word:a:b"));
+    }
+
+    #[test]
+    fn errors_say_what_would_work() {
+        for (key, hint) in [
+            ("nokey", "tables: one, pair, word"),
+            ("other:1", "tables: one, pair, word"),
+            ("one:x", "one.id"),
+            ("pair:a", "pair:<a>:<b>"),
+            ("pair:a:1:2", "%3A"),
+        ] {
+            let error = round_trip(key).unwrap_err();
+            assert!(error.contains(hint), "{error}");
+        }
+    }
+
+    #[test]
+    fn order_is_by_number_then_by_bytes() {
+        let schema = schema();
+        let order = |key: &str| {
+            let mut cells = Vec::new();
+            let table = parse_key(&schema, key.as_bytes(), &mut cells).unwrap();
+            order_key(table, &cells)
+        };
+        let ordered = ["pair::1", "pair:a:-5", "pair:a:9", "pair:a:10", "pair:ab:0", "pair:b:0"];
+        assert!(ordered.windows(2).all(|pair| order(pair[0]) < order(pair[1])));
+    }
+}

@@ -1,0 +1,535 @@
+//! The cache manager behind one origin, without I/O: requests and completions in, replies and jobs out.
+//!
+//! It owns the rows, the buffered writes and the connections' state, and drives [`destage_core::Core`], which decides
+//! everything about time and order. The server (and the simulated one in the tests) moves the bytes: it hands in what
+//! clients send ([`Engine::receive`]), carries out the [`Io`] it is given, reports completions, and calls
+//! [`Engine::tick`] when it has nothing more at hand.
+
+mod command;
+mod commit;
+mod connection;
+mod dispatch;
+mod effects;
+mod exec;
+mod in_place;
+mod key;
+mod origin;
+mod overlay;
+mod perform;
+mod report;
+mod rows;
+mod scan;
+mod session;
+mod thin;
+mod txn;
+
+use crate::change::GroupWriter;
+use crate::origins::{GroupRef, ParkedGroup};
+use crate::resp::RequestLimits;
+use crate::schema::{Schema, TableId};
+use crate::settings::{Settings, TableSettings, UnsafeFlags};
+use command::Prepared;
+use destage_core::{
+    BatchId, ClientId, Core, DomainId, Effect, Input, Lsn, Policy, RequestId, StopReason, Time,
+    UnitId, WaitFor,
+};
+use destage_journal::Journal;
+use overlay::Overlay;
+use perform::FieldNames;
+use report::Measured;
+use rows::Rows;
+use scan::{Cursors, Structural};
+use session::{Session, Through};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use txn::Txn;
+
+pub use report::StartReport;
+
+/// The only ordering domain so far: the whole origin.
+pub const DOMAIN: DomainId = DomainId(0);
+
+/// Work for the threads that do I/O.
+#[derive(Debug)]
+pub enum Io {
+    /// Flush the journal and make it durable, then [`Engine::synced`].
+    Sync,
+    /// Apply the groups in one transaction, then [`Engine::destaged`].
+    Destage {
+        /// The batch.
+        batch: BatchId,
+        /// The domain's watermark before it.
+        expected: Lsn,
+        /// The groups, oldest first.
+        groups: Groups,
+    },
+    /// Move the watermark past one group and keep it as parked if one is given, then [`Engine::parked`].
+    Park {
+        /// The group.
+        lsn: Lsn,
+        /// The domain's watermark before it.
+        expected: Lsn,
+        /// What to store.
+        parked: Option<ParkedGroup>,
+    },
+    /// Read keys in order, then [`Engine::scanned`].
+    Scan {
+        /// Which question this is.
+        request: u64,
+        /// The table.
+        table: TableId,
+        /// Keys greater than this one.
+        after: Option<Box<[u8]>>,
+        /// At most so many.
+        limit: usize,
+    },
+    /// Reserve keys, then [`Engine::keys_reserved`].
+    NextKeys {
+        /// Which question this is.
+        request: u64,
+        /// The table.
+        table: TableId,
+        /// How many.
+        count: u32,
+    },
+    /// Stop serving; the process ends with the reason's exit code.
+    Stop(StopReason),
+}
+
+/// The groups of a batch, in one piece of memory.
+#[derive(Debug, Default)]
+pub struct Groups {
+    bytes: Vec<u8>,
+    ends: Vec<(Lsn, usize)>,
+}
+
+impl Groups {
+    fn push(&mut self, lsn: Lsn, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+        self.ends.push((lsn, self.bytes.len()));
+    }
+
+    /// The groups, oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = GroupRef<'_>> {
+        let starts = std::iter::once(0).chain(self.ends.iter().map(|(_, end)| *end));
+        self.ends
+            .iter()
+            .zip(starts)
+            .map(|(&(lsn, end), start)| GroupRef { lsn, bytes: &self.bytes[start..end] })
+    }
+}
+
+/// A row to be fetched; [`Engine::fetched`] or [`Engine::fetch_failed`] follows.
+#[derive(Debug)]
+pub struct FetchJob {
+    /// The unit.
+    pub unit: UnitId,
+    /// Its table.
+    pub table: TableId,
+    /// Its encoded key.
+    pub key: Box<[u8]>,
+}
+
+/// The engine: see the module.
+#[derive(Debug)]
+pub struct Engine {
+    now: Time,
+    started: Time,
+    schema: Arc<Schema>,
+    core: Core,
+    journal: Journal,
+    rows: Rows,
+    overlay: Overlay,
+    structural: Structural,
+    fields: FieldNames,
+    tables: Vec<TableSettings>,
+    sessions: Vec<Option<Box<Session>>>,
+    free_sessions: Vec<u32>,
+    clients: usize,
+    cursors: Cursors,
+    through: HashMap<Lsn, Through>,
+    /// Why single groups were rejected, until they are parked.
+    reasons: HashMap<Lsn, String>,
+    /// The watermark at the origin, after the batches that succeeded.
+    watermark: Lsn,
+    deadlines: BTreeSet<(Time, ClientId)>,
+    /// Waits that clients asked for and the core has not been told of.
+    waits: Vec<(RequestId, Lsn, WaitFor)>,
+    next_request: u64,
+    runnable: VecDeque<ClientId>,
+    sends: Vec<ClientId>,
+    /// Released while their session was at work.
+    late_sends: Vec<ClientId>,
+    io: Vec<Io>,
+    fetches: VecDeque<FetchJob>,
+    config: Config,
+    measured: Measured,
+    // Scratch, kept for its memory.
+    prepared: Prepared,
+    txn: Txn,
+    writer: GroupWriter,
+    patches: Vec<usize>,
+}
+
+/// What the engine takes from the settings.
+#[derive(Debug)]
+struct Config {
+    password: Option<String>,
+    limits: RequestLimits,
+    pipeline_max: usize,
+    output_bytes_max: usize,
+    clients_max: usize,
+    unsafe_flags: UnsafeFlags,
+    origin: String,
+}
+
+impl Engine {
+    /// An engine whose origin has decided every group up to `decided`. What the journal holds beyond that follows through
+    /// [`Engine::recover`].
+    pub fn new(
+        now: Time,
+        schema: Arc<Schema>,
+        journal: Journal,
+        settings: &Settings,
+        origin: String,
+        decided: Lsn,
+    ) -> Self {
+        let tables = schema
+            .tables
+            .iter()
+            .map(|table| settings.tables.get(&table.name).cloned().unwrap_or_default());
+        Self {
+            now,
+            started: now,
+            core: Core::resume(now, settings.policy.clone(), decided),
+            journal,
+            rows: Rows::new(&schema),
+            overlay: Overlay::new(decided),
+            structural: Structural::default(),
+            fields: FieldNames::new(&schema),
+            tables: tables.collect(),
+            sessions: Vec::new(),
+            free_sessions: Vec::new(),
+            clients: 0,
+            cursors: Cursors::default(),
+            through: HashMap::new(),
+            reasons: HashMap::new(),
+            watermark: decided,
+            deadlines: BTreeSet::new(),
+            waits: Vec::new(),
+            next_request: 0,
+            runnable: VecDeque::new(),
+            sends: Vec::new(),
+            late_sends: Vec::new(),
+            io: Vec::new(),
+            fetches: VecDeque::new(),
+            config: Config {
+                password: settings.password.clone(),
+                limits: RequestLimits { bytes_max: settings.request_bytes_max, args_max: 1 << 20 },
+                pipeline_max: settings.pipeline_max,
+                output_bytes_max: settings.output_bytes_max,
+                clients_max: settings.clients_max,
+                unsafe_flags: settings.unsafe_flags,
+                origin,
+            },
+            measured: Measured::new(now),
+            schema,
+            prepared: Prepared::default(),
+            txn: Txn::default(),
+            writer: GroupWriter::new(),
+            patches: Vec::new(),
+        }
+    }
+
+    /// Takes a group that the journal held at start and the origin has not decided, in order.
+    pub fn recover(&mut self, lsn: Lsn, stamp: Time, bytes: &[u8]) {
+        let units = self.units_of(bytes);
+        for &unit in &units {
+            self.overlay.chain(unit, lsn);
+        }
+        self.structural.note(&self.schema, lsn, bytes);
+        self.overlay.push(lsn, stamp, bytes.into());
+        let size = bytes.len() + overlay::GROUP_OVERHEAD;
+        self.core.handle(
+            self.now,
+            Input::Recovered {
+                lsn,
+                stamp,
+                domain: DOMAIN,
+                units: &units,
+                bytes: size as u32,
+                journal_bytes: bytes.len() as u32,
+            },
+        );
+        self.measured.recovered += 1;
+        self.pump();
+    }
+
+    /// The journal or the origin has used numbers up to this one. After the last [`Engine::recover`].
+    pub fn recovered_upto(&mut self, lsn: Lsn) {
+        self.core.handle(self.now, Input::RecoveredUpto { lsn });
+        self.pump();
+    }
+
+    /// Takes a group that is parked at the origin.
+    pub fn recover_parked(&mut self, lsn: Lsn, bytes: &[u8]) {
+        let units = self.units_of(bytes);
+        let shared: Arc<[u8]> = bytes.into();
+        for &unit in &units {
+            self.overlay.park(unit, lsn, &shared);
+        }
+        self.structural.park(&self.schema, bytes);
+        self.core.handle(self.now, Input::RecoveredParked { lsn, units: &units });
+    }
+
+    /// The rows that a group changes, each once.
+    fn units_of(&mut self, bytes: &[u8]) -> Vec<UnitId> {
+        let mut units = Vec::new();
+        for change in overlay::changes(&self.schema, bytes) {
+            units.push(self.rows.find_or_insert(change.table, change.key));
+        }
+        match units.len() {
+            0 | 1 => units,
+            _ => dispatch::dedup(&units),
+        }
+    }
+
+    /// A client connected; `None` if there are too many.
+    pub fn connect(&mut self) -> Option<ClientId> {
+        if self.clients >= self.config.clients_max {
+            return None;
+        }
+        let session = Box::new(Session {
+            authenticated: self.config.password.is_none(),
+            ..Session::default()
+        });
+        self.clients += 1;
+        self.measured.accepted += 1;
+        match self.free_sessions.pop() {
+            Some(index) => {
+                self.sessions[index as usize] = Some(session);
+                Some(ClientId(index))
+            }
+            None => {
+                self.sessions.push(Some(session));
+                Some(ClientId(self.sessions.len() as u32 - 1))
+            }
+        }
+    }
+
+    /// A client is gone. What it wrote stays; what it waited for is dropped.
+    pub fn disconnect(&mut self, now: Time, client: ClientId) {
+        self.now = self.now.max(now);
+        let Some(session) = self.sessions[client.0 as usize].take() else { return };
+        self.deadlines.retain(|&(_, waiting)| waiting != client);
+        if let Some(request) = session.pending_request() {
+            self.core.handle(self.now, Input::Cancel { request });
+        }
+        self.clients -= 1;
+        // While the core still holds replies for this number, it must not be given to another client.
+        if session.announced {
+            self.measured.zombies.insert(client);
+        } else {
+            self.free_sessions.push(client.0);
+        }
+        self.pump();
+        self.run_ready();
+    }
+
+    fn session(&mut self, client: ClientId) -> Option<&mut Session> {
+        self.sessions.get_mut(client.0 as usize)?.as_deref_mut()
+    }
+
+    /// Time passed, or the server has nothing more at hand.
+    pub fn tick(&mut self, now: Time) {
+        self.now = self.now.max(now);
+        while let Some(&(deadline, client)) = self.deadlines.first()
+            && deadline <= self.now
+        {
+            self.deadlines.pop_first();
+            self.wait_timed_out(client);
+        }
+        self.core.handle(self.now, Input::Tick);
+        self.pump();
+        self.run_ready();
+    }
+
+    /// When to call [`Engine::tick`] at the latest.
+    pub fn next_timeout(&self) -> Option<Time> {
+        let deadline = self.deadlines.first().map(|&(deadline, _)| deadline);
+        [deadline, self.core.next_timeout()].into_iter().flatten().min()
+    }
+
+    /// Jobs to start, in order.
+    pub fn take_io(&mut self) -> Vec<Io> {
+        std::mem::take(&mut self.io)
+    }
+
+    /// The next rows to fetch: up to `limit`, all of one table.
+    pub fn take_fetches(&mut self, limit: usize) -> Vec<FetchJob> {
+        let Some(table) = self.fetches.front().map(|job| job.table) else { return Vec::new() };
+        let count = self.fetches.iter().take(limit).take_while(|job| job.table == table).count();
+        self.fetches.drain(..count).collect()
+    }
+
+    /// Whether rows wait to be fetched.
+    pub fn has_fetches(&self) -> bool {
+        !self.fetches.is_empty()
+    }
+
+    /// Clients with replies to send.
+    pub fn take_sends(&mut self, sends: &mut Vec<ClientId>) {
+        sends.clear();
+        std::mem::swap(sends, &mut self.sends);
+    }
+
+    /// The replies that may leave, to be drained by what was sent; and whether the connection is to be closed afterwards.
+    pub fn outgoing(&mut self, client: ClientId) -> Option<(&mut Vec<u8>, bool)> {
+        let session = self.session(client)?;
+        // What is not released yet must be sent first.
+        let closing = session.closing && !session.announced && session.out.is_empty();
+        Some((&mut session.ready, closing))
+    }
+
+    /// Whether the client waits for nothing: everything that it has sent in whole is answered, and the answers are sent.
+    pub fn is_idle(&self, client: ClientId) -> bool {
+        self.sessions[client.0 as usize].as_ref().is_none_or(|session| {
+            let answered = session.waiting.is_none() && !session.announced;
+            answered && session.out.is_empty() && session.ready.is_empty()
+        })
+    }
+
+    /// Whether the engine takes more bytes from this client now. It does not while a command waits or replies pile up.
+    pub fn wants_input(&self, client: ClientId) -> bool {
+        self.sessions[client.0 as usize].as_ref().is_some_and(|session| {
+            !session.closing && (session.waiting.is_none() || session.input.is_empty())
+        })
+    }
+
+    /// The journal, for the server to flush.
+    pub fn journal(&mut self) -> &mut Journal {
+        &mut self.journal
+    }
+
+    /// Ends the engine, to close the journal.
+    pub fn into_journal(self) -> Journal {
+        self.journal
+    }
+
+    /// The policy in force.
+    pub fn policy(&self) -> &Policy {
+        self.core.policy()
+    }
+
+    /// Uses another policy from now on.
+    pub fn set_policy(&mut self, policy: &Policy) {
+        self.core.handle(self.now, Input::SetPolicy(policy));
+        self.pump();
+        self.run_ready();
+    }
+
+    /// Stops destaging until [`Engine::resume`].
+    pub fn pause(&mut self) {
+        self.core.handle(self.now, Input::Pause);
+        self.pump();
+        self.run_ready();
+    }
+
+    /// Destages again.
+    pub fn resume(&mut self) {
+        self.core.handle(self.now, Input::Resume);
+        self.pump();
+        self.run_ready();
+    }
+
+    /// Makes the journal durable as soon as it can.
+    pub fn commit_soon(&mut self) {
+        let request = self.request_id(dispatch::PREFETCH_CLIENT);
+        let lsn = self.last();
+        self.core.handle(self.now, Input::Wait { request, lsn, until: WaitFor::Committed });
+        self.pump();
+        self.run_ready();
+    }
+
+    /// The journal is durable up to here.
+    pub fn committed(&self) -> Lsn {
+        self.core.committed()
+    }
+
+    /// Destages what is dirty now, whatever the policy says.
+    pub fn hurry(&mut self) {
+        let request = self.request_id(dispatch::PREFETCH_CLIENT);
+        let lsn = self.last();
+        self.core.handle(self.now, Input::Wait { request, lsn, until: WaitFor::Decided });
+        self.pump();
+        self.run_ready();
+    }
+
+    /// Destages everything from now on, as before a shutdown.
+    pub fn drain(&mut self) {
+        self.core.handle(self.now, Input::Drain);
+        self.pump();
+        self.run_ready();
+    }
+
+    /// Groups that are not decided.
+    pub fn undecided(&self) -> u64 {
+        self.core.next_lsn().0 - 1 - self.core.decided().0
+    }
+
+    /// The newest group.
+    pub fn last(&self) -> Lsn {
+        Lsn(self.core.next_lsn().0 - 1)
+    }
+
+    /// Everything up to here is decided.
+    pub fn decided(&self) -> Lsn {
+        self.core.decided()
+    }
+
+    /// The tables.
+    pub fn schema(&self) -> &Arc<Schema> {
+        &self.schema
+    }
+
+    /// Carries out everything the core asks for.
+    fn pump(&mut self) {
+        while let Some(effect) = self.core.poll_effect() {
+            self.effect(effect);
+        }
+    }
+
+    fn effect(&mut self, effect: Effect) {
+        match effect {
+            Effect::Execute { request, access, observed } => {
+                self.execute_waiting(request, access, observed);
+            }
+            Effect::Refuse { request, refusal } => self.refuse_waiting(request, refusal),
+            Effect::Send { client } => self.release(client),
+            Effect::Waited { request, outcome } => self.waited(request, outcome),
+            Effect::Sync { .. } => self.io.push(Io::Sync),
+            Effect::Fetch { unit } => self.fetch(unit),
+            Effect::Destage { batch, .. } => self.destage(batch),
+            Effect::Park { lsn, domain, depends_on, keep } => {
+                self.park(lsn, domain, depends_on, keep);
+            }
+            Effect::Settled { lsn, applied } => self.settled(lsn, applied),
+            Effect::Forget { upto } => self.forget(upto),
+            Effect::Evict { unit } => {
+                let identity = self.rows.remove(unit);
+                self.overlay.unchain(unit);
+                self.core.handle(self.now, Input::Evicted { identity });
+            }
+            Effect::Mode(mode) => {
+                tracing::info!(mode = destage_runtime::policy::mode_name(mode), "mode changed");
+            }
+            Effect::Stop(reason) => self.io.push(Io::Stop(reason)),
+        }
+    }
+}
+
+/// Undecided inserts and deletes by key order, for scans.
+pub(crate) type KeyOrder = BTreeMap<(TableId, Vec<u8>), (Lsn, bool, Box<[u8]>)>;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,200 @@
+//! Buffered writes: the payload of every group that the origin has not decided, and what a fetched row must be overlaid
+//! with.
+
+use crate::cells::{Cell, Reader, push_cell};
+use crate::change::{Change, Op, Set};
+use crate::schema::{Schema, Table, TableId};
+use destage_core::{Lsn, Time, UnitId};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+
+/// A buffered write group.
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub(crate) stamp: Time,
+    pub(crate) bytes: Box<[u8]>,
+}
+
+/// Memory that a buffered write takes besides its payload: this entry, the allocator's share, the core's entries.
+pub(crate) const GROUP_OVERHEAD: usize = 136;
+
+/// A group parked at the origin, with its number.
+type ParkedGroup = (Lsn, Arc<[u8]>);
+
+/// All groups that may still be needed.
+#[derive(Debug)]
+pub(crate) struct Overlay {
+    base: Lsn,
+    groups: VecDeque<Group>,
+    /// For units whose row is not loaded: the groups that changed them, oldest first. Present rows include their changes.
+    chains: HashMap<UnitId, Vec<Lsn>>,
+    /// Changes that the origin rejected and keeps parked, by unit: readers still see them. A group's units share its bytes.
+    parked: HashMap<UnitId, Vec<ParkedGroup>>,
+    /// Groups on their way there: a watermark beyond them does not mean that they were applied.
+    parking: BTreeSet<Lsn>,
+}
+
+impl Overlay {
+    /// Nothing; groups up to `decided` are at the origin.
+    pub(crate) fn new(decided: Lsn) -> Self {
+        Self {
+            base: decided.next(),
+            groups: VecDeque::new(),
+            chains: HashMap::new(),
+            parked: HashMap::new(),
+            parking: BTreeSet::new(),
+        }
+    }
+
+    /// Adds the next group.
+    pub(crate) fn push(&mut self, lsn: Lsn, stamp: Time, bytes: Box<[u8]>) {
+        if self.groups.is_empty() {
+            self.base = lsn;
+        }
+        let next = Lsn(self.base.0 + self.groups.len() as u64);
+        assert!(lsn == next, "groups are dense: {lsn:?} after {next:?}");
+        self.groups.push_back(Group { stamp, bytes });
+    }
+
+    /// Notes that a group changed a unit whose row is not loaded.
+    pub(crate) fn chain(&mut self, unit: UnitId, lsn: Lsn) {
+        let chain = self.chains.entry(unit).or_default();
+        if chain.len() == chain.capacity() {
+            // A row that is written all the time and never read would grow a chain without end.
+            chain.retain(|&older| older >= self.base);
+        }
+        chain.push(lsn);
+    }
+
+    /// The row of this unit is loaded, or the unit is gone.
+    pub(crate) fn unchain(&mut self, unit: UnitId) {
+        self.chains.remove(&unit);
+    }
+
+    /// A group is on its way to the parked ones.
+    pub(crate) fn begin_park(&mut self, lsn: Lsn) {
+        self.parking.insert(lsn);
+    }
+
+    /// It has got there.
+    pub(crate) fn end_park(&mut self, lsn: Lsn) {
+        self.parking.remove(&lsn);
+    }
+
+    /// Notes a change that is parked at the origin.
+    pub(crate) fn park(&mut self, unit: UnitId, lsn: Lsn, group: &Arc<[u8]>) {
+        self.parked.entry(unit).or_default().push((lsn, group.clone()));
+        if let Some(chain) = self.chains.get_mut(&unit) {
+            chain.retain(|&other| other != lsn);
+        }
+    }
+
+    /// Whether a change of this unit is parked.
+    pub(crate) fn is_parked(&self, unit: UnitId) -> bool {
+        self.parked.contains_key(&unit)
+    }
+
+    /// Groups up to here are dropped: only rows read at this watermark or later can be overlaid.
+    pub(crate) fn forgotten(&self) -> Lsn {
+        Lsn(self.base.0 - 1)
+    }
+
+    /// A group's payload.
+    pub(crate) fn get(&self, lsn: Lsn) -> Option<&Group> {
+        self.groups.get(usize::try_from(lsn.0.checked_sub(self.base.0)?).ok()?)
+    }
+
+    /// Drops groups that nobody needs any more.
+    pub(crate) fn forget(&mut self, upto: Lsn) {
+        while self.base <= upto && self.groups.pop_front().is_some() {
+            self.base = self.base.next();
+        }
+    }
+
+    /// A row as readers must see it: as fetched at `watermark`, with every later change of the unit.
+    pub(crate) fn overlay(
+        &self,
+        schema: &Schema,
+        unit: UnitId,
+        table: TableId,
+        key: &[u8],
+        mut row: Option<Box<[u8]>>,
+        watermark: Lsn,
+    ) -> Option<Box<[u8]>> {
+        let parked = self.parked.get(&unit).into_iter().flatten();
+        let chain = self.chains.get(&unit).into_iter().flatten();
+        let lacks = |lsn: &&Lsn| **lsn > watermark || self.parking.contains(lsn);
+        let later = chain.filter(lacks).filter_map(|&lsn| Some((lsn, &self.get(lsn)?.bytes[..])));
+        let mut groups: Vec<(Lsn, &[u8])> =
+            parked.map(|(lsn, bytes)| (*lsn, &bytes[..])).chain(later).collect();
+        groups.sort_unstable_by_key(|(lsn, _)| *lsn);
+        for (_, bytes) in groups {
+            for change in changes(schema, bytes) {
+                if change.table == table && change.key == key {
+                    row = apply(schema.table(table), row.as_deref(), &change);
+                }
+            }
+        }
+        row
+    }
+}
+
+/// The changes of a group that is known to be whole.
+pub(crate) fn changes<'a>(
+    schema: &'a Schema,
+    bytes: &'a [u8],
+) -> impl Iterator<Item = Change<'a>> + use<'a> {
+    let key_len = |table: TableId| schema.tables.get(usize::from(table.0)).map(|t| t.key_len);
+    crate::change::changes(bytes, key_len)
+        .map(|change| change.expect("groups are checked when they are written or recovered"))
+}
+
+/// A row after a change. A change that does not fit the row (the origin rejected what it builds on) leaves it as it is.
+pub(crate) fn apply(table: &Table, row: Option<&[u8]>, change: &Change<'_>) -> Option<Box<[u8]>> {
+    let mut cells: Vec<Cell<'_>> = match (change.op, row) {
+        (Op::Delete, _) => return None,
+        (Op::Update, None) => return None,
+        (Op::Update, Some(row)) => Reader::new(row).collect(),
+        (Op::Insert, _) => new_cells(table, change.key),
+    };
+    let mut sums: Vec<(usize, Vec<u8>)> = Vec::new();
+    for (column, set) in change.sets() {
+        match set {
+            Set::To(cell) => cells[column] = cell,
+            Set::By(amount) => {
+                let old = cells[column].value();
+                let sum = old.and_then(|old| table.columns[column].ty.add(old, amount).ok());
+                sums.extend(sum.map(|sum| (column, sum)));
+            }
+        }
+    }
+    for (column, sum) in &sums {
+        cells[*column] = Cell::Value(sum);
+    }
+    for (cell, column) in cells.iter_mut().zip(&table.columns) {
+        if column.generated {
+            *cell = Cell::Unknown;
+        }
+    }
+    Some(encode(&cells))
+}
+
+/// The cells of a new row before its columns are set.
+pub(crate) fn new_cells<'a>(table: &'a Table, key: &'a [u8]) -> Vec<Cell<'a>> {
+    use crate::schema::ColumnDefault;
+    let mut cells: Vec<Cell<'a>> = Reader::new(key).collect();
+    cells.extend(table.columns[table.key_len..].iter().map(|column| match &column.default {
+        _ if column.generated => Cell::Unknown,
+        ColumnDefault::None => Cell::Null,
+        ColumnDefault::Constant(value) => Cell::Value(value),
+        ColumnDefault::Computed => Cell::Unknown,
+    }));
+    cells
+}
+
+/// Cells in their stored form.
+pub(crate) fn encode(cells: &[Cell<'_>]) -> Box<[u8]> {
+    let mut out = Vec::with_capacity(cells.iter().map(|cell| cell.encoded_len()).sum());
+    cells.iter().for_each(|&cell| push_cell(&mut out, cell));
+    out.into_boxed_slice()
+}

@@ -1,0 +1,293 @@
+//! What the data commands do, upon rows that are all present.
+
+use super::command::{Prepared, Verb};
+use super::rows::Rows;
+use super::txn::{Txn, Update};
+use crate::cells::{Cell, Reader};
+use crate::resp::Reply;
+use crate::schema::{Schema, Table};
+use crate::value::ColumnType;
+use destage_core::UnitId;
+
+/// Why a command was not performed. Nothing has been done.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// An error for the client.
+    Error(String),
+    /// A value is needed that only the origin knows: destage and fetch the rows again first.
+    Unknown,
+}
+
+impl From<String> for Trouble {
+    fn from(message: String) -> Self {
+        Self::Error(message)
+    }
+}
+
+/// What commands work on.
+pub(crate) struct Context<'a> {
+    pub(crate) schema: &'a Schema,
+    pub(crate) rows: &'a Rows,
+    pub(crate) txn: &'a mut Txn,
+    /// `\r\n`-framed field names, per table and column.
+    pub(crate) fields: &'a FieldNames,
+}
+
+/// Every column's name as a bulk string, ready to be copied into replies.
+#[derive(Debug)]
+pub(crate) struct FieldNames(Vec<Vec<Box<[u8]>>>);
+
+impl FieldNames {
+    pub(crate) fn new(schema: &Schema) -> Self {
+        let bulk = |name: &str| format!("${}\r\n{name}\r\n", name.len()).into_bytes().into();
+        let table = |table: &Table| table.columns.iter().map(|c| bulk(&c.name)).collect();
+        Self(schema.tables.iter().map(table).collect())
+    }
+
+    fn of(&self, table: &Table) -> &[Box<[u8]>] {
+        &self.0[usize::from(table.id.0)]
+    }
+}
+
+impl Context<'_> {
+    /// Performs one command; its reply is appended.
+    pub(crate) fn perform(
+        &mut self,
+        prepared: &Prepared,
+        units: &[UnitId],
+        reply: &mut Reply<'_>,
+    ) -> Result<(), Trouble> {
+        let first = prepared.key_list[0].0;
+        let schema = self.schema;
+        let table = schema.table(first);
+        let unit = units[0];
+        match prepared.verb {
+            Verb::HGetAll | Verb::HKeys | Verb::HVals => {
+                self.read_all(table, unit, prepared.verb, reply)
+            }
+            Verb::HGet => self.read_one(unit, prepared.columns[0], reply),
+            Verb::HMGet => self.read_some(unit, &prepared.columns, reply),
+            Verb::HLen => self.count_fields(unit, reply),
+            Verb::HExists => self.has_field(unit, prepared.columns[0], reply),
+            Verb::Exists => self.exists(units, reply),
+            Verb::Type => {
+                reply.simple(if self.row(unit).is_some() { "hash" } else { "none" });
+                Ok(())
+            }
+            Verb::HSet | Verb::HMSet => self.set(table, unit, prepared, reply),
+            Verb::HSetNx => self.set_absent(table, unit, prepared, reply),
+            Verb::HDel => self.clear(table, unit, &prepared.columns, reply),
+            Verb::HIncrBy | Verb::HIncrByFloat => self.increment(table, unit, prepared, reply),
+            Verb::Del => self.delete(prepared, units, reply),
+            _ => unreachable!("not a data command"),
+        }
+    }
+
+    fn row(&self, unit: UnitId) -> Option<&[u8]> {
+        self.txn.row(self.rows, unit)
+    }
+
+    fn cell(&self, unit: UnitId, column: usize) -> Result<Option<&[u8]>, Trouble> {
+        let Some(row) = self.row(unit) else { return Ok(None) };
+        match Reader::new(row).nth(column) {
+            Some(Cell::Value(value)) => Ok(Some(value)),
+            Some(Cell::Unknown) => Err(Trouble::Unknown),
+            Some(Cell::Null) | None => Ok(None),
+        }
+    }
+
+    fn read_all(
+        &self,
+        table: &Table,
+        unit: UnitId,
+        verb: Verb,
+        reply: &mut Reply<'_>,
+    ) -> Result<(), Trouble> {
+        let row = self.row(unit).unwrap_or_default();
+        let count = count_values(row)?;
+        if verb == Verb::HGetAll {
+            reply.map(count);
+        } else {
+            reply.array(count);
+        }
+        let names = self.fields.of(table);
+        for (cell, name) in Reader::new(row).zip(names) {
+            let Cell::Value(value) = cell else { continue };
+            if verb != Verb::HVals {
+                reply.raw(name);
+            }
+            if verb != Verb::HKeys {
+                reply.bulk(value);
+            }
+        }
+        Ok(())
+    }
+
+    fn read_one(&self, unit: UnitId, column: usize, reply: &mut Reply<'_>) -> Result<(), Trouble> {
+        reply.bulk_or_null(self.cell(unit, column)?);
+        Ok(())
+    }
+
+    fn read_some(
+        &self,
+        unit: UnitId,
+        columns: &[usize],
+        reply: &mut Reply<'_>,
+    ) -> Result<(), Trouble> {
+        let cells: Vec<Cell<'_>> = Reader::new(self.row(unit).unwrap_or_default()).collect();
+        let get = |&column: &usize| cells.get(column).copied().unwrap_or(Cell::Null);
+        if columns.iter().any(|column| get(column) == Cell::Unknown) {
+            return Err(Trouble::Unknown);
+        }
+        reply.array(columns.len());
+        columns.iter().for_each(|column| reply.bulk_or_null(get(column).value()));
+        Ok(())
+    }
+
+    fn count_fields(&self, unit: UnitId, reply: &mut Reply<'_>) -> Result<(), Trouble> {
+        reply.integer(count_values(self.row(unit).unwrap_or_default())? as i64);
+        Ok(())
+    }
+
+    fn has_field(&self, unit: UnitId, column: usize, reply: &mut Reply<'_>) -> Result<(), Trouble> {
+        reply.integer(i64::from(self.cell(unit, column)?.is_some()));
+        Ok(())
+    }
+
+    fn exists(&self, units: &[UnitId], reply: &mut Reply<'_>) -> Result<(), Trouble> {
+        reply.integer(units.iter().filter(|&&unit| self.row(unit).is_some()).count() as i64);
+        Ok(())
+    }
+
+    fn set(
+        &mut self,
+        table: &Table,
+        unit: UnitId,
+        prepared: &Prepared,
+        reply: &mut Reply<'_>,
+    ) -> Result<(), Trouble> {
+        let mut added = prepared.sets().len();
+        if let Some(row) = self.row(unit) {
+            let cells: Vec<Cell<'_>> = Reader::new(row).collect();
+            for (column, _) in prepared.sets() {
+                match cells[column] {
+                    Cell::Null => {}
+                    Cell::Value(_) => added -= 1,
+                    // The count is worth a fetch only where somebody reads it.
+                    Cell::Unknown if prepared.verb == Verb::HMSet => added -= 1,
+                    Cell::Unknown => return Err(Trouble::Unknown),
+                }
+            }
+        }
+        let sets: Vec<_> = owned(prepared);
+        if !sets.is_empty() || self.row(unit).is_none() {
+            self.txn.set(self.rows, table, unit, sets);
+        }
+        match prepared.verb {
+            Verb::HMSet => reply.ok(),
+            _ => reply.integer(added as i64),
+        }
+        Ok(())
+    }
+
+    fn set_absent(
+        &mut self,
+        table: &Table,
+        unit: UnitId,
+        prepared: &Prepared,
+        reply: &mut Reply<'_>,
+    ) -> Result<(), Trouble> {
+        let Some((column, _)) = prepared.sets().next() else {
+            return Err(Trouble::Error("ERR a key column is always set".into()));
+        };
+        let is_set = self.cell(unit, column)?.is_some();
+        if !is_set {
+            self.txn.set(self.rows, table, unit, owned(prepared));
+        }
+        reply.integer(i64::from(!is_set));
+        Ok(())
+    }
+
+    fn clear(
+        &mut self,
+        table: &Table,
+        unit: UnitId,
+        columns: &[usize],
+        reply: &mut Reply<'_>,
+    ) -> Result<(), Trouble> {
+        let mut cleared = Vec::new();
+        for &column in columns {
+            if self.cell(unit, column)?.is_some() {
+                cleared.push((column, Update::Null));
+            }
+        }
+        reply.integer(cleared.len() as i64);
+        if !cleared.is_empty() {
+            self.txn.set(self.rows, table, unit, cleared);
+        }
+        Ok(())
+    }
+
+    fn increment(
+        &mut self,
+        table: &Table,
+        unit: UnitId,
+        prepared: &Prepared,
+        reply: &mut Reply<'_>,
+    ) -> Result<(), Trouble> {
+        let index = prepared.columns[0];
+        let column = &table.columns[index];
+        let old = self.cell(unit, index)?;
+        let sum = column.ty.add(old.unwrap_or(b"0"), &prepared.amount).map_err(|error| {
+            Trouble::Error(format!("ERR increment of {}.{}: {error}", table.name, column.name))
+        })?;
+        // Only exact sums come out the same however increments are grouped; the others are sent as values.
+        let exact = matches!(column.ty, ColumnType::Int { .. } | ColumnType::Numeric { .. });
+        let update = match old {
+            Some(_) if exact => Update::By(prepared.amount.clone()),
+            _ => Update::To(sum.clone()),
+        };
+        match prepared.verb {
+            Verb::HIncrBy if matches!(column.ty, ColumnType::Int { .. }) => {
+                let number = std::str::from_utf8(&sum).ok().and_then(|text| text.parse().ok());
+                reply.integer(number.unwrap_or_default());
+            }
+            _ => reply.bulk(&sum),
+        }
+        self.txn.set(self.rows, table, unit, vec![(index, update)]);
+        Ok(())
+    }
+
+    fn delete(
+        &mut self,
+        prepared: &Prepared,
+        units: &[UnitId],
+        reply: &mut Reply<'_>,
+    ) -> Result<(), Trouble> {
+        let mut deleted = 0;
+        for ((table, _), &unit) in prepared.keys().zip(units) {
+            if self.row(unit).is_some() {
+                self.txn.delete(table, unit);
+                deleted += 1;
+            }
+        }
+        reply.integer(deleted);
+        Ok(())
+    }
+}
+
+fn count_values(row: &[u8]) -> Result<usize, Trouble> {
+    let mut count = 0;
+    for cell in Reader::new(row) {
+        match cell {
+            Cell::Value(_) => count += 1,
+            Cell::Null => {}
+            Cell::Unknown => return Err(Trouble::Unknown),
+        }
+    }
+    Ok(count)
+}
+
+fn owned(prepared: &Prepared) -> Vec<(usize, Update)> {
+    prepared.sets().map(|(column, value)| (column, Update::To(value.to_vec()))).collect()
+}

@@ -1,0 +1,241 @@
+//! What the engine measures and tells about itself.
+
+use super::Engine;
+use super::overlay::Overlay;
+use crate::origins::{Applied, OriginError};
+use destage_core::{ClientId, Lsn, Time};
+use destage_runtime::latency::{Latency, SizeWindow};
+use destage_runtime::status::Report;
+use std::collections::HashSet;
+
+/// What happened before the engine existed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StartReport {
+    /// Bytes that a torn tail lost.
+    pub cut_bytes: u64,
+}
+
+/// Counters and distributions.
+#[derive(Debug)]
+pub(crate) struct Measured {
+    pub(crate) commands: u64,
+    pub(crate) errors: u64,
+    pub(crate) accepted: u64,
+    pub(crate) recovered: u64,
+    pub(crate) fsync: Latency,
+    commit: Latency,
+    destage: Latency,
+    batch_groups: SizeWindow,
+    changes: u64,
+    rows: u64,
+    /// When the oldest and the newest group of the batch under way were written.
+    batch_stamps: Option<(Time, Time)>,
+    last_commit: Lsn,
+    last_error: Option<String>,
+    failing_since: Option<Time>,
+    pub(crate) start: StartReport,
+    /// Clients that left while the core held replies for them.
+    pub(crate) zombies: HashSet<ClientId>,
+}
+
+impl Measured {
+    pub(crate) fn new(now: Time) -> Self {
+        Self {
+            commands: 0,
+            errors: 0,
+            accepted: 0,
+            recovered: 0,
+            fsync: Latency::new(now),
+            commit: Latency::new(now),
+            destage: Latency::new(now),
+            batch_groups: SizeWindow::new(now),
+            changes: 0,
+            rows: 0,
+            batch_stamps: None,
+            last_commit: Lsn::ZERO,
+            last_error: None,
+            failing_since: None,
+            start: StartReport::default(),
+            zombies: HashSet::new(),
+        }
+    }
+
+    /// Records the oldest group that a sync made durable: the others waited less.
+    pub(crate) fn committed(&mut self, now: Time, upto: Lsn, overlay: &Overlay) {
+        if upto <= self.last_commit {
+            return;
+        }
+        if let Some(group) = overlay.get(self.last_commit.next()) {
+            self.commit.record(now, now.since(group.stamp));
+        }
+        self.last_commit = upto;
+    }
+
+    pub(crate) fn batch_started(&mut self, now: Time, first: Lsn, last: Lsn, overlay: &Overlay) {
+        let stamp = |lsn| overlay.get(lsn).map_or(now, |group| group.stamp);
+        self.batch_stamps = Some((stamp(first), stamp(last)));
+    }
+
+    /// Records the batch's oldest and newest group.
+    pub(crate) fn batch_applied(&mut self, now: Time, groups: usize, applied: Applied) {
+        if let Some((oldest, newest)) = self.batch_stamps.take() {
+            self.destage.record(now, now.since(oldest));
+            self.destage.record(now, now.since(newest));
+        }
+        self.batch_groups.record(now, groups as u64);
+        self.changes += applied.changes;
+        self.rows += applied.rows;
+    }
+
+    pub(crate) fn origin_works(&mut self) {
+        if self.failing_since.take().is_some() {
+            tracing::info!("the origin answers again");
+        }
+    }
+
+    pub(crate) fn origin_failed(&mut self, now: Time, error: &OriginError) {
+        if self.failing_since.is_none() {
+            tracing::warn!(error = error.message, "the origin failed; trying again");
+        }
+        self.failing_since.get_or_insert(now);
+        self.last_error = Some(error.message.clone());
+    }
+
+    pub(crate) fn origin_error(&self) -> &str {
+        self.last_error.as_deref().unwrap_or("no connection")
+    }
+}
+
+impl Engine {
+    /// Adds what happened before the engine existed.
+    pub fn set_start_report(&mut self, start: StartReport) {
+        self.measured.start = start;
+    }
+
+    /// Everything there is to see now.
+    pub fn report(&mut self) -> Report {
+        let now = self.now;
+        let status = self.core.status();
+        let journal = self.journal.status();
+        let mut report = Report::from_core("serve", &status, self.core.policy());
+        let measured = &mut self.measured;
+        report.uptime_seconds = now.since(self.started).as_secs_f64();
+        report.origin.description.clone_from(&self.config.origin);
+        report.origin.last_error.clone_from(&measured.last_error);
+        report.origin.failing_for_seconds =
+            measured.failing_since.map(|since| now.since(since).as_secs_f64());
+        report.origin.down |= measured.failing_since.is_some();
+        report.origin.connected = !report.origin.down;
+        report.clients.connected = self.clients as u64;
+        report.clients.connected_max = self.config.clients_max as u64;
+        report.clients.accepted_total = measured.accepted;
+        report.clients.commands_total = measured.commands;
+        report.clients.errors_total = measured.errors;
+        report.writes.commit_latency = measured.commit.summary(now);
+        report.destage.latency = measured.destage.summary(now);
+        report.destage.batch_groups = measured.batch_groups.summary(now);
+        report.destage.changes_total = measured.changes;
+        report.destage.rows_total = measured.rows;
+        report.journal.segments = journal.segments as u64;
+        report.journal.bytes = journal.bytes;
+        report.journal.fsync_latency = measured.fsync.summary(now);
+        report.journal.cut_bytes_at_start = measured.start.cut_bytes;
+        report.journal.recovered_groups_at_start = measured.recovered;
+        report.memory.rows_bytes = status.cache_bytes + status.pinned_bytes;
+        report.memory.index_bytes = (self.rows.len() * super::rows::OVERHEAD) as u64;
+        report.memory.groups_bytes = status.dirty_bytes;
+        report.memory.clients_bytes =
+            self.sessions.iter().flatten().map(|s| (s.output_bytes() + s.input.len()) as u64).sum();
+        if self.config.unsafe_flags.any() {
+            report.warnings.push("an --unsafe-... flag breaks promises on purpose".into());
+        }
+        report.finish()
+    }
+
+    /// INFO, in the sections and names that Redis tools read, and a section of our own.
+    pub(super) fn info(&mut self, section: Option<&[u8]>) -> String {
+        let report = self.report();
+        let all = [
+            (
+                "server",
+                "Server",
+                format!(
+                    "redis_version:7.2.0\r\ndestage_version:{}\r\nredis_mode:standalone\r\nprocess_id:{}\r\n\
+                 uptime_in_seconds:{}\r\n",
+                    report.version,
+                    std::process::id(),
+                    report.uptime_seconds as u64
+                ),
+            ),
+            (
+                "clients",
+                "Clients",
+                format!(
+                    "connected_clients:{}\r\nmaxclients:{}\r\nblocked_clients:{}\r\n",
+                    report.clients.connected, report.clients.connected_max, report.clients.waiting
+                ),
+            ),
+            (
+                "memory",
+                "Memory",
+                format!(
+                    "used_memory:{}\r\nused_memory_rss:{}\r\nmaxmemory:{}\r\n",
+                    report.memory.rows_bytes + report.memory.groups_bytes,
+                    report.memory.resident_bytes,
+                    report.policy.cache_bytes_max
+                ),
+            ),
+            (
+                "persistence",
+                "Persistence",
+                format!(
+                    "aof_enabled:1\r\naof_last_write_status:ok\r\naof_current_size:{}\r\n",
+                    report.journal.bytes
+                ),
+            ),
+            (
+                "stats",
+                "Stats",
+                format!(
+                    "total_connections_received:{}\r\ntotal_commands_processed:{}\r\nkeyspace_hits:{}\r\n\
+                 keyspace_misses:{}\r\nevicted_keys:{}\r\n",
+                    report.clients.accepted_total,
+                    report.clients.commands_total,
+                    report.cache.hits_total,
+                    report.cache.misses_total,
+                    report.cache.evictions_total
+                ),
+            ),
+            ("replication", "Replication", "role:master\r\nconnected_slaves:0\r\n".into()),
+            (
+                "destage",
+                "Destage",
+                format!(
+                    "mode:{}\r\norigin:{}\r\norigin_down:{}\r\npolicy:{}\r\nlast_lsn:{}\r\ncommitted_lsn:{}\r\n\
+                 decided_lsn:{}\r\ndirty_groups:{}\r\ndirty_bytes:{}\r\nstaleness_seconds:{:.3}\r\n\
+                 parked_groups:{}\r\n",
+                    report.mode,
+                    report.origin.description,
+                    u8::from(report.origin.down),
+                    report.policy.acknowledge,
+                    report.writes.last_lsn,
+                    report.writes.committed_lsn,
+                    report.writes.decided_lsn,
+                    report.writes.dirty_groups,
+                    report.writes.dirty_bytes,
+                    report.rpo.total_loss_seconds,
+                    report.destage.parked_groups
+                ),
+            ),
+        ];
+        let wanted = section.map(|section| section.to_ascii_lowercase());
+        let shown = |name: &str| match wanted.as_deref() {
+            None | Some(b"all" | b"default" | b"everything") => true,
+            Some(wanted) => wanted == name.as_bytes(),
+        };
+        let sections = all.iter().filter(|(name, ..)| shown(name));
+        let texts: Vec<String> =
+            sections.map(|(_, title, body)| format!("# {title}\r\n{body}")).collect();
+        texts.join("\r\n")
+    }
+}

@@ -1,0 +1,416 @@
+//! SCAN over tables, and the other question that the origin answers in pieces: reserved keys.
+//!
+//! A cursor is a number for a place in a bounded table of places. A page is read from the origin in key order and merged
+//! with the undecided inserts and deletes of the same range, so a scan sees every row that exists throughout.
+
+use super::key::{format_key, order_key, unknown_table};
+use super::session::{Job, Session, Waiting};
+use super::{Engine, Io, KeyOrder};
+use crate::cells::{Cell, Reader};
+use crate::change::Op;
+use crate::origins::{Keys, OriginError};
+use crate::resp::Reply;
+use crate::schema::{Schema, TableId};
+use destage_core::{ClientId, Fault, Lsn, Time};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+/// Cursors kept at once; the oldest are forgotten first.
+const CURSORS_MAX: usize = 10_000;
+/// Rows in a page unless COUNT says otherwise, and the most that COUNT may say.
+const COUNT_DEFAULT: usize = 10;
+const COUNT_MAX: usize = 10_000;
+
+/// A scan's place and terms.
+#[derive(Clone, Debug)]
+pub(crate) struct Scan {
+    table: TableId,
+    /// Whether the tables that follow are scanned too.
+    all_tables: bool,
+    after: Option<Box<[u8]>>,
+    pattern: Option<Box<[u8]>>,
+    count: usize,
+    /// Rows are asked for that can have the type asked for.
+    hashes: bool,
+}
+
+/// Places to go on from.
+#[derive(Debug, Default)]
+pub(crate) struct Cursors {
+    places: HashMap<u64, Scan>,
+    order: VecDeque<u64>,
+    next: u64,
+}
+
+impl Cursors {
+    fn insert(&mut self, scan: Scan) -> u64 {
+        if self.order.len() >= CURSORS_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.places.remove(&oldest);
+        }
+        self.next += 1;
+        self.places.insert(self.next, scan);
+        self.order.push_back(self.next);
+        self.next
+    }
+}
+
+/// Inserts and deletes that the origin's pages do not show: undecided ones, and those that are parked.
+#[derive(Debug, Default)]
+pub(crate) struct Structural {
+    by_key: KeyOrder,
+    by_lsn: BTreeMap<Lsn, Vec<(TableId, Vec<u8>)>>,
+    parked: KeyOrder,
+    /// Pages under way, with what was decided when they were asked for: they may show no more than that.
+    pins: BTreeMap<u64, Lsn>,
+    decided: Lsn,
+}
+
+impl Structural {
+    /// Notes the inserts and deletes of a group.
+    pub(crate) fn note(&mut self, schema: &Schema, lsn: Lsn, bytes: &[u8]) {
+        // Groups of updates alone, the common case, are told by the first change's operation.
+        for change in super::overlay::changes(schema, bytes) {
+            if change.op == Op::Update {
+                continue;
+            }
+            let table = schema.table(change.table);
+            let place = (change.table, order_key(table, change.key));
+            let entry = (lsn, change.op == Op::Insert, change.key.into());
+            self.by_key.insert(place.clone(), entry);
+            self.by_lsn.entry(lsn).or_default().push(place);
+        }
+    }
+
+    /// Notes the inserts and deletes of a group that is parked.
+    pub(crate) fn park(&mut self, schema: &Schema, bytes: &[u8]) {
+        for change in super::overlay::changes(schema, bytes) {
+            if change.op != Op::Update {
+                let place = (change.table, order_key(schema.table(change.table), change.key));
+                let entry = (Lsn::ZERO, change.op == Op::Insert, change.key.into());
+                self.parked.insert(place, entry);
+            }
+        }
+    }
+
+    /// A page is asked for.
+    fn pin(&mut self, request: u64) {
+        self.pins.insert(request, self.decided);
+    }
+
+    /// What was decided when the page was asked for.
+    fn pinned(&self, request: u64) -> Lsn {
+        self.pins.get(&request).copied().unwrap_or(Lsn::ZERO)
+    }
+
+    /// The page came, or will not come.
+    fn unpin(&mut self, request: u64) {
+        self.pins.remove(&request);
+        self.forget(self.decided);
+    }
+
+    /// Drops what the origin has decided, unless a page under way may need it.
+    pub(crate) fn forget(&mut self, decided: Lsn) {
+        self.decided = self.decided.max(decided);
+        let pinned = self.pins.values().min().copied();
+        let upto = pinned.map_or(self.decided, |pin| pin.min(self.decided));
+        while let Some(entry) = self.by_lsn.first_entry()
+            && *entry.key() <= upto
+        {
+            for place in entry.remove() {
+                if self.by_key.get(&place).is_some_and(|(lsn, ..)| *lsn <= upto) {
+                    self.by_key.remove(&place);
+                }
+            }
+        }
+    }
+
+    fn inserts(&self, table: TableId, order: Vec<u8>) -> bool {
+        self.by_key.get(&(table, order)).is_some_and(|(_, insert, _)| *insert)
+    }
+
+    /// Merges a page of keys, read at `watermark`, with what it does not show in its range. Groups between `decided` and
+    /// `watermark` are there or parked: nobody knows yet, and either way readers see their changes.
+    fn merge(
+        &self,
+        schema: &Schema,
+        scan: &Scan,
+        page: Vec<Box<[u8]>>,
+        watermark: Lsn,
+        decided: Lsn,
+    ) -> Vec<Box<[u8]>> {
+        let shown = watermark.min(decided);
+        let table = schema.table(scan.table);
+        let is_last = page.len() < scan.count;
+        let upper = page.last().map(|key| order_key(table, key));
+        let mut merged: BTreeMap<Vec<u8>, Box<[u8]>> =
+            page.into_iter().map(|key| (order_key(table, &key), key)).collect();
+        let lower = scan.after.as_ref().map(|key| order_key(table, key));
+        let start = (scan.table, lower.clone().unwrap_or_default());
+        let within = |((table, order), _): &(&(TableId, Vec<u8>), _)| {
+            let beyond = !is_last && upper.as_ref().is_some_and(|upper| order > upper);
+            *table == scan.table && !beyond
+        };
+        let parked = self.parked.range(start.clone()..).take_while(within);
+        let later = self.by_key.range(start..).take_while(within);
+        let later = later.filter(|(_, (lsn, ..))| *lsn > shown);
+        for ((_, order), (_, insert, key)) in parked.chain(later) {
+            if Some(order) == lower.as_ref() {
+                continue;
+            }
+            if *insert {
+                merged.insert(order.clone(), key.clone());
+            } else {
+                merged.remove(order);
+            }
+        }
+        merged.into_values().collect()
+    }
+}
+
+impl Engine {
+    /// SCAN cursor [MATCH pattern] [COUNT n] [TYPE type]
+    pub(super) fn scan_command(&mut self, client: ClientId, session: &mut Session, args: &[&[u8]]) {
+        match self.read_scan(args) {
+            Err(message) => self.fail(session, &message),
+            Ok(scan) if !scan.hashes || self.schema.tables.is_empty() => {
+                let mut reply = Reply::new(&mut session.out, session.protocol);
+                reply.array(2);
+                reply.bulk(b"0");
+                reply.array(0);
+            }
+            Ok(scan) => self.ask_page(client, session, scan),
+        }
+    }
+
+    fn read_scan(&self, args: &[&[u8]]) -> Result<Scan, String> {
+        let number =
+            |bytes: &[u8]| -> Option<u64> { std::str::from_utf8(bytes).ok()?.parse().ok() };
+        let cursor = number(args[1]).ok_or("ERR invalid cursor")?;
+        let mut scan =
+            match cursor {
+                0 => Scan {
+                    table: TableId(0),
+                    all_tables: true,
+                    after: None,
+                    pattern: None,
+                    count: COUNT_DEFAULT,
+                    hashes: true,
+                },
+                _ => self.cursors.places.get(&cursor).cloned().ok_or(
+                    "ERR this cursor is unknown or was forgotten; start again with SCAN 0",
+                )?,
+            };
+        if !args[2..].len().is_multiple_of(2) {
+            return Err(
+                "ERR syntax error: SCAN cursor [MATCH table:*] [COUNT n] [TYPE hash]".into()
+            );
+        }
+        for option in args[2..].chunks_exact(2) {
+            match option[0].to_ascii_lowercase().as_slice() {
+                b"match" if cursor == 0 => self.read_pattern(&mut scan, option[1])?,
+                // A later call repeats the pattern; the cursor has it.
+                b"match" => {}
+                b"count" => {
+                    let count = number(option[1]).filter(|&count| count > 0);
+                    let count = count.ok_or("ERR COUNT is a number from 1")?;
+                    scan.count = usize::try_from(count).unwrap_or(COUNT_MAX).min(COUNT_MAX);
+                }
+                b"type" => scan.hashes = option[1].eq_ignore_ascii_case(b"hash"),
+                _ => {
+                    return Err(
+                        "ERR syntax error: SCAN cursor [MATCH table:*] [COUNT n] [TYPE hash]"
+                            .into(),
+                    );
+                }
+            }
+        }
+        Ok(scan)
+    }
+
+    /// A pattern that begins with a table's name scans that table alone.
+    fn read_pattern(&self, scan: &mut Scan, pattern: &[u8]) -> Result<(), String> {
+        let literal =
+            pattern.iter().position(|byte| b"*?[\\".contains(byte)).unwrap_or(pattern.len());
+        if let Some(colon) = pattern[..literal].iter().position(|&byte| byte == b':') {
+            let name = &pattern[..colon];
+            let table = self.schema.find(name).ok_or_else(|| unknown_table(&self.schema, name))?;
+            scan.table = table.id;
+            scan.all_tables = false;
+        }
+        scan.pattern = Some(pattern.into());
+        Ok(())
+    }
+
+    fn ask_page(&mut self, client: ClientId, session: &mut Session, scan: Scan) {
+        let request = self.request_id(client.0);
+        self.structural.pin(request.0);
+        self.io.push(Io::Scan {
+            request: request.0,
+            table: scan.table,
+            after: scan.after.clone(),
+            limit: scan.count,
+        });
+        session.waiting = Some(Waiting::Job { request, job: Job::Scan(scan) });
+    }
+
+    /// A page of keys came, or failed.
+    pub fn scanned(&mut self, now: Time, request: u64, result: Result<(Keys, Lsn), OriginError>) {
+        self.now = self.now.max(now);
+        let Some((client, Job::Scan(scan))) = self.take_job(request) else {
+            return self.structural.unpin(request);
+        };
+        match result {
+            Err(error) => self.job_failed(client, &error),
+            Ok((_, watermark)) if self.went_back(watermark, self.structural.pinned(request)) => {
+                let error = OriginError::new(Fault::Unavailable, "the origin went back");
+                self.job_failed(client, &error);
+            }
+            Ok((page, watermark)) => self.reply_page(client, scan, page, watermark),
+        }
+        self.structural.unpin(request);
+        self.runnable.push_back(client);
+        self.run_ready();
+    }
+
+    fn reply_page(&mut self, client: ClientId, scan: Scan, page: Vec<Box<[u8]>>, watermark: Lsn) {
+        let is_last = page.len() < scan.count;
+        let last = page.last().cloned();
+        let keys = self.structural.merge(&self.schema, &scan, page, watermark, self.core.decided());
+        let table = self.schema.table(scan.table);
+        let names: Vec<Vec<u8>> = keys
+            .iter()
+            .map(|key| {
+                let mut name = Vec::new();
+                format_key(table, Reader::new(key), &mut name);
+                name
+            })
+            .filter(|name| scan.pattern.as_ref().is_none_or(|pattern| glob(pattern, name)))
+            .collect();
+        let next_table = TableId(scan.table.0 + 1);
+        let more = match is_last {
+            false => Some(Scan { after: last, ..scan }),
+            true if scan.all_tables && usize::from(next_table.0) < self.schema.tables.len() => {
+                Some(Scan { table: next_table, after: None, ..scan })
+            }
+            true => None,
+        };
+        let cursor = more.map_or(0, |scan| self.cursors.insert(scan));
+        // The page may show any buffered insert or delete.
+        let newest = self.last();
+        let Some(session) = self.session(client) else { return };
+        session.lsn = session.lsn.max(newest);
+        let mut reply = Reply::new(&mut session.out, session.protocol);
+        reply.array(2);
+        reply.bulk(cursor.to_string().as_bytes());
+        reply.array(names.len());
+        names.iter().for_each(|name| reply.bulk(name));
+    }
+
+    /// Reserved keys, unless a buffered row has one of them.
+    pub(super) fn beyond_buffered(&self, table: TableId, keys: Vec<i64>) -> Option<Vec<i64>> {
+        let schema_table = self.schema.table(table);
+        let is_taken = |key: &i64| {
+            let mut cells = Vec::new();
+            crate::cells::push_cell(&mut cells, Cell::Value(key.to_string().as_bytes()));
+            // Also keys of rows whose inserts wait for the origin's word.
+            let unit = self.rows.find(table, &cells);
+            let waits = unit.is_some_and(|u| self.through.values().any(|t| t.units.contains(&u)));
+            waits || self.structural.inserts(table, order_key(schema_table, &cells))
+        };
+        (!keys.iter().any(is_taken)).then_some(keys)
+    }
+}
+
+/// Redis's glob patterns: `*`, `?`, `[abc]`, `[^a-z]`, `\x`. Takes time proportional to the lengths' product at worst.
+fn glob(pattern: &[u8], text: &[u8]) -> bool {
+    let (mut p, mut t) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while t < text.len() {
+        let step = match pattern.get(p) {
+            Some(b'*') => {
+                star = Some((p + 1, t));
+                p += 1;
+                continue;
+            }
+            Some(_) => match_one(&pattern[p..], text[t]),
+            None => None,
+        };
+        match (step, star) {
+            (Some(used), _) => {
+                p += used;
+                t += 1;
+            }
+            (None, Some((after, from))) => {
+                star = Some((after, from + 1));
+                (p, t) = (after, from + 1);
+            }
+            (None, None) => return false,
+        }
+    }
+    pattern[p..].iter().all(|&byte| byte == b'*')
+}
+
+/// Matches one byte; the length of the pattern's element, or `None`.
+fn match_one(pattern: &[u8], byte: u8) -> Option<usize> {
+    match pattern[0] {
+        b'?' => Some(1),
+        b'\\' if pattern.len() > 1 => (pattern[1] == byte).then_some(2),
+        b'[' => match_class(pattern, byte),
+        literal => (literal == byte).then_some(1),
+    }
+}
+
+fn match_class(pattern: &[u8], byte: u8) -> Option<usize> {
+    let negated = pattern.get(1) == Some(&b'^');
+    let mut at = if negated { 2 } else { 1 };
+    let mut found = false;
+    while let Some(&first) = pattern.get(at) {
+        if first == b']' {
+            return (found != negated).then_some(at + 1);
+        }
+        let first = if first == b'\\' && at + 1 < pattern.len() {
+            at += 1;
+            pattern[at]
+        } else {
+            first
+        };
+        if pattern.get(at + 1) == Some(&b'-') && pattern.get(at + 2).is_some_and(|&b| b != b']') {
+            let last = pattern[at + 2];
+            found |= (first.min(last)..=first.max(last)).contains(&byte);
+            at += 3;
+        } else {
+            found |= first == byte;
+            at += 1;
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::glob;
+
+    #[test]
+    fn globs_match_as_in_redis() {
+        let cases: [(&str, &str, bool); 14] = [
+            ("*", "", true),
+            ("orders:*", "orders:1", true),
+            ("orders:*", "order:1", false),
+            ("*:1", "orders:1", true),
+            ("o*s:?", "orders:1", true),
+            ("o*s:?", "orders:12", false),
+            ("t:[12]", "t:2", true),
+            ("t:[^12]", "t:2", false),
+            ("t:[0-9]*", "t:77", true),
+            ("t:[9-0]", "t:5", true),
+            ("t:\\*", "t:*", true),
+            ("t:\\*", "t:1", false),
+            ("t:[", "t:[", false),
+            ("a*a*a*a*b", "aaaaaaaaaaaaaaaaaaaaaaaa", false),
+        ];
+        for (pattern, text, expected) in cases {
+            assert_eq!(glob(pattern.as_bytes(), text.as_bytes()), expected, "{pattern} {text}");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! A connection as the engine sees it: bytes in, bytes out, and what it waits for.
+
+use super::txn::Staged;
+use crate::resp::Protocol;
+use crate::schema::TableId;
+use destage_core::{Access, Lsn, RequestId, Time, UnitId};
+
+/// One connection.
+#[derive(Debug, Default)]
+pub(crate) struct Session {
+    pub(crate) protocol: Protocol,
+    pub(crate) authenticated: bool,
+    pub(crate) name: Vec<u8>,
+    /// Requests received but not executed.
+    pub(crate) input: Vec<u8>,
+    /// Replies written since the last announcement.
+    pub(crate) out: Vec<u8>,
+    /// Replies announced to the core, which may not leave yet.
+    pub(crate) gated: Vec<u8>,
+    pub(crate) announced: bool,
+    /// Replies that may leave.
+    pub(crate) ready: Vec<u8>,
+    /// The highest group that the replies in `out` wrote or observed.
+    pub(crate) lsn: Lsn,
+    /// Whether they acknowledge a write.
+    pub(crate) wrote: bool,
+    /// The newest group that this connection wrote.
+    pub(crate) last_write: Lsn,
+    pub(crate) multi: Option<Multi>,
+    pub(crate) waiting: Option<Waiting>,
+    /// The next command's rows were destaged and fetched again for it.
+    pub(crate) settled: bool,
+    /// Close once `ready` has been sent.
+    pub(crate) closing: bool,
+}
+
+/// Commands between MULTI and EXEC.
+#[derive(Debug, Default)]
+pub(crate) struct Multi {
+    /// Whole requests.
+    pub(crate) requests: Vec<Box<[u8]>>,
+    pub(crate) bytes: usize,
+    /// A command was refused: EXEC will refuse them all.
+    pub(crate) failed: bool,
+}
+
+/// What keeps a connection from executing its next command.
+#[derive(Debug)]
+pub(crate) enum Waiting {
+    /// Its command's rows are fetched, locked by others, or a limit is reached. The request is executed again from its
+    /// bytes.
+    Units { request: RequestId, raw: Box<[u8]> },
+    /// As `Units`, while values that only the origin knows are settled.
+    Settling { request: RequestId, raw: Box<[u8]> },
+    /// Its write waits for the origin's word.
+    Origin { lsn: Lsn },
+    /// WAITAOF, DESTAGE WAIT, FLUSH or DRAIN.
+    Wait { request: RequestId, kind: WaitKind, deadline: Option<Time> },
+    /// An answer from the origin.
+    Job { request: RequestId, job: Job },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WaitKind {
+    Aof,
+    Destaged,
+    Flushed,
+    Drained,
+}
+
+/// A question to the origin that is no fetch.
+#[derive(Debug)]
+pub(crate) enum Job {
+    Scan(super::scan::Scan),
+    NextKeys { table: TableId, count: u32 },
+}
+
+/// A write that waits for the origin's word.
+#[derive(Debug)]
+pub(crate) struct Through {
+    pub(crate) client: u32,
+    pub(crate) reply: Vec<u8>,
+    pub(crate) staged: Vec<Staged>,
+    pub(crate) access: Access,
+    /// Tables of which the origin may have changed rows that were not named.
+    pub(crate) invalidates: Vec<TableId>,
+    pub(crate) units: Vec<UnitId>,
+}
+
+impl Session {
+    /// Bytes of replies that wait.
+    pub(crate) fn output_bytes(&self) -> usize {
+        self.out.len() + self.gated.len() + self.ready.len()
+    }
+
+    /// The request that the core or the origin still has to answer.
+    pub(crate) fn pending_request(&self) -> Option<RequestId> {
+        match self.waiting.as_ref()? {
+            Waiting::Units { request, .. }
+            | Waiting::Settling { request, .. }
+            | Waiting::Wait { request, .. }
+            | Waiting::Job { request, .. } => Some(*request),
+            Waiting::Origin { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Single claims, each the end of a defect that the simulation found or that reading did.
+
+use super::command::encode;
+use super::options::Options;
+use super::shop;
+use crate::engine::{DOMAIN, Engine, Io};
+use crate::origins::{Applied, Snapshot};
+use destage_core::{ClientId, Lsn, Span, StopReason, Time};
+use destage_journal::Journal;
+use destage_testkit::SimDisk;
+use destage_testkit::origin::{Change, Op, Set};
+use std::sync::Arc;
+
+/// An engine whose journal and origin do what the script says.
+struct Script {
+    engine: Engine,
+    client: ClientId,
+    now: Time,
+    ios: Vec<Io>,
+}
+
+impl Script {
+    fn new() -> Self {
+        let options = Options { switches: false, ack_origin: false, ..Options::choose(0) };
+        let mut settings = options.settings();
+        settings.policy = destage_core::Policy::default();
+        settings.pipeline_max = 100;
+        let disk = Arc::new(SimDisk::new());
+        let (journal, _) = Journal::open(disk, options.journal()).unwrap();
+        let now = Time::from_secs(1_000);
+        let schema = Arc::new(shop::schema());
+        let mut engine = Engine::new(now, schema, journal, &settings, "model".into(), Lsn::ZERO);
+        let client = engine.connect().unwrap();
+        Self { engine, client, now, ios: Vec::new() }
+    }
+
+    /// Sends commands, one per line.
+    fn send(&mut self, commands: &str) {
+        let lines = commands.lines().map(str::trim).filter(|line| !line.is_empty());
+        let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let bytes: Vec<u8> = lines.flat_map(|line| encode(&words(line))).collect();
+        self.engine.receive(self.now, self.client, &bytes);
+        self.turn();
+    }
+
+    fn turn(&mut self) {
+        self.engine.tick(self.now);
+        self.ios.extend(self.engine.take_io());
+    }
+
+    /// Answers every fetch from the tables as they were before Destage, at this watermark.
+    fn fetch(&mut self, watermark: u64) {
+        while self.engine.has_fetches() {
+            let jobs = self.engine.take_fetches(100);
+            let initial: std::collections::BTreeMap<_, _> = shop::initial().into_iter().collect();
+            let rows = jobs.iter().map(|job| {
+                let place = (usize::from(job.table.0), shop::key_of(&job.key));
+                initial.get(&place).map(shop::row_cells)
+            });
+            let rows = rows.collect();
+            let snapshot = Snapshot { rows, watermarks: vec![(DOMAIN, Lsn(watermark))] };
+            self.engine.fetched(self.now, jobs, snapshot);
+            self.turn();
+        }
+    }
+
+    fn sync(&mut self) {
+        self.ios.retain(|io| !matches!(io, Io::Sync));
+        let mut flush = self.engine.journal().take();
+        let upto = flush.run(true).unwrap();
+        self.engine.journal().give_back(flush);
+        self.engine.synced(self.now, Ok((Lsn(upto), Span::ZERO)));
+        self.turn();
+    }
+
+    /// Lets the batch that is due be applied.
+    fn destage(&mut self) {
+        self.now = self.now + Span::from_millis(50);
+        self.turn();
+        let at = self.ios.iter().position(|io| matches!(io, Io::Destage { .. }));
+        let Io::Destage { batch, .. } = self.ios.remove(at.expect("a batch is due")) else {
+            return;
+        };
+        self.engine.destaged(self.now, batch, Ok(Applied::default()));
+        self.turn();
+    }
+
+    /// What may be sent now, and whether the connection is to be closed after it.
+    fn received(&mut self) -> (String, bool) {
+        let (ready, closing) = self.engine.outgoing(self.client).unwrap();
+        (String::from_utf8(std::mem::take(ready)).unwrap(), closing)
+    }
+
+    fn group(&self, lsn: u64) -> Vec<Change> {
+        shop::changes(&self.engine.overlay.get(Lsn(lsn)).unwrap().bytes)
+    }
+}
+
+#[test]
+fn replies_that_wait_for_the_journal_are_sent_before_quit_closes() {
+    let mut script = Script::new();
+    script.send("HGET item:0 n");
+    script.fetch(0);
+    script.received();
+    script.send("HSET item:0 n 1");
+    script.send("HINCRBY item:0 n 1\nQUIT");
+    assert_eq!(script.received(), (String::new(), false));
+    script.sync();
+    while !script.received().0.ends_with("+OK\r\n") {
+        script.sync();
+    }
+    assert!(script.received().1, "closed once everything is sent");
+}
+
+#[test]
+fn a_transaction_keeps_the_order_that_foreign_keys_need() {
+    let mut script = Script::new();
+    script.send(
+        "MULTI\nHSET child:0 tag v1\nHSET parent:3 tag v2\nHSET child:0 parent 3\n\
+         DEL child:1\nDEL parent:1\nEXEC",
+    );
+    script.fetch(0);
+    let order: Vec<_> = script.group(1).iter().map(|change| (change.place, change.op)).collect();
+    let (child, parent) = (shop::CHILD, shop::PARENT);
+    assert_eq!(
+        order,
+        [
+            ((child, 0), Op::Update),
+            ((parent, 3), Op::Insert),
+            ((child, 0), Op::Update),
+            ((child, 1), Op::Delete),
+            ((parent, 1), Op::Delete),
+        ]
+    );
+}
+
+#[test]
+fn a_row_changed_and_then_deleted_is_deleted_after_what_refers_to_it() {
+    let mut script = Script::new();
+    script.send("MULTI\nHSET parent:1 tag v1\nDEL child:1\nDEL parent:1\nEXEC");
+    script.fetch(0);
+    let changes = script.group(1);
+    let at = |place, op| changes.iter().position(|c| c.place == place && c.op == op).unwrap();
+    let (child, parent) = ((shop::CHILD, 1), (shop::PARENT, 1));
+    assert!(at(child, Op::Delete) < at(parent, Op::Delete), "{changes:?}");
+}
+
+#[test]
+fn an_increment_of_a_row_made_in_the_same_transaction_is_a_value() {
+    let mut script = Script::new();
+    script.send("MULTI\nHSET parent:3 tag v1\nHINCRBY parent:3 total 5\nEXEC");
+    script.fetch(0);
+    let sets = script.group(1).remove(0).sets;
+    assert!(sets.contains(&(2, Set::To(Some("5".into())))), "{sets:?}");
+}
+
+#[test]
+fn increments_whose_sum_fits_no_column_stay_apart() {
+    let mut script = Script::new();
+    let most = i64::MAX;
+    script.send(&format!(
+        "HSET item:0 n -{most}\nMULTI\nHINCRBY item:0 n {most}\nHINCRBY item:0 n {most}\nEXEC"
+    ));
+    script.fetch(0);
+    assert_eq!(script.group(2).len(), 2, "{:?}", script.group(2));
+}
+
+#[test]
+fn a_transaction_that_asks_for_what_the_origin_computes_from_it_is_refused() {
+    let mut script = Script::new();
+    script.send("MULTI\nHSET derived:0 a 5\nHGET derived:0 twice\nEXEC");
+    script.fetch(0);
+    let (replies, _) = script.received();
+    assert!(replies.contains("-EXECABORT"), "{replies}");
+    assert_eq!(script.engine.last(), Lsn::ZERO);
+}
+
+#[test]
+fn a_scan_shows_an_insert_that_is_destaged_while_its_page_is_on_its_way() {
+    let mut script = Script::new();
+    script.send("HSET item:7 tag v1");
+    script.fetch(0);
+    script.sync();
+    assert_eq!(script.received().0, ":1\r\n");
+    script.send("SCAN 0 MATCH item:*");
+    let at = script.ios.iter().position(|io| matches!(io, Io::Scan { .. })).unwrap();
+    let Io::Scan { request, .. } = script.ios.remove(at) else { unreachable!() };
+    // The page is read, then the insert reaches the origin, then the page arrives.
+    script.destage();
+    script.engine.scanned(script.now, request, Ok((Vec::new(), Lsn::ZERO)));
+    let (page, _) = script.received();
+    assert!(page.contains("item:7"), "{page}");
+}
+
+#[test]
+fn a_write_that_waits_for_the_origin_is_no_part_of_a_scan() {
+    let mut script = Script::new();
+    let mut policy = script.engine.policy().clone();
+    policy.acknowledge = destage_core::Acknowledge::Origin;
+    script.engine.set_policy(&policy);
+    script.send("DEL item:0");
+    script.fetch(0);
+    let reader = script.engine.connect().unwrap();
+    script.client = reader;
+    script.send("SCAN 0 MATCH item:*");
+    let at = script.ios.iter().position(|io| matches!(io, Io::Scan { .. })).unwrap();
+    let Io::Scan { request, .. } = script.ios.remove(at) else { unreachable!() };
+    let page = vec![shop::key_cells(0).into()];
+    script.engine.scanned(script.now, request, Ok((page, Lsn::ZERO)));
+    script.sync();
+    assert!(script.received().0.contains("item:0"));
+}
+
+#[test]
+fn rows_of_an_origin_that_went_back_are_not_told() {
+    let mut script = Script::new();
+    script.send("HSET item:7 tag v1");
+    script.fetch(0);
+    script.sync();
+    script.destage();
+    script.received();
+    script.send("HGET item:6 tag");
+    script.fetch(0);
+    assert!(script.received().0.starts_with("-UNAVAILABLE"));
+    assert!(script.ios.iter().any(|io| matches!(io, Io::Stop(StopReason::OriginChanged))));
+}

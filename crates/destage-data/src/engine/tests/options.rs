@@ -1,0 +1,197 @@
+//! What a seed chooses, and where its random numbers come from.
+
+use super::shop;
+use crate::settings::{Settings, TableSettings, UnsafeFlags};
+use destage_core::{Acknowledge, AtLimit, Policy, Span, Time, When};
+use destage_journal::Options as JournalOptions;
+
+/// A counter-based generator: the n-th number of a stream depends on the seed, the stream and n alone.
+#[derive(Clone, Debug)]
+pub(super) struct Rng {
+    key: u64,
+    counter: u64,
+}
+
+impl Rng {
+    pub(super) fn new(seed: u64, stream: u64) -> Self {
+        Self { key: mix(seed ^ mix(stream ^ 0x5851_f42d_4c95_7f2d)), counter: 0 }
+    }
+
+    pub(super) fn next(&mut self) -> u64 {
+        self.counter += 1;
+        mix(self.key.wrapping_add(self.counter.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+    }
+
+    pub(super) fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    pub(super) fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+
+    pub(super) fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len() as u64) as usize]
+    }
+}
+
+fn mix(mut x: u64) -> u64 {
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+/// The terms of a run.
+#[derive(Clone, Debug)]
+pub(super) struct Options {
+    pub(super) seed: u64,
+    pub(super) clients: usize,
+    pub(super) pipeline: u64,
+    pub(super) commit: Span,
+    pub(super) acknowledge: Acknowledge,
+    pub(super) staleness: Span,
+    pub(super) sync_ns: u64,
+    pub(super) fetch_ns: u64,
+    pub(super) write_ns: u64,
+    pub(super) fetch_rows: usize,
+    pub(super) fail_percent: u64,
+    pub(super) lost_percent: u64,
+    /// How often a write is one that the origin may reject.
+    pub(super) poison_percent: u64,
+    /// Values of several kilobytes.
+    pub(super) bulky: bool,
+    pub(super) early_writes: bool,
+    pub(super) switches: bool,
+    pub(super) ack_origin: bool,
+    pub(super) downs: Vec<Time>,
+    pub(super) rewind: Option<(Time, Time)>,
+    pub(super) crash_at: u64,
+    pub(super) crashes_max: u64,
+    pub(super) cache_bytes_max: u64,
+    pub(super) unsafe_flags: UnsafeFlags,
+    pub(super) unsafe_no_watermark: bool,
+}
+
+impl Options {
+    pub(super) fn choose(seed: u64) -> Self {
+        let mut rng = Rng::new(seed, 7);
+        let ms = |n| Time::from_secs(1_000) + Span::from_millis(n);
+        let slow = [100_000, 1_000_000, 6_000_000];
+        let is_plain = rng.chance(30);
+        let rewind = (is_plain && rng.chance(40)).then(|| (ms(60), ms(60 + rng.below(150))));
+        let acknowledge = [Acknowledge::Journal, Acknowledge::Journal, Acknowledge::Origin]
+            [rng.below(3) as usize];
+        let acknowledge = match rng.below(8) {
+            0 => Acknowledge::OriginInvalidate,
+            _ => acknowledge,
+        };
+        Self {
+            seed,
+            clients: 1 + rng.below(5) as usize,
+            pipeline: rng.pick(&[1, 3, 8]),
+            commit: rng.pick(&[Span::ZERO, Span::ZERO, Span::from_millis(50), Span::from_secs(1)]),
+            acknowledge: if is_plain { Acknowledge::Journal } else { acknowledge },
+            staleness: rng.pick(&[
+                Span::from_secs(30),
+                Span::from_secs(30),
+                Span::from_millis(150),
+            ]),
+            sync_ns: rng.pick(&slow),
+            fetch_ns: rng.pick(&slow),
+            write_ns: rng.pick(&slow),
+            fetch_rows: rng.pick(&[1, 3, 100]),
+            fail_percent: rng.pick(&[0, 5, 20]),
+            lost_percent: rng.pick(&[0, 10, 30]),
+            poison_percent: rng.pick(&[0, 0, 3, 15]),
+            bulky: rng.chance(25),
+            early_writes: rng.chance(30),
+            switches: !is_plain && rng.chance(50),
+            ack_origin: !is_plain && rng.chance(20),
+            downs: (0..rng.below(3)).map(|_| ms(rng.below(400))).collect(),
+            rewind,
+            crash_at: if rng.chance(70) { 10 + rng.below(600) } else { u64::MAX },
+            crashes_max: rng.below(4),
+            cache_bytes_max: rng.pick(&[0, 300, 1_000, 1 << 20]),
+            unsafe_flags: UnsafeFlags::default(),
+            unsafe_no_watermark: false,
+        }
+    }
+
+    /// When to crash next.
+    pub(super) fn next_crash(&self, rng: &mut Rng, steps: u64, crashes: u64) -> u64 {
+        match crashes < self.crashes_max {
+            true => steps + 1 + rng.below(200),
+            false => u64::MAX,
+        }
+    }
+
+    /// Longest pause between two pipelines of a client.
+    pub(super) fn think_ns(&self) -> u64 {
+        8_000_000
+    }
+
+    /// Nothing fails any more.
+    pub(super) fn calm(&mut self) {
+        (self.fail_percent, self.lost_percent) = (0, 0);
+    }
+
+    pub(super) fn journal(&self) -> JournalOptions {
+        JournalOptions {
+            segment_bytes: JournalOptions::SEGMENT_BYTES_MIN,
+            background: false,
+            unsafe_no_fsync: self.unsafe_flags.no_fsync,
+            ..JournalOptions::default()
+        }
+    }
+
+    pub(super) fn settings(&self) -> Settings {
+        let mut rng = Rng::new(self.seed, 8);
+        let mut policy = self.policy(&mut rng);
+        policy.acknowledge = self.acknowledge;
+        let mut settings = Settings {
+            policy,
+            pipeline_max: rng.pick(&[1, 3, 10_000]),
+            unsafe_flags: self.unsafe_flags,
+            ..Settings::default()
+        };
+        if self.ack_origin {
+            let table = TableSettings { ack_origin: true, ..TableSettings::default() };
+            settings.tables.insert(shop::NAMES[shop::PARENT].into(), table);
+        }
+        settings
+    }
+
+    /// A policy that fits the run. Plain runs never wait for the origin's word.
+    pub(super) fn policy(&self, rng: &mut Rng) -> Policy {
+        let ms = Span::from_millis;
+        let mut policy = Policy {
+            acknowledge: self.acknowledge,
+            commit: self.commit,
+            staleness: self.staleness.max(Span(self.commit.0 * 2)),
+            ..Policy::default()
+        };
+        policy.when = match rng.below(5) {
+            0 => When::Periodic { every: ms(30) },
+            1 => When::Interval { age: ms(40), check: ms(10) },
+            2 => When::OnPressure,
+            _ => When::Async,
+        };
+        if self.switches {
+            policy.acknowledge =
+                rng.pick(&[Acknowledge::Journal, self.acknowledge, Acknowledge::Origin]);
+        }
+        let waits = self.rewind.is_none();
+        let at_limit = [AtLimit::Throttle, AtLimit::Block, AtLimit::Fail, AtLimit::WriteThrough];
+        policy.at_limit = at_limit[rng.below(if waits { 4 } else { 3 }) as usize];
+        let limits = &mut policy.limits;
+        limits.dirty_bytes_max = 65_536;
+        limits.dirty_bytes_low = rng.pick(&[4_000, 20_000]);
+        limits.cache_bytes_max = self.cache_bytes_max;
+        limits.batch_groups_max = rng.pick(&[1, 3, 100]);
+        limits.batch_bytes_max = rng.pick(&[4_096, 1 << 20]);
+        limits.linger = rng.pick(&[Span::ZERO, ms(2), ms(20)]);
+        limits.retry_min = ms(5);
+        limits.retry_max = ms(100);
+        policy
+    }
+}

@@ -1,0 +1,199 @@
+//! The tables of the simulation, as the engine and as the model origin see them, and changes from the one form to the other.
+
+use crate::cells::{Cell, Reader, push_cell};
+use crate::change;
+use crate::schema::{Class, Column, ColumnDefault, ForeignKey, Schema, Table, TableId};
+use crate::value::ColumnType;
+use destage_testkit::origin::{self, Change, Op, Place, Row, Set};
+
+pub(super) const CHILD: usize = 0;
+pub(super) const DERIVED: usize = 1;
+pub(super) const ITEM: usize = 2;
+pub(super) const PARENT: usize = 3;
+pub(super) const NAMES: [&str; 4] = ["child", "derived", "item", "parent"];
+/// Keys in use per table.
+pub(super) const KEYS: [i64; 4] = [6, 4, 8, 4];
+/// Quantities above this are refused by the origin alone.
+pub(super) const QUANTITY_MAX: i64 = 1 << 40;
+
+const INT: ColumnType = ColumnType::Int { min: i64::MIN, max: i64::MAX };
+const TEXT: ColumnType = ColumnType::Text { chars_max: None };
+
+fn column(name: &str, ty: ColumnType) -> Column {
+    Column {
+        name: name.into(),
+        sql_name: name.into(),
+        ty,
+        type_name: "type".into(),
+        not_null: false,
+        default: ColumnDefault::None,
+        generated: false,
+        structural: false,
+        checked: false,
+    }
+}
+
+fn key() -> Column {
+    Column { not_null: true, structural: true, ..column("id", INT) }
+}
+
+fn number(name: &str, default: Option<&str>) -> Column {
+    let default = default.map_or(ColumnDefault::None, |d| ColumnDefault::Constant(d.into()));
+    Column { not_null: true, default, ..column(name, INT) }
+}
+
+fn table(name: &str, columns: Vec<Column>) -> Table {
+    let mut table = Table::named(name.into(), name.into());
+    (table.columns, table.key_len) = (columns, 1);
+    table
+}
+
+/// What the engine knows of the tables.
+pub(super) fn schema() -> Schema {
+    let mut child = table(
+        "child",
+        vec![
+            key(),
+            Column { not_null: true, structural: true, ..column("parent", INT) },
+            Column { checked: true, ..number("qty", None) },
+            column("tag", TEXT),
+        ],
+    );
+    child.references = vec![TableId(PARENT as u16)];
+    child.foreign_keys = vec![ForeignKey {
+        columns: vec![1],
+        parent: TableId(PARENT as u16),
+        parent_columns: vec![0],
+        exact: true,
+    }];
+    let mut derived = table(
+        "derived",
+        vec![
+            key(),
+            number("a", None),
+            Column { generated: true, ..column("twice", INT) },
+            Column { default: ColumnDefault::Computed, ..column("made", TEXT) },
+            Column { structural: true, ..column("u", TEXT) },
+            column("tag", TEXT),
+        ],
+    );
+    derived.has_unique = true;
+    let mut item = table(
+        "item",
+        vec![
+            key(),
+            number("n", Some("0")),
+            column("tag", TEXT),
+            Column { structural: true, ..column("u", TEXT) },
+            column("note", TEXT),
+        ],
+    );
+    item.has_unique = true;
+    let mut parent = table(
+        "parent",
+        vec![key(), Column { not_null: true, ..column("tag", TEXT) }, number("total", Some("0"))],
+    );
+    parent.referenced_by = vec![TableId(CHILD as u16)];
+    parent.class = Class::default();
+    Schema::new(vec![child, derived, item, parent], vec![])
+}
+
+/// The same for the model.
+pub(super) fn model() -> Vec<origin::Table> {
+    let plain = origin::Column::default;
+    let required = || origin::Column { not_null: true, ..plain() };
+    let zero = || origin::Column { default: Some(|_| "0".into()), ..required() };
+    let unique = || origin::Column { unique: true, ..plain() };
+    let child = vec![
+        required(),
+        origin::Column { references: Some(PARENT), ..required() },
+        origin::Column { max: Some(QUANTITY_MAX), ..required() },
+        plain(),
+    ];
+    let twice = |row: &Row| {
+        row[1].as_ref().map(|a| (a.parse::<i64>().expect("a is a number") * 2).to_string())
+    };
+    let derived = vec![
+        required(),
+        required(),
+        origin::Column { computed: Some(twice), ..plain() },
+        origin::Column { default: Some(|key| format!("made-{key}")), ..plain() },
+        unique(),
+        plain(),
+    ];
+    let item = vec![required(), zero(), plain(), unique(), plain()];
+    let parent = vec![required(), required(), zero()];
+    [child, derived, item, parent].map(|columns| origin::Table { columns }).into()
+}
+
+/// What an origin holds before Destage comes.
+pub(super) fn initial() -> Vec<(Place, Row)> {
+    let text = |values: &[&str]| -> Row {
+        values.iter().map(|v| (!v.is_empty()).then(|| (*v).to_owned())).collect()
+    };
+    vec![
+        ((ITEM, 0), text(&["0", "10", "v0", "", "old"])),
+        ((ITEM, 1), text(&["1", "0", "", "first", ""])),
+        ((ITEM, 2), text(&["2", "5", "v0", "", ""])),
+        ((ITEM, 4), text(&["4", "5", "v0", "", "x"])),
+        ((PARENT, 0), text(&["0", "v0", "0"])),
+        ((PARENT, 1), text(&["1", "v0", "7"])),
+        ((CHILD, 0), text(&["0", "0", "3", "v0"])),
+        ((CHILD, 1), text(&["1", "1", "0", ""])),
+        ((DERIVED, 0), text(&["0", "4", "8", "made-0", "", "v0"])),
+    ]
+}
+
+pub(super) fn key_cells(key: i64) -> Vec<u8> {
+    let mut cells = Vec::new();
+    push_cell(&mut cells, Cell::Value(key.to_string().as_bytes()));
+    cells
+}
+
+pub(super) fn key_of(cells: &[u8]) -> i64 {
+    let cell = Reader::new(cells).next().and_then(Cell::value).expect("a key cell");
+    std::str::from_utf8(cell).ok().and_then(|text| text.parse().ok()).expect("a number")
+}
+
+/// A row as origins hand it out.
+pub(super) fn row_cells(row: &Row) -> Box<[u8]> {
+    let mut cells = Vec::new();
+    for value in row {
+        push_cell(
+            &mut cells,
+            match value {
+                Some(value) => Cell::Value(value.as_bytes()),
+                None => Cell::Null,
+            },
+        );
+    }
+    cells.into()
+}
+
+/// A group's changes as the model takes them.
+pub(super) fn changes(bytes: &[u8]) -> Vec<Change> {
+    let read = change::changes(bytes, |id| (usize::from(id.0) < NAMES.len()).then_some(1));
+    read.map(|change| convert(&change.expect("groups are well-formed"))).collect()
+}
+
+fn convert(change: &change::Change<'_>) -> Change {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("text");
+    let sets = change.sets().map(|(column, set)| {
+        (
+            column,
+            match set {
+                change::Set::To(cell) => Set::To(cell.value().map(text)),
+                change::Set::By(amount) => Set::By(text(amount).parse().expect("a whole number")),
+            },
+        )
+    });
+    Change {
+        place: (usize::from(change.table.0), key_of(change.key)),
+        op: match change.op {
+            change::Op::Insert => Op::Insert,
+            change::Op::Update => Op::Update,
+            change::Op::Delete => Op::Delete,
+        },
+        sets: sets.collect(),
+    }
+}

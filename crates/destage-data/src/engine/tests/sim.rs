@@ -1,0 +1,430 @@
+//! The server in virtual time: real engine and journal, a simulated disk, a model origin, and clients that never agree with
+//! what they are told before they have checked it.
+
+mod ends;
+mod restart;
+mod storage;
+
+use super::client::{Client, Issued};
+use super::history::History;
+use super::options::{Options, Rng};
+use super::shop;
+use crate::engine::{Engine, FetchJob, Io};
+use crate::origins::{OriginError, Snapshot};
+use destage_core::{BatchId, Lsn, Span, StopReason, Time};
+use destage_journal::{Flush, Journal};
+use destage_testkit::SimDisk;
+use destage_testkit::origin::{self, Origin};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::sync::Arc;
+
+/// What is to happen at some time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Event {
+    Act(usize),
+    FlushRun,
+    FlushEnd,
+    FetchRead(u64),
+    FetchEnd(u64),
+    WriteRun,
+    WriteEnd,
+    ScanRead(u64),
+    ScanEnd(u64),
+    Tick,
+    Admin,
+    OriginDown,
+    OriginUp,
+    Backup,
+    Rewind,
+}
+
+pub(super) struct Fetching {
+    jobs: Vec<FetchJob>,
+    snapshot: Option<Snapshot>,
+}
+
+pub(super) struct Scanning {
+    request: u64,
+    table: usize,
+    after: Option<i64>,
+    limit: usize,
+    page: Option<(Vec<Box<[u8]>>, Lsn)>,
+}
+
+/// A job of the origin's writer.
+pub(super) struct Write {
+    batch: Option<BatchId>,
+    expected: u64,
+    groups: Vec<(u64, Vec<u8>)>,
+    parked: Option<String>,
+    result: Option<Result<(), OriginError>>,
+}
+
+/// A flush under way: whether it syncs, and whether the engine waits for it.
+struct Flushing {
+    flush: Flush,
+    sync: bool,
+    answers: bool,
+    began: Time,
+    result: Option<Result<u64, destage_journal::Error>>,
+}
+
+/// The whole simulated world.
+pub(super) struct Sim {
+    pub(super) now: Time,
+    pub(super) options: Options,
+    pub(super) rng: Rng,
+    pub(super) engine: Engine,
+    pub(super) history: History,
+    pub(super) clients: Vec<Client>,
+    pub(super) origin: Origin,
+    /// The newest group that any client has learnt of.
+    pub(super) revealed: u64,
+    /// Numbers of commands, and which group each became.
+    pub(super) next_command: u64,
+    pub(super) groups_of: BTreeMap<u64, u64>,
+    pub(super) issued: BTreeMap<u64, Issued>,
+    /// The transactions of the commands inside them.
+    pub(super) owners: BTreeMap<u64, u64>,
+    crashed_at: Time,
+    disk: SimDisk,
+    /// The origin as the history says it must be, and how far.
+    mirror: (u64, BTreeMap<origin::Place, origin::Row>),
+    backup: Option<Origin>,
+    epoch: u64,
+    heap: BinaryHeap<Reverse<(Time, u64, u64, Event)>>,
+    events: u64,
+    /// Events of earlier lives are void.
+    life: u64,
+    wanted: bool,
+    flushing: Option<Flushing>,
+    fetching: BTreeMap<u64, Fetching>,
+    scanning: BTreeMap<u64, Scanning>,
+    writes: VecDeque<Write>,
+    next_job: u64,
+    down: bool,
+    ticking: Option<Time>,
+    pub(super) quiet: bool,
+    stopped: Option<StopReason>,
+    steps: u64,
+    pub(super) crash_at: u64,
+    crashes: u64,
+    pub(super) hash: u64,
+    pub(super) counts: Counts,
+}
+
+/// What a run met, so that a test can see that it met anything.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    pub(super) steps: u64,
+    pub(super) groups: u64,
+    pub(super) replies: u64,
+    pub(super) crashes: u64,
+    pub(super) parked: u64,
+    pub(super) dropped: u64,
+    pub(super) refused: u64,
+    pub(super) scans: u64,
+    pub(super) evictions: u64,
+}
+
+impl Counts {
+    pub(super) fn add(&mut self, other: &Self) {
+        self.steps += other.steps;
+        self.groups += other.groups;
+        self.replies += other.replies;
+        self.crashes += other.crashes;
+        self.parked += other.parked;
+        self.dropped += other.dropped;
+        self.refused += other.refused;
+        self.scans += other.scans;
+        self.evictions += other.evictions;
+    }
+}
+
+const FETCHERS: usize = 4;
+
+impl Sim {
+    pub(super) fn new(options: Options) -> Self {
+        let rng = Rng::new(options.seed, 1);
+        let disk = SimDisk::new();
+        let (journal, _) = Journal::open(Arc::new(disk.clone()), options.journal()).unwrap();
+        let mut origin = Origin::new(shop::model());
+        origin.rows = shop::initial().into_iter().collect();
+        let epoch = origin.claim(journal.uuid(), None).unwrap();
+        let now = Time::from_secs(1_000);
+        let engine = Engine::new(
+            now,
+            Arc::new(shop::schema()),
+            journal,
+            &options.settings(),
+            "model".into(),
+            Lsn::ZERO,
+        );
+        let mut sim = Self {
+            now,
+            rng,
+            engine,
+            history: History::new(),
+            clients: Vec::new(),
+            revealed: 0,
+            next_command: 1,
+            groups_of: BTreeMap::new(),
+            issued: BTreeMap::new(),
+            owners: BTreeMap::new(),
+            crashed_at: now,
+            disk,
+            mirror: (0, origin.rows.clone()),
+            origin,
+            backup: None,
+            epoch,
+            heap: BinaryHeap::new(),
+            events: 0,
+            life: 0,
+            wanted: false,
+            flushing: None,
+            fetching: BTreeMap::new(),
+            scanning: BTreeMap::new(),
+            writes: VecDeque::new(),
+            next_job: 0,
+            down: false,
+            ticking: None,
+            quiet: false,
+            stopped: None,
+            steps: 0,
+            crash_at: options.crash_at,
+            crashes: 0,
+            hash: 0xcbf2_9ce4_8422_2325,
+            counts: Counts::default(),
+            options,
+        };
+        sim.begin_life();
+        for at in sim.options.downs.clone() {
+            let up = at + Span(sim.rng.below(300_000_000));
+            sim.at(at, Event::OriginDown);
+            sim.at(up, Event::OriginUp);
+        }
+        sim
+    }
+
+    fn begin_life(&mut self) {
+        self.clients = (0..self.options.clients).map(|index| Client::new(self, index)).collect();
+        for index in 0..self.clients.len() {
+            self.later(3_000_000, Event::Act(index));
+        }
+        self.later(20_000_000, Event::Admin);
+        if let Some((backup, rewind)) = self.options.rewind {
+            self.at(backup, Event::Backup);
+            self.at(rewind, Event::Rewind);
+        }
+        self.step();
+    }
+
+    pub(super) fn at(&mut self, at: Time, event: Event) {
+        self.events += 1;
+        self.heap.push(Reverse((at.max(self.now), self.events, self.life, event)));
+    }
+
+    /// Within `most` nanoseconds.
+    pub(super) fn later(&mut self, most: u64, event: Event) {
+        let at = self.now + Span(self.rng.below(most.max(1)) + 1);
+        self.at(at, event);
+    }
+
+    pub(super) fn mix(&mut self, value: u64) {
+        self.hash = (self.hash ^ value).wrapping_mul(0x0100_0000_01b3);
+    }
+
+    /// Runs until nothing happens any more or `until` is past.
+    pub(super) fn run(&mut self, until: Time) {
+        while let Some(&Reverse((at, _, life, event))) = self.heap.peek() {
+            if at > until {
+                break;
+            }
+            self.heap.pop();
+            let survives = matches!(event, Event::OriginDown | Event::OriginUp);
+            if life != self.life && !survives {
+                continue;
+            }
+            self.now = self.now.max(at);
+            self.mix(at.0 ^ event_number(event));
+            self.event(event);
+            self.step();
+            self.steps += 1;
+            assert!(self.steps < 1_000_000, "there is no end to it");
+            self.counts.steps += 1;
+            if self.stopped.is_some() {
+                self.restart(false);
+            } else if self.steps >= self.crash_at {
+                self.crash_at = self.options.next_crash(&mut self.rng, self.steps, self.crashes);
+                self.restart(true);
+            }
+        }
+        self.now = self.now.max(until);
+        self.engine.tick(self.now);
+        self.step();
+    }
+
+    fn event(&mut self, event: Event) {
+        match event {
+            Event::Act(index) => self.act(index),
+            Event::FlushRun => self.run_flush(),
+            Event::FlushEnd => self.end_flush(),
+            Event::FetchRead(job) => self.read_fetch(job),
+            Event::FetchEnd(job) => self.end_fetch(job),
+            Event::WriteRun => self.run_write(),
+            Event::WriteEnd => self.end_write(),
+            Event::ScanRead(job) => self.read_scan(job),
+            Event::ScanEnd(job) => self.end_scan(job),
+            Event::Tick => {
+                self.ticking = None;
+                self.engine.tick(self.now);
+            }
+            Event::Admin => self.admin(),
+            Event::OriginDown => self.down = !self.quiet,
+            Event::OriginUp => self.down = false,
+            Event::Backup => self.backup = Some(self.origin.clone()),
+            Event::Rewind => self.rewind(),
+        }
+    }
+
+    fn admin(&mut self) {
+        if self.quiet {
+            return;
+        }
+        self.later(40_000_000, Event::Admin);
+        match self.rng.below(6) {
+            0 => self.engine.pause(),
+            1 | 2 => self.engine.resume(),
+            3 => self.engine.hurry(),
+            4 if self.options.switches => {
+                let policy = self.options.policy(&mut self.rng);
+                self.engine.set_policy(&policy);
+            }
+            _ => {}
+        }
+    }
+
+    fn rewind(&mut self) {
+        if self.quiet {
+            return;
+        }
+        if let Some(backup) = self.backup.take() {
+            let rows = backup.rows.clone();
+            self.mirror = (backup.watermark, rows);
+            self.origin = backup;
+        }
+    }
+
+    /// One turn of the server: until nothing more can be done at this moment.
+    pub(super) fn step(&mut self) {
+        let mut turns = 0;
+        loop {
+            turns += 1;
+            assert!(turns < 10_000, "the engine spins");
+            self.engine.tick(self.now);
+            self.take_groups();
+            let sent = self.send_all();
+            let ios = self.engine.take_io();
+            let had_io = !ios.is_empty();
+            for io in ios {
+                self.start_io(io);
+            }
+            while self.fetching.len() < FETCHERS && self.engine.has_fetches() {
+                let jobs = self.engine.take_fetches(self.options.fetch_rows);
+                let job = self.job();
+                self.fetching.insert(job, Fetching { jobs, snapshot: None });
+                self.later(self.options.fetch_ns, Event::FetchRead(job));
+            }
+            self.start_flush();
+            if !sent && !had_io {
+                break;
+            }
+        }
+        if let Some(at) = self.engine.next_timeout()
+            && self.ticking.is_none_or(|ticking| at < ticking)
+        {
+            assert!(at > self.now || self.ticking != Some(self.now), "the engine spins");
+            self.ticking = Some(at);
+            self.at(at + Span(1), Event::Tick);
+        }
+    }
+
+    fn job(&mut self) -> u64 {
+        self.next_job += 1;
+        self.next_job
+    }
+
+    fn start_io(&mut self, io: Io) {
+        match io {
+            Io::Sync => self.wanted = true,
+            Io::Destage { batch, expected, groups } => {
+                let groups = groups.iter().map(|g| (g.lsn.0, g.bytes.to_vec())).collect();
+                self.check_batch(&groups);
+                self.enqueue(Write {
+                    batch: Some(batch),
+                    expected: expected.0,
+                    groups,
+                    parked: None,
+                    result: None,
+                });
+            }
+            Io::Park { lsn, expected, parked } => {
+                let groups = vec![(lsn.0, Vec::new())];
+                self.enqueue(Write {
+                    batch: None,
+                    expected: expected.0,
+                    groups,
+                    parked: parked.map(|parked| parked.payload),
+                    result: None,
+                });
+            }
+            Io::Scan { request, table, after, limit } => {
+                let job = self.job();
+                let table = usize::from(table.0);
+                let after = after.map(|key| shop::key_of(&key));
+                self.scanning.insert(job, Scanning { request, table, after, limit, page: None });
+                self.later(self.options.fetch_ns, Event::ScanRead(job));
+            }
+            Io::NextKeys { .. } => panic!("nobody asked for keys"),
+            Io::Stop(reason) => self.stopped = Some(reason),
+        }
+    }
+
+    /// What is destaged is what was written, and the journal holds it.
+    fn check_batch(&mut self, groups: &Vec<(u64, Vec<u8>)>) {
+        let durable = self.engine.journal().status().durable_lsn;
+        for (lsn, bytes) in groups {
+            assert_eq!(&self.history.entry(*lsn).bytes, bytes, "group {lsn} changed on its way");
+            let flushed = self.flushing.is_some();
+            assert!(*lsn <= durable || flushed, "group {lsn} is destaged before it is durable");
+        }
+    }
+
+    fn enqueue(&mut self, write: Write) {
+        self.writes.push_back(write);
+        if self.writes.len() == 1 {
+            self.later(self.options.write_ns, Event::WriteRun);
+        }
+    }
+}
+
+fn event_number(event: Event) -> u64 {
+    match event {
+        Event::Act(n) => n as u64,
+        Event::FlushRun => 101,
+        Event::FlushEnd => 102,
+        Event::FetchRead(n) => 1_000 + n,
+        Event::FetchEnd(n) => 100_000 + n,
+        Event::WriteRun => 103,
+        Event::WriteEnd => 104,
+        Event::ScanRead(n) => 1_000_000 + n,
+        Event::ScanEnd(n) => 2_000_000 + n,
+        Event::Tick => 105,
+        Event::Admin => 106,
+        Event::OriginDown => 107,
+        Event::OriginUp => 108,
+        Event::Backup => 109,
+        Event::Rewind => 110,
+    }
+}

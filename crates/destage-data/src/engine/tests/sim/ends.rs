@@ -1,0 +1,117 @@
+//! What the engine wrote, and what must hold when everything is over.
+
+use super::Sim;
+use crate::engine::tests::client::Client;
+use crate::engine::tests::history::Entry;
+use crate::engine::tests::shop;
+use destage_core::{Lsn, Span};
+use destage_testkit::origin::Fate;
+use std::collections::BTreeSet;
+
+impl Sim {
+    /// Takes up the groups that were written since the last look, and what became of those that waited for the origin.
+    pub(super) fn take_groups(&mut self) {
+        self.take_settled();
+        while self.history.last() < self.engine.last().0 {
+            let lsn = self.history.last() + 1;
+            let group = self.engine.overlay.get(Lsn(lsn)).expect("a new group is kept");
+            let bytes = group.bytes.to_vec();
+            let through = self.engine.through.contains_key(&Lsn(lsn));
+            let entry = Entry {
+                stamp: group.stamp,
+                changes: shop::changes(&bytes),
+                bytes,
+                hidden: through,
+                through,
+                dropped: false,
+                acked: None,
+                command: None,
+            };
+            self.mix(lsn);
+            self.history.push(entry);
+            self.counts.groups += 1;
+            self.match_group(lsn);
+        }
+    }
+
+    pub(super) fn take_settled(&mut self) {
+        for lsn in self.history.hidden() {
+            if self.engine.through.contains_key(&Lsn(lsn)) {
+                continue;
+            }
+            let fate = self.origin.fates.get(&lsn);
+            assert_ne!(fate, Some(&Fate::Parked), "group {lsn} is parked, its client waits");
+            let dropped = fate == Some(&Fate::Dropped);
+            self.history.show(lsn, dropped);
+            self.counts.dropped += u64::from(dropped);
+        }
+    }
+
+    /// Ends the load, drains, and compares everything with everything.
+    pub(in crate::engine::tests) fn finish(&mut self) {
+        self.quiet = true;
+        self.down = false;
+        self.crash_at = u64::MAX;
+        self.options.calm();
+        self.engine.resume();
+        self.engine.drain();
+        for _ in 0..400 {
+            let until = self.now + Span::from_millis(50);
+            self.run(until);
+            let busy = self.clients.iter().any(Client::is_waiting);
+            if self.engine.undecided() == 0 && !busy && self.fetching.is_empty() {
+                break;
+            }
+        }
+        let waiting: Vec<_> = self.clients.iter().filter(|client| client.is_waiting()).collect();
+        assert!(waiting.is_empty(), "clients wait for ever: {waiting:?}");
+        assert_eq!(self.engine.undecided(), 0, "not everything is destaged");
+        assert_eq!(self.origin.watermark, self.history.last());
+        self.check_end();
+        self.check_leaks();
+    }
+
+    pub(super) fn check_end(&mut self) {
+        let fates = &self.origin.fates;
+        let applied = |lsn, _: &Entry| fates.get(&lsn) == Some(&Fate::Applied);
+        for table in 0..shop::NAMES.len() {
+            for key in 0..shop::KEYS[table] {
+                let place = (table, key);
+                let expected = self.history.fold(place, self.history.last(), applied);
+                assert_eq!(self.origin.rows.get(&place), expected.as_ref(), "row {place:?}");
+            }
+        }
+        self.counts.parked = self.origin.parked.len() as u64;
+        self.read_everything();
+    }
+
+    /// Every client leaves: nothing remains but what is parked.
+    pub(super) fn check_leaks(&mut self) {
+        for client in std::mem::take(&mut self.clients) {
+            self.engine.disconnect(self.now, client.id);
+        }
+        let mut policy = self.engine.policy().clone();
+        policy.limits.cache_bytes_max = 0;
+        self.engine.set_policy(&policy);
+        self.step();
+        self.run(self.now + Span::from_secs(5));
+        let engine = &mut self.engine;
+        let status = engine.core.status();
+        self.counts.evictions = status.evictions;
+        assert_eq!((status.waiting, status.dirty_groups, status.dirty_units), (0, 0, 0));
+        assert_eq!((status.dirty_bytes, status.pinned_bytes), (0, 0));
+        assert_eq!((status.journal_bytes, status.cache_units, status.cache_bytes), (0, 0, 0));
+        assert!(engine.sessions.iter().all(Option::is_none), "a session is left");
+        assert_eq!(engine.free_sessions.len(), engine.sessions.len(), "a client number is lost");
+        assert!(engine.through.is_empty() && engine.reasons.is_empty() && engine.waits.is_empty());
+        assert!(engine.deadlines.is_empty() && engine.runnable.is_empty());
+        assert!(engine.overlay.get(engine.core.decided()).is_none(), "a decided group is kept");
+        let parked: BTreeSet<_> = self
+            .origin
+            .parked
+            .keys()
+            .flat_map(|&lsn| self.history.entry(lsn).changes.iter().map(|change| change.place))
+            .collect();
+        assert_eq!(engine.rows.len(), parked.len(), "rows are kept that nobody needs");
+    }
+}

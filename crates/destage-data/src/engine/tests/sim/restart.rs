@@ -1,0 +1,148 @@
+//! Crash and restart: what survives, and whether that is what was promised.
+
+use super::{Flushing, Sim};
+use crate::engine::Engine;
+use crate::engine::tests::shop;
+use destage_core::{Lsn, Span, StopReason, Time};
+use destage_journal::Journal;
+use destage_testkit::origin::Fate;
+use std::sync::Arc;
+
+impl Sim {
+    /// The process dies; with `power`, so does the machine.
+    pub(super) fn restart(&mut self, power: bool) {
+        self.crashes += u64::from(power);
+        self.counts.crashes += 1;
+        let stopped = self.stopped.take();
+        if stopped.is_some() {
+            assert!(self.options.rewind.is_some(), "stopped without a cause: {stopped:?}");
+            self.flush_at_last();
+        }
+        self.life += 1;
+        self.wanted = false;
+        self.ticking = None;
+        self.fetching.clear();
+        self.scanning.clear();
+        if power && self.rng.chance(60) {
+            // The power goes in the middle of what the disk was doing.
+            self.disk.power_off_after(1 + self.rng.below(4));
+            if let Some(flushing) = &mut self.flushing
+                && flushing.result.is_none()
+            {
+                let _ = flushing.flush.run(true);
+            }
+        }
+        self.flushing = None;
+        for client in &mut self.clients {
+            client.forget();
+        }
+        match power && self.rng.chance(80) {
+            true => self.disk.crash(self.rng.next()),
+            false => self.disk.kill(),
+        }
+        self.crashed_at = self.now;
+        self.now = self.now + Span(self.rng.pick(&[0, 1_000_000, 3_000_000_000]));
+        self.start(stopped);
+        self.begin_life();
+    }
+
+    /// A server that stops by itself leaves nothing in memory.
+    pub(super) fn flush_at_last(&mut self) {
+        if let Some(Flushing { mut flush, result, .. }) = self.flushing.take() {
+            result.unwrap_or_else(|| flush.run(true)).unwrap();
+            self.engine.journal().give_back(flush);
+        }
+        self.engine.journal().take().run(true).unwrap();
+    }
+
+    pub(super) fn open_journal(&mut self) -> (Journal, destage_journal::Recovery) {
+        loop {
+            if self.rng.chance(10) {
+                // Power fails again while the journal is taken up.
+                self.disk.power_off_after(1 + self.rng.below(6));
+            }
+            match Journal::open(Arc::new(self.disk.clone()), self.options.journal()) {
+                Ok(opened) => {
+                    self.disk.power_off_after(u64::MAX / 2);
+                    return opened;
+                }
+                Err(error) => {
+                    assert!(self.disk.is_powered_off(), "the journal is unusable: {error}");
+                    self.disk.crash(self.rng.next());
+                }
+            }
+        }
+    }
+
+    /// As the server starts: journal, owner, claim, parked groups, undecided groups.
+    pub(super) fn start(&mut self, stopped: Option<StopReason>) {
+        let (journal, recovery) = self.open_journal();
+        let lands = self.rng.below(5);
+        if lands == 0 {
+            self.land_write(self.epoch);
+        }
+        let (uuid, epoch) = self.origin.owner.clone().expect("it was claimed");
+        assert_eq!(uuid, journal.uuid(), "the journal is another one");
+        if lands == 1 {
+            self.land_write(epoch);
+        }
+        self.epoch = self.origin.claim(journal.uuid(), Some(epoch)).unwrap();
+        if lands == 2 {
+            self.land_write(epoch);
+        }
+        self.writes.clear();
+        let watermark = self.origin.watermark;
+        assert!(
+            watermark <= recovery.last_lsn,
+            "the origin has group {watermark}, the journal ends at {}",
+            recovery.last_lsn
+        );
+        assert!(watermark + 1 >= recovery.first_lsn, "the journal let go of what is needed");
+        self.lose(recovery.last_lsn, stopped);
+        let mut engine = Engine::new(
+            self.now,
+            Arc::new(shop::schema()),
+            journal,
+            &self.options.settings(),
+            "model".into(),
+            Lsn(watermark),
+        );
+        for (lsn, payload) in &self.origin.parked {
+            let bytes = crate::parked::decode(engine.schema(), payload).unwrap();
+            engine.recover_parked(Lsn(*lsn), &bytes);
+        }
+        let mut records = recovery.records(watermark + 1);
+        while let Some(record) = records.advance().unwrap() {
+            let entry = self.history.entry(record.lsn);
+            assert_eq!(entry.bytes, record.payload, "group {} changed in the journal", record.lsn);
+            engine.recover(Lsn(record.lsn), Time(record.stamp_ns), record.payload);
+        }
+        self.engine = engine;
+        if self.quiet {
+            self.engine.drain();
+        }
+    }
+
+    /// Compares what the journal still holds with what was promised.
+    pub(super) fn lose(&mut self, last: u64, stopped: Option<StopReason>) {
+        let commit = self.options.commit;
+        if commit == Span::ZERO || stopped.is_some() {
+            assert!(
+                last >= self.revealed,
+                "group {} was seen by a client, but the journal ends at {last}",
+                self.revealed
+            );
+        }
+        for lost in self.history.truncate(last) {
+            let age = self.crashed_at.since(lost.stamp);
+            let is_promised = lost.acked.is_some() && age > commit;
+            assert!(!is_promised, "a write of {age:?} ago was lost with d = {commit:?}: {lost:?}");
+        }
+        self.revealed = self.revealed.min(last);
+        self.groups_of.retain(|_, lsn| *lsn <= last);
+        for lsn in self.history.hidden() {
+            let fate = self.origin.fates.get(&lsn).copied();
+            self.history.show(lsn, fate == Some(Fate::Dropped));
+        }
+    }
+}

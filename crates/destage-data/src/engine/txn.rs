@@ -1,0 +1,339 @@
+//! One command or one MULTI ... EXEC on its way: rows as changed so far, and the group that it will become.
+
+use super::command::{Prepared, Verb};
+use super::key::format_key;
+use super::overlay::{encode, new_cells};
+use super::rows::{Kind, Rows};
+use crate::cells::{Cell, Reader};
+use crate::change::{GroupWriter, Op, Set};
+use crate::resp::Reply;
+use crate::schema::{ColumnDefault, Schema, Table, TableId};
+use destage_core::UnitId;
+use std::collections::HashMap;
+
+/// How a column of a row changes, owned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Update {
+    Null,
+    To(Vec<u8>),
+    By(Vec<u8>),
+}
+
+/// A row as it will be: `None` if it will not exist.
+#[derive(Debug)]
+pub(crate) struct Staged {
+    pub(crate) unit: UnitId,
+    pub(crate) row: Option<Box<[u8]>>,
+    /// Where its newest change stands, if it has one.
+    newest: Option<usize>,
+}
+
+#[derive(Debug)]
+struct RowChange {
+    unit: UnitId,
+    table: TableId,
+    op: Op,
+    sets: Vec<(usize, Update)>,
+}
+
+/// Staged rows and changes; nothing is visible to others until they are committed.
+#[derive(Debug, Default)]
+pub(crate) struct Txn {
+    pub(crate) staged: Vec<Staged>,
+    /// Where a row is staged, once there are more than `SEARCHED_MAX`.
+    places: HashMap<UnitId, usize>,
+    changes: Vec<RowChange>,
+}
+
+/// Up to so many staged rows, looking through them is faster than a map.
+const SEARCHED_MAX: usize = 16;
+
+impl Txn {
+    pub(crate) fn clear(&mut self) {
+        self.staged.clear();
+        self.places.clear();
+        self.changes.clear();
+    }
+
+    /// Where a row is staged.
+    fn place(&self, unit: UnitId) -> Option<usize> {
+        match self.staged.len() <= SEARCHED_MAX {
+            true => self.staged.iter().position(|staged| staged.unit == unit),
+            false => self.places.get(&unit).copied(),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    /// The row's cells as this transaction sees them.
+    pub(crate) fn row<'a>(&'a self, rows: &'a Rows, unit: UnitId) -> Option<&'a [u8]> {
+        if let Some(place) = self.place(unit) {
+            return self.staged[place].row.as_deref();
+        }
+        let row = rows.get(unit);
+        (row.kind == Kind::Row).then_some(row.cells)
+    }
+
+    /// Changes columns of a row, which is created if it does not exist.
+    pub(crate) fn set(
+        &mut self,
+        rows: &Rows,
+        table: &Table,
+        unit: UnitId,
+        sets: Vec<(usize, Update)>,
+    ) {
+        let key = rows.key(unit);
+        let (row, op) = match self.row(rows, unit) {
+            Some(row) => (changed(table, Reader::new(row).collect(), &sets), Op::Update),
+            None => (changed(table, new_cells(table, key), &sets), Op::Insert),
+        };
+        let newest = match self.mergeable(table, unit, &sets) {
+            Some(index) => {
+                let change = &mut self.changes[index];
+                let sets = if change.op == Op::Insert { as_values(&row, sets) } else { sets };
+                merge(table, change, sets);
+                index
+            }
+            None => {
+                self.changes.push(RowChange { unit, table: table.id, op, sets });
+                self.changes.len() - 1
+            }
+        };
+        self.stage(unit, Some(row), Some(newest));
+    }
+
+    /// The earlier change of the row that these sets may join. What other rows may depend on keeps its place among their
+    /// changes, since the origin checks its constraints at each of them.
+    fn mergeable(
+        &mut self,
+        table: &Table,
+        unit: UnitId,
+        sets: &[(usize, Update)],
+    ) -> Option<usize> {
+        let mut index = self.place(unit).and_then(|place| self.staged[place].newest)?;
+        let structural = sets.iter().any(|(column, _)| table.columns[*column].structural);
+        let is_needed = |between: &[RowChange]| {
+            between.iter().any(|change| table.referenced_by.contains(&change.table))
+        };
+        if structural
+            && self.changes[index].op == Op::Insert
+            && !is_needed(&self.changes[index + 1..])
+        {
+            // A new row may come later as well, as long as nothing in between refers to it.
+            self.changes[index..].rotate_left(1);
+            for at in index..self.changes.len() {
+                if let Some(place) = self.place(self.changes[at].unit) {
+                    self.staged[place].newest = Some(at);
+                }
+            }
+            index = self.changes.len() - 1;
+        }
+        let earlier = &self.changes[index];
+        let is_last = index + 1 == self.changes.len();
+        let fits = sets.iter().all(|(column, update)| {
+            let before = earlier.sets.iter().find(|(set, _)| set == column);
+            let ty = &table.columns[*column].ty;
+            match (before, update) {
+                (Some((_, Update::By(first))), Update::By(second)) => {
+                    sum(first, second).is_some_and(|sum| ty.add(b"0", &sum).is_ok())
+                }
+                _ => true,
+            }
+        });
+        (earlier.op != Op::Delete && fits && (is_last || !structural)).then_some(index)
+    }
+
+    /// Deletes a row that exists.
+    pub(crate) fn delete(&mut self, table: TableId, unit: UnitId) {
+        let delete = RowChange { unit, table, op: Op::Delete, sets: Vec::new() };
+        // Only what came just before can be left out: other rows may have been made to fit what lies further back.
+        match self.changes.pop_if(|last| last.unit == unit && last.op != Op::Delete) {
+            // Created in this very transaction: nothing of it reaches the origin.
+            Some(last) if last.op == Op::Insert => self.stage(unit, None, None),
+            _ => {
+                self.changes.push(delete);
+                self.stage(unit, None, Some(self.changes.len() - 1));
+            }
+        }
+    }
+
+    fn stage(&mut self, unit: UnitId, row: Option<Box<[u8]>>, newest: Option<usize>) {
+        if let Some(place) = self.place(unit) {
+            let staged = &mut self.staged[place];
+            (staged.row, staged.newest) = (row, newest);
+            return;
+        }
+        self.staged.push(Staged { unit, row, newest });
+        let count = self.staged.len();
+        if count > SEARCHED_MAX {
+            let missing = if self.places.is_empty() { 0 } else { count - 1 };
+            let units = self.staged.iter().enumerate().skip(missing);
+            self.places.extend(units.map(|(place, staged)| (staged.unit, place)));
+        }
+    }
+
+    /// Changes columns of a row that is not known, and is taken to exist.
+    pub(crate) fn set_blind(&mut self, prepared: &Prepared, unit: UnitId, reply: &mut Reply<'_>) {
+        let sets: Vec<_> =
+            prepared.sets().map(|(column, value)| (column, Update::To(value.to_vec()))).collect();
+        match prepared.verb {
+            Verb::HMSet => reply.ok(),
+            _ => reply.integer(sets.len() as i64),
+        }
+        if !sets.is_empty() {
+            let table = prepared.key_list[0].0;
+            self.changes.push(RowChange { unit, table, op: Op::Update, sets });
+        }
+    }
+
+    /// Units changed without their rows being known.
+    pub(crate) fn blind_units(&self) -> impl Iterator<Item = UnitId> {
+        let known = |unit| self.place(unit).is_some();
+        self.changes.iter().map(|change| change.unit).filter(move |&unit| !known(unit))
+    }
+
+    /// The staged rows, for a commit that comes later.
+    pub(crate) fn take_staged(&mut self) -> Vec<Staged> {
+        std::mem::take(&mut self.staged)
+    }
+
+    /// Checks what can only be judged at the end: that new rows are complete.
+    ///
+    /// # Errors
+    /// A message that lists the missing columns.
+    pub(crate) fn check(&self, schema: &Schema, rows: &Rows) -> Result<(), String> {
+        for change in self.changes.iter().filter(|change| change.op == Op::Insert) {
+            let table = schema.table(change.table);
+            let missing: Vec<&str> = table
+                .columns
+                .iter()
+                .enumerate()
+                .skip(table.key_len)
+                .filter(|(index, column)| {
+                    column.not_null
+                        && !column.generated
+                        && column.default == ColumnDefault::None
+                        && !change.sets.iter().any(|(set, _)| set == index)
+                })
+                .map(|(_, column)| column.name.as_str())
+                .collect();
+            if !missing.is_empty() {
+                let mut key = Vec::new();
+                format_key(table, Reader::new(rows.key(change.unit)), &mut key);
+                return Err(format!(
+                    "{} does not exist, and a new row also needs {} (NOT NULL without default): give them in \
+                     one HSET or one MULTI",
+                    String::from_utf8_lossy(&key),
+                    missing.join(", ")
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the group. Constant defaults of new rows are written out, so that cache and origin agree.
+    pub(crate) fn write(&self, schema: &Schema, rows: &Rows, writer: &mut GroupWriter) {
+        writer.clear();
+        for change in &self.changes {
+            let table = schema.table(change.table);
+            writer.begin(change.table, change.op, rows.key(change.unit));
+            for (column, update) in &change.sets {
+                writer.set(
+                    *column,
+                    match update {
+                        Update::Null => Set::To(Cell::Null),
+                        Update::To(value) => Set::To(Cell::Value(value)),
+                        Update::By(amount) => Set::By(amount),
+                    },
+                );
+            }
+            if change.op == Op::Insert {
+                for (index, column) in table.columns.iter().enumerate().skip(table.key_len) {
+                    if let ColumnDefault::Constant(value) = &column.default
+                        && !column.generated
+                        && !change.sets.iter().any(|(set, _)| *set == index)
+                    {
+                        writer.set(index, Set::To(Cell::Value(value)));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The tables that it changes, with the operation and the columns.
+    pub(crate) fn touched(&self) -> impl Iterator<Item = (TableId, Op, &[(usize, Update)])> {
+        self.changes.iter().map(|change| (change.table, change.op, &change.sets[..]))
+    }
+}
+
+/// What is set in a new row has nothing to add to: increments become the values that the row has after them.
+fn as_values(row: &[u8], sets: Vec<(usize, Update)>) -> Vec<(usize, Update)> {
+    let value = |column| match Reader::new(row).nth(column) {
+        Some(Cell::Value(value)) => Update::To(value.to_vec()),
+        _ => Update::Null,
+    };
+    let sets = sets.into_iter().map(|(column, update)| match update {
+        Update::By(_) => (column, value(column)),
+        update => (column, update),
+    });
+    sets.collect()
+}
+
+/// Later values replace earlier ones; increments add up, or change the value set before.
+fn merge(table: &Table, change: &mut RowChange, sets: Vec<(usize, Update)>) {
+    for (column, update) in sets {
+        let Some((_, earlier)) = change.sets.iter_mut().find(|(set, _)| *set == column) else {
+            change.sets.push((column, update));
+            continue;
+        };
+        let ty = &table.columns[column].ty;
+        *earlier = match (&*earlier, update) {
+            (Update::To(value), Update::By(amount)) => {
+                Update::To(ty.add(value, &amount).expect("checked when the increment was executed"))
+            }
+            (Update::By(first), Update::By(second)) => match sum(first, &second) {
+                Some(sum) => Update::By(sum),
+                None => Update::By(second),
+            },
+            (_, update) => update,
+        };
+    }
+}
+
+/// The exact sum of two decimal amounts.
+fn sum(first: &[u8], second: &[u8]) -> Option<Vec<u8>> {
+    let parse =
+        |bytes| -> Option<bigdecimal::BigDecimal> { std::str::from_utf8(bytes).ok()?.parse().ok() };
+    Some((parse(first)? + parse(second)?).to_plain_string().into_bytes())
+}
+
+/// A row's cells after the updates; what the origin computes from them becomes unknown.
+fn changed(table: &Table, cells: Vec<Cell<'_>>, sets: &[(usize, Update)]) -> Box<[u8]> {
+    let sums: Vec<Option<Vec<u8>>> = sets
+        .iter()
+        .map(|(column, update)| match update {
+            Update::By(amount) => {
+                let old = cells[*column].value().expect("checked before it is incremented");
+                let sum = table.columns[*column].ty.add(old, amount);
+                Some(sum.expect("checked before it is incremented"))
+            }
+            Update::Null | Update::To(_) => None,
+        })
+        .collect();
+    let mut cells = cells;
+    for ((column, update), sum) in sets.iter().zip(&sums) {
+        cells[*column] = match (update, sum) {
+            (Update::To(value), _) => Cell::Value(value),
+            (_, Some(sum)) => Cell::Value(sum),
+            (_, None) => Cell::Null,
+        };
+    }
+    for (cell, column) in cells.iter_mut().zip(&table.columns) {
+        if column.generated {
+            *cell = Cell::Unknown;
+        }
+    }
+    encode(&cells)
+}

@@ -1,0 +1,14 @@
+//! The data front end of Destage: Redis clients before SQL databases, write-back with a contract.
+
+pub mod catalog;
+pub mod cells;
+pub mod change;
+pub mod engine;
+pub mod origins;
+pub mod parked;
+pub mod plan;
+pub mod resp;
+pub mod schema;
+pub mod serve;
+pub mod settings;
+pub mod value;

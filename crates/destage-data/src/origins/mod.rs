@@ -1,0 +1,238 @@
+//! The stores behind the cache.
+//!
+//! An [`Origin`] opens connections; each belongs to one thread and blocks. A [`Writer`] applies batches together with the
+//! domain's watermark, exactly once; a [`Reader`] serves misses, each with the watermark of the same snapshot. Neither
+//! retries: faults are classified ([`Fault`]) and the core decides.
+
+mod open;
+mod postgres;
+mod quote;
+mod sqlite;
+
+pub use open::{ADDRESSES, open};
+pub use postgres::Postgres;
+pub use sqlite::{Sqlite, create_example};
+
+use crate::schema::{Schema, Table};
+use destage_core::{DomainId, Fault, Lsn};
+use std::fmt;
+use std::time::Duration;
+
+/// A failure at the origin: what the core needs to know, and what the user does.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct OriginError {
+    /// What to do about it.
+    pub fault: Fault,
+    /// What happened, to what, in words; never a password.
+    pub message: String,
+}
+
+impl OriginError {
+    /// An error of that class.
+    pub fn new(fault: Fault, message: impl fmt::Display) -> Self {
+        Self { fault, message: message.to_string() }
+    }
+}
+
+/// A store to cache.
+pub trait Origin: Send + Sync {
+    /// What it is, for people: address and database, never a password.
+    fn describe(&self) -> String;
+
+    /// Reads the catalogue. Destage's own tables (`destage_owner`, `destage_watermark`, `destage_parked`) are left out.
+    ///
+    /// # Errors
+    /// Unreachable, or the catalogue may not be read.
+    fn schema(&self) -> Result<Schema, OriginError>;
+
+    /// Opens a connection for reads.
+    ///
+    /// # Errors
+    /// Unreachable or refused.
+    fn reader(&self) -> Result<Box<dyn Reader>, OriginError>;
+
+    /// Opens the connection for writes and creates Destage's own tables where they are missing. The origin's durability
+    /// is forced on for it. Nothing is claimed yet.
+    ///
+    /// # Errors
+    /// Unreachable or refused; where tables may not be created, the message holds the statements to run.
+    fn writer(&self) -> Result<Box<dyn Writer>, OriginError>;
+}
+
+/// Rows as of one snapshot.
+#[derive(Debug, Default)]
+pub struct Snapshot {
+    /// For each key asked, in order: the encoded row (see [`crate::cells`]), or `None` where there is no row.
+    pub rows: Vec<Option<Box<[u8]>>>,
+    /// Each domain's watermark in the same snapshot. A domain without a row stands at 0.
+    pub watermarks: Vec<(DomainId, Lsn)>,
+}
+
+impl Snapshot {
+    /// The watermark of a domain.
+    pub fn watermark(&self, domain: DomainId) -> Lsn {
+        self.watermarks.iter().find(|(d, _)| *d == domain).map_or(Lsn::ZERO, |(_, lsn)| *lsn)
+    }
+}
+
+/// Encoded keys, in key order.
+pub type Keys = Vec<Box<[u8]>>;
+
+/// A connection for reads.
+pub trait Reader: Send {
+    /// The rows of `keys` (encoded key cells) with the watermarks of the same snapshot, in one statement.
+    ///
+    /// # Errors
+    /// See [`OriginError`]; after [`Fault::Unavailable`] the connection is to be dropped.
+    fn fetch(&mut self, table: &Table, keys: &[&[u8]]) -> Result<Snapshot, OriginError>;
+
+    /// Up to `limit` encoded keys greater than `after` in key order (numbers by value, text by bytes), with the
+    /// watermarks of the same snapshot. Ordered as [`crate::value::ColumnType`]s compare, see `key_order`.
+    ///
+    /// # Errors
+    /// As for `fetch`.
+    fn scan(
+        &mut self,
+        table: &Table,
+        after: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<(Keys, Lsn), OriginError>;
+
+    /// Reserves `count` new values of the table's generated key; the first one is returned. They are consecutive where the
+    /// origin allows it; otherwise each value is listed.
+    ///
+    /// # Errors
+    /// As for `fetch`; [`Fault::Denied`] if the table has no generated key.
+    fn next_keys(&mut self, table: &Table, count: u32) -> Result<Vec<i64>, OriginError>;
+}
+
+/// Who owns an origin: one row there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// The journal's identity.
+    pub journal: String,
+    /// Raised by each claim; fences earlier owners.
+    pub epoch: u64,
+    /// Hash of the partition into domains.
+    pub domain_map: u64,
+    /// Time since the owner last showed itself, by the origin's clock.
+    pub heartbeat_age: Duration,
+    /// Watermarks, one per domain.
+    pub watermarks: Vec<(DomainId, Lsn)>,
+}
+
+/// A group on its way to the origin.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupRef<'a> {
+    /// Its number.
+    pub lsn: Lsn,
+    /// Its changes, see [`crate::change`].
+    pub bytes: &'a [u8],
+}
+
+/// What a batch did at the origin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// Changes that the groups held.
+    pub changes: u64,
+    /// Rows that were written for them; 0 if the batch turned out to have landed before.
+    pub rows: u64,
+}
+
+/// A group stored at the origin because it was rejected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParkedGroup {
+    /// Its domain.
+    pub domain: DomainId,
+    /// Its number.
+    pub lsn: Lsn,
+    /// The parked group whose fate it shares.
+    pub depends_on: Option<Lsn>,
+    /// The origin's reason.
+    pub reason: String,
+    /// Its changes, in the self-describing form of [`crate::parked`].
+    pub payload: String,
+}
+
+/// The connection for writes. One transaction at a time.
+pub trait Writer: Send {
+    /// The current owner, if the origin has ever had one.
+    ///
+    /// # Errors
+    /// See [`OriginError`].
+    fn owner(&mut self) -> Result<Option<Owner>, OriginError>;
+
+    /// Makes `journal` the owner with epoch `epoch`, provided that the owner's epoch still is `expected` (`None`: no owner
+    /// yet), creates the watermark rows of `domains` that are missing (at 0) and gives the others the new epoch; their
+    /// sequence numbers stay.
+    ///
+    /// # Errors
+    /// [`Fault::Fenced`] if someone else claimed it in between.
+    fn claim(&mut self, claim: &Claim) -> Result<(), OriginError>;
+
+    /// Applies the groups in order, merged as [`crate::plan`] allows, and moves the domain's watermark from `expected` to
+    /// the last group, in one transaction. Either all of it or nothing.
+    ///
+    /// # Errors
+    /// [`Fault::Rejected`]: the data were refused (also: an update or delete that met no row). [`Fault::Fenced`]: the epoch is
+    /// not ours any more. If the watermark is neither `expected` nor beyond it: [`Fault::Failed`]. An outcome that is unknown
+    /// is reported as [`Fault::Unavailable`]; after reconnecting, `watermark` tells.
+    fn apply(
+        &mut self,
+        schema: &Schema,
+        claim: &WriteClaim,
+        groups: &[GroupRef<'_>],
+    ) -> Result<Applied, OriginError>;
+
+    /// Moves the watermark past one group without applying it and, if `parked` is given, stores that, in one transaction.
+    ///
+    /// # Errors
+    /// As for `apply`.
+    fn park(
+        &mut self,
+        claim: &WriteClaim,
+        lsn: Lsn,
+        parked: Option<&ParkedGroup>,
+    ) -> Result<(), OriginError>;
+
+    /// Renews the owner's heartbeat, and reads back the watermarks.
+    ///
+    /// # Errors
+    /// [`Fault::Fenced`] if the epoch is not ours any more.
+    fn heartbeat(&mut self, epoch: u64) -> Result<Vec<(DomainId, Lsn)>, OriginError>;
+
+    /// Everything parked, oldest first.
+    ///
+    /// # Errors
+    /// See [`OriginError`].
+    fn parked(&mut self) -> Result<Vec<ParkedGroup>, OriginError>;
+}
+
+/// Taking over an origin.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    /// Our journal.
+    pub journal: String,
+    /// The epoch of the owner that was read, to be replaced.
+    pub expected: Option<u64>,
+    /// Our epoch, greater than `expected`.
+    pub epoch: u64,
+    /// Our partition into domains.
+    pub domain_map: u64,
+    /// The domains.
+    pub domains: Vec<DomainId>,
+}
+
+/// What each write states about itself.
+#[derive(Clone, Copy, Debug)]
+pub struct WriteClaim {
+    /// The domain.
+    pub domain: DomainId,
+    /// Our epoch.
+    pub epoch: u64,
+    /// The watermark before this write.
+    pub expected: Lsn,
+    /// Negative control for the tests: applies without looking at the watermark, so that a repeated batch counts twice.
+    pub unsafe_no_watermark: bool,
+}

@@ -1,0 +1,260 @@
+//! What is asked of PostgreSQL's catalogue, as plain records. All of it in one snapshot.
+
+use super::super::tables;
+use std::collections::HashMap;
+use tokio_postgres::{Client, Error, Row};
+
+/// The catalogue as far as it matters.
+pub(super) struct Facts {
+    pub(super) relations: Vec<Relation>,
+    pub(super) attributes: HashMap<u32, Vec<Attribute>>,
+    pub(super) types: HashMap<u32, TypeFacts>,
+    pub(super) constraints: Vec<Constraint>,
+    pub(super) indexes: Vec<Index>,
+    /// Triggers and rules: the relation, and what it has, in words.
+    pub(super) effects: Vec<(u32, String)>,
+}
+
+pub(super) struct Relation {
+    pub(super) oid: u32,
+    pub(super) schema: String,
+    pub(super) name: String,
+    pub(super) sql_name: String,
+    /// `r` table, `p` partitioned table, `v` view, `m` materialised view, `f` foreign table.
+    pub(super) kind: String,
+    pub(super) unlogged: bool,
+    pub(super) partition: bool,
+    pub(super) visible: bool,
+    pub(super) row_security: bool,
+    pub(super) inherits: bool,
+    pub(super) inherited: bool,
+    /// Privileges that the user lacks.
+    pub(super) lacking: Vec<String>,
+}
+
+pub(super) struct Attribute {
+    pub(super) number: i16,
+    pub(super) name: String,
+    pub(super) sql_name: String,
+    pub(super) type_oid: u32,
+    pub(super) modifier: i32,
+    pub(super) not_null: bool,
+    pub(super) generated: bool,
+    /// Empty, `a` GENERATED ALWAYS or `d` BY DEFAULT.
+    pub(super) identity: String,
+    pub(super) default: Option<String>,
+    pub(super) deterministic: bool,
+    /// Whether a sequence of its own hands out its values.
+    pub(super) sequence: bool,
+    pub(super) type_name: String,
+}
+
+/// A domain, an enum or an extension's type.
+pub(super) struct TypeFacts {
+    pub(super) kind: String,
+    pub(super) name: String,
+    /// For SQL, without length or precision.
+    pub(super) sql_name: String,
+    pub(super) base: u32,
+    pub(super) modifier: i32,
+    pub(super) not_null: bool,
+    pub(super) default: Option<String>,
+    pub(super) checked: bool,
+    pub(super) labels: Vec<String>,
+}
+
+pub(super) struct Constraint {
+    pub(super) relation: u32,
+    /// `p` primary, `u` unique, `x` exclusion, `f` foreign, `c` check.
+    pub(super) kind: String,
+    pub(super) columns: Vec<i16>,
+    pub(super) parent: u32,
+    pub(super) parent_columns: Vec<i16>,
+    /// ON UPDATE or ON DELETE does more than refuse.
+    pub(super) acts: bool,
+    pub(super) deferred: bool,
+    pub(super) relation_name: String,
+}
+
+pub(super) struct Index {
+    pub(super) relation: u32,
+    pub(super) unique: bool,
+    pub(super) columns: Vec<i16>,
+    /// Columns in its expressions or condition.
+    pub(super) looked_at: Vec<i16>,
+}
+
+/// Reads everything. The transaction is the caller's.
+pub(super) async fn facts(client: &Client) -> Result<Facts, Error> {
+    let own: Vec<&str> = tables::NAMES.to_vec();
+    let relations: Vec<_> = client.query(RELATIONS, &[&own]).await?.iter().map(relation).collect();
+    let oids: Vec<u32> = relations.iter().map(|relation| relation.oid).collect();
+    let mut attributes: HashMap<u32, Vec<Attribute>> = HashMap::new();
+    for row in client.query(ATTRIBUTES, &[&oids]).await? {
+        attributes.entry(row.get("relation")).or_default().push(attribute(&row));
+    }
+    let types = client.query(TYPES, &[]).await?;
+    let constraints = client.query(CONSTRAINTS, &[&oids]).await?;
+    let indexes = client.query(INDEXES, &[&oids]).await?;
+    let effects = client.query(EFFECTS, &[&oids]).await?;
+    Ok(Facts {
+        relations,
+        attributes,
+        types: types.iter().map(|row| (row.get("oid"), type_facts(row))).collect(),
+        constraints: constraints.iter().map(constraint).collect(),
+        indexes: indexes.iter().map(index).collect(),
+        effects: effects.iter().map(|row| (row.get(0), row.get(1))).collect(),
+    })
+}
+
+fn relation(row: &Row) -> Relation {
+    Relation {
+        oid: row.get("oid"),
+        schema: row.get("schema"),
+        name: row.get("name"),
+        sql_name: row.get("sql_name"),
+        kind: row.get("kind"),
+        unlogged: row.get("unlogged"),
+        partition: row.get("partition"),
+        visible: row.get("visible"),
+        row_security: row.get("row_security"),
+        inherits: row.get("inherits"),
+        inherited: row.get("inherited"),
+        lacking: row.get("lacking"),
+    }
+}
+
+fn attribute(row: &Row) -> Attribute {
+    Attribute {
+        number: row.get("number"),
+        name: row.get("name"),
+        sql_name: row.get("sql_name"),
+        type_oid: row.get("type_oid"),
+        modifier: row.get("modifier"),
+        not_null: row.get("not_null"),
+        generated: row.get("generated"),
+        identity: row.get("identity"),
+        default: row.get("default_expression"),
+        deterministic: row.get("deterministic"),
+        sequence: row.get("sequence"),
+        type_name: row.get("type_name"),
+    }
+}
+
+fn type_facts(row: &Row) -> TypeFacts {
+    TypeFacts {
+        kind: row.get("kind"),
+        name: row.get("name"),
+        sql_name: row.get("sql_name"),
+        base: row.get("base"),
+        modifier: row.get("modifier"),
+        not_null: row.get("not_null"),
+        default: row.get("default_expression"),
+        checked: row.get("checked"),
+        labels: row.get("labels"),
+    }
+}
+
+fn constraint(row: &Row) -> Constraint {
+    Constraint {
+        relation: row.get("relation"),
+        kind: row.get("kind"),
+        columns: row.get("columns"),
+        parent: row.get("parent"),
+        parent_columns: row.get("parent_columns"),
+        acts: row.get("acts"),
+        deferred: row.get("deferred"),
+        relation_name: row.get("relation_name"),
+    }
+}
+
+fn index(row: &Row) -> Index {
+    Index {
+        relation: row.get("relation"),
+        unique: row.get("is_unique"),
+        columns: row.get("columns"),
+        looked_at: row.get("looked_at"),
+    }
+}
+
+const RELATIONS: &str = "
+SELECT c.oid, n.nspname::text AS schema, c.relname::text AS name,
+       format('%I.%I', n.nspname, c.relname) AS sql_name, c.relkind::text AS kind,
+       c.relpersistence = 'u' AS unlogged, c.relispartition AS partition,
+       pg_table_is_visible(c.oid) AS visible, row_security_active(c.oid) AS row_security,
+       EXISTS (SELECT FROM pg_inherits i WHERE i.inhrelid = c.oid) AND NOT c.relispartition
+           AS inherits,
+       EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = c.oid) AND c.relkind = 'r'
+           AS inherited,
+       array(SELECT p FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS p
+             WHERE NOT has_table_privilege(c.oid, p)) AS lacking
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = ANY (current_schemas(false)) AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
+  AND c.relpersistence <> 't' AND c.relname <> ALL ($1::text[])
+ORDER BY c.oid";
+
+const ATTRIBUTES: &str = "
+SELECT a.attrelid AS relation, a.attnum AS number, a.attname::text AS name,
+       quote_ident(a.attname) AS sql_name, a.atttypid AS type_oid, a.atttypmod AS modifier,
+       a.attnotnull AS not_null, a.attgenerated <> '' AS generated,
+       a.attidentity::text AS identity, pg_get_expr(d.adbin, d.adrelid) AS default_expression,
+       coalesce(co.collisdeterministic, true) AS deterministic,
+       CASE WHEN a.attidentity <> '' OR pg_get_expr(d.adbin, d.adrelid) LIKE 'nextval(%'
+            THEN pg_get_serial_sequence(format('%I.%I', n.nspname, c.relname), a.attname)
+                IS NOT NULL
+            ELSE false END AS sequence,
+       format_type(a.atttypid, a.atttypmod) AS type_name
+FROM pg_attribute a
+JOIN pg_class c ON c.oid = a.attrelid
+JOIN pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+LEFT JOIN pg_collation co ON co.oid = a.attcollation
+WHERE a.attrelid = ANY ($1::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
+ORDER BY a.attrelid, a.attnum";
+
+const TYPES: &str = "
+SELECT t.oid, t.typtype::text AS kind, t.typname::text AS name,
+       format_type(t.oid, -1) AS sql_name, t.typbasetype AS base, t.typtypmod AS modifier,
+       t.typnotnull AS not_null, pg_get_expr(t.typdefaultbin, 0) AS default_expression,
+       EXISTS (SELECT FROM pg_constraint c WHERE c.contypid = t.oid AND c.contype = 'c')
+           AS checked,
+       array(SELECT e.enumlabel::text FROM pg_enum e WHERE e.enumtypid = t.oid
+             ORDER BY e.enumsortorder) AS labels
+FROM pg_type t WHERE t.typtype IN ('d', 'e') OR t.typname = 'citext'";
+
+/// Copies that partitions hold of their parent's constraints are left out.
+const CONSTRAINTS: &str = "
+SELECT c.conrelid AS relation, c.contype::text AS kind,
+       coalesce(c.conkey, '{}') AS columns, c.confrelid AS parent,
+       coalesce(c.confkey, '{}') AS parent_columns,
+       c.contype = 'f' AND (c.confupdtype NOT IN ('a', 'r') OR c.confdeltype NOT IN ('a', 'r'))
+           AS acts,
+       c.condeferred AS deferred, c.conrelid::regclass::text AS relation_name
+FROM pg_constraint c
+WHERE (c.conrelid = ANY ($1::oid[]) OR c.confrelid = ANY ($1::oid[])) AND c.conparentid = 0
+  AND c.contype IN ('p', 'u', 'x', 'f', 'c')
+ORDER BY c.oid";
+
+const INDEXES: &str = "
+SELECT i.indrelid AS relation, i.indisunique AND NOT i.indisprimary AS is_unique,
+       array(SELECT k FROM unnest(i.indkey::int2[]) AS k WHERE k > 0) AS columns,
+       array(SELECT d.refobjsubid::int2 FROM pg_depend d
+             WHERE (i.indexprs IS NOT NULL OR i.indpred IS NOT NULL)
+               AND d.classid = 'pg_class'::regclass AND d.objid = i.indexrelid
+               AND d.refclassid = 'pg_class'::regclass AND d.refobjid = i.indrelid
+               AND d.refobjsubid > 0) AS looked_at
+FROM pg_index i WHERE i.indrelid = ANY ($1::oid[])
+ORDER BY i.indexrelid";
+
+/// What fires for ordinary sessions; a partition's triggers count for the partitioned table.
+const EFFECTS: &str = "
+SELECT r.oid, 'trigger ' || quote_ident(t.tgname)
+FROM unnest($1::oid[]) AS r (oid)
+CROSS JOIN LATERAL (SELECT r.oid AS relid UNION SELECT p.relid FROM pg_partition_tree(r.oid) p) m
+JOIN pg_trigger t ON t.tgrelid = m.relid
+WHERE NOT t.tgisinternal AND t.tgenabled IN ('O', 'A')
+UNION ALL
+SELECT w.ev_class, 'rule ' || quote_ident(w.rulename)
+FROM pg_rewrite w
+WHERE w.ev_class = ANY ($1::oid[]) AND w.ev_enabled IN ('O', 'A') AND w.rulename <> '_RETURN'
+ORDER BY 1, 2";

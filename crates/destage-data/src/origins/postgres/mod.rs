@@ -1,0 +1,66 @@
+//! PostgreSQL as the origin: version 12 and later, over TCP or a unix socket.
+//!
+//! Owns the connections, the catalogue, the statements and the classification of failures. A batch takes two round trips:
+//! everything up to the commit is sent at once, then the row counts are checked, then it is committed. Destage's own tables
+//! live in the first schema of the search path. Left to others: when to try again, and what to do with a rejected group.
+
+mod catalog;
+mod connection;
+mod error;
+mod reader;
+mod settings;
+mod statements;
+mod tables;
+mod wire;
+mod writer;
+
+use super::{Origin, OriginError, Reader, Writer};
+use crate::schema::Schema;
+use connection::Connection;
+use settings::Settings;
+use std::time::Duration;
+
+/// A PostgreSQL database.
+#[derive(Debug)]
+pub struct Postgres {
+    settings: Settings,
+}
+
+impl Postgres {
+    /// The time that one operation may take by default.
+    pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
+
+    /// A database by its URL: `postgres://user:password@host:port/database`, or `?host=/directory` for a unix socket.
+    /// Nothing is opened yet.
+    ///
+    /// # Errors
+    /// [`destage_core::Fault::Denied`] if the URL is malformed or demands TLS.
+    pub fn new(url: &str) -> Result<Self, OriginError> {
+        Ok(Self { settings: Settings::parse(url, Self::TIMEOUT_DEFAULT)? })
+    }
+
+    /// Limits the time of each operation, connecting included. At least a millisecond.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.settings.set_timeout(timeout);
+        self
+    }
+}
+
+impl Origin for Postgres {
+    fn describe(&self) -> String {
+        self.settings.place.clone()
+    }
+
+    fn schema(&self) -> Result<Schema, OriginError> {
+        catalog::read(&mut Connection::open(&self.settings)?)
+    }
+
+    fn reader(&self) -> Result<Box<dyn Reader>, OriginError> {
+        Ok(Box::new(reader::PostgresReader::new(Connection::open(&self.settings)?)))
+    }
+
+    fn writer(&self) -> Result<Box<dyn Writer>, OriginError> {
+        Ok(Box::new(writer::PostgresWriter::new(Connection::open(&self.settings)?)?))
+    }
+}

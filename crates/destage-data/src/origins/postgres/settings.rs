@@ -1,0 +1,116 @@
+//! Where the database is and how it is reached.
+
+use crate::origins::OriginError;
+use destage_core::Fault;
+use std::time::Duration;
+use tokio_postgres::Config;
+use tokio_postgres::config::{Host, SslMode};
+
+#[derive(Debug)]
+pub(super) struct Settings {
+    pub(super) config: Config,
+    pub(super) timeout: Duration,
+    /// Address and database, for people; without user and password.
+    pub(super) place: String,
+}
+
+impl Settings {
+    pub(super) fn parse(url: &str, timeout: Duration) -> Result<Self, OriginError> {
+        if !["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme)) {
+            return Err(denied("a PostgreSQL URL begins with postgres:// or postgresql://"));
+        }
+        let mut config: Config = url.parse().map_err(|error| {
+            denied(format!(
+                "the PostgreSQL URL is malformed: {error}; expected \
+                 postgres://user:password@host:port/database (sslmode: disable or prefer)"
+            ))
+        })?;
+        if config.get_ssl_mode() == SslMode::Require {
+            return Err(denied(
+                "the PostgreSQL URL demands TLS, which Destage does not speak; use \
+                 sslmode=disable over a trusted path (loopback, a tunnel) or a unix socket",
+            ));
+        }
+        config.ssl_mode(SslMode::Disable);
+        if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
+            config.host("localhost");
+        }
+        if config.get_application_name().is_none() {
+            config.application_name("destage");
+        }
+        config.keepalives(true);
+        config.keepalives_idle(KEEPALIVE_IDLE);
+        config.keepalives_interval(KEEPALIVE_INTERVAL);
+        config.keepalives_retries(KEEPALIVE_RETRIES);
+        let place = place(&config);
+        let mut settings = Self { config, timeout, place };
+        settings.set_timeout(timeout);
+        Ok(settings)
+    }
+
+    pub(super) fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout.max(Duration::from_millis(1));
+        self.config.connect_timeout(self.timeout);
+        self.config.tcp_user_timeout(self.timeout);
+    }
+}
+
+fn place(config: &Config) -> String {
+    let port = config.get_ports().first().copied().unwrap_or(5_432);
+    let host = match config.get_hosts().first() {
+        Some(Host::Tcp(name)) if name.contains(':') => format!("[{name}]:{port}"),
+        Some(Host::Tcp(name)) => format!("{name}:{port}"),
+        #[cfg(unix)]
+        Some(Host::Unix(directory)) => format!("{}:{port}", directory.display()),
+        None => config
+            .get_hostaddrs()
+            .first()
+            .map_or_else(|| format!("localhost:{port}"), |addr| format!("{addr}:{port}")),
+    };
+    let database = config.get_dbname().or_else(|| config.get_user()).unwrap_or("");
+    format!("postgres://{host}/{database}")
+}
+
+fn denied(message: impl std::fmt::Display) -> OriginError {
+    OriginError::new(Fault::Denied, message)
+}
+
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+const KEEPALIVE_RETRIES: u32 = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(url: &str) -> Result<Settings, OriginError> {
+        Settings::parse(url, Duration::from_secs(1))
+    }
+
+    #[test]
+    fn the_place_names_address_and_database_but_no_password() {
+        for (url, place) in [
+            ("postgres://app:secret@db.example:6000/shop", "postgres://db.example:6000/shop"),
+            ("postgresql://app:secret@db.example/shop", "postgres://db.example:5432/shop"),
+            ("postgres:///shop?host=/run/pg&user=app", "postgres:///run/pg:5432/shop"),
+            ("postgres://app@localhost", "postgres://localhost:5432/app"),
+        ] {
+            assert_eq!(parse(url).unwrap().place, place, "{url}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_refused_without_showing_the_password() {
+        for url in [
+            "mysql://app:secret@h/db",
+            "postgres://app:secret@h/db?sslmode=require",
+            "postgres://app:secret@h/db?sslmode=verify-full",
+            "postgres://app:secret@h:port/db",
+            "postgres://app:secret@h/db?nonsense=1",
+        ] {
+            let error = parse(url).unwrap_err();
+            assert_eq!(error.fault, Fault::Denied, "{url}");
+            assert!(!error.message.contains("secret"), "{}", error.message);
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Reads on a miss, scans and key reservation.
+
+use super::error::{classify, refused};
+use super::{ledger, types};
+use crate::cells;
+use crate::origins::quote::join;
+use crate::origins::{Keys, OriginError, Reader, Snapshot};
+use crate::schema::{Column, Table};
+use destage_core::Lsn;
+use rusqlite::Connection;
+
+pub(super) struct SqliteReader {
+    connection: Connection,
+}
+
+impl SqliteReader {
+    pub(super) fn new(connection: Connection) -> Self {
+        Self { connection }
+    }
+}
+
+impl Reader for SqliteReader {
+    /// One prepared statement per key inside one read transaction: within a process that is faster than one statement over a
+    /// list of keys, and it is one snapshot all the same.
+    fn fetch(&mut self, table: &Table, keys: &[&[u8]]) -> Result<Snapshot, OriginError> {
+        let doing = || format!("cannot read table {}", table.name);
+        ledger::snapshot(&self.connection, |connection| {
+            let watermarks = ledger::watermarks(connection)?;
+            let mut statement = connection
+                .prepare_cached(&select_row(table))
+                .map_err(|error| classify(&error, &doing()))?;
+            let mut rows = Vec::with_capacity(keys.len());
+            let mut row = Vec::new();
+            for key in keys {
+                let found = fetch_row(&mut statement, table, key, &mut row)
+                    .map_err(|error| classify(&error, &doing()))?;
+                rows.push(found.then(|| row.as_slice().into()));
+            }
+            Ok(Snapshot { rows, watermarks })
+        })
+    }
+
+    fn scan(
+        &mut self,
+        table: &Table,
+        after: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<(Keys, Lsn), OriginError> {
+        let doing = || format!("cannot scan table {}", table.name);
+        ledger::snapshot(&self.connection, |connection| {
+            let watermarks = ledger::watermarks(connection)?;
+            let keys = scan_keys(connection, table, after, limit)
+                .map_err(|error| classify(&error, &doing()))?;
+            let lowest = watermarks.iter().map(|(_, lsn)| *lsn).min().unwrap_or_default();
+            Ok((keys, lowest))
+        })
+    }
+
+    fn next_keys(&mut self, table: &Table, count: u32) -> Result<Vec<i64>, OriginError> {
+        let Some(key) = table.generated_key else {
+            return Err(refused(format!(
+                "table {} has no INTEGER PRIMARY KEY to take numbers from: choose the keys yourself",
+                table.name
+            )));
+        };
+        let column = &table.columns[key].sql_name;
+        ledger::create(&self.connection)?;
+        ledger::write(&self.connection, |connection| {
+            let first = reserve(connection, table, column, count)
+                .map_err(|e| classify(&e, &format!("cannot reserve keys of {}", table.name)))?;
+            first.map(|first| (first..first + i64::from(count)).collect()).ok_or_else(|| {
+                refused(format!(
+                    "the keys of table {} are used up: its largest is the largest integer",
+                    table.name
+                ))
+            })
+        })
+    }
+}
+
+fn fetch_row(
+    statement: &mut rusqlite::Statement<'_>,
+    table: &Table,
+    key: &[u8],
+    row: &mut Vec<u8>,
+) -> rusqlite::Result<bool> {
+    for (i, (column, cell)) in table.key().iter().zip(cells::Reader::new(key)).enumerate() {
+        types::bind(statement, i + 1, &column.ty, cell)?;
+    }
+    let mut rows = statement.raw_query();
+    let Some(found) = rows.next()? else { return Ok(false) };
+    row.clear();
+    row.extend_from_slice(key);
+    for column in 0..table.columns.len() - table.key_len {
+        types::push_value(row, found.get_ref(column)?);
+    }
+    Ok(true)
+}
+
+/// The columns outside the key, by key. A table may have none; then one column says that the row is there.
+fn select_row(table: &Table) -> String {
+    let columns = match &table.columns[table.key_len..] {
+        [] => "1".to_owned(),
+        columns => names(columns),
+    };
+    format!("SELECT {columns} FROM {} WHERE {}", table.sql_name, key_condition(table, 1))
+}
+
+/// `key = ?` for all key columns, the parameters numbered from `first`.
+pub(super) fn key_condition(table: &Table, first: usize) -> String {
+    let terms = table.key().iter().enumerate();
+    join(terms.map(|(i, column)| format!("{} = ?{}", column.sql_name, first + i)), " AND ")
+}
+
+fn scan_keys(
+    connection: &Connection,
+    table: &Table,
+    after: Option<&[u8]>,
+    limit: usize,
+) -> rusqlite::Result<Vec<Box<[u8]>>> {
+    let key = names(table.key());
+    // Old tables may hold NULL in their keys; no key reaches those rows.
+    let present = join(table.key().iter().map(|c| format!("{} IS NOT NULL", c.sql_name)), " AND ");
+    let from = match after {
+        None => String::new(),
+        Some(_) => {
+            let places = join((0..table.key_len).map(|i| format!("?{}", i + 2)), ", ");
+            format!(" AND ({key}) > ({places})")
+        }
+    };
+    let sql = format!(
+        "SELECT {key} FROM {} WHERE {present}{from} ORDER BY {key} LIMIT ?1",
+        table.sql_name
+    );
+    let mut statement = connection.prepare_cached(&sql)?;
+    statement.raw_bind_parameter(1, i64::try_from(limit).unwrap_or(i64::MAX))?;
+    let after = after.into_iter().flat_map(cells::Reader::new);
+    for (i, (column, cell)) in table.key().iter().zip(after).enumerate() {
+        types::bind(&mut statement, i + 2, &column.ty, cell)?;
+    }
+    let mut keys = Vec::new();
+    let mut rows = statement.raw_query();
+    while let Some(row) = rows.next()? {
+        let mut key = Vec::new();
+        for column in 0..table.key_len {
+            types::push_value(&mut key, row.get_ref(column)?);
+        }
+        keys.push(key.into_boxed_slice());
+    }
+    Ok(keys)
+}
+
+fn names(columns: &[Column]) -> String {
+    join(columns.iter().map(|c| &c.sql_name), ", ")
+}
+
+/// Takes `count` numbers after everything used or handed out so far; `None` where too few are left.
+fn reserve(
+    connection: &Connection,
+    table: &Table,
+    column: &str,
+    count: u32,
+) -> rusqlite::Result<Option<i64>> {
+    let used: Option<i64> = connection.query_row(
+        &format!("SELECT max({column}) FROM {}", table.sql_name),
+        [],
+        |row| row.get(0),
+    )?;
+    // With AUTOINCREMENT a number is never used again, even after its row is gone.
+    let has_sequence: bool = connection.query_row(
+        "SELECT count(*) FROM sqlite_master WHERE name = 'sqlite_sequence'",
+        [],
+        |row| row.get(0),
+    )?;
+    let sequence = match has_sequence {
+        false => None,
+        true => connection.query_row(
+            "SELECT max(seq) FROM sqlite_sequence WHERE name = ?1",
+            [&table.name],
+            |row| row.get::<_, Option<i64>>(0),
+        )?,
+    };
+    let reserved: Option<i64> = connection.query_row(
+        "SELECT max(next) - 1 FROM destage_sequence WHERE name = ?1",
+        [&table.name],
+        |row| row.get(0),
+    )?;
+    let last = [used, sequence, reserved].into_iter().flatten().fold(0, i64::max);
+    let Some(next) = last.checked_add(1).and_then(|n| n.checked_add(i64::from(count))) else {
+        return Ok(None);
+    };
+    connection.execute(
+        "INSERT INTO destage_sequence (name, next) VALUES (?1, ?2) \
+         ON CONFLICT (name) DO UPDATE SET next = excluded.next",
+        rusqlite::params![table.name, next],
+    )?;
+    Ok(Some(last + 1))
+}

@@ -1,0 +1,110 @@
+//! Values between SQLite and their canonical form.
+//!
+//! SQLite types values, not columns; a column's *affinity* says what becomes of a text that is stored in it. The canonical
+//! form of each affinity is the text that SQLite gives back: INTEGER whole numbers, REAL with a fraction, TEXT as is, BLOB raw
+//! bytes, NUMERIC see [`ColumnType::SqliteNumeric`]. A column without type takes and gives text. A value that another
+//! program stored in a class that does not fit its column is delivered as its text.
+
+use crate::cells::{Cell, push_cell};
+use crate::value::{ColumnType, SqliteNumber, format_sqlite_real, sqlite_number};
+use rusqlite::Statement;
+use rusqlite::types::{ToSqlOutput, Value, ValueRef};
+
+/// The type of a column declared as `declared`, by SQLite's rules of affinity.
+pub(super) fn column_type(declared: &str) -> ColumnType {
+    let name = declared.to_ascii_uppercase();
+    let has = |part: &str| name.contains(part);
+    if has("INT") {
+        ColumnType::Int { min: i64::MIN, max: i64::MAX }
+    } else if has("CHAR") || has("CLOB") || has("TEXT") {
+        // The length in VARCHAR(n) is not enforced by SQLite, hence not here.
+        ColumnType::Text { chars_max: None }
+    } else if has("BLOB") {
+        ColumnType::Bytes
+    } else if name.is_empty() || name == "ANY" {
+        ColumnType::Text { chars_max: None }
+    } else if has("REAL") || has("FLOA") || has("DOUB") {
+        ColumnType::SqliteReal
+    } else {
+        ColumnType::SqliteNumeric
+    }
+}
+
+/// Binds a canonical value to a parameter, in the storage class that the column gives it.
+pub(super) fn bind(
+    statement: &mut Statement<'_>,
+    parameter: usize,
+    ty: &ColumnType,
+    cell: Cell<'_>,
+) -> rusqlite::Result<()> {
+    statement.raw_bind_parameter(parameter, parameter_value(ty, cell))
+}
+
+fn parameter_value<'a>(ty: &ColumnType, cell: Cell<'a>) -> ToSqlOutput<'a> {
+    let Some(bytes) = cell.value() else {
+        return ToSqlOutput::Owned(Value::Null);
+    };
+    let number = match ty {
+        ColumnType::Bytes => return ToSqlOutput::Borrowed(ValueRef::Blob(bytes)),
+        ColumnType::Int { .. } => parse(bytes).map(Value::Integer),
+        ColumnType::SqliteReal => real(bytes).map(Value::Real),
+        ColumnType::SqliteNumeric => sqlite_number(bytes).map(|number| match number {
+            SqliteNumber::Int(value) => Value::Integer(value),
+            SqliteNumber::Real(value) => Value::Real(value),
+        }),
+        _ => None,
+    };
+    number.map_or(ToSqlOutput::Borrowed(ValueRef::Text(bytes)), ToSqlOutput::Owned)
+}
+
+fn real(bytes: &[u8]) -> Option<f64> {
+    match bytes {
+        b"Inf" => Some(f64::INFINITY),
+        b"-Inf" => Some(f64::NEG_INFINITY),
+        _ => parse(bytes),
+    }
+}
+
+fn parse<T: std::str::FromStr>(bytes: &[u8]) -> Option<T> {
+    std::str::from_utf8(bytes).ok()?.parse().ok()
+}
+
+/// Appends what a column holds as a cell.
+pub(super) fn push_value(out: &mut Vec<u8>, value: ValueRef<'_>) {
+    match value {
+        ValueRef::Null => push_cell(out, Cell::Null),
+        ValueRef::Integer(value) => {
+            push_cell(out, Cell::Value(itoa::Buffer::new().format(value).as_bytes()));
+        }
+        ValueRef::Real(value) => push_cell(out, Cell::Value(format_sqlite_real(value).as_bytes())),
+        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => push_cell(out, Cell::Value(bytes)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn affinity_follows_the_first_rule_that_matches() {
+        let int = ColumnType::Int { min: i64::MIN, max: i64::MAX };
+        let text = ColumnType::Text { chars_max: None };
+        for (declared, ty) in [
+            ("INTEGER", &int),
+            ("unsigned big int", &int),
+            ("FLOATING POINT", &int),
+            ("CHARINT", &int),
+            ("VARCHAR(20)", &text),
+            ("clob", &text),
+            ("", &text),
+            ("ANY", &text),
+            ("BLOB", &ColumnType::Bytes),
+            ("DOUBLE PRECISION", &ColumnType::SqliteReal),
+            ("DECIMAL(10,2)", &ColumnType::SqliteNumeric),
+            ("DATE", &ColumnType::SqliteNumeric),
+            ("STRING", &ColumnType::SqliteNumeric),
+        ] {
+            assert_eq!(column_type(declared), *ty, "{declared}");
+        }
+    }
+}

@@ -1,0 +1,374 @@
+//! Batches together with their watermark, exactly once.
+
+use super::error::{classify, classify_row};
+use super::reader::key_condition;
+use super::{ledger, types};
+use crate::cells;
+use crate::change::Op;
+use crate::origins::quote::{join, shown_key};
+use crate::origins::{
+    Applied, Claim, GroupRef, OriginError, Owner, ParkedGroup, WriteClaim, Writer,
+};
+use crate::plan::{Bucket, Plan, plan};
+use crate::schema::{Schema, Table};
+use crate::value::ColumnType;
+use destage_core::{DomainId, Fault, Lsn};
+use rusqlite::{Connection, OptionalExtension, Statement, ffi, params};
+use std::time::Duration;
+
+pub(super) struct SqliteWriter {
+    connection: Connection,
+}
+
+impl SqliteWriter {
+    pub(super) fn new(connection: Connection) -> Self {
+        Self { connection }
+    }
+}
+
+impl Writer for SqliteWriter {
+    fn owner(&mut self) -> Result<Option<Owner>, OriginError> {
+        ledger::snapshot(&self.connection, |connection| {
+            let owner = connection
+                .query_row(
+                    "SELECT journal, epoch, domain_map, \
+                     max(0.0, unixepoch('subsec') - heartbeat) FROM destage_owner",
+                    [],
+                    |row| {
+                        Ok(Owner {
+                            journal: row.get(0)?,
+                            epoch: row.get::<_, i64>(1)?.cast_unsigned(),
+                            domain_map: row.get::<_, i64>(2)?.cast_unsigned(),
+                            heartbeat_age: Duration::try_from_secs_f64(row.get(3)?)
+                                .unwrap_or(Duration::MAX),
+                            watermarks: Vec::new(),
+                        })
+                    },
+                )
+                .optional()
+                .map_err(|error| classify(&error, "cannot read destage_owner"))?;
+            let watermarks = ledger::watermarks(connection)?;
+            Ok(owner.map(|owner| Owner { watermarks, ..owner }))
+        })
+    }
+
+    fn claim(&mut self, claim: &Claim) -> Result<(), OriginError> {
+        ledger::write(&self.connection, |connection| {
+            let claimed = store_claim(connection, claim)
+                .map_err(|error| classify(&error, "cannot claim the origin"))?;
+            if claimed {
+                Ok(())
+            } else {
+                Err(OriginError::new(
+                    Fault::Fenced,
+                    "another process claimed the origin meanwhile; read its owner again",
+                ))
+            }
+        })
+    }
+
+    fn apply(
+        &mut self,
+        schema: &Schema,
+        claim: &WriteClaim,
+        groups: &[GroupRef<'_>],
+    ) -> Result<Applied, OriginError> {
+        let Some(last) = groups.last() else { return Ok(Applied::default()) };
+        let plan = plan(schema, groups.iter().map(|group| group.bytes))
+            .map_err(|error| OriginError::new(Fault::Rejected, error))?;
+        ledger::write(&self.connection, |connection| match advance(connection, claim, last.lsn)? {
+            Advance::Landed => Ok(Applied::default()),
+            Advance::Moved => {
+                apply_plan(connection, schema, &plan)?;
+                Ok(Applied { changes: plan.changes as u64, rows: plan.rows() as u64 })
+            }
+        })
+    }
+
+    fn park(
+        &mut self,
+        claim: &WriteClaim,
+        lsn: Lsn,
+        parked: Option<&ParkedGroup>,
+    ) -> Result<(), OriginError> {
+        ledger::write(&self.connection, |connection| {
+            let Advance::Moved = advance(connection, claim, lsn)? else { return Ok(()) };
+            let Some(group) = parked else { return Ok(()) };
+            store_parked(connection, group)
+                .map_err(|error| classify(&error, &format!("cannot park group {}", lsn.0)))
+        })
+    }
+
+    fn heartbeat(&mut self, epoch: u64) -> Result<Vec<(DomainId, Lsn)>, OriginError> {
+        ledger::write(&self.connection, |connection| {
+            let renewed = connection
+                .prepare_cached(
+                    "UPDATE destage_owner SET heartbeat = unixepoch('subsec') WHERE epoch = ?1",
+                )
+                .and_then(|mut s| s.execute([epoch.cast_signed()]))
+                .map_err(|error| classify(&error, "cannot renew the heartbeat"))?;
+            if renewed == 1 {
+                return ledger::watermarks(connection);
+            }
+            Err(fenced(epoch))
+        })
+    }
+
+    fn parked(&mut self) -> Result<Vec<ParkedGroup>, OriginError> {
+        let read = || {
+            let mut statement = self.connection.prepare(
+                "SELECT domain, seq, depends_on, reason, payload FROM destage_parked \
+                 ORDER BY seq, domain",
+            )?;
+            let rows = statement.query_map([], |row| {
+                Ok(ParkedGroup {
+                    domain: DomainId(row.get(0)?),
+                    lsn: Lsn(row.get::<_, i64>(1)?.cast_unsigned()),
+                    depends_on: row.get::<_, Option<i64>>(2)?.map(|n| Lsn(n.cast_unsigned())),
+                    reason: row.get(3)?,
+                    payload: row.get(4)?,
+                })
+            })?;
+            rows.collect::<rusqlite::Result<_>>()
+        };
+        read().map_err(|error: rusqlite::Error| classify(&error, "cannot read destage_parked"))
+    }
+}
+
+/// Whether the owner still was the expected one.
+fn store_claim(connection: &Connection, claim: &Claim) -> rusqlite::Result<bool> {
+    let (epoch, map) = (claim.epoch.cast_signed(), claim.domain_map.cast_signed());
+    let stored = match claim.expected {
+        None => connection.execute(
+            "INSERT INTO destage_owner (one, journal, epoch, domain_map, heartbeat) \
+             VALUES (1, ?1, ?2, ?3, unixepoch('subsec')) ON CONFLICT DO NOTHING",
+            params![claim.journal, epoch, map],
+        )?,
+        Some(expected) => connection.execute(
+            "UPDATE destage_owner SET journal = ?1, epoch = ?2, domain_map = ?3, \
+             heartbeat = unixepoch('subsec') WHERE epoch = ?4",
+            params![claim.journal, epoch, map, expected.cast_signed()],
+        )?,
+    };
+    if stored != 1 {
+        return Ok(false);
+    }
+    connection.execute("UPDATE destage_watermark SET epoch = ?1", [epoch])?;
+    for domain in &claim.domains {
+        connection.execute(
+            "INSERT INTO destage_watermark (domain, seq, epoch) VALUES (?1, 0, ?2) \
+             ON CONFLICT DO NOTHING",
+            params![domain.0, epoch],
+        )?;
+    }
+    Ok(true)
+}
+
+fn store_parked(connection: &Connection, group: &ParkedGroup) -> rusqlite::Result<()> {
+    connection.execute(
+        "INSERT INTO destage_parked (domain, seq, depends_on, reason, payload, parked_at) \
+         VALUES (?1, ?2, ?3, ?4, ?5, unixepoch('subsec'))",
+        params![
+            group.domain.0,
+            group.lsn.0.cast_signed(),
+            group.depends_on.map(|lsn| lsn.0.cast_signed()),
+            group.reason,
+            group.payload
+        ],
+    )?;
+    Ok(())
+}
+
+enum Advance {
+    /// The watermark stands at the new place; the transaction goes on.
+    Moved,
+    /// It was there or beyond already: an earlier attempt had landed.
+    Landed,
+}
+
+/// Compares and sets the domain's watermark.
+fn advance(connection: &Connection, claim: &WriteClaim, upto: Lsn) -> Result<Advance, OriginError> {
+    let doing = |error| classify(&error, "cannot move the watermark");
+    let domain = claim.domain.0;
+    let moved = if claim.unsafe_no_watermark {
+        connection
+            .prepare_cached("UPDATE destage_watermark SET seq = ?1 WHERE domain = ?2")
+            .and_then(|mut s| s.execute(params![upto.0.cast_signed(), domain]))
+    } else {
+        connection
+            .prepare_cached(
+                "UPDATE destage_watermark SET seq = ?1 WHERE domain = ?2 AND seq = ?3 AND epoch = ?4",
+            )
+            .and_then(|mut s| {
+                let expected = claim.expected.0.cast_signed();
+                s.execute(params![upto.0.cast_signed(), domain, expected, claim.epoch.cast_signed()])
+            })
+    };
+    if moved.map_err(doing)? == 1 {
+        return Ok(Advance::Moved);
+    }
+    let found: Option<(i64, i64)> = connection
+        .query_row("SELECT seq, epoch FROM destage_watermark WHERE domain = ?1", [domain], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })
+        .optional()
+        .map_err(doing)?;
+    match found {
+        Some((_, epoch)) if epoch.cast_unsigned() != claim.epoch => Err(fenced(claim.epoch)),
+        Some((seq, _)) if seq.cast_unsigned() >= upto.0 => Ok(Advance::Landed),
+        Some((seq, _)) => Err(OriginError::new(
+            Fault::Failed,
+            format_args!(
+                "the watermark of domain {domain} stands at {seq}, not at {}: the origin was \
+                 restored or changed by hand",
+                claim.expected.0
+            ),
+        )),
+        None => Err(OriginError::new(
+            Fault::Failed,
+            format_args!("domain {domain} has no row in destage_watermark: it was removed by hand"),
+        )),
+    }
+}
+
+fn fenced(epoch: u64) -> OriginError {
+    OriginError::new(
+        Fault::Fenced,
+        format_args!("another process has taken over the origin (epoch {epoch} is not current)"),
+    )
+}
+
+fn apply_plan(
+    connection: &Connection,
+    schema: &Schema,
+    plan: &Plan<'_>,
+) -> Result<(), OriginError> {
+    for bucket in &plan.buckets {
+        let table = schema.table(bucket.table);
+        let mut statement = connection
+            .prepare_cached(&statement_text(table, bucket))
+            .map_err(|error| classify(&error, &format!("cannot write to table {}", table.name)))?;
+        for row in 0..bucket.len() {
+            write_row(&mut statement, table, bucket, row)?;
+        }
+        if bucket.check_after && deferred_violations(connection) {
+            return Err(OriginError::new(
+                Fault::Rejected,
+                format_args!("a deferred foreign key is violated after changing {}", table.name),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn write_row(
+    statement: &mut Statement<'_>,
+    table: &Table,
+    bucket: &Bucket<'_>,
+    row: usize,
+) -> Result<(), OriginError> {
+    let changed = execute_row(statement, table, bucket, row);
+    if matches!(changed, Ok(1)) {
+        return Ok(());
+    }
+    let key = shown_key(bucket.key(row));
+    let what = match bucket.op {
+        Op::Insert => "insert",
+        Op::Update => "update",
+        Op::Delete => "delete",
+    };
+    let doing = format!("cannot {what} {}:{key}", table.name);
+    match changed {
+        Err(error) => Err(classify_row(&error, &doing)),
+        Ok(_) if bucket.columns.iter().any(|t| t.increment) => Err(OriginError::new(
+            Fault::Rejected,
+            format_args!("{doing}: there is no such row, or a column to increment is no number"),
+        )),
+        Ok(rows) => Err(OriginError::new(
+            Fault::Rejected,
+            format_args!("{doing}: it changed {rows} rows instead of one"),
+        )),
+    }
+}
+
+/// Parameters are the bucket's columns, then the key.
+fn execute_row(
+    statement: &mut Statement<'_>,
+    table: &Table,
+    bucket: &Bucket<'_>,
+    row: usize,
+) -> rusqlite::Result<usize> {
+    let mut parameter = 1;
+    for (target, cell) in bucket.columns.iter().zip(bucket.values(row)) {
+        let ty = &table.columns[usize::from(target.column)].ty;
+        types::bind(statement, parameter, ty, cell)?;
+        parameter += 1;
+    }
+    for (column, cell) in table.key().iter().zip(cells::Reader::new(bucket.key(row))) {
+        types::bind(statement, parameter, &column.ty, cell)?;
+        parameter += 1;
+    }
+    statement.raw_execute()
+}
+
+fn statement_text(table: &Table, bucket: &Bucket<'_>) -> String {
+    let name = &table.sql_name;
+    let width = bucket.columns.len();
+    let column = |index: u16| &table.columns[usize::from(index)];
+    match bucket.op {
+        Op::Insert => {
+            let given = bucket.columns.iter().map(|t| &column(t.column).sql_name);
+            let columns = join(given.chain(table.key().iter().map(|c| &c.sql_name)), ", ");
+            let places = join((1..=width + table.key_len).map(|i| format!("?{i}")), ", ");
+            format!("INSERT INTO {name} ({columns}) VALUES ({places})")
+        }
+        Op::Delete => format!("DELETE FROM {name} WHERE {}", key_condition(table, 1)),
+        Op::Update => {
+            let mut guards = String::new();
+            let mut sets = Vec::with_capacity(width.max(1));
+            for (i, target) in bucket.columns.iter().enumerate() {
+                let (column, place) = (column(target.column), i + 1);
+                let target_name = &column.sql_name;
+                if target.increment {
+                    sets.push(format!("{target_name} = {target_name} + ?{place}"));
+                    let classes = sum_classes(&column.ty);
+                    guards
+                        .push_str(&format!(" AND typeof({target_name} + ?{place}) IN ({classes})"));
+                } else {
+                    sets.push(format!("{target_name} = ?{place}"));
+                }
+            }
+            if sets.is_empty() {
+                let key = &table.columns[0].sql_name;
+                sets.push(format!("{key} = {key}"));
+            }
+            let (sets, key) = (join(sets, ", "), key_condition(table, width + 1));
+            format!("UPDATE {name} SET {sets} WHERE {key}{guards}")
+        }
+    }
+}
+
+/// What an incremented value may be: SQLite would turn an overflow into a REAL, and NULL + 1 into NULL, without an error.
+fn sum_classes(ty: &ColumnType) -> &'static str {
+    match ty {
+        ColumnType::Int { .. } => "'integer'",
+        ColumnType::SqliteReal => "'real'",
+        _ => "'integer', 'real'",
+    }
+}
+
+/// Whether a deferred foreign key is violated right now.
+fn deferred_violations(connection: &Connection) -> bool {
+    let (mut current, mut highest) = (0, 0);
+    // SAFETY: the handle is that of an open connection that this thread owns, and both results outlive the call.
+    let status = unsafe {
+        ffi::sqlite3_db_status(
+            connection.handle(),
+            ffi::SQLITE_DBSTATUS_DEFERRED_FKS,
+            &raw mut current,
+            &raw mut highest,
+            0,
+        )
+    };
+    status != ffi::SQLITE_OK || current != 0
+}

@@ -1,0 +1,130 @@
+//! Merging the groups of one batch into few multi-row statements.
+//!
+//! Applying the [`Bucket`]s of a [`Plan`] in order in one transaction leaves the same rows as applying the groups one by
+//! one, and it fails if any of the groups would have been rejected. Rows of a bucket are distinct and may be written in any
+//! order, inserts in theirs. What makes that true:
+//!
+//! - a change joins an earlier bucket only if it commutes with everything in the buckets behind that one: it touches other
+//!   rows (or other free columns of the same row), and where it inserts, deletes or changes a *structural* column, neither a
+//!   unique constraint nor a foreign key can tell the difference;
+//! - two changes of one row are folded into one only where no intermediate value can be rejected: never on structural or
+//!   checked columns, never over a NULL in a NOT NULL column; an insert never turns into an upsert;
+//! - what is not plain (triggers, generated columns, cascading changes, deferred constraints) stands alone, in order.
+//!
+//! The caller has checked that values fit their columns and that every prefix of the increments of an exact number does.
+
+mod fold;
+mod links;
+mod planner;
+
+use crate::cells::Cell;
+use crate::change::{MalformedGroup, Op, Set};
+use crate::schema::{Schema, TableId};
+
+/// The statements of one batch.
+#[derive(Debug, Default)]
+pub struct Plan<'a> {
+    /// In the order of their application.
+    pub buckets: Vec<Bucket<'a>>,
+    /// How many changes the groups held; [`Plan::rows`] of them are left.
+    pub changes: usize,
+}
+
+impl Plan<'_> {
+    /// Rows to write, after folding.
+    pub fn rows(&self) -> usize {
+        self.buckets.iter().map(Bucket::len).sum()
+    }
+}
+
+/// One multi-row statement. Each of its rows must be written exactly once, else the batch is rejected.
+#[derive(Debug)]
+pub struct Bucket<'a> {
+    /// The table.
+    pub table: TableId,
+    /// What happens to all rows.
+    pub op: Op,
+    /// The columns given, ascending, without those of the key. An update without columns only demands that the row exists.
+    pub columns: Vec<Target>,
+    /// Whether deferred constraints must be checked once this bucket is applied: a group ends here that touched them.
+    pub check_after: bool,
+    keys: Vec<&'a [u8]>,
+    values: Vec<Datum<'a>>,
+    /// Updates of neither structural nor checked columns.
+    free: bool,
+}
+
+/// A column of a bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Target {
+    /// Its index in the table's columns.
+    pub column: u16,
+    /// Whether the value is an amount to add rather than the new value.
+    pub increment: bool,
+}
+
+#[derive(Debug)]
+enum Datum<'a> {
+    Borrowed(Cell<'a>),
+    Folded(Vec<u8>),
+}
+
+impl Datum<'_> {
+    fn cell(&self) -> Cell<'_> {
+        match self {
+            Datum::Borrowed(cell) => *cell,
+            Datum::Folded(bytes) => Cell::Value(bytes),
+        }
+    }
+}
+
+impl<'a> Bucket<'a> {
+    /// How many rows it writes; at least one.
+    #[expect(clippy::len_without_is_empty, reason = "a bucket is never empty")]
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// The encoded key of a row.
+    pub fn key(&self, row: usize) -> &'a [u8] {
+        self.keys[row]
+    }
+
+    /// The values of a row, one for each of [`Bucket::columns`].
+    pub fn values(&self, row: usize) -> impl ExactSizeIterator<Item = Cell<'_>> {
+        let width = self.columns.len();
+        self.values[row * width..(row + 1) * width].iter().map(Datum::cell)
+    }
+
+    /// The value of one column (its place in [`Bucket::columns`]) in one row.
+    pub fn value(&self, row: usize, place: usize) -> Cell<'_> {
+        self.values[row * self.columns.len() + place].cell()
+    }
+}
+
+/// Plans the groups, in order.
+///
+/// # Errors
+/// [`MalformedGroup`] if a group's bytes do not follow the format or do not fit the schema.
+pub fn plan<'a>(
+    schema: &Schema,
+    groups: impl IntoIterator<Item = &'a [u8]>,
+) -> Result<Plan<'a>, MalformedGroup> {
+    let groups = groups.into_iter();
+    let mut planner = planner::Planner::new(schema, groups.size_hint().0);
+    for group in groups {
+        planner.group(group)?;
+    }
+    Ok(planner.finish())
+}
+
+/// A change's columns, ascending, with their values or amounts.
+type Sets<'a> = Vec<(Target, Cell<'a>)>;
+
+fn target(column: usize, set: Set<'_>) -> Option<(Target, Cell<'_>)> {
+    let column = u16::try_from(column).ok()?;
+    Some(match set {
+        Set::To(cell) => (Target { column, increment: false }, cell),
+        Set::By(amount) => (Target { column, increment: true }, Cell::Value(amount)),
+    })
+}

@@ -1,0 +1,161 @@
+//! Replies, appended to a connection's output.
+
+/// The protocol version that a connection speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Protocol {
+    /// RESP2, until the client asks otherwise.
+    #[default]
+    V2,
+    /// RESP3, after `HELLO 3`.
+    V3,
+}
+
+/// Writes replies for one protocol version.
+#[derive(Debug)]
+pub struct Reply<'a> {
+    out: &'a mut Vec<u8>,
+    protocol: Protocol,
+}
+
+impl<'a> Reply<'a> {
+    /// Appends to `out`.
+    pub fn new(out: &'a mut Vec<u8>, protocol: Protocol) -> Self {
+        Self { out, protocol }
+    }
+
+    /// The version in use.
+    pub fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
+    /// Bytes of all replies that wait in the output.
+    pub fn waiting_bytes(&self) -> usize {
+        self.out.len()
+    }
+
+    /// Bytes that are replies already.
+    pub fn raw(&mut self, bytes: &[u8]) {
+        self.out.extend_from_slice(bytes);
+    }
+
+    /// `+OK`
+    pub fn ok(&mut self) {
+        self.raw(b"+OK\r\n");
+    }
+
+    /// A status word.
+    pub fn simple(&mut self, text: &str) {
+        self.line(b'+', text.as_bytes());
+    }
+
+    /// An error; the first word is its kind (`ERR` and others). Line ends are blanked, since they would end the reply.
+    pub fn error(&mut self, message: &str) {
+        let clean: String =
+            message.chars().map(|c| if c == '\r' || c == '\n' { ' ' } else { c }).collect();
+        self.line(b'-', clean.as_bytes());
+    }
+
+    fn line(&mut self, kind: u8, text: &[u8]) {
+        self.out.push(kind);
+        self.out.extend_from_slice(text);
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    fn number(&mut self, kind: u8, value: i64) {
+        let mut buffer = itoa::Buffer::new();
+        self.line(kind, buffer.format(value).as_bytes());
+    }
+
+    /// A whole number.
+    pub fn integer(&mut self, value: i64) {
+        self.number(b':', value);
+    }
+
+    /// A string of bytes.
+    #[inline]
+    pub fn bulk(&mut self, bytes: &[u8]) {
+        push_bulk(self.out, bytes);
+    }
+
+    /// Nothing: an absent field, a missing key.
+    pub fn null(&mut self) {
+        self.raw(match self.protocol {
+            Protocol::V2 => b"$-1\r\n",
+            Protocol::V3 => b"_\r\n",
+        });
+    }
+
+    /// A value or nothing.
+    pub fn bulk_or_null(&mut self, value: Option<&[u8]>) {
+        match value {
+            Some(bytes) => self.bulk(bytes),
+            None => self.null(),
+        }
+    }
+
+    /// Starts an array of `len` replies.
+    pub fn array(&mut self, len: usize) {
+        self.number(b'*', len as i64);
+    }
+
+    /// Starts a map of `len` pairs: a flat array in RESP2.
+    pub fn map(&mut self, len: usize) {
+        match self.protocol {
+            Protocol::V2 => self.number(b'*', len as i64 * 2),
+            Protocol::V3 => self.number(b'%', len as i64),
+        }
+    }
+
+    /// A longer text for people: verbatim in RESP3, so that clients print its line ends.
+    pub fn text(&mut self, text: &str) {
+        match self.protocol {
+            Protocol::V2 => self.bulk(text.as_bytes()),
+            Protocol::V3 => {
+                self.number(b'=', text.len() as i64 + 4);
+                self.raw(b"txt:");
+                self.raw(text.as_bytes());
+                self.raw(b"\r\n");
+            }
+        }
+    }
+}
+
+/// Appends a bulk string.
+#[inline]
+fn push_bulk(out: &mut Vec<u8>, bytes: &[u8]) {
+    let mut buffer = itoa::Buffer::new();
+    let len = buffer.format(bytes.len());
+    out.reserve(len.len() + bytes.len() + 5);
+    out.push(b'$');
+    out.extend_from_slice(len.as_bytes());
+    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(bytes);
+    out.extend_from_slice(b"\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(protocol: Protocol, write: impl Fn(&mut Reply<'_>)) -> String {
+        let mut out = Vec::new();
+        write(&mut Reply::new(&mut out, protocol));
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn both_versions_are_written_as_specified() {
+        assert_eq!(written(Protocol::V2, |r| r.null()), "$-1\r\n");
+        assert_eq!(written(Protocol::V3, |r| r.null()), "_\r\n");
+        assert_eq!(written(Protocol::V2, |r| r.map(2)), "*4\r\n");
+        assert_eq!(written(Protocol::V3, |r| r.map(2)), "%2\r\n");
+        assert_eq!(written(Protocol::V3, |r| r.text("a\nb")), "=7\r\ntxt:a\nb\r\n");
+        assert_eq!(written(Protocol::V2, |r| r.bulk(b"x\r\n")), "$3\r\nx\r\n\r\n");
+        assert_eq!(written(Protocol::V2, |r| r.integer(-5)), ":-5\r\n");
+    }
+
+    #[test]
+    fn errors_never_break_the_line() {
+        assert_eq!(written(Protocol::V2, |r| r.error("ERR a\r\nb")), "-ERR a  b\r\n");
+    }
+}

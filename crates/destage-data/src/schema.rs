@@ -1,0 +1,187 @@
+//! What the origin's catalogue says about its tables, as far as caching depends on it.
+
+use crate::value::ColumnType;
+use hashbrown::HashMap;
+
+/// A table's position in [`Schema::tables`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TableId(pub u16);
+
+/// The tables of an origin.
+#[derive(Clone, Debug, Default)]
+pub struct Schema {
+    /// The reachable tables, ordered by name.
+    pub tables: Vec<Table>,
+    /// What cannot be reached, and why.
+    pub unreachable: Vec<Unreachable>,
+    by_name: HashMap<Vec<u8>, TableId>,
+}
+
+/// A table or view that no key reaches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreachable {
+    /// Its name at the origin.
+    pub name: String,
+    /// Why, in words for the user ("it has no primary key").
+    pub reason: String,
+}
+
+/// A table with a primary key.
+#[derive(Clone, Debug)]
+pub struct Table {
+    /// Its place in the schema.
+    pub id: TableId,
+    /// The name that keys use: `name:pk`.
+    pub name: String,
+    /// The name for SQL, quoted and qualified as the origin needs it.
+    pub sql_name: String,
+    /// The columns: those of the primary key first, in key order, then the others in the table's order.
+    pub columns: Vec<Column>,
+    /// How many of the columns form the primary key.
+    pub key_len: usize,
+    /// What the origin does beyond storing the row.
+    pub class: Class,
+    /// Tables that this one references by foreign keys, itself included if it does.
+    pub references: Vec<TableId>,
+    /// Tables that reference this one.
+    pub referenced_by: Vec<TableId>,
+    /// The foreign keys behind `references`, where the origin's catalogue tells their columns. A reference without an entry
+    /// here counts as one between all rows of the two tables, which merges less.
+    pub foreign_keys: Vec<ForeignKey>,
+    /// Whether a unique or exclusion constraint or unique index exists besides the primary key.
+    pub has_unique: bool,
+    /// The key column whose values the origin can hand out (identity, sequence, rowid), if any.
+    pub generated_key: Option<usize>,
+    by_column: HashMap<Vec<u8>, u16>,
+}
+
+/// A foreign key, seen from the referencing table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForeignKey {
+    /// The referencing columns, by index.
+    pub columns: Vec<usize>,
+    /// The referenced table.
+    pub parent: TableId,
+    /// The referenced columns, in the same order.
+    pub parent_columns: Vec<usize>,
+    /// Whether two values match exactly when their canonical forms are equal byte for byte (same type, binary collation).
+    pub exact: bool,
+}
+
+/// What the origin does beyond storing the row as it was sent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Class {
+    /// Triggers, rules or row security: writes go through and the cached row is dropped.
+    pub opaque: Option<String>,
+    /// Deleting a row, or changing a referenced column, changes rows of these tables (ON DELETE / ON UPDATE actions).
+    pub cascades_to: Vec<TableId>,
+    /// A constraint of this table, or one that refers to it, is checked at commit (INITIALLY DEFERRED): each group is checked
+    /// at its own end, so that batches reject what single groups would.
+    pub deferred: bool,
+}
+
+/// A column.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Column {
+    /// Its name, which is the field's name.
+    pub name: String,
+    /// The name quoted for SQL.
+    pub sql_name: String,
+    /// Which values it takes and how they are written.
+    pub ty: ColumnType,
+    /// The origin's own name of the type, for messages.
+    pub type_name: String,
+    /// Whether NULL is refused.
+    pub not_null: bool,
+    /// What a new row gets where the column is not given.
+    pub default: ColumnDefault,
+    /// Computed by the origin from other columns: read-only and unknown while the row is dirty.
+    pub generated: bool,
+    /// In a primary, unique, exclusion or foreign key, on either side: changes of it do not commute.
+    pub structural: bool,
+    /// A CHECK constraint (or an expression index) looks at it: intermediate values count.
+    pub checked: bool,
+}
+
+/// What a new row gets where a column is not given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ColumnDefault {
+    /// NULL, or an error where the column is NOT NULL.
+    None,
+    /// A constant, in canonical form.
+    Constant(Vec<u8>),
+    /// Something that only the origin can tell (a function, a sequence): unknown until the row is at the origin.
+    Computed,
+}
+
+/// Most tables that are reachable.
+pub const TABLES_MAX: usize = 1 << 14;
+
+impl Schema {
+    /// Builds a schema; assigns the tables' ids by their order. The caller fills `references` and `cascades_to` by position
+    /// in `tables`, so the order must be final.
+    pub fn new(mut tables: Vec<Table>, mut unreachable: Vec<Unreachable>) -> Self {
+        for table in tables.drain(TABLES_MAX.min(tables.len())..) {
+            let reason = format!("it is beyond the first {TABLES_MAX} tables");
+            unreachable.push(Unreachable { name: table.name, reason });
+        }
+        let mut schema = Self { tables, unreachable, by_name: HashMap::new() };
+        for (index, table) in schema.tables.iter_mut().enumerate() {
+            table.id =
+                TableId(u16::try_from(index).expect("an origin has fewer than 65,536 tables"));
+            table.by_column = table
+                .columns
+                .iter()
+                .enumerate()
+                .map(|(i, column)| (column.name.clone().into_bytes(), i as u16))
+                .collect();
+            schema.by_name.insert(table.name.clone().into_bytes(), table.id);
+        }
+        schema
+    }
+
+    /// The table of that id.
+    pub fn table(&self, id: TableId) -> &Table {
+        &self.tables[usize::from(id.0)]
+    }
+
+    /// The table of that name.
+    pub fn find(&self, name: &[u8]) -> Option<&Table> {
+        self.by_name.get(name).map(|&id| self.table(id))
+    }
+}
+
+impl Table {
+    /// A table to be completed by the catalogue reader: no columns, plain, unrelated.
+    pub fn named(name: String, sql_name: String) -> Self {
+        Self {
+            id: TableId(0),
+            name,
+            sql_name,
+            columns: Vec::new(),
+            key_len: 0,
+            class: Class::default(),
+            references: Vec::new(),
+            referenced_by: Vec::new(),
+            foreign_keys: Vec::new(),
+            has_unique: false,
+            generated_key: None,
+            by_column: HashMap::new(),
+        }
+    }
+
+    /// The index of the column of that name.
+    pub fn column(&self, name: &[u8]) -> Option<usize> {
+        self.by_column.get(name).map(|&i| usize::from(i))
+    }
+
+    /// The key columns.
+    pub fn key(&self) -> &[Column] {
+        &self.columns[..self.key_len]
+    }
+
+    /// Whether changes of different rows may be merged and reordered: nothing but storing happens at the origin.
+    pub fn is_plain(&self) -> bool {
+        self.class == Class::default() && !self.columns.iter().any(|c| c.generated)
+    }
+}

@@ -1,0 +1,110 @@
+//! The admin port's side of the engine.
+
+use super::Event;
+use super::workers::Outbox;
+use crate::engine::Engine;
+use destage_core::Lsn;
+use destage_runtime::admin::{Control, ControlError};
+use destage_runtime::status::Report;
+use serde_json::{Value, json};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+/// How long the engine may take to answer.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+/// How long a flush may take, and how often it is looked at.
+const FLUSH_MAX: Duration = Duration::from_secs(300);
+const FLUSH_LOOK: Duration = Duration::from_millis(20);
+
+/// Asks the engine, which lives on the server's thread.
+pub(super) struct EngineControl {
+    pub(super) outbox: Outbox,
+}
+
+impl EngineControl {
+    fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&mut Engine) -> T + Send + 'static,
+    ) -> Result<T, ControlError> {
+        let (answer, answered) = mpsc::sync_channel(1);
+        let work = Box::new(move |engine: &mut Engine| {
+            // Whoever asked may have stopped waiting.
+            let _ = answer.send(question(engine));
+        });
+        self.outbox.send(Event::Control(work));
+        answered
+            .recv_timeout(ANSWER_MAX)
+            .map_err(|_| ControlError::Unavailable("the server does not answer".into()))
+    }
+
+    /// Waits until everything written so far is in the journal.
+    fn flush(&self) -> Result<Value, ControlError> {
+        let start = |engine: &mut Engine| {
+            engine.commit_soon();
+            engine.last()
+        };
+        let reached = self.wait(start, |engine| engine.committed(), "in the journal")?;
+        Ok(json!({ "committed": reached.0 }))
+    }
+
+    /// Waits until everything written so far is decided.
+    fn drain(&self) -> Result<Value, ControlError> {
+        let start = |engine: &mut Engine| {
+            engine.hurry();
+            engine.last()
+        };
+        let reached = self.wait(start, |engine| engine.decided(), "destaged")?;
+        Ok(json!({ "decided": reached.0 }))
+    }
+
+    fn wait(
+        &self,
+        start: fn(&mut Engine) -> Lsn,
+        reached: fn(&mut Engine) -> Lsn,
+        what: &str,
+    ) -> Result<Lsn, ControlError> {
+        let target = self.ask(start)?;
+        let deadline = Instant::now() + FLUSH_MAX;
+        while self.ask(reached)? < target {
+            if Instant::now() > deadline {
+                return Err(ControlError::Failed(format!(
+                    "not everything was {what} within {} s; see the status",
+                    FLUSH_MAX.as_secs()
+                )));
+            }
+            std::thread::sleep(FLUSH_LOOK);
+        }
+        Ok(target)
+    }
+}
+
+impl Control for EngineControl {
+    fn report(&self) -> Result<Report, ControlError> {
+        self.ask(Engine::report)
+    }
+
+    fn command(&self, name: &str, args: &[String]) -> Result<Value, ControlError> {
+        match name {
+            "policy" => {
+                let args = args.to_vec();
+                let changed = self.ask(move |engine| engine.change_policy(&args))?;
+                changed.map(|summary| json!({ "policy": summary })).map_err(ControlError::Invalid)
+            }
+            "pause" => self.ask(|engine| engine.pause()).map(|()| json!("paused")),
+            "resume" => self.ask(|engine| engine.resume()).map(|()| json!("resumed")),
+            "flush" => self.flush(),
+            "drain" => self.drain(),
+            "invalidate" => {
+                let keys: Vec<String> = args.to_vec();
+                let dropped = self.ask(move |engine| {
+                    let keys: Vec<&[u8]> = keys.iter().map(String::as_bytes).collect();
+                    engine.invalidate_named(&keys)
+                })?;
+                dropped.map(|count| json!({ "invalidated": count })).map_err(ControlError::Invalid)
+            }
+            _ => Err(ControlError::Invalid(format!(
+                "there is no command '{name}': use policy, pause, resume, flush, drain or invalidate"
+            ))),
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! `destage serve`, live: sockets, threads, the journal's disk and the origin's connections around the [`Engine`].
+//!
+//! One thread owns the engine and all clients' sockets. The journal, the destager and the readers of the origin have
+//! threads of their own and report back through [`Event`]s.
+
+mod client;
+mod control;
+mod server;
+mod start;
+mod sync;
+mod workers;
+
+use crate::engine::{Engine, FetchJob};
+use crate::origins::{Applied, Keys, OriginError};
+use crate::settings::Settings;
+use destage_core::{BatchId, Lsn, Span};
+use destage_journal::Flush;
+use destage_runtime::{exit, shutdown};
+
+/// Why the server ended other than as asked.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct ServeError {
+    code: u8,
+    message: String,
+}
+
+impl ServeError {
+    fn new(code: u8, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+
+    fn origin(error: &OriginError) -> Self {
+        use destage_core::Fault;
+        let code = match error.fault {
+            Fault::Fenced => exit::FENCED,
+            _ => exit::ORIGIN_UNREACHABLE,
+        };
+        Self::new(code, error.message.clone())
+    }
+
+    fn journal(error: &destage_journal::Error) -> Self {
+        Self::new(exit::JOURNAL_UNUSABLE, format!("the journal: {error}"))
+    }
+
+    /// The process's exit code: one of [`exit::TABLE`].
+    pub fn exit_code(&self) -> u8 {
+        self.code
+    }
+}
+
+/// What other threads tell the server.
+enum Event {
+    /// A flush of the journal ended.
+    Flushed { flush: Flush, result: Result<Lsn, destage_journal::Error>, took: Span, sync: bool },
+    /// Rows were fetched, or not.
+    Fetched { jobs: Vec<FetchJob>, result: Result<workers::Packed, OriginError> },
+    /// A page of keys was read, or not.
+    Scanned { request: u64, result: Result<(Keys, Lsn), OriginError> },
+    /// Keys were reserved, or not.
+    KeysReserved { request: u64, result: Result<Vec<i64>, OriginError> },
+    /// A batch was applied, or not.
+    Destaged { batch: BatchId, result: Result<Applied, OriginError> },
+    /// A group was moved past, or not.
+    Parked { lsn: Lsn, result: Result<(), OriginError> },
+    /// The heartbeat found another owner.
+    Fenced(OriginError),
+    /// The admin port asks something of the engine.
+    Control(Box<dyn FnOnce(&mut Engine) + Send>),
+    /// A signal.
+    Shutdown(shutdown::Request),
+    /// The command of `--run` ended with this code.
+    ChildEnded(u8),
+}
+
+/// Serves until a signal, the end of the `--run` command, or a failure.
+///
+/// # Errors
+/// [`ServeError`] with the exit code; what was acknowledged is in the journal in any case.
+pub fn run(settings: Settings) -> Result<(), ServeError> {
+    let started = start::start(&settings)?;
+    server::Server::new(settings, started)?.run()
+}

@@ -1,0 +1,465 @@
+//! The server's thread: sockets, the engine, and the hand-over to the threads that block.
+
+mod connections;
+
+use super::client::{Client, Listener};
+use super::control::EngineControl;
+use super::start::Started;
+use super::sync::Syncer;
+use super::workers::{Destager, Fetcher, Outbox, ReadJob, WriteJob};
+use super::{Event, ServeError};
+use crate::engine::{Engine, Io};
+use crate::settings::Settings;
+use crossbeam_channel::{Receiver, Sender};
+use destage_core::{ClientId, Lsn, StopReason, Time};
+use destage_runtime::admin::{self, AdminHandle};
+use destage_runtime::clock::Clock;
+use destage_runtime::progress::Progress;
+use destage_runtime::{child, exit, policy, shutdown};
+use mio::{Events, Interest, Poll, Token, Waker};
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const LISTENER: Token = Token(usize::MAX);
+const WAKER: Token = Token(usize::MAX - 1);
+/// Bytes read from one connection at once, and how often in a row before others get their turn.
+const READ_BYTES: usize = 64 << 10;
+const READS_IN_A_ROW: usize = 4;
+/// Rows fetched in one statement.
+const FETCH_ROWS_MAX: usize = 256;
+const FETCHERS: usize = 4;
+/// An output buffer that grew beyond this is given back once it is sent.
+const OUTPUT_KEPT_BYTES: usize = 64 << 10;
+/// Longest sleep, so that a changed clock or a lost wake-up is noticed.
+const SLEEP_MAX: Duration = Duration::from_secs(1);
+/// How long the end of the process waits for a flush under way.
+const FLUSH_WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// The live server.
+pub(super) struct Server {
+    poll: Poll,
+    events: Receiver<Event>,
+    listener: Option<Listener>,
+    clients: Vec<Option<Client>>,
+    /// Clients that were not read to the end.
+    unread: Vec<ClientId>,
+    sends: Vec<ClientId>,
+    buffer: Box<[u8]>,
+    clock: Arc<Clock>,
+    engine: Engine,
+    syncer: Syncer,
+    writes: Sender<WriteJob>,
+    reads: Sender<ReadJob>,
+    fetches: usize,
+    /// Clients that sent something since the last sync, and how many the one before released.
+    active: usize,
+    company: usize,
+    settings: Settings,
+    _admin: Option<AdminHandle>,
+    _signals: shutdown::Watcher,
+    draining: Option<Draining>,
+    stopped: Option<ServeError>,
+    child_code: Option<u8>,
+}
+
+/// A shutdown in progress.
+struct Draining {
+    until: Option<Time>,
+    first: u64,
+    bar: Progress,
+}
+
+impl Server {
+    pub(super) fn new(settings: Settings, started: Started) -> Result<Self, ServeError> {
+        let internal =
+            |error: io::Error| ServeError::new(exit::BUG, format!("cannot start: {error}"));
+        let Started { clock, engine, origin, writer, epoch, is_example } = started;
+        let poll = Poll::new().map_err(internal)?;
+        let waker = Arc::new(Waker::new(poll.registry(), WAKER).map_err(internal)?);
+        let (sender, events) = crossbeam_channel::unbounded();
+        let outbox = Outbox { sender, waker };
+        let (writes, write_jobs) = crossbeam_channel::unbounded();
+        let (reads, read_jobs) = crossbeam_channel::unbounded();
+        let schema = engine.schema().clone();
+        let destager = Destager {
+            origin: origin.clone(),
+            schema: schema.clone(),
+            writer: Some(writer),
+            epoch,
+            unsafe_no_watermark: settings.unsafe_flags.no_watermark,
+            outbox: outbox.clone(),
+        };
+        destager.spawn(write_jobs).map_err(internal)?;
+        for _ in 0..FETCHERS {
+            let fetcher = Fetcher {
+                origin: origin.clone(),
+                schema: schema.clone(),
+                reader: None,
+                outbox: outbox.clone(),
+            };
+            fetcher.spawn(read_jobs.clone()).map_err(internal)?;
+        }
+        let mut listener = Listener::bind(&settings.listen)?;
+        poll.registry()
+            .register(listener.source(), LISTENER, Interest::READABLE)
+            .map_err(internal)?;
+        let admin = Self::start_admin(&settings, &outbox)?;
+        let signals = outbox.clone();
+        let signals = shutdown::watch(move |request| signals.send(Event::Shutdown(request)))
+            .map_err(internal)?;
+        let clock = Arc::new(clock);
+        let server = Self {
+            syncer: Syncer::spawn(outbox.clone(), clock.now()).map_err(internal)?,
+            poll,
+            events,
+            listener: Some(listener),
+            clients: Vec::new(),
+            unread: Vec::new(),
+            sends: Vec::new(),
+            buffer: vec![0; READ_BYTES].into_boxed_slice(),
+            clock,
+            engine,
+            writes,
+            reads,
+            fetches: 0,
+            active: 0,
+            company: 0,
+            settings,
+            _admin: admin,
+            _signals: signals,
+            draining: None,
+            stopped: None,
+            child_code: None,
+        };
+        server.announce(&origin.describe(), is_example);
+        server.start_child(outbox).map_err(internal)?;
+        Ok(server)
+    }
+
+    fn start_admin(
+        settings: &Settings,
+        outbox: &Outbox,
+    ) -> Result<Option<AdminHandle>, ServeError> {
+        let Some(address) = settings.admin else { return Ok(None) };
+        let control = Arc::new(EngineControl { outbox: outbox.clone() });
+        let admin = admin::serve(address, control, settings.password.clone()).map_err(|error| {
+            let message =
+                format!("cannot listen on {address}: {error}; choose another port with --admin");
+            ServeError::new(exit::ADDRESS_IN_USE, message)
+        })?;
+        Ok(Some(admin))
+    }
+
+    /// The ready line, and what to try next.
+    fn announce(&self, origin: &str, is_example: bool) {
+        let listen = self.listener.as_ref().map_or_else(String::new, Listener::address);
+        let admin = self._admin.as_ref().map_or_else(|| "none".into(), |a| a.addr().to_string());
+        let policy = self.engine.policy();
+        println!(
+            "destage ready: listen={listen} admin={admin} origin={origin} policy={} d={} D={}",
+            policy::acknowledge_name(policy.acknowledge),
+            destage_runtime::units::Interval(policy.commit),
+            destage_runtime::units::Interval(policy.staleness),
+        );
+        if self.settings.run.is_some() {
+            return;
+        }
+        let cli = match &self.settings.listen {
+            crate::settings::Listen::Tcp(_) => {
+                format!("redis-cli -p {}", listen.rsplit(':').next().unwrap_or_default())
+            }
+            crate::settings::Listen::Unix(path) => format!("redis-cli -s {}", path.display()),
+        };
+        let (read, write) = match is_example {
+            true => ("HGETALL customers:1".to_owned(), "HINCRBY products:1 stock 5".to_owned()),
+            false => {
+                let table = self.engine.schema().tables.first().map_or("table", |t| &t.name);
+                (format!("SCAN 0 MATCH {table}:*"), "DESTAGE WAIT 0".to_owned())
+            }
+        };
+        println!("try:  {cli} {read}\n      {cli} {write}\n      {cli} DESTAGE STATUS");
+    }
+
+    fn start_child(&self, outbox: Outbox) -> io::Result<()> {
+        let Some(command) = &self.settings.run else { return Ok(()) };
+        let listen = self.listener.as_ref().map_or_else(String::new, Listener::address);
+        let (host, port) = listen.rsplit_once(':').unwrap_or((&listen, ""));
+        let env = [
+            ("DESTAGE_URL", format!("redis://{listen}")),
+            ("DESTAGE_HOST", host.to_owned()),
+            ("DESTAGE_PORT", port.to_owned()),
+        ];
+        child::run(command, &env, move |status| {
+            outbox.send(Event::ChildEnded(status.map_or(exit::BUG, child::exit_code)));
+        })?;
+        Ok(())
+    }
+
+    /// Serves until it is told to stop.
+    pub(super) fn run(mut self) -> Result<(), ServeError> {
+        let mut events = Events::with_capacity(1_024);
+        self.turn(&mut events);
+        while self.stopped.is_none() && !self.is_drained() {
+            let timeout = self.timeout();
+            match self.poll.poll(&mut events, Some(timeout)) {
+                Err(error) if error.kind() != io::ErrorKind::Interrupted => {
+                    return Err(ServeError::new(
+                        exit::BUG,
+                        format!("cannot wait for events: {error}"),
+                    ));
+                }
+                _ => {}
+            }
+            self.dispatch(&events);
+            self.read_unread();
+            while let Ok(event) = self.events.try_recv() {
+                self.event(event);
+            }
+            self.turn(&mut events);
+        }
+        self.finish()
+    }
+
+    fn dispatch(&mut self, events: &Events) {
+        for event in events {
+            match event.token() {
+                LISTENER => self.accept(),
+                WAKER => {}
+                Token(index) => {
+                    let client = ClientId(index as u32);
+                    if event.is_writable() {
+                        self.unblock(client);
+                    }
+                    if event.is_read_closed() {
+                        self.ending(client);
+                    }
+                    if event.is_readable() || event.is_read_closed() || event.is_error() {
+                        self.active += 1;
+                        self.read(client);
+                    }
+                    if event.is_error() || event.is_write_closed() {
+                        self.close(client);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Group commit for clients that write in lockstep with the journal: those whose replies the last sync released are
+    /// about to write again, and a sync that begins with the first of them makes the others wait for the next one.
+    fn gather(&mut self, events: &mut Events) {
+        let Some(patience) = self.syncer.patience(&self.engine) else { return };
+        let began = Instant::now();
+        while self.active < self.company && began.elapsed() < patience {
+            if self.poll.poll(events, Some(Duration::ZERO)).is_err() {
+                return;
+            }
+            self.dispatch(events);
+        }
+    }
+
+    fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    fn timeout(&mut self) -> Duration {
+        if !self.unread.is_empty() {
+            let wants = self.unread.iter().any(|&client| self.engine.wants_input(client));
+            if wants {
+                return Duration::ZERO;
+            }
+        }
+        let syncer = self.syncer.next_timeout(&mut self.engine);
+        let drain = self.draining.as_ref().and_then(|draining| draining.until);
+        let at = [self.engine.next_timeout(), syncer, drain].into_iter().flatten().min();
+        let wait = at.map_or(SLEEP_MAX, |at| Duration::from_nanos(at.since(self.now()).as_nanos()));
+        wait.min(SLEEP_MAX)
+    }
+
+    /// Carries out everything that can be done now.
+    fn turn(&mut self, events: &mut Events) {
+        loop {
+            self.engine.tick(self.now());
+            self.send_all();
+            for io in self.engine.take_io() {
+                self.start_io(io);
+            }
+            while self.fetches < FETCHERS && self.engine.has_fetches() {
+                self.fetches += 1;
+                let jobs = self.engine.take_fetches(FETCH_ROWS_MAX);
+                self.reads.send(ReadJob::Fetch(jobs)).expect("readers live as long as the server");
+            }
+            self.gather(events);
+            let clock = self.clock.clone();
+            if !self.syncer.work(&mut self.engine, || clock.now()) {
+                break;
+            }
+            let released = self.send_all();
+            self.company = released.max(self.company / 4 * 3);
+            self.active = 0;
+        }
+        self.send_all();
+        if let Some(draining) = &mut self.draining {
+            let left = self.engine.undecided();
+            draining.bar.set(draining.first.saturating_sub(left));
+        }
+    }
+
+    fn start_io(&mut self, io: Io) {
+        let alive = "workers live as long as the server";
+        match io {
+            Io::Sync => self.syncer.want(),
+            Io::Destage { batch, expected, groups } => {
+                self.writes.send(WriteJob::Apply { batch, expected, groups }).expect(alive);
+            }
+            Io::Park { lsn, expected, parked } => {
+                self.writes.send(WriteJob::Park { lsn, expected, parked }).expect(alive);
+            }
+            Io::Scan { request, table, after, limit } => {
+                self.reads.send(ReadJob::Scan { request, table, after, limit }).expect(alive);
+            }
+            Io::NextKeys { request, table, count } => {
+                self.reads.send(ReadJob::NextKeys { request, table, count }).expect(alive);
+            }
+            Io::Stop(reason) => self.stop(reason),
+        }
+    }
+
+    fn stop(&mut self, reason: StopReason) {
+        let (code, message) = match reason {
+            StopReason::JournalFailed => (
+                exit::JOURNAL_UNUSABLE,
+                "the journal could not be made durable; nothing was acknowledged since. Check the disk, then start again",
+            ),
+            StopReason::Fenced => (
+                exit::FENCED,
+                "another process took over the origin; this one stopped serving. What it had not destaged is in its \
+                 journal: see `destage journal export`",
+            ),
+            StopReason::OriginChanged => (
+                exit::ORIGIN_WENT_BACK,
+                "the origin's watermark is not where it was left: it was restored or failed over. Start again: what it lost \
+                 is replayed from the journal as far as --retain reaches",
+            ),
+        };
+        self.stopped.get_or_insert_with(|| ServeError::new(code, message));
+    }
+
+    fn event(&mut self, event: Event) {
+        let now = self.now();
+        match event {
+            Event::Flushed { flush, result, took, sync } => {
+                self.syncer.ended(&mut self.engine, now, flush, result, took, sync);
+            }
+            Event::Fetched { jobs, result } => {
+                self.fetches -= 1;
+                match result {
+                    Ok(packed) => self.engine.fetched(now, jobs, packed.unpack()),
+                    Err(error) => self.engine.fetch_failed(now, jobs, &error),
+                }
+            }
+            Event::Scanned { request, result } => self.engine.scanned(now, request, result),
+            Event::KeysReserved { request, result } => {
+                self.engine.keys_reserved(now, request, result);
+            }
+            Event::Destaged { batch, result } => self.engine.destaged(now, batch, result),
+            Event::Parked { lsn, result } => self.engine.parked(now, lsn, result),
+            Event::Fenced(error) => {
+                tracing::error!(error = error.message, "fenced");
+                self.stop(StopReason::Fenced);
+            }
+            Event::Control(work) => work(&mut self.engine),
+            Event::Shutdown(shutdown::Request::Drain) => self.drain(),
+            Event::Shutdown(shutdown::Request::Now) => {
+                self.drain();
+                if let Some(draining) = &mut self.draining {
+                    draining.until = Some(now);
+                }
+            }
+            Event::ChildEnded(code) => {
+                self.child_code = Some(code);
+                self.drain();
+            }
+        }
+    }
+
+    /// Begins a shutdown: no new connections or commands; what is under way is answered and destaged.
+    fn drain(&mut self) {
+        if self.draining.is_some() {
+            return;
+        }
+        if let Some(mut listener) = self.listener.take() {
+            let _ = self.poll.registry().deregister(listener.source());
+        }
+        let now = self.now();
+        self.engine.drain();
+        self.engine.resume();
+        let first = self.engine.undecided();
+        tracing::info!(groups = first, "shutting down: destaging what is dirty");
+        let timeout = self.settings.drain_timeout;
+        let until = (timeout != destage_core::Span::MAX).then(|| now + timeout);
+        self.draining = Some(Draining { until, first, bar: Progress::new("draining", first) });
+    }
+
+    fn is_drained(&self) -> bool {
+        let Some(draining) = &self.draining else { return false };
+        self.engine.undecided() == 0 || draining.until.is_some_and(|until| self.now() >= until)
+    }
+
+    /// Waits until no flush is under way any more; false if that takes too long.
+    fn await_flush(&mut self) -> bool {
+        while self.syncer.is_busy() {
+            let Ok(event) = self.events.recv_timeout(FLUSH_WAIT_MAX) else { return false };
+            if let Event::Flushed { .. } = event {
+                self.event(event);
+            }
+        }
+        true
+    }
+
+    /// The last words: what is clean, what remains.
+    fn finish(mut self) -> Result<(), ServeError> {
+        self.send_all();
+        let flushed = self.await_flush();
+        if let Some(error) = self.stopped {
+            // What was acknowledged and is in memory only goes to the journal; one that failed refuses.
+            if flushed && let Err(error) = self.engine.into_journal().close() {
+                tracing::error!(%error, "cannot close the journal");
+            }
+            return Err(error);
+        }
+        if !flushed {
+            let message =
+                "the journal's disk does not answer; what it holds is recovered at the next start";
+            return Err(ServeError::new(exit::JOURNAL_UNUSABLE, message));
+        }
+        if let Some(draining) = self.draining {
+            draining.bar.finish();
+        }
+        let left = self.engine.undecided();
+        let decided = self.engine.decided();
+        let report = self.engine.report();
+        let journal = self.engine.into_journal();
+        if let Err(error) = journal.close() {
+            return Err(ServeError::journal(&error));
+        }
+        if left > 0 {
+            let last_error = report.origin.last_error.map_or(String::new(), |e| format!(" ({e})"));
+            return Err(ServeError::new(
+                exit::DIRTY_REMAINS,
+                format!(
+                    "stopped with {left} writes (from {} on) that {} has not taken{last_error}; they are in the journal in \
+                     {}, and the next start destages them",
+                    Lsn(decided.0 + 1).0,
+                    report.origin.description,
+                    self.settings.data.display()
+                ),
+            ));
+        }
+        match self.child_code {
+            None | Some(0) => Ok(()),
+            Some(code) => Err(ServeError::new(code, format!("the command ended with {code}"))),
+        }
+    }
+}

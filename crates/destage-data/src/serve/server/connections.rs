@@ -1,0 +1,180 @@
+//! The clients' sockets: accepting, reading, sending, closing.
+
+use super::super::client::Client;
+use super::{OUTPUT_KEPT_BYTES, READS_IN_A_ROW, Server};
+use destage_core::ClientId;
+use mio::{Interest, Token};
+use std::io;
+
+impl Server {
+    pub(super) fn accept(&mut self) {
+        loop {
+            let Some(listener) = &self.listener else { return };
+            let mut stream = match listener.accept() {
+                Ok(stream) => stream,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) => {
+                    // Out of descriptors, or the peer went away: others are served.
+                    tracing::warn!(%error, "cannot accept a connection");
+                    return;
+                }
+            };
+            let Some(id) = self.engine.connect() else {
+                let _ = stream.write(b"-ERR max number of clients reached; see --max-clients\r\n");
+                continue;
+            };
+            let interest = Interest::READABLE | Interest::WRITABLE;
+            let token = Token(id.0 as usize);
+            if let Err(error) = self.poll.registry().register(stream.source(), token, interest) {
+                tracing::warn!(%error, "cannot watch a connection");
+                self.engine.disconnect(self.clock.now(), id);
+                continue;
+            }
+            if self.clients.len() <= token.0 {
+                self.clients.resize_with(token.0 + 1, || None);
+            }
+            let client = Client {
+                stream,
+                sent: 0,
+                readable: false,
+                blocked: false,
+                ending: false,
+                ended: false,
+            };
+            self.clients[token.0] = Some(client);
+        }
+    }
+
+    pub(super) fn read(&mut self, id: ClientId) {
+        let now = self.now();
+        for _ in 0..READS_IN_A_ROW {
+            let Some(client) = self.clients.get_mut(id.0 as usize).and_then(Option::as_mut) else {
+                return;
+            };
+            if client.ended {
+                return;
+            }
+            if self.draining.is_some() || !self.engine.wants_input(id) {
+                break;
+            }
+            match client.stream.read(&mut self.buffer) {
+                Ok(0) => return self.end(id),
+                Ok(count) => {
+                    let more = count == self.buffer.len() || client.ending;
+                    self.engine.receive(now, id, &self.buffer[..count]);
+                    // Less than asked for: the socket is empty, and more will be announced.
+                    if !more {
+                        return self.read_again_later(id, false);
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return self.read_again_later(id, false);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return self.close(id),
+            }
+        }
+        self.read_again_later(id, true);
+    }
+
+    /// The peer will send no more.
+    pub(super) fn ending(&mut self, id: ClientId) {
+        if let Some(client) = self.clients.get_mut(id.0 as usize).and_then(Option::as_mut) {
+            client.ending = true;
+        }
+    }
+
+    /// The peer has sent everything. It may still wait for answers, as `printf ... | nc` does.
+    pub(super) fn end(&mut self, id: ClientId) {
+        if let Some(client) = self.clients[id.0 as usize].as_mut() {
+            client.ended = true;
+        }
+        if self.engine.is_idle(id) {
+            self.close(id);
+        }
+    }
+
+    fn read_again_later(&mut self, id: ClientId, again: bool) {
+        if let Some(client) = self.clients[id.0 as usize].as_mut() {
+            if again && !client.readable {
+                self.unread.push(id);
+            }
+            client.readable = again;
+        }
+    }
+
+    /// Reads on where reading stopped for fairness or because a command waited.
+    pub(super) fn read_unread(&mut self) {
+        if self.unread.is_empty() || self.draining.is_some() {
+            return;
+        }
+        for id in std::mem::take(&mut self.unread) {
+            let Some(client) = self.clients[id.0 as usize].as_mut() else { continue };
+            if !client.readable {
+                continue;
+            }
+            if self.engine.wants_input(id) {
+                client.readable = false;
+                self.read(id);
+            } else {
+                self.unread.push(id);
+            }
+        }
+    }
+
+    pub(super) fn unblock(&mut self, id: ClientId) {
+        if let Some(client) = self.clients.get_mut(id.0 as usize).and_then(Option::as_mut)
+            && client.blocked
+        {
+            client.blocked = false;
+            self.send(id);
+        }
+    }
+
+    /// Sends every reply that may leave; the number of clients is returned.
+    pub(super) fn send_all(&mut self) -> usize {
+        let mut sends = std::mem::take(&mut self.sends);
+        self.engine.take_sends(&mut sends);
+        for &id in &sends {
+            self.send(id);
+        }
+        let count = sends.len();
+        self.sends = sends;
+        count
+    }
+
+    /// Sends what may leave, as far as the socket takes it.
+    fn send(&mut self, id: ClientId) {
+        let Some(client) = self.clients.get_mut(id.0 as usize).and_then(Option::as_mut) else {
+            return;
+        };
+        let Some((ready, closing)) = self.engine.outgoing(id) else { return };
+        while client.sent < ready.len() && !client.blocked {
+            match client.stream.write(&ready[client.sent..]) {
+                Ok(count) => client.sent += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => client.blocked = true,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return self.close(id),
+            }
+        }
+        if client.sent == ready.len() {
+            client.sent = 0;
+            ready.clear();
+            if ready.capacity() > OUTPUT_KEPT_BYTES {
+                *ready = Vec::new();
+            }
+            let ended = client.ended;
+            if closing || (ended && self.engine.is_idle(id)) {
+                self.close(id);
+            }
+        }
+    }
+
+    pub(super) fn close(&mut self, id: ClientId) {
+        if let Some(mut client) = self.clients.get_mut(id.0 as usize).and_then(Option::take) {
+            // Closing the socket removes it from the poll in any case.
+            let _ = self.poll.registry().deregister(client.stream.source());
+            self.engine.disconnect(self.clock.now(), id);
+        }
+    }
+}

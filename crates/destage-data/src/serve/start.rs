@@ -1,0 +1,331 @@
+//! Starting: whose origin it is, what the journal holds that the origin does not, and whether both fit together.
+
+use super::ServeError;
+use crate::catalog::Catalog;
+use crate::engine::{DOMAIN, Engine, StartReport};
+use crate::origins::{self, Claim, Origin, Owner, Writer};
+use crate::settings::Settings;
+use destage_core::{Lsn, Time};
+use destage_journal::{DirDisk, ErrorKind, Journal, Options, Recovery};
+use destage_runtime::clock::Clock;
+use destage_runtime::exit;
+use destage_runtime::progress::Progress;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// An owner whose heartbeat is younger than this is alive.
+const HEARTBEAT_ALIVE: Duration = Duration::from_secs(15);
+/// Hash of the partition into ordering domains: one domain for the whole origin.
+const DOMAIN_MAP: u64 = 1;
+/// The journal's folder and the example shop, inside the data folder.
+const JOURNAL_FOLDER: &str = "journal";
+const EXAMPLE_FILE: &str = "shop.db";
+/// Segments of small journals are smaller, so that reclaiming has a grain.
+const SEGMENTS_MIN: u64 = 8;
+
+/// A server ready to listen.
+pub(super) struct Started {
+    pub(super) clock: Clock,
+    pub(super) engine: Engine,
+    pub(super) origin: Arc<dyn Origin>,
+    pub(super) writer: Box<dyn Writer>,
+    pub(super) epoch: u64,
+    pub(super) is_example: bool,
+}
+
+pub(super) fn start(settings: &Settings) -> Result<Started, ServeError> {
+    create_folder(settings)?;
+    let (url, is_example) = origin_url(settings)?;
+    // The journal first: its lock keeps a second process from touching anything.
+    let disk = DirDisk::open(settings.data.join(JOURNAL_FOLDER))
+        .map_err(|error| ServeError::journal(&error))?;
+    let origin =
+        origins::open(&url, settings.origin_timeout).map_err(|error| ServeError::origin(&error))?;
+    let schema = Arc::new(origin.schema().map_err(|error| ServeError::origin(&error))?);
+    check_tables(settings, &schema)?;
+    let catalog = Catalog::of(&schema);
+    let (mut journal, recovery) = open_journal(settings, disk, &catalog)?;
+    let mut writer = origin.writer().map_err(|error| ServeError::origin(&error))?;
+    let owner = writer.owner().map_err(|error| ServeError::origin(&error))?;
+    let watermark = watermark_of(owner.as_ref());
+    identify(settings, &*origin, owner.as_ref(), journal.uuid(), &recovery)?;
+    if watermark.0 > journal.last() {
+        tracing::warn!(watermark = watermark.0, "adopting the origin; numbering goes on after it");
+        journal.skip_to(watermark.0 + 1);
+    }
+    let epoch = owner.as_ref().map_or(1, |owner| owner.epoch + 1);
+    let claim = Claim {
+        journal: journal.uuid().into(),
+        expected: owner.map(|owner| owner.epoch),
+        epoch,
+        domain_map: DOMAIN_MAP,
+        domains: vec![DOMAIN],
+    };
+    writer.claim(&claim).map_err(|error| ServeError::origin(&error))?;
+    // A transaction of the process before may have landed until the claim shut it out.
+    let owner = writer.owner().map_err(|error| ServeError::origin(&error))?;
+    let watermark = watermark.max(watermark_of(owner.as_ref()));
+    let clock = Clock::new();
+    let description = origin.describe();
+    let mut engine =
+        Engine::new(clock.now(), schema.clone(), journal, settings, description, watermark);
+    recover_parked(&mut engine, &mut *writer)?;
+    let newest = recover(&mut engine, &recovery, &catalog, watermark)?;
+    engine.recovered_upto(Lsn(recovery.last_lsn.max(watermark.0)));
+    clock.not_before(newest);
+    if let Some(torn) = recovery.torn {
+        tracing::warn!(
+            segment = torn.at.segment,
+            offset = torn.at.offset,
+            bytes = torn.bytes,
+            "cut a torn tail of the journal: it was never acknowledged as durable"
+        );
+        engine.set_start_report(StartReport { cut_bytes: torn.bytes });
+    }
+    Ok(Started { clock, engine, origin, writer, epoch, is_example })
+}
+
+fn create_folder(settings: &Settings) -> Result<(), ServeError> {
+    use std::os::unix::fs::DirBuilderExt;
+    let create = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&settings.data);
+    create.map_err(|error| {
+        ServeError::new(
+            exit::JOURNAL_UNUSABLE,
+            format!("cannot create the data folder {}: {error}", settings.data.display()),
+        )
+    })
+}
+
+/// The origin's address; the example shop is created where none is given.
+fn origin_url(settings: &Settings) -> Result<(String, bool), ServeError> {
+    if let Some(url) = &settings.origin {
+        return Ok((url.clone(), false));
+    }
+    let path = settings.data.join(EXAMPLE_FILE);
+    origins::create_example(&path).map_err(|error| ServeError::origin(&error))?;
+    Ok((format!("sqlite:{}", path.display()), true))
+}
+
+fn check_tables(settings: &Settings, schema: &crate::schema::Schema) -> Result<(), ServeError> {
+    let declared = settings.tables.values().flat_map(|table| table.triggers.iter().flatten());
+    for name in settings.tables.keys().chain(declared) {
+        if schema.find(name.as_bytes()).is_none() {
+            return Err(ServeError::new(
+                exit::USAGE,
+                format!(
+                    "the settings name a table '{name}' that is not reachable; see destage schema"
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn open_journal(
+    settings: &Settings,
+    disk: DirDisk,
+    catalog: &Catalog,
+) -> Result<(Journal, Recovery), ServeError> {
+    let defaults = Options::default();
+    let bytes_max = settings.policy.limits.journal_bytes_max;
+    let options = Options {
+        segment_bytes: (bytes_max / SEGMENTS_MIN)
+            .clamp(Options::SEGMENT_BYTES_MIN, defaults.segment_bytes),
+        journal_bytes_max: bytes_max,
+        retain: Duration::from_nanos(settings.retain.as_nanos()),
+        catalog: catalog.encode(),
+        unsafe_no_fsync: settings.unsafe_flags.no_fsync,
+        ..defaults
+    };
+    let mut bar = Progress::new("reading the journal", 0);
+    let opened = Journal::open_with(Arc::new(disk), options, &mut |progress| {
+        bar.set_total(progress.segments_total);
+        bar.set(progress.segments);
+    });
+    bar.finish();
+    opened.map_err(|error| match error.kind() {
+        ErrorKind::Corrupt => ServeError::new(
+            exit::JOURNAL_UNUSABLE,
+            format!(
+                "{error}. Nothing was changed. See what it holds with `destage journal inspect --data {0}`, save it with \
+                 `destage journal export --data {0}`, and see what cutting it would lose with `destage journal repair \
+                 --data {0} --cut {1}`",
+                settings.data.display(),
+                error.position().map_or_else(|| "SEGMENT:OFFSET".to_owned(), |at| at.to_string())
+            ),
+        ),
+        _ => ServeError::journal(&error),
+    })
+}
+
+fn watermark_of(owner: Option<&Owner>) -> Lsn {
+    let watermarks = owner.map(|owner| &owner.watermarks[..]).unwrap_or_default();
+    watermarks.iter().find(|(domain, _)| *domain == DOMAIN).map_or(Lsn::ZERO, |(_, lsn)| *lsn)
+}
+
+/// Refuses to start where journal and origin do not belong together.
+fn identify(
+    settings: &Settings,
+    origin: &dyn Origin,
+    owner: Option<&Owner>,
+    uuid: &str,
+    recovery: &Recovery,
+) -> Result<(), ServeError> {
+    let describe = origin.describe();
+    let data = settings.data.display();
+    let Some(owner) = owner else {
+        if recovery.last_lsn == 0 || settings.adopt {
+            return Ok(());
+        }
+        return Err(ServeError::new(
+            exit::ORIGIN_WENT_BACK,
+            format!(
+                "the journal in {data} belongs to another origin than {describe}, or that origin was restored to a time \
+                 before Destage used it. Use the right --origin or another --data folder; --adopt applies what the \
+                 journal holds to this origin"
+            ),
+        ));
+    };
+    if owner.domain_map != DOMAIN_MAP {
+        return Err(ServeError::new(
+            exit::USAGE,
+            format!(
+                "{describe} was written with another partition into ordering domains; drain it with the settings it \
+                 was written with first"
+            ),
+        ));
+    }
+    if owner.journal != uuid {
+        return identify_foreign(settings, &describe, owner, recovery);
+    }
+    let watermark = watermark_of(Some(owner)).0;
+    if watermark > recovery.last_lsn && !settings.adopt {
+        return Err(ServeError::new(
+            exit::JOURNAL_UNUSABLE,
+            format!(
+                "{describe} has writes up to {watermark}, but the journal in {data} ends at {}: its end was lost or cut. \
+                 --adopt goes on after {watermark}; what the journal lost stays lost",
+                recovery.last_lsn
+            ),
+        ));
+    }
+    if watermark + 1 < recovery.first_lsn {
+        return Err(ServeError::new(
+            exit::ORIGIN_WENT_BACK,
+            format!(
+                "the origin went back: {describe} stands at write {watermark}, but the journal in {data} holds writes only \
+                 from {} on (see --retain). It was restored from a copy, or failed over to a replica that lagged. \
+                 Restore a copy that is at least as new, or start with an empty data folder and --adopt",
+                recovery.first_lsn
+            ),
+        ));
+    }
+    Ok(())
+}
+
+/// The origin was last written through another journal.
+fn identify_foreign(
+    settings: &Settings,
+    describe: &str,
+    owner: &Owner,
+    recovery: &Recovery,
+) -> Result<(), ServeError> {
+    let age = owner.heartbeat_age;
+    let data = settings.data.display();
+    if age < HEARTBEAT_ALIVE && !settings.take_over {
+        return Err(ServeError::new(
+            exit::FENCED,
+            format!(
+                "another process (journal {}) showed itself at {describe} {:.1} s ago. Stop it first; or --take-over: \
+                 what it has acknowledged and not destaged yet stays in its journal and is stranded there",
+                owner.journal,
+                age.as_secs_f64()
+            ),
+        ));
+    }
+    if age >= HEARTBEAT_ALIVE && !settings.adopt && !settings.take_over {
+        return Err(ServeError::new(
+            exit::FENCED,
+            format!(
+                "{describe} belongs to the journal {}, last seen {} ago, which is not the one in {data}: start with that \
+                 data folder, since it may hold writes that are not destaged. If it is lost, --adopt goes on without it",
+                owner.journal,
+                destage_runtime::human::seconds(age.as_secs_f64())
+            ),
+        ));
+    }
+    if recovery.last_lsn > watermark_of(Some(owner)).0 {
+        return Err(ServeError::new(
+            exit::FENCED,
+            format!(
+                "the journal in {data} holds writes up to {} of its own and cannot adopt {describe}; export them with \
+                 `destage journal export --data {data}` and start with an empty data folder",
+                recovery.last_lsn
+            ),
+        ));
+    }
+    Ok(())
+}
+
+fn recover_parked(engine: &mut Engine, writer: &mut dyn Writer) -> Result<(), ServeError> {
+    for parked in writer.parked().map_err(|error| ServeError::origin(&error))? {
+        match crate::parked::decode(engine.schema(), &parked.payload) {
+            Ok(bytes) => engine.recover_parked(parked.lsn, &bytes),
+            Err(error) => tracing::warn!(
+                lsn = parked.lsn.0,
+                %error,
+                "a parked write cannot be read any more; readers do not see it"
+            ),
+        }
+    }
+    Ok(())
+}
+
+/// Hands the engine what the origin has not decided; returns the newest stamp.
+fn recover(
+    engine: &mut Engine,
+    recovery: &Recovery,
+    catalog: &Catalog,
+    watermark: Lsn,
+) -> Result<Time, ServeError> {
+    let current = catalog.encode();
+    let total = recovery.last_lsn.saturating_sub(watermark.0);
+    let mut bar = Progress::new("replaying the journal", total);
+    let mut newest = Time::ZERO;
+    let mut records = recovery.records(watermark.0 + 1);
+    let schema = engine.schema().clone();
+    while let Some(record) = records.advance().map_err(|error| ServeError::journal(&error))? {
+        let lsn = Lsn(record.lsn);
+        let translated;
+        let payload = if **record.catalog == *current {
+            record.payload
+        } else {
+            let old = Catalog::decode(record.catalog).ok_or_else(|| {
+                ServeError::new(exit::JOURNAL_UNUSABLE, "the journal's catalog cannot be read")
+            })?;
+            translated = old
+                .translate(&schema, record.payload)
+                .map_err(|lacks| schema_changed(lsn, &lacks))?;
+            &translated
+        };
+        newest = Time(record.stamp_ns);
+        engine.recover(lsn, newest, payload);
+        bar.set(lsn.0 - watermark.0);
+    }
+    bar.finish();
+    if total > 0 {
+        tracing::info!(groups = total, "found undestaged writes in the journal; destaging them");
+    }
+    Ok(newest)
+}
+
+fn schema_changed(lsn: Lsn, lacks: &str) -> ServeError {
+    ServeError::new(
+        exit::JOURNAL_UNUSABLE,
+        format!(
+            "the origin's schema changed while writes were undestaged: write {} needs what is not there: {lacks}. Bring it \
+             back until the journal is drained, or export the writes with `destage journal export`",
+            lsn.0
+        ),
+    )
+}

@@ -1,0 +1,134 @@
+//! What `destage serve` is told, parsed and checked: flags and files are read elsewhere.
+
+use destage_core::{Policy, Span};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Everything that the data front end needs to start. The defaults are those of the command line.
+///
+/// Not `Debug`: it holds passwords.
+#[derive(Clone)]
+pub struct Settings {
+    /// Where clients connect.
+    pub listen: Listen,
+    /// The admin port; `None` for none.
+    pub admin: Option<SocketAddr>,
+    /// The folder of the journal (and of the example shop).
+    pub data: PathBuf,
+    /// The origin's address as given, password included; `None` for the example shop.
+    pub origin: Option<String>,
+    /// The policy, validated.
+    pub policy: Policy,
+    /// How long decided groups are kept in the journal.
+    pub retain: Span,
+    /// How long a shutdown may drain; [`Span::MAX`] for as long as it takes.
+    pub drain_timeout: Span,
+    /// What clients must send by AUTH, and the admin port's POSTs as bearer token.
+    pub password: Option<String>,
+    /// Serve without a password where one would be asked for.
+    pub no_auth: bool,
+    /// Most connections at once.
+    pub clients_max: usize,
+    /// Most bytes of one command.
+    pub request_bytes_max: usize,
+    /// Most commands of one connection that are read ahead of their replies.
+    pub pipeline_max: usize,
+    /// Most bytes of replies that wait for one connection before it is closed.
+    pub output_bytes_max: usize,
+    /// Longest wait for the origin's answer to one request of ours.
+    pub origin_timeout: Duration,
+    /// Take the origin over from an owner that still shows itself.
+    pub take_over: bool,
+    /// Accept an origin whose watermark is beyond the journal's last group, and go on after it.
+    pub adopt: bool,
+    /// Settings of single tables, by the table's name.
+    pub tables: BTreeMap<String, TableSettings>,
+    /// A shell command to run against the started server; it drains and ends with it.
+    pub run: Option<String>,
+    /// Negative controls of the tests.
+    pub unsafe_flags: UnsafeFlags,
+}
+
+/// Where clients connect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Listen {
+    /// TCP.
+    Tcp(SocketAddr),
+    /// A socket in the file system.
+    Unix(PathBuf),
+}
+
+/// Settings of one table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TableSettings {
+    /// Acknowledge writes without knowing the old row: counts in replies are meaningless then.
+    pub blind: bool,
+    /// Acknowledge writes after the origin, whatever the policy says.
+    pub ack_origin: bool,
+    /// The tables that this one's triggers, rules or policies change, as the user declares them; an empty list for none.
+    /// `None`: not declared, so writes go through.
+    pub triggers: Option<Vec<String>>,
+}
+
+/// Ways to break promises on purpose, so that the tests can see that they would notice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UnsafeFlags {
+    /// The journal is written but not made durable.
+    pub no_fsync: bool,
+    /// Batches are applied without looking at the watermark.
+    pub no_watermark: bool,
+    /// A row that is fetched shows the origin's state without the buffered writes.
+    pub no_overlay: bool,
+    /// Replies leave before the values that they show are committed.
+    pub no_read_gate: bool,
+}
+
+impl UnsafeFlags {
+    /// Whether any is set.
+    pub fn any(self) -> bool {
+        self != Self::default()
+    }
+}
+
+/// The folder of the journal inside the data folder.
+pub fn journal_dir(data: &Path) -> PathBuf {
+    data.join("journal")
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            listen: Listen::Tcp((Ipv4Addr::LOCALHOST, 6380).into()),
+            admin: Some((Ipv4Addr::LOCALHOST, 6381).into()),
+            data: "destage-data".into(),
+            origin: None,
+            policy: Policy::default(),
+            retain: Span::from_secs(600),
+            drain_timeout: Span::from_secs(30),
+            password: None,
+            no_auth: false,
+            clients_max: 10_000,
+            request_bytes_max: 64 << 20,
+            pipeline_max: 10_000,
+            output_bytes_max: 256 << 20,
+            origin_timeout: Duration::from_secs(10),
+            take_over: false,
+            adopt: false,
+            tables: BTreeMap::new(),
+            run: None,
+            unsafe_flags: UnsafeFlags::default(),
+        }
+    }
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(addr) => write!(f, "{addr}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Canonical values: what a column takes, and the one form in which cache, journal and replies hold it.
+//!
+//! The canonical form is the origin's own text form (fixed time zone and date style, exact decimals), raw bytes for
+//! binary columns. `canonical(canonical(x)) == canonical(x)`, and a value read back from the origin after its destage is
+//! byte for byte the value before it.
+
+mod float;
+mod json;
+mod number;
+mod numeric;
+mod sqlite;
+mod text;
+mod time;
+
+pub use float::{format_float4, format_float8, format_sqlite_real};
+pub(crate) use sqlite::{Number as SqliteNumber, number as sqlite_number};
+
+use std::borrow::Cow;
+
+/// Which values a column takes and how they are written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ColumnType {
+    /// Whole numbers within the bounds.
+    Int {
+        /// Smallest value.
+        min: i64,
+        /// Largest value.
+        max: i64,
+    },
+    /// PostgreSQL `real`: shortest text that reads back the same.
+    Float4,
+    /// PostgreSQL `double precision`.
+    Float8,
+    /// SQLite REAL: always with a fraction or exponent, shortest text that reads back the same.
+    SqliteReal,
+    /// SQLite NUMERIC affinity (also DATE, BOOLEAN, DECIMAL, JSON): what looks like a number is one, whole where it can be
+    /// (`1.50` is `1.5`, `2.0` is `2`); all else is text.
+    SqliteNumeric,
+    /// Exact decimals; without bounds where `precision` is `None` (then the scale given is kept).
+    Numeric {
+        /// Total digits and digits after the point.
+        precision: Option<(u16, i16)>,
+    },
+    /// UTF-8 text without NUL.
+    Text {
+        /// Most characters.
+        chars_max: Option<u32>,
+    },
+    /// PostgreSQL `char(n)`: padded with blanks to `n` characters.
+    PaddedText {
+        /// The width in characters.
+        chars: u32,
+    },
+    /// Raw bytes.
+    Bytes,
+    /// `t` or `f`.
+    Bool,
+    /// Lower-case with dashes.
+    Uuid,
+    /// `YYYY-MM-DD`.
+    Date,
+    /// `HH:MM:SS[.ffffff]`, with at most `precision` digits of a second.
+    Time {
+        /// Digits after the second, 0 to 6.
+        precision: u8,
+    },
+    /// `YYYY-MM-DD HH:MM:SS[.ffffff]`; with a zone: in UTC, followed by `+00`.
+    Timestamp {
+        /// Whether the instant is absolute.
+        zone: bool,
+        /// Digits after the second, 0 to 6.
+        precision: u8,
+    },
+    /// Valid JSON, kept as written.
+    Json,
+    /// JSON in PostgreSQL's normal form: keys ordered by length, then bytes; the last of equal keys; `", "` and `": "`.
+    Jsonb,
+    /// One of these labels.
+    Enum(Vec<String>),
+    /// A type whose form only the origin knows: readable, not writable.
+    Opaque,
+}
+
+/// A value does not fit its column.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ValueError(pub String);
+
+impl ColumnType {
+    /// The canonical form of `input`, borrowed where it is canonical already.
+    ///
+    /// # Errors
+    /// [`ValueError`] says what the column takes, for a message that begins with the column's name.
+    #[inline]
+    pub fn canonical<'a>(&self, input: &'a [u8]) -> Result<Cow<'a, [u8]>, ValueError> {
+        match self {
+            Self::Text { chars_max } => text::text(input, *chars_max),
+            Self::Int { min, max } => number::int(input, *min, *max),
+            Self::Bytes => Ok(Cow::Borrowed(input)),
+            _ => self.canonical_rare(input),
+        }
+    }
+
+    fn canonical_rare<'a>(&self, input: &'a [u8]) -> Result<Cow<'a, [u8]>, ValueError> {
+        let output = match self {
+            Self::Text { .. } | Self::Int { .. } | Self::Bytes => return self.canonical(input),
+            Self::Enum(labels) => return text::label(input, labels),
+            Self::Json => return json::json(input),
+            Self::Bool => return text::boolean(input),
+            Self::PaddedText { chars } => return text::padded(input, *chars),
+            Self::Float4 => format_float4(float::parse4(input)?),
+            Self::Float8 => format_float8(float::parse8(input)?),
+            Self::SqliteReal => format_sqlite_real(float::parse_sqlite(input)?),
+            Self::SqliteNumeric => return sqlite::canonical(input),
+            Self::Numeric { precision } => numeric::canonical(input, *precision)?,
+            Self::Uuid => text::uuid(input)?,
+            Self::Date => time::date(input)?,
+            Self::Time { precision } => time::time(input, *precision)?,
+            Self::Timestamp { zone, precision } => time::timestamp(input, *zone, *precision)?,
+            Self::Jsonb => json::jsonb(input)?,
+            Self::Opaque => {
+                return Err(ValueError(
+                    "is readable but not writable through Destage: only the origin knows the \
+                     form of its type"
+                        .to_owned(),
+                ));
+            }
+        };
+        Ok(borrow_if_equal(input, output))
+    }
+
+    /// `value + amount` for HINCRBY and HINCRBYFLOAT, both canonical or (the amount) a plain decimal number; the result is
+    /// canonical and equals what the origin computes for `column = column + amount`.
+    ///
+    /// # Errors
+    /// [`ValueError`] if the type is not numeric, the amount is not a number of that type, or the sum leaves the range.
+    pub fn add(&self, value: &[u8], amount: &[u8]) -> Result<Vec<u8>, ValueError> {
+        match self {
+            Self::Int { min, max } => number::add_int(value, amount, *min, *max),
+            Self::Float4 => float::add4(value, amount).map(String::into_bytes),
+            Self::Float8 => float::add8(value, amount).map(String::into_bytes),
+            Self::SqliteReal => float::add_sqlite(value, amount).map(String::into_bytes),
+            Self::SqliteNumeric => sqlite::add(value, amount),
+            Self::Numeric { precision } => {
+                numeric::add(value, amount, *precision).map(String::into_bytes)
+            }
+            _ => Err(ValueError("is not a number and cannot be incremented".to_owned())),
+        }
+    }
+}
+
+/// Canonical values that were canonical already cost no copy to their holder.
+fn borrow_if_equal(input: &[u8], output: String) -> Cow<'_, [u8]> {
+    if output.as_bytes() == input { Cow::Borrowed(input) } else { Cow::Owned(output.into_bytes()) }
+}
+
+/// The error of a value that is not what the column takes; the value is shown as far as a message can bear.
+fn refused(takes: &str, input: &[u8]) -> ValueError {
+    let shown = &input[..input.len().min(SHOWN_BYTES_MAX)];
+    let more = if shown.len() < input.len() { "..." } else { "" };
+    ValueError(format!("takes {takes}, not '{}'{more}", shown.escape_ascii()))
+}
+
+/// The text of a value whose type ignores blanks around it, as PostgreSQL's numbers, dates and booleans do.
+fn trimmed(input: &[u8]) -> &[u8] {
+    let blank = |b: &u8| matches!(b, b' ' | b'\t'..=b'\r');
+    let start = input.iter().position(|b| !blank(b)).unwrap_or(input.len());
+    let end = input.iter().rposition(|b| !blank(b)).map_or(start, |last| last + 1);
+    &input[start..end]
+}
+
+/// Bytes of a refused value that a message shows.
+const SHOWN_BYTES_MAX: usize = 48;

@@ -1,0 +1,12 @@
+//! PostgreSQL as the origin, against a real server. `DESTAGE_TEST_POSTGRES` holds the URL of a database in which the tests
+//! may create schemas; without it they are skipped by name, or fail where `DESTAGE_TEST_REQUIRE=1`.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
+
+mod batches;
+mod catalog;
+mod database;
+mod reading;
+mod speed;
+mod values;
+mod writing;
