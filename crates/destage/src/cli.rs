@@ -1,0 +1,108 @@
+//! The subcommands and what they share.
+
+use crate::{admin, commands, journal, schema, serve, status};
+use clap::Parser;
+use destage_runtime::{exit, log};
+
+/// Write-back caching with a contract: applications write at the speed of the medium beside them, the store behind follows
+/// within a stated bound, in order, exactly once.
+#[derive(Debug, Parser)]
+#[command(
+    name = "destage",
+    version,
+    after_long_help = exit::help(),
+    after_help = "'destage --help' lists the exit codes; 'destage COMMAND --help' documents every flag.",
+    subcommand_required = true,
+    arg_required_else_help = true,
+    max_term_width = 100
+)]
+pub(crate) struct Cli {
+    /// What to log to stderr: error, warn, info, debug, trace, off, or a list such as info,destage_journal=debug.
+    #[arg(long, global = true, env = log::LEVEL_ENV, default_value = "info", value_name = "LEVEL")]
+    pub(crate) log_level: String,
+
+    /// The form of log lines.
+    #[arg(long, global = true, value_enum, default_value = "plain", value_name = "FORMAT")]
+    pub(crate) log_format: log::Format,
+
+    #[command(subcommand)]
+    pub(crate) command: Subcommand,
+}
+
+/// One file each.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Subcommand {
+    /// Serve Redis clients before a SQL database, write-back.
+    #[command(after_long_help = exit::help())]
+    Serve(Box<serve::args::ServeArgs>),
+    /// Show which tables and columns of an origin can be reached, and what cannot be and why.
+    Schema(schema::SchemaArgs),
+    /// Show what a running server does: what a crash would lose now, latencies, memory.
+    Status(status::StatusArgs),
+    /// Show or change the policy of a running server.
+    Policy(commands::PolicyArgs),
+    /// Stop destaging until 'resume'; the staleness bound stays in force.
+    Pause(admin::AdminArgs),
+    /// Destage again; also ends the back-off after a failure.
+    Resume(admin::AdminArgs),
+    /// Make the journal durable now.
+    Flush(admin::AdminArgs),
+    /// Destage everything that is dirty and wait until the origin has it.
+    Drain(admin::AdminArgs),
+    /// Drop the cached copy of a row, after something else has changed it at the origin.
+    Invalidate(commands::InvalidateArgs),
+    /// Look into, check, export or repair the journal of a server that is not running.
+    Journal(journal::JournalArgs),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn every_visible_flag_is_documented() {
+        fn check(command: &clap::Command) {
+            for arg in command.get_arguments().filter(|arg| !arg.is_hide_set()) {
+                assert!(arg.get_help().is_some(), "{} {}", command.get_name(), arg.get_id());
+            }
+            command.get_subcommands().for_each(check);
+        }
+        let command = Cli::command();
+        command.clone().debug_assert();
+        check(&command);
+    }
+
+    #[test]
+    fn long_help_lists_every_exit_code() {
+        let help = Cli::command().render_long_help().to_string();
+        for (code, meaning) in exit::TABLE {
+            assert!(help.contains(&format!("{code:>2}  ")), "{code}");
+            let first = meaning.split(' ').next().unwrap();
+            assert!(help.contains(first));
+        }
+        let serve = Cli::command().find_subcommand_mut("serve").unwrap().render_long_help();
+        assert!(serve.to_string().contains("Exit codes:"));
+    }
+
+    #[test]
+    fn wrong_arguments_say_what_works() {
+        for (args, part) in [
+            (vec!["destage", "srve"], "'serve'"),
+            (vec!["destage", "serve", "--policy", "writeback"], "use write-back, write-through"),
+            (vec!["destage", "serve", "--when", "periodic:10"], "has no unit"),
+            (vec!["destage", "serve", "--commit", "1"], "has no unit"),
+            (vec!["destage", "serve", "--dirty-limit", "1GB"], "64K or 1.5G"),
+            (vec!["destage", "serve", "--listen", "6380"], "unix:/path"),
+            (vec!["destage", "serve", "--batch", "0"], "1..=65536"),
+            (vec!["destage", "serve", "--max-request", "1"], "16K to 512M"),
+            (vec!["destage", "serve", "--staleness", "1ms"], "100ms to 1d"),
+            (vec!["destage", "schema"], "--origin"),
+            (vec!["destage", "status", "--format", "xml"], "table, json"),
+        ] {
+            let error = Cli::try_parse_from(&args).unwrap_err();
+            assert_eq!(error.exit_code(), 2, "{args:?}");
+            assert!(error.to_string().contains(part), "{args:?}: {error}");
+        }
+    }
+}

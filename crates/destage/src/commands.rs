@@ -1,0 +1,52 @@
+//! The small subcommands: each sends one command to a running server.
+
+use crate::admin::AdminArgs;
+use crate::error::CliError;
+use crate::output::{print, print_json};
+
+/// Flags of `policy`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PolicyArgs {
+    #[command(flatten)]
+    admin: AdminArgs,
+
+    /// The new policy (write-back, write-through, write-around) and parts of it as PART=VALUE, with the parts when, commit,
+    /// staleness, at-limit, dirty-limit, cache-size, journal-size, batch, linger: 'destage policy write-back when=periodic:10s'.
+    /// Without any, the policy in force is shown.
+    #[arg(value_name = "CHANGE")]
+    changes: Vec<String>,
+}
+
+/// Flags of `invalidate`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct InvalidateArgs {
+    #[command(flatten)]
+    admin: AdminArgs,
+
+    /// The keys, such as customers:42.
+    #[arg(required = true, value_name = "KEY")]
+    keys: Vec<String>,
+}
+
+/// A command without arguments.
+pub(crate) fn plain(name: &str, admin: &AdminArgs) -> Result<(), CliError> {
+    show(&admin.command(name, &[])?)
+}
+
+/// Shows or changes the policy.
+pub(crate) fn policy(args: &PolicyArgs) -> Result<(), CliError> {
+    show(&args.admin.command("policy", &args.changes)?)
+}
+
+/// Drops cached copies.
+pub(crate) fn invalidate(args: &InvalidateArgs) -> Result<(), CliError> {
+    show(&args.admin.command("invalidate", &args.keys)?)
+}
+
+fn show(result: &serde_json::Value) -> Result<(), CliError> {
+    match result {
+        serde_json::Value::Null => print("done"),
+        serde_json::Value::String(text) => print(text),
+        other => print_json(other),
+    }
+}

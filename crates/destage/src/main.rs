@@ -1,0 +1,63 @@
+//! The command line of Destage: one file per subcommand. Stdout is the result, stderr the log.
+
+mod admin;
+mod cli;
+mod commands;
+mod error;
+mod journal;
+mod output;
+mod schema;
+mod serve;
+mod status;
+
+use clap::{CommandFactory, FromArgMatches};
+use cli::{Cli, Subcommand};
+use destage_runtime::{exit, log};
+use error::CliError;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    stop_at_a_bug();
+    let matches = Cli::command().get_matches();
+    let cli = match Cli::from_arg_matches(&matches) {
+        Ok(cli) => cli,
+        Err(error) => error.exit(),
+    };
+    match run(cli, &matches) {
+        Ok(()) => ExitCode::from(exit::OK),
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(error.code)
+        }
+    }
+}
+
+fn run(cli: Cli, matches: &clap::ArgMatches) -> Result<(), CliError> {
+    log::init(&cli.log_level, cli.log_format).map_err(CliError::usage)?;
+    match cli.command {
+        Subcommand::Serve(_) => {
+            let own = matches.subcommand_matches("serve").expect("the subcommand was matched");
+            serve::run(own)
+        }
+        Subcommand::Schema(args) => schema::run(&args),
+        Subcommand::Status(args) => status::run(&args),
+        Subcommand::Policy(args) => commands::policy(&args),
+        Subcommand::Pause(args) => commands::plain("pause", &args),
+        Subcommand::Resume(args) => commands::plain("resume", &args),
+        Subcommand::Flush(args) => commands::plain("flush", &args),
+        Subcommand::Drain(args) => commands::plain("drain", &args),
+        Subcommand::Invalidate(args) => commands::invalidate(&args),
+        Subcommand::Journal(args) => journal::run(&args),
+    }
+}
+
+/// A panic in any thread ends the process with the exit code of a bug: half a server must not go on. The journal holds
+/// what was acknowledged.
+fn stop_at_a_bug() {
+    let print = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        print(info);
+        eprintln!("error: this is a bug in Destage; what was acknowledged is in the journal");
+        std::process::exit(exit::BUG.into());
+    }));
+}

@@ -1,0 +1,309 @@
+//! The flags of `serve`. The same names are the keys of the settings file.
+
+use crate::error::CliError;
+use clap::Args;
+use destage_core::{Acknowledge, AtLimit, Policy, When};
+use destage_data::settings::{Listen, Settings, UnsafeFlags};
+use destage_runtime::policy::{parse_acknowledge, parse_at_limit, parse_when, set_dirty_limit};
+use destage_runtime::units::{Bytes, Interval};
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+/// Flags of `serve`.
+#[derive(Args, Clone)]
+pub(crate) struct ServeArgs {
+    /// The origin: sqlite:FILE or postgres://USER:PASSWORD@HOST[:PORT]/DATABASE. Without one, a small example shop in SQLite is
+    /// created in the data folder.
+    #[arg(long, env = "DESTAGE_ORIGIN", hide_env_values = true, value_name = "URL")]
+    origin: Option<String>,
+
+    /// Where Redis clients connect: ADDRESS:PORT (port 0 lets the system choose) or unix:/path. Addresses other than loopback
+    /// need --password or --no-auth.
+    #[arg(long, default_value = "127.0.0.1:6380", value_parser = listen, value_name = "ADDR")]
+    listen: Listen,
+
+    /// The admin port (status, metrics, commands): ADDRESS:PORT, or none.
+    #[arg(long, default_value = "127.0.0.1:6381", value_parser = admin, value_name = "ADDR")]
+    admin: Admin,
+
+    /// The folder of the journal; created readable by its owner only.
+    #[arg(long, default_value = "./destage-data", value_name = "DIR")]
+    data: PathBuf,
+
+    /// When a write is acknowledged: write-back (once the journal holds it), write-through or write-around (once the origin
+    /// has it; the cached copy is refreshed or dropped).
+    #[arg(long, default_value = "write-back", value_parser = parse_acknowledge, value_name = "POLICY")]
+    policy: Acknowledge,
+
+    /// When dirty rows are destaged: async (at once, in batches), periodic:10s (everything, every so often), interval:30s,1s (rows
+    /// of that age, looked at every so often) or pressure (at the dirty limit). Periods and ages are 10ms to 1h.
+    #[arg(long, default_value = "async", value_parser = parse_when, value_name = "WHEN")]
+    when: When,
+
+    /// d: the most that a crash of this host may lose. 0 loses nothing acknowledged; otherwise the journal commits so often. 0
+    /// to 60s.
+    #[arg(long, default_value = "0", value_parser = |s: &str| interval(s, "0", "60s"), value_name = "TIME")]
+    commit: Interval,
+
+    /// D: the most that losing this host and its journal may lose; no write is acknowledged past it. 100ms to 1d, or none.
+    #[arg(
+        long,
+        default_value = "30s",
+        value_parser = |s: &str| if s == "none" { Ok(Interval::NONE) } else { interval(s, "100ms", "1d") },
+        value_name = "TIME"
+    )]
+    staleness: Interval,
+
+    /// What happens to a write at the dirty or journal limit: throttle (more and more, from three quarters of the dirty limit
+    /// on), block, write-through or fail.
+    #[arg(long, default_value = "throttle", value_parser = parse_at_limit, value_name = "CHOICE")]
+    at_limit: AtLimit,
+
+    /// Memory of the buffered writes. 64K to 1T.
+    #[arg(long, default_value = "1G", value_parser = |s: &str| bytes(s, "64K", "1T"), value_name = "SIZE")]
+    dirty_limit: Bytes,
+
+    /// Journal space of the undecided writes. 1M to 16T.
+    #[arg(long, default_value = "4G", value_parser = |s: &str| bytes(s, "1M", "16T"), value_name = "SIZE")]
+    journal_size: Bytes,
+
+    /// Memory of the cached rows that may be dropped. 0 to 16T.
+    #[arg(long, default_value = "1G", value_parser = |s: &str| bytes(s, "0", "16T"), value_name = "SIZE")]
+    cache_size: Bytes,
+
+    /// Most write groups in one transaction at the origin. 1 to 65536.
+    #[arg(
+        long,
+        default_value = "1000",
+        value_parser = clap::value_parser!(u32).range(1..=65_536),
+        value_name = "COUNT"
+    )]
+    batch: u32,
+
+    /// How long a lone write waits for company before it is destaged. 0 to 1s.
+    #[arg(long, default_value = "20ms", value_parser = |s: &str| interval(s, "0", "1s"), value_name = "TIME")]
+    linger: Interval,
+
+    /// How long destaged writes are kept in the journal, so that they can be replayed onto an origin that went back. 0 to 7d.
+    #[arg(long, default_value = "10m", value_parser = |s: &str| interval(s, "0", "7d"), value_name = "TIME")]
+    retain: Interval,
+
+    /// How long a shutdown may destage what is dirty before it leaves the rest to the next start; none for no limit.
+    #[arg(long, default_value = "30s", value_name = "TIME")]
+    drain_timeout: Interval,
+
+    /// What clients must send by AUTH, and the admin port's commands as bearer token. Printable ASCII. Prefer the environment:
+    /// flags are seen by other users of the machine.
+    #[arg(
+        long,
+        env = "DESTAGE_PASSWORD",
+        hide_env_values = true,
+        value_parser = password,
+        value_name = "PASSWORD"
+    )]
+    password: Option<String>,
+
+    /// Serve without a password: on addresses other than loopback, and origins other than the example shop.
+    #[arg(long)]
+    no_auth: bool,
+
+    /// Most connections of clients. 1 to 1000000.
+    #[arg(
+        long,
+        default_value = "10000",
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000),
+        value_name = "COUNT"
+    )]
+    max_clients: u32,
+
+    /// Most bytes of one command. 16K to 512M.
+    #[arg(long, default_value = "64M", value_parser = |s: &str| bytes(s, "16K", "512M"), value_name = "SIZE")]
+    max_request: Bytes,
+
+    /// Most commands of one connection that are read ahead of their replies. 1 to 1000000.
+    #[arg(
+        long,
+        default_value = "10000",
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000),
+        value_name = "COUNT"
+    )]
+    max_pipeline: u32,
+
+    /// Most bytes of replies that a client may leave unread before it is disconnected. 1M to 16G.
+    #[arg(long, default_value = "256M", value_parser = |s: &str| bytes(s, "1M", "16G"), value_name = "SIZE")]
+    output_limit: Bytes,
+
+    /// Longest wait for one answer of the origin. 100ms to 5m.
+    #[arg(
+        long,
+        default_value = "10s",
+        value_parser = |s: &str| interval(s, "100ms", "5m"),
+        value_name = "TIME"
+    )]
+    origin_timeout: Interval,
+
+    /// Take the origin over from another server that still shows itself there. Writes in that one's journal are stranded.
+    #[arg(long)]
+    take_over: bool,
+
+    /// Go on behind an origin that has seen more than this journal knows: the journal was lost or cut.
+    #[arg(long)]
+    adopt: bool,
+
+    /// Settings from a file: the flags' names without dashes in front as keys, and [table.NAME] sections. Flags and environment
+    /// override it.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Start the server, run CMD in a shell with $DESTAGE_URL, $DESTAGE_HOST and $DESTAGE_PORT set, then drain and exit with
+    /// its status.
+    #[arg(long, value_name = "CMD")]
+    run: Option<String>,
+
+    /// For tests: the journal is not made durable.
+    #[arg(long, hide = true)]
+    unsafe_no_fsync: bool,
+
+    /// For tests: batches are applied whatever the watermark says.
+    #[arg(long, hide = true)]
+    unsafe_no_watermark: bool,
+
+    /// For tests: fetched rows show the origin's state without the buffered writes.
+    #[arg(long, hide = true)]
+    unsafe_no_overlay: bool,
+
+    /// For tests: replies do not wait for the commit of what they show.
+    #[arg(long, hide = true)]
+    unsafe_no_read_gate: bool,
+}
+
+/// The admin port, or none.
+#[derive(Clone, Copy, Debug)]
+struct Admin(Option<SocketAddr>);
+
+// By hand: the origin's address and the password stay out of logs.
+impl std::fmt::Debug for ServeArgs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ServeArgs").field("listen", &self.listen).finish_non_exhaustive()
+    }
+}
+
+impl ServeArgs {
+    /// The settings, with the policy checked as a whole.
+    pub(crate) fn into_settings(self) -> Result<Settings, CliError> {
+        let policy = self.policy()?;
+        let filled = |text: Option<String>| text.filter(|text| !text.is_empty());
+        Ok(Settings {
+            listen: self.listen,
+            admin: self.admin.0,
+            data: self.data,
+            // An empty variable in the environment means that there is none.
+            origin: filled(self.origin),
+            policy,
+            retain: self.retain.span(),
+            drain_timeout: self.drain_timeout.span(),
+            password: filled(self.password),
+            no_auth: self.no_auth,
+            clients_max: self.max_clients as usize,
+            request_bytes_max: size(self.max_request),
+            pipeline_max: self.max_pipeline as usize,
+            output_bytes_max: size(self.output_limit),
+            origin_timeout: self.origin_timeout.duration().expect("none is out of its range"),
+            take_over: self.take_over,
+            adopt: self.adopt,
+            tables: BTreeMap::new(),
+            run: self.run,
+            unsafe_flags: UnsafeFlags {
+                no_fsync: self.unsafe_no_fsync,
+                no_watermark: self.unsafe_no_watermark,
+                no_overlay: self.unsafe_no_overlay,
+                no_read_gate: self.unsafe_no_read_gate,
+            },
+        })
+    }
+
+    fn policy(&self) -> Result<Policy, CliError> {
+        let mut policy = Policy {
+            acknowledge: self.policy,
+            when: self.when,
+            commit: self.commit.span(),
+            staleness: self.staleness.span(),
+            at_limit: self.at_limit,
+            ..Policy::default()
+        };
+        set_dirty_limit(&mut policy, self.dirty_limit.get());
+        policy.limits.journal_bytes_max = self.journal_size.get();
+        policy.limits.cache_bytes_max = self.cache_size.get();
+        policy.limits.batch_groups_max = self.batch;
+        policy.limits.linger = self.linger.span();
+        policy.validate().map_err(|e| {
+            CliError::usage(format!(
+                "the policy does not fit together: {e} (--commit, --staleness, --when)"
+            ))
+        })?;
+        Ok(policy)
+    }
+}
+
+fn size(bytes: Bytes) -> usize {
+    usize::try_from(bytes.get()).unwrap_or(usize::MAX)
+}
+
+fn listen(text: &str) -> Result<Listen, String> {
+    match text.strip_prefix("unix:") {
+        Some("") => Err("'unix:' names no path".into()),
+        Some(path) => Ok(Listen::Unix(path.into())),
+        None => address(text).map(Listen::Tcp),
+    }
+}
+
+fn admin(text: &str) -> Result<Admin, String> {
+    match text {
+        "none" => Ok(Admin(None)),
+        _ => address(text).map(|addr| Admin(Some(addr))),
+    }
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let local = text.strip_prefix("localhost:").and_then(|port| port.parse().ok());
+    if let Some(port) = local {
+        return Ok((Ipv4Addr::LOCALHOST, port).into());
+    }
+    text.parse().map_err(|_| {
+        format!(
+            "'{text}' is not an address with a port: use 127.0.0.1:6380, [::1]:6380 or unix:/path"
+        )
+    })
+}
+
+fn password(text: &str) -> Result<String, String> {
+    if text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        Ok(text.into())
+    } else {
+        Err("a password is printable ASCII without blanks".into())
+    }
+}
+
+/// An amount of time within bounds.
+pub(crate) fn interval(text: &str, low: &str, high: &str) -> Result<Interval, String> {
+    let value = text.parse::<Interval>().map_err(|e| e.to_string())?;
+    within(value, low, high)
+}
+
+fn bytes(text: &str, low: &str, high: &str) -> Result<Bytes, String> {
+    let value = text.parse::<Bytes>().map_err(|e| e.to_string())?;
+    within(value, low, high)
+}
+
+fn within<T>(value: T, low: &str, high: &str) -> Result<T, String>
+where
+    T: std::str::FromStr<Err: std::fmt::Debug> + PartialOrd,
+{
+    let bound = |text: &str| text.parse::<T>().expect("the bounds are constants that parse");
+    if value >= bound(low) && value <= bound(high) {
+        Ok(value)
+    } else {
+        Err(format!("out of range: {low} to {high}"))
+    }
+}

@@ -1,0 +1,119 @@
+//! Rules across flags: nobody is let in by accident.
+
+use crate::error::CliError;
+use destage_data::settings::{Listen, Settings};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// Refuses settings that would open the data to people who were not meant to reach them.
+pub(crate) fn check(settings: &Settings) -> Result<(), CliError> {
+    if settings.password.is_some() || settings.no_auth {
+        return Ok(());
+    }
+    if let Listen::Tcp(addr) = &settings.listen
+        && !addr.ip().is_loopback()
+    {
+        return Err(CliError::usage(format!(
+            "--listen {addr} can be reached from other machines without a password: set --password \
+             (or DESTAGE_PASSWORD), listen on 127.0.0.1, or say --no-auth"
+        )));
+    }
+    if let Some(addr) = settings.admin
+        && !addr.ip().is_loopback()
+    {
+        return Err(CliError::usage(format!(
+            "--admin {addr} can be reached from other machines without a password: set --password \
+             (or DESTAGE_PASSWORD), use 127.0.0.1, or say --no-auth"
+        )));
+    }
+    if settings.origin.is_some() { own_origin(&settings.listen) } else { Ok(()) }
+}
+
+fn own_origin(listen: &Listen) -> Result<(), CliError> {
+    let path = match listen {
+        Listen::Tcp(_) => {
+            return Err(CliError::usage(
+                "an origin other than the example shop must not be open to every user of this \
+                 machine: set --password (or DESTAGE_PASSWORD), listen on unix:/path in a folder \
+                 with mode 0700, or say --no-auth",
+            ));
+        }
+        Listen::Unix(path) => path,
+    };
+    let folder = folder(path);
+    let metadata = std::fs::metadata(&folder).map_err(|e| {
+        CliError::usage(format!(
+            "failed to look at the folder {} of the socket: {e}",
+            folder.display()
+        ))
+    })?;
+    let mode = metadata.permissions().mode() & 0o777;
+    if mode & 0o077 == 0 {
+        return Ok(());
+    }
+    Err(CliError::usage(format!(
+        "the folder {} of the socket is open to other users (mode {mode:04o}): 'chmod 700' it, set \
+         --password (or DESTAGE_PASSWORD), or say --no-auth",
+        folder.display()
+    )))
+}
+
+fn folder(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(parent) if parent != Path::new("") => parent.into(),
+        _ => PathBuf::from("."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(listen: &str, origin: Option<&str>) -> Settings {
+        let listen = match listen.strip_prefix("unix:") {
+            Some(path) => Listen::Unix(path.into()),
+            None => Listen::Tcp(listen.parse().unwrap()),
+        };
+        Settings { listen, origin: origin.map(Into::into), ..Settings::default() }
+    }
+
+    fn refusal(settings: &Settings) -> String {
+        let error = check(settings).unwrap_err();
+        assert_eq!(error.code, 2);
+        error.to_string()
+    }
+
+    #[test]
+    fn other_machines_are_not_let_in_without_a_password() {
+        assert!(check(&settings("127.0.0.1:6380", None)).is_ok());
+        assert!(check(&settings("[::1]:6380", None)).is_ok());
+        let mut open = settings("0.0.0.0:6380", None);
+        let error = refusal(&open);
+        assert!(error.contains("--listen 0.0.0.0:6380") && error.contains("--no-auth"), "{error}");
+        open.password = Some("secret".into());
+        assert!(check(&open).is_ok());
+        open.password = None;
+        open.no_auth = true;
+        assert!(check(&open).is_ok());
+        let mut admin = settings("127.0.0.1:6380", None);
+        admin.admin = Some("192.0.2.1:80".parse().unwrap());
+        assert!(refusal(&admin).contains("--admin 192.0.2.1:80"));
+    }
+
+    #[test]
+    fn an_own_origin_needs_a_password_or_a_private_socket() {
+        let error = refusal(&settings("127.0.0.1:6380", Some("sqlite:shop.db")));
+        assert!(error.contains("--password") && error.contains("0700"), "{error}");
+        let dir = tempfile::tempdir().unwrap();
+        let socket = format!("unix:{}/s", dir.path().display());
+        let set_mode = |mode| {
+            std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        set_mode(0o755);
+        assert!(refusal(&settings(&socket, Some("sqlite:shop.db"))).contains("mode 0755"));
+        set_mode(0o700);
+        assert!(check(&settings(&socket, Some("sqlite:shop.db"))).is_ok());
+        let missing = format!("unix:{}/no/s", dir.path().display());
+        assert!(refusal(&settings(&missing, Some("sqlite:shop.db"))).contains("failed to look"));
+    }
+}

@@ -1,0 +1,119 @@
+//! Which setting wins, and what a wrong file is told.
+
+use super::*;
+use destage_core::{Acknowledge, Span, When};
+use destage_data::settings::{Listen, Settings};
+
+fn merged(text: &str, line: &[&str]) -> Settings {
+    let argv = std::iter::once("destage").chain(line.iter().copied());
+    let matches = command().try_get_matches_from(argv).unwrap();
+    let file = parse(text).unwrap();
+    let args = file.merged(&matches).map_err(|e| e.to_string()).unwrap();
+    args.into_settings().map_err(|e| e.to_string()).unwrap()
+}
+
+fn refusal(text: &str) -> String {
+    parse(text).err().expect("the file is wrong")
+}
+
+#[test]
+fn flags_override_the_file_and_the_file_overrides_defaults() {
+    let text = r#"
+        policy = "write-through"
+        commit = "1s"
+        when = "periodic:10s"
+        listen = "unix:/run/destage/socket"
+        dirty-limit = "64M"
+        max-clients = 7
+        no-auth = true
+        take-over = false
+    "#;
+    let settings = merged(text, &["--commit", "2s", "--max-clients=9", "--adopt"]);
+    assert_eq!(settings.policy.acknowledge, Acknowledge::Origin);
+    assert_eq!(settings.policy.commit, Span::from_secs(2));
+    assert_eq!(settings.policy.when, When::Periodic { every: Span::from_secs(10) });
+    assert_eq!(settings.listen, Listen::Unix("/run/destage/socket".into()));
+    assert_eq!(settings.policy.limits.dirty_bytes_low, 48 << 20);
+    assert_eq!(settings.clients_max, 9);
+    assert!(settings.no_auth && settings.adopt && !settings.take_over);
+    assert_eq!(settings.policy.staleness, Span::from_secs(30));
+}
+
+#[test]
+fn defaults_of_the_flags_are_those_of_the_settings() {
+    let shown = merged("", &[]);
+    let default = Settings::default();
+    assert_eq!(shown.policy, default.policy);
+    assert_eq!((shown.listen, shown.admin), (default.listen, default.admin));
+    assert_eq!((shown.retain, shown.drain_timeout), (default.retain, default.drain_timeout));
+    assert_eq!(shown.origin_timeout, default.origin_timeout);
+    assert_eq!(
+        (shown.clients_max, shown.request_bytes_max, shown.pipeline_max, shown.output_bytes_max),
+        (
+            default.clients_max,
+            default.request_bytes_max,
+            default.pipeline_max,
+            default.output_bytes_max
+        )
+    );
+    assert!(!shown.no_auth && !shown.take_over && !shown.adopt && !shown.unsafe_flags.any());
+}
+
+#[test]
+fn table_sections_are_read() {
+    let text = r#"
+        [table.orders]
+        blind = true
+        ack = "origin"
+        [table.lines]
+        triggers = ["stock", "audit"]
+        [table.audit]
+        triggers = "none"
+        ack = "policy"
+    "#;
+    let tables = parse(text).map_err(|e| e.to_string()).ok().unwrap().tables;
+    assert_eq!(tables["orders"], TableSettings { blind: true, ack_origin: true, triggers: None });
+    assert_eq!(tables["lines"].triggers, Some(vec!["stock".into(), "audit".into()]));
+    assert_eq!(tables["audit"], TableSettings { triggers: Some(vec![]), ..Default::default() });
+}
+
+#[test]
+fn wrong_files_name_the_key_and_what_works() {
+    for (text, parts) in [
+        ("polciy = 'write-back'", vec!["unknown key 'polciy'", "policy", "[table.NAME]"]),
+        ("unsafe-no-fsync = true", vec!["unknown key 'unsafe-no-fsync'"]),
+        ("config = 'x'", vec!["unknown key 'config'"]),
+        ("commit = '1'", vec!["'1'", "--commit", "has no unit"]),
+        ("commit = '2m'", vec!["out of range: 0 to 60s"]),
+        ("max-clients = 0", vec!["--max-clients", "1..=1000000"]),
+        ("no-auth = 'yes'", vec!["no-auth is true or false"]),
+        ("listen = ['a']", vec!["listen takes a text"]),
+        ("table = 3", vec!["[table.NAME]"]),
+        ("[table.t]\nblnd = true", vec!["[table.t]", "unknown field `blnd`", "`blind`"]),
+        ("[table.t]\nack = 'disk'", vec!["[table.t]", "unknown variant `disk`", "`origin`"]),
+        ("[table.t]\ntriggers = 'all'", vec!["[table.t]", "\"none\" nor a list"]),
+        ("policy = ", vec!["TOML parse error at line 1"]),
+    ] {
+        let error = refusal(text);
+        for part in parts {
+            assert!(error.contains(part), "{text}: {part} in {error}");
+        }
+    }
+}
+
+#[test]
+fn a_policy_that_contradicts_itself_is_refused() {
+    let argv = ["destage", "--commit", "5s", "--staleness", "2s"];
+    let matches = command().try_get_matches_from(argv).unwrap();
+    let args = ServeArgs::from_arg_matches(&matches).unwrap();
+    let error = args.into_settings().err().expect("D is less than d").to_string();
+    assert!(error.contains("must exceed the commit interval d"), "{error}");
+}
+
+#[test]
+fn passwords_and_origins_stay_out_of_debug_output() {
+    let argv = ["destage", "--password", "hush", "--origin", "postgres://u:hush@h/db"];
+    let matches = command().try_get_matches_from(argv).unwrap();
+    let args = ServeArgs::from_arg_matches(&matches).unwrap();
+    assert!(!format!("{args:?}").contains("hush"));
+}

@@ -1,0 +1,52 @@
+//! `destage serve`: Redis clients before a SQL database.
+
+pub(crate) mod args;
+mod checks;
+mod file;
+
+use crate::error::CliError;
+use args::ServeArgs;
+use clap::{ArgMatches, FromArgMatches};
+use destage_data::settings::{Settings, UnsafeFlags};
+
+/// Reads the settings file, if there is one, then starts the server and stays until it ends.
+pub(crate) fn run(matches: &ArgMatches) -> Result<(), CliError> {
+    let settings = settings(matches)?;
+    warn(&settings);
+    start(settings)
+}
+
+/// Flags over environment over file over defaults, parsed and checked.
+fn settings(matches: &ArgMatches) -> Result<Settings, CliError> {
+    let args = ServeArgs::from_arg_matches(matches).map_err(CliError::usage)?;
+    let settings = match &args.config {
+        None => args.into_settings()?,
+        Some(path) => {
+            let file = file::read(path)?;
+            let mut settings = file.merged(matches)?.into_settings()?;
+            settings.tables = file.tables;
+            settings
+        }
+    };
+    checks::check(&settings)?;
+    Ok(settings)
+}
+
+fn start(settings: Settings) -> Result<(), CliError> {
+    destage_data::serve::run(settings).map_err(|error| CliError::new(error.exit_code(), error))
+}
+
+/// Says aloud, whatever the log level, what has been switched off.
+fn warn(settings: &Settings) {
+    let UnsafeFlags { no_fsync, no_watermark, no_overlay, no_read_gate } = settings.unsafe_flags;
+    for (set, flag, loss) in [
+        (no_fsync, "--unsafe-no-fsync", "a crash loses acknowledged writes"),
+        (no_watermark, "--unsafe-no-watermark", "a retry applies writes twice"),
+        (no_overlay, "--unsafe-no-overlay", "reads miss acknowledged writes"),
+        (no_read_gate, "--unsafe-no-read-gate", "a crash takes back values that were read"),
+    ] {
+        if set {
+            eprintln!("WARNING: {flag}: {loss}; for tests only, never with data that matters");
+        }
+    }
+}

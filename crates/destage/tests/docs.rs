@@ -1,0 +1,246 @@
+//! The documentation against the code: promises have tests, flags and metrics exist, links lead somewhere.
+
+use destage_runtime::status::Report;
+use destage_runtime::{exit, metrics};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Longest line of prose, which is wrapped at about 120 columns; tables and code may be longer.
+const COLUMNS_MAX: usize = 125;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    let path = root().join(path);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Every page of the documentation, relative to the workspace.
+fn pages() -> Vec<PathBuf> {
+    let docs = fs::read_dir(root().join("docs")).expect("the folder is there");
+    let names = docs.map(|entry| Path::new("docs").join(entry.expect("readable").file_name()));
+    let mut pages: Vec<_> =
+        names.filter(|path| path.extension().is_some_and(|ext| ext == "md")).collect();
+    pages.extend(["README.md", "CHANGELOG.md"].map(PathBuf::from));
+    pages
+}
+
+/// The lines outside of code blocks, with their numbers.
+fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut code = false;
+    text.lines().enumerate().filter_map(move |(index, line)| {
+        let fence = line.trim_start().starts_with("```");
+        code ^= fence;
+        (!code && !fence).then_some((index + 1, line))
+    })
+}
+
+/// Words with one blank in between.
+fn squeeze(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The sentences of a page; list items, table cells and headings end one too.
+fn sentences(text: &str) -> Vec<String> {
+    let mut blocks = vec![String::new()];
+    for (_, line) in prose(text) {
+        let trimmed = line.trim_start();
+        let item = trimmed.strip_prefix("- ");
+        if trimmed.starts_with('|') {
+            blocks.extend(trimmed.split('|').map(str::to_owned));
+        } else if trimmed.is_empty() || trimmed.starts_with('#') || item.is_some() {
+            blocks.push(item.unwrap_or_default().to_owned());
+        } else {
+            let block = blocks.last_mut().expect("it starts with one");
+            *block = format!("{block} {trimmed}");
+        }
+    }
+    let split = |block: &String| -> Vec<String> {
+        squeeze(block).split_inclusive(". ").map(|sentence| sentence.trim().to_owned()).collect()
+    };
+    blocks.iter().flat_map(split).collect()
+}
+
+/// All test files, as one text without comment signs.
+fn quotations() -> String {
+    let mut folders: Vec<_> = fs::read_dir(root().join("crates"))
+        .expect("the folder is there")
+        .map(|entry| entry.expect("readable").path().join("tests"))
+        .filter(|folder| folder.is_dir())
+        .collect();
+    let mut text = String::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).expect("the folder is there") {
+            let path = entry.expect("readable").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|ext| ext == "rs") {
+                let comments = read(path);
+                let lines = comments.lines().filter_map(|line| line.trim().strip_prefix("///"));
+                lines.for_each(|line| {
+                    text.push_str(line.trim().trim_start_matches('>'));
+                    text.push(' ');
+                });
+            }
+        }
+    }
+    squeeze(&text)
+}
+
+#[test]
+fn every_promise_is_quoted_by_a_test() {
+    let quoted = quotations();
+    let page = read("docs/SEMANTICS.md");
+    let promises: Vec<_> = sentences(&page)
+        .into_iter()
+        .filter(|sentence| {
+            let words = sentence.split(|c: char| !c.is_alphanumeric());
+            let mut promising = words.filter(|word| matches!(*word, "always" | "never"));
+            // The page's own sentence about such sentences.
+            promising.next().is_some() && !sentence.contains("\"always\" or \"never\"")
+        })
+        .collect();
+    assert!(promises.len() > 10, "the sentences are found: {promises:?}");
+    let unquoted: Vec<_> = promises.iter().filter(|&promise| !quoted.contains(promise)).collect();
+    assert!(unquoted.is_empty(), "promised without a test that quotes it: {unquoted:#?}");
+}
+
+/// The anchors that a page's headings make.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let headings = prose(text).filter(|(_, line)| line.starts_with('#'));
+    headings
+        .map(|(_, line)| {
+            let kept = line.trim_start_matches('#').trim().to_lowercase();
+            let kept = kept.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+            kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+        })
+        .collect()
+}
+
+#[test]
+fn relative_links_lead_somewhere() {
+    let mut broken = Vec::new();
+    for page in pages() {
+        let text = read(&page);
+        let prose: Vec<_> = prose(&text).map(|(_, line)| line).collect();
+        for link in prose.join("\n").split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            if link.contains("://") {
+                continue;
+            }
+            let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let target = match file {
+                "" => page.clone(),
+                _ => page.parent().expect("a file has a folder").join(file),
+            };
+            let exists = root().join(&target).exists();
+            if !exists || !(anchor.is_empty() || anchors(&read(&target)).contains(anchor)) {
+                broken.push(format!("{}: {link}", page.display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{broken:#?}");
+}
+
+#[test]
+fn prose_is_wrapped() {
+    let mut long = Vec::new();
+    for page in pages() {
+        let text = read(&page);
+        for (number, line) in prose(&text) {
+            if line.chars().count() > COLUMNS_MAX && !line.trim_start().starts_with('|') {
+                long.push(format!("{}:{number}", page.display()));
+            }
+        }
+    }
+    assert!(long.is_empty(), "more than {COLUMNS_MAX} columns: {long:#?}");
+}
+
+/// The long flags in a help text.
+fn flags(help: &str) -> impl Iterator<Item = &str> {
+    help.lines().filter_map(|line| {
+        let line = line.trim_start();
+        let line = line.strip_prefix("-h, ").unwrap_or(line);
+        line.strip_prefix("--").and_then(|rest| rest.split([' ', '[', '=']).next())
+    })
+}
+
+fn mentions(text: &str, flag: &str) -> bool {
+    let ends = |rest: &str| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '-');
+    text.split(&format!("--{flag}")).skip(1).any(ends)
+}
+
+#[test]
+fn every_flag_of_serve_is_documented() {
+    let output = Command::new(env!("CARGO_BIN_EXE_destage")).args(["serve", "--help"]).output();
+    let help = String::from_utf8(output.expect("the binary starts").stdout).expect("text");
+    let text = ["OPERATIONS", "SEMANTICS", "POLICIES"].map(|page| read(format!("docs/{page}.md")));
+    let text = text.concat();
+    let known: Vec<_> = flags(&help).filter(|&flag| flag != "help").collect();
+    assert!(known.contains(&"staleness") && known.len() > 20, "{known:?}");
+    let missing: Vec<_> = known.into_iter().filter(|flag| !mentions(&text, flag)).collect();
+    assert!(missing.is_empty(), "flags that no page mentions: {missing:?}");
+}
+
+#[test]
+fn the_exit_codes_are_those_of_the_program() {
+    let page = read("docs/OPERATIONS.md");
+    let rows = page.lines().filter_map(|line| {
+        let (code, meaning) = line.strip_prefix("| ")?.strip_suffix(" |")?.split_once(" | ")?;
+        Some((code.parse::<u8>().ok()?, meaning))
+    });
+    assert_eq!(rows.collect::<Vec<_>>(), exit::TABLE);
+}
+
+#[test]
+fn the_metrics_named_exist() {
+    /// Tables at the origin, and a module in a log filter.
+    const OTHERS: [&str; 5] = [
+        "destage_owner",
+        "destage_watermark",
+        "destage_parked",
+        "destage_sequence",
+        "destage_journal",
+    ];
+    let mut known: BTreeSet<_> = metrics::CATALOGUE.iter().map(|metric| metric.name).collect();
+    known.extend(metrics::LATENCIES.iter().flat_map(|m| [m.name, m.count_name]));
+    known.extend([metrics::MODE, metrics::INFO]);
+    known.extend(OTHERS);
+    for page in ["OPERATIONS", "SEMANTICS", "POLICIES"] {
+        let page = read(format!("docs/{page}.md"));
+        let words = page.split(|c: char| !c.is_alphanumeric() && c != '_');
+        let unknown: Vec<_> =
+            words.filter(|w| w.starts_with("destage_") && !known.contains(w)).collect();
+        assert!(unknown.is_empty(), "{unknown:?}");
+    }
+}
+
+#[test]
+fn the_status_fields_named_exist() {
+    let report = serde_json::to_value(Report::default()).expect("a report is JSON");
+    let page = read("docs/OPERATIONS.md");
+    let table = page.split("### Status fields").nth(1).and_then(|rest| rest.split("###").next());
+    let mut section = String::new();
+    let mut count = 0;
+    for line in table.expect("the heading is there").lines().filter(|line| line.starts_with("| `"))
+    {
+        let cell = line.split('|').nth(1).expect("the line is a row of a table");
+        for name in cell.split('`').skip(1).step_by(2) {
+            let field = match name.split_once('.') {
+                Some((part, field)) => {
+                    part.clone_into(&mut section);
+                    field
+                }
+                None if report.get(name).is_some() => continue,
+                None => name,
+            };
+            let part = report.get(&section).unwrap_or_else(|| panic!("no {section} for {name}"));
+            assert!(field == "*" || part.get(field).is_some(), "no {section}.{field}");
+            count += 1;
+        }
+    }
+    assert!(count > 20, "only {count} fields were found");
+}

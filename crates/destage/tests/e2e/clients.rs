@@ -1,0 +1,191 @@
+//! Unmodified clients perform every command, on the same shop, before either database.
+
+use crate::harness::{
+    Client, Database, Launch, Scratch, Server, has, output, prepared, seconds, shop,
+};
+use std::process::Command;
+
+/// The shop behind a server, once for each database at hand and each of these protocols.
+fn on_each_shop(protocols: &[&str], body: impl Fn(&Server, &Database, &str)) {
+    for protocol in protocols {
+        let scratch = Scratch::new();
+        for (number, database) in shop::each(&scratch).into_iter().enumerate() {
+            let launch = Launch::before(&scratch, &database.url());
+            let server = launch.elsewhere(&scratch, &format!("data-{number}")).start();
+            body(&server, &database, protocol);
+        }
+    }
+}
+
+/// What every client program leaves behind.
+#[track_caller]
+fn shop_holds_what_the_clients_wrote(server: &Server, database: &Database) {
+    server.drain();
+    assert_eq!(
+        database.rows("SELECT name, email, visits, balance FROM customers WHERE id = 10"),
+        [["Linus", "new@x.org", "3", "12.75"]]
+    );
+    assert_eq!(database.number("SELECT stock FROM products WHERE id = 1"), 7);
+    assert_eq!(
+        database.rows("SELECT o.customer_id, l.quantity FROM orders o JOIN order_lines l ON l.order_id = o.id WHERE o.id = 50"),
+        [["10", "3"]]
+    );
+    assert_eq!(database.number("SELECT count(*) FROM customers WHERE id IN (11, 12)"), 0);
+    assert_eq!(database.number("SELECT count(*) FROM customers WHERE name = 'half'"), 0);
+    assert!(database.number("SELECT count(*) FROM customers WHERE id >= 100") >= 20);
+}
+
+#[test]
+fn redis_py_performs_every_command_in_both_protocols() {
+    let Some(python) = prepared("DESTAGE_TEST_PYTHON") else { return };
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/clients/python/client.py");
+    on_each_shop(&["2", "3"], |server, database, protocol| {
+        let said = output(Command::new(&python).args(["-B", program, &server.port(), protocol]));
+        assert!(said.contains("checks"), "{said}");
+        shop_holds_what_the_clients_wrote(server, database);
+    });
+}
+
+#[test]
+fn go_redis_performs_every_command_in_both_protocols() {
+    let Some(program) = prepared("DESTAGE_TEST_GO_CLIENT") else { return };
+    on_each_shop(&["2", "3"], |server, database, protocol| {
+        let said = output(Command::new(&program).args([&server.port(), protocol]));
+        assert!(said.contains("checks"), "{said}");
+        shop_holds_what_the_clients_wrote(server, database);
+    });
+}
+
+#[test]
+fn node_redis_performs_every_command_in_both_protocols() {
+    let Some(program) = prepared("DESTAGE_TEST_NODE_CLIENT") else { return };
+    on_each_shop(&["2", "3"], |server, database, protocol| {
+        let said = output(Command::new("node").args([&program, &server.port(), protocol]));
+        assert!(said.contains("checks"), "{said}");
+        shop_holds_what_the_clients_wrote(server, database);
+    });
+}
+
+#[test]
+fn redis_cli_talks_in_both_protocols() {
+    if !has("redis-cli") {
+        return;
+    }
+    on_each_shop(&["-2", "-3"], |server, _, protocol| {
+        let cli = |command: &[&str]| {
+            let printed = output(
+                Command::new("redis-cli").args([protocol, "-p", &server.port()]).args(command),
+            );
+            printed.trim().to_owned()
+        };
+        assert_eq!(cli(&["PING"]), "PONG");
+        assert_eq!(cli(&["HSET", "customers:10", "name", "Linus Torvalds"]), "1");
+        assert_eq!(cli(&["HGET", "customers:10", "name"]), "Linus Torvalds");
+        let row = cli(&["HGETALL", "customers:1"]);
+        assert!(row.contains("ada@example.org") && row.contains("email"), "{row}");
+        let keys = cli(&["--scan", "--pattern", "customers:*"]);
+        assert_eq!(keys.lines().count(), 3, "{keys}");
+        assert!(cli(&["DESTAGE", "STATUS"]).contains("write-back"));
+        assert!(cli(&["INFO"]).contains("redis_version"));
+        assert!(cli(&["GET", "customers:1"]).to_lowercase().contains("hget"));
+    });
+}
+
+#[test]
+fn redis_cli_runs_a_transaction_from_its_input() {
+    if !has("redis-cli") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let database = shop::sqlite(&scratch);
+    let server = Launch::before(&scratch, &database.url()).start();
+    let script = "MULTI\nHSET orders:7 customer_id 1\nHSET order_lines:7:2 quantity 4\nEXEC\n";
+    let shell = format!("printf '{script}' | redis-cli -p {}", server.port());
+    let said = output(Command::new("sh").args(["-c", &shell]));
+    assert_eq!(said.split_whitespace().collect::<Vec<_>>(), ["OK", "QUEUED", "QUEUED", "1", "1"]);
+    server.drain();
+    assert_eq!(database.number("SELECT quantity FROM order_lines WHERE order_id = 7"), 4);
+}
+
+#[test]
+fn redis_benchmark_reads_and_writes_rows() {
+    if !has("redis-benchmark") {
+        return;
+    }
+    on_each_shop(&["1", "16"], |server, database, depth| {
+        let benchmark = |command: &[&str]| {
+            let options = ["-n", "4000", "-c", "20", "-r", "500", "-q", "-P", depth];
+            let mut benchmark = Command::new("redis-benchmark");
+            let said = output(benchmark.args(["-p", &server.port()]).args(options).args(command));
+            assert!(said.contains("requests per second"), "{said}");
+            assert!(!said.to_lowercase().contains("error"), "{said}");
+        };
+        benchmark(&[
+            "HSET",
+            "customers:__rand_int__",
+            "name",
+            "customer",
+            "email",
+            "x@example.org",
+        ]);
+        benchmark(&["HGETALL", "customers:__rand_int__"]);
+        benchmark(&["HINCRBY", "products:1", "stock", "1"]);
+        server.drain();
+        assert!(database.number("SELECT count(*) FROM customers") > 400);
+        assert_eq!(database.number("SELECT stock FROM products WHERE id = 1"), 4_010);
+    });
+}
+
+#[test]
+fn a_bare_start_serves_the_example_shop_and_its_suggestions_work() {
+    if !has("redis-cli") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let server = Launch::example(&scratch).start();
+    for part in ["listen=", "admin=", "origin=", "write-back", "d=0", "D=30s"] {
+        assert!(server.ready.contains(part), "no {part} in: {}", server.ready);
+    }
+    let suggested = server.printed(seconds(2));
+    let commands: Vec<&String> =
+        suggested.iter().filter(|line| line.contains("redis-cli")).collect();
+    assert!(commands.len() >= 2, "{suggested:?}");
+    for command in commands {
+        let command = &command[command.find("redis-cli").expect("the line has it")..];
+        let said = output(Command::new("sh").args(["-c", command]));
+        assert!(!said.trim().is_empty() && !said.contains("ERR"), "{command}: {said}");
+    }
+    let mut client = server.client();
+    for table in ["customers", "products", "orders", "order_lines"] {
+        let page = client.call(&["SCAN", "0", "MATCH", &format!("{table}:*"), "COUNT", "5"]);
+        let key = page.array()[1].array().first().map(|key| key.text());
+        let key = key.unwrap_or_else(|| panic!("{table} is empty"));
+        assert!(!client.call(&["HGETALL", &key]).pairs().is_empty(), "{key}");
+    }
+}
+
+#[test]
+fn hello_auth_and_connection_commands_answer_as_redis_does() {
+    let scratch = Scratch::new();
+    let database = shop::sqlite(&scratch);
+    let server = Launch::before(&scratch, &database.url()).start();
+    let mut client = server.client();
+    assert_eq!(client.run("PING").text(), "PONG");
+    assert_eq!(client.call(&["PING", "a b"]).text(), "a b");
+    client.run("CLIENT SETINFO LIB-NAME test").ok();
+    client.run("CLIENT SETNAME me").ok();
+    assert_eq!(client.run("CLIENT GETNAME").text(), "me");
+    client.run("SELECT 0").ok();
+    assert!(client.run("SELECT 3").error().contains("one database, 0"));
+    assert!(client.run("HELLO 9").error().starts_with("NOPROTO"));
+    let hello = client.run("HELLO 3 SETNAME other");
+    assert!(matches!(hello, crate::harness::Reply::Map(_)), "{hello:?}");
+    assert_eq!(client.run("CLIENT GETNAME").text(), "other");
+    assert!(matches!(client.run("HGETALL customers:1"), crate::harness::Reply::Map(_)));
+    client.run("RESET");
+    assert!(matches!(client.run("HGETALL customers:1"), crate::harness::Reply::Array(_)));
+    client.send_raw(b"PING\r\n").expect("the server listens");
+    assert_eq!(client.receive().expect("inline commands are answered").text(), "PONG");
+    client.run("QUIT").ok();
+    assert!(Client::try_call(&mut client, &["PING"]).is_err(), "QUIT leaves the connection open");
+}

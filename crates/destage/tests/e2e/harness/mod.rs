@@ -1,0 +1,88 @@
+//! What the end-to-end tests share: the real binary on ephemeral ports, a small Redis client, databases of their own.
+//!
+//! Every wait has a deadline, every process is ended with its test, and a missing tool skips the test with its name, or
+//! fails it where `DESTAGE_TEST_REQUIRE` is set (as `cargo xtask test` does after installing everything).
+
+pub(crate) mod database;
+pub(crate) mod postgres;
+pub(crate) mod proxy;
+pub(crate) mod random;
+pub(crate) mod resp;
+pub(crate) mod scratch;
+pub(crate) mod server;
+pub(crate) mod shop;
+
+pub(crate) use database::Database;
+pub(crate) use postgres::Postgres;
+pub(crate) use proxy::Proxy;
+pub(crate) use random::Random;
+pub(crate) use resp::{Client, Reply};
+pub(crate) use scratch::Scratch;
+pub(crate) use server::{Launch, Server};
+
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Says that a test cannot run here; fails it where nothing may be missing.
+pub(crate) fn skip(what: &str) {
+    let message = format!("needs {what}; `cargo xtask test` provides it");
+    assert!(std::env::var_os("DESTAGE_TEST_REQUIRE").is_none(), "{message}");
+    let test = thread::current();
+    eprintln!("skipped: {} {message}", test.name().unwrap_or("a test"));
+}
+
+/// Whether a program can be started; skips the test if not.
+pub(crate) fn has(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
+    if !found {
+        skip(program);
+    }
+    found
+}
+
+/// A file that `cargo xtask test` has prepared, named by an environment variable; skips the test if it has not.
+pub(crate) fn prepared(variable: &str) -> Option<String> {
+    let value = std::env::var(variable).ok();
+    if value.is_none() {
+        skip(variable);
+    }
+    value
+}
+
+/// Waits until `holds`, looking every few milliseconds.
+///
+/// # Panics
+/// With `what` once `limit` has passed.
+#[track_caller]
+pub(crate) fn eventually(what: &str, limit: Duration, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < limit, "not within {limit:?}: {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Runs a program to its end and returns what it printed.
+///
+/// # Panics
+/// If it fails; with its output.
+#[track_caller]
+pub(crate) fn output(command: &mut Command) -> String {
+    let output = command.stdin(Stdio::null()).output().expect("the program starts");
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {}\n{printed}\n{errors}", output.status);
+    printed
+}
+
+/// `n` seconds.
+pub(crate) const fn seconds(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+/// `n` milliseconds.
+pub(crate) const fn millis(n: u64) -> Duration {
+    Duration::from_millis(n)
+}

@@ -1,0 +1,99 @@
+//! A connection to a database that loses answers on demand.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+/// Passes connections on to a server. Ends with the process.
+pub(crate) struct Proxy {
+    port: u16,
+    state: Arc<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The next COMMIT makes it deaf.
+    armed: AtomicBool,
+    /// Answers are swallowed.
+    deaf: AtomicBool,
+    streams: Mutex<Vec<TcpStream>>,
+}
+
+impl Proxy {
+    /// Before the server of a `postgres://` URL; gives the URL that leads through the proxy.
+    pub(crate) fn before(url: &str) -> (Self, String) {
+        let (user, address) = url.split_once('@').expect("the URL has a user");
+        let (server, database) = address.split_once('/').expect("the URL has a database");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let port = listener.local_addr().expect("it is bound").port();
+        let proxy = Self { port, state: Arc::default() };
+        let (state, server) = (proxy.state.clone(), server.to_owned());
+        thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                // A server that is away ends the connection, as it would without a proxy.
+                if let Ok(server) = TcpStream::connect(&server) {
+                    state.join(client, server);
+                }
+            }
+        });
+        let through = format!("{user}@127.0.0.1:{}/{database}", proxy.port);
+        (proxy, through)
+    }
+
+    /// The next COMMIT arrives at the server, but neither its answer nor any later one comes back.
+    pub(crate) fn lose_next_commit(&self) {
+        self.state.armed.store(true, Ordering::Release);
+    }
+
+    /// Whether that has happened.
+    pub(crate) fn has_lost(&self) -> bool {
+        self.state.deaf.load(Ordering::Acquire)
+    }
+
+    /// Ends every connection; new ones work.
+    pub(crate) fn cut(&self) {
+        let mut streams = self.state.streams.lock().expect("no holder panics");
+        for stream in streams.drain(..) {
+            // It may have ended by itself.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        self.state.deaf.store(false, Ordering::Release);
+    }
+}
+
+impl State {
+    fn join(self: &Arc<Self>, client: TcpStream, server: TcpStream) {
+        let twin = |stream: &TcpStream| stream.try_clone().expect("a stream can be cloned");
+        let kept = [twin(&client), twin(&server)];
+        self.streams.lock().expect("no holder panics").extend(kept);
+        let (from_client, to_server) = (twin(&client), twin(&server));
+        let state = self.clone();
+        thread::spawn(move || pass(from_client, to_server, |bytes| state.watch(bytes)));
+        let state = self.clone();
+        thread::spawn(move || pass(server, client, |_| !state.deaf.load(Ordering::Acquire)));
+    }
+
+    /// Looks at what a client sends, all of which arrives.
+    fn watch(&self, bytes: &[u8]) -> bool {
+        let commits = bytes.windows(COMMIT.len()).any(|window| window == COMMIT);
+        if commits && self.armed.swap(false, Ordering::AcqRel) {
+            self.deaf.store(true, Ordering::Release);
+        }
+        true
+    }
+}
+
+/// Passes bytes on until either end goes, those for which `passes` says so.
+fn pass(mut from: TcpStream, mut to: TcpStream, passes: impl Fn(&[u8]) -> bool) {
+    let mut buffer = [0; 16_384];
+    while let Ok(count @ 1..) = from.read(&mut buffer) {
+        if passes(&buffer[..count]) && to.write_all(&buffer[..count]).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Both);
+}
+
+const COMMIT: &[u8] = b"COMMIT";

@@ -1,0 +1,136 @@
+//! Journal and origin belong together: a lost journal, an origin that went back and a second process are noticed.
+
+use crate::harness::{Database, Launch, Reply, Scratch, Server, eventually, seconds, shop};
+
+/// A server before the shop that has destaged something.
+fn used(scratch: &Scratch, database: &Database) -> (Launch, Server) {
+    let launch = Launch::before(scratch, &database.url());
+    let server = launch.start();
+    assert_eq!(server.client().run("HINCRBY products:1 stock 5").int(), 15);
+    server.drain();
+    (launch, server)
+}
+
+#[test]
+fn a_lost_journal_is_refused_and_adopt_goes_on() {
+    let scratch = Scratch::new();
+    for (number, database) in shop::each(&scratch).into_iter().enumerate() {
+        let folder = scratch.folder(&number.to_string());
+        let (launch, server) = used(&folder, &database);
+        server.terminate(seconds(20)).says(0, &[]);
+        std::fs::remove_dir_all(launch.data()).expect("the journal can be removed");
+        // Right after its last sign of life the owner might still be running somewhere else.
+        eventually("the loss is seen for what it is", seconds(30), || {
+            let exit = launch.refused();
+            exit.says(11, &["journal"]);
+            exit.log.contains("--adopt")
+        });
+        let server = launch.with(&["--adopt"]).start();
+        assert_eq!(server.client().run("HINCRBY products:1 stock 1").int(), 16);
+        server.drain();
+        assert_eq!(database.number("SELECT stock FROM products WHERE id = 1"), 16);
+        server.kill();
+        let server = launch.start();
+        assert_eq!(server.client().run("HINCRBY products:1 stock 1").int(), 17);
+    }
+}
+
+/// Destages, sets the origin back to an older state, and starts again.
+fn set_back(more: &[&str], payload: usize) -> (Scratch, Database, Launch) {
+    let scratch = Scratch::new();
+    let database = shop::sqlite(&scratch);
+    let (launch, server) = used(&scratch, &database);
+    let launch = launch.with(more);
+    server.terminate(seconds(20)).says(0, &[]);
+    let copy = scratch.join("copy.db");
+    database.execute(&format!("VACUUM INTO '{}'", copy.display()));
+    let server = launch.start();
+    let mut client = server.client();
+    for n in 1..=20 {
+        assert_eq!(client.run("HINCRBY products:1 stock 1").int(), 15 + n);
+        let bulk = format!("labels:{n}:bulk");
+        assert_eq!(client.call(&["HSET", &bulk, "note", &"x".repeat(payload)]).int(), 1);
+        // Not merged into one group's worth of state: each is a destage of its own.
+        client.run("DESTAGE WAIT 5000");
+    }
+    server.terminate(seconds(20)).says(0, &[]);
+    assert_eq!(database.number("SELECT stock FROM products WHERE id = 1"), 35);
+    for suffix in ["", "-wal", "-shm", "-journal"] {
+        let mut file = database.file().clone().into_os_string();
+        file.push(suffix);
+        let _ = std::fs::remove_file(file);
+    }
+    std::fs::copy(copy, database.file()).expect("the copy is put in place");
+    assert_eq!(database.number("SELECT stock FROM products WHERE id = 1"), 15);
+    (scratch, database, launch)
+}
+
+#[test]
+fn an_origin_that_went_back_is_replayed_from_what_the_journal_retains() {
+    let (_scratch, database, launch) = set_back(&["--retain", "10m"], 10);
+    match launch.try_start(seconds(30)) {
+        Ok(server) => {
+            assert_eq!(server.client().run("HGET products:1 stock").int(), 35);
+            server.drain();
+            assert_eq!(database.number("SELECT stock FROM products WHERE id = 1"), 35);
+        }
+        Err(exit) => exit.says(14, &["went back"]),
+    }
+}
+
+#[test]
+fn an_origin_that_went_back_too_far_is_refused() {
+    // What is decided is kept until its segment is full: small segments, much data.
+    let small = ["--retain", "0", "--journal-size", "1M"];
+    let (_scratch, database, launch) = set_back(&small, 60_000);
+    launch.refused().says(14, &["went back"]);
+    assert_eq!(database.number("SELECT stock FROM products WHERE id = 1"), 15);
+}
+
+#[test]
+fn a_second_process_with_the_same_data_folder_is_refused() {
+    let scratch = Scratch::new();
+    let database = shop::sqlite(&scratch);
+    let (launch, server) = used(&scratch, &database);
+    launch.refused().says(13, &["another process"]);
+    assert_eq!(server.client().run("HINCRBY products:1 stock 1").int(), 16);
+}
+
+#[test]
+fn a_second_process_before_the_same_origin_is_refused_while_the_first_lives() {
+    let scratch = Scratch::new();
+    for (number, database) in shop::each(&scratch).into_iter().enumerate() {
+        let folder = scratch.folder(&number.to_string());
+        let (launch, server) = used(&folder, &database);
+        launch.elsewhere(&folder, "second").refused().says(11, &["--take-over"]);
+        assert_eq!(server.client().run("HINCRBY products:1 stock 1").int(), 16);
+        server.drain();
+    }
+}
+
+#[test]
+fn take_over_fences_the_first_process_which_stops_acknowledging_and_exits_11() {
+    let scratch = Scratch::new();
+    for (number, database) in shop::each(&scratch).into_iter().enumerate() {
+        let folder = scratch.folder(&number.to_string());
+        let (launch, first) = used(&folder, &database);
+        let mut client = first.client();
+        let second = launch.elsewhere(&folder, "second").with(&["--take-over"]).start();
+        assert_eq!(second.client().run("HINCRBY products:1 stock 1").int(), 16);
+        second.drain();
+        // The first one finds out with its next batch or heartbeat, at the latest.
+        eventually("the first process stops acknowledging", seconds(20), || {
+            let reply = client.try_call(&["HINCRBY", "products:2", "stock", "1"]);
+            !matches!(reply, Ok(Reply::Int(_)))
+        });
+        first.ends(seconds(20)).says(11, &["took over"]);
+        assert_eq!(second.client().run("HINCRBY products:1 stock 1").int(), 17);
+        second.drain();
+        assert_eq!(database.number("SELECT stock FROM products WHERE id = 1"), 17);
+        assert_eq!(database.number("SELECT stock FROM products WHERE id = 2"), 4);
+        second.terminate(seconds(20)).says(0, &[]);
+        // The journal of the first one is not silently applied on top.
+        let exit = launch.refused();
+        assert!(matches!(exit.code, Some(11 | 13 | 14)), "exit code {:?}: {}", exit.code, exit.log);
+    }
+}

@@ -1,0 +1,17 @@
+//! The real binary before real databases, used by real clients. Tests are named as claims.
+
+mod clients;
+mod command_line;
+mod crash;
+mod damage;
+mod harness;
+mod herd;
+mod identity;
+mod load;
+mod origin_away;
+mod policies;
+mod rows;
+mod safety;
+mod shutdown;
+mod soak;
+mod status;

@@ -1,0 +1,233 @@
+//! Values before their destage equal values after a reload, for every type; what only the origin computes is not guessed.
+
+use crate::harness::{Client, Database, Launch, Scratch};
+
+const SQLITE_TYPES: &str = "
+CREATE TABLE kinds (
+    id INTEGER PRIMARY KEY, whole INTEGER, fraction REAL, words TEXT, raw BLOB,
+    made TEXT NOT NULL DEFAULT (hex(randomblob(8))),
+    base INTEGER,
+    doubled INTEGER GENERATED ALWAYS AS (base * 2) STORED
+)";
+
+const POSTGRES_TYPES: &str = "
+CREATE TYPE mood AS ENUM ('glad', 'sad');
+CREATE TABLE kinds (
+    id BIGINT PRIMARY KEY, whole INTEGER, small SMALLINT, big BIGINT, fraction DOUBLE PRECISION, half REAL,
+    exact NUMERIC(10, 2), loose NUMERIC, words TEXT, short VARCHAR(5), padded CHAR(6), raw BYTEA, yes BOOLEAN,
+    ident UUID, day DATE, instant TIMESTAMPTZ, local TIMESTAMP, clock TIME, doc JSON, docb JSONB, feeling mood,
+    numbers INTEGER[],
+    made TEXT NOT NULL DEFAULT gen_random_uuid(),
+    base INTEGER,
+    doubled INTEGER GENERATED ALWAYS AS (base * 2) STORED
+)";
+
+/// A column, what a client sends, and what the origin makes of it.
+const SQLITE_VALUES: &[(&str, &str, &str)] = &[
+    ("whole", "0042", "42"),
+    ("whole", "-9223372036854775808", "-9223372036854775808"),
+    ("fraction", "1.50", "1.5"),
+    ("fraction", "1e3", "1000.0"),
+    ("fraction", "0.1", "0.1"),
+    ("words", "two  words ", "two  words "),
+    ("words", "\u{1F512} ünï", "\u{1F512} ünï"),
+    ("raw", "bytes", "bytes"),
+];
+
+const POSTGRES_VALUES: &[(&str, &str, &str)] = &[
+    ("whole", "0042", "42"),
+    ("whole", "-2147483648", "-2147483648"),
+    ("small", "-7", "-7"),
+    ("big", "9223372036854775807", "9223372036854775807"),
+    ("fraction", "1.50", "1.5"),
+    ("fraction", "1e300", "1e+300"),
+    ("fraction", "0.1", "0.1"),
+    ("half", "0.1", "0.1"),
+    ("exact", "1.5", "1.50"),
+    ("exact", "-0012.3", "-12.30"),
+    ("loose", "1.500", "1.500"),
+    ("words", "two  words ", "two  words "),
+    ("words", "\u{1F512} ünï", "\u{1F512} ünï"),
+    ("short", "abcde", "abcde"),
+    ("padded", "ab", "ab    "),
+    ("yes", "true", "t"),
+    ("yes", "0", "f"),
+    ("ident", "A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11", "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"),
+    ("day", "2024-02-29", "2024-02-29"),
+    ("instant", "2024-02-29 12:00:00+02", "2024-02-29 10:00:00+00"),
+    ("instant", "2024-02-29T12:00:00.120Z", "2024-02-29 12:00:00.12+00"),
+    ("local", "2024-02-29 12:00:00", "2024-02-29 12:00:00"),
+    ("clock", "07:05:00", "07:05:00"),
+    ("doc", "{\"b\":1, \"a\":[1,2]}", "{\"b\":1, \"a\":[1,2]}"),
+    ("docb", "{\"bb\":1,\"a\":[1,2.0],\"a\":3}", "{\"a\": 3, \"bb\": 1}"),
+    ("feeling", "glad", "glad"),
+];
+
+fn sqlite() -> (Scratch, Database) {
+    let scratch = Scratch::new();
+    let database = Database::sqlite(&scratch).with(SQLITE_TYPES);
+    (scratch, database)
+}
+
+fn postgres() -> Option<(Scratch, Database)> {
+    Some((Scratch::new(), Database::postgres()?.with(POSTGRES_TYPES)))
+}
+
+#[track_caller]
+fn survive_a_reload(scratch: &Scratch, database: &Database, values: &[(&str, &str, &str)]) {
+    let server = Launch::before(scratch, &database.url()).start();
+    let mut client = server.client();
+    for (n, (column, sent, canonical)) in values.iter().enumerate() {
+        let key = format!("kinds:{}", n + 1);
+        assert_eq!(client.call(&["HSET", &key, column, sent]).int(), 1, "{column} = {sent}");
+        assert_eq!(client.call(&["HGET", &key, column]).text(), *canonical, "buffered {column}");
+    }
+    server.drain();
+    for (n, (column, _, canonical)) in values.iter().enumerate() {
+        let key = format!("kinds:{}", n + 1);
+        client.call(&["DESTAGE", "INVALIDATE", &key]);
+        assert_eq!(client.call(&["HGET", &key, column]).text(), *canonical, "reloaded {column}");
+    }
+    assert_eq!(server.status()["destage"]["parked_groups"], 0);
+}
+
+#[test]
+fn values_survive_a_reload_from_sqlite() {
+    let (scratch, database) = sqlite();
+    survive_a_reload(&scratch, &database, SQLITE_VALUES);
+}
+
+#[test]
+fn values_survive_a_reload_from_postgres() {
+    let Some((scratch, database)) = postgres() else { return };
+    survive_a_reload(&scratch, &database, POSTGRES_VALUES);
+}
+
+#[test]
+fn bytes_are_kept_as_they_are() {
+    let databases = [Some(sqlite()), postgres()];
+    for (scratch, database) in databases.into_iter().flatten() {
+        let launch = Launch::before(&scratch, &database.url());
+        let server = launch.start();
+        let mut client = server.client();
+        let bytes: Vec<u8> = (0..=255).chain(*b"\r\n\0").collect();
+        client.call(&[b"HSET".as_slice(), b"kinds:1", b"raw", &bytes]);
+        server.drain();
+        client.call(&["DESTAGE", "INVALIDATE", "kinds:1"]);
+        let read = client.call(&["HGET", "kinds:1", "raw"]);
+        assert_eq!(read, crate::harness::Reply::Bulk(bytes));
+    }
+}
+
+#[test]
+fn values_that_do_not_fit_are_refused_with_the_columns_name() {
+    let Some((scratch, database)) = postgres() else { return };
+    let server = Launch::before(&scratch, &database.url()).start();
+    let mut client = server.client();
+    for (column, value) in [
+        ("whole", "2147483648"),
+        ("whole", "x"),
+        ("small", "40000"),
+        ("exact", "123456789.00"),
+        ("short", "abcdef"),
+        ("ident", "not-a-uuid"),
+        ("day", "2023-02-29"),
+        ("instant", "soon"),
+        ("doc", "{"),
+        ("feeling", "angry"),
+        ("yes", "maybe"),
+        ("fraction", "1.2.3"),
+        ("numbers", "{1}"),
+        ("doubled", "4"),
+    ] {
+        let reply = client.call(&["HSET", "kinds:1", "words", "half", column, value]);
+        assert!(reply.error().contains(column), "{column} = {value}: {reply:?}");
+    }
+    // NUL is no text for PostgreSQL.
+    assert!(client.call(&["HSET", "kinds:1", "words", "a\0b"]).is_error());
+    assert_eq!(client.run("EXISTS kinds:1").int(), 0);
+}
+
+/// What only the origin computes is read from there, also while the row is dirty.
+#[track_caller]
+fn computed_columns_are_the_origins(client: &mut Client, database: &Database) {
+    assert_eq!(client.run("HSET kinds:1 base 21").int(), 1);
+    assert_eq!(client.run("HGET kinds:1 doubled").int(), 42);
+    let made = client.run("HGET kinds:1 made").text();
+    assert_eq!(database.value("SELECT made FROM kinds WHERE id = 1"), made);
+    assert_eq!(client.run("HINCRBY kinds:1 base 9").int(), 30);
+    let row = client.run("HGETALL kinds:1").pairs();
+    assert!(row.contains(&("doubled".into(), "60".into())), "{row:?}");
+    assert!(row.contains(&("made".into(), made)), "{row:?}");
+    // What is not computed needs no origin.
+    client.run("DESTAGE PAUSE").ok();
+    assert_eq!(client.run("HSET kinds:1 words now").int(), 1);
+    assert_eq!(client.run("HGET kinds:1 words").text(), "now");
+    client.run("DESTAGE RESUME").ok();
+    assert!(client.run("HSET kinds:1 doubled 7").error().contains("doubled"));
+}
+
+#[test]
+fn computed_columns_and_defaults_are_read_from_the_origin_never_guessed() {
+    let databases = [Some(sqlite()), postgres()];
+    for (scratch, database) in databases.into_iter().flatten() {
+        let server = Launch::before(&scratch, &database.url()).start();
+        computed_columns_are_the_origins(&mut server.client(), &database);
+    }
+}
+
+#[test]
+fn uuid_keys_in_any_case_are_one_row() {
+    let Some(database) = Database::postgres() else { return };
+    let database =
+        database.with("CREATE TABLE things (id UUID PRIMARY KEY, n INTEGER NOT NULL DEFAULT 0)");
+    let scratch = Scratch::new();
+    let server = Launch::before(&scratch, &database.url()).start();
+    let mut client = server.client();
+    for key in ["A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11", "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"] {
+        client.run(&format!("HSET things:{key} n 0"));
+        client.run(&format!("HINCRBY things:{key} n 1"));
+    }
+    server.drain();
+    assert_eq!(database.rows("SELECT n FROM things"), [["1"]]);
+}
+
+#[test]
+fn a_trigger_makes_writes_go_through() {
+    let Some(database) = Database::postgres() else { return };
+    let database = database.with(
+        "CREATE TABLE notes (id INTEGER PRIMARY KEY, body TEXT, shout TEXT);
+         CREATE FUNCTION shout() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN NEW.shout := upper(NEW.body); RETURN NEW; END $$;
+         CREATE TRIGGER shouting BEFORE INSERT OR UPDATE ON notes
+             FOR EACH ROW EXECUTE FUNCTION shout();",
+    );
+    let scratch = Scratch::new();
+    let server = Launch::before(&scratch, &database.url()).start();
+    let mut client = server.client();
+    client.run("HSET notes:1 body hello");
+    assert_eq!(database.value("SELECT shout FROM notes WHERE id = 1"), "HELLO");
+    assert_eq!(client.run("HGET notes:1 shout").text(), "HELLO");
+}
+
+#[test]
+fn a_cascading_delete_takes_the_children_with_it() {
+    let scratch = Scratch::new();
+    let children = "
+        CREATE TABLE parents (id INTEGER PRIMARY KEY, name TEXT);
+        CREATE TABLE children (id INTEGER PRIMARY KEY, parent INTEGER REFERENCES parents (id) ON DELETE CASCADE);
+        INSERT INTO parents VALUES (1, 'p');
+        INSERT INTO children VALUES (1, 1), (2, 1);";
+    let databases = [Some(Database::sqlite(&scratch)), Database::postgres()];
+    for (number, database) in databases.into_iter().flatten().enumerate() {
+        let database = database.with(children);
+        let launch = Launch::before(&scratch, &database.url());
+        let server = launch.elsewhere(&scratch, &format!("data-{number}")).start();
+        let mut client = server.client();
+        assert_eq!(client.run("EXISTS children:1 children:2").int(), 2);
+        assert_eq!(client.run("DEL parents:1").int(), 1);
+        client.run("DESTAGE WAIT 10000");
+        assert_eq!(client.run("EXISTS children:1 children:2").int(), 0);
+        assert_eq!(database.number("SELECT count(*) FROM children"), 0);
+    }
+}

@@ -1,0 +1,199 @@
+//! Safe by default: who may connect, how much they may ask for, and what their values cannot do.
+
+use crate::harness::{Client, Launch, Reply, Scratch, seconds, shop};
+use std::io::Read;
+use std::net::TcpStream;
+
+#[test]
+fn without_the_password_nothing_is_answered() {
+    let scratch = Scratch::new();
+    let server = Launch::example(&scratch).with(&["--password", "open-sesame"]).start();
+    let mut client = server.client();
+    for command in ["HGETALL customers:1", "PING", "DESTAGE STATUS", "INFO", "MULTI"] {
+        assert!(client.run(command).error().starts_with("NOAUTH"), "{command}");
+    }
+    assert!(client.call(&["AUTH", "open-says-me"]).error().starts_with("WRONGPASS"));
+    assert!(client.run("PING").error().starts_with("NOAUTH"));
+    client.call(&["AUTH", "open-sesame"]).ok();
+    assert_eq!(client.run("PING").text(), "PONG");
+    let mut other = server.client();
+    let hello = other.call(&["HELLO", "3", "AUTH", "default", "open-sesame"]);
+    assert!(matches!(hello, Reply::Map(_)), "{hello:?}");
+    assert!(server.post("policy", &["write-through"]).to_lowercase().contains("password"));
+    assert_eq!(server.status()["policy"]["acknowledge"], "write-back");
+}
+
+#[test]
+fn clients_log_in_with_the_password() {
+    let Some(python) = crate::harness::prepared("DESTAGE_TEST_PYTHON") else { return };
+    let scratch = Scratch::new();
+    let database = shop::sqlite(&scratch);
+    let server = Launch::before(&scratch, &database.url()).with(&["--password", "secret"]).start();
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/clients/python/client.py");
+    let arguments = ["-B", program, &server.port(), "3", "secret"];
+    crate::harness::output(std::process::Command::new(python).args(arguments));
+}
+
+#[test]
+fn other_hosts_are_kept_out_unless_there_is_a_password() {
+    let scratch = Scratch::new();
+    let exit = Launch::example(&scratch).listening("0.0.0.0:0").refused();
+    exit.says(2, &["--password"]);
+    let exit = Launch::example(&scratch).administered("0.0.0.0:0").refused();
+    exit.says(2, &["--password"]);
+    Launch::example(&scratch).with(&["--password", "secret"]).listening("0.0.0.0:0").start();
+}
+
+#[test]
+fn a_database_of_ones_own_needs_a_password_or_the_word_that_it_does_not() {
+    let scratch = Scratch::new();
+    let database = shop::sqlite(&scratch);
+    let launch = Launch::example(&scratch).with(&["--origin", &database.url()]);
+    launch.refused().says(2, &["--password", "--no-auth"]);
+    launch.with(&["--password", "secret"]).start();
+}
+
+#[test]
+fn more_clients_than_allowed_are_turned_away() {
+    let scratch = Scratch::new();
+    let server = Launch::example(&scratch).with(&["--max-clients", "5"]).start();
+    let mut clients: Vec<Client> = (0..5).map(|_| server.client()).collect();
+    for client in &mut clients {
+        assert_eq!(client.run("PING").text(), "PONG");
+    }
+    let mut surplus = server.client();
+    surplus.patience(seconds(5));
+    match surplus.try_call(&["PING"]) {
+        Ok(Reply::Error(message)) => assert!(message.contains("clients"), "{message}"),
+        Ok(other) => panic!("served: {other:?}"),
+        Err(_) => {}
+    }
+    drop(clients.pop());
+    crate::harness::eventually("a place is free again", seconds(5), || {
+        let mut next = server.client();
+        matches!(next.try_call(&["PING"]), Ok(Reply::Status(_)))
+    });
+}
+
+#[test]
+fn requests_beyond_the_limit_are_refused_before_they_take_memory() {
+    let scratch = Scratch::new();
+    let server = Launch::example(&scratch).with(&["--max-request", "64K"]).start();
+    let mut client = server.client();
+    let fits = client.call(&["ECHO", &"x".repeat(60_000)]);
+    assert_eq!(fits.text().len(), 60_000);
+    // Announced, not sent: the announcement alone must be refused.
+    client.send_raw(b"*2\r\n$4\r\nECHO\r\n$1000000000\r\n").expect("the server listens");
+    let message = client.receive().expect("it is answered");
+    assert!(message.error().to_lowercase().contains("protocol"), "{message:?}");
+    assert!(client.receive().is_err(), "the connection stays open");
+    for garbage in [&b"*1000000000\r\n"[..], b"*-5\r\n$x\r\n", b"$6\r\nnosuch\r\n", &[0xff; 70_000]]
+    {
+        let mut client = server.client();
+        client.patience(seconds(5));
+        // Either end may come first.
+        let _ = client.send_raw(garbage);
+        while let Ok(reply) = client.receive() {
+            assert!(reply.is_error(), "{reply:?}");
+        }
+    }
+    assert_eq!(server.client().run("PING").text(), "PONG");
+    assert!(server.metric("destage_memory_resident_bytes") < 300e6);
+}
+
+#[test]
+fn a_deep_pipeline_is_answered_whole_within_bounded_memory() {
+    let scratch = Scratch::new();
+    let server = Launch::example(&scratch).with(&["--max-pipeline", "100"]).start();
+    let mut client = server.client();
+    let commands: Vec<_> = (0..20_000).map(|n| format!("ECHO {n}")).collect();
+    for (n, reply) in client.pipeline(&commands).into_iter().enumerate() {
+        assert_eq!(reply.text(), n.to_string());
+    }
+}
+
+#[test]
+fn a_client_that_does_not_read_its_replies_is_cut_off() {
+    let scratch = Scratch::new();
+    let server = Launch::example(&scratch).with(&["--output-limit", "1M"]).start();
+    let mut deaf = TcpStream::connect(server.listen).expect("the server listens");
+    deaf.set_write_timeout(Some(seconds(2))).expect("not zero");
+    deaf.set_read_timeout(Some(seconds(10))).expect("not zero");
+    let mut request = Vec::new();
+    crate::harness::resp::encode(&mut request, &["ECHO", &"x".repeat(50_000)]);
+    for _ in 0..2_000 {
+        // Back-pressure is as good as being cut off: memory is what counts.
+        if std::io::Write::write_all(&mut deaf, &request).is_err() {
+            break;
+        }
+    }
+    assert!(server.metric("destage_memory_resident_bytes") < 200e6);
+    assert_eq!(server.client().run("PING").text(), "PONG");
+    let mut read = Vec::new();
+    let _ = deaf.take(1 << 20).read_to_end(&mut read);
+}
+
+#[test]
+fn values_keys_and_names_cannot_carry_sql() {
+    let scratch = Scratch::new();
+    for (number, database) in shop::each(&scratch).into_iter().enumerate() {
+        let launch = Launch::before(&scratch, &database.url());
+        let server = launch.elsewhere(&scratch, &format!("data-{number}")).start();
+        let mut client = server.client();
+        let evil = [
+            "x'; DROP TABLE order_lines; --",
+            "\"; DROP TABLE order_lines; --",
+            "$1', 'x'); DELETE FROM customers; --",
+            "\\'; DELETE FROM customers; --",
+            "%s {} $$ \u{1F512} \u{202e} ' \" ` ;",
+        ];
+        for (n, text) in evil.iter().enumerate() {
+            let id = format!("customers:{}", 500 + n);
+            assert_eq!(client.call(&["HSET", &id, "name", text]).int(), 1);
+            assert_eq!(client.call(&["HGET", &id, "name"]).text(), *text);
+            // In a text key, where every character is allowed.
+            let key = format!("labels:{}:evil", text.replace('%', "%25").replace(':', "%3A"));
+            assert!(!client.call(&["HSET", &key, "note", text]).is_error(), "{key}");
+            // Where only a number or a name is allowed.
+            assert!(client.call(&["HSET", &format!("customers:{text}"), "name", "x"]).is_error());
+            assert!(client.call(&["HSET", &format!("{text}:1"), "name", "x"]).is_error());
+            assert!(client.call(&["HSET", "customers:1", text, "x"]).is_error());
+            assert!(client.call(&["HINCRBY", "customers:1", "visits", text]).is_error());
+            client.call(&["SCAN", "0", "MATCH", &format!("{text}*")]);
+            client.call(&["DESTAGE", "INVALIDATE", text]);
+            client.call(&["DESTAGE", "NEXTID", text]);
+        }
+        server.drain();
+        for (n, text) in evil.iter().enumerate() {
+            let stored = format!("SELECT name FROM customers WHERE id = {}", 500 + n);
+            assert_eq!(database.value(&stored), *text);
+        }
+        assert_eq!(database.number("SELECT count(*) FROM labels"), 5);
+        assert_eq!(database.number("SELECT count(*) FROM customers"), 7);
+        assert_eq!(database.number("SELECT count(*) FROM order_lines"), 1);
+        assert_eq!(server.status()["destage"]["parked_groups"], 0);
+    }
+}
+
+#[test]
+fn tables_and_columns_with_odd_names_are_quoted() {
+    let scratch = Scratch::new();
+    let databases =
+        [Some(crate::harness::Database::sqlite(&scratch)), crate::harness::Database::postgres()];
+    for (number, database) in databases.into_iter().flatten().enumerate() {
+        let database = database.with(
+            "CREATE TABLE \"select \"\"from\"\" where; --\" (\"order\" INTEGER PRIMARY KEY, \
+             \"a b\" TEXT, \"x'y\" TEXT, \"Größe\" INTEGER)",
+        );
+        let launch = Launch::before(&scratch, &database.url());
+        let server = launch.elsewhere(&scratch, &format!("data-{number}")).start();
+        let mut client = server.client();
+        let key = "select \"from\" where; --:1";
+        let written = client.call(&["HSET", key, "a b", "1", "x'y", "2", "Größe", "3"]);
+        assert_eq!(written.int(), 3);
+        assert_eq!(client.call(&["HINCRBY", key, "Größe", "4"]).int(), 7);
+        server.drain();
+        let rows = database.rows("SELECT * FROM \"select \"\"from\"\" where; --\"");
+        assert_eq!(rows, [["1", "1", "2", "7"]]);
+    }
+}

@@ -1,0 +1,111 @@
+//! Every view of a server says the same.
+
+use crate::harness::server::binary;
+use crate::harness::{Launch, Scratch, Server, output, shop};
+use serde_json::Value;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+/// A server that has served 40 writes and some reads, and is idle now.
+fn used(scratch: &Scratch) -> Server {
+    let database = shop::sqlite(scratch);
+    let server = Launch::before(scratch, &database.url()).start();
+    let mut client = server.client();
+    for _ in 0..40 {
+        client.run("HINCRBY products:1 stock 1");
+        client.run("HGETALL products:1");
+        client.run("HGETALL products:2");
+    }
+    server.drain();
+    server
+}
+
+/// The number in a line such as `dirty_groups:0` of INFO.
+fn info(text: &str, name: &str) -> f64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    let line = line.unwrap_or_else(|| panic!("no {name} in INFO:\n{text}"));
+    line.trim().parse().unwrap_or_else(|_| panic!("{name} is not a number: {line}"))
+}
+
+#[test]
+fn status_metrics_and_info_agree() {
+    let scratch = Scratch::new();
+    let server = used(&scratch);
+    let status = server.status();
+    let info_text = server.client().run("INFO").text();
+    let number = |value: &Value| value.as_f64().expect("a number");
+    for (value, metric, name) in [
+        (&status["writes"]["last_lsn"], "destage_last_lsn", "last_lsn"),
+        (&status["writes"]["decided_lsn"], "destage_decided_lsn", "decided_lsn"),
+        (&status["writes"]["dirty_groups"], "destage_dirty_groups", "dirty_groups"),
+        (&status["destage"]["parked_groups"], "destage_parked_groups", "parked_groups"),
+        (&status["cache"]["misses_total"], "destage_cache_misses_total", "keyspace_misses"),
+        (&status["cache"]["hits_total"], "destage_cache_hits_total", "keyspace_hits"),
+    ] {
+        assert_eq!(number(value), server.metric(metric), "{metric}");
+        assert_eq!(number(value), info(&info_text, name), "{name}");
+    }
+    assert_eq!(number(&status["writes"]["groups_total"]), 40.0);
+    assert_eq!(number(&status["destage"]["groups_total"]), 40.0);
+    assert_eq!(number(&status["cache"]["misses_total"]), 2.0);
+    assert!(number(&status["cache"]["hit_ratio"]) > 0.9);
+    assert!(number(&status["writes"]["commit_latency"]["p99_seconds"]) > 0.0);
+    assert!(number(&status["destage"]["latency"]["p50_seconds"]) > 0.0);
+    assert_eq!(number(&status["rpo"]["total_loss_seconds"]), 0.0);
+    assert_eq!(status["mode"], "normal");
+}
+
+#[test]
+fn the_command_and_the_command_line_show_the_same_status() {
+    let scratch = Scratch::new();
+    let server = used(&scratch);
+    let by_command = server.client().run("DESTAGE STATUS").text();
+    let admin = server.admin.to_string();
+    let by_line = output(Command::new(binary()).args(["status", "--admin", &admin]));
+    for word in ["write-back", "normal"] {
+        assert!(by_command.contains(word), "{by_command}");
+        assert!(by_line.contains(word), "{by_line}");
+    }
+    let json = ["status", "--admin", &admin, "--format", "json"];
+    let report: Value = serde_json::from_str(&output(Command::new(binary()).args(json)))
+        .expect("the report is JSON");
+    assert_eq!(report["writes"]["groups_total"], 40);
+}
+
+#[test]
+fn watch_goes_on_showing_the_status() {
+    let scratch = Scratch::new();
+    let server = used(&scratch);
+    let mut watch = Command::new(binary())
+        .args(["status", "--admin", &server.admin.to_string(), "--watch"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the binary starts");
+    thread::sleep(Duration::from_millis(3_500));
+    assert!(watch.try_wait().expect("it is ours").is_none(), "--watch ended by itself");
+    watch.kill().expect("it is ours");
+    let shown = watch.wait_with_output().expect("it is ours").stdout;
+    let shown = String::from_utf8_lossy(&shown).into_owned();
+    assert!(shown.matches("write-back").count() >= 2, "{shown}");
+}
+
+#[test]
+fn health_and_readiness_are_told_apart() {
+    let scratch = Scratch::new();
+    let server = used(&scratch);
+    server.get("/healthz");
+    server.get("/readyz");
+}
+
+#[test]
+fn status_of_nobody_says_where_it_looked() {
+    let output = Command::new(binary())
+        .args(["status", "--admin", "127.0.0.1:1"])
+        .output()
+        .expect("the binary starts");
+    assert!(!output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("127.0.0.1:1"), "{said}");
+}
