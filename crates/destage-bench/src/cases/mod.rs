@@ -1,0 +1,27 @@
+//! The cases, one file each.
+
+mod distance;
+mod drain;
+mod hits;
+mod hset;
+mod memory;
+mod postgres;
+mod sqlite;
+mod update;
+
+use crate::Result;
+use crate::bench::Bench;
+
+/// A case's name and body.
+type Case = (&'static str, fn(&mut Bench) -> Result<()>);
+
+/// In the order in which they run.
+pub(crate) const CASES: [Case; 7] = [
+    ("hits", hits::run),
+    ("hset", hset::run),
+    ("postgres", postgres::run),
+    ("drain", drain::run),
+    ("sqlite", sqlite::run),
+    ("distance", distance::run),
+    ("memory", memory::run),
+];

@@ -1,0 +1,169 @@
+//! The command line.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::keys::Shape;
+
+/// Side-by-side benchmarks of Destage and its peers.
+#[derive(Debug, Parser)]
+#[command(name = "destage-bench", version)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Compare `destage serve` with redis-server, PostgreSQL and SQLite
+    Data(DataArgs),
+    /// Send one command over and over to a server that speaks the Redis protocol
+    Load(LoadArgs),
+    /// Forward TCP connections, each byte later by a fixed delay
+    Proxy(ProxyArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DataArgs {
+    /// Small tables, short runs, few pairs: shows that it works, not how fast
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Run only this case; may be repeated
+    #[arg(long, value_name = "NAME", value_parser = case_name)]
+    pub(crate) only: Vec<String>,
+    /// Rows of the large tables [default: 1000000, with --quick 50000]
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) rows: Option<u64>,
+    /// Rows of the tables that redis-benchmark works on [default: 100000, with --quick 10000]
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) hot_rows: Option<u64>,
+    /// Length of one run, seconds [default: 5, with --quick 1]
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) seconds: Option<f64>,
+    /// Pairs of runs per case [default: 5, with --quick 2]
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) pairs: Option<usize>,
+    /// Seed of the key streams
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// The staleness bound D that Destage is given and held to, seconds
+    #[arg(long, default_value_t = 30, value_name = "SECONDS")]
+    pub(crate) staleness_seconds: u64,
+    /// The program to measure [default: `destage` beside this program]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) destage_bin: Option<PathBuf>,
+    /// A further argument for `destage serve`; may be repeated
+    #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
+    pub(crate) destage_arg: Vec<String>,
+    /// Put a second redis-server in Destage's place: a sound method shows ratios of 1
+    #[arg(long)]
+    pub(crate) control: bool,
+    /// Folder for the servers' data; removed afterwards [default: the build's target folder]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Keep the origins' data and the logs
+    #[arg(long)]
+    pub(crate) keep: bool,
+    /// Write every run's figures to this file
+    #[arg(long, value_name = "PATH")]
+    pub(crate) json: Option<PathBuf>,
+    /// Put the tables between the markers of this document
+    #[arg(long, value_name = "PATH")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LoadArgs {
+    /// The server
+    #[arg(long, default_value = "127.0.0.1:6380", value_name = "ADDRESS")]
+    pub(crate) address: SocketAddr,
+    #[arg(long, default_value_t = 50, value_name = "COUNT")]
+    /// Connections
+    pub(crate) connections: usize,
+    /// Requests in flight per connection
+    #[arg(long, default_value_t = 1, value_name = "COUNT")]
+    pub(crate) pipeline: usize,
+    /// Threads that drive the connections
+    #[arg(long, default_value_t = 1, value_name = "COUNT")]
+    pub(crate) threads: usize,
+    /// Stop after this many requests
+    #[arg(long, conflicts_with = "seconds", value_name = "COUNT")]
+    pub(crate) requests: Option<u64>,
+    /// Stop after this time
+    #[arg(long, default_value_t = 5.0)]
+    pub(crate) seconds: f64,
+    /// uniform, zipfian, or each (every key once)
+    #[arg(long, default_value = "uniform", value_name = "SHAPE")]
+    pub(crate) keys: Shape,
+    /// Keys are 0 to this minus one
+    #[arg(long, default_value_t = 100_000, value_name = "COUNT")]
+    pub(crate) key_space: u64,
+    /// Length of `__data__`, bytes
+    #[arg(long, default_value_t = 100, value_name = "BYTES")]
+    pub(crate) data_size: usize,
+    /// Seed of the key streams
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The command; `__rand_int__` becomes the key in 12 digits, `__data__` a payload that differs
+    /// each time
+    #[arg(required = true, trailing_var_arg = true)]
+    pub(crate) command: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ProxyArgs {
+    /// Where to accept connections
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) listen: SocketAddr,
+    /// Where to forward them
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) to: SocketAddr,
+    /// Delay of each direction, such as 500us, 1ms, 2s
+    #[arg(long, value_parser = delay, value_name = "DURATION")]
+    pub(crate) delay: Duration,
+}
+
+fn case_name(text: &str) -> Result<String, String> {
+    let names: Vec<&str> = crate::cases::CASES.iter().map(|(name, _)| *name).collect();
+    if names.contains(&text) {
+        return Ok(text.to_owned());
+    }
+    Err(format!("unknown case: use one of {}", names.join(", ")))
+}
+
+fn delay(text: &str) -> Result<Duration, String> {
+    let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let number: f64 = text[..split].parse().map_err(|_| format!("{text:?} has no number"))?;
+    let seconds = match &text[split..] {
+        "us" => number / 1e6,
+        "ms" => number / 1e3,
+        "s" => number,
+        _ => return Err(format!("{text:?} needs a unit: us, ms or s")),
+    };
+    Duration::try_from_secs_f64(seconds).map_err(|error| format!("{text:?}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn delays_need_a_unit() {
+        assert_eq!(delay("1ms"), Ok(Duration::from_millis(1)));
+        assert_eq!(delay("250us"), Ok(Duration::from_micros(250)));
+        assert!(delay("1").is_err() && delay("ms").is_err() && delay("-1s").is_err());
+    }
+}

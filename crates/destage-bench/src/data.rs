@@ -1,0 +1,160 @@
+//! `destage-bench data`: the cases in their order, then the report.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::Result;
+use crate::bench::{Bench, Options, run_folder};
+use crate::cases::CASES;
+use crate::cli::DataArgs;
+use crate::machine::{Machine, output};
+use crate::report::Report;
+use crate::servers::{POSTGRES_SETTINGS, postgres_version};
+
+/// Cases that a control run can show: those whose peer is Redis.
+const CONTROLLABLE: [&str; 2] = ["hits", "hset"];
+
+/// Runs the chosen cases.
+///
+/// # Errors
+///
+/// The machine cannot be read, or at least one case could not be measured; the report of the
+/// others is written all the same.
+pub(crate) fn run(arguments: &DataArgs) -> Result<()> {
+    let parent = arguments.dir.clone().map_or_else(default_dir, Ok)?;
+    let folder = run_folder(&parent)?;
+    let path = folder.path().to_owned();
+    if arguments.keep {
+        eprintln!("the origins' data and the logs are kept in {}", folder.keep().display());
+    }
+    let options = options(arguments)?;
+    let mut report = new_report(arguments, &options, &path)?;
+    let mut bench = Bench::new(options, &path);
+    for (name, body) in CASES {
+        let chosen = arguments.only.is_empty() || arguments.only.iter().any(|only| only == name);
+        if !chosen || (arguments.control && !CONTROLLABLE.contains(&name)) {
+            continue;
+        }
+        if let Err(error) = body(&mut bench) {
+            bench.fail(&format!("{name}: {error}"));
+        }
+    }
+    report.figures = std::mem::take(&mut bench.figures);
+    report.memory = std::mem::take(&mut bench.memory);
+    report.failures = std::mem::take(&mut bench.failures);
+    drop(bench);
+    publish(arguments, &report)
+}
+
+fn options(arguments: &DataArgs) -> Result<Options> {
+    let quick = arguments.quick;
+    let bin = arguments.destage_bin.clone().map_or_else(sibling, Ok)?;
+    if !arguments.control && !bin.exists() {
+        let shown = bin.display();
+        return Err(format!("{shown} does not exist: build it or name it by --destage-bin").into());
+    }
+    let seconds = arguments.seconds.unwrap_or(if quick { 1.0 } else { 5.0 });
+    let options = Options {
+        bin,
+        rows: arguments.rows.unwrap_or(if quick { 50_000 } else { 1_000_000 }),
+        hot_rows: arguments.hot_rows.unwrap_or(if quick { 10_000 } else { 100_000 }),
+        time: Duration::try_from_secs_f64(seconds)?,
+        pairs: arguments.pairs.unwrap_or(if quick { 2 } else { 5 }),
+        seed: arguments.seed,
+        staleness_seconds: arguments.staleness_seconds,
+        control: arguments.control,
+        extra: arguments.destage_arg.clone(),
+    };
+    if options.rows == 0 || options.hot_rows == 0 || options.pairs == 0 || seconds <= 0.0 {
+        return Err("--rows, --hot-rows, --pairs and --seconds must be above 0".into());
+    }
+    Ok(options)
+}
+
+/// `destage` beside this program.
+fn sibling() -> Result<PathBuf> {
+    Ok(std::env::current_exe()?.with_file_name("destage"))
+}
+
+/// The folder above this program's own: the build's target folder.
+fn default_dir() -> Result<PathBuf> {
+    let program = std::env::current_exe()?;
+    let target = program.parent().and_then(Path::parent).filter(|dir| dir.is_dir());
+    Ok(target.map_or_else(std::env::temp_dir, Path::to_owned))
+}
+
+fn new_report(arguments: &DataArgs, options: &Options, dir: &Path) -> Result<Report> {
+    let mut machine = Machine::look(dir)?;
+    let version = |program: &str| output(program, &["--version"]);
+    let bin = options.bin.to_string_lossy().into_owned();
+    let destage =
+        if arguments.control { Some("a second redis-server".into()) } else { version(&bin) };
+    for (name, found) in [
+        ("Destage", destage),
+        ("redis-server", version("redis-server")),
+        ("redis-benchmark", version("redis-benchmark")),
+        ("PostgreSQL", Some(postgres_version())),
+        ("SQLite", Some(rusqlite::version().to_owned())),
+    ] {
+        machine.versions.push((name.into(), found.unwrap_or_else(|| "not installed".into())));
+    }
+    let postgres: Vec<String> =
+        POSTGRES_SETTINGS.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let staleness = options.staleness_seconds;
+    let serve = format!(
+        "--policy write-back --staleness {staleness}s --dirty-limit 4G --cache-size 4G {}",
+        options.extra.join(" ")
+    );
+    let settings = [
+        ("Destage's settings", format!("`{}`, d as each case says", serve.trim())),
+        ("PostgreSQL's settings", format!("{}; otherwise defaults", postgres.join(", "))),
+        ("Redis's settings", "save \"\", no rewrites of the append-only file".into()),
+    ];
+    let report = Report {
+        command: command_line(),
+        seed: options.seed,
+        rows: options.rows,
+        seconds: options.time.as_secs_f64(),
+        pairs: options.pairs,
+        machine,
+        settings: settings.map(|(name, value)| (name.to_owned(), value)).into(),
+        figures: Vec::new(),
+        memory: Vec::new(),
+        failures: Vec::new(),
+    };
+    eprintln!("{}", report.markdown());
+    Ok(report)
+}
+
+/// The arguments without those that only say where something lies on this machine.
+fn command_line() -> String {
+    let mut words = vec!["destage-bench".to_owned()];
+    let mut arguments = std::env::args().skip(1);
+    while let Some(word) = arguments.next() {
+        let name = word.split('=').next().unwrap_or_default();
+        match name {
+            "--destage-bin" | "--dir" | "--json" | "--output" => {
+                if name == word {
+                    arguments.next();
+                }
+            }
+            _ => words.push(word),
+        }
+    }
+    words.join(" ")
+}
+
+fn publish(arguments: &DataArgs, report: &Report) -> Result<()> {
+    println!("{}", report.markdown());
+    if let Some(path) = &arguments.json {
+        fs::write(path, serde_json::to_string_pretty(report)?)?;
+    }
+    if let Some(path) = &arguments.output {
+        report.write_into(path)?;
+    }
+    match report.failures.len() {
+        0 => Ok(()),
+        count => Err(format!("{count} cases could not be measured; see above").into()),
+    }
+}

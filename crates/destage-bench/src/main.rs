@@ -1,0 +1,99 @@
+//! Side-by-side benchmarks: one machine, one run, one client, everything through a socket.
+//!
+//! `data` starts Destage and its peers, runs both sides of each comparison in turn, and prints the
+//! ratios pair by pair with the servers' CPU time per request. `load` and `proxy` are its load
+//! generator and its delaying proxy, on their own.
+
+mod bench;
+mod cases;
+mod cli;
+mod control;
+mod cpu;
+mod data;
+mod figure;
+mod keys;
+mod load;
+mod machine;
+mod origins;
+mod proxy;
+mod redis_benchmark;
+mod report;
+mod servers;
+mod stats;
+
+use std::net::TcpListener;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser as _;
+
+use crate::cli::{Cli, Command, LoadArgs, ProxyArgs};
+use crate::load::{Bound, Load};
+
+/// Failures end the program with their message, so no caller tells them apart.
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Data(arguments) => data::run(&arguments),
+        Command::Load(arguments) => run_load(&arguments),
+        Command::Proxy(arguments) => run_proxy(&arguments),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run_proxy(arguments: &ProxyArgs) -> Result<()> {
+    let listener = TcpListener::bind(arguments.listen)
+        .map_err(|error| format!("failed to listen on {}: {error}", arguments.listen))?;
+    proxy::serve(&listener, arguments.to, arguments.delay)
+}
+
+fn run_load(arguments: &LoadArgs) -> Result<()> {
+    let command: Vec<&str> = arguments.command.iter().map(String::as_str).collect();
+    if [arguments.connections, arguments.pipeline].contains(&0) || arguments.key_space == 0 {
+        return Err("--connections, --pipeline and --key-space must be at least 1".into());
+    }
+    let mut load = Load::resp(arguments.address, &command, arguments.data_size)?;
+    load.connections = arguments.connections;
+    load.pipeline = arguments.pipeline;
+    load.threads = arguments.threads;
+    load.shape = arguments.keys;
+    load.key_space = arguments.key_space;
+    load.seed = arguments.seed;
+    load.bound = match arguments.requests {
+        Some(count) => Bound::Requests(count),
+        None => Bound::Time(Duration::try_from_secs_f64(arguments.seconds)?),
+    };
+    let cpu = cpu::own_cpu()?;
+    let outcome = load.run()?;
+    let client_cpu_us = bench::cpu_us(cpu, cpu::own_cpu()?, outcome.requests);
+    let names = ["requests", "errors", "seconds", "per_second", "client_cpu_us", "p50_us"];
+    let more = ["p99_us", "p999_us", "max_us", "distinct_keys"];
+    let values = [
+        outcome.requests as f64,
+        outcome.errors as f64,
+        outcome.elapsed.as_secs_f64(),
+        outcome.per_second(),
+        client_cpu_us,
+        outcome.latency_us(0.5),
+        outcome.latency_us(0.99),
+        outcome.latency_us(0.999),
+        outcome.latency_us(1.0),
+        outcome.distinct_keys as f64,
+    ];
+    let fields = names.iter().chain(&more).zip(values);
+    if arguments.json {
+        let map: serde_json::Map<_, _> =
+            fields.map(|(name, value)| ((*name).to_owned(), value.into())).collect();
+        println!("{}", serde_json::Value::Object(map));
+    } else {
+        fields.for_each(|(name, value)| println!("{name:>14}  {value:.2}"));
+    }
+    outcome.without_errors().map(drop)
+}

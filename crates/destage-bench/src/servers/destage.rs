@@ -1,0 +1,154 @@
+//! `destage serve`, the server that the figures are about.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Lines};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdout, Command, Stdio};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value as Json;
+use tempfile::TempDir;
+
+use super::{Process, free_address};
+use crate::Result;
+use crate::control::{Client, Value, http_get};
+
+/// How to start it.
+#[derive(Clone, Debug)]
+pub(crate) struct DestageConfig {
+    pub(crate) bin: PathBuf,
+    pub(crate) origin: String,
+    /// `d`, as the flag takes it.
+    pub(crate) commit: String,
+    /// `D`, as the flag takes it.
+    pub(crate) staleness: String,
+    pub(crate) extra: Vec<String>,
+}
+
+/// A running `destage serve`.
+#[derive(Debug)]
+pub(crate) struct Destage {
+    process: Process,
+    pub(crate) address: SocketAddr,
+    admin: SocketAddr,
+    /// The journal's folder, removed once the process has stopped.
+    _data: TempDir,
+}
+
+impl Destage {
+    /// Starts one with a journal of its own below `dir` and waits for its ready line.
+    pub(crate) fn start(dir: &Path, config: &DestageConfig) -> Result<Self> {
+        let (address, admin) = (free_address()?, free_address()?);
+        let data = tempfile::Builder::new().prefix("destage-").tempdir_in(dir)?;
+        let log = dir.join(format!("destage-{}.log", address.port()));
+        let mut command = Command::new(&config.bin);
+        command.args(["serve", "--origin", &config.origin, "--no-auth"]);
+        // Each run has a data folder of its own, while the origin remembers the run before.
+        command.args(["--adopt", "--take-over"]);
+        command.args(["--listen", &address.to_string(), "--admin", &admin.to_string()]);
+        command.arg("--data").arg(data.path()).args(["--policy", "write-back"]);
+        command.args(["--commit", &config.commit, "--staleness", &config.staleness]);
+        command.args(["--dirty-limit", "4G", "--cache-size", "4G"]).args(&config.extra);
+        command.stdout(Stdio::piped()).stderr(File::create(&log)?);
+        let mut process = Process::start(&mut command, "destage", libc::SIGTERM)?;
+        let stdout = process.child.stdout.take().ok_or("destage has no standard output")?;
+        wait_for_ready(BufReader::new(stdout).lines()).map_err(|error| {
+            let said = std::fs::read_to_string(&log).unwrap_or_default();
+            format!("destage serve did not get ready: {error}; it said: {}", said.trim())
+        })?;
+        Ok(Self { process, address, admin, _data: data })
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    pub(crate) fn cpu(&self) -> Result<Duration> {
+        self.process.cpu()
+    }
+
+    pub(crate) fn admin(&self) -> SocketAddr {
+        self.admin
+    }
+
+    /// Runs `DESTAGE arguments`.
+    pub(crate) fn control(&self, arguments: &[&str]) -> Result<Value> {
+        Client::connect(self.address)?.call(&[&["DESTAGE"], arguments].concat())
+    }
+
+    /// Waits until everything written so far is decided at the origin.
+    ///
+    /// # Errors
+    ///
+    /// The flush failed, or the status shows that something is undecided or parked after it.
+    pub(crate) fn drain(&self) -> Result<()> {
+        self.control(&["DRAIN"])?;
+        let status = self.status()?;
+        if status.decided < status.last || status.parked > 0 {
+            return Err(
+                format!("the flush ended, but not everything is decided: {status:?}").into()
+            );
+        }
+        Ok(())
+    }
+
+    pub(crate) fn status(&self) -> Result<Status> {
+        status(self.admin)
+    }
+}
+
+/// What the benchmark reads from `/status`.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Status {
+    pub(crate) staleness_seconds: f64,
+    pub(crate) last: u64,
+    pub(crate) decided: u64,
+    pub(crate) parked: u64,
+    pub(crate) batches: u64,
+    pub(crate) destaged: u64,
+    pub(crate) dirty_bytes: u64,
+    pub(crate) cached_units: u64,
+}
+
+/// Asks the admin port.
+///
+/// # Errors
+///
+/// It does not answer, or a field is missing.
+pub(crate) fn status(admin: SocketAddr) -> Result<Status> {
+    let json: Json = serde_json::from_str(&http_get(admin, "/status")?)?;
+    let missing = |path: &str| format!("the status has no number at {path}");
+    let number =
+        |path: &str| json.pointer(path).and_then(Json::as_f64).ok_or_else(|| missing(path));
+    let count = |path: &str| json.pointer(path).and_then(Json::as_u64).ok_or_else(|| missing(path));
+    Ok(Status {
+        staleness_seconds: number("/rpo/total_loss_seconds")?,
+        last: count("/writes/last_lsn")?,
+        decided: count("/writes/decided_lsn")?,
+        parked: count("/destage/parked_groups")?,
+        batches: count("/destage/batches_total")?,
+        destaged: count("/destage/groups_total")?,
+        dirty_bytes: count("/writes/dirty_bytes")?,
+        cached_units: count("/cache/units")?,
+    })
+}
+
+/// Reads on after the ready line, so that the server never blocks on its standard output.
+fn wait_for_ready(mut lines: Lines<BufReader<ChildStdout>>) -> Result<()> {
+    let (sender, receiver) = channel();
+    thread::spawn(move || {
+        let ready = |line: &std::io::Result<String>| {
+            line.as_ref().map_or(true, |line| line.starts_with("destage ready:"))
+        };
+        let _ = sender.send(lines.by_ref().find(ready).is_some_and(|line| line.is_ok()));
+        lines.for_each(drop);
+    });
+    match receiver.recv_timeout(Duration::from_secs(120)) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err("it ended".into()),
+        Err(_) => Err("no ready line within 120 s".into()),
+    }
+}

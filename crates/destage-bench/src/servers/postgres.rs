@@ -1,0 +1,233 @@
+//! PostgreSQL: a cluster of its own, and a small client for statements and prepared loads.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use super::{Process, free_address};
+use crate::Result;
+use crate::load::{Load, Protocol, Template, server_error};
+use crate::machine::output;
+
+/// What differs from PostgreSQL's defaults. fsync and synchronous_commit are on by default and
+/// named here so that nobody has to look.
+pub(crate) const SETTINGS: [(&str, &str); 4] = [
+    ("fsync", "on"),
+    ("synchronous_commit", "on"),
+    ("shared_buffers", "1GB"),
+    ("max_wal_size", "8GB"),
+];
+
+/// A running cluster with the database `postgres` and the superuser `bench`.
+#[derive(Debug)]
+pub(crate) struct Postgres {
+    process: Process,
+    pub(crate) address: SocketAddr,
+}
+
+impl Postgres {
+    /// Creates and starts one below `dir`. As root, its processes run as the user `postgres`, who
+    /// must be able to enter `dir`.
+    pub(crate) fn start(dir: &Path) -> Result<Self> {
+        let bin = bin_dir()?;
+        let user = if running_as_root() { Some(user_ids("postgres")?) } else { None };
+        let address = free_address()?;
+        let home = dir.join(format!("postgres-{}", address.port()));
+        fs::create_dir_all(&home)?;
+        if let Some((uid, gid)) = user {
+            chown(&home, Some(uid), Some(gid))?;
+        }
+        let as_user = |program: &str| {
+            let mut command = Command::new(bin.join(program));
+            command.current_dir(&home);
+            if let Some((uid, gid)) = user {
+                command.uid(uid).gid(gid);
+            }
+            command
+        };
+        let data = home.join("data");
+        let made = as_user("initdb")
+            .args(["--username=bench", "--auth=trust", "--encoding=UTF8", "--locale=C", "-D"])
+            .arg(&data)
+            .output()?;
+        if !made.status.success() {
+            let reason = String::from_utf8_lossy(&made.stderr).trim().to_owned();
+            return Err(format!("failed to create a PostgreSQL cluster: {reason}").into());
+        }
+        let mut command = as_user("postgres");
+        command.arg("-D").arg(&data).args(["-h", "127.0.0.1", "-k", ""]);
+        command.args(["-p", &address.port().to_string()]);
+        for (name, value) in SETTINGS {
+            command.arg("-c").arg(format!("{name}={value}"));
+        }
+        command.stderr(File::create(dir.join("postgres.log"))?);
+        let mut process = Process::start(&mut command, "postgres", libc::SIGINT)?;
+        process.wait_for(address)?;
+        let server = Self { process, address };
+        server.wait_until_ready()?;
+        Ok(server)
+    }
+
+    /// It listens a moment before it accepts sessions.
+    fn wait_until_ready(&self) -> Result<()> {
+        for _ in 0..200 {
+            if Query::connect(self.address).is_ok() {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Query::connect(self.address).map(|_| ())
+    }
+
+    /// CPU time of all its processes.
+    pub(crate) fn cpu(&self) -> Result<Duration> {
+        self.process.cpu()
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// The address for Destage, through `via` if there is a proxy between.
+    pub(crate) fn url(via: SocketAddr) -> String {
+        format!("postgres://bench@{via}/postgres")
+    }
+
+    pub(crate) fn query(&self) -> Result<Query> {
+        Query::connect(self.address)
+    }
+
+    /// A load of prepared single-row updates of `table`, each statement its own transaction.
+    pub(crate) fn update_load(via: SocketAddr, table: &str, data_bytes: usize) -> Result<Load> {
+        let mut load = Load::resp(via, &["unused"], 0)?;
+        load.protocol = Protocol::Postgres;
+        load.preamble = startup_message();
+        let sql = format!("UPDATE {table} SET f0 = $1 WHERE id = $2");
+        load.preamble.extend(parse_message("u", &sql));
+        load.template = Template::postgres("u", data_bytes);
+        Ok(load)
+    }
+}
+
+/// A blocking session for plain statements.
+#[derive(Debug)]
+pub(crate) struct Query {
+    stream: TcpStream,
+}
+
+impl Query {
+    pub(crate) fn connect(address: SocketAddr) -> Result<Self> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(Duration::from_secs(600)))?;
+        let mut session = Self { stream };
+        session.stream.write_all(&startup_message())?;
+        session.finish()?;
+        Ok(session)
+    }
+
+    /// Runs one or more statements; the first column of the last row, if any.
+    ///
+    /// # Errors
+    ///
+    /// The server rejected a statement, or the connection broke.
+    pub(crate) fn run(&mut self, sql: &str) -> Result<Option<String>> {
+        self.stream.write_all(&message(b'Q', &[sql.as_bytes(), b"\0"].concat()))?;
+        let short: String = sql.chars().take(60).collect();
+        Ok(self.finish().map_err(|error| format!("failed to run {short:?}: {error}"))?)
+    }
+
+    /// Reads to the next ReadyForQuery.
+    fn finish(&mut self) -> Result<Option<String>> {
+        let mut value = None;
+        let mut failure = None;
+        loop {
+            let (kind, body) = self.next_message()?;
+            match kind {
+                b'Z' => return failure.map_or(Ok(value), |text: String| Err(text.into())),
+                // A fatal error ends the session without ReadyForQuery.
+                b'E' if body.starts_with(b"SFATAL") => return Err(server_error(&body).into()),
+                b'E' => failure = Some(server_error(&body)),
+                b'D' => value = first_column(&body),
+                b'R' if body != [0, 0, 0, 0] => return Err("the server wants a password".into()),
+                _ => {}
+            }
+        }
+    }
+
+    fn next_message(&mut self) -> Result<(u8, Vec<u8>)> {
+        let mut head = [0u8; 5];
+        self.stream.read_exact(&mut head)?;
+        let size = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
+        let mut body = vec![0; size.checked_sub(4).ok_or("a message below four bytes")?];
+        self.stream.read_exact(&mut body)?;
+        Ok((head[0], body))
+    }
+}
+
+fn first_column(body: &[u8]) -> Option<String> {
+    let size = i32::from_be_bytes(body.get(2..6)?.try_into().ok()?);
+    let end = 6 + usize::try_from(size).ok()?;
+    Some(String::from_utf8_lossy(body.get(6..end)?).into_owned())
+}
+
+fn message(kind: u8, body: &[u8]) -> Vec<u8> {
+    let size = u32::try_from(body.len() + 4).expect("a message is far below 4 GiB");
+    [&[kind][..], &size.to_be_bytes(), body].concat()
+}
+
+fn startup_message() -> Vec<u8> {
+    let body = b"\0\x03\0\0user\0bench\0database\0postgres\0\0";
+    message(0, body)[1..].to_vec()
+}
+
+/// Parse of `sql` with a text and a bigint parameter, and Sync.
+fn parse_message(name: &str, sql: &str) -> Vec<u8> {
+    let types = [[0, 0, 0, 25], [0, 0, 0, 20]].concat();
+    let body = [name.as_bytes(), b"\0", sql.as_bytes(), b"\0", &[0, 2], &types].concat();
+    [message(b'P', &body), message(b'S', b"")].concat()
+}
+
+/// The newest installed version's programs.
+fn bin_dir() -> Result<PathBuf> {
+    let mut found: Vec<(u32, PathBuf)> = fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path())))
+        .filter(|(_, path)| path.join("bin/initdb").exists())
+        .collect();
+    found.sort();
+    let newest = found.pop().map(|(_, path)| path.join("bin"));
+    Ok(newest.ok_or("PostgreSQL is not installed below /usr/lib/postgresql: install it")?)
+}
+
+/// Name and version, for the report.
+pub(crate) fn version() -> String {
+    let program = bin_dir().map(|bin| bin.join("postgres"));
+    program
+        .ok()
+        .and_then(|path| output(path.to_str()?, &["--version"]))
+        .unwrap_or_else(|| "not installed".into())
+}
+
+fn running_as_root() -> bool {
+    // SAFETY: `geteuid` has no preconditions and cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
+
+/// User and group number from the local user list.
+fn user_ids(name: &str) -> Result<(u32, u32)> {
+    let list = fs::read_to_string("/etc/passwd")?;
+    let ids = list.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split(':').collect();
+        (fields.first() == Some(&name))
+            .then(|| Some((fields.get(2)?.parse().ok()?, fields.get(3)?.parse().ok()?)))?
+    });
+    Ok(ids.ok_or_else(|| format!("there is no user {name}, as whom PostgreSQL would run"))?)
+}

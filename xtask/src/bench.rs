@@ -1,0 +1,25 @@
+//! `cargo xtask bench`: builds and runs the benchmarks with the same servers at hand as the tests.
+
+use crate::Result;
+use crate::test::{Environment, RELEASE_BUILD};
+use std::process::Command;
+
+/// Runs `destage-bench` with these arguments. True if it succeeded.
+///
+/// # Errors
+/// What is missing for the benchmarks to run at all.
+pub(crate) fn run(arguments: &[String]) -> Result<bool> {
+    let environment = Environment::prepare(true)?;
+    if !succeeds(&mut environment.cargo(&RELEASE_BUILD))? {
+        return Ok(false);
+    }
+    let mut bench = environment.cargo(&["run", "--release", "-p", "destage-bench", "--"]);
+    succeeds(environment.with_servers(bench.args(arguments)))
+}
+
+fn succeeds(command: &mut Command) -> Result<bool> {
+    match command.status() {
+        Ok(status) => Ok(status.success()),
+        Err(error) => Err(format!("failed to start {command:?}: {error}")),
+    }
+}

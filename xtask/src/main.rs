@@ -1,0 +1,87 @@
+//! Everything that developing Destage takes, one command each: `cargo xtask test` is what the CI runs.
+
+mod bench;
+mod clients;
+mod postgres;
+mod soak;
+mod steps;
+mod test;
+mod tools;
+
+use clap::{Parser, Subcommand};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Tests, benchmarks and soak runs of Destage.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Formatting, lints, unit and integration tests, the real binary before real clients and databases, a short soak.
+    ///
+    /// Installs what is missing through apt-get (as root), pip, go and npm, and starts a private PostgreSQL that ends with
+    /// the run.
+    Test {
+        /// Run one step (fmt, clippy, unit, build, e2e, soak), or the end-to-end tests whose names contain this.
+        #[arg(long, value_name = "NAME")]
+        only: Option<String>,
+    },
+    /// Crash and outage tests with new seeds until the time is up; ends with `reproduce:` lines for what failed.
+    Soak {
+        /// How long to go on starting new rounds.
+        #[arg(long, default_value_t = 10)]
+        minutes: u64,
+        /// Run only this seed, once.
+        #[arg(long)]
+        seed: Option<u64>,
+        /// Run only this scenario (the `reproduce:` line names it).
+        #[arg(long, value_name = "NAME")]
+        case: Option<String>,
+    },
+    /// Build and run the benchmarks; everything after `bench` goes to them.
+    Bench {
+        /// Arguments of `destage-bench`, for example `data --quick`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+}
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().task {
+        Task::Test { only } => test::run(only.as_deref()),
+        Task::Soak { minutes, seed, case } => soak::run(minutes, seed, case.as_deref()),
+        Task::Bench { arguments } => bench::run(&arguments),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(message) => {
+            eprintln!("xtask: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What a task says when it cannot go on.
+type Result<T> = std::result::Result<T, String>;
+
+/// The workspace's folder.
+fn root() -> PathBuf {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    manifest.parent().expect("xtask is a folder of the workspace").to_owned()
+}
+
+/// The build folder, as cargo chooses it.
+fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
+
+/// The cargo that runs this, so that a toolchain override holds for the steps too.
+fn cargo() -> String {
+    std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned())
+}

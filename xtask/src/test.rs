@@ -1,0 +1,113 @@
+//! `cargo xtask test`: everything that the CI checks, in the order in which it fails fastest.
+
+use crate::postgres::Postgres;
+use crate::steps::Steps;
+use crate::{Result, cargo, clients, root, soak, target, tools};
+use std::process::Command;
+
+/// Runs every step, or the one of that name, or the end-to-end tests whose names contain it. True if all passed.
+///
+/// # Errors
+/// What is missing for the tests to run at all.
+pub(crate) fn run(only: Option<&str>) -> Result<bool> {
+    let plan = Plan::new(only);
+    let environment = Environment::prepare(plan.needs_servers)?;
+    let mut steps = Steps::default();
+    if plan.wants("fmt") {
+        steps.check("fmt", &mut environment.cargo(&["fmt", "--all", "--check"]));
+    }
+    if plan.wants("clippy") {
+        let arguments = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
+        steps.check("clippy", &mut environment.cargo(&arguments));
+    }
+    if plan.wants("unit") {
+        // The end-to-end tests come later, with the release build.
+        let rest = ["test", "--workspace", "--exclude", "destage", "--no-fail-fast"];
+        steps.tests("unit", &mut environment.cargo(&rest));
+        steps.tests(
+            "unit: command line",
+            &mut environment.cargo(&["test", "-p", "destage", "--bins"]),
+        );
+    }
+    let built = !(plan.wants("build") || plan.wants("e2e") || plan.wants("soak"))
+        || steps.check("build", &mut environment.cargo(&RELEASE_BUILD));
+    if built && plan.wants("e2e") {
+        let mut tests = environment.cargo(&["test", "-p", "destage", "--no-fail-fast"]);
+        tests.args(["--test", "e2e", "--test", "semantics_doc", "--test", "docs"]);
+        tests.arg("--").args(plan.filter).arg(format!("--test-threads={TEST_THREADS}"));
+        steps.tests("e2e", environment.with_servers(&mut tests));
+    }
+    if built && plan.wants("soak") {
+        let mut soak = soak::command(&environment.cargo(&[]), SOAK_SECONDS, None, None);
+        steps.tests("soak", environment.with_servers(&mut soak));
+    }
+    Ok(steps.finish())
+}
+
+/// Which steps to run.
+struct Plan<'a> {
+    step: Option<&'a str>,
+    filter: Option<&'a str>,
+    needs_servers: bool,
+}
+
+impl<'a> Plan<'a> {
+    fn new(only: Option<&'a str>) -> Self {
+        let (step, filter) = match only {
+            Some(name) if STEPS.contains(&name) => (Some(name), None),
+            Some(name) => (Some("e2e"), Some(name)),
+            None => (None, None),
+        };
+        let needs_servers = step.is_none_or(|name| ["unit", "e2e", "soak"].contains(&name));
+        Self { step, filter, needs_servers }
+    }
+
+    fn wants(&self, step: &str) -> bool {
+        self.step.is_none_or(|name| name == step)
+    }
+}
+
+/// What the steps run in: installed tools, a private PostgreSQL.
+pub(crate) struct Environment {
+    variables: Vec<(&'static str, String)>,
+    /// Stops its server when dropped.
+    _postgres: Option<Postgres>,
+}
+
+impl Environment {
+    /// Installs what is missing and starts the servers, if they are needed.
+    ///
+    /// # Errors
+    /// What could not be installed or started.
+    pub(crate) fn prepare(servers: bool) -> Result<Self> {
+        if !servers {
+            return Ok(Self { variables: Vec::new(), _postgres: None });
+        }
+        tools::ensure()?;
+        let mut variables = clients::install()?;
+        let postgres = Postgres::start()?;
+        variables.extend(postgres.environment());
+        // Everything has just been installed: a test that misses its tool is to fail.
+        variables.push(("DESTAGE_TEST_REQUIRE", "1".to_owned()));
+        Ok(Self { variables, _postgres: Some(postgres) })
+    }
+
+    /// A cargo command in the workspace's folder.
+    pub(crate) fn cargo(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(cargo());
+        command.args(arguments).current_dir(root());
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        command
+    }
+
+    /// Points the end-to-end tests at the release build.
+    pub(crate) fn with_servers<'c>(&self, command: &'c mut Command) -> &'c mut Command {
+        command.env("DESTAGE_BIN", target().join("release/destage"))
+    }
+}
+
+const STEPS: [&str; 6] = ["fmt", "clippy", "unit", "build", "e2e", "soak"];
+const SOAK_SECONDS: u64 = 60;
+/// More would let the tests of time bounds wait for a processor.
+const TEST_THREADS: usize = 3;
+pub(crate) const RELEASE_BUILD: [&str; 4] = ["build", "--release", "-p", "destage"];

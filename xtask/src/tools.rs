@@ -1,0 +1,121 @@
+//! The programs that the tests need from outside, and how to get them on Debian and its relatives.
+
+use crate::Result;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// A program, and the package that brings it.
+struct Tool {
+    package: &'static str,
+    present: fn() -> bool,
+}
+
+const TOOLS: &[Tool] = &[
+    Tool { package: "redis-server", present: || in_path("redis-server") },
+    Tool { package: "redis-tools", present: || in_path("redis-cli") && in_path("redis-benchmark") },
+    Tool { package: "postgresql", present: || postgres_folder().is_some() },
+    Tool { package: "postgresql-client", present: || in_path("psql") },
+    Tool { package: "python3-venv", present: python_makes_environments },
+    Tool { package: "golang-go", present: || in_path("go") },
+    Tool { package: "nodejs", present: || in_path("node") },
+    Tool { package: "npm", present: || in_path("npm") },
+];
+
+/// Installs what is missing.
+///
+/// # Errors
+/// Names the packages to install by hand where this user may not, or where the installation failed.
+pub(crate) fn ensure() -> Result<()> {
+    let missing = missing();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let list = missing.join(" ");
+    if !is_root() {
+        return Err(format!(
+            "these packages are missing; install them first: apt-get install {list}"
+        ));
+    }
+    println!("installing: {list}");
+    // The package lists may be fresh enough; refreshing them costs more than trying.
+    if !apt_get(&install(&missing)) {
+        apt_get(&["update".to_owned()]);
+        apt_get(&install(&missing));
+    }
+    let left = self::missing();
+    match left.is_empty() {
+        true => Ok(()),
+        false => {
+            Err(format!("failed to install {}: see the output of apt-get above", left.join(" ")))
+        }
+    }
+}
+
+fn missing() -> Vec<&'static str> {
+    TOOLS.iter().filter(|tool| !(tool.present)()).map(|tool| tool.package).collect()
+}
+
+fn install(packages: &[&str]) -> Vec<String> {
+    let options = ["install", "--yes", "--no-install-recommends"];
+    options.iter().chain(packages).map(|part| (*part).to_owned()).collect()
+}
+
+fn apt_get(arguments: &[String]) -> bool {
+    // `policy-rc.d` would be the other way to keep the packaged servers from starting; RUNLEVEL suffices in containers.
+    Command::new("apt-get")
+        .arg("--quiet=2")
+        .args(arguments)
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .env("RUNLEVEL", "1")
+        .stdin(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+fn python_makes_environments() -> bool {
+    Command::new("python3")
+        .args(["-c", "import venv, ensurepip"])
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+/// Whether a program of that name can be run.
+pub(crate) fn in_path(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
+/// Whether this process runs as root.
+pub(crate) fn is_root() -> bool {
+    Command::new("id")
+        .arg("-u")
+        .output()
+        .is_ok_and(|output| output.stdout.trim_ascii() == b"0".as_slice())
+}
+
+/// The folder of PostgreSQL's server programs; the newest version where there are several.
+pub(crate) fn postgres_folder() -> Option<PathBuf> {
+    let mut versions: Vec<(u32, PathBuf)> = std::fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| {
+            let version = entry.file_name().to_str()?.parse().ok()?;
+            Some((version, entry.path().join("bin")))
+        })
+        .filter(|(_, folder)| holds_server(folder))
+        .collect();
+    versions.sort();
+    versions.pop().map(|(_, folder)| folder).or_else(folder_by_pg_config)
+}
+
+fn folder_by_pg_config() -> Option<PathBuf> {
+    let output = Command::new("pg_config").arg("--bindir").output().ok()?;
+    let folder = PathBuf::from(String::from_utf8(output.stdout).ok()?.trim());
+    holds_server(&folder).then_some(folder)
+}
+
+fn holds_server(folder: &Path) -> bool {
+    ["initdb", "postgres"].iter().all(|program| folder.join(program).is_file())
+}
