@@ -160,7 +160,6 @@ fn lost_answers(more: &[&str]) -> Option<Result<(), String>> {
         eventually("the load runs", seconds(20), || load.acks() > before + 20);
         proxy.lose_next_commit();
         eventually("a batch is committed", seconds(20), || proxy.has_lost());
-        thread::sleep(millis(50));
         proxy.cut();
     }
     let histories = load.stop();

@@ -18,6 +18,8 @@ struct State {
     armed: AtomicBool,
     /// Answers are swallowed.
     deaf: AtomicBool,
+    /// The answer to a COMMIT has been swallowed.
+    lost: AtomicBool,
     streams: Mutex<Vec<TcpStream>>,
 }
 
@@ -47,9 +49,9 @@ impl Proxy {
         self.state.armed.store(true, Ordering::Release);
     }
 
-    /// Whether that has happened.
+    /// Whether that has happened: the server has committed, for it has said so.
     pub(crate) fn has_lost(&self) -> bool {
-        self.state.deaf.load(Ordering::Acquire)
+        self.state.lost.load(Ordering::Acquire)
     }
 
     /// Ends every connection; new ones work.
@@ -59,6 +61,7 @@ impl Proxy {
             // It may have ended by itself.
             let _ = stream.shutdown(Shutdown::Both);
         }
+        self.state.lost.store(false, Ordering::Release);
         self.state.deaf.store(false, Ordering::Release);
     }
 }
@@ -72,17 +75,29 @@ impl State {
         let state = self.clone();
         thread::spawn(move || pass(from_client, to_server, |bytes| state.watch(bytes)));
         let state = self.clone();
-        thread::spawn(move || pass(server, client, |_| !state.deaf.load(Ordering::Acquire)));
+        thread::spawn(move || pass(server, client, |bytes| state.hear(bytes)));
     }
 
     /// Looks at what a client sends, all of which arrives.
     fn watch(&self, bytes: &[u8]) -> bool {
-        let commits = bytes.windows(COMMIT.len()).any(|window| window == COMMIT);
-        if commits && self.armed.swap(false, Ordering::AcqRel) {
+        if mentions_commit(bytes) && self.armed.swap(false, Ordering::AcqRel) {
             self.deaf.store(true, Ordering::Release);
         }
         true
     }
+
+    /// Looks at what the server answers, and says whether the client is to hear it.
+    fn hear(&self, bytes: &[u8]) -> bool {
+        let deaf = self.deaf.load(Ordering::Acquire);
+        if deaf && mentions_commit(bytes) {
+            self.lost.store(true, Ordering::Release);
+        }
+        !deaf
+    }
+}
+
+fn mentions_commit(bytes: &[u8]) -> bool {
+    bytes.windows(COMMIT.len()).any(|window| window == COMMIT)
 }
 
 /// Passes bytes on until either end goes, those for which `passes` says so.
@@ -96,4 +111,5 @@ fn pass(mut from: TcpStream, mut to: TcpStream, passes: impl Fn(&[u8]) -> bool) 
     let _ = to.shutdown(Shutdown::Both);
 }
 
+/// The statement, and the tag of its answer.
 const COMMIT: &[u8] = b"COMMIT";
