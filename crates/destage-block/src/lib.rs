@@ -1,0 +1,10 @@
+//! The block front end of Destage: NBD clients before a slow disk, write-back with a contract.
+//!
+//! After Koller, Marmol, Rangaswami, Sundararaman, Talagala and Zhao, "Write Policies for Host-side Flash Caches", 2013.
+
+pub mod block;
+pub mod cache;
+pub mod nbd;
+pub mod origin;
+pub mod redo;
+pub mod request;

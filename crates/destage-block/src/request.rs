@@ -1,0 +1,70 @@
+//! What a client asks of a volume, free of any protocol.
+
+/// One request. Offsets and lengths are bytes, at any alignment; the protocol has checked that they lie inside the volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// The newest acknowledged bytes, or any that overlapping writes under way leave.
+    Read {
+        /// Where.
+        offset: u64,
+        /// How many; at least 1.
+        len: u32,
+    },
+    /// New bytes.
+    Write {
+        /// Where.
+        offset: u64,
+        /// At least one.
+        data: Vec<u8>,
+        /// The reply says that this write is durable.
+        fua: bool,
+    },
+    /// The range reads as zeros afterwards: NBD's `WRITE_ZEROES` and `TRIM`.
+    Zero {
+        /// Where.
+        offset: u64,
+        /// How many; at least 1. May exceed what a write may hold.
+        len: u64,
+        /// The reply says that this write is durable.
+        fua: bool,
+        /// The origin may give the space back.
+        punch: bool,
+    },
+    /// Every write whose reply has left is durable when this one's leaves.
+    Flush,
+    /// Fetch into the cache what will be read soon.
+    Cache {
+        /// Where.
+        offset: u64,
+        /// How many; at least 1.
+        len: u64,
+    },
+}
+
+/// The answer to a [`Request`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// Carried out.
+    Done,
+    /// The bytes of a read.
+    Data(Vec<u8>),
+    /// Not carried out, or nobody knows.
+    Error(RequestError),
+}
+
+/// Why a request failed, in the terms that every block protocol has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestError {
+    /// A medium or the origin failed (`EIO`).
+    Io,
+    /// A limit is reached and the policy says to fail (`ENOSPC`).
+    NoSpace,
+    /// The volume may only be read (`EPERM`).
+    ReadOnly,
+    /// The request makes no sense (`EINVAL`).
+    Invalid,
+    /// Too much is under way (`ENOMEM`).
+    Busy,
+    /// The server is shutting down (`ESHUTDOWN`).
+    Stopping,
+}
