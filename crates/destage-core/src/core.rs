@@ -7,6 +7,7 @@ mod access;
 mod commit;
 mod destage;
 mod due;
+mod level;
 mod queue;
 
 use crate::groups::{Group, Groups, State, UnitList};
@@ -20,6 +21,7 @@ use access::Requests;
 use alloc::collections::VecDeque;
 use commit::Gate;
 use destage::Destager;
+use level::Level;
 
 /// The policy engine of one origin: see the crate's documentation.
 #[derive(Debug)]
@@ -32,6 +34,7 @@ pub struct Core {
     requests: Requests,
     gate: Gate,
     destager: Destager,
+    level: Level,
     forgotten: Lsn,
     mode: Mode,
     stopped: Option<StopReason>,
@@ -80,6 +83,7 @@ impl Core {
             groups: Groups::new(decided),
             requests: Requests::default(),
             gate: Gate::new(decided),
+            level: Level::default(),
             forgotten: decided,
             mode: Mode::Normal,
             stopped: None,
@@ -100,6 +104,7 @@ impl Core {
             Input::Write { domain, units, bytes, journal_bytes, access } => {
                 self.write(domain, units, bytes, journal_bytes, access);
             }
+            Input::Through { units, access, result } => self.carried(units, access, result),
             Input::Release { units } => self.release(units),
             Input::Respond { client, lsn, wrote } => self.respond(client, lsn, wrote),
             Input::Wait { request, lsn, until } => self.wait(request, lsn, until),
@@ -110,8 +115,18 @@ impl Core {
             Input::Synced { upto, result } => self.synced(upto, result),
             Input::Destaged { batch, result } => self.destaged(batch, result),
             Input::Parked { lsn, result } => self.parked(lsn, result),
-            Input::Recovered { lsn, stamp, domain, units, bytes, journal_bytes } => {
-                self.recovered(lsn, stamp, domain, units, bytes, journal_bytes);
+            Input::Recovered { lsn, stamp, domain, level, units, bytes, journal_bytes } => {
+                let group = Group {
+                    stamp: stamp.min(self.now),
+                    units: UnitList::new(units.iter().copied()),
+                    bytes,
+                    journal_bytes,
+                    level,
+                    domain,
+                    state: State::Queued,
+                    access: Access::Back,
+                };
+                self.recovered(lsn, group);
             }
             Input::RecoveredParked { lsn, units } => self.recovered_parked(lsn, units),
             Input::RecoveredUpto { lsn } => self.recovered_upto(lsn),
@@ -148,6 +163,12 @@ impl Core {
     /// The number that the next group gets.
     pub fn next_lsn(&self) -> Lsn {
         self.groups.last().next()
+    }
+
+    /// The level of the next group, for its journal record: groups of a later level reach the origin after all of an
+    /// earlier one under [`crate::Order::Epoch`] and [`crate::Order::Strict`]. Starts at 1; never falls.
+    pub fn level(&self) -> u64 {
+        self.level.next()
     }
 
     /// The groups of a batch, in the order in which they must take effect.
@@ -232,6 +253,7 @@ impl Core {
             units: UnitList::new(units.iter().map(|&(unit, _)| unit)),
             bytes,
             journal_bytes,
+            level: self.level.begin(),
             domain,
             state: State::Queued,
             access,
@@ -248,28 +270,13 @@ impl Core {
         }
     }
 
-    fn recovered(
-        &mut self,
-        lsn: Lsn,
-        stamp: Time,
-        domain: DomainId,
-        units: &[UnitId],
-        bytes: u32,
-        journal_bytes: u32,
-    ) {
+    fn recovered(&mut self, lsn: Lsn, group: Group) {
         self.groups.skip_to(Lsn(lsn.0 - 1));
-        let group = Group {
-            stamp: stamp.min(self.now),
-            units: UnitList::new(units.iter().copied()),
-            bytes,
-            journal_bytes,
-            domain,
-            state: State::Queued,
-            access: Access::Back,
-        };
+        self.level.recovered(group.level);
+        let (domain, units) = (group.domain, group.units.clone());
         let pushed = self.groups.push_recovered(group);
         assert!(pushed == lsn, "recovered groups come in order, each once");
-        for &unit in units {
+        for &unit in units.as_slice() {
             self.units.written(unit, lsn, 0);
         }
         self.gate.recovered(lsn);

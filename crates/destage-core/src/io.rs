@@ -30,6 +30,17 @@ pub enum Input<'a> {
         /// As the [`Effect::Execute`] said.
         access: Access,
     },
+    /// The driver has carried the write of a request that was executed with [`Access::Through`] or [`Access::Around`] to
+    /// the origin by itself, without a group. Only where [`Effect::Execute`] observed nothing undecided, or the write would
+    /// overtake it.
+    Through {
+        /// Every unit that was written, once, with its size in bytes.
+        units: &'a [(UnitId, u32)],
+        /// As the effect said; the units are kept after `Through` and dropped after `Around`.
+        access: Access,
+        /// Whether the origin has it. If not, the cached copies are dropped: nobody knows what it holds.
+        result: Result<(), Fault>,
+    },
     /// A request that was executed with [`Access::Through`] or [`Access::Around`] wrote nothing after all: its units are
     /// free again.
     Release {
@@ -109,6 +120,8 @@ pub enum Input<'a> {
         stamp: Time,
         /// Its domain.
         domain: DomainId,
+        /// Its level, as [`crate::Core::level`] gave it; 0 where levels are not kept.
+        level: u64,
         /// The units it changed.
         units: &'a [UnitId],
         /// As for `Write`.

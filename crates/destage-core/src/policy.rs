@@ -13,8 +13,12 @@ pub struct Policy {
     pub when: When,
     /// The order in which groups reach the origin.
     pub order: Order,
+    /// Destaging by the passing of time alone waits while units are being fetched from the origin (the read priority that
+    /// Mogul's paper leaves as future work, PURP by Carson and Setia). `staleness`, limits and waiting clients bound how
+    /// long. Default false.
+    pub read_priority: bool,
     /// `d`: the most a host crash may lose while the journal survives. 0: nothing acknowledged; otherwise the journal
-    /// commits at least this often. Default 0, up to 60 s.
+    /// commits at least this often. Default 0, else 1 ms to 60 s.
     pub commit: Span,
     /// `D`: the most that losing host *and* journal may lose. Default 30 s, 100 ms to 24 h, [`Span::MAX`] for none.
     pub staleness: Span,
@@ -65,8 +69,26 @@ pub enum Order {
         /// How many batches may be under way at once; 1 to 64.
         batches_max: u32,
     },
-    /// The groups of a domain are applied in commit order, one batch at a time (Design 2 of the same paper).
+    /// The groups of a domain are applied in commit order, one batch at a time, each batch whole or not at all (Design 2 of
+    /// the same paper; journaled write-back of Koller et al., "Write Policies for Host-side Flash Caches", 2013).
     Domain,
+    /// No order: a batch may leave its units in any, and the newest committed version of a unit may stand for older ones
+    /// (conventional write-back).
+    Any,
+    /// Flush to flush: groups written after a [`crate::WaitFor::Committed`] was answered reach the origin after all groups
+    /// before it (ordered write-back of Koller et al., as loose as the contract of a disk allows). A batch holds groups of
+    /// one level, in any order among themselves.
+    Epoch,
+    /// Completion to issue: groups written after any write was acknowledged reach the origin after that one (ordered
+    /// write-back as the paper has it, without its graph).
+    Strict,
+}
+
+impl Order {
+    /// Whether batches must not reach across levels: see [`crate::Core::level`].
+    pub fn has_levels(self) -> bool {
+        matches!(self, Self::Epoch | Self::Strict)
+    }
 }
 
 /// What happens to a write when the dirty or journal limit is reached. Past `D` the first and third act as `Block`.
@@ -127,6 +149,7 @@ impl Default for Policy {
             acknowledge: Acknowledge::Journal,
             when: When::Async,
             order: Order::Domain,
+            read_priority: false,
             commit: Span::ZERO,
             staleness: Span::from_secs(30),
             at_limit: AtLimit::Throttle,
@@ -168,7 +191,10 @@ impl Policy {
         let within = |span: Span, low: Span, high: Span| span >= low && span <= high;
         let limits = &self.limits;
         let checks = [
-            (self.commit <= Span::from_secs(60), "the commit interval d is 0 to 60 s"),
+            (
+                self.commit == Span::ZERO || within(self.commit, ms(1), Span::from_secs(60)),
+                "the commit interval d is 0, or 1 ms to 60 s",
+            ),
             (
                 self.staleness == Span::MAX
                     || within(self.staleness, ms(100), Span::from_secs(86_400)),

@@ -187,6 +187,24 @@ impl Units {
         false
     }
 
+    /// Whether a fetch is under way.
+    pub(crate) fn is_fetching_any(&self) -> bool {
+        !self.pins.is_empty()
+    }
+
+    /// The origin holds what was written through it: present from now on, unless something newer is known of.
+    pub(crate) fn carried(&mut self, unit: UnitId, bytes: u32) {
+        if self.is_fetching(unit) {
+            // It may have looked at the origin before the write.
+            return self.outdate_fetch(unit);
+        }
+        if !self.is_dirty(unit) {
+            self.set(unit, PRESENT);
+            self.cache.remove(unit);
+            self.cache.insert(unit, bytes, None);
+        }
+    }
+
     /// The decided mark that the oldest fetch under way started from.
     pub(crate) fn oldest_pin(&self) -> Option<Lsn> {
         self.pin_counts.first_key_value().map(|(&lsn, _)| lsn)

@@ -61,7 +61,9 @@ fn policy(n: u8) -> Policy {
             When::Interval { age: ms(40), check: ms(7) },
             When::OnPressure,
         ][usize::from(pick(1, 4))],
-        order: [Order::Domain, Order::Unit { batches_max: 3 }][usize::from(pick(3, 2))],
+        order: [Order::Domain, Order::Unit { batches_max: 3 }, Order::Epoch, Order::Strict]
+            [usize::from(pick(3, 4))],
+        read_priority: pick(2, 4) == 0,
         commit: [Span::ZERO, ms(30)][usize::from(pick(4, 2))],
         staleness: [ms(200), Span::MAX][usize::from(pick(5, 2))],
         at_limit: [AtLimit::Throttle, AtLimit::Block, AtLimit::WriteThrough, AtLimit::Fail]

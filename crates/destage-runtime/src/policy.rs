@@ -62,7 +62,8 @@ pub fn parse_at_limit(text: &str) -> Result<AtLimit, PolicyTextError> {
 }
 
 /// Changes parts of `policy` as a run-time command asks: each argument is a policy (`write-through`) or `part=value` with
-/// the parts `policy`, `when`, `commit`, `staleness`, `at-limit`, `dirty-limit`, `cache-size`, `journal-size`, `batch`, `linger`.
+/// the parts `policy`, `when`, `read-priority`, `commit`, `staleness`, `at-limit`, `dirty-limit`, `cache-size`,
+/// `journal-size`, `batch`, `linger`.
 ///
 /// # Errors
 /// An argument cannot be read or the resulting policy is out of range; `policy` is not changed then.
@@ -85,6 +86,7 @@ fn change_part(policy: &mut Policy, part: &str, value: &str) -> Result<(), Polic
     match part {
         "policy" => policy.acknowledge = parse_acknowledge(value)?,
         "when" => policy.when = parse_when(value)?,
+        "read-priority" => policy.read_priority = parse_switch(value).map_err(|e| in_part(&e))?,
         "commit" => policy.commit = span()?,
         "staleness" => policy.staleness = span()?,
         "at-limit" => policy.at_limit = parse_at_limit(value)?,
@@ -97,12 +99,20 @@ fn change_part(policy: &mut Policy, part: &str, value: &str) -> Result<(), Polic
             return Err(unknown(
                 part,
                 "a part of the policy",
-                "policy, when, commit, staleness, at-limit, dirty-limit, cache-size, \
+                "policy, when, read-priority, commit, staleness, at-limit, dirty-limit, cache-size, \
                  journal-size, batch or linger",
             ));
         }
     }
     Ok(())
+}
+
+fn parse_switch(text: &str) -> Result<bool, PolicyTextError> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(unknown(text, "a choice", "on or off")),
+    }
 }
 
 /// Sets the high mark of the dirty bytes, and the low mark to three quarters of it.
@@ -120,7 +130,11 @@ pub fn describe(policy: &Policy) -> PolicyReport {
         order: match policy.order {
             Order::Unit { batches_max } => format!("unit, up to {batches_max} batches at once"),
             Order::Domain => "domain".into(),
+            Order::Any => "any".into(),
+            Order::Epoch => "epoch".into(),
+            Order::Strict => "strict".into(),
         },
+        read_priority: policy.read_priority,
         at_limit: at_limit_name(policy.at_limit).into(),
         commit_seconds: policy.commit.as_secs_f64(),
         staleness_seconds: bound(policy.staleness),
@@ -245,6 +259,7 @@ mod tests {
             (["colour=red"], "'colour' is not a part of the policy"),
             (["batch=many"], "batch: "),
             (["when=periodic:1ms"], "10 ms to 1 h"),
+            (["read-priority=yes"], "read-priority: 'yes' is not a choice: use on or off"),
         ] {
             let error = change(&policy, &strings(&args)).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");

@@ -65,6 +65,8 @@ pub struct PolicyReport {
     pub when: String,
     /// The order in which groups reach the origin.
     pub order: String,
+    /// Whether destaging yields to reads at the origin.
+    pub read_priority: bool,
     /// What happens to a write at a limit.
     pub at_limit: String,
     /// `d`.

@@ -11,7 +11,7 @@ pub(crate) struct PolicyArgs {
     admin: AdminArgs,
 
     /// The new policy (write-back, write-through, write-around) and parts of it as PART=VALUE, with the parts when, commit,
-    /// staleness, at-limit, dirty-limit, cache-size, journal-size, batch, linger: 'destage policy write-back when=periodic:10s'.
+    /// read-priority, staleness, at-limit, dirty-limit, cache-size, journal-size, batch, linger: 'destage policy write-back when=periodic:10s'.
     /// Without any, the policy in force is shown.
     #[arg(value_name = "CHANGE")]
     changes: Vec<String>,

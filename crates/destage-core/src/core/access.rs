@@ -324,6 +324,27 @@ impl Core {
         }
     }
 
+    /// The driver has written through the origin, without a group.
+    pub(super) fn carried(
+        &mut self,
+        units: &[(UnitId, u32)],
+        access: Access,
+        result: Result<(), Fault>,
+    ) {
+        for &(unit, bytes) in units {
+            match (access, result) {
+                (Access::Through, Ok(())) => self.units.carried(unit, bytes),
+                _ if self.units.is_fetching(unit) => self.units.outdate_fetch(unit),
+                _ => self.units.make_absent(unit),
+            }
+            self.units.unlock(unit);
+        }
+        for &(unit, _) in units {
+            self.wake(unit);
+            self.drop_if_idle(unit);
+        }
+    }
+
     pub(super) fn release_locks(&mut self, units: &[UnitId]) {
         for &unit in units {
             self.units.unlock(unit);

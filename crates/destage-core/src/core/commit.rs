@@ -3,6 +3,7 @@
 use super::Core;
 use crate::id::{ClientId, Lsn, RequestId};
 use crate::io::{Effect, Fault, Outcome, StopReason};
+use crate::policy::Order;
 use crate::rate::Average;
 use crate::time::{Span, Time};
 use alloc::collections::{BTreeMap, VecDeque};
@@ -107,6 +108,9 @@ impl Core {
         if held.wrote && self.is_stale() {
             self.gate.stale.push_back(held);
         } else {
+            if held.wrote && self.policy.order == Order::Strict {
+                self.level.close();
+            }
             self.effects.push_back(Effect::Send { client: held.client });
         }
     }
@@ -126,8 +130,7 @@ impl Core {
             return;
         }
         if lsn <= self.gate.committed {
-            self.effects.push_back(Effect::Waited { request, outcome: Outcome::Done });
-            return;
+            return self.tell_committed(request);
         }
         self.gate.waits.entry(lsn).or_default().push(request);
         self.gate.hurry(lsn);
@@ -197,8 +200,15 @@ impl Core {
         self.release_synced(upto);
         let later = self.gate.waits.split_off(&upto.next());
         for request in core::mem::replace(&mut self.gate.waits, later).into_values().flatten() {
-            self.effects.push_back(Effect::Waited { request, outcome: Outcome::Done });
+            self.tell_committed(request);
         }
+    }
+
+    fn tell_committed(&mut self, request: RequestId) {
+        if self.policy.order == Order::Epoch {
+            self.level.close();
+        }
+        self.effects.push_back(Effect::Waited { request, outcome: Outcome::Done });
     }
 
     /// Sends the replies that a sync covers; it may cover more than it was asked to.

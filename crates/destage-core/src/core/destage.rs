@@ -190,8 +190,8 @@ impl Core {
 
     pub(super) fn may_start(&self, domain: &Domain) -> bool {
         let batches_max = match self.policy.order {
-            Order::Domain => 1,
             Order::Unit { batches_max } => batches_max,
+            Order::Domain | Order::Any | Order::Epoch | Order::Strict => 1,
         };
         // While a failure is being narrowed down, one batch at a time.
         let is_careful = domain.failing || domain.isolate.is_some() || !domain.repeats.is_empty();
@@ -243,8 +243,10 @@ impl Core {
             return true;
         }
         let lsns = match self.policy.order {
-            Order::Domain => self.pick_prefix(index, due),
             Order::Unit { .. } => self.pick_free(index, due),
+            Order::Domain | Order::Any | Order::Epoch | Order::Strict => {
+                self.pick_prefix(index, due)
+            }
         };
         if lsns.is_empty() {
             return false;
@@ -299,13 +301,16 @@ impl Core {
     fn pick_prefix(&mut self, index: usize, due: Lsn) -> Vec<Lsn> {
         let domain = &self.destager.domains[index];
         let limit = self.batch_limit(domain);
+        let level_of = |lsn| self.groups.get(lsn).map(|group| group.level);
+        let level = domain.head().filter(|_| self.policy.order.has_levels()).and_then(level_of);
         let mut bytes = 0;
         let mut count = 0;
         for &lsn in domain.queue.iter().take(limit) {
             let group = self.groups.get(lsn).expect("queued groups are undecided");
             bytes += u64::from(group.bytes);
             let is_over = bytes > self.policy.limits.batch_bytes_max;
-            if lsn > due || (count > 0 && (is_over || self.depends_on(lsn).is_some())) {
+            let is_later = level.is_some_and(|level| group.level > level);
+            if lsn > due || is_later || (count > 0 && (is_over || self.depends_on(lsn).is_some())) {
                 break;
             }
             count += 1;

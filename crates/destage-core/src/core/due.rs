@@ -25,6 +25,7 @@ impl Core {
         }
         let asked = domain.hurry.min(newest);
         let by_policy = match self.policy.when {
+            _ if self.policy.read_priority && self.units.is_fetching_any() => Lsn::ZERO,
             When::Async if self.now >= self.linger_until(domain, head, newest) => newest,
             When::Periodic { .. } | When::Interval { .. } => domain.due.min(newest),
             When::OnPressure if self.destager.pressing => newest,

@@ -4,6 +4,7 @@ mod access;
 mod commit;
 mod destage;
 mod due;
+mod level;
 mod limits;
 
 use super::Core;

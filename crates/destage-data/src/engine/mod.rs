@@ -256,6 +256,7 @@ impl Engine {
                 lsn,
                 stamp,
                 domain: DOMAIN,
+                level: 0,
                 units: &units,
                 bytes: size as u32,
                 journal_bytes: bytes.len() as u32,

@@ -83,7 +83,8 @@ impl<'w> Driver<'w> {
             policy.staleness = Span::MAX;
         }
         let decided = world.log.decided();
-        world.log.by_domain = policy.order == Order::Domain && world.options.others.is_empty();
+        world.log.by_domain =
+            !matches!(policy.order, Order::Unit { .. }) && world.options.others.is_empty();
         let clients = (0..world.options.clients).map(|client| {
             let stream = 16 + u64::from(incarnation) * 64 + u64::from(client);
             Client::new(Rng::new(seed, stream), world.options.steps)
@@ -120,6 +121,7 @@ impl<'w> Driver<'w> {
                         lsn,
                         stamp: entry.stamp,
                         domain: DomainId(entry.domain),
+                        level: 0,
                         units: &units,
                         bytes: 4_000,
                         journal_bytes: 4_100,

@@ -162,7 +162,11 @@ fn policy(rng: &mut Rng, commit: Span, staleness: Span) -> Policy {
             Order::Domain,
             Order::Unit { batches_max: 1 },
             Order::Unit { batches_max: 4 },
+            Order::Any,
+            Order::Epoch,
+            Order::Strict,
         ]),
+        read_priority: rng.pick(&[false, false, true]),
         commit,
         staleness,
         at_limit: rng.pick(&[

@@ -41,7 +41,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, default_value = "async", value_parser = parse_when, value_name = "WHEN")]
     when: When,
 
-    /// d: the most that a crash of this host may lose. 0 loses nothing acknowledged; otherwise the journal commits so often. 0
+    /// Destage while nobody reads at the origin, as far as D and the limits allow.
+    #[arg(long)]
+    read_priority: bool,
+
+    /// d: the most that a crash of this host may lose. 0 loses nothing acknowledged; otherwise the journal commits so often, 1ms
     /// to 60s.
     #[arg(long, default_value = "0", value_parser = |s: &str| interval(s, "0", "60s"), value_name = "TIME")]
     commit: Interval,
@@ -227,6 +231,7 @@ impl ServeArgs {
         let mut policy = Policy {
             acknowledge: self.policy,
             when: self.when,
+            read_priority: self.read_priority,
             commit: self.commit.span(),
             staleness: self.staleness.span(),
             at_limit: self.at_limit,

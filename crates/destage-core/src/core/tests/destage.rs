@@ -256,6 +256,7 @@ fn recovered_groups_are_destaged_in_order_and_the_numbering_goes_on() {
                 lsn: Lsn(lsn),
                 stamp: START,
                 domain: DomainId(0),
+                level: 0,
                 units: &[UnitId(unit)],
                 bytes: 10,
                 journal_bytes: 20,

@@ -69,6 +69,7 @@ fn old_recovered_groups_hold_back_the_first_acknowledgement() {
                 lsn: Lsn(lsn),
                 stamp,
                 domain: DomainId(0),
+                level: 0,
                 units: &[UnitId(0)],
                 bytes: 10,
                 journal_bytes: 20,
