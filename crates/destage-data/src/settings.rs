@@ -1,8 +1,8 @@
 //! What `destage serve` is told, parsed and checked: flags and files are read elsewhere.
 
 use destage_core::{Policy, Span};
+use destage_runtime::sockets::Listen;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -50,15 +50,6 @@ pub struct Settings {
     pub run: Option<String>,
     /// Negative controls of the tests.
     pub unsafe_flags: UnsafeFlags,
-}
-
-/// Where clients connect.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Listen {
-    /// TCP.
-    Tcp(SocketAddr),
-    /// A socket in the file system.
-    Unix(PathBuf),
 }
 
 /// Settings of one table.
@@ -120,15 +111,6 @@ impl Default for Settings {
             tables: BTreeMap::new(),
             run: None,
             unsafe_flags: UnsafeFlags::default(),
-        }
-    }
-}
-
-impl fmt::Display for Listen {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp(addr) => write!(f, "{addr}"),
-            Self::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
 }

@@ -12,6 +12,7 @@ pub mod metrics;
 pub mod policy;
 pub mod progress;
 pub mod shutdown;
+pub mod sockets;
 pub mod status;
 mod table;
 pub mod units;

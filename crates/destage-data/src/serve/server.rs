@@ -2,7 +2,7 @@
 
 mod connections;
 
-use super::client::{Client, Listener};
+use super::client::Client;
 use super::control::EngineControl;
 use super::start::Started;
 use super::sync::Syncer;
@@ -15,6 +15,7 @@ use destage_core::{ClientId, Lsn, StopReason, Time};
 use destage_runtime::admin::{self, AdminHandle};
 use destage_runtime::clock::Clock;
 use destage_runtime::progress::Progress;
+use destage_runtime::sockets::{Listen, Listener};
 use destage_runtime::{child, exit, policy, shutdown};
 use mio::{Events, Interest, Poll, Token, Waker};
 use std::io;
@@ -100,7 +101,8 @@ impl Server {
             };
             fetcher.spawn(read_jobs.clone()).map_err(internal)?;
         }
-        let mut listener = Listener::bind(&settings.listen)?;
+        let mut listener = Listener::bind(&settings.listen)
+            .map_err(|error| ServeError::new(exit::ADDRESS_IN_USE, error.to_string()))?;
         poll.registry()
             .register(listener.source(), LISTENER, Interest::READABLE)
             .map_err(internal)?;
@@ -166,10 +168,10 @@ impl Server {
             return;
         }
         let cli = match &self.settings.listen {
-            crate::settings::Listen::Tcp(_) => {
+            Listen::Tcp(_) => {
                 format!("redis-cli -p {}", listen.rsplit(':').next().unwrap_or_default())
             }
-            crate::settings::Listen::Unix(path) => format!("redis-cli -s {}", path.display()),
+            Listen::Unix(path) => format!("redis-cli -s {}", path.display()),
         };
         let (read, write) = match is_example {
             true => ("HGETALL customers:1".to_owned(), "HINCRBY products:1 stock 5".to_owned()),

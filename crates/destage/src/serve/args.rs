@@ -3,8 +3,9 @@
 use crate::error::CliError;
 use clap::Args;
 use destage_core::{Acknowledge, AtLimit, Policy, When};
-use destage_data::settings::{Listen, Settings, UnsafeFlags};
+use destage_data::settings::{Settings, UnsafeFlags};
 use destage_runtime::policy::{parse_acknowledge, parse_at_limit, parse_when, set_dirty_limit};
+use destage_runtime::sockets::Listen;
 use destage_runtime::units::{Bytes, Interval};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -1,7 +1,8 @@
 //! Rules across flags: nobody is let in by accident.
 
 use crate::error::CliError;
-use destage_data::settings::{Listen, Settings};
+use destage_data::settings::Settings;
+use destage_runtime::sockets::Listen;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 

@@ -2,7 +2,8 @@
 
 use super::*;
 use destage_core::{Acknowledge, Span, When};
-use destage_data::settings::{Listen, Settings};
+use destage_data::settings::Settings;
+use destage_runtime::sockets::Listen;
 
 fn merged(text: &str, line: &[&str]) -> Settings {
     let argv = std::iter::once("destage").chain(line.iter().copied());
