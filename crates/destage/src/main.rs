@@ -9,6 +9,7 @@ mod output;
 mod schema;
 mod serve;
 mod status;
+mod values;
 
 use clap::{CommandFactory, FromArgMatches};
 use cli::{Cli, Subcommand};

@@ -2,7 +2,7 @@
 
 use crate::error::CliError;
 use crate::output::{Format, print, print_json};
-use crate::serve::args::interval;
+use crate::values::interval;
 use destage_core::Fault;
 use destage_data::origins::{self, OriginError};
 use destage_data::schema::{Column, ColumnDefault, Schema, Table};

@@ -1,6 +1,7 @@
 //! The flags of `serve`. The same names are the keys of the settings file.
 
 use crate::error::CliError;
+use crate::values::{Admin, admin, bytes, interval, listen, password};
 use clap::Args;
 use destage_core::{Acknowledge, AtLimit, Policy, When};
 use destage_data::settings::{Settings, UnsafeFlags};
@@ -8,7 +9,6 @@ use destage_runtime::policy::{parse_acknowledge, parse_at_limit, parse_when, set
 use destage_runtime::sockets::Listen;
 use destage_runtime::units::{Bytes, Interval};
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 /// Flags of `serve`.
@@ -183,10 +183,6 @@ pub(crate) struct ServeArgs {
     unsafe_no_read_gate: bool,
 }
 
-/// The admin port, or none.
-#[derive(Clone, Copy, Debug)]
-struct Admin(Option<SocketAddr>);
-
 // By hand: the origin's address and the password stay out of logs.
 impl std::fmt::Debug for ServeArgs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -254,62 +250,4 @@ impl ServeArgs {
 
 fn size(bytes: Bytes) -> usize {
     usize::try_from(bytes.get()).unwrap_or(usize::MAX)
-}
-
-fn listen(text: &str) -> Result<Listen, String> {
-    match text.strip_prefix("unix:") {
-        Some("") => Err("'unix:' names no path".into()),
-        Some(path) => Ok(Listen::Unix(path.into())),
-        None => address(text).map(Listen::Tcp),
-    }
-}
-
-fn admin(text: &str) -> Result<Admin, String> {
-    match text {
-        "none" => Ok(Admin(None)),
-        _ => address(text).map(|addr| Admin(Some(addr))),
-    }
-}
-
-fn address(text: &str) -> Result<SocketAddr, String> {
-    let local = text.strip_prefix("localhost:").and_then(|port| port.parse().ok());
-    if let Some(port) = local {
-        return Ok((Ipv4Addr::LOCALHOST, port).into());
-    }
-    text.parse().map_err(|_| {
-        format!(
-            "'{text}' is not an address with a port: use 127.0.0.1:6380, [::1]:6380 or unix:/path"
-        )
-    })
-}
-
-fn password(text: &str) -> Result<String, String> {
-    if text.bytes().all(|byte| byte.is_ascii_graphic()) {
-        Ok(text.into())
-    } else {
-        Err("a password is printable ASCII without blanks".into())
-    }
-}
-
-/// An amount of time within bounds.
-pub(crate) fn interval(text: &str, low: &str, high: &str) -> Result<Interval, String> {
-    let value = text.parse::<Interval>().map_err(|e| e.to_string())?;
-    within(value, low, high)
-}
-
-fn bytes(text: &str, low: &str, high: &str) -> Result<Bytes, String> {
-    let value = text.parse::<Bytes>().map_err(|e| e.to_string())?;
-    within(value, low, high)
-}
-
-fn within<T>(value: T, low: &str, high: &str) -> Result<T, String>
-where
-    T: std::str::FromStr<Err: std::fmt::Debug> + PartialOrd,
-{
-    let bound = |text: &str| text.parse::<T>().expect("the bounds are constants that parse");
-    if value >= bound(low) && value <= bound(high) {
-        Ok(value)
-    } else {
-        Err(format!("out of range: {low} to {high}"))
-    }
 }

@@ -1,0 +1,72 @@
+//! The forms of values on the command line, with their errors.
+
+use destage_runtime::sockets::Listen;
+use destage_runtime::units::{Bytes, Interval};
+use std::net::{Ipv4Addr, SocketAddr};
+
+/// The admin port, or none.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Admin(pub(crate) Option<SocketAddr>);
+
+/// `unix:/path` or an address with a port.
+pub(crate) fn listen(text: &str) -> Result<Listen, String> {
+    match text.strip_prefix("unix:") {
+        Some("") => Err("'unix:' names no path".into()),
+        Some(path) => Ok(Listen::Unix(path.into())),
+        None => address(text).map(Listen::Tcp),
+    }
+}
+
+/// `127.0.0.1:6380`, or `localhost` with a port.
+pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
+    let local = text.strip_prefix("localhost:").and_then(|port| port.parse().ok());
+    if let Some(port) = local {
+        return Ok((Ipv4Addr::LOCALHOST, port).into());
+    }
+    text.parse().map_err(|_| {
+        format!(
+            "'{text}' is not an address with a port: use 127.0.0.1:6380, [::1]:6380 or unix:/path"
+        )
+    })
+}
+
+/// What a client can send and a log can be searched for.
+pub(crate) fn password(text: &str) -> Result<String, String> {
+    if text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        Ok(text.into())
+    } else {
+        Err("a password is printable ASCII without blanks".into())
+    }
+}
+
+/// An amount of time within bounds.
+pub(crate) fn interval(text: &str, low: &str, high: &str) -> Result<Interval, String> {
+    let value = text.parse::<Interval>().map_err(|e| e.to_string())?;
+    within(value, low, high)
+}
+
+/// A size within bounds.
+pub(crate) fn bytes(text: &str, low: &str, high: &str) -> Result<Bytes, String> {
+    let value = text.parse::<Bytes>().map_err(|e| e.to_string())?;
+    within(value, low, high)
+}
+
+fn within<T>(value: T, low: &str, high: &str) -> Result<T, String>
+where
+    T: std::str::FromStr<Err: std::fmt::Debug> + PartialOrd,
+{
+    let bound = |text: &str| text.parse::<T>().expect("the bounds are constants that parse");
+    if value >= bound(low) && value <= bound(high) {
+        Ok(value)
+    } else {
+        Err(format!("out of range: {low} to {high}"))
+    }
+}
+
+/// `none`, or where the admin port listens.
+pub(crate) fn admin(text: &str) -> Result<Admin, String> {
+    match text {
+        "none" => Ok(Admin(None)),
+        _ => address(text).map(|addr| Admin(Some(addr))),
+    }
+}
