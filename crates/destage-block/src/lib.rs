@@ -8,3 +8,5 @@ pub mod nbd;
 pub mod origin;
 pub mod redo;
 pub mod request;
+pub mod serve;
+pub mod settings;

@@ -1,6 +1,6 @@
 //! The subcommands and what they share.
 
-use crate::{admin, commands, journal, schema, serve, status};
+use crate::{admin, block, commands, journal, schema, serve, status};
 use clap::Parser;
 use destage_runtime::{exit, log};
 
@@ -35,6 +35,11 @@ pub(crate) enum Subcommand {
     /// Serve Redis clients before a SQL database, write-back.
     #[command(after_long_help = exit::help())]
     Serve(Box<serve::args::ServeArgs>),
+    /// Serve NBD clients before a slow disk: a host-side flash cache with four write policies.
+    Block {
+        #[command(subcommand)]
+        command: block::BlockCommand,
+    },
     /// Show which tables and columns of an origin can be reached, and what cannot be and why.
     Schema(schema::SchemaArgs),
     /// Show what a running server does: what a crash would lose now, latencies, memory.

@@ -1,9 +1,11 @@
 //! The command line of Destage: one file per subcommand. Stdout is the result, stderr the log.
 
 mod admin;
+mod block;
 mod cli;
 mod commands;
 mod error;
+mod file;
 mod journal;
 mod output;
 mod schema;
@@ -39,6 +41,10 @@ fn run(cli: Cli, matches: &clap::ArgMatches) -> Result<(), CliError> {
         Subcommand::Serve(_) => {
             let own = matches.subcommand_matches("serve").expect("the subcommand was matched");
             serve::run(own)
+        }
+        Subcommand::Block { command } => {
+            let own = matches.subcommand_matches("block").expect("the subcommand was matched");
+            block::run(&command, own)
         }
         Subcommand::Schema(args) => schema::run(&args),
         Subcommand::Status(args) => status::run(&args),

@@ -1,13 +1,14 @@
 //! Which setting wins, and what a wrong file is told.
 
 use super::*;
+use clap::FromArgMatches;
 use destage_core::{Acknowledge, Span, When};
 use destage_data::settings::Settings;
 use destage_runtime::sockets::Listen;
 
 fn merged(text: &str, line: &[&str]) -> Settings {
     let argv = std::iter::once("destage").chain(line.iter().copied());
-    let matches = command().try_get_matches_from(argv).unwrap();
+    let matches = file::command::<ServeArgs>().try_get_matches_from(argv).unwrap();
     let file = parse(text).unwrap();
     let args = file.merged(&matches).map_err(|e| e.to_string()).unwrap();
     args.into_settings().map_err(|e| e.to_string()).unwrap()
@@ -105,7 +106,7 @@ fn wrong_files_name_the_key_and_what_works() {
 #[test]
 fn a_policy_that_contradicts_itself_is_refused() {
     let argv = ["destage", "--commit", "5s", "--staleness", "2s"];
-    let matches = command().try_get_matches_from(argv).unwrap();
+    let matches = file::command::<ServeArgs>().try_get_matches_from(argv).unwrap();
     let args = ServeArgs::from_arg_matches(&matches).unwrap();
     let error = args.into_settings().err().expect("D is less than d").to_string();
     assert!(error.contains("must exceed the commit interval d"), "{error}");
@@ -114,7 +115,7 @@ fn a_policy_that_contradicts_itself_is_refused() {
 #[test]
 fn passwords_and_origins_stay_out_of_debug_output() {
     let argv = ["destage", "--password", "hush", "--origin", "postgres://u:hush@h/db"];
-    let matches = command().try_get_matches_from(argv).unwrap();
+    let matches = file::command::<ServeArgs>().try_get_matches_from(argv).unwrap();
     let args = ServeArgs::from_arg_matches(&matches).unwrap();
     assert!(!format!("{args:?}").contains("hush"));
 }

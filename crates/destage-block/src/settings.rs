@@ -1,0 +1,84 @@
+//! What `destage block serve` is told, parsed and checked: flags and files are read elsewhere.
+
+use destage_core::{Policy, Span};
+use destage_runtime::sockets::Listen;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Everything that the block front end needs to start.
+///
+/// Not `Debug`: it holds a password.
+#[derive(Clone)]
+pub struct Settings {
+    /// Where NBD clients connect.
+    pub listen: Listen,
+    /// The admin port; `None` for none.
+    pub admin: Option<SocketAddr>,
+    /// What the admin port's commands need.
+    pub password: Option<String>,
+    /// Encryption of the clients' connections; `None` for none.
+    pub tls: Option<TlsSettings>,
+    /// Most connections at once.
+    pub clients_max: usize,
+    /// How long a shutdown may destage.
+    pub drain_timeout: Span,
+    /// A command to run with `$uri` set; the server ends with it.
+    pub run: Option<String>,
+    /// The volumes, each with another name.
+    pub volumes: Vec<VolumeSettings>,
+}
+
+/// Encryption of the clients' connections.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsSettings {
+    /// PEM file of the server's certificate chain.
+    pub certificate: PathBuf,
+    /// PEM file of its private key.
+    pub key: PathBuf,
+    /// PEM file of the authority that must have signed the clients' certificates; `None` lets every client in.
+    pub client_ca: Option<PathBuf>,
+    /// Whether clients may go on without encryption.
+    pub optional: bool,
+}
+
+/// One volume.
+#[derive(Clone, Debug)]
+pub struct VolumeSettings {
+    /// Its export name; empty for the default one.
+    pub name: String,
+    /// The origin as the user names it.
+    pub origin: String,
+    /// The cache: a file or a block device.
+    pub cache: PathBuf,
+    /// Bytes of the cache, for one that is to be created.
+    pub cache_bytes: u64,
+    /// Bytes of the log in it; `None` for a quarter.
+    pub log_bytes: Option<u64>,
+    /// The policy. `commit` is what the engine commits by even if nobody asks.
+    pub policy: Policy,
+    /// Whether only FLUSH and FUA promise durability (`d = flush`).
+    pub commit_on_flush: bool,
+    /// Where atomic groups are kept at the origin; `None` beside it.
+    pub redo: Option<String>,
+    /// Serve reads only.
+    pub read_only: bool,
+    /// Go on although the origin was changed by something else, or the cache belongs to another origin: the cached copies are
+    /// dropped.
+    pub adopt: bool,
+    /// How long a read waits for an origin that is away before it fails.
+    pub origin_timeout: Span,
+    /// Negative controls of the tests.
+    pub unsafe_flags: UnsafeFlags,
+}
+
+/// Each switches off what one promise rests on, so that tests can show that they would notice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UnsafeFlags {
+    /// Claim durability of the log without asking the medium.
+    pub no_fsync: bool,
+    /// Reclaim the log past the index checkpoint.
+    pub reclaim_past_checkpoint: bool,
+}
+
+/// With `d = flush` the log is committed after this time even if nobody asks, since only what it holds is destaged.
+pub const COMMIT_UNASKED: Span = Span::from_secs(5);

@@ -1,0 +1,303 @@
+//! The flags of `destage block serve`.
+
+use crate::error::CliError;
+use crate::values::{Admin, admin, bytes, interval, listen, password};
+use clap::{Args, ValueEnum};
+use destage_block::settings::{COMMIT_UNASKED, Settings, TlsSettings, UnsafeFlags, VolumeSettings};
+use destage_core::{Acknowledge, AtLimit, Order, Policy, Span, When};
+use destage_runtime::policy::{parse_at_limit, parse_when, set_dirty_limit};
+use destage_runtime::sockets::Listen;
+use destage_runtime::units::{Bytes, Interval};
+use std::path::PathBuf;
+
+/// Flags of `destage block serve`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct BlockServeArgs {
+    /// A settings file (destage.toml): the same names as the flags, and one section [volume.NAME] for each volume.
+    #[arg(long, env = "DESTAGE_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Where NBD clients connect: an address with a port, or unix:/path.
+    #[arg(long, default_value = "127.0.0.1:10809", value_parser = listen, value_name = "ADDR")]
+    listen: Listen,
+
+    /// The admin port for status, metrics and commands; 'none' for none.
+    #[arg(long, default_value = "127.0.0.1:6382", value_parser = admin, value_name = "ADDR")]
+    admin: Admin,
+
+    /// What the admin port's commands need as bearer token. Printable ASCII. Prefer the environment.
+    #[arg(long, env = "DESTAGE_PASSWORD", hide_env_values = true, value_parser = password, value_name = "PASSWORD")]
+    password: Option<String>,
+
+    /// Serve other hosts although neither a password nor client certificates keep strangers out.
+    #[arg(long)]
+    no_auth: bool,
+
+    /// PEM file of the certificate chain by which clients know this server; with it connections are encrypted.
+    #[arg(long, requires = "tls_key", value_name = "FILE")]
+    tls_certificate: Option<PathBuf>,
+
+    /// PEM file of the certificate's private key.
+    #[arg(long, requires = "tls_certificate", value_name = "FILE")]
+    tls_key: Option<PathBuf>,
+
+    /// PEM file of the authority that must have signed the clients' certificates.
+    #[arg(long, requires = "tls_certificate", value_name = "FILE")]
+    tls_client_ca: Option<PathBuf>,
+
+    /// Let clients go on without encryption.
+    #[arg(long, requires = "tls_certificate")]
+    tls_optional: bool,
+
+    /// Most connections at once. 1 to 10000.
+    #[arg(long, default_value = "256", value_parser = clap::value_parser!(u32).range(1..=10_000), value_name = "COUNT")]
+    max_clients: u32,
+
+    /// How long a shutdown may destage what is dirty before it leaves the rest to the next start; none for no limit.
+    #[arg(long, default_value = "30s", value_name = "TIME")]
+    drain_timeout: Interval,
+
+    /// Run this command by the shell with $uri (and $nbd_uri) set, and end with it.
+    #[arg(long, value_name = "CMD")]
+    run: Option<String>,
+
+    #[command(flatten)]
+    volume: VolumeArgs,
+}
+
+/// Flags of one volume; also the keys of a section [volume.NAME].
+#[derive(Clone, Debug, Args)]
+pub(crate) struct VolumeArgs {
+    /// The store behind: file:/path, /dev/..., nbd://host:port/export or nbd+unix:///export?socket=/path.
+    #[arg(long, value_name = "ORIGIN")]
+    origin: Option<String>,
+
+    /// The cache: a file on a fast disk, created if it is absent, or a block device of its own.
+    #[arg(long, value_name = "PATH")]
+    cache: Option<PathBuf>,
+
+    /// Bytes of the cache when it is created. 64M to 16T.
+    #[arg(long, default_value = "4G", value_parser = |s: &str| bytes(s, "64M", "16T"), value_name = "SIZE")]
+    cache_size: Bytes,
+
+    /// Bytes of the log inside the cache when it is created; a quarter of the cache unless told. 32M to 1T.
+    #[arg(long, value_parser = |s: &str| bytes(s, "32M", "1T"), value_name = "SIZE")]
+    log_size: Option<Bytes>,
+
+    /// What an acknowledged write means, and what the origin holds if host and cache are lost.
+    #[arg(long, value_enum, default_value = "journaled", value_name = "POLICY")]
+    policy: PolicyWord,
+
+    /// What the ordered policy keeps in order: writes before a flush and after it, or every write after those that completed
+    /// before it was issued.
+    #[arg(long, value_enum, default_value = "epoch", value_name = "ORDER")]
+    order: OrderWord,
+
+    /// d: what a crash of this host may lose while the cache survives. flush: what was not flushed, as with any disk; 0: nothing
+    /// acknowledged; otherwise the most recent writes of that time, 1ms to 60s.
+    #[arg(short = 'd', long = "commit", default_value = "flush", value_parser = commit, value_name = "TIME")]
+    commit: Commit,
+
+    /// D: how old the origin may be if host and cache are lost. Writes stop before it is exceeded. 100ms to 1d, or none.
+    #[arg(short = 'D', long, default_value = "30s", value_parser = |s: &str| interval(s, "100ms", "1d"), value_name = "TIME")]
+    staleness: Interval,
+
+    /// When to destage: async, periodic:10s, interval:30s,1s (age, check) or pressure.
+    #[arg(long, default_value = "async", value_parser = parse_when, value_name = "WHEN")]
+    when: When,
+
+    /// Destage while nobody reads at the origin, as far as D and the limits allow.
+    #[arg(long)]
+    read_priority: bool,
+
+    /// What happens to writes at a limit: throttle, block, write-through or fail.
+    #[arg(long, default_value = "throttle", value_parser = parse_at_limit, value_name = "CHOICE")]
+    at_limit: AtLimit,
+
+    /// Most dirty bytes; half of the log unless told. 64K to 1T.
+    #[arg(long, value_parser = |s: &str| bytes(s, "64K", "1T"), value_name = "SIZE")]
+    dirty_limit: Option<Bytes>,
+
+    /// Most bytes in one batch at the origin, and in one atomic group. 64K to 1G.
+    #[arg(long, default_value = "64M", value_parser = |s: &str| bytes(s, "64K", "1G"), value_name = "SIZE")]
+    batch_size: Bytes,
+
+    /// How long a lone write waits for company before it is destaged. 0 to 1s.
+    #[arg(long, default_value = "100ms", value_parser = |s: &str| interval(s, "0", "1s"), value_name = "TIME")]
+    linger: Interval,
+
+    /// Where the journaled policy keeps atomic groups, in the origin's own failure domain: a file or an NBD export. Beside a
+    /// file origin (NAME.destage) unless told.
+    #[arg(long, value_name = "PLACE")]
+    redo: Option<String>,
+
+    /// How long a read of what is not cached waits for an origin that is away before it fails. 1s to 1d.
+    #[arg(long, default_value = "30s", value_parser = |s: &str| interval(s, "1s", "1d"), value_name = "TIME")]
+    origin_timeout: Interval,
+
+    /// Serve reads only.
+    #[arg(long)]
+    read_only: bool,
+
+    /// Go on although something else changed the origin, or the cache belonged to another one: cached copies are dropped.
+    #[arg(long)]
+    adopt: bool,
+
+    #[arg(long, hide = true)]
+    unsafe_no_fsync: bool,
+
+    #[arg(long, hide = true)]
+    unsafe_reclaim_past_checkpoint: bool,
+}
+
+/// The four policies of the paper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum PolicyWord {
+    /// Acknowledged after the origin: nothing is ever lost.
+    WriteThrough,
+    /// Acknowledged from the cache, destaged in any order: if the cache is lost, the origin may be garbage.
+    WriteBack,
+    /// Acknowledged from the cache, destaged in order: if the cache is lost, the origin is a state that a crash could have left.
+    Ordered,
+    /// Acknowledged from the cache, destaged in atomic groups: if the cache is lost, the origin is a state that really existed.
+    Journaled,
+}
+
+/// What the ordered policy keeps in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum OrderWord {
+    /// Flush to flush.
+    Epoch,
+    /// Completion to issue.
+    Strict,
+}
+
+/// `d`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Commit {
+    Flush,
+    Every(Span),
+}
+
+fn commit(text: &str) -> Result<Commit, String> {
+    match text {
+        "flush" => Ok(Commit::Flush),
+        _ => interval(text, "0", "60s")
+            .map(|interval| Commit::Every(interval.span()))
+            .map_err(|error| format!("{error}; or 'flush'")),
+    }
+}
+
+impl BlockServeArgs {
+    /// Checked settings; `more` are the volumes of the settings file, each with its name.
+    pub(crate) fn into_settings(
+        self,
+        more: Vec<(String, VolumeArgs)>,
+    ) -> Result<Settings, CliError> {
+        let own = (self.volume.origin.is_some() || self.volume.cache.is_some() || more.is_empty())
+            .then(|| (String::new(), self.volume.clone()));
+        let volumes: Vec<VolumeSettings> = own
+            .into_iter()
+            .chain(more)
+            .map(|(name, volume)| volume.into_settings(name))
+            .collect::<Result<_, _>>()?;
+        let tls = self.tls_certificate.zip(self.tls_key).map(|(certificate, key)| TlsSettings {
+            certificate,
+            key,
+            client_ca: self.tls_client_ca.clone(),
+            optional: self.tls_optional,
+        });
+        if let Listen::Tcp(address) = self.listen
+            && !address.ip().is_loopback()
+            && !self.no_auth
+            && self.tls_client_ca.is_none()
+        {
+            return Err(CliError::usage(format!(
+                "--listen {address} lets other hosts in, and NBD itself knows no password: ask for client certificates \
+                 (--tls-certificate, --tls-key, --tls-client-ca), listen on 127.0.0.1 or unix:/path, or say --no-auth"
+            )));
+        }
+        Ok(Settings {
+            listen: self.listen,
+            admin: self.admin.0,
+            password: self.password.filter(|password| !password.is_empty()),
+            tls,
+            clients_max: self.max_clients as usize,
+            drain_timeout: self.drain_timeout.span(),
+            run: self.run,
+            volumes,
+        })
+    }
+}
+
+impl VolumeArgs {
+    fn into_settings(self, name: String) -> Result<VolumeSettings, CliError> {
+        let place = if name.is_empty() { String::new() } else { format!("[volume.{name}]: ") };
+        let usage = |message: String| CliError::usage(format!("{place}{message}"));
+        let Some(origin) = self.origin.clone() else {
+            return Err(usage(
+                "--origin is missing: file:/path, /dev/... or nbd://host/export".into(),
+            ));
+        };
+        let Some(cache) = self.cache.clone() else {
+            return Err(usage(
+                "--cache is missing: a file on a fast disk, such as /ssd/cache.img".into(),
+            ));
+        };
+        let policy = self.policy().map_err(usage)?;
+        Ok(VolumeSettings {
+            name,
+            origin,
+            cache,
+            cache_bytes: self.cache_size.get(),
+            log_bytes: self.log_size.map(Bytes::get),
+            policy,
+            commit_on_flush: self.commit == Commit::Flush,
+            redo: self.redo,
+            read_only: self.read_only,
+            adopt: self.adopt,
+            origin_timeout: self.origin_timeout.span(),
+            unsafe_flags: UnsafeFlags {
+                no_fsync: self.unsafe_no_fsync,
+                reclaim_past_checkpoint: self.unsafe_reclaim_past_checkpoint,
+            },
+        })
+    }
+
+    fn policy(&self) -> Result<Policy, String> {
+        let order = match (self.policy, self.order) {
+            (PolicyWord::WriteThrough | PolicyWord::WriteBack, _) => Order::Any,
+            (PolicyWord::Ordered, OrderWord::Epoch) => Order::Epoch,
+            (PolicyWord::Ordered, OrderWord::Strict) => Order::Strict,
+            (PolicyWord::Journaled, _) => Order::Domain,
+        };
+        let commit = match self.commit {
+            Commit::Every(span) => span,
+            // Only what the log holds is destaged, so D hurries the log as well.
+            Commit::Flush => COMMIT_UNASKED.min(Span(self.staleness.span().0 / 4)),
+        };
+        let mut policy = Policy {
+            acknowledge: match self.policy {
+                PolicyWord::WriteThrough => Acknowledge::Origin,
+                _ => Acknowledge::Journal,
+            },
+            when: self.when,
+            order,
+            read_priority: self.read_priority,
+            commit,
+            staleness: self.staleness.span(),
+            at_limit: self.at_limit,
+            ..Policy::default()
+        };
+        let log = self.log_size.map_or(self.cache_size.get() / 4, Bytes::get);
+        policy.limits.journal_bytes_max = (log / 4 * 3).max(1 << 20);
+        set_dirty_limit(&mut policy, self.dirty_limit.map_or(log / 2, Bytes::get));
+        policy.limits.batch_groups_max = 65_536;
+        policy.limits.batch_bytes_max = self.batch_size.get();
+        policy.limits.linger = self.linger.span();
+        policy.validate().map_err(|error| {
+            format!("the policy does not fit together: {error} (--commit, --staleness, --when)")
+        })?;
+        Ok(policy)
+    }
+}

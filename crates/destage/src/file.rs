@@ -1,0 +1,170 @@
+//! Settings files: the same names as the flags, and sections.
+//!
+//! Each key becomes the flag of that name and goes through the flag's own parser, so that file and command line cannot
+//! differ in what they take. Flags override the environment, which overrides the file.
+
+use crate::error::CliError;
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Args, Command};
+use std::ffi::{OsStr, OsString};
+use std::marker::PhantomData;
+use std::path::Path;
+
+/// The flags that a settings file gives to a subcommand with the arguments `A`; not yet merged with those of the command
+/// line.
+#[derive(Debug)]
+pub(crate) struct FlagFile<A> {
+    /// The flag's name and the value, `None` for a switch.
+    flags: Vec<(String, Option<String>)>,
+    arguments: PhantomData<A>,
+}
+
+/// The sections `[KIND.NAME]` of a file, in the order of their names.
+pub(crate) type Sections = Vec<(String, toml::Value)>;
+
+/// Reads a file with sections of one kind; `parse` makes of its text what the subcommand needs.
+pub(crate) fn read<T>(
+    path: &Path,
+    parse: impl FnOnce(&str) -> Result<T, String>,
+) -> Result<T, CliError> {
+    let text = std::fs::read_to_string(path).map_err(|e| {
+        CliError::usage(format!("failed to read the settings in {}: {e}", path.display()))
+    })?;
+    parse(&text).map_err(|e| CliError::usage(format!("in {}: {e}", path.display())))
+}
+
+impl<A: Args> FlagFile<A> {
+    /// Parses and checks a file's text: its flags, and its sections `[kind.NAME]`.
+    pub(crate) fn parse(text: &str, kind: &str) -> Result<(Self, Sections), String> {
+        let mut keys: toml::Table = toml::from_str(text).map_err(|e| e.to_string())?;
+        let sections = match keys.remove(kind) {
+            None => Vec::new(),
+            Some(toml::Value::Table(sections)) => sections.into_iter().collect(),
+            Some(_) => return Err(format!("'{kind}' is not a section: write [{kind}.NAME]")),
+        };
+        let flags = Self::from_keys(keys).map_err(|e| match e {
+            Wrong::Key(e) => format!("{e} and [{kind}.NAME]"),
+            Wrong::Value(e) => e,
+        })?;
+        Ok((flags, sections))
+    }
+
+    /// The same for the keys of one section, which has no sections of its own.
+    pub(crate) fn section(keys: toml::Value) -> Result<Self, String> {
+        let toml::Value::Table(keys) = keys else {
+            return Err("this is no section".into());
+        };
+        Self::from_keys(keys).map_err(|e| match e {
+            Wrong::Key(e) | Wrong::Value(e) => e,
+        })
+    }
+
+    fn from_keys(keys: toml::Table) -> Result<Self, Wrong> {
+        let command = command::<A>();
+        let mut flags = Vec::new();
+        for (key, value) in keys {
+            let arg = find(&command, &key).map_err(Wrong::Key)?;
+            flags.extend(flag(arg, &key, value).map_err(Wrong::Value)?);
+        }
+        let file = Self { flags, arguments: PhantomData };
+        // Alone first, so that a wrong value is blamed on the file.
+        file.alone().map_err(Wrong::Value)?;
+        Ok(file)
+    }
+
+    /// The arguments as the file alone gives them.
+    pub(crate) fn alone(&self) -> Result<A, String> {
+        let argv = std::iter::once(OsString::from("destage")).chain(self.argv(|_| true));
+        let matches = command::<A>().try_get_matches_from(argv).map_err(|e| reason(&e))?;
+        A::from_arg_matches(&matches).map_err(|e| reason(&e))
+    }
+
+    /// The flags of the command line, completed by those of the file.
+    pub(crate) fn merged(&self, line: &ArgMatches) -> Result<A, CliError> {
+        let command = command::<A>();
+        let given = |arg: &Arg| {
+            matches!(
+                line.value_source(arg.get_id().as_str()),
+                Some(ValueSource::CommandLine | ValueSource::EnvVariable)
+            )
+        };
+        let mut argv = vec![OsString::from("destage")];
+        argv.extend(self.argv(|name| find(&command, name).is_ok_and(|arg| !given(arg))));
+        for arg in command.get_arguments() {
+            let id = arg.get_id().as_str();
+            if line.value_source(id) != Some(ValueSource::CommandLine) {
+                continue;
+            }
+            let Some(name) = arg.get_long() else { continue };
+            if matches!(arg.get_action(), ArgAction::SetTrue) {
+                argv.push(format!("--{name}").into());
+            } else {
+                argv.extend(line.get_raw(id).into_iter().flatten().map(|raw| join(name, raw)));
+            }
+        }
+        let matches = command.try_get_matches_from(argv).map_err(CliError::usage)?;
+        A::from_arg_matches(&matches).map_err(CliError::usage)
+    }
+
+    fn argv(&self, keep: impl Fn(&str) -> bool) -> impl Iterator<Item = OsString> {
+        self.flags.iter().filter(move |(name, _)| keep(name)).map(|(name, value)| match value {
+            Some(value) => join(name, OsStr::new(value)),
+            None => format!("--{name}").into(),
+        })
+    }
+}
+
+/// The flags of a subcommand without the rest of the command line.
+pub(crate) fn command<A: Args>() -> Command {
+    A::augment_args(Command::new("destage").disable_help_flag(true))
+}
+
+fn find<'a>(command: &'a Command, key: &str) -> Result<&'a Arg, String> {
+    let known = |arg: &&Arg| !arg.is_hide_set() && arg.get_id() != "config";
+    let mut keys: Vec<_> = Vec::new();
+    for arg in command.get_arguments().filter(known) {
+        let Some(name) = arg.get_long() else { continue };
+        if name == key {
+            return Ok(arg);
+        }
+        keys.push(name);
+    }
+    Err(format!("unknown key '{key}': the keys are {}", keys.join(", ")))
+}
+
+fn flag(
+    arg: &Arg,
+    key: &str,
+    value: toml::Value,
+) -> Result<Option<(String, Option<String>)>, String> {
+    let switch = matches!(arg.get_action(), ArgAction::SetTrue);
+    let text = match value {
+        toml::Value::Boolean(set) if switch => {
+            return Ok(set.then(|| (key.to_string(), None)));
+        }
+        _ if switch => return Err(format!("{key} is true or false")),
+        toml::Value::String(text) => text,
+        toml::Value::Integer(number) => number.to_string(),
+        _ => return Err(format!("{key} takes a text in quotes or a whole number")),
+    };
+    Ok(Some((key.to_string(), Some(text))))
+}
+
+fn join(name: &str, value: &OsStr) -> OsString {
+    let mut arg = OsString::from(format!("--{name}="));
+    arg.push(value);
+    arg
+}
+
+/// The first lines of a parser's error, without the usage that belongs to a command line.
+fn reason(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    text.split("\n\n").next().unwrap_or(text).trim_end().to_string()
+}
+
+/// What is wrong with a key of a file.
+enum Wrong {
+    Key(String),
+    Value(String),
+}
