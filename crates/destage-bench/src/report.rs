@@ -12,6 +12,8 @@ use crate::machine::Machine;
 
 const BEGIN: &str = "<!-- destage-bench data: begin -->";
 const END: &str = "<!-- destage-bench data: end -->";
+/// Longest line of a list, unless a word is longer: prose is wrapped.
+const COLUMNS_MAX: usize = 120;
 
 /// Everything that one run measured.
 #[derive(Debug, Serialize)]
@@ -45,9 +47,7 @@ impl Report {
         text.push_str(&self.details());
         if !self.failures.is_empty() {
             text.push_str("\n### Not measured\n\n");
-            self.failures.iter().for_each(|line| {
-                let _ = writeln!(text, "- {line}");
-            });
+            self.failures.iter().for_each(|line| text.push_str(&list_item("- ", line)));
         }
         text
     }
@@ -114,10 +114,11 @@ impl Report {
         for figure in &self.figures {
             if figure.group != group {
                 group = figure.group;
-                let _ = writeln!(text, "- {group}");
+                text.push_str(&list_item("- ", group));
             }
             let (case, peer) = (&figure.case, &figure.peer);
-            let _ = writeln!(text, "  - {case}. Peer: {peer}. {}", figure.detail());
+            let item = format!("{case}. Peer: {peer}. {}", figure.detail());
+            text.push_str(&list_item("  - ", &item));
         }
         if self.figures.is_empty() { String::new() } else { text }
     }
@@ -141,6 +142,25 @@ fn between_markers(document: &str, text: &str) -> Option<String> {
     Some(format!("{before}{BEGIN}\n\n{}\n\n{END}{after}", text.trim_end()))
 }
 
+/// The lines of a list item: its mark before the first, the others indented to be part of it.
+fn list_item(mark: &str, item: &str) -> String {
+    let indent = " ".repeat(mark.len());
+    let mut lines = vec![mark.to_owned()];
+    for word in item.split_whitespace() {
+        let line = lines.last_mut().expect("it starts with one");
+        let is_empty = line.len() == mark.len();
+        // At the start of a line these would begin something else than prose.
+        let is_sign = matches!(word, "-" | "+" | "*" | "#" | ">");
+        if is_empty || is_sign || line.chars().count() + 1 + word.chars().count() <= COLUMNS_MAX {
+            line.push_str(if is_empty { "" } else { " " });
+            line.push_str(word);
+        } else {
+            lines.push(format!("{indent}{word}"));
+        }
+    }
+    lines.join("\n") + "\n"
+}
+
 fn table_head(group: &str) -> String {
     format!(
         "\n### {group}\n\n| case | ours/s | peer/s | ratio, median [min, max] | our CPU, µs | peer CPU, µs \
@@ -159,5 +179,21 @@ mod tests {
         assert_eq!(once, format!("head\n{BEGIN}\n\nnew\n\n{END}\ntail\n"));
         assert_eq!(between_markers(&once, "new").as_deref(), Some(once.as_str()));
         assert_eq!(between_markers("no markers", "new"), None);
+    }
+
+    #[test]
+    fn list_items_are_wrapped_into_lines_that_belong_to_them() {
+        assert_eq!(list_item("- ", "short  one\n"), "- short one\n");
+        let words: Vec<_> = (0..200).map(|n| format!("µ{n:02}")).collect();
+        let item = list_item("  - ", &words.join(" "));
+        let lines: Vec<_> = item.lines().collect();
+        assert!(lines.len() > 5 && lines.iter().all(|line| line.chars().count() <= COLUMNS_MAX));
+        assert!(lines[0].chars().count() > COLUMNS_MAX - 5, "lines are filled: {item}");
+        assert!(lines[0].starts_with("  - µ00") && lines[1].starts_with("    µ"), "{item}");
+        assert_eq!(item.split_whitespace().skip(1).collect::<Vec<_>>(), words);
+        let signs = list_item("- ", &"+ ".repeat(COLUMNS_MAX));
+        assert_eq!(signs.lines().count(), 1, "{signs}");
+        let long = "x".repeat(COLUMNS_MAX);
+        assert_eq!(list_item("- ", &format!("a {long} b")), format!("- a\n  {long}\n  b\n"));
     }
 }

@@ -2,11 +2,15 @@
 //!
 //! After Koller, Marmol, Rangaswami, Sundararaman, Talagala and Zhao, "Write Policies for Host-side Flash Caches", 2013.
 
+pub mod attach;
 pub mod block;
 pub mod cache;
+pub mod engine;
 pub mod nbd;
 pub mod origin;
 pub mod redo;
 pub mod request;
 pub mod serve;
 pub mod settings;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;

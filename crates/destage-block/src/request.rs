@@ -41,6 +41,13 @@ pub enum Request {
     },
 }
 
+impl Request {
+    /// Whether it changes the volume.
+    pub fn is_write(&self) -> bool {
+        matches!(self, Self::Write { .. } | Self::Zero { .. })
+    }
+}
+
 /// The answer to a [`Request`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {

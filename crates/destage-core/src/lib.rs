@@ -24,6 +24,7 @@ mod core;
 mod groups;
 mod id;
 mod io;
+mod per_unit;
 mod policy;
 mod rate;
 pub mod replace;
@@ -36,6 +37,7 @@ pub use id::{BatchId, ClientId, DomainId, Lsn, RequestId, UnitId};
 pub use io::{
     Access, Ack, Effect, Fault, Input, Intent, Mode, Outcome, Refusal, StopReason, WaitFor,
 };
+pub use per_unit::PerUnit;
 pub use policy::{Acknowledge, AtLimit, Limits, Order, Policy, PolicyError, When};
 pub use status::Status;
 pub use time::{Span, Time};

@@ -49,8 +49,10 @@ pub enum When {
         /// The period; 10 ms to 1 h.
         every: Span,
     },
-    /// Units whose age reached `age`, looked at every `check`: the interval periodic update (IPU, with AIPU where writes
-    /// do not wait for one another) of the same paper.
+    /// Units whose age reached `age`, looked at every `check`: the approximate interval periodic update (AIPU) of the same
+    /// paper. The age counts from the first change that is not decided. The pure policy (IPU) would write each unit the
+    /// moment it is due; here a unit may be up to `check` late, and those that came due meanwhile leave as one burst. The
+    /// paper's values are 30 s and 1 s.
     Interval {
         /// The age at which a unit is due; 10 ms to 1 h.
         age: Span,

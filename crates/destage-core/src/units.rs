@@ -1,9 +1,9 @@
 //! What the core knows about each unit: present, dirty, locked, on its way.
 
 use crate::id::{Lsn, UnitId};
+use crate::per_unit::PerUnit;
 use crate::replace::S3Fifo;
 use alloc::collections::{BTreeMap, VecDeque};
-use alloc::vec::Vec;
 use hashbrown::HashMap;
 
 const PRESENT: u8 = 1;
@@ -27,7 +27,7 @@ struct Dirty {
 /// All units. One byte each besides the replacement's node; what is rare lives in maps.
 #[derive(Debug, Default)]
 pub(crate) struct Units {
-    flags: Vec<u8>,
+    flags: PerUnit<u8>,
     pub(crate) cache: S3Fifo,
     dirty: HashMap<UnitId, Dirty>,
     parked: HashMap<UnitId, Lsn>,
@@ -42,18 +42,15 @@ pub(crate) struct Units {
 
 impl Units {
     fn flags(&self, unit: UnitId) -> u8 {
-        self.flags.get(unit.0 as usize).copied().unwrap_or(0)
+        self.flags.get(unit).copied().unwrap_or(0)
     }
 
     fn set(&mut self, unit: UnitId, flag: u8) {
-        if self.flags.len() <= unit.0 as usize {
-            self.flags.resize(unit.0 as usize + 1, 0);
-        }
-        self.flags[unit.0 as usize] |= flag;
+        *self.flags.reach(unit, 0) |= flag;
     }
 
     fn clear(&mut self, unit: UnitId, flag: u8) {
-        if let Some(flags) = self.flags.get_mut(unit.0 as usize) {
+        if let Some(flags) = self.flags.get_mut(unit) {
             *flags &= !flag;
         }
     }

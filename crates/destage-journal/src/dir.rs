@@ -124,7 +124,7 @@ impl Disk for DirDisk {
         if create {
             self.writable()?;
         }
-        Ok(Box::new(DirFile(self.open_file(name, create)?)))
+        Ok(Box::new(LocalFile(self.open_file(name, create)?)))
     }
 
     fn exists(&self, name: &str) -> io::Result<bool> {
@@ -147,10 +147,11 @@ impl Disk for DirDisk {
     }
 }
 
+/// A file of the host as a medium: positioned reads and writes through the page cache.
 #[derive(Debug)]
-struct DirFile(File);
+pub struct LocalFile(pub File);
 
-impl DiskFile for DirFile {
+impl DiskFile for LocalFile {
     fn len(&self) -> io::Result<u64> {
         Ok(self.0.metadata()?.len())
     }

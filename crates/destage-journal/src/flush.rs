@@ -1,7 +1,7 @@
 //! The write path: what [`crate::Journal::take`] hands over, carried out on any thread.
 
 use crate::disk::DiskFile;
-use crate::error::Error;
+use crate::error::{Error, Position};
 use crate::format::{
     BATCH_HEADER, BatchHeader, FLAG_CLOSE, FLAG_SKIP, PAGE, SegmentHeader, padded, seed,
 };
@@ -40,6 +40,24 @@ pub(crate) struct BatchMeta {
     pub(crate) catalog: Option<Arc<[u8]>>,
 }
 
+/// Where a batch lies that a flush has written. Its groups are `first_lsn` to `first_lsn + records - 1`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WrittenBatch {
+    /// Its first group.
+    pub first_lsn: u64,
+    /// How many groups it holds.
+    pub records: u32,
+    /// Where it starts.
+    pub at: Position,
+}
+
+impl WrittenBatch {
+    /// Where the payload lies for which [`crate::Journal::append`] returned this offset.
+    pub fn payload(&self, offset_in_batch: u32) -> Position {
+        Position { offset: self.at.offset + u64::from(offset_in_batch), ..self.at }
+    }
+}
+
 /// Where the journal stands on the medium. There is one, in the journal or in its flush.
 #[derive(Debug)]
 pub(crate) struct Writer {
@@ -58,10 +76,13 @@ pub(crate) struct Writer {
     pub(crate) marked: u64,
     pub(crate) unsynced: bool,
     pub(crate) catalog: Arc<[u8]>,
+    /// What the flush under way, or the last one, has written.
+    pub(crate) written: Vec<WrittenBatch>,
 }
 
 impl Flush {
-    pub(crate) fn new(writer: Box<Writer>, buffer: Buffer) -> Self {
+    pub(crate) fn new(mut writer: Box<Writer>, buffer: Buffer) -> Self {
+        writer.written.clear();
         Self { writer, buffer, done: 0 }
     }
 
@@ -153,7 +174,13 @@ impl Writer {
         let end = start + padded(run[more].end - start);
         let last = from + more + 1 == batches.len();
         let filled = if last { self.fill_page(bytes, start, end) } else { end };
+        let at = Position { segment: self.number, offset: self.offset };
         self.put(&bytes[start..filled], (end - start) as u64, stamp_max_ns)?;
+        self.written.extend(run.iter().map(|batch| WrittenBatch {
+            first_lsn: batch.first_lsn,
+            records: batch.records,
+            at: Position { offset: at.offset + (batch.start - start) as u64, ..at },
+        }));
         Ok(more + 1)
     }
 

@@ -1,15 +1,16 @@
 //! The journal as its owner uses it: appending in memory, handing flushes over, reclaiming.
 
-use crate::disk::Disk;
+use crate::disk::{Disk, DiskFile};
 use crate::error::Error;
-use crate::flush::{BatchMeta, Buffer, Flush, Writer};
+use crate::flush::{BatchMeta, Buffer, Flush, Writer, WrittenBatch};
 use crate::format::{BATCH_HEADER, FLAG_SKIP, RECORD_HEADER, SegmentHeader, padded, push_record};
 use crate::options::{Options, check_catalog};
 use crate::read::Records;
 use crate::recover::{Progress, Recovery, scan};
 use crate::start;
-use crate::store::Store;
+use crate::store::{Store, segment_name};
 use crate::upkeep::{Upkeep, Worker};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -55,6 +56,8 @@ pub struct Journal {
     decided: u64,
     retain: Duration,
     journal_bytes_max: u64,
+    /// Handles that [`Journal::segment_reader`] gave out.
+    readers: BTreeMap<u64, Arc<dyn DiskFile>>,
     /// Dropped last: waits for the thread.
     _worker: Option<Worker>,
 }
@@ -134,6 +137,7 @@ impl Journal {
             decided: 0,
             retain: options.retain,
             journal_bytes_max: options.journal_bytes_max,
+            readers: BTreeMap::new(),
             writer: Some(Box::new(writer)),
             _worker: worker,
         };
@@ -163,23 +167,26 @@ impl Journal {
         self.payload_bytes_max
     }
 
-    /// Adds a group's record to the buffer. Touches memory only.
+    /// Adds a group's record to the buffer. Touches memory only. Returns how many bytes after the start of its batch the
+    /// payload begins: with [`Journal::written_batches`], that tells later where it lies.
     ///
     /// # Panics
     /// If `lsn` is not the number after [`Journal::last`], or the payload exceeds [`Journal::payload_bytes_max`].
     #[inline]
-    pub fn append(&mut self, lsn: u64, stamp_ns: u64, domain: u16, payload: &[u8]) {
+    pub fn append(&mut self, lsn: u64, stamp_ns: u64, domain: u16, payload: &[u8]) -> u32 {
         assert_eq!(lsn, self.last + 1, "groups are numbered without gaps");
         assert!(payload.len() <= self.payload_bytes_max, "the payload exceeds half a segment");
         let need = RECORD_HEADER + payload.len();
         if !self.open || self.open_len() + need > self.batch_bytes_max {
             self.begin_batch(lsn);
         }
+        let offset = self.open_len() + RECORD_HEADER;
         push_record(&mut self.buffer.bytes, stamp_ns, domain, payload);
         let batch = self.buffer.batches.last_mut().expect("a batch is open");
         batch.records += 1;
         batch.stamp_max_ns = batch.stamp_max_ns.max(stamp_ns);
         self.last = lsn;
+        offset as u32
     }
 
     fn open_len(&self) -> usize {
@@ -262,6 +269,42 @@ impl Journal {
         self.buffer = rest;
     }
 
+    /// The batches that the last flush given back has written, in order, whether or not it synced them or failed after
+    /// them. Batches that it did not write come with the next one.
+    ///
+    /// # Panics
+    /// While a flush is out.
+    pub fn written_batches(&self) -> &[WrittenBatch] {
+        &self.writer.as_ref().expect("the last flush has been given back").written
+    }
+
+    /// A handle for reading a segment's bytes at any later time, on any thread, beside the journal's own work. Handles are
+    /// kept: asking again is cheap.
+    ///
+    /// A segment that [`Journal::reclaim`] lets go is written anew under another number, and the handle would show those
+    /// bytes. So whoever calls [`Journal::reclaim`] with `decided` guarantees that no read of a group up to `decided` is
+    /// under way and none will begin. Payloads should carry a checksum of their own in any case: the journal's covers
+    /// whole batches and is not looked at here.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::Invalid`] if the journal holds no such segment (any more).
+    pub fn segment_reader(&mut self, number: u64) -> Result<Arc<dyn DiskFile>, Error> {
+        if !self.store.index().segments.iter().any(|s| s.number == number) {
+            return Err(Error::invalid(format!(
+                "segment {number} is not in the journal: its groups are decided and have been reclaimed"
+            )));
+        }
+        if let Some(reader) = self.readers.get(&number) {
+            return Ok(reader.clone());
+        }
+        let name = segment_name(number);
+        let file = self.store.disk.open(&name, false);
+        let file = file.map_err(|e| Error::io(format_args!("open {name}"), e))?;
+        let reader: Arc<dyn DiskFile> = Arc::from(file);
+        self.readers.insert(number, reader.clone());
+        Ok(reader)
+    }
+
     /// Whether an idle driver should take and run an empty flush: something is not durable yet, or its durability not
     /// marked. Looks at the last flush given back.
     pub fn mark_due(&self) -> bool {
@@ -298,7 +341,8 @@ impl Journal {
     }
 
     /// Lets go of the segments whose groups are all decided (up to `decided`) and older than the retention, or older than
-    /// the newest when the journal exceeds its size. Copies nothing; cheap when there is nothing to do.
+    /// the newest when the journal exceeds its size. Copies nothing; cheap when there is nothing to do. With a retention of
+    /// 0 they go at once. Reads through [`Journal::segment_reader`] must have ended: see there.
     pub fn reclaim(&mut self, decided: u64, now_ns: u64) {
         self.decided = self.decided.max(decided);
         let retain_ns = u64::try_from(self.retain.as_nanos()).unwrap_or(u64::MAX);
@@ -311,6 +355,7 @@ impl Journal {
                 needed || (young && index.bytes(segment_bytes) <= bytes_max)
             });
             let Some(segment) = popped else { return };
+            self.readers.remove(&segment.number);
             self.upkeep.recycle(segment);
         }
     }

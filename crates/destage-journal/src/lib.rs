@@ -20,10 +20,10 @@ mod start;
 mod store;
 mod upkeep;
 
-pub use dir::DirDisk;
+pub use dir::{DirDisk, LocalFile};
 pub use disk::{Disk, DiskFile};
 pub use error::{Error, ErrorKind, Position};
-pub use flush::Flush;
+pub use flush::{Flush, WrittenBatch};
 pub use format::FORMAT_VERSION;
 pub use inspect::{CheckReport, SegmentReport, SegmentState, check, export, inspect};
 pub use journal::{Journal, JournalStatus};

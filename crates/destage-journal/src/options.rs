@@ -22,6 +22,9 @@ pub struct Options {
     /// Prepare and recycle segments on a thread of the journal's own, so that a roll does not wait for it. Default true;
     /// false makes the sequence of disk operations deterministic.
     pub background: bool,
+    /// How many reclaimed segment files are kept to be used again; others are removed. Default 2. A medium of fixed size
+    /// that is the journal's alone keeps them all, which saves filling them with zeros again.
+    pub spares_max: usize,
     /// Claim durability without asking the medium for it. Loses acknowledged writes; exists so that tests can show that
     /// they would notice. Default false.
     pub unsafe_no_fsync: bool,
@@ -35,6 +38,7 @@ impl Default for Options {
             retain: Duration::from_secs(600),
             catalog: Vec::new(),
             background: true,
+            spares_max: 2,
             unsafe_no_fsync: false,
         }
     }

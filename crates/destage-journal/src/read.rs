@@ -2,7 +2,7 @@
 
 use crate::chain::Chain;
 use crate::disk::Disk;
-use crate::error::Error;
+use crate::error::{Error, Position};
 use crate::format::{RecordReader, SegmentHeader};
 use crate::store::{Segment, read_file, segment_name};
 use std::collections::VecDeque;
@@ -19,6 +19,8 @@ pub struct Record<'a> {
     pub domain: u16,
     /// What it says.
     pub payload: &'a [u8],
+    /// Where the payload lies: see [`crate::Journal::segment_reader`].
+    pub at: Position,
     /// The catalog that was in force when it was written.
     pub catalog: &'a Arc<[u8]>,
 }
@@ -34,6 +36,8 @@ pub struct OwnedRecord {
     pub domain: u16,
     /// As [`Record::payload`].
     pub payload: Vec<u8>,
+    /// As [`Record::at`].
+    pub at: Position,
     /// As [`Record::catalog`].
     pub catalog: Arc<[u8]>,
 }
@@ -113,7 +117,9 @@ impl Records {
             }
             if lsn >= self.from {
                 let payload = &self.bytes[end - len..end];
-                return Ok(Some(Record { lsn, stamp_ns, domain, payload, catalog: &self.catalog }));
+                let at = Position { segment: self.number, offset: (end - len) as u64 };
+                let catalog = &self.catalog;
+                return Ok(Some(Record { lsn, stamp_ns, domain, payload, at, catalog }));
             }
         }
     }
@@ -196,6 +202,7 @@ impl Record<'_> {
             stamp_ns: self.stamp_ns,
             domain: self.domain,
             payload: self.payload.to_vec(),
+            at: self.at,
             catalog: self.catalog.clone(),
         }
     }

@@ -130,6 +130,7 @@ fn begin(
         marked: 0,
         unsynced: false,
         catalog: position.catalog.clone(),
+        written: Vec::new(),
     };
     writer.mark(0)?;
     writer.upkeep.prepare(writer.number + 1);

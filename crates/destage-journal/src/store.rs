@@ -22,6 +22,7 @@ pub(crate) struct Store {
     pub(crate) uuid: [u8; 16],
     pub(crate) segment_bytes: u64,
     no_fsync: bool,
+    spares_max: usize,
     fenced: AtomicBool,
     index: Mutex<Index>,
     /// Held while files are made or renamed, so that those changes stay in order.
@@ -59,6 +60,7 @@ impl Store {
             uuid,
             segment_bytes: options.segment_bytes,
             no_fsync: options.unsafe_no_fsync,
+            spares_max: options.spares_max,
             fenced: AtomicBool::new(false),
             index: Mutex::default(),
             upkeep: Mutex::default(),
@@ -167,7 +169,7 @@ impl Store {
         let name = segment_name(segment.number);
         let keep = {
             let index = self.index();
-            segment.file_bytes == self.segment_bytes && index.spares.len() < SPARES_MAX
+            segment.file_bytes == self.segment_bytes && index.spares.len() < self.spares_max
         };
         let spare = spare_name(segment.number);
         let done = if keep { self.disk.rename(&name, &spare) } else { self.disk.remove(&name) };
@@ -271,5 +273,4 @@ pub(crate) fn read_file(disk: &dyn Disk, name: &str, out: &mut Vec<u8>) -> Resul
 }
 
 pub(crate) const NEW_NAME: &str = "new";
-const SPARES_MAX: usize = 2;
 const FILL_BYTES: usize = 1 << 20;

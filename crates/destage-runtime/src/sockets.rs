@@ -134,34 +134,30 @@ impl Stream {
             Self::Unix(stream) => stream,
         }
     }
+}
 
-    /// Reads what is there.
-    ///
-    /// # Errors
-    /// `WouldBlock` if nothing is.
-    pub fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.read(buffer),
             Self::Unix(stream) => stream.read(buffer),
         }
     }
+}
 
-    /// Writes as much as the socket takes.
-    ///
-    /// # Errors
-    /// `WouldBlock` if it takes nothing.
-    pub fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.write_vectored(&[IoSlice::new(bytes)])
     }
 
-    /// As [`Stream::write`], from several buffers.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn write_vectored(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+    fn write_vectored(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.write_vectored(buffers),
             Self::Unix(stream) => stream.write_vectored(buffers),
         }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }

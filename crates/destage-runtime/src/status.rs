@@ -41,6 +41,67 @@ pub struct Report {
     pub journal: JournalReport,
     /// Memory.
     pub memory: MemoryReport,
+    /// The volumes of the block front end. The fields above are those of the volume whose origin is furthest behind.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<VolumeReport>,
+}
+
+/// One volume of the block front end.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct VolumeReport {
+    /// Its export name.
+    pub name: String,
+    /// What it does with requests: one of [`policy::MODES`], `frozen`, `changing-policy` or `closing`.
+    pub mode: String,
+    /// `write-through`, `write-back`, `ordered` or `journaled`, with its order and bounds.
+    pub policy: String,
+    /// Bytes.
+    pub size_bytes: u64,
+    /// The origin.
+    pub origin: String,
+    /// The cache.
+    pub cache: String,
+    /// Age of the oldest write that the origin does not hold.
+    pub staleness_seconds: f64,
+    /// The largest `staleness_seconds` since the start.
+    pub staleness_max_seconds: f64,
+    /// Bytes that differ from the origin.
+    pub dirty_bytes: u64,
+    /// Writes that the origin does not hold.
+    pub dirty_writes: u64,
+    /// Blocks read that were cached, of all; absent before the first read.
+    pub hit_ratio: Option<f64>,
+    /// Blocks read that were cached.
+    pub hit_blocks_total: u64,
+    /// Blocks read that were not.
+    pub miss_blocks_total: u64,
+    /// Clean blocks in the cache.
+    pub clean_blocks: u64,
+    /// Blocks sent to the origin.
+    pub destaged_blocks_total: u64,
+    /// Measured rate of destaging, writes per second.
+    pub destage_writes_per_second: f64,
+    /// The level of the next write, for the ordered policy.
+    pub level: u64,
+    /// Bytes of the log in use, and in all.
+    pub log_bytes: u64,
+    /// Room of the log.
+    pub log_bytes_max: u64,
+    /// Age of the checkpoint of the index.
+    pub checkpoint_age_seconds: f64,
+    /// Application-consistent points that the origin has not passed.
+    pub marks_ahead: u64,
+    /// Blocks of the cache that could not be read or written, or were not what was written.
+    pub cache_errors_total: u64,
+    /// How often the origin did not do what it was asked.
+    pub origin_errors_total: u64,
+    /// What it said last; empty if there was nothing.
+    pub origin_last_error: String,
+    /// From a read's arrival to its reply.
+    pub read_latency: Latencies,
+    /// From a write's arrival to its reply.
+    pub write_latency: Latencies,
 }
 
 /// What a crash would lose now.

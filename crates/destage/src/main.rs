@@ -4,6 +4,8 @@ mod admin;
 mod block;
 mod cli;
 mod commands;
+#[cfg(test)]
+mod doc_tests;
 mod error;
 mod file;
 mod journal;

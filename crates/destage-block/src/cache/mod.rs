@@ -1,1 +1,349 @@
-//! To come.
+//! The cache device: one file or block device that holds the log of writes, the clean blocks and what is needed to take
+//! both up again after a crash.
+//!
+//! It owns the layout and the order in which parts become durable. It survives power lost at any write, with any part of
+//! what was not synced lost or torn, and tells damage apart from that. What is in the log and in the slots is its user's
+//! business. `docs/FORMAT.md` describes the bytes.
+
+mod bytes;
+mod checkpoint;
+mod error;
+mod geometry;
+pub mod index;
+mod inspect;
+mod marks;
+mod media;
+mod medium;
+pub mod record;
+mod region;
+mod sealed;
+mod superblock;
+
+pub use checkpoint::CheckpointWriter;
+pub use error::CacheError;
+pub use geometry::{Geometry, Sizing};
+pub use index::{Handle, Index, SlotState};
+pub use inspect::{Inspection, LogFile, inspect};
+pub use media::FileMedia;
+pub use region::RegionDisk;
+pub use superblock::{CACHE_VERSION, Copy, ORIGIN_NAME_BYTES_MAX, OriginId, Superblock};
+
+use crate::block::BLOCK;
+use checkpoint::Checkpoints;
+use crc32c::crc32c;
+use destage_journal::{Disk, DiskFile, Options};
+use marks::Marks;
+use medium::Medium;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// An open cache device. Every method may be called from any thread at any time.
+///
+/// # Examples
+/// ```
+/// # use destage_block::cache::{CacheDevice, Creation, FileMedia, OriginId, Sizing};
+/// # use destage_journal::Journal;
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("volume.cache");
+/// let origin = OriginId {
+///     uuid: uuid::Uuid::new_v4(),
+///     name: "nbd://storage/volume".to_owned(),
+///     volume_bytes: 1 << 40,
+/// };
+/// let sizing = Sizing { total_bytes: 8 << 20, log_bytes: None, segment_bytes: None };
+/// let creation = Creation { sizing, origin: origin.clone(), created_ns: 0, overwrite: false };
+/// let media = FileMedia::create(&path, sizing.total_bytes)?;
+/// drop(CacheDevice::create(Box::new(media), &creation)?);
+///
+/// let cache = CacheDevice::open(Box::new(FileMedia::open(&path)?), &origin)?;
+/// let (journal, recovery) = Journal::open(cache.log(), cache.log_options())?;
+/// let (index, _lsn) = cache.load_checkpoint(recovery.first_lsn)?;
+/// assert_eq!((index.used(), cache.decided(), journal.last()), (0, 0, 0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct CacheDevice {
+    medium: Medium,
+    geometry: Geometry,
+    superblock: Mutex<Superblock>,
+    log: RegionDisk,
+    marks: Marks,
+    checkpoints: Checkpoints,
+}
+
+/// What a new cache device is to be.
+#[derive(Clone, Debug)]
+pub struct Creation {
+    /// How large its parts are.
+    pub sizing: Sizing,
+    /// Whose cache it is.
+    pub origin: OriginId,
+    /// The time, nanoseconds since the Unix epoch.
+    pub created_ns: u64,
+    /// Whatever is there may be lost, another cache's undestaged writes included.
+    pub overwrite: bool,
+}
+
+impl CacheDevice {
+    /// Makes a cache on an empty device.
+    ///
+    /// # Errors
+    /// [`CacheError::Exists`] and [`CacheError::NotEmpty`] if something is there, unless it may be overwritten;
+    /// [`CacheError::TooSmall`] and [`CacheError::Invalid`] for sizes; [`CacheError::Io`] for the medium's trouble.
+    pub fn create(file: Box<dyn DiskFile>, creation: &Creation) -> Result<Self, CacheError> {
+        let geometry = Geometry::plan(&creation.sizing)?;
+        check_origin(&creation.origin)?;
+        let medium = Medium::new(file);
+        check_size(&medium, &geometry)?;
+        if !creation.overwrite {
+            check_empty(&medium)?;
+        }
+        let superblock = Superblock {
+            uuid: uuid::Uuid::new_v4(),
+            generation: 1,
+            created_ns: creation.created_ns,
+            geometry,
+            origin: creation.origin.clone(),
+        };
+        Self::format(medium, superblock)
+    }
+
+    fn format(medium: Medium, superblock: Superblock) -> Result<Self, CacheError> {
+        let seed = superblock.seed();
+        superblock::erase_copies(&medium)?;
+        RegionDisk::format(&medium, &superblock.geometry, seed)?;
+        Marks::format(&medium, seed)?;
+        // Last: what has a superblock is complete.
+        medium.sync().map_err(CacheError::io("write the new cache"))?;
+        superblock::write_copies(&medium, &superblock)?;
+        Self::take_up(medium, superblock)
+    }
+
+    /// Opens the cache of this origin.
+    ///
+    /// # Errors
+    /// [`CacheError`] tells what is there instead, or what is wrong with it.
+    pub fn open(file: Box<dyn DiskFile>, origin: &OriginId) -> Result<Self, CacheError> {
+        let medium = Medium::new(file);
+        let copies = superblock::read_copies(&medium)?;
+        let superblock = superblock::choose(&copies)?;
+        check_size(&medium, &superblock.geometry)?;
+        if !superblock.origin.is_same(origin) {
+            return Err(CacheError::OtherOrigin {
+                cache_name: superblock.origin.name,
+                cache_uuid: superblock.origin.uuid,
+                wanted_name: origin.name.clone(),
+                wanted_uuid: origin.uuid,
+            });
+        }
+        // What is read now may come from a cache that no sync has reached; the older copies are overwritten on the
+        // strength of it.
+        medium.sync().map_err(CacheError::io("sync the cache device"))?;
+        if copies.iter().any(|copy| *copy != Copy::Sound(superblock.clone())) {
+            tracing::warn!(
+                "one copy of the cache's superblock was out of date or damaged; written again"
+            );
+            superblock::write_copies(&medium, &superblock)?;
+        }
+        Self::take_up(medium, superblock)
+    }
+
+    fn take_up(medium: Medium, superblock: Superblock) -> Result<Self, CacheError> {
+        let (geometry, seed) = (superblock.geometry, superblock.seed());
+        Ok(Self {
+            log: RegionDisk::open(medium.clone(), geometry, seed)?,
+            marks: Marks::open(medium.clone(), seed)?,
+            checkpoints: Checkpoints::open(medium.clone(), geometry, seed)?,
+            superblock: Mutex::new(superblock),
+            geometry,
+            medium,
+        })
+    }
+
+    /// What the superblock says.
+    pub fn superblock(&self) -> Superblock {
+        self.superblock.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Where everything lies.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// Slots for clean blocks: the handles that there are.
+    pub fn slots(&self) -> u32 {
+        self.geometry.slots
+    }
+
+    /// Notes another name or size of the same origin, durably.
+    ///
+    /// # Errors
+    /// [`CacheError::Invalid`] for an origin that no cache can have, [`CacheError::Io`] for the medium's trouble.
+    pub fn set_origin(&self, origin: OriginId) -> Result<(), CacheError> {
+        check_origin(&origin)?;
+        let mut current = self.superblock.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = Superblock { generation: current.generation + 1, origin, ..current.clone() };
+        superblock::write_copies(&self.medium, &next)?;
+        *current = next;
+        Ok(())
+    }
+
+    /// Where the journal keeps its files.
+    pub fn log(&self) -> Arc<dyn Disk> {
+        Arc::new(self.log.clone())
+    }
+
+    /// How the journal is to be opened there: it lets go of decided groups at once, and keeps all files for use again.
+    pub fn log_options(&self) -> Options {
+        Options {
+            segment_bytes: self.geometry.segment_bytes,
+            journal_bytes_max: self.geometry.log_bytes(),
+            retain: Duration::ZERO,
+            spares_max: self.geometry.extents as usize,
+            ..Options::default()
+        }
+    }
+
+    /// Extents of the log that hold no file of the journal, not even a spare one.
+    pub fn log_free_extents(&self) -> u32 {
+        self.log.free_extents()
+    }
+
+    /// Reads a slot into `block`, [`BLOCK`] bytes. False, and any bytes in `block`, if they are not those with this
+    /// checksum: a miss, for whatever reason.
+    ///
+    /// # Errors
+    /// As the medium reports them. A miss as well; to be counted as trouble.
+    ///
+    /// # Panics
+    /// If there is no such handle; so for all methods that take one.
+    pub fn read_slot(
+        &self,
+        handle: Handle,
+        crc: u32,
+        block: &mut [u8],
+    ) -> Result<bool, CacheError> {
+        assert!(
+            handle < self.slots() && block.len() == BLOCK,
+            "a slot of this device, a block's room"
+        );
+        let read = self.medium.read(self.geometry.slot(handle), block);
+        read.map_err(CacheError::io(format!("read slot {handle} of the cache")))?;
+        Ok(crc32c(block) == crc)
+    }
+
+    /// Writes blocks into their slots; adjacent handles that follow one another in one write. Not synced: until a sync the
+    /// old or any torn contents may come back after a crash, which their checksums show.
+    ///
+    /// # Errors
+    /// As the medium reports them. Any of the slots may then hold anything.
+    pub fn write_slots(&self, blocks: &[(Handle, &[u8])]) -> Result<(), CacheError> {
+        let mut joined = Vec::new();
+        let adjacent = |a: &(Handle, &[u8]), b: &(Handle, &[u8])| a.0 + 1 == b.0;
+        for run in blocks.chunk_by(adjacent).flat_map(|run| run.chunks(SLOTS_PER_WRITE)) {
+            let first = run[0].0;
+            assert!(run[run.len() - 1].0 < self.slots(), "slots of this device");
+            assert!(run.iter().all(|(_, block)| block.len() == BLOCK), "whole blocks");
+            let bytes = match run {
+                [(_, block)] => block,
+                _ => {
+                    joined.clear();
+                    run.iter().for_each(|(_, block)| joined.extend_from_slice(block));
+                    &joined[..]
+                }
+            };
+            let written = self.medium.write(self.geometry.slot(first), bytes);
+            written.map_err(CacheError::io(format!("write slot {first} of the cache")))?;
+        }
+        Ok(())
+    }
+
+    /// Up to where the origin is known to have come.
+    pub fn decided(&self) -> u64 {
+        self.marks.decided()
+    }
+
+    /// Notes how far the origin has come, durably. A lower number than before changes nothing.
+    ///
+    /// # Errors
+    /// As the medium reports them.
+    pub fn set_decided(&self, lsn: u64) -> Result<(), CacheError> {
+        self.marks.set(lsn)
+    }
+
+    /// Begins a checkpoint of the index at `lsn`: the newest group appended at this moment or an older one. Its chunks may
+    /// be copied from the index one by one, at any later moment each.
+    ///
+    /// # Panics
+    /// If another one is being written.
+    pub fn begin_checkpoint(&self, lsn: u64) -> CheckpointWriter {
+        self.checkpoints.begin(lsn)
+    }
+
+    /// The Lsn of the newest checkpoint; the log must keep all groups after it.
+    pub fn checkpoint_lsn(&self) -> Option<u64> {
+        self.checkpoints.lsn()
+    }
+
+    /// The index as the newest checkpoint has it, and that checkpoint's Lsn; an empty one and 0 if there is none, or none
+    /// that the log, whose oldest retained group is `log_first_lsn`, reaches back to. The caller drops the handle of each
+    /// block that a group after that Lsn changes.
+    ///
+    /// # Errors
+    /// As the medium reports them.
+    pub fn load_checkpoint(&self, log_first_lsn: u64) -> Result<(Index, u64), CacheError> {
+        let found = self.checkpoints.load(log_first_lsn)?;
+        Ok(found.map_or_else(|| (Index::new(self.slots()), 0), |(lsn, index)| (index, lsn)))
+    }
+
+    /// Makes everything on the device durable.
+    ///
+    /// # Errors
+    /// As the medium reports them: after a failed sync nothing is written any more.
+    pub fn sync(&self) -> Result<(), CacheError> {
+        self.medium.sync().map_err(CacheError::io("sync the cache device"))
+    }
+}
+
+fn check_origin(origin: &OriginId) -> Result<(), CacheError> {
+    if origin.name.len() > ORIGIN_NAME_BYTES_MAX {
+        return Err(CacheError::Invalid(format!(
+            "the origin's name has {} bytes: use at most {ORIGIN_NAME_BYTES_MAX}",
+            origin.name.len()
+        )));
+    }
+    let bytes_max = (Index::LBA_MAX.0 + 1) * BLOCK as u64;
+    if origin.volume_bytes > bytes_max {
+        return Err(CacheError::Invalid(format!(
+            "the volume has {} bytes: a cache takes volumes of up to {bytes_max}",
+            origin.volume_bytes
+        )));
+    }
+    Ok(())
+}
+
+fn check_size(medium: &Medium, geometry: &Geometry) -> Result<(), CacheError> {
+    let found = medium.len().map_err(CacheError::io("measure the cache device"))?;
+    if found < geometry.total_bytes {
+        return Err(CacheError::TooSmall { expected: geometry.total_bytes, found });
+    }
+    Ok(())
+}
+
+/// Refuses what may be someone's data.
+fn check_empty(medium: &Medium) -> Result<(), CacheError> {
+    if superblock::read_copies(medium)?.iter().any(|copy| *copy != Copy::Foreign) {
+        return Err(CacheError::Exists);
+    }
+    let mut head = vec![0; geometry::HEAD_BYTES as usize];
+    medium.read(0, &mut head).map_err(CacheError::io("read the cache device"))?;
+    if head.iter().any(|&byte| byte != 0) {
+        return Err(CacheError::NotEmpty);
+    }
+    Ok(())
+}
+
+const SLOTS_PER_WRITE: usize = (1 << 20) / BLOCK;
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,19 @@
 //! The store behind a volume.
 
 use std::fmt::Debug;
+use std::io;
+use std::sync::Arc;
+
+pub mod file;
+pub(crate) mod losses;
+pub mod nbd;
+pub mod part;
+pub mod place;
+
+pub use file::FileOrigin;
+pub use nbd::NbdOrigin;
+pub use part::Part;
+pub use place::{is_blank, open, open_or_create, sidecar};
 
 /// A slow disk: a file, a device, another server's export. Calls block and may run at the same time on many threads;
 /// writes that overlap are never under way together.
@@ -27,6 +40,16 @@ pub trait Origin: Send + Sync + Debug {
     /// made good by a later one that succeeds: what was written since the last good one must be written again.
     fn flush(&self) -> Result<(), OriginError>;
 
+    /// How often writes that no successful flush covered may have been lost: by a failed flush, by a connection that broke.
+    /// Who writes beside others notes it before the first write and compares it after the flush: if it has changed, the
+    /// flush says nothing about these writes, even if it succeeded, since it may have been another caller's that failed.
+    fn losses(&self) -> u64;
+
+    /// Whether [`Origin::flush`] makes anything durable. An origin that says no is durable at each write or never.
+    fn can_flush(&self) -> bool {
+        true
+    }
+
     /// How many requests it is worth sending at a time; at least 1.
     fn parallelism(&self) -> usize;
 
@@ -45,6 +68,44 @@ pub struct Identity {
     pub store: String,
     /// Time of the last change in ns since 1970, where the store tells.
     pub modified_ns: Option<u64>,
+}
+
+impl<O: Origin + ?Sized> Origin for Arc<O> {
+    fn size(&self) -> u64 {
+        (**self).size()
+    }
+
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), OriginError> {
+        (**self).read(offset, buf)
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), OriginError> {
+        (**self).write(offset, bytes)
+    }
+
+    fn zero(&self, offset: u64, len: u64, punch: bool) -> Result<(), OriginError> {
+        (**self).zero(offset, len, punch)
+    }
+
+    fn flush(&self) -> Result<(), OriginError> {
+        (**self).flush()
+    }
+
+    fn losses(&self) -> u64 {
+        (**self).losses()
+    }
+
+    fn can_flush(&self) -> bool {
+        (**self).can_flush()
+    }
+
+    fn parallelism(&self) -> usize {
+        (**self).parallelism()
+    }
+
+    fn identity(&self) -> Result<Identity, OriginError> {
+        (**self).identity()
+    }
 }
 
 /// Why an origin did not do what it was asked.
@@ -69,3 +130,99 @@ pub enum OriginErrorKind {
     /// A medium error at this place.
     Failed,
 }
+
+impl OriginError {
+    /// An error whose message says what happened, to what, and what to do.
+    pub fn new(kind: OriginErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into() }
+    }
+
+    /// An error of the operating system during `what`, which completes "failed to ...".
+    pub(crate) fn io(what: &str, error: &io::Error) -> Self {
+        let kind = OriginErrorKind::of(error);
+        let advice = match kind {
+            OriginErrorKind::Unavailable => "it is tried again",
+            OriginErrorKind::Denied => "nothing is written until this is mended",
+            OriginErrorKind::Fenced => "another host holds a reservation of the device",
+            OriginErrorKind::Failed => "look into the system's log for the device's own words",
+        };
+        Self::new(kind, format!("failed to {what}: {error}; {advice}"))
+    }
+
+    /// A request that reaches beyond the end.
+    pub(crate) fn beyond(name: &str, offset: u64, len: u64, size: u64) -> Self {
+        let message = format!("{name} holds {size} bytes: {len} bytes at {offset} reach beyond");
+        Self::new(OriginErrorKind::Denied, message)
+    }
+}
+
+impl OriginErrorKind {
+    /// What an error of the operating system means for an origin.
+    pub fn of(error: &io::Error) -> Self {
+        match error.raw_os_error() {
+            Some(code) if DENIED.contains(&code) => Self::Denied,
+            Some(code) if UNAVAILABLE.contains(&code) => Self::Unavailable,
+            // What the kernel makes of a SCSI reservation conflict.
+            Some(libc::EBADE) => Self::Fenced,
+            Some(_) => Self::Failed,
+            None => Self::of_kind(error.kind()),
+        }
+    }
+
+    fn of_kind(kind: io::ErrorKind) -> Self {
+        match kind {
+            io::ErrorKind::StorageFull
+            | io::ErrorKind::QuotaExceeded
+            | io::ErrorKind::FileTooLarge
+            | io::ErrorKind::PermissionDenied
+            | io::ErrorKind::ReadOnlyFilesystem => Self::Denied,
+            io::ErrorKind::TimedOut
+            | io::ErrorKind::NotConnected
+            | io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::BrokenPipe
+            | io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::NetworkDown
+            | io::ErrorKind::NetworkUnreachable
+            | io::ErrorKind::HostUnreachable
+            | io::ErrorKind::StaleNetworkFileHandle
+            | io::ErrorKind::WouldBlock
+            | io::ErrorKind::Interrupted => Self::Unavailable,
+            _ => Self::Failed,
+        }
+    }
+}
+
+const DENIED: &[i32] = &[
+    libc::EACCES,
+    libc::EPERM,
+    libc::EROFS,
+    libc::ENOSPC,
+    libc::EDQUOT,
+    libc::EFBIG,
+    libc::ENOENT,
+    libc::EBUSY,
+];
+
+const UNAVAILABLE: &[i32] = &[
+    libc::ENODEV,
+    libc::ENXIO,
+    libc::ESTALE,
+    libc::ETIMEDOUT,
+    libc::ENOLINK,
+    libc::EAGAIN,
+    libc::EINTR,
+    libc::ENOMEM,
+    libc::EPIPE,
+    libc::ENOTCONN,
+    libc::ESHUTDOWN,
+    libc::ECONNABORTED,
+    libc::ECONNREFUSED,
+    libc::ECONNRESET,
+    libc::EHOSTDOWN,
+    libc::EHOSTUNREACH,
+    libc::ENETDOWN,
+    libc::ENETRESET,
+    libc::ENETUNREACH,
+];

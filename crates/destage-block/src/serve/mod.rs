@@ -1,6 +1,18 @@
 //! `destage block serve`, live: sockets, threads and media around the volume engines.
+//!
+//! One thread owns the engines and all clients' sockets. Jobs that block run on threads of their own and report back
+//! through [`Event`]s.
 
+mod clients;
+mod control;
+mod pool;
+mod report;
+mod server;
+mod start;
+
+use crate::engine::{JobDone, Volume};
 use crate::settings::Settings;
+use destage_runtime::{exit, shutdown};
 
 /// Why the server ended other than as asked.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -11,16 +23,49 @@ pub struct ServeError {
 }
 
 impl ServeError {
-    /// The process's exit code: one of [`destage_runtime::exit::TABLE`].
+    fn new(code: u8, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+
+    fn internal(error: &std::io::Error) -> Self {
+        Self::new(exit::BUG, format!("cannot start: {error}"))
+    }
+
+    /// The process's exit code: one of [`exit::TABLE`].
     pub fn exit_code(&self) -> u8 {
         self.code
     }
+}
+
+/// A volume in service.
+struct Served {
+    name: String,
+    volume: Volume,
+    /// What its origin and cache are called.
+    description: String,
+    cache: String,
+    /// Only FLUSH and FUA promise durability: `d = flush`.
+    commits_on_flush: bool,
+    latencies: report::Latencies,
+}
+
+/// What other threads tell the server.
+enum Event {
+    /// A job of this volume ended.
+    Done { volume: usize, done: JobDone },
+    /// The admin port asks something of the volumes.
+    Control(Box<dyn FnOnce(&mut control::View<'_>) + Send>),
+    /// A signal.
+    Shutdown(shutdown::Request),
+    /// The command of `--run` ended with this code.
+    ChildEnded(u8),
 }
 
 /// Serves until a signal, the end of the `--run` command, or a failure.
 ///
 /// # Errors
 /// [`ServeError`] with the exit code; what was committed is in the cache in any case.
-pub fn run(_settings: Settings) -> Result<(), ServeError> {
-    Err(ServeError { code: destage_runtime::exit::BUG, message: "to come".into() })
+pub fn run(settings: Settings) -> Result<(), ServeError> {
+    let started = start::start(&settings)?;
+    server::Server::new(settings, started)?.run()
 }

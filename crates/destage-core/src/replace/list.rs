@@ -1,6 +1,7 @@
 //! Doubly linked queues threaded through one array of nodes, indexed by unit.
 
-use alloc::vec::Vec;
+use crate::id::UnitId;
+use crate::per_unit::PerUnit;
 
 /// No unit.
 pub(super) const NIL: u32 = u32::MAX;
@@ -63,25 +64,23 @@ pub(super) struct Queue {
 
 /// All nodes.
 #[derive(Debug, Default)]
-pub(super) struct Nodes(Vec<Node>);
+pub(super) struct Nodes(PerUnit<Node>);
 
 impl Nodes {
     pub(super) fn get(&self, unit: u32) -> Option<&Node> {
-        self.0.get(unit as usize).filter(|node| node.queue() != 0)
+        self.0.get(UnitId(unit)).filter(|node| node.queue() != 0)
     }
 
     pub(super) fn get_mut(&mut self, unit: u32) -> Option<&mut Node> {
-        self.0.get_mut(unit as usize).filter(|node| node.queue() != 0)
+        self.0.get_mut(UnitId(unit)).filter(|node| node.queue() != 0)
     }
 
     fn at(&mut self, unit: u32) -> &mut Node {
-        &mut self.0[unit as usize]
+        &mut self.0[UnitId(unit)]
     }
 
-    fn grow(&mut self, unit: u32) {
-        if self.0.len() <= unit as usize {
-            self.0.resize(unit as usize + 1, EMPTY);
-        }
+    fn reach(&mut self, unit: u32) -> &mut Node {
+        self.0.reach(UnitId(unit), EMPTY)
     }
 }
 
@@ -93,9 +92,8 @@ impl Queue {
 
     /// Puts a unit that is in no queue at the new end.
     pub(super) fn push(&mut self, nodes: &mut Nodes, unit: u32, bytes: u32) {
-        nodes.grow(unit);
         let newest = self.newest;
-        let node = nodes.at(unit);
+        let node = nodes.reach(unit);
         assert!(node.queue() == 0, "a unit is in one queue at a time");
         *node = Node { newer: NIL, older: newest, packed: u32::from(self.id) };
         node.set_bytes(bytes);

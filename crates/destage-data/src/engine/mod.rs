@@ -20,7 +20,7 @@ mod report;
 mod rows;
 mod scan;
 mod session;
-mod thin;
+mod slabs;
 mod txn;
 
 use crate::change::GroupWriter;

@@ -1,12 +1,13 @@
 //! The cached rows: a slot per unit, found by table and key.
 //!
-//! A slot's bytes are `table:u16-le cells`, the table's two highest bits saying what the slot holds: all cells of a present
-//! row; only the key cells while the row is not loaded or does not exist. The key cells come first, so they are compared in place and stored once.
+//! A slot's content is `table:u16-le cells`, the table's two highest bits saying what the slot holds: all cells of a present
+//! row; only the key cells while the row is not loaded or does not exist. The key cells come first, so they are compared in
+//! place and stored once.
 
-use super::thin::ThinBytes;
+use super::slabs::{Handle, Place, Slabs};
 use crate::cells::Reader;
 use crate::schema::{Schema, TableId};
-use destage_core::UnitId;
+use destage_core::{PerUnit, UnitId};
 #[cfg(not(test))]
 use hashbrown::DefaultHashBuilder as Hasher;
 use hashbrown::HashTable;
@@ -37,11 +38,19 @@ const TABLE_MASK: u16 = (1 << KIND_SHIFT) - 1;
 pub(crate) struct Rows {
     /// Key columns of each table: they delimit the key in a slot's cells.
     key_lens: Vec<usize>,
-    slots: Vec<ThinBytes>,
-    free: Vec<u32>,
-    index: HashTable<u32>,
+    slots: PerUnit<Handle>,
+    slabs: Slabs,
+    free: Vec<UnitId>,
+    /// The units by hash, in parts, so that a part grows in no time and leaves little behind.
+    index: Box<[HashTable<u32>]>,
     hasher: Hasher,
+    scratch: Vec<u8>,
 }
+
+/// Parts of the index: with ten million rows one grows in about 2 ms.
+const PARTS: usize = 1_024;
+/// Where the part's number stands in a hash: the tables use the lowest and the highest bits.
+const PART_SHIFT: u32 = 40;
 
 /// A slot's content.
 #[derive(Clone, Copy, Debug)]
@@ -62,9 +71,12 @@ fn split(bytes: &[u8]) -> RowRef<'_> {
     RowRef { kind, table: TableId(header & TABLE_MASK), cells: &bytes[HEADER..] }
 }
 
-fn join(table: TableId, kind: Kind, cells: &[u8]) -> ThinBytes {
-    let header = table.0 | (kind as u16) << KIND_SHIFT;
-    ThinBytes::join(&header.to_le_bytes(), cells)
+fn header(table: TableId, kind: Kind) -> [u8; HEADER] {
+    (table.0 | (kind as u16) << KIND_SHIFT).to_le_bytes()
+}
+
+fn part(hash: u64) -> usize {
+    (hash >> PART_SHIFT) as usize % PARTS
 }
 
 impl Rows {
@@ -72,10 +84,12 @@ impl Rows {
     pub(crate) fn new(schema: &Schema) -> Self {
         Self {
             key_lens: schema.tables.iter().map(|table| table.key_len).collect(),
-            slots: Vec::new(),
+            slots: PerUnit::default(),
+            slabs: Slabs::default(),
             free: Vec::new(),
-            index: HashTable::new(),
+            index: vec![HashTable::new(); PARTS].into(),
             hasher: Hasher::default(),
+            scratch: Vec::new(),
         }
     }
 
@@ -87,41 +101,42 @@ impl Rows {
     /// The unit of a row, if it has one.
     #[inline]
     pub(crate) fn find(&self, table: TableId, key: &[u8]) -> Option<UnitId> {
-        let hash = self.identity(table, key);
-        let slots = &self.slots;
-        self.index
-            .find(hash, |&slot| is_at(slots[slot as usize].as_slice(), table, key))
-            .copied()
-            .map(UnitId)
+        self.find_hashed(self.identity(table, key), table, key)
+    }
+
+    #[inline]
+    fn find_hashed(&self, hash: u64, table: TableId, key: &[u8]) -> Option<UnitId> {
+        let is_it = |&unit: &u32| is_at(self.content(UnitId(unit)), table, key);
+        self.index[part(hash)].find(hash, is_it).copied().map(UnitId)
     }
 
     /// The unit of a row; a new one, not loaded, if it has none.
     #[inline]
     pub(crate) fn find_or_insert(&mut self, table: TableId, key: &[u8]) -> UnitId {
         let hash = self.identity(table, key);
-        let slots = &self.slots;
-        if let Some(&slot) =
-            self.index.find(hash, |&slot| is_at(slots[slot as usize].as_slice(), table, key))
-        {
-            return UnitId(slot);
+        match self.find_hashed(hash, table, key) {
+            Some(unit) => unit,
+            None => self.insert(hash, table, key),
         }
-        let bytes = join(table, Kind::NotLoaded, key);
-        let slot = match self.free.pop() {
-            Some(slot) => {
-                self.slots[slot as usize] = bytes;
-                slot
-            }
-            None => {
-                self.slots.push(bytes);
-                u32::try_from(self.slots.len() - 1).expect("memory ends before 2^32 rows")
-            }
-        };
-        let (slots, hasher, key_lens) = (&self.slots, &self.hasher, &self.key_lens);
-        self.index.insert_unique(hash, slot, |&slot| {
-            let row = split(slots[slot as usize].as_slice());
+    }
+
+    fn insert(&mut self, hash: u64, table: TableId, key: &[u8]) -> UnitId {
+        let handle = self.slabs.insert(&header(table, Kind::NotLoaded), key);
+        let end = || u32::try_from(self.slots.len()).expect("memory ends before 2^32 rows");
+        let unit = self.free.pop().unwrap_or_else(|| UnitId(end()));
+        *self.slots.reach(unit, Handle::NONE) = handle;
+        let (slots, slabs, hasher, key_lens) =
+            (&self.slots, &self.slabs, &self.hasher, &self.key_lens);
+        self.index[part(hash)].insert_unique(hash, unit.0, |&unit| {
+            let row = split(slabs.get(slots[UnitId(unit)]));
             hasher.hash_one((row.table.0, key_of(key_lens, row)))
         });
-        UnitId(slot)
+        unit
+    }
+
+    #[inline]
+    fn content(&self, unit: UnitId) -> &[u8] {
+        self.slabs.get(self.slots[unit])
     }
 
     /// A unit's key cells.
@@ -132,53 +147,83 @@ impl Rows {
     /// A unit's content.
     #[inline]
     pub(crate) fn get(&self, unit: UnitId) -> RowRef<'_> {
-        split(self.slots[unit.0 as usize].as_slice())
+        split(self.content(unit))
     }
 
     /// The cells of a present row, to be overwritten in place by as many bytes.
     pub(crate) fn cells_mut(&mut self, unit: UnitId) -> &mut [u8] {
-        &mut self.slots[unit.0 as usize].as_mut_slice()[HEADER..]
+        &mut self.slabs.get_mut(self.slots[unit])[HEADER..]
     }
 
     /// Replaces a unit's content: by a row's cells, or with `None` by the fact that there is no row.
     pub(crate) fn set(&mut self, unit: UnitId, row: Option<&[u8]>) {
-        let table = self.get(unit).table;
-        self.slots[unit.0 as usize] = match row {
-            Some(cells) => join(table, Kind::Row, cells),
-            None => join(table, Kind::Absent, self.key(unit)),
-        };
+        match row {
+            Some(cells) => self.replace(unit, Kind::Row, cells),
+            None => self.keep_key(unit, Kind::Absent),
+        }
     }
 
     /// Forgets what a unit holds, but not which row it stands for.
     pub(crate) fn unload(&mut self, unit: UnitId) {
-        let table = self.get(unit).table;
-        self.slots[unit.0 as usize] = join(table, Kind::NotLoaded, self.key(unit));
+        self.keep_key(unit, Kind::NotLoaded);
+    }
+
+    fn keep_key(&mut self, unit: UnitId, kind: Kind) {
+        let mut key = std::mem::take(&mut self.scratch);
+        key.clear();
+        key.extend_from_slice(self.key(unit));
+        self.replace(unit, kind, &key);
+        self.scratch = key;
+    }
+
+    fn replace(&mut self, unit: UnitId, kind: Kind, cells: &[u8]) {
+        let header = header(self.get(unit).table, kind);
+        self.slots[unit] = self.slabs.replace(self.slots[unit], &header, cells);
+        self.move_from_sparse();
     }
 
     /// Drops a unit; its handle may be given out again. The hash of what it stood for is returned.
     pub(crate) fn remove(&mut self, unit: UnitId) -> u64 {
         let hash = self.identity(self.get(unit).table, self.key(unit));
-        if let Ok(entry) = self.index.find_entry(hash, |&slot| slot == unit.0) {
+        if let Ok(entry) = self.index[part(hash)].find_entry(hash, |&other| other == unit.0) {
             entry.remove();
         }
-        self.slots[unit.0 as usize] = ThinBytes::default();
-        self.free.push(unit.0);
+        self.slabs.remove(self.slots[unit]);
+        self.slots[unit] = Handle::NONE;
+        self.free.push(unit);
+        self.move_from_sparse();
         hash
+    }
+
+    /// Empties memory in which little is left.
+    fn move_from_sparse(&mut self) {
+        let Some((chunk, places)) = self.slabs.retire_sparse() else { return };
+        for place in places {
+            let unit = self.unit_at(place);
+            self.slots[unit] = self.slabs.relocate(self.slots[unit]);
+        }
+        self.slabs.discard(chunk);
+    }
+
+    /// The unit whose content lies there.
+    fn unit_at(&self, place: Place) -> UnitId {
+        let row = split(self.slabs.entry(place));
+        let hash = self.identity(row.table, key_of(&self.key_lens, row));
+        let is_it = |&unit: &u32| self.slots[UnitId(unit)].place() == place;
+        let unit = self.index[part(hash)].find(hash, is_it);
+        UnitId(*unit.expect("every content is a unit's"))
     }
 
     /// Bytes that a unit's content takes in memory, its share of the index included.
     pub(crate) fn bytes(&self, unit: UnitId) -> u32 {
-        u32::try_from(self.slots[unit.0 as usize].as_slice().len() + OVERHEAD).unwrap_or(u32::MAX)
+        u32::try_from(self.slabs.size(self.slots[unit]) + OVERHEAD).unwrap_or(u32::MAX)
     }
 
     /// The units of all rows of these tables.
     pub(crate) fn units_of_tables(&self, tables: &[TableId]) -> Vec<UnitId> {
-        let is_of = |bytes: &ThinBytes| {
-            let bytes = bytes.as_slice();
-            !bytes.is_empty() && tables.contains(&split(bytes).table)
-        };
-        let units = self.slots.iter().enumerate().filter(|(_, bytes)| is_of(bytes));
-        units.map(|(slot, _)| UnitId(slot as u32)).collect()
+        let is_of = |handle: Handle| tables.contains(&split(self.slabs.get(handle)).table);
+        let units = self.slots.iter().filter(|&(_, &slot)| slot != Handle::NONE && is_of(slot));
+        units.map(|(unit, _)| unit).collect()
     }
 
     /// Units in use.
@@ -187,8 +232,9 @@ impl Rows {
     }
 }
 
-/// What a cached row takes besides its cells: slot, index entry, the allocator's and the replacement's share.
-pub(crate) const OVERHEAD: usize = 56;
+/// What a cached row takes besides its content, in bytes: its handle (6), a share of the index (6 to 11), the replacement's
+/// node and flag (13) and ghost (4), and of the room that these and the slabs keep for more.
+pub(crate) const OVERHEAD: usize = 36;
 
 fn key_of<'a>(key_lens: &[usize], row: RowRef<'a>) -> &'a [u8] {
     let key_len = key_lens[usize::from(row.table.0)];
@@ -240,5 +286,46 @@ mod tests {
         }
         assert_eq!((rows.len(), rows.find(a, &key(7))), (0, None));
         assert!(rows.find_or_insert(b, &key(5)).0 < 1_000);
+    }
+
+    #[test]
+    fn rows_whose_length_changes_are_found_where_they_have_been_moved_to() {
+        let mut table = Table::named("t".into(), "t".into());
+        table.key_len = 1;
+        let mut rows = Rows::new(&Schema::new(vec![table.clone(), table], vec![]));
+        let cells = |n: u32, len: usize| {
+            let mut cells = key(n);
+            push_cell(&mut cells, Cell::Value(&vec![n as u8; len]));
+            cells
+        };
+        let tables = [TableId(0), TableId(1)];
+        let keys = || (0..2_000).flat_map(|n| tables.map(|table| (table, n)));
+        for (table, n) in keys() {
+            let unit = rows.find_or_insert(table, &key(n));
+            rows.set(unit, Some(&cells(n, 100)));
+        }
+        let before: Vec<_> = rows.slots.iter().map(|(_, handle)| handle.place()).collect();
+        for (table, n) in keys().filter(|(_, n)| n % 4 > 0) {
+            let unit = rows.find(table, &key(n)).unwrap();
+            match n % 4 {
+                1 => rows.unload(unit),
+                2 => drop(rows.remove(unit)),
+                _ => rows.set(unit, Some(&cells(n, 200))),
+            }
+        }
+        let is_moved = |unit: UnitId| rows.slots[unit].place() != before[unit.0 as usize];
+        let mut moved = 0;
+        for (table, n) in keys() {
+            let unit = rows.find(table, &key(n));
+            let row = unit.map(|unit| (rows.get(unit).kind, rows.get(unit).cells));
+            match n % 4 {
+                0 => assert_eq!(row, Some((Kind::Row, &cells(n, 100)[..]))),
+                1 => assert_eq!(row, Some((Kind::NotLoaded, &key(n)[..]))),
+                2 => assert_eq!(row, None),
+                _ => assert_eq!(row, Some((Kind::Row, &cells(n, 200)[..]))),
+            }
+            moved += usize::from(n % 4 == 0 && unit.is_some_and(is_moved));
+        }
+        assert!(moved > 100, "{moved} of those that stayed as they were");
     }
 }

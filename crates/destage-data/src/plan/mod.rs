@@ -20,6 +20,7 @@ mod planner;
 use crate::cells::Cell;
 use crate::change::{MalformedGroup, Op, Set};
 use crate::schema::{Schema, TableId};
+use hashbrown::HashMap;
 
 /// The statements of one batch.
 #[derive(Debug, Default)]
@@ -28,12 +29,25 @@ pub struct Plan<'a> {
     pub buckets: Vec<Bucket<'a>>,
     /// How many changes the groups held; [`Plan::rows`] of them are left.
     pub changes: usize,
+    /// The rows touched, with the newest touch of each; only those behind the last change that stands alone.
+    touched: HashMap<(TableId, &'a [u8]), u32>,
 }
 
 impl Plan<'_> {
     /// Rows to write, after folding.
     pub fn rows(&self) -> usize {
         self.buckets.iter().map(Bucket::len).sum()
+    }
+
+    /// Whether all of it commutes with whatever leaves its rows alone: updates of columns that no key, constraint or trigger
+    /// looks at.
+    pub fn is_free(&self) -> bool {
+        self.buckets.iter().all(|bucket| bucket.free)
+    }
+
+    /// Whether a row is written, by its table and encoded key; tells all rows only where [`Plan::is_free`].
+    pub fn writes(&self, table: TableId, key: &[u8]) -> bool {
+        self.touched.contains_key(&(table, key))
     }
 }
 

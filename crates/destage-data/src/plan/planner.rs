@@ -12,8 +12,6 @@ use std::hash::{BuildHasher, Hash, Hasher};
 pub(super) struct Planner<'s, 'a> {
     schema: &'s Schema,
     plan: Plan<'a>,
-    /// The newest touch of each row.
-    rows: HashMap<(TableId, &'a [u8]), u32>,
     touches: Vec<Touch>,
     /// The newest bucket of each shape (table, operation, columns).
     shapes: HashMap<u64, u32>,
@@ -45,10 +43,10 @@ enum Earlier {
 
 impl<'s, 'a> Planner<'s, 'a> {
     pub(super) fn new(schema: &'s Schema, groups: usize) -> Self {
+        let touched = HashMap::with_capacity(groups);
         Self {
             schema,
-            plan: Plan::default(),
-            rows: HashMap::with_capacity(groups),
+            plan: Plan { touched, ..Plan::default() },
             touches: Vec::with_capacity(groups),
             shapes: HashMap::new(),
             hasher: DefaultHashBuilder::default(),
@@ -138,7 +136,7 @@ impl<'s, 'a> Planner<'s, 'a> {
 
     /// Walks back over the touches of the row: folds the change into one, passes those it commutes with.
     fn earlier(&mut self, table: &Table, change: &Change<'a>, free: bool) -> Earlier {
-        let Some(&newest) = self.rows.get(&(change.table, change.key)) else {
+        let Some(&newest) = self.plan.touched.get(&(change.table, change.key)) else {
             return Earlier::Behind(0);
         };
         let mut behind = 0;
@@ -214,7 +212,7 @@ impl<'s, 'a> Planner<'s, 'a> {
     fn touch(&mut self, change: &Change<'a>, bucket: u32) {
         let row = self.push(bucket, change.key);
         let new = self.touches.len() as u32;
-        let before = match self.rows.entry((change.table, change.key)) {
+        let before = match self.plan.touched.entry((change.table, change.key)) {
             Entry::Occupied(mut entry) => std::mem::replace(entry.get_mut(), new),
             Entry::Vacant(entry) => {
                 entry.insert(new);
@@ -227,7 +225,7 @@ impl<'s, 'a> Planner<'s, 'a> {
     /// Nothing may join the buckets so far, so what they hold need not be remembered.
     fn close(&mut self) {
         self.barrier = self.plan.buckets.len() as u32;
-        self.rows.clear();
+        self.plan.touched.clear();
         self.touches.clear();
         self.shapes.clear();
     }

@@ -251,7 +251,8 @@ fn trouble_of_the_moment_is_unavailable_and_a_schema_change_denied() {
     let mut arm = Arm::new(&database);
     let table = arm.table("t").clone();
     let group = change(&table, Op::Update, &["1"], &[("n", Some("1"))], &[]);
-    let origin = database.origin().timeout(Duration::from_millis(400));
+    // Long enough for a busy machine to open the connection, short enough to be waited for.
+    let origin = database.origin().timeout(Duration::from_secs(3));
     arm.writer = origin.writer().unwrap();
     database.sql("BEGIN; LOCK TABLE t");
     assert_eq!(arm.apply(std::slice::from_ref(&group)).unwrap_err().fault, Fault::Unavailable);
@@ -284,7 +285,7 @@ fn a_lost_connection_is_unavailable_and_leaves_nothing_half_done() {
             let (client, connection) =
                 tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
             tokio::spawn(connection);
-            for _ in 0..200 {
+            for _ in 0..6_000 {
                 let sql = "SELECT count(pg_terminate_backend(l.pid)) FROM pg_locks l \
                      WHERE l.relation = 't'::regclass AND NOT l.granted";
                 if client.query_one(sql, &[]).await.unwrap().get::<_, i64>(0) > 0 {

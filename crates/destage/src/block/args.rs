@@ -119,7 +119,7 @@ pub(crate) struct VolumeArgs {
     dirty_limit: Option<Bytes>,
 
     /// Most bytes in one batch at the origin, and in one atomic group. 64K to 1G.
-    #[arg(long, default_value = "64M", value_parser = |s: &str| bytes(s, "64K", "1G"), value_name = "SIZE")]
+    #[arg(long, default_value = "16M", value_parser = |s: &str| bytes(s, "64K", "1G"), value_name = "SIZE")]
     batch_size: Bytes,
 
     /// How long a lone write waits for company before it is destaged. 0 to 1s.

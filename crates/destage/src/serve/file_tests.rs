@@ -105,11 +105,17 @@ fn wrong_files_name_the_key_and_what_works() {
 
 #[test]
 fn a_policy_that_contradicts_itself_is_refused() {
-    let argv = ["destage", "--commit", "5s", "--staleness", "2s"];
-    let matches = file::command::<ServeArgs>().try_get_matches_from(argv).unwrap();
-    let args = ServeArgs::from_arg_matches(&matches).unwrap();
-    let error = args.into_settings().err().expect("D is less than d").to_string();
-    assert!(error.contains("must exceed the commit interval d"), "{error}");
+    for (line, part) in [
+        (&["--commit", "5s", "--staleness", "2s"][..], "must exceed the commit interval d"),
+        (&["--commit", "1ns"], "d is 0, or 1 ms to 60 s"),
+        (&["--commit", "999us"], "d is 0, or 1 ms to 60 s"),
+    ] {
+        let argv = [&["destage"], line].concat();
+        let matches = file::command::<ServeArgs>().try_get_matches_from(argv).unwrap();
+        let args = ServeArgs::from_arg_matches(&matches).unwrap();
+        let error = args.into_settings().err().expect("the policy is refused").to_string();
+        assert!(error.contains(part), "{line:?}: {error}");
+    }
 }
 
 #[test]

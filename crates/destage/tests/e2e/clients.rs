@@ -1,8 +1,6 @@
 //! Unmodified clients perform every command, on the same shop, before either database.
 
-use crate::harness::{
-    Client, Database, Launch, Scratch, Server, has, output, prepared, seconds, shop,
-};
+use crate::harness::{Client, Database, Launch, Scratch, Server, has, output, prepared, shop};
 use std::process::Command;
 
 /// The shop behind a server, once for each database at hand and each of these protocols.
@@ -146,7 +144,7 @@ fn a_bare_start_serves_the_example_shop_and_its_suggestions_work() {
     for part in ["listen=", "admin=", "origin=", "write-back", "d=0", "D=30s"] {
         assert!(server.ready.contains(part), "no {part} in: {}", server.ready);
     }
-    let suggested = server.printed(seconds(2));
+    let suggested = server.printed(3);
     let commands: Vec<&String> =
         suggested.iter().filter(|line| line.contains("redis-cli")).collect();
     assert!(commands.len() >= 2, "{suggested:?}");

@@ -1,7 +1,7 @@
 //! The command line: subcommands before a running server, `--run`, settings files, exit codes.
 
 use crate::harness::server::binary;
-use crate::harness::{Launch, Scratch, Server, output, seconds, shop};
+use crate::harness::{Launch, PATIENCE, Scratch, Server, output, shop};
 use std::process::Command;
 
 #[test]
@@ -51,6 +51,7 @@ fn every_subcommand_has_help_and_wrong_flags_exit_2() {
         &["serve", "--nosuch"][..],
         &["serve", "--policy", "write-sideways"],
         &["serve", "--commit", "5"],
+        &["serve", "--commit", "1ns"],
         &["serve", "--staleness", "1ms"],
         &["serve", "--origin", "oracle://x/y"],
     ] {
@@ -113,7 +114,7 @@ fn run_ends_the_server_with_its_command_and_drains_first() {
     let run = format!("bash -c '{}'", command.replace('\'', "'\\''"));
     let mut starting =
         Launch::before(&scratch, &database.url()).with(&held_back).with(&["--run", &run]).spawn();
-    let exit = starting.exited(seconds(20)).expect("the server ends with its command");
+    let exit = starting.exited(PATIENCE).expect("the server ends with its command");
     assert_eq!(exit.code, Some(7), "{}", exit.log);
     assert_eq!(database.value("SELECT name FROM customers WHERE id = 1"), "run");
 }
@@ -131,7 +132,7 @@ fn settings_come_from_a_file_and_flags_override_them() {
     let policy = server.status()["policy"].clone();
     assert_eq!(policy["acknowledge"], "write-through");
     assert_eq!(policy["staleness_seconds"], 9.0);
-    server.terminate(seconds(10)).says(0, &[]);
+    server.terminate(PATIENCE).says(0, &[]);
     std::fs::write(file, "polcy = \"write-through\"").expect("the file can be written");
     launch.refused().says(2, &["polcy"]);
 }
@@ -144,14 +145,14 @@ fn a_socket_in_the_file_system_serves_too() {
     let launch = Launch::example(&scratch).listening(&format!("unix:{}", path.display()));
     let mut starting = launch.spawn();
     let connect = || std::os::unix::net::UnixStream::connect(&path);
-    crate::harness::eventually("it listens", seconds(20), || connect().is_ok());
+    crate::harness::eventually("it listens", PATIENCE, || connect().is_ok());
     let mut stream = connect().expect("it listens");
-    stream.set_read_timeout(Some(seconds(10))).expect("not zero");
+    stream.set_read_timeout(Some(PATIENCE)).expect("not zero");
     stream.write_all(b"PING\r\n").expect("the server listens");
     let mut reply = [0; 7];
     stream.read_exact(&mut reply).expect("the server answers");
     assert_eq!(&reply, b"+PONG\r\n");
-    starting.end(rustix::process::Signal::TERM, seconds(20)).says(0, &[]);
+    starting.end(rustix::process::Signal::TERM, PATIENCE).says(0, &[]);
     assert!(!path.exists(), "the socket is left behind");
 }
 

@@ -1,7 +1,7 @@
 //! A journal that the disk has damaged: refused where something acknowledged is hit, cut where nothing is.
 
 use crate::harness::server::binary;
-use crate::harness::{Database, Launch, Scratch, shop};
+use crate::harness::{Database, Launch, PATIENCE, Scratch, shop};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -131,7 +131,7 @@ fn garbage_after_the_tail_does_not_come_back_as_writes() {
     bytes.truncate(used);
     bytes.extend_from_slice(&old);
     fs::write(&segment, &bytes).expect("the segment can be written");
-    match launch.try_start(crate::harness::seconds(30)) {
+    match launch.try_start(PATIENCE) {
         Ok(server) => {
             server.drain();
             assert_eq!(database.number("SELECT count(*) FROM customers WHERE id >= 1000"), 200);

@@ -1,6 +1,6 @@
 //! Journal and origin belong together: a lost journal, an origin that went back and a second process are noticed.
 
-use crate::harness::{Database, Launch, Reply, Scratch, Server, eventually, seconds, shop};
+use crate::harness::{Database, Launch, PATIENCE, Reply, Scratch, Server, eventually, shop};
 
 /// A server before the shop that has destaged something.
 fn used(scratch: &Scratch, database: &Database) -> (Launch, Server) {
@@ -17,10 +17,10 @@ fn a_lost_journal_is_refused_and_adopt_goes_on() {
     for (number, database) in shop::each(&scratch).into_iter().enumerate() {
         let folder = scratch.folder(&number.to_string());
         let (launch, server) = used(&folder, &database);
-        server.terminate(seconds(20)).says(0, &[]);
+        server.terminate(PATIENCE).says(0, &[]);
         std::fs::remove_dir_all(launch.data()).expect("the journal can be removed");
         // Right after its last sign of life the owner might still be running somewhere else.
-        eventually("the loss is seen for what it is", seconds(30), || {
+        eventually("the loss is seen for what it is", PATIENCE, || {
             let exit = launch.refused();
             exit.says(11, &["journal"]);
             exit.log.contains("--adopt")
@@ -41,7 +41,7 @@ fn set_back(more: &[&str], payload: usize) -> (Scratch, Database, Launch) {
     let database = shop::sqlite(&scratch);
     let (launch, server) = used(&scratch, &database);
     let launch = launch.with(more);
-    server.terminate(seconds(20)).says(0, &[]);
+    server.terminate(PATIENCE).says(0, &[]);
     let copy = scratch.join("copy.db");
     database.execute(&format!("VACUUM INTO '{}'", copy.display()));
     let server = launch.start();
@@ -51,9 +51,9 @@ fn set_back(more: &[&str], payload: usize) -> (Scratch, Database, Launch) {
         let bulk = format!("labels:{n}:bulk");
         assert_eq!(client.call(&["HSET", &bulk, "note", &"x".repeat(payload)]).int(), 1);
         // Not merged into one group's worth of state: each is a destage of its own.
-        client.run("DESTAGE WAIT 5000");
+        assert!(!client.run("DESTAGE WAIT 30000").is_error());
     }
-    server.terminate(seconds(20)).says(0, &[]);
+    server.terminate(PATIENCE).says(0, &[]);
     assert_eq!(database.number("SELECT stock FROM products WHERE id = 1"), 35);
     for suffix in ["", "-wal", "-shm", "-journal"] {
         let mut file = database.file().clone().into_os_string();
@@ -68,7 +68,7 @@ fn set_back(more: &[&str], payload: usize) -> (Scratch, Database, Launch) {
 #[test]
 fn an_origin_that_went_back_is_replayed_from_what_the_journal_retains() {
     let (_scratch, database, launch) = set_back(&["--retain", "10m"], 10);
-    match launch.try_start(seconds(30)) {
+    match launch.try_start(PATIENCE) {
         Ok(server) => {
             assert_eq!(server.client().run("HGET products:1 stock").int(), 35);
             server.drain();
@@ -119,16 +119,16 @@ fn take_over_fences_the_first_process_which_stops_acknowledging_and_exits_11() {
         assert_eq!(second.client().run("HINCRBY products:1 stock 1").int(), 16);
         second.drain();
         // The first one finds out with its next batch or heartbeat, at the latest.
-        eventually("the first process stops acknowledging", seconds(20), || {
+        eventually("the first process stops acknowledging", PATIENCE, || {
             let reply = client.try_call(&["HINCRBY", "products:2", "stock", "1"]);
             !matches!(reply, Ok(Reply::Int(_)))
         });
-        first.ends(seconds(20)).says(11, &["took over"]);
+        first.ends(PATIENCE).says(11, &["took over"]);
         assert_eq!(second.client().run("HINCRBY products:1 stock 1").int(), 17);
         second.drain();
         assert_eq!(database.number("SELECT stock FROM products WHERE id = 1"), 17);
         assert_eq!(database.number("SELECT stock FROM products WHERE id = 2"), 4);
-        second.terminate(seconds(20)).says(0, &[]);
+        second.terminate(PATIENCE).says(0, &[]);
         // The journal of the first one is not silently applied on top.
         let exit = launch.refused();
         assert!(matches!(exit.code, Some(11 | 13 | 14)), "exit code {:?}: {}", exit.code, exit.log);

@@ -10,7 +10,7 @@ pub(crate) mod observed;
 pub(crate) use observed::Observed;
 
 use crate::harness::resp::encode;
-use crate::harness::{Client, Database, Random, Reply};
+use crate::harness::{Client, Database, PATIENCE, Random, Reply};
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
@@ -33,6 +33,8 @@ CREATE TABLE orphans (
 
 /// Most clients that a load may have.
 const CLIENTS_MAX: usize = 16;
+/// How long a client that was refused waits before it tries something else.
+const AFTER_REFUSAL: Duration = Duration::from_millis(20);
 
 /// Makes the tables.
 #[track_caller]
@@ -89,6 +91,8 @@ pub(crate) enum Outcome {
 pub(crate) struct Operation {
     pub(crate) seq: i64,
     pub(crate) kind: Kind,
+    /// Just before it was sent.
+    pub(crate) begun: Instant,
     pub(crate) outcome: Outcome,
 }
 
@@ -109,6 +113,8 @@ struct Shared {
     last_ack_us: AtomicI64,
     acks: AtomicI64,
     start: Instant,
+    /// What each client does nothing for after each reply.
+    pause: Duration,
 }
 
 /// Clients at work.
@@ -127,12 +133,25 @@ impl Load {
         depth: usize,
         mix: Mix,
     ) -> Self {
+        Self::paced(address, seed, clients, depth, mix, Duration::ZERO)
+    }
+
+    /// The same with a pause after each reply, for loads that go on for long.
+    pub(crate) fn paced(
+        address: SocketAddr,
+        seed: u64,
+        clients: usize,
+        depth: usize,
+        mix: Mix,
+        pause: Duration,
+    ) -> Self {
         assert!(clients <= CLIENTS_MAX, "the tables have rows for {CLIENTS_MAX} clients");
         let shared = Arc::new(Shared {
             stop: AtomicBool::new(false),
             last_ack_us: AtomicI64::new(0),
             acks: AtomicI64::new(0),
             start: Instant::now(),
+            pause,
         });
         let writers = (0..clients).map(|client| {
             let shared = shared.clone();
@@ -181,6 +200,15 @@ pub(crate) struct Histories {
 }
 
 impl Histories {
+    /// The operations that were acknowledged: when each was begun, and when its client had the answer.
+    pub(crate) fn acknowledged(&self) -> impl Iterator<Item = (Instant, Instant)> {
+        let all = self.clients.iter().flat_map(|client| &client.operations);
+        all.filter_map(|operation| match operation.outcome {
+            Outcome::Done(at, _) => Some((operation.begun, at)),
+            _ => None,
+        })
+    }
+
     /// How many rows the origin must have rejected: at least those that were acknowledged, at most all that were sent.
     pub(crate) fn orphans(&self) -> RangeInclusive<i64> {
         let all = self.clients.iter().flat_map(|client| &client.operations);
@@ -210,6 +238,7 @@ fn read(address: SocketAddr, shared: &Shared) -> i64 {
             Ok(_) => {}
             Err(_) => break,
         }
+        thread::sleep(shared.pause);
     }
     seen
 }
@@ -233,7 +262,8 @@ impl Writer {
     fn run(mut self, address: SocketAddr) -> History {
         // The server may be killed before this client gets through: then it did nothing.
         if let Ok(mut connection) = Client::try_connect(address) {
-            connection.patience(Duration::from_secs(60));
+            // A database may be away for a minute, and the writes wait for it.
+            connection.patience(PATIENCE * 3);
             // The end of the connection is the end of the client.
             let _ = self.work(&mut connection);
         }
@@ -254,6 +284,8 @@ impl Writer {
             let outcome = self.receive(connection, self.history.operations[first].kind)?;
             self.history.operations[first].outcome = outcome;
             self.under_way.pop_front();
+            let refused = outcome == Outcome::Refused;
+            thread::sleep(if refused { AFTER_REFUSAL } else { self.shared.pause });
         }
     }
 
@@ -294,7 +326,8 @@ impl Writer {
             encode(bytes, &command.split(' ').collect::<Vec<_>>());
         }
         self.under_way.push_back(self.history.operations.len());
-        self.history.operations.push(Operation { seq, kind, outcome: Outcome::Unknown });
+        let (begun, outcome) = (Instant::now(), Outcome::Unknown);
+        self.history.operations.push(Operation { seq, kind, begun, outcome });
     }
 
     /// An acknowledged event that has not been deleted yet: among the newest, so that its insert may still be on its way.

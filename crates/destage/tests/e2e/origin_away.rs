@@ -3,16 +3,22 @@
 
 use crate::crash::observed::Allowed;
 use crate::harness::{
-    Database, Launch, Postgres, Proxy, Reply, Scratch, Server, eventually, millis, seconds,
+    Database, Launch, PATIENCE, Postgres, Proxy, Reply, Scratch, Server, eventually, millis,
+    seconds,
 };
-use crate::load::{self, Load, Mix, Observed};
+use crate::load::{self, Histories, Load, Mix, Observed};
+use std::io::ErrorKind;
+use std::ops::Range;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Short, so that the tests need not wait long for it.
-const STALENESS: Duration = Duration::from_secs(3);
 /// Time that a loaded machine may take to carry an acknowledgement to a client and have it noted.
-const SLACK: Duration = Duration::from_millis(700);
+const SLACK: Duration = seconds(2);
+/// Time for which a loaded disk may keep the journal from committing.
+const STALL: Duration = seconds(4);
+/// Clients under load, and how many operations each has under way.
+const CLIENTS: usize = 4;
+const DEPTH: usize = 2;
 
 /// A server before a database of its own that may be stopped.
 struct Setup {
@@ -28,96 +34,155 @@ fn setup() -> Option<Setup> {
 }
 
 impl Setup {
-    fn launch(&self, more: &[&str]) -> Launch {
-        Launch::before(&self.scratch, &self.database.url()).with(&["--staleness", "3s"]).with(more)
+    fn launch(&self, staleness: Duration, at_limit: &str) -> Launch {
+        let staleness = format!("{}s", staleness.as_secs());
+        let bounds = ["--staleness", &staleness, "--at-limit", at_limit];
+        Launch::before(&self.scratch, &self.database.url()).with(&bounds)
     }
 }
 
-/// Takes the database away under load until D is passed, and brings it back.
-fn outage(seed: u64, at_limit: &str, away: fn(&mut Postgres), back: fn(&mut Postgres)) {
-    let Some(mut setup) = setup() else { return };
-    let server = setup.launch(&["--at-limit", at_limit]).start();
-    let load = Load::start(server.listen, seed, 4, 2, Mix::Cached);
-    eventually("the load runs", seconds(20), || load.acks() > 200);
+/// How the database goes away under load, and for how long.
+struct Outage {
+    seed: u64,
+    /// D.
+    staleness: Duration,
+    at_limit: &'static str,
+    /// How long it is away, longer than D.
+    lasts: Duration,
+    goes: fn(&mut Postgres),
+    returns: fn(&mut Postgres),
+}
 
-    away(&mut setup.postgres);
-    let gone = Instant::now();
-    let before = load.acks();
-    thread::sleep(STALENESS / 2);
-    assert!(load.acks() > before + 50, "writes stopped before D");
-    still_reads(&server);
-    thread::sleep(STALENESS / 2 + SLACK * 2);
+impl Outage {
+    /// A short one, after which writes fail.
+    const STOP: Self = Self {
+        seed: 1,
+        staleness: seconds(6),
+        at_limit: "fail",
+        lasts: seconds(9),
+        goes: Postgres::stop,
+        returns: Postgres::restart,
+    };
+    /// A whole minute with the default of D.
+    const MINUTE: Self = Self { staleness: seconds(30), lasts: seconds(60), ..Self::STOP };
 
-    let last = load.last_ack();
-    assert!(
-        last < gone + STALENESS + SLACK,
-        "acknowledged {:?} after the database went, D is {STALENESS:?}",
-        last - gone
-    );
-    still_reads(&server);
-    assert_eq!(server.status()["mode"], "staleness-exceeded");
-    let mut client = server.client();
-    client.patience(millis(500));
-    match (at_limit, client.try_call(&["HINCRBY", "counters:1", "n", "0"])) {
-        ("fail", Ok(Reply::Error(message))) => {
-            let message = message.to_lowercase();
-            assert!(message.contains("stale") || message.contains(" d "), "{message}");
+    /// Takes the database away until D is passed, and brings it back.
+    fn run(self) {
+        let Some(mut setup) = setup() else { return };
+        let server = setup.launch(self.staleness, self.at_limit).start();
+        let (mix, pause) = (Mix::Cached, millis(2));
+        let load = Load::paced(server.listen, self.seed, CLIENTS, DEPTH, mix, pause);
+        eventually("the load runs", PATIENCE, || load.acks() > 200);
+
+        let before = Instant::now();
+        let lag = server.status()["rpo"]["total_loss_seconds"].as_f64().expect("a number");
+        (self.goes)(&mut setup.postgres);
+        let gone = Instant::now();
+        while gone.elapsed() < self.lasts {
+            still_reads(&server);
+            thread::sleep(millis(500));
         }
-        ("block", Err(_)) => {}
-        (_, other) => panic!("--at-limit {at_limit}: {other:?}"),
+        assert_eq!(server.status()["mode"], "staleness-exceeded");
+        self.is_felt(&server);
+
+        let returned = Instant::now();
+        (self.returns)(&mut setup.postgres);
+        let works = Instant::now();
+        eventually("writes go on", PATIENCE, || load.last_ack() > works + millis(300));
+        let histories = load.stop();
+        self.check_acknowledged(&histories, before - Duration::from_secs_f64(lag), gone..returned);
+        // What was on its way when D passed is in the journal already: its answer waits under either choice.
+        let refused = histories.clients.iter().any(|client| client.refusal.is_some());
+        assert!(!refused || self.at_limit == "fail");
+        let read = Observed::by_client(&mut server.client(), &histories);
+        read.check(&histories, Allowed::Nothing).expect("nothing is lost or doubled");
+        server.drain();
+        assert_eq!(Observed::by_database(&setup.database), read);
+        assert_eq!(server.status()["destage"]["parked_groups"], 0);
     }
 
-    back(&mut setup.postgres);
-    let returned = Instant::now();
-    eventually("writes go on", seconds(15), || load.last_ack() > returned + millis(300));
-    thread::sleep(millis(300));
-    let histories = load.stop();
-    // What was on its way when D passed is in the journal already: its answer waits under either choice.
-    let refused = histories.clients.iter().any(|client| client.refusal.is_some());
-    assert!(!refused || at_limit == "fail");
-    let read = Observed::by_client(&mut server.client(), &histories);
-    read.check(&histories, Allowed::Nothing).expect("nothing is lost or doubled");
-    server.drain();
-    assert_eq!(Observed::by_database(&setup.database), read);
-    assert_eq!(server.status()["destage"]["parked_groups"], 0);
+    /// A write past D fails or waits, as chosen.
+    fn is_felt(&self, server: &Server) {
+        let mut client = server.client();
+        if self.at_limit == "block" {
+            client.patience(millis(500));
+        }
+        match (self.at_limit, client.try_call(&["HINCRBY", "counters:1", "n", "0"])) {
+            ("fail", Ok(Reply::Error(message))) => {
+                assert!(message.starts_with("STALE "), "{message}")
+            }
+            ("block", Err(error)) => assert_eq!(error.kind(), ErrorKind::WouldBlock, "{error}"),
+            (at_limit, other) => panic!("--at-limit {at_limit}: {other:?}"),
+        }
+    }
+
+    /// Writes were acknowledged until D, and none after it while the database was away. The oldest write that it lacked was
+    /// sent after `oldest`.
+    fn check_acknowledged(&self, histories: &Histories, oldest: Instant, away: Range<Instant>) {
+        let acks = histories.acknowledged().filter(|(_, at)| away.contains(at));
+        let acks: Vec<_> = acks.collect();
+        assert!(acks.len() > 5 * CLIENTS * DEPTH, "{} writes without the database", acks.len());
+        let last = acks.iter().map(|(_, at)| *at).max().expect("there are some");
+        let went_on = last.saturating_duration_since(oldest);
+        assert!(went_on + STALL > self.staleness, "writes went on for {went_on:?} only");
+        let noted = last - away.start;
+        assert!(noted < self.staleness + SLACK, "noted {noted:?} after the database went");
+        // However long it took clients to note an answer: they had not even asked before D. The first write that was sent
+        // without the database is undecided since it was acknowledged, at the latest.
+        let sent = acks.iter().filter(|(begun, _)| *begun > away.start);
+        let undecided = sent.map(|(_, at)| *at).min().expect("there are some");
+        let past = undecided + self.staleness + SLACK / 8;
+        let late = acks.iter().filter(|(begun, _)| *begun > past).count();
+        assert_eq!(late, 0, "sent after D and acknowledged");
+    }
 }
 
-/// A cached row is read, and quickly.
+/// A cached row is read while the database is away: an answer at all shows that it is not asked.
 #[track_caller]
 fn still_reads(server: &Server) {
-    let start = Instant::now();
     assert!(server.client().run("HGET counters:0 n").int() > 0);
-    assert!(start.elapsed() < seconds(1), "a cached read took {:?}", start.elapsed());
 }
 
 #[test]
 fn with_the_database_stopped_writes_go_on_until_d_then_fail_and_all_arrives_once() {
-    outage(1, "fail", Postgres::stop, Postgres::restart);
+    Outage::STOP.run();
 }
 
 #[test]
 fn with_the_database_stopped_writes_go_on_until_d_then_wait_and_all_arrives_once() {
-    outage(2, "block", Postgres::stop, Postgres::restart);
+    Outage { seed: 2, at_limit: "block", ..Outage::STOP }.run();
 }
 
 #[test]
 fn with_the_database_frozen_writes_go_on_until_d_then_wait_and_all_arrives_once() {
-    outage(3, "block", Postgres::freeze, Postgres::thaw);
+    let (goes, returns) = (Postgres::freeze, Postgres::thaw);
+    Outage { seed: 3, at_limit: "block", goes, returns, ..Outage::STOP }.run();
+}
+
+#[test]
+fn with_the_database_away_for_a_minute_writes_go_on_for_d_then_fail_and_all_arrives_once() {
+    Outage { seed: 7, ..Outage::MINUTE }.run();
+}
+
+#[test]
+fn with_the_database_away_for_a_minute_writes_go_on_for_d_then_wait_and_all_arrives_once() {
+    Outage { seed: 8, at_limit: "block", ..Outage::MINUTE }.run();
 }
 
 #[test]
 fn a_crash_during_an_outage_loses_nothing_and_d_counts_from_before_it() {
     let Some(mut setup) = setup() else { return };
-    let launch = setup.launch(&["--at-limit", "fail"]);
+    let staleness = seconds(3);
+    let launch = setup.launch(staleness, "fail");
     let server = launch.start();
     let load = Load::start(server.listen, 4, 3, 1, Mix::Full);
-    eventually("the load runs", seconds(20), || load.acks() > 100);
+    eventually("the load runs", PATIENCE, || load.acks() > 100);
     setup.postgres.stop();
     thread::sleep(millis(500));
     server.kill();
     let histories = load.finish();
     // Longer than D in all: what waits in the journal is too old for anything to be acknowledged before it is at the origin.
-    thread::sleep(STALENESS);
+    thread::sleep(staleness);
     setup.postgres.restart();
     let server = launch.start();
     let mut client = server.client();
@@ -131,16 +196,23 @@ fn a_crash_during_an_outage_loses_nothing_and_d_counts_from_before_it() {
 fn a_locked_sqlite_file_is_waited_for() {
     let scratch = Scratch::new();
     let database = load::tables(Database::sqlite(&scratch));
-    let server = Launch::before(&scratch, &database.url()).start();
+    let bound = ["--staleness", "10m"];
+    let server = Launch::before(&scratch, &database.url()).with(&bound).start();
     let load = Load::start(server.listen, 5, 3, 4, Mix::Full);
-    eventually("the load runs", seconds(20), || load.acks() > 100);
+    eventually("the load runs", PATIENCE, || load.acks() > 100);
     let lock = database.connect();
     lock.execute_batch("BEGIN IMMEDIATE").expect("the file can be locked");
     let before = load.acks();
-    thread::sleep(seconds(3));
-    assert!(load.acks() > before + 50, "writes wait for the origin");
+    // Longer than the server is ready to wait for the lock at a time, and more writes than are under way.
+    let locked = Instant::now();
+    eventually("the origin is tried in vain, writes do not wait for it", PATIENCE, || {
+        locked.elapsed() > seconds(3)
+            && load.acks() > before + 50
+            && server.status()["origin"]["retries_total"].as_u64() > Some(0)
+    });
     lock.execute_batch("ROLLBACK").expect("the lock goes");
-    thread::sleep(millis(200));
+    let unlocked = Instant::now();
+    eventually("the load goes on", PATIENCE, || load.last_ack() > unlocked + millis(200));
     let histories = load.stop();
     let read = Observed::by_client(&mut server.client(), &histories);
     read.check(&histories, Allowed::Nothing).expect("nothing is lost or doubled");
@@ -157,9 +229,9 @@ fn lost_answers(more: &[&str]) -> Option<Result<(), String>> {
     let load = Load::start(server.listen, 6, 4, 2, Mix::Cached);
     for _ in 0..10 {
         let before = load.acks();
-        eventually("the load runs", seconds(20), || load.acks() > before + 20);
+        eventually("the load runs", PATIENCE, || load.acks() > before + 20);
         proxy.lose_next_commit();
-        eventually("a batch is committed", seconds(20), || proxy.has_lost());
+        eventually("a batch is committed", PATIENCE, || proxy.has_lost());
         proxy.cut();
     }
     let histories = load.stop();

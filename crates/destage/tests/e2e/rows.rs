@@ -3,7 +3,9 @@
 mod scan;
 mod types;
 
-use crate::harness::{Client, Database, Launch, Reply, Scratch, Server, eventually, seconds, shop};
+use crate::harness::{
+    Client, Database, Launch, PATIENCE, Reply, Scratch, Server, eventually, shop,
+};
 
 /// Before each kind of database, once.
 pub(crate) fn on_each_shop(body: impl Fn(&Server, &Database)) {
@@ -260,9 +262,9 @@ fn a_rejected_row_is_parked_while_its_neighbours_go_on() {
         assert_eq!(good.run("HSET order_lines:30:1 quantity 1").int(), 1);
         assert_eq!(good.run("HINCRBY products:2 stock 3").int(), 7);
         good.run("DESTAGE RESUME").ok();
-        let told = bad.run("DESTAGE WAIT 10000");
+        let told = bad.run("DESTAGE WAIT 30000");
         assert!(told.error().to_lowercase().contains("parked"), "{told:?}");
-        assert!(!good.run("DESTAGE WAIT 10000").is_error());
+        assert!(!good.run("DESTAGE WAIT 30000").is_error());
         server.drain();
         let names = database.rows("SELECT name FROM customers WHERE id IN (30, 31) ORDER BY id");
         assert_eq!(names, [["before"], ["after"]]);
@@ -283,7 +285,7 @@ fn parked_rows_are_still_known_after_a_crash() {
     let server = launch.start();
     let mut client = server.client();
     client.run("HSET orders:30 customer_id 4711");
-    assert!(client.run("DESTAGE WAIT 10000").is_error());
+    assert!(client.run("DESTAGE WAIT 30000").is_error());
     server.kill();
     let server = launch.start();
     assert_eq!(server.status()["destage"]["parked_groups"], 1);
@@ -319,7 +321,7 @@ fn invalidate_shows_what_others_wrote_at_the_origin() {
         assert_eq!(client.run("HGET customers:1 name").text(), "Ada");
         database.execute("UPDATE customers SET name = 'Lady Lovelace' WHERE id = 1");
         assert!(!client.run("DESTAGE INVALIDATE customers:1").is_error());
-        eventually("the new name is read", seconds(5), || {
+        eventually("the new name is read", PATIENCE, || {
             client.run("HGET customers:1 name").text() == "Lady Lovelace"
         });
     });
@@ -333,9 +335,9 @@ fn waitaof_and_wait_tell_journal_and_origin_apart() {
     let server = Launch::before(&scratch, &database.url()).with(&held_back).start();
     let mut client = server.client();
     client.run("HINCRBY products:1 stock 1");
-    assert_eq!(client.run("WAITAOF 1 0 5000").array()[0].int(), 1);
+    assert_eq!(client.run("WAITAOF 1 0 30000").array()[0].int(), 1);
     assert_eq!(database.number("SELECT stock FROM products WHERE id = 1"), 10);
-    assert!(!client.run("DESTAGE WAIT 5000").is_error());
+    assert!(!client.run("DESTAGE WAIT 30000").is_error());
     assert_eq!(database.number("SELECT stock FROM products WHERE id = 1"), 11);
     assert!(!client.run("DESTAGE DRAIN").is_error());
 }

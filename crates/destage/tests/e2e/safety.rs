@@ -1,6 +1,6 @@
 //! Safe by default: who may connect, how much they may ask for, and what their values cannot do.
 
-use crate::harness::{Client, Launch, Reply, Scratch, seconds, shop};
+use crate::harness::{Client, Launch, PATIENCE, Reply, Scratch, seconds, shop};
 use std::io::Read;
 use std::net::TcpStream;
 
@@ -69,7 +69,7 @@ fn more_clients_than_allowed_are_turned_away() {
         Err(_) => {}
     }
     drop(clients.pop());
-    crate::harness::eventually("a place is free again", seconds(5), || {
+    crate::harness::eventually("a place is free again", PATIENCE, || {
         let mut next = server.client();
         matches!(next.try_call(&["PING"]), Ok(Reply::Status(_)))
     });

@@ -1,6 +1,6 @@
 //! Signals end the server in order: everything is at the origin, or it says what is not.
 
-use crate::harness::{Client, Database, Launch, Postgres, Scratch, seconds, shop};
+use crate::harness::{Client, Database, Launch, PATIENCE, Postgres, Scratch, eventually, shop};
 use crate::load::{self, Load, Mix, Observed};
 use rustix::process::Signal;
 
@@ -31,7 +31,7 @@ fn sigterm_and_sigint_drain_and_exit_0() {
             let server = launch.start();
             write_rows(&mut server.client(), 500);
             assert_eq!(rows_arrived(&database), 0, "not held back");
-            server.end(signal, seconds(20)).says(0, &[]);
+            server.end(signal, PATIENCE).says(0, &[]);
             assert_eq!(rows_arrived(&database), 500);
         }
     }
@@ -43,8 +43,8 @@ fn clients_under_way_are_answered_or_cut_off_but_never_half_served_at_shutdown()
     let database = load::tables(Database::sqlite(&scratch));
     let server = Launch::before(&scratch, &database.url()).start();
     let load = Load::start(server.listen, 11, 4, 4, Mix::Full);
-    std::thread::sleep(seconds(1));
-    server.terminate(seconds(20)).says(0, &[]);
+    eventually("the load runs", PATIENCE, || load.acks() > 200);
+    server.terminate(PATIENCE).says(0, &[]);
     let histories = load.finish();
     let held = Observed::by_database(&database);
     let nothing_lost = crate::crash::observed::Allowed::Nothing;
@@ -61,7 +61,7 @@ fn without_the_origin_shutdown_exits_12_says_what_remains_and_the_next_start_tak
     let server = launch.start();
     write_rows(&mut server.client(), 300);
     postgres.stop();
-    server.terminate(seconds(10)).says(12, &["300"]);
+    server.terminate(PATIENCE).says(12, &["300"]);
     postgres.restart();
     assert_eq!(rows_arrived(&database), 0);
     let server = launch.start();

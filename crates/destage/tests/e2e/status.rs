@@ -1,11 +1,11 @@
 //! Every view of a server says the same.
 
+use crate::harness::scratch::{adopt, release};
 use crate::harness::server::binary;
-use crate::harness::{Launch, Scratch, Server, output, shop};
+use crate::harness::{Launch, PATIENCE, Scratch, Server, eventually, output, shop};
 use serde_json::Value;
+use std::fs::{self, File};
 use std::process::{Command, Stdio};
-use std::thread;
-use std::time::Duration;
 
 /// A server that has served 40 writes and some reads, and is idle now.
 fn used(scratch: &Scratch) -> Server {
@@ -77,18 +77,22 @@ fn the_command_and_the_command_line_show_the_same_status() {
 fn watch_goes_on_showing_the_status() {
     let scratch = Scratch::new();
     let server = used(&scratch);
+    let page = scratch.join("page");
     let mut watch = Command::new(binary())
         .args(["status", "--admin", &server.admin.to_string(), "--watch"])
-        .stdout(Stdio::piped())
+        .stdout(File::create(&page).expect("the file can be made"))
         .stderr(Stdio::null())
         .spawn()
         .expect("the binary starts");
-    thread::sleep(Duration::from_millis(3_500));
-    assert!(watch.try_wait().expect("it is ours").is_none(), "--watch ended by itself");
+    adopt(watch.id());
+    eventually("the status is shown again", PATIENCE, || {
+        assert!(watch.try_wait().expect("it is ours").is_none(), "--watch ended by itself");
+        let shown = fs::read(&page).expect("the file is readable");
+        String::from_utf8_lossy(&shown).matches("write-back").count() >= 2
+    });
     watch.kill().expect("it is ours");
-    let shown = watch.wait_with_output().expect("it is ours").stdout;
-    let shown = String::from_utf8_lossy(&shown).into_owned();
-    assert!(shown.matches("write-back").count() >= 2, "{shown}");
+    watch.wait().expect("it is ours");
+    release(watch.id());
 }
 
 #[test]

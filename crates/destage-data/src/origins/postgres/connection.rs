@@ -1,4 +1,4 @@
-//! A connection that blocks: its own small runtime, a limit on every operation, prepared statements.
+//! Connections that block: a small runtime for one or several, a limit on every operation, prepared statements.
 
 use super::error::classified;
 use super::settings::Settings;
@@ -6,6 +6,7 @@ use crate::origins::OriginError;
 use destage_core::Fault;
 use std::collections::HashMap;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
@@ -13,13 +14,37 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error, NoTls, Statement};
 
 pub(super) struct Connection {
-    runtime: Runtime,
-    client: Client,
-    statements: HashMap<String, Statement>,
+    runtime: Arc<Runtime>,
+    session: Session,
     timeout: Duration,
     place: String,
     /// An operation was given up half way: what the session is doing is unknown.
     given_up: bool,
+}
+
+/// The session behind a connection, for operations that await.
+pub(super) struct Session {
+    pub(super) client: Client,
+    statements: HashMap<String, Statement>,
+}
+
+impl Session {
+    /// The prepared statement of that text, from the cache where it is known.
+    pub(super) async fn statement(
+        &mut self,
+        sql: &str,
+        types: &[Type],
+    ) -> Result<Statement, Error> {
+        if let Some(statement) = self.statements.get(sql) {
+            return Ok(statement.clone());
+        }
+        let statement = self.client.prepare_typed(sql, types).await?;
+        if self.statements.len() >= STATEMENTS_MAX {
+            self.statements.clear();
+        }
+        self.statements.insert(sql.to_owned(), statement.clone());
+        Ok(statement)
+    }
 }
 
 impl Connection {
@@ -28,6 +53,15 @@ impl Connection {
             .enable_all()
             .build()
             .map_err(|e| unavailable(format!("failed to start a runtime: {e}")))?;
+        Self::open_beside(settings, Arc::new(runtime))
+    }
+
+    /// Another connection like this one, on the same runtime: [`run_all`] drives both at once.
+    pub(super) fn open_another(&self, settings: &Settings) -> Result<Self, OriginError> {
+        Self::open_beside(settings, self.runtime.clone())
+    }
+
+    fn open_beside(settings: &Settings, runtime: Arc<Runtime>) -> Result<Self, OriginError> {
         let place = settings.place.clone();
         let connected = runtime.block_on(async {
             tokio::time::timeout(settings.timeout, settings.config.connect(NoTls)).await
@@ -40,12 +74,11 @@ impl Connection {
                 tracing::debug!(%error, "the connection to PostgreSQL ended");
             }
         });
-        let statements = HashMap::new();
+        let session = Session { client, statements: HashMap::new() };
         let timeout = settings.timeout;
-        let mut connection = Self { runtime, client, statements, timeout, place, given_up: false };
-        let session = session(timeout);
-        connection
-            .run("set up the session", async |client| client.batch_execute(&session).await)?;
+        let mut connection = Self { runtime, session, timeout, place, given_up: false };
+        let setup = setup(timeout);
+        connection.run("set up the session", async |client| client.batch_execute(&setup).await)?;
         Ok(connection)
     }
 
@@ -55,20 +88,20 @@ impl Connection {
         what: &str,
         operation: impl AsyncFnOnce(&Client) -> Result<T, Error>,
     ) -> Result<T, OriginError> {
-        if self.given_up || self.client.is_closed() {
-            return Err(unavailable(format!("the connection to {} is closed", self.place)));
-        }
-        let outcome = self
-            .runtime
-            .block_on(async { tokio::time::timeout(self.timeout, operation(&self.client)).await });
-        match outcome {
-            Ok(Ok(value)) => Ok(value),
-            Ok(Err(error)) => Err(self.failed(what, &error)),
-            Err(_) => {
-                self.given_up = true;
-                Err(late(what, &self.place, self.timeout))
-            }
-        }
+        self.run_session(what, async |session| operation(&session.client).await)
+    }
+
+    /// As [`Self::run`], for what needs the session's statements.
+    pub(super) fn run_session<T>(
+        &mut self,
+        what: &str,
+        operation: impl AsyncFnOnce(&mut Session) -> Result<T, Error>,
+    ) -> Result<T, OriginError> {
+        let connections = std::slice::from_mut(self);
+        let outcome = run_all(connections, what, async |mut sessions| {
+            operation(sessions.pop().expect("one connection has one session")).await
+        })?;
+        outcome.map_err(|error| self.failed(what, &error))
     }
 
     /// The error in words, with what it means for this connection.
@@ -76,7 +109,7 @@ impl Connection {
         let state = error.code().map_or("", |code| code.code());
         if matches!(state, "0A000" | "26000") {
             // A prepared statement that the table's definition has outgrown: prepare it anew next time.
-            self.statements.clear();
+            self.session.statements.clear();
         }
         classified(what, &self.place, error)
     }
@@ -88,20 +121,52 @@ impl Connection {
         sql: &str,
         types: &[Type],
     ) -> Result<Statement, OriginError> {
-        if let Some(statement) = self.statements.get(sql) {
-            return Ok(statement.clone());
-        }
-        let statement = self.run(what, async |client| client.prepare_typed(sql, types).await)?;
-        if self.statements.len() >= STATEMENTS_MAX {
-            self.statements.clear();
-        }
-        self.statements.insert(sql.to_owned(), statement.clone());
-        Ok(statement)
+        self.run_session(what, async |session| session.statement(sql, types).await)
+    }
+
+    /// Finds rows by their keys from now on, however small a table seems. A plan is kept for as long as the connection lives, and
+    /// the table may have had a handful of rows when it was made.
+    pub(super) fn prefer_indexes(&mut self) -> Result<(), OriginError> {
+        self.run("set up the session", async |client| {
+            client.batch_execute("SET enable_seqscan = off").await
+        })
+    }
+
+    /// Whether it can be used no more.
+    pub(super) fn is_closed(&self) -> bool {
+        self.given_up || self.session.client.is_closed()
+    }
+
+    /// The time that one operation may take.
+    pub(super) fn timeout(&self) -> Duration {
+        self.timeout
     }
 
     pub(super) fn place(&self) -> &str {
         &self.place
     }
+}
+
+/// Runs an operation that uses several connections of one runtime to its end, or gives all of them up when the time is over.
+///
+/// # Panics
+/// There is no connection.
+pub(super) fn run_all<T>(
+    connections: &mut [Connection],
+    what: &str,
+    operation: impl AsyncFnOnce(Vec<&mut Session>) -> T,
+) -> Result<T, OriginError> {
+    if let Some(closed) = connections.iter().find(|connection| connection.is_closed()) {
+        return Err(unavailable(format!("the connection to {} is closed", closed.place)));
+    }
+    let (runtime, timeout) = (connections[0].runtime.clone(), connections[0].timeout);
+    let sessions = connections.iter_mut().map(|connection| &mut connection.session).collect();
+    let outcome =
+        runtime.block_on(async { tokio::time::timeout(timeout, operation(sessions)).await });
+    outcome.map_err(|_| {
+        connections.iter_mut().for_each(|connection| connection.given_up = true);
+        late(what, &connections[0].place, timeout)
+    })
 }
 
 /// Polls all of them in order, so that their requests are sent in this order without waiting for one another.
@@ -127,7 +192,7 @@ pub(super) async fn pipelined<T>(futures: Vec<Pin<Box<dyn Future<Output = T> + '
 }
 
 /// Fixed forms of values; durable commits; plans that fit any number of rows; nothing of ours lingers at the server.
-fn session(timeout: Duration) -> String {
+fn setup(timeout: Duration) -> String {
     let limit = timeout.as_millis().clamp(1, i32::MAX as u128);
     let lock_limit = (limit / 2).max(1);
     format!(

@@ -7,10 +7,12 @@
 mod catalog;
 mod connection;
 mod error;
+mod parts;
 mod reader;
 mod settings;
 mod statements;
 mod tables;
+mod transaction;
 mod wire;
 mod writer;
 
@@ -45,6 +47,14 @@ impl Postgres {
         self.settings.set_timeout(timeout);
         self
     }
+
+    /// Limits the groups that go to the database in one transaction: 1,000 by default, at least one. A larger batch becomes
+    /// several, of which two may be under way at once on two connections; they are committed in order.
+    #[must_use]
+    pub fn transaction_groups(mut self, groups: usize) -> Self {
+        self.settings.transaction_groups = groups.max(1);
+        self
+    }
 }
 
 impl Origin for Postgres {
@@ -61,6 +71,7 @@ impl Origin for Postgres {
     }
 
     fn writer(&self) -> Result<Box<dyn Writer>, OriginError> {
-        Ok(Box::new(writer::PostgresWriter::new(Connection::open(&self.settings)?)?))
+        let connection = Connection::open(&self.settings)?;
+        Ok(Box::new(writer::PostgresWriter::new(connection, self.settings.clone())?))
     }
 }

@@ -58,7 +58,8 @@ impl Reader for PostgresReader {
             return Ok(Snapshot { rows: Vec::new(), watermarks: parse_watermarks(text) });
         }
         let sql = fetch_sql(table, watermarks);
-        let found = self.query(&what, &sql, &key_types(table), &key_arrays(table, keys)?)?;
+        let found =
+            self.query(&what, &sql, &key_types(table), &key_arrays(table, keys.iter().copied())?)?;
         let mut snapshot = Snapshot { rows: vec![None; keys.len()], watermarks: Vec::new() };
         for row in &found {
             let place: i64 = row.get(0);
@@ -87,7 +88,7 @@ impl Reader for PostgresReader {
         let mut params = vec![limit_param.finish()];
         if let Some(after) = after {
             types.extend(key_types(table));
-            params.extend(key_arrays(table, &[after])?);
+            params.extend(key_arrays(table, std::iter::once(after))?);
         }
         let sql = scan_sql(table, watermarks, after.is_some());
         let found = self.query(&what, &sql, &types, &params)?;

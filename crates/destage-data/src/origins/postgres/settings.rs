@@ -6,12 +6,14 @@ use std::time::Duration;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode};
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Settings {
     pub(super) config: Config,
     pub(super) timeout: Duration,
     /// Address and database, for people; without user and password.
     pub(super) place: String,
+    /// Most groups in one transaction.
+    pub(super) transaction_groups: usize,
 }
 
 impl Settings {
@@ -43,7 +45,7 @@ impl Settings {
         config.keepalives_interval(KEEPALIVE_INTERVAL);
         config.keepalives_retries(KEEPALIVE_RETRIES);
         let place = place(&config);
-        let mut settings = Self { config, timeout, place };
+        let mut settings = Self { config, timeout, place, transaction_groups: TRANSACTION_GROUPS };
         settings.set_timeout(timeout);
         Ok(settings)
     }
@@ -75,6 +77,8 @@ fn denied(message: impl std::fmt::Display) -> OriginError {
     OriginError::new(Fault::Denied, message)
 }
 
+/// Fewer cost more per row; more hold the locks of more rows for longer and gain little.
+const TRANSACTION_GROUPS: usize = 1_000;
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_RETRIES: u32 = 3;

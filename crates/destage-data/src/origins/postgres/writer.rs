@@ -1,38 +1,46 @@
 //! Writes: who owns the origin, and batches applied exactly once.
 
-use super::connection::{Connection, pipelined};
-use super::statements::{bucket_params, bucket_sql};
+use super::connection::Connection;
+use super::parts::{Batch, CONNECTIONS_MAX, Failure, Outcome};
+use super::settings::Settings;
 use super::tables::{self, WATERMARKS, parse_watermarks};
-use super::wire::{Param, refs};
-use crate::change::Op;
+use super::transaction::{Cas, End, Step, Transaction, signed};
+use super::wire::Param;
 use crate::origins::{
     Applied, Claim, GroupRef, OriginError, Owner, ParkedGroup, WriteClaim, Writer,
 };
-use crate::plan::{Bucket, plan};
-use crate::schema::{Schema, Table};
+use crate::schema::Schema;
 use destage_core::{DomainId, Fault, Lsn};
-use std::pin::Pin;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, Error, Statement};
+use tokio_postgres::{Client, Error};
 
 pub(super) struct PostgresWriter {
-    connection: Connection,
+    settings: Settings,
+    /// The first one does everything but the further parts of large batches.
+    connections: Vec<Connection>,
     /// Checks the deferred constraints and defers them again.
     check_deferred: String,
+    /// The object id of the watermark table.
+    marker: u32,
+    /// Nothing has been applied since the last failure: one transaction at a time, so that whatever two of them did to one
+    /// another cannot go on.
+    careful: bool,
+    /// Not before this time, since the server refused another connection.
+    more_at: Option<Instant>,
 }
 
 impl PostgresWriter {
-    pub(super) fn new(mut connection: Connection) -> Result<Self, OriginError> {
-        let check_deferred = connection.run("look at the server", async |client| {
-            let server = client.query_one(SERVER, &[]).await?;
-            let deferred: Vec<String> =
-                client.query(DEFERRED, &[]).await?.iter().map(|row| row.get(0)).collect();
-            let standby: bool = server.get(0);
-            let unsafe_settings: Option<String> = server.get(1);
-            Ok((standby, unsafe_settings, deferred))
-        })?;
-        let (standby, unsafe_settings, deferred) = check_deferred;
+    pub(super) fn new(mut connection: Connection, settings: Settings) -> Result<Self, OriginError> {
+        let (standby, unsafe_settings, deferred) =
+            connection.run("look at the server", async |client| {
+                let server = client.query_one(SERVER, &[]).await?;
+                let deferred: Vec<String> =
+                    client.query(DEFERRED, &[]).await?.iter().map(|row| row.get(0)).collect();
+                let standby: bool = server.get(0);
+                let unsafe_settings: Option<String> = server.get(1);
+                Ok((standby, unsafe_settings, deferred))
+            })?;
         if standby {
             return Err(OriginError::new(
                 Fault::Denied,
@@ -49,106 +57,152 @@ impl PostgresWriter {
             );
         }
         tables::ensure(&mut connection)?;
+        connection.prefer_indexes()?;
+        let marker = connection.run("look for the watermarks", async |client| {
+            client.query_one("SELECT 'destage_watermark'::regclass::oid", &[]).await?.try_get(0)
+        })?;
         let mut check_deferred = "SET CONSTRAINTS ALL IMMEDIATE".to_owned();
         if !deferred.is_empty() {
             check_deferred.push_str(&format!("; SET CONSTRAINTS {} DEFERRED", deferred.join(", ")));
         }
-        Ok(Self { connection, check_deferred })
+        let connections = vec![connection];
+        Ok(Self { settings, connections, check_deferred, marker, careful: true, more_at: None })
     }
 
-    /// Runs one transaction that moves the watermark and does `steps`.
+    fn connection(&mut self) -> &mut Connection {
+        &mut self.connections[0]
+    }
+
+    /// Applies all groups, in as many transactions as it takes.
+    fn apply_all(
+        &mut self,
+        schema: &Schema,
+        claim: &WriteClaim,
+        mut groups: &[GroupRef<'_>],
+    ) -> Result<Applied, OriginError> {
+        let mut applied = Applied::default();
+        let mut claim = *claim;
+        while !groups.is_empty() {
+            let outcome = self.apply_some(schema, &claim, groups)?;
+            applied.changes += outcome.applied.changes;
+            applied.rows += outcome.applied.rows;
+            if let Some(last) = outcome.groups.checked_sub(1) {
+                claim.expected = groups[last].lsn;
+            }
+            groups = &groups[outcome.groups..];
+            match outcome.failure {
+                None if groups.is_empty() => {}
+                // It takes long: other processes must not take this one for dead.
+                None => drop(self.heartbeat(claim.epoch)?),
+                Some(Failure::Moved) => {
+                    claim.expected = self.landed(&claim, groups)?;
+                    let landed = groups.partition_point(|group| group.lsn <= claim.expected);
+                    groups = &groups[landed..];
+                }
+                Some(Failure::Database(what, error)) => {
+                    let failed = self.connections.iter_mut().map(|c| c.failed(&what, &error));
+                    return Err(failed.last().expect("there is always a connection"));
+                }
+                Some(Failure::Other(error)) => return Err(error),
+            }
+        }
+        Ok(applied)
+    }
+
+    /// Applies groups from the first on, several transactions at once where there is enough to do and nothing went wrong.
+    fn apply_some(
+        &mut self,
+        schema: &Schema,
+        claim: &WriteClaim,
+        groups: &[GroupRef<'_>],
+    ) -> Result<Outcome, OriginError> {
+        let size = self.settings.transaction_groups;
+        let may_overlap = !self.careful && !claim.unsafe_no_watermark && groups.len() > size;
+        let count = if may_overlap { self.connect_more() } else { 1 };
+        let (check, marker) = (&self.check_deferred, self.marker);
+        let batch = Batch { schema, claim: *claim, check, marker };
+        batch.apply(&mut self.connections[..count], groups, size)
+    }
+
+    /// Opens the connections that are missing; how many there are then.
+    fn connect_more(&mut self) -> usize {
+        let mut at = 0;
+        self.connections.retain(|connection| {
+            at += 1;
+            at == 1 || !connection.is_closed()
+        });
+        while self.connections.len() < CONNECTIONS_MAX
+            && self.more_at.is_none_or(|at| at <= Instant::now())
+        {
+            let opened = self.connections[0].open_another(&self.settings);
+            match opened.and_then(|mut another| another.prefer_indexes().map(|()| another)) {
+                Ok(another) => self.connections.push(another),
+                Err(error) => {
+                    tracing::warn!(%error, "destaging with {} connections", self.connections.len());
+                    self.more_at = Some(Instant::now() + MORE_AFTER);
+                }
+            }
+        }
+        self.connections.len()
+    }
+
+    /// The watermark was not where it was expected: who is right? The number up to which the groups had landed before.
+    fn landed(&mut self, claim: &WriteClaim, groups: &[GroupRef<'_>]) -> Result<Lsn, OriginError> {
+        let domain = i32::from(claim.domain.0);
+        let row = self.connection().run("read the watermark", async |client| {
+            let sql = "SELECT seq, epoch FROM destage_watermark WHERE domain = $1";
+            client.query_opt(sql, &[&domain]).await
+        })?;
+        let place = self.connections[0].place();
+        let Some(row) = row else {
+            let message = format!("{place} has no watermark for domain {domain}: claim it first");
+            return Err(OriginError::new(Fault::Failed, message));
+        };
+        let (seq, epoch) = (Lsn(unsigned(row.get(0))), unsigned(row.get(1)));
+        if epoch != claim.epoch {
+            return Err(fenced(place, claim.epoch, Some(epoch)));
+        }
+        let is_beyond = groups.last().is_some_and(|last| last.lsn <= seq);
+        if is_beyond || groups.iter().any(|group| group.lsn == seq) {
+            return Ok(seq);
+        }
+        Err(OriginError::new(
+            Fault::Failed,
+            format!(
+                "{place} stands at group {} of domain {domain}, expected {}: it was restored or \
+                 changed by hand",
+                seq.0, claim.expected.0
+            ),
+        ))
+    }
+
+    /// Runs one transaction that moves the watermark past a group and does `step`.
     fn advance(
         &mut self,
         what: &str,
         claim: &WriteClaim,
         upto: Lsn,
-        steps: &[Step<'_>],
+        step: Option<Step<'_>>,
     ) -> Result<(), OriginError> {
-        let cas = self.watermark_step(claim, upto)?;
         let check = &self.check_deferred;
-        let outcome = self.connection.run(what, async |client| {
-            let results = pipelined(requests(client, &cas, steps, check)).await;
-            match verdict(results, steps, claim.unsafe_no_watermark) {
-                Verdict::Commit => client.batch_execute("COMMIT").await.map(|()| None),
-                other => {
-                    client.batch_execute("ROLLBACK").await?;
-                    Ok(Some(other))
-                }
+        let end = self.connections[0].run_session(what, async |session| {
+            let cas = Cas::prepare(session, claim, upto).await?;
+            let steps = step.into_iter().collect();
+            let transaction =
+                Transaction { cas, marker: None, follows: None, early: Vec::new(), steps };
+            transaction.run(&session.client, check, || {}).await
+        })?;
+        match end {
+            End::Committed => Ok(()),
+            End::Moved => {
+                self.landed(claim, &[GroupRef { lsn: upto, bytes: &[] }]).map(drop)
             }
-        })?;
-        match outcome {
-            None => Ok(()),
-            Some(Verdict::Moved) => self.explain_watermark(claim, upto),
-            Some(Verdict::Failed(error)) => Err(self.connection.failed(what, &error)),
-            Some(Verdict::Missed(message)) => Err(OriginError::new(
+            End::Failed(error) => Err(self.connection().failed(what, &error)),
+            End::Missed(message) => Err(OriginError::new(
                 Fault::Rejected,
-                format!("failed to {what} at {}: {message}", self.connection.place()),
+                format!("failed to {what} at {}: {message}", self.connections[0].place()),
             )),
-            Some(Verdict::Commit) => Ok(()),
         }
-    }
-
-    fn watermark_step(&mut self, claim: &WriteClaim, upto: Lsn) -> Result<Cas, OriginError> {
-        let sql = if claim.unsafe_no_watermark {
-            "UPDATE destage_watermark SET seq = $2 WHERE domain = $1"
-        } else {
-            "UPDATE destage_watermark SET seq = $2 WHERE domain = $1 AND seq = $3 AND epoch = $4"
-        };
-        let types: &[Type] = if claim.unsafe_no_watermark {
-            &[Type::INT4, Type::INT8]
-        } else {
-            &[Type::INT4, Type::INT8, Type::INT8, Type::INT8]
-        };
-        let statement = self.connection.prepared("move the watermark", sql, types)?;
-        Ok(Cas {
-            statement,
-            domain: i32::from(claim.domain.0),
-            numbers: [signed(upto.0), signed(claim.expected.0), signed(claim.epoch)],
-            compares: !claim.unsafe_no_watermark,
-        })
-    }
-
-    /// The watermark was not where it was expected: who is right?
-    fn explain_watermark(&mut self, claim: &WriteClaim, upto: Lsn) -> Result<(), OriginError> {
-        let domain = i32::from(claim.domain.0);
-        let row = self.connection.run("read the watermark", async |client| {
-            let sql = "SELECT seq, epoch FROM destage_watermark WHERE domain = $1";
-            client.query_opt(sql, &[&domain]).await
-        })?;
-        let place = self.connection.place();
-        let Some(row) = row else {
-            let message = format!("{place} has no watermark for domain {domain}: claim it first");
-            return Err(OriginError::new(Fault::Failed, message));
-        };
-        let (seq, epoch): (i64, i64) = (row.get(0), row.get(1));
-        if unsigned(epoch) != claim.epoch {
-            return Err(fenced(place, claim.epoch, Some(unsigned(epoch))));
-        }
-        if unsigned(seq) >= upto.0 {
-            return Ok(());
-        }
-        Err(OriginError::new(
-            Fault::Failed,
-            format!(
-                "{place} stands at group {seq} of domain {domain}, expected {}: it was restored or \
-                 changed by hand",
-                claim.expected.0
-            ),
-        ))
-    }
-
-    fn step<'a>(&mut self, table: &'a Table, bucket: &Bucket<'_>) -> Result<Step<'a>, OriginError> {
-        let (sql, types) = bucket_sql(table, bucket);
-        let what = format!("prepare to write {}", table.name);
-        let statement = self.connection.prepared(&what, &sql, &types)?;
-        let params = bucket_params(table, bucket)?;
-        Ok(Step {
-            statement,
-            params,
-            rows: bucket.len() as u64,
-            check_after: bucket.check_after,
-            target: Some((table, bucket.op)),
-        })
     }
 }
 
@@ -159,7 +213,7 @@ impl Writer for PostgresWriter {
              heartbeat)::float8, {WATERMARKS} FROM destage_owner WHERE id = 1"
         );
         let row = self
-            .connection
+            .connection()
             .run("read the owner", async |client| client.query_opt(&sql, &[]).await)?;
         let Some(row) = row else { return Ok(None) };
         let age: f64 = row.get(3);
@@ -173,7 +227,7 @@ impl Writer for PostgresWriter {
     }
 
     fn claim(&mut self, claim: &Claim) -> Result<(), OriginError> {
-        let claimed = self.connection.run("claim the origin", async |client| {
+        let claimed = self.connection().run("claim the origin", async |client| {
             client.batch_execute("BEGIN").await?;
             let done = claim_in_transaction(client, claim).await;
             let end = if matches!(done, Ok(true)) { "COMMIT" } else { "ROLLBACK" };
@@ -184,7 +238,7 @@ impl Writer for PostgresWriter {
             return Ok(());
         }
         let now = self.owner()?.map(|owner| owner.epoch);
-        Err(fenced(self.connection.place(), claim.epoch, now))
+        Err(fenced(self.connections[0].place(), claim.epoch, now))
     }
 
     fn apply(
@@ -193,16 +247,9 @@ impl Writer for PostgresWriter {
         claim: &WriteClaim,
         groups: &[GroupRef<'_>],
     ) -> Result<Applied, OriginError> {
-        let Some(last) = groups.last() else { return Ok(Applied::default()) };
-        let plan = plan(schema, groups.iter().map(|group| group.bytes))
-            .map_err(|error| OriginError::new(Fault::Failed, error))?;
-        let mut steps = Vec::with_capacity(plan.buckets.len());
-        for bucket in &plan.buckets {
-            steps.push(self.step(schema.table(bucket.table), bucket)?);
-        }
-        let applied = Applied { changes: plan.changes as u64, rows: plan.rows() as u64 };
-        self.advance("apply a batch", claim, last.lsn, &steps)?;
-        Ok(applied)
+        let result = self.apply_all(schema, claim, groups);
+        self.careful = result.is_err();
+        result
     }
 
     fn park(
@@ -211,10 +258,10 @@ impl Writer for PostgresWriter {
         lsn: Lsn,
         parked: Option<&ParkedGroup>,
     ) -> Result<(), OriginError> {
-        let mut steps = Vec::new();
+        let mut step = None;
         if let Some(parked) = parked {
             let types = [Type::INT4, Type::INT8, Type::INT8, Type::TEXT, Type::TEXT];
-            let statement = self.connection.prepared("park a group", PARK, &types)?;
+            let statement = self.connection().prepared("park a group", PARK, &types)?;
             let seq = |lsn: Lsn| Some(signed(lsn.0).to_be_bytes().to_vec());
             let text = |text: &str| Some(text.replace('\0', "\u{fffd}").into_bytes());
             let params = [
@@ -225,9 +272,9 @@ impl Writer for PostgresWriter {
                 text(&parked.payload),
             ];
             let params = params.into_iter().map(Param::scalar).collect();
-            steps.push(Step { statement, params, rows: 1, check_after: false, target: None });
+            step = Some(Step { statement, params, rows: 1, check_after: false, target: None });
         }
-        self.advance("park a group", claim, lsn, &steps)
+        self.advance("park a group", claim, lsn, step)
     }
 
     fn heartbeat(&mut self, epoch: u64) -> Result<Vec<(DomainId, Lsn)>, OriginError> {
@@ -235,21 +282,21 @@ impl Writer for PostgresWriter {
             "UPDATE destage_owner SET heartbeat = clock_timestamp() \
              WHERE id = 1 AND epoch = $1 RETURNING {WATERMARKS}"
         );
-        let statement = self.connection.prepared("renew the heartbeat", &sql, &[Type::INT8])?;
-        let row = self.connection.run("renew the heartbeat", async |client| {
+        let statement = self.connection().prepared("renew the heartbeat", &sql, &[Type::INT8])?;
+        let row = self.connection().run("renew the heartbeat", async |client| {
             client.query_opt(&statement, &[&signed(epoch)]).await
         })?;
         match row {
             Some(row) => Ok(parse_watermarks(row.get(0))),
             None => {
                 let now = self.owner()?.map(|owner| owner.epoch);
-                Err(fenced(self.connection.place(), epoch, now))
+                Err(fenced(self.connections[0].place(), epoch, now))
             }
         }
     }
 
     fn parked(&mut self) -> Result<Vec<ParkedGroup>, OriginError> {
-        let rows = self.connection.run("read the parked groups", async |client| {
+        let rows = self.connection().run("read the parked groups", async |client| {
             let sql = "SELECT domain, seq, depends_on, reason, payload FROM destage_parked \
                  ORDER BY parked_at, domain, seq";
             client.query(sql, &[]).await
@@ -291,111 +338,10 @@ async fn claim_in_transaction(client: &Client, claim: &Claim) -> Result<bool, Er
     Ok(true)
 }
 
-/// The compare-and-set of a watermark.
-struct Cas {
-    statement: Statement,
-    domain: i32,
-    /// The new number, the expected one, our epoch.
-    numbers: [i64; 3],
-    compares: bool,
-}
-
-/// One statement of a batch.
-struct Step<'a> {
-    statement: Statement,
-    params: Vec<Param>,
-    /// How many rows it must touch.
-    rows: u64,
-    check_after: bool,
-    target: Option<(&'a Table, Op)>,
-}
-
-enum Verdict {
-    Commit,
-    /// The watermark was not where it was expected.
-    Moved,
-    Failed(Error),
-    /// A statement did not touch its rows exactly.
-    Missed(String),
-}
-
-type Request<'a> = Pin<Box<dyn Future<Output = Result<u64, Error>> + 'a>>;
-
-/// BEGIN, the watermark, the steps: sent at once, answered in this order.
-fn requests<'a>(
-    client: &'a Client,
-    cas: &'a Cas,
-    steps: &'a [Step<'_>],
-    check: &'a str,
-) -> Vec<Request<'a>> {
-    let simple = |sql: &'a str| -> Request<'a> {
-        Box::pin(async move { client.batch_execute(sql).await.map(|()| 0) })
-    };
-    let mut requests = vec![simple("BEGIN")];
-    requests.push(Box::pin(async move {
-        let [upto, expected, epoch] = &cas.numbers;
-        if cas.compares {
-            client.execute(&cas.statement, &[&cas.domain, upto, expected, epoch]).await
-        } else {
-            client.execute(&cas.statement, &[&cas.domain, upto]).await
-        }
-    }));
-    for step in steps {
-        requests.push(Box::pin(async move {
-            client.execute(&step.statement, &refs(&step.params)).await
-        }));
-        if step.check_after {
-            requests.push(simple(check));
-        }
-    }
-    requests
-}
-
-fn verdict(results: Vec<Result<u64, Error>>, steps: &[Step<'_>], unchecked: bool) -> Verdict {
-    let mut results = results.into_iter();
-    for (at, result) in results.by_ref().take(2).enumerate() {
-        match result {
-            Err(error) => return Verdict::Failed(error),
-            Ok(0) if at == 1 && !unchecked => return Verdict::Moved,
-            Ok(_) => {}
-        }
-    }
-    for step in steps {
-        match results.next() {
-            Some(Ok(rows)) if rows == step.rows => {}
-            Some(Ok(rows)) => return Verdict::Missed(missed(step, rows)),
-            Some(Err(error)) => return Verdict::Failed(error),
-            None => break,
-        }
-        if step.check_after
-            && let Some(Err(error)) = results.next()
-        {
-            return Verdict::Failed(error);
-        }
-    }
-    Verdict::Commit
-}
-
-fn missed(step: &Step<'_>, rows: u64) -> String {
-    let (table, op) = step.target.map_or(("destage_parked", "insert"), |(table, op)| {
-        let op = match op {
-            Op::Insert => "insert",
-            Op::Update => "update",
-            Op::Delete => "delete",
-        };
-        (table.name.as_str(), op)
-    });
-    format!("an {op} of {} rows of {table} met {rows}: the others do not exist there", step.rows)
-}
-
 fn fenced(place: &str, ours: u64, theirs: Option<u64>) -> OriginError {
     let theirs = theirs.map_or_else(|| "none".to_owned(), |epoch| epoch.to_string());
     let message = format!("{place} has another owner: its epoch is {theirs}, ours is {ours}");
     OriginError::new(Fault::Fenced, message)
-}
-
-fn signed(number: u64) -> i64 {
-    i64::try_from(number).expect("sequence numbers and epochs stay below 2^63")
 }
 
 fn unsigned(number: i64) -> u64 {
@@ -411,3 +357,6 @@ const DEFERRED: &str = "SELECT DISTINCT format('%I.%I', n.nspname, c.conname) \
 
 const PARK: &str = "INSERT INTO destage_parked (domain, seq, depends_on, reason, payload) \
      VALUES ($1, $2, $3, $4, $5)";
+
+/// After this long a refused connection is tried again.
+const MORE_AFTER: Duration = Duration::from_secs(60);

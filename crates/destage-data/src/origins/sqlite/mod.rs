@@ -71,9 +71,9 @@ impl Sqlite {
         // bring the journal back and take a committed transaction away. The journal mode stays as it was found.
         connection
             .execute_batch(
-                "PRAGMA foreign_keys = ON; PRAGMA synchronous = EXTRA; PRAGMA fullfsync = ON; \
-                 PRAGMA cache_size = -512;",
+                "PRAGMA foreign_keys = ON; PRAGMA synchronous = EXTRA; PRAGMA fullfsync = ON;",
             )
+            .and_then(|()| set_page_cache(&connection, PAGE_CACHE_KIB))
             .map_err(&opening)?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
         Ok(connection)
@@ -95,13 +95,17 @@ impl Origin for Sqlite {
 
     fn writer(&self) -> Result<Box<dyn Writer>, OriginError> {
         let connection = self.connect()?;
-        // Batches touch many pages again; readers have the system's cache behind them.
-        connection
-            .execute_batch("PRAGMA cache_size = -32768")
-            .map_err(unavailable_at("cannot open the database", &self.path))?;
         ledger::create(&connection)?;
         Ok(Box::new(writer::SqliteWriter::new(connection)))
     }
+}
+
+/// Memory for the pages that a connection has read, in KiB: little, since the system's cache is behind it. SQLite lends one
+/// connection's share to the others of the process, so that together they take up to the sum.
+const PAGE_CACHE_KIB: i64 = 512;
+
+fn set_page_cache(connection: &Connection, kib: i64) -> rusqlite::Result<()> {
+    connection.pragma_update(None, "cache_size", -kib)
 }
 
 /// Prepared statements kept per connection.

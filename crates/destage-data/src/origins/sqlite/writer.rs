@@ -2,7 +2,7 @@
 
 use super::error::{classify, classify_row};
 use super::reader::key_condition;
-use super::{ledger, types};
+use super::{PAGE_CACHE_KIB, ledger, set_page_cache, types};
 use crate::cells;
 use crate::change::Op;
 use crate::origins::quote::{join, shown_key};
@@ -16,13 +16,32 @@ use destage_core::{DomainId, Fault, Lsn};
 use rusqlite::{Connection, OptionalExtension, Statement, ffi, params};
 use std::time::Duration;
 
+/// The page cache while batches are applied, in KiB: they touch many pages again.
+const BATCH_PAGE_CACHE_KIB: i64 = 32 << 10;
+
 pub(super) struct SqliteWriter {
     connection: Connection,
+    /// Whether the page cache is as large as batches need it.
+    is_large: bool,
+    /// Whether a batch was applied since the last heartbeat.
+    is_busy: bool,
 }
 
 impl SqliteWriter {
     pub(super) fn new(connection: Connection) -> Self {
-        Self { connection }
+        Self { connection, is_large: false, is_busy: false }
+    }
+
+    /// Takes memory for batches, or gives it back.
+    fn size_page_cache(&mut self, is_large: bool) -> Result<(), OriginError> {
+        if self.is_large == is_large {
+            return Ok(());
+        }
+        let kib = if is_large { BATCH_PAGE_CACHE_KIB } else { PAGE_CACHE_KIB };
+        set_page_cache(&self.connection, kib)
+            .map_err(|error| classify(&error, "cannot size the page cache"))?;
+        self.is_large = is_large;
+        Ok(())
     }
 }
 
@@ -76,6 +95,8 @@ impl Writer for SqliteWriter {
         let Some(last) = groups.last() else { return Ok(Applied::default()) };
         let plan = plan(schema, groups.iter().map(|group| group.bytes))
             .map_err(|error| OriginError::new(Fault::Rejected, error))?;
+        self.is_busy = true;
+        self.size_page_cache(true)?;
         ledger::write(&self.connection, |connection| match advance(connection, claim, last.lsn)? {
             Advance::Landed => Ok(Applied::default()),
             Advance::Moved => {
@@ -100,6 +121,9 @@ impl Writer for SqliteWriter {
     }
 
     fn heartbeat(&mut self, epoch: u64) -> Result<Vec<(DomainId, Lsn)>, OriginError> {
+        if !std::mem::take(&mut self.is_busy) {
+            self.size_page_cache(false)?;
+        }
         ledger::write(&self.connection, |connection| {
             let renewed = connection
                 .prepare_cached(
@@ -371,4 +395,45 @@ fn deferred_violations(connection: &Connection) -> bool {
         )
     };
     status != ffi::SQLITE_OK || current != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::change::{GroupWriter, Set};
+    use crate::origins::{Origin, Sqlite};
+
+    #[test]
+    fn pages_are_kept_while_there_are_batches_and_given_back_after_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.db");
+        let script = "CREATE TABLE t (id INTEGER PRIMARY KEY, v); INSERT INTO t VALUES (1, 1)";
+        Connection::open(&path).unwrap().execute_batch(script).unwrap();
+        let origin = Sqlite::open(&path, Duration::from_secs(60)).unwrap();
+        let schema = origin.schema().unwrap();
+        let connection = origin.connect().unwrap();
+        ledger::create(&connection).unwrap();
+        let mut writer = SqliteWriter::new(connection);
+        let (domain, epoch) = (DomainId(0), 3);
+        let (journal, domains) = ("journal-a".to_owned(), vec![domain]);
+        let claim = Claim { journal, expected: None, epoch, domain_map: 0, domains };
+        writer.claim(&claim).unwrap();
+        let kib = |writer: &SqliteWriter| {
+            let query = |row: &rusqlite::Row<'_>| row.get::<_, i64>(0);
+            -writer.connection.query_row("PRAGMA cache_size", [], query).unwrap()
+        };
+        assert_eq!(kib(&writer), PAGE_CACHE_KIB);
+
+        let mut group = GroupWriter::new();
+        group.begin(schema.tables[0].id, Op::Update, &[3, b'1']);
+        group.set(1, Set::To(cells::Cell::Value(b"2")));
+        let batch = [GroupRef { lsn: Lsn(1), bytes: group.finish() }];
+        let claim = WriteClaim { domain, epoch, expected: Lsn::ZERO, unsafe_no_watermark: false };
+        writer.apply(&schema, &claim, &batch).unwrap();
+        assert_eq!(kib(&writer), BATCH_PAGE_CACHE_KIB);
+        writer.heartbeat(epoch).unwrap();
+        assert_eq!(kib(&writer), BATCH_PAGE_CACHE_KIB);
+        writer.heartbeat(epoch).unwrap();
+        assert_eq!(kib(&writer), PAGE_CACHE_KIB);
+    }
 }

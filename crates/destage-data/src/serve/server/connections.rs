@@ -4,7 +4,7 @@ use super::super::client::Client;
 use super::{OUTPUT_KEPT_BYTES, READS_IN_A_ROW, Server};
 use destage_core::ClientId;
 use mio::{Interest, Token};
-use std::io;
+use std::io::{self, Read, Write};
 
 impl Server {
     pub(super) fn accept(&mut self) {

@@ -51,6 +51,9 @@ pub(crate) fn prepared(variable: &str) -> Option<String> {
     value
 }
 
+/// How long to wait for what must happen; only a test that fails waits that long, however slow the machine is.
+pub(crate) const PATIENCE: Duration = seconds(60);
+
 /// Waits until `holds`, looking every few milliseconds.
 ///
 /// # Panics

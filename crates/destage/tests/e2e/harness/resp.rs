@@ -1,5 +1,6 @@
 //! A Redis client of a few lines, so that tests about the server need no other program.
 
+use super::PATIENCE;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -33,7 +34,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Connects; replies are waited for up to 30 s.
+    /// Connects; replies are waited for up to [`PATIENCE`].
     ///
     /// # Panics
     /// If nobody listens there.
@@ -44,10 +45,10 @@ impl Client {
 
     /// Connects, or says why not.
     pub(crate) fn try_connect(address: SocketAddr) -> io::Result<Self> {
-        let stream = TcpStream::connect_timeout(&address, Duration::from_secs(10))?;
+        let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
         stream.set_nodelay(true)?;
         let client = Self { stream: BufReader::new(stream) };
-        client.patience(Duration::from_secs(30));
+        client.patience(PATIENCE);
         Ok(client)
     }
 

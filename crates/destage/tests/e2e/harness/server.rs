@@ -1,5 +1,6 @@
 //! The real binary: started on ephemeral ports, watched, killed.
 
+use super::PATIENCE;
 use super::resp::Client;
 use super::scratch::{Scratch, adopt, release};
 use rustix::process::{Pid, Signal};
@@ -72,10 +73,10 @@ impl Launch {
     /// Starts it and waits for the ready line.
     ///
     /// # Panics
-    /// If it ends instead or takes more than 30 s.
+    /// If it ends instead or takes too long.
     #[track_caller]
     pub(crate) fn start(&self) -> Server {
-        match self.try_start(Duration::from_secs(30)) {
+        match self.try_start(PATIENCE) {
             Ok(server) => server,
             Err(exit) => panic!("destage did not start: exit code {:?}\n{}", exit.code, exit.log),
         }
@@ -87,7 +88,7 @@ impl Launch {
     /// If it gets ready.
     #[track_caller]
     pub(crate) fn refused(&self) -> Exit {
-        match self.try_start(Duration::from_secs(30)) {
+        match self.try_start(PATIENCE) {
             Ok(server) => panic!("destage started: {}", server.ready),
             Err(exit) => exit,
         }
@@ -106,8 +107,8 @@ impl Launch {
                 Ok(Server { starting, listen, admin, ready })
             }
             None => {
-                let exit = starting.exited(Duration::from_secs(2));
-                Err(exit.unwrap_or_else(|| starting.end(Signal::KILL, Duration::from_secs(10))))
+                let exit = starting.exited(limit);
+                Err(exit.unwrap_or_else(|| starting.end(Signal::KILL, PATIENCE)))
             }
         }
     }
@@ -266,17 +267,18 @@ impl Server {
         self.starting.log()
     }
 
-    /// What it prints on standard output after the ready line, within `limit`.
-    pub(crate) fn printed(&self, limit: Duration) -> Vec<String> {
-        let deadline = Instant::now() + limit;
+    /// The next `count` lines that it prints on standard output after the ready line; fewer if no more come in time.
+    pub(crate) fn printed(&self, count: usize) -> Vec<String> {
+        let deadline = Instant::now() + PATIENCE;
         let left = || deadline.saturating_duration_since(Instant::now());
-        std::iter::from_fn(|| self.starting.lines().recv_timeout(left()).ok()).collect()
+        let next = || self.starting.lines().recv_timeout(left()).ok();
+        std::iter::from_fn(next).take(count).collect()
     }
 
     /// kill -9.
     #[track_caller]
     pub(crate) fn kill(mut self) {
-        self.starting.end(Signal::KILL, Duration::from_secs(10));
+        self.starting.end(Signal::KILL, PATIENCE);
     }
 
     /// SIGTERM, and its end within `limit`.
@@ -305,11 +307,11 @@ impl Server {
     #[track_caller]
     pub(crate) fn drain(&self) {
         let mut client = self.client();
-        client.patience(Duration::from_secs(60));
+        client.patience(PATIENCE * 2);
         let reply = client.run("DESTAGE DRAIN");
         assert!(!reply.is_error(), "{reply:?}");
         // A drain may also be a mode rather than a wait.
-        super::eventually("everything is at the origin", Duration::from_secs(60), || {
+        super::eventually("everything is at the origin", PATIENCE, || {
             self.status()["writes"]["dirty_groups"] == 0
         });
     }

@@ -42,8 +42,11 @@ impl Observed {
         observed.events = vec![BTreeSet::new(); CLIENTS_MAX];
         for history in &histories.clients {
             let number = history.client;
-            let events: Vec<i64> =
-                history.operations.iter().map(|operation| operation.seq).collect();
+            let sessions = history
+                .operations
+                .iter()
+                .filter(|operation| operation.kind == Kind::Session && history.mix != Mix::Cached);
+            let events: Vec<i64> = sessions.map(|operation| operation.seq).collect();
             for chunk in events.chunks(500) {
                 let commands: Vec<_> =
                     chunk.iter().map(|seq| format!("HGET events:{number}:{seq} body")).collect();

@@ -226,7 +226,7 @@ fn a_cascading_delete_takes_the_children_with_it() {
         let mut client = server.client();
         assert_eq!(client.run("EXISTS children:1 children:2").int(), 2);
         assert_eq!(client.run("DEL parents:1").int(), 1);
-        client.run("DESTAGE WAIT 10000");
+        client.run("DESTAGE WAIT 30000");
         assert_eq!(client.run("EXISTS children:1 children:2").int(), 0);
         assert_eq!(database.number("SELECT count(*) FROM children"), 0);
     }

@@ -1,0 +1,329 @@
+//! Who writes to an origin, and whether someone else did meanwhile.
+//!
+//! The attach record stands in the redo store: which cache writes to the origin, from which host, how often that changed.
+//! Each attachment counts one more, and the record is read again before every atomic group, so that of two hosts at one
+//! origin at least the earlier one stops. A host that lost contact after that look may still write: only the store's own
+//! reservations can prevent that.
+//!
+//! Beside it stands the *evidence*: what the origin looked like when it was last known. [`examine`] compares it with what is
+//! there now and says how far that goes; a change elsewhere that leaves all of this alone is not found.
+
+use crate::block::{BLOCK, Lba};
+use crate::origin::{Origin, OriginError, OriginErrorKind};
+use crate::redo::{AttachRecord, Evidence, RedoError, RedoStore};
+use crc32c::crc32c;
+use destage_core::Lsn;
+use std::collections::{HashMap, VecDeque};
+
+/// Who wants to write to an origin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// UUID of the cache.
+    pub cache: [u8; 16],
+    /// Name of this host.
+    pub host: String,
+    /// Wall clock, ns since 1970.
+    pub now_ns: u64,
+    /// Take the origin from another cache that has not detached, whatever it still holds.
+    pub take_over: bool,
+}
+
+/// What [`examine`] compared.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AttachReport {
+    /// Who was attached last.
+    pub previous: AttachRecord,
+    /// What was compared and is the same, in words.
+    pub checked: Vec<String>,
+    /// What differs, in words: someone else has changed the origin.
+    pub differs: Vec<String>,
+    /// What could not be compared, and why.
+    pub unchecked: Vec<String>,
+}
+
+impl AttachReport {
+    /// Whether nothing that was compared differs.
+    pub fn is_unchanged(&self) -> bool {
+        self.differs.is_empty()
+    }
+}
+
+/// What the cache knows of its own writes.
+pub struct OwnWrites<'a> {
+    /// The origin holds everything up to here.
+    pub decided: Lsn,
+    /// Whether a block was written after that, so that it may or may not be at the origin.
+    pub is_undecided: &'a dyn Fn(Lba) -> bool,
+}
+
+/// Compares an origin with the evidence that was left about it. To be called before [`RedoStore::recover`] and before
+/// anything is written. `own` is what the same cache knows of its writes; without it, or after a crash, less can be compared.
+///
+/// # Errors
+/// As the origin and the store report them.
+pub fn examine(
+    store: &RedoStore,
+    origin: &dyn Origin,
+    own: Option<&OwnWrites<'_>>,
+) -> Result<AttachReport, RedoError> {
+    let previous = store.attachment().clone();
+    let mut report = AttachReport { previous, ..AttachReport::default() };
+    let size = origin.size();
+    report.compare("size", &store.origin_bytes().to_string(), &size.to_string());
+    let Some(evidence) = store.read_evidence()? else {
+        report.skip("identity, time of change and blocks", "no evidence was left");
+        return Ok(report);
+    };
+    let identity = origin.identity()?;
+    let store_now = Evidence::cut_store(&identity.store);
+    report.compare("identity", &evidence.store, store_now);
+    report.compare_clean(&evidence, origin, identity.modified_ns)?;
+    if report.is_unchanged() || evidence.origin_bytes == size {
+        report.compare_blocks(&evidence, store, origin, own)?;
+    }
+    Ok(report)
+}
+
+impl AttachReport {
+    fn compare(&mut self, what: &str, then: &str, now: &str) {
+        match then == now {
+            true => self.checked.push(format!("{what}: {now}")),
+            false => self.differs.push(format!("{what}: was {then}, is {now}")),
+        }
+    }
+
+    fn skip(&mut self, what: &str, why: &str) {
+        self.unchecked.push(format!("{what}: {why}"));
+    }
+
+    /// What holds only if nothing was written since the evidence was left.
+    fn compare_clean(
+        &mut self,
+        evidence: &Evidence,
+        origin: &dyn Origin,
+        modified_ns: Option<u64>,
+    ) -> Result<(), OriginError> {
+        if self.previous.attached || !evidence.is_clean {
+            self.skip(
+                "time of change, first and last MiB",
+                "the cache did not detach, so its own writes may have come later",
+            );
+            return Ok(());
+        }
+        match (evidence.modified_ns, modified_ns) {
+            (Some(then), Some(now)) => {
+                self.compare("time of change (ns since 1970)", &then.to_string(), &now.to_string());
+            }
+            _ => self.skip("time of change", "the origin does not tell"),
+        }
+        if let Some((first, last)) = evidence.edges
+            && evidence.origin_bytes == origin.size()
+        {
+            let (first_now, last_now) = edges(origin)?;
+            self.compare("checksum of the first MiB", &hex(first), &hex(first_now));
+            self.compare("checksum of the last MiB", &hex(last), &hex(last_now));
+        }
+        Ok(())
+    }
+
+    fn compare_blocks(
+        &mut self,
+        evidence: &Evidence,
+        store: &RedoStore,
+        origin: &dyn Origin,
+        own: Option<&OwnWrites<'_>>,
+    ) -> Result<(), RedoError> {
+        let count = evidence.blocks.len();
+        let what = format!("the {count} blocks destaged last");
+        let is_clean = evidence.is_clean && !self.previous.attached;
+        if count == 0 {
+            self.skip("blocks destaged last", "there are none");
+            return Ok(());
+        }
+        if !is_clean && own.is_none_or(|own| own.decided > evidence.upto) {
+            self.skip(&what, "later writes of the cache itself may have changed them");
+            return Ok(());
+        }
+        let pending = store.pending_extents()?;
+        let is_pending = |lba: Lba| pending.iter().any(|e| e.first <= lba && lba < e.end());
+        let is_excused =
+            |lba: Lba| is_pending(lba) || own.is_some_and(|own| (own.is_undecided)(lba));
+        let mut compared = 0;
+        let mut wrong = Vec::new();
+        for &(lba, then) in evidence.blocks.iter().filter(|(lba, _)| !is_excused(*lba)) {
+            compared += 1;
+            if block_sum(origin, lba)? != Some(then) {
+                wrong.push(lba.0);
+            }
+        }
+        if compared < count {
+            self.skip(
+                &format!("{} of {what}", count - compared),
+                "later writes of the cache are under way to them",
+            );
+        }
+        match wrong.first() {
+            None => self.checked.push(format!("checksums of {compared} of {what}")),
+            Some(first) => self.differs.push(format!(
+                "{} of {what} hold other bytes, the first at block {first}",
+                wrong.len()
+            )),
+        }
+        Ok(())
+    }
+}
+
+/// Writes the attach record with the next generation. From then on an earlier attachment is fenced.
+///
+/// # Errors
+/// `Denied` if another cache is attached and `take_over` is not set; as the store reports them.
+pub fn attach(store: &mut RedoStore, claim: &Claim) -> Result<AttachRecord, RedoError> {
+    // Whoever came between opening the store and now counts as well.
+    store.check_fence()?;
+    let previous = store.attachment();
+    if previous.attached && previous.cache != claim.cache && !claim.take_over {
+        let message = format!(
+            "the origin belongs to another cache, attached from host \"{}\" (attachment {}) and never detached: what it still \
+             holds would be lost; start it and let it destage, or take the origin over",
+            previous.host, previous.generation
+        );
+        return Err(OriginError::new(OriginErrorKind::Denied, message).into());
+    }
+    let record = AttachRecord {
+        cache: claim.cache,
+        generation: previous.generation + 1,
+        since_ns: claim.now_ns,
+        host: AttachRecord::cut_host(&claim.host).to_owned(),
+        attached: true,
+    };
+    store.set_attachment(record.clone())?;
+    // Had two hosts done so at once, one of them finds the other one's record here.
+    store.check_fence()?;
+    Ok(record)
+}
+
+/// Leaves evidence of what the origin looks like, while everything goes on. Costs one write; durable by the next flush of
+/// the store. `upto`: the origin holds everything up to here.
+///
+/// # Errors
+/// As the origin and the store report them.
+pub fn leave_evidence(
+    store: &mut RedoStore,
+    origin: &dyn Origin,
+    recent: &RecentBlocks,
+    upto: Lsn,
+) -> Result<(), RedoError> {
+    let evidence = evidence(origin, recent, upto, None)?;
+    store.write_evidence(&evidence)
+}
+
+/// Ends an attachment: everything is at the origin and flushed, nothing is written from now on.
+///
+/// # Errors
+/// `Fenced` if another one has taken over; as the origin and the store report them.
+pub fn detach(
+    store: &mut RedoStore,
+    origin: &dyn Origin,
+    recent: &RecentBlocks,
+    upto: Lsn,
+) -> Result<(), RedoError> {
+    store.check_fence()?;
+    store.settle()?;
+    let evidence = evidence(origin, recent, upto, Some(edges(origin)?))?;
+    store.write_evidence(&evidence)?;
+    let record = AttachRecord { attached: false, ..store.attachment().clone() };
+    store.set_attachment(record)
+}
+
+fn evidence(
+    origin: &dyn Origin,
+    recent: &RecentBlocks,
+    upto: Lsn,
+    edges: Option<(u32, u32)>,
+) -> Result<Evidence, RedoError> {
+    let identity = origin.identity()?;
+    Ok(Evidence {
+        sequence: 0,
+        upto,
+        origin_bytes: origin.size(),
+        modified_ns: identity.modified_ns,
+        is_clean: edges.is_some(),
+        edges,
+        store: Evidence::cut_store(&identity.store).to_owned(),
+        blocks: recent.iter().collect(),
+    })
+}
+
+/// The blocks destaged last, with their checksums; at most [`RecentBlocks::MAX`], each once.
+#[derive(Clone, Debug, Default)]
+pub struct RecentBlocks {
+    sums: HashMap<Lba, (u32, u64)>,
+    /// With the number of the entry; older numbers of a block stand for nothing.
+    order: VecDeque<(Lba, u64)>,
+    next: u64,
+}
+
+impl RecentBlocks {
+    /// How many are kept.
+    pub const MAX: usize = 1_024;
+
+    /// None yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A block has reached the origin with these contents: the checksum of the whole block, of which what lies behind the
+    /// origin's end is zeros.
+    pub fn push(&mut self, lba: Lba, crc: u32) {
+        self.next += 1;
+        self.sums.insert(lba, (crc, self.next));
+        self.order.push_back((lba, self.next));
+        while self.sums.len() > Self::MAX || self.order.len() > 4 * Self::MAX {
+            let Some((lba, number)) = self.order.pop_front() else { return };
+            if self.sums.get(&lba).is_some_and(|(_, newest)| *newest == number) {
+                self.sums.remove(&lba);
+            }
+        }
+    }
+
+    /// Each block with its checksum, the oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = (Lba, u32)> {
+        self.order.iter().filter_map(|(lba, number)| {
+            let (crc, newest) = self.sums.get(lba)?;
+            (newest == number).then_some((*lba, *crc))
+        })
+    }
+}
+
+/// Checksums of the first and the last MiB, or of all of a smaller origin.
+fn edges(origin: &dyn Origin) -> Result<(u32, u32), OriginError> {
+    let size = origin.size();
+    let last = size.saturating_sub(EDGE_BYTES) / BLOCK as u64 * BLOCK as u64;
+    Ok((sum(origin, 0, size.min(EDGE_BYTES))?, sum(origin, last, size - last)?))
+}
+
+fn sum(origin: &dyn Origin, offset: u64, len: u64) -> Result<u32, OriginError> {
+    let mut buf = vec![0; len as usize];
+    origin.read(offset, &mut buf)?;
+    Ok(crc32c(&buf))
+}
+
+/// The checksum of a block; `None` behind the end.
+fn block_sum(origin: &dyn Origin, lba: Lba) -> Result<Option<u32>, OriginError> {
+    let mut buf = [0; BLOCK];
+    let Some(len) = origin.size().checked_sub(lba.offset()).filter(|len| *len > 0) else {
+        return Ok(None);
+    };
+    let len = len.min(BLOCK as u64) as usize;
+    origin.read(lba.offset(), &mut buf[..len])?;
+    Ok(Some(crc32c(&buf)))
+}
+
+fn hex(crc: u32) -> String {
+    format!("{crc:08x}")
+}
+
+const EDGE_BYTES: u64 = 1 << 20;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,221 @@
+use super::*;
+use crate::block::Extent;
+use crate::redo::{Content, Group, NewStore, Piece};
+use crate::testing::SimOrigin;
+use destage_testkit::SimDisk;
+use std::sync::Arc;
+
+const BLOCKS: u64 = 600;
+const ORIGIN_BYTES: u64 = BLOCKS * BLOCK as u64;
+
+struct World {
+    disk: SimDisk,
+    origin: SimOrigin,
+    medium: SimOrigin,
+}
+
+impl World {
+    fn new() -> Self {
+        let disk = SimDisk::new();
+        let origin = SimOrigin::new(&disk, "origin", ORIGIN_BYTES);
+        let medium = SimOrigin::new(&disk, "redo", 300 << 10);
+        let new = NewStore { uuid: [7; 16], origin_bytes: ORIGIN_BYTES, overwrite: false };
+        RedoStore::create(Arc::new(medium.clone()), &new).unwrap();
+        Self { disk, origin, medium }
+    }
+
+    fn open(&self) -> RedoStore {
+        RedoStore::open(Arc::new(self.medium.clone())).unwrap()
+    }
+
+    /// Attaches, destages the first blocks and leaves everything as a clean shutdown does.
+    fn detached(&self) -> RecentBlocks {
+        let mut store = self.open();
+        attach(&mut store, &claim(1)).unwrap();
+        let mut recent = RecentBlocks::new();
+        for lba in (0..5).map(Lba) {
+            let block = [lba.0 as u8 + 1; BLOCK];
+            self.origin.write(lba.offset(), &block).unwrap();
+            recent.push(lba, crc32c(&block));
+        }
+        self.origin.flush().unwrap();
+        store.recover(&self.origin, false).unwrap();
+        detach(&mut store, &self.origin, &recent, Lsn(9)).unwrap();
+        recent
+    }
+}
+
+fn claim(cache: u8) -> Claim {
+    Claim { cache: [cache; 16], host: "one".to_owned(), now_ns: 5, take_over: false }
+}
+
+fn own(decided: u64) -> OwnWrites<'static> {
+    OwnWrites { decided: Lsn(decided), is_undecided: &|_| false }
+}
+
+fn group(to: u64) -> Group {
+    let extent = Extent { first: Lba(0), blocks: 1 };
+    let pieces = vec![Piece { extent, content: Content::Data }];
+    Group { from: Lsn(to), to: Lsn(to), pieces }
+}
+
+fn payload(_: Lba, buf: &mut [u8]) -> Result<(), OriginError> {
+    buf.fill(9);
+    Ok(())
+}
+
+#[test]
+fn each_attachment_counts_and_is_kept_over_a_crash() {
+    let world = World::new();
+    for generation in 1..4 {
+        let record = attach(&mut world.open(), &claim(1)).unwrap();
+        assert_eq!(record.generation, generation);
+        world.disk.crash(generation);
+        assert_eq!(*world.open().attachment(), record);
+    }
+    let long = Claim { host: "ü".repeat(60), ..claim(1) };
+    let record = attach(&mut world.open(), &long).unwrap();
+    assert_eq!(record.host, "ü".repeat(32), "cut between characters");
+    assert_eq!(*world.open().attachment(), record);
+}
+
+#[test]
+fn an_origin_that_another_cache_left_attached_is_refused_unless_taken_over() {
+    let world = World::new();
+    attach(&mut world.open(), &claim(1)).unwrap();
+    let refused = attach(&mut world.open(), &claim(2)).unwrap_err();
+    assert_eq!(refused.kind(), OriginErrorKind::Denied);
+    assert!(refused.to_string().contains("host \"one\""), "{refused}");
+    let taken = attach(&mut world.open(), &Claim { take_over: true, ..claim(2) }).unwrap();
+    assert_eq!(taken.generation, 2);
+}
+
+#[test]
+fn a_host_whose_origin_was_taken_over_writes_nothing_more() {
+    let world = World::new();
+    let mut first = world.open();
+    attach(&mut first, &claim(1)).unwrap();
+    first.recover(&world.origin, false).unwrap();
+    first.apply(&world.origin, &group(1), &payload).unwrap();
+    let mut second = world.open();
+    attach(&mut second, &Claim { take_over: true, ..claim(2) }).unwrap();
+    let before = (world.origin.bytes(), world.medium.bytes());
+    let fenced = first.apply(&world.origin, &group(2), &payload).unwrap_err();
+    assert_eq!(fenced.kind(), OriginErrorKind::Fenced, "{fenced}");
+    let fenced = detach(&mut first, &world.origin, &RecentBlocks::new(), Lsn(1)).unwrap_err();
+    assert_eq!(fenced.kind(), OriginErrorKind::Fenced);
+    assert!(before == (world.origin.bytes(), world.medium.bytes()), "nothing was written");
+    second.recover(&world.origin, false).unwrap();
+    second.apply(&world.origin, &group(2), &payload).unwrap();
+}
+
+#[test]
+fn an_origin_that_nobody_touched_compares_equal_in_all_points() {
+    let world = World::new();
+    let fresh = examine(&world.open(), &world.origin, None).unwrap();
+    assert!(fresh.is_unchanged() && fresh.unchecked.len() == 1, "{fresh:?}");
+    world.detached();
+    world.disk.crash(1);
+    let report = examine(&world.open(), &world.origin, None).unwrap();
+    assert!(report.is_unchanged(), "{report:?}");
+    assert!(!report.previous.attached);
+    let checked = report.checked.join("\n");
+    for what in ["size: 2457600", "identity", "first MiB", "last MiB", "5 of the 5 blocks"] {
+        assert!(checked.contains(what), "{what}: {checked}");
+    }
+    assert_eq!(report.unchecked, ["time of change: the origin does not tell"]);
+}
+
+#[test]
+fn a_changed_block_is_found_in_each_place_that_is_compared() {
+    let cases = [(3 * BLOCK, "first MiB"), (3 * BLOCK, "block 3"), (599 * BLOCK, "last MiB")];
+    for (at, what) in cases {
+        let world = World::new();
+        world.detached();
+        world.origin.edit(|bytes| bytes[at] ^= 1);
+        let report = examine(&world.open(), &world.origin, None).unwrap();
+        assert!(report.differs.join("\n").contains(what), "{what}: {report:?}");
+    }
+    // What is not compared is not found: the report claims no more.
+    let world = World::new();
+    world.detached();
+    world.origin.edit(|bytes| bytes[300 * BLOCK] ^= 1);
+    assert!(examine(&world.open(), &world.origin, None).unwrap().is_unchanged());
+}
+
+#[test]
+fn after_a_crash_blocks_are_compared_as_far_as_own_writes_allow() {
+    let world = World::new();
+    let mut recent = world.detached();
+    let mut store = world.open();
+    attach(&mut store, &claim(1)).unwrap();
+    recent.push(Lba(7), crc32c(&[0; BLOCK]));
+    leave_evidence(&mut store, &world.origin, &recent, Lsn(20)).unwrap();
+    world.disk.kill();
+    world.origin.edit(|bytes| {
+        bytes[2 * BLOCK] ^= 1;
+        bytes[4 * BLOCK] ^= 1;
+    });
+    let unknown = examine(&world.open(), &world.origin, None).unwrap();
+    assert!(unknown.is_unchanged() && unknown.unchecked.len() == 2, "{unknown:?}");
+    let later = examine(&world.open(), &world.origin, Some(&own(21))).unwrap();
+    assert!(later.is_unchanged() && later.unchecked.len() == 2, "{later:?}");
+    let found = examine(&world.open(), &world.origin, Some(&own(20))).unwrap();
+    assert!(
+        found.differs[0]
+            .contains("2 of the 6 blocks destaged last hold other bytes, the first at block 2")
+    );
+    let excused = OwnWrites { decided: Lsn(20), is_undecided: &|lba| lba == Lba(2) };
+    let found = examine(&world.open(), &world.origin, Some(&excused)).unwrap();
+    assert!(found.differs[0].contains("1 of the 6"), "{found:?}");
+    assert!(found.unchecked.join("\n").contains("1 of the 6"), "{found:?}");
+}
+
+#[test]
+fn blocks_of_a_group_that_the_replay_will_write_are_no_foreign_writes() {
+    let world = World::new();
+    world.detached();
+    let mut store = world.open();
+    store.recover(&world.origin, false).unwrap();
+    // In place, and its last flush fails.
+    world.origin.go_away_after(3);
+    store.apply(&world.origin, &group(10), &payload).unwrap_err();
+    world.origin.come_back();
+    assert_eq!(world.origin.bytes()[0], 9);
+    world.disk.kill();
+    let report = examine(&world.open(), &world.origin, Some(&own(9))).unwrap();
+    let differs = report.differs.join("\n");
+    assert!(!differs.contains("block"), "{report:?}");
+    assert!(report.unchecked.join("\n").contains("1 of the 5"), "{report:?}");
+}
+
+#[test]
+fn torn_evidence_falls_back_to_the_one_before() {
+    let world = World::new();
+    let recent = world.detached();
+    let mut store = world.open();
+    attach(&mut store, &claim(1)).unwrap();
+    leave_evidence(&mut store, &world.origin, &recent, Lsn(20)).unwrap();
+    for copy in [2 * BLOCK, 6 * BLOCK] {
+        let fork = world.disk.fork();
+        fork.edit("redo", |bytes| bytes[copy + 600] ^= 1);
+        let medium = SimOrigin::new(&fork, "redo", 300 << 10);
+        let evidence = RedoStore::open(Arc::new(medium)).unwrap().read_evidence().unwrap().unwrap();
+        assert!([Lsn(9), Lsn(20)].contains(&evidence.upto));
+    }
+}
+
+#[test]
+fn the_recent_blocks_are_the_newest_each_once() {
+    let mut recent = RecentBlocks::new();
+    for number in 0..5_000_u32 {
+        recent.push(Lba(u64::from(number % 1_500)), number);
+        // One that comes again and again.
+        recent.push(Lba(9_999), number);
+    }
+    let all: Vec<_> = recent.iter().collect();
+    assert_eq!(all.len(), RecentBlocks::MAX);
+    assert_eq!(all[all.len() - 1], (Lba(9_999), 4_999));
+    assert_eq!(all[all.len() - 2], (Lba(4_999 % 1_500), 4_999));
+    assert_eq!(all[0].1, 4_999 - 1_022);
+}

@@ -1,0 +1,249 @@
+//! The index of clean blocks on the device, written in the background to the older of two areas.
+//!
+//! A checkpoint is *fuzzy*: taken at some Lsn, its chunks are copied one after the other while the index goes on changing.
+//! It may list what is no longer true, and that does no harm, because of three rules:
+//! - every entry has the block's checksum, compared at each read of the slot: a slot that was given to another block is a
+//!   miss;
+//! - a start drops each entry whose block has a record after the checkpoint's Lsn;
+//! - so the log keeps all records after that Lsn for as long as the checkpoint is the newest one. A start takes none that
+//!   the log does not reach back to.
+
+use super::CacheError;
+use super::bytes::{u32_at, u64_at};
+use super::geometry::{CHUNK_HEADER, Geometry, PAGE};
+use super::index::{ENTRY_BYTES, Index, NONE, chunk_handles};
+use super::medium::Medium;
+use super::sealed;
+use crate::block::Lba;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Both areas.
+#[derive(Debug)]
+pub(super) struct Checkpoints {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    medium: Medium,
+    geometry: Geometry,
+    seed: u32,
+    state: Mutex<State>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct State {
+    newest: Option<Header>,
+    /// Whether a writer exists.
+    writing: bool,
+}
+
+/// What an area says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    /// Counts the checkpoints; even ones go to the first area.
+    pub(super) generation: u64,
+    pub(super) lsn: u64,
+}
+
+/// A checkpoint being written. Dropping it unfinished leaves the one before in force.
+#[derive(Debug)]
+#[must_use = "a checkpoint counts once it is committed"]
+pub struct CheckpointWriter {
+    shared: Arc<Shared>,
+    header: Header,
+    next_chunk: u32,
+}
+
+impl Checkpoints {
+    pub(super) fn open(medium: Medium, geometry: Geometry, seed: u32) -> Result<Self, CacheError> {
+        let shared = Shared { medium, geometry, seed, state: Mutex::default() };
+        let newest = shared.headers()?.into_iter().flatten().max_by_key(|h| h.generation);
+        shared.state().newest = newest;
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Headers of both areas, as far as they hold.
+    pub(super) fn headers(&self) -> Result<[Option<Header>; 2], CacheError> {
+        self.shared.headers()
+    }
+
+    pub(super) fn lsn(&self) -> Option<u64> {
+        self.shared.state().newest.map(|header| header.lsn)
+    }
+
+    /// # Panics
+    /// If a writer exists.
+    pub(super) fn begin(&self, lsn: u64) -> CheckpointWriter {
+        let mut state = self.shared.state();
+        assert!(!state.writing, "one checkpoint at a time: commit or drop the last one first");
+        state.writing = true;
+        let generation = state.newest.map_or(1, |header| header.generation + 1);
+        drop(state);
+        let header = Header { generation, lsn };
+        CheckpointWriter { shared: self.shared.clone(), header, next_chunk: 0 }
+    }
+
+    /// The newest whole checkpoint that the log still reaches back to.
+    pub(super) fn load(&self, log_first_lsn: u64) -> Result<Option<(u64, Index)>, CacheError> {
+        let mut headers = self.shared.headers()?;
+        headers.sort_by_key(|header| std::cmp::Reverse(header.map(|h| h.generation)));
+        for header in headers.into_iter().flatten() {
+            if header.lsn.saturating_add(1) < log_first_lsn {
+                tracing::warn!(
+                    lsn = header.lsn,
+                    log_first_lsn,
+                    "the index checkpoint is older than the log; not used"
+                );
+                continue;
+            }
+            let index =
+                self.shared.load(header).map_err(CacheError::io("read the index checkpoint"))?;
+            match index {
+                Some(index) => return Ok(Some((header.lsn, index))),
+                None => {
+                    tracing::warn!(lsn = header.lsn, "an index checkpoint is not whole; not used")
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl CheckpointWriter {
+    /// The chunk that [`CheckpointWriter::write`] takes next; `None` when all are written.
+    pub fn next_chunk(&self) -> Option<u32> {
+        (self.next_chunk < self.shared.geometry.chunks()).then_some(self.next_chunk)
+    }
+
+    /// Writes a chunk as [`Index::chunk`] gives it. On any thread.
+    ///
+    /// # Errors
+    /// As the medium reports them. The writer is then dropped.
+    ///
+    /// # Panics
+    /// If all chunks are written, or this is not the next one.
+    pub fn write(&mut self, entries: &[u8]) -> Result<(), CacheError> {
+        let chunk = self.next_chunk().expect("there are no more chunks");
+        let handles = self.shared.geometry.chunk_handles(chunk);
+        assert_eq!(entries.len(), handles as usize * ENTRY_BYTES, "a whole chunk");
+        // A chunk without clean blocks is only said to be so.
+        let empty = entries.chunks_exact(ENTRY_BYTES).all(|entry| u32_at(entry, 0) == NONE);
+        let entries = if empty { &[] } else { entries };
+        let mut bytes = vec![0; CHUNK_HEADER as usize + entries.len()];
+        bytes[8..16].copy_from_slice(&self.header.generation.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.header.lsn.to_le_bytes());
+        bytes[24..28].copy_from_slice(&chunk.to_le_bytes());
+        bytes[28..32].copy_from_slice(&((entries.len() / ENTRY_BYTES) as u32).to_le_bytes());
+        bytes[CHUNK_HEADER as usize..].copy_from_slice(entries);
+        sealed::seal(&mut bytes, CHUNK_MAGIC, self.shared.seed);
+        bytes.resize(bytes.len().next_multiple_of(PAGE as usize), 0);
+        let at = self.shared.chunk_offset(self.header, chunk);
+        let written = self.shared.medium.write(at, &bytes);
+        written.map_err(CacheError::io("write the index checkpoint"))?;
+        self.next_chunk += 1;
+        Ok(())
+    }
+
+    /// Makes it the newest one, durably: from now on the log may let go of records up to its Lsn. Returns that Lsn.
+    ///
+    /// # Errors
+    /// As the medium reports them. Then the one before stays in force, unless the next start finds this one whole.
+    ///
+    /// # Panics
+    /// If chunks are missing.
+    pub fn commit(self) -> Result<u64, CacheError> {
+        assert!(self.next_chunk().is_none(), "all chunks are written before the commit");
+        let shared = &self.shared;
+        let mut page = vec![0; PAGE as usize];
+        page[8..16].copy_from_slice(&self.header.generation.to_le_bytes());
+        page[16..24].copy_from_slice(&self.header.lsn.to_le_bytes());
+        page[24..28].copy_from_slice(&shared.geometry.slots.to_le_bytes());
+        sealed::seal(&mut page[..HEADER], HEADER_MAGIC, shared.seed);
+        let medium = &shared.medium;
+        let area = shared.area(self.header).start;
+        // The chunks are durable before anything says that they are there.
+        let committed =
+            medium.sync().and_then(|()| medium.write(area, &page)).and_then(|()| medium.sync());
+        committed.map_err(CacheError::io("commit the index checkpoint"))?;
+        shared.state().newest = Some(self.header);
+        Ok(self.header.lsn)
+    }
+}
+
+impl Drop for CheckpointWriter {
+    fn drop(&mut self) {
+        self.shared.state().writing = false;
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn area(&self, header: Header) -> std::ops::Range<u64> {
+        self.geometry.checkpoint((header.generation % 2) as usize)
+    }
+
+    fn chunk_offset(&self, header: Header, chunk: u32) -> u64 {
+        self.area(header).start + PAGE + u64::from(chunk) * self.geometry.chunk_bytes()
+    }
+
+    fn headers(&self) -> Result<[Option<Header>; 2], CacheError> {
+        let mut headers = [None; 2];
+        for (area, header) in headers.iter_mut().enumerate() {
+            let mut bytes = [0; HEADER];
+            let read = self.medium.read(self.geometry.checkpoint(area).start, &mut bytes);
+            read.map_err(CacheError::io("read the index checkpoint"))?;
+            let found = sealed::open(&bytes, HEADER_MAGIC, self.seed)
+                .filter(|b| u32_at(b, 24) == self.geometry.slots)
+                .map(|b| Header { generation: u64_at(b, 8), lsn: u64_at(b, 16) });
+            *header = found.filter(|h| h.generation % 2 == area as u64);
+        }
+        Ok(headers)
+    }
+
+    /// `None` if a chunk is not of this checkpoint.
+    fn load(&self, header: Header) -> io::Result<Option<Index>> {
+        let mut index = Index::new(self.geometry.slots);
+        let mut bytes = Vec::new();
+        for chunk in 0..self.geometry.chunks() {
+            if !self.load_chunk(header, chunk, &mut bytes)? {
+                return Ok(None);
+            }
+            let entries = bytes[CHUNK_HEADER as usize..].chunks_exact(ENTRY_BYTES);
+            let first = chunk * chunk_handles(self.geometry.slots);
+            for (handle, entry) in (first..).zip(entries) {
+                if u32_at(entry, 0) != NONE {
+                    // Chunks are of different moments: a block that moved meanwhile is listed twice. One is enough.
+                    index.restore(handle, Lba(u64::from(u32_at(entry, 0))), u32_at(entry, 4));
+                }
+            }
+        }
+        Ok(Some(index))
+    }
+
+    /// Reads a chunk's header and entries; false if they do not hold.
+    fn load_chunk(&self, header: Header, chunk: u32, bytes: &mut Vec<u8>) -> io::Result<bool> {
+        let at = self.chunk_offset(header, chunk);
+        bytes.resize(CHUNK_HEADER as usize, 0);
+        self.medium.read(at, bytes)?;
+        let entries = u32_at(bytes, 28);
+        if entries != 0 && entries != self.geometry.chunk_handles(chunk) {
+            return Ok(false);
+        }
+        bytes.resize(CHUNK_HEADER as usize + entries as usize * ENTRY_BYTES, 0);
+        self.medium.read(at, bytes)?;
+        let Some(sound) = sealed::open(bytes, CHUNK_MAGIC, self.seed) else {
+            return Ok(false);
+        };
+        let written = Header { generation: u64_at(sound, 8), lsn: u64_at(sound, 16) };
+        Ok(written == header && u32_at(sound, 24) == chunk)
+    }
+}
+
+const HEADER_MAGIC: &[u8; 4] = b"DSTK";
+const CHUNK_MAGIC: &[u8; 4] = b"DSTC";
+const HEADER: usize = 32;

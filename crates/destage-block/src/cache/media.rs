@@ -1,0 +1,228 @@
+//! The real medium: a file or a block device, held by one process at a time.
+
+use super::CacheError;
+use destage_journal::{DiskFile, LocalFile};
+use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+/// A file or block device for positioned reads and writes through the page cache. Its size stays as it is.
+#[derive(Debug)]
+pub struct FileMedia {
+    file: LocalFile,
+    bytes: u64,
+}
+
+impl FileMedia {
+    /// Makes a file of this size, for its owner only, all of its space allocated: a full file system shows now and not at
+    /// a write. A file that exists grows to this size; a block device must have it.
+    ///
+    /// # Errors
+    /// [`CacheError::InUse`] if another process has it, [`CacheError::TooSmall`] for a device,
+    /// [`CacheError::Io`] for everything else, lack of space included: then a new file is removed again.
+    pub fn create(path: &Path, bytes: u64) -> Result<Self, CacheError> {
+        let new = !path.exists();
+        let media = Self::open_with(path, Access::Create)?;
+        if media.bytes >= bytes {
+            return Ok(media);
+        }
+        if is_device(&media.file.0)? {
+            return Err(CacheError::TooSmall { expected: bytes, found: media.bytes });
+        }
+        let what = || format!("allocate {bytes} bytes for {}", path.display());
+        if let Err(error) = allocate(&media.file, bytes) {
+            if new {
+                // An empty file would only puzzle; the error is what counts.
+                let _ = std::fs::remove_file(path);
+            }
+            return Err(CacheError::io(what())(error));
+        }
+        let durable = media.file.0.sync_all().and_then(|()| sync_parent(path));
+        durable.map_err(CacheError::io(what()))?;
+        Ok(Self { bytes, ..media })
+    }
+
+    /// Opens a file or device that exists.
+    ///
+    /// # Errors
+    /// [`CacheError::InUse`] if another process has it, [`CacheError::Io`] for everything else.
+    pub fn open(path: &Path) -> Result<Self, CacheError> {
+        Self::open_with(path, Access::Write)
+    }
+
+    /// Opens a file or device for looking only, beside the process that uses it or not. Every change is refused.
+    ///
+    /// # Errors
+    /// [`CacheError::Io`] if it is absent or may not be read.
+    pub fn open_read_only(path: &Path) -> Result<Self, CacheError> {
+        Self::open_with(path, Access::Read)
+    }
+
+    fn open_with(path: &Path, access: Access) -> Result<Self, CacheError> {
+        let device = path.metadata().is_ok_and(|meta| meta.file_type().is_block_device());
+        // Exclusive for devices: the kernel then refuses one that is mounted or part of another.
+        let flags = if device && access != Access::Read { OFlags::EXCL } else { OFlags::empty() };
+        let opened = OpenOptions::new()
+            .read(true)
+            .write(access != Access::Read)
+            .create(access == Access::Create && !device)
+            .mode(FILE_MODE)
+            .custom_flags(flags.bits() as i32)
+            .open(path);
+        let mut file = match opened {
+            Err(e) if e.kind() == io::ErrorKind::ResourceBusy => {
+                return Err(CacheError::InUse(path.display().to_string()));
+            }
+            opened => {
+                opened.map_err(CacheError::io(format!("open the cache {}", path.display())))?
+            }
+        };
+        if access != Access::Read {
+            lock(&file, path)?;
+        }
+        warn_if_readable(&file, path)?;
+        // Works for devices, too, whose metadata does not tell their size.
+        let bytes = file.seek(SeekFrom::End(0));
+        let bytes = bytes.map_err(CacheError::io(format!("measure {}", path.display())))?;
+        Ok(Self { file: LocalFile(file), bytes })
+    }
+}
+
+impl DiskFile for FileMedia {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.bytes)
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        self.file.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_at(offset, bytes)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    fn set_len(&self, _bytes: u64) -> io::Result<()> {
+        Err(io::Error::new(io::ErrorKind::Unsupported, "a cache device keeps its size"))
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Access {
+    Read,
+    Write,
+    Create,
+}
+
+fn lock(file: &File, path: &Path) -> Result<(), CacheError> {
+    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(()),
+        Err(e) if e == rustix::io::Errno::WOULDBLOCK => {
+            Err(CacheError::InUse(path.display().to_string()))
+        }
+        Err(e) => Err(CacheError::io(format!("lock the cache {}", path.display()))(e.into())),
+    }
+}
+
+/// The volume's contents lie there in the clear.
+fn warn_if_readable(file: &File, path: &Path) -> Result<(), CacheError> {
+    let meta = file.metadata();
+    let meta = meta.map_err(CacheError::io(format!("look at {}", path.display())))?;
+    if meta.is_file() && meta.mode() & 0o077 != 0 {
+        tracing::warn!(
+            path = %path.display(),
+            mode = format_args!("{:o}", meta.mode() & 0o7777),
+            "other users may read or write the cache, which holds the volume's contents: use chmod 600"
+        );
+    }
+    Ok(())
+}
+
+fn is_device(file: &File) -> Result<bool, CacheError> {
+    let meta = file.metadata().map_err(CacheError::io("look at the cache device"))?;
+    Ok(meta.file_type().is_block_device())
+}
+
+fn allocate(file: &LocalFile, bytes: u64) -> io::Result<()> {
+    match rustix::fs::fallocate(&file.0, FallocateFlags::empty(), 0, bytes) {
+        Err(e) if e == rustix::io::Errno::OPNOTSUPP => fill(file, bytes),
+        allocated => Ok(allocated?),
+    }
+}
+
+/// For file systems that cannot allocate without writing.
+fn fill(file: &LocalFile, bytes: u64) -> io::Result<()> {
+    let zeros = vec![0; FILL_BYTES.min(bytes) as usize];
+    let mut at = file.0.metadata()?.len();
+    while at < bytes {
+        let n = (bytes - at).min(FILL_BYTES);
+        file.write_at(at, &zeros[..n as usize])?;
+        at += n;
+    }
+    Ok(())
+}
+
+/// Without this a crash soon after could lose the file's name.
+fn sync_parent(path: &Path) -> io::Result<()> {
+    let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
+    File::open(parent.unwrap_or_else(|| Path::new(".")))?.sync_all()
+}
+
+const FILE_MODE: u32 = 0o600;
+const FILL_BYTES: u64 = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_holder_is_refused_and_a_reader_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("cache");
+        let first = FileMedia::create(&path, 100_000).unwrap();
+        assert_eq!(first.len().unwrap(), 100_000);
+        assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o600);
+        assert!(path.metadata().unwrap().blocks() * 512 >= 100_000, "its space is allocated");
+        assert!(matches!(FileMedia::open(&path).unwrap_err(), CacheError::InUse(_)));
+        first.write_at(5, b"bytes").unwrap();
+        let reader = FileMedia::open_read_only(&path).unwrap();
+        let mut found = [0; 5];
+        assert_eq!(reader.read_at(5, &mut found).unwrap(), 5);
+        assert_eq!(&found, b"bytes");
+        reader.write_at(0, b"x").unwrap_err();
+        drop(first);
+        assert_eq!(FileMedia::open(&path).unwrap().len().unwrap(), 100_000);
+    }
+
+    #[test]
+    fn a_file_that_exists_grows_but_never_shrinks() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("cache");
+        std::fs::write(&path, b"old").unwrap();
+        assert_eq!(FileMedia::create(&path, 10_000).unwrap().len().unwrap(), 10_000);
+        assert_eq!(FileMedia::create(&path, 5_000).unwrap().len().unwrap(), 10_000);
+        assert!(std::fs::read(&path).unwrap().starts_with(b"old"));
+    }
+
+    #[test]
+    fn lack_of_space_shows_at_creation_and_leaves_no_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("cache");
+        FileMedia::create(&path, 1 << 60).unwrap_err();
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn zeros_are_written_where_space_cannot_be_allocated() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("cache");
+        let media = FileMedia::create(&path, 10).unwrap();
+        fill(&media.file, (1 << 20) + 7).unwrap();
+        assert_eq!(path.metadata().unwrap().len(), (1 << 20) + 7);
+    }
+}

@@ -1,0 +1,174 @@
+//! What an operator asks: another policy, a pause, an application-consistent point, the end.
+
+use super::recover::fit;
+use super::{Volume, Wait};
+use crate::cache::record::GroupKind;
+use crate::request::RequestError;
+use destage_core::{Access, Input, Lsn, Order, Policy, Time, WaitFor};
+use destage_journal::Journal;
+
+impl Volume {
+    /// Uses another policy. One that writes through takes effect once everything undecided is at the origin; until then
+    /// writes wait. Limits are cut to what the cache device holds.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn set_policy(&mut self, now: Time, policy: &Policy) -> Result<(), &'static str> {
+        self.now = self.now.max(now);
+        let policy = fit(policy, &self.shape, self.slots.index().slots());
+        policy.validate().map_err(|error| error.0)?;
+        if let Order::Unit { .. } = policy.order {
+            return Err("a volume has no order per unit: use any, epoch, strict or domain");
+        }
+        let waits = policy.waits_for_origin();
+        self.next_policy = Some(Box::new(policy));
+        if waits {
+            self.wait_for(Wait::Policy, self.last(), WaitFor::Decided);
+        }
+        self.pump();
+        Ok(())
+    }
+
+    /// Puts the next policy in force if it may be.
+    pub(super) fn try_next_policy(&mut self) -> bool {
+        let Some(next) = &self.next_policy else { return true };
+        let is_drained = self.line.is_quiet() && self.core.decided() == self.last();
+        if next.waits_for_origin() && !is_drained {
+            return false;
+        }
+        let Some(policy) = self.next_policy.take() else { return true };
+        self.core.handle(self.now, Input::SetPolicy(&policy));
+        self.core.handle(self.now, Input::Tick);
+        true
+    }
+
+    /// Stops destaging until [`Volume::resume`]. The staleness bound stays in force.
+    pub fn pause(&mut self, now: Time) {
+        self.control(now, Input::Pause);
+    }
+
+    /// Destages again.
+    pub fn resume(&mut self, now: Time) {
+        self.control(now, Input::Resume);
+    }
+
+    /// Destages everything from now on, as before a shutdown.
+    pub fn drain(&mut self, now: Time) {
+        self.control(now, Input::Drain);
+    }
+
+    fn control(&mut self, now: Time, input: Input<'_>) {
+        self.now = self.now.max(now);
+        self.core.handle(self.now, input);
+        self.core.handle(self.now, Input::Tick);
+        self.pump();
+    }
+
+    /// Destages what is dirty now, whatever the policy says.
+    pub fn hurry(&mut self, now: Time) {
+        self.now = self.now.max(now);
+        self.wait_for(Wait::Nobody, self.last(), WaitFor::Decided);
+        self.pump();
+    }
+
+    /// Ends a group: every state of the origin from here on either holds nothing newer than this point, or was at exactly
+    /// this point before, where the policy keeps the order of the log. Survives a crash. Returns the point, for
+    /// [`Volume::wait`].
+    pub fn mark(&mut self, now: Time) -> Lsn {
+        self.now = self.now.max(now);
+        let lsn = self.mark_here();
+        self.pump();
+        lsn
+    }
+
+    fn mark_here(&mut self) -> Lsn {
+        if self.stopped.is_some() {
+            return self.last();
+        }
+        let lsn = self.log(GroupKind::Mark, Vec::new(), Vec::new(), Vec::new(), Access::Back);
+        self.cuts.insert(lsn);
+        lsn
+    }
+
+    /// Answers with [`crate::request::Reply::Done`] under this tag once a group is committed or decided.
+    pub fn wait(&mut self, now: Time, tag: u64, lsn: Lsn, until: WaitFor) {
+        self.now = self.now.max(now);
+        if self.stopped.is_some() {
+            return self.fail(tag, RequestError::Io);
+        }
+        self.wait_for(Wait::Caller(tag), lsn.min(self.last()), until);
+        self.pump();
+    }
+
+    /// Lets no further write begin; answers under this tag once those under way are logged and durable. The point is marked
+    /// as by [`Volume::mark`].
+    pub fn freeze(&mut self, now: Time, tag: u64) {
+        self.now = self.now.max(now);
+        if self.stopped.is_some() {
+            return self.fail(tag, RequestError::Io);
+        }
+        self.is_frozen = true;
+        self.freezing.push(tag);
+        self.pump();
+    }
+
+    pub(super) fn finish_freezing(&mut self) {
+        if self.freezing.is_empty() || !self.line.is_quiet() {
+            return;
+        }
+        let lsn = self.mark_here();
+        for tag in std::mem::take(&mut self.freezing) {
+            self.wait_for(Wait::Caller(tag), lsn, WaitFor::Committed);
+        }
+    }
+
+    /// Whether no write is under way and none can begin, and everything written is durable in the log.
+    pub fn is_frozen(&self) -> bool {
+        self.is_frozen && self.freezing.is_empty() && self.core.committed() == self.last()
+    }
+
+    /// Lets writes begin again.
+    pub fn thaw(&mut self, now: Time) {
+        self.now = self.now.max(now);
+        self.is_frozen = false;
+        for tag in std::mem::take(&mut self.freezing) {
+            self.fail(tag, RequestError::Busy);
+        }
+        self.pump();
+    }
+
+    /// Begins the end: further requests are refused, what is under way is finished, everything is made durable in the log
+    /// and the index of clean blocks is checkpointed. What is dirty stays in the log; [`Volume::drain`] first to have it at
+    /// the origin.
+    pub fn close(&mut self, now: Time) {
+        self.now = self.now.max(now);
+        self.is_closing = true;
+        self.is_frozen = false;
+        self.wait_for(Wait::Nobody, self.last(), WaitFor::Committed);
+        self.pump();
+    }
+
+    /// Whether nothing is under way but what a closed volume still has to write.
+    pub(super) fn is_quiet_for_close(&self) -> bool {
+        self.asked.is_empty()
+            && self.jobs.is_empty()
+            && self.jobs_running == 0
+            && self.core.committed() == self.last()
+    }
+
+    /// Whether [`Volume::close`] has done all it can, and no job is under way.
+    pub fn is_closed(&self) -> bool {
+        let is_done = self.upkeep.is_closed || self.stopped.is_some() || self.upkeep.failures > 0;
+        self.is_closing && is_done && self.asked.is_empty() && self.jobs_running == 0
+    }
+
+    /// Ends it, to close the journal.
+    pub fn into_journal(self) -> Journal {
+        self.journal
+    }
+
+    /// Groups that are not decided.
+    pub fn undecided(&self) -> u64 {
+        self.last().0 - self.core.decided().0
+    }
+}

@@ -1,0 +1,170 @@
+//! Batches: which version of each block is sent, and what follows when they have arrived.
+
+use super::Volume;
+use super::job::{DestageJob, Failure, From, Job, Part, Sent, Target, Work as JobWork};
+use super::overlay::{Bytes, Version};
+use crate::block::Lba;
+use destage_core::{BatchId, Fault, Input, Lsn, Order, UnitId};
+use std::collections::BTreeMap;
+
+impl Volume {
+    /// The core wants a batch at the origin.
+    pub(super) fn destage(&mut self, batch: BatchId) {
+        let lsns = self.core.batch(batch).to_vec();
+        let order = self.core.policy().order;
+        let parts: Result<Vec<Part>, Failure> =
+            self.cut_at_marks(&lsns).into_iter().map(|lsns| self.part(&lsns, order)).collect();
+        let parts = match parts {
+            Ok(parts) => parts,
+            Err(failure) => return self.destage_done(batch, &[], Err(failure)),
+        };
+        let is_atomic = order == Order::Domain;
+        let mark = self.mark_before(&lsns, order);
+        let job = DestageJob { batch, mark, is_atomic, parts };
+        job.pins().into_iter().for_each(|lsn| self.pin_log(lsn));
+        self.jobs.push_back(Job(JobWork::Destage(job)));
+    }
+
+    /// Cuts a batch where an application said that the volume is consistent.
+    fn cut_at_marks(&self, lsns: &[Lsn]) -> Vec<Vec<Lsn>> {
+        let (Some(&first), Some(&last)) = (lsns.first(), lsns.last()) else { return Vec::new() };
+        let mut parts = Vec::new();
+        let mut rest = lsns;
+        for &cut in self.cuts.range(first..last) {
+            let (before, after) = rest.split_at(rest.partition_point(|&lsn| lsn <= cut));
+            if !before.is_empty() {
+                parts.push(before.to_vec());
+            }
+            rest = after;
+        }
+        parts.push(rest.to_vec());
+        parts
+    }
+
+    /// Before a new level, the levels before it are marked as decided: a start then sends at most one level again, to an
+    /// origin that holds nothing beyond that level. Without levels it is enough that a start finds no more blocks to send
+    /// again than there are slots.
+    fn mark_before(&mut self, lsns: &[Lsn], order: Order) -> Option<Lsn> {
+        let level = self.overlay.get(*lsns.first()?)?.level;
+        let is_new_level = order.has_levels() && self.upkeep.level_sent != Some(level);
+        let unmarked_max = u64::from(self.slots.index().slots() / UNMARKED_DIVISOR);
+        if !is_new_level && self.upkeep.unmarked_blocks < unmarked_max {
+            return None;
+        }
+        self.upkeep.level_sent = Some(level);
+        self.upkeep.unmarked_blocks = 0;
+        Some(self.core.decided())
+    }
+
+    /// What to send for some groups: of each block the newest version.
+    fn part(&mut self, lsns: &[Lsn], order: Order) -> Result<Part, Failure> {
+        let mut newest: BTreeMap<Lba, (UnitId, Version)> = BTreeMap::new();
+        let committed = self.core.committed();
+        for &lsn in lsns {
+            let group = self.overlay.get(lsn).expect("undecided groups are kept");
+            for (index, (lba, unit)) in group.blocks().enumerate() {
+                newest.insert(lba, (unit, Version { lsn, index: index as u32 }));
+            }
+        }
+        let mut targets = Vec::with_capacity(newest.len());
+        for (lba, (unit, version)) in newest {
+            let Some(version) = self.version_to_send(unit, version, committed, order) else {
+                continue;
+            };
+            let from = self.from(lba, version)?;
+            targets.push(Target { lba, unit, lsn: version.lsn, from });
+        }
+        let zero = Lsn::ZERO;
+        let (from, upto) = (lsns.first().unwrap_or(&zero), lsns.last().unwrap_or(&zero));
+        Ok(Part { from: *from, upto: *upto, targets })
+    }
+
+    /// Without order the newest version that a crash cannot take back stands for older ones; `None` if it is there
+    /// already.
+    fn version_to_send(
+        &self,
+        unit: UnitId,
+        version: Version,
+        committed: Lsn,
+        order: Order,
+    ) -> Option<Version> {
+        if order != Order::Any {
+            return Some(version);
+        }
+        if self.ahead.get(&unit).is_some_and(|&(lsn, _)| lsn >= version.lsn) {
+            return None;
+        }
+        Some(self.overlay.newest_upto(unit, committed).unwrap_or(version))
+    }
+
+    fn from(&mut self, lba: Lba, version: Version) -> Result<From, Failure> {
+        Ok(match self.overlay.bytes(version) {
+            Bytes::Zero { punch } => From::Zero { punch },
+            Bytes::Memory { data, at, crc } => From::Memory { data, at, crc },
+            Bytes::Log { at, crc } => {
+                let file = self.journal.segment_reader(at.segment).map_err(|error| Failure {
+                    fault: Fault::Unavailable,
+                    message: format!("failed to read block {} from the log: {error}", lba.0),
+                })?;
+                From::Log { file, offset: at.offset, crc }
+            }
+        })
+    }
+
+    /// A batch is at the origin, durably, or not.
+    pub(super) fn destage_done(
+        &mut self,
+        batch: BatchId,
+        sent: &[Sent],
+        result: Result<(), Failure>,
+    ) {
+        let fault = match result {
+            Ok(()) => {
+                self.batch_decided(batch, sent);
+                Ok(())
+            }
+            Err(failure) => {
+                tracing::warn!(fault = ?failure.fault, "failed to destage: {}", failure.message);
+                self.counters.note_origin_error(&failure.message);
+                // What comes next begins anew: the level may have been marked or not.
+                self.upkeep.level_sent = None;
+                self.upkeep.unmarked_blocks = u64::MAX / 2;
+                Err(failure.fault)
+            }
+        };
+        let lost = match fault {
+            Ok(()) => std::mem::take(&mut self.upkeep.not_cached),
+            Err(_) => Vec::new(),
+        };
+        self.core.handle(self.now, Input::Destaged { batch, result: fault });
+        lost.into_iter().for_each(|unit| self.drop_cached(unit));
+    }
+
+    fn batch_decided(&mut self, batch: BatchId, sent: &[Sent]) {
+        for block in sent {
+            self.counters.sent_blocks += 1;
+            self.ahead.insert(block.unit, (block.lsn, block.crc));
+        }
+        let lsns = self.core.batch(batch).to_vec();
+        for lsn in lsns {
+            self.cuts.remove(&lsn);
+            let blocks = self.overlay.get(lsn).map_or(0, |group| group.units.len());
+            self.upkeep.unmarked_blocks += blocks as u64;
+            for (_, unit) in self.overlay.decided(lsn) {
+                // What was sent last is the newest there is.
+                match self.ahead.remove(&unit) {
+                    Some((_, Some(crc))) => self.slots.set_clean(unit, crc),
+                    _ => self.upkeep.not_cached.push(unit),
+                }
+            }
+        }
+        // Only where a version was sent before its group's turn does it matter later.
+        if self.core.policy().order != Order::Any {
+            self.ahead.clear();
+        }
+        self.upkeep.changed(self.now);
+    }
+}
+
+/// Decided blocks are marked once they are this share of the slots.
+const UNMARKED_DIVISOR: u32 = 32;

@@ -1,0 +1,124 @@
+//! What comes of jobs, and the core's lesser effects.
+
+use super::job::{Done, FetchPurpose, Job, JobDone, Work as JobWork};
+use super::{Volume, Wait};
+use crate::request::{Reply, RequestError};
+use destage_core::{Fault, Input, Lsn, Span, StopReason, Time, UnitId, WaitFor};
+use destage_journal::{ErrorKind, Flush};
+
+impl Volume {
+    /// A job has been carried out.
+    pub fn finished(&mut self, now: Time, done: JobDone) {
+        self.now = self.now.max(now);
+        self.jobs_running -= 1;
+        match done.0 {
+            Done::Sync { flush, result } => self.sync_done(flush, result),
+            Done::Read { gather, items, blocks } => self.blocks_read(gather, &items, blocks),
+            Done::Fetch { purpose: FetchPurpose::Cache(units), result } => {
+                self.fetch_done(&units, result);
+            }
+            Done::Fetch { purpose: FetchPurpose::Around { gather }, result } => {
+                self.read_around_done(gather, result);
+            }
+            Done::Install { items, is_written } => self.installed(&items, is_written),
+            Done::Destage { batch, sent, pins, result } => {
+                pins.into_iter().for_each(|lsn| self.unpin_log(lsn));
+                self.destage_done(batch, &sent, result);
+            }
+            Done::Through { job, result, is_cached } => self.through_done(job, result, is_cached),
+            Done::OriginFlush { asked, result } => self.flush_done(asked, result),
+            Done::Checkpoint { result } => self.checkpoint_done(result),
+        }
+        self.pump();
+    }
+
+    /// The core wants the log durable.
+    pub(super) fn start_sync(&mut self) {
+        let flush = self.journal.take();
+        self.jobs.push_back(Job(JobWork::Sync(flush)));
+    }
+
+    fn sync_done(&mut self, flush: Flush, result: Result<u64, destage_journal::Error>) {
+        self.journal.give_back(flush);
+        let written = self.journal.written_batches().to_vec();
+        self.overlay.written(&written);
+        self.look_at_log();
+        let result = match result {
+            Ok(upto) => Ok(Lsn(upto)),
+            Err(error) if error.kind() == ErrorKind::Full => {
+                // Nothing is lost; there is room as soon as the origin or the checkpoint has come further.
+                self.counters.log_full += 1;
+                self.upkeep.sync_again_at = Some(self.now + LOG_FULL_PAUSE);
+                return;
+            }
+            Err(error) => {
+                tracing::error!(%error, "the log failed");
+                Err(Fault::Failed)
+            }
+        };
+        let upto = result.unwrap_or(Lsn::ZERO);
+        self.core.handle(self.now, Input::Synced { upto, result: result.map(drop) });
+    }
+
+    /// Who waited for a group need not wait any more.
+    pub(super) fn waited(&mut self, id: u64) {
+        match self.waits.remove(&id) {
+            Some(Wait::Asked(asked)) => self.durable(asked),
+            Some(Wait::Caller(tag)) => self.reply(tag, Reply::Done),
+            Some(Wait::Policy) => {
+                if !self.try_next_policy() {
+                    self.wait_for(Wait::Policy, self.last(), WaitFor::Decided);
+                }
+            }
+            Some(Wait::Nobody) | None => {}
+        }
+    }
+
+    /// Groups are decided and no fetch needs them.
+    pub(super) fn forget(&mut self, upto: Lsn) {
+        self.overlay.forget(upto);
+        self.upkeep.forgotten = self.upkeep.forgotten.max(upto);
+    }
+
+    /// A block leaves the cache.
+    pub(super) fn evict(&mut self, unit: UnitId) {
+        let identity = self.slots.lba(unit).0;
+        self.slots.evict(unit);
+        self.upkeep.changed(self.now);
+        self.core.handle(self.now, Input::Evicted { identity });
+    }
+
+    /// Nothing may be acknowledged any more: the log's content is unknown, or the origin is another host's. Reads go on
+    /// at the origin, as far as it is known to hold the newest bytes.
+    pub(super) fn stop(&mut self, reason: StopReason) {
+        tracing::error!(?reason, "the volume stopped: no write is taken, reads of dirty blocks fail");
+        self.stopped = Some(reason);
+        for id in self.line.drain() {
+            self.abandon(id, RequestError::Io);
+        }
+        // What was on its way to the core goes around it.
+        for id in std::mem::take(&mut self.starts) {
+            match self.pieces.get(&id).is_some_and(|piece| piece.is_write()) {
+                true => self.abandon(id, RequestError::Io),
+                false => self.read_around(id),
+            }
+        }
+        let mut settling: Vec<u64> = std::mem::take(&mut self.settling).into_values().collect();
+        settling.sort_unstable();
+        settling.into_iter().for_each(|id| self.abandon(id, RequestError::Io));
+        let mut waits: Vec<_> = std::mem::take(&mut self.waits).into_iter().collect();
+        waits.sort_unstable_by_key(|&(id, _)| id);
+        for (_, wait) in waits {
+            if let Wait::Caller(tag) = wait {
+                self.fail(tag, RequestError::Io);
+            }
+        }
+        for tag in std::mem::take(&mut self.freezing) {
+            self.fail(tag, RequestError::Io);
+        }
+        self.fail_waiting();
+    }
+}
+
+/// How long a full log is left alone before it is tried again.
+const LOG_FULL_PAUSE: Span = Span::from_millis(50);

@@ -1,0 +1,259 @@
+//! Work that blocks: what the engine wants done, carried out on any thread, and what came of it.
+
+mod destage;
+
+use super::overlay::Shared;
+use crate::block::{BLOCK, Extent, Lba};
+use crate::cache::record::{STORED_BLOCK, check_stored_block};
+use crate::cache::{CacheDevice, CacheError, CheckpointWriter};
+use crate::origin::{Origin, OriginError};
+use crate::redo::RedoStore;
+use destage_core::{BatchId, Lsn, UnitId};
+use destage_journal::{DiskFile, Flush};
+use std::sync::{Arc, Mutex};
+
+pub(super) use destage::{DestageJob, Failure, From, Part, Sent, Target};
+
+/// The media that jobs work on.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// The cache device.
+    pub cache: Arc<CacheDevice>,
+    /// The origin.
+    pub origin: Arc<dyn Origin>,
+    /// Where atomic groups are staged, if the policy may ask for them.
+    pub redo: Option<Arc<Mutex<RedoStore>>>,
+}
+
+/// Something to be carried out on any thread; several at once. [`super::Volume::finished`] takes what comes of it.
+#[derive(Debug)]
+pub struct Job(pub(super) Work);
+
+/// Which threads should run a job, so that the slow kind does not keep the quick one waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum JobKind {
+    /// Makes the log durable. At most one at a time; the clients' acknowledgements wait for it.
+    Log,
+    /// Reads or writes slots of the cache device.
+    Cache,
+    /// Reads from the origin.
+    Fetch,
+    /// Writes to the origin while a client waits.
+    Through,
+    /// Destages. At most one at a time.
+    Destage,
+    /// Writes a checkpoint of the index. At most one at a time.
+    Checkpoint,
+}
+
+#[derive(Debug)]
+pub(super) enum Work {
+    Sync(Flush),
+    Read { gather: u64, items: Vec<ReadItem> },
+    Fetch { extent: Extent, purpose: FetchPurpose },
+    Install { items: Vec<InstallItem> },
+    Destage(DestageJob),
+    Through(ThroughJob),
+    OriginFlush { asked: u32 },
+    /// Writes the chunk, or commits if there is none; marks what is decided then.
+    Checkpoint { writer: CheckpointWriter, chunk: Option<Vec<u8>>, decided: Lsn },
+}
+
+/// What came of a [`Job`].
+#[derive(Debug)]
+pub struct JobDone(pub(super) Done);
+
+#[derive(Debug)]
+pub(super) enum Done {
+    Sync { flush: Flush, result: Result<u64, destage_journal::Error> },
+    Read { gather: u64, items: Vec<ReadItem>, blocks: Vec<Option<Vec<u8>>> },
+    Fetch { purpose: FetchPurpose, result: Result<Vec<u8>, OriginError> },
+    Install { items: Vec<InstallItem>, is_written: bool },
+    Destage { batch: BatchId, sent: Vec<Sent>, pins: Vec<Lsn>, result: Result<(), Failure> },
+    Through { job: ThroughJob, result: Result<(), OriginError>, is_cached: bool },
+    OriginFlush { asked: u32, result: Result<(), OriginError> },
+    /// The writer if chunks are to follow, or the Lsn of a checkpoint that is in force.
+    Checkpoint { result: Result<Checkpointed, CacheError> },
+}
+
+/// One block to be read from the cache device.
+#[derive(Clone, Debug)]
+pub(super) struct ReadItem {
+    /// Its place among the blocks of the reader.
+    pub(super) index: u32,
+    pub(super) unit: UnitId,
+    pub(super) place: Place,
+    pub(super) crc: u32,
+}
+
+/// Where on the cache device a block's bytes are.
+#[derive(Clone, Debug)]
+pub(super) enum Place {
+    Slot,
+    Log { lsn: Lsn, file: Arc<dyn DiskFile>, offset: u64 },
+}
+
+/// Whom a fetch serves.
+#[derive(Clone, Debug)]
+pub(super) enum FetchPurpose {
+    /// The cache: the handles of the extent's blocks.
+    Cache(Vec<UnitId>),
+    /// A client, past a cache that has failed.
+    Around { gather: u64 },
+}
+
+/// A clean block on its way into its slot.
+#[derive(Clone, Debug)]
+pub(super) struct InstallItem {
+    pub(super) unit: UnitId,
+    pub(super) install: u64,
+    pub(super) data: Shared,
+    pub(super) at: usize,
+    pub(super) crc: u32,
+}
+
+/// A client's write that goes to the origin first.
+#[derive(Debug)]
+pub(super) struct ThroughJob {
+    pub(super) piece: u64,
+    pub(super) extent: Extent,
+    /// The handles into whose slots the blocks are written afterwards; empty for zeros, which are not kept.
+    pub(super) units: Vec<UnitId>,
+    /// The blocks' bytes; `None` for zeros.
+    pub(super) data: Option<Shared>,
+    pub(super) punch: bool,
+}
+
+impl Job {
+    /// Which threads should run it.
+    pub fn kind(&self) -> JobKind {
+        match self.0 {
+            Work::Sync(_) => JobKind::Log,
+            Work::Read { .. } | Work::Install { .. } => JobKind::Cache,
+            Work::Fetch { .. } => JobKind::Fetch,
+            Work::Through(_) | Work::OriginFlush { .. } => JobKind::Through,
+            Work::Destage(_) => JobKind::Destage,
+            Work::Checkpoint { .. } => JobKind::Checkpoint,
+        }
+    }
+
+    /// Carries it out; blocks until it is done. Never panics for what the media do.
+    pub fn run(self, context: &Context) -> JobDone {
+        JobDone(match self.0 {
+            Work::Sync(mut flush) => {
+                let result = flush.run(true);
+                Done::Sync { flush, result }
+            }
+            Work::Read { gather, items } => {
+                let blocks = items.iter().map(|item| read_block(context, item)).collect();
+                Done::Read { gather, items, blocks }
+            }
+            Work::Fetch { extent, purpose } => {
+                let result = fetch(&*context.origin, extent);
+                Done::Fetch { purpose, result }
+            }
+            Work::Install { items } => {
+                let blocks: Vec<_> = items
+                    .iter()
+                    .map(|item| (item.unit.0, &item.data[item.at..item.at + BLOCK]))
+                    .collect();
+                let is_written = context.cache.write_slots(&blocks).is_ok();
+                Done::Install { items, is_written }
+            }
+            Work::Destage(job) => {
+                let (batch, pins) = (job.batch, job.pins());
+                let (sent, result) = job.run(context);
+                Done::Destage { batch, sent, pins, result }
+            }
+            Work::Through(job) => through(context, job),
+            Work::OriginFlush { asked } => {
+                Done::OriginFlush { asked, result: context.origin.flush() }
+            }
+            Work::Checkpoint { writer, chunk, decided } => {
+                Done::Checkpoint { result: checkpoint(context, writer, chunk, decided) }
+            }
+        })
+    }
+}
+
+/// How far a checkpoint has come.
+#[derive(Debug)]
+pub(super) enum Checkpointed {
+    Part(CheckpointWriter),
+    InForce(Lsn),
+}
+
+fn checkpoint(
+    context: &Context,
+    mut writer: CheckpointWriter,
+    chunk: Option<Vec<u8>>,
+    decided: Lsn,
+) -> Result<Checkpointed, CacheError> {
+    if let Some(chunk) = chunk {
+        writer.write(&chunk)?;
+        return Ok(Checkpointed::Part(writer));
+    }
+    let lsn = Lsn(writer.commit()?);
+    context.cache.set_decided(decided.0)?;
+    Ok(Checkpointed::InForce(lsn))
+}
+
+/// A block's bytes if they are what they should be.
+fn read_block(context: &Context, item: &ReadItem) -> Option<Vec<u8>> {
+    match &item.place {
+        Place::Slot => {
+            let mut bytes = vec![0; BLOCK];
+            let is_sound = context.cache.read_slot(item.unit.0, item.crc, &mut bytes).ok()?;
+            is_sound.then_some(bytes)
+        }
+        Place::Log { file, offset, .. } => {
+            let mut stored = vec![0; STORED_BLOCK];
+            file.read_at(*offset, &mut stored).ok()?;
+            check_stored_block(&stored, item.crc).map(<[u8]>::to_vec)
+        }
+    }
+}
+
+/// Bytes of an extent that lie inside the volume.
+fn clipped(extent: Extent, size: u64) -> u64 {
+    extent.bytes().min(size.saturating_sub(extent.first.offset()))
+}
+
+/// The blocks of an extent; zeros behind the volume's end.
+fn fetch(origin: &dyn Origin, extent: Extent) -> Result<Vec<u8>, OriginError> {
+    let mut bytes = vec![0; extent.bytes() as usize];
+    let inside = clipped(extent, origin.size()) as usize;
+    if inside > 0 {
+        origin.read(extent.first.offset(), &mut bytes[..inside])?;
+    }
+    Ok(bytes)
+}
+
+/// Writes blocks, as far as they lie inside the volume.
+fn write_blocks(origin: &dyn Origin, first: Lba, bytes: &[u8]) -> Result<(), OriginError> {
+    let extent = Extent { first, blocks: (bytes.len() / BLOCK) as u32 };
+    let inside = clipped(extent, origin.size()) as usize;
+    if inside == 0 { Ok(()) } else { origin.write(first.offset(), &bytes[..inside]) }
+}
+
+/// Zeroes blocks, as far as they lie inside the volume.
+fn zero_blocks(origin: &dyn Origin, extent: Extent, punch: bool) -> Result<(), OriginError> {
+    let inside = clipped(extent, origin.size());
+    if inside == 0 { Ok(()) } else { origin.zero(extent.first.offset(), inside, punch) }
+}
+
+fn through(context: &Context, job: ThroughJob) -> Done {
+    let settled = destage::settle(context)
+        .map_err(|error| OriginError::new(error.kind(), error.to_string()));
+    let result = settled.and_then(|()| match &job.data {
+        Some(data) => write_blocks(&*context.origin, job.extent.first, data),
+        None => zero_blocks(&*context.origin, job.extent, job.punch),
+    });
+    let mut is_cached = false;
+    if let (Ok(()), Some(data)) = (&result, &job.data) {
+        let handles = job.units.iter().map(|unit| unit.0);
+        let blocks: Vec<_> = handles.zip(data.chunks_exact(BLOCK)).collect();
+        is_cached = context.cache.write_slots(&blocks).is_ok();
+    }
+    Done::Through { job, result, is_cached }
+}

@@ -1,0 +1,301 @@
+//! Carrying a batch to the origin: in the order of the blocks, several requests at a time, flushed before it counts.
+
+use super::super::overlay::Shared;
+use super::super::write::fault_of;
+use super::{Context, write_blocks, zero_blocks};
+use crate::block::{BLOCK, Extent, Lba};
+use crate::cache::record::{STORED_BLOCK, check_stored_block};
+use crate::origin::{Origin, OriginError, OriginErrorKind};
+use crate::redo::{Content, Group, Piece, RedoError};
+use destage_core::{BatchId, Fault, Lsn, UnitId};
+use destage_journal::DiskFile;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError};
+
+/// A batch on its way.
+#[derive(Debug)]
+pub(in super::super) struct DestageJob {
+    pub(in super::super) batch: BatchId,
+    /// Made durable before anything is sent: everything up to here is decided. Set where a new level begins.
+    pub(in super::super) mark: Option<Lsn>,
+    /// Whether each part goes through the redo store, whole or not at all.
+    pub(in super::super) is_atomic: bool,
+    /// What to send, each part after the one before it.
+    pub(in super::super) parts: Vec<Part>,
+}
+
+/// The newest versions of some blocks, in the order of the blocks.
+#[derive(Debug)]
+pub(in super::super) struct Part {
+    /// The oldest and the newest group that it holds.
+    pub(in super::super) from: Lsn,
+    pub(in super::super) upto: Lsn,
+    pub(in super::super) targets: Vec<Target>,
+}
+
+/// One block to send.
+#[derive(Debug)]
+pub(in super::super) struct Target {
+    pub(in super::super) lba: Lba,
+    pub(in super::super) unit: UnitId,
+    pub(in super::super) lsn: Lsn,
+    pub(in super::super) from: From,
+}
+
+/// Where a block's bytes come from.
+#[derive(Debug)]
+pub(in super::super) enum From {
+    Zero { punch: bool },
+    Memory { data: Shared, at: usize, crc: u32 },
+    Log { file: Arc<dyn DiskFile>, offset: u64, crc: u32 },
+}
+
+/// A block that has reached the origin.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct Sent {
+    pub(in super::super) unit: UnitId,
+    pub(in super::super) lsn: Lsn,
+    /// The checksum of what its slot holds now; `None` if it was not written there.
+    pub(in super::super) crc: Option<u32>,
+}
+
+/// Why a batch is not decided.
+#[derive(Debug)]
+pub(in super::super) struct Failure {
+    pub(in super::super) fault: Fault,
+    pub(in super::super) message: String,
+}
+
+/// A request to the origin.
+enum Request {
+    Write { first: Lba, bytes: Vec<u8> },
+    Zero { extent: Extent, punch: bool },
+}
+
+/// Longest write to the origin, in blocks: 1 MiB.
+const RUN_BLOCKS_MAX: usize = 256;
+/// Longest zeroing, in blocks: 64 MiB.
+const ZERO_BLOCKS_MAX: u32 = 16_384;
+/// Most requests sent at a time, whatever the origin takes.
+const PARALLEL_MAX: usize = 16;
+
+impl DestageJob {
+    /// The groups that are read from the log, once for each block.
+    pub(in super::super) fn pins(&self) -> Vec<Lsn> {
+        let targets = self.parts.iter().flat_map(|part| &part.targets);
+        let from_log = targets.filter(|target| matches!(target.from, From::Log { .. }));
+        from_log.map(|target| target.lsn).collect()
+    }
+
+    /// Sends everything and makes it durable, then writes the blocks into their slots.
+    pub(super) fn run(self, context: &Context) -> (Vec<Sent>, Result<(), Failure>) {
+        let mut sent = Vec::new();
+        if let Some(decided) = self.mark
+            && let Err(error) = context.cache.set_decided(decided.0)
+        {
+            let message = format!("failed to mark group {} as decided: {error}", decided.0);
+            return (sent, Err(Failure { fault: Fault::Unavailable, message }));
+        }
+        for part in &self.parts {
+            let result = match self.is_atomic {
+                true => send_atomic(context, part),
+                false => send_plain(context, part),
+            };
+            if let Err(failure) = result {
+                return (sent, Err(failure));
+            }
+            sent.extend(part.targets.iter().map(|target| install(context, target)));
+        }
+        (sent, Ok(()))
+    }
+}
+
+fn send_plain(context: &Context, part: &Part) -> Result<(), Failure> {
+    let origin = &*context.origin;
+    let requests = requests(&part.targets)?;
+    if requests.is_empty() {
+        return Ok(());
+    }
+    settle(context)?;
+    let losses = origin.losses();
+    send_all(origin, &requests)?;
+    origin.flush()?;
+    if origin.losses() == losses {
+        return Ok(());
+    }
+    let message = "a part of the batch may have been lost at the origin before it was flushed: it is sent again";
+    Err(Failure { fault: Fault::Unavailable, message: message.into() })
+}
+
+fn send_atomic(context: &Context, part: &Part) -> Result<(), Failure> {
+    let redo = context.redo.as_ref().ok_or_else(|| Failure {
+        fault: Fault::Denied,
+        message: "no redo store is attached: the journaled policy needs one".into(),
+    })?;
+    // A panic elsewhere leaves the store as a crash would: it settles that itself.
+    let mut redo = redo.lock().unwrap_or_else(PoisonError::into_inner);
+    let group = Group { from: part.from, to: part.upto, pieces: pieces(&part.targets) };
+    let payload = |first: Lba, buf: &mut [u8]| fill(&part.targets, first, buf);
+    Ok(redo.apply(&*context.origin, &group, &payload)?)
+}
+
+/// Lets no replay of the redo store's last group come over what is written past it from now on.
+pub(super) fn settle(context: &Context) -> Result<(), RedoError> {
+    let Some(redo) = &context.redo else { return Ok(()) };
+    let mut redo = redo.lock().unwrap_or_else(PoisonError::into_inner);
+    redo.recover(&*context.origin, false)?;
+    redo.settle()
+}
+
+/// The blocks from `first` on, all of them among the targets.
+fn fill(targets: &[Target], first: Lba, buf: &mut [u8]) -> Result<(), OriginError> {
+    let start = targets.partition_point(|target| target.lba < first);
+    for (target, block) in targets[start..].iter().zip(buf.chunks_mut(BLOCK)) {
+        let bytes = read(target)
+            .map_err(|failure| OriginError::new(OriginErrorKind::Unavailable, failure.message))?;
+        block.copy_from_slice(&bytes[..block.len()]);
+    }
+    Ok(())
+}
+
+/// Joins neighbours.
+fn pieces(targets: &[Target]) -> Vec<Piece> {
+    let mut pieces: Vec<Piece> = Vec::new();
+    for target in targets {
+        let content = match target.from {
+            From::Zero { punch } => Content::Zero { punch },
+            _ => Content::Data,
+        };
+        match pieces.last_mut() {
+            Some(last) if last.content == content && last.extent.end() == target.lba => {
+                last.extent.blocks += 1;
+            }
+            _ => pieces.push(Piece { extent: Extent { first: target.lba, blocks: 1 }, content }),
+        }
+    }
+    pieces
+}
+
+/// Joins neighbours into requests; reads what is no longer in memory.
+fn requests(targets: &[Target]) -> Result<Vec<Request>, Failure> {
+    let mut requests = Vec::new();
+    for target in targets {
+        match target.from {
+            From::Zero { punch } => push_zero(&mut requests, target.lba, punch),
+            _ => push_block(&mut requests, target.lba, &read(target)?),
+        }
+    }
+    Ok(requests)
+}
+
+fn push_zero(requests: &mut Vec<Request>, lba: Lba, punch: bool) {
+    if let Some(Request::Zero { extent, punch: before }) = requests.last_mut()
+        && extent.end() == lba
+        && *before == punch
+        && extent.blocks < ZERO_BLOCKS_MAX
+    {
+        extent.blocks += 1;
+        return;
+    }
+    requests.push(Request::Zero { extent: Extent { first: lba, blocks: 1 }, punch });
+}
+
+fn push_block(requests: &mut Vec<Request>, lba: Lba, block: &[u8]) {
+    if let Some(Request::Write { first, bytes }) = requests.last_mut()
+        && bytes.len() < RUN_BLOCKS_MAX * BLOCK
+        && first.0 + (bytes.len() / BLOCK) as u64 == lba.0
+    {
+        bytes.extend_from_slice(block);
+        return;
+    }
+    requests.push(Request::Write { first: lba, bytes: block.to_vec() });
+}
+
+/// The bytes of a target that is no zero.
+fn read(target: &Target) -> Result<Vec<u8>, Failure> {
+    let (file, offset, crc) = match &target.from {
+        From::Zero { .. } => return Ok(vec![0; BLOCK]),
+        From::Memory { data, at, .. } => return Ok(data[*at..*at + BLOCK].to_vec()),
+        From::Log { file, offset, crc } => (file, *offset, *crc),
+    };
+    let mut stored = vec![0; STORED_BLOCK];
+    let failure = |fault, what: &str| Failure {
+        fault,
+        message: format!(
+            "failed to read block {} of write {} from the log: {what}",
+            target.lba.0, target.lsn.0
+        ),
+    };
+    if let Err(error) = file.read_at(offset, &mut stored) {
+        return Err(failure(Fault::Unavailable, &error.to_string()));
+    }
+    match check_stored_block(&stored, crc) {
+        Some(block) => Ok(block.to_vec()),
+        None => Err(failure(Fault::Failed, "its checksum is wrong: the log is damaged there")),
+    }
+}
+
+/// Sends requests that share no block, several at a time.
+fn send_all(origin: &dyn Origin, requests: &[Request]) -> Result<(), Failure> {
+    let threads = origin.parallelism().clamp(1, PARALLEL_MAX).min(requests.len());
+    let next = AtomicUsize::new(0);
+    let work = || -> Result<(), OriginError> {
+        while let Some(request) = requests.get(next.fetch_add(1, Ordering::Relaxed)) {
+            send(origin, request)?;
+        }
+        Ok(())
+    };
+    if threads == 1 {
+        return Ok(work()?);
+    }
+    let result: Result<(), OriginError> = std::thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        let mut result = work();
+        for other in others {
+            let ended = other.join().unwrap_or_else(|_| Err(panicked()));
+            result = result.and(ended);
+        }
+        result
+    });
+    Ok(result?)
+}
+
+fn panicked() -> OriginError {
+    OriginError {
+        kind: OriginErrorKind::Failed,
+        message: "a thread that wrote to the origin panicked".into(),
+    }
+}
+
+fn send(origin: &dyn Origin, request: &Request) -> Result<(), OriginError> {
+    match request {
+        Request::Write { first, bytes } => write_blocks(origin, *first, bytes),
+        Request::Zero { extent, punch } => zero_blocks(origin, *extent, *punch),
+    }
+}
+
+/// Writes a block that is at the origin into its slot.
+fn install(context: &Context, target: &Target) -> Sent {
+    let written = |bytes: &[u8], crc| {
+        let is_written = context.cache.write_slots(&[(target.unit.0, bytes)]).is_ok();
+        is_written.then_some(crc)
+    };
+    let crc = match &target.from {
+        From::Zero { .. } => None,
+        From::Memory { data, at, crc } => written(&data[*at..*at + BLOCK], *crc),
+        From::Log { crc, .. } => read(target).ok().and_then(|bytes| written(&bytes, *crc)),
+    };
+    Sent { unit: target.unit, lsn: target.lsn, crc }
+}
+
+impl std::convert::From<OriginError> for Failure {
+    fn from(error: OriginError) -> Self {
+        Self { fault: fault_of(error.kind), message: error.message }
+    }
+}
+
+impl std::convert::From<RedoError> for Failure {
+    fn from(error: RedoError) -> Self {
+        Self { fault: fault_of(error.kind()), message: error.to_string() }
+    }
+}

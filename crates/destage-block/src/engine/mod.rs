@@ -1,0 +1,276 @@
+//! The volume: the cache of one disk, without I/O. Requests and what came of jobs go in, replies and jobs come out.
+//!
+//! It owns which blocks are dirty, where every block's newest bytes are, and what each client waits for, and drives
+//! [`destage_core::Core`], which decides everything about time, order and replacement. Whoever drives it carries out the
+//! [`Job`]s on any threads, in any order, and calls [`Volume::tick`] when nothing more is at hand. The same inputs give
+//! the same outputs.
+//!
+//! It survives a cache device whose slots fail (a miss), a log that fails (it stops: see [`VolumeMode`]), an origin that
+//! fails for any time, and the loss of power at any job's any step.
+
+mod control;
+mod destage;
+mod effects;
+mod fetch;
+mod job;
+mod line;
+mod overlay;
+mod piece;
+mod read;
+mod recover;
+mod request;
+mod slots;
+mod status;
+mod upkeep;
+mod write;
+
+use crate::block::BLOCK;
+use crate::request::{Reply, RequestError};
+use destage_core::{
+    ClientId, Core, DomainId, Effect, Input, Lsn, Policy, RequestId, Span, StopReason, Time, UnitId,
+};
+use destage_journal::Journal;
+use fetch::{Fetching, Retry};
+use hashbrown::HashMap;
+use line::Line;
+use overlay::Overlay;
+use piece::{Gather, Piece};
+use request::Asked;
+use slots::Slots;
+use status::Counters;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use upkeep::Upkeep;
+
+pub use job::{Context, Job, JobDone, JobKind};
+pub use recover::{OpenError, Parts};
+pub use status::{VolumeMode, VolumeStatus};
+
+/// The only ordering domain: the whole volume.
+const DOMAIN: DomainId = DomainId(0);
+
+/// What a volume takes from its user besides the policy.
+#[derive(Clone, Debug)]
+pub struct VolumeOptions {
+    /// Bytes of undecided writes that are kept in memory besides in the log. Default 64 MiB.
+    pub memory_bytes_max: u64,
+    /// How long a read waits for an origin that is out of reach before it fails. Default 30 s.
+    pub fetch_patience: Span,
+    /// How often the index of clean blocks is checkpointed while it changes. Default 30 s.
+    pub checkpoint_every: Span,
+    /// Requests under way above which [`Volume::is_congested`]. Default 4,096.
+    pub requests_max: usize,
+    /// Bytes of requests under way above which [`Volume::is_congested`]. Default 128 MiB.
+    pub request_bytes_max: u64,
+    /// Lets go of the log without regard to the index checkpoint. Gives outdated data after a crash; exists so that tests
+    /// can show that they would notice. Default false.
+    pub unsafe_reclaim_past_checkpoint: bool,
+}
+
+impl Default for VolumeOptions {
+    fn default() -> Self {
+        Self {
+            memory_bytes_max: 64 << 20,
+            fetch_patience: Span::from_secs(30),
+            checkpoint_every: Span::from_secs(30),
+            requests_max: 4_096,
+            request_bytes_max: 128 << 20,
+            unsafe_reclaim_past_checkpoint: false,
+        }
+    }
+}
+
+/// The volume: see the module.
+#[derive(Debug)]
+pub struct Volume {
+    now: Time,
+    core: Core,
+    journal: Journal,
+    overlay: Overlay,
+    slots: Slots,
+    options: VolumeOptions,
+    shape: Shape,
+    asked: HashMap<u32, Asked>,
+    asked_bytes: u64,
+    next_asked: u32,
+    pieces: HashMap<u64, Piece>,
+    /// Names pieces, gathers and waits alike.
+    next_id: u64,
+    /// Writes that may not begin yet, and those that others wait for.
+    line: Line,
+    /// Pieces that need handles before the core is asked.
+    starts: VecDeque<u64>,
+    gathers: HashMap<u64, Gather>,
+    waits: HashMap<u64, Wait>,
+    /// Groups whose client waits for the origin.
+    settling: HashMap<Lsn, u64>,
+    fetching: HashMap<UnitId, Fetching>,
+    misses: Vec<UnitId>,
+    retries: Vec<Retry>,
+    /// Under `Order::Any`: versions that are at the origin ahead of their groups' turn.
+    ahead: HashMap<UnitId, (Lsn, Option<u32>)>,
+    /// Groups at which the origin must stop for a moment, because an application said so.
+    cuts: BTreeSet<Lsn>,
+    /// Groups whose log records are being read.
+    log_pins: BTreeMap<Lsn, u32>,
+    upkeep: Upkeep,
+    /// To be used once everything undecided is at the origin.
+    next_policy: Option<Box<Policy>>,
+    is_frozen: bool,
+    /// Who waits for the volume to be frozen.
+    freezing: Vec<u64>,
+    /// What an earlier run left is being taken up.
+    is_starting: bool,
+    is_closing: bool,
+    stopped: Option<StopReason>,
+    /// Writes went past the log since the origin was last flushed.
+    is_origin_unflushed: bool,
+    jobs: VecDeque<Job>,
+    jobs_running: usize,
+    replies: VecDeque<(u64, Reply)>,
+    counters: Counters,
+}
+
+/// Sizes that stay as they are.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    /// Bytes of the volume.
+    size: u64,
+    /// Most blocks of one piece of a read or write.
+    piece_blocks_max: u32,
+    /// Most blocks of one piece that is zeroed.
+    zero_blocks_max: u32,
+    /// Most blocks of writes that the core holds at a time.
+    line_blocks_max: u64,
+    /// Room of the log, bytes.
+    log_bytes: u64,
+    /// Bytes of a segment of the log.
+    segment_bytes: u64,
+}
+
+/// Who waits for a group.
+#[derive(Clone, Copy, Debug)]
+enum Wait {
+    /// A flush, or a write that must be durable.
+    Asked(u32),
+    /// Whoever called [`Volume::wait`] or [`Volume::freeze`].
+    Caller(u64),
+    /// The change of the policy.
+    Policy,
+    /// Nobody: what is dirty is wanted at the origin.
+    Nobody,
+}
+
+impl Volume {
+    /// The next reply: the tag that the request came with, each exactly once.
+    pub fn poll_reply(&mut self) -> Option<(u64, Reply)> {
+        self.replies.pop_front()
+    }
+
+    /// The next job to be carried out. Jobs may run at the same time and end in any order.
+    pub fn poll_job(&mut self) -> Option<Job> {
+        let job = self.jobs.pop_front()?;
+        self.jobs_running += 1;
+        Some(job)
+    }
+
+    /// Time passed, or nothing more is at hand. Harmless at any time.
+    pub fn tick(&mut self, now: Time) {
+        self.now = self.now.max(now);
+        self.retry_fetches();
+        self.core.handle(self.now, Input::Tick);
+        self.pump();
+    }
+
+    /// When to call [`Volume::tick`] at the latest.
+    pub fn next_timeout(&self) -> Option<Time> {
+        let core = self.core.next_timeout();
+        [core, self.retry_at(), self.upkeep_at()].into_iter().flatten().min()
+    }
+
+    /// Whether so much is under way that further requests should wait at the client.
+    pub fn is_congested(&self) -> bool {
+        self.asked.len() >= self.options.requests_max
+            || self.asked_bytes >= self.options.request_bytes_max
+            || (self.slots.loaded_len() * BLOCK) as u64 >= self.options.request_bytes_max
+    }
+
+    /// Bytes of the volume.
+    pub fn size(&self) -> u64 {
+        self.shape.size
+    }
+
+    /// The policy in force.
+    pub fn policy(&self) -> &Policy {
+        self.core.policy()
+    }
+
+    fn id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+
+    fn reply(&mut self, tag: u64, reply: Reply) {
+        self.replies.push_back((tag, reply));
+    }
+
+    fn fail(&mut self, tag: u64, error: RequestError) {
+        self.reply(tag, Reply::Error(error));
+    }
+
+    /// Carries out everything that the core asks for, and whatever became possible by it.
+    fn pump(&mut self) {
+        loop {
+            while let Some(effect) = self.core.poll_effect() {
+                self.effect(effect);
+            }
+            let moved = self.start_pieces();
+            self.start_fetches();
+            self.upkeep();
+            if !moved {
+                return;
+            }
+        }
+    }
+
+    fn effect(&mut self, effect: Effect) {
+        match effect {
+            Effect::Execute { request, access, observed } => {
+                self.execute(request.0, access, observed);
+            }
+            Effect::Refuse { request, refusal } => self.refused(request.0, refusal),
+            Effect::Send { client } => self.send(client),
+            Effect::Waited { request, .. } => self.waited(request.0),
+            Effect::Sync { .. } => self.start_sync(),
+            Effect::Fetch { unit } => self.fetch(unit),
+            Effect::Destage { batch, .. } => self.destage(batch),
+            Effect::Park { .. } => unreachable!("no batch is ever reported as rejected"),
+            Effect::Settled { lsn, applied } => self.settled(lsn, applied),
+            Effect::Forget { upto } => self.forget(upto),
+            Effect::Evict { unit } => self.evict(unit),
+            Effect::Mode(mode) => {
+                tracing::info!(mode = destage_runtime::policy::mode_name(mode), "mode changed");
+            }
+            Effect::Stop(reason) => self.stop(reason),
+        }
+    }
+
+    /// Asks the core to tell when a group is committed or decided.
+    fn wait_for(&mut self, wait: Wait, lsn: Lsn, until: destage_core::WaitFor) {
+        let id = self.id();
+        self.waits.insert(id, wait);
+        self.core.handle(self.now, Input::Wait { request: RequestId(id), lsn, until });
+    }
+
+    /// Lets the core say when a request's reply may leave.
+    fn respond(&mut self, asked: u32, lsn: Lsn, wrote: bool) {
+        self.core.handle(self.now, Input::Respond { client: ClientId(asked), lsn, wrote });
+    }
+
+    /// The newest group.
+    fn last(&self) -> Lsn {
+        Lsn(self.core.next_lsn().0 - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests;

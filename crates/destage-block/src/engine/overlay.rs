@@ -1,0 +1,225 @@
+//! The write groups that the origin has not decided: which blocks they change, where their bytes are, and which version
+//! of a block is the newest.
+
+use crate::block::{BLOCK, Extent, Lba};
+use crate::cache::record::{GroupKind, stored_block_offset};
+use destage_core::{Lsn, UnitId};
+use destage_journal::{Position, WrittenBatch};
+use hashbrown::HashMap;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Bytes shared by groups, reads and jobs.
+pub(super) type Shared = Arc<Vec<u8>>;
+
+/// One write group.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) kind: GroupKind,
+    pub(super) level: u64,
+    pub(super) extents: Vec<Extent>,
+    /// The handle of each block, in the extents' order.
+    pub(super) units: Vec<UnitId>,
+    /// For each block of a write, the checksum of its bytes.
+    pub(super) crcs: Vec<u32>,
+    /// The blocks' bytes without anything between them, as long as memory allows.
+    pub(super) data: Option<Shared>,
+    /// Where its record's payload begins in its batch.
+    pub(super) offset_in_batch: u32,
+    /// Where the payload lies in the log, once it has been written.
+    pub(super) at: Option<Position>,
+    pub(super) is_decided: bool,
+}
+
+impl Group {
+    /// Its blocks and their handles, in order.
+    pub(super) fn blocks(&self) -> impl Iterator<Item = (Lba, UnitId)> + '_ {
+        let lbas = self.extents.iter().flat_map(|extent| extent.iter());
+        lbas.zip(self.units.iter().copied())
+    }
+
+    /// Bytes that its data occupy in memory.
+    fn memory_bytes(&self) -> u64 {
+        self.data.as_ref().map_or(0, |data| data.len() as u64)
+    }
+}
+
+/// One version of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Version {
+    pub(super) lsn: Lsn,
+    /// Its place among the group's blocks.
+    pub(super) index: u32,
+}
+
+/// Where the bytes of a version are.
+#[derive(Clone, Debug)]
+pub(super) enum Bytes {
+    /// All zeros; the origin may give the space back if `punch`.
+    Zero { punch: bool },
+    /// In memory, `at` bytes into `data`.
+    Memory { data: Shared, at: usize, crc: u32 },
+    /// In the log, where the block's stored form begins.
+    Log { at: Position, crc: u32 },
+}
+
+/// All undecided groups.
+#[derive(Debug)]
+pub(super) struct Overlay {
+    /// The number of the first of `groups`.
+    base: Lsn,
+    groups: VecDeque<Group>,
+    /// The undecided versions of each dirty block, oldest first.
+    versions: HashMap<UnitId, Vec<Version>>,
+    memory_bytes: u64,
+    memory_bytes_max: u64,
+    /// No group before this one has data in memory that could be dropped.
+    dropped: Lsn,
+}
+
+impl Overlay {
+    /// Nothing undecided; the next group is `base`.
+    pub(super) fn new(base: Lsn, memory_bytes_max: u64) -> Self {
+        Self {
+            base,
+            groups: VecDeque::new(),
+            versions: HashMap::new(),
+            memory_bytes: 0,
+            memory_bytes_max,
+            dropped: base,
+        }
+    }
+
+    /// The number of the next group that [`Overlay::push`] takes.
+    pub(super) fn next(&self) -> Lsn {
+        Lsn(self.base.0 + self.groups.len() as u64)
+    }
+
+    /// Takes the next group.
+    pub(super) fn push(&mut self, lsn: Lsn, group: Group) {
+        assert!(lsn == self.next(), "groups come without gaps");
+        for (index, &unit) in group.units.iter().enumerate() {
+            let version = Version { lsn, index: index as u32 };
+            self.versions.entry(unit).or_default().push(version);
+        }
+        self.memory_bytes += group.memory_bytes();
+        self.groups.push_back(group);
+        self.drop_memory();
+    }
+
+    /// Numbers that hold nothing (any more), so that `base` may follow.
+    pub(super) fn skip_to(&mut self, next: Lsn) {
+        if self.groups.is_empty() {
+            self.base = self.base.max(next);
+            self.dropped = self.base;
+            return;
+        }
+        assert!(next <= self.next(), "numbers are skipped only where nothing is undecided");
+    }
+
+    pub(super) fn get(&self, lsn: Lsn) -> Option<&Group> {
+        self.groups.get(usize::try_from(lsn.0.checked_sub(self.base.0)?).ok()?)
+    }
+
+    fn get_mut(&mut self, lsn: Lsn) -> Option<&mut Group> {
+        self.groups.get_mut(usize::try_from(lsn.0.checked_sub(self.base.0)?).ok()?)
+    }
+
+    /// Whether a block has undecided changes.
+    pub(super) fn is_dirty(&self, unit: UnitId) -> bool {
+        self.versions.contains_key(&unit)
+    }
+
+    /// Bytes of groups in memory.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        self.memory_bytes
+    }
+
+    /// The newest undecided version of a block.
+    pub(super) fn newest(&self, unit: UnitId) -> Option<Version> {
+        self.versions.get(&unit)?.last().copied()
+    }
+
+    /// The newest version of a block up to a group.
+    pub(super) fn newest_upto(&self, unit: UnitId, upto: Lsn) -> Option<Version> {
+        let versions = self.versions.get(&unit)?;
+        versions.iter().rev().find(|version| version.lsn <= upto).copied()
+    }
+
+    /// Where the bytes of a version are.
+    pub(super) fn bytes(&self, version: Version) -> Bytes {
+        let group = self.get(version.lsn).expect("undecided groups are kept");
+        let index = version.index as usize;
+        match (group.kind, &group.data) {
+            (GroupKind::Zero, _) => Bytes::Zero { punch: false },
+            (GroupKind::Trim, _) => Bytes::Zero { punch: true },
+            (GroupKind::Mark, _) => unreachable!("a mark changes no block"),
+            (GroupKind::Write, Some(data)) => {
+                Bytes::Memory { data: data.clone(), at: index * BLOCK, crc: group.crcs[index] }
+            }
+            (GroupKind::Write, None) => {
+                let crc = group.crcs[index];
+                let payload = group.at.expect("only what the log holds leaves memory");
+                let offset = stored_block_offset(group.extents.len(), version.index);
+                let at = Position { offset: payload.offset + offset, ..payload };
+                Bytes::Log { at, crc }
+            }
+        }
+    }
+
+    /// The log has written these batches: their groups may leave memory.
+    pub(super) fn written(&mut self, batches: &[WrittenBatch]) {
+        for batch in batches {
+            for lsn in batch.first_lsn..batch.first_lsn + u64::from(batch.records) {
+                if let Some(group) = self.get_mut(Lsn(lsn)) {
+                    group.at = Some(batch.payload(group.offset_in_batch));
+                }
+            }
+        }
+        self.drop_memory();
+    }
+
+    /// Drops the oldest groups' bytes, which are next to be destaged but least likely to be read again, down to the budget.
+    fn drop_memory(&mut self) {
+        while self.memory_bytes > self.memory_bytes_max {
+            let lsn = self.dropped.max(self.base);
+            let Some(group) = self.get_mut(lsn) else { return };
+            if group.kind == GroupKind::Write && group.at.is_none() {
+                return;
+            }
+            let freed = group.memory_bytes();
+            group.data = None;
+            self.memory_bytes -= freed;
+            self.dropped = lsn.next();
+        }
+    }
+
+    /// A group is decided: its versions are at the origin. Returns its blocks that have no undecided version left.
+    pub(super) fn decided(&mut self, lsn: Lsn) -> Vec<(Lba, UnitId)> {
+        let Some(group) = self.get_mut(lsn) else { return Vec::new() };
+        let blocks: Vec<_> = group.blocks().collect();
+        group.is_decided = true;
+        group.units = Vec::new();
+        let freed = group.memory_bytes();
+        group.data = None;
+        self.memory_bytes -= freed;
+        let mut clean = Vec::new();
+        for (lba, unit) in blocks {
+            let Some(versions) = self.versions.get_mut(&unit) else { continue };
+            versions.retain(|version| version.lsn != lsn);
+            if versions.is_empty() {
+                self.versions.remove(&unit);
+                clean.push((lba, unit));
+            }
+        }
+        clean
+    }
+
+    /// Everything up to here is decided and needed by nobody.
+    pub(super) fn forget(&mut self, upto: Lsn) {
+        while self.base <= upto && self.groups.front().is_some_and(|group| group.is_decided) {
+            self.groups.pop_front();
+            self.base = self.base.next();
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Reading: each block from where its newest bytes are, never from the origin while they are dirty.
+
+use super::job::{FetchPurpose, Job, Place, ReadItem, Work as JobWork};
+use super::overlay::Bytes;
+use super::piece::{Gather, Work};
+use super::Volume;
+use crate::block::BLOCK;
+use crate::origin::OriginError;
+use crate::request::RequestError;
+use destage_core::{Input, Lsn, UnitId};
+
+/// Where a block's bytes are.
+enum Source {
+    Zeros,
+    Memory(super::overlay::Shared, usize),
+    Device(Place, u32),
+    /// Nowhere: it is to be fetched again.
+    Lost,
+}
+
+impl Volume {
+    /// A piece's blocks are present.
+    pub(super) fn execute_read(&mut self, id: u64, observed: Lsn) {
+        let Some(piece) = self.pieces.get(&id) else { return };
+        let (asked, units) = (piece.asked, piece.units.clone());
+        self.note_lsn(asked, observed);
+        let mut bytes = vec![0; units.len() * BLOCK];
+        let mut items = Vec::new();
+        for (index, &unit) in units.iter().enumerate() {
+            let block = &mut bytes[index * BLOCK..(index + 1) * BLOCK];
+            match self.source(unit) {
+                Source::Zeros => {}
+                Source::Memory(data, at) => block.copy_from_slice(&data[at..at + BLOCK]),
+                Source::Device(place, crc) => {
+                    items.push(ReadItem { index: index as u32, unit, place, crc });
+                }
+                Source::Lost => {
+                    self.core.handle(self.now, Input::Invalidate { unit });
+                    return self.begin_again(id);
+                }
+            }
+        }
+        if items.is_empty() {
+            return self.gathered(id, bytes);
+        }
+        items.iter().for_each(|item| self.pin(item));
+        let gather = self.id();
+        self.gathers.insert(gather, Gather { piece: id, bytes });
+        self.jobs.push_back(Job(JobWork::Read { gather, items }));
+    }
+
+    fn source(&mut self, unit: UnitId) -> Source {
+        if let Some(version) = self.overlay.newest(unit) {
+            return match self.overlay.bytes(version) {
+                Bytes::Zero { .. } => Source::Zeros,
+                Bytes::Memory { data, at, .. } => Source::Memory(data, at),
+                Bytes::Log { at, crc } => match self.journal.segment_reader(at.segment) {
+                    Ok(file) => {
+                        let place = Place::Log { lsn: version.lsn, file, offset: at.offset };
+                        Source::Device(place, crc)
+                    }
+                    Err(_) => Source::Lost,
+                },
+            };
+        }
+        if let Some(loaded) = self.slots.loaded(unit) {
+            return Source::Memory(loaded.data.clone(), loaded.at);
+        }
+        self.slots.crc(unit).map_or(Source::Lost, |crc| Source::Device(Place::Slot, crc))
+    }
+
+    fn pin(&mut self, item: &ReadItem) {
+        self.slots.pin(item.unit);
+        if let Place::Log { lsn, .. } = item.place {
+            self.pin_log(lsn);
+        }
+    }
+
+    fn unpin(&mut self, item: &ReadItem) {
+        self.slots.unpin(item.unit);
+        if let Place::Log { lsn, .. } = item.place {
+            self.unpin_log(lsn);
+        }
+    }
+
+    /// A group's record is being read: the log keeps it.
+    pub(super) fn pin_log(&mut self, lsn: Lsn) {
+        *self.log_pins.entry(lsn).or_insert(0) += 1;
+    }
+
+    pub(super) fn unpin_log(&mut self, lsn: Lsn) {
+        if let Some(count) = self.log_pins.get_mut(&lsn) {
+            *count -= 1;
+            if *count == 0 {
+                self.log_pins.remove(&lsn);
+            }
+        }
+    }
+
+    /// The cache device gave blocks, or something else than was written there.
+    pub(super) fn blocks_read(
+        &mut self,
+        gather: u64,
+        items: &[ReadItem],
+        blocks: Vec<Option<Vec<u8>>>,
+    ) {
+        let Some(mut state) = self.gathers.remove(&gather) else { return };
+        let mut is_whole = true;
+        for (item, block) in items.iter().zip(blocks) {
+            let Some(block) = block else {
+                is_whole = false;
+                self.block_lost(item);
+                continue;
+            };
+            let at = item.index as usize * BLOCK;
+            state.bytes[at..at + BLOCK].copy_from_slice(&block);
+        }
+        items.iter().for_each(|item| self.unpin(item));
+        match is_whole {
+            true => self.gathered(state.piece, state.bytes),
+            false => self.begin_again(state.piece),
+        }
+    }
+
+    /// A block is not where it should be. A clean one is fetched again; of a dirty one there is nothing else.
+    fn block_lost(&mut self, item: &ReadItem) {
+        match item.place {
+            Place::Slot if self.slots.crc(item.unit) == Some(item.crc) => {
+                self.counters.slot_errors += 1;
+                self.drop_cached(item.unit);
+            }
+            Place::Slot => {}
+            Place::Log { lsn, .. } => {
+                self.counters.log_read_errors += 1;
+                tracing::error!(lsn = lsn.0, "a block of this write cannot be read from the log");
+            }
+        }
+    }
+
+    /// The cached copy of a clean block is not to be used any more.
+    pub(super) fn drop_cached(&mut self, unit: UnitId) {
+        if !self.overlay.is_dirty(unit) {
+            self.slots.set_undefined(unit);
+            self.core.handle(self.now, Input::Invalidate { unit });
+        }
+    }
+
+    /// A piece asks for its blocks once more.
+    fn begin_again(&mut self, id: u64) {
+        let Some(piece) = self.pieces.get_mut(&id) else { return };
+        piece.tries += 1;
+        if self.stopped.is_some() {
+            return self.read_around(id);
+        }
+        if piece.tries > TRIES_MAX {
+            return self.abandon(id, RequestError::Io);
+        }
+        self.starts.push_front(id);
+    }
+
+    /// A piece has the bytes of its blocks.
+    fn gathered(&mut self, id: u64, bytes: Vec<u8>) {
+        let Some(piece) = self.pieces.remove(&id) else { return };
+        match piece.work {
+            Work::Read { skip, len, at } => {
+                self.deliver(piece.asked, at, bytes, skip, len);
+                self.piece_done(piece.asked, Ok(()));
+            }
+            Work::Edges { writer } => self.merge(writer, &bytes),
+            _ => unreachable!("only reads gather bytes"),
+        }
+    }
+
+    /// Completes the ends of a write by what is there; `edges` holds its first and its last block, or the only one.
+    fn merge(&mut self, writer: u64, edges: &[u8]) {
+        let Some(piece) = self.pieces.get_mut(&writer) else { return };
+        let Work::Write { data, merge } = &mut piece.work else { return };
+        if let Some(merge) = merge.take() {
+            data[..merge.head].copy_from_slice(&edges[..merge.head]);
+            let (to, from) = (data.len() - merge.tail, edges.len() - merge.tail);
+            data[to..].copy_from_slice(&edges[from..]);
+        }
+        self.starts.push_back(writer);
+    }
+
+    /// Reads past a cache that has stopped, where the origin is known to hold the newest bytes.
+    pub(super) fn read_around(&mut self, id: u64) {
+        let Some(piece) = self.pieces.get(&id) else { return };
+        let extent = piece.extent;
+        let is_dirty = extent
+            .iter()
+            .any(|lba| self.slots.find(lba).is_some_and(|unit| self.overlay.is_dirty(unit)));
+        if is_dirty || matches!(piece.work, Work::Edges { .. }) {
+            return self.abandon(id, RequestError::Io);
+        }
+        let gather = self.id();
+        self.gathers.insert(gather, Gather { piece: id, bytes: Vec::new() });
+        let purpose = FetchPurpose::Around { gather };
+        self.jobs.push_back(Job(JobWork::Fetch { extent, purpose }));
+    }
+
+    /// The origin answered a read past the cache.
+    pub(super) fn read_around_done(&mut self, gather: u64, result: Result<Vec<u8>, OriginError>) {
+        let Some(state) = self.gathers.remove(&gather) else { return };
+        match result {
+            Ok(bytes) if matches!(self.pieces.get(&state.piece), Some(piece) if matches!(piece.work, Work::Prefetch)) =>
+            {
+                drop(bytes);
+                if let Some(piece) = self.pieces.remove(&state.piece) {
+                    self.piece_done(piece.asked, Ok(()));
+                }
+            }
+            Ok(bytes) => self.gathered(state.piece, bytes),
+            Err(error) => {
+                self.counters.note_origin_error(&error.message);
+                self.abandon(state.piece, RequestError::Io);
+            }
+        }
+    }
+}
+
+/// How often a piece asks for its blocks before it fails. Each time the cache device had lost one.
+const TRIES_MAX: u32 = 4;

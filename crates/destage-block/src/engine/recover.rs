@@ -1,0 +1,328 @@
+//! Opening a volume: what an earlier run left in the log, the index and the marks.
+
+use super::overlay::{Group, Overlay};
+use super::slots::Slots;
+use super::upkeep::Upkeep;
+use super::{DOMAIN, Shape, Volume, VolumeOptions, Wait};
+use crate::block::{BLOCK, Lba};
+use crate::cache::record::{self, GroupKind, RecordError};
+use crate::cache::{CacheDevice, CacheError, Index, SlotState};
+use destage_core::{Core, Input, Lsn, Order, Policy, Time, UnitId, WaitFor};
+use destage_journal::{Journal, Record, Recovery};
+use hashbrown::HashMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+/// What a volume is made of.
+#[derive(Debug)]
+pub struct Parts {
+    /// The cache device, open.
+    pub cache: Arc<CacheDevice>,
+    /// Its journal, open.
+    pub journal: Journal,
+    /// What was found in the journal.
+    pub recovery: Recovery,
+    /// Bytes of the origin.
+    pub size: u64,
+    /// The policy. Limits are cut to what the cache device holds.
+    pub policy: Policy,
+    /// Everything else.
+    pub options: VolumeOptions,
+    /// The last group that the redo store has brought to the origin, after its recovery; `None` without one.
+    pub applied: Option<Lsn>,
+    /// Most bytes that an atomic group may have, as the redo store says; `None` without one.
+    pub atomic_bytes_max: Option<u64>,
+}
+
+/// Why a volume cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The cache device.
+    #[error(transparent)]
+    Cache(#[from] CacheError),
+    /// The log.
+    #[error(transparent)]
+    Log(#[from] destage_journal::Error),
+    /// A record of the log.
+    #[error("failed to read write {lsn} of the log: {source}")]
+    Record {
+        /// Its number.
+        lsn: u64,
+        /// What is wrong with it.
+        source: RecordError,
+    },
+    /// The policy, or a size.
+    #[error("{0}")]
+    Invalid(String),
+}
+
+impl Volume {
+    /// Opens a volume. `now` is the wall clock's time in nanoseconds since the Unix epoch, as it is for every call: the
+    /// ages of what an earlier run left are counted from it.
+    ///
+    /// # Errors
+    /// [`OpenError`] tells what is wrong; nothing has been changed.
+    pub fn open(parts: Parts, now: Time) -> Result<Self, OpenError> {
+        let Parts { cache, mut journal, recovery, size, policy, options, applied, .. } = parts;
+        let shape = shape(&cache, &journal, size)?;
+        let mut policy = fit(&policy, &shape, cache.slots());
+        if let Some(bytes_max) = parts.atomic_bytes_max {
+            // A group's table of checksums takes room as well.
+            let fitting = (bytes_max / 2).max(BLOCK as u64);
+            policy.limits.batch_bytes_max = policy.limits.batch_bytes_max.min(fitting);
+        }
+        check_policy(&policy, parts.atomic_bytes_max.is_some())?;
+        let first_lsn = match options.unsafe_reclaim_past_checkpoint {
+            true => 0,
+            false => recovery.first_lsn,
+        };
+        let (index, checkpoint) = cache.load_checkpoint(first_lsn)?;
+        let decided = Lsn(cache.decided().max(recovery.first_lsn - 1)).max(applied.unwrap_or_default());
+        if decided.0 > journal.last() {
+            journal.skip_to(decided.0 + 1);
+        }
+        let is_void = index.used() == 0;
+        let core = Core::resume(now, policy, decided);
+        let upkeep = Upkeep::new(cache, now, Lsn(checkpoint), is_void);
+        let mut volume = Self::empty(now, core, journal, index, options, shape, upkeep);
+        volume.recover(&recovery, Lsn(checkpoint), decided)?;
+        Ok(volume)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the parts of a volume, used once")]
+    fn empty(
+        now: Time,
+        core: Core,
+        journal: Journal,
+        index: Index,
+        options: VolumeOptions,
+        shape: Shape,
+        upkeep: Upkeep,
+    ) -> Self {
+        Self {
+            now,
+            overlay: Overlay::new(core.decided().next(), options.memory_bytes_max),
+            core,
+            journal,
+            slots: Slots::new(index),
+            options,
+            shape,
+            asked: HashMap::new(),
+            asked_bytes: 0,
+            next_asked: 0,
+            pieces: HashMap::new(),
+            next_id: 0,
+            line: super::line::Line::default(),
+            starts: VecDeque::new(),
+            gathers: HashMap::new(),
+            waits: HashMap::new(),
+            settling: HashMap::new(),
+            fetching: HashMap::new(),
+            misses: Vec::new(),
+            retries: Vec::new(),
+            ahead: HashMap::new(),
+            cuts: BTreeSet::new(),
+            log_pins: BTreeMap::new(),
+            upkeep,
+            next_policy: None,
+            is_frozen: false,
+            freezing: Vec::new(),
+            is_starting: true,
+            is_closing: false,
+            stopped: None,
+            is_origin_unflushed: true,
+            jobs: VecDeque::new(),
+            jobs_running: 0,
+            replies: VecDeque::new(),
+            counters: super::status::Counters::default(),
+        }
+    }
+
+    fn recover(
+        &mut self,
+        recovery: &Recovery,
+        checkpoint: Lsn,
+        decided: Lsn,
+    ) -> Result<(), OpenError> {
+        let mut records = recovery.records(checkpoint.min(decided).0 + 1);
+        while let Some(record) = records.advance()? {
+            self.take_record(&record, checkpoint, decided)?;
+        }
+        self.core.handle(self.now, Input::RecoveredUpto { lsn: Lsn(self.journal.last()) });
+        self.restore_clean();
+        self.pump();
+        self.is_starting = false;
+        self.upkeep.forgotten = decided;
+        if self.core.policy().waits_for_origin() && self.undecided() > 0 {
+            // What an earlier policy left goes first; writes wait.
+            self.next_policy = Some(Box::new(self.core.policy().clone()));
+            self.wait_for(Wait::Policy, self.last(), WaitFor::Decided);
+        }
+        self.pump();
+        Ok(())
+    }
+
+    fn take_record(
+        &mut self,
+        record: &Record<'_>,
+        checkpoint: Lsn,
+        decided: Lsn,
+    ) -> Result<(), OpenError> {
+        let lsn = Lsn(record.lsn);
+        let broken = |source| OpenError::Record { lsn: lsn.0, source };
+        let group = record::Group::decode(record.payload).map_err(broken)?;
+        let lbas: Vec<Lba> = group.header.extents.iter().flat_map(|extent| extent.iter()).collect();
+        let end = self.shape.size.div_ceil(BLOCK as u64);
+        if lbas.iter().any(|lba| lba.0 >= end) {
+            return Err(OpenError::Invalid(format!(
+                "write {} of the log reaches beyond the volume of {} bytes: the origin has shrunk",
+                lsn.0, self.shape.size
+            )));
+        }
+        if lsn > checkpoint || lsn > decided {
+            lbas.iter().for_each(|&lba| self.drop_outdated(lba));
+        }
+        if lsn <= decided {
+            return Ok(());
+        }
+        let mut units = Vec::with_capacity(lbas.len());
+        for &lba in &lbas {
+            units.push(self.handle_for(lba)?);
+        }
+        let kind = group.header.kind;
+        if kind == GroupKind::Mark {
+            self.cuts.insert(lsn);
+        }
+        self.core.handle(
+            self.now,
+            Input::Recovered {
+                lsn,
+                stamp: Time(record.stamp_ns),
+                domain: DOMAIN,
+                level: group.header.level,
+                units: &units,
+                bytes: (units.len() * BLOCK) as u32,
+                journal_bytes: record.payload.len() as u32,
+            },
+        );
+        let crcs = group.blocks().map(|(crc, _)| crc).collect();
+        let entry = Group {
+            kind,
+            level: group.header.level,
+            extents: group.header.extents,
+            units: units.clone(),
+            crcs,
+            data: None,
+            offset_in_batch: 0,
+            at: Some(record.at),
+            is_decided: false,
+        };
+        self.overlay.skip_to(lsn);
+        self.overlay.push(lsn, entry);
+        self.make_present(&units);
+        self.pump();
+        Ok(())
+    }
+
+    /// A clean copy that the log knows a later version of.
+    fn drop_outdated(&mut self, lba: Lba) {
+        if let Some(unit) = self.slots.find(lba)
+            && !self.overlay.is_dirty(unit)
+        {
+            self.slots.evict(unit);
+        }
+    }
+
+    /// A handle for a dirty block; clean ones give way.
+    fn handle_for(&mut self, lba: Lba) -> Result<UnitId, OpenError> {
+        if self.slots.find(lba).is_none() && self.slots.free_len() == 0 {
+            let mut handles = (0..self.slots.index().slots()).map(UnitId);
+            let clean = handles.find(|&unit| self.slots.crc(unit).is_some());
+            let clean = clean.ok_or_else(|| {
+                OpenError::Invalid("the log holds more dirty blocks than the cache has slots".into())
+            })?;
+            self.slots.evict(clean);
+        }
+        Ok(self.slots.take(lba))
+    }
+
+    /// Tells the core of the clean blocks.
+    fn restore_clean(&mut self) {
+        let mut clean = Vec::with_capacity(RESTORED_TOGETHER);
+        for handle in 0..self.slots.index().slots() {
+            if let SlotState::Clean(_) = self.slots.index().state(handle) {
+                clean.push(UnitId(handle));
+            }
+            if clean.len() == RESTORED_TOGETHER || handle + 1 == self.slots.index().slots() {
+                self.make_present(&clean);
+                clean.clear();
+                self.pump();
+            }
+        }
+    }
+}
+
+fn check_policy(policy: &Policy, has_redo: bool) -> Result<(), OpenError> {
+    policy.validate().map_err(|error| OpenError::Invalid(error.0.into()))?;
+    match policy.order {
+        Order::Unit { .. } => Err(OpenError::Invalid(
+            "a volume has no order per unit: use any, epoch, strict or domain".into(),
+        )),
+        Order::Domain if !has_redo && !policy.waits_for_origin() => Err(OpenError::Invalid(
+            "the journaled policy needs a redo store: name one, or choose another policy".into(),
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn shape(cache: &CacheDevice, journal: &Journal, size: u64) -> Result<Shape, OpenError> {
+    let (geometry, slots) = (cache.geometry(), cache.slots());
+    if slots < SLOTS_MIN {
+        return Err(OpenError::Invalid(format!(
+            "the cache has {slots} slots, and a volume needs at least {SLOTS_MIN}: make it larger"
+        )));
+    }
+    let reserve = reserve(slots);
+    // Half of a segment takes the longest record.
+    let by_record = journal.payload_bytes_max() / (2 * BLOCK);
+    let piece_blocks_max = PIECE_BLOCKS_MAX.min(reserve / 4).min(by_record as u32).max(1);
+    Ok(Shape {
+        size,
+        piece_blocks_max,
+        zero_blocks_max: ZERO_BLOCKS_MAX.min(reserve / 4).max(1),
+        line_blocks_max: u64::from(reserve / 2),
+        log_bytes: geometry.log_bytes(),
+        segment_bytes: geometry.segment_bytes,
+    })
+}
+
+/// Handles for blocks that are neither clean nor dirty: on their way in, or about to be written.
+fn reserve(slots: u32) -> u32 {
+    (slots / 8).clamp(8, 1 << 16)
+}
+
+/// A policy whose limits the cache device can keep: half of what it may hold is for dirty blocks at most, and undecided
+/// writes fill half of the log at most.
+pub(super) fn fit(policy: &Policy, shape: &Shape, slots: u32) -> Policy {
+    let mut policy = policy.clone();
+    let limits = &mut policy.limits;
+    let block = BLOCK as u64;
+    let usable = u64::from(slots - reserve(slots));
+    // A dirty block counts twice: the write that made it so, and itself.
+    limits.dirty_bytes_max = limits.dirty_bytes_max.min(usable / 2 * 2 * block).max(65_536);
+    limits.dirty_bytes_low = limits.dirty_bytes_low.min(limits.dirty_bytes_max / 4 * 3);
+    let dirty_blocks_max = (limits.dirty_bytes_max / (2 * block)).min(usable / 2);
+    limits.cache_bytes_max = limits.cache_bytes_max.min((usable - dirty_blocks_max) * block);
+    // What a start may have to send again must find handles beside what is dirty.
+    limits.batch_bytes_max = limits.batch_bytes_max.min(u64::from(slots / 8) * block);
+    limits.journal_bytes_max = limits.journal_bytes_max.min(shape.log_bytes / 2).max(1 << 20);
+    policy
+}
+
+const SLOTS_MIN: u32 = 64;
+/// Longest piece of a read or write, in blocks: 1 MiB.
+const PIECE_BLOCKS_MAX: u32 = 256;
+/// Longest piece that is zeroed, in blocks: 4 MiB.
+const ZERO_BLOCKS_MAX: u32 = 1_024;
+/// Clean blocks that the core is told of together.
+const RESTORED_TOGETHER: usize = 1_024;

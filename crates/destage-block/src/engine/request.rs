@@ -1,0 +1,328 @@
+//! Requests: cut into pieces, answered once all of them are done.
+
+use super::piece::{Merge, Piece, Work};
+use super::{Volume, Wait};
+use crate::block::{BLOCK, Extent, Lba};
+use crate::request::{Reply, Request, RequestError};
+use destage_core::{ClientId, Lsn, Time, WaitFor};
+
+/// A request under way.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) tag: u64,
+    kind: Kind,
+    /// Pieces that are not done.
+    left: u32,
+    error: Option<RequestError>,
+    /// The newest group that it wrote or saw.
+    lsn: Lsn,
+    /// Whether a piece went past the log.
+    is_through: bool,
+    /// Where a read's bytes are gathered.
+    buffer: Vec<u8>,
+    /// What it counts for in [`Volume::is_congested`].
+    bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Read,
+    Write { fua: bool },
+    Flush,
+    Cache,
+}
+
+impl Volume {
+    /// Takes a request. Exactly one reply with this tag follows.
+    pub fn submit(&mut self, now: Time, tag: u64, request: Request) {
+        self.now = self.now.max(now);
+        if let Err(error) = self.check(&request) {
+            return self.fail(tag, error);
+        }
+        match request {
+            Request::Read { offset, len } => self.submit_read(tag, offset, len),
+            Request::Write { offset, data, fua } => self.submit_write(tag, offset, data, fua),
+            Request::Zero { offset, len, fua, punch } => {
+                self.submit_zero(tag, offset, len, fua, punch);
+            }
+            Request::Flush => self.submit_flush(tag),
+            Request::Cache { offset, len } => self.submit_cache(tag, offset, len),
+        }
+        self.pump();
+    }
+
+    fn check(&self, request: &Request) -> Result<(), RequestError> {
+        let (offset, len) = match request {
+            Request::Read { offset, len } => (*offset, u64::from(*len)),
+            Request::Write { offset, data, .. } => (*offset, data.len() as u64),
+            Request::Zero { offset, len, .. } | Request::Cache { offset, len } => (*offset, *len),
+            Request::Flush => (0, 1),
+        };
+        let is_inside = offset.checked_add(len).is_some_and(|end| end <= self.shape.size);
+        if !matches!(request, Request::Flush) && (len == 0 || !is_inside) {
+            return Err(RequestError::Invalid);
+        }
+        if self.is_closing {
+            return Err(RequestError::Stopping);
+        }
+        if self.stopped.is_some() && !matches!(request, Request::Read { .. }) {
+            return Err(RequestError::Io);
+        }
+        Ok(())
+    }
+
+    fn ask(&mut self, tag: u64, kind: Kind, bytes: u64) -> u32 {
+        loop {
+            self.next_asked = self.next_asked.wrapping_add(1);
+            if !self.asked.contains_key(&self.next_asked) {
+                break;
+            }
+        }
+        self.asked_bytes += bytes;
+        let asked = Asked {
+            tag,
+            kind,
+            left: 0,
+            error: None,
+            lsn: Lsn::ZERO,
+            is_through: false,
+            buffer: Vec::new(),
+            bytes,
+        };
+        self.asked.insert(self.next_asked, asked);
+        self.next_asked
+    }
+
+    fn submit_read(&mut self, tag: u64, offset: u64, len: u32) {
+        let asked = self.ask(tag, Kind::Read, u64::from(len));
+        let mut works = Vec::new();
+        self.cut(offset, u64::from(len), self.shape.piece_blocks_max, |extent, skip, len, at| {
+            works.push((extent, Work::Read { skip, len, at }));
+        });
+        if let Some(asked) = self.asked.get_mut(&asked)
+            && works.len() > 1
+        {
+            asked.buffer = vec![0; len as usize];
+        }
+        self.begin(asked, works);
+    }
+
+    /// Cuts a range into extents of at most so many blocks. Each comes with the bytes of its first block that the range
+    /// leaves out, the bytes of the range in it, and how many of the range's bytes come before.
+    fn cut(
+        &self,
+        offset: u64,
+        len: u64,
+        blocks_max: u32,
+        mut piece: impl FnMut(Extent, usize, usize, usize),
+    ) {
+        let (mut at, end) = (offset, offset + len);
+        while at < end {
+            let first = Lba::of(at);
+            let to = end.min(first.offset() + u64::from(blocks_max) * BLOCK as u64);
+            let blocks = to.div_ceil(BLOCK as u64) - first.0;
+            let extent = Extent { first, blocks: blocks as u32 };
+            let skip = (at - first.offset()) as usize;
+            piece(extent, skip, (to - at) as usize, (at - offset) as usize);
+            at = to;
+        }
+    }
+
+    fn submit_write(&mut self, tag: u64, offset: u64, data: Vec<u8>, fua: bool) {
+        let asked = self.ask(tag, Kind::Write { fua }, data.len() as u64);
+        let mut works = Vec::new();
+        let len = data.len() as u64;
+        let mut data = Some(data);
+        let size = self.shape.size;
+        self.cut(offset, len, self.shape.piece_blocks_max, |extent, skip, len, at| {
+            let bytes = extent.bytes() as usize;
+            if len == bytes && at == 0 && data.as_ref().is_some_and(|data| data.len() == len) {
+                let data = data.take().unwrap_or_default();
+                works.push((extent, Work::Write { data, merge: None }));
+                return;
+            }
+            let mut whole = vec![0; bytes];
+            if let Some(data) = &data {
+                whole[skip..skip + len].copy_from_slice(&data[at..at + len]);
+            }
+            // What lies behind the volume's end is zeros and needs no reading.
+            let is_last = extent.first.offset() + (skip + len) as u64 == size;
+            let tail = if is_last { 0 } else { bytes - skip - len };
+            let merge = Merge::of(skip, tail);
+            works.push((extent, Work::Write { data: whole, merge }));
+        });
+        self.begin(asked, works);
+    }
+
+    fn submit_zero(&mut self, tag: u64, offset: u64, len: u64, fua: bool, punch: bool) {
+        let asked = self.ask(tag, Kind::Write { fua }, 0);
+        let mut works = Vec::new();
+        let end = offset + len;
+        let is_end = end == self.shape.size;
+        let whole_from = Lba(offset.div_ceil(BLOCK as u64));
+        let whole_to = if is_end { Lba(end.div_ceil(BLOCK as u64)) } else { Lba::of(end) };
+        let edge = |first: Lba, from: u64, to: u64| {
+            let head = (from - first.offset()) as usize;
+            let tail = BLOCK - (to - first.offset()) as usize;
+            let merge = Merge::of(head, if to == self.shape.size { 0 } else { tail });
+            (Extent { first, blocks: 1 }, Work::Write { data: vec![0; BLOCK], merge })
+        };
+        if Lba::of(offset) < whole_from {
+            works.push(edge(Lba::of(offset), offset, end.min(whole_from.offset())));
+        }
+        let mut at = whole_from;
+        while at < whole_to {
+            let blocks = (whole_to.0 - at.0).min(u64::from(self.shape.zero_blocks_max)) as u32;
+            let extent = Extent { first: at, blocks };
+            works.push((extent, Work::Zero { punch }));
+            at = extent.end();
+        }
+        // A range inside one block has been dealt with as its head.
+        if !is_end && whole_to >= whole_from && whole_to.offset() < end {
+            works.push(edge(whole_to, whole_to.offset(), end));
+        }
+        self.begin(asked, works);
+    }
+
+    fn submit_cache(&mut self, tag: u64, offset: u64, len: u64) {
+        let asked = self.ask(tag, Kind::Cache, 0);
+        let mut works = Vec::new();
+        // More than the cache holds would only push out what came first.
+        let len = len.min(u64::from(self.slots.index().slots() / 2) * BLOCK as u64).max(1);
+        self.cut(offset, len, self.shape.piece_blocks_max, |extent, _, _, _| {
+            works.push((extent, Work::Prefetch));
+        });
+        self.begin(asked, works);
+    }
+
+    fn submit_flush(&mut self, tag: u64) {
+        let asked = self.ask(tag, Kind::Flush, 0);
+        self.make_durable(asked, self.last());
+    }
+
+    /// Makes what a request covers durable: first at the origin, where writes went past the log, then in the log.
+    fn make_durable(&mut self, asked: u32, lsn: Lsn) {
+        if let Some(asked) = self.asked.get_mut(&asked) {
+            asked.lsn = lsn;
+        }
+        if self.is_origin_unflushed {
+            return self.flush_origin(asked);
+        }
+        self.wait_for(Wait::Asked(asked), lsn, WaitFor::Committed);
+    }
+
+    /// The origin has been flushed for a request, or not.
+    pub(super) fn origin_flushed(&mut self, asked: u32, is_flushed: bool) {
+        if !is_flushed {
+            return self.finish(asked, Reply::Error(RequestError::Io));
+        }
+        let Some(lsn) = self.asked.get(&asked).map(|asked| asked.lsn) else { return };
+        if self.stopped.is_some() {
+            return self.finish(asked, Reply::Error(RequestError::Io));
+        }
+        self.wait_for(Wait::Asked(asked), lsn, WaitFor::Committed);
+    }
+
+    fn begin(&mut self, asked: u32, works: Vec<(Extent, Work)>) {
+        if let Some(asked) = self.asked.get_mut(&asked) {
+            asked.left = works.len() as u32;
+        }
+        for (extent, work) in works {
+            let id = self.id();
+            let piece = Piece::new(asked, extent, work);
+            self.enter(id, piece);
+        }
+    }
+
+    /// A piece of a read brought its bytes: `bytes` begins with the extent's first block.
+    pub(super) fn deliver(&mut self, asked: u32, at: usize, bytes: Vec<u8>, skip: usize, len: usize) {
+        let Some(asked) = self.asked.get_mut(&asked) else { return };
+        if asked.buffer.is_empty() {
+            asked.buffer = bytes;
+            asked.buffer.truncate(skip + len);
+            asked.buffer.drain(..skip);
+        } else {
+            asked.buffer[at..at + len].copy_from_slice(&bytes[skip..skip + len]);
+        }
+    }
+
+    /// A request has seen or written this group.
+    pub(super) fn note_lsn(&mut self, asked: u32, lsn: Lsn) {
+        if let Some(asked) = self.asked.get_mut(&asked) {
+            asked.lsn = asked.lsn.max(lsn);
+        }
+    }
+
+    /// A piece of a write is at the origin and not in the log.
+    pub(super) fn note_through(&mut self, asked: u32) {
+        if let Some(asked) = self.asked.get_mut(&asked) {
+            asked.is_through = true;
+        }
+    }
+
+    /// A piece is done, or has failed.
+    pub(super) fn piece_done(&mut self, asked: u32, result: Result<(), RequestError>) {
+        let Some(state) = self.asked.get_mut(&asked) else { return };
+        state.left -= 1;
+        if let Err(error) = result {
+            state.error.get_or_insert(error);
+        }
+        if state.left > 0 {
+            return;
+        }
+        let (kind, lsn, is_through) = (state.kind, state.lsn, state.is_through);
+        if let Some(error) = state.error {
+            return self.finish(asked, Reply::Error(error));
+        }
+        match kind {
+            Kind::Cache => self.finish(asked, Reply::Done),
+            Kind::Read if self.stopped.is_some() => self.answer(asked),
+            Kind::Read => self.respond(asked, lsn, false),
+            _ if self.stopped.is_some() => self.finish(asked, Reply::Error(RequestError::Io)),
+            Kind::Write { fua: true } => self.make_durable(asked, lsn),
+            Kind::Write { fua: false } if lsn == Lsn::ZERO && is_through => self.answer(asked),
+            Kind::Write { fua: false } => self.respond(asked, lsn, true),
+            Kind::Flush => unreachable!("a flush has no pieces"),
+        }
+    }
+
+    /// What a flush or a durable write waited for is durable.
+    pub(super) fn durable(&mut self, asked: u32) {
+        let Some(state) = self.asked.get(&asked) else { return };
+        match state.kind {
+            Kind::Write { .. } if state.lsn > Lsn::ZERO => self.respond(asked, state.lsn, true),
+            _ => self.answer(asked),
+        }
+    }
+
+    /// The core lets a reply leave.
+    pub(super) fn send(&mut self, client: ClientId) {
+        self.answer(client.0);
+    }
+
+    fn answer(&mut self, asked: u32) {
+        let Some(state) = self.asked.get_mut(&asked) else { return };
+        let reply = match state.kind {
+            Kind::Read => Reply::Data(std::mem::take(&mut state.buffer)),
+            _ => Reply::Done,
+        };
+        self.finish(asked, reply);
+    }
+
+    pub(super) fn finish(&mut self, asked: u32, reply: Reply) {
+        let Some(state) = self.asked.remove(&asked) else { return };
+        self.asked_bytes -= state.bytes;
+        self.reply(state.tag, reply);
+    }
+
+    /// Whoever waits for the log waits in vain.
+    pub(super) fn fail_waiting(&mut self) {
+        let mut waiting: Vec<u32> =
+            self.asked.iter().filter(|(_, asked)| asked.left == 0).map(|(&id, _)| id).collect();
+        // A hash map's order must not show.
+        waiting.sort_unstable();
+        for asked in waiting {
+            self.finish(asked, Reply::Error(RequestError::Io));
+        }
+    }
+}

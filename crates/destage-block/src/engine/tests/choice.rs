@@ -1,0 +1,128 @@
+//! What a run is like.
+
+use super::random::Random;
+use crate::engine::VolumeOptions;
+use destage_core::{Acknowledge, AtLimit, Limits, Order, Policy, Span, When};
+
+/// A run's parameters.
+#[derive(Clone, Debug)]
+pub(super) struct Choice {
+    pub(super) seed: u64,
+    pub(super) policy: Policy,
+    pub(super) options: VolumeOptions,
+    /// The order that the origin is checked for; `None` for no order.
+    pub(super) checked: Option<Order>,
+    pub(super) lives: u32,
+    pub(super) requests: u32,
+    pub(super) blocks: u64,
+    pub(super) log_bytes: u64,
+    pub(super) slots: u64,
+    /// Whether the redo store is left alone after a crash: a negative control.
+    pub(super) unsafe_no_replay: bool,
+    /// In this share of the lives only the cache's content is lost with the host.
+    pub(super) lose_cache_percent: u64,
+    pub(super) outage_percent: u64,
+}
+
+impl Choice {
+    pub(super) fn any(seed: u64) -> Self {
+        let mut random = Random::new(seed ^ 0x00c0_ffee);
+        let orders = [Order::Any, Order::Epoch, Order::Epoch, Order::Strict, Order::Domain, Order::Domain];
+        let order = random.pick(&orders);
+        let acknowledge = match random.chance(12) {
+            true => Acknowledge::Origin,
+            false => Acknowledge::Journal,
+        };
+        let commit = random.pick(&[Span::ZERO, Span::from_millis(20), Span::from_secs(1)]);
+        let when = random.pick(&[
+            When::Async,
+            When::Async,
+            When::Periodic { every: Span::from_millis(50) },
+            When::OnPressure,
+        ]);
+        let at_limit = random.pick(&[AtLimit::Throttle, AtLimit::Block, AtLimit::WriteThrough]);
+        let limits = Limits {
+            dirty_bytes_max: random.pick(&[256 << 10, 1 << 20]),
+            dirty_bytes_low: 192 << 10,
+            batch_groups_max: random.pick(&[3, 20, 1000]),
+            batch_bytes_max: 256 << 10,
+            ..Limits::default()
+        };
+        let policy = Policy {
+            acknowledge,
+            when,
+            order,
+            commit,
+            staleness: random.pick(&[Span::from_secs(2), Span::from_secs(30)]),
+            at_limit,
+            limits,
+            read_priority: random.chance(20),
+        };
+        let options = VolumeOptions {
+            memory_bytes_max: random.pick(&[0, 64 << 10, 64 << 20]),
+            fetch_patience: Span::from_secs(30),
+            checkpoint_every: random.pick(&[Span::from_millis(200), Span::from_secs(30)]),
+            ..VolumeOptions::default()
+        };
+        let is_written_through = acknowledge == Acknowledge::Origin;
+        Self {
+            seed,
+            checked: (order != Order::Any && !is_written_through).then_some(order),
+            policy,
+            options,
+            lives: 3,
+            requests: 120,
+            blocks: random.pick(&[40, 160]),
+            log_bytes: random.pick(&[1 << 20, 4 << 20]),
+            slots: random.pick(&[100, 400]),
+            unsafe_no_replay: false,
+            lose_cache_percent: 35,
+            outage_percent: random.pick(&[0, 0, 3]),
+        }
+    }
+
+    fn ordered(seed: u64, order: Order) -> Self {
+        let mut choice = Self::any(seed);
+        choice.policy.order = order;
+        choice.policy.acknowledge = Acknowledge::Journal;
+        choice.policy.when = When::Async;
+        choice.policy.read_priority = false;
+        choice.policy.limits.batch_groups_max = 1000;
+        choice.outage_percent = 0;
+        choice
+    }
+
+    pub(super) fn plain_checked_as_epochs(seed: u64) -> Self {
+        let mut choice = Self::ordered(seed, Order::Any);
+        choice.checked = Some(Order::Epoch);
+        choice.policy.when = When::Periodic { every: Span::from_millis(50) };
+        choice.requests = 300;
+        choice.slots = 1000;
+        choice.policy.commit = Span::ZERO;
+        choice.policy.limits.dirty_bytes_max = 2 << 20;
+        choice.policy.limits.dirty_bytes_low = 1 << 20;
+        choice.policy.limits.batch_bytes_max = 4 << 20;
+        choice.lose_cache_percent = 100;
+        choice
+    }
+
+    pub(super) fn reclaim_past_checkpoint(seed: u64) -> Self {
+        let mut choice = Self::ordered(seed, Order::Any);
+        choice.checked = None;
+        choice.options.unsafe_reclaim_past_checkpoint = true;
+        choice.options.checkpoint_every = Span::from_millis(500);
+        choice.log_bytes = 1 << 20;
+        choice.slots = 100;
+        choice.requests = 400;
+        choice.lose_cache_percent = 0;
+        choice
+    }
+
+    pub(super) fn without_replay(seed: u64) -> Self {
+        let mut choice = Self::ordered(seed, Order::Domain);
+        choice.checked = Some(Order::Domain);
+        choice.unsafe_no_replay = true;
+        choice.lose_cache_percent = 100;
+        choice
+    }
+}

@@ -1,0 +1,1 @@
+//! What the volume promises, one by one.

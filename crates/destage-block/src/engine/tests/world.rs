@@ -1,0 +1,125 @@
+//! The media of a simulated host and its origin, on one disk that loses power as one.
+
+use super::choice::Choice;
+use crate::block::BLOCK;
+use crate::cache::{CacheDevice, Creation, OriginId, Sizing};
+use crate::engine::{Context, Parts, Volume};
+use crate::redo::{NewStore, RedoStore};
+use crate::testing::SimOrigin;
+use destage_core::{Order, Time};
+use destage_journal::{Disk, Journal, Options};
+use destage_testkit::SimDisk;
+use std::sync::{Arc, Mutex};
+
+#[derive(Debug)]
+pub(super) struct World {
+    pub(super) disk: SimDisk,
+    pub(super) origin: SimOrigin,
+    redo: SimOrigin,
+    /// Bytes of the volume: no multiple of a block.
+    pub(super) size: u64,
+    cache_bytes: u64,
+    log_bytes: u64,
+}
+
+/// Bytes in a sector, as the checks see the volume.
+pub(super) const SECTOR: usize = 512;
+/// What the last block lacks.
+const CUT: u64 = 3 * SECTOR as u64;
+const REDO_BYTES: u64 = 2 << 20;
+
+impl World {
+    pub(super) fn new(choice: &Choice) -> Self {
+        let disk = SimDisk::new();
+        let size = choice.blocks * BLOCK as u64 - CUT;
+        let cache_bytes = choice.log_bytes + choice.slots * (BLOCK as u64 + 16) + (192 << 10);
+        let origin = SimOrigin::new(&disk, "origin", size);
+        let redo = SimOrigin::new(&disk, "redo", REDO_BYTES);
+        let world =
+            Self { disk, origin, redo, size, cache_bytes, log_bytes: choice.log_bytes };
+        world.origin.edit(|bytes| {
+            for (sector, chunk) in bytes.chunks_mut(SECTOR).enumerate() {
+                chunk.copy_from_slice(&sector_bytes(sector as u32 + 1, sector));
+            }
+        });
+        let new = NewStore { uuid: [7; 16], origin_bytes: size, overwrite: true };
+        RedoStore::create(Arc::new(world.redo.clone()), &new).unwrap();
+        world.new_cache();
+        world
+    }
+
+    fn origin_id(&self) -> OriginId {
+        OriginId { uuid: uuid::Uuid::from_bytes([1; 16]), name: "sim".into(), volume_bytes: self.size }
+    }
+
+    /// An empty cache device.
+    pub(super) fn new_cache(&self) {
+        self.disk.edit("cache", |bytes| *bytes = vec![0; self.cache_bytes as usize]);
+        let sizing = Sizing {
+            total_bytes: self.cache_bytes,
+            log_bytes: Some(self.log_bytes),
+            segment_bytes: Some(64 << 10),
+        };
+        let creation = Creation { sizing, origin: self.origin_id(), created_ns: 0, overwrite: true };
+        let file = self.disk.open("cache", false).unwrap();
+        CacheDevice::create(file, &creation).unwrap();
+    }
+
+    /// Opens the redo store and, unless told otherwise, replays what it holds.
+    pub(super) fn open_redo(&self, replays: bool) -> RedoStore {
+        let mut redo = RedoStore::open(Arc::new(self.redo.clone())).unwrap();
+        if replays {
+            redo.recover(&self.origin, false).unwrap();
+        }
+        redo
+    }
+
+    pub(super) fn open(&self, choice: &Choice, now: Time) -> (Volume, Context) {
+        let file = self.disk.open("cache", false).unwrap();
+        let cache = Arc::new(CacheDevice::open(file, &self.origin_id()).unwrap());
+        let log = Options { background: false, ..cache.log_options() };
+        let (journal, recovery) = Journal::open(cache.log(), log).unwrap();
+        let redo = (choice.policy.order == Order::Domain).then(|| self.open_redo(true));
+        let parts = Parts {
+            cache: cache.clone(),
+            journal,
+            recovery,
+            size: self.size,
+            policy: choice.policy.clone(),
+            options: choice.options.clone(),
+            applied: redo.as_ref().map(RedoStore::done),
+            atomic_bytes_max: redo.as_ref().map(RedoStore::group_bytes_max),
+        };
+        let volume = Volume::open(parts, now).unwrap();
+        let origin = Arc::new(self.origin.clone());
+        let redo = redo.map(|redo| Arc::new(Mutex::new(redo)));
+        (volume, Context { cache, origin, redo })
+    }
+
+    /// What each sector of the origin holds.
+    pub(super) fn origin_ids(&self) -> Vec<u32> {
+        ids(&self.origin.bytes(), 0)
+    }
+}
+
+/// A sector that says who wrote it; 0 is zeros.
+pub(super) fn sector_bytes(id: u32, sector: usize) -> [u8; SECTOR] {
+    let mut bytes = [0; SECTOR];
+    if id != 0 {
+        let word = (u64::from(id) << 32 | sector as u64).to_le_bytes();
+        bytes.chunks_exact_mut(8).for_each(|chunk| chunk.copy_from_slice(&word));
+    }
+    bytes
+}
+
+/// Who wrote each of these sectors, the first of which is `first`.
+pub(super) fn ids(bytes: &[u8], first: usize) -> Vec<u32> {
+    let id_of = |(index, chunk): (usize, &[u8])| {
+        let word = u64::from_le_bytes(chunk[..8].try_into().unwrap());
+        let id = (word >> 32) as u32;
+        let sector = first + index;
+        assert_eq!(chunk, &sector_bytes(id, sector)[..chunk.len()], "sector {sector} is torn or misplaced");
+        id
+    };
+    bytes.chunks(SECTOR).enumerate().map(id_of).collect()
+}

@@ -1,0 +1,214 @@
+//! The cache device's bookkeeping: checkpoints of the index, and letting go of the log.
+//!
+//! The log keeps every record after the newest checkpoint's Lsn, since only they tell a start which clean blocks of that
+//! checkpoint are out of date. A write that goes past the log leaves no such record: while the policy writes through, the
+//! checkpoint that is in force lists nothing, and a whole one is written when the volume is closed.
+
+use super::Volume;
+use super::job::{Checkpointed, Job, Work as JobWork};
+use crate::cache::index::ENTRY_BYTES;
+use crate::cache::{CacheDevice, CacheError, CheckpointWriter};
+use destage_core::{Lsn, Span, Time, UnitId};
+use std::sync::Arc;
+
+/// What the bookkeeping knows.
+#[derive(Debug)]
+pub(super) struct Upkeep {
+    pub(super) cache: Arc<CacheDevice>,
+    /// The log keeps what comes after this, for the checkpoint that is in force.
+    pub(super) checkpoint: Lsn,
+    /// When the checkpoint in force was begun.
+    pub(super) checkpointed_at: Time,
+    /// Since when the index differs from it.
+    changed_since: Option<Time>,
+    /// What is being written, if anything is.
+    running: Option<Running>,
+    /// Whether the checkpoint in force lists no block.
+    pub(super) is_void: bool,
+    /// Not before this time, after a failure.
+    not_before: Time,
+    pub(super) failures: u64,
+    /// Groups up to here are needed by nobody.
+    pub(super) forgotten: Lsn,
+    reclaimed: Lsn,
+    /// More than half of the log's room is taken.
+    is_log_short: bool,
+    /// When the log is to be tried again that was full.
+    pub(super) sync_again_at: Option<Time>,
+    /// The level of the batch sent last.
+    pub(super) level_sent: Option<u64>,
+    /// Blocks of groups that were decided since the last mark.
+    pub(super) unmarked_blocks: u64,
+    /// Blocks that are clean and not in their slots, to be dropped.
+    pub(super) not_cached: Vec<UnitId>,
+    /// Whether the last checkpoint of a volume that is being closed has been written.
+    pub(super) is_closed: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Running {
+    lsn: Lsn,
+    began: Time,
+    is_void: bool,
+    is_last: bool,
+    next_chunk: u32,
+}
+
+impl Upkeep {
+    pub(super) fn new(cache: Arc<CacheDevice>, now: Time, checkpoint: Lsn, is_void: bool) -> Self {
+        Self {
+            cache,
+            checkpoint,
+            checkpointed_at: now,
+            changed_since: None,
+            running: None,
+            is_void,
+            not_before: Time::ZERO,
+            failures: 0,
+            forgotten: Lsn::ZERO,
+            reclaimed: Lsn::ZERO,
+            is_log_short: false,
+            sync_again_at: None,
+            level_sent: None,
+            unmarked_blocks: 0,
+            not_cached: Vec::new(),
+            is_closed: false,
+        }
+    }
+
+    /// The index differs from its checkpoint.
+    pub(super) fn changed(&mut self, now: Time) {
+        self.changed_since.get_or_insert(now);
+    }
+}
+
+impl Volume {
+    /// Whatever is due.
+    pub(super) fn upkeep(&mut self) {
+        self.reclaim();
+        if self.stopped.is_some() {
+            return;
+        }
+        if self.upkeep.sync_again_at.is_some_and(|at| at <= self.now) {
+            self.upkeep.sync_again_at = None;
+            self.start_sync();
+        }
+        self.finish_freezing();
+        self.try_next_policy();
+        if self.checkpoint_due().is_some_and(|at| at <= self.now) {
+            self.begin_checkpoint();
+        }
+    }
+
+    /// When [`Volume::upkeep`] has something to do by the passing of time alone.
+    pub(super) fn upkeep_at(&self) -> Option<Time> {
+        if self.stopped.is_some() {
+            return None;
+        }
+        [self.upkeep.sync_again_at, self.checkpoint_due()].into_iter().flatten().min()
+    }
+
+    /// Lets go of the log as far as nobody needs it.
+    fn reclaim(&mut self) {
+        let mut upto = self.upkeep.forgotten;
+        if !self.options.unsafe_reclaim_past_checkpoint {
+            upto = upto.min(self.upkeep.checkpoint);
+        }
+        if let Some((&pinned, _)) = self.log_pins.first_key_value() {
+            upto = upto.min(Lsn(pinned.0 - 1));
+        }
+        if upto > self.upkeep.reclaimed {
+            self.upkeep.reclaimed = upto;
+            self.journal.reclaim(upto.0, self.now.0);
+            self.look_at_log();
+        }
+    }
+
+    /// Notes whether the log needs a checkpoint soon, so that it can be shortened.
+    pub(super) fn look_at_log(&mut self) {
+        let used = self.journal.status().segments as u64 * self.shape.segment_bytes;
+        self.upkeep.is_log_short = used > self.shape.log_bytes / 2;
+    }
+
+    /// Whether writes may go to the origin past the log: only while no checkpoint lists a block that they make outdated.
+    pub(super) fn may_write_through(&self) -> bool {
+        self.upkeep.is_void && self.upkeep.running.is_none_or(|running| running.is_void)
+    }
+
+    fn checkpoint_due(&self) -> Option<Time> {
+        let upkeep = &self.upkeep;
+        if upkeep.running.is_some() {
+            return None;
+        }
+        let at = if self.is_closing {
+            (self.is_quiet_for_close() && !upkeep.is_closed).then_some(self.now)
+        } else if self.core.policy().waits_for_origin() {
+            (!upkeep.is_void).then_some(self.now)
+        } else {
+            let by_time = upkeep.changed_since.map(|at| at + self.options.checkpoint_every);
+            let is_useful = upkeep.is_log_short && upkeep.forgotten > upkeep.checkpoint;
+            let by_room = is_useful.then(|| upkeep.checkpointed_at + CHECKPOINT_PAUSE);
+            [by_time, by_room].into_iter().flatten().min()
+        };
+        at.map(|at| at.max(upkeep.not_before))
+    }
+
+    fn begin_checkpoint(&mut self) {
+        let running = Running {
+            // Not the newest group: what a crash takes back must not count as seen.
+            lsn: self.core.committed(),
+            began: self.now,
+            is_void: self.core.policy().waits_for_origin() && !self.is_closing,
+            is_last: self.is_closing,
+            next_chunk: 0,
+        };
+        self.upkeep.changed_since = None;
+        self.upkeep.is_void &= running.is_void;
+        let writer = self.upkeep.cache.begin_checkpoint(running.lsn.0);
+        self.upkeep.running = Some(running);
+        self.next_chunk(writer);
+    }
+
+    /// Has the next part of the index written.
+    fn next_chunk(&mut self, writer: CheckpointWriter) {
+        let Some(running) = &mut self.upkeep.running else { return };
+        let chunk = writer.next_chunk().map(|chunk| {
+            running.next_chunk = chunk;
+            let mut entries = self.slots.index().chunk(chunk);
+            if running.is_void {
+                entries.chunks_exact_mut(ENTRY_BYTES).for_each(|entry| {
+                    entry.copy_from_slice(&[0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0]);
+                });
+            }
+            entries
+        });
+        let decided = self.core.decided();
+        self.jobs.push_back(Job(JobWork::Checkpoint { writer, chunk, decided }));
+    }
+
+    /// A part of a checkpoint, or all of it, has been written, or not.
+    pub(super) fn checkpoint_done(&mut self, result: Result<Checkpointed, CacheError>) {
+        match result {
+            Ok(Checkpointed::Part(writer)) => self.next_chunk(writer),
+            Ok(Checkpointed::InForce(lsn)) => {
+                let Some(running) = self.upkeep.running.take() else { return };
+                self.upkeep.checkpoint = lsn;
+                self.upkeep.checkpointed_at = running.began;
+                self.upkeep.is_void = running.is_void;
+                self.upkeep.is_closed = running.is_last;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "failed to checkpoint the index; trying again");
+                self.upkeep.running = None;
+                self.upkeep.failures += 1;
+                self.upkeep.changed(self.now);
+                self.upkeep.not_before = self.now + CHECKPOINT_RETRY;
+            }
+        }
+    }
+}
+
+/// Shortest time between two checkpoints that are to make room in the log.
+const CHECKPOINT_PAUSE: Span = Span::from_secs(1);
+/// After a failure.
+const CHECKPOINT_RETRY: Span = Span::from_secs(5);

@@ -1,0 +1,187 @@
+//! Writing: into the log, or through to the origin.
+
+use super::job::{Job, ThroughJob, Work as JobWork};
+use super::overlay::Group;
+use super::piece::Work;
+use super::{DOMAIN, Volume};
+use crate::block::{BLOCK, Extent};
+use crate::cache::record::{GroupHeader, GroupKind};
+use crate::origin::{OriginError, OriginErrorKind};
+use crate::request::RequestError;
+use destage_core::{Access, Fault, Input, Intent, Lsn, RequestId, UnitId};
+use std::sync::Arc;
+
+impl Volume {
+    /// The core admits a write.
+    pub(super) fn execute_write(&mut self, id: u64, access: Access, observed: Lsn) {
+        let is_direct = self.core.policy().waits_for_origin() && observed == Lsn::ZERO;
+        if access != Access::Back && is_direct {
+            return self.write_through(id);
+        }
+        let Some(piece) = self.pieces.get_mut(&id) else { return };
+        let (asked, extent, units) = (piece.asked, piece.extent, std::mem::take(&mut piece.units));
+        let (kind, data) = match &mut piece.work {
+            Work::Write { data, .. } => (GroupKind::Write, std::mem::take(data)),
+            Work::Zero { punch: true } => (GroupKind::Trim, Vec::new()),
+            _ => (GroupKind::Zero, Vec::new()),
+        };
+        let lsn = self.log(kind, vec![extent], units, data, access);
+        self.note_lsn(asked, lsn);
+        if access == Access::Back {
+            self.piece_logged(id, Ok(()));
+        } else {
+            self.settling.insert(lsn, id);
+        }
+    }
+
+    /// Appends a write group to the log and tells the core.
+    pub(super) fn log(
+        &mut self,
+        kind: GroupKind,
+        extents: Vec<Extent>,
+        units: Vec<UnitId>,
+        data: Vec<u8>,
+        access: Access,
+    ) -> Lsn {
+        let lsn = self.core.next_lsn();
+        let header = GroupHeader { kind, level: self.core.level(), extents };
+        let (mut payload, mut crcs) = (Vec::new(), Vec::new());
+        header.encode(&data, &mut payload, &mut crcs);
+        let offset_in_batch = self.journal.append(lsn.0, self.now.0, DOMAIN.0, &payload);
+        for &unit in &units {
+            self.outdate_fetch(unit);
+            self.slots.set_undefined(unit);
+        }
+        let sizes: Vec<(UnitId, u32)> = units.iter().map(|&unit| (unit, BLOCK as u32)).collect();
+        let absent: Vec<UnitId> =
+            units.iter().copied().filter(|&unit| !self.core.is_present(unit)).collect();
+        let group = Group {
+            kind,
+            level: header.level,
+            extents: header.extents,
+            units,
+            crcs,
+            data: (kind == GroupKind::Write).then(|| Arc::new(data)),
+            offset_in_batch,
+            at: None,
+            is_decided: false,
+        };
+        self.overlay.push(lsn, group);
+        let input = Input::Write {
+            domain: DOMAIN,
+            units: &sizes,
+            // Zeros count like data, so that the dirty limit bounds the dirty blocks.
+            bytes: (sizes.len() * BLOCK) as u32,
+            journal_bytes: payload.len() as u32,
+            access,
+        };
+        self.core.handle(self.now, input);
+        self.make_present(&absent);
+        lsn
+    }
+
+    /// Tells the core that blocks may be read although they were never fetched: their dirty version is whole.
+    pub(super) fn make_present(&mut self, units: &[UnitId]) {
+        if units.is_empty() {
+            return;
+        }
+        let request = RequestId(self.id());
+        self.core.handle(self.now, Input::Access { request, intent: Intent::Read, units });
+    }
+
+    /// A piece of a write is done with.
+    fn piece_logged(&mut self, id: u64, result: Result<(), RequestError>) {
+        self.line.leave(id);
+        if let Some(piece) = self.pieces.remove(&id) {
+            self.piece_done(piece.asked, result);
+        }
+    }
+
+    /// The origin has decided a write that waited for it.
+    pub(super) fn settled(&mut self, lsn: Lsn, applied: bool) {
+        if let Some(id) = self.settling.remove(&lsn) {
+            self.piece_logged(id, if applied { Ok(()) } else { Err(RequestError::Io) });
+        }
+    }
+
+    /// Carries a write to the origin without a group.
+    fn write_through(&mut self, id: u64) {
+        let Some(piece) = self.pieces.get_mut(&id) else { return };
+        let (data, punch) = match &mut piece.work {
+            Work::Write { data, .. } => (Some(Arc::new(std::mem::take(data))), false),
+            Work::Zero { punch } => (None, *punch),
+            _ => unreachable!("only writes are written through"),
+        };
+        let units = piece.units.clone();
+        let job = ThroughJob { piece: id, extent: piece.extent, units: units.clone(), data, punch };
+        self.is_origin_unflushed = true;
+        for &unit in &units {
+            self.outdate_fetch(unit);
+            self.slots.set_undefined(unit);
+            self.slots.pin(unit);
+        }
+        self.jobs.push_back(Job(JobWork::Through(job)));
+    }
+
+    /// A write has reached the origin, or not.
+    pub(super) fn through_done(
+        &mut self,
+        job: ThroughJob,
+        result: Result<(), OriginError>,
+        is_cached: bool,
+    ) {
+        let sizes: Vec<(UnitId, u32)> =
+            job.units.iter().map(|&unit| (unit, BLOCK as u32)).collect();
+        let fault = result.as_ref().map_err(|error| fault_of(error.kind)).map(|_| ());
+        let access = if is_cached { Access::Through } else { Access::Around };
+        if let (true, Ok(()), Some(data)) = (is_cached, &fault, &job.data) {
+            for (&unit, block) in job.units.iter().zip(data.chunks_exact(BLOCK)) {
+                self.slots.set_clean(unit, crc32c::crc32c(block));
+            }
+            self.upkeep.changed(self.now);
+        }
+        self.core.handle(self.now, Input::Through { units: &sizes, access, result: fault });
+        job.units.iter().for_each(|&unit| self.slots.unpin(unit));
+        let reply = result.map_err(|error| {
+            self.counters.note_origin_error(&error.message);
+            RequestError::Io
+        });
+        if reply.is_ok()
+            && let Some(piece) = self.pieces.get(&job.piece)
+        {
+            self.note_through(piece.asked);
+        }
+        self.piece_logged(job.piece, reply);
+    }
+
+    /// Makes what went past the log durable, for a request.
+    pub(super) fn flush_origin(&mut self, asked: u32) {
+        // Writes that end while the flush runs are not covered by it.
+        self.is_origin_unflushed = self.line_has_begun();
+        self.jobs.push_back(Job(JobWork::OriginFlush { asked }));
+    }
+
+    fn line_has_begun(&self) -> bool {
+        !self.line.is_quiet()
+    }
+
+    /// The origin was flushed for a request, or not.
+    pub(super) fn flush_done(&mut self, asked: u32, result: Result<(), OriginError>) {
+        if let Err(error) = &result {
+            self.counters.note_origin_error(&error.message);
+            // What it covered is not known to be durable; nobody was told that it is.
+            self.is_origin_unflushed = true;
+        }
+        self.origin_flushed(asked, result.is_ok());
+    }
+}
+
+/// What the core makes of an origin's error.
+pub(super) fn fault_of(kind: OriginErrorKind) -> Fault {
+    match kind {
+        OriginErrorKind::Unavailable => Fault::Unavailable,
+        // A medium error stays until someone mends it, like a refusal: tried again, but not often.
+        OriginErrorKind::Denied | OriginErrorKind::Failed => Fault::Denied,
+        OriginErrorKind::Fenced => Fault::Fenced,
+    }
+}

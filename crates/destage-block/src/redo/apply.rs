@@ -1,0 +1,238 @@
+//! How a group reaches the origin.
+//!
+//! The order is the whole point: payload and header, *flush*, commit record, *flush*, in place, *flush of the origin*, the
+//! number of the last group done. That number needs no flush of its own: the next group takes the other half, and its first
+//! flush makes the number durable before its commit record is written. So at most one committed group is ever not done.
+
+use super::chunks::{Chunk, clipped, in_parallel};
+use super::format::{Commit, GroupHeader, PAGE, PieceSums, SectorSums, sector_sums};
+use super::group::{Content, Group, Payload, Piece};
+use super::store::Phase;
+use super::{RedoError, RedoStore};
+use crate::block::BLOCK;
+use crate::origin::{Origin, OriginErrorKind};
+use crc32c::crc32c;
+
+impl RedoStore {
+    /// Writes a group to the origin, whole or not at all. When it returns, the group is durable there.
+    ///
+    /// After an error it may be called again, with the same group or, unless the origin holds parts of it already, with
+    /// another one; where the group was durable in the store it is finished from there.
+    ///
+    /// # Errors
+    /// `Unavailable` and the like as origin and store report them, `TooLarge`, `Fenced` by another host's attachment.
+    pub fn apply(
+        &mut self,
+        origin: &dyn Origin,
+        group: &Group,
+        payload: &dyn Payload,
+    ) -> Result<(), RedoError> {
+        self.ready(origin)?;
+        if group.to <= self.done() {
+            return Ok(());
+        }
+        self.check_group(origin, group)?;
+        self.check_fence()?;
+        let (header, header_crc) = self.write_group(origin, group, payload)?;
+        self.write_commit(&header, header_crc)?;
+        let losses = origin.losses();
+        let sums = |chunk: &Chunk| &header.pieces[chunk.piece].after[chunk.skip..];
+        write_in_place(origin, &header, |chunk, buf| {
+            payload.fill(chunk.extent.first, buf)?;
+            clear_tail(chunk, origin.size(), buf);
+            match buf.chunks(BLOCK).zip(sums(chunk)).all(|(block, &sum)| crc32c(block) == sum) {
+                true => Ok(()),
+                false => Err(RedoError::unavailable(format!(
+                    "the blocks from {} on changed on their way into the redo store and out of memory: \
+                     the group is finished from the store",
+                    chunk.extent.first.0
+                ))),
+            }
+        })?;
+        flush_origin(origin, losses)?;
+        self.mark_done(&header);
+        Ok(())
+    }
+
+    /// Ends whatever an earlier call left behind.
+    fn ready(&mut self, origin: &dyn Origin) -> Result<(), RedoError> {
+        match self.phase {
+            Phase::Idle => Ok(()),
+            Phase::Committed | Phase::Unknown => self.recover(origin, false).map(drop),
+            Phase::Writing => self.take_back(),
+        }
+    }
+
+    /// Nothing of the group is at the origin: takes its commit record away before other bytes come under it.
+    pub(super) fn take_back(&mut self) -> Result<(), RedoError> {
+        self.check_fence()?;
+        self.begin_writes()?;
+        if self.group_bytes_max() > 0 {
+            let at = self.half(self.header.done_group + 1);
+            self.medium.write(at, &vec![0; PAGE as usize])?;
+        }
+        self.write_header()?;
+        self.flush()?;
+        self.phase = Phase::Idle;
+        Ok(())
+    }
+
+    fn check_group(&self, origin: &dyn Origin, group: &Group) -> Result<(), RedoError> {
+        if origin.size() != self.header.origin_bytes {
+            return Err(RedoError::Invalid(format!(
+                "the redo store was made for an origin of {} bytes, this one has {}",
+                self.header.origin_bytes,
+                origin.size()
+            )));
+        }
+        group.check(self.header.origin_bytes).map_err(RedoError::Invalid)?;
+        let (bytes, bytes_max) = (Self::bytes_needed(group), self.group_bytes_max());
+        if bytes > bytes_max {
+            return Err(RedoError::TooLarge { bytes, bytes_max });
+        }
+        Ok(())
+    }
+
+    /// Payload and header, durable.
+    fn write_group(
+        &mut self,
+        origin: &dyn Origin,
+        group: &Group,
+        payload: &dyn Payload,
+    ) -> Result<(GroupHeader, u32), RedoError> {
+        self.phase = Phase::Writing;
+        self.begin_writes()?;
+        let number = self.header.done_group + 1;
+        let header_len = GroupHeader::bytes_max(&group.pieces, 0);
+        let header_at = self.half(number) + PAGE;
+        let payload_at = header_at + header_len;
+        let chunks = Chunk::of(group.pieces.iter().copied());
+        let medium = &*self.medium;
+        let is_before_checked = self.is_before_checked;
+        let sums = in_parallel(medium.parallelism(), chunks.len(), |index| {
+            let chunk = &chunks[index];
+            let mut buf = chunk.buffer();
+            payload.fill(chunk.extent.first, &mut buf)?;
+            clear_tail(chunk, origin.size(), &mut buf);
+            medium.write(payload_at + chunk.payload, &buf)?;
+            let after: Vec<u32> = buf.chunks(BLOCK).map(crc32c).collect();
+            let before = if is_before_checked { read_before(origin, chunk, buf)? } else { None };
+            Ok((after, before))
+        })?;
+        let header = GroupHeader {
+            uuid: [0; 16],
+            number,
+            attach_generation: self.header.attach.generation,
+            from: group.from,
+            to: group.to,
+            members: Vec::new(),
+            coordinator: 0,
+            pieces: join_sums(&group.pieces, &chunks, sums),
+        };
+        let (bytes, header_crc) = header.encode(self.seed());
+        self.medium.write(header_at, &bytes)?;
+        self.flush()?;
+        Ok((header, header_crc))
+    }
+
+    /// From here on the group is never given up.
+    fn write_commit(&mut self, header: &GroupHeader, header_crc: u32) -> Result<(), RedoError> {
+        // As late as can be: what another host does after this is not seen.
+        self.check_fence()?;
+        let commit = Commit { number: header.number, uuid: header.uuid, header_crc };
+        self.medium.write(self.half(header.number), &commit.encode(self.seed()))?;
+        self.flush()?;
+        self.phase = Phase::Committed;
+        Ok(())
+    }
+
+    /// The group is durable at the origin.
+    pub(super) fn mark_done(&mut self, header: &GroupHeader) {
+        self.phase = Phase::Idle;
+        self.header.done_group = header.number;
+        self.header.done_lsn = header.to;
+        // No reason to fail: the next group writes this again before its first flush.
+        if let Err(error) = self.write_header() {
+            tracing::warn!(%error, "the redo store does not know yet that its last group is done");
+        }
+    }
+}
+
+/// Makes what was written in place durable, all of it since `losses` was noted.
+pub(super) fn flush_origin(origin: &dyn Origin, losses: u64) -> Result<(), RedoError> {
+    origin.flush()?;
+    if origin.losses() == losses {
+        return Ok(());
+    }
+    Err(RedoError::unavailable(
+        "a part of the group may have been lost at the origin before it was flushed: it is written again",
+    ))
+}
+
+/// Writes a group's blocks at the origin, data in rising order; `fill` gives each chunk's bytes.
+pub(super) fn write_in_place(
+    origin: &dyn Origin,
+    header: &GroupHeader,
+    fill: impl Fn(&Chunk, &mut [u8]) -> Result<(), RedoError> + Sync,
+) -> Result<(), RedoError> {
+    let size = origin.size();
+    for piece in header.pieces.iter().map(|sums| sums.piece) {
+        if let Content::Zero { punch } = piece.content {
+            let extent = piece.extent;
+            let len = extent.bytes().min(size.saturating_sub(extent.first.offset()));
+            origin.zero(extent.first.offset(), len, punch)?;
+        }
+    }
+    let chunks = Chunk::of(header.pieces.iter().map(|sums| sums.piece));
+    in_parallel(origin.parallelism(), chunks.len(), |index| {
+        let chunk = &chunks[index];
+        let mut buf = chunk.buffer();
+        fill(chunk, &mut buf)?;
+        origin.write(chunk.extent.first.offset(), &buf[..clipped(chunk.extent, size)])?;
+        Ok(())
+    })?;
+    Ok(())
+}
+
+/// Behind the origin's end a block holds zeros, whatever the payload says.
+fn clear_tail(chunk: &Chunk, origin_bytes: u64, buf: &mut [u8]) {
+    buf[clipped(chunk.extent, origin_bytes)..].fill(0);
+}
+
+/// What the origin holds where a chunk will be; nothing where it cannot be read, since writing may well mend that.
+fn read_before(
+    origin: &dyn Origin,
+    chunk: &Chunk,
+    mut buf: Vec<u8>,
+) -> Result<Option<Vec<SectorSums>>, RedoError> {
+    let len = clipped(chunk.extent, origin.size());
+    buf[len..].fill(0);
+    match origin.read(chunk.extent.first.offset(), &mut buf[..len]) {
+        Ok(()) => Ok(Some(buf.chunks(BLOCK).map(sector_sums).collect())),
+        Err(error) if error.kind == OriginErrorKind::Failed => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The chunks' checksums, piece by piece. A piece of which one chunk could not be read has none of before.
+fn join_sums(
+    pieces: &[Piece],
+    chunks: &[Chunk],
+    sums: Vec<(Vec<u32>, Option<Vec<SectorSums>>)>,
+) -> Vec<PieceSums> {
+    let empty = |&piece: &Piece| PieceSums {
+        piece,
+        after: Vec::new(),
+        before: (piece.content == Content::Data).then(Vec::new),
+    };
+    let mut joined: Vec<PieceSums> = pieces.iter().map(empty).collect();
+    for (chunk, (after, before)) in chunks.iter().zip(sums) {
+        let piece = &mut joined[chunk.piece];
+        piece.after.extend(after);
+        piece.before = piece.before.take().zip(before).map(|(mut all, more)| {
+            all.extend(more);
+            all
+        });
+    }
+    joined
+}

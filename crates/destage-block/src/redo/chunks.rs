@@ -1,0 +1,84 @@
+//! Groups in portions that fit in memory, handled side by side.
+
+use super::RedoError;
+use super::group::Piece;
+use crate::block::{BLOCK, Extent, Lba};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// Consecutive blocks of one data piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Chunk {
+    /// The index of its piece.
+    pub(super) piece: usize,
+    /// How many blocks of the piece stand before it.
+    pub(super) skip: usize,
+    pub(super) extent: Extent,
+    /// Where its bytes begin in the group's payload.
+    pub(super) payload: u64,
+}
+
+impl Chunk {
+    /// The chunks of all data pieces, in order.
+    pub(super) fn of(pieces: impl IntoIterator<Item = Piece>) -> Vec<Self> {
+        let mut chunks = Vec::new();
+        let mut payload = 0;
+        for (index, piece) in pieces.into_iter().enumerate() {
+            let blocks = piece.data_blocks() as u32;
+            for skip in (0..blocks).step_by(CHUNK_BLOCKS as usize) {
+                let first = Lba(piece.extent.first.0 + u64::from(skip));
+                let extent = Extent { first, blocks: CHUNK_BLOCKS.min(blocks - skip) };
+                chunks.push(Self { piece: index, skip: skip as usize, extent, payload });
+                payload += extent.bytes();
+            }
+        }
+        chunks
+    }
+
+    /// A buffer for its bytes.
+    pub(super) fn buffer(&self) -> Vec<u8> {
+        vec![0; self.extent.blocks as usize * BLOCK]
+    }
+}
+
+/// How many bytes of an extent lie before the origin's end.
+pub(super) fn clipped(extent: Extent, origin_bytes: u64) -> usize {
+    extent.bytes().min(origin_bytes.saturating_sub(extent.first.offset())) as usize
+}
+
+/// Runs `job` for each index below `count`, up to `parallelism` at a time, and gives the results in order. After an error
+/// no further one is begun; the one with the lowest index is told.
+pub(super) fn in_parallel<T: Send>(
+    parallelism: usize,
+    count: usize,
+    job: impl Fn(usize) -> Result<T, RedoError> + Sync,
+) -> Result<Vec<T>, RedoError> {
+    if parallelism <= 1 || count <= 1 {
+        return (0..count).map(job).collect();
+    }
+    let next = AtomicUsize::new(0);
+    let is_failed = AtomicBool::new(false);
+    let results = Mutex::new((0..count).map(|_| None).collect::<Vec<_>>());
+    let work = || {
+        while !is_failed.load(Ordering::Relaxed) {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            if index >= count {
+                return;
+            }
+            let result = job(index);
+            is_failed.fetch_or(result.is_err(), Ordering::Relaxed);
+            results.lock().unwrap_or_else(PoisonError::into_inner)[index] = Some(result);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..parallelism.min(count) {
+            scope.spawn(work);
+        }
+        work();
+    });
+    let results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    results.into_iter().flatten().collect()
+}
+
+/// One megabyte: large enough for any disk, small enough to have many under way.
+const CHUNK_BLOCKS: u32 = 256;

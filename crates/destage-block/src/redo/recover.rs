@@ -1,0 +1,277 @@
+//! After a crash, or an error in the middle of a group: finish it or drop it.
+
+use super::apply::{flush_origin, write_in_place};
+use super::chunks::{Chunk, clipped, in_parallel};
+use super::format::{Commit, GroupHeader, PAGE, SECTOR, SectorSums};
+use super::store::Phase;
+use super::{RedoError, RedoStore};
+use crate::block::{BLOCK, Extent, Lba};
+use crate::origin::Origin;
+use crc32c::crc32c;
+use destage_core::Lsn;
+
+/// What [`RedoStore::recover`] found and did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Replay {
+    /// No group was under way.
+    Nothing,
+    /// A group was not committed: the origin holds nothing of it.
+    Dropped {
+        /// The last Lsn in it.
+        to: Lsn,
+    },
+    /// A committed group was written again, flushed and read back.
+    Written {
+        /// The first Lsn in it.
+        from: Lsn,
+        /// The last Lsn in it.
+        to: Lsn,
+        /// Blocks written.
+        blocks: u64,
+        /// Blocks that someone else had changed; 0 unless forced.
+        foreign: u64,
+    },
+}
+
+/// The group that may not be done, as the store holds it.
+struct Pending {
+    header: GroupHeader,
+    header_bytes: Vec<u8>,
+    commit: Commit,
+    /// Where its payload begins.
+    payload: u64,
+}
+
+impl RedoStore {
+    /// Makes the origin whole: writes a committed group that may not be done again, drops one that is not committed. The
+    /// origin then is the log up to [`RedoStore::done`]. Doing so twice changes nothing.
+    ///
+    /// With `forced`, blocks that someone else has changed are overwritten.
+    ///
+    /// # Errors
+    /// `Foreign` if blocks hold neither what was there before nor what the group writes, `Corrupt` if the store is damaged,
+    /// `Invalid` for an origin of another size or a group of several volumes, else as origin and store report them.
+    pub fn recover(&mut self, origin: &dyn Origin, forced: bool) -> Result<Replay, RedoError> {
+        if origin.size() != self.header.origin_bytes {
+            return Err(RedoError::Invalid(format!(
+                "the redo store was made for an origin of {} bytes, this one has {}",
+                self.header.origin_bytes,
+                origin.size()
+            )));
+        }
+        match self.phase {
+            Phase::Idle => return Ok(Replay::Nothing),
+            Phase::Writing => {
+                self.take_back()?;
+                return Ok(Replay::Nothing);
+            }
+            Phase::Committed => {}
+            // What a replay compares must not depend on bytes that the origin may still lose.
+            Phase::Unknown => origin.flush()?,
+        }
+        let Some(pending) = self.pending()? else {
+            let dropped = self.uncommitted()?;
+            // Also makes durable what the headers say.
+            self.take_back()?;
+            return Ok(dropped.map_or(Replay::Nothing, |to| Replay::Dropped { to }));
+        };
+        self.write_again(&pending)?;
+        self.replay(origin, &pending, forced)
+    }
+
+    /// Blocks that the next [`RedoStore::recover`] writes.
+    ///
+    /// # Errors
+    /// As for `recover`.
+    pub fn pending_extents(&self) -> Result<Vec<Extent>, RedoError> {
+        if self.phase == Phase::Idle {
+            return Ok(Vec::new());
+        }
+        let pieces = self.pending()?.map_or_else(Vec::new, |pending| pending.header.pieces);
+        Ok(pieces.into_iter().map(|sums| sums.piece.extent).collect())
+    }
+
+    fn pending(&self) -> Result<Option<Pending>, RedoError> {
+        if self.header.half_bytes < 2 * PAGE {
+            return Ok(None);
+        }
+        let number = self.header.done_group + 1;
+        let (ours, other) = (self.read_commit(number)?, self.read_commit(number + 1)?);
+        if ours.iter().chain(&other).any(|commit| commit.number > number) {
+            return Err(RedoError::Corrupt(format!(
+                "its headers say that group {} was the last one done, yet a later one than the next is committed",
+                number - 1
+            )));
+        }
+        let Some(commit) = ours.filter(|commit| commit.number == number) else {
+            return Ok(None);
+        };
+        let damaged = |what: &str| {
+            RedoError::Corrupt(format!(
+                "{what} of the committed group {number} is not what was committed"
+            ))
+        };
+        let (header, crc, header_bytes) =
+            self.read_group_header(number)?.ok_or_else(|| damaged("the header"))?;
+        if crc != commit.header_crc || header.number != number || header.uuid != commit.uuid {
+            return Err(damaged("the header"));
+        }
+        if !header.members.is_empty() {
+            return Err(RedoError::Invalid(
+                "the group under way spans several volumes, which this release cannot replay"
+                    .to_owned(),
+            ));
+        }
+        let payload = self.half(number) + PAGE + header_bytes.len() as u64;
+        let payload_bytes: u64 = header.pieces.iter().map(|p| p.after.len() as u64).sum();
+        if payload + payload_bytes * BLOCK as u64 > self.half(number) + self.header.half_bytes {
+            return Err(damaged("the length"));
+        }
+        Ok(Some(Pending { header, header_bytes, commit, payload }))
+    }
+
+    fn read_commit(&self, number: u64) -> Result<Option<Commit>, RedoError> {
+        let mut page = vec![0; PAGE as usize];
+        self.medium.read(self.half(number), &mut page)?;
+        Ok(Commit::decode(&page, self.seed()))
+    }
+
+    /// With its checksum and its bytes.
+    fn read_group_header(
+        &self,
+        number: u64,
+    ) -> Result<Option<(GroupHeader, u32, Vec<u8>)>, RedoError> {
+        let at = self.half(number) + PAGE;
+        let mut bytes = vec![0; PAGE as usize];
+        self.medium.read(at, &mut bytes)?;
+        let Some(len) = GroupHeader::peek_len(&bytes, self.group_bytes_max()) else {
+            return Ok(None);
+        };
+        bytes.resize(len as usize, 0);
+        self.medium.read(at, &mut bytes)?;
+        Ok(GroupHeader::decode(&bytes, self.seed()).map(|(header, crc)| (header, crc, bytes)))
+    }
+
+    /// The last Lsn of a group that was written and not committed.
+    fn uncommitted(&self) -> Result<Option<Lsn>, RedoError> {
+        if self.header.half_bytes < 2 * PAGE {
+            return Ok(None);
+        }
+        let number = self.header.done_group + 1;
+        let header = self.read_group_header(number)?.map(|(header, ..)| header);
+        Ok(header.filter(|h| h.number == number).map(|h| h.to))
+    }
+
+    /// Checks the payload and writes the whole group into the store again. What is read may be in some cache only, even
+    /// after a flush that succeeds, if an earlier one failed; only bytes written anew are sure to reach the medium.
+    fn write_again(&mut self, pending: &Pending) -> Result<(), RedoError> {
+        self.begin_writes()?;
+        let chunks = Chunk::of(pending.header.pieces.iter().map(|sums| sums.piece));
+        let medium = &*self.medium;
+        in_parallel(medium.parallelism(), chunks.len(), |index| {
+            let buf = self.read_chunk(pending, &chunks[index])?;
+            Ok(medium.write(pending.payload + chunks[index].payload, &buf)?)
+        })?;
+        let number = pending.header.number;
+        self.medium.write(self.half(number) + PAGE, &pending.header_bytes)?;
+        self.medium.write(self.half(number), &pending.commit.encode(self.seed()))?;
+        self.write_header()?;
+        self.flush()?;
+        self.phase = Phase::Committed;
+        Ok(())
+    }
+
+    fn read_chunk(&self, pending: &Pending, chunk: &Chunk) -> Result<Vec<u8>, RedoError> {
+        let mut buf = chunk.buffer();
+        self.medium.read(pending.payload + chunk.payload, &mut buf)?;
+        match wrong_block(&pending.header, chunk, &buf) {
+            None => Ok(buf),
+            Some(block) => Err(RedoError::Corrupt(format!(
+                "the bytes of block {} in the committed group {} are not what was committed",
+                block.0, pending.header.number
+            ))),
+        }
+    }
+
+    fn replay(
+        &mut self,
+        origin: &dyn Origin,
+        pending: &Pending,
+        forced: bool,
+    ) -> Result<Replay, RedoError> {
+        let header = &pending.header;
+        let foreign = self.foreign_blocks(origin, pending)?;
+        if let Some(&first) = foreign.first()
+            && !forced
+        {
+            return Err(RedoError::Foreign { first, count: foreign.len() as u64 });
+        }
+        let losses = origin.losses();
+        write_in_place(origin, header, |chunk, buf| {
+            buf.copy_from_slice(&self.read_chunk(pending, chunk)?);
+            Ok(())
+        })?;
+        flush_origin(origin, losses)?;
+        verify(origin, header)?;
+        self.mark_done(header);
+        Ok(Replay::Written {
+            from: header.from,
+            to: header.to,
+            blocks: header.pieces.iter().map(|p| u64::from(p.piece.extent.blocks)).sum(),
+            foreign: foreign.len() as u64,
+        })
+    }
+
+    /// Blocks with a sector that is neither as before nor as the group makes it.
+    fn foreign_blocks(
+        &self,
+        origin: &dyn Origin,
+        pending: &Pending,
+    ) -> Result<Vec<Lba>, RedoError> {
+        let mut chunks = Chunk::of(pending.header.pieces.iter().map(|sums| sums.piece));
+        chunks.retain(|chunk| pending.header.pieces[chunk.piece].before.is_some());
+        let found = in_parallel(origin.parallelism(), chunks.len(), |index| {
+            let chunk = &chunks[index];
+            let after = self.read_chunk(pending, chunk)?;
+            let now = read_origin(origin, chunk)?;
+            let before = pending.header.pieces[chunk.piece].before.as_deref().unwrap_or_default();
+            let blocks = chunk.extent.iter().zip(now.chunks(BLOCK)).zip(after.chunks(BLOCK));
+            let blocks = blocks.zip(&before[chunk.skip..]);
+            let foreign = blocks.filter(|(((_, now), after), before)| !fits(now, after, before));
+            Ok(foreign.map(|(((lba, _), _), _)| lba).collect::<Vec<Lba>>())
+        })?;
+        Ok(found.into_iter().flatten().collect())
+    }
+}
+
+/// Whether each sector is old or new.
+fn fits(now: &[u8], after: &[u8], before: &SectorSums) -> bool {
+    let sectors = now.chunks(SECTOR).zip(after.chunks(SECTOR)).zip(before);
+    sectors.into_iter().all(|((now, after), &before)| now == after || crc32c(now) == before)
+}
+
+fn wrong_block(header: &GroupHeader, chunk: &Chunk, bytes: &[u8]) -> Option<Lba> {
+    let sums = &header.pieces[chunk.piece].after[chunk.skip..];
+    let mut blocks = chunk.extent.iter().zip(bytes.chunks(BLOCK)).zip(sums);
+    blocks.find(|((_, block), sum)| crc32c(block) != **sum).map(|((lba, _), _)| lba)
+}
+
+/// A chunk as the origin holds it; zeros behind its end.
+fn read_origin(origin: &dyn Origin, chunk: &Chunk) -> Result<Vec<u8>, RedoError> {
+    let mut buf = chunk.buffer();
+    let len = clipped(chunk.extent, origin.size());
+    origin.read(chunk.extent.first.offset(), &mut buf[..len])?;
+    Ok(buf)
+}
+
+/// Reads back what a replay wrote.
+fn verify(origin: &dyn Origin, header: &GroupHeader) -> Result<(), RedoError> {
+    let chunks = Chunk::of(header.pieces.iter().map(|sums| sums.piece));
+    in_parallel(origin.parallelism(), chunks.len(), |index| {
+        match wrong_block(header, &chunks[index], &read_origin(origin, &chunks[index])?) {
+            None => Ok(()),
+            Some(block) => Err(RedoError::Foreign { first: block, count: 1 }),
+        }
+    })?;
+    Ok(())
+}

@@ -1,0 +1,301 @@
+//! The store: two headers, two halves for groups.
+
+use super::RedoError;
+use super::format::{AttachRecord, GroupHeader, HALVES_OFFSET, Header, HeaderProblem, PAGE, seed};
+use super::group::Group;
+use crate::origin::{Origin, OriginError};
+use destage_core::Lsn;
+use std::sync::Arc;
+
+/// A redo store, open. One process uses it at a time; see [`RedoStore::check_fence`].
+#[derive(Debug)]
+pub struct RedoStore {
+    pub(super) medium: Arc<dyn Origin>,
+    pub(super) header: Header,
+    /// Which copy the newest header is.
+    slot: usize,
+    /// The newest header is known durable. Until then it is the one to be replaced: never both copies at once.
+    header_durable: bool,
+    /// The newest header must be written again: it failed, or a flush after it did.
+    pub(super) header_stale: bool,
+    /// Of the medium, at the last flush.
+    losses: u64,
+    pub(super) phase: Phase,
+    pub(super) is_before_checked: bool,
+    /// Of the newest evidence, once known.
+    pub(super) evidence_sequence: Option<u64>,
+}
+
+/// How far a group has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// None is under way.
+    Idle,
+    /// Written or being written; nothing of it is at the origin, and whether its commit record is durable is not known.
+    Writing,
+    /// Durable in the store; the origin may hold parts of it.
+    Committed,
+    /// Just opened: what the halves hold is not known.
+    Unknown,
+}
+
+/// What a new store is made for.
+#[derive(Clone, Copy, Debug)]
+pub struct NewStore {
+    /// Its UUID.
+    pub uuid: [u8; 16],
+    /// Size of the origin in bytes.
+    pub origin_bytes: u64,
+    /// Overwrite whatever the medium holds.
+    pub overwrite: bool,
+}
+
+impl RedoStore {
+    /// Makes a new store that fills `medium`.
+    ///
+    /// # Errors
+    /// `Invalid` if the medium is too small or holds something else and `overwrite` is not set.
+    pub fn create(medium: Arc<dyn Origin>, new: &NewStore) -> Result<Self, RedoError> {
+        let store_bytes = medium.size();
+        if store_bytes < HALVES_OFFSET {
+            return Err(RedoError::Invalid(format!(
+                "a redo store needs at least {HALVES_OFFSET} bytes, there are {store_bytes}"
+            )));
+        }
+        if !new.overwrite {
+            check_empty(&*medium)?;
+        }
+        // Both copies, or an older store's header could be taken for the newer one.
+        medium.write(0, &vec![0; 2 * PAGE as usize])?;
+        medium.flush()?;
+        let header = Header {
+            uuid: new.uuid,
+            generation: 0,
+            store_bytes,
+            origin_bytes: new.origin_bytes,
+            half_bytes: (store_bytes - HALVES_OFFSET) / 2 / PAGE * PAGE,
+            done_group: 0,
+            done_lsn: Lsn::ZERO,
+            attach: AttachRecord::default(),
+        };
+        let mut store = Self::with(medium, header, 1);
+        store.phase = Phase::Idle;
+        store.header_durable = true;
+        store.write_header()?;
+        store.flush()?;
+        Ok(store)
+    }
+
+    /// Opens a store. Nothing is changed; [`RedoStore::recover`] comes next.
+    ///
+    /// # Errors
+    /// `Invalid` if it is none or of another version; `Corrupt` if both headers are damaged.
+    pub fn open(medium: Arc<dyn Origin>) -> Result<Self, RedoError> {
+        let (slot, header) = newest_header(&*medium)?;
+        let size = medium.size();
+        if header.store_bytes > size || header.half_bytes > (size - HALVES_OFFSET) / 2 {
+            return Err(RedoError::Corrupt(format!(
+                "it was made with {} bytes and has {size} now: it was cut",
+                header.store_bytes
+            )));
+        }
+        Ok(Self::with(medium, header, slot))
+    }
+
+    fn with(medium: Arc<dyn Origin>, header: Header, slot: usize) -> Self {
+        Self {
+            losses: medium.losses(),
+            medium,
+            header,
+            slot,
+            header_durable: false,
+            header_stale: false,
+            phase: Phase::Unknown,
+            is_before_checked: true,
+            evidence_sequence: None,
+        }
+    }
+
+    /// Whether each group first reads what it overwrites, so that a replay can tell another writer's blocks; on by default.
+    pub fn set_before_checked(&mut self, on: bool) {
+        self.is_before_checked = on;
+    }
+
+    /// Its UUID.
+    pub fn uuid(&self) -> [u8; 16] {
+        self.header.uuid
+    }
+
+    /// Size of the origin that it was made for, bytes.
+    pub fn origin_bytes(&self) -> u64 {
+        self.header.origin_bytes
+    }
+
+    /// The origin is the log up to here, once [`RedoStore::recover`] has succeeded; [`Lsn::ZERO`] before the first group.
+    pub fn done(&self) -> Lsn {
+        self.header.done_lsn
+    }
+
+    /// Who writes to the origin, or did last.
+    pub fn attachment(&self) -> &AttachRecord {
+        &self.header.attach
+    }
+
+    /// Bytes that a group may need, see [`RedoStore::bytes_needed`].
+    pub fn group_bytes_max(&self) -> u64 {
+        // The commit record takes the first page; a header's length must fit in 32 bits.
+        self.header.half_bytes.saturating_sub(PAGE)
+    }
+
+    /// Bytes that a group takes: its payload and about 1 % for tables.
+    pub fn bytes_needed(group: &Group) -> u64 {
+        GroupHeader::bytes_max(&group.pieces, 0) + group.payload_bytes()
+    }
+
+    /// Makes the attach record, and that the last group is done, durable.
+    pub(crate) fn set_attachment(&mut self, attach: AttachRecord) -> Result<(), RedoError> {
+        let before = std::mem::replace(&mut self.header.attach, attach);
+        self.losses = self.medium.losses();
+        let written = self.write_header().and_then(|()| self.flush());
+        if written.is_err() {
+            self.header.attach = before;
+            self.header_stale = true;
+        }
+        written
+    }
+
+    /// Makes durable that the last group is done. Needed before anything is written to the origin past the store: a crash
+    /// would otherwise let the replay put the group over it.
+    ///
+    /// # Errors
+    /// As the medium reports them; `Invalid` while a group is under way.
+    pub fn settle(&mut self) -> Result<(), RedoError> {
+        if self.phase != Phase::Idle {
+            return Err(RedoError::Invalid("a group is under way: recover first".to_owned()));
+        }
+        if self.header_durable && !self.header_stale {
+            return Ok(());
+        }
+        self.losses = self.medium.losses();
+        self.write_header()?;
+        self.flush()
+    }
+
+    /// Reads the attach record again.
+    ///
+    /// # Errors
+    /// `Fenced` if another cache has attached since.
+    pub fn check_fence(&self) -> Result<(), RedoError> {
+        let (_, found) = newest_header(&*self.medium)?;
+        let (ours, theirs) = (&self.header.attach, &found.attach);
+        if found.uuid == self.header.uuid && theirs == ours {
+            return Ok(());
+        }
+        Err(RedoError::fenced(format!(
+            "the origin was taken over by host \"{}\" (attachment {}, ours is {}): nothing more is written from here",
+            theirs.host, theirs.generation, ours.generation
+        )))
+    }
+
+    pub(super) fn write_header(&mut self) -> Result<(), RedoError> {
+        self.header.generation += 1;
+        if self.header_durable {
+            self.slot = 1 - self.slot;
+            self.header_durable = false;
+        }
+        self.header_stale = true;
+        self.medium.write(self.slot as u64 * PAGE, &self.header.encode())?;
+        self.header_stale = false;
+        Ok(())
+    }
+
+    /// Makes everything written to the medium durable.
+    pub(super) fn flush(&mut self) -> Result<(), RedoError> {
+        let flushed = self.medium.flush();
+        let losses = self.medium.losses();
+        let is_lost = losses != std::mem::replace(&mut self.losses, losses);
+        if flushed.is_err() || is_lost {
+            self.header_stale = true;
+        }
+        flushed?;
+        if is_lost {
+            return Err(RedoError::unavailable(
+                "what was written to the redo store may have been lost before it was flushed: it is written again",
+            ));
+        }
+        self.header_durable = !self.header_stale;
+        Ok(())
+    }
+
+    /// Before a write of everything that a flush must cover: what was lost until now does not count, since the only thing
+    /// that is not written anew, the header, is then written as well.
+    pub(super) fn begin_writes(&mut self) -> Result<(), RedoError> {
+        let losses = self.medium.losses();
+        if self.header_stale || losses != self.losses {
+            self.header_stale = true;
+            self.losses = losses;
+            self.write_header()?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn seed(&self) -> u32 {
+        seed(&self.header.uuid)
+    }
+
+    /// Where the half of a group begins.
+    pub(super) fn half(&self, number: u64) -> u64 {
+        HALVES_OFFSET + number % 2 * self.header.half_bytes
+    }
+}
+
+/// The newer header and which copy it is.
+fn newest_header(medium: &dyn Origin) -> Result<(usize, Header), RedoError> {
+    let mut pages = vec![0; 2 * PAGE as usize];
+    if medium.size() < HALVES_OFFSET {
+        return Err(RedoError::Invalid("too small for a redo store".to_owned()));
+    }
+    medium.read(0, &mut pages)?;
+    let copies = [0, 1].map(|i| Header::decode(&pages[i * PAGE as usize..]));
+    match copies {
+        [Ok(a), Ok(b)] if b.generation > a.generation => Ok((1, b)),
+        [Ok(a), _] => Ok((0, a)),
+        [_, Ok(b)] => Ok((1, b)),
+        [Err(HeaderProblem::Version(version)), _] | [_, Err(HeaderProblem::Version(version))] => {
+            Err(RedoError::Invalid(format!(
+                "the redo store has format version {version}: use the release of Destage that made it"
+            )))
+        }
+        [Err(HeaderProblem::Foreign), Err(HeaderProblem::Foreign)] => {
+            Err(RedoError::Invalid("there is no redo store here".to_owned()))
+        }
+        _ => Err(RedoError::Corrupt(
+            "neither of its two headers is intact: whether a group is half written cannot be told; \
+             restore the store, or check the volume and make a new one"
+                .to_owned(),
+        )),
+    }
+}
+
+/// A wrong path or a tail that a volume reaches into must not cost data.
+fn check_empty(medium: &dyn Origin) -> Result<(), RedoError> {
+    let mut start = vec![0; HALVES_OFFSET as usize];
+    medium.read(0, &mut start)?;
+    if start.iter().all(|&byte| byte == 0) {
+        return Ok(());
+    }
+    let what = match newest_header(medium) {
+        Err(RedoError::Invalid(_)) => "something that is no redo store",
+        _ => "a redo store already",
+    };
+    Err(RedoError::Invalid(format!("the medium holds {what}: it is only overwritten on demand")))
+}
+
+impl From<RedoError> for OriginError {
+    fn from(error: RedoError) -> Self {
+        match error {
+            RedoError::Origin(error) => error,
+            other => Self::new(other.kind(), other.to_string()),
+        }
+    }
+}

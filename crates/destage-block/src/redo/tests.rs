@@ -1,0 +1,167 @@
+//! The store on simulated media.
+
+mod crash;
+mod faults;
+mod golden;
+mod refusals;
+
+use super::{Content, Group, NewStore, Payload, Piece, RedoError, RedoStore, Replay};
+use crate::block::{BLOCK, Extent, Lba};
+use crate::testing::SimOrigin;
+use destage_core::Lsn;
+use destage_testkit::SimDisk;
+use destage_testkit::disk::Random;
+use std::sync::Arc;
+
+/// No multiple of a block: the last one is cut.
+const ORIGIN_BYTES: u64 = 20 * BLOCK as u64 - 1_000;
+const STORE_BYTES: u64 = 300 << 10;
+
+/// Origin and store on one disk: one power cut hits both.
+struct World {
+    disk: SimDisk,
+    origin: SimOrigin,
+    medium: SimOrigin,
+    /// What each group makes of the origin; the first image is before all.
+    images: Vec<Vec<u8>>,
+    groups: Vec<TestGroup>,
+}
+
+struct TestGroup {
+    group: Group,
+    image: Vec<u8>,
+}
+
+impl World {
+    fn new(seed: u64, groups: usize) -> Self {
+        let disk = SimDisk::new();
+        let origin = SimOrigin::new(&disk, "origin", ORIGIN_BYTES);
+        let mut random = Random(seed);
+        origin.edit(|bytes| fill(bytes, &mut random));
+        let medium = SimOrigin::new(&disk, "redo", STORE_BYTES);
+        RedoStore::create(Arc::new(medium.clone()), &new_store()).unwrap();
+        let mut images = vec![origin.bytes()];
+        let mut made = Vec::new();
+        for number in 1..=groups {
+            let group = random_group(&mut random, Lsn(number as u64 * 10));
+            let image = after(&images[number - 1], &group, &mut random);
+            images.push(image.clone());
+            made.push(TestGroup { group, image });
+        }
+        Self { disk, origin, medium, images, groups: made }
+    }
+
+    /// The store as after a start of the process.
+    fn open(&self) -> RedoStore {
+        RedoStore::open(Arc::new(self.medium.clone())).unwrap()
+    }
+
+    /// How many groups the store says are at the origin.
+    fn done(store: &RedoStore) -> usize {
+        store.done().0 as usize / 10
+    }
+
+    /// Applies group `index` (from 0).
+    fn apply(&self, store: &mut RedoStore, index: usize) -> Result<(), RedoError> {
+        let test = &self.groups[index];
+        store.apply(&self.origin, &test.group, &payload(&test.image))
+    }
+
+    /// The origin holds exactly the state after the groups that the store says are done.
+    fn check(&self, store: &RedoStore) -> Result<usize, String> {
+        let done = Self::done(store);
+        match self.origin.bytes() == self.images[done] {
+            true => Ok(done),
+            false => Err(format!("the origin is not the state after group {done}")),
+        }
+    }
+}
+
+/// Each sector other bytes.
+fn fill(bytes: &mut [u8], random: &mut Random) {
+    for sector in bytes.chunks_mut(512) {
+        let bits = random.bits().to_le_bytes();
+        sector.fill(bits[0]);
+        let len = sector.len().min(8);
+        sector[..len].copy_from_slice(&bits[..len]);
+    }
+}
+
+fn new_store() -> NewStore {
+    NewStore { uuid: [7; 16], origin_bytes: ORIGIN_BYTES, overwrite: false }
+}
+
+/// Blocks out of an image.
+fn payload(image: &[u8]) -> impl Payload + '_ {
+    move |first: Lba, buf: &mut [u8]| {
+        let from = first.offset() as usize;
+        let len = buf.len().min(image.len() - from);
+        buf[..len].copy_from_slice(&image[from..from + len]);
+        // The store must not rely on what stands behind the end.
+        buf[len..].fill(0xee);
+        Ok(())
+    }
+}
+
+fn random_group(random: &mut Random, to: Lsn) -> Group {
+    let blocks = ORIGIN_BYTES.div_ceil(BLOCK as u64);
+    let mut pieces = Vec::new();
+    let mut next = random.below(4) as u64;
+    while next < blocks {
+        let len = (1 + random.below(4) as u64).min(blocks - next);
+        let content = match random.below(5) {
+            0 => Content::Zero { punch: random.below(2) == 0 },
+            _ => Content::Data,
+        };
+        let extent = Extent { first: Lba(next), blocks: len as u32 };
+        pieces.push(Piece { extent, content });
+        next += len + random.below(9) as u64;
+    }
+    Group { from: Lsn(to.0 - 9), to, pieces }
+}
+
+/// The image with the group's blocks made new.
+fn after(image: &[u8], group: &Group, random: &mut Random) -> Vec<u8> {
+    let mut image = image.to_vec();
+    for piece in &group.pieces {
+        let from = piece.extent.first.offset() as usize;
+        let to = (from + piece.extent.bytes() as usize).min(image.len());
+        match piece.content {
+            Content::Data => fill(&mut image[from..to], random),
+            Content::Zero { .. } => image[from..to].fill(0),
+        }
+    }
+    image
+}
+
+#[test]
+fn groups_reach_the_origin_byte_for_byte() {
+    for parallelism in [1, 8] {
+        let world = World::new(1, 12);
+        world.origin.set_parallelism(parallelism);
+        world.medium.set_parallelism(parallelism);
+        let mut store = world.open();
+        assert_eq!(store.recover(&world.origin, false).unwrap(), Replay::Nothing);
+        for index in 0..12 {
+            world.apply(&mut store, index).unwrap();
+            assert_eq!(world.check(&store), Ok(index + 1));
+        }
+        store.settle().unwrap();
+        world.disk.crash(1);
+        let mut store = world.open();
+        assert_eq!(store.recover(&world.origin, false).unwrap(), Replay::Nothing);
+        assert_eq!(world.check(&store), Ok(12));
+    }
+}
+
+#[test]
+fn a_group_that_is_done_is_not_written_again() {
+    let world = World::new(2, 2);
+    let mut store = world.open();
+    world.apply(&mut store, 0).unwrap();
+    world.apply(&mut store, 1).unwrap();
+    let calls = world.origin.calls();
+    world.apply(&mut store, 0).unwrap();
+    world.apply(&mut store, 1).unwrap();
+    assert_eq!(world.origin.calls(), calls);
+}

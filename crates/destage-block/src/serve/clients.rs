@@ -1,0 +1,214 @@
+//! The clients' sockets: accepting, reading, sending, closing.
+
+use super::server::{LISTENER, Server};
+use crate::nbd::server::{Connection, Cookie, End, Event, Limits, Received};
+use crate::request::Reply;
+use destage_runtime::sockets::Stream;
+use mio::{Interest, Token};
+use std::io;
+
+/// How often in a row one connection is read before others get their turn.
+const READS_IN_A_ROW: usize = 8;
+
+/// One connection.
+pub(super) struct Client {
+    connection: Connection<Stream>,
+    /// The export that it opened.
+    volume: Option<usize>,
+    /// Tells it from the one that had the same place before.
+    number: u64,
+    /// There may be more to read than was read.
+    readable: bool,
+    /// It stands in the list of those to be looked at.
+    listed: bool,
+}
+
+/// Whose request it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    client: usize,
+    number: u64,
+    cookie: Cookie,
+    /// When it came, for the latencies.
+    pub(super) at: destage_core::Time,
+    pub(super) volume: usize,
+    pub(super) writes: bool,
+}
+
+impl Server {
+    pub(super) fn accept(&mut self) {
+        loop {
+            let Some(listener) = &self.listener else { return };
+            let stream = match listener.accept() {
+                Ok(stream) => stream,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) => {
+                    // Out of descriptors, or the peer went away: others are served.
+                    tracing::warn!(%error, "cannot accept a connection");
+                    return;
+                }
+            };
+            self.accepted_total += 1;
+            if self.connected >= self.settings.clients_max {
+                tracing::warn!(
+                    clients = self.connected,
+                    "a client was turned away: see --max-clients"
+                );
+                continue;
+            }
+            self.admit(stream);
+        }
+    }
+
+    fn admit(&mut self, stream: Stream) {
+        let limits = Limits::default();
+        let mut connection =
+            Connection::new(stream, self.exports.clone(), self.tls.clone(), limits);
+        let place = self.clients.iter().position(Option::is_none).unwrap_or(self.clients.len());
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        let source = connection.stream().source();
+        if let Err(error) = self.poll.registry().register(source, Token(place), interest) {
+            tracing::warn!(%error, "cannot watch a connection");
+            return;
+        }
+        assert!(Token(place) != LISTENER, "clients are limited");
+        let client = Client {
+            connection,
+            volume: None,
+            number: self.accepted_total,
+            readable: true,
+            listed: false,
+        };
+        if place == self.clients.len() {
+            self.clients.push(None);
+        }
+        self.clients[place] = Some(client);
+        self.connected += 1;
+        self.look_at(place);
+    }
+
+    /// Something about the connection may have changed.
+    pub(super) fn look_at(&mut self, place: usize) {
+        if let Some(client) = self.clients.get_mut(place).and_then(Option::as_mut)
+            && !client.listed
+        {
+            client.listed = true;
+            self.looks.push(place);
+        }
+    }
+
+    pub(super) fn readable(&mut self, place: usize) {
+        if let Some(client) = self.clients.get_mut(place).and_then(Option::as_mut) {
+            client.readable = true;
+        }
+        self.look_at(place);
+    }
+
+    /// Moves every connection on that may have something to do; true if any did.
+    pub(super) fn serve_clients(&mut self) -> bool {
+        let looks = std::mem::take(&mut self.looks);
+        let any = !looks.is_empty();
+        for place in looks {
+            if let Some(client) = self.clients[place].as_mut() {
+                client.listed = false;
+            }
+            if let Err(error) = self.serve(place) {
+                tracing::debug!(%error, "a connection ended");
+                self.close(place);
+            }
+        }
+        any
+    }
+
+    fn serve(&mut self, place: usize) -> io::Result<()> {
+        for _ in 0..READS_IN_A_ROW {
+            self.take_events(place)?;
+            let congested = self.is_congested(place);
+            let Some(client) = self.clients[place].as_mut() else { return Ok(()) };
+            client.connection.send()?;
+            if client.connection.is_finished() {
+                self.close(place);
+                return Ok(());
+            }
+            if !client.readable || !client.connection.wants_read() || congested {
+                return self.take_events(place);
+            }
+            match client.connection.receive()? {
+                Received::Some => {}
+                Received::None => client.readable = false,
+                Received::Closed => {
+                    self.close(place);
+                    return Ok(());
+                }
+            }
+        }
+        self.take_events(place)?;
+        // There may be more: others first.
+        self.look_at(place);
+        Ok(())
+    }
+
+    /// Whether the client's volume has so much to do that the client must wait.
+    fn is_congested(&self, place: usize) -> bool {
+        let volume = self.clients[place].as_ref().and_then(|client| client.volume);
+        volume.is_some_and(|volume| self.volumes[volume].volume.is_congested())
+    }
+
+    fn take_events(&mut self, place: usize) -> io::Result<()> {
+        let now = self.now();
+        loop {
+            let Some(client) = self.clients[place].as_mut() else { return Ok(()) };
+            let Some(event) = client.connection.next_event()? else { return Ok(()) };
+            match event {
+                Event::Opened(export) => {
+                    client.volume = self.names.iter().position(|name| *name == export.name);
+                }
+                Event::Request(cookie, request) => {
+                    let volume = client.volume.expect("requests follow an opened export");
+                    let (number, writes) = (client.number, request.is_write());
+                    self.next_tag += 1;
+                    self.requests_total += 1;
+                    let asked = Asked { client: place, number, cookie, at: now, volume, writes };
+                    self.asked.insert(self.next_tag, asked);
+                    self.volumes[volume].volume.submit(now, self.next_tag, request);
+                }
+                Event::StartTls => unreachable!("a connection starts TLS by itself"),
+                Event::Ended(End::Disconnected) => {}
+                Event::Ended(End::Violation(what)) => {
+                    tracing::warn!(what, "a client broke the protocol; its connection is closed");
+                }
+            }
+        }
+    }
+
+    /// Gives the client its reply, if it is still there.
+    pub(super) fn reply(&mut self, asked: Asked, reply: Reply) {
+        if let Some(client) = self.clients.get_mut(asked.client).and_then(Option::as_mut)
+            && client.number == asked.number
+        {
+            client.connection.reply(asked.cookie, reply);
+            self.look_at(asked.client);
+        }
+    }
+
+    fn close(&mut self, place: usize) {
+        if let Some(mut client) = self.clients[place].take() {
+            self.connected -= 1;
+            // Closing the socket removes it from the poll in any case.
+            let _ = self.poll.registry().deregister(client.connection.stream().source());
+        }
+    }
+
+    /// From now on clients are told that the server shuts down.
+    pub(super) fn stop_clients(&mut self) {
+        for client in self.clients.iter_mut().flatten() {
+            client.connection.stop();
+        }
+    }
+
+    /// Whether every request has its reply, and every reply has left.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.asked.is_empty()
+            && self.clients.iter().flatten().all(|client| !client.connection.wants_write())
+    }
+}

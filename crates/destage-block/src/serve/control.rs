@@ -1,0 +1,245 @@
+//! The admin port's side of the volumes.
+
+use super::pool::Outbox;
+use super::{Event, Served, report};
+use crate::settings::COMMIT_UNASKED;
+use destage_core::{Acknowledge, Lsn, Order, Policy, Span, Time};
+use destage_runtime::admin::{Control, ControlError};
+use destage_runtime::policy;
+use destage_runtime::status::Report;
+use serde_json::{Value, json};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+/// How long the server may take to answer.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+/// How long what is waited for may take, and how often it is looked at.
+const WAIT_MAX: Duration = Duration::from_secs(600);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// What the admin port sees of the server, on the server's thread.
+pub(super) struct View<'a> {
+    pub(super) volumes: &'a mut [Served],
+    pub(super) counted: report::Counted,
+    pub(super) now: Time,
+    pub(super) next_tag: &'a mut u64,
+}
+
+/// Asks the volumes, which live on the server's thread.
+pub(super) struct VolumesControl {
+    outbox: Outbox,
+    names: Vec<String>,
+}
+
+impl VolumesControl {
+    pub(super) fn new(outbox: Outbox, names: Vec<String>) -> Self {
+        Self { outbox, names }
+    }
+
+    fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&mut View<'_>) -> T + Send + 'static,
+    ) -> Result<T, ControlError> {
+        let (answer, answered) = mpsc::sync_channel(1);
+        let work = Box::new(move |view: &mut View<'_>| {
+            // Whoever asked may have stopped waiting.
+            let _ = answer.send(question(view));
+        });
+        self.outbox.send(Event::Control(work));
+        answered
+            .recv_timeout(ANSWER_MAX)
+            .map_err(|_| ControlError::Unavailable("the server does not answer".into()))
+    }
+
+    /// The volumes that a command means: those named by `volume=NAME`, all of them if none is. The other arguments.
+    fn chosen(&self, args: &[String]) -> Result<(Vec<usize>, Vec<String>), ControlError> {
+        let (named, rest): (Vec<_>, Vec<_>) =
+            args.iter().cloned().partition(|arg| arg.starts_with("volume="));
+        let mut chosen = Vec::new();
+        for arg in &named {
+            let name = arg.strip_prefix("volume=").unwrap_or_default();
+            let index = self.names.iter().position(|known| known == name).ok_or_else(|| {
+                let known = self.names.join("', '");
+                ControlError::Invalid(format!("there is no volume '{name}': there is '{known}'"))
+            })?;
+            chosen.push(index);
+        }
+        if chosen.is_empty() {
+            chosen.extend(0..self.names.len());
+        }
+        Ok((chosen, rest))
+    }
+
+    /// Does something with each chosen volume.
+    fn each<T: Send + 'static>(
+        &self,
+        chosen: &[usize],
+        mut work: impl FnMut(&mut Served, Time) -> T + Send + 'static,
+    ) -> Result<Vec<T>, ControlError> {
+        let chosen = chosen.to_vec();
+        self.ask(move |view| {
+            let now = view.now;
+            chosen.iter().map(|&index| work(&mut view.volumes[index], now)).collect()
+        })
+    }
+
+    /// Waits until each chosen volume has come to its point.
+    fn wait(
+        &self,
+        chosen: &[usize],
+        points: &[Lsn],
+        reached: fn(&mut Served) -> Lsn,
+        what: &str,
+    ) -> Result<(), ControlError> {
+        let deadline = Instant::now() + WAIT_MAX;
+        loop {
+            let at = self.each(chosen, move |served, _| reached(served))?;
+            if at.iter().zip(points).all(|(at, point)| at >= point) {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                return Err(ControlError::Failed(format!(
+                    "not everything was {what} within {} s; see the status",
+                    WAIT_MAX.as_secs()
+                )));
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    fn drain(&self, chosen: &[usize]) -> Result<Value, ControlError> {
+        let points = self.each(chosen, |served, now| {
+            served.volume.hurry(now);
+            served.volume.status().core.last
+        })?;
+        self.wait(chosen, &points, |served| served.volume.status().core.decided, "destaged")?;
+        Ok(self.named(chosen, points.iter().map(|lsn| json!({ "decided": lsn.0 }))))
+    }
+
+    fn mark(&self, chosen: &[usize], waits: bool) -> Result<Value, ControlError> {
+        let points = self.each(chosen, |served, now| served.volume.mark(now))?;
+        if waits {
+            self.each(chosen, |served, now| served.volume.hurry(now))?;
+            self.wait(chosen, &points, |served| served.volume.status().core.decided, "destaged")?;
+        }
+        Ok(self.named(chosen, points.iter().map(|lsn| json!({ "mark": lsn.0 }))))
+    }
+
+    fn freeze(&self, chosen: &[usize]) -> Result<Value, ControlError> {
+        let chosen_here = chosen.to_vec();
+        self.ask(move |view| {
+            for index in chosen_here {
+                *view.next_tag += 1;
+                view.volumes[index].volume.freeze(view.now, *view.next_tag);
+            }
+        })?;
+        let deadline = Instant::now() + WAIT_MAX;
+        while !self.each(chosen, |served, _| served.volume.is_frozen())?.into_iter().all(|is| is) {
+            if Instant::now() > deadline {
+                return Err(ControlError::Failed("writes under way do not end; thawing".into()));
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        Ok(json!("frozen"))
+    }
+
+    fn policy(&self, chosen: &[usize], args: &[String]) -> Result<Value, ControlError> {
+        let args = args.to_vec();
+        let changed = self.each(chosen, move |served, now| {
+            if args.is_empty() {
+                return Ok(report::policy_summary(served));
+            }
+            let (policy, on_flush) = change(served, &args)?;
+            served.volume.set_policy(now, &policy).map_err(str::to_owned)?;
+            served.commits_on_flush = on_flush;
+            Ok(report::summary_of(&policy, on_flush))
+        })?;
+        let changed: Result<Vec<String>, String> = changed.into_iter().collect();
+        let changed = changed.map_err(ControlError::Invalid)?;
+        Ok(self.named(chosen, changed.into_iter().map(Value::String)))
+    }
+
+    /// One value for a single volume, an object by name for several.
+    fn named(&self, chosen: &[usize], values: impl Iterator<Item = Value>) -> Value {
+        let names = chosen.iter().map(|&index| self.names[index].clone());
+        let mut pairs: Vec<_> = names.zip(values).collect();
+        match pairs.len() {
+            1 => pairs.remove(0).1,
+            _ => Value::Object(pairs.into_iter().collect()),
+        }
+    }
+}
+
+/// The volume's policy with parts changed: a policy's name, `order=`, `commit=` and what every front end takes.
+fn change(served: &Served, args: &[String]) -> Result<(Policy, bool), String> {
+    let mut changed = served.volume.policy().clone();
+    let mut on_flush = served.commits_on_flush;
+    let mut rest = Vec::new();
+    for arg in args {
+        let word = arg.strip_prefix("policy=").unwrap_or(arg);
+        match word {
+            "write-through" => {
+                (changed.acknowledge, changed.order) = (Acknowledge::Origin, Order::Any);
+            }
+            "write-back" => {
+                (changed.acknowledge, changed.order) = (Acknowledge::Journal, Order::Any);
+            }
+            "ordered" | "order=epoch" => {
+                (changed.acknowledge, changed.order) = (Acknowledge::Journal, Order::Epoch);
+            }
+            "order=strict" => {
+                (changed.acknowledge, changed.order) = (Acknowledge::Journal, Order::Strict);
+            }
+            "journaled" => {
+                (changed.acknowledge, changed.order) = (Acknowledge::Journal, Order::Domain);
+            }
+            "commit=flush" => {
+                on_flush = true;
+                changed.commit = COMMIT_UNASKED.min(Span(changed.staleness.0 / 4));
+            }
+            _ if word.contains('=') => {
+                on_flush &= !word.starts_with("commit=");
+                rest.push(word.to_owned());
+            }
+            _ => {
+                return Err(format!(
+                    "'{word}' is not a policy: use write-through, write-back, ordered or journaled"
+                ));
+            }
+        }
+    }
+    let changed = policy::change(&changed, &rest).map_err(|error| error.to_string())?;
+    Ok((changed, on_flush))
+}
+
+impl Control for VolumesControl {
+    fn report(&self) -> Result<Report, ControlError> {
+        self.ask(|view| report::report(view.volumes, view.counted, view.now))
+    }
+
+    fn command(&self, name: &str, args: &[String]) -> Result<Value, ControlError> {
+        let (chosen, rest) = self.chosen(args)?;
+        if !rest.is_empty() && !matches!(name, "policy" | "checkpoint") {
+            return Err(ControlError::Invalid(format!("'{name}' takes no '{}'", rest[0])));
+        }
+        match name {
+            "policy" => self.policy(&chosen, &rest),
+            "pause" => {
+                self.each(&chosen, |served, now| served.volume.pause(now)).map(|_| json!("paused"))
+            }
+            "resume" => self
+                .each(&chosen, |served, now| served.volume.resume(now))
+                .map(|_| json!("resumed")),
+            "drain" => self.drain(&chosen),
+            "mark" => self.mark(&chosen, false),
+            "checkpoint" => self.mark(&chosen, rest.iter().any(|arg| arg == "wait")),
+            "freeze" => self.freeze(&chosen),
+            "thaw" => {
+                self.each(&chosen, |served, now| served.volume.thaw(now)).map(|_| json!("thawed"))
+            }
+            _ => Err(ControlError::Invalid(format!(
+                "there is no command '{name}': use policy, pause, resume, drain, mark, checkpoint, freeze or thaw"
+            ))),
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! The threads that carry out the engines' jobs.
+
+use super::Event;
+use crate::engine::{Context, Job, JobKind};
+use crossbeam_channel::{Receiver, Sender};
+use mio::Waker;
+use std::io;
+use std::sync::Arc;
+use std::thread;
+
+/// Threads that read and write the caches' slots.
+const CACHE_THREADS: usize = 8;
+/// Threads that read from or write to the origins while clients wait.
+const ORIGIN_THREADS: usize = 16;
+
+/// Where events go: to the server, which is woken.
+#[derive(Clone)]
+pub(super) struct Outbox {
+    pub(super) sender: Sender<Event>,
+    pub(super) waker: Arc<Waker>,
+}
+
+impl Outbox {
+    /// Delivers an event. A server that has ended does not care any more.
+    pub(super) fn send(&self, event: Event) {
+        if self.sender.send(event).is_ok()
+            && let Err(error) = self.waker.wake()
+        {
+            tracing::error!(%error, "cannot wake the server");
+        }
+    }
+}
+
+/// A job and whose it is.
+type Item = (usize, Job);
+
+/// One queue for each kind of work, so that the slow kind does not keep the quick one waiting.
+pub(super) struct Pool {
+    log: Sender<Item>,
+    cache: Sender<Item>,
+    fetch: Sender<Item>,
+    through: Sender<Item>,
+    destage: Sender<Item>,
+    checkpoint: Sender<Item>,
+}
+
+impl Pool {
+    /// Starts the threads. They end when the pool is dropped.
+    ///
+    /// # Errors
+    /// As the system reports them.
+    pub(super) fn start(contexts: Arc<[Context]>, outbox: &Outbox) -> io::Result<Self> {
+        let volumes = contexts.len();
+        let queue = |name: &str, threads: usize| -> io::Result<Sender<Item>> {
+            let (sender, receiver) = crossbeam_channel::unbounded();
+            for _ in 0..threads {
+                let (receiver, contexts, outbox) =
+                    (receiver.clone(), contexts.clone(), outbox.clone());
+                let work = move || work(&receiver, &contexts, &outbox);
+                thread::Builder::new().name(name.into()).spawn(work)?;
+            }
+            Ok(sender)
+        };
+        Ok(Self {
+            log: queue("log", volumes)?,
+            cache: queue("cache", CACHE_THREADS)?,
+            fetch: queue("fetch", ORIGIN_THREADS)?,
+            through: queue("through", ORIGIN_THREADS)?,
+            destage: queue("destage", volumes)?,
+            checkpoint: queue("checkpoint", volumes)?,
+        })
+    }
+
+    /// Hands a job over.
+    pub(super) fn give(&self, volume: usize, job: Job) {
+        let queue = match job.kind() {
+            JobKind::Log => &self.log,
+            JobKind::Cache => &self.cache,
+            JobKind::Fetch => &self.fetch,
+            JobKind::Through => &self.through,
+            JobKind::Destage => &self.destage,
+            JobKind::Checkpoint => &self.checkpoint,
+        };
+        queue.send((volume, job)).expect("the threads live as long as the pool");
+    }
+}
+
+fn work(jobs: &Receiver<Item>, contexts: &[Context], outbox: &Outbox) {
+    for (volume, job) in jobs {
+        let done = job.run(&contexts[volume]);
+        outbox.send(Event::Done { volume, done });
+    }
+}

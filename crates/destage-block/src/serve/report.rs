@@ -1,0 +1,144 @@
+//! What the server tells of itself.
+
+use super::Served;
+use crate::block::BLOCK;
+use crate::engine::{VolumeMode, VolumeStatus};
+use destage_core::{Acknowledge, Order, Policy, Span, Time};
+use destage_runtime::latency::Latency;
+use destage_runtime::policy;
+use destage_runtime::status::{Report, VolumeReport};
+use destage_runtime::units::Interval;
+
+/// How long clients waited.
+pub(super) struct Latencies {
+    read: Latency,
+    write: Latency,
+}
+
+impl Latencies {
+    pub(super) fn new(now: Time) -> Self {
+        Self { read: Latency::new(now), write: Latency::new(now) }
+    }
+
+    pub(super) fn record(&mut self, now: Time, writes: bool, took: Span) {
+        let latency = if writes { &mut self.write } else { &mut self.read };
+        latency.record(now, took);
+    }
+}
+
+/// The policy's word on the command line.
+pub(super) fn policy_name(policy: &Policy) -> &'static str {
+    match (policy.acknowledge, policy.order) {
+        (Acknowledge::Origin | Acknowledge::OriginInvalidate, _) => "write-through",
+        (Acknowledge::Journal, Order::Epoch | Order::Strict) => "ordered",
+        (Acknowledge::Journal, Order::Domain) => "journaled",
+        (Acknowledge::Journal, Order::Any | Order::Unit { .. }) => "write-back",
+    }
+}
+
+/// The volume's policy and its bounds, as the ready line shows them.
+pub(super) fn policy_summary(served: &Served) -> String {
+    summary_of(served.volume.policy(), served.commits_on_flush)
+}
+
+/// The same for any policy.
+pub(super) fn summary_of(policy: &Policy, commits_on_flush: bool) -> String {
+    let order = match policy.order {
+        Order::Epoch if policy_name(policy) == "ordered" => " order=epoch",
+        Order::Strict if policy_name(policy) == "ordered" => " order=strict",
+        _ => "",
+    };
+    let d = match commits_on_flush {
+        true => "flush".to_owned(),
+        false => Interval(policy.commit).to_string(),
+    };
+    format!("policy={}{order} d={d} D={}", policy_name(policy), Interval(policy.staleness))
+}
+
+fn mode_name(mode: VolumeMode) -> &'static str {
+    match mode {
+        VolumeMode::Serving(mode) => policy::mode_name(mode),
+        VolumeMode::Frozen => "frozen",
+        VolumeMode::ChangingPolicy => "changing-policy",
+        VolumeMode::Stopped(_) => policy::mode_name(destage_core::Mode::Stopped),
+        VolumeMode::Closing => "closing",
+    }
+}
+
+/// One volume.
+pub(super) fn volume(served: &mut Served, now: Time) -> VolumeReport {
+    let status = served.volume.status();
+    VolumeReport {
+        name: served.name.clone(),
+        mode: mode_name(status.mode).into(),
+        policy: policy_summary(served),
+        size_bytes: status.volume_bytes,
+        origin: served.description.clone(),
+        cache: served.cache.clone(),
+        staleness_seconds: status.core.staleness.as_secs_f64(),
+        staleness_max_seconds: status.core.staleness_max.as_secs_f64(),
+        dirty_bytes: status.core.dirty_units * BLOCK as u64,
+        dirty_writes: status.core.dirty_groups,
+        hit_ratio: status.hit_ratio(),
+        hit_blocks_total: status.hit_blocks,
+        miss_blocks_total: status.miss_blocks,
+        clean_blocks: status.core.cache_units,
+        destaged_blocks_total: status.sent_blocks,
+        destage_writes_per_second: status.core.destage_rate,
+        level: status.level,
+        log_bytes: status.log.pinned_bytes,
+        log_bytes_max: status.log_bytes,
+        checkpoint_age_seconds: status.checkpoint_age.as_secs_f64(),
+        marks_ahead: status.marks_ahead as u64,
+        cache_errors_total: status.slot_errors + status.log_read_errors,
+        origin_errors_total: status.origin_errors,
+        origin_last_error: status.origin_error.clone(),
+        read_latency: served.latencies.read.summary(now),
+        write_latency: served.latencies.write.summary(now),
+    }
+}
+
+/// What the server itself counts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Counted {
+    pub(super) started: Time,
+    pub(super) connected: usize,
+    pub(super) connected_max: usize,
+    pub(super) accepted_total: u64,
+    pub(super) requests_total: u64,
+    pub(super) errors_total: u64,
+}
+
+/// Everything; the common fields are those of the volume whose origin is furthest behind.
+pub(super) fn report(volumes: &mut [Served], counted: Counted, now: Time) -> Report {
+    let behind = volumes.iter().max_by_key(|served| served.volume.status().core.staleness);
+    let mut report = behind.map_or_else(Report::default, |served| {
+        let status = served.volume.status();
+        let mut report = Report::from_core("block", &status.core, served.volume.policy());
+        add(&mut report, &status);
+        report.origin.description.clone_from(&served.description);
+        report
+    });
+    report.uptime_seconds = now.since(counted.started).as_secs_f64();
+    report.clients.connected = counted.connected as u64;
+    report.clients.connected_max = counted.connected_max as u64;
+    report.clients.accepted_total = counted.accepted_total;
+    report.clients.commands_total = counted.requests_total;
+    report.clients.errors_total = counted.errors_total;
+    report.volumes = volumes.iter_mut().map(|served| volume(served, now)).collect();
+    if let Some(stopped) = report.volumes.iter().find(|volume| volume.mode == "stopped") {
+        report.mode.clone_from(&stopped.mode);
+    }
+    report.finish()
+}
+
+fn add(report: &mut Report, status: &VolumeStatus) {
+    report.journal.segments = status.log.segments as u64;
+    report.journal.bytes = status.log.bytes;
+    report.cache.hits_total = status.hit_blocks;
+    report.cache.misses_total = status.miss_blocks;
+    report.destage.changes_total = status.core.destaged;
+    report.destage.rows_total = status.sent_blocks;
+    report.origin.last_error =
+        (!status.origin_error.is_empty()).then(|| status.origin_error.clone());
+}

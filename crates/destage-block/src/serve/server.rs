@@ -1,0 +1,423 @@
+//! The server's thread: sockets, the engines, and the hand-over to the threads that block.
+
+use super::clients::{Asked, Client};
+use super::control::VolumesControl;
+use super::pool::{Outbox, Pool};
+use super::report::Counted;
+use super::start::Started;
+use super::{Event, ServeError, Served};
+use crate::engine::{Context, Job, JobKind};
+use crate::nbd::server::{Exports, Tls};
+use crate::request::Reply;
+use crate::settings::Settings;
+use crossbeam_channel::Receiver;
+use destage_core::{Span, Time};
+use destage_runtime::admin::{self, AdminHandle};
+use destage_runtime::clock::Clock;
+use destage_runtime::progress::Progress;
+use destage_runtime::sockets::{Listen, Listener};
+use destage_runtime::{child, exit, shutdown};
+use hashbrown::HashMap;
+use mio::{Events, Interest, Poll, Token, Waker};
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+pub(super) const LISTENER: Token = Token(usize::MAX);
+const WAKER: Token = Token(usize::MAX - 1);
+/// Longest sleep, so that a changed clock or a lost wake-up is noticed.
+const SLEEP_MAX: Duration = Duration::from_secs(1);
+/// Above this measured latency, syncs of the log leave the server's thread.
+const INLINE_SYNC_MAX: Duration = Duration::from_millis(3);
+/// How long the end of the process waits for jobs under way.
+const JOBS_WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// The live server.
+pub(super) struct Server {
+    pub(super) poll: Poll,
+    events: Receiver<Event>,
+    pub(super) listener: Option<Listener>,
+    pub(super) exports: Arc<dyn Exports>,
+    pub(super) names: Vec<String>,
+    pub(super) tls: Tls,
+    pub(super) clients: Vec<Option<Client>>,
+    pub(super) looks: Vec<usize>,
+    pub(super) connected: usize,
+    pub(super) accepted_total: u64,
+    pub(super) requests_total: u64,
+    errors_total: u64,
+    started: Time,
+    pub(super) volumes: Vec<Served>,
+    contexts: Arc<[Context]>,
+    pub(super) asked: HashMap<u64, Asked>,
+    pub(super) next_tag: u64,
+    pool: Pool,
+    /// Jobs on other threads.
+    under_way: usize,
+    /// What a sync of each volume's log takes.
+    sync_latency: Vec<Duration>,
+    clock: Arc<Clock>,
+    pub(super) settings: Settings,
+    admin: Option<AdminHandle>,
+    _signals: shutdown::Watcher,
+    draining: Option<Draining>,
+    child_code: Option<u8>,
+}
+
+/// A shutdown in progress.
+struct Draining {
+    until: Option<Time>,
+    first: u64,
+    bar: Progress,
+}
+
+impl Server {
+    pub(super) fn new(settings: Settings, started: Started) -> Result<Self, ServeError> {
+        let internal = |error: io::Error| ServeError::internal(&error);
+        let Started { clock, volumes, contexts, exports, tls } = started;
+        let poll = Poll::new().map_err(internal)?;
+        let waker = Arc::new(Waker::new(poll.registry(), WAKER).map_err(internal)?);
+        let (sender, events) = crossbeam_channel::unbounded();
+        let outbox = Outbox { sender, waker };
+        let contexts: Arc<[Context]> = contexts.into();
+        let pool = Pool::start(contexts.clone(), &outbox).map_err(internal)?;
+        let mut listener = Listener::bind(&settings.listen)
+            .map_err(|error| ServeError::new(exit::ADDRESS_IN_USE, error.to_string()))?;
+        poll.registry()
+            .register(listener.source(), LISTENER, Interest::READABLE)
+            .map_err(internal)?;
+        let admin = start_admin(&settings, &outbox, &volumes)?;
+        let signals = outbox.clone();
+        let signals = shutdown::watch(move |request| signals.send(Event::Shutdown(request)))
+            .map_err(internal)?;
+        let server = Self {
+            poll,
+            events,
+            listener: Some(listener),
+            names: exports.iter().map(|export| export.name.clone()).collect(),
+            exports: Arc::new(exports),
+            tls,
+            clients: Vec::new(),
+            looks: Vec::new(),
+            connected: 0,
+            accepted_total: 0,
+            requests_total: 0,
+            errors_total: 0,
+            started: clock.now(),
+            sync_latency: vec![Duration::ZERO; volumes.len()],
+            volumes,
+            contexts,
+            asked: HashMap::new(),
+            next_tag: 0,
+            pool,
+            under_way: 0,
+            clock: Arc::new(clock),
+            settings,
+            admin,
+            _signals: signals,
+            draining: None,
+            child_code: None,
+        };
+        server.announce();
+        server.start_child(outbox).map_err(internal)?;
+        Ok(server)
+    }
+
+    /// One ready line for each volume, and what to try next.
+    fn announce(&self) {
+        let admin = self.admin.as_ref().map_or_else(|| "none".into(), |a| a.addr().to_string());
+        for (index, served) in self.volumes.iter().enumerate() {
+            let uri = self.uri(index);
+            let summary = super::report::policy_summary(served);
+            println!(
+                "destage ready: uri={uri} admin={admin} size={} origin={} cache={} {summary}",
+                served.volume.size(),
+                served.description,
+                served.cache,
+            );
+        }
+        if self.settings.run.is_none() {
+            let uri = self.uri(0);
+            println!(
+                "try:  nbdinfo '{uri}'\n      qemu-img convert -p -O raw disk.img -n '{uri}'\n      destage block status --admin {admin}"
+            );
+        }
+    }
+
+    fn uri(&self, volume: usize) -> String {
+        let name = &self.names[volume];
+        let scheme = if matches!(self.tls, Tls::Off) { "nbd" } else { "nbds" };
+        let listen = self.listener.as_ref().map_or_else(String::new, Listener::address);
+        match &self.settings.listen {
+            Listen::Tcp(_) => format!("{scheme}://{listen}/{name}"),
+            Listen::Unix(path) => format!("{scheme}+unix:///{name}?socket={}", path.display()),
+        }
+    }
+
+    fn start_child(&self, outbox: Outbox) -> io::Result<()> {
+        let Some(command) = &self.settings.run else { return Ok(()) };
+        let uri = self.uri(0);
+        let env = [("uri", uri.clone()), ("nbd_uri", uri)];
+        child::run(command, &env, move |status| {
+            outbox.send(Event::ChildEnded(status.map_or(exit::BUG, child::exit_code)));
+        })?;
+        Ok(())
+    }
+
+    pub(super) fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    /// Serves until it is told to stop.
+    pub(super) fn run(mut self) -> Result<(), ServeError> {
+        let mut events = Events::with_capacity(1_024);
+        self.turn();
+        while !self.is_drained() {
+            let timeout = self.timeout();
+            match self.poll.poll(&mut events, Some(timeout)) {
+                Err(error) if error.kind() != io::ErrorKind::Interrupted => {
+                    let message = format!("cannot wait for events: {error}");
+                    return Err(ServeError::new(exit::BUG, message));
+                }
+                _ => {}
+            }
+            for event in &events {
+                match event.token() {
+                    LISTENER => self.accept(),
+                    WAKER => {}
+                    Token(place) => {
+                        if event.is_readable() || event.is_read_closed() || event.is_error() {
+                            self.readable(place);
+                        } else {
+                            self.look_at(place);
+                        }
+                    }
+                }
+            }
+            while let Ok(event) = self.events.try_recv() {
+                self.event(event);
+            }
+            self.turn();
+        }
+        self.finish()
+    }
+
+    fn timeout(&self) -> Duration {
+        if !self.looks.is_empty() {
+            return Duration::ZERO;
+        }
+        let now = self.now();
+        let volumes = self.volumes.iter().filter_map(|served| served.volume.next_timeout());
+        let drain = self.draining.as_ref().and_then(|draining| draining.until);
+        let at = volumes.chain(drain).min();
+        let wait = at.map_or(SLEEP_MAX, |at| Duration::from_nanos(at.since(now).as_nanos()));
+        wait.min(SLEEP_MAX)
+    }
+
+    /// Carries out everything that can be done now.
+    fn turn(&mut self) {
+        // Clients that may send more are taken up again after what others wait for, so this ends.
+        for _ in 0..TURNS_MAX {
+            let served = self.serve_clients();
+            if !self.drive() && !served {
+                break;
+            }
+        }
+        if let Some(draining) = &mut self.draining {
+            let left: u64 = self.volumes.iter().map(|served| served.volume.undecided()).sum();
+            draining.bar.set(draining.first.saturating_sub(left));
+        }
+    }
+
+    /// Lets the engines act, starts their jobs and passes replies on; true if there was anything.
+    fn drive(&mut self) -> bool {
+        let mut any = false;
+        for index in 0..self.volumes.len() {
+            let now = self.now();
+            self.volumes[index].volume.tick(now);
+            any |= self.pass_replies(index);
+            while let Some(job) = self.volumes[index].volume.poll_job() {
+                any = true;
+                self.start_job(index, job);
+            }
+        }
+        any
+    }
+
+    fn pass_replies(&mut self, index: usize) -> bool {
+        let mut any = false;
+        while let Some((tag, reply)) = self.volumes[index].volume.poll_reply() {
+            any = true;
+            if let Some(asked) = self.asked.remove(&tag) {
+                let took = self.now().since(asked.at);
+                let now = self.now();
+                self.volumes[asked.volume].latencies.record(now, asked.writes, took);
+                self.errors_total += u64::from(matches!(reply, Reply::Error(_)));
+                self.reply(asked, reply);
+            }
+        }
+        any
+    }
+
+    /// Runs a job here where that is quicker than waking a thread, and hands it over otherwise.
+    fn start_job(&mut self, index: usize, job: Job) {
+        let inline = match job.kind() {
+            JobKind::Log => self.sync_latency[index] <= INLINE_SYNC_MAX,
+            // With nothing else to do, a thread's wake-up would only add to what the one client waits for.
+            JobKind::Cache => self.asked.len() <= 1,
+            _ => false,
+        };
+        let is_log = job.kind() == JobKind::Log;
+        if !inline {
+            self.under_way += 1;
+            self.pool.give(index, job);
+            return;
+        }
+        let began = Instant::now();
+        let done = job.run(&self.contexts[index]);
+        if is_log {
+            let latency = &mut self.sync_latency[index];
+            *latency = (*latency * 7 + began.elapsed()) / 8;
+        }
+        let now = self.now();
+        self.volumes[index].volume.finished(now, done);
+    }
+
+    fn event(&mut self, event: Event) {
+        let now = self.now();
+        match event {
+            Event::Done { volume, done } => {
+                self.under_way -= 1;
+                // A disk that was slow may be quick again: the next sync is tried here.
+                self.sync_latency[volume] = self.sync_latency[volume] / 16 * 15;
+                self.volumes[volume].volume.finished(now, done);
+            }
+            Event::Control(work) => {
+                let counted = self.counted();
+                let (volumes, next_tag) = (&mut self.volumes[..], &mut self.next_tag);
+                work(&mut super::control::View { volumes, counted, now, next_tag });
+            }
+            Event::Shutdown(shutdown::Request::Drain) => self.drain(),
+            Event::Shutdown(shutdown::Request::Now) => {
+                self.drain();
+                if let Some(draining) = &mut self.draining {
+                    draining.until = Some(now);
+                }
+            }
+            Event::ChildEnded(code) => {
+                self.child_code = Some(code);
+                self.drain();
+            }
+        }
+    }
+
+    fn counted(&self) -> Counted {
+        Counted {
+            started: self.started,
+            connected: self.connected,
+            connected_max: self.settings.clients_max,
+            accepted_total: self.accepted_total,
+            requests_total: self.requests_total,
+            errors_total: self.errors_total,
+        }
+    }
+
+    /// Begins a shutdown: no new connections; what is under way is answered and destaged.
+    fn drain(&mut self) {
+        if self.draining.is_some() {
+            return;
+        }
+        if let Some(mut listener) = self.listener.take() {
+            let _ = self.poll.registry().deregister(listener.source());
+        }
+        self.stop_clients();
+        let now = self.now();
+        for served in &mut self.volumes {
+            served.volume.drain(now);
+        }
+        let first: u64 = self.volumes.iter().map(|served| served.volume.undecided()).sum();
+        tracing::info!(groups = first, "shutting down: destaging what is dirty");
+        let timeout = self.settings.drain_timeout;
+        let until = (timeout != Span::MAX).then(|| now + timeout);
+        self.draining = Some(Draining { until, first, bar: Progress::new("draining", first) });
+    }
+
+    fn is_drained(&self) -> bool {
+        let Some(draining) = &self.draining else { return false };
+        let clean = self.volumes.iter().all(|served| served.volume.undecided() == 0);
+        (clean && self.is_quiet()) || draining.until.is_some_and(|until| self.now() >= until)
+    }
+
+    /// Closes the volumes and waits for their last jobs; false if that takes too long.
+    fn close_volumes(&mut self) -> bool {
+        let now = self.now();
+        self.volumes.iter_mut().for_each(|served| served.volume.close(now));
+        loop {
+            self.drive();
+            let closed = self.volumes.iter().all(|served| served.volume.is_closed());
+            if closed && self.under_way == 0 {
+                return true;
+            }
+            let Ok(event) = self.events.recv_timeout(JOBS_WAIT_MAX) else { return false };
+            if let Event::Done { .. } = event {
+                self.event(event);
+            }
+        }
+    }
+
+    /// The last words: what is clean, what remains.
+    fn finish(mut self) -> Result<(), ServeError> {
+        self.serve_clients();
+        let ended = self.close_volumes();
+        if let Some(draining) = self.draining.take() {
+            draining.bar.finish();
+        }
+        if !ended {
+            let message =
+                "a disk does not answer; what the cache holds is recovered at the next start";
+            return Err(ServeError::new(exit::DIRTY_REMAINS, message));
+        }
+        let mut remains = Vec::new();
+        let volumes = std::mem::take(&mut self.volumes);
+        for (served, context) in volumes.into_iter().zip(self.contexts.iter()) {
+            let left = served.volume.undecided();
+            let (name, origin) = (served.name.clone(), served.description.clone());
+            super::start::close(served, context)?;
+            if left > 0 {
+                remains.push(format!("volume '{name}': {left} writes that {origin} has not taken"));
+            }
+        }
+        if !remains.is_empty() {
+            return Err(ServeError::new(
+                exit::DIRTY_REMAINS,
+                format!(
+                    "stopped with {}; they are in the cache, and the next start destages them",
+                    remains.join(", ")
+                ),
+            ));
+        }
+        match self.child_code {
+            None | Some(0) => Ok(()),
+            Some(code) => Err(ServeError::new(code, format!("the command ended with {code}"))),
+        }
+    }
+}
+
+fn start_admin(
+    settings: &Settings,
+    outbox: &Outbox,
+    volumes: &[Served],
+) -> Result<Option<AdminHandle>, ServeError> {
+    let Some(address) = settings.admin else { return Ok(None) };
+    let names = volumes.iter().map(|served| served.name.clone()).collect();
+    let control = Arc::new(VolumesControl::new(outbox.clone(), names));
+    let admin = admin::serve(address, control, settings.password.clone()).map_err(|error| {
+        let message =
+            format!("cannot listen on {address}: {error}; choose another port with --admin");
+        ServeError::new(exit::ADDRESS_IN_USE, message)
+    })?;
+    Ok(Some(admin))
+}
+
+/// Rounds before the sockets are looked at again.
+const TURNS_MAX: usize = 16;

@@ -1,0 +1,279 @@
+//! Starting: whose origin and whose cache it is, what an earlier run left, and whether all of it fits together.
+
+use super::report::Latencies;
+use super::{ServeError, Served};
+use crate::cache::{CacheDevice, CacheError, Creation, FileMedia, OriginId, Sizing};
+use crate::engine::{Context, OpenError, Parts, Volume, VolumeOptions};
+use crate::nbd::server::{Export, Tls};
+use crate::nbd::tls::{Identity, server_config};
+use crate::origin::{self, Origin, OriginError, OriginErrorKind};
+use crate::redo::{NewStore, RedoError, RedoStore, Replay};
+use crate::settings::{Settings, VolumeSettings};
+use destage_core::{Lsn, Order};
+use destage_journal::{ErrorKind, Journal, Options};
+use destage_runtime::clock::Clock;
+use destage_runtime::exit;
+use std::sync::{Arc, Mutex};
+
+/// A server ready to listen.
+pub(super) struct Started {
+    pub(super) clock: Clock,
+    pub(super) volumes: Vec<Served>,
+    pub(super) contexts: Vec<Context>,
+    pub(super) exports: Vec<Export>,
+    pub(super) tls: Tls,
+}
+
+pub(super) fn start(settings: &Settings) -> Result<Started, ServeError> {
+    let clock = Clock::new();
+    let tls = tls(settings)?;
+    let mut started =
+        Started { clock, volumes: Vec::new(), contexts: Vec::new(), exports: Vec::new(), tls };
+    for volume in &settings.volumes {
+        let place = if volume.name.is_empty() {
+            String::new()
+        } else {
+            format!("volume '{}': ", volume.name)
+        };
+        let (served, context) = open(volume, &started.clock)
+            .map_err(|error| ServeError::new(error.code, format!("{place}{}", error.message)))?;
+        let mut export = Export::new(&volume.name, served.volume.size());
+        export.read_only = volume.read_only;
+        export.description = format!("{} cached by destage", served.description);
+        started.volumes.push(served);
+        started.contexts.push(context);
+        started.exports.push(export);
+    }
+    Ok(started)
+}
+
+fn tls(settings: &Settings) -> Result<Tls, ServeError> {
+    let Some(tls) = &settings.tls else { return Ok(Tls::Off) };
+    let identity = Identity { certificate: tls.certificate.clone(), key: tls.key.clone() };
+    let config = server_config(&identity, tls.client_ca.as_deref())
+        .map_err(|error| ServeError::new(exit::USAGE, error.to_string()))?;
+    Ok(if tls.optional { Tls::Optional(config) } else { Tls::Required(config) })
+}
+
+fn open(settings: &VolumeSettings, clock: &Clock) -> Result<(Served, Context), ServeError> {
+    // The cache first: its lock keeps a second process from touching anything.
+    let media = open_media(settings)?;
+    let origin = origin::open(&settings.origin).map_err(|error| origin_error(&error))?;
+    check_flush(settings, &*origin)?;
+    let identity = origin.identity().map_err(|error| origin_error(&error))?;
+    let mut redo = open_redo(settings, &origin)?;
+    let id = OriginId {
+        uuid: redo
+            .as_ref()
+            .map_or_else(|| named(&identity.store), |redo| uuid::Uuid::from_bytes(redo.uuid())),
+        name: identity.name.clone(),
+        volume_bytes: origin.size(),
+    };
+    let cache = open_cache(settings, media, &id, clock)?;
+    let options =
+        Options { unsafe_no_fsync: settings.unsafe_flags.no_fsync, ..cache.log_options() };
+    let (journal, recovery) = Journal::open(cache.log(), options)
+        .map_err(|error| ServeError::new(exit::JOURNAL_UNUSABLE, log_error(settings, &error)))?;
+    let applied = match &mut redo {
+        None => None,
+        Some(redo) => Some(recover(redo, &*origin)?),
+    };
+    let size = origin.size();
+    let parts = Parts {
+        cache: cache.clone(),
+        journal,
+        recovery,
+        size,
+        policy: settings.policy.clone(),
+        options: VolumeOptions {
+            fetch_patience: settings.origin_timeout,
+            unsafe_reclaim_past_checkpoint: settings.unsafe_flags.reclaim_past_checkpoint,
+            ..VolumeOptions::default()
+        },
+        applied,
+        atomic_bytes_max: redo.as_ref().map(RedoStore::group_bytes_max),
+    };
+    let now = clock.now();
+    let volume = Volume::open(parts, now).map_err(|error| open_error(settings, &error))?;
+    if volume.undecided() > 0 {
+        tracing::info!(
+            volume = settings.name,
+            writes = volume.undecided(),
+            "found undestaged writes in the cache; destaging them"
+        );
+    }
+    let served = Served {
+        name: settings.name.clone(),
+        volume,
+        description: identity.name,
+        cache: settings.cache.display().to_string(),
+        commits_on_flush: settings.commit_on_flush,
+        latencies: Latencies::new(now),
+    };
+    let redo = redo.map(|redo| Arc::new(Mutex::new(redo)));
+    Ok((served, Context { cache, origin, redo }))
+}
+
+/// Opens the cache's file or device; makes a file of the size that was asked for where there is none.
+fn open_media(settings: &VolumeSettings) -> Result<FileMedia, ServeError> {
+    let media = match settings.cache.exists() {
+        true => FileMedia::open(&settings.cache),
+        false => FileMedia::create(&settings.cache, settings.cache_bytes),
+    };
+    media.map_err(|error| cache_error(settings, &error))
+}
+
+/// Takes up a cache, or makes one on an empty file or device.
+fn open_cache(
+    settings: &VolumeSettings,
+    media: FileMedia,
+    id: &OriginId,
+    clock: &Clock,
+) -> Result<Arc<CacheDevice>, ServeError> {
+    let failed = |error: CacheError| cache_error(settings, &error);
+    let creation = |overwrite| Creation {
+        sizing: Sizing {
+            total_bytes: settings.cache_bytes,
+            log_bytes: settings.log_bytes,
+            segment_bytes: None,
+        },
+        origin: id.clone(),
+        created_ns: clock.now().0,
+        overwrite,
+    };
+    match CacheDevice::open(Box::new(media), id) {
+        Ok(cache) => Ok(Arc::new(cache)),
+        Err(CacheError::NotACache) => {
+            // What is there may be someone's data: only an empty one is taken.
+            let media = FileMedia::create(&settings.cache, settings.cache_bytes).map_err(failed)?;
+            let cache = CacheDevice::create(Box::new(media), &creation(false)).map_err(failed)?;
+            Ok(Arc::new(cache))
+        }
+        Err(error) => Err(failed(error)),
+    }
+}
+
+/// An origin that cannot flush cannot keep an order.
+fn check_flush(settings: &VolumeSettings, origin: &dyn Origin) -> Result<(), ServeError> {
+    let ordered = settings.policy.order != Order::Any;
+    if origin.can_flush() || !ordered || settings.adopt {
+        return Ok(());
+    }
+    Err(ServeError::new(
+        exit::USAGE,
+        format!(
+            "{} cannot flush, so nothing that reaches it is known to be durable or in order: use --policy write-through or \
+             write-back, or --adopt if each of its writes is durable at once",
+            settings.origin
+        ),
+    ))
+}
+
+/// The redo store: where it was said to be, else beside a file origin. Only the journaled policy cannot do without.
+fn open_redo(
+    settings: &VolumeSettings,
+    origin: &Arc<dyn Origin>,
+) -> Result<Option<RedoStore>, ServeError> {
+    let needed = settings.policy.order == Order::Domain;
+    let place = match (&settings.redo, origin::sidecar(&settings.origin)) {
+        (Some(place), _) => place.clone(),
+        (None, Some(path)) => path,
+        (None, None) if needed => {
+            return Err(ServeError::new(
+                exit::USAGE,
+                format!(
+                    "the journaled policy needs room for atomic groups in the failure domain of {}: name a file or an NBD \
+                     export there by --redo",
+                    settings.origin
+                ),
+            ));
+        }
+        (None, None) => return Ok(None),
+    };
+    let bytes = (settings.policy.limits.batch_bytes_max * 5).max(REDO_BYTES_MIN);
+    let medium = origin::open_or_create(&place, bytes).map_err(|error| origin_error(&error))?;
+    let opened = match origin::is_blank(&*medium).map_err(|error| origin_error(&error))? {
+        false => RedoStore::open(medium),
+        true => RedoStore::create(
+            medium,
+            &NewStore {
+                uuid: *uuid::Uuid::new_v4().as_bytes(),
+                origin_bytes: origin.size(),
+                overwrite: false,
+            },
+        ),
+    };
+    opened.map(Some).map_err(|error| redo_error(&place, &error))
+}
+
+/// Finishes or drops the group that an earlier run left half done; up to where the origin then is.
+fn recover(redo: &mut RedoStore, origin: &dyn Origin) -> Result<Lsn, ServeError> {
+    let replay = redo.recover(origin, false).map_err(|error| redo_error("the origin", &error))?;
+    match replay {
+        Replay::Nothing => {}
+        Replay::Dropped { to } => {
+            tracing::info!(to = to.0, "dropped an atomic group that was not committed")
+        }
+        Replay::Written { to, blocks, .. } => {
+            tracing::info!(to = to.0, blocks, "finished an atomic group at the origin");
+        }
+    }
+    Ok(redo.done())
+}
+
+/// Ends a volume: the index is checkpointed, the log is closed.
+pub(super) fn close(served: Served, _context: &Context) -> Result<(), ServeError> {
+    let journal = served.volume.into_journal();
+    journal.close().map(|_| ()).map_err(|error| {
+        ServeError::new(exit::JOURNAL_UNUSABLE, format!("the log in {}: {error}", served.cache))
+    })
+}
+
+/// The UUID that stands for an origin that has no record of its own.
+fn named(store: &str) -> uuid::Uuid {
+    uuid::Uuid::new_v5(&uuid::Uuid::NAMESPACE_URL, store.as_bytes())
+}
+
+fn origin_error(error: &OriginError) -> ServeError {
+    let code = match error.kind {
+        OriginErrorKind::Fenced => exit::FENCED,
+        _ => exit::ORIGIN_UNREACHABLE,
+    };
+    ServeError::new(code, error.message.clone())
+}
+
+fn redo_error(place: &str, error: &RedoError) -> ServeError {
+    let code = match error.kind() {
+        OriginErrorKind::Fenced => exit::FENCED,
+        OriginErrorKind::Unavailable => exit::ORIGIN_UNREACHABLE,
+        _ => exit::ORIGIN_WENT_BACK,
+    };
+    ServeError::new(code, format!("the redo store {place}: {error}"))
+}
+
+fn cache_error(settings: &VolumeSettings, error: &CacheError) -> ServeError {
+    let message = format!("the cache {}: {error}", settings.cache.display());
+    ServeError::new(exit::JOURNAL_UNUSABLE, message)
+}
+
+fn open_error(settings: &VolumeSettings, error: &OpenError) -> ServeError {
+    let code = match error {
+        OpenError::Invalid(_) => exit::USAGE,
+        _ => exit::JOURNAL_UNUSABLE,
+    };
+    ServeError::new(code, format!("the cache {}: {error}", settings.cache.display()))
+}
+
+fn log_error(settings: &VolumeSettings, error: &destage_journal::Error) -> String {
+    let cache = settings.cache.display();
+    match error.kind() {
+        ErrorKind::Corrupt => format!(
+            "the log in {cache}: {error}. Nothing was changed. Under the ordered and journaled policies the origin is a \
+             consistent older state: make the cache anew to go on from there"
+        ),
+        _ => format!("the log in {cache}: {error}"),
+    }
+}
+
+/// Room for two groups of the longest kind and what describes them.
+const REDO_BYTES_MIN: u64 = 16 << 20;
