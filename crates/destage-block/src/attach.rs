@@ -13,7 +13,12 @@ use crate::origin::{Origin, OriginError, OriginErrorKind};
 use crate::redo::{AttachRecord, Evidence, RedoError, RedoStore};
 use crc32c::crc32c;
 use destage_core::Lsn;
-use std::collections::{HashMap, VecDeque};
+
+/// The name of this host.
+pub fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    if name.trim().is_empty() { "unknown".to_owned() } else { name.trim().to_owned() }
+}
 
 /// Who wants to write to an origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,8 +61,8 @@ pub struct OwnWrites<'a> {
     pub is_undecided: &'a dyn Fn(Lba) -> bool,
 }
 
-/// Compares an origin with the evidence that was left about it. To be called before [`RedoStore::recover`] and before
-/// anything is written. `own` is what the same cache knows of its writes; without it, or after a crash, less can be compared.
+/// Compares an origin with the evidence that was left about it. To be called before [`attach`], [`RedoStore::recover`] and
+/// any write. `own` is what the same cache knows of its writes; without it less can be compared after a crash.
 ///
 /// # Errors
 /// As the origin and the store report them.
@@ -173,7 +178,9 @@ impl AttachReport {
     }
 }
 
-/// Writes the attach record with the next generation. From then on an earlier attachment is fenced.
+/// Writes the attach record with the next generation. From then on an earlier attachment is fenced. To be called between
+/// [`examine`] and [`RedoStore::recover`], so that nobody else is in the middle of a group when that is finished. For
+/// another cache than the last one, [`RedoStore::done`] is [`Lsn::ZERO`] from now on: it numbers its writes anew.
 ///
 /// # Errors
 /// `Denied` if another cache is attached and `take_over` is not set; as the store reports them.
@@ -183,12 +190,13 @@ pub fn attach(store: &mut RedoStore, claim: &Claim) -> Result<AttachRecord, Redo
     let previous = store.attachment();
     if previous.attached && previous.cache != claim.cache && !claim.take_over {
         let message = format!(
-            "the origin belongs to another cache, attached from host \"{}\" (attachment {}) and never detached: what it still \
-             holds would be lost; start it and let it destage, or take the origin over",
+            "the origin belongs to another cache, attached from host \"{}\" (attachment {}) and never detached: what it \
+             still holds would be lost; start it and let it destage, or take the origin over",
             previous.host, previous.generation
         );
         return Err(OriginError::new(OriginErrorKind::Denied, message).into());
     }
+    let was_clean = previous.generation > 0 && !previous.attached;
     let record = AttachRecord {
         cache: claim.cache,
         generation: previous.generation + 1,
@@ -196,24 +204,27 @@ pub fn attach(store: &mut RedoStore, claim: &Claim) -> Result<AttachRecord, Redo
         host: AttachRecord::cut_host(&claim.host).to_owned(),
         attached: true,
     };
+    if was_clean && let Some(evidence) = store.read_evidence()? {
+        evidence.blocks.iter().for_each(|&(lba, crc)| store.recent.push(lba, crc));
+    }
     store.set_attachment(record.clone())?;
     // Had two hosts done so at once, one of them finds the other one's record here.
     store.check_fence()?;
     Ok(record)
 }
 
-/// Leaves evidence of what the origin looks like, while everything goes on. Costs one write; durable by the next flush of
-/// the store. `upto`: the origin holds everything up to here.
+/// Leaves evidence of what the origin looks like, while everything goes on: for who writes past the store, after
+/// [`RedoStore::note_destaged`] and [`RedoStore::note_zeroed`]. Costs one write; durable by the next flush of the store.
+/// `upto`: the origin holds everything up to here.
 ///
 /// # Errors
 /// As the origin and the store report them.
 pub fn leave_evidence(
     store: &mut RedoStore,
     origin: &dyn Origin,
-    recent: &RecentBlocks,
     upto: Lsn,
 ) -> Result<(), RedoError> {
-    let evidence = evidence(origin, recent, upto, None)?;
+    let evidence = evidence(store, origin, upto, None)?;
     store.write_evidence(&evidence)
 }
 
@@ -221,23 +232,18 @@ pub fn leave_evidence(
 ///
 /// # Errors
 /// `Fenced` if another one has taken over; as the origin and the store report them.
-pub fn detach(
-    store: &mut RedoStore,
-    origin: &dyn Origin,
-    recent: &RecentBlocks,
-    upto: Lsn,
-) -> Result<(), RedoError> {
+pub fn detach(store: &mut RedoStore, origin: &dyn Origin, upto: Lsn) -> Result<(), RedoError> {
     store.check_fence()?;
     store.settle()?;
-    let evidence = evidence(origin, recent, upto, Some(edges(origin)?))?;
+    let evidence = evidence(store, origin, upto, Some(edges(origin)?))?;
     store.write_evidence(&evidence)?;
     let record = AttachRecord { attached: false, ..store.attachment().clone() };
     store.set_attachment(record)
 }
 
 fn evidence(
+    store: &RedoStore,
     origin: &dyn Origin,
-    recent: &RecentBlocks,
     upto: Lsn,
     edges: Option<(u32, u32)>,
 ) -> Result<Evidence, RedoError> {
@@ -250,49 +256,8 @@ fn evidence(
         is_clean: edges.is_some(),
         edges,
         store: Evidence::cut_store(&identity.store).to_owned(),
-        blocks: recent.iter().collect(),
+        blocks: store.recent.iter().collect(),
     })
-}
-
-/// The blocks destaged last, with their checksums; at most [`RecentBlocks::MAX`], each once.
-#[derive(Clone, Debug, Default)]
-pub struct RecentBlocks {
-    sums: HashMap<Lba, (u32, u64)>,
-    /// With the number of the entry; older numbers of a block stand for nothing.
-    order: VecDeque<(Lba, u64)>,
-    next: u64,
-}
-
-impl RecentBlocks {
-    /// How many are kept.
-    pub const MAX: usize = 1_024;
-
-    /// None yet.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// A block has reached the origin with these contents: the checksum of the whole block, of which what lies behind the
-    /// origin's end is zeros.
-    pub fn push(&mut self, lba: Lba, crc: u32) {
-        self.next += 1;
-        self.sums.insert(lba, (crc, self.next));
-        self.order.push_back((lba, self.next));
-        while self.sums.len() > Self::MAX || self.order.len() > 4 * Self::MAX {
-            let Some((lba, number)) = self.order.pop_front() else { return };
-            if self.sums.get(&lba).is_some_and(|(_, newest)| *newest == number) {
-                self.sums.remove(&lba);
-            }
-        }
-    }
-
-    /// Each block with its checksum, the oldest first.
-    pub fn iter(&self) -> impl Iterator<Item = (Lba, u32)> {
-        self.order.iter().filter_map(|(lba, number)| {
-            let (crc, newest) = self.sums.get(lba)?;
-            (newest == number).then_some((*lba, *crc))
-        })
-    }
 }
 
 /// Checksums of the first and the last MiB, or of all of a smaller origin.

@@ -13,20 +13,31 @@ use destage_testkit::disk::{Count, Random};
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const TOTAL: u64 = 1 << 20;
 
-/// The negative control: a medium that does nothing for the durability of one part, and claims it.
+/// The medium under the device: the process may die at any operation on it, or, as the negative control, it does nothing
+/// for the durability of one part, and claims it.
 #[derive(Debug)]
-struct NoSync {
+struct Medium {
     file: Box<dyn DiskFile>,
-    part: Range<u64>,
+    no_sync: Option<Range<u64>>,
     /// Whether the last write was to that part: then the next sync is for its sake.
     skip: AtomicBool,
+    /// Operations until the process is dead.
+    left: AtomicU64,
 }
 
-impl DiskFile for NoSync {
+impl Medium {
+    fn operate(&self) -> io::Result<()> {
+        let less = |left: u64| left.checked_sub(1);
+        let left = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        left.map(drop).map_err(|_| io::Error::other("the process is dead"))
+    }
+}
+
+impl DiskFile for Medium {
     fn len(&self) -> io::Result<u64> {
         self.file.len()
     }
@@ -36,17 +47,31 @@ impl DiskFile for NoSync {
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.skip.store(self.part.contains(&offset), Ordering::Relaxed);
+        self.operate()?;
+        let skip = self.no_sync.as_ref().is_some_and(|part| part.contains(&offset));
+        self.skip.store(skip, Ordering::Relaxed);
         self.file.write_at(offset, bytes)
     }
 
     fn sync_data(&self) -> io::Result<()> {
+        self.operate()?;
         if self.skip.load(Ordering::Relaxed) { Ok(()) } else { self.file.sync_data() }
     }
 
     fn set_len(&self, bytes: u64) -> io::Result<()> {
         self.file.set_len(bytes)
     }
+}
+
+/// How a life ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// The power is lost during this operation, from 1.
+    PowerLost(u64),
+    /// The process dies before this operation; what it has written is there.
+    Killed(u64),
+    /// After all steps.
+    Done,
 }
 
 fn origin() -> OriginId {
@@ -114,30 +139,36 @@ impl Run {
         run
     }
 
-    fn medium(&self) -> Box<dyn DiskFile> {
-        let file = self.disk.open("cache", false).unwrap();
-        match self.no_sync.clone() {
-            Some(part) => Box::new(NoSync { file, part, skip: AtomicBool::new(false) }),
-            None => file,
-        }
+    fn medium(&self, operations: u64) -> Box<dyn DiskFile> {
+        Box::new(Medium {
+            file: self.disk.open("cache", false).unwrap(),
+            no_sync: self.no_sync.clone(),
+            skip: AtomicBool::new(false),
+            left: AtomicU64::new(operations),
+        })
     }
 
-    fn open(&self) -> Result<(CacheDevice, Journal, Recovery), String> {
-        let cache = CacheDevice::open(self.medium(), &origin()).map_err(|e| e.to_string())?;
+    fn open(&self, operations: u64) -> Result<(CacheDevice, Journal, Recovery), String> {
+        let cache =
+            CacheDevice::open(self.medium(operations), &origin()).map_err(|e| e.to_string())?;
         let options = Options { background: false, ..cache.log_options() };
         let (journal, recovery) = Journal::open(cache.log(), options).map_err(|e| e.to_string())?;
         Ok((cache, journal, recovery))
     }
 
-    /// Opens (perhaps losing power meanwhile), checks, then works until the power goes or the steps end.
-    fn live(&mut self, power_off_after: Option<u64>, steps: u64) -> Result<(), String> {
+    /// Opens (perhaps ending meanwhile), checks, then works until the end or the steps are done.
+    fn live(&mut self, end: End, steps: u64) -> Result<(), String> {
         self.life += 1;
-        if let Some(at) = power_off_after {
-            self.disk.power_off_after(at);
+        let mut operations = u64::MAX;
+        match end {
+            End::PowerLost(at) => self.disk.power_off_after(at),
+            End::Killed(at) => operations = at - 1,
+            End::Done => {}
         }
-        let (cache, journal, recovery) = match self.open() {
+        let (cache, journal, recovery) = match self.open(operations) {
             Ok(opened) => opened,
             Err(_) if self.disk.is_powered_off() => return Ok(()),
+            Err(why) if why.contains("the process is dead") => return Ok(()),
             Err(why) => return Err(format!("refused: {why}")),
         };
         let index = self.check(&cache, &recovery)?;
@@ -314,10 +345,14 @@ impl Run {
         Ok(())
     }
 
-    fn crash(&mut self) {
-        let seed = self.random.bits();
-        self.disk.crash(seed);
-        self.slots_written.clear();
+    fn end(&mut self, end: End) {
+        if let End::PowerLost(_) = end {
+            let seed = self.random.bits();
+            self.disk.crash(seed);
+            self.slots_written.clear();
+        } else {
+            self.disk.kill();
+        }
     }
 }
 
@@ -325,8 +360,9 @@ fn run(seed: u64, no_sync: Option<Range<u64>>) -> Result<(), String> {
     let mut run = Run::new(seed, no_sync);
     for _ in 0..5 {
         let at = 1 + run.random.below(if run.life == 0 { 300 } else { 120 }) as u64;
-        run.live(Some(at), 60)?;
-        run.crash();
+        let end = if run.random.below(4) == 0 { End::Killed(at) } else { End::PowerLost(at) };
+        run.live(end, 60)?;
+        run.end(end);
     }
     Ok(())
 }
@@ -365,17 +401,17 @@ fn power_lost_at_each_operation_in_turn_loses_nothing_acknowledged() {
     let steps = 45;
     let mut whole = Run::new(3, None);
     let before = whole.disk.operations(Count::All);
-    whole.live(None, steps).unwrap();
+    whole.live(End::Done, steps).unwrap();
     let operations = whole.disk.operations(Count::All) - before;
     assert!(operations > 150, "{operations}");
     assert!(whole.decided > 0 && whole.checkpoint.0 > 0 && whole.acknowledged > 10);
     for at in 1..=operations {
         let mut run = Run::new(3, None);
-        run.live(Some(at), steps).unwrap_or_else(|why| panic!("{at}: {why}"));
+        run.live(End::PowerLost(at), steps).unwrap_or_else(|why| panic!("{at}: {why}"));
         assert!(run.disk.is_powered_off());
         run.disk.crash(at * 31);
         run.slots_written.clear();
-        run.live(None, 0).unwrap_or_else(|why| panic!("{at}: {why}"));
+        run.live(End::Done, 0).unwrap_or_else(|why| panic!("{at}: {why}"));
     }
 }
 
@@ -412,12 +448,12 @@ fn power_lost_while_a_cache_is_made_leaves_none_or_a_whole_one() {
 fn power_lost_while_the_superblock_changes_leaves_the_old_or_the_new_one() {
     for at in 1.. {
         let run = Run::new(1, None);
-        let cache = CacheDevice::open(run.medium(), &origin()).unwrap();
+        let cache = CacheDevice::open(run.medium(u64::MAX), &origin()).unwrap();
         run.disk.power_off_after(at);
         let renamed = OriginId { name: "moved".repeat(300), ..origin() };
         let noted = cache.set_origin(renamed.clone());
         run.disk.crash(at * 3);
-        let found = CacheDevice::open(run.medium(), &origin()).unwrap().superblock().origin;
+        let found = CacheDevice::open(run.medium(u64::MAX), &origin()).unwrap().superblock().origin;
         assert!(found == renamed || (noted.is_err() && found == origin()), "{at}: {found:?}");
         if noted.is_ok() {
             return;
@@ -428,7 +464,7 @@ fn power_lost_while_the_superblock_changes_leaves_the_old_or_the_new_one() {
 #[test]
 fn a_full_log_says_so_and_goes_on_when_groups_are_decided() {
     let run = Run::new(1, None);
-    let (cache, mut journal, _) = run.open().unwrap();
+    let (cache, mut journal, _) = run.open(u64::MAX).unwrap();
     let flush_all = |journal: &mut Journal| {
         let mut flush = journal.take();
         let result = flush.run(true);
@@ -457,6 +493,6 @@ fn a_full_log_says_so_and_goes_on_when_groups_are_decided() {
         journal.reclaim(lsn - 1, 0);
     }
     drop((journal, cache));
-    let (_, _, recovery) = run.open().unwrap();
+    let (_, _, recovery) = run.open(u64::MAX).unwrap();
     assert_eq!(recovery.last_lsn, status.last_lsn + 200);
 }

@@ -1,7 +1,7 @@
 //! A report as metrics for Prometheus. [`CATALOGUE`] names them all; units are in the names.
 
 use crate::policy::MODES;
-use crate::status::{Latencies, Report};
+use crate::status::{Latencies, Report, VolumeReport};
 use ::metrics::{counter, describe_counter, describe_gauge, gauge, with_local_recorder};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 
@@ -36,6 +36,18 @@ pub struct LatencyMetric {
     /// The help text.
     pub help: &'static str,
     value: fn(&Report) -> &Latencies,
+}
+
+/// One metric of each volume of the block front end, with the label `volume`.
+#[derive(Clone, Copy, Debug)]
+pub struct VolumeMetric {
+    /// Its name.
+    pub name: &'static str,
+    /// How it behaves.
+    pub kind: Kind,
+    /// Its help text.
+    pub help: &'static str,
+    value: fn(&VolumeReport) -> f64,
 }
 
 /// Renders reports for `/metrics`.
@@ -87,6 +99,16 @@ pub fn publish(report: &Report) {
         }
         counter!(metric.count_name).absolute(latencies.count);
     }
+    for volume in &report.volumes {
+        for metric in VOLUMES {
+            let value = (metric.value)(volume);
+            let labels = [("volume", volume.name.clone())];
+            match metric.kind {
+                Kind::Counter => counter!(metric.name, &labels).absolute(value as u64),
+                Kind::Gauge => gauge!(metric.name, &labels).set(value),
+            }
+        }
+    }
     for mode in MODES {
         gauge!(MODE, "mode" => mode).set(flag(report.mode == mode));
     }
@@ -97,6 +119,12 @@ pub fn publish(report: &Report) {
 /// Describes every metric to the current recorder.
 pub fn describe() {
     for metric in CATALOGUE {
+        match metric.kind {
+            Kind::Counter => describe_counter!(metric.name, metric.help),
+            Kind::Gauge => describe_gauge!(metric.name, metric.help),
+        }
+    }
+    for metric in VOLUMES {
         match metric.kind {
             Kind::Counter => describe_counter!(metric.name, metric.help),
             Kind::Gauge => describe_gauge!(metric.name, metric.help),
@@ -126,6 +154,43 @@ const fn g(name: &'static str, help: &'static str, value: fn(&Report) -> f64) ->
 const fn c(name: &'static str, help: &'static str, value: fn(&Report) -> f64) -> Metric {
     Metric { name, kind: Kind::Counter, help, value }
 }
+
+const fn vg(
+    name: &'static str,
+    help: &'static str,
+    value: fn(&VolumeReport) -> f64,
+) -> VolumeMetric {
+    VolumeMetric { name, kind: Kind::Gauge, help, value }
+}
+
+const fn vc(
+    name: &'static str,
+    help: &'static str,
+    value: fn(&VolumeReport) -> f64,
+) -> VolumeMetric {
+    VolumeMetric { name, kind: Kind::Counter, help, value }
+}
+
+/// Every metric with the label `volume`.
+#[rustfmt::skip]
+pub const VOLUMES: [VolumeMetric; 16] = [
+    vg("destage_volume_staleness_seconds", "Age of the oldest write that the origin does not hold", |v| v.staleness_seconds),
+    vg("destage_volume_staleness_max_seconds", "Largest destage_volume_staleness_seconds since the start", |v| v.staleness_max_seconds),
+    vg("destage_volume_dirty_bytes", "Bytes that differ from the origin", |v| v.dirty_bytes as f64),
+    vg("destage_volume_dirty_writes", "Writes that the origin does not hold", |v| v.dirty_writes as f64),
+    vc("destage_volume_hit_blocks_total", "Blocks read that were cached", |v| v.hit_blocks_total as f64),
+    vc("destage_volume_miss_blocks_total", "Blocks read that were not cached", |v| v.miss_blocks_total as f64),
+    vg("destage_volume_clean_blocks", "Clean blocks in the cache", |v| v.clean_blocks as f64),
+    vc("destage_volume_destaged_blocks_total", "Blocks sent to the origin", |v| v.destaged_blocks_total as f64),
+    vg("destage_volume_destage_writes_per_second", "Measured destage rate", |v| v.destage_writes_per_second),
+    vg("destage_volume_log_bytes", "Bytes of the log in use", |v| v.log_bytes as f64),
+    vg("destage_volume_log_bytes_max", "Room of the log", |v| v.log_bytes_max as f64),
+    vg("destage_volume_checkpoint_age_seconds", "Age of the checkpoint of the index", |v| v.checkpoint_age_seconds),
+    vc("destage_volume_cache_errors_total", "Blocks of the cache that could not be used", |v| v.cache_errors_total as f64),
+    vc("destage_volume_origin_errors_total", "Requests that the origin did not carry out", |v| v.origin_errors_total as f64),
+    vg("destage_volume_read_latency_p99_seconds", "From a read's arrival to its reply, over the last minutes", |v| v.read_latency.p99_seconds),
+    vg("destage_volume_write_latency_p99_seconds", "From a write's arrival to its reply, over the last minutes", |v| v.write_latency.p99_seconds),
+];
 
 /// The distributions.
 pub const LATENCIES: [LatencyMetric; 3] = [

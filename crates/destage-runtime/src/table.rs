@@ -1,7 +1,7 @@
 //! A report as a table for people.
 
 use crate::human::{bytes, count, percent, seconds};
-use crate::status::{Latencies, Report};
+use crate::status::{Latencies, Report, VolumeReport};
 use std::fmt::Write;
 
 type Rows = Vec<(&'static str, String)>;
@@ -36,7 +36,56 @@ pub(crate) fn render(report: &Report) -> String {
             let _ = writeln!(out, "  {label:<24} {value}");
         }
     }
+    for volume in &report.volumes {
+        let name = if volume.name.is_empty() { "(default)" } else { &volume.name };
+        let _ = writeln!(out, "\nvolume {name}");
+        for (label, value) in self::volume(volume) {
+            let _ = writeln!(out, "  {label:<24} {value}");
+        }
+    }
     out
+}
+
+fn volume(v: &VolumeReport) -> Rows {
+    let ratio =
+        v.hit_ratio.map_or_else(|| "no reads yet".into(), |r| format!("{:.1} %", r * 100.0));
+    let mut rows = vec![
+        ("mode", v.mode.clone()),
+        ("policy", v.policy.clone()),
+        ("size", bytes(v.size_bytes)),
+        ("origin", v.origin.clone()),
+        ("cache", format!("{}, {} clean blocks", v.cache, count(v.clean_blocks))),
+        (
+            "staleness",
+            format!(
+                "{} now, {} at worst",
+                seconds(v.staleness_seconds),
+                seconds(v.staleness_max_seconds)
+            ),
+        ),
+        ("dirty", format!("{} in {} writes", bytes(v.dirty_bytes), count(v.dirty_writes))),
+        ("destage rate", format!("{:.0} writes/s", v.destage_writes_per_second)),
+        ("hit ratio", ratio),
+        ("log", format!("{} of {}", bytes(v.log_bytes), bytes(v.log_bytes_max))),
+        (
+            "latency p99",
+            format!(
+                "reads {}, writes {}",
+                seconds(v.read_latency.p99_seconds),
+                seconds(v.write_latency.p99_seconds)
+            ),
+        ),
+    ];
+    if v.cache_errors_total > 0 {
+        rows.push(("cache errors", count(v.cache_errors_total)));
+    }
+    if v.origin_errors_total > 0 {
+        rows.push((
+            "origin errors",
+            format!("{}, last: {}", count(v.origin_errors_total), v.origin_last_error),
+        ));
+    }
+    rows
 }
 
 fn contract(r: &Report) -> Rows {

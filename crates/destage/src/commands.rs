@@ -43,7 +43,8 @@ pub(crate) fn invalidate(args: &InvalidateArgs) -> Result<(), CliError> {
     show(&args.admin.command("invalidate", &args.keys)?)
 }
 
-fn show(result: &serde_json::Value) -> Result<(), CliError> {
+/// Prints what a server answered.
+pub(crate) fn show(result: &serde_json::Value) -> Result<(), CliError> {
     match result {
         serde_json::Value::Null => print("done"),
         serde_json::Value::String(text) => print(text),

@@ -170,7 +170,10 @@ fn write_through_waits_for_the_origin() {
 #[test]
 fn the_origin_shows_a_prefix_of_the_writes() {
     let scratch = Scratch::new();
-    let (database, server) = running(&scratch, &["--linger", "0"]);
+    let (database, launch) = shop_with(&scratch, &["--linger", "0"]);
+    // Looking at it does not wait for a moment without a transaction.
+    database.execute("PRAGMA journal_mode = WAL");
+    let server = launch.start();
     let done = AtomicBool::new(false);
     let seen = AtomicUsize::new(0);
     let mut client = server.client();

@@ -1,6 +1,6 @@
 use super::*;
 use crate::block::Extent;
-use crate::redo::{Content, Group, NewStore, Piece};
+use crate::redo::{Content, Group, NewStore, Piece, RecentBlocks, Replay};
 use crate::testing::SimOrigin;
 use destage_testkit::SimDisk;
 use std::sync::Arc;
@@ -29,19 +29,17 @@ impl World {
     }
 
     /// Attaches, destages the first blocks and leaves everything as a clean shutdown does.
-    fn detached(&self) -> RecentBlocks {
+    fn detached(&self) {
         let mut store = self.open();
         attach(&mut store, &claim(1)).unwrap();
-        let mut recent = RecentBlocks::new();
         for lba in (0..5).map(Lba) {
             let block = [lba.0 as u8 + 1; BLOCK];
             self.origin.write(lba.offset(), &block).unwrap();
-            recent.push(lba, crc32c(&block));
+            store.note_destaged(lba, crc32c(&block));
         }
         self.origin.flush().unwrap();
         store.recover(&self.origin, false).unwrap();
-        detach(&mut store, &self.origin, &recent, Lsn(9)).unwrap();
-        recent
+        detach(&mut store, &self.origin, Lsn(9)).unwrap();
     }
 }
 
@@ -102,7 +100,7 @@ fn a_host_whose_origin_was_taken_over_writes_nothing_more() {
     let before = (world.origin.bytes(), world.medium.bytes());
     let fenced = first.apply(&world.origin, &group(2), &payload).unwrap_err();
     assert_eq!(fenced.kind(), OriginErrorKind::Fenced, "{fenced}");
-    let fenced = detach(&mut first, &world.origin, &RecentBlocks::new(), Lsn(1)).unwrap_err();
+    let fenced = detach(&mut first, &world.origin, Lsn(1)).unwrap_err();
     assert_eq!(fenced.kind(), OriginErrorKind::Fenced);
     assert!(before == (world.origin.bytes(), world.medium.bytes()), "nothing was written");
     second.recover(&world.origin, false).unwrap();
@@ -146,11 +144,11 @@ fn a_changed_block_is_found_in_each_place_that_is_compared() {
 #[test]
 fn after_a_crash_blocks_are_compared_as_far_as_own_writes_allow() {
     let world = World::new();
-    let mut recent = world.detached();
+    world.detached();
     let mut store = world.open();
     attach(&mut store, &claim(1)).unwrap();
-    recent.push(Lba(7), crc32c(&[0; BLOCK]));
-    leave_evidence(&mut store, &world.origin, &recent, Lsn(20)).unwrap();
+    store.note_destaged(Lba(7), crc32c(&[0; BLOCK]));
+    leave_evidence(&mut store, &world.origin, Lsn(20)).unwrap();
     world.disk.kill();
     world.origin.edit(|bytes| {
         bytes[2 * BLOCK] ^= 1;
@@ -190,12 +188,117 @@ fn blocks_of_a_group_that_the_replay_will_write_are_no_foreign_writes() {
 }
 
 #[test]
-fn torn_evidence_falls_back_to_the_one_before() {
+fn groups_leave_evidence_of_their_own() {
     let world = World::new();
-    let recent = world.detached();
+    world.detached();
+    let mut store = world.open();
+    store.recover(&world.origin, false).unwrap();
+    attach(&mut store, &claim(1)).unwrap();
+    store.apply(&world.origin, &group(10), &payload).unwrap();
+    let zeros = Piece {
+        extent: Extent { first: Lba(3), blocks: 2 },
+        content: Content::Zero { punch: true },
+    };
+    let zeros = Group { pieces: vec![zeros], ..group(11) };
+    store.apply(&world.origin, &zeros, &payload).unwrap();
+    world.disk.kill();
+    let store = world.open();
+    let report = examine(&store, &world.origin, Some(&own(store.done().0))).unwrap();
+    assert!(report.is_unchanged(), "{report:?}");
+    assert!(report.checked.join("\n").contains("3 of the 3 blocks"), "{report:?}");
+    world.origin.edit(|bytes| bytes[5] ^= 1);
+    let report = examine(&store, &world.origin, Some(&own(store.done().0))).unwrap();
+    assert!(report.differs[0].contains("the first at block 0"), "{report:?}");
+}
+
+#[test]
+fn another_cache_begins_its_own_count_and_the_wrong_log_is_refused() {
+    let world = World::new();
     let mut store = world.open();
     attach(&mut store, &claim(1)).unwrap();
-    leave_evidence(&mut store, &world.origin, &recent, Lsn(20)).unwrap();
+    store.recover(&world.origin, false).unwrap();
+    store.apply(&world.origin, &group(50), &payload).unwrap();
+    store.apply(&world.origin, &group(50), &payload).unwrap();
+    detach(&mut store, &world.origin, Lsn(50)).unwrap();
+
+    let mut store = world.open();
+    let refused = store.apply(&world.origin, &group(3), &payload).unwrap_err();
+    assert!(refused.to_string().contains("two logs"), "{refused}");
+    attach(&mut store, &claim(2)).unwrap();
+    assert_eq!(store.done(), Lsn::ZERO);
+    world.origin.edit(|bytes| bytes[0] = 0);
+    store.apply(&world.origin, &group(3), &payload).unwrap();
+    assert_eq!((store.done(), world.origin.bytes()[0]), (Lsn(3), 9));
+}
+
+#[test]
+fn a_group_that_another_cache_left_is_finished_and_counts_in_its_log_only() {
+    let world = World::new();
+    let mut store = world.open();
+    attach(&mut store, &claim(1)).unwrap();
+    store.recover(&world.origin, false).unwrap();
+    world.origin.go_away_after(2);
+    store.apply(&world.origin, &group(50), &payload).unwrap_err();
+    world.origin.come_back();
+    // The next one dies between the two steps.
+    let takes_over = Claim { take_over: true, ..claim(2) };
+    attach(&mut world.open(), &takes_over).unwrap();
+    let mut store = world.open();
+    attach(&mut store, &claim(2)).unwrap();
+    let replay = store.recover(&world.origin, false).unwrap();
+    assert!(matches!(replay, Replay::Written { to: Lsn(50), .. }), "{replay:?}");
+    assert_eq!((store.done(), world.origin.bytes()[0]), (Lsn::ZERO, 9));
+    world.origin.edit(|bytes| bytes[0] = 0);
+    store.apply(&world.origin, &group(3), &payload).unwrap();
+    assert_eq!((store.done(), world.origin.bytes()[0]), (Lsn(3), 9));
+    world.disk.crash(5);
+    let mut store = world.open();
+    store.recover(&world.origin, false).unwrap();
+    assert_eq!(store.done(), Lsn(3));
+}
+
+/// Attaching, replaying, detaching: the power goes at each operation, and something else survives each time.
+#[test]
+fn power_lost_at_any_operation_leaves_one_of_two_attachments_and_no_damage() {
+    let mut finished = 0;
+    for at in 1..40 {
+        for seed in 0..4 {
+            let world = World::new();
+            let mut store = world.open();
+            attach(&mut store, &claim(1)).unwrap();
+            store.recover(&world.origin, false).unwrap();
+            // Group 50 is committed and not in place.
+            world.origin.go_away_after(2);
+            store.apply(&world.origin, &group(50), &payload).unwrap_err();
+            world.origin.come_back();
+            world.disk.power_off_after(at);
+            let run = || {
+                let mut store = world.open();
+                attach(&mut store, &Claim { take_over: true, ..claim(2) })?;
+                store.recover(&world.origin, false)?;
+                detach(&mut store, &world.origin, Lsn::ZERO)
+            };
+            finished += u32::from(run().is_ok());
+            world.disk.crash(at * 10 + seed);
+            let mut store = world.open();
+            let (cache, generation) = (store.attachment().cache, store.attachment().generation);
+            assert!([([1; 16], 1), ([2; 16], 2)].contains(&(cache, generation)), "{at}/{seed}");
+            store.recover(&world.origin, false).unwrap();
+            assert_eq!(world.origin.bytes()[0], 9, "{at}/{seed}: the committed group is there");
+            let done = if generation == 1 { Lsn(50) } else { Lsn::ZERO };
+            assert_eq!(store.done(), done, "{at}/{seed}");
+        }
+    }
+    assert!((1..156).contains(&finished), "some runs end, some do not: {finished}");
+}
+
+#[test]
+fn torn_evidence_falls_back_to_the_one_before() {
+    let world = World::new();
+    world.detached();
+    let mut store = world.open();
+    attach(&mut store, &claim(1)).unwrap();
+    leave_evidence(&mut store, &world.origin, Lsn(20)).unwrap();
     for copy in [2 * BLOCK, 6 * BLOCK] {
         let fork = world.disk.fork();
         fork.edit("redo", |bytes| bytes[copy + 600] ^= 1);

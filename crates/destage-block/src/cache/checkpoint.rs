@@ -34,7 +34,10 @@ struct Shared {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
+    /// The one in force.
     newest: Option<Header>,
+    /// The highest generation in any area, in force or not.
+    highest: u64,
     /// Whether a writer exists.
     writing: bool,
 }
@@ -60,7 +63,8 @@ impl Checkpoints {
     pub(super) fn open(medium: Medium, geometry: Geometry, seed: u32) -> Result<Self, CacheError> {
         let shared = Shared { medium, geometry, seed, state: Mutex::default() };
         let newest = shared.headers()?.into_iter().flatten().max_by_key(|h| h.generation);
-        shared.state().newest = newest;
+        let highest = newest.map_or(0, |header| header.generation);
+        *shared.state() = State { newest, highest, writing: false };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -79,7 +83,10 @@ impl Checkpoints {
         let mut state = self.shared.state();
         assert!(!state.writing, "one checkpoint at a time: commit or drop the last one first");
         state.writing = true;
-        let generation = state.newest.map_or(1, |header| header.generation + 1);
+        let next = state.highest + 1;
+        // Never over the one in force, even if that is not the newest one because the newest one is not whole.
+        let taken = state.newest.is_some_and(|header| header.generation % 2 == next % 2);
+        let generation = if taken { next + 1 } else { next };
         drop(state);
         let header = Header { generation, lsn };
         CheckpointWriter { shared: self.shared.clone(), header, next_chunk: 0 }
@@ -101,12 +108,16 @@ impl Checkpoints {
             let index =
                 self.shared.load(header).map_err(CacheError::io("read the index checkpoint"))?;
             match index {
-                Some(index) => return Ok(Some((header.lsn, index))),
+                Some(index) => {
+                    self.shared.state().newest = Some(header);
+                    return Ok(Some((header.lsn, index)));
+                }
                 None => {
                     tracing::warn!(lsn = header.lsn, "an index checkpoint is not whole; not used")
                 }
             }
         }
+        self.shared.state().newest = None;
         Ok(None)
     }
 }
@@ -167,7 +178,10 @@ impl CheckpointWriter {
         let committed =
             medium.sync().and_then(|()| medium.write(area, &page)).and_then(|()| medium.sync());
         committed.map_err(CacheError::io("commit the index checkpoint"))?;
-        shared.state().newest = Some(self.header);
+        let mut state = shared.state();
+        state.newest = Some(self.header);
+        state.highest = self.header.generation;
+        drop(state);
         Ok(self.header.lsn)
     }
 }

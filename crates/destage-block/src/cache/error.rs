@@ -62,7 +62,7 @@ pub enum CacheError {
     )]
     NotEmpty,
     /// Another process has it.
-    #[error("another process uses the cache {0}: stop it first")]
+    #[error("the cache {0} is mounted or in use by another process: end that first")]
     InUse(String),
     /// Sizes that do not work out.
     #[error("{0}")]

@@ -280,7 +280,8 @@ impl CacheDevice {
         self.checkpoints.begin(lsn)
     }
 
-    /// The Lsn of the newest checkpoint; the log must keep all groups after it.
+    /// The Lsn of the checkpoint in force; the log must keep all groups after it. Which one is in force,
+    /// [`CacheDevice::load_checkpoint`] has found out.
     pub fn checkpoint_lsn(&self) -> Option<u64> {
         self.checkpoints.lsn()
     }

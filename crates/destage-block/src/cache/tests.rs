@@ -221,7 +221,12 @@ fn a_checkpoint_that_the_log_does_not_reach_back_to_is_not_used() {
     // The newest one is damaged: the one before counts only for a log that reaches back to it.
     let newest = cache.geometry().checkpoint(0).start as usize;
     disk.edit("cache", |bytes| bytes[newest + 4096 + 40] ^= 1);
-    assert_eq!((lsn(1), lsn(11), lsn(12)), (10, 10, 0));
+    assert_eq!((lsn(1), lsn(12), lsn(11)), (10, 0, 10));
+    // The next one replaces the damaged one, not the one in force.
+    assert_eq!(cache.checkpoint_lsn(), Some(10));
+    checkpoint(&cache, &index, 30);
+    assert_eq!(inspect(file(&disk)).unwrap().checkpoint_lsns, [Some(30), Some(10)]);
+    assert_eq!((lsn(1), lsn(31), cache.checkpoint_lsn()), (30, 30, Some(30)));
 }
 
 #[test]
@@ -335,4 +340,51 @@ fn the_documented_device_is_what_this_build_writes_and_opens() {
     let (index, lsn) = cache.load_checkpoint(1).unwrap();
     assert_eq!((index.get(Lba(5)), lsn), (Some(0), 4));
     assert_eq!(cache.log().list().unwrap(), ["segment-0000000001"]);
+}
+
+/// A medium of a process that dies before each sync.
+#[derive(Debug)]
+struct Unsynced(Box<dyn DiskFile>);
+
+impl DiskFile for Unsynced {
+    fn len(&self) -> std::io::Result<u64> {
+        self.0.len()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<usize> {
+        self.0.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> std::io::Result<()> {
+        self.0.write_at(offset, bytes)
+    }
+
+    fn sync_data(&self) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn set_len(&self, bytes: u64) -> std::io::Result<()> {
+        self.0.set_len(bytes)
+    }
+}
+
+/// A start relies on what it reads, and overwrites the older place on the strength of it.
+#[test]
+fn what_a_start_has_found_is_durable_from_then_on() {
+    for seed in 0..30 {
+        let (disk, cache) = created();
+        cache.set_decided(1).unwrap();
+        drop(cache);
+        let dying = CacheDevice::open(Box::new(Unsynced(file(&disk))), &origin()).unwrap();
+        dying.set_decided(2).unwrap();
+        drop(dying);
+        disk.kill();
+        let cache = CacheDevice::open(file(&disk), &origin()).unwrap();
+        assert_eq!(cache.decided(), 2);
+        disk.power_off_after(1);
+        cache.set_decided(3).unwrap_err();
+        disk.crash(seed);
+        let decided = CacheDevice::open(file(&disk), &origin()).unwrap().decided();
+        assert!(decided >= 2, "seed {seed}: {decided}");
+    }
 }

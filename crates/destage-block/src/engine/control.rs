@@ -1,10 +1,10 @@
 //! What an operator asks: another policy, a pause, an application-consistent point, the end.
 
-use super::recover::fit;
+use super::recover::{check_policy, fit};
 use super::{Volume, Wait};
 use crate::cache::record::GroupKind;
 use crate::request::RequestError;
-use destage_core::{Access, Input, Lsn, Order, Policy, Time, WaitFor};
+use destage_core::{Access, Input, Lsn, Policy, Time, WaitFor};
 use destage_journal::Journal;
 
 impl Volume {
@@ -16,10 +16,7 @@ impl Volume {
     pub fn set_policy(&mut self, now: Time, policy: &Policy) -> Result<(), &'static str> {
         self.now = self.now.max(now);
         let policy = fit(policy, &self.shape, self.slots.index().slots());
-        policy.validate().map_err(|error| error.0)?;
-        if let Order::Unit { .. } = policy.order {
-            return Err("a volume has no order per unit: use any, epoch, strict or domain");
-        }
+        check_policy(&policy, &self.shape)?;
         let waits = policy.waits_for_origin();
         self.next_policy = Some(Box::new(policy));
         if waits {
@@ -143,8 +140,12 @@ impl Volume {
     pub fn close(&mut self, now: Time) {
         self.now = self.now.max(now);
         self.is_closing = true;
+        self.upkeep.failures_before_close = self.upkeep.failures;
         self.is_frozen = false;
         self.wait_for(Wait::Nobody, self.last(), WaitFor::Committed);
+        if self.is_origin_unflushed {
+            self.flush_origin(NOBODY);
+        }
         self.pump();
     }
 
@@ -158,7 +159,9 @@ impl Volume {
 
     /// Whether [`Volume::close`] has done all it can, and no job is under way.
     pub fn is_closed(&self) -> bool {
-        let is_done = self.upkeep.is_closed || self.stopped.is_some() || self.upkeep.failures > 0;
+        // A checkpoint that cannot be written only makes the next start a cold one.
+        let has_failed = self.upkeep.failures > self.upkeep.failures_before_close;
+        let is_done = self.upkeep.is_closed || self.stopped.is_some() || has_failed;
         self.is_closing && is_done && self.asked.is_empty() && self.jobs_running == 0
     }
 
@@ -172,3 +175,6 @@ impl Volume {
         self.last().0 - self.core.decided().0
     }
 }
+
+/// No request: their numbers begin at 1.
+const NOBODY: u32 = 0;

@@ -25,8 +25,10 @@ impl Volume {
                 pins.into_iter().for_each(|lsn| self.unpin_log(lsn));
                 self.destage_done(batch, &sent, result);
             }
-            Done::Through { job, result, is_cached } => self.through_done(job, result, is_cached),
-            Done::OriginFlush { asked, result } => self.flush_done(asked, result),
+            Done::Through { job, result, is_cached, losses } => {
+                self.through_done(job, result, is_cached, losses);
+            }
+            Done::OriginFlush { asked, result, losses } => self.flush_done(asked, result, losses),
             Done::Checkpoint { result } => self.checkpoint_done(result),
         }
         self.pump();
@@ -91,7 +93,10 @@ impl Volume {
     /// Nothing may be acknowledged any more: the log's content is unknown, or the origin is another host's. Reads go on
     /// at the origin, as far as it is known to hold the newest bytes.
     pub(super) fn stop(&mut self, reason: StopReason) {
-        tracing::error!(?reason, "the volume stopped: no write is taken, reads of dirty blocks fail");
+        tracing::error!(
+            ?reason,
+            "the volume stopped: no write is taken, reads of dirty blocks fail"
+        );
         self.stopped = Some(reason);
         for id in self.line.drain() {
             self.abandon(id, RequestError::Io);

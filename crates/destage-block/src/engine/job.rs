@@ -49,14 +49,28 @@ pub enum JobKind {
 #[derive(Debug)]
 pub(super) enum Work {
     Sync(Flush),
-    Read { gather: u64, items: Vec<ReadItem> },
-    Fetch { extent: Extent, purpose: FetchPurpose },
-    Install { items: Vec<InstallItem> },
+    Read {
+        gather: u64,
+        items: Vec<ReadItem>,
+    },
+    Fetch {
+        extent: Extent,
+        purpose: FetchPurpose,
+    },
+    Install {
+        items: Vec<InstallItem>,
+    },
     Destage(DestageJob),
     Through(ThroughJob),
-    OriginFlush { asked: u32 },
+    OriginFlush {
+        asked: u32,
+    },
     /// Writes the chunk, or commits if there is none; marks what is decided then.
-    Checkpoint { writer: CheckpointWriter, chunk: Option<Vec<u8>>, decided: Lsn },
+    Checkpoint {
+        writer: CheckpointWriter,
+        chunk: Option<Vec<u8>>,
+        decided: Lsn,
+    },
 }
 
 /// What came of a [`Job`].
@@ -65,15 +79,44 @@ pub struct JobDone(pub(super) Done);
 
 #[derive(Debug)]
 pub(super) enum Done {
-    Sync { flush: Flush, result: Result<u64, destage_journal::Error> },
-    Read { gather: u64, items: Vec<ReadItem>, blocks: Vec<Option<Vec<u8>>> },
-    Fetch { purpose: FetchPurpose, result: Result<Vec<u8>, OriginError> },
-    Install { items: Vec<InstallItem>, is_written: bool },
-    Destage { batch: BatchId, sent: Vec<Sent>, pins: Vec<Lsn>, result: Result<(), Failure> },
-    Through { job: ThroughJob, result: Result<(), OriginError>, is_cached: bool },
-    OriginFlush { asked: u32, result: Result<(), OriginError> },
+    Sync {
+        flush: Flush,
+        result: Result<u64, destage_journal::Error>,
+    },
+    Read {
+        gather: u64,
+        items: Vec<ReadItem>,
+        blocks: Vec<Option<Vec<u8>>>,
+    },
+    Fetch {
+        purpose: FetchPurpose,
+        result: Result<Vec<u8>, OriginError>,
+    },
+    Install {
+        items: Vec<InstallItem>,
+        is_written: bool,
+    },
+    Destage {
+        batch: BatchId,
+        sent: Vec<Sent>,
+        pins: Vec<Lsn>,
+        result: Result<(), Failure>,
+    },
+    Through {
+        job: ThroughJob,
+        result: Result<(), OriginError>,
+        is_cached: bool,
+        losses: u64,
+    },
+    OriginFlush {
+        asked: u32,
+        result: Result<(), OriginError>,
+        losses: u64,
+    },
     /// The writer if chunks are to follow, or the Lsn of a checkpoint that is in force.
-    Checkpoint { result: Result<Checkpointed, CacheError> },
+    Checkpoint {
+        result: Result<Checkpointed, CacheError>,
+    },
 }
 
 /// One block to be read from the cache device.
@@ -167,7 +210,8 @@ impl Job {
             }
             Work::Through(job) => through(context, job),
             Work::OriginFlush { asked } => {
-                Done::OriginFlush { asked, result: context.origin.flush() }
+                let result = context.origin.flush();
+                Done::OriginFlush { asked, result, losses: context.origin.losses() }
             }
             Work::Checkpoint { writer, chunk, decided } => {
                 Done::Checkpoint { result: checkpoint(context, writer, chunk, decided) }
@@ -243,8 +287,9 @@ fn zero_blocks(origin: &dyn Origin, extent: Extent, punch: bool) -> Result<(), O
 }
 
 fn through(context: &Context, job: ThroughJob) -> Done {
-    let settled = destage::settle(context)
-        .map_err(|error| OriginError::new(error.kind(), error.to_string()));
+    let losses = context.origin.losses();
+    let settled =
+        destage::settle(context).map_err(|error| OriginError::new(error.kind(), error.to_string()));
     let result = settled.and_then(|()| match &job.data {
         Some(data) => write_blocks(&*context.origin, job.extent.first, data),
         None => zero_blocks(&*context.origin, job.extent, job.punch),
@@ -255,5 +300,5 @@ fn through(context: &Context, job: ThroughJob) -> Done {
         let blocks: Vec<_> = handles.zip(data.chunks_exact(BLOCK)).collect();
         is_cached = context.cache.write_slots(&blocks).is_ok();
     }
-    Done::Through { job, result, is_cached }
+    Done::Through { job, result, is_cached, losses }
 }

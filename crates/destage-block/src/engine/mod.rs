@@ -61,6 +61,8 @@ pub struct VolumeOptions {
     pub requests_max: usize,
     /// Bytes of requests under way above which [`Volume::is_congested`]. Default 128 MiB.
     pub request_bytes_max: u64,
+    /// Drop the clean copies that an earlier run left: something else has changed the origin. Default false.
+    pub drop_clean: bool,
     /// Lets go of the log without regard to the index checkpoint. Gives outdated data after a crash; exists so that tests
     /// can show that they would notice. Default false.
     pub unsafe_reclaim_past_checkpoint: bool,
@@ -74,6 +76,7 @@ impl Default for VolumeOptions {
             checkpoint_every: Span::from_secs(30),
             requests_max: 4_096,
             request_bytes_max: 128 << 20,
+            drop_clean: false,
             unsafe_reclaim_past_checkpoint: false,
         }
     }
@@ -124,6 +127,10 @@ pub struct Volume {
     stopped: Option<StopReason>,
     /// Writes went past the log since the origin was last flushed.
     is_origin_unflushed: bool,
+    /// Flushes of the origin under way, for requests.
+    origin_flushes: usize,
+    /// What the origin said of lost writes before the first write that no good flush has covered.
+    origin_losses: Option<u64>,
     jobs: VecDeque<Job>,
     jobs_running: usize,
     replies: VecDeque<(u64, Reply)>,
@@ -145,6 +152,8 @@ struct Shape {
     log_bytes: u64,
     /// Bytes of a segment of the log.
     segment_bytes: u64,
+    /// Most bytes of an atomic group, if there is a redo store.
+    atomic_bytes_max: Option<u64>,
 }
 
 /// Who waits for a group.

@@ -1,9 +1,9 @@
 //! Reading: each block from where its newest bytes are, never from the origin while they are dirty.
 
+use super::Volume;
 use super::job::{FetchPurpose, Job, Place, ReadItem, Work as JobWork};
 use super::overlay::Bytes;
 use super::piece::{Gather, Work};
-use super::Volume;
 use crate::block::BLOCK;
 use crate::origin::OriginError;
 use crate::request::RequestError;

@@ -64,20 +64,20 @@ impl Volume {
     /// [`OpenError`] tells what is wrong; nothing has been changed.
     pub fn open(parts: Parts, now: Time) -> Result<Self, OpenError> {
         let Parts { cache, mut journal, recovery, size, policy, options, applied, .. } = parts;
-        let shape = shape(&cache, &journal, size)?;
-        let mut policy = fit(&policy, &shape, cache.slots());
-        if let Some(bytes_max) = parts.atomic_bytes_max {
-            // A group's table of checksums takes room as well.
-            let fitting = (bytes_max / 2).max(BLOCK as u64);
-            policy.limits.batch_bytes_max = policy.limits.batch_bytes_max.min(fitting);
-        }
-        check_policy(&policy, parts.atomic_bytes_max.is_some())?;
+        let shape =
+            Shape { atomic_bytes_max: parts.atomic_bytes_max, ..shape(&cache, &journal, size)? };
+        let policy = fit(&policy, &shape, cache.slots());
+        check_policy(&policy, &shape).map_err(|message| OpenError::Invalid(message.into()))?;
         let first_lsn = match options.unsafe_reclaim_past_checkpoint {
             true => 0,
             false => recovery.first_lsn,
         };
-        let (index, checkpoint) = cache.load_checkpoint(first_lsn)?;
-        let decided = Lsn(cache.decided().max(recovery.first_lsn - 1)).max(applied.unwrap_or_default());
+        let (index, checkpoint) = match options.drop_clean {
+            true => (Index::new(cache.slots()), 0),
+            false => cache.load_checkpoint(first_lsn)?,
+        };
+        let decided =
+            Lsn(cache.decided().max(recovery.first_lsn - 1)).max(applied.unwrap_or_default());
         if decided.0 > journal.last() {
             journal.skip_to(decided.0 + 1);
         }
@@ -85,11 +85,12 @@ impl Volume {
         let core = Core::resume(now, policy, decided);
         let upkeep = Upkeep::new(cache, now, Lsn(checkpoint), is_void);
         let mut volume = Self::empty(now, core, journal, index, options, shape, upkeep);
+        // An earlier run that wrote through may have left the origin unflushed. It left a checkpoint that lists nothing.
+        volume.is_origin_unflushed = is_void && !recovery.created;
         volume.recover(&recovery, Lsn(checkpoint), decided)?;
         Ok(volume)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the parts of a volume, used once")]
     fn empty(
         now: Time,
         core: Core,
@@ -130,7 +131,9 @@ impl Volume {
             is_starting: true,
             is_closing: false,
             stopped: None,
-            is_origin_unflushed: true,
+            is_origin_unflushed: false,
+            origin_flushes: 0,
+            origin_losses: None,
             jobs: VecDeque::new(),
             jobs_running: 0,
             replies: VecDeque::new(),
@@ -239,7 +242,9 @@ impl Volume {
             let mut handles = (0..self.slots.index().slots()).map(UnitId);
             let clean = handles.find(|&unit| self.slots.crc(unit).is_some());
             let clean = clean.ok_or_else(|| {
-                OpenError::Invalid("the log holds more dirty blocks than the cache has slots".into())
+                OpenError::Invalid(
+                    "the log holds more dirty blocks than the cache has slots".into(),
+                )
             })?;
             self.slots.evict(clean);
         }
@@ -262,15 +267,16 @@ impl Volume {
     }
 }
 
-fn check_policy(policy: &Policy, has_redo: bool) -> Result<(), OpenError> {
-    policy.validate().map_err(|error| OpenError::Invalid(error.0.into()))?;
+/// Whether a volume of this shape can keep a policy.
+pub(super) fn check_policy(policy: &Policy, shape: &Shape) -> Result<(), &'static str> {
+    policy.validate().map_err(|error| error.0)?;
     match policy.order {
-        Order::Unit { .. } => Err(OpenError::Invalid(
-            "a volume has no order per unit: use any, epoch, strict or domain".into(),
-        )),
-        Order::Domain if !has_redo && !policy.waits_for_origin() => Err(OpenError::Invalid(
-            "the journaled policy needs a redo store: name one, or choose another policy".into(),
-        )),
+        Order::Unit { .. } => {
+            Err("a volume has no order per unit: use any, epoch, strict or domain")
+        }
+        Order::Domain if shape.atomic_bytes_max.is_none() && !policy.waits_for_origin() => {
+            Err("the journaled policy needs a redo store: name one, or choose another policy")
+        }
         _ => Ok(()),
     }
 }
@@ -293,6 +299,7 @@ fn shape(cache: &CacheDevice, journal: &Journal, size: u64) -> Result<Shape, Ope
         line_blocks_max: u64::from(reserve / 2),
         log_bytes: geometry.log_bytes(),
         segment_bytes: geometry.segment_bytes,
+        atomic_bytes_max: None,
     })
 }
 
@@ -315,6 +322,9 @@ pub(super) fn fit(policy: &Policy, shape: &Shape, slots: u32) -> Policy {
     limits.cache_bytes_max = limits.cache_bytes_max.min((usable - dirty_blocks_max) * block);
     // What a start may have to send again must find handles beside what is dirty.
     limits.batch_bytes_max = limits.batch_bytes_max.min(u64::from(slots / 8) * block);
+    // A group's table of checksums takes room as well.
+    let atomic = shape.atomic_bytes_max.map_or(u64::MAX, |bytes| (bytes / 2).max(block));
+    limits.batch_bytes_max = limits.batch_bytes_max.min(atomic);
     limits.journal_bytes_max = limits.journal_bytes_max.min(shape.log_bytes / 2).max(1 << 20);
     policy
 }

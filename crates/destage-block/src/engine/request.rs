@@ -74,7 +74,7 @@ impl Volume {
     fn ask(&mut self, tag: u64, kind: Kind, bytes: u64) -> u32 {
         loop {
             self.next_asked = self.next_asked.wrapping_add(1);
-            if !self.asked.contains_key(&self.next_asked) {
+            if self.next_asked != 0 && !self.asked.contains_key(&self.next_asked) {
                 break;
             }
         }
@@ -205,7 +205,8 @@ impl Volume {
         if let Some(asked) = self.asked.get_mut(&asked) {
             asked.lsn = lsn;
         }
-        if self.is_origin_unflushed {
+        // One that is under way may have begun too early for this request.
+        if self.is_origin_unflushed || self.origin_flushes > 0 {
             return self.flush_origin(asked);
         }
         self.wait_for(Wait::Asked(asked), lsn, WaitFor::Committed);
@@ -235,7 +236,14 @@ impl Volume {
     }
 
     /// A piece of a read brought its bytes: `bytes` begins with the extent's first block.
-    pub(super) fn deliver(&mut self, asked: u32, at: usize, bytes: Vec<u8>, skip: usize, len: usize) {
+    pub(super) fn deliver(
+        &mut self,
+        asked: u32,
+        at: usize,
+        bytes: Vec<u8>,
+        skip: usize,
+        len: usize,
+    ) {
         let Some(asked) = self.asked.get_mut(&asked) else { return };
         if asked.buffer.is_empty() {
             asked.buffer = bytes;

@@ -28,6 +28,8 @@ pub(super) struct Upkeep {
     /// Not before this time, after a failure.
     not_before: Time,
     pub(super) failures: u64,
+    /// How many there were when the volume began to close.
+    pub(super) failures_before_close: u64,
     /// Groups up to here are needed by nobody.
     pub(super) forgotten: Lsn,
     reclaimed: Lsn,
@@ -65,6 +67,7 @@ impl Upkeep {
             is_void,
             not_before: Time::ZERO,
             failures: 0,
+            failures_before_close: 0,
             forgotten: Lsn::ZERO,
             reclaimed: Lsn::ZERO,
             is_log_short: false,

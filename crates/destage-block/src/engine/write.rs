@@ -129,7 +129,9 @@ impl Volume {
         job: ThroughJob,
         result: Result<(), OriginError>,
         is_cached: bool,
+        losses: u64,
     ) {
+        self.origin_losses.get_or_insert(losses);
         let sizes: Vec<(UnitId, u32)> =
             job.units.iter().map(|&unit| (unit, BLOCK as u32)).collect();
         let fault = result.as_ref().map_err(|error| fault_of(error.kind)).map(|_| ());
@@ -157,22 +159,24 @@ impl Volume {
     /// Makes what went past the log durable, for a request.
     pub(super) fn flush_origin(&mut self, asked: u32) {
         // Writes that end while the flush runs are not covered by it.
-        self.is_origin_unflushed = self.line_has_begun();
+        self.is_origin_unflushed = !self.line.is_quiet();
+        self.origin_flushes += 1;
         self.jobs.push_back(Job(JobWork::OriginFlush { asked }));
     }
 
-    fn line_has_begun(&self) -> bool {
-        !self.line.is_quiet()
-    }
-
     /// The origin was flushed for a request, or not.
-    pub(super) fn flush_done(&mut self, asked: u32, result: Result<(), OriginError>) {
+    pub(super) fn flush_done(&mut self, asked: u32, result: Result<(), OriginError>, losses: u64) {
+        self.origin_flushes -= 1;
+        let is_lost = self.origin_losses.is_some_and(|before| before != losses);
+        self.origin_losses = Some(losses);
         if let Err(error) = &result {
             self.counters.note_origin_error(&error.message);
             // What it covered is not known to be durable; nobody was told that it is.
             self.is_origin_unflushed = true;
+        } else if is_lost {
+            self.counters.note_origin_error("the origin may have lost writes before a flush");
         }
-        self.origin_flushed(asked, result.is_ok());
+        self.origin_flushed(asked, result.is_ok() && !is_lost);
     }
 }
 

@@ -1,16 +1,15 @@
 //! This server with other clients, and this client with other servers. A program that is not there is skipped with its
 //! name.
 
-use crate::nbd::client::{Client, ClientOptions};
+use crate::nbd::client::{Client, ClientError, ClientOptions};
 use crate::nbd::server::{BlockSizes, Export, Tls};
 use crate::nbd::testing::{Certificates, PATIENCE, Volume, serve};
 use crate::nbd::tls::{client_config, server_config};
 use std::net::TcpListener;
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 const SIZE: usize = 8 << 20;
@@ -160,7 +159,8 @@ fn qemu_speaks_tls_with_the_server() {
     let (port, volume) = server(Tls::Required(config), BlockSizes::default());
     let credentials = format!("tls-creds-x509,id=tls,dir={},endpoint=client", folder.display());
     let image = format!(
-        "driver=nbd,server.type=inet,server.host=localhost,server.port={port},export=vol,tls-creds=tls,tls-hostname=localhost"
+        "driver=nbd,server.type=inet,server.host=localhost,server.port={port},export=vol,tls-creds=tls,\
+         tls-hostname=localhost"
     );
     let commands = ["-c", "write -P 7 0 1M", "-c", "read -P 7 0 1M", "-c", "flush"];
     let arguments =
@@ -195,19 +195,12 @@ fn fio_finds_what_it_wrote() {
 struct Peer(Child);
 
 impl Peer {
-    /// `None` if there is no such program. Returns once its socket is there.
-    fn start(program: &str, arguments: &[&str], socket: &Path) -> Option<Self> {
-        if !is_there(program) {
-            return None;
-        }
-        let child = Command::new(program).args(arguments).stdin(Stdio::null()).spawn().unwrap();
-        let peer = Self(child);
-        let deadline = Instant::now() + PATIENCE;
-        while !socket.exists() {
-            assert!(Instant::now() < deadline, "{program} does not listen");
-            thread::sleep(std::time::Duration::from_millis(5));
-        }
-        Some(peer)
+    /// `None` if there is no such program.
+    fn start(program: &str, arguments: &[&str]) -> Option<Self> {
+        is_there(program).then(|| {
+            let child = Command::new(program).args(arguments).stdin(Stdio::null()).spawn();
+            Self(child.unwrap())
+        })
     }
 }
 
@@ -219,9 +212,23 @@ impl Drop for Peer {
     }
 }
 
+/// Connects as soon as the server listens.
+fn connect(uri: &str, options: &ClientOptions) -> Client {
+    let uri = uri.parse().unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match Client::connect(&uri, options) {
+            Err(ClientError::Connect { .. }) if Instant::now() < deadline => {
+                thread::sleep(Duration::from_millis(5));
+            }
+            connected => return connected.unwrap(),
+        }
+    }
+}
+
 /// What any volume of zeros must do.
 fn exercise(uri: &str, options: &ClientOptions) {
-    let client = Client::connect(&uri.parse().unwrap(), options).unwrap();
+    let client = connect(uri, options);
     assert_eq!(client.size(), SIZE as u64);
     client.write(4096, &[7; 3 << 20], true).unwrap();
     client.zero(8192, 65_536, true, true).unwrap();
@@ -259,7 +266,7 @@ fn nbdkit_serves_the_client() {
     let socket = folder.path().join("socket");
     let path = socket.to_str().unwrap();
     let arguments = ["--foreground", "--exit-with-parent", "--unix", path, "memory", "8M"];
-    let Some(_peer) = Peer::start("nbdkit", &arguments, &socket) else { return };
+    let Some(_peer) = Peer::start("nbdkit", &arguments) else { return };
     exercise(&format!("nbd+unix:///?socket={path}"), &patient());
 }
 
@@ -288,7 +295,7 @@ fn nbdkit_serves_the_client_in_tls() {
         "memory",
         "8M",
     ];
-    let Some(_peer) = Peer::start("nbdkit", &arguments, &socket) else { return };
+    let Some(_peer) = Peer::start("nbdkit", &arguments) else { return };
     let tls = Some(client_config(&made.authority, Some(&made.client)).unwrap());
     let uri = format!("nbds+unix:///?socket={path}&tls-hostname=storage");
     exercise(&uri, &ClientOptions { tls, ..patient() });
@@ -301,6 +308,6 @@ fn qemu_nbd_serves_the_client() {
     std::fs::write(&image, vec![0; SIZE]).unwrap();
     let (path, image) = (socket.to_str().unwrap(), image.to_str().unwrap());
     let arguments = ["--format=raw", "--persistent", "--export-name=vol", "--socket", path, image];
-    let Some(_peer) = Peer::start("qemu-nbd", &arguments, &socket) else { return };
+    let Some(_peer) = Peer::start("qemu-nbd", &arguments) else { return };
     exercise(&format!("nbd+unix:///vol?socket={path}"), &patient());
 }

@@ -88,7 +88,8 @@ impl Origin for Part {
     fn identity(&self) -> Result<Identity, OriginError> {
         let whole = self.whole.identity()?;
         let store = format!("{} from {}", whole.store, self.start);
-        Ok(Identity { size: self.len, store, ..whole })
+        // The other parts change it as well.
+        Ok(Identity { size: self.len, store, modified_ns: None, ..whole })
     }
 }
 

@@ -8,7 +8,8 @@ use super::chunks::{Chunk, clipped, in_parallel};
 use super::format::{Commit, GroupHeader, PAGE, PieceSums, SectorSums, sector_sums};
 use super::group::{Content, Group, Payload, Piece};
 use super::store::Phase;
-use super::{RedoError, RedoStore};
+use super::{RecentBlocks, RedoError, RedoStore};
+use crate::attach;
 use crate::block::BLOCK;
 use crate::origin::{Origin, OriginErrorKind};
 use crc32c::crc32c;
@@ -16,11 +17,14 @@ use crc32c::crc32c;
 impl RedoStore {
     /// Writes a group to the origin, whole or not at all. When it returns, the group is durable there.
     ///
+    /// A group that this process has brought there already is not written again.
+    ///
     /// After an error it may be called again, with the same group or, unless the origin holds parts of it already, with
     /// another one; where the group was durable in the store it is finished from there.
     ///
     /// # Errors
-    /// `Unavailable` and the like as origin and store report them, `TooLarge`, `Fenced` by another host's attachment.
+    /// `Unavailable` and the like as origin and store report them, `TooLarge`, `Fenced` by another host's attachment,
+    /// `Invalid` for a group that belongs before those of an earlier process.
     pub fn apply(
         &mut self,
         origin: &dyn Origin,
@@ -28,6 +32,13 @@ impl RedoStore {
         payload: &dyn Payload,
     ) -> Result<(), RedoError> {
         self.ready(origin)?;
+        if group.to <= self.resumed {
+            return Err(RedoError::Invalid(format!(
+                "a group up to Lsn {} was sent although the origin held everything up to Lsn {} at the start: \
+                 these are two logs, and the origin belongs to the other one's cache",
+                group.to.0, self.resumed.0
+            )));
+        }
         if group.to <= self.done() {
             return Ok(());
         }
@@ -50,7 +61,7 @@ impl RedoStore {
             }
         })?;
         flush_origin(origin, losses)?;
-        self.mark_done(&header);
+        self.mark_done(origin, &header);
         Ok(())
     }
 
@@ -141,19 +152,38 @@ impl RedoStore {
         self.check_fence()?;
         let commit = Commit { number: header.number, uuid: header.uuid, header_crc };
         self.medium.write(self.half(header.number), &commit.encode(self.seed()))?;
-        self.flush()?;
+        if !self.unsafe_no_commit_flush {
+            self.flush()?;
+        }
         self.phase = Phase::Committed;
         Ok(())
     }
 
     /// The group is durable at the origin.
-    pub(super) fn mark_done(&mut self, header: &GroupHeader) {
+    pub(super) fn mark_done(&mut self, origin: &dyn Origin, header: &GroupHeader) {
         self.phase = Phase::Idle;
         self.header.done_group = header.number;
-        self.header.done_lsn = header.to;
+        if header.attach_generation >= self.header.log_since {
+            self.header.done_lsn = header.to;
+        }
         // No reason to fail: the next group writes this again before its first flush.
         if let Err(error) = self.write_header() {
             tracing::warn!(%error, "the redo store does not know yet that its last group is done");
+        }
+        self.note_group(header);
+        if let Err(error) = attach::leave_evidence(self, origin, self.done()) {
+            tracing::debug!(%error, "no evidence was left of the last group");
+        }
+    }
+
+    fn note_group(&mut self, header: &GroupHeader) {
+        for PieceSums { piece, after, .. } in &header.pieces {
+            self.recent.forget(piece.extent);
+            // Earlier ones would only be pushed out again.
+            let skip = after.len().saturating_sub(RecentBlocks::MAX);
+            for (lba, &crc) in piece.extent.iter().zip(after).skip(skip) {
+                self.recent.push(lba, crc);
+            }
         }
     }
 }

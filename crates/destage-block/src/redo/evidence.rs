@@ -1,9 +1,8 @@
 //! What the origin looked like when it was last known: two alternating copies in the store.
 
 use super::format::{PAGE, cut, u32_at, u64_at};
-use super::{RedoError, RedoStore};
-use crate::attach::RecentBlocks;
-use crate::block::Lba;
+use super::{RecentBlocks, RedoError, RedoStore};
+use crate::block::{Extent, Lba};
 use crc32c::crc32c_append;
 use destage_core::Lsn;
 
@@ -101,6 +100,16 @@ impl RedoStore {
             }
         }
         Ok(newest)
+    }
+
+    /// A block has reached the origin past the store; `crc` as in [`RecentBlocks::push`].
+    pub fn note_destaged(&mut self, lba: Lba, crc: u32) {
+        self.recent.push(lba, crc);
+    }
+
+    /// Blocks were made zeros at the origin past the store.
+    pub fn note_zeroed(&mut self, extent: Extent) {
+        self.recent.forget(extent);
     }
 
     /// Replaces the older evidence. Durable by the next flush of the store; if that copy is torn, the other one counts.

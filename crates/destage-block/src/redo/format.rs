@@ -70,6 +70,8 @@ pub(super) struct Header {
     pub(super) done_group: u64,
     pub(super) done_lsn: Lsn,
     pub(super) attach: AttachRecord,
+    /// The attachment by which the present cache came. Groups of earlier ones count in another log.
+    pub(super) log_since: u64,
 }
 
 /// Why a page is no header.
@@ -107,7 +109,8 @@ impl Header {
         let host = AttachRecord::cut_host(&self.attach.host).as_bytes();
         out.extend_from_slice(&(host.len() as u32).to_le_bytes());
         out.extend_from_slice(host);
-        out.resize(HEADER - 4, 0);
+        out.resize(HEADER - 12, 0);
+        push_words(&mut out, &[self.log_since]);
         let crc = crc32c(&out[16..]);
         out.extend_from_slice(&crc.to_le_bytes());
         out.resize(PAGE as usize, 0);
@@ -146,6 +149,7 @@ impl Header {
                 host: String::from_utf8_lossy(&bytes[120..120 + host]).into_owned(),
                 attached: u32_at(bytes, 112) & ATTACHED != 0,
             },
+            log_since: u64_at(bytes, HEADER - 12),
         })
     }
 }

@@ -15,6 +15,7 @@ mod error;
 mod evidence;
 mod format;
 mod group;
+mod recent;
 mod recover;
 mod store;
 
@@ -22,6 +23,7 @@ pub use error::RedoError;
 pub(crate) use evidence::Evidence;
 pub use format::{AttachRecord, FORMAT_VERSION, HOST_BYTES_MAX};
 pub use group::{Content, Group, Payload, Piece};
+pub use recent::RecentBlocks;
 pub use recover::Replay;
 pub use store::{NewStore, RedoStore};
 

@@ -6,7 +6,7 @@ use super::format::{Commit, GroupHeader, PAGE, SECTOR, SectorSums};
 use super::store::Phase;
 use super::{RedoError, RedoStore};
 use crate::block::{BLOCK, Extent, Lba};
-use crate::origin::Origin;
+use crate::origin::{Origin, OriginErrorKind};
 use crc32c::crc32c;
 use destage_core::Lsn;
 
@@ -69,6 +69,8 @@ impl RedoStore {
             // What a replay compares must not depend on bytes that the origin may still lose.
             Phase::Unknown => origin.flush()?,
         }
+        // A store that someone else has taken over is theirs to recover.
+        self.check_fence()?;
         let Some(pending) = self.pending()? else {
             let dropped = self.uncommitted()?;
             // Also makes durable what the headers say.
@@ -213,7 +215,7 @@ impl RedoStore {
         })?;
         flush_origin(origin, losses)?;
         verify(origin, header)?;
-        self.mark_done(header);
+        self.mark_done(origin, header);
         Ok(Replay::Written {
             from: header.from,
             to: header.to,
@@ -233,7 +235,13 @@ impl RedoStore {
         let found = in_parallel(origin.parallelism(), chunks.len(), |index| {
             let chunk = &chunks[index];
             let after = self.read_chunk(pending, chunk)?;
-            let now = read_origin(origin, chunk)?;
+            let now = match read_origin(origin, chunk) {
+                // Nobody knows what it was. Writing may well mend it, if that is wanted.
+                Err(error) if error.kind() == OriginErrorKind::Failed => {
+                    return Ok(chunk.extent.iter().collect());
+                }
+                now => now?,
+            };
             let before = pending.header.pieces[chunk.piece].before.as_deref().unwrap_or_default();
             let blocks = chunk.extent.iter().zip(now.chunks(BLOCK)).zip(after.chunks(BLOCK));
             let blocks = blocks.zip(&before[chunk.skip..]);

@@ -1,8 +1,8 @@
 //! The store: two headers, two halves for groups.
 
-use super::RedoError;
 use super::format::{AttachRecord, GroupHeader, HALVES_OFFSET, Header, HeaderProblem, PAGE, seed};
 use super::group::Group;
+use super::{RecentBlocks, RedoError};
 use crate::origin::{Origin, OriginError};
 use destage_core::Lsn;
 use std::sync::Arc;
@@ -16,6 +16,8 @@ pub struct RedoStore {
     slot: usize,
     /// The newest header is known durable. Until then it is the one to be replaced: never both copies at once.
     header_durable: bool,
+    /// The header found at the start was made durable, which an earlier process may have failed to do.
+    is_secured: bool,
     /// The newest header must be written again: it failed, or a flush after it did.
     pub(super) header_stale: bool,
     /// Of the medium, at the last flush.
@@ -24,6 +26,11 @@ pub struct RedoStore {
     pub(super) is_before_checked: bool,
     /// Of the newest evidence, once known.
     pub(super) evidence_sequence: Option<u64>,
+    pub(crate) recent: RecentBlocks,
+    /// What `done` was when this process began.
+    pub(super) resumed: Lsn,
+    /// Negative control of the tests: blocks are written in place though the commit record may be lost.
+    pub(super) unsafe_no_commit_flush: bool,
 }
 
 /// How far a group has come.
@@ -77,10 +84,11 @@ impl RedoStore {
             done_group: 0,
             done_lsn: Lsn::ZERO,
             attach: AttachRecord::default(),
+            log_since: 0,
         };
         let mut store = Self::with(medium, header, 1);
         store.phase = Phase::Idle;
-        store.header_durable = true;
+        (store.header_durable, store.is_secured) = (true, true);
         store.write_header()?;
         store.flush()?;
         Ok(store)
@@ -103,16 +111,21 @@ impl RedoStore {
     }
 
     fn with(medium: Arc<dyn Origin>, header: Header, slot: usize) -> Self {
+        let resumed = header.done_lsn;
         Self {
             losses: medium.losses(),
             medium,
             header,
             slot,
             header_durable: false,
+            is_secured: false,
             header_stale: false,
             phase: Phase::Unknown,
             is_before_checked: true,
             evidence_sequence: None,
+            recent: RecentBlocks::new(),
+            resumed,
+            unsafe_no_commit_flush: false,
         }
     }
 
@@ -152,27 +165,52 @@ impl RedoStore {
         GroupHeader::bytes_max(&group.pieces, 0) + group.payload_bytes()
     }
 
-    /// Makes the attach record, and that the last group is done, durable.
+    /// Makes an attach record durable. If it is another cache's, its log begins anew.
     pub(crate) fn set_attachment(&mut self, attach: AttachRecord) -> Result<(), RedoError> {
-        let before = std::mem::replace(&mut self.header.attach, attach);
+        self.secure_header()?;
+        let before = self.header.clone();
+        if attach.cache != before.attach.cache {
+            self.header.log_since = attach.generation;
+            self.header.done_lsn = Lsn::ZERO;
+        }
+        self.header.attach = attach;
         self.losses = self.medium.losses();
         let written = self.write_header().and_then(|()| self.flush());
-        if written.is_err() {
-            self.header.attach = before;
-            self.header_stale = true;
+        match written {
+            Ok(()) => self.resumed = self.resumed.min(self.header.done_lsn),
+            Err(_) => {
+                let generation = self.header.generation;
+                self.header = Header { generation, ..before };
+                self.header_stale = true;
+            }
         }
         written
     }
 
+    /// The copy that counts now must survive until the next one is durable. What was read may be in a cache only, even after
+    /// a flush that succeeds, if an earlier one failed; the same bytes written once more are not.
+    fn secure_header(&mut self) -> Result<(), RedoError> {
+        if self.is_secured {
+            return Ok(());
+        }
+        self.losses = self.medium.losses();
+        self.medium.write(self.slot as u64 * PAGE, &self.header.encode())?;
+        self.flush()?;
+        self.is_secured = true;
+        Ok(())
+    }
+
     /// Makes durable that the last group is done. Needed before anything is written to the origin past the store: a crash
-    /// would otherwise let the replay put the group over it.
+    /// would otherwise let the replay put the group over it. Also checks that nobody else has attached.
     ///
     /// # Errors
-    /// As the medium reports them; `Invalid` while a group is under way.
+    /// `Fenced`; as the medium reports them; `Invalid` while a group is under way.
     pub fn settle(&mut self) -> Result<(), RedoError> {
+        self.check_fence()?;
         if self.phase != Phase::Idle {
             return Err(RedoError::Invalid("a group is under way: recover first".to_owned()));
         }
+        self.secure_header()?;
         if self.header_durable && !self.header_stale {
             return Ok(());
         }
@@ -230,6 +268,7 @@ impl RedoStore {
     /// Before a write of everything that a flush must cover: what was lost until now does not count, since the only thing
     /// that is not written anew, the header, is then written as well.
     pub(super) fn begin_writes(&mut self) -> Result<(), RedoError> {
+        self.secure_header()?;
         let losses = self.medium.losses();
         if self.header_stale || losses != self.losses {
             self.header_stale = true;

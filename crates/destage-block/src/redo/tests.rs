@@ -7,6 +7,7 @@ mod refusals;
 
 use super::{Content, Group, NewStore, Payload, Piece, RedoError, RedoStore, Replay};
 use crate::block::{BLOCK, Extent, Lba};
+use crate::origin::{Origin, Part};
 use crate::testing::SimOrigin;
 use destage_core::Lsn;
 use destage_testkit::SimDisk;
@@ -164,4 +165,37 @@ fn a_group_that_is_done_is_not_written_again() {
     world.apply(&mut store, 0).unwrap();
     world.apply(&mut store, 1).unwrap();
     assert_eq!(world.origin.calls(), calls);
+}
+
+#[test]
+fn volume_and_store_share_an_origin_with_a_reserved_tail() {
+    let disk = SimDisk::new();
+    let whole: Arc<dyn Origin> = Arc::new(SimOrigin::new(&disk, "whole", 400 << 10));
+    let (volume, tail) = Part::split_tail(whole.clone(), 300 << 10).unwrap();
+    assert_eq!((volume.size(), tail.size()), (100 << 10, 300 << 10));
+    let tail: Arc<dyn Origin> = Arc::new(tail);
+    let new = NewStore { origin_bytes: volume.size(), ..new_store() };
+    let mut store = RedoStore::create(tail.clone(), &new).unwrap();
+    let extent = Extent { first: Lba(20), blocks: 5 };
+    let pieces = vec![Piece { extent, content: Content::Data }];
+    let group = Group { from: Lsn(1), to: Lsn(1), pieces };
+    let fives = |_: Lba, buf: &mut [u8]| {
+        buf.fill(5);
+        Ok(())
+    };
+    store.apply(&volume, &group, &fives).unwrap();
+    disk.crash(1);
+    let mut store = RedoStore::open(tail).unwrap();
+    store.recover(&volume, false).unwrap();
+    let mut bytes = vec![0; 100 << 10];
+    whole.read(0, &mut bytes).unwrap();
+    assert!(
+        bytes[..20 * BLOCK].iter().all(|&b| b == 0) && bytes[20 * BLOCK..].iter().all(|&b| b == 5)
+    );
+    // Neither reaches into the other.
+    volume.write(100 << 10, &[1]).unwrap_err();
+    volume.zero((100 << 10) - 1, 2, true).unwrap_err();
+    volume.read(u64::MAX, &mut [0; 2]).unwrap_err();
+    Part::split_tail(whole.clone(), 400 << 10).unwrap_err();
+    Part::new(whole, 1, 400 << 10).unwrap_err();
 }

@@ -23,6 +23,8 @@ pub(super) struct View<'a> {
     pub(super) counted: report::Counted,
     pub(super) now: Time,
     pub(super) next_tag: &'a mut u64,
+    /// To be set for the server to shut down as by a signal.
+    pub(super) ends: &'a mut bool,
 }
 
 /// Asks the volumes, which live on the server's thread.
@@ -231,6 +233,11 @@ impl Control for VolumesControl {
                 .each(&chosen, |served, now| served.volume.resume(now))
                 .map(|_| json!("resumed")),
             "drain" => self.drain(&chosen),
+            "detach" => {
+                let drained = self.drain(&chosen)?;
+                self.ask(|view| *view.ends = true)?;
+                Ok(drained)
+            }
             "mark" => self.mark(&chosen, false),
             "checkpoint" => self.mark(&chosen, rest.iter().any(|arg| arg == "wait")),
             "freeze" => self.freeze(&chosen),
@@ -238,7 +245,8 @@ impl Control for VolumesControl {
                 self.each(&chosen, |served, now| served.volume.thaw(now)).map(|_| json!("thawed"))
             }
             _ => Err(ControlError::Invalid(format!(
-                "there is no command '{name}': use policy, pause, resume, drain, mark, checkpoint, freeze or thaw"
+                "there is no command '{name}': use policy, pause, resume, drain, detach, mark, checkpoint, freeze or \
+                 thaw"
             ))),
         }
     }

@@ -1,7 +1,7 @@
 //! The server's thread: sockets, the engines, and the hand-over to the threads that block.
 
 use super::clients::{Asked, Client};
-use super::control::VolumesControl;
+use super::control::{View, VolumesControl};
 use super::pool::{Outbox, Pool};
 use super::report::Counted;
 use super::start::Started;
@@ -295,7 +295,12 @@ impl Server {
             Event::Control(work) => {
                 let counted = self.counted();
                 let (volumes, next_tag) = (&mut self.volumes[..], &mut self.next_tag);
-                work(&mut super::control::View { volumes, counted, now, next_tag });
+                let mut ends = false;
+                let ends_here = &mut ends;
+                work(&mut View { volumes, counted, now, next_tag, ends: ends_here });
+                if ends {
+                    self.drain();
+                }
             }
             Event::Shutdown(shutdown::Request::Drain) => self.drain(),
             Event::Shutdown(shutdown::Request::Now) => {

@@ -2,6 +2,7 @@
 
 use super::report::Latencies;
 use super::{ServeError, Served};
+use crate::attach::{self, Claim};
 use crate::cache::{CacheDevice, CacheError, Creation, FileMedia, OriginId, Sizing};
 use crate::engine::{Context, OpenError, Parts, Volume, VolumeOptions};
 use crate::nbd::server::{Export, Tls};
@@ -13,7 +14,7 @@ use destage_core::{Lsn, Order};
 use destage_journal::{ErrorKind, Journal, Options};
 use destage_runtime::clock::Clock;
 use destage_runtime::exit;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A server ready to listen.
 pub(super) struct Started {
@@ -76,7 +77,7 @@ fn open(settings: &VolumeSettings, clock: &Clock) -> Result<(Served, Context), S
         .map_err(|error| ServeError::new(exit::JOURNAL_UNUSABLE, log_error(settings, &error)))?;
     let applied = match &mut redo {
         None => None,
-        Some(redo) => Some(recover(redo, &*origin)?),
+        Some(redo) => Some(take_up(settings, redo, &*origin, &cache, clock)?),
     };
     let size = origin.size();
     let parts = Parts {
@@ -87,6 +88,7 @@ fn open(settings: &VolumeSettings, clock: &Clock) -> Result<(Served, Context), S
         policy: settings.policy.clone(),
         options: VolumeOptions {
             fetch_patience: settings.origin_timeout,
+            drop_clean: settings.adopt,
             unsafe_reclaim_past_checkpoint: settings.unsafe_flags.reclaim_past_checkpoint,
             ..VolumeOptions::default()
         },
@@ -206,9 +208,45 @@ fn open_redo(
     opened.map(Some).map_err(|error| redo_error(&place, &error))
 }
 
-/// Finishes or drops the group that an earlier run left half done; up to where the origin then is.
-fn recover(redo: &mut RedoStore, origin: &dyn Origin) -> Result<Lsn, ServeError> {
-    let replay = redo.recover(origin, false).map_err(|error| redo_error("the origin", &error))?;
+/// Looks who used the origin since, finishes or drops the group that an earlier run left half done, and attaches; up to
+/// where the origin then is.
+fn take_up(
+    settings: &VolumeSettings,
+    redo: &mut RedoStore,
+    origin: &dyn Origin,
+    cache: &CacheDevice,
+    clock: &Clock,
+) -> Result<Lsn, ServeError> {
+    let failed = |error: RedoError| redo_error(&settings.origin, &error);
+    let found = attach::examine(redo, origin, None).map_err(failed)?;
+    tracing::debug!(checked = ?found.checked, unchecked = ?found.unchecked, "looked at the origin");
+    if !found.is_unchanged() && !settings.adopt {
+        return Err(ServeError::new(
+            exit::ORIGIN_WENT_BACK,
+            format!(
+                "something else changed {} since it was detached ({}): its cached copies would be wrong. Start with a new \
+                 cache, or with --adopt, which drops the cached copies",
+                settings.origin,
+                found.differs.join("; ")
+            ),
+        ));
+    }
+    recover(redo, origin).map_err(failed)?;
+    let claim = Claim {
+        cache: *cache.superblock().uuid.as_bytes(),
+        host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        now_ns: clock.now().0,
+        take_over: settings.adopt,
+    };
+    attach::attach(redo, &claim).map_err(|error| match error.kind() {
+        OriginErrorKind::Denied => ServeError::new(exit::FENCED, format!("{error} (--adopt)")),
+        _ => failed(error),
+    })?;
+    Ok(redo.done())
+}
+
+fn recover(redo: &mut RedoStore, origin: &dyn Origin) -> Result<(), RedoError> {
+    let replay = redo.recover(origin, false)?;
     match replay {
         Replay::Nothing => {}
         Replay::Dropped { to } => {
@@ -218,11 +256,20 @@ fn recover(redo: &mut RedoStore, origin: &dyn Origin) -> Result<Lsn, ServeError>
             tracing::info!(to = to.0, blocks, "finished an atomic group at the origin");
         }
     }
-    Ok(redo.done())
+    Ok(())
 }
 
-/// Ends a volume: the index is checkpointed, the log is closed.
-pub(super) fn close(served: Served, _context: &Context) -> Result<(), ServeError> {
+/// Ends a volume whose last jobs are done: the log is closed, and the origin given back if nothing is left for it.
+pub(super) fn close(served: Served, context: &Context) -> Result<(), ServeError> {
+    let decided = served.volume.status().core.decided;
+    if served.volume.undecided() == 0
+        && let Some(redo) = &context.redo
+    {
+        let mut redo = redo.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = attach::detach(&mut redo, &*context.origin, decided) {
+            tracing::warn!(%error, "cannot note at the origin that the cache has detached");
+        }
+    }
     let journal = served.volume.into_journal();
     journal.close().map(|_| ()).map_err(|error| {
         ServeError::new(exit::JOURNAL_UNUSABLE, format!("the log in {}: {error}", served.cache))

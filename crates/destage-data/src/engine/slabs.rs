@@ -11,13 +11,13 @@ const SPARE_BITS: u32 = 3;
 /// Most entries of a chunk, and hence moved at once: some 0.1 ms.
 const ENTRIES_MAX: usize = 1 << ENTRY_BITS;
 const ENTRY_BITS: u32 = 10;
-/// Most bytes of a chunk. Below the size from which the C library's allocator asks the kernel for pages of their own, half
-/// a page of which would be lost each time.
-const CHUNK_BYTES_MAX: usize = 120 << 10;
+/// Most bytes of a chunk, less than the allocator's header short of whole pages. Larger than most of what is allocated only
+/// for a while: a chunk as small as that would take its place, and leave holes of no use for either.
+const CHUNK_BYTES_MAX: usize = (1 << 20) - 64;
 /// Longer contents get an allocation of just their size.
 const SHARED_BYTES_MAX: usize = 16 << 10;
-/// A new chunk has room for this share (1/16) of the entries of its size, so that rare sizes take little.
-const GROWTH_DIVISOR: usize = 16;
+/// A new chunk has room for this share (1/32) of the entries of its size, so that rare sizes take little.
+const GROWTH_DIVISOR: usize = 32;
 const GROWTH_MIN: usize = 4;
 /// Room for this share (1/8) of the entries of a size may stay free; beyond it chunks are emptied.
 const FREE_DIVISOR: u32 = 8;
@@ -74,7 +74,9 @@ struct Chunk {
     bytes: Box<[u8]>,
     entry_size: u32,
     used: u16,
-    /// The first free entry; each holds the next one's number in its first two bytes.
+    /// Entries from this one on were never used, so their pages may not have been touched.
+    fresh: u16,
+    /// The first free entry before those; each holds the next one's number in its first two bytes.
     free: u16,
     /// Neighbours among the chunks of this size that have room.
     newer: u32,
@@ -84,16 +86,15 @@ struct Chunk {
 impl Chunk {
     /// All entries free.
     fn new(entry_size: usize, entries: usize) -> Self {
-        let mut chunk = Self {
+        Self {
             bytes: vec![0; entry_size * entries].into_boxed_slice(),
             entry_size: u32::try_from(entry_size).expect("requests are shorter than 4 GiB"),
-            used: entries as u16,
+            used: 0,
+            fresh: 0,
             free: NO_ENTRY,
             newer: NIL,
             older: NIL,
-        };
-        (0..entries as u16).rev().for_each(|entry| chunk.push_free(entry));
-        chunk
+        }
     }
 
     fn entries(&self) -> usize {
@@ -118,10 +119,15 @@ impl Chunk {
         self.used -= 1;
     }
 
+    /// Takes a free entry; there is one.
     fn pop_free(&mut self) -> u16 {
+        self.used += 1;
+        if self.free == NO_ENTRY {
+            self.fresh += 1;
+            return self.fresh - 1;
+        }
         let entry = self.free;
         self.free = self.next_free(entry);
-        self.used += 1;
         entry
     }
 
@@ -131,12 +137,12 @@ impl Chunk {
     }
 
     fn is_full(&self) -> bool {
-        self.free == NO_ENTRY
+        usize::from(self.used) == self.entries()
     }
 
     /// The entries in use, by number.
     fn used_entries(&self) -> Vec<u16> {
-        let mut is_used = vec![true; self.entries()];
+        let mut is_used = vec![true; usize::from(self.fresh)];
         let mut free = self.free;
         while free != NO_ENTRY {
             is_used[usize::from(free)] = false;

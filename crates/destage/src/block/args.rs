@@ -22,7 +22,7 @@ pub(crate) struct BlockServeArgs {
     listen: Listen,
 
     /// The admin port for status, metrics and commands; 'none' for none.
-    #[arg(long, default_value = "127.0.0.1:6382", value_parser = admin, value_name = "ADDR")]
+    #[arg(long, default_value = "127.0.0.1:6381", value_parser = admin, value_name = "ADDR")]
     admin: Admin,
 
     /// What the admin port's commands need as bearer token. Printable ASCII. Prefer the environment.

@@ -1,12 +1,17 @@
 //! `destage block`: NBD clients before a slow disk.
 
 pub(crate) mod args;
+mod commands;
 mod file;
+mod offline;
 
 use crate::error::CliError;
+use crate::status::{self, StatusArgs};
 use args::BlockServeArgs;
 use clap::{ArgMatches, FromArgMatches};
+use commands::{CheckpointArgs, PolicyArgs, VolumesArgs};
 use destage_block::settings::Settings;
+use offline::{InspectArgs, ReplayArgs};
 
 /// The subcommands of `destage block`.
 #[derive(Debug, clap::Subcommand)]
@@ -14,6 +19,30 @@ pub(crate) enum BlockCommand {
     /// Export volumes to NBD clients, cached before a slow disk.
     #[command(after_long_help = destage_runtime::exit::help())]
     Serve(Box<BlockServeArgs>),
+    /// Show what a running server does: staleness now and at worst, dirty bytes, hit ratio, destage rate of each volume.
+    Status(StatusArgs),
+    /// Show or change the policy of volumes.
+    Policy(PolicyArgs),
+    /// Note that the application is consistent at this point: the origin will stop here on its way.
+    Mark(VolumesArgs),
+    /// As 'mark', and destage up to there now.
+    Checkpoint(CheckpointArgs),
+    /// Let writes under way end and no other begin, until 'thaw'; the point is marked.
+    Freeze(VolumesArgs),
+    /// Let writes begin again.
+    Thaw(VolumesArgs),
+    /// Stop destaging until 'resume'; the staleness bound stays in force.
+    Pause(VolumesArgs),
+    /// Destage again.
+    Resume(VolumesArgs),
+    /// Destage everything that is dirty and wait until the origin has it.
+    Drain(VolumesArgs),
+    /// Destage everything, give the origins back and end the server.
+    Detach(VolumesArgs),
+    /// Show what a cache says of itself; changes nothing, works beside a running server.
+    Inspect(InspectArgs),
+    /// Complete or drop the last atomic group at an origin whose host is lost, so that it is a state that really existed.
+    Replay(ReplayArgs),
 }
 
 /// Runs a subcommand.
@@ -23,6 +52,18 @@ pub(crate) fn run(command: &BlockCommand, matches: &ArgMatches) -> Result<(), Cl
             let own = matches.subcommand_matches("serve").expect("the subcommand was matched");
             serve(settings(own)?)
         }
+        BlockCommand::Status(args) => status::run(args),
+        BlockCommand::Policy(args) => commands::policy(args),
+        BlockCommand::Mark(args) => commands::plain("mark", args),
+        BlockCommand::Checkpoint(args) => commands::checkpoint(args),
+        BlockCommand::Freeze(args) => commands::plain("freeze", args),
+        BlockCommand::Thaw(args) => commands::plain("thaw", args),
+        BlockCommand::Pause(args) => commands::plain("pause", args),
+        BlockCommand::Resume(args) => commands::plain("resume", args),
+        BlockCommand::Drain(args) => commands::plain("drain", args),
+        BlockCommand::Detach(args) => commands::plain("detach", args),
+        BlockCommand::Inspect(args) => offline::inspect(args),
+        BlockCommand::Replay(args) => offline::replay(args),
     }
 }
 

@@ -3,8 +3,8 @@
 
 use crate::crash::observed::Allowed;
 use crate::harness::{
-    Database, Launch, PATIENCE, Postgres, Proxy, Reply, Scratch, Server, eventually, millis,
-    seconds,
+    Database, Launch, PATIENCE, Postgres, Proxy, Random, Reply, Scratch, Server, eventually,
+    millis, seconds,
 };
 use crate::load::{self, Histories, Load, Mix, Observed};
 use std::io::ErrorKind;
@@ -42,7 +42,7 @@ impl Setup {
 }
 
 /// How the database goes away under load, and for how long.
-struct Outage {
+pub(crate) struct Outage {
     seed: u64,
     /// D.
     staleness: Duration,
@@ -66,9 +66,26 @@ impl Outage {
     /// A whole minute with the default of D.
     const MINUTE: Self = Self { staleness: seconds(30), lasts: seconds(60), ..Self::STOP };
 
-    /// Takes the database away until D is passed, and brings it back.
-    fn run(self) {
-        let Some(mut setup) = setup() else { return };
+    /// One that the seed chooses.
+    pub(crate) fn seeded(seed: u64) -> Self {
+        let mut random = Random::new(seed, 0);
+        let staleness = seconds(random.between(2, 10));
+        let lasts = staleness + millis(random.between(2_000, 6_000));
+        let at_limit = *random.pick(&["fail", "block"]);
+        let (goes, returns) = match random.between(0, 2) {
+            0 => (Postgres::stop as fn(&mut Postgres), Postgres::restart as fn(&mut Postgres)),
+            _ => (Postgres::freeze as fn(&mut Postgres), Postgres::thaw as fn(&mut Postgres)),
+        };
+        Self { seed, staleness, at_limit, lasts, goes, returns }
+    }
+
+    /// Takes the database away until D is passed, and brings it back; the number of writes acknowledged, or `None` where
+    /// there is no server.
+    ///
+    /// # Panics
+    /// If something is not as promised.
+    pub(crate) fn run(self) -> Option<i64> {
+        let mut setup = setup()?;
         let server = setup.launch(self.staleness, self.at_limit).start();
         let (mix, pause) = (Mix::Cached, millis(2));
         let load = Load::paced(server.listen, self.seed, CLIENTS, DEPTH, mix, pause);
@@ -99,6 +116,7 @@ impl Outage {
         server.drain();
         assert_eq!(Observed::by_database(&setup.database), read);
         assert_eq!(server.status()["destage"]["parked_groups"], 0);
+        Some(histories.acknowledged().count() as i64)
     }
 
     /// A write past D fails or waits, as chosen.

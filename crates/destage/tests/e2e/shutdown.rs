@@ -41,7 +41,8 @@ fn sigterm_and_sigint_drain_and_exit_0() {
 fn clients_under_way_are_answered_or_cut_off_but_never_half_served_at_shutdown() {
     let scratch = Scratch::new();
     let database = load::tables(Database::sqlite(&scratch));
-    let server = Launch::before(&scratch, &database.url()).start();
+    let patient = ["--drain-timeout", "1m"];
+    let server = Launch::before(&scratch, &database.url()).with(&patient).start();
     let load = Load::start(server.listen, 11, 4, 4, Mix::Full);
     eventually("the load runs", PATIENCE, || load.acks() > 200);
     server.terminate(PATIENCE).says(0, &[]);

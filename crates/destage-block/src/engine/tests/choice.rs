@@ -19,7 +19,7 @@ pub(super) struct Choice {
     pub(super) slots: u64,
     /// Whether the redo store is left alone after a crash: a negative control.
     pub(super) unsafe_no_replay: bool,
-    /// In this share of the lives only the cache's content is lost with the host.
+    /// In this share of the crashes the cache is lost with the host.
     pub(super) lose_cache_percent: u64,
     pub(super) outage_percent: u64,
 }
@@ -27,7 +27,8 @@ pub(super) struct Choice {
 impl Choice {
     pub(super) fn any(seed: u64) -> Self {
         let mut random = Random::new(seed ^ 0x00c0_ffee);
-        let orders = [Order::Any, Order::Epoch, Order::Epoch, Order::Strict, Order::Domain, Order::Domain];
+        let orders =
+            [Order::Any, Order::Epoch, Order::Epoch, Order::Strict, Order::Domain, Order::Domain];
         let order = random.pick(&orders);
         let acknowledge = match random.chance(12) {
             true => Acknowledge::Origin,
@@ -92,8 +93,10 @@ impl Choice {
         choice
     }
 
-    pub(super) fn plain_checked_as_epochs(seed: u64) -> Self {
-        let mut choice = Self::ordered(seed, Order::Any);
+    /// Checked for epochs, which conventional write-back does not keep.
+    pub(super) fn epochs(seed: u64, is_unsafe: bool) -> Self {
+        let order = if is_unsafe { Order::Any } else { Order::Epoch };
+        let mut choice = Self::ordered(seed, order);
         choice.checked = Some(Order::Epoch);
         choice.policy.when = When::Periodic { every: Span::from_millis(50) };
         choice.requests = 300;
@@ -106,10 +109,11 @@ impl Choice {
         choice
     }
 
-    pub(super) fn reclaim_past_checkpoint(seed: u64) -> Self {
+    /// The log is let go as soon as it may be, or sooner.
+    pub(super) fn short_log(seed: u64, is_unsafe: bool) -> Self {
         let mut choice = Self::ordered(seed, Order::Any);
         choice.checked = None;
-        choice.options.unsafe_reclaim_past_checkpoint = true;
+        choice.options.unsafe_reclaim_past_checkpoint = is_unsafe;
         choice.options.checkpoint_every = Span::from_millis(500);
         choice.log_bytes = 1 << 20;
         choice.slots = 100;
@@ -118,10 +122,11 @@ impl Choice {
         choice
     }
 
-    pub(super) fn without_replay(seed: u64) -> Self {
+    /// The cache is always lost, and the redo store replayed or not.
+    pub(super) fn journaled(seed: u64, is_unsafe: bool) -> Self {
         let mut choice = Self::ordered(seed, Order::Domain);
         choice.checked = Some(Order::Domain);
-        choice.unsafe_no_replay = true;
+        choice.unsafe_no_replay = is_unsafe;
         choice.lose_cache_percent = 100;
         choice
     }

@@ -1,1 +1,360 @@
 //! What the volume promises, one by one.
+
+use super::choice::Choice;
+use super::world::World;
+use crate::block::BLOCK;
+use crate::engine::{Context, Job, JobKind, Volume, VolumeMode};
+use crate::request::{Reply, Request, RequestError};
+use destage_core::{Acknowledge, AtLimit, Order, Policy, Span, Time, WaitFor, When};
+use std::collections::VecDeque;
+use std::io;
+
+/// A volume whose jobs run when the test says so.
+struct Bench {
+    world: World,
+    choice: Choice,
+    volume: Volume,
+    context: Context,
+    now: Time,
+    held: VecDeque<Job>,
+    replies: Vec<(u64, Reply)>,
+}
+
+/// A policy that destages only when asked.
+fn lazy(order: Order) -> Choice {
+    let mut choice = Choice::any(1);
+    choice.blocks = 40;
+    choice.slots = 400;
+    choice.log_bytes = 4 << 20;
+    choice.options.memory_bytes_max = 1 << 20;
+    choice.options.checkpoint_every = Span::from_secs(1000);
+    choice.policy = Policy {
+        order,
+        when: When::OnPressure,
+        commit: Span::from_secs(1),
+        staleness: Span::from_secs(3600),
+        at_limit: AtLimit::Block,
+        ..Policy::default()
+    };
+    choice
+}
+
+impl Bench {
+    fn new(choice: Choice) -> Self {
+        let world = World::new(&choice);
+        let now = Time::from_secs(5_000);
+        let (volume, context) = world.open(&choice, now);
+        let (held, replies) = (VecDeque::new(), Vec::new());
+        Self { world, choice, volume, context, now, held, replies }
+    }
+
+    fn take(&mut self) {
+        while let Some(job) = self.volume.poll_job() {
+            self.held.push_back(job);
+        }
+        while let Some(reply) = self.volume.poll_reply() {
+            self.replies.push(reply);
+        }
+    }
+
+    /// Runs everything except jobs of a kind, until nothing is left to do now.
+    fn run_except(&mut self, kept: Option<JobKind>) {
+        loop {
+            self.take();
+            if let Some(index) = self.held.iter().position(|job| Some(job.kind()) != kept) {
+                let job = self.held.remove(index).unwrap();
+                let done = job.run(&self.context);
+                if self.world.disk.is_powered_off() {
+                    return;
+                }
+                self.volume.finished(self.now, done);
+            } else if self.volume.next_timeout().is_some_and(|at| at <= self.now) {
+                self.volume.tick(self.now);
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn run(&mut self) {
+        self.run_except(None);
+    }
+
+    fn submit(&mut self, tag: u64, request: Request) {
+        self.volume.submit(self.now, tag, request);
+        self.take();
+    }
+
+    fn write(&mut self, tag: u64, offset: u64, data: &[u8], fua: bool) {
+        self.submit(tag, Request::Write { offset, data: data.to_vec(), fua });
+    }
+
+    /// The reply to a request, once it has come.
+    fn reply(&self, tag: u64) -> Option<&Reply> {
+        self.replies.iter().find(|(answered, _)| *answered == tag).map(|(_, reply)| reply)
+    }
+
+    fn read(&mut self, tag: u64, offset: u64, len: u32) -> Vec<u8> {
+        self.submit(tag, Request::Read { offset, len });
+        self.run();
+        match self.reply(tag) {
+            Some(Reply::Data(data)) => data.clone(),
+            other => panic!("the read was answered by {other:?}"),
+        }
+    }
+
+    fn reopen(&mut self) {
+        self.held.clear();
+        self.replies.clear();
+        let (volume, context) = self.world.open(&self.choice, self.now);
+        (self.volume, self.context) = (volume, context);
+    }
+
+    fn wait_decided(&mut self, tag: u64) {
+        let last = self.volume.last();
+        self.volume.wait(self.now, tag, last, WaitFor::Decided);
+        self.run();
+        assert_eq!(self.reply(tag), Some(&Reply::Done));
+    }
+}
+
+#[test]
+fn bytes_at_any_offset_are_merged_into_their_blocks() {
+    let mut bench = Bench::new(lazy(Order::Epoch));
+    let mut expected = bench.world.origin.bytes();
+    let size = bench.world.size;
+    let ranges =
+        [(1, 1), (4_095, 2), (5, 4_091), (10_000, 9_999), (size - 7, 7), (size - 5_000, 4_900)];
+    for (index, (offset, len)) in ranges.into_iter().enumerate() {
+        let data = vec![b'a' + index as u8; len as usize];
+        expected[offset as usize..(offset + len) as usize].copy_from_slice(&data);
+        bench.write(index as u64, offset, &data, false);
+    }
+    for (tag, (offset, len)) in
+        (10..).zip([(3, 5), (8_000, 9_000), (size - 600, 600), (4_096, 4_096)])
+    {
+        expected[offset as usize..(offset + len) as usize].fill(0);
+        bench.submit(tag, Request::Zero { offset, len, fua: false, punch: tag % 2 == 0 });
+    }
+    bench.run();
+    assert!(bench.read(20, 0, size as u32) == expected);
+    bench.wait_decided(21);
+    assert!(bench.world.origin.bytes() == expected, "the origin holds the same");
+    assert!(bench.read(22, 0, size as u32) == expected);
+}
+
+#[test]
+fn requests_beyond_the_end_are_invalid() {
+    let mut bench = Bench::new(lazy(Order::Any));
+    let size = bench.world.size;
+    bench.write(1, size - 1, &[1, 2], false);
+    bench.submit(2, Request::Read { offset: u64::MAX, len: 1 });
+    bench.submit(3, Request::Zero { offset: 0, len: size + 1, fua: false, punch: true });
+    bench.submit(4, Request::Read { offset: 0, len: 0 });
+    for tag in 1..=4 {
+        assert_eq!(bench.reply(tag), Some(&Reply::Error(RequestError::Invalid)), "request {tag}");
+    }
+}
+
+#[test]
+fn a_whole_block_is_acknowledged_and_read_without_the_origin() {
+    let mut bench = Bench::new(lazy(Order::Epoch));
+    bench.world.origin.go_away_after(1);
+    let data = vec![7; 2 * BLOCK];
+    bench.write(1, 0, &data, false);
+    bench.run();
+    assert_eq!(bench.reply(1), Some(&Reply::Done));
+    assert!(bench.read(2, 100, 5_000) == data[100..5_100]);
+    bench.submit(3, Request::Flush);
+    bench.run();
+    assert_eq!(bench.reply(3), Some(&Reply::Done), "a flush needs the log only");
+}
+
+#[test]
+fn a_read_waits_for_an_origin_that_is_away_and_fails_after_its_patience() {
+    let mut bench = Bench::new(lazy(Order::Epoch));
+    bench.world.origin.go_away_after(1);
+    bench.submit(1, Request::Read { offset: 0, len: 512 });
+    bench.run();
+    assert_eq!(bench.reply(1), None);
+    bench.world.origin.come_back();
+    bench.now = bench.volume.next_timeout().unwrap();
+    bench.run();
+    assert!(matches!(bench.reply(1), Some(Reply::Data(_))), "it waited");
+    bench.world.origin.go_away_after(1);
+    bench.submit(2, Request::Read { offset: 20 * BLOCK as u64, len: 512 });
+    let began = bench.now;
+    bench.run();
+    while bench.reply(2).is_none() {
+        bench.now = bench.volume.next_timeout().unwrap();
+        assert!(bench.now.since(began) < Span::from_secs(40), "patience ends");
+        bench.run();
+    }
+    assert_eq!(bench.reply(2), Some(&Reply::Error(RequestError::Io)));
+    assert!(bench.now.since(began) >= Span::from_secs(30));
+}
+
+#[test]
+fn a_write_that_overtakes_a_fetch_is_not_undone_by_it() {
+    let mut bench = Bench::new(lazy(Order::Epoch));
+    bench.submit(1, Request::Read { offset: 0, len: 4_096 });
+    bench.run_except(Some(JobKind::Fetch));
+    bench.write(2, 0, &[9; BLOCK], true);
+    bench.run_except(Some(JobKind::Fetch));
+    assert_eq!(
+        bench.reply(2),
+        Some(&Reply::Done),
+        "a write of a whole block does not wait for the fetch"
+    );
+    bench.run();
+    assert!(bench.read(3, 0, 4_096) == [9; BLOCK], "what was fetched is older");
+}
+
+#[test]
+fn a_slot_that_holds_something_else_is_a_miss() {
+    let mut bench = Bench::new(lazy(Order::Epoch));
+    let expected = bench.read(1, 0, 4_096);
+    let unit = bench.volume.slots.find(crate::block::Lba(0)).unwrap();
+    bench.context.cache.write_slots(&[(unit.0, &[0xee; BLOCK])]).unwrap();
+    assert!(bench.read(2, 0, 4_096) == expected);
+    assert_eq!(bench.volume.status().slot_errors, 1);
+    assert_eq!(bench.volume.status().fetches, 2);
+}
+
+#[test]
+fn a_log_that_fails_stops_writes_and_reads_of_what_is_dirty() {
+    let mut bench = Bench::new(lazy(Order::Epoch));
+    let expected = bench.read(1, 10 * BLOCK as u64, 4_096);
+    bench.write(2, 0, &[5; BLOCK], false);
+    bench.run();
+    bench.submit(3, Request::Flush);
+    bench.world.disk.fail_after(destage_testkit::disk::Count::Syncs, 1, io::ErrorKind::Other);
+    bench.run();
+    assert_eq!(
+        bench.reply(3),
+        Some(&Reply::Error(RequestError::Io)),
+        "nobody knows what is durable"
+    );
+    assert!(matches!(bench.volume.status().mode, VolumeMode::Stopped(_)));
+    bench.write(4, 0, &[6; BLOCK], false);
+    bench.submit(5, Request::Read { offset: 0, len: 512 });
+    assert_eq!(bench.reply(4), Some(&Reply::Error(RequestError::Io)));
+    assert_eq!(
+        bench.reply(5),
+        Some(&Reply::Error(RequestError::Io)),
+        "the newest bytes may be lost"
+    );
+    assert!(
+        bench.read(6, 10 * BLOCK as u64, 4_096) == expected,
+        "the origin holds the newest bytes"
+    );
+}
+
+#[test]
+fn writing_through_waits_for_the_origin_and_is_never_outdated_after_a_crash() {
+    let mut choice = lazy(Order::Any);
+    choice.policy.acknowledge = Acknowledge::Origin;
+    let mut bench = Bench::new(choice);
+    bench.run();
+    bench.read(1, 0, 4_096);
+    bench.write(2, 0, &[3; BLOCK], false);
+    bench.run_except(Some(JobKind::Through));
+    assert_eq!(bench.reply(2), None, "the origin has not answered");
+    bench.run();
+    assert_eq!(bench.reply(2), Some(&Reply::Done));
+    assert!(bench.world.origin.bytes()[..BLOCK] == [3; BLOCK]);
+    bench.submit(3, Request::Flush);
+    bench.run();
+    assert_eq!(bench.reply(3), Some(&Reply::Done));
+    for seed in 0..10 {
+        bench.world.disk.crash(seed);
+        bench.reopen();
+        assert!(bench.read(4, 0, 4_096) == [3; BLOCK], "seed {seed}");
+    }
+}
+
+#[test]
+fn a_policy_that_writes_through_waits_until_everything_is_at_the_origin() {
+    let mut bench = Bench::new(lazy(Order::Epoch));
+    bench.write(1, 0, &[1; BLOCK], false);
+    bench.run();
+    let through = Policy { acknowledge: Acknowledge::Origin, ..bench.choice.policy.clone() };
+    bench.volume.set_policy(bench.now, &through).unwrap();
+    assert_eq!(bench.volume.status().mode, VolumeMode::ChangingPolicy);
+    bench.write(2, BLOCK as u64, &[2; BLOCK], false);
+    bench.run_except(Some(JobKind::Destage));
+    assert_eq!(bench.reply(2), None);
+    bench.run();
+    assert_eq!(bench.reply(2), Some(&Reply::Done));
+    assert_eq!(bench.volume.undecided(), 0);
+    assert!(bench.world.origin.bytes()[..BLOCK] == [1; BLOCK]);
+    bench.volume.set_policy(bench.now, &bench.choice.policy.clone()).unwrap();
+    bench.write(3, 0, &[4; BLOCK], false);
+    bench.run();
+    assert_eq!(bench.volume.undecided(), 1, "back to writing back, at once");
+}
+
+#[test]
+fn a_frozen_volume_begins_no_write_until_it_is_thawed() {
+    let mut bench = Bench::new(lazy(Order::Epoch));
+    bench.volume.freeze(bench.now, 1);
+    bench.run();
+    assert_eq!(bench.reply(1), Some(&Reply::Done));
+    bench.write(2, 0, &[1; BLOCK], false);
+    bench.read(3, 0, 512);
+    assert_eq!(bench.reply(2), None);
+    bench.volume.thaw(bench.now);
+    bench.run();
+    assert_eq!(bench.reply(2), Some(&Reply::Done));
+}
+
+/// The states in which a crash in the middle of the destaging of two writes can leave a journaled origin.
+fn states_between(is_marked: bool) -> Vec<(u8, u8)> {
+    let mut states = Vec::new();
+    for operations in 1..40 {
+        let mut choice = lazy(Order::Domain);
+        choice.policy.limits.batch_groups_max = 100;
+        let mut bench = Bench::new(choice);
+        bench.world.origin.edit(|bytes| bytes[..2 * BLOCK].fill(0));
+        bench.write(1, 0, &[1; BLOCK], false);
+        if is_marked {
+            bench.volume.mark(bench.now);
+        }
+        bench.write(2, BLOCK as u64, &[2; BLOCK], true);
+        bench.run();
+        bench.volume.hurry(bench.now);
+        bench.world.disk.power_off_after(operations);
+        bench.run();
+        bench.world.disk.crash(operations);
+        bench.world.open_redo(true);
+        let bytes = bench.world.origin.bytes();
+        states.push((bytes[0], bytes[BLOCK]));
+    }
+    states.sort_unstable();
+    states.dedup();
+    states
+}
+
+#[test]
+fn a_journaled_origin_stops_exactly_where_a_mark_was_set() {
+    assert_eq!(states_between(false), [(0, 0), (1, 2)], "one group, whole or not at all");
+    assert_eq!(states_between(true), [(0, 0), (1, 0), (1, 2)]);
+}
+
+#[test]
+fn a_closed_volume_starts_warm() {
+    let mut bench = Bench::new(lazy(Order::Epoch));
+    bench.read(1, 0, 8 * 4_096);
+    bench.write(2, 0, &[8; BLOCK], false);
+    bench.run();
+    bench.volume.close(bench.now);
+    bench.run();
+    assert!(bench.volume.is_closed());
+    bench.submit(3, Request::Flush);
+    assert_eq!(bench.reply(3), Some(&Reply::Error(RequestError::Stopping)));
+    bench.reopen();
+    bench.world.origin.go_away_after(1);
+    assert!(bench.read(4, 0, 4_096) == [8; BLOCK], "what is dirty is in the log");
+    bench.read(5, 4_096, 7 * 4_096);
+    assert_eq!(bench.volume.status().hit_ratio(), Some(1.0));
+}

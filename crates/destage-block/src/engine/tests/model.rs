@@ -73,9 +73,8 @@ impl Registers {
 
     fn check(&self, sector: usize, value: u32, what: &str, counts: impl Fn(&Write) -> bool) {
         let writes: Vec<Write> = self.sectors[sector].iter().map(|id| self.writes[id]).collect();
-        let is_newest_known = |write: &Write| {
-            !writes.iter().any(|later| write.ended < later.begun && counts(later))
-        };
+        let is_newest_known =
+            |write: &Write| !writes.iter().any(|later| write.ended < later.begun && counts(later));
         assert!(
             writes.iter().any(|write| write.value == value && is_newest_known(write)),
             "{what}: sector {sector} holds {value}, which cannot be: {writes:?}"
@@ -107,7 +106,6 @@ pub(super) struct Logged {
     /// Run of the process, and level in it.
     pub(super) level: (u32, u64),
     pub(super) sectors: Vec<(usize, u32)>,
-    pub(super) is_mark: bool,
 }
 
 impl Log {
@@ -136,9 +134,16 @@ impl Log {
     /// Whether the origin may hold this, if its policy keeps that order and `decided` has been decided.
     pub(super) fn check_origin(&self, order: Order, found: &[u32], decided: Lsn, done: Lsn) {
         if order == Order::Domain {
-            assert!(done >= decided, "the origin is behind what was decided: {done:?} < {decided:?}");
+            assert!(
+                done >= decided,
+                "the origin is behind what was decided: {done:?} < {decided:?}"
+            );
             let expected = self.state_at(done);
-            assert!(found == expected, "the origin is not the log up to {done:?}: {}", first_difference(found, &expected));
+            assert!(
+                found == expected,
+                "the origin is not the log up to {done:?}: {}",
+                first_difference(found, &expected)
+            );
             return;
         }
         let mut levels: Vec<(u32, u64)> = self.groups.values().map(|group| group.level).collect();
@@ -148,7 +153,10 @@ impl Log {
         let at_least = self.groups.range(..=decided).next_back().map(|(_, group)| group.level);
         let before = levels.iter().filter(|&&level| at_least.is_some_and(|least| level < least));
         let fits = (before.count()..=levels.len()).any(|whole| self.fits(found, &levels, whole));
-        assert!(fits, "the origin is no whole number of levels and a part of the next; decided {decided:?}");
+        assert!(
+            fits,
+            "the origin is no whole number of levels and a part of the next; decided {decided:?}"
+        );
     }
 
     /// Whether the sectors are those of the first `whole` levels and any of the next one.
@@ -168,11 +176,6 @@ impl Log {
             state[sector] == *value
                 || allowed.get(&sector).is_some_and(|values| values.contains(value))
         })
-    }
-
-    /// The points at which an application was consistent.
-    pub(super) fn marks(&self) -> Vec<Lsn> {
-        self.groups.iter().filter(|(_, group)| group.is_mark).map(|(&lsn, _)| lsn).collect()
     }
 }
 

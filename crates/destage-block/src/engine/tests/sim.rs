@@ -6,7 +6,6 @@ use super::model::{Log, Logged};
 use super::random::Random;
 use super::world::{SECTOR, World, ids};
 use crate::block::BLOCK;
-use crate::cache::record::GroupKind;
 use crate::engine::{Context, Job, JobKind, Volume};
 use crate::request::{Reply, Request};
 use destage_core::{AtLimit, Lsn, Order, Span, Time, WaitFor};
@@ -163,7 +162,10 @@ impl Sim {
         let mut asked = 0;
         let mut steps = 0;
         while !self.world.disk.is_powered_off() {
-            while asked < requests && self.clients.len() < CONCURRENCY && !self.volume.is_congested() {
+            while asked < requests
+                && self.clients.len() < CONCURRENCY
+                && !self.volume.is_congested()
+            {
                 asked += 1;
                 self.whim();
                 let (tag, request) = self.clients.ask(&mut self.random);
@@ -179,7 +181,11 @@ impl Sim {
             let is_paused = self.volume.status().core.paused;
             steps += 1;
             assert!(steps < 100_000, "requests do not end: {:?}", self.volume.status());
-            assert!(self.step() || is_paused, "requests are under way and nothing happens: {:?}", self.volume.status());
+            assert!(
+                self.step() || is_paused,
+                "requests are under way and nothing happens: {:?}",
+                self.volume.status()
+            );
         }
     }
 
@@ -340,9 +346,12 @@ impl Sim {
                 };
                 sectors.extend((first..).zip(values));
             }
-            let level = (self.life, group.level);
-            let is_mark = group.kind == GroupKind::Mark;
-            self.log.push(self.harvested, Logged { level, sectors, is_mark });
+            // Without order the volume keeps no levels: epochs are counted as clients see them.
+            let level = match self.choice.policy.order {
+                Order::Any => (self.life, self.counts.flushes),
+                _ => (self.life, group.level),
+            };
+            self.log.push(self.harvested, Logged { level, sectors });
         }
     }
 
@@ -428,13 +437,16 @@ impl Sim {
                 self.events.insert((self.now + Span::from_micros(10), self.next_job));
                 self.jobs.insert(self.next_job, job);
             }
-            while let Some((tag, reply)) = self.volume.poll_reply() {
-                match reply {
-                    Reply::Data(data) if tag == 0 => return ids(&data, 0),
-                    reply => panic!("a read of everything was answered by {reply:?}"),
-                }
+            match self.volume.poll_reply() {
+                Some((0, Reply::Data(data))) => return ids(&data, 0),
+                Some(reply) => panic!("a read of everything was answered by {reply:?}"),
+                None => {}
             }
-            assert!(self.quiet_step(), "the read of everything does not end: {:?}", self.volume.status());
+            assert!(
+                self.quiet_step(),
+                "the read of everything does not end: {:?}",
+                self.volume.status()
+            );
         }
     }
 
@@ -484,7 +496,10 @@ impl Sim {
         self.context = context;
         drop(closed);
         let again = self.volume.slots.index().used();
-        assert!(again <= used && (used < 8 || again > 0), "a clean start is a warm one: {again} of {used}");
+        assert!(
+            again <= used && (used < 8 || again > 0),
+            "a clean start is a warm one: {again} of {used}"
+        );
         self.check_everything("the volume after a clean end");
     }
 }

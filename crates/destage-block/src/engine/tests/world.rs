@@ -35,8 +35,7 @@ impl World {
         let cache_bytes = choice.log_bytes + choice.slots * (BLOCK as u64 + 16) + (192 << 10);
         let origin = SimOrigin::new(&disk, "origin", size);
         let redo = SimOrigin::new(&disk, "redo", REDO_BYTES);
-        let world =
-            Self { disk, origin, redo, size, cache_bytes, log_bytes: choice.log_bytes };
+        let world = Self { disk, origin, redo, size, cache_bytes, log_bytes: choice.log_bytes };
         world.origin.edit(|bytes| {
             for (sector, chunk) in bytes.chunks_mut(SECTOR).enumerate() {
                 chunk.copy_from_slice(&sector_bytes(sector as u32 + 1, sector));
@@ -49,7 +48,11 @@ impl World {
     }
 
     fn origin_id(&self) -> OriginId {
-        OriginId { uuid: uuid::Uuid::from_bytes([1; 16]), name: "sim".into(), volume_bytes: self.size }
+        OriginId {
+            uuid: uuid::Uuid::from_bytes([1; 16]),
+            name: "sim".into(),
+            volume_bytes: self.size,
+        }
     }
 
     /// An empty cache device.
@@ -60,7 +63,8 @@ impl World {
             log_bytes: Some(self.log_bytes),
             segment_bytes: Some(64 << 10),
         };
-        let creation = Creation { sizing, origin: self.origin_id(), created_ns: 0, overwrite: true };
+        let creation =
+            Creation { sizing, origin: self.origin_id(), created_ns: 0, overwrite: true };
         let file = self.disk.open("cache", false).unwrap();
         CacheDevice::create(file, &creation).unwrap();
     }
@@ -118,7 +122,11 @@ pub(super) fn ids(bytes: &[u8], first: usize) -> Vec<u32> {
         let word = u64::from_le_bytes(chunk[..8].try_into().unwrap());
         let id = (word >> 32) as u32;
         let sector = first + index;
-        assert_eq!(chunk, &sector_bytes(id, sector)[..chunk.len()], "sector {sector} is torn or misplaced");
+        assert_eq!(
+            chunk,
+            &sector_bytes(id, sector)[..chunk.len()],
+            "sector {sector} is torn or misplaced"
+        );
         id
     };
     bytes.chunks(SECTOR).enumerate().map(id_of).collect()

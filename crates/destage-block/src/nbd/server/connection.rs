@@ -42,8 +42,9 @@ pub enum Received {
     Closed,
 }
 
-/// A session and the stream it runs on. The round is the one at the module's head, with [`Connection::receive`] for step 1
-/// and [`Connection::send`] for step 4; [`Event::StartTls`] never shows. TLS holds at most 128 KiB more than [`Limits`] says.
+/// A session and the stream it runs on. The round is the one at the module's head, with [`Connection::receive`] for
+/// step 1 and [`Connection::send`] for step 4; [`Event::StartTls`] never shows. TLS holds at most 128 KiB more than
+/// [`Limits`] says.
 #[derive(Debug)]
 pub struct Connection<S> {
     stream: S,
@@ -87,8 +88,8 @@ impl<S: Read + Write> Connection<S> {
         self.session.stop();
     }
 
-    /// Whether [`Connection::receive`] is to be called. It may become true by [`Connection::reply`], [`Connection::send`] and
-    /// [`Connection::next_event`], without any news from the stream.
+    /// Whether [`Connection::receive`] is to be called. It may become true by [`Connection::reply`],
+    /// [`Connection::send`] and [`Connection::next_event`], without any news from the stream.
     pub fn wants_read(&self) -> bool {
         // With TLS, what was decrypted is taken first.
         let ready = match &self.encrypted {

@@ -85,17 +85,19 @@ mod tests {
 
     #[test]
     fn small_pieces_are_gathered_and_large_ones_keep_their_memory() {
-        let mut output = Output::default();
-        output.put(b"head");
-        let data = vec![7; 1 << 20];
-        let place = data.as_ptr();
-        output.put_owned(data);
-        output.put(b"next");
-        output.put(b"head");
-        let mut slices = [IoSlice::new(&[]); 16];
-        assert_eq!(output.slices(&mut slices), 3);
-        assert_eq!(slices[1].as_ptr(), place);
-        assert_eq!(&*slices[2], b"nexthead");
+        for len in [COPIED_MAX + 1, 1 << 20] {
+            let mut output = Output::default();
+            output.put(b"head");
+            let data = vec![7; len];
+            let place = data.as_ptr();
+            output.put_owned(data);
+            output.put(b"next");
+            output.put(b"head");
+            let mut slices = [IoSlice::new(&[]); 16];
+            assert_eq!(output.slices(&mut slices), 3);
+            assert_eq!((slices[1].as_ptr(), slices[1].len()), (place, len));
+            assert_eq!(&*slices[2], b"nexthead");
+        }
     }
 
     #[test]

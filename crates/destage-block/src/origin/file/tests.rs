@@ -200,3 +200,52 @@ fn the_identity_tells_files_apart_and_changes_with_them() {
     File::options().write(true).open(&path).unwrap().set_modified(stamp).unwrap();
     assert_eq!(origin.identity().unwrap().modified_ns, Some(77_000_000_000));
 }
+
+/// A loop device over a file; gone when dropped.
+struct Loop(PathBuf);
+
+impl Loop {
+    fn over(file: &Path) -> Option<Self> {
+        let made = std::process::Command::new("losetup").args(["--show", "-f"]).arg(file).output();
+        let made = made.ok().filter(|made| made.status.success())?;
+        Some(Self(String::from_utf8(made.stdout).unwrap().trim().into()))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("losetup").arg("-d").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_block_device_is_an_origin_like_a_file() {
+    let (_folder, path) = disk(1 << 20);
+    let Some(device) = Loop::over(&path) else {
+        eprintln!("skipped: losetup makes no loop device here");
+        return;
+    };
+    let origin = FileOrigin::open(&device.0).unwrap();
+    assert_eq!(origin.size(), 1 << 20);
+    assert!(origin.identity().unwrap().store.starts_with("block device"));
+    // Not even the superuser opens it twice.
+    FileOrigin::open(&device.0).unwrap_err();
+    origin.write(4_096, &[7; 8_192]).unwrap();
+    origin.zero(8_192, 4_096, true).unwrap();
+    origin.zero(65_536, 4_096, false).unwrap();
+    // Too small a range for the device to do it by itself.
+    origin.zero(20_000, 100, true).unwrap();
+    origin.flush().unwrap();
+    let mut expected = vec![1; 1 << 20];
+    expected[4_096..12_288].fill(7);
+    expected[8_192..12_288].fill(0);
+    expected[65_536..69_632].fill(0);
+    expected[20_000..20_100].fill(0);
+    let mut read = vec![0; expected.len()];
+    origin.read(0, &mut read).unwrap();
+    assert!(read == expected);
+    origin.write((1 << 20) - 1, &[1, 2]).unwrap_err();
+    drop(origin);
+    drop(device);
+    assert!(std::fs::read(&path).unwrap() == expected);
+}

@@ -12,6 +12,8 @@ enum Control {
     None,
     /// The store's flushes: commit records and payload may be lost though blocks are in place.
     NoRedoFlush,
+    /// The flush between the commit record and the writes in place.
+    NoCommitFlush,
     /// The origin's flush before a group counts as done.
     NoOriginFlush,
     /// The store.
@@ -26,6 +28,7 @@ fn work(world: &World, control: Control) -> usize {
         return work_without_redo(world);
     }
     let mut store = world.open();
+    store.unsafe_no_commit_flush = control == Control::NoCommitFlush;
     let Ok(_) = store.recover(&world.origin, false) else { return 0 };
     let mut done = World::done(&store);
     while done < GROUPS && world.apply(&mut store, done).is_ok() {
@@ -109,6 +112,22 @@ fn after_a_power_cut_the_origin_is_the_state_after_exactly_one_group() {
     }
 }
 
+/// Many requests at a time: the order of operations is another one in each run.
+#[test]
+fn with_requests_side_by_side_the_same_holds() {
+    for seed in 0..30 {
+        let world = World::new(seed, GROUPS);
+        world.origin.set_parallelism(4);
+        world.medium.set_parallelism(4);
+        world.disk.power_off_after(1 + Random(seed).below(200) as u64);
+        let acknowledged = work(&world, Control::None);
+        world.disk.crash(seed);
+        if let Err(why) = check(&world, Control::None, acknowledged) {
+            panic!("seed {seed}: {why}");
+        }
+    }
+}
+
 #[test]
 fn power_lost_at_each_operation_in_turn_leaves_exactly_one_group() {
     let whole = World::new(3, GROUPS);
@@ -160,6 +179,11 @@ fn fails_within_50_seeds(control: Control) {
 #[test]
 fn without_flushes_of_the_store_the_same_test_fails() {
     fails_within_50_seeds(Control::NoRedoFlush);
+}
+
+#[test]
+fn without_the_flush_behind_the_commit_record_the_same_test_fails() {
+    fails_within_50_seeds(Control::NoCommitFlush);
 }
 
 #[test]

@@ -1,10 +1,9 @@
 //! A test's own database, of either kind, seen past Destage.
 
 use super::postgres::{self, psql};
-use super::{Postgres, Scratch};
+use super::{PATIENCE, Postgres, Scratch};
 use rusqlite::types::ValueRef;
 use std::path::PathBuf;
-use std::time::Duration;
 
 /// A database, of either kind.
 #[derive(Clone)]
@@ -64,7 +63,7 @@ impl Database {
     #[track_caller]
     pub(crate) fn connect(&self) -> rusqlite::Connection {
         let connection = rusqlite::Connection::open(self.file()).expect("the file opens");
-        connection.busy_timeout(Duration::from_secs(20)).expect("the timeout is set");
+        connection.busy_timeout(PATIENCE).expect("the timeout is set");
         connection
     }
 

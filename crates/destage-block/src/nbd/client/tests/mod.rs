@@ -7,7 +7,10 @@ use crate::nbd::server::{End, Event, Export, Tls};
 use crate::nbd::testing::{Certificates, PATIENCE, Volume, serve_tcp, serve_unix};
 use crate::nbd::tls::{client_config, server_config};
 use crate::request::RequestError;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Instant;
 use tempfile::TempDir;
 
 const SIZE: usize = 1 << 20;
@@ -229,6 +232,34 @@ fn everything_works_in_tls() {
         assert_eq!(volume.lock().unwrap().forced, 4);
         client.flush().unwrap();
     }
+}
+
+#[test]
+fn an_end_said_in_tls_is_one_for_the_server() {
+    let made = Certificates::make();
+    let socket = made.authority.with_file_name("socket");
+    let server = Tls::Required(server_config(&made.server, None).unwrap());
+    let server = serve_unix(&socket, 40_000, server, Volume::new(SIZE));
+    let mut stream = UnixStream::connect(&socket).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.read_exact(&mut [0; 18]).unwrap();
+    stream.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x05\0\0\0\0").unwrap();
+    stream.read_exact(&mut [0; 20]).unwrap();
+    let config = client_config(&made.authority, None).unwrap();
+    let name = "storage".try_into().unwrap();
+    let mut tls = rustls::ClientConnection::new(config, name).unwrap();
+    while tls.is_handshaking() {
+        tls.complete_io(&mut stream).unwrap();
+    }
+    tls.send_close_notify();
+    tls.complete_io(&mut stream).unwrap();
+    // The stream stays open: the server must end all the same.
+    let deadline = Instant::now() + PATIENCE;
+    while !server.is_finished() {
+        assert!(Instant::now() < deadline, "the end was not heard");
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(server.join().unwrap().unwrap(), None);
 }
 
 #[test]

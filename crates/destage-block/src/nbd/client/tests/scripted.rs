@@ -5,8 +5,7 @@ use crate::nbd::wire::{
     self, ChunkHeader, OptionHeader, OptionReplyHeader, SimpleReply, chunk, handshake, info,
     option, option_reply,
 };
-use std::io::{Read, Write};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 
 type Script = dyn Fn(&mut UnixStream) + Sync;
 
@@ -71,10 +70,9 @@ fn next_request(stream: &mut UnixStream) -> RequestHeader {
     header
 }
 
-fn say(stream: &mut UnixStream, cookie: u64, kind: u16, done: bool, payload: &[u8]) {
-    let flags = if done { chunk::FLAG_DONE } else { 0 };
+fn chunk_of(cookie: u64, kind: u16, flags: u16, payload: &[u8]) -> Vec<u8> {
     let header = ChunkHeader { flags, kind, cookie, len: payload.len() as u32 };
-    stream.write_all(&[&header.encode(), payload].concat()).unwrap();
+    [&header.encode(), payload].concat()
 }
 
 fn data(offset: u64, bytes: &[u8]) -> Vec<u8> {
@@ -91,10 +89,11 @@ fn read_of(chunks: Vec<(u16, Vec<u8>)>) -> Result<Vec<u8>, ClientError> {
     let script = |stream: &mut UnixStream| {
         open(stream, transmission::HAS_FLAGS);
         let cookie = next_request(stream).cookie;
-        for (kind, payload) in chunks {
-            say(stream, cookie, kind, false, &payload);
-        }
-        say(stream, cookie, chunk::NONE, true, b"");
+        let last = chunk_of(cookie, chunk::NONE, chunk::FLAG_DONE, b"");
+        let chunks = chunks.iter().map(|(kind, payload)| chunk_of(cookie, *kind, 0, payload));
+        let reply: Vec<u8> = chunks.chain([last]).flatten().collect();
+        // At once: told nonsense, the client closes.
+        stream.write_all(&reply).unwrap();
         // The client leaves, or has closed because it was told nonsense.
         let _ = stream.read_to_end(&mut Vec::new());
     };
@@ -216,6 +215,39 @@ fn old_servers_are_served_by_name_alone() {
         assert_eq!(bytes, [9; 100]);
         client.zero(0, 512, true, true).unwrap();
         client.trim(0, 512, false).unwrap();
+    });
+}
+
+#[test]
+fn each_call_becomes_its_request() {
+    let fua = command_flag::FUA;
+    let expected = [
+        (command::WRITE, 0, 512, 100),
+        (command::WRITE, fua, 512, 100),
+        (command::WRITE_ZEROES, 0, 0, 65_536),
+        (command::WRITE_ZEROES, fua | command_flag::NO_HOLE, 7, 9),
+        (command::TRIM, fua, 7, 9),
+        (command::FLUSH, 0, 0, 0),
+    ];
+    let script = |stream: &mut UnixStream| {
+        open(stream, !transmission::READ_ONLY);
+        for expected in expected {
+            let request = next_request(stream);
+            let found = (request.command, request.flags, request.offset, request.len);
+            assert_eq!(found, expected);
+            let reply = SimpleReply { error: 0, cookie: request.cookie };
+            stream.write_all(&reply.encode()).unwrap();
+        }
+        assert_eq!(next_request(stream).command, command::DISC);
+    };
+    with_server(script, options(None), |client| {
+        let client = client.unwrap();
+        client.write(512, &[7; 100], false).unwrap();
+        client.write(512, &[7; 100], true).unwrap();
+        client.zero(0, 65_536, true, false).unwrap();
+        client.zero(7, 9, false, true).unwrap();
+        client.trim(7, 9, true).unwrap();
+        client.flush().unwrap();
     });
 }
 

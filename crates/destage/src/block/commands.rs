@@ -1,0 +1,64 @@
+//! What a running block server is asked.
+
+use crate::admin::AdminArgs;
+use crate::commands::show;
+use crate::error::CliError;
+
+/// Which volumes of which server.
+#[derive(Debug, clap::Args)]
+pub(crate) struct VolumesArgs {
+    #[command(flatten)]
+    admin: AdminArgs,
+
+    /// The volumes by their export names; all of them unless told. May be given several times.
+    #[arg(long, value_name = "NAME")]
+    volume: Vec<String>,
+}
+
+/// Flags of `policy`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PolicyArgs {
+    #[command(flatten)]
+    volumes: VolumesArgs,
+
+    /// The new policy (write-through, write-back, ordered, journaled) and parts of it as PART=VALUE: order, commit, staleness,
+    /// when, read-priority, at-limit, dirty-limit, linger. Leaving write-back drains first. Without any, the policy in force is
+    /// shown.
+    #[arg(value_name = "CHANGE")]
+    changes: Vec<String>,
+}
+
+/// Flags of `checkpoint`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CheckpointArgs {
+    #[command(flatten)]
+    volumes: VolumesArgs,
+
+    /// Return once the origin holds everything up to this point.
+    #[arg(long)]
+    wait: bool,
+}
+
+impl VolumesArgs {
+    fn send(&self, command: &str, more: &[String]) -> Result<(), CliError> {
+        let named = self.volume.iter().map(|name| format!("volume={name}"));
+        let arguments: Vec<String> = named.chain(more.iter().cloned()).collect();
+        show(&self.admin.command(command, &arguments)?)
+    }
+}
+
+/// A command without arguments of its own.
+pub(crate) fn plain(command: &str, volumes: &VolumesArgs) -> Result<(), CliError> {
+    volumes.send(command, &[])
+}
+
+/// Shows or changes the policy.
+pub(crate) fn policy(args: &PolicyArgs) -> Result<(), CliError> {
+    args.volumes.send("policy", &args.changes)
+}
+
+/// Ends a group here, and waits for it if asked.
+pub(crate) fn checkpoint(args: &CheckpointArgs) -> Result<(), CliError> {
+    let wait: &[String] = if args.wait { &["wait".to_owned()] } else { &[] };
+    args.volumes.send("checkpoint", wait)
+}

@@ -1,0 +1,158 @@
+//! What is done without a running server: looking at a cache, and making an origin whole.
+
+use crate::error::CliError;
+use crate::output::{Format, print, print_json};
+use destage_block::cache::{self, CacheError, FileMedia, Inspection};
+use destage_block::origin::{self, OriginError, OriginErrorKind};
+use destage_block::redo::{RedoError, RedoStore, Replay};
+use destage_runtime::exit;
+use destage_runtime::human::{bytes, count};
+use serde_json::json;
+use std::fmt::Write;
+use std::path::PathBuf;
+
+/// Flags of `inspect`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct InspectArgs {
+    /// The cache: a file or a block device. May be in use.
+    #[arg(long, value_name = "PATH")]
+    cache: PathBuf,
+
+    /// The form of the result.
+    #[arg(long, value_enum, default_value = "table")]
+    format: Format,
+}
+
+/// Flags of `replay`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReplayArgs {
+    /// The origin: file:/path, /dev/..., or an NBD export. No server may use it.
+    #[arg(long, value_name = "ORIGIN")]
+    origin: String,
+
+    /// Where its redo store is; beside a file origin (NAME.destage) unless told.
+    #[arg(long, value_name = "PLACE")]
+    redo: Option<String>,
+
+    /// Overwrite blocks that something else has changed meanwhile.
+    #[arg(long)]
+    force: bool,
+}
+
+/// Shows what a cache says of itself; changes nothing.
+pub(crate) fn inspect(args: &InspectArgs) -> Result<(), CliError> {
+    let found = FileMedia::open_read_only(&args.cache)
+        .and_then(|media| cache::inspect(Box::new(media)))
+        .map_err(|error: CacheError| {
+            let message = format!("{}: {error}", args.cache.display());
+            CliError::new(exit::JOURNAL_UNUSABLE, message)
+        })?;
+    match args.format {
+        Format::Json => print_json(&as_json(&found)),
+        Format::Table => print(&as_table(&found)),
+    }
+}
+
+fn as_json(found: &Inspection) -> serde_json::Value {
+    let superblock = &found.superblock;
+    let files = found.log_files.as_ref().map(|files| {
+        files.iter().map(|f| json!({ "name": f.name, "bytes": f.bytes })).collect::<Vec<_>>()
+    });
+    json!({
+        "uuid": superblock.uuid.to_string(),
+        "generation": superblock.generation,
+        "created_ns": superblock.created_ns,
+        "origin": superblock.origin.name,
+        "origin_uuid": superblock.origin.uuid.to_string(),
+        "volume_bytes": superblock.origin.volume_bytes,
+        "total_bytes": superblock.geometry.total_bytes,
+        "log_bytes": superblock.geometry.log_bytes(),
+        "slots": superblock.geometry.slots,
+        "decided": found.decided,
+        "checkpoints": found.checkpoint_lsns,
+        "log_files": files,
+    })
+}
+
+fn as_table(found: &Inspection) -> String {
+    let superblock = &found.superblock;
+    let geometry = &superblock.geometry;
+    let lsn =
+        |lsn: Option<u64>| lsn.map_or_else(|| "damaged or none".to_owned(), |n| n.to_string());
+    let [first, second] = found.checkpoint_lsns.map(lsn);
+    let rows = [
+        ("cache", superblock.uuid.to_string()),
+        ("origin", format!("{} ({})", superblock.origin.name, superblock.origin.uuid)),
+        ("volume", bytes(superblock.origin.volume_bytes)),
+        ("size", bytes(geometry.total_bytes)),
+        ("log", bytes(geometry.log_bytes())),
+        ("slots", count(u64::from(geometry.slots))),
+        ("decided up to", lsn(found.decided)),
+        ("checkpoints at", format!("{first}, {second}")),
+    ];
+    let mut out = String::new();
+    for (label, value) in rows {
+        let _ = writeln!(out, "{label:<16} {value}");
+    }
+    match &found.log_files {
+        None => out.push_str("log files        the table is damaged\n"),
+        Some(files) => {
+            for file in files {
+                let _ = writeln!(out, "log file         {:<20} {}", file.name, bytes(file.bytes));
+            }
+        }
+    }
+    out
+}
+
+/// Completes or drops the last atomic group, so that the origin is a state that really existed.
+pub(crate) fn replay(args: &ReplayArgs) -> Result<(), CliError> {
+    let place = match (&args.redo, origin::sidecar(&args.origin)) {
+        (Some(place), _) => place.clone(),
+        (None, Some(beside)) => beside,
+        (None, None) => {
+            return Err(CliError::usage(format!(
+                "where is the redo store of {}? Name it by --redo, as for 'destage block serve'",
+                args.origin
+            )));
+        }
+    };
+    let origin = origin::open(&args.origin).map_err(|error| origin_error(&error))?;
+    let medium = origin::open(&place).map_err(|error| origin_error(&error))?;
+    let failed = |error: RedoError| redo_error(&place, &error);
+    let mut store = RedoStore::open(medium).map_err(failed)?;
+    let replay = store.recover(&*origin, args.force).map_err(failed)?;
+    let done = store.done().0;
+    print(&match replay {
+        Replay::Nothing => format!("{} is whole: the volume as of write {done}", args.origin),
+        Replay::Dropped { to } => format!(
+            "dropped a group up to write {} that was not committed; {} is the volume as of write {done}",
+            to.0, args.origin
+        ),
+        Replay::Written { from, to, blocks, foreign } => format!(
+            "wrote {} blocks of the writes {} to {} again{}; {} is the volume as of write {done}",
+            count(blocks),
+            from.0,
+            to.0,
+            if foreign > 0 {
+                format!(", {foreign} of them over someone else's")
+            } else {
+                String::new()
+            },
+            args.origin
+        ),
+    })
+}
+
+fn origin_error(error: &OriginError) -> CliError {
+    CliError::new(exit::ORIGIN_UNREACHABLE, &error.message)
+}
+
+fn redo_error(place: &str, error: &RedoError) -> CliError {
+    let code = match error.kind() {
+        OriginErrorKind::Fenced => exit::FENCED,
+        OriginErrorKind::Unavailable => exit::ORIGIN_UNREACHABLE,
+        _ => exit::JOURNAL_UNUSABLE,
+    };
+    CliError::new(code, format!("{place}: {error}"))
+}
