@@ -1,0 +1,132 @@
+//! Unmodified NBD clients.
+
+use crate::harness::{Scratch, has, output};
+use crate::server::{Launch, Server, image};
+use std::process::Command;
+
+const MIB: u64 = 1 << 20;
+
+fn serving(scratch: &Scratch, bytes: u64) -> Server {
+    let image = image(scratch, bytes);
+    Launch::before(scratch, &format!("file:{}", image.display())).start()
+}
+
+#[test]
+fn nbdinfo_sees_what_the_volume_offers() {
+    if !has("nbdinfo") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let server = serving(&scratch, 8 * MIB);
+    let said = output(Command::new("nbdinfo").arg(&server.uri));
+    for part in
+        ["newstyle-fixed", "structured", "8388608", "can_multi_conn: true", "can_trim: true"]
+    {
+        assert!(said.contains(part), "{part} in {said}");
+    }
+}
+
+#[test]
+fn nbdcopy_and_qemu_img_bring_a_disk_in_and_out() {
+    if !has("nbdcopy") || !has("qemu-img") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let server = serving(&scratch, 16 * MIB);
+    let random: Vec<u8> =
+        (0..16 * MIB).map(|n| (n.wrapping_mul(0x9E37_79B9) >> 13) as u8).collect();
+    let (input, copied) = (scratch.join("in.img"), scratch.join("out.img"));
+    std::fs::write(&input, &random).expect("a file");
+    output(Command::new("nbdcopy").arg(&input).arg(&server.uri));
+    let mut compare = Command::new("qemu-img");
+    compare.args(["compare", "-f", "raw", "-F", "raw"]).arg(&input).arg(&server.uri);
+    assert!(output(&mut compare).contains("identical"));
+    output(Command::new("nbdcopy").arg(&server.uri).arg(&copied));
+    assert!(std::fs::read(&copied).expect("a file") == random, "the copy differs");
+    assert_eq!(server.stop(), 0);
+    let origin = std::fs::read(scratch.join("disk.img")).expect("a file");
+    assert!(origin == random, "the origin differs after the drain");
+}
+
+#[test]
+fn qemu_io_writes_misaligned_zeroes_and_discards() {
+    if !has("qemu-io") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let server = serving(&scratch, 8 * MIB);
+    let mut script = Command::new("qemu-io");
+    script.args(["-f", "raw"]);
+    for command in [
+        "write -P 0x5a 0 1M",
+        "write -P 0x33 1000 3000",
+        "read -P 0x33 1000 3000",
+        "read -P 0x5a 0 1000",
+        "read -P 0x5a 4000 96",
+        "write -f -P 0x77 5000 100000",
+        "read -P 0x77 5000 100000",
+        "flush",
+        "write -z 8192 8192",
+        "read -P 0 8192 8192",
+        "discard 512k 512k",
+        "read -P 0 512k 512k",
+        "write -P 0x11 8388607 1",
+        "read -P 0x11 8388607 1",
+    ] {
+        script.args(["-c", command]);
+    }
+    let said = output(script.arg(&server.uri));
+    assert!(!said.contains("failed") && !said.contains("Pattern"), "{said}");
+}
+
+#[test]
+fn fio_verifies_what_it_wrote() {
+    if !has("fio") {
+        return;
+    }
+    let help = output(Command::new("fio").arg("--enghelp"));
+    if !help.contains("nbd") {
+        // Debian builds it without; nbdkit's clients cover the protocol.
+        eprintln!("skipped: this fio has no nbd engine");
+        return;
+    }
+    let scratch = Scratch::new();
+    let server = serving(&scratch, 32 * MIB);
+    let mut fio = Command::new("fio");
+    fio.args(["--name=verify", "--ioengine=nbd", "--rw=randwrite", "--bsrange=512-64k"]);
+    fio.args(["--verify=crc32c", "--iodepth=32", "--size=32m", "--io_size=48m", "--fsync=64"]);
+    fio.arg(format!("--uri={}", server.uri)).current_dir(scratch.join(""));
+    output(&mut fio);
+}
+
+#[test]
+fn sixty_four_connections_share_one_volume() {
+    let scratch = Scratch::new();
+    let server = serving(&scratch, 8 * MIB);
+    let clients: Vec<_> = (0..64).map(|_| server.client()).collect();
+    std::thread::scope(|scope| {
+        for (index, client) in clients.iter().enumerate() {
+            scope.spawn(move || {
+                let at = index as u64 * 65_536 + 100;
+                for round in 0..20_u8 {
+                    let bytes = vec![round ^ index as u8; 9_000];
+                    client.write(at, &bytes, round % 5 == 0).expect("a write");
+                    let mut read = vec![0; bytes.len()];
+                    client.read(at, &mut read).expect("a read");
+                    assert!(read == bytes, "client {index} reads its own write");
+                }
+            });
+        }
+    });
+    // A flush on one connection covers the writes of all.
+    clients[0].flush().expect("a flush");
+    server.kill();
+    let origin = format!("file:{}", scratch.join("disk.img").display());
+    let server = Launch::before(&scratch, &origin).start();
+    let client = server.client();
+    for index in 0..64_u64 {
+        let mut read = vec![0; 9_000];
+        client.read(index * 65_536 + 100, &mut read).expect("a read");
+        assert!(read.iter().all(|&byte| byte == 19 ^ index as u8), "client {index}");
+    }
+}

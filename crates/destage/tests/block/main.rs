@@ -1,0 +1,11 @@
+//! `destage block` end to end: the real binary, real NBD clients, real crashes.
+
+#[path = "../e2e/harness/mod.rs"]
+#[allow(dead_code, unused_imports, reason = "the tests of other front ends use the rest")]
+mod harness;
+
+mod clients;
+mod crash;
+mod history;
+mod server;
+mod serving;

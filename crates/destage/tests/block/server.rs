@@ -1,0 +1,236 @@
+//! The real binary with one volume: started, asked, killed.
+
+use crate::harness::scratch::{Scratch, adopt, release};
+use crate::harness::{PATIENCE, eventually};
+use destage_block::nbd::client::{Client, ClientOptions};
+use rustix::process::Signal;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+/// The binary under test.
+pub(crate) fn destage() -> Command {
+    let mut command = Command::new(crate::harness::server::binary());
+    command.env_remove("DESTAGE_PASSWORD").env_remove("DESTAGE_ADMIN").stdin(Stdio::null());
+    command
+}
+
+/// How to start `destage block serve` on one volume.
+#[derive(Clone)]
+pub(crate) struct Launch {
+    pub(crate) origin: String,
+    pub(crate) cache: PathBuf,
+    pub(crate) redo: Option<PathBuf>,
+    socket: PathBuf,
+    log: PathBuf,
+    arguments: Vec<String>,
+}
+
+impl Launch {
+    /// A volume before this origin; everything else lies in the test's folder.
+    pub(crate) fn before(scratch: &Scratch, origin: &str) -> Self {
+        Self {
+            origin: origin.to_owned(),
+            cache: scratch.join("cache.img"),
+            redo: None,
+            socket: scratch.join("nbd.sock"),
+            log: scratch.join("block.log"),
+            arguments: Vec::new(),
+        }
+    }
+
+    /// With the redo store there.
+    pub(crate) fn redo_at(mut self, path: PathBuf) -> Self {
+        self.redo = Some(path);
+        self
+    }
+
+    /// More arguments.
+    pub(crate) fn with(mut self, arguments: &[&str]) -> Self {
+        self.arguments.extend(arguments.iter().map(|argument| (*argument).to_owned()));
+        self
+    }
+
+    fn command(&self) -> Command {
+        let mut command = destage();
+        command.args(["block", "serve", "--cache-size", "64M", "--admin", "127.0.0.1:0"]);
+        command.args(["--origin", &self.origin]).arg("--cache").arg(&self.cache);
+        command.arg("--listen").arg(format!("unix:{}", self.socket.display()));
+        if let Some(redo) = &self.redo {
+            command.arg("--redo").arg(redo);
+        }
+        command.args(&self.arguments);
+        command
+    }
+
+    /// Starts it and waits for the ready line.
+    #[track_caller]
+    pub(crate) fn start(&self) -> Server {
+        let log = File::options().create(true).append(true).open(&self.log).expect("a log");
+        let mut child =
+            self.command().stdout(Stdio::piped()).stderr(log).spawn().expect("the binary starts");
+        adopt(child.id());
+        let output = child.stdout.take().expect("the output is piped");
+        let line = BufReader::new(output).lines().next().and_then(Result::ok);
+        let Some(ready) = line else {
+            release(child.id());
+            let status = child.wait();
+            let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+            panic!("destage did not start: {status:?}\n{log}");
+        };
+        let field = |name: &str| {
+            let rest = ready.split_once(name).expect("the ready line has it").1;
+            rest.split(' ').next().expect("a word").to_owned()
+        };
+        Server { child, uri: field("uri="), admin: field("admin="), log: self.log.clone() }
+    }
+
+    /// Starts it, expecting it to end by itself; its exit code and what it said.
+    #[track_caller]
+    pub(crate) fn refused(&self) -> (i32, String) {
+        let output = self.command().output().expect("the binary starts");
+        let text = format!("{}{}", text(&output.stdout), text(&output.stderr));
+        (output.status.code().unwrap_or(-1), text)
+    }
+}
+
+/// Bytes that a program printed.
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A running server; killed with its test.
+pub(crate) struct Server {
+    child: Child,
+    pub(crate) uri: String,
+    pub(crate) admin: String,
+    log: PathBuf,
+}
+
+impl Server {
+    /// A connection of its own.
+    pub(crate) fn client(&self) -> Client {
+        connect(&self.uri)
+    }
+
+    /// A command of `destage block`; its output.
+    #[track_caller]
+    pub(crate) fn ask(&self, arguments: &[&str]) -> String {
+        let Output { status, stdout, stderr } = self.try_ask(arguments);
+        assert!(status.success(), "{arguments:?}: {status}\n{}", text(&stderr));
+        text(&stdout)
+    }
+
+    /// The same, whatever comes of it.
+    pub(crate) fn try_ask(&self, arguments: &[&str]) -> Output {
+        let (command, rest) = arguments.split_first().expect("a command");
+        let mut process = destage();
+        process.args(["block", command, "--admin", &self.admin]).args(rest);
+        process.output().expect("the binary starts")
+    }
+
+    /// The status as JSON.
+    pub(crate) fn status(&self) -> serde_json::Value {
+        let json = self.ask(&["status", "--format", "json"]);
+        serde_json::from_str(&json).expect("the status is JSON")
+    }
+
+    /// What the volume's status says under this name.
+    pub(crate) fn volume(&self, field: &str) -> serde_json::Value {
+        self.status()["volumes"][0][field].clone()
+    }
+
+    /// As a power cut takes it.
+    pub(crate) fn kill(mut self) {
+        crate::harness::server::signal(self.child.id(), Signal::KILL);
+        self.reap();
+    }
+
+    /// Asks it to end; its exit code.
+    pub(crate) fn stop(mut self) -> i32 {
+        crate::harness::server::signal(self.child.id(), Signal::TERM);
+        self.wait()
+    }
+
+    /// Waits for its end.
+    pub(crate) fn wait(&mut self) -> i32 {
+        let mut code = None;
+        eventually("the server ends", PATIENCE * 2, || {
+            code = self.child.try_wait().expect("it is our child");
+            code.is_some()
+        });
+        release(self.child.id());
+        code.and_then(|status| status.code()).unwrap_or(-1)
+    }
+
+    fn reap(&mut self) {
+        release(self.child.id());
+        // It may have ended by itself.
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Ok(None) = self.child.try_wait() {
+            let _ = self.child.kill();
+            if std::thread::panicking() {
+                eprintln!("{}", std::fs::read_to_string(&self.log).unwrap_or_default());
+            }
+        }
+        self.reap();
+    }
+}
+
+/// A connection to an export.
+#[track_caller]
+pub(crate) fn connect(uri: &str) -> Client {
+    let uri = uri.parse().expect("an NBD URI");
+    let options = ClientOptions { timeout: PATIENCE, ..ClientOptions::default() };
+    Client::connect(&uri, &options).expect("the server takes connections")
+}
+
+/// A disk image of zeros.
+pub(crate) fn image(scratch: &Scratch, bytes: u64) -> PathBuf {
+    let path = scratch.join("disk.img");
+    File::create(&path).and_then(|file| file.set_len(bytes)).expect("a file");
+    path
+}
+
+/// A slow disk: nbdkit before a file, each write delayed. Ends with its test.
+pub(crate) struct SlowDisk {
+    child: Child,
+    pub(crate) uri: String,
+}
+
+impl SlowDisk {
+    /// Serves `image` with this delay of each write and flush, milliseconds; `None` if nbdkit is not there.
+    pub(crate) fn start(scratch: &Scratch, image: &Path, delay_ms: u32) -> Option<Self> {
+        if !crate::harness::has("nbdkit") {
+            return None;
+        }
+        let socket = scratch.join("origin.sock");
+        let child = Command::new("nbdkit")
+            .args(["--foreground", "--exit-with-parent", "--unix"])
+            .arg(&socket)
+            .args(["--filter=delay", "file"])
+            .arg(image)
+            .arg(format!("delay-write={delay_ms}ms"))
+            .arg(format!("delay-zero={delay_ms}ms"))
+            .stdin(Stdio::null())
+            .spawn()
+            .expect("nbdkit starts");
+        adopt(child.id());
+        eventually("nbdkit listens", PATIENCE, || socket.exists());
+        Some(Self { child, uri: format!("nbd+unix:///?socket={}", socket.display()) })
+    }
+}
+
+impl Drop for SlowDisk {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        release(self.child.id());
+    }
+}

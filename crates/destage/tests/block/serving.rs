@@ -1,0 +1,215 @@
+//! Running it: policies, commands, restarts, trouble.
+
+use crate::harness::{PATIENCE, Scratch, eventually, seconds};
+use crate::history::stamped;
+use crate::server::{Launch, destage, image, text};
+use std::path::Path;
+
+const MIB: u64 = 1 << 20;
+
+fn launch(scratch: &Scratch) -> Launch {
+    let image = image(scratch, 8 * MIB);
+    Launch::before(scratch, &format!("file:{}", image.display()))
+}
+
+fn first_number(image: &Path) -> u64 {
+    let bytes = std::fs::read(image).expect("the image can be read");
+    u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"))
+}
+
+/// Destages nothing by itself.
+const LATER: [&str; 4] = ["--when", "pressure", "--staleness", "1h"];
+
+/// > Under write-through a write is never acknowledged before the origin has it.
+#[test]
+fn write_through_acknowledges_after_the_origin() {
+    let scratch = Scratch::new();
+    let server = launch(&scratch).with(&["--policy", "write-through"]).start();
+    let client = server.client();
+    for number in 1..20 {
+        client.write(0, &stamped(number), false).expect("a write");
+        assert_eq!(first_number(&scratch.join("disk.img")), number);
+    }
+    assert!(server.volume("policy").as_str().expect("text").contains("write-through"));
+}
+
+/// > A read always shows the newest acknowledged write, whether the origin has it or not.
+#[test]
+fn write_back_acknowledges_before_the_origin_and_drain_brings_it_there() {
+    let scratch = Scratch::new();
+    let server = launch(&scratch).with(&LATER).start();
+    let client = server.client();
+    client.write(0, &stamped(7), true).expect("a write");
+    let mut read = vec![0; 4096];
+    client.read(0, &mut read).expect("a read");
+    assert_eq!(read, stamped(7));
+    assert_eq!(first_number(&scratch.join("disk.img")), 0, "the origin has it already");
+    assert_eq!(server.volume("dirty_bytes"), 4096);
+    server.ask(&["drain"]);
+    assert_eq!(first_number(&scratch.join("disk.img")), 7);
+    assert_eq!(server.volume("dirty_bytes"), 0);
+}
+
+#[test]
+fn the_policy_changes_while_it_runs_and_leaving_write_back_drains() {
+    let scratch = Scratch::new();
+    let server = launch(&scratch).with(&LATER).start();
+    let client = server.client();
+    client.write(0, &stamped(1), false).expect("a write");
+    assert!(server.ask(&["policy", "write-through"]).contains("write-through"));
+    client.write(4096, &stamped(2), false).expect("a write");
+    assert_eq!(first_number(&scratch.join("disk.img")), 1, "what was dirty went first");
+    assert!(server.ask(&["policy", "ordered", "order=strict"]).contains("order=strict"));
+    let refused = server.try_ask(&["policy", "lazy"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("write-through, write-back, ordered or journaled"));
+}
+
+#[test]
+fn what_is_cached_is_used_again_after_a_restart() {
+    let scratch = Scratch::new();
+    let launch = launch(&scratch);
+    std::fs::write(scratch.join("disk.img"), stamped(9).repeat(2048)).expect("a file");
+    let server = launch.start();
+    let mut read = vec![0; 1 << 20];
+    server.client().read(0, &mut read).expect("a read");
+    assert_eq!(server.volume("miss_blocks_total"), 256);
+    assert_eq!(server.stop(), 0);
+    let server = launch.start();
+    server.client().read(0, &mut read).expect("a read");
+    assert_eq!(read, stamped(9).repeat(256));
+    assert_eq!(server.volume("miss_blocks_total"), 0, "the origin was read again");
+    assert_eq!(server.volume("hit_blocks_total"), 256);
+}
+
+#[test]
+fn a_changed_origin_is_noticed_at_the_start() {
+    let scratch = Scratch::new();
+    let launch = launch(&scratch);
+    let server = launch.start();
+    server.client().write(0, &stamped(1), true).expect("a write");
+    assert_eq!(server.stop(), 0);
+    std::fs::write(scratch.join("disk.img"), stamped(5).repeat(2048)).expect("a file");
+    let (code, said) = launch.refused();
+    assert_eq!(code, 14, "{said}");
+    assert!(said.contains("something else changed") && said.contains("--adopt"), "{said}");
+    let server = launch.with(&["--adopt"]).start();
+    let mut read = vec![0; 4096];
+    server.client().read(0, &mut read).expect("a read");
+    assert_eq!(read, stamped(5), "an outdated copy was served");
+}
+
+#[test]
+fn a_cache_of_another_origin_and_a_second_process_are_refused() {
+    let scratch = Scratch::new();
+    let launch = launch(&scratch);
+    let server = launch.start();
+    let (code, said) = launch.refused();
+    assert_eq!(code, 13, "{said}");
+    assert_eq!(server.stop(), 0);
+    let other = scratch.folder("other");
+    let image = image(&other, 8 * MIB);
+    let mut foreign = Launch::before(&other, &format!("file:{}", image.display()));
+    foreign.cache.clone_from(&launch.cache);
+    let (code, said) = foreign.refused();
+    assert_eq!(code, 13, "{said}");
+    assert!(said.contains("belongs to the origin"), "{said}");
+}
+
+#[test]
+fn what_is_no_cache_or_no_origin_is_left_alone_with_a_reason() {
+    let scratch = Scratch::new();
+    let launch = launch(&scratch);
+    let precious = stamped(42).repeat(16_384);
+    std::fs::write(&launch.cache, &precious).expect("a file");
+    let (code, said) = launch.refused();
+    assert_eq!(code, 13, "{said}");
+    assert!(said.contains("not empty"), "{said}");
+    assert!(std::fs::read(&launch.cache).expect("a file") == precious, "it was written to");
+    let absent = Launch::before(&scratch.folder("b"), "file:/nowhere/disk.img");
+    let (code, said) = absent.refused();
+    assert_eq!(code, 10, "{said}");
+    assert!(said.contains("/nowhere/disk.img"), "{said}");
+}
+
+#[test]
+fn freeze_holds_writes_until_thaw_and_marks_a_point() {
+    let scratch = Scratch::new();
+    let server = launch(&scratch).with(&LATER).start();
+    let client = server.client();
+    client.write(0, &stamped(1), false).expect("a write");
+    server.ask(&["freeze"]);
+    assert_eq!(server.volume("mode"), "frozen");
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| client.write(0, &stamped(2), false));
+        let mut read = vec![0; 4096];
+        server.client().read(0, &mut read).expect("reads go on");
+        assert_eq!(read, stamped(1));
+        assert!(!writer.is_finished(), "a write passed a frozen volume");
+        server.ask(&["thaw"]);
+        writer.join().expect("no panic").expect("the write goes on");
+    });
+    server.ask(&["checkpoint", "--wait"]);
+    assert_eq!(first_number(&scratch.join("disk.img")), 2);
+}
+
+#[test]
+fn detach_destages_and_ends_and_inspect_shows_the_cache() {
+    let scratch = Scratch::new();
+    let launch = launch(&scratch).with(&LATER);
+    let mut server = launch.start();
+    server.client().write(0, &stamped(3), false).expect("a write");
+    server.ask(&["detach"]);
+    assert_eq!(server.wait(), 0);
+    assert_eq!(first_number(&scratch.join("disk.img")), 3);
+    let inspected = destage()
+        .args(["block", "inspect", "--format", "json", "--cache"])
+        .arg(&launch.cache)
+        .output()
+        .expect("the binary starts");
+    let json: serde_json::Value = serde_json::from_slice(&inspected.stdout).expect("JSON");
+    assert_eq!(json["volume_bytes"], 8 * MIB);
+    assert_eq!(json["origin"], scratch.join("disk.img").display().to_string());
+}
+
+#[test]
+fn an_origin_that_is_away_is_waited_for_and_everything_arrives() {
+    let scratch = Scratch::new();
+    let image = image(&scratch, 8 * MIB);
+    let Some(disk) = crate::server::SlowDisk::start(&scratch, &image, 0) else { return };
+    let launch = Launch::before(&scratch, &disk.uri).redo_at(scratch.join("redo"));
+    let server = launch.with(&["--linger", "0", "-D", "30s", "-d", "0"]).start();
+    let client = server.client();
+    client.write(0, &stamped(1), true).expect("a write");
+    drop(disk);
+    let _ = std::fs::remove_file(scratch.join("origin.sock"));
+    for number in 2..50 {
+        client.write(0, &stamped(number), true).expect("writes go on");
+    }
+    let mut read = vec![0; 4096];
+    client.read(0, &mut read).expect("hits go on");
+    assert_eq!(read, stamped(49));
+    eventually("the trouble shows", PATIENCE, || server.volume("origin_errors_total") != 0);
+    let _disk = crate::server::SlowDisk::start(&scratch, &image, 0).expect("nbdkit is there");
+    eventually("everything arrives", seconds(60), || first_number(&image) == 49);
+    eventually("nothing is left", PATIENCE, || server.volume("dirty_writes") == 0);
+}
+
+#[test]
+fn run_starts_a_command_with_the_uri_and_ends_with_it() {
+    let scratch = Scratch::new();
+    let launch = launch(&scratch).with(&["--run", "test -n \"$uri\" && exit 7"]);
+    let (code, said) = launch.refused();
+    assert_eq!(code, 7, "{said}");
+    assert!(said.contains("the command ended with 7"), "{said}");
+}
+
+#[test]
+fn metrics_name_the_volume() {
+    let scratch = Scratch::new();
+    let server = launch(&scratch).start();
+    server.client().write(0, &stamped(1), true).expect("a write");
+    let metrics = ureq::get(format!("http://{}/metrics", server.admin)).call().expect("an answer");
+    let text = metrics.into_body().read_to_string().expect("text");
+    assert!(text.contains("destage_volume_dirty_bytes{volume=\"\"}"), "{text}");
+}
