@@ -33,7 +33,16 @@ pub(crate) fn run(only: Option<&str>) -> Result<bool> {
         || steps.check("build", &mut environment.cargo(&RELEASE_BUILD));
     if built && plan.wants("e2e") {
         let mut tests = environment.cargo(&["test", "-p", "destage", "--no-fail-fast"]);
-        tests.args(["--test", "e2e", "--test", "semantics_doc", "--test", "docs"]);
+        tests.args([
+            "--test",
+            "e2e",
+            "--test",
+            "semantics_doc",
+            "--test",
+            "block",
+            "--test",
+            "docs",
+        ]);
         tests.arg("--").args(plan.filter).arg(format!("--test-threads={TEST_THREADS}"));
         steps.tests("e2e", environment.with_servers(&mut tests));
     }

@@ -19,7 +19,7 @@ use destage_runtime::sockets::{Listen, Listener};
 use destage_runtime::{child, exit, shutdown};
 use hashbrown::HashMap;
 use mio::{Events, Interest, Poll, Token, Waker};
-use std::io;
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -126,22 +126,26 @@ impl Server {
     /// One ready line for each volume, and what to try next.
     fn announce(&self) {
         let admin = self.admin.as_ref().map_or_else(|| "none".into(), |a| a.addr().to_string());
+        let mut text = String::new();
         for (index, served) in self.volumes.iter().enumerate() {
-            let uri = self.uri(index);
-            let summary = super::report::policy_summary(served);
-            println!(
-                "destage ready: uri={uri} admin={admin} size={} origin={} cache={} {summary}",
+            text.push_str(&format!(
+                "destage ready: uri={} admin={admin} size={} origin={} cache={} {}\n",
+                self.uri(index),
                 served.volume.size(),
                 served.description,
                 served.cache,
-            );
+                super::report::policy_summary(served)
+            ));
         }
         if self.settings.run.is_none() {
             let uri = self.uri(0);
-            println!(
-                "try:  nbdinfo '{uri}'\n      qemu-img convert -p -O raw disk.img -n '{uri}'\n      destage block status --admin {admin}"
-            );
+            text.push_str(&format!(
+                "try:  nbdinfo '{uri}'\n      qemu-img convert -p -O raw disk.img -n '{uri}'\n      \
+                 destage block status --admin {admin}\n"
+            ));
         }
+        // Whoever started it may not want to know.
+        let _ = io::stdout().write_all(text.as_bytes());
     }
 
     fn uri(&self, volume: usize) -> String {

@@ -231,10 +231,10 @@ fn take_up(
             ),
         ));
     }
-    recover(redo, origin).map_err(failed)?;
+    // Before anything is written: another host may be in the middle of the group that a replay would finish.
     let claim = Claim {
         cache: *cache.superblock().uuid.as_bytes(),
-        host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        host: attach::host_name(),
         now_ns: clock.now().0,
         take_over: settings.adopt,
     };
@@ -242,6 +242,7 @@ fn take_up(
         OriginErrorKind::Denied => ServeError::new(exit::FENCED, format!("{error} (--adopt)")),
         _ => failed(error),
     })?;
+    recover(redo, origin).map_err(failed)?;
     Ok(redo.done())
 }
 

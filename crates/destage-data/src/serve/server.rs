@@ -18,7 +18,7 @@ use destage_runtime::progress::Progress;
 use destage_runtime::sockets::{Listen, Listener};
 use destage_runtime::{child, exit, policy, shutdown};
 use mio::{Events, Interest, Poll, Token, Waker};
-use std::io;
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -158,15 +158,21 @@ impl Server {
         let listen = self.listener.as_ref().map_or_else(String::new, Listener::address);
         let admin = self._admin.as_ref().map_or_else(|| "none".into(), |a| a.addr().to_string());
         let policy = self.engine.policy();
-        println!(
-            "destage ready: listen={listen} admin={admin} origin={origin} policy={} d={} D={}",
+        let mut text = format!(
+            "destage ready: listen={listen} admin={admin} origin={origin} policy={} d={} D={}\n",
             policy::acknowledge_name(policy.acknowledge),
             destage_runtime::units::Interval(policy.commit),
             destage_runtime::units::Interval(policy.staleness),
         );
-        if self.settings.run.is_some() {
-            return;
+        if self.settings.run.is_none() {
+            text.push_str(&self.trials(&listen, is_example));
         }
+        // Whoever started it may not want to know.
+        let _ = io::stdout().write_all(text.as_bytes());
+    }
+
+    /// Commands worth trying.
+    fn trials(&self, listen: &str, is_example: bool) -> String {
         let cli = match &self.settings.listen {
             Listen::Tcp(_) => {
                 format!("redis-cli -p {}", listen.rsplit(':').next().unwrap_or_default())
@@ -180,7 +186,7 @@ impl Server {
                 (format!("SCAN 0 MATCH {table}:*"), "DESTAGE WAIT 0".to_owned())
             }
         };
-        println!("try:  {cli} {read}\n      {cli} {write}\n      {cli} DESTAGE STATUS");
+        format!("try:  {cli} {read}\n      {cli} {write}\n      {cli} DESTAGE STATUS\n")
     }
 
     fn start_child(&self, outbox: Outbox) -> io::Result<()> {

@@ -85,8 +85,10 @@ impl Batch<'_> {
         };
         run_all(connections, "apply a batch", async |sessions| {
             let each = sessions.into_iter().enumerate();
-            pipelined(each.map(|(at, session)| Box::pin(run.connection(session, at)) as _).collect())
-                .await
+            pipelined(
+                each.map(|(at, session)| Box::pin(run.connection(session, at)) as _).collect(),
+            )
+            .await
         })?;
         Ok(run.outcome())
     }
@@ -229,9 +231,8 @@ impl<'r, 'p> Run<'r, 'p> {
         }
         let before = &self.parts[(at + 1).saturating_sub(self.connections)..at];
         let plans: Vec<_> = before.iter().filter_map(|part| part.plan.get()).collect();
-        (0..bucket.len()).partition(|&row| {
-            !plans.iter().any(|plan| plan.writes(bucket.table, bucket.key(row)))
-        })
+        (0..bucket.len())
+            .partition(|&row| !plans.iter().any(|plan| plan.writes(bucket.table, bucket.key(row))))
     }
 
     async fn step(

@@ -194,9 +194,7 @@ impl PostgresWriter {
         })?;
         match end {
             End::Committed => Ok(()),
-            End::Moved => {
-                self.landed(claim, &[GroupRef { lsn: upto, bytes: &[] }]).map(drop)
-            }
+            End::Moved => self.landed(claim, &[GroupRef { lsn: upto, bytes: &[] }]).map(drop),
             End::Failed(error) => Err(self.connection().failed(what, &error)),
             End::Missed(message) => Err(OriginError::new(
                 Fault::Rejected,
