@@ -163,7 +163,11 @@ fn prose_is_wrapped() {
 fn flags(help: &str) -> impl Iterator<Item = &str> {
     help.lines().filter_map(|line| {
         let line = line.trim_start();
-        let line = line.strip_prefix("-h, ").unwrap_or(line);
+        // A short form stands before the long one.
+        let line = line.split_once(", --").map_or(line, |(short, _)| match short.len() {
+            2 => &line[4..],
+            _ => line,
+        });
         line.strip_prefix("--").and_then(|rest| rest.split([' ', '[', '=']).next())
     })
 }
@@ -175,7 +179,13 @@ fn mentions(text: &str, flag: &str) -> bool {
 
 #[test]
 fn every_flag_of_serve_is_documented() {
-    let output = Command::new(env!("CARGO_BIN_EXE_destage")).args(["serve", "--help"]).output();
+    for command in [&["serve", "--help"][..], &["block", "serve", "--help"]] {
+        check_flags(command);
+    }
+}
+
+fn check_flags(command: &[&str]) {
+    let output = Command::new(env!("CARGO_BIN_EXE_destage")).args(command).output();
     let help = String::from_utf8(output.expect("the binary starts").stdout).expect("text");
     let text = ["OPERATIONS", "SEMANTICS", "POLICIES"].map(|page| read(format!("docs/{page}.md")));
     let text = text.concat();
