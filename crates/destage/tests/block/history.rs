@@ -73,7 +73,7 @@ impl History {
         let newest = state.iter().copied().max().unwrap_or(0).max(least);
         for (block, &number) in state.iter().enumerate() {
             if let Some(next) = self.next(block as u64, number)
-                && next as u64 + 1 <= newest
+                && (next as u64) < newest
             {
                 return Err(format!(
                     "block {block} holds {number} and lacks {}, but write {newest} is there or must be",

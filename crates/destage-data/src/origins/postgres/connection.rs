@@ -124,12 +124,12 @@ impl Connection {
         self.run_session(what, async |session| session.statement(sql, types).await)
     }
 
-    /// Finds rows by their keys from now on, however small a table seems. A plan is kept for as long as the connection lives, and
-    /// the table may have had a handful of rows when it was made.
-    pub(super) fn prefer_indexes(&mut self) -> Result<(), OriginError> {
-        self.run("set up the session", async |client| {
-            client.batch_execute("SET enable_seqscan = off").await
-        })
+    /// Whether rows are found by their keys from now on, however small a table seems. A plan lives as long as the connection,
+    /// and the table may have had a handful of rows when it was made: read whole for each key, it would take forever once it
+    /// has grown.
+    pub(super) fn prefer_indexes(&mut self, prefer: bool) -> Result<(), OriginError> {
+        let sql = if prefer { "SET enable_seqscan = off" } else { "SET enable_seqscan = on" };
+        self.run("set up the session", async |client| client.batch_execute(sql).await)
     }
 
     /// Whether it can be used no more.

@@ -1,8 +1,9 @@
 //! PostgreSQL as the origin: version 12 and later, over TCP or a unix socket.
 //!
-//! Owns the connections, the catalogue, the statements and the classification of failures. A batch takes two round trips:
-//! everything up to the commit is sent at once, then the row counts are checked, then it is committed. Destage's own tables
-//! live in the first schema of the search path. Left to others: when to try again, and what to do with a rejected group.
+//! Owns the connections, the catalogue, the statements and the classification of failures. A transaction takes two round
+//! trips: everything up to the commit is sent at once, then the row counts are checked, then it is committed. A large batch
+//! is several transactions, two of them at once ([`parts`]). Destage's own tables live in the first schema of the search path.
+//! Left to others: when to try again, and what to do with a rejected group.
 
 mod catalog;
 mod connection;
@@ -67,7 +68,7 @@ impl Origin for Postgres {
     }
 
     fn reader(&self) -> Result<Box<dyn Reader>, OriginError> {
-        Ok(Box::new(reader::PostgresReader::new(Connection::open(&self.settings)?)))
+        Ok(Box::new(reader::PostgresReader::new(Connection::open(&self.settings)?)?))
     }
 
     fn writer(&self) -> Result<Box<dyn Writer>, OriginError> {

@@ -19,8 +19,9 @@ pub(super) struct PostgresReader {
 }
 
 impl PostgresReader {
-    pub(super) fn new(connection: Connection) -> Self {
-        Self { connection, has_watermarks: false }
+    pub(super) fn new(mut connection: Connection) -> Result<Self, OriginError> {
+        connection.prefer_indexes(true)?;
+        Ok(Self { connection, has_watermarks: false })
     }
 
     /// The expression for all watermarks.
@@ -91,7 +92,12 @@ impl Reader for PostgresReader {
             params.extend(key_arrays(table, std::iter::once(after))?);
         }
         let sql = scan_sql(table, watermarks, after.is_some());
-        let found = self.query(&what, &sql, &types, &params)?;
+        // Where no index has the order, reading the whole table beats reading it through one.
+        self.connection.prefer_indexes(false)?;
+        let found = self.query(&what, &sql, &types, &params);
+        let restored = self.connection.prefer_indexes(true);
+        let found = found?;
+        restored?;
         let text: Option<&str> = found.first().and_then(|row| row.get(0));
         let lowest = parse_watermarks(text).into_iter().map(|(_, lsn)| lsn).min();
         let mut keys = Vec::with_capacity(found.len());

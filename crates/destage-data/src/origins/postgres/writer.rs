@@ -57,7 +57,7 @@ impl PostgresWriter {
             );
         }
         tables::ensure(&mut connection)?;
-        connection.prefer_indexes()?;
+        connection.prefer_indexes(true)?;
         let marker = connection.run("look for the watermarks", async |client| {
             client.query_one("SELECT 'destage_watermark'::regclass::oid", &[]).await?.try_get(0)
         })?;
@@ -135,7 +135,7 @@ impl PostgresWriter {
             && self.more_at.is_none_or(|at| at <= Instant::now())
         {
             let opened = self.connections[0].open_another(&self.settings);
-            match opened.and_then(|mut another| another.prefer_indexes().map(|()| another)) {
+            match opened.and_then(|mut another| another.prefer_indexes(true).map(|()| another)) {
                 Ok(another) => self.connections.push(another),
                 Err(error) => {
                     tracing::warn!(%error, "destaging with {} connections", self.connections.len());
