@@ -171,13 +171,16 @@ pub trait Writer: Send {
     /// [`Fault::Fenced`] if someone else claimed it in between.
     fn claim(&mut self, claim: &Claim) -> Result<(), OriginError>;
 
-    /// Applies the groups in order, merged as [`crate::plan`] allows, and moves the domain's watermark from `expected` to
-    /// the last group, in one transaction. Either all of it or nothing.
+    /// Applies the groups in order, merged as [`crate::plan`] allows, and moves the domain's watermark from `expected` to the
+    /// last group. An origin may cut the batch into several transactions, each of which moves the watermark to its own last
+    /// group: whatever happens, the origin holds all groups up to its watermark and nothing of those behind it. Groups that had
+    /// landed before are left out.
     ///
     /// # Errors
-    /// [`Fault::Rejected`]: the data were refused (also: an update or delete that met no row). [`Fault::Fenced`]: the epoch is
-    /// not ours any more. If the watermark is neither `expected` nor beyond it: [`Fault::Failed`]. An outcome that is unknown
-    /// is reported as [`Fault::Unavailable`]; after reconnecting, `watermark` tells.
+    /// [`Fault::Rejected`]: the data of some group were refused (also: an update or delete that met no row); groups before it may
+    /// have landed. [`Fault::Fenced`]: the epoch is not ours any more. If the watermark is neither `expected` nor at one of the
+    /// groups nor beyond them: [`Fault::Failed`]. An outcome that is unknown is reported as [`Fault::Unavailable`]; after
+    /// reconnecting, `watermark` tells.
     fn apply(
         &mut self,
         schema: &Schema,

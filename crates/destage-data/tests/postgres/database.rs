@@ -55,6 +55,12 @@ impl Database {
         self.runtime.block_on(self.client.batch_execute(script)).unwrap();
     }
 
+    /// As `sql`, where an error is expected: in words, with its state.
+    pub(crate) fn try_sql(&self, script: &str) -> Result<(), String> {
+        let result = self.runtime.block_on(self.client.batch_execute(script));
+        result.map_err(|error| format!("{error} [{}]", error.code().map_or("", |code| code.code())))
+    }
+
     /// The first column of the first row, as text.
     pub(crate) fn text(&self, query: &str) -> Option<String> {
         self.texts(query, &[]).into_iter().next().flatten()
@@ -90,7 +96,11 @@ pub(crate) struct Arm {
 
 impl Arm {
     pub(crate) fn new(database: &Database) -> Self {
-        let origin = database.origin();
+        Self::before(&database.origin())
+    }
+
+    /// Before an origin with settings of its own.
+    pub(crate) fn before(origin: &Postgres) -> Self {
         let mut writer = origin.writer().unwrap();
         writer.claim(&claim(None, 1)).unwrap();
         Self {

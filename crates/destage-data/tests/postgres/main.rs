@@ -6,6 +6,7 @@
 mod batches;
 mod catalog;
 mod database;
+mod overlap;
 mod reading;
 mod speed;
 mod values;

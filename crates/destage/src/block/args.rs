@@ -289,7 +289,7 @@ impl VolumeArgs {
             at_limit: self.at_limit,
             ..Policy::default()
         };
-        let log = self.log_size.map_or(self.cache_size.get() / 4, Bytes::get);
+        let log = self.log_size.map_or_else(|| self.cache_size.get() / 4, Bytes::get);
         policy.limits.journal_bytes_max = (log / 4 * 3).max(1 << 20);
         set_dirty_limit(&mut policy, self.dirty_limit.map_or(log / 2, Bytes::get));
         policy.limits.batch_groups_max = 65_536;
