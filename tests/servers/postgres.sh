@@ -24,7 +24,7 @@ as_user() {
 }
 
 control() {
-    as_user "$programs/pg_ctl" -D "$folder/data" -s -w -t 60 "$@" </dev/null >>"$folder/control.log" 2>&1
+    as_user "$programs/pg_ctl" -D "$folder/data" -s -w -t 300 "$@" </dev/null >>"$folder/control.log" 2>&1
 }
 
 start() { control -l "$folder/server.log" start; }
@@ -64,7 +64,7 @@ folder=$(mktemp -d "${TMPDIR:-/tmp}/destage-pg-XXXXXX") || exit 1
 free_port
 as_user sh -c 'umask 077; echo "$2" >"$1/password"' - "$folder" "pw-$port"
 as_user "$programs/initdb" -D "$folder/data" -U destage -A scram-sha-256 --pwfile="$folder/password" \
-    --encoding=UTF8 --locale=C.UTF-8 >"$folder/initdb.log" 2>&1 || fail
+    --encoding=UTF8 --locale=C.UTF-8 --no-sync >"$folder/initdb.log" 2>&1 || fail
 as_user tee -a "$folder/data/postgresql.conf" >/dev/null <<CONFIGURATION
 listen_addresses = '127.0.0.1'
 port = $port
@@ -72,6 +72,8 @@ unix_socket_directories = ''
 max_connections = 200
 shared_buffers = 64MB
 max_wal_size = 512MB
+# After a crash the files are synced one by one otherwise, which takes a slow disk minutes.
+recovery_init_sync_method = syncfs
 CONFIGURATION
 start || fail
 echo "postgres://destage:pw-$port@127.0.0.1:$port/postgres"

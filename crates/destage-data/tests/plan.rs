@@ -124,3 +124,37 @@ fn a_child_never_overtakes_its_parent() {
     let expected = ["Insert orders x1", "Insert lines x1", "Insert orders x1", "Insert lines x1"];
     assert_eq!(shapes(&shop, &planned(&shop, &groups)), expected);
 }
+
+#[test]
+fn only_what_no_constraint_looks_at_is_free() {
+    let shop = Fixture::in_memory(SHOP);
+    let free = |groups: &[Vec<u8>]| planned(&shop, groups).is_free();
+    let name = shop.group(&[("products", Update, &["1"], &[("name", to("n"))])]);
+    let stock = shop.group(&[("products", Update, &["2"], &[("stock", by("1"))])]);
+    assert!(free(&[name.clone(), stock.clone()]));
+    let others: [(&str, ChangeOf<'_>); 4] = [
+        ("a checked column", ("products", Update, &["3"], &[("rating", to("1"))])),
+        ("a foreign key", ("lines", Update, &["1", "1"], &[("product", to("4"))])),
+        ("a new row", ("orders", Insert, &["9"], &[("status", to("new"))])),
+        ("a row less", ("orders", Delete, &["9"], &[])),
+    ];
+    for (what, other) in others {
+        assert!(!free(&[name.clone(), shop.group(&[other])]), "{what}");
+    }
+}
+
+#[test]
+fn a_plan_knows_the_rows_it_writes() {
+    let shop = Fixture::in_memory(SHOP);
+    let groups = [
+        shop.group(&[("products", Update, &["1"], &[("name", to("n"))])]),
+        shop.group(&[("products", Update, &["1"], &[("stock", by("1"))])]),
+        shop.group(&[("orders", Update, &["2"], &[("status", to("x"))])]),
+    ];
+    let plan = planned(&shop, &groups);
+    let [products, orders] =
+        ["products", "orders"].map(|t| shop.schema.find(t.as_bytes()).unwrap().id);
+    let (one, two) = (key(&["1"]), key(&["2"]));
+    assert!(plan.writes(products, &one) && plan.writes(orders, &two));
+    assert!(!plan.writes(orders, &one) && !plan.writes(products, &two));
+}

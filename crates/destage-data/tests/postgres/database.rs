@@ -16,6 +16,8 @@ pub(crate) struct Database {
     schema: String,
     /// Reaches this test's schema only.
     pub(crate) url: String,
+    /// Whether the schema is removed at the end.
+    owns: bool,
 }
 
 impl Database {
@@ -30,17 +32,26 @@ impl Database {
         let schema = format!("destage_test_{test}_{}", std::process::id());
         let separator = if url.contains('?') { '&' } else { '?' };
         let scoped = format!("{url}{separator}options=-csearch_path%3D{schema}");
-        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        let client = runtime.block_on(async {
-            let (client, connection) = tokio_postgres::connect(&scoped, NoTls).await.unwrap();
-            tokio::spawn(connection);
-            client
-        });
-        let database = Self { runtime, client, schema, url: scoped };
+        let database = Self::connected(schema, scoped, true);
         let name = &database.schema;
         database.sql(&format!("DROP SCHEMA IF EXISTS {name} CASCADE; CREATE SCHEMA {name}"));
         database.sql("SET client_min_messages = warning; SET TimeZone = 'UTC'");
         Some(database)
+    }
+
+    /// Another session of the same test.
+    pub(crate) fn beside(other: &Self) -> Self {
+        Self::connected(other.schema.clone(), other.url.clone(), false)
+    }
+
+    fn connected(schema: String, url: String, owns: bool) -> Self {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let client = runtime.block_on(async {
+            let (client, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
+            tokio::spawn(connection);
+            client
+        });
+        Self { runtime, client, schema, url, owns }
     }
 
     pub(crate) fn schema_name(&self) -> &str {
@@ -81,6 +92,9 @@ impl Database {
 
 impl Drop for Database {
     fn drop(&mut self) {
+        if !self.owns {
+            return;
+        }
         let script = format!("DROP SCHEMA IF EXISTS {} CASCADE", self.schema);
         let _ = self.runtime.block_on(self.client.batch_execute(&script));
     }

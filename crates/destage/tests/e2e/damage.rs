@@ -37,7 +37,7 @@ fn largest_file(folder: &Path, besides: PathBuf) -> PathBuf {
     }
     let holds = |path: &PathBuf| {
         let bytes = fs::read(path).expect("the file is readable");
-        bytes.windows(12).any(|window| window == b"customer-100")
+        bytes.windows(MIDDLE.len()).any(|window| window == MIDDLE)
     };
     files.into_iter().find(holds).expect("the journal holds the values")
 }
@@ -47,12 +47,21 @@ fn used_bytes(bytes: &[u8]) -> usize {
     bytes.iter().rposition(|&byte| byte != 0).expect("the segment is not empty") + 1
 }
 
+/// Where a value lies in the segment. Between the batches there is padding, which may be anything.
+fn place_of(bytes: &[u8], value: &[u8]) -> usize {
+    let place = bytes.windows(value.len()).position(|window| window == value);
+    place.expect("the segment holds the value")
+}
+
+/// The value of the middle one of the writes.
+const MIDDLE: &[u8] = b"customer-100";
+
 #[test]
 fn damage_in_the_middle_is_refused_with_segment_and_offset() {
     let scratch = Scratch::new();
     let (database, launch, segment) = killed_with_full_journal(&scratch);
     let mut bytes = fs::read(&segment).expect("the segment is readable");
-    let middle = used_bytes(&bytes) / 2;
+    let middle = place_of(&bytes, MIDDLE);
     bytes[middle] ^= 0x10;
     fs::write(&segment, &bytes).expect("the segment can be written");
     launch.refused().says(13, &["segment 1", "offset", "destage journal repair"]);
@@ -70,7 +79,7 @@ fn a_damaged_journal_is_looked_into_and_repaired_on_request() {
     let scratch = Scratch::new();
     let (database, launch, segment) = killed_with_full_journal(&scratch);
     let mut bytes = fs::read(&segment).expect("the segment is readable");
-    let middle = used_bytes(&bytes) / 2;
+    let middle = place_of(&bytes, MIDDLE);
     bytes[middle] ^= 0x10;
     fs::write(&segment, &bytes).expect("the segment can be written");
     let data = launch.data().to_str().expect("the path is text").to_owned();

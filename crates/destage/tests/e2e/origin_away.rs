@@ -214,8 +214,8 @@ fn a_crash_during_an_outage_loses_nothing_and_d_counts_from_before_it() {
 fn a_locked_sqlite_file_is_waited_for() {
     let scratch = Scratch::new();
     let database = load::tables(Database::sqlite(&scratch));
-    let bound = ["--staleness", "10m"];
-    let server = Launch::before(&scratch, &database.url()).with(&bound).start();
+    let origin = ["--origin", &database.url(), "--origin-timeout", "2s", "--no-auth"];
+    let server = Launch::example(&scratch).with(&origin).with(&["--staleness", "10m"]).start();
     let load = Load::start(server.listen, 5, 3, 4, Mix::Full);
     eventually("the load runs", PATIENCE, || load.acks() > 100);
     let lock = database.connect();
