@@ -280,6 +280,23 @@ impl CacheDevice {
         self.checkpoints.begin(lsn)
     }
 
+    /// Forgets every clean block, durably and in both places: something else has changed the origin. `lsn` is the newest group
+    /// of the log.
+    ///
+    /// # Errors
+    /// As the medium reports them; the blocks may then come back at the next start.
+    pub fn drop_clean(&self, lsn: u64) -> Result<(), CacheError> {
+        let empty = Index::new(self.slots());
+        for _area in 0..2 {
+            let mut writer = self.begin_checkpoint(lsn);
+            while let Some(chunk) = writer.next_chunk() {
+                writer.write(&empty.chunk(chunk))?;
+            }
+            writer.commit()?;
+        }
+        Ok(())
+    }
+
     /// The Lsn of the checkpoint in force; the log must keep all groups after it. Which one is in force,
     /// [`CacheDevice::load_checkpoint`] has found out.
     pub fn checkpoint_lsn(&self) -> Option<u64> {

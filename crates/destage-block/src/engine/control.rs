@@ -4,7 +4,7 @@ use super::recover::{check_policy, fit};
 use super::{Volume, Wait};
 use crate::cache::record::GroupKind;
 use crate::request::RequestError;
-use destage_core::{Access, Input, Lsn, Policy, Time, WaitFor};
+use destage_core::{Access, Input, Lsn, Order, Policy, Time, WaitFor};
 use destage_journal::Journal;
 
 impl Volume {
@@ -17,7 +17,7 @@ impl Volume {
         self.now = self.now.max(now);
         let policy = fit(policy, &self.shape, self.slots.index().slots());
         check_policy(&policy, &self.shape)?;
-        let waits = policy.waits_for_origin();
+        let waits = self.drains_before(&policy);
         self.next_policy = Some(Box::new(policy));
         if waits {
             self.wait_for(Wait::Policy, self.last(), WaitFor::Decided);
@@ -26,11 +26,19 @@ impl Volume {
         Ok(())
     }
 
+    /// Whether a policy takes effect only once everything undecided is at the origin: one that writes through, and any after
+    /// one without order, which may have sent newer versions ahead.
+    fn drains_before(&self, next: &Policy) -> bool {
+        let current = self.core.policy();
+        let is_unordered = current.order == Order::Any && !current.waits_for_origin();
+        next.waits_for_origin() || (is_unordered && next.order != Order::Any)
+    }
+
     /// Puts the next policy in force if it may be.
     pub(super) fn try_next_policy(&mut self) -> bool {
         let Some(next) = &self.next_policy else { return true };
         let is_drained = self.line.is_quiet() && self.core.decided() == self.last();
-        if next.waits_for_origin() && !is_drained {
+        if self.drains_before(next) && !is_drained {
             return false;
         }
         let Some(policy) = self.next_policy.take() else { return true };
@@ -168,6 +176,11 @@ impl Volume {
     /// Ends it, to close the journal.
     pub fn into_journal(self) -> Journal {
         self.journal
+    }
+
+    /// Whether it takes no writes any more because the log failed or another host took the origin over.
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.is_some()
     }
 
     /// Groups that are not decided.

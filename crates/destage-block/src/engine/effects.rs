@@ -68,7 +68,8 @@ impl Volume {
             Some(Wait::Asked(asked)) => self.durable(asked),
             Some(Wait::Caller(tag)) => self.reply(tag, Reply::Done),
             Some(Wait::Policy) => {
-                if !self.try_next_policy() {
+                // Where nothing is undecided it is tried again whenever something ends.
+                if !self.try_next_policy() && self.core.decided() < self.last() {
                     self.wait_for(Wait::Policy, self.last(), WaitFor::Decided);
                 }
             }

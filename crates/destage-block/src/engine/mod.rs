@@ -61,8 +61,6 @@ pub struct VolumeOptions {
     pub requests_max: usize,
     /// Bytes of requests under way above which [`Volume::is_congested`]. Default 128 MiB.
     pub request_bytes_max: u64,
-    /// Drop the clean copies that an earlier run left: something else has changed the origin. Default false.
-    pub drop_clean: bool,
     /// Lets go of the log without regard to the index checkpoint. Gives outdated data after a crash; exists so that tests
     /// can show that they would notice. Default false.
     pub unsafe_reclaim_past_checkpoint: bool,
@@ -76,7 +74,6 @@ impl Default for VolumeOptions {
             checkpoint_every: Span::from_secs(30),
             requests_max: 4_096,
             request_bytes_max: 128 << 20,
-            drop_clean: false,
             unsafe_reclaim_past_checkpoint: false,
         }
     }

@@ -72,10 +72,7 @@ impl Volume {
             true => 0,
             false => recovery.first_lsn,
         };
-        let (index, checkpoint) = match options.drop_clean {
-            true => (Index::new(cache.slots()), 0),
-            false => cache.load_checkpoint(first_lsn)?,
-        };
+        let (index, checkpoint) = cache.load_checkpoint(first_lsn)?;
         let decided =
             Lsn(cache.decided().max(recovery.first_lsn - 1)).max(applied.unwrap_or_default());
         if decided.0 > journal.last() {

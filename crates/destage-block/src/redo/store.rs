@@ -149,6 +149,11 @@ impl RedoStore {
         self.header.done_lsn
     }
 
+    /// Blocks are written past the store from now on: what it knows of their contents is out of date.
+    pub fn forget_recent(&mut self) {
+        self.recent = RecentBlocks::new();
+    }
+
     /// Who writes to the origin, or did last.
     pub fn attachment(&self) -> &AttachRecord {
         &self.header.attach

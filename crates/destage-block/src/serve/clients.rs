@@ -104,6 +104,16 @@ impl Server {
         self.look_at(place);
     }
 
+    /// Takes up the clients that had to wait for room, if there is some again.
+    pub(super) fn take_up_held_back(&mut self) {
+        for place in std::mem::take(&mut self.held_back) {
+            match self.is_congested(place) {
+                true => self.held_back.push(place),
+                false => self.look_at(place),
+            }
+        }
+    }
+
     /// Moves every connection on that may have something to do; true if any did.
     pub(super) fn serve_clients(&mut self) -> bool {
         let looks = std::mem::take(&mut self.looks);
@@ -131,6 +141,10 @@ impl Server {
                 return Ok(());
             }
             if !client.readable || !client.connection.wants_read() || congested {
+                if congested && client.readable {
+                    // Nothing will be announced again: it is looked at once there is room.
+                    self.held_back.push(place);
+                }
                 return self.take_events(place);
             }
             match client.connection.receive()? {

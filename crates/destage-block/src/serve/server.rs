@@ -42,6 +42,8 @@ pub(super) struct Server {
     pub(super) tls: Tls,
     pub(super) clients: Vec<Option<Client>>,
     pub(super) looks: Vec<usize>,
+    /// Clients with more to say than their volumes have room for.
+    pub(super) held_back: Vec<usize>,
     pub(super) connected: usize,
     pub(super) accepted_total: u64,
     pub(super) requests_total: u64,
@@ -99,6 +101,7 @@ impl Server {
             tls,
             clients: Vec::new(),
             looks: Vec::new(),
+            held_back: Vec::new(),
             connected: 0,
             accepted_total: 0,
             requests_total: 0,
@@ -222,6 +225,7 @@ impl Server {
     fn turn(&mut self) {
         // Clients that may send more are taken up again after what others wait for, so this ends.
         for _ in 0..TURNS_MAX {
+            self.take_up_held_back();
             let served = self.serve_clients();
             if !self.drive() && !served {
                 break;
@@ -342,6 +346,8 @@ impl Server {
         self.stop_clients();
         let now = self.now();
         for served in &mut self.volumes {
+            served.volume.thaw(now);
+            served.volume.resume(now);
             served.volume.drain(now);
         }
         let first: u64 = self.volumes.iter().map(|served| served.volume.undecided()).sum();
@@ -353,7 +359,10 @@ impl Server {
 
     fn is_drained(&self) -> bool {
         let Some(draining) = &self.draining else { return false };
-        let clean = self.volumes.iter().all(|served| served.volume.undecided() == 0);
+        // A stopped volume destages nothing more, however long one waits.
+        let is_done =
+            |served: &Served| served.volume.undecided() == 0 || served.volume.is_stopped();
+        let clean = self.volumes.iter().all(is_done);
         (clean && self.is_quiet()) || draining.until.is_some_and(|until| self.now() >= until)
     }
 

@@ -70,14 +70,23 @@ fn open(settings: &VolumeSettings, clock: &Clock) -> Result<(Served, Context), S
         name: identity.name.clone(),
         volume_bytes: origin.size(),
     };
-    let cache = open_cache(settings, media, &id, clock)?;
+    let (cache, is_new) = open_cache(settings, media, &id, clock)?;
     let options =
         Options { unsafe_no_fsync: settings.unsafe_flags.no_fsync, ..cache.log_options() };
     let (journal, recovery) = Journal::open(cache.log(), options)
         .map_err(|error| ServeError::new(exit::JOURNAL_UNUSABLE, log_error(settings, &error)))?;
+    let recovered = Recovered {
+        cache: &cache,
+        is_new,
+        last: journal.last(),
+        has_undecided: journal.last() > cache.decided(),
+    };
     let applied = match &mut redo {
-        None => None,
-        Some(redo) => Some(take_up(settings, redo, &*origin, &cache, clock)?),
+        None => {
+            take_up_blindly(settings, &recovered)?;
+            None
+        }
+        Some(redo) => Some(take_up(settings, redo, &*origin, &recovered, clock)?),
     };
     let size = origin.size();
     let parts = Parts {
@@ -88,7 +97,6 @@ fn open(settings: &VolumeSettings, clock: &Clock) -> Result<(Served, Context), S
         policy: settings.policy.clone(),
         options: VolumeOptions {
             fetch_patience: settings.origin_timeout,
-            drop_clean: settings.adopt,
             unsafe_reclaim_past_checkpoint: settings.unsafe_flags.reclaim_past_checkpoint,
             ..VolumeOptions::default()
         },
@@ -131,7 +139,7 @@ fn open_cache(
     media: FileMedia,
     id: &OriginId,
     clock: &Clock,
-) -> Result<Arc<CacheDevice>, ServeError> {
+) -> Result<(Arc<CacheDevice>, bool), ServeError> {
     let failed = |error: CacheError| cache_error(settings, &error);
     let creation = |overwrite| Creation {
         sizing: Sizing {
@@ -144,12 +152,12 @@ fn open_cache(
         overwrite,
     };
     match CacheDevice::open(Box::new(media), id) {
-        Ok(cache) => Ok(Arc::new(cache)),
+        Ok(cache) => Ok((Arc::new(cache), false)),
         Err(CacheError::NotACache) => {
             // What is there may be someone's data: only an empty one is taken.
             let media = FileMedia::create(&settings.cache, settings.cache_bytes).map_err(failed)?;
             let cache = CacheDevice::create(Box::new(media), &creation(false)).map_err(failed)?;
-            Ok(Arc::new(cache))
+            Ok((Arc::new(cache), true))
         }
         Err(error) => Err(failed(error)),
     }
@@ -205,7 +213,66 @@ fn open_redo(
             },
         ),
     };
-    opened.map(Some).map_err(|error| redo_error(&place, &error))
+    let store = opened.map_err(|error| redo_error(&place, &error))?;
+    if store.group_bytes_max() < GROUP_BYTES_MIN {
+        let message =
+            format!("the redo store {place} is too small: give it {REDO_BYTES_MIN} bytes or more");
+        return Err(ServeError::new(exit::USAGE, message));
+    }
+    Ok(Some(store))
+}
+
+/// What an earlier run left in the cache.
+struct Recovered<'a> {
+    cache: &'a CacheDevice,
+    is_new: bool,
+    /// The newest write in the log.
+    last: u64,
+    has_undecided: bool,
+}
+
+/// Another cache served this origin since this one did: its clean copies are out of date, and its dirty ones older than
+/// what the origin has.
+fn refuse_outdated(settings: &VolumeSettings, recovered: &Recovered<'_>) -> Result<(), ServeError> {
+    let cache = settings.cache.display();
+    if recovered.has_undecided {
+        return Err(ServeError::new(
+            exit::FENCED,
+            format!(
+                "another cache has served {} since, and {cache} holds writes that would go over newer ones: start with \
+                 another cache, and remove this one if its writes may be lost",
+                settings.origin
+            ),
+        ));
+    }
+    if settings.adopt {
+        return Ok(());
+    }
+    Err(ServeError::new(
+        exit::FENCED,
+        format!(
+            "another cache has served {} since, so what {cache} holds may be out of date: start with a new cache, or with \
+             --adopt, which drops the cached copies",
+            settings.origin
+        ),
+    ))
+}
+
+/// An origin without a place for an attach record: nobody can tell who wrote to it since.
+fn take_up_blindly(settings: &VolumeSettings, recovered: &Recovered<'_>) -> Result<(), ServeError> {
+    tracing::warn!(
+        origin = settings.origin,
+        "there is no redo store, so another host at this origin would not be noticed, and each start is a cold one: name \
+         a place for one by --redo"
+    );
+    if recovered.is_new { Ok(()) } else { forget_clean(settings, recovered) }
+}
+
+fn forget_clean(settings: &VolumeSettings, recovered: &Recovered<'_>) -> Result<(), ServeError> {
+    // Loading finds out which of the two areas is in force.
+    let loaded = recovered.cache.load_checkpoint(0);
+    let dropped = loaded.and_then(|_| recovered.cache.drop_clean(recovered.last));
+    dropped.map_err(|error| cache_error(settings, &error))
 }
 
 /// Looks who used the origin since, finishes or drops the group that an earlier run left half done, and attaches; up to
@@ -214,7 +281,7 @@ fn take_up(
     settings: &VolumeSettings,
     redo: &mut RedoStore,
     origin: &dyn Origin,
-    cache: &CacheDevice,
+    recovered: &Recovered<'_>,
     clock: &Clock,
 ) -> Result<Lsn, ServeError> {
     let failed = |error: RedoError| redo_error(&settings.origin, &error);
@@ -231,9 +298,17 @@ fn take_up(
             ),
         ));
     }
+    let cache = recovered.cache.superblock().uuid;
+    let is_ours = found.previous.generation == 0 || found.previous.cache == *cache.as_bytes();
+    if !is_ours && !recovered.is_new {
+        refuse_outdated(settings, recovered)?;
+    }
+    if settings.adopt && !recovered.is_new {
+        forget_clean(settings, recovered)?;
+    }
     // Before anything is written: another host may be in the middle of the group that a replay would finish.
     let claim = Claim {
-        cache: *cache.superblock().uuid.as_bytes(),
+        cache: *cache.as_bytes(),
         host: attach::host_name(),
         now_ns: clock.now().0,
         take_over: settings.adopt,
@@ -325,3 +400,5 @@ fn log_error(settings: &VolumeSettings, error: &destage_journal::Error) -> Strin
 
 /// Room for two groups of the longest kind and what describes them.
 const REDO_BYTES_MIN: u64 = 16 << 20;
+/// The longest single write with what describes it.
+const GROUP_BYTES_MIN: u64 = 2 << 20;

@@ -205,9 +205,8 @@ impl Core {
     }
 
     fn tell_committed(&mut self, request: RequestId) {
-        if self.policy.order == Order::Epoch {
-            self.level.close();
-        }
+        // Whatever the order is now: it may become one that keeps what was flushed before.
+        self.level.close();
         self.effects.push_back(Effect::Waited { request, outcome: Outcome::Done });
     }
 

@@ -100,6 +100,88 @@ fn a_changed_origin_is_noticed_at_the_start() {
 }
 
 #[test]
+fn a_cache_that_another_one_has_overtaken_is_refused_and_adopted_only_without_its_copies() {
+    let scratch = Scratch::new();
+    let first = launch(&scratch);
+    let mut second = first.clone();
+    second.cache = scratch.join("second.img");
+    for (launch, number) in [(&first, 1), (&second, 2)] {
+        let server = launch.start();
+        server.client().write(0, &stamped(number), true).expect("a write");
+        assert_eq!(server.stop(), 0);
+    }
+    let (code, said) = first.refused();
+    assert_eq!(code, 11, "{said}");
+    assert!(said.contains("another cache has served"), "{said}");
+    let server = first.clone().with(&["--adopt"]).start();
+    let mut read = vec![0; 4096];
+    server.client().read(0, &mut read).expect("a read");
+    assert_eq!(read, stamped(2), "an outdated copy was served");
+    server.kill();
+    // What was dropped stays dropped, also after a crash.
+    let server = first.start();
+    server.client().read(0, &mut read).expect("a read");
+    assert_eq!(read, stamped(2), "an outdated copy came back");
+}
+
+#[test]
+fn another_policy_at_the_next_start_is_no_foreign_write() {
+    let scratch = Scratch::new();
+    let launch = launch(&scratch);
+    for (number, policy) in
+        [(1, "journaled"), (2, "ordered"), (3, "write-through"), (4, "journaled")]
+    {
+        let server = launch.clone().with(&["--policy", policy]).start();
+        server.client().write(0, &stamped(number), true).expect("a write");
+        assert_eq!(server.stop(), 0);
+        assert_eq!(first_number(&scratch.join("disk.img")), number);
+    }
+}
+
+#[test]
+fn a_client_that_waited_for_room_is_taken_up_again() {
+    let scratch = Scratch::new();
+    let image = image(&scratch, 256 * MIB);
+    let launch = Launch::before(&scratch, &format!("file:{}", image.display()));
+    let server = launch.start();
+    server.ask(&["freeze"]);
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..6)
+            .map(|index| {
+                let client = server.client();
+                let at = index * 24 * MIB;
+                scope.spawn(move || client.write(at, &vec![7; 24 * MIB as usize], false))
+            })
+            .collect();
+        let idle = server.client();
+        eventually("the writes have arrived", PATIENCE, || {
+            server.status()["clients"]["commands_total"].as_u64() >= Some(6)
+        });
+        let reader = scope.spawn(move || {
+            let mut read = vec![0; 4096];
+            idle.read(200 * MIB, &mut read).map(|()| read)
+        });
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        server.ask(&["thaw"]);
+        for writer in writers {
+            writer.join().expect("no panic").expect("a write");
+        }
+        assert_eq!(reader.join().expect("no panic").expect("a read"), vec![0; 4096]);
+    });
+}
+
+#[test]
+fn a_frozen_or_paused_server_still_shuts_down_and_destages() {
+    let scratch = Scratch::new();
+    let server = launch(&scratch).with(&LATER).with(&["--drain-timeout", "none"]).start();
+    server.client().write(0, &stamped(8), true).expect("a write");
+    server.ask(&["freeze"]);
+    server.ask(&["pause"]);
+    assert_eq!(server.stop(), 0);
+    assert_eq!(first_number(&scratch.join("disk.img")), 8);
+}
+
+#[test]
 fn a_cache_of_another_origin_and_a_second_process_are_refused() {
     let scratch = Scratch::new();
     let launch = launch(&scratch);

@@ -144,6 +144,7 @@ pub(super) fn settle(context: &Context) -> Result<(), RedoError> {
     let Some(redo) = &context.redo else { return Ok(()) };
     let mut redo = redo.lock().unwrap_or_else(PoisonError::into_inner);
     redo.recover(&*context.origin, false)?;
+    redo.forget_recent();
     redo.settle()
 }
 
