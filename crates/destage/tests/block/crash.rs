@@ -14,8 +14,18 @@ const DELAY_MS: u32 = 2;
 struct Setup {
     scratch: Scratch,
     image: std::path::PathBuf,
-    _disk: SlowDisk,
+    delay_ms: u32,
+    disk: Option<SlowDisk>,
     launch: Launch,
+}
+
+impl Setup {
+    /// Takes the disk's server away, with what it was still waiting to write, and starts another one: where a connection
+    /// ends with requests under way, nbdkit may end too (`Assertion 'sock >= 0' failed`).
+    fn restart_disk(&mut self) {
+        self.disk = None;
+        self.disk = SlowDisk::start(&self.scratch, &self.image, self.delay_ms);
+    }
 }
 
 fn setup(arguments: &[&str], delay_ms: u32) -> Option<Setup> {
@@ -25,11 +35,11 @@ fn setup(arguments: &[&str], delay_ms: u32) -> Option<Setup> {
     let redo = scratch.join("redo");
     let launch = Launch::before(&scratch, &disk.uri).redo_at(redo).with(arguments);
     let launch = launch.with(&["--linger", "0", "--batch-size", "1M"]);
-    Some(Setup { scratch, image, _disk: disk, launch })
+    Some(Setup { scratch, image, delay_ms, disk: Some(disk), launch })
 }
 
 /// Writes for a moment, then kills the server; what was written.
-fn killed(setup: &Setup, random: &mut Random) -> History {
+fn killed(setup: &mut Setup, random: &mut Random) -> History {
     let server = setup.launch.start();
     let client = server.client();
     let mut history = History::default();
@@ -39,6 +49,7 @@ fn killed(setup: &Setup, random: &mut Random) -> History {
         (number > least && Instant::now() > until) || Instant::now() > most
     });
     server.kill();
+    setup.restart_disk();
     history
 }
 
@@ -49,9 +60,9 @@ fn image_state(image: &Path) -> Result<State, String> {
 /// The cache survives: everything flushed is there, and nothing is out of order.
 fn cache_kept(arguments: &[&str], seed: u64, rounds: u64) {
     for round in 0..rounds {
-        let Some(setup) = setup(arguments, DELAY_MS) else { return };
+        let Some(mut setup) = setup(arguments, DELAY_MS) else { return };
         let mut random = Random::new(seed, round);
-        let history = killed(&setup, &mut random);
+        let history = killed(&mut setup, &mut random);
         let server = setup.launch.start();
         let promised = match arguments.contains(&"0") {
             true => history.acknowledged,
@@ -76,9 +87,9 @@ fn cache_lost(
 ) -> Option<Result<(), String>> {
     let mut behind = false;
     for round in 0..rounds {
-        let setup = setup(arguments, delay_ms)?;
+        let mut setup = setup(arguments, delay_ms)?;
         let mut random = Random::new(seed, round);
-        let history = killed(&setup, &mut random);
+        let history = killed(&mut setup, &mut random);
         std::fs::remove_file(&setup.launch.cache).expect("the cache can be deleted");
         let redo = setup.launch.redo.as_ref().expect("there is one");
         let mut replay = destage();
@@ -154,10 +165,8 @@ fn without_the_cache_the_origin_is_the_log_up_to_one_write_under_journaled() {
 #[test]
 fn without_the_cache_the_origin_is_garbage_under_plain_write_back() {
     // So slow that even a busy client gets epochs ahead of it.
-    let checked = cache_lost(&["--policy", "write-back"], 300, 8, 10, History::is_epochs);
+    let checked = cache_lost(&["--policy", "write-back"], 100, 8, 40, History::is_epochs);
     if let Some(checked) = checked {
-        let error =
-            checked.expect_err("plain write-back kept an order: the checker proves nothing");
-        println!("{error}");
+        checked.expect_err("plain write-back kept an order: the checker proves nothing");
     }
 }

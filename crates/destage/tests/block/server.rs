@@ -211,6 +211,8 @@ impl SlowDisk {
             return None;
         }
         let socket = scratch.join("origin.sock");
+        // One before it may have left its own.
+        let _ = std::fs::remove_file(&socket);
         let child = Command::new("nbdkit")
             .args(["--foreground", "--exit-with-parent", "--unix"])
             .arg(&socket)

@@ -1,5 +1,6 @@
 //! A test's own folder, and the watchdog that ends a run in which a test hangs.
 
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock};
 use std::thread;
@@ -81,8 +82,10 @@ fn bark() {
     let Some((_, name, _, limit)) = watched.iter().find(|entry| entry.2 < Instant::now()) else {
         return;
     };
-    eprintln!("test {name} has not ended within {limit:?}: giving up");
-    println!("test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out");
+    // Not by the macros: what this thread prints by them belongs to the test that started it, and would be lost.
+    let _ = writeln!(io::stderr(), "test {name} has not ended within {limit:?}: giving up");
+    let counts = "0 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out";
+    let _ = writeln!(io::stdout(), "test result: FAILED. {counts}");
     for &child in CHILDREN.lock().expect("no holder panics").iter() {
         super::server::signal(child, rustix::process::Signal::KILL);
     }
