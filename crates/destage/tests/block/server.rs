@@ -6,6 +6,7 @@ use destage_block::nbd::client::{Client, ClientOptions};
 use rustix::process::Signal;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -224,7 +225,8 @@ impl SlowDisk {
             .spawn()
             .expect("nbdkit starts");
         adopt(child.id());
-        eventually("nbdkit listens", PATIENCE, || socket.exists());
+        // The file is there a moment before it listens.
+        eventually("nbdkit listens", PATIENCE, || UnixStream::connect(&socket).is_ok());
         Some(Self { child, uri: format!("nbd+unix:///?socket={}", socket.display()) })
     }
 }
