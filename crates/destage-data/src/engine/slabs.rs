@@ -16,8 +16,8 @@ const ENTRY_BITS: u32 = 10;
 const CHUNK_BYTES_MAX: usize = (1 << 20) - 64;
 /// Longer contents get an allocation of just their size.
 const SHARED_BYTES_MAX: usize = 16 << 10;
-/// A new chunk has room for this share (1/32) of the entries of its size, so that rare sizes take little.
-const GROWTH_DIVISOR: usize = 32;
+/// A new chunk has room for this share (1/128) of the entries of its size, so that rare sizes take little.
+const GROWTH_DIVISOR: usize = 128;
 const GROWTH_MIN: usize = 4;
 /// Room for this share (1/8) of the entries of a size may stay free; beyond it chunks are emptied.
 const FREE_DIVISOR: u32 = 8;
