@@ -77,10 +77,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, default_value = "1G", value_parser = |s: &str| bytes(s, "0", "16T"), value_name = "SIZE")]
     cache_size: Bytes,
 
-    /// Most write groups in one transaction at the origin. 1 to 65536.
+    /// Most write groups that are destaged at once: one transaction at the origin, on PostgreSQL one for each 1,000 groups, two
+    /// of which may be under way. 1 to 65536.
     #[arg(
         long,
-        default_value = "1000",
+        default_value = "4000",
         value_parser = clap::value_parser!(u32).range(1..=65_536),
         value_name = "COUNT"
     )]
