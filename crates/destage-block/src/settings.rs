@@ -12,6 +12,8 @@ use std::path::PathBuf;
 pub struct Settings {
     /// Where NBD clients connect.
     pub listen: Listen,
+    /// A folder in which each volume appears as a file; `None` for none.
+    pub fuse: Option<PathBuf>,
     /// The admin port; `None` for none.
     pub admin: Option<SocketAddr>,
     /// What the admin port's commands need.

@@ -1,8 +1,9 @@
 //! The clients' sockets: accepting, reading, sending, closing.
 
+use super::fuse::Answer;
 use super::server::{LISTENER, Server};
 use crate::nbd::server::{Connection, Cookie, End, Event, Limits, Received};
-use crate::request::Reply;
+use crate::request::{Reply, Request};
 use destage_runtime::sockets::Stream;
 use mio::{Interest, Token};
 use std::io;
@@ -23,12 +24,17 @@ pub(super) struct Client {
     listed: bool,
 }
 
+/// Who asks.
+pub(super) enum Asker {
+    /// An NBD client.
+    Client { place: usize, number: u64, cookie: Cookie },
+    /// Whoever has the volume's file open.
+    File(Answer),
+}
+
 /// Whose request it is.
-#[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
-    client: usize,
-    number: u64,
-    cookie: Cookie,
+    pub(super) asker: Asker,
     /// When it came, for the latencies.
     pub(super) at: destage_core::Time,
     pub(super) volume: usize,
@@ -179,12 +185,9 @@ impl Server {
                 }
                 Event::Request(cookie, request) => {
                     let volume = client.volume.expect("requests follow an opened export");
-                    let (number, writes) = (client.number, request.is_write());
-                    self.next_tag += 1;
-                    self.requests_total += 1;
-                    let asked = Asked { client: place, number, cookie, at: now, volume, writes };
-                    self.asked.insert(self.next_tag, asked);
-                    self.volumes[volume].volume.submit(now, self.next_tag, request);
+                    let asker = Asker::Client { place, number: client.number, cookie };
+                    let writes = request.is_write();
+                    self.submit(Asked { asker, at: now, volume, writes }, request);
                 }
                 Event::StartTls => unreachable!("a connection starts TLS by itself"),
                 Event::Ended(End::Disconnected) => {}
@@ -195,13 +198,27 @@ impl Server {
         }
     }
 
-    /// Gives the client its reply, if it is still there.
-    pub(super) fn reply(&mut self, asked: Asked, reply: Reply) {
-        if let Some(client) = self.clients.get_mut(asked.client).and_then(Option::as_mut)
-            && client.number == asked.number
+    /// Gives a request to its volume.
+    pub(super) fn submit(&mut self, asked: Asked, request: Request) {
+        let now = self.now();
+        let volume = asked.volume;
+        self.next_tag += 1;
+        self.requests_total += 1;
+        self.asked.insert(self.next_tag, asked);
+        self.volumes[volume].volume.submit(now, self.next_tag, request);
+    }
+
+    /// Gives whoever asked its reply, if it is still there.
+    pub(super) fn reply(&mut self, asker: Asker, reply: Reply) {
+        let (place, number, cookie) = match asker {
+            Asker::Client { place, number, cookie } => (place, number, cookie),
+            Asker::File(answer) => return answer.give(reply),
+        };
+        if let Some(client) = self.clients.get_mut(place).and_then(Option::as_mut)
+            && client.number == number
         {
-            client.connection.reply(asked.cookie, reply);
-            self.look_at(asked.client);
+            client.connection.reply(cookie, reply);
+            self.look_at(place);
         }
     }
 
@@ -220,9 +237,10 @@ impl Server {
         }
     }
 
-    /// Whether every request has its reply, and every reply has left.
+    /// Whether every request has its reply, every reply has left, and every file is closed.
     pub(super) fn is_quiet(&self) -> bool {
         self.asked.is_empty()
+            && self.files_are_quiet()
             && self.clients.iter().flatten().all(|client| !client.connection.wants_write())
     }
 }

@@ -5,6 +5,9 @@
 
 mod clients;
 mod control;
+mod files;
+mod flusher;
+mod fuse;
 mod pool;
 mod report;
 mod server;
@@ -53,6 +56,8 @@ struct Served {
 enum Event {
     /// A job of this volume ended.
     Done { volume: usize, done: JobDone },
+    /// The kernel asks something of the volumes' files.
+    File(fuse::FileEvent),
     /// The admin port asks something of the volumes.
     Control(Box<dyn FnOnce(&mut control::View<'_>) + Send>),
     /// A signal.
@@ -66,6 +71,8 @@ enum Event {
 /// # Errors
 /// [`ServeError`] with the exit code; what was committed is in the cache in any case.
 pub fn run(settings: Settings) -> Result<(), ServeError> {
+    // Threads inherit it, so it comes first.
+    flusher::declare(settings.fuse.is_some());
     let started = start::start(&settings)?;
     server::Server::new(settings, started)?.run()
 }

@@ -2,6 +2,8 @@
 
 use super::clients::{Asked, Client};
 use super::control::{View, VolumesControl};
+use super::flusher;
+use super::fuse::Files;
 use super::pool::{Outbox, Pool};
 use super::report::Counted;
 use super::start::Started;
@@ -20,6 +22,7 @@ use destage_runtime::{child, exit, shutdown};
 use hashbrown::HashMap;
 use mio::{Events, Interest, Poll, Token, Waker};
 use std::io::{self, Write};
+use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -59,6 +62,8 @@ pub(super) struct Server {
     /// What a sync of each volume's log takes.
     sync_latency: Vec<Duration>,
     clock: Arc<Clock>,
+    /// The volumes as files, if they are wanted.
+    pub(super) files: Option<Files>,
     pub(super) settings: Settings,
     admin: Option<AdminHandle>,
     _signals: shutdown::Watcher,
@@ -89,6 +94,7 @@ impl Server {
             .register(listener.source(), LISTENER, Interest::READABLE)
             .map_err(internal)?;
         let admin = start_admin(&settings, &outbox, &volumes)?;
+        let files = Files::mount(&settings, &volumes, &outbox)?;
         let signals = outbox.clone();
         let signals = shutdown::watch(move |request| signals.send(Event::Shutdown(request)))
             .map_err(internal)?;
@@ -115,6 +121,7 @@ impl Server {
             pool,
             under_way: 0,
             clock: Arc::new(clock),
+            files,
             settings,
             admin,
             _signals: signals,
@@ -132,8 +139,9 @@ impl Server {
         let mut text = String::new();
         for (index, served) in self.volumes.iter().enumerate() {
             text.push_str(&format!(
-                "destage ready: uri={} admin={admin} size={} origin={} cache={} {}\n",
+                "destage ready: uri={}{} admin={admin} size={} origin={} cache={} {}\n",
                 self.uri(index),
+                self.file(index).map_or_else(String::new, |file| format!(" file={file}")),
                 served.volume.size(),
                 served.description,
                 served.cache,
@@ -146,6 +154,11 @@ impl Server {
                 "try:  nbdinfo '{uri}'\n      qemu-img convert -p -O raw disk.img -n '{uri}'\n      \
                  destage block status --admin {admin}\n"
             ));
+            if let Some(file) = self.file(0) {
+                text.push_str(&format!(
+                    "      losetup --find --show --direct-io=on --sector-size 4096 '{file}'\n"
+                ));
+            }
         }
         // Whoever started it may not want to know.
         let _ = io::stdout().write_all(text.as_bytes());
@@ -161,14 +174,20 @@ impl Server {
         }
     }
 
+    /// Where the volume is as a file.
+    fn file(&self, volume: usize) -> Option<String> {
+        self.files.as_ref().map(|files| files.path(volume).display().to_string())
+    }
+
     fn start_child(&self, outbox: Outbox) -> io::Result<()> {
         let Some(command) = &self.settings.run else { return Ok(()) };
         let uri = self.uri(0);
-        let env = [("uri", uri.clone()), ("nbd_uri", uri)];
-        child::run(command, &env, move |status| {
+        let mut env = vec![("uri", uri.clone()), ("nbd_uri", uri)];
+        env.extend(self.file(0).map(|file| ("file", file)));
+        let ended = move |status: io::Result<ExitStatus>| {
             outbox.send(Event::ChildEnded(status.map_or(exit::BUG, child::exit_code)));
-        })?;
-        Ok(())
+        };
+        flusher::ordinary(|| child::run(command, &env, ended)).map(|_| ())
     }
 
     pub(super) fn now(&self) -> Time {
@@ -226,7 +245,7 @@ impl Server {
         // Clients that may send more are taken up again after what others wait for, so this ends.
         for _ in 0..TURNS_MAX {
             self.take_up_held_back();
-            let served = self.serve_clients();
+            let served = self.serve_clients() | self.serve_files();
             if !self.drive() && !served {
                 break;
             }
@@ -261,7 +280,7 @@ impl Server {
                 let now = self.now();
                 self.volumes[asked.volume].latencies.record(now, asked.writes, took);
                 self.errors_total += u64::from(matches!(reply, Reply::Error(_)));
-                self.reply(asked, reply);
+                self.reply(asked.asker, reply);
             }
         }
         any
@@ -310,6 +329,7 @@ impl Server {
                     self.drain();
                 }
             }
+            Event::File(event) => self.file_event(event),
             Event::Shutdown(shutdown::Request::Drain) => self.drain(),
             Event::Shutdown(shutdown::Request::Now) => {
                 self.drain();
@@ -344,6 +364,7 @@ impl Server {
             let _ = self.poll.registry().deregister(listener.source());
         }
         self.stop_clients();
+        self.warn_of_open_files();
         let now = self.now();
         for served in &mut self.volumes {
             served.volume.thaw(now);
@@ -355,6 +376,10 @@ impl Server {
         let timeout = self.settings.drain_timeout;
         let until = (timeout != Span::MAX).then(|| now + timeout);
         self.draining = Some(Draining { until, first, bar: Progress::new("draining", first) });
+    }
+
+    pub(super) fn is_draining(&self) -> bool {
+        self.draining.is_some()
     }
 
     fn is_drained(&self) -> bool {
@@ -386,6 +411,9 @@ impl Server {
     /// The last words: what is clean, what remains.
     fn finish(mut self) -> Result<(), ServeError> {
         self.serve_clients();
+        if let Some(files) = &mut self.files {
+            files.unmount();
+        }
         let ended = self.close_volumes();
         if let Some(draining) = self.draining.take() {
             draining.bar.finish();

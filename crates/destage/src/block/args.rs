@@ -21,6 +21,11 @@ pub(crate) struct BlockServeArgs {
     #[arg(long, default_value = "127.0.0.1:10809", value_parser = listen, value_name = "ADDR")]
     listen: Listen,
 
+    /// Mount a folder here in which each volume is a file as well, called as the volume is or 'disk': for loop devices, and so
+    /// for file systems. An empty folder; made if it is absent.
+    #[arg(long, value_name = "DIR")]
+    fuse: Option<PathBuf>,
+
     /// The admin port for status, metrics and commands; 'none' for none.
     #[arg(long, default_value = "127.0.0.1:6381", value_parser = admin, value_name = "ADDR")]
     admin: Admin,
@@ -57,7 +62,7 @@ pub(crate) struct BlockServeArgs {
     #[arg(long, default_value = "30s", value_name = "TIME")]
     drain_timeout: Interval,
 
-    /// Run this command by the shell with $uri (and $nbd_uri) set, and end with it.
+    /// Run this command by the shell with $uri (and $nbd_uri; with --fuse also $file) set, and end with it.
     #[arg(long, value_name = "CMD")]
     run: Option<String>,
 
@@ -219,6 +224,7 @@ impl BlockServeArgs {
         }
         Ok(Settings {
             listen: self.listen,
+            fuse: self.fuse,
             admin: self.admin.0,
             password: self.password.filter(|password| !password.is_empty()),
             tls,

@@ -56,6 +56,7 @@ mod tests {
     fn each_section_is_a_volume() {
         let text = r#"
             listen = "unix:/run/destage/block"
+            fuse = "/run/destage/volumes"
             [volume.database]
             origin = "file:/disk.img"
             cache = "/ssd/database"
@@ -76,6 +77,7 @@ mod tests {
         assert_eq!(log.policy.acknowledge, Acknowledge::Origin);
         assert!(log.commit_on_flush);
         assert_eq!(settings.drain_timeout, Span::from_secs(5));
+        assert_eq!(settings.fuse.as_deref(), Some(Path::new("/run/destage/volumes")));
     }
 
     #[test]

@@ -6,6 +6,8 @@ mod harness;
 
 mod clients;
 mod crash;
+mod disks;
+mod files;
 mod history;
 mod server;
 mod serving;

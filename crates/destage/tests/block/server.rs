@@ -55,7 +55,10 @@ impl Launch {
 
     fn command(&self) -> Command {
         let mut command = destage();
-        command.args(["block", "serve", "--cache-size", "64M", "--admin", "127.0.0.1:0"]);
+        command.args(["block", "serve", "--admin", "127.0.0.1:0"]);
+        if !self.arguments.iter().any(|argument| argument == "--cache-size") {
+            command.args(["--cache-size", "64M"]);
+        }
         command.args(["--origin", &self.origin]).arg("--cache").arg(&self.cache);
         command.arg("--listen").arg(format!("unix:{}", self.socket.display()));
         if let Some(redo) = &self.redo {
@@ -150,8 +153,13 @@ impl Server {
 
     /// Asks it to end; its exit code.
     pub(crate) fn stop(mut self) -> i32 {
-        crate::harness::server::signal(self.child.id(), Signal::TERM);
+        self.terminate();
         self.wait()
+    }
+
+    /// Asks it to end.
+    pub(crate) fn terminate(&self) {
+        crate::harness::server::signal(self.child.id(), Signal::TERM);
     }
 
     /// Waits for its end.

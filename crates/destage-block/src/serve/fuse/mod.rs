@@ -1,0 +1,203 @@
+//! `--fuse DIR`: each volume as a file, for loop devices and whatever else wants a file.
+//!
+//! Threads of their own take what the kernel asks. What concerns only names and sizes they answer themselves; everything
+//! that touches a volume goes to the server's thread as a [`FileEvent`], and is answered from there. The kernel keeps
+//! nothing back in its page cache: a write that has returned was seen by the volume, and an fsync is a FLUSH.
+//!
+//! It survives a mount that a killed server left behind, and a user who unmounts the folder.
+
+mod directory;
+mod mount;
+mod requests;
+
+use super::pool::Outbox;
+use super::{ServeError, Served};
+use crate::request::{Reply, Request, RequestError};
+use crate::settings::{Settings, VolumeSettings};
+use destage_core::Time;
+use destage_runtime::exit;
+use directory::{Directory, Entry};
+use fuser::{
+    BackgroundSession, Errno, FileHandle, FopenFlags, ReplyData, ReplyEmpty, ReplyOpen, ReplyWrite,
+};
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+
+/// What the file of a volume without a name is called.
+pub(super) const DEFAULT_NAME: &str = "disk";
+
+/// What the kernel wants of the server's thread.
+pub(super) enum FileEvent {
+    /// Someone opens a file.
+    Open(ReplyOpen),
+    /// Someone has closed one.
+    Close,
+    /// A request to a volume.
+    Ask(Ask),
+    /// Nothing more will come: the folder was unmounted.
+    Ended,
+}
+
+/// A request by way of a file.
+pub(super) struct Ask {
+    pub(super) volume: usize,
+    pub(super) request: Request,
+    pub(super) answer: Answer,
+}
+
+/// Whom to answer. Dropped without an answer, it says that there was an I/O error.
+pub(super) enum Answer {
+    /// A read.
+    Read(ReplyData),
+    /// A write of so many bytes.
+    Write(ReplyWrite, u32),
+    /// Anything else.
+    Plain(ReplyEmpty),
+}
+
+impl Answer {
+    /// Answers.
+    pub(super) fn give(self, reply: Reply) {
+        match (self, reply) {
+            (Self::Read(answer), Reply::Data(bytes)) => answer.data(&bytes),
+            (Self::Write(answer, len), Reply::Done) => answer.written(len),
+            (Self::Plain(answer), Reply::Done) => answer.ok(),
+            (answer, Reply::Error(error)) => answer.fail(to_errno(error)),
+            (answer, Reply::Done | Reply::Data(_)) => answer.fail(Errno::EIO),
+        }
+    }
+
+    fn fail(self, error: Errno) {
+        match self {
+            Self::Read(answer) => answer.error(error),
+            Self::Write(answer, _) => answer.error(error),
+            Self::Plain(answer) => answer.error(error),
+        }
+    }
+}
+
+/// What a failure is called at a file.
+pub(super) fn to_errno(error: RequestError) -> Errno {
+    match error {
+        RequestError::Io => Errno::EIO,
+        RequestError::NoSpace => Errno::ENOSPC,
+        RequestError::ReadOnly => Errno::EROFS,
+        RequestError::Invalid => Errno::EINVAL,
+        RequestError::Busy => Errno::ENOMEM,
+        RequestError::Stopping => Errno::ESHUTDOWN,
+    }
+}
+
+/// Lets someone open a file: past the page cache, and several writes at a time.
+pub(super) fn opened(answer: ReplyOpen) {
+    let flags = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
+    answer.opened(FileHandle(0), flags);
+}
+
+/// The mounted folder. Unmounted when dropped.
+pub(super) struct Files {
+    session: Option<BackgroundSession>,
+    folder: PathBuf,
+    names: Vec<String>,
+    /// How often the files are open. A loop device holds its file open.
+    pub(super) open: usize,
+    /// Requests that wait until their volumes have room, and since when; the oldest first.
+    pub(super) waiting: VecDeque<(Time, Ask)>,
+}
+
+impl Files {
+    /// Mounts the folder, if the settings ask for one.
+    ///
+    /// # Errors
+    /// What is wrong with the folder, or what is missing, and what to do.
+    pub(super) fn mount(
+        settings: &Settings,
+        volumes: &[Served],
+        outbox: &Outbox,
+    ) -> Result<Option<Self>, ServeError> {
+        let Some(folder) = &settings.fuse else { return Ok(None) };
+        let names = names(&settings.volumes)?;
+        let entries = volumes.iter().zip(&settings.volumes).zip(&names);
+        let entries = entries.map(|((served, volume), name)| Entry {
+            name: name.clone(),
+            size: served.volume.size(),
+            read_only: volume.read_only,
+        });
+        let directory = Directory::new(entries.collect(), outbox.clone());
+        let folder = mount::prepare(folder)?;
+        let session = mount::mount(directory, &folder)?;
+        let session = Some(session);
+        Ok(Some(Self { session, folder, names, open: 0, waiting: VecDeque::new() }))
+    }
+
+    /// Where a volume's file is.
+    pub(super) fn path(&self, volume: usize) -> PathBuf {
+        self.folder.join(&self.names[volume])
+    }
+
+    /// The mounted folder.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Takes the folder away. Whoever still uses a file gets I/O errors once this process has ended.
+    pub(super) fn unmount(&mut self) {
+        if let Some(session) = self.session.take() {
+            mount::unmount(session, &self.folder);
+        }
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        self.unmount();
+    }
+}
+
+/// The names of the volumes' files.
+fn names(volumes: &[VolumeSettings]) -> Result<Vec<String>, ServeError> {
+    let mut names: Vec<String> = Vec::with_capacity(volumes.len());
+    for volume in volumes {
+        let name = if volume.name.is_empty() { DEFAULT_NAME } else { &volume.name };
+        let is_good =
+            name.len() <= NAME_MAX && !matches!(name, "." | "..") && !name.contains(['/', '\0']);
+        if !is_good {
+            return Err(ServeError::new(
+                exit::USAGE,
+                format!("--fuse: a file cannot be called '{name}': give the volume another name"),
+            ));
+        }
+        if names.iter().any(|known| known == name) {
+            return Err(ServeError::new(
+                exit::USAGE,
+                format!(
+                    "--fuse: the volume '{name}' and the one without a name would both be the file '{name}': rename it"
+                ),
+            ));
+        }
+        names.push(name.to_owned());
+    }
+    Ok(names)
+}
+
+/// Most bytes of a file's name.
+const NAME_MAX: usize = 255;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_failure_has_its_errno() {
+        for (error, errno) in [
+            (RequestError::Io, libc::EIO),
+            (RequestError::NoSpace, libc::ENOSPC),
+            (RequestError::ReadOnly, libc::EROFS),
+            (RequestError::Invalid, libc::EINVAL),
+            (RequestError::Busy, libc::ENOMEM),
+            (RequestError::Stopping, libc::ESHUTDOWN),
+        ] {
+            assert_eq!(to_errno(error).code(), errno, "{error:?}");
+        }
+    }
+}
