@@ -65,10 +65,24 @@ free_port
 as_user sh -c 'umask 077; echo "$2" >"$1/password"' - "$folder" "pw-$port"
 as_user "$programs/initdb" -D "$folder/data" -U destage -A scram-sha-256 --pwfile="$folder/password" \
     --encoding=UTF8 --locale=C.UTF-8 --no-sync >"$folder/initdb.log" 2>&1 || fail
+# A certificate for the address that vouches for itself; the tests find it in the data folder.
+as_user tee "$folder/data/openssl.cnf" >/dev/null <<CONFIGURATION
+[req]
+distinguished_name = name
+x509_extensions = extensions
+[name]
+[extensions]
+basicConstraints = critical, CA:FALSE
+subjectAltName = IP:127.0.0.1
+CONFIGURATION
+as_user sh -c 'umask 077; cd "$1" && openssl req -x509 -config openssl.cnf -newkey ec -pkeyopt ec_paramgen_curve:P-256 \
+    -nodes -days 2 -subj /CN=127.0.0.1 -keyout server.key -out server.crt' - "$folder/data" \
+    >"$folder/openssl.log" 2>&1 || fail
 as_user tee -a "$folder/data/postgresql.conf" >/dev/null <<CONFIGURATION
 listen_addresses = '127.0.0.1'
 port = $port
 unix_socket_directories = ''
+ssl = on
 max_connections = 200
 shared_buffers = 64MB
 max_wal_size = 512MB

@@ -15,6 +15,7 @@ const TOOLS: &[Tool] = &[
     Tool { package: "redis-tools", present: || in_path("redis-cli") && in_path("redis-benchmark") },
     Tool { package: "postgresql", present: || postgres_folder().is_some() },
     Tool { package: "postgresql-client", present: || in_path("psql") },
+    Tool { package: "openssl", present: || in_path("openssl") },
     Tool { package: "nbdkit", present: || in_path("nbdkit") },
     Tool { package: "libnbd-bin", present: || in_path("nbdinfo") && in_path("nbdcopy") },
     Tool { package: "qemu-utils", present: || in_path("qemu-img") && in_path("qemu-io") },

@@ -15,5 +15,6 @@ pub mod shutdown;
 pub mod sockets;
 pub mod status;
 mod table;
+pub mod tls;
 pub mod units;
 pub mod warnings;

@@ -9,5 +9,6 @@ mod database;
 mod overlap;
 mod reading;
 mod speed;
+mod tls;
 mod values;
 mod writing;

@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::{Builder, Runtime};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error, NoTls, Statement};
@@ -63,17 +64,11 @@ impl Connection {
 
     fn open_beside(settings: &Settings, runtime: Arc<Runtime>) -> Result<Self, OriginError> {
         let place = settings.place.clone();
-        let connected = runtime.block_on(async {
-            tokio::time::timeout(settings.timeout, settings.config.connect(NoTls)).await
-        });
-        let (client, task) = connected
+        let connected = runtime
+            .block_on(async { tokio::time::timeout(settings.timeout, connect(settings)).await });
+        let client = connected
             .map_err(|_| late("connect", &place, settings.timeout))?
             .map_err(|error| classified("connect", &place, &error))?;
-        runtime.spawn(async move {
-            if let Err(error) = task.await {
-                tracing::debug!(%error, "the connection to PostgreSQL ended");
-            }
-        });
         let session = Session { client, statements: HashMap::new() };
         let timeout = settings.timeout;
         let mut connection = Self { runtime, session, timeout, place, given_up: false };
@@ -145,6 +140,27 @@ impl Connection {
     pub(super) fn place(&self) -> &str {
         &self.place
     }
+}
+
+/// Connects, encrypted or not, and leaves the connection to the runtime.
+async fn connect(settings: &Settings) -> Result<Client, Error> {
+    match &settings.tls {
+        None => settings.config.connect(NoTls).await.map(driven),
+        Some(tls) => settings.config.connect(tls.clone()).await.map(driven),
+    }
+}
+
+fn driven<S, T>((client, connection): (Client, tokio_postgres::Connection<S, T>)) -> Client
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "the connection to PostgreSQL ended");
+        }
+    });
+    client
 }
 
 /// Runs an operation that uses several connections of one runtime to its end, or gives all of them up when the time is over.

@@ -13,6 +13,7 @@ mod reader;
 mod settings;
 mod statements;
 mod tables;
+mod tls;
 mod transaction;
 mod wire;
 mod writer;
@@ -24,7 +25,6 @@ use settings::Settings;
 use std::time::Duration;
 
 /// A PostgreSQL database.
-#[derive(Debug)]
 pub struct Postgres {
     settings: Settings,
 }
@@ -34,10 +34,11 @@ impl Postgres {
     pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 
     /// A database by its URL: `postgres://user:password@host:port/database`, or `?host=/directory` for a unix socket.
-    /// Nothing is opened yet.
+    /// `sslmode` (disable, prefer, require, verify-ca, verify-full), `sslrootcert`, `sslcert` and `sslkey` mean what they mean to
+    /// libpq; without them, connections that leave the machine are encrypted if the server can. Nothing is opened yet.
     ///
     /// # Errors
-    /// [`destage_core::Fault::Denied`] if the URL is malformed or demands TLS.
+    /// [`destage_core::Fault::Denied`] if the URL is malformed, or names files for TLS that cannot be used.
     pub fn new(url: &str) -> Result<Self, OriginError> {
         Ok(Self { settings: Settings::parse(url, Self::TIMEOUT_DEFAULT)? })
     }

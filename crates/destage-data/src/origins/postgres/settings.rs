@@ -1,14 +1,18 @@
 //! Where the database is and how it is reached.
 
+use super::tls::Parameters;
 use crate::origins::OriginError;
 use destage_core::Fault;
 use std::time::Duration;
 use tokio_postgres::Config;
-use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::config::Host;
+use tokio_postgres_rustls::MakeRustlsConnect;
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Settings {
     pub(super) config: Config,
+    /// `None` if nothing is to be encrypted.
+    pub(super) tls: Option<MakeRustlsConnect>,
     pub(super) timeout: Duration,
     /// Address and database, for people; without user and password.
     pub(super) place: String,
@@ -21,22 +25,17 @@ impl Settings {
         if !["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme)) {
             return Err(denied("a PostgreSQL URL begins with postgres:// or postgresql://"));
         }
+        let (url, encryption) = Parameters::split(url);
         let mut config: Config = url.parse().map_err(|error| {
             denied(format!(
                 "the PostgreSQL URL is malformed: {error}; expected \
-                 postgres://user:password@host:port/database (sslmode: disable or prefer)"
+                 postgres://user:password@host:port/database, with ?sslmode=verify-full for TLS"
             ))
         })?;
-        if config.get_ssl_mode() == SslMode::Require {
-            return Err(denied(
-                "the PostgreSQL URL demands TLS, which Destage does not speak; use \
-                 sslmode=disable over a trusted path (loopback, a tunnel) or a unix socket",
-            ));
-        }
-        config.ssl_mode(SslMode::Disable);
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
             config.host("localhost");
         }
+        let tls = encryption.apply(&mut config)?;
         if config.get_application_name().is_none() {
             config.application_name("destage");
         }
@@ -45,7 +44,8 @@ impl Settings {
         config.keepalives_interval(KEEPALIVE_INTERVAL);
         config.keepalives_retries(KEEPALIVE_RETRIES);
         let place = place(&config);
-        let mut settings = Self { config, timeout, place, transaction_groups: TRANSACTION_GROUPS };
+        let mut settings =
+            Self { config, tls, timeout, place, transaction_groups: TRANSACTION_GROUPS };
         settings.set_timeout(timeout);
         Ok(settings)
     }
@@ -73,7 +73,7 @@ fn place(config: &Config) -> String {
     format!("postgres://{host}/{database}")
 }
 
-fn denied(message: impl std::fmt::Display) -> OriginError {
+pub(super) fn denied(message: impl std::fmt::Display) -> OriginError {
     OriginError::new(Fault::Denied, message)
 }
 
@@ -107,12 +107,12 @@ mod tests {
     fn what_cannot_be_used_is_refused_without_showing_the_password() {
         for url in [
             "mysql://app:secret@h/db",
-            "postgres://app:secret@h/db?sslmode=require",
-            "postgres://app:secret@h/db?sslmode=verify-full",
+            "postgres://app:secret@h/db?sslmode=allow",
+            "postgres://app:secret@h/db?sslmode=verify-full&sslrootcert=/absent.pem",
             "postgres://app:secret@h:port/db",
             "postgres://app:secret@h/db?nonsense=1",
         ] {
-            let error = parse(url).unwrap_err();
+            let error = parse(url).err().expect(url);
             assert_eq!(error.fault, Fault::Denied, "{url}");
             assert!(!error.message.contains("secret"), "{}", error.message);
         }
