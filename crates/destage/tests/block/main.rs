@@ -4,9 +4,11 @@
 #[allow(dead_code, unused_imports, reason = "the tests of other front ends use the rest")]
 mod harness;
 
+mod applications;
 mod clients;
 mod crash;
 mod disks;
+mod file_systems;
 mod files;
 mod history;
 mod server;

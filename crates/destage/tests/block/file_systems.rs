@@ -1,0 +1,230 @@
+//! Real file systems and databases before a slow origin: the server is killed at random moments with much that is not
+//! destaged, the cache is thrown away, and what the origin holds is mounted and examined.
+
+use crate::applications::{Application, Steps};
+use crate::disks::{Folder, Kind, Loop, Mounted};
+use crate::harness::{PATIENCE, Random, Scratch, eventually};
+use crate::server::{Launch, SlowDisk, destage, image, text};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+/// How slow the disk is, for each write.
+const DELAY_MS: u32 = 20;
+/// The same, so slow that every file system gets far ahead of it.
+const DELAY_CONTROL_MS: u32 = 150;
+/// Kills of each test, unless `DESTAGE_KILLS` says how many.
+const KILLS: u64 = 2;
+/// Kills within which a policy without order must be found out.
+const KILLS_CONTROL: u64 = 25;
+/// Kills more, until the origin lacked something.
+const KILLS_MORE: u64 = 8;
+
+/// What is run on what, and under which policy.
+#[derive(Clone, Copy)]
+struct Case {
+    kind: Kind,
+    application: Application,
+    policy: &'static str,
+    delay_ms: u32,
+    seed: u64,
+}
+
+/// What came of a kill.
+#[derive(Debug)]
+struct Outcome {
+    /// The last step that was durable in the cache.
+    done: u64,
+    /// The last one that was marked and destaged.
+    marked: u64,
+    /// The last one found at the origin, or what is broken there.
+    found: Result<u64, String>,
+}
+
+impl Case {
+    /// Works on a file system, marks a point and brings it to the origin, kills the server, and looks at the origin.
+    fn kill(&self, round: u64) -> Option<Outcome> {
+        let scratch = Scratch::new();
+        let folder = Folder::new(&scratch);
+        let mut random = Random::new(self.seed, round);
+        let image = image(&scratch, self.kind.disk_bytes());
+        self.kind.make(&image);
+        let disk = SlowDisk::start(&scratch, &image, self.delay_ms)?;
+        let launch = Launch::before(&scratch, &disk.uri).redo_at(scratch.join("redo"));
+        let launch = launch.with(&folder.flags()).with(&["--policy", self.policy]);
+        let launch = launch.with(&["--cache-size", "256M", "--linger", "0", "--batch-size", "1M"]);
+        let (done, marked) = self.work_and_kill(&scratch, &folder, &launch, &mut random);
+        // With what it was still waiting to write.
+        drop(disk);
+        std::fs::remove_file(&launch.cache).expect("the cache can be deleted");
+        let disk = SlowDisk::start(&scratch, &image, 0).expect("it was there");
+        replay(&disk.uri, &scratch.join("redo"));
+        drop(disk);
+        let found = self.examine(&scratch, &image);
+        Some(Outcome { done, marked, found })
+    }
+
+    /// The last durable step, and the last one that was marked and destaged.
+    fn work_and_kill(
+        &self,
+        scratch: &Scratch,
+        folder: &Folder,
+        launch: &Launch,
+        random: &mut Random,
+    ) -> (u64, u64) {
+        let server = launch.start();
+        let device = Loop::on(&folder.file());
+        let mounted =
+            Mounted::new(scratch, device.path(), "noatime").expect("the file system mounts");
+        let steps = Steps::default();
+        let mut choices = Random::new(random.next(), 0);
+        let marked = thread::scope(|scope| {
+            let work = || self.application.work(mounted.path(), &steps, &mut choices);
+            let worker = scope.spawn(work);
+            let least = random.between(2, 6);
+            eventually("the application works", PATIENCE, || {
+                steps.done() >= least || worker.is_finished()
+            });
+            let marked = steps.done();
+            server.ask(&["mark"]);
+            server.ask(&["checkpoint", "--wait"]);
+            let more = steps.done() + random.between(5, 60);
+            eventually("the application goes on", PATIENCE, || {
+                steps.done() >= more || worker.is_finished()
+            });
+            thread::sleep(Duration::from_millis(random.between(0, 100)));
+            server.kill();
+            marked
+        });
+        // A file system without a disk: it can be unmounted, whatever it says.
+        let _ = mounted.unmount();
+        (steps.done(), marked)
+    }
+
+    /// Mounts what the origin holds, which replays the file system's own log, asks the application, and checks everything.
+    fn examine(&self, scratch: &Scratch, image: &Path) -> Result<u64, String> {
+        let device = Loop::on(image);
+        let mounted = Mounted::new(scratch, device.path(), "noatime")?;
+        let found = self.application.check(mounted.path());
+        mounted.unmount()?;
+        let sound = self.kind.check(device.path());
+        // The application is asked first: what it misses says more.
+        let found = found?;
+        sound.map(|()| found)
+    }
+
+    /// Nothing may ever be wrong.
+    fn holds(&self) {
+        let kills = std::env::var("DESTAGE_KILLS").ok();
+        let kills = kills.map_or(KILLS, |text| text.parse().expect("DESTAGE_KILLS is a number"));
+        let (mut round, mut is_behind) = (0, false);
+        // Where the origin had everything by chance, another kill must show that it need not.
+        while round < kills || !is_behind {
+            assert!(
+                round < kills + KILLS_MORE,
+                "the origin had everything each time: this proves nothing"
+            );
+            let Some(outcome) = self.kill(round) else { return };
+            let place =
+                format!("{:?}, {}, seed {}, round {round}", self.kind, self.policy, self.seed);
+            eprintln!("{place}: {outcome:?}");
+            let found = outcome.verdict().unwrap_or_else(|error| panic!("{place}: {error}"));
+            is_behind |= found < outcome.done;
+            round += 1;
+        }
+    }
+
+    /// Something must be wrong sooner or later.
+    fn fails(&self) {
+        for round in 0..KILLS_CONTROL {
+            let Some(outcome) = self.kill(round) else { return };
+            eprintln!("{:?}, {}, round {round}: {outcome:?}", self.kind, self.policy);
+            if outcome.verdict().is_err() {
+                return;
+            }
+        }
+        panic!("{} kept an order {KILLS_CONTROL} times: the checks prove nothing", self.policy);
+    }
+}
+
+impl Outcome {
+    /// The step that the origin holds, or what is wrong with it.
+    fn verdict(&self) -> Result<u64, String> {
+        let Self { done, marked, .. } = *self;
+        let found = self.found.clone()?;
+        if found < marked {
+            return Err(format!("step {marked} was marked and destaged, {found} is there"));
+        }
+        // The step after the last durable one may have become durable without anyone being told.
+        if found > done + 1 {
+            return Err(format!("step {found} is there, the last one was {done}"));
+        }
+        Ok(found)
+    }
+}
+
+fn replay(origin: &str, redo: &PathBuf) {
+    let mut replay = destage();
+    replay.args(["block", "replay", "--origin", origin, "--redo"]).arg(redo);
+    let output = replay.output().expect("the binary starts");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+fn case(kind: Kind, application: Application, policy: &'static str, seed: u64) -> Case {
+    Case { kind, application, policy, delay_ms: DELAY_MS, seed }
+}
+
+#[test]
+fn ext4_survives_without_the_cache_under_ordered() {
+    case(Kind::Ext4, Application::Files, "ordered", 1).holds();
+}
+
+#[test]
+fn ext4_survives_without_the_cache_under_journaled() {
+    case(Kind::Ext4, Application::Files, "journaled", 2).holds();
+}
+
+#[test]
+fn xfs_survives_without_the_cache_under_ordered() {
+    case(Kind::Xfs, Application::Files, "ordered", 3).holds();
+}
+
+#[test]
+fn xfs_survives_without_the_cache_under_journaled() {
+    case(Kind::Xfs, Application::Files, "journaled", 4).holds();
+}
+
+#[test]
+fn btrfs_survives_without_the_cache_under_ordered() {
+    case(Kind::Btrfs, Application::Files, "ordered", 5).holds();
+}
+
+#[test]
+fn btrfs_survives_without_the_cache_under_journaled() {
+    case(Kind::Btrfs, Application::Files, "journaled", 6).holds();
+}
+
+#[test]
+fn sqlite_with_a_rollback_journal_survives_without_the_cache() {
+    case(Kind::Ext4, Application::SqliteRollback, "ordered", 7).holds();
+    case(Kind::Ext4, Application::SqliteRollback, "journaled", 8).holds();
+}
+
+#[test]
+fn sqlite_with_a_write_ahead_log_survives_without_the_cache() {
+    case(Kind::Ext4, Application::SqliteWal, "ordered", 9).holds();
+    case(Kind::Ext4, Application::SqliteWal, "journaled", 10).holds();
+}
+
+/// The same checks find out a policy that keeps no order.
+#[test]
+fn ext4_does_not_survive_without_the_cache_under_plain_write_back() {
+    let case = case(Kind::Ext4, Application::Files, "write-back", 11);
+    Case { delay_ms: DELAY_CONTROL_MS, ..case }.fails();
+}
+
+#[test]
+fn sqlite_does_not_survive_without_the_cache_under_plain_write_back() {
+    let case = case(Kind::Ext4, Application::SqliteRollback, "write-back", 12);
+    Case { delay_ms: DELAY_CONTROL_MS, ..case }.fails();
+}
