@@ -1,6 +1,5 @@
 //! One run of `destage-bench data`: options, shared servers, and what has been measured so far.
 
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -43,6 +42,35 @@ pub(crate) struct Bench {
     tags: u32,
 }
 
+/// One side of a comparison, run once.
+pub(crate) type Side<'a, B> = &'a mut dyn FnMut(&mut B) -> Result<Run>;
+
+/// Runs the sides in turn, A B C A B C, `rounds` times, or until one fails: the whole rounds, side by side, and why they
+/// ended early.
+pub(crate) fn in_turn<B, const SIDES: usize>(
+    bench: &mut B,
+    name: &str,
+    rounds: usize,
+    mut sides: [Side<'_, B>; SIDES],
+) -> ([Vec<Run>; SIDES], Result<()>) {
+    let mut runs = [const { Vec::new() }; SIDES];
+    for round in 1..=rounds {
+        let mut results = [Run::default(); SIDES];
+        for (result, side) in results.iter_mut().zip(&mut sides) {
+            match side(bench) {
+                Ok(run) => *result = run,
+                Err(error) => return (runs, Err(error)),
+            }
+        }
+        let list = |of: fn(&Run) -> String| results.iter().map(of).collect::<Vec<_>>();
+        let rates = list(|run| format!("{:.0}/s", run.per_second)).join(" against ");
+        let cpu = list(|run| format!("{:.2}", run.cpu_us)).join(" and ");
+        eprintln!("{name}: round {round}: {rates}, {cpu} µs CPU");
+        runs.iter_mut().zip(results).for_each(|(runs, result)| runs.push(result));
+    }
+    (runs, Ok(()))
+}
+
 /// The server on our side of a comparison with Redis.
 #[derive(Debug)]
 pub(crate) enum Ours {
@@ -83,22 +111,12 @@ impl Bench {
             // A control has nothing to reach but a ratio of 1, which the reader sees.
             target: if self.options.control { Target::NONE } else { target },
         };
-        for pair in 1..=self.options.pairs {
-            let result = ours(self).and_then(|a| Ok((a, theirs(self)?)));
-            match result {
-                Ok((a, b)) => {
-                    eprintln!(
-                        "{group}: {case}: pair {pair}: {:.0}/s against {:.0}/s, {:.2} and {:.2} µs CPU",
-                        a.per_second, b.per_second, a.cpu_us, b.cpu_us
-                    );
-                    figure.ours.push(a);
-                    figure.theirs.push(b);
-                }
-                Err(error) => {
-                    self.fail(&format!("{group}: {case}: {error}"));
-                    break;
-                }
-            }
+        let name = format!("{group}: {case}");
+        let pairs = self.options.pairs;
+        let ([a, b], ended) = in_turn(self, &name, pairs, [&mut ours, &mut theirs]);
+        (figure.ours, figure.theirs) = (a, b);
+        if let Err(error) = ended {
+            self.fail(&format!("{name}: {error}"));
         }
         if !figure.ours.is_empty() {
             self.figures.push(figure);
@@ -165,13 +183,6 @@ impl Bench {
         self.tags += 1;
         format!("run{:05}.", self.tags)
     }
-}
-
-/// A folder below `parent` that is removed when dropped, and that PostgreSQL's user may enter.
-pub(crate) fn run_folder(parent: &Path) -> Result<tempfile::TempDir> {
-    let folder = tempfile::Builder::new().prefix("destage-bench-").tempdir_in(parent)?;
-    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755))?;
-    Ok(folder)
 }
 
 impl Ours {

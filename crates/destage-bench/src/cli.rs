@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::block::BlockArgs;
+use crate::device::DeviceArgs;
 use crate::keys::Shape;
 
 /// Side-by-side benchmarks of Destage and its peers.
@@ -20,6 +22,11 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Compare `destage serve` with redis-server, PostgreSQL and SQLite
     Data(DataArgs),
+    /// Compare `destage block` with the cache's own disk, with qemu-nbd, and its policies with each other
+    Block(BlockArgs),
+    /// Serve an NBD export that takes as long as a modelled disk
+    #[command(hide = true)]
+    Device(DeviceArgs),
     /// Send one command over and over to a server that speaks the Redis protocol
     Load(LoadArgs),
     /// Forward TCP connections, each byte later by a fixed delay

@@ -1,14 +1,14 @@
 //! `destage-bench data`: the cases in their order, then the report.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use crate::Result;
-use crate::bench::{Bench, Options, run_folder};
+use crate::bench::{Bench, Options};
 use crate::cases::CASES;
 use crate::cli::DataArgs;
 use crate::machine::{Machine, output};
+use crate::place;
 use crate::report::Report;
 use crate::servers::{POSTGRES_SETTINGS, postgres_version};
 
@@ -22,8 +22,7 @@ const CONTROLLABLE: [&str; 2] = ["hits", "hset"];
 /// The machine cannot be read, or at least one case could not be measured; the report of the
 /// others is written all the same.
 pub(crate) fn run(arguments: &DataArgs) -> Result<()> {
-    let parent = arguments.dir.clone().map_or_else(default_dir, Ok)?;
-    let folder = run_folder(&parent)?;
+    let folder = place::run_folder(arguments.dir.as_deref())?;
     let path = folder.path().to_owned();
     if arguments.keep {
         eprintln!("the origins' data and the logs are kept in {}", folder.keep().display());
@@ -44,16 +43,15 @@ pub(crate) fn run(arguments: &DataArgs) -> Result<()> {
     report.memory = std::mem::take(&mut bench.memory);
     report.failures = std::mem::take(&mut bench.failures);
     drop(bench);
-    publish(arguments, &report)
+    report.publish(arguments.json.as_deref(), arguments.output.as_deref())
 }
 
 fn options(arguments: &DataArgs) -> Result<Options> {
     let quick = arguments.quick;
-    let bin = arguments.destage_bin.clone().map_or_else(sibling, Ok)?;
-    if !arguments.control && !bin.exists() {
-        let shown = bin.display();
-        return Err(format!("{shown} does not exist: build it or name it by --destage-bin").into());
-    }
+    let bin = match arguments.control {
+        true => arguments.destage_bin.clone().unwrap_or_default(),
+        false => place::program(arguments.destage_bin.as_deref())?,
+    };
     let seconds = arguments.seconds.unwrap_or(if quick { 1.0 } else { 5.0 });
     let options = Options {
         bin,
@@ -70,18 +68,6 @@ fn options(arguments: &DataArgs) -> Result<Options> {
         return Err("--rows, --hot-rows, --pairs and --seconds must be above 0".into());
     }
     Ok(options)
-}
-
-/// `destage` beside this program.
-fn sibling() -> Result<PathBuf> {
-    Ok(std::env::current_exe()?.with_file_name("destage"))
-}
-
-/// The folder above this program's own: the build's target folder.
-fn default_dir() -> Result<PathBuf> {
-    let program = std::env::current_exe()?;
-    let target = program.parent().and_then(Path::parent).filter(|dir| dir.is_dir());
-    Ok(target.map_or_else(std::env::temp_dir, Path::to_owned))
 }
 
 fn new_report(arguments: &DataArgs, options: &Options, dir: &Path) -> Result<Report> {
@@ -106,55 +92,26 @@ fn new_report(arguments: &DataArgs, options: &Options, dir: &Path) -> Result<Rep
         "--policy write-back --staleness {staleness}s --dirty-limit 4G --cache-size 4G {}",
         options.extra.join(" ")
     );
+    let rows = crate::figure::thousands(options.rows as f64);
     let settings = [
+        ("large table", format!("{rows} rows of 10 x 100 bytes")),
         ("Destage's settings", format!("`{}`, d as each case says", serve.trim())),
         ("PostgreSQL's settings", format!("{}; otherwise defaults", postgres.join(", "))),
         ("Redis's settings", "save \"\", no rewrites of the append-only file".into()),
     ];
     let report = Report {
-        command: command_line(),
+        front_end: "data",
+        command: place::command_line(),
         seed: options.seed,
-        rows: options.rows,
         seconds: options.time.as_secs_f64(),
         pairs: options.pairs,
         machine,
         settings: settings.map(|(name, value)| (name.to_owned(), value)).into(),
         figures: Vec::new(),
         memory: Vec::new(),
+        tables: Vec::new(),
         failures: Vec::new(),
     };
     eprintln!("{}", report.markdown());
     Ok(report)
-}
-
-/// The arguments without those that only say where something lies on this machine.
-fn command_line() -> String {
-    let mut words = vec!["destage-bench".to_owned()];
-    let mut arguments = std::env::args().skip(1);
-    while let Some(word) = arguments.next() {
-        let name = word.split('=').next().unwrap_or_default();
-        match name {
-            "--destage-bin" | "--dir" | "--json" | "--output" => {
-                if name == word {
-                    arguments.next();
-                }
-            }
-            _ => words.push(word),
-        }
-    }
-    words.join(" ")
-}
-
-fn publish(arguments: &DataArgs, report: &Report) -> Result<()> {
-    println!("{}", report.markdown());
-    if let Some(path) = &arguments.json {
-        fs::write(path, serde_json::to_string_pretty(report)?)?;
-    }
-    if let Some(path) = &arguments.output {
-        report.write_into(path)?;
-    }
-    match report.failures.len() {
-        0 => Ok(()),
-        count => Err(format!("{count} cases could not be measured; see above").into()),
-    }
 }

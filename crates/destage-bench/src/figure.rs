@@ -19,6 +19,8 @@ pub(crate) struct Run {
     pub(crate) staleness_max_seconds: Option<f64>,
     /// Rows per destaged batch during the run.
     pub(crate) batch_groups: Option<f64>,
+    /// Bytes written at the origin for each byte written by the client.
+    pub(crate) origin_writes: Option<f64>,
 }
 
 impl Run {
@@ -136,6 +138,10 @@ impl Figure {
         parts.extend(largest.map(|s| format!("staleness at most {s:.2} s")));
         let batch = median(&self.ours, |run| run.batch_groups);
         parts.extend(batch.map(|size| format!("{size:.0} groups per batch")));
+        for (side, runs) in [("ours", &self.ours), ("peer", &self.theirs)] {
+            let written = median(runs, |run| run.origin_writes);
+            parts.extend(written.map(|it| format!("{side} {it:.2} bytes at the origin per byte")));
+        }
         parts.join("; ")
     }
 }
@@ -162,7 +168,9 @@ impl Memory {
 
 /// The server's own CPU time, and the origin's after a plus.
 fn cpu(runs: &[Run]) -> String {
-    let Some(own) = Spread::of(runs.iter().map(|run| run.cpu_us)) else { return "-".into() };
+    // What has no process of its own, such as a file, has no figure either.
+    let measured = runs.iter().map(|run| run.cpu_us).filter(|&us| us > 0.0);
+    let Some(own) = Spread::of(measured) else { return "-".into() };
     match Spread::of(runs.iter().filter_map(|run| run.origin_cpu_us)) {
         None => format!("{:.2}", own.median),
         Some(origin) => format!("{:.2} + {:.2}", own.median, origin.median),

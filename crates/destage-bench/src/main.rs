@@ -1,20 +1,25 @@
 //! Side-by-side benchmarks: one machine, one run, one client, everything through a socket.
 //!
-//! `data` starts Destage and its peers, runs both sides of each comparison in turn, and prints the
-//! ratios pair by pair with the servers' CPU time per request. `load` and `proxy` are its load
-//! generator and its delaying proxy, on their own.
+//! `data` and `block` start Destage and its peers, run the sides of each comparison in turn, and print the
+//! ratios pair by pair with the servers' CPU time per request. `load`, `proxy` and `device` are their load
+//! generator, their delaying proxy and their modelled disk, on their own.
 
 mod bench;
+mod block;
 mod cases;
 mod cli;
+mod command;
 mod control;
 mod cpu;
 mod data;
+mod device;
 mod figure;
+mod fio;
 mod keys;
 mod load;
 mod machine;
 mod origins;
+mod place;
 mod proxy;
 mod redis_benchmark;
 mod report;
@@ -36,6 +41,8 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Data(arguments) => data::run(&arguments),
+        Command::Block(arguments) => block::run(&arguments),
+        Command::Device(arguments) => device::run(&arguments),
         Command::Load(arguments) => run_load(&arguments),
         Command::Proxy(arguments) => run_proxy(&arguments),
     };

@@ -1,11 +1,11 @@
 //! `redis-benchmark` as the client.
 
 use std::net::SocketAddr;
-use std::process::{Command, Output, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
 use crate::Result;
+use crate::command::output_within;
 
 /// No run takes longer unless something is stuck.
 const RUN_MAX: Duration = Duration::from_secs(180);
@@ -71,22 +71,6 @@ impl RedisBenchmark {
     }
 }
 
-/// `Command::output` with an end: a server that stops answering would hold the client for ever.
-fn output_within(command: &mut Command, limit: Duration) -> Result<Output> {
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    let deadline = Instant::now() + limit;
-    while child.try_wait()?.is_none() {
-        if Instant::now() > deadline {
-            child.kill()?;
-            child.wait()?;
-            return Err(format!("redis-benchmark did not end within {} s", limit.as_secs()).into());
-        }
-        // Its few lines fit into the pipes; its clock is its own, so this one may be coarse.
-        thread::sleep(Duration::from_millis(10));
-    }
-    Ok(child.wait_with_output()?)
-}
-
 /// The last line: the command, requests per second, and latencies in milliseconds.
 fn parse(text: &str, requests: u64) -> Option<Printed> {
     let line = text.lines().rev().find(|line| line.starts_with('"'))?;
@@ -100,13 +84,6 @@ fn parse(text: &str, requests: u64) -> Option<Printed> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_client_that_never_ends_is_stopped() {
-        let mut command = Command::new("sleep");
-        let error = output_within(command.arg("60"), Duration::from_millis(50));
-        assert!(error.expect_err("stopped").to_string().contains("did not end"));
-    }
 
     #[test]
     fn csv_line_is_read_from_its_end() {

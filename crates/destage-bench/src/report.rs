@@ -10,17 +10,16 @@ use crate::Result;
 use crate::figure::{Figure, Memory, thousands};
 use crate::machine::Machine;
 
-const BEGIN: &str = "<!-- destage-bench data: begin -->";
-const END: &str = "<!-- destage-bench data: end -->";
 /// Longest line of a list, unless a word is longer: prose is wrapped.
 const COLUMNS_MAX: usize = 120;
 
 /// Everything that one run measured.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
+    /// The subcommand that measured; the markers name it.
+    pub(crate) front_end: &'static str,
     pub(crate) command: String,
     pub(crate) seed: u64,
-    pub(crate) rows: u64,
     pub(crate) seconds: f64,
     pub(crate) pairs: usize,
     pub(crate) machine: Machine,
@@ -28,8 +27,34 @@ pub(crate) struct Report {
     pub(crate) settings: Vec<(String, String)>,
     pub(crate) figures: Vec<Figure>,
     pub(crate) memory: Vec<Memory>,
+    /// What has another form than pairs of runs.
+    pub(crate) tables: Vec<Table>,
     /// Cases that could not be measured, and why.
     pub(crate) failures: Vec<String>,
+}
+
+/// A table with a heading and a sentence on what it shows.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Table {
+    pub(crate) title: String,
+    pub(crate) note: String,
+    pub(crate) columns: Vec<String>,
+    pub(crate) rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    fn markdown(&self) -> String {
+        let mut text = format!("\n### {}\n\n", self.title);
+        if !self.note.is_empty() {
+            let _ = writeln!(text, "{}", list_item("", &self.note));
+        }
+        let rule: String = self.columns.iter().map(|_| "---|").collect();
+        let _ = writeln!(text, "| {} |\n|{rule}", self.columns.join(" | "));
+        for row in &self.rows {
+            let _ = writeln!(text, "| {} |", row.join(" | "));
+        }
+        text
+    }
 }
 
 impl Report {
@@ -43,6 +68,7 @@ impl Report {
             }
             let _ = writeln!(text, "| {} |", figure.cells().join(" | "));
         }
+        self.tables.iter().for_each(|table| text.push_str(&table.markdown()));
         text.push_str(&self.memory_table());
         text.push_str(&self.details());
         if !self.failures.is_empty() {
@@ -75,7 +101,6 @@ impl Report {
         );
         let (pairs, seconds) = (self.pairs, self.seconds);
         line("runs", &format!("{pairs} pairs, about {seconds} s per side, seed {}", self.seed));
-        line("large table", &format!("{} rows of 10 x 100 bytes", thousands(self.rows as f64)));
         self.settings.iter().for_each(|(name, value)| line(name, value));
         text
     }
@@ -123,23 +148,49 @@ impl Report {
         if self.figures.is_empty() { String::new() } else { text }
     }
 
+    /// Prints it, and puts it where it was asked for.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be written, or at least one case could not be measured.
+    pub(crate) fn publish(&self, json: Option<&Path>, document: Option<&Path>) -> Result<()> {
+        println!("{}", self.markdown());
+        if let Some(path) = json {
+            fs::write(path, serde_json::to_string_pretty(self)?)?;
+        }
+        if let Some(path) = document {
+            self.write_into(path)?;
+        }
+        match self.failures.len() {
+            0 => Ok(()),
+            count => Err(format!("{count} cases could not be measured; see above").into()),
+        }
+    }
+
     /// Puts the report between the markers of the document at `path`.
     ///
     /// # Errors
     ///
     /// The document cannot be read or written, or has no markers.
-    pub(crate) fn write_into(&self, path: &Path) -> Result<()> {
+    fn write_into(&self, path: &Path) -> Result<()> {
         let document = fs::read_to_string(path)?;
-        let text = between_markers(&document, &self.markdown())
-            .ok_or_else(|| format!("{} has no lines {BEGIN} and {END}", path.display()))?;
+        let markers = markers(self.front_end);
+        let text = between_markers(&document, &markers, &self.markdown()).ok_or_else(|| {
+            format!("{} has no lines {} and {}", path.display(), markers[0], markers[1])
+        })?;
         Ok(fs::write(path, text)?)
     }
 }
 
-fn between_markers(document: &str, text: &str) -> Option<String> {
-    let (before, rest) = document.split_once(BEGIN)?;
-    let (_, after) = rest.split_once(END)?;
-    Some(format!("{before}{BEGIN}\n\n{}\n\n{END}{after}", text.trim_end()))
+/// The first and the last line of what a subcommand writes.
+fn markers(front_end: &str) -> [String; 2] {
+    ["begin", "end"].map(|word| format!("<!-- destage-bench {front_end}: {word} -->"))
+}
+
+fn between_markers(document: &str, [begin, end]: &[String; 2], text: &str) -> Option<String> {
+    let (before, rest) = document.split_once(begin)?;
+    let (_, after) = rest.split_once(end)?;
+    Some(format!("{before}{begin}\n\n{}\n\n{end}{after}", text.trim_end()))
 }
 
 /// The lines of a list item: its mark before the first, the others indented to be part of it.
@@ -174,11 +225,26 @@ mod tests {
 
     #[test]
     fn only_what_is_between_the_markers_changes() {
-        let document = format!("head\n{BEGIN}\nold\n{END}\ntail\n");
-        let once = between_markers(&document, "new\n").expect("has markers");
-        assert_eq!(once, format!("head\n{BEGIN}\n\nnew\n\n{END}\ntail\n"));
-        assert_eq!(between_markers(&once, "new").as_deref(), Some(once.as_str()));
-        assert_eq!(between_markers("no markers", "new"), None);
+        let markers = markers("block");
+        let [begin, end] = &markers;
+        let document = format!("head\n{begin}\nold\n{end}\ntail\n");
+        let once = between_markers(&document, &markers, "new\n").expect("has markers");
+        assert_eq!(once, format!("head\n{begin}\n\nnew\n\n{end}\ntail\n"));
+        assert_eq!(between_markers(&once, &markers, "new").as_deref(), Some(once.as_str()));
+        assert_eq!(between_markers(&document, &super::markers("data"), "new"), None);
+    }
+
+    #[test]
+    fn tables_are_written_with_their_note() {
+        let cells = |cells: [&str; 2]| cells.map(str::to_owned).to_vec();
+        let table = Table {
+            title: "Times".into(),
+            note: "Seconds.".into(),
+            columns: cells(["what", "time"]),
+            rows: vec![cells(["start", "1"])],
+        };
+        let expected = "\n### Times\n\nSeconds.\n\n| what | time |\n|---|---|\n| start | 1 |\n";
+        assert_eq!(table.markdown(), expected);
     }
 
     #[test]

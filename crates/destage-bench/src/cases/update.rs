@@ -130,7 +130,8 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::bench::{Options, run_folder};
+    use crate::bench::Options;
+    use crate::place::run_folder;
     use crate::servers::postgres_version;
 
     fn bench(dir: &std::path::Path) -> Bench {
@@ -154,7 +155,7 @@ mod tests {
             eprintln!("skipped: PostgreSQL is not installed");
             return;
         }
-        let folder = run_folder(&std::env::temp_dir()).expect("temp folder");
+        let folder = run_folder(Some(&std::env::temp_dir())).expect("temp folder");
         let mut bench = bench(folder.path());
         bench.postgres_table("direct", 5000, 100).expect("filled");
         let near = bench.postgres().expect("runs").address;

@@ -137,7 +137,7 @@ pub(crate) fn status(admin: SocketAddr) -> Result<Status> {
 }
 
 /// Reads on after the ready line, so that the server never blocks on its standard output.
-fn wait_for_ready(mut lines: Lines<BufReader<ChildStdout>>) -> Result<()> {
+pub(super) fn wait_for_ready(mut lines: Lines<BufReader<ChildStdout>>) -> Result<()> {
     let (sender, receiver) = channel();
     thread::spawn(move || {
         let ready = |line: &std::io::Result<String>| {

@@ -1,19 +1,27 @@
 //! The servers of a run: started on ports and folders of their own, stopped with it.
 
+mod block;
 mod destage;
+mod device;
 mod postgres;
+mod qemu_nbd;
 mod redis;
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command};
 use std::thread;
 use std::time::{Duration, Instant};
 
+pub(crate) use self::block::{BlockConfig, BlockServer};
 pub(crate) use self::destage::{Destage, DestageConfig, status};
+pub(crate) use self::device::{DeviceConfig, DeviceServer};
 pub(crate) use self::postgres::{
     Postgres, Query, SETTINGS as POSTGRES_SETTINGS, version as postgres_version,
 };
+pub(crate) use self::qemu_nbd::QemuNbd;
 pub(crate) use self::redis::{Fsync, Redis};
 use crate::Result;
 use crate::cpu;
@@ -55,12 +63,28 @@ impl Process {
 
     /// Waits until something listens at `address`.
     pub(crate) fn wait_for(&mut self, address: SocketAddr) -> Result<()> {
+        self.wait_until(&address.to_string(), || TcpStream::connect(address).is_ok())
+    }
+
+    /// Waits until something listens on the socket at `path`.
+    pub(crate) fn wait_for_socket(&mut self, path: &Path) -> Result<()> {
+        self.wait_until(&path.display().to_string(), || UnixStream::connect(path).is_ok())
+    }
+
+    /// Ends it without a chance to tidy up.
+    pub(crate) fn kill(&mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    fn wait_until(&mut self, address: &str, listens: impl Fn() -> bool) -> Result<()> {
         let deadline = Instant::now() + Duration::from_secs(60);
         while Instant::now() < deadline {
             if let Some(status) = self.child.try_wait()? {
                 return Err(format!("{} ended at its start: {status}", self.name).into());
             }
-            if TcpStream::connect(address).is_ok() {
+            if listens() {
                 return Ok(());
             }
             thread::sleep(Duration::from_millis(20));
@@ -71,6 +95,9 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
+        if !matches!(self.child.try_wait(), Ok(None)) {
+            return;
+        }
         let pid = self.child.id() as i32;
         // SAFETY: the child has not been waited for, so its pid is still its own.
         unsafe { libc::kill(pid, self.stop_signal) };

@@ -1,0 +1,105 @@
+//! The arguments of `destage-bench block`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use destage_runtime::units::Bytes;
+
+use super::bench::Options;
+use super::cases::CASES;
+use crate::Result;
+use crate::place;
+
+#[derive(Debug, Args)]
+pub(crate) struct BlockArgs {
+    /// Small volumes, short runs, one round: shows that it works, not how fast
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Run only this case; may be repeated
+    #[arg(long, value_name = "NAME", value_parser = case_name)]
+    pub(crate) only: Vec<String>,
+    /// Length of one run, seconds [default: 5, with --quick 0.5]
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) seconds: Option<f64>,
+    /// Rounds of runs per case, each with every side in turn [default: 5, with --quick 1]
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) pairs: Option<usize>,
+    /// Seed of the addresses and of the modelled disks
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// The blocks that are read and written [default: 256M, with --quick 64M]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) region: Option<Bytes>,
+    /// The log that bursts go to; at most half of it is written by one run [default: 2G, with --quick 256M]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) burst_log: Option<Bytes>,
+    /// The log that is recovered [default: 2G, with --quick 128M]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) recovery_log: Option<Bytes>,
+    /// The clean cache whose start and memory are measured [default: 4G, with --quick 256M]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) full_cache: Option<Bytes>,
+    /// The program to measure [default: `destage` beside this program]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) destage_bin: Option<PathBuf>,
+    /// A further argument for `destage block serve`; may be repeated
+    #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
+    pub(crate) destage_arg: Vec<String>,
+    /// Folder on the disk that caches and peers use; removed afterwards [default: the build's target folder]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Keep the logs
+    #[arg(long)]
+    pub(crate) keep: bool,
+    /// Write every run's figures to this file
+    #[arg(long, value_name = "PATH")]
+    pub(crate) json: Option<PathBuf>,
+    /// Put the tables between the markers of this document
+    #[arg(long, value_name = "PATH")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+fn case_name(text: &str) -> std::result::Result<String, String> {
+    let names: Vec<&str> = CASES.iter().map(|(name, _)| *name).collect();
+    match names.contains(&text) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("unknown case: use one of {}", names.join(", "))),
+    }
+}
+
+impl BlockArgs {
+    pub(crate) fn options(&self) -> Result<Options> {
+        let quick = self.quick;
+        let bytes = |given: Option<Bytes>, whole: u64, quickly: u64| {
+            given.map_or(if quick { quickly } else { whole } << 20, Bytes::get)
+        };
+        let seconds = self.seconds.unwrap_or(if quick { 0.5 } else { 5.0 });
+        let options = Options {
+            bin: place::program(self.destage_bin.as_deref())?,
+            time: Duration::try_from_secs_f64(seconds)?,
+            pairs: self.pairs.unwrap_or(if quick { 1 } else { 5 }),
+            seed: self.seed,
+            region: bytes(self.region, 256, 64),
+            burst_log: bytes(self.burst_log, 2048, 256),
+            recovery_log: bytes(self.recovery_log, 2048, 128),
+            full_cache: bytes(self.full_cache, 4096, 256),
+            is_quick: quick,
+            extra: self.destage_arg.clone(),
+        };
+        if options.pairs == 0 || seconds <= 0.0 {
+            return Err("--pairs and --seconds must be above 0".into());
+        }
+        for (flag, bytes, least) in [
+            ("--region", options.region, 16),
+            ("--burst-log", options.burst_log, 64),
+            ("--recovery-log", options.recovery_log, 64),
+            ("--full-cache", options.full_cache, 128),
+        ] {
+            if bytes < least << 20 {
+                return Err(format!("{flag} must be at least {least}M").into());
+            }
+        }
+        Ok(options)
+    }
+}
