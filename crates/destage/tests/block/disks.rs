@@ -75,11 +75,12 @@ impl Drop for Folder {
 pub(crate) struct Loop(PathBuf);
 
 impl Loop {
-    /// On this file, past the page cache.
+    /// On this file, past the page cache, for a file system of that kind.
     #[track_caller]
-    pub(crate) fn on(file: &Path) -> Self {
+    pub(crate) fn on(file: &Path, kind: Kind) -> Self {
+        let sector = kind.sector_bytes().to_string();
         let arguments =
-            ["--find", "--show", "--direct-io=on", "--sector-size", "4096", argument(file)];
+            ["--find", "--show", "--direct-io=on", "--sector-size", &sector, argument(file)];
         let mut attached = run("losetup", &arguments);
         // Others look for a free one at the same time.
         eventually("a loop device is free", PATIENCE, || {
@@ -176,13 +177,22 @@ impl Kind {
         mib << 20
     }
 
+    /// Bytes of the sectors of a disk for it. XFS gets the ones that are shorter than a block of the cache, since its log uses
+    /// them.
+    fn sector_bytes(self) -> u32 {
+        match self {
+            Self::Xfs => 512,
+            Self::Ext4 | Self::Btrfs => 4096,
+        }
+    }
+
     /// Makes one, on a device or in an image.
     #[track_caller]
     pub(crate) fn make(self, disk: &Path) {
         let disk = argument(disk);
         let made = match self {
             Self::Ext4 => run("mkfs.ext4", &["-q", "-F", "-b", "4096", disk]),
-            Self::Xfs => run("mkfs.xfs", &["-q", "-f", "-s", "size=4096", disk]),
+            Self::Xfs => run("mkfs.xfs", &["-q", "-f", disk]),
             Self::Btrfs => run("mkfs.btrfs", &["-q", "-f", disk]),
         };
         made.expect("the file system can be made");

@@ -73,7 +73,7 @@ impl Case {
         random: &mut Random,
     ) -> (u64, u64) {
         let server = launch.start();
-        let device = Loop::on(&folder.file());
+        let device = Loop::on(&folder.file(), self.kind);
         let mounted =
             Mounted::new(scratch, device.path(), "noatime").expect("the file system mounts");
         let steps = Steps::default();
@@ -103,7 +103,7 @@ impl Case {
 
     /// Mounts what the origin holds, which replays the file system's own log, asks the application, and checks everything.
     fn examine(&self, scratch: &Scratch, image: &Path) -> Result<u64, String> {
-        let device = Loop::on(image);
+        let device = Loop::on(image, self.kind);
         let mounted = Mounted::new(scratch, device.path(), "noatime")?;
         let found = self.application.check(mounted.path());
         mounted.unmount()?;

@@ -111,6 +111,35 @@ fn a_volume_as_a_file_has_a_fixed_size_and_takes_holes_and_zeroes() {
 }
 
 #[test]
+fn each_volume_is_a_file_of_its_own() {
+    let scratch = Scratch::new();
+    let folder = Folder::new(&scratch);
+    let other = scratch.folder("other");
+    let second = image(&other, 4 * MIB);
+    let config = scratch.join("destage.toml");
+    let section = format!(
+        "[volume.second]\norigin = 'file:{}'\ncache = '{}'\ncache-size = '64M'\n",
+        second.display(),
+        other.join("cache.img").display()
+    );
+    std::fs::write(&config, section).expect("a settings file");
+    let launch = launch(&scratch, &folder, 8 * MIB).with(&["--config", argument(&config)]);
+    let server = launch.start();
+    let files = ["disk", "second"].map(|name| folder.path().join(name));
+    for (file, number) in files.iter().zip([1, 2]) {
+        let file = OpenOptions::new().write(true).open(file).expect("the file is there");
+        file.write_all_at(&stamped(number), 4096).expect("a write");
+        file.sync_all().expect("a flush");
+    }
+    let sizes = files.map(|file| std::fs::metadata(file).expect("attributes").len());
+    assert_eq!(sizes, [8 * MIB, 4 * MIB]);
+    assert_eq!(server.stop(), 0);
+    for (origin, number) in [(scratch.join("disk.img"), 1), (second, 2)] {
+        assert_eq!(block(&File::open(origin).expect("the image"), 4096), stamped(number));
+    }
+}
+
+#[test]
 fn a_volume_that_may_only_be_read_is_a_file_that_may_only_be_read() {
     let scratch = Scratch::new();
     let folder = Folder::new(&scratch);
@@ -236,7 +265,7 @@ fn lives_on_a_volume(kind: Kind, policy: &str) {
     let server =
         launch.with(&["--cache-size", "256M", "--linger", "0", "--policy", policy]).start();
     let origin = scratch.join("disk.img");
-    let device = Loop::on(&folder.file());
+    let device = Loop::on(&folder.file(), kind);
     kind.make(device.path());
     let mut random = Random::new(1, kind as u64);
     let mounted = Mounted::new(&scratch, device.path(), "noatime").expect("it mounts");
@@ -260,7 +289,7 @@ fn lives_on_a_volume(kind: Kind, policy: &str) {
     drop(device);
     assert_eq!(server.stop(), 0);
     kind.check(&origin).expect("it is sound at the origin");
-    let device = Loop::on(&origin);
+    let device = Loop::on(&origin, kind);
     let mounted = Mounted::new(&scratch, device.path(), "ro").expect("the origin mounts");
     assert_holds(mounted.path(), &contents);
 }

@@ -13,7 +13,7 @@ mod requests;
 use super::pool::Outbox;
 use super::{ServeError, Served};
 use crate::request::{Reply, Request, RequestError};
-use crate::settings::{Settings, VolumeSettings};
+use crate::settings::Settings;
 use destage_core::Time;
 use destage_runtime::exit;
 use directory::{Directory, Entry};
@@ -24,7 +24,7 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
 /// What the file of a volume without a name is called.
-pub(super) const DEFAULT_NAME: &str = "disk";
+const DEFAULT_NAME: &str = "disk";
 
 /// What the kernel wants of the server's thread.
 pub(super) enum FileEvent {
@@ -116,7 +116,7 @@ impl Files {
         outbox: &Outbox,
     ) -> Result<Option<Self>, ServeError> {
         let Some(folder) = &settings.fuse else { return Ok(None) };
-        let names = names(&settings.volumes)?;
+        let names = names(settings.volumes.iter().map(|volume| &volume.name[..]))?;
         let entries = volumes.iter().zip(&settings.volumes).zip(&names);
         let entries = entries.map(|((served, volume), name)| Entry {
             name: name.clone(),
@@ -154,28 +154,25 @@ impl Drop for Files {
     }
 }
 
-/// The names of the volumes' files.
-fn names(volumes: &[VolumeSettings]) -> Result<Vec<String>, ServeError> {
-    let mut names: Vec<String> = Vec::with_capacity(volumes.len());
+/// The files' names, from the volumes'.
+fn names<'a>(volumes: impl Iterator<Item = &'a str>) -> Result<Vec<String>, ServeError> {
+    let mut names: Vec<String> = Vec::new();
     for volume in volumes {
-        let name = if volume.name.is_empty() { DEFAULT_NAME } else { &volume.name };
+        let name = if volume.is_empty() { DEFAULT_NAME } else { volume };
         let is_good =
             name.len() <= NAME_MAX && !matches!(name, "." | "..") && !name.contains(['/', '\0']);
-        if !is_good {
-            return Err(ServeError::new(
-                exit::USAGE,
-                format!("--fuse: a file cannot be called '{name}': give the volume another name"),
-            ));
-        }
-        if names.iter().any(|known| known == name) {
-            return Err(ServeError::new(
-                exit::USAGE,
-                format!(
-                    "--fuse: the volume '{name}' and the one without a name would both be the file '{name}': rename it"
-                ),
-            ));
-        }
-        names.push(name.to_owned());
+        let wrong = match is_good {
+            false => format!("a file cannot be called '{name}'"),
+            true if names.iter().any(|known| known == name) => {
+                format!("the volume without a name and another one would both be the file '{name}'")
+            }
+            true => {
+                names.push(name.to_owned());
+                continue;
+            }
+        };
+        let message = format!("--fuse: {wrong}: give the volume another name");
+        return Err(ServeError::new(exit::USAGE, message));
     }
     Ok(names)
 }
@@ -186,6 +183,23 @@ const NAME_MAX: usize = 255;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn volumes_are_files_of_their_names() {
+        let found = names(["", "database", "log"].into_iter());
+        assert_eq!(found.unwrap(), ["disk", "database", "log"]);
+        let long = "x".repeat(256);
+        for (volumes, part) in [
+            (["a/b", "c"], "'a/b'"),
+            (["a", ".."], "'..'"),
+            (["", "disk"], "'disk'"),
+            (["a", &long], "xxx"),
+        ] {
+            let error = names(volumes.into_iter()).expect_err("refused");
+            assert_eq!(error.exit_code(), exit::USAGE);
+            assert!(error.to_string().contains(part), "{error}");
+        }
+    }
 
     #[test]
     fn every_failure_has_its_errno() {
