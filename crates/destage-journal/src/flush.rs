@@ -102,7 +102,7 @@ impl Flush {
         if self.writer.unsynced {
             self.writer.sync()?;
         } else if idle && self.writer.marked < self.writer.durable {
-            self.writer.mark(0)?;
+            self.writer.mark_idle()?;
         }
         Ok(self.writer.durable)
     }
@@ -156,14 +156,14 @@ impl Writer {
         let room = |end: usize, offset: u64, capacity: u64| {
             offset + padded(end - start) as u64 <= capacity
         };
-        if batches[from].catalog.is_some() || !room(batches[from].end, self.offset, self.capacity) {
+        if batches[from].catalog.is_some() || !room(batches[from].end, self.offset, self.usable()) {
             let catalog = batches[from].catalog.clone();
             self.roll(catalog.unwrap_or_else(|| self.catalog.clone()))?;
-            assert!(room(batches[from].end, self.offset, self.capacity), "a batch fits a segment");
+            assert!(room(batches[from].end, self.offset, self.usable()), "a batch fits a segment");
         }
         let more = batches[from + 1..]
             .iter()
-            .take_while(|b| b.catalog.is_none() && room(b.end, self.offset, self.capacity))
+            .take_while(|b| b.catalog.is_none() && room(b.end, self.offset, self.usable()))
             .count();
         let run = &batches[from..=from + more];
         let mut stamp_max_ns = 0;
@@ -234,6 +234,20 @@ impl Writer {
         Ok(())
     }
 
+    /// Up to where batches may fill the segment. What is left is for the marks of later starts: a journal whose medium has
+    /// no room for a further segment can be opened all the same.
+    fn usable(&self) -> u64 {
+        self.capacity - STARTS_BYTES.min(self.capacity / STARTS_DIVISOR)
+    }
+
+    /// As [`Writer::mark`], but never in the room that starts need.
+    fn mark_idle(&mut self) -> Result<(), Error> {
+        if self.offset >= self.usable() {
+            self.roll(self.catalog.clone())?;
+        }
+        self.mark(0)
+    }
+
     /// Writes a batch without records, durably.
     pub(crate) fn mark(&mut self, flags: u64) -> Result<(), Error> {
         if self.offset == self.capacity {
@@ -299,3 +313,7 @@ impl Writer {
         Ok(())
     }
 }
+
+/// Room at a segment's end for the marks of later starts, one sector each, and at most this share of a segment.
+const STARTS_BYTES: u64 = 16 << 10;
+const STARTS_DIVISOR: u64 = 16;

@@ -237,3 +237,34 @@ fn a_full_disk_says_so_and_the_same_flush_runs_again() {
     assert_eq!(payloads.len(), 41);
     assert!(payloads.iter().zip(1u8..).all(|(p, i)| *p == [i; 4_000]));
 }
+
+#[test]
+fn a_journal_that_filled_its_disk_opens_again_and_again() {
+    // Whatever the last segment has left when there is no room for another one.
+    for len in [0, 300, 1_000, 2_400, 3_000] {
+        let disk = SimDisk::new();
+        let (mut journal, _) = common::open(&disk).unwrap();
+        for _ in 0..10 {
+            common::commit(&mut journal, &vec![1; len]);
+        }
+        let used: u64 = journal.status().bytes;
+        disk.limit_bytes(Some(used));
+        let kept = loop {
+            let lsn = journal.last() + 1;
+            journal.append(lsn, lsn * 1_000, (lsn % 7) as u16, &vec![2; len]);
+            if let Err(error) = common::flush(&mut journal, true) {
+                assert_eq!(error.kind(), ErrorKind::Full, "{error}");
+                break lsn - 1;
+            }
+        };
+        for start in 0..6 {
+            disk.crash(start);
+            let (again, recovery) =
+                common::open(&disk).unwrap_or_else(|error| panic!("{len}: {error}"));
+            assert_eq!(recovery.last_lsn, kept);
+            journal = again;
+        }
+        disk.limit_bytes(None);
+        assert_eq!(common::commit(&mut journal, &[3; 100]), kept + 1);
+    }
+}
