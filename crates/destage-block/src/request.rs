@@ -46,6 +46,15 @@ impl Request {
     pub fn is_write(&self) -> bool {
         matches!(self, Self::Write { .. } | Self::Zero { .. })
     }
+
+    /// Whether its reply says that something is durable.
+    pub fn is_flush(&self) -> bool {
+        match self {
+            Self::Flush => true,
+            Self::Write { fua, .. } | Self::Zero { fua, .. } => *fua,
+            Self::Read { .. } | Self::Cache { .. } => false,
+        }
+    }
 }
 
 /// The answer to a [`Request`].

@@ -9,15 +9,20 @@ use destage_journal::Journal;
 
 impl Volume {
     /// Uses another policy. One that writes through takes effect once everything undecided is at the origin; until then
-    /// writes wait. Limits are cut to what the cache device holds.
+    /// writes wait, and so does a pause. Limits are cut to what the cache device holds.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// What is wrong with it; also if it has to wait for destaging while that is paused.
     pub fn set_policy(&mut self, now: Time, policy: &Policy) -> Result<(), &'static str> {
         self.now = self.now.max(now);
         let policy = fit(policy, &self.shape, self.slots.index().slots());
         check_policy(&policy, &self.shape)?;
         let waits = self.drains_before(&policy);
+        if waits && self.core.status().paused && self.undecided() > 0 {
+            return Err(
+                "this change waits until everything is at the origin, and destaging is paused: resume first",
+            );
+        }
         self.next_policy = Some(Box::new(policy));
         if waits {
             self.wait_for(Wait::Policy, self.last(), WaitFor::Decided);
@@ -43,17 +48,26 @@ impl Volume {
         }
         let Some(policy) = self.next_policy.take() else { return true };
         self.core.handle(self.now, Input::SetPolicy(&policy));
+        if std::mem::take(&mut self.is_pause_due) {
+            self.core.handle(self.now, Input::Pause);
+        }
         self.core.handle(self.now, Input::Tick);
         true
     }
 
-    /// Stops destaging until [`Volume::resume`]. The staleness bound stays in force.
+    /// Stops destaging until [`Volume::resume`]. The staleness bound stays in force. While the policy is being changed, it
+    /// begins when that is done, since writes wait for it.
     pub fn pause(&mut self, now: Time) {
+        if self.next_policy.is_some() {
+            self.is_pause_due = true;
+            return;
+        }
         self.control(now, Input::Pause);
     }
 
     /// Destages again.
     pub fn resume(&mut self, now: Time) {
+        self.is_pause_due = false;
         self.control(now, Input::Resume);
     }
 
@@ -171,6 +185,18 @@ impl Volume {
         let has_failed = self.upkeep.failures > self.upkeep.failures_before_close;
         let is_done = self.upkeep.is_closed || self.stopped.is_some() || has_failed;
         self.is_closing && is_done && self.asked.is_empty() && self.jobs_running == 0
+    }
+
+    /// Whether writes went past the log that the origin is not known to hold durably; after [`Volume::close`] it tells whether
+    /// the last flush has failed.
+    pub fn is_origin_unflushed(&self) -> bool {
+        self.is_origin_unflushed
+    }
+
+    /// How often a flush found that writes which went past the log may be lost at the origin: each connection's next flush
+    /// after that must fail, see [`crate::engine::LossesTold`].
+    pub fn losses_found(&self) -> u64 {
+        self.losses_found
     }
 
     /// Ends it, to close the journal.

@@ -1,11 +1,11 @@
 //! Batches: which version of each block is sent, and what follows when they have arrived.
 
 use super::Volume;
+use super::extents::ExtentMap;
 use super::job::{DestageJob, Failure, From, Job, Part, Sent, Target, Work as JobWork};
 use super::overlay::{Bytes, Version};
-use crate::block::Lba;
+use crate::block::{Extent, Lba};
 use destage_core::{BatchId, Fault, Input, Lsn, Order, UnitId};
-use std::collections::BTreeMap;
 
 impl Volume {
     /// The core wants a batch at the origin.
@@ -58,43 +58,50 @@ impl Volume {
 
     /// What to send for some groups: of each block the newest version.
     fn part(&mut self, lsns: &[Lsn], order: Order) -> Result<Part, Failure> {
-        let mut newest: BTreeMap<Lba, (UnitId, Version)> = BTreeMap::new();
-        let committed = self.core.committed();
-        for &lsn in lsns {
-            let group = self.overlay.get(lsn).expect("undecided groups are kept");
-            for (index, (lba, unit)) in group.blocks().enumerate() {
-                newest.insert(lba, (unit, Version { lsn, index: index as u32 }));
-            }
-        }
-        let mut targets = Vec::with_capacity(newest.len());
-        for (lba, (unit, version)) in newest {
-            let Some(version) = self.version_to_send(unit, version, committed, order) else {
+        let mut targets = Vec::new();
+        for (extent, newest) in self.newest(lsns, order).iter() {
+            let Some(version) = self.version_to_send(extent.first, newest, order) else {
                 continue;
             };
-            let from = self.from(lba, version)?;
-            targets.push(Target { lba, unit, lsn: version.lsn, from });
+            let from = self.from(extent.first, version)?;
+            targets.push(Target { extent, unit: newest.unit, lsn: version.lsn, from });
         }
         let zero = Lsn::ZERO;
         let (from, upto) = (lsns.first().unwrap_or(&zero), lsns.last().unwrap_or(&zero));
         Ok(Part { from: *from, upto: *upto, targets })
     }
 
-    /// Without order the newest version that a crash cannot take back stands for older ones; `None` if it is there
-    /// already.
-    fn version_to_send(
-        &self,
-        unit: UnitId,
-        version: Version,
-        committed: Lsn,
-        order: Order,
-    ) -> Option<Version> {
-        if order != Order::Any {
-            return Some(version);
+    /// Of each block of some groups the newest version.
+    fn newest(&self, lsns: &[Lsn], order: Order) -> ExtentMap<Newest> {
+        let mut newest = ExtentMap::default();
+        for &lsn in lsns {
+            let group = self.overlay.get(lsn).expect("undecided groups are kept");
+            for (index, (lba, unit)) in group.blocks().enumerate() {
+                let version = Version { lsn, index: index as u32 };
+                newest.insert(one(lba), Newest { unit: Some(unit), version });
+            }
+            if group.is_zeros() {
+                let zeros = Newest { unit: None, version: Version { lsn, index: 0 } };
+                group.extents.iter().for_each(|&extent| newest.insert(extent, zeros));
+            }
         }
-        if self.ahead.get(&unit).is_some_and(|&(lsn, _)| lsn >= version.lsn) {
-            return None;
+        if order == Order::Any {
+            // Zeros must not come over what was sent ahead of its turn.
+            for (&unit, &(lsn, _)) in &self.ahead {
+                newest.remove_if(one(self.slots.lba(unit)), |newest| newest.version.lsn <= lsn);
+            }
         }
-        Some(self.overlay.newest_upto(unit, committed).unwrap_or(version))
+        newest
+    }
+
+    /// Without order the newest version that a crash cannot take back stands for older ones; `None` if that is zeros, which
+    /// are sent in their turn.
+    fn version_to_send(&self, lba: Lba, newest: Newest, order: Order) -> Option<Version> {
+        let (Some(unit), Order::Any) = (newest.unit, order) else { return Some(newest.version) };
+        let committed = self.core.committed();
+        let version = self.overlay.newest_upto(unit, committed).unwrap_or(newest.version);
+        let zeroed = self.overlay.zeroed(lba).filter(|&lsn| lsn <= committed);
+        (zeroed <= Some(version.lsn)).then_some(version)
     }
 
     fn from(&mut self, lba: Lba, version: Version) -> Result<From, Failure> {
@@ -142,21 +149,27 @@ impl Volume {
 
     fn batch_decided(&mut self, batch: BatchId, sent: &[Sent]) {
         for block in sent {
-            self.counters.sent_blocks += 1;
-            self.ahead.insert(block.unit, (block.lsn, block.crc));
+            self.counters.sent_blocks += u64::from(block.blocks);
+            if let Some(unit) = block.unit {
+                self.ahead.insert(unit, (block.lsn, block.crc));
+            }
         }
         let lsns = self.core.batch(batch).to_vec();
         for lsn in lsns {
             self.cuts.remove(&lsn);
-            let blocks = self.overlay.get(lsn).map_or(0, |group| group.units.len());
-            self.upkeep.unmarked_blocks += blocks as u64;
-            for (_, unit) in self.overlay.decided(lsn) {
-                // What was sent last is the newest there is.
+            let group = self.overlay.get(lsn);
+            self.upkeep.unmarked_blocks += group.map_or(0, |group| group.units.len() as u64);
+            let zeros = group.filter(|group| group.is_zeros()).map(|group| group.extents.clone());
+            for (lba, unit) in self.overlay.decided(lsn) {
+                // What was sent last is the newest there is, unless zeros follow.
                 match self.ahead.remove(&unit) {
-                    Some((_, Some(crc))) => self.slots.set_clean(unit, crc),
+                    Some((_, Some(crc))) if self.overlay.zeroed(lba).is_none() => {
+                        self.slots.set_clean(unit, crc);
+                    }
                     _ => self.upkeep.not_cached.push(unit),
                 }
             }
+            zeros.into_iter().flatten().for_each(|extent| self.drop_empty(extent));
         }
         // Only where a version was sent before its group's turn does it matter later.
         if self.core.policy().order != Order::Any {
@@ -164,6 +177,28 @@ impl Volume {
         }
         self.upkeep.changed(self.now);
     }
+
+    /// Blocks that were read while they were zeros have handles and nothing in their slots.
+    fn drop_empty(&mut self, extent: Extent) {
+        for unit in self.slots.within(extent) {
+            let is_empty = self.slots.crc(unit).is_none() && self.slots.loaded(unit).is_none();
+            if is_empty && !self.overlay.is_written(unit) && !self.fetching.contains_key(&unit) {
+                self.upkeep.not_cached.push(unit);
+            }
+        }
+    }
+}
+
+/// The newest version of some blocks in a batch.
+#[derive(Clone, Copy, Debug)]
+struct Newest {
+    /// The block's handle; `None` for zeros.
+    unit: Option<UnitId>,
+    version: Version,
+}
+
+fn one(lba: Lba) -> Extent {
+    Extent { first: lba, blocks: 1 }
 }
 
 /// Decided blocks are marked once they are this share of the slots.

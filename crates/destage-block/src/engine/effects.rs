@@ -109,6 +109,9 @@ impl Volume {
                 false => self.read_around(id),
             }
         }
+        for asked in std::mem::take(&mut self.rests) {
+            self.piece_done(asked, Err(RequestError::Io));
+        }
         let mut settling: Vec<u64> = std::mem::take(&mut self.settling).into_values().collect();
         settling.sort_unstable();
         settling.into_iter().for_each(|id| self.abandon(id, RequestError::Io));

@@ -26,7 +26,8 @@ pub(super) struct Retry {
 impl Volume {
     /// The core wants a block present.
     pub(super) fn fetch(&mut self, unit: UnitId) {
-        if self.overlay.is_dirty(unit) || (self.is_starting && self.slots.crc(unit).is_some()) {
+        let is_dirty = self.overlay.is_dirty(self.slots.lba(unit), unit);
+        if is_dirty || (self.is_starting && self.slots.crc(unit).is_some()) {
             // Its newest version is known whole; or an earlier run left it in its slot.
             return self.fetched(unit, Ok(()));
         }
@@ -109,7 +110,8 @@ impl Volume {
 
     /// A block was written while it was being fetched: what counts is what was written.
     fn fetched_late(&mut self, unit: UnitId) {
-        let is_known = self.overlay.is_dirty(unit) || self.slots.crc(unit).is_some();
+        let is_dirty = self.overlay.is_dirty(self.slots.lba(unit), unit);
+        let is_known = is_dirty || self.slots.crc(unit).is_some();
         if !is_known {
             // The core fetches it once more.
             self.core.handle(self.now, Input::Invalidate { unit });

@@ -160,7 +160,7 @@ pub(super) struct InstallItem {
 pub(super) struct ThroughJob {
     pub(super) piece: u64,
     pub(super) extent: Extent,
-    /// The handles into whose slots the blocks are written afterwards; empty for zeros, which are not kept.
+    /// The handles into whose slots the blocks are written afterwards; none for zeros.
     pub(super) units: Vec<UnitId>,
     /// The blocks' bytes; `None` for zeros.
     pub(super) data: Option<Shared>,

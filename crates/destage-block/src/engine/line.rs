@@ -1,5 +1,7 @@
-//! The line of writes: those that change a block in part first read it, and nobody may write it in between.
+//! The line of writes. Those that change a block in part first read it, and nobody may write it in between; those that zero
+//! hold no handles by which the core would keep others from the same blocks.
 
+use super::piece::Piece;
 use crate::block::Extent;
 use hashbrown::HashMap;
 use std::collections::VecDeque;
@@ -9,23 +11,26 @@ use std::collections::VecDeque;
 pub(super) struct Line {
     waiting: VecDeque<Entry>,
     begun: HashMap<u64, Entry>,
-    /// Blocks of those that have begun.
-    begun_blocks: u64,
-    /// How many of all change blocks in part.
-    partial: usize,
+    /// Handles of those that have begun.
+    begun_handles: u64,
+    /// How many of all are exclusive.
+    exclusive: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     id: u64,
     extent: Extent,
-    is_partial: bool,
+    /// Nothing else may be under way to its blocks.
+    is_exclusive: bool,
+    /// How many it needs.
+    handles: u64,
 }
 
 impl Entry {
     /// Whether the order of the two shows, and cannot be left to the order in which they are logged.
     fn excludes(&self, other: &Self) -> bool {
-        (self.is_partial || other.is_partial)
+        (self.is_exclusive || other.is_exclusive)
             && self.extent.first < other.extent.end()
             && other.extent.first < self.extent.end()
     }
@@ -33,27 +38,29 @@ impl Entry {
 
 impl Line {
     /// Joins the line.
-    pub(super) fn push(&mut self, id: u64, extent: Extent, is_partial: bool) {
-        self.partial += usize::from(is_partial);
-        self.waiting.push_back(Entry { id, extent, is_partial });
+    pub(super) fn push(&mut self, id: u64, piece: &Piece) {
+        let is_exclusive = piece.is_partial() || piece.is_zero();
+        self.exclusive += usize::from(is_exclusive);
+        let handles = piece.handles() as u64;
+        self.waiting.push_back(Entry { id, extent: piece.extent, is_exclusive, handles });
     }
 
-    /// The next write that may begin, as long as those that have begun hold at most `blocks_max` blocks.
-    pub(super) fn pass(&mut self, blocks_max: u64) -> Option<u64> {
+    /// The next write that may begin, as long as those that have begun hold at most `handles_max` handles.
+    pub(super) fn pass(&mut self, handles_max: u64) -> Option<u64> {
         let looked_at = self.waiting.len().min(LOOKED_AT);
         let index = (0..looked_at).find(|&index| self.may_pass(index))?;
-        let blocks = u64::from(self.waiting[index].extent.blocks);
-        if self.begun_blocks > 0 && self.begun_blocks + blocks > blocks_max {
+        let handles = self.waiting[index].handles;
+        if self.begun_handles > 0 && self.begun_handles + handles > handles_max {
             return None;
         }
         let entry = self.waiting.remove(index)?;
-        self.begun_blocks += blocks;
+        self.begun_handles += handles;
         self.begun.insert(entry.id, entry);
         Some(entry.id)
     }
 
     fn may_pass(&self, index: usize) -> bool {
-        if self.partial == 0 {
+        if self.exclusive == 0 {
             return true;
         }
         let entry = &self.waiting[index];
@@ -64,10 +71,10 @@ impl Line {
     /// A write is logged, or has failed.
     pub(super) fn leave(&mut self, id: u64) {
         if let Some(entry) = self.begun.remove(&id) {
-            self.begun_blocks -= u64::from(entry.extent.blocks);
-            self.partial -= usize::from(entry.is_partial);
+            self.begun_handles -= entry.handles;
+            self.exclusive -= usize::from(entry.is_exclusive);
         } else if let Some(index) = self.waiting.iter().position(|entry| entry.id == id) {
-            self.partial -= usize::from(self.waiting[index].is_partial);
+            self.exclusive -= usize::from(self.waiting[index].is_exclusive);
             self.waiting.remove(index);
         }
     }
@@ -85,7 +92,7 @@ impl Line {
     /// Takes out everyone who waits.
     pub(super) fn drain(&mut self) -> Vec<u64> {
         let waiting = std::mem::take(&mut self.waiting);
-        self.partial -= waiting.iter().filter(|entry| entry.is_partial).count();
+        self.exclusive -= waiting.iter().filter(|entry| entry.is_exclusive).count();
         waiting.into_iter().map(|entry| entry.id).collect()
     }
 }

@@ -11,9 +11,11 @@
 mod control;
 mod destage;
 mod effects;
+mod extents;
 mod fetch;
 mod job;
 mod line;
+mod losses;
 mod overlay;
 mod piece;
 mod read;
@@ -42,6 +44,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use upkeep::Upkeep;
 
 pub use job::{Context, Job, JobDone, JobKind};
+pub use losses::LossesTold;
 pub use recover::{OpenError, Parts};
 pub use status::{VolumeMode, VolumeStatus};
 
@@ -99,6 +102,8 @@ pub struct Volume {
     line: Line,
     /// Pieces that need handles before the core is asked.
     starts: VecDeque<u64>,
+    /// Requests to zero more than a piece holds, whose next piece is due.
+    rests: VecDeque<u32>,
     gathers: HashMap<u64, Gather>,
     waits: HashMap<u64, Wait>,
     /// Groups whose client waits for the origin.
@@ -128,6 +133,10 @@ pub struct Volume {
     origin_flushes: usize,
     /// What the origin said of lost writes before the first write that no good flush has covered.
     origin_losses: Option<u64>,
+    /// How often a flush found that writes which went past the log may be lost.
+    losses_found: u64,
+    /// To be paused as soon as the next policy is in force.
+    is_pause_due: bool,
     jobs: VecDeque<Job>,
     jobs_running: usize,
     replies: VecDeque<(u64, Reply)>,
@@ -143,7 +152,8 @@ struct Shape {
     piece_blocks_max: u32,
     /// Most blocks of one piece that is zeroed.
     zero_blocks_max: u32,
-    /// Most blocks of writes that the core holds at a time.
+    /// Most handles that writes hold which are not logged, and most that wait for reads at the origin: neither kind can take
+    /// what the other one needs.
     line_blocks_max: u64,
     /// Room of the log, bytes.
     log_bytes: u64,
@@ -183,6 +193,7 @@ impl Volume {
     pub fn tick(&mut self, now: Time) {
         self.now = self.now.max(now);
         self.retry_fetches();
+        self.go_on();
         self.core.handle(self.now, Input::Tick);
         self.pump();
     }
@@ -190,7 +201,8 @@ impl Volume {
     /// When to call [`Volume::tick`] at the latest.
     pub fn next_timeout(&self) -> Option<Time> {
         let core = self.core.next_timeout();
-        [core, self.retry_at(), self.upkeep_at()].into_iter().flatten().min()
+        let rest = (!self.rests.is_empty()).then_some(self.now);
+        [core, self.retry_at(), self.upkeep_at(), rest].into_iter().flatten().min()
     }
 
     /// Whether so much is under way that further requests should wait at the client.
@@ -275,6 +287,14 @@ impl Volume {
     /// The newest group.
     fn last(&self) -> Lsn {
         Lsn(self.core.next_lsn().0 - 1)
+    }
+}
+
+#[cfg(test)]
+impl Volume {
+    /// Cuts zeros into shorter pieces, so that small volumes see several.
+    fn set_zero_blocks_max(&mut self, blocks: u32) {
+        self.shape.zero_blocks_max = blocks;
     }
 }
 

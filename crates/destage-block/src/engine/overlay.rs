@@ -1,6 +1,7 @@
 //! The write groups that the origin has not decided: which blocks they change, where their bytes are, and which version
 //! of a block is the newest.
 
+use super::extents::ExtentMap;
 use crate::block::{BLOCK, Extent, Lba};
 use crate::cache::record::{GroupKind, stored_block_offset};
 use destage_core::{Lsn, UnitId};
@@ -18,7 +19,7 @@ pub(super) struct Group {
     pub(super) kind: GroupKind,
     pub(super) level: u64,
     pub(super) extents: Vec<Extent>,
-    /// The handle of each block, in the extents' order.
+    /// The handle of each block of a write, in the extents' order. Zeros need none.
     pub(super) units: Vec<UnitId>,
     /// For each block of a write, the checksum of its bytes.
     pub(super) crcs: Vec<u32>,
@@ -32,10 +33,15 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// Its blocks and their handles, in order.
+    /// The blocks of a write and their handles, in order.
     pub(super) fn blocks(&self) -> impl Iterator<Item = (Lba, UnitId)> + '_ {
         let lbas = self.extents.iter().flat_map(|extent| extent.iter());
         lbas.zip(self.units.iter().copied())
+    }
+
+    /// Whether it makes its extents zeros.
+    pub(super) fn is_zeros(&self) -> bool {
+        matches!(self.kind, GroupKind::Zero | GroupKind::Trim)
     }
 
     /// Bytes that its data occupy in memory.
@@ -45,10 +51,10 @@ impl Group {
 }
 
 /// One version of a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Version {
     pub(super) lsn: Lsn,
-    /// Its place among the group's blocks.
+    /// Its place among the blocks of a write; 0 for zeros.
     pub(super) index: u32,
 }
 
@@ -69,8 +75,10 @@ pub(super) struct Overlay {
     /// The number of the first of `groups`.
     base: Lsn,
     groups: VecDeque<Group>,
-    /// The undecided versions of each dirty block, oldest first.
+    /// The undecided versions of each block written, oldest first; zeros are not among them.
     versions: HashMap<UnitId, Vec<Version>>,
+    /// For blocks of undecided zeros, the newest group that zeroed them. Its versions may be older than those of writes.
+    zeros: ExtentMap<Lsn>,
     memory_bytes: u64,
     memory_bytes_max: u64,
     /// No group before this one has data in memory that could be dropped.
@@ -84,6 +92,7 @@ impl Overlay {
             base,
             groups: VecDeque::new(),
             versions: HashMap::new(),
+            zeros: ExtentMap::default(),
             memory_bytes: 0,
             memory_bytes_max,
             dropped: base,
@@ -101,6 +110,9 @@ impl Overlay {
         for (index, &unit) in group.units.iter().enumerate() {
             let version = Version { lsn, index: index as u32 };
             self.versions.entry(unit).or_default().push(version);
+        }
+        if group.is_zeros() {
+            group.extents.iter().for_each(|&extent| self.zeros.insert(extent, lsn));
         }
         self.memory_bytes += group.memory_bytes();
         self.groups.push_back(group);
@@ -126,8 +138,28 @@ impl Overlay {
     }
 
     /// Whether a block has undecided changes.
-    pub(super) fn is_dirty(&self, unit: UnitId) -> bool {
+    pub(super) fn is_dirty(&self, lba: Lba, unit: UnitId) -> bool {
+        self.is_written(unit) || self.zeros.get(lba).is_some()
+    }
+
+    /// Whether a block has undecided changes other than zeros, which keep its handle.
+    pub(super) fn is_written(&self, unit: UnitId) -> bool {
         self.versions.contains_key(&unit)
+    }
+
+    /// Whether any block of an extent has undecided zeros.
+    pub(super) fn is_zeroed(&self, extent: Extent) -> bool {
+        self.zeros.overlaps(extent)
+    }
+
+    /// Whether a block has undecided zeros.
+    pub(super) fn zeroed(&self, lba: Lba) -> Option<Lsn> {
+        self.zeros.get(lba)
+    }
+
+    /// Blocks of undecided zeros.
+    pub(super) fn zeroed_blocks(&self) -> u64 {
+        self.zeros.blocks()
     }
 
     /// Bytes of groups in memory.
@@ -136,11 +168,12 @@ impl Overlay {
     }
 
     /// The newest undecided version of a block.
-    pub(super) fn newest(&self, unit: UnitId) -> Option<Version> {
-        self.versions.get(&unit)?.last().copied()
+    pub(super) fn newest(&self, lba: Lba, unit: UnitId) -> Option<Version> {
+        let written = self.versions.get(&unit).and_then(|versions| versions.last().copied());
+        written.max(self.zeros.get(lba).map(|lsn| Version { lsn, index: 0 }))
     }
 
-    /// The newest version of a block up to a group.
+    /// The newest version of a block up to a group that is no zeros.
     pub(super) fn newest_upto(&self, unit: UnitId, upto: Lsn) -> Option<Version> {
         let versions = self.versions.get(&unit)?;
         versions.iter().rev().find(|version| version.lsn <= upto).copied()
@@ -194,7 +227,8 @@ impl Overlay {
         }
     }
 
-    /// A group is decided: its versions are at the origin. Returns its blocks that have no undecided version left.
+    /// A group is decided: its versions are at the origin. Returns the blocks of a write that have no undecided version left
+    /// but perhaps newer zeros.
     pub(super) fn decided(&mut self, lsn: Lsn) -> Vec<(Lba, UnitId)> {
         let Some(group) = self.get_mut(lsn) else { return Vec::new() };
         let blocks: Vec<_> = group.blocks().collect();
@@ -202,6 +236,11 @@ impl Overlay {
         group.units = Vec::new();
         let freed = group.memory_bytes();
         group.data = None;
+        if group.is_zeros() {
+            for extent in std::mem::take(&mut group.extents) {
+                self.zeros.remove_if(extent, |newest| newest == lsn);
+            }
+        }
         self.memory_bytes -= freed;
         let mut clean = Vec::new();
         for (lba, unit) in blocks {

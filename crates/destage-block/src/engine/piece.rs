@@ -1,7 +1,9 @@
 //! Pieces: parts of requests that the core decides about one by one.
 
 use super::Volume;
-use crate::block::{BLOCK, Extent, Lba};
+use super::write::group_bytes;
+use crate::block::{Extent, Lba};
+use crate::cache::record::GroupKind;
 use crate::request::RequestError;
 use destage_core::{Access, Ack, Input, Intent, Lsn, Refusal, RequestId, UnitId};
 
@@ -67,10 +69,20 @@ impl Piece {
         matches!(self.work, Work::Write { merge: Some(_), .. })
     }
 
-    /// The blocks that it needs, each once.
+    pub(super) fn is_zero(&self) -> bool {
+        matches!(self.work, Work::Zero { .. })
+    }
+
+    /// How many handles it needs.
+    pub(super) fn handles(&self) -> usize {
+        self.lbas().count()
+    }
+
+    /// The blocks whose handles it needs, each once. Zeros need none: they are held by extents.
     fn lbas(&self) -> impl Iterator<Item = Lba> + use<> {
         let extent = self.extent;
         let (step, count) = match self.work {
+            Work::Zero { .. } => (1, 0),
             Work::Edges { .. } => ((extent.blocks as usize - 1).max(1), 2),
             _ => (1, usize::MAX),
         };
@@ -83,7 +95,7 @@ impl Volume {
     pub(super) fn enter(&mut self, id: u64, piece: Piece) {
         let is_write = piece.is_write();
         if is_write {
-            self.line.push(id, piece.extent, piece.is_partial());
+            self.line.push(id, &piece);
         } else if self.stopped.is_some() {
             self.pieces.insert(id, piece);
             return self.read_around(id);
@@ -97,19 +109,26 @@ impl Volume {
     pub(super) fn start_pieces(&mut self) -> bool {
         let mut moved = self.start_line();
         let mut at = 0;
-        let mut is_short = false;
-        // Behind a piece that waits for handles, only those may pass that need none.
+        // Behind a piece that waits for handles, only those may pass that need none, or are of the other kind.
+        let mut is_short = [false; 2];
+        let mut reading = self.fetching.len();
         while at < self.starts.len().min(STARTS_LOOKED_AT) {
             let id = self.starts[at];
             let Some(missing) = self.missing(id) else {
                 self.starts.remove(at);
                 continue;
             };
-            if missing > 0 && (is_short || missing > self.slots.free_len()) {
-                is_short = true;
+            let is_write = self.pieces.get(&id).is_some_and(Piece::is_write);
+            // Reads that wait for the origin leave writes their share, and the other way round.
+            let is_over =
+                !is_write && (reading + missing) as u64 > self.shape.line_blocks_max && reading > 0;
+            let is_behind = is_short[usize::from(is_write)];
+            if missing > 0 && (is_behind || is_over || missing > self.slots.free_len()) {
+                is_short[usize::from(is_write)] = true;
                 at += 1;
                 continue;
             }
+            reading += if is_write { 0 } else { missing };
             self.starts.remove(at);
             self.start(id);
             moved = true;
@@ -155,7 +174,10 @@ impl Volume {
             false => Intent::Read,
             // The group's bytes and the blocks that they make dirty.
             true => Intent::Write {
-                bytes: 2 * units.len() as u32 * BLOCK as u32,
+                bytes: match piece.is_zero() {
+                    true => group_bytes(GroupKind::Zero, u64::from(piece.extent.blocks)),
+                    false => 2 * group_bytes(GroupKind::Write, units.len() as u64),
+                },
                 ack: Ack::Policy,
                 fetch: false,
             },

@@ -4,7 +4,7 @@ use super::Volume;
 use super::job::{FetchPurpose, Job, Place, ReadItem, Work as JobWork};
 use super::overlay::Bytes;
 use super::piece::{Gather, Work};
-use crate::block::BLOCK;
+use crate::block::{BLOCK, Extent};
 use crate::origin::OriginError;
 use crate::request::RequestError;
 use destage_core::{Input, Lsn, UnitId};
@@ -24,6 +24,7 @@ impl Volume {
         let Some(piece) = self.pieces.get(&id) else { return };
         let (asked, units) = (piece.asked, piece.units.clone());
         self.note_lsn(asked, observed);
+        self.note_zeros(asked, &units);
         let mut bytes = vec![0; units.len() * BLOCK];
         let mut items = Vec::new();
         for (index, &unit) in units.iter().enumerate() {
@@ -49,8 +50,19 @@ impl Volume {
         self.jobs.push_back(Job(JobWork::Read { gather, items }));
     }
 
+    /// The core does not know of zeros: what a read sees of them counts as seen.
+    fn note_zeros(&mut self, asked: u32, units: &[UnitId]) {
+        if self.overlay.zeroed_blocks() == 0 {
+            return;
+        }
+        let seen = units.iter().filter_map(|&unit| self.overlay.zeroed(self.slots.lba(unit)));
+        if let Some(lsn) = seen.max() {
+            self.note_lsn(asked, lsn);
+        }
+    }
+
     fn source(&mut self, unit: UnitId) -> Source {
-        if let Some(version) = self.overlay.newest(unit) {
+        if let Some(version) = self.overlay.newest(self.slots.lba(unit), unit) {
             return match self.overlay.bytes(version) {
                 Bytes::Zero { .. } => Source::Zeros,
                 Bytes::Memory { data, at, .. } => Source::Memory(data, at),
@@ -139,7 +151,7 @@ impl Volume {
 
     /// The cached copy of a clean block is not to be used any more.
     pub(super) fn drop_cached(&mut self, unit: UnitId) {
-        if !self.overlay.is_dirty(unit) {
+        if !self.overlay.is_written(unit) {
             self.slots.set_undefined(unit);
             self.core.handle(self.now, Input::Invalidate { unit });
         }
@@ -183,14 +195,17 @@ impl Volume {
         self.starts.push_back(writer);
     }
 
+    /// Whether any block of an extent has undecided changes.
+    pub(super) fn is_dirty(&self, extent: Extent) -> bool {
+        self.overlay.is_zeroed(extent)
+            || self.slots.within(extent).into_iter().any(|unit| self.overlay.is_written(unit))
+    }
+
     /// Reads past a cache that has stopped, where the origin is known to hold the newest bytes.
     pub(super) fn read_around(&mut self, id: u64) {
         let Some(piece) = self.pieces.get(&id) else { return };
         let extent = piece.extent;
-        let is_dirty = extent
-            .iter()
-            .any(|lba| self.slots.find(lba).is_some_and(|unit| self.overlay.is_dirty(unit)));
-        if is_dirty || matches!(piece.work, Work::Edges { .. }) {
+        if self.is_dirty(extent) || matches!(piece.work, Work::Edges { .. }) {
             return self.abandon(id, RequestError::Io);
         }
         let gather = self.id();

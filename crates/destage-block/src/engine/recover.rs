@@ -3,6 +3,7 @@
 use super::overlay::{Group, Overlay};
 use super::slots::Slots;
 use super::upkeep::Upkeep;
+use super::write::group_bytes;
 use super::{DOMAIN, Shape, Volume, VolumeOptions, Wait};
 use crate::block::{BLOCK, Lba};
 use crate::cache::record::{self, GroupKind, RecordError};
@@ -112,6 +113,7 @@ impl Volume {
             next_id: 0,
             line: super::line::Line::default(),
             starts: VecDeque::new(),
+            rests: VecDeque::new(),
             gathers: HashMap::new(),
             waits: HashMap::new(),
             settling: HashMap::new(),
@@ -131,6 +133,8 @@ impl Volume {
             is_origin_unflushed: false,
             origin_flushes: 0,
             origin_losses: None,
+            losses_found: 0,
+            is_pause_due: false,
             jobs: VecDeque::new(),
             jobs_running: 0,
             replies: VecDeque::new(),
@@ -185,11 +189,14 @@ impl Volume {
         if lsn <= decided {
             return Ok(());
         }
-        let mut units = Vec::with_capacity(lbas.len());
-        for &lba in &lbas {
-            units.push(self.handle_for(lba)?);
-        }
         let kind = group.header.kind;
+        let mut units = Vec::new();
+        if kind == GroupKind::Write {
+            units.reserve_exact(lbas.len());
+            for &lba in &lbas {
+                units.push(self.handle_for(lba)?);
+            }
+        }
         if kind == GroupKind::Mark {
             self.cuts.insert(lsn);
         }
@@ -201,7 +208,7 @@ impl Volume {
                 domain: DOMAIN,
                 level: group.header.level,
                 units: &units,
-                bytes: (units.len() * BLOCK) as u32,
+                bytes: group_bytes(kind, lbas.len() as u64),
                 journal_bytes: record.payload.len() as u32,
             },
         );
@@ -227,7 +234,7 @@ impl Volume {
     /// A clean copy that the log knows a later version of.
     fn drop_outdated(&mut self, lba: Lba) {
         if let Some(unit) = self.slots.find(lba)
-            && !self.overlay.is_dirty(unit)
+            && !self.overlay.is_written(unit)
         {
             self.slots.evict(unit);
         }
@@ -292,7 +299,7 @@ fn shape(cache: &CacheDevice, journal: &Journal, size: u64) -> Result<Shape, Ope
     Ok(Shape {
         size,
         piece_blocks_max,
-        zero_blocks_max: ZERO_BLOCKS_MAX.min(reserve / 4).max(1),
+        zero_blocks_max: ZERO_BLOCKS_MAX,
         line_blocks_max: u64::from(reserve / 2),
         log_bytes: geometry.log_bytes(),
         segment_bytes: geometry.segment_bytes,
@@ -329,7 +336,7 @@ pub(super) fn fit(policy: &Policy, shape: &Shape, slots: u32) -> Policy {
 const SLOTS_MIN: u32 = 64;
 /// Longest piece of a read or write, in blocks: 1 MiB.
 const PIECE_BLOCKS_MAX: u32 = 256;
-/// Longest piece that is zeroed, in blocks: 4 MiB.
-const ZERO_BLOCKS_MAX: u32 = 1_024;
+/// Longest piece that is zeroed, in blocks: 64 MiB.
+const ZERO_BLOCKS_MAX: u32 = 16_384;
 /// Clean blocks that the core is told of together.
 const RESTORED_TOGETHER: usize = 1_024;

@@ -22,6 +22,16 @@ pub(super) struct Asked {
     buffer: Vec<u8>,
     /// What it counts for in [`Volume::is_congested`].
     bytes: u64,
+    /// What is still to be zeroed once the piece before it is done.
+    rest: Option<Rest>,
+}
+
+/// Whole blocks that no piece has been made of.
+#[derive(Clone, Copy, Debug)]
+struct Rest {
+    from: Lba,
+    to: Lba,
+    punch: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +98,7 @@ impl Volume {
             is_through: false,
             buffer: Vec::new(),
             bytes,
+            rest: None,
         };
         self.asked.insert(self.next_asked, asked);
         self.next_asked
@@ -170,18 +181,40 @@ impl Volume {
         if Lba::of(offset) < whole_from {
             works.push(edge(Lba::of(offset), offset, end.min(whole_from.offset())));
         }
-        let mut at = whole_from;
-        while at < whole_to {
-            let blocks = (whole_to.0 - at.0).min(u64::from(self.shape.zero_blocks_max)) as u32;
-            let extent = Extent { first: at, blocks };
-            works.push((extent, Work::Zero { punch }));
-            at = extent.end();
-        }
+        let mut rest =
+            (whole_from < whole_to).then_some(Rest { from: whole_from, to: whole_to, punch });
+        works.extend(self.cut_rest(&mut rest));
         // A range inside one block has been dealt with as its head.
         if !is_end && whole_to >= whole_from && whole_to.offset() < end {
             works.push(edge(whole_to, whole_to.offset(), end));
         }
+        if let Some(asked) = self.asked.get_mut(&asked) {
+            asked.rest = rest;
+        }
         self.begin(asked, works);
+    }
+
+    /// The next piece of what is to be zeroed.
+    fn cut_rest(&self, rest: &mut Option<Rest>) -> Option<(Extent, Work)> {
+        let Rest { from, to, punch } = rest.take()?;
+        let blocks = (to.0 - from.0).min(u64::from(self.shape.zero_blocks_max)) as u32;
+        let extent = Extent { first: from, blocks };
+        *rest = (extent.end() < to).then_some(Rest { from: extent.end(), to, punch });
+        Some((extent, Work::Zero { punch }))
+    }
+
+    /// One more piece of each request that zeroes more than a piece holds. Others come between two of them, and the time
+    /// that one call takes stays bounded.
+    pub(super) fn go_on(&mut self) {
+        for asked in std::mem::take(&mut self.rests) {
+            let mut rest = self.asked.get_mut(&asked).and_then(|asked| asked.rest.take());
+            let Some((extent, work)) = self.cut_rest(&mut rest) else { continue };
+            if let Some(asked) = self.asked.get_mut(&asked) {
+                asked.rest = rest;
+            }
+            let id = self.id();
+            self.enter(id, Piece::new(asked, extent, work));
+        }
     }
 
     fn submit_cache(&mut self, tag: u64, offset: u64, len: u64) {
@@ -271,10 +304,14 @@ impl Volume {
     /// A piece is done, or has failed.
     pub(super) fn piece_done(&mut self, asked: u32, result: Result<(), RequestError>) {
         let Some(state) = self.asked.get_mut(&asked) else { return };
-        state.left -= 1;
         if let Err(error) = result {
             state.error.get_or_insert(error);
+            state.rest = None;
         }
+        if state.rest.is_some() && state.left == 1 {
+            return self.rests.push_back(asked);
+        }
+        state.left -= 1;
         if state.left > 0 {
             return;
         }

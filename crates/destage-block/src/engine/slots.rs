@@ -1,7 +1,7 @@
 //! Handles: which block has which, which hold a clean copy in their slot, and which are free.
 
 use super::overlay::Shared;
-use crate::block::Lba;
+use crate::block::{Extent, Lba};
 use crate::cache::index::{Index, SlotState};
 use destage_core::UnitId;
 use hashbrown::{HashMap, HashSet};
@@ -60,6 +60,19 @@ impl Slots {
             return unit;
         }
         UnitId(self.index.insert(lba).expect("the caller made sure that a handle is free"))
+    }
+
+    /// The handles of an extent's blocks, as far as these have any. Looks at the blocks or at the handles, whatever is less.
+    pub(super) fn within(&self, extent: Extent) -> Vec<UnitId> {
+        if extent.blocks <= self.index.slots() {
+            return extent.iter().filter_map(|lba| self.find(lba)).collect();
+        }
+        let is_inside = |lba: Lba| extent.first <= lba && lba < extent.end();
+        let handles = 0..self.index.slots();
+        handles
+            .filter(|&handle| self.index.lba(handle).is_some_and(is_inside))
+            .map(UnitId)
+            .collect()
     }
 
     /// The block that has this handle.

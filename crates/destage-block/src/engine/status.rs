@@ -69,6 +69,8 @@ pub struct VolumeStatus {
     pub fetched_blocks: u64,
     /// Blocks sent to the origin; fewer than were written, where newer versions replaced older ones.
     pub sent_blocks: u64,
+    /// Blocks of undecided zeros; they take no slots.
+    pub zeroed_blocks: u64,
     /// Undecided writes in memory, bytes.
     pub memory_bytes: u64,
     /// The level of the next write.
@@ -125,6 +127,7 @@ impl Volume {
             fetches: counters.fetches,
             fetched_blocks: counters.fetched_blocks,
             sent_blocks: counters.sent_blocks,
+            zeroed_blocks: self.overlay.zeroed_blocks(),
             memory_bytes: self.overlay.memory_bytes(),
             level: self.core.level(),
             marked: Lsn(upkeep.cache.decided()),

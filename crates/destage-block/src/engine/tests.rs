@@ -6,9 +6,10 @@ mod choice;
 mod claims;
 mod client;
 mod model;
-mod random;
+pub(super) mod random;
 mod sim;
 mod world;
+mod zeros;
 
 use choice::Choice;
 use sim::{Counts, Sim};

@@ -161,7 +161,11 @@ impl Volume {
             // Not the newest group: what a crash takes back must not count as seen.
             lsn: self.core.committed(),
             began: self.now,
-            is_void: self.core.policy().waits_for_origin() && !self.is_closing,
+            // Nor may one that is not known to be durable at the origin: the next start knows by that.
+            is_void: match self.is_closing {
+                true => self.is_origin_unflushed,
+                false => self.core.policy().waits_for_origin(),
+            },
             is_last: self.is_closing,
             next_chunk: 0,
         };

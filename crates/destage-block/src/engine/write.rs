@@ -14,12 +14,15 @@ use std::sync::Arc;
 impl Volume {
     /// The core admits a write.
     pub(super) fn execute_write(&mut self, id: u64, access: Access, observed: Lsn) {
-        let is_direct = self.core.policy().waits_for_origin() && observed == Lsn::ZERO;
+        let Some(extent) = self.pieces.get(&id).map(|piece| piece.extent) else { return };
+        let is_direct = self.core.policy().waits_for_origin()
+            && observed == Lsn::ZERO
+            && !self.is_dirty(extent);
         if access != Access::Back && is_direct {
             return self.write_through(id);
         }
         let Some(piece) = self.pieces.get_mut(&id) else { return };
-        let (asked, extent, units) = (piece.asked, piece.extent, std::mem::take(&mut piece.units));
+        let (asked, units) = (piece.asked, std::mem::take(&mut piece.units));
         let (kind, data) = match &mut piece.work {
             Work::Write { data, .. } => (GroupKind::Write, std::mem::take(data)),
             Work::Zero { punch: true } => (GroupKind::Trim, Vec::new()),
@@ -45,6 +48,7 @@ impl Volume {
     ) -> Lsn {
         let lsn = self.core.next_lsn();
         let header = GroupHeader { kind, level: self.core.level(), extents };
+        let bytes = group_bytes(kind, header.blocks());
         let (mut payload, mut crcs) = (Vec::new(), Vec::new());
         header.encode(&data, &mut payload, &mut crcs);
         let offset_in_batch = self.journal.append(lsn.0, self.now.0, DOMAIN.0, &payload);
@@ -55,6 +59,7 @@ impl Volume {
         let sizes: Vec<(UnitId, u32)> = units.iter().map(|&unit| (unit, BLOCK as u32)).collect();
         let absent: Vec<UnitId> =
             units.iter().copied().filter(|&unit| !self.core.is_present(unit)).collect();
+        let zeroed = if kind == GroupKind::Write { Vec::new() } else { header.extents.clone() };
         let group = Group {
             kind,
             level: header.level,
@@ -70,14 +75,22 @@ impl Volume {
         let input = Input::Write {
             domain: DOMAIN,
             units: &sizes,
-            // Zeros count like data, so that the dirty limit bounds the dirty blocks.
-            bytes: (sizes.len() * BLOCK) as u32,
+            bytes,
             journal_bytes: payload.len() as u32,
             access,
         };
         self.core.handle(self.now, input);
         self.make_present(&absent);
+        zeroed.into_iter().for_each(|extent| self.drop_zeroed(extent));
         lsn
+    }
+
+    /// Blocks that read as zeros need neither their cached copies nor what is on its way from the origin.
+    fn drop_zeroed(&mut self, extent: Extent) {
+        for unit in self.slots.within(extent) {
+            self.outdate_fetch(unit);
+            self.drop_cached(unit);
+        }
     }
 
     /// Tells the core that blocks may be read although they were never fetched: their dirty version is whole.
@@ -112,8 +125,11 @@ impl Volume {
             Work::Zero { punch } => (None, *punch),
             _ => unreachable!("only writes are written through"),
         };
-        let units = piece.units.clone();
-        let job = ThroughJob { piece: id, extent: piece.extent, units: units.clone(), data, punch };
+        let (units, extent) = (piece.units.clone(), piece.extent);
+        if data.is_none() {
+            self.drop_zeroed(extent);
+        }
+        let job = ThroughJob { piece: id, extent, units: units.clone(), data, punch };
         self.is_origin_unflushed = true;
         for &unit in &units {
             self.outdate_fetch(unit);
@@ -142,6 +158,10 @@ impl Volume {
             }
             self.upkeep.changed(self.now);
         }
+        if job.data.is_none() {
+            // Reads may have fetched meanwhile what was there before.
+            self.drop_zeroed(job.extent);
+        }
         self.core.handle(self.now, Input::Through { units: &sizes, access, result: fault });
         job.units.iter().for_each(|&unit| self.slots.unpin(unit));
         let reply = result.map_err(|error| {
@@ -169,16 +189,27 @@ impl Volume {
         self.origin_flushes -= 1;
         let is_lost = self.origin_losses.is_some_and(|before| before != losses);
         self.origin_losses = Some(losses);
+        self.losses_found += u64::from(is_lost);
         if let Err(error) = &result {
             self.counters.note_origin_error(&error.message);
             // What it covered is not known to be durable; nobody was told that it is.
             self.is_origin_unflushed = true;
         } else if is_lost {
+            self.is_origin_unflushed |= self.is_closing;
             self.counters.note_origin_error("the origin may have lost writes before a flush");
         }
         self.origin_flushed(asked, result.is_ok() && !is_lost);
     }
 }
+
+/// What a group counts for against the limits: the bytes of a write; of zeros what keeping and sending them costs.
+pub(super) fn group_bytes(kind: GroupKind, blocks: u64) -> u32 {
+    let block = if kind == GroupKind::Write { BLOCK as u64 } else { ZERO_BLOCK_BYTES };
+    u32::try_from(blocks * block).unwrap_or(u32::MAX)
+}
+
+/// What a block of zeros counts for, bytes.
+const ZERO_BLOCK_BYTES: u64 = 64;
 
 /// What the core makes of an origin's error.
 pub(super) fn fault_of(kind: OriginErrorKind) -> Fault {

@@ -1,5 +1,6 @@
 //! The clients' sockets: accepting, reading, sending, closing.
 
+use super::Served;
 use super::fuse::Answer;
 use super::server::{LISTENER, Server};
 use crate::nbd::server::{Connection, Cookie, End, Event, Limits, Received};
@@ -16,6 +17,8 @@ pub(super) struct Client {
     connection: Connection<Stream>,
     /// The export that it opened.
     volume: Option<usize>,
+    /// How many losses at the origin it was told of.
+    losses_known: u64,
     /// Tells it from the one that had the same place before.
     number: u64,
     /// There may be more to read than was read.
@@ -39,6 +42,7 @@ pub(super) struct Asked {
     pub(super) at: destage_core::Time,
     pub(super) volume: usize,
     pub(super) writes: bool,
+    pub(super) flushes: bool,
 }
 
 impl Server {
@@ -81,6 +85,7 @@ impl Server {
         let client = Client {
             connection,
             volume: None,
+            losses_known: 0,
             number: self.accepted_total,
             readable: true,
             listed: false,
@@ -182,12 +187,14 @@ impl Server {
             match event {
                 Event::Opened(export) => {
                     client.volume = self.names.iter().position(|name| *name == export.name);
+                    let served = client.volume.map(|volume| &self.volumes[volume]);
+                    client.losses_known = served.map_or(0, |served| served.losses_told.known());
                 }
                 Event::Request(cookie, request) => {
                     let volume = client.volume.expect("requests follow an opened export");
                     let asker = Asker::Client { place, number: client.number, cookie };
-                    let writes = request.is_write();
-                    self.submit(Asked { asker, at: now, volume, writes }, request);
+                    let (writes, flushes) = (request.is_write(), request.is_flush());
+                    self.submit(Asked { asker, at: now, volume, writes, flushes }, request);
                 }
                 Event::StartTls => unreachable!("a connection starts TLS by itself"),
                 Event::Ended(End::Disconnected) => {}
@@ -220,6 +227,26 @@ impl Server {
             client.connection.reply(cookie, reply);
             self.look_at(place);
         }
+    }
+
+    /// The reply to a flush, which fails for each client that does not know of a loss at the origin.
+    pub(super) fn tell_of_losses(&mut self, asked: &Asked, reply: Reply) -> Reply {
+        if !asked.flushes {
+            return reply;
+        }
+        let Served { volume, losses_told, file_losses_known, .. } = &mut self.volumes[asked.volume];
+        let known = match asked.asker {
+            Asker::File(_) => file_losses_known,
+            Asker::Client { place, number, .. } => {
+                let client = self.clients.get_mut(place).and_then(Option::as_mut);
+                match client.filter(|client| client.number == number) {
+                    Some(client) => &mut client.losses_known,
+                    // Nobody hears it.
+                    None => return reply,
+                }
+            }
+        };
+        losses_told.answer(known, volume.losses_found(), reply)
     }
 
     fn close(&mut self, place: usize) {

@@ -41,8 +41,9 @@ impl Server {
                 continue;
             }
             any = true;
-            let (volume, writes) = (ask.volume, ask.request.is_write());
-            let asked = Asked { asker: Asker::File(ask.answer), at, volume, writes };
+            let (volume, asker) = (ask.volume, Asker::File(ask.answer));
+            let (writes, flushes) = (ask.request.is_write(), ask.request.is_flush());
+            let asked = Asked { asker, at, volume, writes, flushes };
             self.submit(asked, ask.request);
         }
         any

@@ -50,6 +50,9 @@ struct Served {
     /// Only FLUSH and FUA promise durability: `d = flush`.
     commits_on_flush: bool,
     latencies: report::Latencies,
+    losses_told: crate::engine::LossesTold,
+    /// How many losses whoever has the volume's file open was told of.
+    file_losses_known: u64,
 }
 
 /// What other threads tell the server.

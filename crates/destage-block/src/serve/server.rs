@@ -279,6 +279,7 @@ impl Server {
                 let took = self.now().since(asked.at);
                 let now = self.now();
                 self.volumes[asked.volume].latencies.record(now, asked.writes, took);
+                let reply = self.tell_of_losses(&asked, reply);
                 self.errors_total += u64::from(matches!(reply, Reply::Error(_)));
                 self.reply(asked.asker, reply);
             }
@@ -423,14 +424,17 @@ impl Server {
                 "a disk does not answer; what the cache holds is recovered at the next start";
             return Err(ServeError::new(exit::DIRTY_REMAINS, message));
         }
-        let mut remains = Vec::new();
+        let (mut remains, mut unflushed) = (Vec::new(), Vec::new());
         let volumes = std::mem::take(&mut self.volumes);
         for (served, context) in volumes.into_iter().zip(self.contexts.iter()) {
             let left = served.volume.undecided();
+            let is_unflushed = served.volume.is_origin_unflushed();
             let (name, origin) = (served.name.clone(), served.description.clone());
             super::start::close(served, context)?;
             if left > 0 {
                 remains.push(format!("volume '{name}': {left} writes that {origin} has not taken"));
+            } else if is_unflushed {
+                unflushed.push(format!("volume '{name}' ({origin})"));
             }
         }
         if !remains.is_empty() {
@@ -439,6 +443,16 @@ impl Server {
                 format!(
                     "stopped with {}; they are in the cache, and the next start destages them",
                     remains.join(", ")
+                ),
+            ));
+        }
+        if !unflushed.is_empty() {
+            return Err(ServeError::new(
+                exit::DIRTY_REMAINS,
+                format!(
+                    "the origin has not confirmed that what was written through is durable: {}; look after it, start once \
+                     more and flush",
+                    unflushed.join(", ")
                 ),
             ));
         }

@@ -119,6 +119,8 @@ fn open(settings: &VolumeSettings, clock: &Clock) -> Result<(Served, Context), S
         cache: settings.cache.display().to_string(),
         commits_on_flush: settings.commit_on_flush,
         latencies: Latencies::new(now),
+        losses_told: crate::engine::LossesTold::default(),
+        file_losses_known: 0,
     };
     let redo = redo.map(|redo| Arc::new(Mutex::new(redo)));
     Ok((served, Context { cache, origin, redo }))
@@ -339,6 +341,7 @@ fn recover(redo: &mut RedoStore, origin: &dyn Origin) -> Result<(), RedoError> {
 pub(super) fn close(served: Served, context: &Context) -> Result<(), ServeError> {
     let decided = served.volume.status().core.decided;
     if served.volume.undecided() == 0
+        && !served.volume.is_origin_unflushed()
         && let Some(redo) = &context.redo
     {
         let mut redo = redo.lock().unwrap_or_else(PoisonError::into_inner);

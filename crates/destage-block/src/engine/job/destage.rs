@@ -24,7 +24,7 @@ pub(in super::super) struct DestageJob {
     pub(in super::super) parts: Vec<Part>,
 }
 
-/// The newest versions of some blocks, in the order of the blocks.
+/// The newest versions of some blocks, in the order of the blocks; each block once.
 #[derive(Debug)]
 pub(in super::super) struct Part {
     /// The oldest and the newest group that it holds.
@@ -33,11 +33,12 @@ pub(in super::super) struct Part {
     pub(in super::super) targets: Vec<Target>,
 }
 
-/// One block to send.
+/// One block to send, or neighbours that become zeros.
 #[derive(Debug)]
 pub(in super::super) struct Target {
-    pub(in super::super) lba: Lba,
-    pub(in super::super) unit: UnitId,
+    pub(in super::super) extent: Extent,
+    /// The block's handle; `None` for zeros.
+    pub(in super::super) unit: Option<UnitId>,
     pub(in super::super) lsn: Lsn,
     pub(in super::super) from: From,
 }
@@ -50,10 +51,11 @@ pub(in super::super) enum From {
     Log { file: Arc<dyn DiskFile>, offset: u64, crc: u32 },
 }
 
-/// A block that has reached the origin.
+/// A block that has reached the origin, or zeros that have.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Sent {
-    pub(in super::super) unit: UnitId,
+    pub(in super::super) unit: Option<UnitId>,
+    pub(in super::super) blocks: u32,
     pub(in super::super) lsn: Lsn,
     /// The checksum of what its slot holds now; `None` if it was not written there.
     pub(in super::super) crc: Option<u32>,
@@ -150,7 +152,7 @@ pub(super) fn settle(context: &Context) -> Result<(), RedoError> {
 
 /// The blocks from `first` on, all of them among the targets.
 fn fill(targets: &[Target], first: Lba, buf: &mut [u8]) -> Result<(), OriginError> {
-    let start = targets.partition_point(|target| target.lba < first);
+    let start = targets.partition_point(|target| target.extent.first < first);
     for (target, block) in targets[start..].iter().zip(buf.chunks_mut(BLOCK)) {
         let bytes = read(target)
             .map_err(|failure| OriginError::new(OriginErrorKind::Unavailable, failure.message))?;
@@ -168,10 +170,10 @@ fn pieces(targets: &[Target]) -> Vec<Piece> {
             _ => Content::Data,
         };
         match pieces.last_mut() {
-            Some(last) if last.content == content && last.extent.end() == target.lba => {
-                last.extent.blocks += 1;
+            Some(last) if last.content == content && last.extent.end() == target.extent.first => {
+                last.extent.blocks += target.extent.blocks;
             }
-            _ => pieces.push(Piece { extent: Extent { first: target.lba, blocks: 1 }, content }),
+            _ => pieces.push(Piece { extent: target.extent, content }),
         }
     }
     pieces
@@ -182,23 +184,23 @@ fn requests(targets: &[Target]) -> Result<Vec<Request>, Failure> {
     let mut requests = Vec::new();
     for target in targets {
         match target.from {
-            From::Zero { punch } => push_zero(&mut requests, target.lba, punch),
-            _ => push_block(&mut requests, target.lba, &read(target)?),
+            From::Zero { punch } => push_zero(&mut requests, target.extent, punch),
+            _ => push_block(&mut requests, target.extent.first, &read(target)?),
         }
     }
     Ok(requests)
 }
 
-fn push_zero(requests: &mut Vec<Request>, lba: Lba, punch: bool) {
+fn push_zero(requests: &mut Vec<Request>, zeros: Extent, punch: bool) {
     if let Some(Request::Zero { extent, punch: before }) = requests.last_mut()
-        && extent.end() == lba
+        && extent.end() == zeros.first
         && *before == punch
-        && extent.blocks < ZERO_BLOCKS_MAX
+        && extent.blocks + zeros.blocks <= ZERO_BLOCKS_MAX
     {
-        extent.blocks += 1;
+        extent.blocks += zeros.blocks;
         return;
     }
-    requests.push(Request::Zero { extent: Extent { first: lba, blocks: 1 }, punch });
+    requests.push(Request::Zero { extent: zeros, punch });
 }
 
 fn push_block(requests: &mut Vec<Request>, lba: Lba, block: &[u8]) {
@@ -224,7 +226,7 @@ fn read(target: &Target) -> Result<Vec<u8>, Failure> {
         fault,
         message: format!(
             "failed to read block {} of write {} from the log: {what}",
-            target.lba.0, target.lsn.0
+            target.extent.first.0, target.lsn.0
         ),
     };
     if let Err(error) = file.read_at(offset, &mut stored) {
@@ -278,7 +280,8 @@ fn send(origin: &dyn Origin, request: &Request) -> Result<(), OriginError> {
 /// Writes a block that is at the origin into its slot.
 fn install(context: &Context, target: &Target) -> Sent {
     let written = |bytes: &[u8], crc| {
-        let is_written = context.cache.write_slots(&[(target.unit.0, bytes)]).is_ok();
+        let unit = target.unit?;
+        let is_written = context.cache.write_slots(&[(unit.0, bytes)]).is_ok();
         is_written.then_some(crc)
     };
     let crc = match &target.from {
@@ -286,7 +289,7 @@ fn install(context: &Context, target: &Target) -> Sent {
         From::Memory { data, at, crc } => written(&data[*at..*at + BLOCK], *crc),
         From::Log { crc, .. } => read(target).ok().and_then(|bytes| written(&bytes, *crc)),
     };
-    Sent { unit: target.unit, lsn: target.lsn, crc }
+    Sent { unit: target.unit, blocks: target.extent.blocks, lsn: target.lsn, crc }
 }
 
 impl std::convert::From<OriginError> for Failure {

@@ -22,6 +22,8 @@ pub(super) struct Choice {
     /// In this share of the crashes the cache is lost with the host.
     pub(super) lose_cache_percent: u64,
     pub(super) outage_percent: u64,
+    /// Longest piece that is zeroed, in blocks; requests for more go on piece by piece.
+    pub(super) zero_blocks_max: u32,
 }
 
 impl Choice {
@@ -79,6 +81,7 @@ impl Choice {
             unsafe_no_replay: false,
             lose_cache_percent: 35,
             outage_percent: random.pick(&[0, 0, 3]),
+            zero_blocks_max: random.pick(&[3, 16_384]),
         }
     }
 

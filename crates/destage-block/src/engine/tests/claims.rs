@@ -3,25 +3,25 @@
 use super::choice::Choice;
 use super::world::World;
 use crate::block::BLOCK;
-use crate::engine::{Context, Job, JobKind, Volume, VolumeMode};
+use crate::engine::{Context, Job, JobKind, LossesTold, Volume, VolumeMode};
 use crate::request::{Reply, Request, RequestError};
 use destage_core::{Acknowledge, AtLimit, Order, Policy, Span, Time, WaitFor, When};
 use std::collections::VecDeque;
 use std::io;
 
 /// A volume whose jobs run when the test says so.
-struct Bench {
-    world: World,
-    choice: Choice,
-    volume: Volume,
+pub(super) struct Bench {
+    pub(super) world: World,
+    pub(super) choice: Choice,
+    pub(super) volume: Volume,
     context: Context,
-    now: Time,
+    pub(super) now: Time,
     held: VecDeque<Job>,
-    replies: Vec<(u64, Reply)>,
+    pub(super) replies: Vec<(u64, Reply)>,
 }
 
 /// A policy that destages only when asked.
-fn lazy(order: Order) -> Choice {
+pub(super) fn lazy(order: Order) -> Choice {
     let mut choice = Choice::any(1);
     choice.blocks = 40;
     choice.slots = 400;
@@ -40,7 +40,7 @@ fn lazy(order: Order) -> Choice {
 }
 
 impl Bench {
-    fn new(choice: Choice) -> Self {
+    pub(super) fn new(choice: Choice) -> Self {
         let world = World::new(&choice);
         let now = Time::from_secs(5_000);
         let (volume, context) = world.open(&choice, now);
@@ -58,7 +58,7 @@ impl Bench {
     }
 
     /// Runs everything except jobs of a kind, until nothing is left to do now.
-    fn run_except(&mut self, kept: Option<JobKind>) {
+    pub(super) fn run_except(&mut self, kept: Option<JobKind>) {
         loop {
             self.take();
             if let Some(index) = self.held.iter().position(|job| Some(job.kind()) != kept) {
@@ -76,25 +76,25 @@ impl Bench {
         }
     }
 
-    fn run(&mut self) {
+    pub(super) fn run(&mut self) {
         self.run_except(None);
     }
 
-    fn submit(&mut self, tag: u64, request: Request) {
+    pub(super) fn submit(&mut self, tag: u64, request: Request) {
         self.volume.submit(self.now, tag, request);
         self.take();
     }
 
-    fn write(&mut self, tag: u64, offset: u64, data: &[u8], fua: bool) {
+    pub(super) fn write(&mut self, tag: u64, offset: u64, data: &[u8], fua: bool) {
         self.submit(tag, Request::Write { offset, data: data.to_vec(), fua });
     }
 
     /// The reply to a request, once it has come.
-    fn reply(&self, tag: u64) -> Option<&Reply> {
+    pub(super) fn reply(&self, tag: u64) -> Option<&Reply> {
         self.replies.iter().find(|(answered, _)| *answered == tag).map(|(_, reply)| reply)
     }
 
-    fn read(&mut self, tag: u64, offset: u64, len: u32) -> Vec<u8> {
+    pub(super) fn read(&mut self, tag: u64, offset: u64, len: u32) -> Vec<u8> {
         self.submit(tag, Request::Read { offset, len });
         self.run();
         match self.reply(tag) {
@@ -103,14 +103,14 @@ impl Bench {
         }
     }
 
-    fn reopen(&mut self) {
+    pub(super) fn reopen(&mut self) {
         self.held.clear();
         self.replies.clear();
         let (volume, context) = self.world.open(&self.choice, self.now);
         (self.volume, self.context) = (volume, context);
     }
 
-    fn wait_decided(&mut self, tag: u64) {
+    pub(super) fn wait_decided(&mut self, tag: u64) {
         let last = self.volume.last();
         self.volume.wait(self.now, tag, last, WaitFor::Decided);
         self.run();
@@ -357,4 +357,86 @@ fn a_closed_volume_starts_warm() {
     assert!(bench.read(4, 0, 4_096) == [8; BLOCK], "what is dirty is in the log");
     bench.read(5, 4_096, 7 * 4_096);
     assert_eq!(bench.volume.status().hit_ratio(), Some(1.0));
+}
+
+/// A volume that writes through.
+fn through() -> Bench {
+    let mut choice = lazy(Order::Any);
+    choice.policy.acknowledge = Acknowledge::Origin;
+    let mut bench = Bench::new(choice);
+    bench.run();
+    bench
+}
+
+/// > A loss is told to each connection once: its next FLUSH or FUA write fails.
+#[test]
+fn a_loss_at_the_origin_is_told_to_each_client_once() {
+    let mut bench = through();
+    let mut told = LossesTold::default();
+    let (mut first, mut second) = (told.known(), told.known());
+    bench.write(1, 0, &[3; BLOCK], false);
+    bench.run();
+    bench.world.origin.lose();
+    bench.submit(2, Request::Flush);
+    bench.run();
+    let mut flush = |bench: &mut Bench, tag: u64, known: &mut u64| {
+        bench.submit(tag, Request::Flush);
+        bench.run();
+        let reply = bench.reply(tag).unwrap().clone();
+        told.answer(known, bench.volume.losses_found(), reply)
+    };
+    assert_eq!(bench.reply(2), Some(&Reply::Error(RequestError::Io)));
+    assert_eq!(flush(&mut bench, 3, &mut first), Reply::Error(RequestError::Io));
+    assert_eq!(flush(&mut bench, 4, &mut second), Reply::Error(RequestError::Io));
+    assert_eq!(flush(&mut bench, 5, &mut first), Reply::Done);
+    assert_eq!(flush(&mut bench, 6, &mut second), Reply::Done);
+    assert_eq!(told.known(), 1, "who connects later wrote nothing that was lost");
+}
+
+#[test]
+fn a_volume_whose_last_flush_fails_says_so_and_flushes_after_the_next_start() {
+    for fails in [false, true] {
+        let mut bench = through();
+        bench.write(1, 0, &[3; BLOCK], false);
+        bench.run();
+        if fails {
+            bench.world.origin.go_away_after(1);
+        }
+        bench.volume.close(bench.now);
+        bench.run();
+        assert!(bench.volume.is_closed());
+        assert_eq!(bench.volume.is_origin_unflushed(), fails);
+        bench.world.origin.come_back();
+        bench.reopen();
+        bench.run();
+        let calls = bench.world.origin.calls();
+        bench.submit(2, Request::Flush);
+        bench.run();
+        assert_eq!(bench.reply(2), Some(&Reply::Done));
+        assert_eq!(bench.world.origin.calls() > calls, fails, "the flush reached the origin");
+    }
+}
+
+/// > While destaging is paused, a change to `write-through` is refused if anything is dirty; a pause during such a change
+/// > begins when the change is done.
+#[test]
+fn a_change_to_write_through_never_waits_for_a_paused_destager() {
+    let mut bench = Bench::new(lazy(Order::Epoch));
+    let through = Policy { acknowledge: Acknowledge::Origin, ..bench.choice.policy.clone() };
+    bench.write(1, 0, &[1; BLOCK], false);
+    bench.run();
+    bench.volume.pause(bench.now);
+    let refused = bench.volume.set_policy(bench.now, &through).unwrap_err();
+    assert!(refused.contains("resume first"), "{refused}");
+    bench.write(2, 0, &[2; BLOCK], false);
+    bench.run();
+    assert_eq!(bench.reply(2), Some(&Reply::Done), "writes go on as before");
+    bench.volume.resume(bench.now);
+    bench.volume.set_policy(bench.now, &through).unwrap();
+    bench.volume.pause(bench.now);
+    bench.write(3, 0, &[3; BLOCK], false);
+    bench.run();
+    assert_eq!(bench.reply(3), Some(&Reply::Done));
+    let status = bench.volume.status();
+    assert!(status.core.paused && bench.volume.undecided() == 0, "{status:?}");
 }

@@ -94,7 +94,8 @@ impl World {
             applied: redo.as_ref().map(RedoStore::done),
             atomic_bytes_max: redo.as_ref().map(RedoStore::group_bytes_max),
         };
-        let volume = Volume::open(parts, now).unwrap();
+        let mut volume = Volume::open(parts, now).unwrap();
+        volume.set_zero_blocks_max(choice.zero_blocks_max);
         let origin = Arc::new(self.origin.clone());
         let redo = redo.map(|redo| Arc::new(Mutex::new(redo)));
         (volume, Context { cache, origin, redo })

@@ -1,0 +1,116 @@
+//! Zeros cost neither slots nor the time of other writes, and reads leave writes their share of the slots.
+
+use super::claims::{Bench, lazy};
+use crate::block::BLOCK;
+use crate::request::{Reply, Request};
+use destage_core::{Acknowledge, Order};
+
+const LEN: u32 = BLOCK as u32;
+
+fn trim(offset: u64, len: u64) -> Request {
+    Request::Zero { offset, len, fua: false, punch: true }
+}
+
+#[test]
+fn writes_pass_between_the_pieces_of_a_long_trim_which_takes_no_slots() {
+    for order in [Order::Any, Order::Epoch, Order::Domain] {
+        let mut choice = lazy(order);
+        (choice.blocks, choice.zero_blocks_max) = (160, 8);
+        let mut bench = Bench::new(choice);
+        bench.submit(1, trim(0, 150 * BLOCK as u64));
+        bench.write(2, 140 * BLOCK as u64, &[2; BLOCK], false);
+        bench.write(3, 0, &[3; BLOCK], false);
+        bench.run();
+        let answered: Vec<u64> = bench.replies.iter().map(|&(tag, _)| tag).collect();
+        assert_eq!(answered, [2, 3, 1], "others are answered between the pieces");
+        let status = bench.volume.status();
+        assert_eq!(status.slots_used, 2, "only what was written has slots");
+        assert!((148..=150).contains(&status.zeroed_blocks), "{status:?}");
+        assert!(status.core.dirty_bytes < 6 * BLOCK as u64, "{:?}", status.core);
+        assert!(bench.read(4, BLOCK as u64, LEN) == [0; BLOCK]);
+        let first = bench.read(5, 0, LEN);
+        assert_eq!(first, [3; BLOCK], "it came after the first piece");
+        let late = bench.read(6, 140 * BLOCK as u64, LEN);
+        assert!(late == [0; BLOCK] || late == [2; BLOCK], "the two were under way together");
+        let before = bench.read(7, 0, 155 * LEN);
+        bench.wait_decided(8);
+        assert!(bench.world.origin.bytes()[..before.len()] == before, "{order:?}");
+        assert!(bench.read(9, 0, 155 * LEN) == before);
+        let status = bench.volume.status();
+        assert_eq!((status.zeroed_blocks, status.core.dirty_bytes), (0, 0));
+    }
+}
+
+#[test]
+fn zeros_are_whole_after_a_crash() {
+    let mut choice = lazy(Order::Epoch);
+    choice.blocks = 160;
+    let mut bench = Bench::new(choice);
+    bench.read(1, 0, 20 * LEN);
+    bench.submit(2, trim(0, 30 * BLOCK as u64));
+    bench.write(3, 4 * BLOCK as u64, &[3; BLOCK], true);
+    bench.run();
+    bench.world.disk.crash(1);
+    bench.reopen();
+    let mut expected = vec![0; 30 * BLOCK];
+    expected[4 * BLOCK..5 * BLOCK].fill(3);
+    assert!(bench.read(4, 0, 30 * LEN) == expected);
+    bench.wait_decided(5);
+    assert!(bench.world.origin.bytes()[..30 * BLOCK] == expected);
+}
+
+#[test]
+fn a_trim_shrinks_what_is_dirty_and_what_is_cached() {
+    let mut bench = Bench::new(lazy(Order::Any));
+    bench.read(1, 0, 8 * LEN);
+    bench.submit(2, trim(0, 8 * BLOCK as u64));
+    bench.run();
+    assert_eq!(bench.volume.status().slots_used, 0, "clean copies are of no use any more");
+    bench.write(3, 10 * BLOCK as u64, &[3; 20 * BLOCK], false);
+    bench.submit(4, trim(10 * BLOCK as u64, 20 * BLOCK as u64));
+    bench.run();
+    bench.wait_decided(5);
+    let status = bench.volume.status();
+    assert_eq!(status.sent_blocks, 8 + 20, "what was overwritten by zeros is not sent");
+    assert_eq!(status.slots_used, 0);
+    assert!(bench.read(6, 10 * BLOCK as u64, LEN) == [0; BLOCK]);
+}
+
+#[test]
+fn zeros_written_through_leave_no_outdated_copy() {
+    let mut choice = lazy(Order::Any);
+    choice.policy.acknowledge = Acknowledge::Origin;
+    let mut bench = Bench::new(choice);
+    bench.run();
+    bench.read(1, 0, 8 * LEN);
+    bench.submit(2, trim(0, 4 * BLOCK as u64));
+    // This one looks at the origin before the zeros arrive there.
+    bench.submit(3, Request::Read { offset: 0, len: LEN });
+    bench.run_except(Some(crate::engine::JobKind::Through));
+    bench.run();
+    assert_eq!(bench.reply(2), Some(&Reply::Done));
+    assert!(bench.read(4, 0, 4 * LEN) == [0; 4 * BLOCK]);
+    assert!(bench.world.origin.bytes()[..4 * BLOCK] == [0; 4 * BLOCK]);
+}
+
+#[test]
+fn reads_that_wait_for_an_origin_leave_slots_for_writes() {
+    let mut choice = lazy(Order::Epoch);
+    (choice.blocks, choice.slots) = (300, 100);
+    let mut bench = Bench::new(choice);
+    bench.world.origin.go_away_after(1);
+    for tag in 0..200 {
+        bench.submit(tag, Request::Read { offset: tag * BLOCK as u64, len: LEN });
+    }
+    bench.run();
+    bench.write(1_000, 250 * BLOCK as u64, &[1; 2 * BLOCK], false);
+    bench.run();
+    assert_eq!(bench.reply(1_000), Some(&Reply::Done), "{:?}", bench.volume.status());
+    bench.world.origin.come_back();
+    while bench.replies.len() < 201 {
+        bench.now = bench.volume.next_timeout().expect("reads are asked again");
+        bench.run();
+    }
+    let is_data = |(_, reply): &&(u64, Reply)| matches!(reply, Reply::Data(_));
+    assert_eq!(bench.replies.iter().filter(is_data).count(), 200);
+}
