@@ -104,6 +104,7 @@ impl Core {
             Input::Write { domain, units, bytes, journal_bytes, access } => {
                 self.write(domain, units, bytes, journal_bytes, access);
             }
+            Input::Join { lsn } => self.join(lsn),
             Input::Through { units, access, result } => self.carried(units, access, result),
             Input::Release { units } => self.release(units),
             Input::Respond { client, lsn, wrote } => self.respond(client, lsn, wrote),
@@ -125,6 +126,7 @@ impl Core {
                     domain,
                     state: State::Queued,
                     access: Access::Back,
+                    is_joined: false,
                 };
                 self.recovered(lsn, group);
             }
@@ -257,6 +259,7 @@ impl Core {
             domain,
             state: State::Queued,
             access,
+            is_joined: false,
         });
         for &(unit, size) in units {
             self.units.written(unit, lsn, size);
@@ -267,6 +270,16 @@ impl Core {
         if access != Access::Back {
             self.destager.hurry(domain, lsn);
             self.gate.hurry(lsn);
+        }
+    }
+
+    fn join(&mut self, lsn: Lsn) {
+        assert!(
+            lsn == self.groups.last(),
+            "a group is joined to the next one before that is written"
+        );
+        if let Some(group) = self.groups.get_mut(lsn) {
+            group.is_joined = true;
         }
     }
 

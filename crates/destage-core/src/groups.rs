@@ -49,6 +49,8 @@ pub(crate) struct Group {
     pub(crate) domain: DomainId,
     pub(crate) state: State,
     pub(crate) access: Access,
+    /// The group after it belongs to the same request.
+    pub(crate) is_joined: bool,
 }
 
 /// Groups from the oldest undecided one to the newest.
@@ -111,6 +113,7 @@ impl Groups {
                 domain: DomainId(0),
                 state: State::Done,
                 access: Access::Back,
+                is_joined: false,
             });
         }
     }

@@ -30,6 +30,13 @@ pub enum Input<'a> {
         /// As the [`Effect::Execute`] said.
         access: Access,
     },
+    /// The newest group is one part of a request, and the next group another one: a batch that holds it holds both, whatever
+    /// its limits. To be said before the next group is written or recovered. Not under [`crate::Order::Unit`], where it has no
+    /// effect.
+    Join {
+        /// The newest group.
+        lsn: Lsn,
+    },
     /// The driver has carried the write of a request that was executed with [`Access::Through`] or [`Access::Around`] to
     /// the origin by itself, without a group. Only where [`Effect::Execute`] observed nothing undecided, or the write would
     /// overtake it.

@@ -29,6 +29,8 @@ pub struct GroupHeader {
     pub level: u64,
     /// Where, in the order of the blocks that follow.
     pub extents: Vec<Extent>,
+    /// The next group is another part of the same request: the origin never stays between them.
+    pub continues: bool,
 }
 
 /// A group as it lies in a record, borrowed.
@@ -96,7 +98,8 @@ impl GroupHeader {
         let count = u16::try_from(self.extents.len()).expect("the caller cuts long requests");
         out.reserve(self.payload_bytes() as usize);
         out.extend_from_slice(&[RECORD_VERSION, self.kind.code()]);
-        out.extend_from_slice(&0u16.to_le_bytes());
+        let flags = if self.continues { CONTINUES } else { 0 };
+        out.extend_from_slice(&flags.to_le_bytes());
         out.extend_from_slice(&self.level.to_le_bytes());
         out.extend_from_slice(&count.to_le_bytes());
         for extent in &self.extents {
@@ -141,13 +144,18 @@ impl<'a> Group<'a> {
         }
         let kind = GroupKind::of(fixed[1]).ok_or(RecordError::Kind(fixed[1]))?;
         let flags = u16::from_le_bytes([fixed[2], fixed[3]]);
-        if flags != 0 {
+        if flags & !CONTINUES != 0 {
             return Err(RecordError::Flags(flags));
         }
         let count = usize::from(u16::from_le_bytes([fixed[12], fixed[13]]));
         let header = header_bytes(count);
         let listed = payload.get(FIXED_HEADER..header as usize).ok_or_else(|| short(header))?;
-        let header = GroupHeader { kind, level: u64_at(fixed, 4), extents: extents(kind, listed)? };
+        let header = GroupHeader {
+            kind,
+            level: u64_at(fixed, 4),
+            extents: extents(kind, listed)?,
+            continues: flags & CONTINUES != 0,
+        };
         if header.payload_bytes() != payload.len() as u64 {
             return Err(short(header.payload_bytes()));
         }
@@ -200,6 +208,7 @@ pub const STORED_BLOCK: usize = CRC_BYTES + BLOCK;
 /// Extents that one group may have.
 pub const EXTENTS_MAX: usize = u16::MAX as usize;
 
+const CONTINUES: u16 = 1;
 const CRC_BYTES: usize = 4;
 const FIXED_HEADER: usize = 14;
 const EXTENT_BYTES: usize = 12;

@@ -1,6 +1,7 @@
 //! What an operator asks: another policy, a pause, an application-consistent point, the end.
 
 use super::recover::{check_policy, fit};
+use super::write::NewGroup;
 use super::{Volume, Wait};
 use crate::cache::record::GroupKind;
 use crate::request::RequestError;
@@ -104,7 +105,16 @@ impl Volume {
         if self.stopped.is_some() {
             return self.last();
         }
-        let lsn = self.log(GroupKind::Mark, Vec::new(), Vec::new(), Vec::new(), Access::Back);
+        let lsn = self.log(
+            NewGroup {
+                kind: GroupKind::Mark,
+                extents: Vec::new(),
+                units: Vec::new(),
+                data: Vec::new(),
+                continues: false,
+            },
+            Access::Back,
+        );
         self.cuts.insert(lsn);
         lsn
     }

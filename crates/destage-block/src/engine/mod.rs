@@ -148,8 +148,10 @@ pub struct Volume {
 struct Shape {
     /// Bytes of the volume.
     size: u64,
-    /// Most blocks of one piece of a read or write.
+    /// Most blocks of one piece of a read, and of one group of a write.
     piece_blocks_max: u32,
+    /// Most blocks of one piece of a write: its groups reach the origin together.
+    write_blocks_max: u32,
     /// Most blocks of one piece that is zeroed.
     zero_blocks_max: u32,
     /// Most handles that writes hold which are not logged, and most that wait for reads at the origin: neither kind can take

@@ -30,6 +30,8 @@ pub(super) struct Group {
     /// Where the payload lies in the log, once it has been written.
     pub(super) at: Option<Position>,
     pub(super) is_decided: bool,
+    /// The next group is another part of the same request.
+    pub(super) continues: bool,
 }
 
 impl Group {
@@ -127,6 +129,11 @@ impl Overlay {
             return;
         }
         assert!(next <= self.next(), "numbers are skipped only where nothing is undecided");
+    }
+
+    /// The newest group, if it is undecided.
+    pub(super) fn last(&self) -> Option<&Group> {
+        self.groups.back()
     }
 
     pub(super) fn get(&self, lsn: Lsn) -> Option<&Group> {

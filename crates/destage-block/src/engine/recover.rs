@@ -65,8 +65,7 @@ impl Volume {
     /// [`OpenError`] tells what is wrong; nothing has been changed.
     pub fn open(parts: Parts, now: Time) -> Result<Self, OpenError> {
         let Parts { cache, mut journal, recovery, size, policy, options, applied, .. } = parts;
-        let shape =
-            Shape { atomic_bytes_max: parts.atomic_bytes_max, ..shape(&cache, &journal, size)? };
+        let shape = shape(&cache, &journal, size, parts.atomic_bytes_max)?;
         let policy = fit(&policy, &shape, cache.slots());
         check_policy(&policy, &shape).map_err(|message| OpenError::Invalid(message.into()))?;
         let first_lsn = match options.unsafe_reclaim_past_checkpoint {
@@ -200,6 +199,9 @@ impl Volume {
         if kind == GroupKind::Mark {
             self.cuts.insert(lsn);
         }
+        if self.overlay.last().is_some_and(|last| last.continues) {
+            self.core.handle(self.now, Input::Join { lsn: Lsn(lsn.0 - 1) });
+        }
         self.core.handle(
             self.now,
             Input::Recovered {
@@ -223,6 +225,7 @@ impl Volume {
             offset_in_batch: 0,
             at: Some(record.at),
             is_decided: false,
+            continues: group.header.continues,
         };
         self.overlay.skip_to(lsn);
         self.overlay.push(lsn, entry);
@@ -285,7 +288,12 @@ pub(super) fn check_policy(policy: &Policy, shape: &Shape) -> Result<(), &'stati
     }
 }
 
-fn shape(cache: &CacheDevice, journal: &Journal, size: u64) -> Result<Shape, OpenError> {
+fn shape(
+    cache: &CacheDevice,
+    journal: &Journal,
+    size: u64,
+    atomic_bytes_max: Option<u64>,
+) -> Result<Shape, OpenError> {
     let (geometry, slots) = (cache.geometry(), cache.slots());
     if slots < SLOTS_MIN {
         return Err(OpenError::Invalid(format!(
@@ -296,14 +304,17 @@ fn shape(cache: &CacheDevice, journal: &Journal, size: u64) -> Result<Shape, Ope
     // Half of a segment takes the longest record.
     let by_record = journal.payload_bytes_max() / (2 * BLOCK);
     let piece_blocks_max = PIECE_BLOCKS_MAX.min(reserve / 4).min(by_record as u32).max(1);
+    // A group's table of checksums takes room as well.
+    let atomic = atomic_bytes_max.map_or(u32::MAX, |bytes| (bytes / 2 / BLOCK as u64) as u32);
     Ok(Shape {
         size,
         piece_blocks_max,
+        write_blocks_max: WRITE_BLOCKS_MAX.min(reserve / 2).min(atomic).max(piece_blocks_max),
         zero_blocks_max: ZERO_BLOCKS_MAX,
         line_blocks_max: u64::from(reserve / 2),
         log_bytes: geometry.log_bytes(),
         segment_bytes: geometry.segment_bytes,
-        atomic_bytes_max: None,
+        atomic_bytes_max,
     })
 }
 
@@ -336,6 +347,8 @@ pub(super) fn fit(policy: &Policy, shape: &Shape, slots: u32) -> Policy {
 const SLOTS_MIN: u32 = 64;
 /// Longest piece of a read or write, in blocks: 1 MiB.
 const PIECE_BLOCKS_MAX: u32 = 256;
+/// Longest piece of a write, in blocks: 32 MiB, which no request exceeds.
+const WRITE_BLOCKS_MAX: u32 = 8_192;
 /// Longest piece that is zeroed, in blocks: 64 MiB.
 const ZERO_BLOCKS_MAX: u32 = 16_384;
 /// Clean blocks that the core is told of together.

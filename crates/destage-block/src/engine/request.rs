@@ -145,7 +145,7 @@ impl Volume {
         let len = data.len() as u64;
         let mut data = Some(data);
         let size = self.shape.size;
-        self.cut(offset, len, self.shape.piece_blocks_max, |extent, skip, len, at| {
+        self.cut(offset, len, self.shape.write_blocks_max, |extent, skip, len, at| {
             let bytes = extent.bytes() as usize;
             if len == bytes && at == 0 && data.as_ref().is_some_and(|data| data.len() == len) {
                 let data = data.take().unwrap_or_default();

@@ -28,7 +28,8 @@ impl Volume {
             Work::Zero { punch: true } => (GroupKind::Trim, Vec::new()),
             _ => (GroupKind::Zero, Vec::new()),
         };
-        let lsn = self.log(kind, vec![extent], units, data, access);
+        let group = NewGroup { kind, extents: vec![extent], units, data, continues: false };
+        let lsn = self.log_parts(group, extent, access);
         self.note_lsn(asked, lsn);
         if access == Access::Back {
             self.piece_logged(id, Ok(()));
@@ -37,17 +38,31 @@ impl Volume {
         }
     }
 
+    /// Logs a piece of a write, as several groups if it is longer than one may be; the last one's number.
+    fn log_parts(&mut self, mut group: NewGroup, extent: Extent, access: Access) -> Lsn {
+        let blocks_max = self.shape.piece_blocks_max as usize;
+        let mut first = extent.first;
+        while group.units.len() > blocks_max {
+            let rest = NewGroup {
+                units: group.units.split_off(blocks_max),
+                data: group.data.split_off(blocks_max * BLOCK),
+                ..group
+            };
+            let part = Extent { first, blocks: blocks_max as u32 };
+            (group.extents, group.continues) = (vec![part], true);
+            self.log(group, access);
+            first = part.end();
+            let blocks = rest.units.len() as u32;
+            group = NewGroup { extents: vec![Extent { first, blocks }], ..rest };
+        }
+        self.log(group, access)
+    }
+
     /// Appends a write group to the log and tells the core.
-    pub(super) fn log(
-        &mut self,
-        kind: GroupKind,
-        extents: Vec<Extent>,
-        units: Vec<UnitId>,
-        data: Vec<u8>,
-        access: Access,
-    ) -> Lsn {
+    pub(super) fn log(&mut self, group: NewGroup, access: Access) -> Lsn {
+        let NewGroup { kind, extents, units, data, continues } = group;
         let lsn = self.core.next_lsn();
-        let header = GroupHeader { kind, level: self.core.level(), extents };
+        let header = GroupHeader { kind, level: self.core.level(), extents, continues };
         let bytes = group_bytes(kind, header.blocks());
         let (mut payload, mut crcs) = (Vec::new(), Vec::new());
         header.encode(&data, &mut payload, &mut crcs);
@@ -70,6 +85,7 @@ impl Volume {
             offset_in_batch,
             at: None,
             is_decided: false,
+            continues,
         };
         self.overlay.push(lsn, group);
         let input = Input::Write {
@@ -80,6 +96,9 @@ impl Volume {
             access,
         };
         self.core.handle(self.now, input);
+        if continues {
+            self.core.handle(self.now, Input::Join { lsn });
+        }
         self.make_present(&absent);
         zeroed.into_iter().for_each(|extent| self.drop_zeroed(extent));
         lsn
@@ -200,6 +219,19 @@ impl Volume {
         }
         self.origin_flushed(asked, result.is_ok() && !is_lost);
     }
+}
+
+/// A write group that has no number yet.
+#[derive(Debug)]
+pub(super) struct NewGroup {
+    pub(super) kind: GroupKind,
+    pub(super) extents: Vec<Extent>,
+    /// The handles of a write's blocks.
+    pub(super) units: Vec<UnitId>,
+    /// Their bytes.
+    pub(super) data: Vec<u8>,
+    /// The next group is another part of the same request.
+    pub(super) continues: bool,
 }
 
 /// What a group counts for against the limits: the bytes of a write; of zeros what keeping and sending them costs.

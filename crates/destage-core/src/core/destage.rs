@@ -303,18 +303,26 @@ impl Core {
         let limit = self.batch_limit(domain);
         let level_of = |lsn| self.groups.get(lsn).map(|group| group.level);
         let level = domain.head().filter(|_| self.policy.order.has_levels()).and_then(level_of);
-        let mut bytes = 0;
-        let mut count = 0;
-        for &lsn in domain.queue.iter().take(limit) {
+        let (mut bytes, mut seen) = (0, 0);
+        // Groups up to the last one that is not joined to the next: where a batch may end.
+        let mut whole = 0;
+        for &lsn in &domain.queue {
             let group = self.groups.get(lsn).expect("queued groups are undecided");
             bytes += u64::from(group.bytes);
-            let is_over = bytes > self.policy.limits.batch_bytes_max;
+            let is_over = seen >= limit || bytes > self.policy.limits.batch_bytes_max;
             let is_later = level.is_some_and(|level| group.level > level);
-            if lsn > due || is_later || (count > 0 && (is_over || self.depends_on(lsn).is_some())) {
+            let is_between = seen == whole;
+            let ends = is_between && (lsn > due || is_later);
+            if ends || (whole > 0 && (is_over || self.depends_on(lsn).is_some())) {
                 break;
             }
-            count += 1;
+            seen += 1;
+            if !group.is_joined {
+                whole = seen;
+            }
         }
+        // A crash may have cut a request short: then its parts end with the journal.
+        let count = if whole == 0 { seen } else { whole };
         self.destager.domains[index].queue.drain(..count).collect()
     }
 

@@ -4,7 +4,7 @@ use super::*;
 use proptest::prelude::*;
 
 fn write(extents: Vec<Extent>, level: u64) -> (GroupHeader, Vec<u8>) {
-    let header = GroupHeader { kind: GroupKind::Write, level, extents };
+    let header = GroupHeader { kind: GroupKind::Write, level, extents, continues: false };
     let data = (0..header.blocks()).flat_map(|i| [i as u8; BLOCK]).collect();
     (header, data)
 }
@@ -34,10 +34,15 @@ fn golden_bytes() {
     assert_eq!(out.len(), 14 + 24 + 2 * 4_100);
     assert!(out[42..42 + BLOCK].iter().all(|&b| b == 0));
     assert!(out[42 + BLOCK + 4..].iter().all(|&b| b == 1));
-    let trim =
-        GroupHeader { kind: GroupKind::Trim, level: 1, extents: vec![extent(9, 0x0403_0201)] };
+    let trim = GroupHeader {
+        kind: GroupKind::Trim,
+        level: 1,
+        extents: vec![extent(9, 0x0403_0201)],
+        continues: true,
+    };
     let expected = [
-        1, 3, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, // no blocks follow
+        1, 3, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1,
+        0, // continued by the next group; no blocks follow
         9, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4,
     ];
     assert_eq!(encoded(&trim, &[]).0, expected);
@@ -69,7 +74,7 @@ fn each_kind_of_nonsense_is_named() {
     };
     assert_eq!(edited(0, 2), RecordError::Version(2));
     assert_eq!(edited(1, 0), RecordError::Kind(0));
-    assert_eq!(edited(2, 1), RecordError::Flags(1));
+    assert_eq!(edited(2, 2), RecordError::Flags(2));
     assert_eq!(edited(21, 0xFF), RecordError::Extent(0), "beyond the largest offset");
     assert_eq!(edited(22, 0), RecordError::Extent(0), "no blocks");
     assert_eq!(edited(1, 4), RecordError::Extent(0), "a mark has no extents");
@@ -88,7 +93,7 @@ fn headers() -> impl Strategy<Value = GroupHeader> {
     (kinds, any::<u64>(), extents).prop_map(|(kind, level, extents)| {
         let extents = extents.into_iter().map(|(first, blocks)| extent(first, blocks));
         let extents = if kind == GroupKind::Mark { Vec::new() } else { extents.collect() };
-        GroupHeader { kind, level, extents }
+        GroupHeader { kind, level, extents, continues: level % 2 == 1 }
     })
 }
 

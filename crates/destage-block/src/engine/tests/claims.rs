@@ -25,6 +25,7 @@ pub(super) fn lazy(order: Order) -> Choice {
     let mut choice = Choice::any(1);
     choice.blocks = 40;
     choice.slots = 400;
+    choice.zero_blocks_max = 16_384;
     choice.log_bytes = 4 << 20;
     choice.options.memory_bytes_max = 1 << 20;
     choice.options.checkpoint_every = Span::from_secs(1000);
@@ -339,6 +340,43 @@ fn states_between(is_marked: bool) -> Vec<(u8, u8)> {
 fn a_journaled_origin_stops_exactly_where_a_mark_was_set() {
     assert_eq!(states_between(false), [(0, 0), (1, 2)], "one group, whole or not at all");
     assert_eq!(states_between(true), [(0, 0), (1, 0), (1, 2)]);
+}
+
+/// The states in which a crash in the middle of the destaging of one long write can leave a journaled origin: the bytes of
+/// its first and its last block.
+fn states_within(is_one: bool) -> Vec<(u8, u8)> {
+    let mut states = Vec::new();
+    for operations in 1..60 {
+        let mut choice = lazy(Order::Domain);
+        choice.policy.limits.batch_groups_max = 1;
+        let mut bench = Bench::new(choice);
+        let blocks = bench.volume.shape.piece_blocks_max as usize * 2 + 1;
+        bench.world.origin.edit(|bytes| bytes[..blocks * BLOCK].fill(0));
+        match is_one {
+            true => bench.write(1, 0, &vec![1; blocks * BLOCK], true),
+            false => (0..blocks as u64).for_each(|block| {
+                bench.write(block, block * BLOCK as u64, &[1; BLOCK], true);
+            }),
+        }
+        bench.run();
+        bench.volume.hurry(bench.now);
+        bench.world.disk.power_off_after(operations);
+        bench.run();
+        bench.world.disk.crash(operations);
+        bench.world.open_redo(true);
+        let bytes = bench.world.origin.bytes();
+        states.push((bytes[0], bytes[(blocks - 1) * BLOCK]));
+    }
+    states.sort_unstable();
+    states.dedup();
+    states
+}
+
+/// > A group may end between any two writes, never inside one.
+#[test]
+fn a_journaled_origin_never_stops_inside_a_request() {
+    assert_eq!(states_within(true), [(0, 0), (1, 1)]);
+    assert!(states_within(false).contains(&(1, 0)), "several requests may be parted");
 }
 
 #[test]

@@ -106,6 +106,8 @@ pub(super) struct Logged {
     /// Run of the process, and level in it.
     pub(super) level: (u32, u64),
     pub(super) sectors: Vec<(usize, u32)>,
+    /// The next group is another part of the same request.
+    pub(super) continues: bool,
 }
 
 impl Log {
@@ -120,6 +122,10 @@ impl Log {
     /// What came after this was lost, and its numbers are used again.
     pub(super) fn truncate(&mut self, last: Lsn) {
         self.groups.split_off(&last.next());
+        // A request that was cut short ends here.
+        if let Some(group) = self.groups.get_mut(&last) {
+            group.continues = false;
+        }
     }
 
     /// The sectors after all groups up to this one.
@@ -137,6 +143,12 @@ impl Log {
             assert!(
                 done >= decided,
                 "the origin is behind what was decided: {done:?} < {decided:?}"
+            );
+            let last = self.groups.get(&done);
+            assert!(
+                !last
+                    .is_some_and(|group| group.continues && self.groups.contains_key(&done.next())),
+                "the origin stopped inside a request, at {done:?}"
             );
             let expected = self.state_at(done);
             assert!(

@@ -351,7 +351,8 @@ impl Sim {
                 Order::Any => (self.life, self.counts.flushes),
                 _ => (self.life, group.level),
             };
-            self.log.push(self.harvested, Logged { level, sectors });
+            let continues = group.continues;
+            self.log.push(self.harvested, Logged { level, sectors, continues });
         }
     }
 

@@ -170,3 +170,21 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn parts_of_one_request_go_together_whatever_the_limits_are() {
+    for order in [Order::Any, Order::Epoch, Order::Domain] {
+        let mut limited = ordered(order);
+        limited.limits.batch_groups_max = 2;
+        let mut pair = Pair::new(limited);
+        for lsn in 1..=9 {
+            pair.write(lsn, &[lsn as u32]);
+            if [3, 4, 5, 7].contains(&lsn) {
+                pair.send(Input::Join { lsn: Lsn(lsn) });
+            }
+        }
+        let expected = [vec![1, 2], vec![3, 4, 5, 6], vec![7, 8], vec![9]];
+        assert_eq!(batches(&mut pair), expected, "{order:?}");
+        pair.assert_clean(0);
+    }
+}
