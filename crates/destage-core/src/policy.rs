@@ -59,6 +59,10 @@ pub enum When {
         /// How often the ages are looked at; 1 ms to `age`.
         check: Span,
     },
+    /// At the rate that `D` asks for: what is dirty over the time that is left until it must be on its way. Under a steady
+    /// load the origin receives what comes in, at an age of about half of `D`; a burst is spread over the time that `D`
+    /// leaves. While units are fetched from the origin, nothing is sent until the oldest write is half of `D` old. Needs a `D`.
+    Adaptive,
     /// Only when the dirty bytes pass the high mark, and then down to the low mark (idle time does not count).
     OnPressure,
 }
@@ -184,6 +188,11 @@ impl Policy {
         !matches!(self.acknowledge, Acknowledge::Journal)
     }
 
+    /// How often the adaptive policy sends.
+    pub(crate) fn pace(&self) -> Span {
+        Span(self.staleness.0 / PACES).max(self.limits.linger).max(Span::from_millis(1))
+    }
+
     /// Checks every range and that the parts fit together.
     ///
     /// # Errors
@@ -237,6 +246,9 @@ impl Policy {
             When::Interval { age, check } if !within(check, ms(1), age) => {
                 Err(PolicyError("the check interval is 1 ms up to the update age"))
             }
+            When::Adaptive if self.staleness == Span::MAX => {
+                Err(PolicyError("an adaptive rate follows from the staleness bound D: give one"))
+            }
             _ => match self.order {
                 Order::Unit { batches_max } if !(1..=64).contains(&batches_max) => {
                     Err(PolicyError("1 to 64 batches may be under way at once"))
@@ -246,3 +258,6 @@ impl Policy {
         }
     }
 }
+
+/// The adaptive policy sends this often within `D`, unless `linger` is longer.
+const PACES: u64 = 256;

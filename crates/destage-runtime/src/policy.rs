@@ -22,7 +22,7 @@ pub fn parse_acknowledge(text: &str) -> Result<Acknowledge, PolicyTextError> {
     }
 }
 
-/// Reads `async`, `periodic:10s`, `interval:30s,1s` (age, check) or `pressure`.
+/// Reads `async`, `adaptive`, `periodic:10s`, `interval:30s,1s` (age, check) or `pressure`.
 ///
 /// # Errors
 /// Lists what is possible.
@@ -33,6 +33,7 @@ pub fn parse_when(text: &str) -> Result<When, PolicyTextError> {
     let (name, rest) = text.split_once(':').map_or((text, None), |(name, rest)| (name, Some(rest)));
     match (name, rest) {
         ("async", None) => Ok(When::Async),
+        ("adaptive", None) => Ok(When::Adaptive),
         ("pressure", None) => Ok(When::OnPressure),
         ("periodic", Some(every)) => Ok(When::Periodic { every: span(every)? }),
         ("interval", Some(rest)) => {
@@ -42,7 +43,7 @@ pub fn parse_when(text: &str) -> Result<When, PolicyTextError> {
         _ => Err(unknown(
             text,
             "a time to destage",
-            "async, periodic:10s, interval:30s,1s (age, check) or pressure",
+            "async, adaptive, periodic:10s, interval:30s,1s (age, check) or pressure",
         )),
     }
 }
@@ -174,6 +175,7 @@ pub fn acknowledge_name(acknowledge: Acknowledge) -> &'static str {
 pub fn when_text(when: When) -> String {
     match when {
         When::Async => "async".into(),
+        When::Adaptive => "adaptive".into(),
         When::Periodic { every } => format!("periodic:{}", Interval(every)),
         When::Interval { age, check } => format!("interval:{},{}", Interval(age), Interval(check)),
         When::OnPressure => "pressure".into(),
@@ -223,7 +225,7 @@ mod tests {
         for text in ["write-back", "write-through", "write-around"] {
             assert_eq!(acknowledge_name(parse_acknowledge(text).unwrap()), text);
         }
-        for text in ["async", "periodic:10s", "interval:30s,1s", "pressure"] {
+        for text in ["async", "adaptive", "periodic:10s", "interval:30s,1s", "pressure"] {
             assert_eq!(when_text(parse_when(text).unwrap()), text);
         }
         assert_eq!(when_text(parse_when("interval:5s").unwrap()), "interval:5s,1s");
@@ -235,7 +237,9 @@ mod tests {
     #[test]
     fn what_cannot_be_read_lists_what_can() {
         let error = parse_when("hourly").unwrap_err().to_string();
-        assert!(error.contains("'hourly' is not a time to destage: use async, periodic:10s"));
+        assert!(
+            error.contains("'hourly' is not a time to destage: use async, adaptive, periodic:10s")
+        );
         assert!(parse_when("periodic").is_err() && parse_when("async:1s").is_err());
         assert!(parse_when("periodic:10").unwrap_err().to_string().contains("has no unit"));
         let error = parse_acknowledge("writeback").unwrap_err().to_string();

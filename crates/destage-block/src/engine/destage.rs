@@ -12,8 +12,13 @@ impl Volume {
     pub(super) fn destage(&mut self, batch: BatchId) {
         let lsns = self.core.batch(batch).to_vec();
         let order = self.core.policy().order;
+        let parts = match order {
+            // Without order newer versions stand for older ones, so no part may undo what one before it sends.
+            Order::Any => vec![lsns.clone()],
+            _ => self.cut_at_marks(&lsns),
+        };
         let parts: Result<Vec<Part>, Failure> =
-            self.cut_at_marks(&lsns).into_iter().map(|lsns| self.part(&lsns, order)).collect();
+            parts.into_iter().map(|lsns| self.part(&lsns, order)).collect();
         let parts = match parts {
             Ok(parts) => parts,
             Err(failure) => return self.destage_done(batch, &[], Err(failure)),

@@ -71,6 +71,7 @@ impl Destager {
             + match policy.when {
                 When::Periodic { every } => every,
                 When::Interval { check, .. } => check,
+                When::Adaptive => policy.pace(),
                 When::Async | When::OnPressure => Span::MAX,
             };
     }
@@ -172,7 +173,7 @@ impl Core {
         if self.destager.paused {
             return None;
         }
-        let looks = matches!(self.policy.when, When::Periodic { .. } | When::Interval { .. });
+        let looks = !matches!(self.policy.when, When::Async | When::OnPressure);
         let next_look = (looks && self.groups.count > 0).then_some(self.destager.next_look);
         let by_domain = self.destager.domains.iter().filter_map(|domain| {
             if !self.may_start(domain) {

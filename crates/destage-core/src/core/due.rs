@@ -8,6 +8,8 @@ use crate::time::{Span, Time};
 
 /// The staleness bound is met with at least this share of it (1/10) to spare.
 const STALENESS_RESERVE_DIVISOR: u64 = 10;
+/// The adaptive policy yields to reads at the origin until the oldest write has this share (1/2) of `D`.
+const YIELD_DIVISOR: u64 = 2;
 /// Assumed rate before any was measured, groups per second.
 const RATE_ASSUMED: f64 = 1_000.0;
 
@@ -25,6 +27,7 @@ impl Core {
         }
         let asked = domain.hurry.min(newest);
         let by_policy = match self.policy.when {
+            When::Adaptive => domain.due.min(newest),
             _ if self.policy.read_priority && self.units.is_fetching_any() => Lsn::ZERO,
             When::Async if self.now >= self.linger_until(domain, head, newest) => newest,
             When::Periodic { .. } | When::Interval { .. } => domain.due.min(newest),
@@ -45,7 +48,7 @@ impl Core {
         let by_policy = match self.policy.when {
             When::Async => Some(self.linger_until(domain, head, newest)),
             When::Periodic { .. } | When::Interval { .. } => None,
-            When::OnPressure => None,
+            When::Adaptive | When::OnPressure => None,
         };
         let by_time = [by_policy, self.pressed_at(head)].into_iter().flatten();
         // What has passed already waits for something else than time.
@@ -120,6 +123,11 @@ impl Core {
                     self.mark_due(passed - age);
                 }
             }
+            When::Adaptive => {
+                if self.destager.period_over(now, self.policy.pace()).is_some() {
+                    self.keep_pace();
+                }
+            }
             When::Async => {}
             When::OnPressure => {
                 let (dirty, limits) = (self.dirty_bytes(), &self.policy.limits);
@@ -129,6 +137,35 @@ impl Core {
                     self.destager.pressing = false;
                 }
             }
+        }
+    }
+
+    /// Marks as due what the adaptive policy sends in one period: of what is dirty, the part that the period is of the time
+    /// left until it must be on its way at full speed.
+    fn keep_pace(&mut self) {
+        let (now, pace) = (self.now, self.policy.pace());
+        let yields_until = Span(self.policy.staleness.0 / YIELD_DIVISOR);
+        for index in 0..self.destager.domains.len() {
+            let domain = &self.destager.domains[index];
+            let marked = domain.count_upto(domain.due);
+            let Some(&oldest) = domain.queue.get(marked) else { continue };
+            let stamp = self.stamp(oldest);
+            if self.units.is_fetching_any() && now.since(stamp) < yields_until {
+                continue;
+            }
+            let start = self.pressed_from(stamp).unwrap_or(now);
+            let left = start.since(now).max(pace);
+            let backlog = (domain.queue.len() - marked) as f64;
+            let credit = domain.credit + backlog * (pace.0 as f64 / left.0 as f64);
+            let count = (credit as usize).min(domain.queue.len() - marked);
+            let due = match count.checked_sub(1) {
+                Some(last) => domain.queue[marked + last],
+                None => domain.due,
+            };
+            let domain = &mut self.destager.domains[index];
+            domain.credit = credit - count as f64;
+            domain.due = due;
+            self.gate.hurry(due);
         }
     }
 

@@ -27,8 +27,10 @@ pub(super) struct Domain {
     pub(super) blocked: Lsn,
     /// Someone waits for everything up to here.
     pub(super) hurry: Lsn,
-    /// The periodic policies want everything up to here.
+    /// The periodic policies and the adaptive one want everything up to here.
     pub(super) due: Lsn,
+    /// The adaptive policy owes so much of a further group.
+    pub(super) credit: f64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -66,6 +68,7 @@ impl Domain {
             blocked: Lsn::ZERO,
             hurry: Lsn::ZERO,
             due: Lsn::ZERO,
+            credit: 0.0,
         }
     }
 

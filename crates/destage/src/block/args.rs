@@ -107,7 +107,7 @@ pub(crate) struct VolumeArgs {
     #[arg(short = 'D', long, default_value = "30s", value_parser = |s: &str| interval(s, "100ms", "1d"), value_name = "TIME")]
     staleness: Interval,
 
-    /// When to destage: async, periodic:10s, interval:30s,1s (age, check) or pressure.
+    /// When to destage: async, adaptive, periodic:10s, interval:30s,1s (age, check) or pressure.
     #[arg(long, default_value = "async", value_parser = parse_when, value_name = "WHEN")]
     when: When,
 
