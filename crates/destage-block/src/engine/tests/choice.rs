@@ -39,7 +39,7 @@ impl Choice {
         let commit = random.pick(&[Span::ZERO, Span::from_millis(20), Span::from_secs(1)]);
         let when = random.pick(&[
             When::Async,
-            When::Async,
+            When::Adaptive,
             When::Periodic { every: Span::from_millis(50) },
             When::OnPressure,
         ]);
