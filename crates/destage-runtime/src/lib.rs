@@ -9,6 +9,7 @@ pub mod human;
 pub mod latency;
 pub mod log;
 pub mod metrics;
+pub mod mode_log;
 pub mod policy;
 pub mod progress;
 pub mod shutdown;

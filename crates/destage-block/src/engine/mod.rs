@@ -32,6 +32,7 @@ use destage_core::{
     ClientId, Core, DomainId, Effect, Input, Lsn, Policy, RequestId, Span, StopReason, Time, UnitId,
 };
 use destage_journal::Journal;
+use destage_runtime::mode_log::ModeLog;
 use fetch::{Fetching, Retry};
 use hashbrown::HashMap;
 use line::Line;
@@ -87,6 +88,7 @@ impl Default for VolumeOptions {
 pub struct Volume {
     now: Time,
     core: Core,
+    modes: ModeLog,
     journal: Journal,
     overlay: Overlay,
     slots: Slots,
@@ -197,6 +199,7 @@ impl Volume {
         self.retry_fetches();
         self.go_on();
         self.core.handle(self.now, Input::Tick);
+        self.modes.tick(self.now);
         self.pump();
     }
 
@@ -204,7 +207,8 @@ impl Volume {
     pub fn next_timeout(&self) -> Option<Time> {
         let core = self.core.next_timeout();
         let rest = (!self.rests.is_empty()).then_some(self.now);
-        [core, self.retry_at(), self.upkeep_at(), rest].into_iter().flatten().min()
+        let told = self.modes.due();
+        [core, self.retry_at(), self.upkeep_at(), rest, told].into_iter().flatten().min()
     }
 
     /// Whether so much is under way that further requests should wait at the client.
@@ -267,9 +271,7 @@ impl Volume {
             Effect::Settled { lsn, applied } => self.settled(lsn, applied),
             Effect::Forget { upto } => self.forget(upto),
             Effect::Evict { unit } => self.evict(unit),
-            Effect::Mode(mode) => {
-                tracing::info!(mode = destage_runtime::policy::mode_name(mode), "mode changed");
-            }
+            Effect::Mode(mode) => self.modes.changed(self.now, mode),
             Effect::Stop(reason) => self.stop(reason),
         }
     }

@@ -10,6 +10,7 @@ use crate::cache::record::{self, GroupKind, RecordError};
 use crate::cache::{CacheDevice, CacheError, Index, SlotState};
 use destage_core::{Core, Input, Lsn, Order, Policy, Time, UnitId, WaitFor};
 use destage_journal::{Journal, Record, Recovery};
+use destage_runtime::mode_log::ModeLog;
 use hashbrown::HashMap;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -101,6 +102,7 @@ impl Volume {
             now,
             overlay: Overlay::new(core.decided().next(), options.memory_bytes_max),
             core,
+            modes: ModeLog::default(),
             journal,
             slots: Slots::new(index),
             options,

@@ -34,6 +34,7 @@ use destage_core::{
     UnitId, WaitFor,
 };
 use destage_journal::Journal;
+use destage_runtime::mode_log::ModeLog;
 use overlay::Overlay;
 use perform::FieldNames;
 use report::Measured;
@@ -137,6 +138,7 @@ pub struct Engine {
     started: Time,
     schema: Arc<Schema>,
     core: Core,
+    modes: ModeLog,
     journal: Journal,
     rows: Rows,
     overlay: Overlay,
@@ -202,6 +204,7 @@ impl Engine {
             now,
             started: now,
             core: Core::resume(now, settings.policy.clone(), decided),
+            modes: ModeLog::default(),
             journal,
             rows: Rows::new(&schema),
             overlay: Overlay::new(decided),
@@ -351,6 +354,7 @@ impl Engine {
             self.wait_timed_out(client);
         }
         self.core.handle(self.now, Input::Tick);
+        self.modes.tick(self.now);
         self.pump();
         self.run_ready();
     }
@@ -358,7 +362,7 @@ impl Engine {
     /// When to call [`Engine::tick`] at the latest.
     pub fn next_timeout(&self) -> Option<Time> {
         let deadline = self.deadlines.first().map(|&(deadline, _)| deadline);
-        [deadline, self.core.next_timeout()].into_iter().flatten().min()
+        [deadline, self.core.next_timeout(), self.modes.due()].into_iter().flatten().min()
     }
 
     /// Jobs to start, in order.
@@ -521,9 +525,7 @@ impl Engine {
                 self.overlay.unchain(unit);
                 self.core.handle(self.now, Input::Evicted { identity });
             }
-            Effect::Mode(mode) => {
-                tracing::info!(mode = destage_runtime::policy::mode_name(mode), "mode changed");
-            }
+            Effect::Mode(mode) => self.modes.changed(self.now, mode),
             Effect::Stop(reason) => self.io.push(Io::Stop(reason)),
         }
     }
