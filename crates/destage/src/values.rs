@@ -45,6 +45,14 @@ pub(crate) fn interval(text: &str, low: &str, high: &str) -> Result<Interval, St
     within(value, low, high)
 }
 
+/// D: a time within its bounds, or `none`.
+pub(crate) fn staleness(text: &str) -> Result<Interval, String> {
+    match text {
+        "none" => Ok(Interval::NONE),
+        _ => interval(text, "100ms", "1d").map_err(|error| format!("{error}, or none")),
+    }
+}
+
 /// A size within bounds.
 pub(crate) fn bytes(text: &str, low: &str, high: &str) -> Result<Bytes, String> {
     let value = text.parse::<Bytes>().map_err(|e| e.to_string())?;

@@ -1,7 +1,7 @@
 //! The flags of `destage block serve`.
 
 use crate::error::CliError;
-use crate::values::{Admin, admin, bytes, interval, listen, password};
+use crate::values::{Admin, admin, bytes, interval, listen, password, staleness};
 use clap::{Args, ValueEnum};
 use destage_block::settings::{COMMIT_UNASKED, Settings, TlsSettings, UnsafeFlags, VolumeSettings};
 use destage_core::{Acknowledge, AtLimit, Order, Policy, Span, When};
@@ -104,7 +104,7 @@ pub(crate) struct VolumeArgs {
     commit: Commit,
 
     /// D: how old the origin may be if host and cache are lost. Writes stop before it is exceeded. 100ms to 1d, or none.
-    #[arg(short = 'D', long, default_value = "30s", value_parser = |s: &str| interval(s, "100ms", "1d"), value_name = "TIME")]
+    #[arg(short = 'D', long, default_value = "30s", value_parser = staleness, value_name = "TIME")]
     staleness: Interval,
 
     /// When to destage: async, adaptive, periodic:10s, interval:30s,1s (age, check) or pressure.

@@ -1,7 +1,7 @@
 //! The flags of `serve`. The same names are the keys of the settings file.
 
 use crate::error::CliError;
-use crate::values::{Admin, admin, bytes, interval, listen, password};
+use crate::values::{Admin, admin, bytes, interval, listen, password, staleness};
 use clap::Args;
 use destage_core::{Acknowledge, AtLimit, Policy, When};
 use destage_data::settings::{Settings, UnsafeFlags};
@@ -55,7 +55,7 @@ pub(crate) struct ServeArgs {
     #[arg(
         long,
         default_value = "30s",
-        value_parser = |s: &str| if s == "none" { Ok(Interval::NONE) } else { interval(s, "100ms", "1d") },
+        value_parser = staleness,
         value_name = "TIME"
     )]
     staleness: Interval,
