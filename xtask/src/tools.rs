@@ -18,6 +18,9 @@ const TOOLS: &[Tool] = &[
     Tool { package: "openssl", present: || in_path("openssl") },
     Tool { package: "nbdkit", present: || in_path("nbdkit") },
     Tool { package: "libnbd-bin", present: || in_path("nbdinfo") && in_path("nbdcopy") },
+    Tool { package: "python3-libnbd", present: || in_path("nbdsh") && python_knows_nbd() },
+    Tool { package: "nbd-client", present: || Path::new("/usr/sbin/nbd-client").is_file() },
+    Tool { package: "qemu-system-x86", present: || in_path("qemu-system-x86_64") },
     Tool { package: "qemu-utils", present: || in_path("qemu-img") && in_path("qemu-io") },
     Tool { package: "fuse3", present: || in_path("fusermount3") },
     Tool { package: "e2fsprogs", present: || in_path("mkfs.ext4") && in_path("e2fsck") },
@@ -84,8 +87,17 @@ fn apt_get(arguments: &[String]) -> bool {
 }
 
 fn python_makes_environments() -> bool {
-    Command::new("python3")
-        .args(["-c", "import venv, ensurepip"])
+    python_imports("python3", "venv, ensurepip")
+}
+
+/// The system's own Python, whatever comes first in the path.
+fn python_knows_nbd() -> bool {
+    python_imports("/usr/bin/python3", "nbd")
+}
+
+fn python_imports(python: &str, modules: &str) -> bool {
+    Command::new(python)
+        .args(["-c", &format!("import {modules}")])
         .stderr(Stdio::null())
         .status()
         .is_ok_and(|status| status.success())

@@ -1,6 +1,6 @@
 //! Unmodified NBD clients.
 
-use crate::harness::{Scratch, has, output};
+use crate::harness::{Scratch, has, output, skip};
 use crate::server::{Launch, Server, image};
 use std::process::Command;
 
@@ -77,6 +77,75 @@ fn qemu_io_writes_misaligned_zeroes_and_discards() {
     }
     let said = output(script.arg(&server.uri));
     assert!(!said.contains("failed") && !said.contains("Pattern"), "{said}");
+}
+
+#[test]
+fn nbdsh_writes_reads_zeroes_trims_and_flushes() {
+    if !has("nbdsh") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let server = serving(&scratch, 8 * MIB);
+    let script = "
+import nbd
+assert h.get_size() == 8 << 20
+assert h.can_flush() and h.can_fua() and h.can_trim() and h.can_zero() and h.can_multi_conn()
+assert not h.is_read_only()
+h.pwrite(b'x' * 100_000, 1_234, nbd.CMD_FLAG_FUA)
+assert h.pread(100_000, 1_234) == b'x' * 100_000
+h.zero(50_000, 1_234)
+assert h.pread(100_000, 1_234) == bytes(50_000) + b'x' * 50_000
+h.trim(1 << 20, 0)
+assert h.pread(1 << 20, 0) == bytes(1 << 20)
+cookies = [h.aio_pwrite(nbd.Buffer.from_bytearray(bytearray([n]) * 4096), n * 4096) for n in range(200)]
+while h.aio_in_flight() > 0:
+    h.poll(-1)
+assert all(h.aio_command_completed(cookie) for cookie in cookies)
+h.flush()
+assert all(h.pread(4096, n * 4096) == bytes([n]) * 4096 for n in range(200))
+try:
+    h.pread(4096, (8 << 20) - 512)
+except nbd.Error:
+    pass
+else:
+    raise AssertionError('a read beyond the end')
+h.shutdown()
+print('all of it')
+";
+    let said = output(
+        Command::new("nbdsh")
+            // By the Python of the system, which has the module.
+            .env("PATH", "/usr/bin:/bin")
+            .args(["--uri", &server.uri, "--command", script]),
+    );
+    assert!(said.contains("all of it"), "{said}");
+    assert_eq!(server.stop(), 0);
+}
+
+/// The kernel's client; listing needs no kernel module.
+#[test]
+fn nbd_client_lists_the_exports() {
+    let Some(nbd_client) = system_program("nbd-client") else { return };
+    let scratch = Scratch::new();
+    let image = image(&scratch, 8 * MIB);
+    let launch = Launch::before(&scratch, &format!("file:{}", image.display()));
+    let server = launch.listening("127.0.0.1:0").start();
+    let address = server.uri.trim_start_matches("nbd://").trim_end_matches('/');
+    let (host, port) = address.rsplit_once(':').expect("a port");
+    let said = output(Command::new(nbd_client).args(["-l", host, port]));
+    assert!(said.contains("Negotiation"), "{said}");
+    // It says what it found and leaves; the server serves the next one.
+    server.client().flush().expect("a flush");
+}
+
+/// A program that ordinary users do not have in their path.
+fn system_program(name: &str) -> Option<&'static str> {
+    let places = ["/usr/sbin/nbd-client", "/sbin/nbd-client"];
+    let found = places.into_iter().find(|place| std::path::Path::new(place).is_file());
+    if found.is_none() {
+        skip(name);
+    }
+    found
 }
 
 #[test]

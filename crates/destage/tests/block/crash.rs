@@ -3,7 +3,7 @@
 
 use crate::harness::{Random, Scratch, seconds};
 use crate::history::{BLOCK, BLOCKS, History, State, read_state, state_of};
-use crate::server::{Launch, SlowDisk, destage, image, text};
+use crate::server::{Launch, SlowDisk, image, replay};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -92,10 +92,7 @@ fn cache_lost(
         let history = killed(&mut setup, &mut random);
         std::fs::remove_file(&setup.launch.cache).expect("the cache can be deleted");
         let redo = setup.launch.redo.as_ref().expect("there is one");
-        let mut replay = destage();
-        replay.args(["block", "replay", "--origin", &setup.launch.origin, "--redo"]).arg(redo);
-        let output = replay.output().expect("the binary starts");
-        assert!(output.status.success(), "{}", text(&output.stderr));
+        replay(&setup.launch.origin, redo);
         let checked = image_state(&setup.image).and_then(|state| {
             behind |= state.iter().max() < Some(&history.acknowledged);
             check(&history, &state)

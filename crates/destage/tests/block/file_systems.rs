@@ -4,8 +4,8 @@
 use crate::applications::{Application, Steps};
 use crate::disks::{Folder, Kind, Loop, Mounted};
 use crate::harness::{PATIENCE, Random, Scratch, eventually};
-use crate::server::{Launch, SlowDisk, destage, image, text};
-use std::path::{Path, PathBuf};
+use crate::server::{Launch, SlowDisk, image, replay};
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
@@ -161,13 +161,6 @@ impl Outcome {
         }
         Ok(found)
     }
-}
-
-fn replay(origin: &str, redo: &PathBuf) {
-    let mut replay = destage();
-    replay.args(["block", "replay", "--origin", origin, "--redo"]).arg(redo);
-    let output = replay.output().expect("the binary starts");
-    assert!(output.status.success(), "{}", text(&output.stderr));
 }
 
 fn case(kind: Kind, application: Application, policy: &'static str, seed: u64) -> Case {

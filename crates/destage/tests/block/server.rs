@@ -23,7 +23,7 @@ pub(crate) struct Launch {
     pub(crate) origin: String,
     pub(crate) cache: PathBuf,
     pub(crate) redo: Option<PathBuf>,
-    socket: PathBuf,
+    listen: String,
     log: PathBuf,
     arguments: Vec<String>,
 }
@@ -35,7 +35,7 @@ impl Launch {
             origin: origin.to_owned(),
             cache: scratch.join("cache.img"),
             redo: None,
-            socket: scratch.join("nbd.sock"),
+            listen: format!("unix:{}", scratch.join("nbd.sock").display()),
             log: scratch.join("block.log"),
             arguments: Vec::new(),
         }
@@ -44,6 +44,12 @@ impl Launch {
     /// With the redo store there.
     pub(crate) fn redo_at(mut self, path: PathBuf) -> Self {
         self.redo = Some(path);
+        self
+    }
+
+    /// For clients that connect there.
+    pub(crate) fn listening(mut self, address: &str) -> Self {
+        address.clone_into(&mut self.listen);
         self
     }
 
@@ -60,7 +66,7 @@ impl Launch {
             command.args(["--cache-size", "64M"]);
         }
         command.args(["--origin", &self.origin]).arg("--cache").arg(&self.cache);
-        command.arg("--listen").arg(format!("unix:{}", self.socket.display()));
+        command.args(["--listen", &self.listen]);
         if let Some(redo) = &self.redo {
             command.arg("--redo").arg(redo);
         }
@@ -145,9 +151,14 @@ impl Server {
         self.status()["volumes"][0][field].clone()
     }
 
+    /// As a power cut takes it; its clients see their connections end.
+    pub(crate) fn cut(&self) {
+        crate::harness::server::signal(self.child.id(), Signal::KILL);
+    }
+
     /// As a power cut takes it.
     pub(crate) fn kill(mut self) {
-        crate::harness::server::signal(self.child.id(), Signal::KILL);
+        self.cut();
         self.reap();
     }
 
@@ -200,6 +211,15 @@ pub(crate) fn connect(uri: &str) -> Client {
     Client::connect(&uri, &options).expect("the server takes connections")
 }
 
+/// Brings the origin to the last atomic group that was committed, as one does without the cache.
+#[track_caller]
+pub(crate) fn replay(origin: &str, redo: &Path) {
+    let mut replay = destage();
+    replay.args(["block", "replay", "--origin", origin, "--redo"]).arg(redo);
+    let output = replay.output().expect("the binary starts");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
 /// A disk image of zeros.
 pub(crate) fn image(scratch: &Scratch, bytes: u64) -> PathBuf {
     let path = scratch.join("disk.img");
@@ -216,6 +236,18 @@ pub(crate) struct SlowDisk {
 impl SlowDisk {
     /// Serves `image` with this delay of each write and flush, milliseconds; `None` if nbdkit is not there.
     pub(crate) fn start(scratch: &Scratch, image: &Path, delay_ms: u32) -> Option<Self> {
+        let delays = [format!("delay-write={delay_ms}ms"), format!("delay-zero={delay_ms}ms")];
+        Self::filtered(scratch, image, "delay", &delays)
+    }
+
+    /// Serves `image` with at most so many bytes each second; `None` if nbdkit is not there.
+    pub(crate) fn with_rate(scratch: &Scratch, image: &Path, bytes: u64) -> Option<Self> {
+        // Without the two seconds that it lets through at once after a pause.
+        let rate = [format!("rate={}", bytes * 8), "burstiness=0.1".into()];
+        Self::filtered(scratch, image, "rate", &rate)
+    }
+
+    fn filtered(scratch: &Scratch, image: &Path, filter: &str, how: &[String]) -> Option<Self> {
         if !crate::harness::has("nbdkit") {
             return None;
         }
@@ -225,10 +257,10 @@ impl SlowDisk {
         let child = Command::new("nbdkit")
             .args(["--foreground", "--exit-with-parent", "--unix"])
             .arg(&socket)
-            .args(["--filter=delay", "file"])
+            .arg(format!("--filter={filter}"))
+            .arg("file")
             .arg(image)
-            .arg(format!("delay-write={delay_ms}ms"))
-            .arg(format!("delay-zero={delay_ms}ms"))
+            .args(how)
             .stdin(Stdio::null())
             .spawn()
             .expect("nbdkit starts");

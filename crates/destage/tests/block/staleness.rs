@@ -1,0 +1,249 @@
+//! D, measured on what is left: clients write faster than the origin takes it, the server is killed, the cache is thrown
+//! away, and the oldest acknowledged write that the origin lacks tells how old the origin was.
+
+use crate::harness::{PATIENCE, Random, Scratch, eventually, millis, seconds};
+use crate::history::{BLOCK, stamped};
+use crate::server::{Launch, Server, SlowDisk, image, replay};
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const BLOCKS: u64 = (64 << 20) / BLOCK as u64;
+/// What the origin takes each second, bytes.
+const RATE: u64 = 2 << 20;
+/// The bound.
+const D: Duration = seconds(2);
+/// By how much a busy machine may make it look worse: the client reads its clock when the answer has come through.
+const TOLERANCE: Duration = millis(1_500);
+const WRITERS: u64 = 4;
+
+/// What is tried.
+#[derive(Clone, Copy)]
+pub(crate) struct Case {
+    pub(crate) name: &'static str,
+    arguments: &'static [&'static str],
+    load: Load,
+}
+
+/// What the clients do, and so what D promises.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Load {
+    /// Half of what the origin takes: it is never older than D.
+    Paced,
+    /// As much as they may: no write is acknowledged once the origin lacks one that is older than D.
+    Flood,
+    /// The same, and the origin goes away for good.
+    Away,
+}
+
+/// What D alone hurries.
+const LATE_WRITE_BACK: &[&str] = &["--policy", "write-back", "-D", "2s", "--when", "pressure"];
+const LATE_ORDERED: &[&str] = &["--policy", "ordered", "-D", "2s", "--when", "pressure"];
+const LATE_JOURNALED: &[&str] = &["--policy", "journaled", "-D", "2s", "--when", "pressure"];
+
+pub(crate) const CASES: [Case; 7] = [
+    case("staleness-write-back", LATE_WRITE_BACK, Load::Paced),
+    case("staleness-ordered", LATE_ORDERED, Load::Paced),
+    case("staleness-journaled", LATE_JOURNALED, Load::Paced),
+    case(
+        "staleness-adaptive",
+        &["--policy", "journaled", "-D", "2s", "--when", "adaptive"],
+        Load::Paced,
+    ),
+    case("staleness-flood-ordered", &["--policy", "ordered", "-D", "2s"], Load::Flood),
+    case("staleness-flood-journaled", &["--policy", "journaled", "-D", "2s"], Load::Flood),
+    case(
+        "staleness-away",
+        &["--policy", "journaled", "-D", "2s", "--at-limit", "block"],
+        Load::Away,
+    ),
+];
+/// Without a bound, each kind of load must break it.
+const UNBOUNDED: [Case; 2] = [
+    case(
+        "staleness-unbounded",
+        &["--policy", "journaled", "-D", "none", "--when", "pressure"],
+        Load::Paced,
+    ),
+    case("staleness-flood-unbounded", &["--policy", "journaled", "-D", "none"], Load::Flood),
+];
+
+const fn case(name: &'static str, arguments: &'static [&'static str], load: Load) -> Case {
+    Case { name, arguments, load }
+}
+
+/// Acknowledged writes: their numbers, and when the client knew.
+type Acknowledged = Vec<(u64, Instant)>;
+
+/// What was lost.
+struct Loss {
+    writes: u64,
+    acknowledged: u64,
+    /// From the oldest lost acknowledgement to the newest one of all.
+    spanned: Duration,
+    /// How old the origin was: from the oldest lost acknowledgement to the kill.
+    age: Duration,
+}
+
+impl Case {
+    /// Writes, kills, throws the cache away; `None` where nbdkit is missing.
+    fn kill(&self, seed: u64) -> Option<Loss> {
+        let scratch = Scratch::new();
+        let image = image(&scratch, BLOCKS * BLOCK as u64);
+        let mut disk = Some(SlowDisk::with_rate(&scratch, &image, RATE)?);
+        let redo = scratch.join("redo");
+        let launch = Launch::before(&scratch, &disk.as_ref()?.uri).redo_at(redo.clone());
+        let launch = launch.with(self.arguments).with(&["--cache-size", "256M"]);
+        let server = launch.start();
+        let time = millis(Random::new(seed, 0).between(5_000, 7_000));
+        let start = Instant::now();
+        let mut killed = start;
+        let acknowledged = write_until(&server, self.load, || {
+            if self.load == Load::Away {
+                thread::sleep(time / 2);
+                disk = None;
+                let stops = || server.volume("mode") == "staleness-exceeded";
+                eventually("writes stop", PATIENCE, stops);
+            }
+            thread::sleep(time.saturating_sub(start.elapsed()).max(millis(200)));
+            killed = Instant::now();
+            server.cut();
+        });
+        server.kill();
+        drop(disk);
+        std::fs::remove_file(&launch.cache).expect("the cache can be deleted");
+        let disk = SlowDisk::start(&scratch, &image, 0)?;
+        replay(&disk.uri, &redo);
+        drop(disk);
+        Some(loss(&acknowledged, killed, &image))
+    }
+
+    /// A kill, and whether the origin was young enough: writes acknowledged, or what is wrong.
+    pub(crate) fn round(&self, seed: u64) -> Option<Result<i64, String>> {
+        let loss = self.kill(seed)?;
+        let Loss { writes, acknowledged, spanned, age } = loss;
+        eprintln!(
+            "{}, seed {seed}: {writes} of {acknowledged} writes lost, of {spanned:?}, {age:?} old",
+            self.name
+        );
+        let (measured, least) = match self.load {
+            Load::Paced => (age, Duration::ZERO),
+            // The origin must have been behind, or nothing was tried.
+            Load::Flood | Load::Away => (spanned, D / 8),
+        };
+        let what = match () {
+            () if measured > D + TOLERANCE => "D is exceeded",
+            () if measured < least || writes == 0 => {
+                "the origin was not behind: this proves nothing"
+            }
+            () => return Some(Ok(acknowledged as i64)),
+        };
+        Some(Err(format!(
+            "{}, seed {seed}: {what}: {writes} of {acknowledged} acknowledged writes are lost, the oldest {spanned:?} \
+             before the last one and {age:?} before the kill; D is {D:?}",
+            self.name
+        )))
+    }
+}
+
+/// Several clients write one block after the other, until `kill` has ended the server.
+fn write_until(server: &Server, load: Load, kill: impl FnOnce()) -> Acknowledged {
+    let next = AtomicU64::new(0);
+    let all = Mutex::new(Acknowledged::new());
+    let pause = match load {
+        Load::Paced => Duration::from_secs(WRITERS * BLOCK as u64) / (RATE / 2) as u32,
+        Load::Flood | Load::Away => Duration::ZERO,
+    };
+    thread::scope(|scope| {
+        for _ in 0..WRITERS {
+            let client = server.client();
+            let (next, all) = (&next, &all);
+            scope.spawn(move || {
+                let mut own = Acknowledged::new();
+                loop {
+                    let number = next.fetch_add(1, Ordering::SeqCst) + 1;
+                    let at = number % BLOCKS * BLOCK as u64;
+                    if client.write(at, &stamped(number), false).is_err() {
+                        break;
+                    }
+                    own.push((number, Instant::now()));
+                    thread::sleep(pause);
+                }
+                all.lock().expect("no holder panics").extend(own);
+            });
+        }
+        kill();
+    });
+    all.into_inner().expect("no holder panics")
+}
+
+/// Compares what was acknowledged with what the image holds.
+fn loss(acknowledged: &Acknowledged, killed: Instant, image: &Path) -> Loss {
+    let bytes = std::fs::read(image).expect("the image can be read");
+    let held = |number: u64| {
+        let at = (number % BLOCKS) as usize * BLOCK;
+        u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+    };
+    let lost = acknowledged.iter().filter(|&&(number, _)| held(number) < number);
+    let oldest = lost.clone().map(|&(_, at)| at).min();
+    let newest = acknowledged.iter().map(|&(_, at)| at).max();
+    let since_oldest = |end: Option<Instant>| {
+        let end = end.zip(oldest);
+        end.map_or(Duration::ZERO, |(end, oldest)| end.saturating_duration_since(oldest))
+    };
+    Loss {
+        writes: lost.count() as u64,
+        acknowledged: acknowledged.len() as u64,
+        spanned: since_oldest(newest),
+        age: since_oldest(Some(killed)),
+    }
+}
+
+fn holds(name: &str) {
+    let case = CASES.iter().find(|case| case.name == name).expect("a case");
+    if let Some(result) = case.round(1) {
+        result.unwrap_or_else(|error| panic!("{error}"));
+    }
+}
+
+/// > D holds as above: destaging begins early enough, and no write is acknowledged while the oldest undecided one is older
+/// > than D. So losing host and cache never costs more than the writes acknowledged within one span of D.
+#[test]
+fn without_the_cache_the_origin_is_at_most_d_old_under_write_back() {
+    holds("staleness-write-back");
+}
+
+#[test]
+fn without_the_cache_the_origin_is_at_most_d_old_under_ordered() {
+    holds("staleness-ordered");
+    holds("staleness-flood-ordered");
+}
+
+#[test]
+fn without_the_cache_the_origin_is_at_most_d_old_under_journaled() {
+    holds("staleness-journaled");
+    holds("staleness-flood-journaled");
+}
+
+#[test]
+fn without_the_cache_the_origin_is_at_most_d_old_where_destaging_is_adaptive() {
+    holds("staleness-adaptive");
+}
+
+#[test]
+fn without_the_cache_at_most_d_of_acknowledged_writes_is_lost_where_the_origin_is_away() {
+    holds("staleness-away");
+}
+
+/// The same checks find out a volume without a bound.
+#[test]
+fn without_the_cache_the_origin_is_older_than_d_where_there_is_no_bound() {
+    for case in &UNBOUNDED {
+        let Some(result) = case.round(1) else { return };
+        let error =
+            result.expect_err("without a bound the origin kept up: the check proves nothing");
+        assert!(error.contains("D is exceeded"), "{error}");
+    }
+}
