@@ -67,18 +67,14 @@ fn sentences(text: &str) -> Vec<String> {
 
 /// All test files, as one text without comment signs.
 fn quotations() -> String {
-    let mut folders: Vec<_> = fs::read_dir(root().join("crates"))
-        .expect("the folder is there")
-        .map(|entry| entry.expect("readable").path().join("tests"))
-        .filter(|folder| folder.is_dir())
-        .collect();
+    let mut folders = vec![root().join("crates")];
     let mut text = String::new();
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).expect("the folder is there") {
             let path = entry.expect("readable").path();
             if path.is_dir() {
                 folders.push(path);
-            } else if path.extension().is_some_and(|ext| ext == "rs") {
+            } else if is_test(&path) {
                 let comments = read(path);
                 let lines = comments.lines().filter_map(|line| line.trim().strip_prefix("///"));
                 lines.for_each(|line| {
@@ -89,6 +85,12 @@ fn quotations() -> String {
         }
     }
     squeeze(&text)
+}
+
+/// Tests lie in a folder of that name, beside the sources or among them.
+fn is_test(path: &Path) -> bool {
+    path.extension().is_some_and(|ext| ext == "rs")
+        && path.components().any(|part| part.as_os_str() == "tests")
 }
 
 #[test]
