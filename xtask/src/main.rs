@@ -32,17 +32,7 @@ enum Task {
         only: Option<String>,
     },
     /// Crash and outage tests with new seeds until the time is up; ends with `reproduce:` lines for what failed.
-    Soak {
-        /// How long to go on starting new rounds.
-        #[arg(long, default_value_t = 10)]
-        minutes: u64,
-        /// Run only this seed, once.
-        #[arg(long)]
-        seed: Option<u64>,
-        /// Run only this scenario (the `reproduce:` line names it).
-        #[arg(long, value_name = "NAME")]
-        case: Option<String>,
-    },
+    Soak(soak::SoakArgs),
     /// Build and run the benchmarks; everything after `bench` goes to them.
     Bench {
         /// Arguments of `destage-bench`, for example `data --quick`.
@@ -54,7 +44,7 @@ enum Task {
 fn main() -> ExitCode {
     let done = match Arguments::parse().task {
         Task::Test { only } => test::run(only.as_deref()),
-        Task::Soak { minutes, seed, case } => soak::run(minutes, seed, case.as_deref()),
+        Task::Soak(arguments) => soak::run(&arguments),
         Task::Bench { arguments } => bench::run(&arguments),
     };
     match done {

@@ -1,38 +1,118 @@
 //! `cargo xtask soak`: crashes and outages with new seeds for as long as asked.
 
+use crate::Result;
 use crate::steps::Steps;
 use crate::test::{Environment, RELEASE_BUILD};
-use crate::{Result, root};
-use std::process::Command;
+use clap::{Args, ValueEnum};
+
+/// How long, and what.
+#[derive(Args)]
+pub(crate) struct SoakArgs {
+    /// How long to go on starting new rounds, for each front end.
+    #[arg(long, default_value_t = 10)]
+    minutes: u64,
+    /// The same in seconds, instead of --minutes.
+    #[arg(long, conflicts_with = "minutes")]
+    seconds: Option<u64>,
+    /// End after so many rounds of each front end, even if there is time left. Most rounds are one kill each.
+    #[arg(long, value_name = "COUNT")]
+    kills: Option<u64>,
+    /// Only this front end.
+    #[arg(long)]
+    front: Option<Front>,
+    /// Run only this seed, once for each scenario; with --kills so many seeds from this one on.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Run only this scenario (the `reproduce:` line names it).
+    #[arg(long, value_name = "NAME", requires = "front")]
+    case: Option<String>,
+    /// Then run so many seeds of each simulation of engines with crashes and faults. Always the same ones, from 0.
+    #[arg(long, value_name = "SEEDS", default_value_t = 0)]
+    simulations: u64,
+}
+
+/// A front end that can be killed.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Front {
+    /// `destage serve` before SQLite and PostgreSQL.
+    Data,
+    /// `destage block serve` before a slow disk.
+    Block,
+}
+
+const FRONTS: [Front; 2] = [Front::Data, Front::Block];
+/// The simulations: package, and where its tests are.
+const SIMULATIONS: [&[&str]; 3] = [
+    &["-p", "destage-core", "--test", "virtual_time"],
+    &["-p", "destage-data", "--lib", "engine::tests"],
+    &["-p", "destage-block", "--lib", "engine::tests"],
+];
+
+impl Front {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Data => "soak: data",
+            Self::Block => "soak: block",
+        }
+    }
+
+    /// The test program that has the rounds.
+    fn program(self) -> &'static str {
+        match self {
+            Self::Data => "e2e",
+            Self::Block => "block",
+        }
+    }
+}
 
 /// Runs rounds until the time is up, or the given seed and scenario once. True if all passed.
 ///
 /// # Errors
 /// What is missing for the tests to run at all.
-pub(crate) fn run(minutes: u64, seed: Option<u64>, case: Option<&str>) -> Result<bool> {
+pub(crate) fn run(arguments: &SoakArgs) -> Result<bool> {
     let environment = Environment::prepare(true)?;
     let mut steps = Steps::default();
     if steps.check("build", &mut environment.cargo(&RELEASE_BUILD)) {
-        let mut rounds = command(&environment.cargo(&[]), minutes * 60, seed, case);
-        steps.tests("soak", environment.with_servers(&mut rounds));
+        let seconds = arguments.seconds.unwrap_or(arguments.minutes * 60);
+        for front in FRONTS.into_iter().filter(|&one| arguments.front.is_none_or(|f| f == one)) {
+            rounds(&mut steps, &environment, front, seconds, arguments);
+        }
+    }
+    for tests in SIMULATIONS.iter().take(if arguments.simulations > 0 { usize::MAX } else { 0 }) {
+        let mut command = environment.cargo(&["test", "--release"]);
+        command.args(*tests).env("DESTAGE_SEEDS", arguments.simulations.to_string());
+        steps.tests("simulations", &mut command);
     }
     Ok(steps.finish())
 }
 
-/// The rounds as a command: a test that is left out of ordinary runs. `cargo` gives program and environment.
-pub(crate) fn command(
-    cargo: &Command,
+/// So many seconds of rounds of every front end, each with new seeds: what the CI runs.
+pub(crate) fn short(steps: &mut Steps, environment: &Environment) {
+    for (front, seconds) in [(Front::Data, 60), (Front::Block, 30)] {
+        rounds(steps, environment, front, seconds, &SoakArgs::nothing_else());
+    }
+}
+
+impl SoakArgs {
+    fn nothing_else() -> Self {
+        let (seconds, kills, front, seed, case) = (None, None, None, None, None);
+        Self { minutes: 0, seconds, kills, front, seed, case, simulations: 0 }
+    }
+}
+
+/// The rounds are a test that is left out of ordinary runs.
+fn rounds(
+    steps: &mut Steps,
+    environment: &Environment,
+    front: Front,
     seconds: u64,
-    seed: Option<u64>,
-    case: Option<&str>,
-) -> Command {
-    let mut command = Command::new(cargo.get_program());
-    command.current_dir(root());
-    command.envs(cargo.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    command.args(["test", "-p", "destage", "--test", "e2e", "--"]);
-    command.args(["--ignored", "--exact", "soak::rounds", "--nocapture"]);
+    arguments: &SoakArgs,
+) {
+    let mut command = environment.cargo(&["test", "-p", "destage", "--test", front.program()]);
+    command.args(["--", "--ignored", "--exact", "soak::rounds", "--nocapture"]);
     command.env("DESTAGE_SOAK_SECONDS", seconds.to_string());
-    command.envs(seed.map(|seed| ("DESTAGE_SOAK_SEED", seed.to_string())));
-    command.envs(case.map(|case| ("DESTAGE_SOAK_CASE", case)));
-    command
+    command.envs(arguments.seed.map(|seed| ("DESTAGE_SOAK_SEED", seed.to_string())));
+    command.envs(arguments.kills.map(|kills| ("DESTAGE_SOAK_KILLS", kills.to_string())));
+    command.envs(arguments.case.as_ref().map(|case| ("DESTAGE_SOAK_CASE", case)));
+    steps.tests(front.name(), environment.with_servers(&mut command));
 }

@@ -47,8 +47,7 @@ pub(crate) fn run(only: Option<&str>) -> Result<bool> {
         steps.tests("e2e", environment.with_servers(&mut tests));
     }
     if built && plan.wants("soak") {
-        let mut soak = soak::command(&environment.cargo(&[]), SOAK_SECONDS, None, None);
-        steps.tests("soak", environment.with_servers(&mut soak));
+        soak::short(&mut steps, &environment);
     }
     Ok(steps.finish())
 }
@@ -116,7 +115,6 @@ impl Environment {
 }
 
 const STEPS: [&str; 6] = ["fmt", "clippy", "unit", "build", "e2e", "soak"];
-const SOAK_SECONDS: u64 = 60;
 /// More would let the tests of time bounds wait for a processor.
 const TEST_THREADS: usize = 3;
 pub(crate) const RELEASE_BUILD: [&str; 4] = ["build", "--release", "-p", "destage"];

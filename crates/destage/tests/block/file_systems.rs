@@ -22,7 +22,7 @@ const KILLS_MORE: u64 = 8;
 
 /// What is run on what, and under which policy.
 #[derive(Clone, Copy)]
-struct Case {
+pub(crate) struct Case {
     kind: Kind,
     application: Application,
     policy: &'static str,
@@ -113,6 +113,12 @@ impl Case {
         sound.map(|()| found)
     }
 
+    /// One kill with this seed: the steps that were done, or what is wrong.
+    pub(crate) fn reseeded(&self, seed: u64) -> Option<Result<u64, String>> {
+        let outcome = Self { seed, ..*self }.kill(0)?;
+        Some(outcome.verdict().map(|_| outcome.done))
+    }
+
     /// Nothing may ever be wrong.
     fn holds(&self) {
         let kills = std::env::var("DESTAGE_KILLS").ok();
@@ -161,6 +167,22 @@ impl Outcome {
         }
         Ok(found)
     }
+}
+
+/// What long runs kill, each with a name.
+pub(crate) fn soaked() -> [(&'static str, Case); 8] {
+    let files = |kind, policy| case(kind, Application::Files, policy, 0);
+    let database = |application, policy| case(Kind::Ext4, application, policy, 0);
+    [
+        ("ext4-ordered", files(Kind::Ext4, "ordered")),
+        ("ext4-journaled", files(Kind::Ext4, "journaled")),
+        ("xfs-ordered", files(Kind::Xfs, "ordered")),
+        ("xfs-journaled", files(Kind::Xfs, "journaled")),
+        ("btrfs-ordered", files(Kind::Btrfs, "ordered")),
+        ("btrfs-journaled", files(Kind::Btrfs, "journaled")),
+        ("sqlite-rollback-ordered", database(Application::SqliteRollback, "ordered")),
+        ("sqlite-wal-journaled", database(Application::SqliteWal, "journaled")),
+    ]
 }
 
 fn case(kind: Kind, application: Application, policy: &'static str, seed: u64) -> Case {

@@ -15,5 +15,6 @@ mod machine;
 mod sectors;
 mod server;
 mod serving;
+mod soak;
 mod staleness;
 mod verify;

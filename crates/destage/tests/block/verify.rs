@@ -171,14 +171,14 @@ fn work() -> Duration {
 impl Case {
     /// Work that a kill ends, and after a restart work that ends in good order: the requests that were answered, or what is
     /// wrong.
-    pub(crate) fn round(&self, seed: u64) -> Option<Result<i64, String>> {
+    pub(crate) fn round(&self, seed: u64) -> Option<Result<u64, String>> {
         let mut run = Run::new(self)?;
         run.phase(seed, 0, true);
         let checked = run.settle(self.is_durable_at_once).and_then(|()| {
             run.phase(seed, 1, false);
             run.settle(true)
         });
-        let answered = checked.map(|()| run.record.answered() as i64);
+        let answered = checked.map(|()| run.record.answered());
         Some(answered.map_err(|error| format!("{}, seed {seed}: {error}", self.name)))
     }
 }

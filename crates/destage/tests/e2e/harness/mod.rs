@@ -8,6 +8,7 @@ pub(crate) mod postgres;
 pub(crate) mod proxy;
 pub(crate) mod random;
 pub(crate) mod resp;
+pub(crate) mod rounds;
 pub(crate) mod scratch;
 pub(crate) mod server;
 pub(crate) mod shop;

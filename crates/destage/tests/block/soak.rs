@@ -1,0 +1,29 @@
+//! Kills of `destage block` with new seeds for as long as asked: `cargo xtask soak --front block`.
+
+use crate::harness::rounds::{Scenario, soak};
+use crate::{crash, file_systems, staleness, verify};
+
+fn scenario(
+    name: &'static str,
+    round: impl Fn(u64) -> Option<Result<u64, String>> + Sync + 'static,
+) -> Scenario {
+    let round = move |seed| round(seed).unwrap_or(Ok(0)).map(|acknowledged| acknowledged as i64);
+    Scenario { name, is_long: false, round: Box::new(round) }
+}
+
+#[test]
+#[ignore = "runs for as long as DESTAGE_SOAK_SECONDS says"]
+fn rounds() {
+    let crashes = crash::CASES.iter().map(|case| {
+        scenario(case.name, |seed| Some(case.round(seed, 0)?.map(|round| round.acknowledged)))
+    });
+    let verified = verify::CASES.iter().map(|case| scenario(case.name, |seed| case.round(seed)));
+    let bounded = staleness::CASES.iter().map(|case| {
+        scenario(case.name, |seed| Some(case.round(seed)?.map(|loss| loss.acknowledged)))
+    });
+    let mounted = file_systems::soaked().into_iter().map(|(name, case)| Scenario {
+        is_long: true,
+        ..scenario(name, move |seed| case.reseeded(seed))
+    });
+    soak("block", crashes.chain(verified).chain(bounded).chain(mounted).collect());
+}

@@ -1,0 +1,115 @@
+//! Rounds with new seeds for as long as asked: what `cargo xtask soak` runs.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// What a round is about, and how to run one.
+pub(crate) struct Scenario {
+    /// The name that a `reproduce:` line gives.
+    pub(crate) name: &'static str,
+    /// It takes as long as ten others: left out of shorter runs.
+    pub(crate) is_long: bool,
+    /// One round: the operations acknowledged in it, or what is wrong. May panic instead.
+    pub(crate) round: Box<dyn Fn(u64) -> Result<i64, String> + Sync>,
+}
+
+const WITH_LONG_MIN: Duration = Duration::from_secs(600);
+
+impl Scenario {
+    /// One round, also where a check panics.
+    fn run(&self, seed: u64) -> Result<i64, String> {
+        std::panic::catch_unwind(AssertUnwindSafe(|| (self.round)(seed)))
+            .unwrap_or_else(|_| Err(format!("{}, seed {seed}: see the panic above", self.name)))
+    }
+}
+
+/// The rounds so far.
+#[derive(Default)]
+struct Tally {
+    front: &'static str,
+    /// For each scenario the rounds and the operations acknowledged in them.
+    rounds: Vec<(&'static str, u64, i64)>,
+    failures: Vec<String>,
+}
+
+impl Tally {
+    fn add(&mut self, scenario: &Scenario, seed: u64, result: Result<i64, String>) {
+        let acks = *result.as_ref().unwrap_or(&0);
+        let name = scenario.name;
+        match self.rounds.iter_mut().find(|(known, ..)| *known == name) {
+            Some((_, rounds, total)) => (*rounds, *total) = (*rounds + 1, *total + acks),
+            None => self.rounds.push((name, 1, acks)),
+        }
+        if let Err(what) = result {
+            println!("{what}");
+            let front = self.front;
+            self.failures.push(format!(
+                "reproduce: cargo xtask soak --front {front} --case {name} --seed {seed}"
+            ));
+        }
+    }
+}
+
+fn number(variable: &str) -> Option<u64> {
+    let value = std::env::var(variable).ok()?;
+    Some(value.parse().unwrap_or_else(|_| panic!("{variable} is not a number: {value}")))
+}
+
+/// Runs rounds of these scenarios of a front end: until `DESTAGE_SOAK_SECONDS` are over or `DESTAGE_SOAK_KILLS` rounds are done; those of
+/// `DESTAGE_SOAK_CASE` alone; from `DESTAGE_SOAK_SEED` on, and then, unless kills are given, one of each.
+///
+/// # Panics
+/// With the lines to reproduce what failed.
+pub(crate) fn soak(front: &'static str, mut scenarios: Vec<Scenario>) {
+    let wanted = std::env::var("DESTAGE_SOAK_CASE").ok();
+    let time = Duration::from_secs(number("DESTAGE_SOAK_SECONDS").unwrap_or(60));
+    let (seed, kills) = (number("DESTAGE_SOAK_SEED"), number("DESTAGE_SOAK_KILLS"));
+    scenarios.retain(|scenario| match wanted.as_deref() {
+        Some(name) => scenario.name == name,
+        None => time >= WITH_LONG_MIN || !scenario.is_long,
+    });
+    assert!(!scenarios.is_empty(), "no such case: {wanted:?}");
+    let tally = Mutex::new(Tally { front, ..Tally::default() });
+    match (seed, kills) {
+        (Some(seed), None) => {
+            let mut tally = tally.lock().expect("no holder panics");
+            scenarios.iter().for_each(|scenario| tally.add(scenario, seed, scenario.run(seed)));
+        }
+        _ => {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is past 1970");
+            let first = seed.unwrap_or_else(|| now.as_secs() * 1_000);
+            println!("soak: seeds from {first}");
+            let last = kills.map_or(u64::MAX, |kills| first.saturating_add(kills));
+            until(Instant::now() + time, first..last, &scenarios, &tally);
+        }
+    }
+    let tally = tally.into_inner().expect("no holder panics");
+    for (name, rounds, acks) in &tally.rounds {
+        println!("soak: {name}: {rounds} rounds, {acks} operations acknowledged in them");
+    }
+    println!("soak: {} failures", tally.failures.len());
+    assert!(tally.failures.is_empty(), "{}", tally.failures.join("\n"));
+}
+
+/// Starts rounds until `end`, two at a time, each with a seed of its own.
+fn until(end: Instant, seeds: std::ops::Range<u64>, scenarios: &[Scenario], tally: &Mutex<Tally>) {
+    let next = AtomicU64::new(seeds.start);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while Instant::now() < end {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds.end {
+                        return;
+                    }
+                    let scenario = &scenarios[seed as usize % scenarios.len()];
+                    let result = scenario.run(seed);
+                    tally.lock().expect("no holder panics").add(scenario, seed, result);
+                }
+            });
+        }
+    });
+}
