@@ -44,6 +44,8 @@ pub struct AttachReport {
     pub differs: Vec<String>,
     /// What could not be compared, and why.
     pub unchecked: Vec<String>,
+    /// The origin is larger than it was: its size then and now, bytes. No difference: what it held is compared all the same.
+    pub grown: Option<(u64, u64)>,
 }
 
 impl AttachReport {
@@ -74,7 +76,10 @@ pub fn examine(
     let previous = store.attachment().clone();
     let mut report = AttachReport { previous, ..AttachReport::default() };
     let size = origin.size();
-    report.compare("size", &store.origin_bytes().to_string(), &size.to_string());
+    match store.origin_bytes() {
+        then if then < size => report.grown = Some((then, size)),
+        then => report.compare("size", &then.to_string(), &size.to_string()),
+    }
     let Some(evidence) = store.read_evidence()? else {
         report.skip("identity, time of change and blocks", "no evidence was left");
         return Ok(report);
@@ -116,15 +121,16 @@ impl AttachReport {
             return Ok(());
         }
         match (evidence.modified_ns, modified_ns) {
+            _ if self.grown.is_some() => self.skip("time of change", "the origin has grown"),
             (Some(then), Some(now)) => {
                 self.compare("time of change (ns since 1970)", &then.to_string(), &now.to_string());
             }
             _ => self.skip("time of change", "the origin does not tell"),
         }
         if let Some((first, last)) = evidence.edges
-            && evidence.origin_bytes == origin.size()
+            && (evidence.origin_bytes == origin.size() || self.grown.is_some())
         {
-            let (first_now, last_now) = edges(origin)?;
+            let (first_now, last_now) = edges(origin, evidence.origin_bytes)?;
             self.compare("checksum of the first MiB", &hex(first), &hex(first_now));
             self.compare("checksum of the last MiB", &hex(last), &hex(last_now));
         }
@@ -235,7 +241,7 @@ pub fn leave_evidence(
 pub fn detach(store: &mut RedoStore, origin: &dyn Origin, upto: Lsn) -> Result<(), RedoError> {
     store.check_fence()?;
     store.settle()?;
-    let evidence = evidence(store, origin, upto, Some(edges(origin)?))?;
+    let evidence = evidence(store, origin, upto, Some(edges(origin, origin.size())?))?;
     store.write_evidence(&evidence)?;
     let record = AttachRecord { attached: false, ..store.attachment().clone() };
     store.set_attachment(record)
@@ -260,9 +266,8 @@ fn evidence(
     })
 }
 
-/// Checksums of the first and the last MiB, or of all of a smaller origin.
-fn edges(origin: &dyn Origin) -> Result<(u32, u32), OriginError> {
-    let size = origin.size();
+/// Checksums of the first and the last MiB of so many bytes, or of all if there are fewer.
+fn edges(origin: &dyn Origin, size: u64) -> Result<(u32, u32), OriginError> {
     let last = size.saturating_sub(EDGE_BYTES) / BLOCK as u64 * BLOCK as u64;
     Ok((sum(origin, 0, size.min(EDGE_BYTES))?, sum(origin, last, size - last)?))
 }

@@ -1,5 +1,7 @@
 //! What `destage block serve` is told, parsed and checked: flags and files are read elsewhere.
 
+use crate::nbd::tls::{Identity, TlsError, client_config};
+use crate::origin::NbdOptions;
 use destage_core::{Policy, Span};
 use destage_runtime::sockets::Listen;
 use std::net::SocketAddr;
@@ -43,6 +45,29 @@ pub struct TlsSettings {
     pub optional: bool,
 }
 
+/// Encryption of the connections to an origin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OriginTls {
+    /// PEM file of the authorities that vouch for the server.
+    pub ca: PathBuf,
+    /// Who one is for a server that asks.
+    pub identity: Option<Identity>,
+}
+
+impl OriginTls {
+    /// How to reach an origin, encrypted where its address says so.
+    ///
+    /// # Errors
+    /// Files that cannot be read, are no PEM, or do not belong together.
+    pub fn options(tls: Option<&Self>) -> Result<NbdOptions, TlsError> {
+        let mut options = NbdOptions::default();
+        if let Some(tls) = tls {
+            options.client.tls = Some(client_config(&tls.ca, tls.identity.as_ref())?);
+        }
+        Ok(options)
+    }
+}
+
 /// One volume.
 #[derive(Clone, Debug)]
 pub struct VolumeSettings {
@@ -50,6 +75,8 @@ pub struct VolumeSettings {
     pub name: String,
     /// The origin as the user names it.
     pub origin: String,
+    /// Encryption of the connections to the origin and the redo store; `None` for none.
+    pub origin_tls: Option<OriginTls>,
     /// The cache: a file or a block device.
     pub cache: PathBuf,
     /// Bytes of the cache, for one that is to be created.
@@ -62,6 +89,8 @@ pub struct VolumeSettings {
     pub commit_on_flush: bool,
     /// Where atomic groups are kept at the origin; `None` beside it.
     pub redo: Option<String>,
+    /// The consistency group that it is in, if any.
+    pub group: Option<GroupSettings>,
     /// Serve reads only.
     pub read_only: bool,
     /// Go on although the origin was changed by something else, or the cache belongs to another origin: the cached copies are
@@ -71,6 +100,15 @@ pub struct VolumeSettings {
     pub origin_timeout: Span,
     /// Negative controls of the tests.
     pub unsafe_flags: UnsafeFlags,
+}
+
+/// A volume's place in a consistency group: volumes whose origins are one state together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupSettings {
+    /// The group's name.
+    pub name: String,
+    /// Whether this volume's redo store keeps the commit records: exactly one volume of the group.
+    pub is_coordinator: bool,
 }
 
 /// Each switches off what one promise rests on, so that tests can show that they would notice.

@@ -56,6 +56,15 @@ pub enum CacheError {
         "there is a destage cache already, with writes that may not be at the origin: drain and remove it first"
     )]
     Exists,
+    /// Its writes must reach the origin first.
+    #[error(
+        "the cache holds {groups} writes that may not be at the origin: start the server, let 'destage block detach' end \
+         it, then try again"
+    )]
+    Dirty {
+        /// How many.
+        groups: u64,
+    },
     /// Something else is there.
     #[error(
         "it is not empty: if what is on it may be lost, remove the file or erase the first 64 KiB of the device"

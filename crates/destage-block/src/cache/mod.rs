@@ -6,6 +6,7 @@
 //! business. `docs/FORMAT.md` describes the bytes.
 
 mod bytes;
+mod check;
 mod checkpoint;
 mod error;
 mod geometry;
@@ -16,9 +17,11 @@ mod media;
 mod medium;
 pub mod record;
 mod region;
+mod resize;
 mod sealed;
 mod superblock;
 
+pub use check::{Against, CacheCheck, CheckError, check};
 pub use checkpoint::CheckpointWriter;
 pub use error::CacheError;
 pub use geometry::{Geometry, Sizing};
@@ -26,6 +29,7 @@ pub use index::{Handle, Index, SlotState};
 pub use inspect::{Inspection, LogFile, inspect};
 pub use media::FileMedia;
 pub use region::RegionDisk;
+pub use resize::{Resized, resize};
 pub use superblock::{CACHE_VERSION, Copy, ORIGIN_NAME_BYTES_MAX, OriginId, Superblock};
 
 use crate::block::BLOCK;

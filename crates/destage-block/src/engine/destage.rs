@@ -11,6 +11,9 @@ impl Volume {
     /// The core wants a batch at the origin.
     pub(super) fn destage(&mut self, batch: BatchId) {
         let lsns = self.core.batch(batch).to_vec();
+        if let (Some(membership), Some(&last)) = (&mut self.membership, lsns.last()) {
+            return membership.want(batch, last);
+        }
         let order = self.core.policy().order;
         let parts = match order {
             // Without order newer versions stand for older ones, so no part may undo what one before it sends.
@@ -62,7 +65,7 @@ impl Volume {
     }
 
     /// What to send for some groups: of each block the newest version.
-    fn part(&mut self, lsns: &[Lsn], order: Order) -> Result<Part, Failure> {
+    pub(super) fn part(&mut self, lsns: &[Lsn], order: Order) -> Result<Part, Failure> {
         let mut targets = Vec::new();
         for (extent, newest) in self.newest(lsns, order).iter() {
             let Some(version) = self.version_to_send(extent.first, newest, order) else {

@@ -1,6 +1,7 @@
 //! Work that blocks: what the engine wants done, carried out on any thread, and what came of it.
 
 mod destage;
+mod together;
 
 use super::overlay::Shared;
 use crate::block::{BLOCK, Extent, Lba};
@@ -13,6 +14,7 @@ use destage_journal::{DiskFile, Flush};
 use std::sync::{Arc, Mutex};
 
 pub(super) use destage::{DestageJob, Failure, From, Part, Sent, Target};
+pub(super) use together::send_together;
 
 /// The media that jobs work on.
 #[derive(Clone, Debug)]

@@ -8,6 +8,7 @@
 //! It survives a cache device whose slots fail (a miss), a log that fails (it stops: see [`VolumeMode`]), an origin that
 //! fails for any time, and the loss of power at any job's any step.
 
+mod consistency;
 mod control;
 mod destage;
 mod effects;
@@ -16,6 +17,7 @@ mod fetch;
 mod job;
 mod line;
 mod losses;
+mod member;
 mod overlay;
 mod piece;
 mod read;
@@ -36,6 +38,7 @@ use destage_runtime::mode_log::ModeLog;
 use fetch::{Fetching, Retry};
 use hashbrown::HashMap;
 use line::Line;
+use member::Membership;
 use overlay::Overlay;
 use piece::{Gather, Piece};
 use request::Asked;
@@ -44,8 +47,10 @@ use status::Counters;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use upkeep::Upkeep;
 
+pub use consistency::{ConsistencyGroup, ConsistencyGroupStatus, GroupDone, GroupJob};
 pub use job::{Context, Job, JobDone, JobKind};
 pub use losses::LossesTold;
+pub use member::GroupClock;
 pub use recover::{OpenError, Parts};
 pub use status::{VolumeMode, VolumeStatus};
 
@@ -68,6 +73,9 @@ pub struct VolumeOptions {
     /// Lets go of the log without regard to the index checkpoint. Gives outdated data after a crash; exists so that tests
     /// can show that they would notice. Default false.
     pub unsafe_reclaim_past_checkpoint: bool,
+    /// The clock of the consistency group that the volume is in. Whoever sets it hands the volume to
+    /// [`ConsistencyGroup::drive`], without which nothing is destaged. Default none.
+    pub group_clock: Option<GroupClock>,
 }
 
 impl Default for VolumeOptions {
@@ -79,6 +87,7 @@ impl Default for VolumeOptions {
             requests_max: 4_096,
             request_bytes_max: 128 << 20,
             unsafe_reclaim_past_checkpoint: false,
+            group_clock: None,
         }
     }
 }
@@ -120,6 +129,8 @@ pub struct Volume {
     /// Groups whose log records are being read.
     log_pins: BTreeMap<Lsn, u32>,
     upkeep: Upkeep,
+    /// In a consistency group: what is destaged together with other volumes.
+    membership: Option<Membership>,
     /// To be used once everything undecided is at the origin.
     next_policy: Option<Box<Policy>>,
     is_frozen: bool,

@@ -1,5 +1,6 @@
 //! Opening a volume: what an earlier run left in the log, the index and the marks.
 
+use super::member::{Membership, Ordered};
 use super::overlay::{Group, Overlay};
 use super::slots::Slots;
 use super::upkeep::Upkeep;
@@ -98,13 +99,15 @@ impl Volume {
         shape: Shape,
         upkeep: Upkeep,
     ) -> Self {
+        let decided = core.decided();
         Self {
             now,
-            overlay: Overlay::new(core.decided().next(), options.memory_bytes_max),
+            overlay: Overlay::new(decided.next(), options.memory_bytes_max),
             core,
             modes: ModeLog::default(),
             journal,
             slots: Slots::new(index),
+            membership: options.group_clock.clone().map(|clock| Membership::new(clock, decided)),
             options,
             shape,
             asked: HashMap::new(),
@@ -174,6 +177,7 @@ impl Volume {
         decided: Lsn,
     ) -> Result<(), OpenError> {
         let lsn = Lsn(record.lsn);
+        self.note_recovered_stamp(record.stamp_ns);
         let broken = |source| OpenError::Record { lsn: lsn.0, source };
         let group = record::Group::decode(record.payload).map_err(broken)?;
         let lbas: Vec<Lba> = group.header.extents.iter().flat_map(|extent| extent.iter()).collect();
@@ -231,6 +235,13 @@ impl Volume {
         };
         self.overlay.skip_to(lsn);
         self.overlay.push(lsn, entry);
+        self.put_in_order(Ordered {
+            lsn,
+            stamp: record.stamp_ns,
+            blocks: units.len() as u64,
+            is_mark: kind == GroupKind::Mark,
+            continues: group.header.continues,
+        });
         self.make_present(&units);
         self.pump();
         Ok(())

@@ -8,6 +8,7 @@ mod client;
 mod model;
 pub(super) mod random;
 mod sim;
+mod together;
 mod world;
 mod zeros;
 
@@ -43,14 +44,21 @@ fn run_seeds(usual: u64, choose: impl Fn(u64) -> Choice) -> Counts {
 
 /// How many seeds break a promise: of 50 with the unsafe variant, of 10 without it.
 fn broken(choose: impl Fn(u64, bool) -> Choice) -> (usize, usize) {
+    let run = |is_unsafe: bool| {
+        let choose = &choose;
+        move |seed: u64| {
+            Sim::new(choose(seed, is_unsafe)).run();
+        }
+    };
+    (broken_by(50, run(true)), broken_by(10, run(false)))
+}
+
+/// How many of so many seeds a run does not survive.
+fn broken_by(seeds: u64, run: impl Fn(u64)) -> usize {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
-    let is_broken = |seed: u64, is_unsafe: bool| {
-        catch_unwind(AssertUnwindSafe(|| Sim::new(choose(seed, is_unsafe)).run())).is_err()
-    };
-    let count =
-        |seeds: u64, is_unsafe| (0..seeds).filter(|&seed| is_broken(seed, is_unsafe)).count();
-    let broken = (count(50, true), count(10, false));
+    let is_broken = |&seed: &u64| catch_unwind(AssertUnwindSafe(|| run(seed))).is_err();
+    let broken = (0..seeds).filter(is_broken).count();
     std::panic::set_hook(hook);
     broken
 }

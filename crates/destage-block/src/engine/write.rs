@@ -1,6 +1,7 @@
 //! Writing: into the log, or through to the origin.
 
 use super::job::{Job, ThroughJob, Work as JobWork};
+use super::member::Ordered;
 use super::overlay::Group;
 use super::piece::Work;
 use super::{DOMAIN, Volume};
@@ -66,7 +67,15 @@ impl Volume {
         let bytes = group_bytes(kind, header.blocks());
         let (mut payload, mut crcs) = (Vec::new(), Vec::new());
         header.encode(&data, &mut payload, &mut crcs);
-        let offset_in_batch = self.journal.append(lsn.0, self.now.0, DOMAIN.0, &payload);
+        let stamp = self.stamp();
+        let offset_in_batch = self.journal.append(lsn.0, stamp, DOMAIN.0, &payload);
+        self.put_in_order(Ordered {
+            lsn,
+            stamp,
+            blocks: units.len() as u64,
+            is_mark: kind == GroupKind::Mark,
+            continues,
+        });
         for &unit in &units {
             self.outdate_fetch(unit);
             self.slots.set_undefined(unit);

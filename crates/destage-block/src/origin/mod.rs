@@ -11,7 +11,7 @@ pub mod part;
 pub mod place;
 
 pub use file::FileOrigin;
-pub use nbd::NbdOrigin;
+pub use nbd::{NbdOptions, NbdOrigin};
 pub use part::Part;
 pub use place::{is_blank, open, open_or_create, sidecar};
 

@@ -61,6 +61,13 @@ impl Place {
     pub fn open(&self, options: &NbdOptions) -> Result<Arc<dyn Origin>, OriginError> {
         match self {
             Self::File(path) => Ok(Arc::new(FileOrigin::open(path)?)),
+            Self::Nbd(uri) if uri.tls && options.client.tls.is_none() => {
+                let message = format!(
+                    "{uri} is reached by TLS, and nobody said who vouches for its server: name the authority by \
+                     --origin-tls-ca"
+                );
+                Err(OriginError::new(OriginErrorKind::Denied, message))
+            }
             Self::Nbd(uri) => Ok(Arc::new(NbdOrigin::open(uri, options.clone())?)),
         }
     }
@@ -70,18 +77,22 @@ impl Place {
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn open(place: &str) -> Result<Arc<dyn Origin>, OriginError> {
-    place.parse::<Place>()?.open(&NbdOptions::default())
+pub fn open(place: &str, options: &NbdOptions) -> Result<Arc<dyn Origin>, OriginError> {
+    place.parse::<Place>()?.open(options)
 }
 
 /// The same; a file that is absent is made with so many bytes.
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn open_or_create(place: &str, bytes: u64) -> Result<Arc<dyn Origin>, OriginError> {
+pub fn open_or_create(
+    place: &str,
+    bytes: u64,
+    options: &NbdOptions,
+) -> Result<Arc<dyn Origin>, OriginError> {
     match place.parse()? {
         Place::File(path) if !path.exists() => Ok(Arc::new(FileOrigin::create(&path, bytes)?)),
-        other => other.open(&NbdOptions::default()),
+        other => other.open(options),
     }
 }
 
@@ -146,7 +157,7 @@ mod tests {
         std::fs::write(path("empty"), b"").unwrap();
         std::fs::write(path("disk"), [1; 8_192]).unwrap();
         let refused = |place: &str| {
-            let error = open(place).unwrap_err();
+            let error = open(place, &NbdOptions::default()).unwrap_err();
             assert_eq!(error.kind, OriginErrorKind::Denied, "{error}");
             error.message
         };
@@ -154,11 +165,12 @@ mod tests {
         assert!(refused(&path("")).contains("is a directory"));
         assert!(refused(&path("empty")).contains("is empty"));
         assert!(refused("/dev/null").contains("neither a file nor a block device"));
-        let held = open(&path("disk")).unwrap();
+        let held = open(&path("disk"), &NbdOptions::default()).unwrap();
         assert!(refused(&path("disk")).contains("locked by another process"));
         assert!(!is_blank(&*held).unwrap());
         drop(held);
-        open(&path("disk")).unwrap();
+        open(&path("disk"), &NbdOptions::default()).unwrap();
+        assert!(refused("nbds://storage/vol1").contains("--origin-tls-ca"));
     }
 
     #[test]
@@ -171,10 +183,12 @@ mod tests {
         for other in ["/dev/null", "nbd://storage/vol1", "/absent"] {
             assert_eq!(sidecar(other), None);
         }
-        let made = open_or_create(&beside, 65_536).unwrap();
+        let options = NbdOptions::default();
+        let made = open_or_create(&beside, 65_536, &options).unwrap();
         assert_eq!(made.size(), 65_536);
         assert!(is_blank(&*made).unwrap());
         drop(made);
-        assert_eq!(open_or_create(&beside, 1 << 20).unwrap().size(), 65_536, "never made twice");
+        let again = open_or_create(&beside, 1 << 20, &options).unwrap();
+        assert_eq!(again.size(), 65_536, "never made twice");
     }
 }

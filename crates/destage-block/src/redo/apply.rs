@@ -5,7 +5,7 @@
 //! flush makes the number durable before its commit record is written. So at most one committed group is ever not done.
 
 use super::chunks::{Chunk, clipped, in_parallel};
-use super::format::{Commit, GroupHeader, PAGE, PieceSums, SectorSums, sector_sums};
+use super::format::{Commit, GroupHeader, PAGE, PieceSums, Reach, SectorSums, sector_sums};
 use super::group::{Content, Group, Payload, Piece};
 use super::store::Phase;
 use super::{RecentBlocks, RedoError, RedoStore};
@@ -42,13 +42,25 @@ impl RedoStore {
         if group.to <= self.done() {
             return Ok(());
         }
-        self.check_group(origin, group)?;
+        self.check_group(origin, group, 0)?;
         self.check_fence()?;
-        let (header, header_crc) = self.write_group(origin, group, payload)?;
+        let (header, header_crc) = self.write_group(origin, group, payload, Reach::default())?;
         self.write_commit(&header, header_crc)?;
+        self.put_in_place(origin, &header, payload)?;
+        self.mark_done(origin, &header);
+        Ok(())
+    }
+
+    /// Writes a committed group at the origin, durably.
+    pub(super) fn put_in_place(
+        &self,
+        origin: &dyn Origin,
+        header: &GroupHeader,
+        payload: &dyn Payload,
+    ) -> Result<(), RedoError> {
         let losses = origin.losses();
         let sums = |chunk: &Chunk| &header.pieces[chunk.piece].after[chunk.skip..];
-        write_in_place(origin, &header, |chunk, buf| {
+        write_in_place(origin, header, |chunk, buf| {
             payload.fill(chunk.extent.first, buf)?;
             clear_tail(chunk, origin.size(), buf);
             match buf.chunks(BLOCK).zip(sums(chunk)).all(|(block, &sum)| crc32c(block) == sum) {
@@ -60,13 +72,11 @@ impl RedoStore {
                 ))),
             }
         })?;
-        flush_origin(origin, losses)?;
-        self.mark_done(origin, &header);
-        Ok(())
+        flush_origin(origin, losses)
     }
 
     /// Ends whatever an earlier call left behind.
-    fn ready(&mut self, origin: &dyn Origin) -> Result<(), RedoError> {
+    pub(super) fn ready(&mut self, origin: &dyn Origin) -> Result<(), RedoError> {
         match self.phase {
             Phase::Idle => Ok(()),
             Phase::Committed | Phase::Unknown => self.recover(origin, false).map(drop),
@@ -78,17 +88,29 @@ impl RedoStore {
     pub(super) fn take_back(&mut self) -> Result<(), RedoError> {
         self.check_fence()?;
         self.begin_writes()?;
-        if self.group_bytes_max() > 0 {
-            let at = self.half(self.header.done_group + 1);
+        let at = self.half(self.header.done_group + 1);
+        let has_halves = self.group_bytes_max() > 0;
+        if has_halves {
             self.medium.write(at, &vec![0; PAGE as usize])?;
         }
         self.write_header()?;
         self.flush()?;
+        if has_halves {
+            // Not before the commit record is gone for good, which would lack its header. If this is lost, a store that
+            // another one decides for only asks once more.
+            self.medium.write(at + PAGE, &vec![0; PAGE as usize])?;
+        }
         self.phase = Phase::Idle;
         Ok(())
     }
 
-    fn check_group(&self, origin: &dyn Origin, group: &Group) -> Result<(), RedoError> {
+    /// Whether a group that spans `members` volumes (0 for this one only) can be written.
+    pub(super) fn check_group(
+        &self,
+        origin: &dyn Origin,
+        group: &Group,
+        members: usize,
+    ) -> Result<(), RedoError> {
         if origin.size() != self.header.origin_bytes {
             return Err(RedoError::Invalid(format!(
                 "the redo store was made for an origin of {} bytes, this one has {}",
@@ -97,7 +119,8 @@ impl RedoStore {
             )));
         }
         group.check(self.header.origin_bytes).map_err(RedoError::Invalid)?;
-        let (bytes, bytes_max) = (Self::bytes_needed(group), self.group_bytes_max());
+        let bytes = GroupHeader::bytes_max(&group.pieces, members) + group.payload_bytes();
+        let bytes_max = self.group_bytes_max();
         if bytes > bytes_max {
             return Err(RedoError::TooLarge { bytes, bytes_max });
         }
@@ -105,16 +128,17 @@ impl RedoStore {
     }
 
     /// Payload and header, durable.
-    fn write_group(
+    pub(super) fn write_group(
         &mut self,
         origin: &dyn Origin,
         group: &Group,
         payload: &dyn Payload,
+        reach: Reach,
     ) -> Result<(GroupHeader, u32), RedoError> {
         self.phase = Phase::Writing;
         self.begin_writes()?;
         let number = self.header.done_group + 1;
-        let header_len = GroupHeader::bytes_max(&group.pieces, 0);
+        let header_len = GroupHeader::bytes_max(&group.pieces, reach.members.len());
         let header_at = self.half(number) + PAGE;
         let payload_at = header_at + header_len;
         let chunks = Chunk::of(group.pieces.iter().copied());
@@ -131,13 +155,11 @@ impl RedoStore {
             Ok((after, before))
         })?;
         let header = GroupHeader {
-            uuid: [0; 16],
             number,
             attach_generation: self.header.attach.generation,
             from: group.from,
             to: group.to,
-            members: Vec::new(),
-            coordinator: 0,
+            reach,
             pieces: join_sums(&group.pieces, &chunks, sums),
         };
         let (bytes, header_crc) = header.encode(self.seed());
@@ -147,10 +169,14 @@ impl RedoStore {
     }
 
     /// From here on the group is never given up.
-    fn write_commit(&mut self, header: &GroupHeader, header_crc: u32) -> Result<(), RedoError> {
+    pub(super) fn write_commit(
+        &mut self,
+        header: &GroupHeader,
+        header_crc: u32,
+    ) -> Result<(), RedoError> {
         // As late as can be: what another host does after this is not seen.
         self.check_fence()?;
-        let commit = Commit { number: header.number, uuid: header.uuid, header_crc };
+        let commit = Commit { number: header.number, uuid: header.reach.uuid, header_crc };
         self.medium.write(self.half(header.number), &commit.encode(self.seed()))?;
         if !self.unsafe_no_commit_flush {
             self.flush()?;
@@ -165,6 +191,10 @@ impl RedoStore {
         self.header.done_group = header.number;
         if header.attach_generation >= self.header.log_since {
             self.header.done_lsn = header.to;
+        }
+        if !header.reach.members.is_empty() && header.reach.decider(&self.header.uuid).is_none() {
+            // The commit record will be written over; another volume may still ask for it then.
+            self.header.decided = header.reach.uuid;
         }
         // No reason to fail: the next group writes this again before its first flush.
         if let Err(error) = self.write_header() {

@@ -32,6 +32,17 @@ pub enum RedoError {
         /// How many.
         count: u64,
     },
+    /// A group of several volumes was under way, and another volume's redo store knows whether it is committed.
+    #[error(
+        "the last group spans several volumes, and whether it is committed stands in another redo store{}: {why}",
+        place_of(.in_doubt)
+    )]
+    InDoubt {
+        /// Which group, and who knows.
+        in_doubt: super::InDoubt,
+        /// Why that store was not asked.
+        why: String,
+    },
     /// The store's bytes contradict themselves where they were durable.
     #[error("the redo store is damaged: {0}")]
     Corrupt(String),
@@ -45,9 +56,10 @@ impl RedoError {
     pub fn kind(&self) -> OriginErrorKind {
         match self {
             Self::Origin(error) => error.kind,
-            Self::TooLarge { .. } | Self::Foreign { .. } | Self::Invalid(_) => {
-                OriginErrorKind::Denied
-            }
+            Self::TooLarge { .. }
+            | Self::Foreign { .. }
+            | Self::InDoubt { .. }
+            | Self::Invalid(_) => OriginErrorKind::Denied,
             Self::Corrupt(_) => OriginErrorKind::Failed,
         }
     }
@@ -58,5 +70,13 @@ impl RedoError {
 
     pub(crate) fn unavailable(message: impl Into<String>) -> Self {
         Self::Origin(OriginError::new(OriginErrorKind::Unavailable, message))
+    }
+}
+
+fn place_of(in_doubt: &super::InDoubt) -> String {
+    let uuid = uuid::Uuid::from_bytes(in_doubt.coordinator);
+    match in_doubt.place.is_empty() {
+        true => format!(" (UUID {uuid})"),
+        false => format!(", {} (UUID {uuid})", in_doubt.place),
     }
 }

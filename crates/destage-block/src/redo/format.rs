@@ -1,4 +1,5 @@
-//! The bytes of format version 1. `docs/FORMAT.md` draws them; a test compares its example with what this writes.
+//! The bytes of format version 2. `docs/FORMAT.md` draws them; a test compares its example with what this writes. Version 1
+//! lacks what a header says of groups that span several volumes, and is read as well.
 //!
 //! Decoding takes any bytes and never panics. All checksums but those of the first 16 bytes and of payload start from the
 //! store's UUID, so that bytes of another store never fit.
@@ -8,8 +9,8 @@ use crate::block::{BLOCK, Extent, Lba};
 use crc32c::{crc32c, crc32c_append};
 use destage_core::Lsn;
 
-/// The version that this build writes and reads.
-pub const FORMAT_VERSION: u32 = 1;
+/// The version that this build writes. It reads version 1 as well.
+pub const FORMAT_VERSION: u32 = 2;
 /// Longer names of hosts are cut.
 pub const HOST_BYTES_MAX: usize = 64;
 
@@ -27,7 +28,13 @@ pub(super) type SectorSums = [u32; SECTORS];
 const MAGIC: &[u8; 8] = b"DESTAGER";
 const GROUP_MAGIC: &[u8; 4] = b"DSTG";
 const COMMIT_MAGIC: &[u8; 4] = b"DSTC";
-const HEADER: usize = 196;
+const HEADER_V1: usize = 196;
+/// One sector, which is written whole or not at all.
+const HEADER: usize = SECTOR;
+/// Where the bytes begin that version 1 lacks.
+const CONSISTENCY: usize = 192;
+/// Longer names of places are not kept.
+pub(super) const PLACE_BYTES_MAX: usize = HEADER - 4 - CONSISTENCY - 36;
 const GROUP_FIXED: usize = 80;
 const PIECE: usize = 16;
 const COMMIT: usize = 40;
@@ -72,6 +79,19 @@ pub(super) struct Header {
     pub(super) attach: AttachRecord,
     /// The attachment by which the present cache came. Groups of earlier ones count in another log.
     pub(super) log_since: u64,
+    /// The last group of several volumes that was committed by this store's commit record; zeros: none ever was.
+    pub(super) decided: [u8; 16],
+    /// Whose commit record decides this store's groups of several volumes.
+    pub(super) coordinator: CoordinatorRecord,
+}
+
+/// Where to ask whether a group of several volumes is committed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CoordinatorRecord {
+    /// UUID of its redo store; zeros: the volume was never in a consistency group.
+    pub store: [u8; 16],
+    /// Where that store is, as the server that wrote this was told; empty if that is too long to be kept.
+    pub place: String,
 }
 
 /// Why a page is no header.
@@ -109,8 +129,15 @@ impl Header {
         let host = AttachRecord::cut_host(&self.attach.host).as_bytes();
         out.extend_from_slice(&(host.len() as u32).to_le_bytes());
         out.extend_from_slice(host);
-        out.resize(HEADER - 12, 0);
+        out.resize(CONSISTENCY - 8, 0);
         push_words(&mut out, &[self.log_since]);
+        out.extend_from_slice(&self.decided);
+        out.extend_from_slice(&self.coordinator.store);
+        let place = Some(self.coordinator.place.as_bytes());
+        let place = place.filter(|place| place.len() <= PLACE_BYTES_MAX).unwrap_or_default();
+        out.extend_from_slice(&(place.len() as u32).to_le_bytes());
+        out.extend_from_slice(place);
+        out.resize(HEADER - 4, 0);
         let crc = crc32c(&out[16..]);
         out.extend_from_slice(&crc.to_le_bytes());
         out.resize(PAGE as usize, 0);
@@ -118,7 +145,7 @@ impl Header {
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, HeaderProblem> {
-        let bytes = bytes.get(..HEADER).ok_or(HeaderProblem::Foreign)?;
+        let bytes = bytes.get(..PAGE as usize).ok_or(HeaderProblem::Foreign)?;
         if &bytes[..8] != MAGIC {
             return Err(HeaderProblem::Foreign);
         }
@@ -127,12 +154,18 @@ impl Header {
         }
         // These 16 bytes keep their meaning in every version, so that another version is told apart from damage.
         let version = u32_at(bytes, 8);
-        if version != FORMAT_VERSION {
-            return Err(HeaderProblem::Version(version));
-        }
-        if u32_at(bytes, HEADER - 4) != crc32c(&bytes[16..HEADER - 4]) {
+        let len = match version {
+            1 => HEADER_V1,
+            FORMAT_VERSION => HEADER,
+            _ => return Err(HeaderProblem::Version(version)),
+        };
+        if u32_at(bytes, len - 4) != crc32c(&bytes[16..len - 4]) {
             return Err(HeaderProblem::Broken);
         }
+        let (decided, coordinator) = match version {
+            1 => ([0; 16], CoordinatorRecord::default()),
+            _ => (array(bytes, CONSISTENCY), CoordinatorRecord::decode(bytes)),
+        };
         let host = (u32_at(bytes, 116) as usize).min(HOST_BYTES_MAX);
         Ok(Self {
             uuid: array(bytes, 16),
@@ -149,25 +182,50 @@ impl Header {
                 host: String::from_utf8_lossy(&bytes[120..120 + host]).into_owned(),
                 attached: u32_at(bytes, 112) & ATTACHED != 0,
             },
-            log_since: u64_at(bytes, HEADER - 12),
+            log_since: u64_at(bytes, CONSISTENCY - 8),
+            decided,
+            coordinator,
         })
+    }
+}
+
+impl CoordinatorRecord {
+    fn decode(header: &[u8]) -> Self {
+        let at = CONSISTENCY + 16;
+        let len = (u32_at(header, at + 16) as usize).min(PLACE_BYTES_MAX);
+        let place = &header[at + 20..at + 20 + len];
+        Self { store: array(header, at), place: String::from_utf8_lossy(place).into_owned() }
     }
 }
 
 /// What stands before a group's payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct GroupHeader {
-    /// The same in every volume of a consistency group; zeros where there is one volume only.
-    pub(super) uuid: [u8; 16],
     pub(super) number: u64,
     pub(super) attach_generation: u64,
     pub(super) from: Lsn,
     pub(super) to: Lsn,
-    /// UUIDs of the stores of a consistency group; empty where there is one volume only.
-    pub(super) members: Vec<[u8; 16]>,
-    /// Which member holds the commit record.
-    pub(super) coordinator: u16,
+    pub(super) reach: Reach,
     pub(super) pieces: Vec<PieceSums>,
+}
+
+/// Which volumes a group spans.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Reach {
+    /// The same in each of the volumes; zeros where there is one only.
+    pub(super) uuid: [u8; 16],
+    /// UUIDs of the volumes' stores; empty where there is one only.
+    pub(super) members: Vec<[u8; 16]>,
+    /// Which of them holds the commit record.
+    pub(super) coordinator: u16,
+}
+
+impl Reach {
+    /// The store whose commit record decides; `None` for the group's own.
+    pub(super) fn decider(&self, own: &[u8; 16]) -> Option<[u8; 16]> {
+        let decider = *self.members.get(usize::from(self.coordinator))?;
+        (decider != *own).then_some(decider)
+    }
 }
 
 /// A piece with the checksums of its blocks.
@@ -192,7 +250,7 @@ impl GroupHeader {
     /// As [`GroupHeader::bytes_max`] for this group.
     pub(super) fn padded_len(&self) -> u64 {
         let pieces: Vec<Piece> = self.pieces.iter().map(|sums| sums.piece).collect();
-        Self::bytes_max(&pieces, self.members.len())
+        Self::bytes_max(&pieces, self.reach.members.len())
     }
 
     /// The bytes, padded, and their checksum.
@@ -203,15 +261,15 @@ impl GroupHeader {
         out.extend_from_slice(&[0; 4]);
         out.extend_from_slice(&(len as u32).to_le_bytes());
         out.extend_from_slice(&(self.pieces.len() as u32).to_le_bytes());
-        out.extend_from_slice(&self.uuid);
+        out.extend_from_slice(&self.reach.uuid);
         let payload = self.pieces.iter().map(|p| p.after.len() as u64 * BLOCK as u64).sum();
         let words = [self.number, self.attach_generation, self.from.0, self.to.0, payload];
         push_words(&mut out, &words);
-        out.extend_from_slice(&(self.members.len() as u16).to_le_bytes());
-        out.extend_from_slice(&self.coordinator.to_le_bytes());
+        out.extend_from_slice(&(self.reach.members.len() as u16).to_le_bytes());
+        out.extend_from_slice(&self.reach.coordinator.to_le_bytes());
         out.extend_from_slice(&[0; 4]);
         assert_eq!(out.len(), GROUP_FIXED, "the fixed part has a fixed length");
-        out.extend(self.members.iter().flatten());
+        out.extend(self.reach.members.iter().flatten());
         for piece in &self.pieces {
             piece.encode(&mut out);
         }
@@ -263,14 +321,16 @@ impl GroupHeader {
                 }
             }
         }
+        let coordinator = u16::from_le_bytes([bytes[74], bytes[75]]);
+        if !members.is_empty() && usize::from(coordinator) >= members.len() {
+            return None;
+        }
         let header = Self {
-            uuid: array(bytes, 16),
             number: u64_at(bytes, 32),
             attach_generation: u64_at(bytes, 40),
             from: Lsn(u64_at(bytes, 48)),
             to: Lsn(u64_at(bytes, 56)),
-            members,
-            coordinator: u16::from_le_bytes([bytes[74], bytes[75]]),
+            reach: Reach { uuid: array(bytes, 16), members, coordinator },
             pieces,
         };
         Some((header, crc))

@@ -15,14 +15,16 @@ mod error;
 mod evidence;
 mod format;
 mod group;
+mod joint;
 mod recent;
 mod recover;
 mod store;
 
 pub use error::RedoError;
 pub(crate) use evidence::Evidence;
-pub use format::{AttachRecord, FORMAT_VERSION, HOST_BYTES_MAX};
+pub use format::{AttachRecord, CoordinatorRecord, FORMAT_VERSION, HOST_BYTES_MAX};
 pub use group::{Content, Group, Payload, Piece};
+pub use joint::{InDoubt, Share, apply_together, ask_coordinator};
 pub use recent::RecentBlocks;
 pub use recover::Replay;
 pub use store::{NewStore, RedoStore};

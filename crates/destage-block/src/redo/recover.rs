@@ -3,6 +3,7 @@
 use super::apply::{flush_origin, write_in_place};
 use super::chunks::{Chunk, clipped, in_parallel};
 use super::format::{Commit, GroupHeader, PAGE, SECTOR, SectorSums};
+use super::joint::{InDoubt, undecided};
 use super::store::Phase;
 use super::{RedoError, RedoStore};
 use crate::block::{BLOCK, Extent, Lba};
@@ -46,13 +47,29 @@ impl RedoStore {
     /// Makes the origin whole: writes a committed group that may not be done again, drops one that is not committed. The
     /// origin then is the log up to [`RedoStore::done`]. Doing so twice changes nothing.
     ///
-    /// With `forced`, blocks that someone else has changed are overwritten.
+    /// With `forced`, blocks that someone else has changed are overwritten, and the origin may be larger than it was.
     ///
     /// # Errors
     /// `Foreign` if blocks hold neither what was there before nor what the group writes, `Corrupt` if the store is damaged,
-    /// `Invalid` for an origin of another size or a group of several volumes, else as origin and store report them.
+    /// `Invalid` for an origin of another size, `InDoubt` for a group of several volumes that another store decides, else as
+    /// origin and store report them.
     pub fn recover(&mut self, origin: &dyn Origin, forced: bool) -> Result<Replay, RedoError> {
-        if origin.size() != self.header.origin_bytes {
+        self.recover_with(origin, forced, &undecided)
+    }
+
+    /// As [`RedoStore::recover`]; `decide` says whether a group of several volumes is committed, which
+    /// [`RedoStore::decide`] of the coordinator's store knows.
+    ///
+    /// # Errors
+    /// The same, and what `decide` says.
+    pub fn recover_with(
+        &mut self,
+        origin: &dyn Origin,
+        forced: bool,
+        decide: &dyn Fn(&InDoubt) -> Result<bool, RedoError>,
+    ) -> Result<Replay, RedoError> {
+        let has_grown = origin.size() > self.header.origin_bytes && (forced || self.may_have_grown);
+        if origin.size() != self.header.origin_bytes && !has_grown {
             return Err(RedoError::Invalid(format!(
                 "the redo store was made for an origin of {} bytes, this one has {}",
                 self.header.origin_bytes,
@@ -71,7 +88,7 @@ impl RedoStore {
         }
         // A store that someone else has taken over is theirs to recover.
         self.check_fence()?;
-        let Some(pending) = self.pending()? else {
+        let Some(pending) = self.pending(decide)? else {
             let dropped = self.uncommitted()?;
             // Also makes durable what the headers say.
             self.take_back()?;
@@ -81,7 +98,7 @@ impl RedoStore {
         self.replay(origin, &pending, forced)
     }
 
-    /// Blocks that the next [`RedoStore::recover`] writes.
+    /// Blocks that the next [`RedoStore::recover`] writes, or may write.
     ///
     /// # Errors
     /// As for `recover`.
@@ -89,11 +106,29 @@ impl RedoStore {
         if self.phase == Phase::Idle {
             return Ok(Vec::new());
         }
-        let pieces = self.pending()?.map_or_else(Vec::new, |pending| pending.header.pieces);
+        let pieces =
+            self.pending(&|_| Ok(true))?.map_or_else(Vec::new, |pending| pending.header.pieces);
         Ok(pieces.into_iter().map(|sums| sums.piece.extent).collect())
     }
 
-    fn pending(&self) -> Result<Option<Pending>, RedoError> {
+    /// Whether the group that may be under way is whole in the store; how many blocks it has.
+    ///
+    /// # Errors
+    /// `Corrupt` if not; as the medium reports it.
+    pub fn check_pending(&self) -> Result<u64, RedoError> {
+        let Some(pending) = self.pending(&|_| Ok(true))? else { return Ok(0) };
+        let pieces = pending.header.pieces.iter().map(|sums| sums.piece);
+        let blocks = pieces.clone().map(|piece| u64::from(piece.extent.blocks)).sum();
+        for chunk in Chunk::of(pieces) {
+            self.read_chunk(&pending, &chunk)?;
+        }
+        Ok(blocks)
+    }
+
+    fn pending(
+        &self,
+        decide: &dyn Fn(&InDoubt) -> Result<bool, RedoError>,
+    ) -> Result<Option<Pending>, RedoError> {
         if self.header.half_bytes < 2 * PAGE {
             return Ok(None);
         }
@@ -105,8 +140,12 @@ impl RedoStore {
                 number - 1
             )));
         }
-        let Some(commit) = ours.filter(|commit| commit.number == number) else {
-            return Ok(None);
+        let commit = match ours.filter(|commit| commit.number == number) {
+            Some(commit) => commit,
+            None => match self.committed_elsewhere(number, decide)? {
+                Some(commit) => commit,
+                None => return Ok(None),
+            },
         };
         let damaged = |what: &str| {
             RedoError::Corrupt(format!(
@@ -115,14 +154,8 @@ impl RedoStore {
         };
         let (header, crc, header_bytes) =
             self.read_group_header(number)?.ok_or_else(|| damaged("the header"))?;
-        if crc != commit.header_crc || header.number != number || header.uuid != commit.uuid {
+        if crc != commit.header_crc || header.number != number || header.reach.uuid != commit.uuid {
             return Err(damaged("the header"));
-        }
-        if !header.members.is_empty() {
-            return Err(RedoError::Invalid(
-                "the group under way spans several volumes, which this release cannot replay"
-                    .to_owned(),
-            ));
         }
         let payload = self.half(number) + PAGE + header_bytes.len() as u64;
         let payload_bytes: u64 = header.pieces.iter().map(|p| p.after.len() as u64).sum();
@@ -132,7 +165,33 @@ impl RedoStore {
         Ok(Some(Pending { header, header_bytes, commit, payload }))
     }
 
-    fn read_commit(&self, number: u64) -> Result<Option<Commit>, RedoError> {
+    /// The commit record that this store would have if it did not rely on another one's; `None` if that has none, or if the
+    /// next group is this store's own.
+    fn committed_elsewhere(
+        &self,
+        number: u64,
+        decide: &dyn Fn(&InDoubt) -> Result<bool, RedoError>,
+    ) -> Result<Option<Commit>, RedoError> {
+        let Some((header, header_crc, _)) = self.read_group_header(number)? else {
+            return Ok(None);
+        };
+        let Some(store) = header.reach.decider(&self.header.uuid) else { return Ok(None) };
+        if header.number != number {
+            return Ok(None);
+        }
+        let commit = Commit { number, uuid: header.reach.uuid, header_crc };
+        let in_doubt = InDoubt {
+            group: header.reach.uuid,
+            coordinator: store,
+            place: self.place_of(&store),
+            to: header.to,
+        };
+        // The process that saw the commit record has gone on since.
+        let is_committed = self.phase == Phase::Committed || decide(&in_doubt)?;
+        Ok(is_committed.then_some(commit))
+    }
+
+    pub(super) fn read_commit(&self, number: u64) -> Result<Option<Commit>, RedoError> {
         let mut page = vec![0; PAGE as usize];
         self.medium.read(self.half(number), &mut page)?;
         Ok(Commit::decode(&page, self.seed()))

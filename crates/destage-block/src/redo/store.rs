@@ -1,6 +1,8 @@
 //! The store: two headers, two halves for groups.
 
-use super::format::{AttachRecord, GroupHeader, HALVES_OFFSET, Header, HeaderProblem, PAGE, seed};
+use super::format::{
+    AttachRecord, CoordinatorRecord, GroupHeader, HALVES_OFFSET, Header, HeaderProblem, PAGE, seed,
+};
 use super::group::Group;
 use super::{RecentBlocks, RedoError};
 use crate::origin::{Origin, OriginError};
@@ -24,6 +26,8 @@ pub struct RedoStore {
     losses: u64,
     pub(super) phase: Phase,
     pub(super) is_before_checked: bool,
+    /// The origin may be larger than the header says.
+    pub(super) may_have_grown: bool,
     /// Of the newest evidence, once known.
     pub(super) evidence_sequence: Option<u64>,
     pub(crate) recent: RecentBlocks,
@@ -31,6 +35,8 @@ pub struct RedoStore {
     pub(super) resumed: Lsn,
     /// Negative control of the tests: blocks are written in place though the commit record may be lost.
     pub(super) unsafe_no_commit_flush: bool,
+    /// Negative control of the tests: each volume of a consistency group commits by itself.
+    pub(crate) unsafe_each_commits: bool,
 }
 
 /// How far a group has come.
@@ -85,6 +91,8 @@ impl RedoStore {
             done_lsn: Lsn::ZERO,
             attach: AttachRecord::default(),
             log_since: 0,
+            decided: [0; 16],
+            coordinator: CoordinatorRecord::default(),
         };
         let mut store = Self::with(medium, header, 1);
         store.phase = Phase::Idle;
@@ -122,10 +130,12 @@ impl RedoStore {
             header_stale: false,
             phase: Phase::Unknown,
             is_before_checked: true,
+            may_have_grown: false,
             evidence_sequence: None,
             recent: RecentBlocks::new(),
             resumed,
             unsafe_no_commit_flush: false,
+            unsafe_each_commits: false,
         }
     }
 
@@ -142,6 +152,19 @@ impl RedoStore {
     /// Size of the origin that it was made for, bytes.
     pub fn origin_bytes(&self) -> u64 {
         self.header.origin_bytes
+    }
+
+    /// Whoever calls this knows that the origin is the same one, and larger: the next [`RedoStore::recover`] takes that.
+    pub fn accept_growth(&mut self) {
+        self.may_have_grown = true;
+    }
+
+    /// The origin has another size from now on. Durable before the next group is committed, or by [`RedoStore::settle`].
+    pub fn set_origin_bytes(&mut self, bytes: u64) {
+        if self.header.origin_bytes != bytes {
+            self.header.origin_bytes = bytes;
+            self.header_stale = true;
+        }
     }
 
     /// The origin is the log up to here, once [`RedoStore::recover`] has succeeded; [`Lsn::ZERO`] before the first group.
@@ -170,6 +193,19 @@ impl RedoStore {
         GroupHeader::bytes_max(&group.pieces, 0) + group.payload_bytes()
     }
 
+    /// Whose commit record decides the groups that span several volumes.
+    pub fn coordinator(&self) -> &CoordinatorRecord {
+        &self.header.coordinator
+    }
+
+    /// Notes whose commit record decides from now on. Durable before the next group is committed.
+    pub fn set_coordinator(&mut self, coordinator: CoordinatorRecord) {
+        if self.header.coordinator != coordinator {
+            self.header.coordinator = coordinator;
+            self.header_stale = true;
+        }
+    }
+
     /// Makes an attach record durable. If it is another cache's, its log begins anew.
     pub(crate) fn set_attachment(&mut self, attach: AttachRecord) -> Result<(), RedoError> {
         self.secure_header()?;
@@ -194,7 +230,7 @@ impl RedoStore {
 
     /// The copy that counts now must survive until the next one is durable. What was read may be in a cache only, even after
     /// a flush that succeeds, if an earlier one failed; the same bytes written once more are not.
-    fn secure_header(&mut self) -> Result<(), RedoError> {
+    pub(super) fn secure_header(&mut self) -> Result<(), RedoError> {
         if self.is_secured {
             return Ok(());
         }

@@ -3,6 +3,7 @@
 mod crash;
 mod faults;
 mod golden;
+mod joint;
 mod refusals;
 
 use super::{Content, Group, NewStore, Payload, Piece, RedoError, RedoStore, Replay};
@@ -35,12 +36,17 @@ struct TestGroup {
 
 impl World {
     fn new(seed: u64, groups: usize) -> Self {
-        let disk = SimDisk::new();
-        let origin = SimOrigin::new(&disk, "origin", ORIGIN_BYTES);
+        Self::named(&SimDisk::new(), "", 7, seed, groups)
+    }
+
+    /// One of several on a disk.
+    fn named(disk: &SimDisk, name: &str, uuid: u8, seed: u64, groups: usize) -> Self {
+        let origin = SimOrigin::new(disk, &format!("origin{name}"), ORIGIN_BYTES);
         let mut random = Random(seed);
         origin.edit(|bytes| fill(bytes, &mut random));
-        let medium = SimOrigin::new(&disk, "redo", STORE_BYTES);
-        RedoStore::create(Arc::new(medium.clone()), &new_store()).unwrap();
+        let medium = SimOrigin::new(disk, &format!("redo{name}"), STORE_BYTES);
+        let new = NewStore { uuid: [uuid; 16], ..new_store() };
+        RedoStore::create(Arc::new(medium.clone()), &new).unwrap();
         let mut images = vec![origin.bytes()];
         let mut made = Vec::new();
         for number in 1..=groups {
@@ -49,7 +55,7 @@ impl World {
             images.push(image.clone());
             made.push(TestGroup { group, image });
         }
-        Self { disk, origin, medium, images, groups: made }
+        Self { disk: disk.clone(), origin, medium, images, groups: made }
     }
 
     /// The store as after a start of the process.

@@ -1,5 +1,6 @@
 //! The admin port's side of the volumes.
 
+use super::groups::check_member;
 use super::pool::Outbox;
 use super::{Event, Served, report};
 use crate::settings::COMMIT_UNASKED;
@@ -31,11 +32,15 @@ pub(super) struct View<'a> {
 pub(super) struct VolumesControl {
     outbox: Outbox,
     names: Vec<String>,
+    /// The consistency group of each volume.
+    groups: Vec<Option<String>>,
 }
 
 impl VolumesControl {
-    pub(super) fn new(outbox: Outbox, names: Vec<String>) -> Self {
-        Self { outbox, names }
+    pub(super) fn new(outbox: Outbox, volumes: &[Served]) -> Self {
+        let names = volumes.iter().map(|served| served.name.clone()).collect();
+        let groups = volumes.iter().map(|served| served.group.clone()).collect();
+        Self { outbox, names, groups }
     }
 
     fn ask<T: Send + 'static>(
@@ -69,7 +74,17 @@ impl VolumesControl {
         if chosen.is_empty() {
             chosen.extend(0..self.names.len());
         }
-        Ok((chosen, rest))
+        Ok((self.with_groups(&chosen), rest))
+    }
+
+    /// What is done to one volume of a consistency group is done to all, at one moment.
+    fn with_groups(&self, chosen: &[usize]) -> Vec<usize> {
+        let is_mate = |index: usize, other: usize| {
+            self.groups[index].is_some() && self.groups[index] == self.groups[other]
+        };
+        let is_meant =
+            |&index: &usize| chosen.iter().any(|&other| other == index || is_mate(index, other));
+        (0..self.names.len()).filter(is_meant).collect()
     }
 
     /// Does something with each chosen volume.
@@ -147,17 +162,29 @@ impl VolumesControl {
 
     fn policy(&self, chosen: &[usize], args: &[String]) -> Result<Value, ControlError> {
         let args = args.to_vec();
-        let changed = self.each(chosen, move |served, now| {
+        let chosen_here = chosen.to_vec();
+        let changed = self.ask(move |view| {
+            let (volumes, now) = (&mut *view.volumes, view.now);
             if args.is_empty() {
-                return Ok(report::policy_summary(served));
+                return Ok(chosen_here
+                    .iter()
+                    .map(|&i| report::policy_summary(&volumes[i]))
+                    .collect());
             }
-            let (policy, on_flush) = change(served, &args)?;
-            served.volume.set_policy(now, &policy).map_err(str::to_owned)?;
-            served.commits_on_flush = on_flush;
-            Ok(report::summary_of(&policy, on_flush))
+            let changes = chosen_here.iter().map(|&index| change(&volumes[index], &args));
+            // All or none: volumes of a group have one policy.
+            let changes = changes.collect::<Result<Vec<_>, String>>()?;
+            let changes = chosen_here.iter().zip(changes);
+            changes
+                .map(|(&index, (policy, on_flush))| {
+                    let served = &mut volumes[index];
+                    served.volume.set_policy(now, &policy).map_err(str::to_owned)?;
+                    served.commits_on_flush = on_flush;
+                    Ok(report::summary_of(&policy, on_flush))
+                })
+                .collect::<Result<Vec<String>, String>>()
         })?;
-        let changed: Result<Vec<String>, String> = changed.into_iter().collect();
-        let changed = changed.map_err(ControlError::Invalid)?;
+        let changed: Vec<String> = changed.map_err(ControlError::Invalid)?;
         Ok(self.named(chosen, changed.into_iter().map(Value::String)))
     }
 
@@ -211,6 +238,15 @@ fn change(served: &Served, args: &[String]) -> Result<(Policy, bool), String> {
         }
     }
     let changed = policy::change(&changed, &rest).map_err(|error| error.to_string())?;
+    if let Some(group) = &served.group {
+        check_member(&changed, &changed).map_err(|why| {
+            format!(
+                "volume '{}' is in the consistency group '{group}' and then {why}; to leave the group, stop the server and \
+                 start it without",
+                served.name
+            )
+        })?;
+    }
     Ok((changed, on_flush))
 }
 

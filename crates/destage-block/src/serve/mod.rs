@@ -8,12 +8,13 @@ mod control;
 mod files;
 mod flusher;
 mod fuse;
+mod groups;
 mod pool;
 mod report;
 mod server;
 mod start;
 
-use crate::engine::{JobDone, Volume};
+use crate::engine::{GroupDone, JobDone, Volume};
 use crate::settings::Settings;
 use destage_runtime::{exit, shutdown};
 
@@ -53,6 +54,8 @@ struct Served {
     losses_told: crate::engine::LossesTold,
     /// How many losses whoever has the volume's file open was told of.
     file_losses_known: u64,
+    /// The consistency group that it is in.
+    group: Option<String>,
 }
 
 /// What other threads tell the server.
@@ -61,6 +64,8 @@ enum Event {
     Done { volume: usize, done: JobDone },
     /// The kernel asks something of the volumes' files.
     File(fuse::FileEvent),
+    /// A job of this consistency group ended.
+    GroupDone { group: usize, done: GroupDone },
     /// The admin port asks something of the volumes.
     Control(Box<dyn FnOnce(&mut control::View<'_>) + Send>),
     /// A signal.

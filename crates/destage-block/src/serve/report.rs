@@ -38,7 +38,11 @@ pub(super) fn policy_name(policy: &Policy) -> &'static str {
 
 /// The volume's policy and its bounds, as the ready line shows them.
 pub(super) fn policy_summary(served: &Served) -> String {
-    summary_of(served.volume.policy(), served.commits_on_flush)
+    let policy = summary_of(served.volume.policy(), served.commits_on_flush);
+    match &served.group {
+        Some(group) => format!("{policy} group={group}"),
+        None => policy,
+    }
 }
 
 /// The same for any policy.

@@ -4,6 +4,7 @@ use super::clients::{Asked, Client};
 use super::control::{View, VolumesControl};
 use super::flusher;
 use super::fuse::Files;
+use super::groups::Groups;
 use super::pool::{Outbox, Pool};
 use super::report::Counted;
 use super::start::Started;
@@ -57,6 +58,7 @@ pub(super) struct Server {
     pub(super) asked: HashMap<u64, Asked>,
     pub(super) next_tag: u64,
     pool: Pool,
+    groups: Groups,
     /// Jobs on other threads.
     under_way: usize,
     /// What a sync of each volume's log takes.
@@ -81,13 +83,14 @@ struct Draining {
 impl Server {
     pub(super) fn new(settings: Settings, started: Started) -> Result<Self, ServeError> {
         let internal = |error: io::Error| ServeError::internal(&error);
-        let Started { clock, volumes, contexts, exports, tls } = started;
+        let Started { clock, volumes, contexts, exports, groups, tls } = started;
         let poll = Poll::new().map_err(internal)?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKER).map_err(internal)?);
         let (sender, events) = crossbeam_channel::unbounded();
         let outbox = Outbox { sender, waker };
         let contexts: Arc<[Context]> = contexts.into();
         let pool = Pool::start(contexts.clone(), &outbox).map_err(internal)?;
+        let groups = Groups::start(&groups, &contexts, &outbox).map_err(internal)?;
         let mut listener = Listener::bind(&settings.listen)
             .map_err(|error| ServeError::new(exit::ADDRESS_IN_USE, error.to_string()))?;
         poll.registry()
@@ -119,6 +122,7 @@ impl Server {
             asked: HashMap::new(),
             next_tag: 0,
             pool,
+            groups,
             under_way: 0,
             clock: Arc::new(clock),
             files,
@@ -268,6 +272,11 @@ impl Server {
                 self.start_job(index, job);
             }
         }
+        let now = self.now();
+        let begun = self.groups.drive(&mut self.volumes, now);
+        self.under_way += begun;
+        // What a group tells its volumes may give them something to do.
+        any |= begun > 0;
         any
     }
 
@@ -319,6 +328,10 @@ impl Server {
                 // A disk that was slow may be quick again: the next sync is tried here.
                 self.sync_latency[volume] = self.sync_latency[volume] / 16 * 15;
                 self.volumes[volume].volume.finished(now, done);
+            }
+            Event::GroupDone { group, done } => {
+                self.under_way -= 1;
+                self.groups.finished(&mut self.volumes, now, group, done);
             }
             Event::Control(work) => {
                 let counted = self.counted();
@@ -395,6 +408,7 @@ impl Server {
     /// Closes the volumes and waits for their last jobs; false if that takes too long.
     fn close_volumes(&mut self) -> bool {
         let now = self.now();
+        self.groups.close();
         self.volumes.iter_mut().for_each(|served| served.volume.close(now));
         loop {
             self.drive();
@@ -403,7 +417,7 @@ impl Server {
                 return true;
             }
             let Ok(event) = self.events.recv_timeout(JOBS_WAIT_MAX) else { return false };
-            if let Event::Done { .. } = event {
+            if let Event::Done { .. } | Event::GroupDone { .. } = event {
                 self.event(event);
             }
         }
@@ -469,8 +483,7 @@ fn start_admin(
     volumes: &[Served],
 ) -> Result<Option<AdminHandle>, ServeError> {
     let Some(address) = settings.admin else { return Ok(None) };
-    let names = volumes.iter().map(|served| served.name.clone()).collect();
-    let control = Arc::new(VolumesControl::new(outbox.clone(), names));
+    let control = Arc::new(VolumesControl::new(outbox.clone(), volumes));
     let admin = admin::serve(address, control, settings.password.clone()).map_err(|error| {
         let message =
             format!("cannot listen on {address}: {error}; choose another port with --admin");

@@ -1,19 +1,24 @@
 //! Starting: whose origin and whose cache it is, what an earlier run left, and whether all of it fits together.
 
+use super::groups::{self, Members};
 use super::report::Latencies;
 use super::{ServeError, Served};
 use crate::attach::{self, Claim};
+use crate::block::BLOCK;
 use crate::cache::{CacheDevice, CacheError, Creation, FileMedia, OriginId, Sizing};
-use crate::engine::{Context, OpenError, Parts, Volume, VolumeOptions};
+use crate::engine::{Context, GroupClock, OpenError, Parts, Volume, VolumeOptions};
 use crate::nbd::server::{Export, Tls};
 use crate::nbd::tls::{Identity, server_config};
-use crate::origin::{self, Origin, OriginError, OriginErrorKind};
-use crate::redo::{NewStore, RedoError, RedoStore, Replay};
-use crate::settings::{Settings, VolumeSettings};
+use crate::origin::{self, NbdOptions, Origin, OriginError, OriginErrorKind};
+use crate::redo::{
+    CoordinatorRecord, InDoubt, NewStore, RedoError, RedoStore, Replay, ask_coordinator,
+};
+use crate::settings::{GroupSettings, OriginTls, Settings, VolumeSettings};
 use destage_core::{Lsn, Order};
 use destage_journal::{ErrorKind, Journal, Options};
 use destage_runtime::clock::Clock;
 use destage_runtime::exit;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A server ready to listen.
@@ -22,30 +27,77 @@ pub(super) struct Started {
     pub(super) volumes: Vec<Served>,
     pub(super) contexts: Vec<Context>,
     pub(super) exports: Vec<Export>,
+    pub(super) groups: Vec<Members>,
     pub(super) tls: Tls,
 }
 
 pub(super) fn start(settings: &Settings) -> Result<Started, ServeError> {
     let clock = Clock::new();
     let tls = tls(settings)?;
-    let mut started =
-        Started { clock, volumes: Vec::new(), contexts: Vec::new(), exports: Vec::new(), tls };
-    for volume in &settings.volumes {
+    let groups = groups::checked(settings)?;
+    let mut opening = Opening { clock, opened: BTreeMap::new(), clocks: BTreeMap::new() };
+    // Coordinators first: what they have committed is asked by the others.
+    let mut order: Vec<usize> = (0..settings.volumes.len()).collect();
+    order.sort_by_key(|&index| {
+        let group = settings.volumes[index].group.as_ref();
+        !group.is_some_and(|group| group.is_coordinator)
+    });
+    for index in order {
+        let volume = &settings.volumes[index];
         let place = if volume.name.is_empty() {
             String::new()
         } else {
             format!("volume '{}': ", volume.name)
         };
-        let (served, context) = open(volume, &started.clock)
+        let opened = open(volume, &mut opening)
             .map_err(|error| ServeError::new(error.code, format!("{place}{}", error.message)))?;
+        opening.opened.insert(index, opened);
+    }
+    let (volumes, contexts): (Vec<Served>, Vec<Context>) = opening.opened.into_values().unzip();
+    let exports = volumes.iter().zip(&settings.volumes).map(|(served, volume)| {
         let mut export = Export::new(&volume.name, served.volume.size());
         export.read_only = volume.read_only;
         export.description = format!("{} cached by destage", served.description);
-        started.volumes.push(served);
-        started.contexts.push(context);
-        started.exports.push(export);
+        export
+    });
+    let exports = exports.collect();
+    Ok(Started { clock: opening.clock, volumes, contexts, exports, groups, tls })
+}
+
+/// What has been opened so far.
+struct Opening {
+    clock: Clock,
+    opened: BTreeMap<usize, (Served, Context)>,
+    /// By the name of the consistency group: its clock, and the coordinator's store.
+    clocks: BTreeMap<String, (GroupClock, CoordinatorRecord)>,
+}
+
+impl Opening {
+    /// Whether a group of several volumes is committed.
+    fn decide(&self, in_doubt: &InDoubt, options: &NbdOptions) -> Result<bool, RedoError> {
+        for (_, context) in self.opened.values() {
+            let Some(redo) = &context.redo else { continue };
+            let mut redo = redo.lock().unwrap_or_else(PoisonError::into_inner);
+            if redo.uuid() == in_doubt.coordinator {
+                return redo.decide(&in_doubt.group);
+            }
+        }
+        ask_coordinator(None, options, in_doubt)
     }
-    Ok(started)
+
+    /// The clock of a volume's group, and whose commit record decides there.
+    fn join(
+        &mut self,
+        settings: &GroupSettings,
+        redo: &RedoStore,
+        place: &str,
+    ) -> (GroupClock, CoordinatorRecord) {
+        let new = || {
+            let record = CoordinatorRecord { store: redo.uuid(), place: place.to_owned() };
+            (GroupClock::default(), record)
+        };
+        self.clocks.entry(settings.name.clone()).or_insert_with(new).clone()
+    }
 }
 
 fn tls(settings: &Settings) -> Result<Tls, ServeError> {
@@ -56,13 +108,17 @@ fn tls(settings: &Settings) -> Result<Tls, ServeError> {
     Ok(if tls.optional { Tls::Optional(config) } else { Tls::Required(config) })
 }
 
-fn open(settings: &VolumeSettings, clock: &Clock) -> Result<(Served, Context), ServeError> {
+fn open(settings: &VolumeSettings, opening: &mut Opening) -> Result<(Served, Context), ServeError> {
+    let clock = opening.clock.clone();
+    let clock = &clock;
     // The cache first: its lock keeps a second process from touching anything.
     let media = open_media(settings)?;
-    let origin = origin::open(&settings.origin).map_err(|error| origin_error(&error))?;
+    let reach = OriginTls::options(settings.origin_tls.as_ref())
+        .map_err(|error| ServeError::new(exit::USAGE, error.to_string()))?;
+    let origin = origin::open(&settings.origin, &reach).map_err(|error| origin_error(&error))?;
     check_flush(settings, &*origin)?;
     let identity = origin.identity().map_err(|error| origin_error(&error))?;
-    let mut redo = open_redo(settings, &origin)?;
+    let mut redo = open_redo(settings, &origin, &reach)?;
     let id = OriginId {
         uuid: redo
             .as_ref()
@@ -86,8 +142,12 @@ fn open(settings: &VolumeSettings, clock: &Clock) -> Result<(Served, Context), S
             take_up_blindly(settings, &recovered)?;
             None
         }
-        Some(redo) => Some(take_up(settings, redo, &*origin, &recovered, clock)?),
+        Some(redo) => Some(take_up(settings, redo, &*origin, &recovered, opening, &reach)?),
     };
+    if cache.superblock().origin.volume_bytes != id.volume_bytes {
+        cache.set_origin(id).map_err(|error| cache_error(settings, &error))?;
+    }
+    let group_clock = redo.as_mut().and_then(|redo| join(settings, redo, opening));
     let size = origin.size();
     let parts = Parts {
         cache: cache.clone(),
@@ -97,6 +157,7 @@ fn open(settings: &VolumeSettings, clock: &Clock) -> Result<(Served, Context), S
         policy: settings.policy.clone(),
         options: VolumeOptions {
             fetch_patience: settings.origin_timeout,
+            group_clock,
             unsafe_reclaim_past_checkpoint: settings.unsafe_flags.reclaim_past_checkpoint,
             ..VolumeOptions::default()
         },
@@ -121,6 +182,7 @@ fn open(settings: &VolumeSettings, clock: &Clock) -> Result<(Served, Context), S
         latencies: Latencies::new(now),
         losses_told: crate::engine::LossesTold::default(),
         file_losses_known: 0,
+        group: settings.group.as_ref().map(|group| group.name.clone()),
     };
     let redo = redo.map(|redo| Arc::new(Mutex::new(redo)));
     Ok((served, Context { cache, origin, redo }))
@@ -185,6 +247,7 @@ fn check_flush(settings: &VolumeSettings, origin: &dyn Origin) -> Result<(), Ser
 fn open_redo(
     settings: &VolumeSettings,
     origin: &Arc<dyn Origin>,
+    options: &NbdOptions,
 ) -> Result<Option<RedoStore>, ServeError> {
     let needed = settings.policy.order == Order::Domain;
     let place = match (&settings.redo, origin::sidecar(&settings.origin)) {
@@ -203,7 +266,8 @@ fn open_redo(
         (None, None) => return Ok(None),
     };
     let bytes = (settings.policy.limits.batch_bytes_max * 5).max(REDO_BYTES_MIN);
-    let medium = origin::open_or_create(&place, bytes).map_err(|error| origin_error(&error))?;
+    let medium =
+        origin::open_or_create(&place, bytes, options).map_err(|error| origin_error(&error))?;
     let opened = match origin::is_blank(&*medium).map_err(|error| origin_error(&error))? {
         false => RedoStore::open(medium),
         true => RedoStore::create(
@@ -284,7 +348,8 @@ fn take_up(
     redo: &mut RedoStore,
     origin: &dyn Origin,
     recovered: &Recovered<'_>,
-    clock: &Clock,
+    opening: &Opening,
+    options: &NbdOptions,
 ) -> Result<Lsn, ServeError> {
     let failed = |error: RedoError| redo_error(&settings.origin, &error);
     let found = attach::examine(redo, origin, None).map_err(failed)?;
@@ -312,19 +377,72 @@ fn take_up(
     let claim = Claim {
         cache: *cache.as_bytes(),
         host: attach::host_name(),
-        now_ns: clock.now().0,
+        now_ns: opening.clock.now().0,
         take_over: settings.adopt,
     };
     attach::attach(redo, &claim).map_err(|error| match error.kind() {
         OriginErrorKind::Denied => ServeError::new(exit::FENCED, format!("{error} (--adopt)")),
         _ => failed(error),
     })?;
-    recover(redo, origin).map_err(failed)?;
+    if found.grown.is_some() {
+        redo.accept_growth();
+    }
+    recover(redo, origin, opening, options).map_err(failed)?;
+    check_rollback(settings, redo, recovered)?;
+    if let Some((then, now)) = found.grown {
+        take_up_growth(settings, redo, recovered, (then, now))?;
+    }
     Ok(redo.done())
 }
 
-fn recover(redo: &mut RedoStore, origin: &dyn Origin) -> Result<(), RedoError> {
-    let replay = redo.recover(origin, false)?;
+/// The origin is larger than at the last start.
+fn take_up_growth(
+    settings: &VolumeSettings,
+    redo: &mut RedoStore,
+    recovered: &Recovered<'_>,
+    (then, now): (u64, u64),
+) -> Result<(), ServeError> {
+    tracing::info!(then, now, "the origin has grown; the volume has its new size in bytes");
+    if then % BLOCK as u64 != 0 && !recovered.is_new {
+        // The last block was cached with zeros where the origin may have something now.
+        forget_clean(settings, recovered)?;
+    }
+    redo.set_origin_bytes(now);
+    redo.settle().map_err(|error| redo_error(&settings.origin, &error))
+}
+
+/// A log that ends before what the origin already holds is an older copy of itself, such as a snapshot brings back. Its clean
+/// blocks are of that time as well.
+fn check_rollback(
+    settings: &VolumeSettings,
+    redo: &RedoStore,
+    recovered: &Recovered<'_>,
+) -> Result<(), ServeError> {
+    let (cache, known) = (recovered.cache, recovered.last.max(recovered.cache.decided()));
+    let is_ours = redo.attachment().cache == *cache.superblock().uuid.as_bytes();
+    if recovered.is_new || !is_ours || redo.done().0 <= known {
+        return Ok(());
+    }
+    let (path, origin) = (settings.cache.display(), &settings.origin);
+    Err(ServeError::new(
+        exit::ORIGIN_WENT_BACK,
+        format!(
+            "{origin} holds writes up to {}, but the log in {path} ends at {known}: the cache is an older copy of itself, as \
+             a snapshot brings it back. Start with a new cache and --adopt; what the newer copy held and {origin} lacks is lost unless \
+             that copy is brought back",
+            redo.done().0
+        ),
+    ))
+}
+
+fn recover(
+    redo: &mut RedoStore,
+    origin: &dyn Origin,
+    opening: &Opening,
+    options: &NbdOptions,
+) -> Result<(), RedoError> {
+    let decide = |in_doubt: &InDoubt| opening.decide(in_doubt, options);
+    let replay = redo.recover_with(origin, false, &decide)?;
     match replay {
         Replay::Nothing => {}
         Replay::Dropped { to } => {
@@ -335,6 +453,22 @@ fn recover(redo: &mut RedoStore, origin: &dyn Origin) -> Result<(), RedoError> {
         }
     }
     Ok(())
+}
+
+/// Notes in the redo store whose commit record decides from now on; the clock of the volume's group, if it is in one.
+fn join(
+    settings: &VolumeSettings,
+    redo: &mut RedoStore,
+    opening: &mut Opening,
+) -> Option<GroupClock> {
+    let Some(group) = &settings.group else {
+        redo.set_coordinator(CoordinatorRecord::default());
+        return None;
+    };
+    let place = settings.redo.clone().or_else(|| origin::sidecar(&settings.origin));
+    let (clock, record) = opening.join(group, redo, &place.unwrap_or_default());
+    redo.set_coordinator(record);
+    Some(clock)
 }
 
 /// Ends a volume whose last jobs are done: the log is closed, and the origin given back if nothing is left for it.
@@ -372,6 +506,12 @@ fn redo_error(place: &str, error: &RedoError) -> ServeError {
     let code = match error.kind() {
         OriginErrorKind::Fenced => exit::FENCED,
         OriginErrorKind::Unavailable => exit::ORIGIN_UNREACHABLE,
+        _ if matches!(error, RedoError::InDoubt { .. }) => {
+            let message = format!(
+                "the redo store {place}: {error}. Bring it within reach, or see 'destage block replay --help'"
+            );
+            return ServeError::new(exit::ORIGIN_UNREACHABLE, message);
+        }
         _ => exit::ORIGIN_WENT_BACK,
     };
     ServeError::new(code, format!("the redo store {place}: {error}"))

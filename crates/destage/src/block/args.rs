@@ -3,7 +3,11 @@
 use crate::error::CliError;
 use crate::values::{Admin, admin, bytes, interval, listen, password, staleness};
 use clap::{Args, ValueEnum};
-use destage_block::settings::{COMMIT_UNASKED, Settings, TlsSettings, UnsafeFlags, VolumeSettings};
+use destage_block::nbd::tls::Identity;
+use destage_block::origin::NbdOptions;
+use destage_block::settings::{
+    COMMIT_UNASKED, GroupSettings, OriginTls, Settings, TlsSettings, UnsafeFlags, VolumeSettings,
+};
 use destage_core::{Acknowledge, AtLimit, Order, Policy, Span, When};
 use destage_runtime::policy::{parse_at_limit, parse_when, set_dirty_limit};
 use destage_runtime::sockets::Listen;
@@ -77,6 +81,9 @@ pub(crate) struct VolumeArgs {
     #[arg(long, value_name = "ORIGIN")]
     origin: Option<String>,
 
+    #[command(flatten)]
+    origin_tls: OriginTlsArgs,
+
     /// The cache: a file on a fast disk, created if it is absent, or a block device of its own.
     #[arg(long, value_name = "PATH")]
     cache: Option<PathBuf>,
@@ -136,6 +143,15 @@ pub(crate) struct VolumeArgs {
     #[arg(long, value_name = "PLACE")]
     redo: Option<String>,
 
+    /// The consistency group of the volume: volumes with the same name here, such as a database and its log, are destaged
+    /// together, so that their origins are one state across volumes. Journaled policy only.
+    #[arg(long, value_name = "NAME")]
+    group: Option<String>,
+
+    /// Keep the commit records of the consistency group in this volume's redo store; exactly one volume of the group does.
+    #[arg(long, requires = "group")]
+    coordinator: bool,
+
     /// How long a read of what is not cached waits for an origin that is away before it fails. 1s to 1d.
     #[arg(long, default_value = "30s", value_parser = |s: &str| interval(s, "1s", "1d"), value_name = "TIME")]
     origin_timeout: Interval,
@@ -153,6 +169,35 @@ pub(crate) struct VolumeArgs {
 
     #[arg(long, hide = true)]
     unsafe_reclaim_past_checkpoint: bool,
+}
+
+/// How origins behind `nbds://` are reached.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct OriginTlsArgs {
+    /// PEM file of the authorities that vouch for the servers of the origin and the redo store, for nbds:// addresses.
+    #[arg(long, value_name = "FILE")]
+    origin_tls_ca: Option<PathBuf>,
+
+    /// PEM file of the certificate chain by which those servers know this client.
+    #[arg(long, requires = "origin_tls_ca", requires = "origin_tls_key", value_name = "FILE")]
+    origin_tls_certificate: Option<PathBuf>,
+
+    /// PEM file of that certificate's private key.
+    #[arg(long, requires = "origin_tls_certificate", value_name = "FILE")]
+    origin_tls_key: Option<PathBuf>,
+}
+
+impl OriginTlsArgs {
+    fn settings(&self) -> Option<OriginTls> {
+        let key = self.origin_tls_certificate.clone().zip(self.origin_tls_key.clone());
+        let identity = key.map(|(certificate, key)| Identity { certificate, key });
+        self.origin_tls_ca.clone().map(|ca| OriginTls { ca, identity })
+    }
+
+    /// For the commands that open an origin themselves.
+    pub(crate) fn options(&self) -> Result<NbdOptions, CliError> {
+        OriginTls::options(self.settings().as_ref()).map_err(CliError::usage)
+    }
 }
 
 /// The four policies of the paper.
@@ -254,12 +299,14 @@ impl VolumeArgs {
         Ok(VolumeSettings {
             name,
             origin,
+            origin_tls: self.origin_tls.settings(),
             cache,
             cache_bytes: self.cache_size.get(),
             log_bytes: self.log_size.map(Bytes::get),
             policy,
             commit_on_flush: self.commit == Commit::Flush,
             redo: self.redo,
+            group: self.group.map(|name| GroupSettings { name, is_coordinator: self.coordinator }),
             read_only: self.read_only,
             adopt: self.adopt,
             origin_timeout: self.origin_timeout.span(),

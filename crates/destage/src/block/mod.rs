@@ -1,17 +1,21 @@
 //! `destage block`: NBD clients before a slow disk.
 
 pub(crate) mod args;
+mod check;
 mod commands;
 mod file;
 mod offline;
+mod resize;
 
 use crate::error::CliError;
 use crate::status::{self, StatusArgs};
 use args::BlockServeArgs;
+use check::CheckArgs;
 use clap::{ArgMatches, FromArgMatches};
 use commands::{CheckpointArgs, PolicyArgs, VolumesArgs};
 use destage_block::settings::Settings;
 use offline::{InspectArgs, ReplayArgs};
+use resize::ResizeArgs;
 
 /// The subcommands of `destage block`.
 #[derive(Debug, clap::Subcommand)]
@@ -41,6 +45,11 @@ pub(crate) enum BlockCommand {
     Detach(VolumesArgs),
     /// Show what a cache says of itself; changes nothing, works beside a running server.
     Inspect(InspectArgs),
+    /// Check everything in a cache that is not in use, and compare it with its origin; exit code 13 if something is broken, 14
+    /// if clean blocks differ from the origin. Changes nothing.
+    Check(CheckArgs),
+    /// Give a cache that is not in use and holds nothing dirty another size; its clean blocks are kept.
+    Resize(ResizeArgs),
     /// Complete or drop the last atomic group at an origin whose host is lost, so that it is a state that really existed.
     Replay(ReplayArgs),
 }
@@ -63,6 +72,8 @@ pub(crate) fn run(command: &BlockCommand, matches: &ArgMatches) -> Result<(), Cl
         BlockCommand::Drain(args) => commands::plain("drain", args),
         BlockCommand::Detach(args) => commands::plain("detach", args),
         BlockCommand::Inspect(args) => offline::inspect(args),
+        BlockCommand::Check(args) => check::run(args),
+        BlockCommand::Resize(args) => resize::run(args),
         BlockCommand::Replay(args) => offline::replay(args),
     }
 }

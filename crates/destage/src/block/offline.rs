@@ -1,10 +1,11 @@
 //! What is done without a running server: looking at a cache, and making an origin whole.
 
+use super::args::OriginTlsArgs;
 use crate::error::CliError;
 use crate::output::{Format, print, print_json};
 use destage_block::cache::{self, CacheError, FileMedia, Inspection};
 use destage_block::origin::{self, OriginError, OriginErrorKind};
-use destage_block::redo::{RedoError, RedoStore, Replay};
+use destage_block::redo::{InDoubt, RedoError, RedoStore, Replay, ask_coordinator};
 use destage_runtime::exit;
 use destage_runtime::human::{bytes, count};
 use serde_json::json;
@@ -33,6 +34,19 @@ pub(crate) struct ReplayArgs {
     /// Where its redo store is; beside a file origin (NAME.destage) unless told.
     #[arg(long, value_name = "PLACE")]
     redo: Option<String>,
+
+    #[command(flatten)]
+    tls: OriginTlsArgs,
+
+    /// For a volume of a consistency group: the redo store of the group's coordinator, which knows whether the last group was
+    /// committed. Where the last server used it unless told.
+    #[arg(long, value_name = "PLACE")]
+    coordinator: Option<String>,
+
+    /// The coordinator's redo store is lost for good: complete the last group here. The volume then is a state that existed;
+    /// the group's other volumes may be one group older.
+    #[arg(long, conflicts_with = "coordinator")]
+    alone: bool,
 
     /// Overwrite blocks that something else has changed meanwhile.
     #[arg(long)]
@@ -107,21 +121,22 @@ fn as_table(found: &Inspection) -> String {
 
 /// Completes or drops the last atomic group, so that the origin is a state that really existed.
 pub(crate) fn replay(args: &ReplayArgs) -> Result<(), CliError> {
-    let place = match (&args.redo, origin::sidecar(&args.origin)) {
-        (Some(place), _) => place.clone(),
-        (None, Some(beside)) => beside,
-        (None, None) => {
-            return Err(CliError::usage(format!(
-                "where is the redo store of {}? Name it by --redo, as for 'destage block serve'",
-                args.origin
-            )));
-        }
+    let Some(place) = args.redo.clone().or_else(|| origin::sidecar(&args.origin)) else {
+        return Err(CliError::usage(format!(
+            "where is the redo store of {}? Name it by --redo, as for 'destage block serve'",
+            args.origin
+        )));
     };
-    let origin = origin::open(&args.origin).map_err(|error| origin_error(&error))?;
-    let medium = origin::open(&place).map_err(|error| origin_error(&error))?;
+    let options = args.tls.options()?;
+    let origin = origin::open(&args.origin, &options).map_err(|error| origin_error(&error))?;
+    let medium = origin::open(&place, &options).map_err(|error| origin_error(&error))?;
     let failed = |error: RedoError| redo_error(&place, &error);
     let mut store = RedoStore::open(medium).map_err(failed)?;
-    let replay = store.recover(&*origin, args.force).map_err(failed)?;
+    let decide = |in_doubt: &InDoubt| match args.alone {
+        true => Ok(true),
+        false => ask_coordinator(args.coordinator.as_deref(), &options, in_doubt),
+    };
+    let replay = store.recover_with(&*origin, args.force, &decide).map_err(failed)?;
     let done = store.done().0;
     print(&match replay {
         Replay::Nothing => format!("{} is whole: the volume as of write {done}", args.origin),
@@ -144,11 +159,18 @@ pub(crate) fn replay(args: &ReplayArgs) -> Result<(), CliError> {
     })
 }
 
-fn origin_error(error: &OriginError) -> CliError {
+pub(super) fn origin_error(error: &OriginError) -> CliError {
     CliError::new(exit::ORIGIN_UNREACHABLE, &error.message)
 }
 
-fn redo_error(place: &str, error: &RedoError) -> CliError {
+pub(super) fn redo_error(place: &str, error: &RedoError) -> CliError {
+    if let RedoError::InDoubt { .. } = error {
+        let message = format!(
+            "{place}: {error}. Bring that store within reach or name it by --coordinator; if it is lost for good, --alone \
+             completes the group here"
+        );
+        return CliError::new(exit::ORIGIN_UNREACHABLE, message);
+    }
     let code = match error.kind() {
         OriginErrorKind::Fenced => exit::FENCED,
         OriginErrorKind::Unavailable => exit::ORIGIN_UNREACHABLE,

@@ -23,6 +23,12 @@ pub(crate) struct History {
 pub(crate) type State = Vec<u64>;
 
 impl History {
+    /// The next write, to this block; its number.
+    pub(crate) fn note(&mut self, block: u64) -> u64 {
+        self.writes.push((block, self.epoch));
+        self.writes.len() as u64
+    }
+
     /// Writes at random places and flushes now and then, until the connection breaks or `enough` says so.
     pub(crate) fn write(
         &mut self,

@@ -33,6 +33,14 @@ pub(in super::super) struct Part {
     pub(in super::super) targets: Vec<Target>,
 }
 
+impl Part {
+    /// The groups that are read from the log, once for each block.
+    pub(in super::super) fn pins(&self) -> impl Iterator<Item = Lsn> {
+        let from_log = self.targets.iter().filter(|target| matches!(target.from, From::Log { .. }));
+        from_log.map(|target| target.lsn)
+    }
+}
+
 /// One block to send, or neighbours that become zeros.
 #[derive(Debug)]
 pub(in super::super) struct Target {
@@ -62,7 +70,7 @@ pub(in super::super) struct Sent {
 }
 
 /// Why a batch is not decided.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(in super::super) struct Failure {
     pub(in super::super) fault: Fault,
     pub(in super::super) message: String,
@@ -84,9 +92,7 @@ const PARALLEL_MAX: usize = 16;
 impl DestageJob {
     /// The groups that are read from the log, once for each block.
     pub(in super::super) fn pins(&self) -> Vec<Lsn> {
-        let targets = self.parts.iter().flat_map(|part| &part.targets);
-        let from_log = targets.filter(|target| matches!(target.from, From::Log { .. }));
-        from_log.map(|target| target.lsn).collect()
+        self.parts.iter().flat_map(Part::pins).collect()
     }
 
     /// Sends everything and makes it durable, then writes the blocks into their slots.
@@ -151,7 +157,7 @@ pub(super) fn settle(context: &Context) -> Result<(), RedoError> {
 }
 
 /// The blocks from `first` on, all of them among the targets.
-fn fill(targets: &[Target], first: Lba, buf: &mut [u8]) -> Result<(), OriginError> {
+pub(super) fn fill(targets: &[Target], first: Lba, buf: &mut [u8]) -> Result<(), OriginError> {
     let start = targets.partition_point(|target| target.extent.first < first);
     for (target, block) in targets[start..].iter().zip(buf.chunks_mut(BLOCK)) {
         let bytes = read(target)
@@ -162,7 +168,7 @@ fn fill(targets: &[Target], first: Lba, buf: &mut [u8]) -> Result<(), OriginErro
 }
 
 /// Joins neighbours.
-fn pieces(targets: &[Target]) -> Vec<Piece> {
+pub(super) fn pieces(targets: &[Target]) -> Vec<Piece> {
     let mut pieces: Vec<Piece> = Vec::new();
     for target in targets {
         let content = match target.from {
@@ -278,7 +284,7 @@ fn send(origin: &dyn Origin, request: &Request) -> Result<(), OriginError> {
 }
 
 /// Writes a block that is at the origin into its slot.
-fn install(context: &Context, target: &Target) -> Sent {
+pub(super) fn install(context: &Context, target: &Target) -> Sent {
     let written = |bytes: &[u8], crc| {
         let unit = target.unit?;
         let is_written = context.cache.write_slots(&[(unit.0, bytes)]).is_ok();

@@ -4,7 +4,7 @@ use super::choice::Choice;
 use crate::block::BLOCK;
 use crate::cache::{CacheDevice, Creation, OriginId, Sizing};
 use crate::engine::{Context, Parts, Volume};
-use crate::redo::{NewStore, RedoStore};
+use crate::redo::{NewStore, RedoError, RedoStore};
 use crate::testing::SimOrigin;
 use destage_core::{Order, Time};
 use destage_journal::{Disk, Journal, Options};
@@ -18,6 +18,7 @@ pub(super) struct World {
     redo: SimOrigin,
     /// Bytes of the volume: no multiple of a block.
     pub(super) size: u64,
+    cache: String,
     cache_bytes: u64,
     log_bytes: u64,
 }
@@ -30,18 +31,23 @@ const REDO_BYTES: u64 = 2 << 20;
 
 impl World {
     pub(super) fn new(choice: &Choice) -> Self {
-        let disk = SimDisk::new();
+        Self::named(SimDisk::new(), "", 7, choice)
+    }
+
+    /// One of several volumes on a disk.
+    pub(super) fn named(disk: SimDisk, name: &str, uuid: u8, choice: &Choice) -> Self {
         let size = choice.blocks * BLOCK as u64 - CUT;
         let cache_bytes = choice.log_bytes + choice.slots * (BLOCK as u64 + 16) + (192 << 10);
-        let origin = SimOrigin::new(&disk, "origin", size);
-        let redo = SimOrigin::new(&disk, "redo", REDO_BYTES);
-        let world = Self { disk, origin, redo, size, cache_bytes, log_bytes: choice.log_bytes };
+        let origin = SimOrigin::new(&disk, &format!("origin{name}"), size);
+        let redo = SimOrigin::new(&disk, &format!("redo{name}"), REDO_BYTES);
+        let (cache, log_bytes) = (format!("cache{name}"), choice.log_bytes);
+        let world = Self { disk, origin, redo, size, cache, cache_bytes, log_bytes };
         world.origin.edit(|bytes| {
             for (sector, chunk) in bytes.chunks_mut(SECTOR).enumerate() {
                 chunk.copy_from_slice(&sector_bytes(sector as u32 + 1, sector));
             }
         });
-        let new = NewStore { uuid: [7; 16], origin_bytes: size, overwrite: true };
+        let new = NewStore { uuid: [uuid; 16], origin_bytes: size, overwrite: true };
         RedoStore::create(Arc::new(world.redo.clone()), &new).unwrap();
         world.new_cache();
         world
@@ -57,7 +63,7 @@ impl World {
 
     /// An empty cache device.
     pub(super) fn new_cache(&self) {
-        self.disk.edit("cache", |bytes| *bytes = vec![0; self.cache_bytes as usize]);
+        self.disk.edit(&self.cache, |bytes| *bytes = vec![0; self.cache_bytes as usize]);
         let sizing = Sizing {
             total_bytes: self.cache_bytes,
             log_bytes: Some(self.log_bytes),
@@ -65,7 +71,7 @@ impl World {
         };
         let creation =
             Creation { sizing, origin: self.origin_id(), created_ns: 0, overwrite: true };
-        let file = self.disk.open("cache", false).unwrap();
+        let file = self.disk.open(&self.cache, false).unwrap();
         CacheDevice::create(file, &creation).unwrap();
     }
 
@@ -78,12 +84,27 @@ impl World {
         redo
     }
 
+    /// As a replay opens it.
+    pub(super) fn redo(&self) -> Result<RedoStore, RedoError> {
+        RedoStore::open(Arc::new(self.redo.clone()))
+    }
+
     pub(super) fn open(&self, choice: &Choice, now: Time) -> (Volume, Context) {
-        let file = self.disk.open("cache", false).unwrap();
+        let redo = (choice.policy.order == Order::Domain).then(|| self.open_redo(true));
+        self.open_with(choice, now, redo)
+    }
+
+    /// The same with the redo store open and replayed.
+    pub(super) fn open_with(
+        &self,
+        choice: &Choice,
+        now: Time,
+        redo: Option<RedoStore>,
+    ) -> (Volume, Context) {
+        let file = self.disk.open(&self.cache, false).unwrap();
         let cache = Arc::new(CacheDevice::open(file, &self.origin_id()).unwrap());
         let log = Options { background: false, ..cache.log_options() };
         let (journal, recovery) = Journal::open(cache.log(), log).unwrap();
-        let redo = (choice.policy.order == Order::Domain).then(|| self.open_redo(true));
         let parts = Parts {
             cache: cache.clone(),
             journal,

@@ -49,7 +49,10 @@ fn written() -> Vec<u8> {
 fn documented() -> Vec<u8> {
     let document = include_str!("../../../../../docs/FORMAT.md");
     let section = document.split("\n## Redo store\n").nth(1).expect("the section is there");
-    let shown = section.split("```hexdump\n").nth(1).unwrap().split("```").next().unwrap();
+    image(section.split("```hexdump\n").nth(1).unwrap().split("```").next().unwrap())
+}
+
+fn image(shown: &str) -> Vec<u8> {
     let mut image = vec![0; STORE_BYTES as usize];
     for line in shown.lines() {
         let mut words = line.split_whitespace();
@@ -81,11 +84,23 @@ fn the_documented_store_is_what_is_written() {
 
 #[test]
 fn the_documented_store_is_replayed() {
+    check_replay(documented());
+}
+
+/// The same store as a build of version 1 wrote it.
+#[test]
+fn a_store_of_version_1_is_replayed_and_becomes_one_of_version_2() {
+    let after = check_replay(image(include_str!("version-1.hex")));
+    let versions = [after[8], after[4096 + 8]];
+    assert!(versions.contains(&2), "{versions:?}");
+}
+
+fn check_replay(store: Vec<u8>) -> Vec<u8> {
     let disk = SimDisk::new();
-    disk.edit("redo", |bytes| *bytes = documented());
+    disk.edit("redo", |bytes| *bytes = store);
     let origin = SimOrigin::new(&disk, "origin", ORIGIN_BYTES);
     let medium = SimOrigin::new(&disk, "redo", STORE_BYTES);
-    let mut store = RedoStore::open(Arc::new(medium)).unwrap();
+    let mut store = RedoStore::open(Arc::new(medium.clone())).unwrap();
     assert_eq!(store.uuid(), uuid(0));
     assert_eq!(store.attachment().cache, uuid(0x10));
     assert_eq!(store.attachment().host, "host");
@@ -97,4 +112,5 @@ fn the_documented_store_is_replayed() {
     let mut expected = vec![0; ORIGIN_BYTES as usize];
     expected[2 * BLOCK..2 * BLOCK + 9].copy_from_slice(b"new block");
     assert!(origin.bytes() == expected);
+    medium.bytes()
 }

@@ -1,0 +1,260 @@
+//! Reading a whole cache device as a start would, and comparing it with itself and with its origin. Changes nothing.
+
+use super::index::SlotState;
+use super::medium::Medium;
+use super::record::{Group, GroupKind};
+use super::superblock::{self, Copy, Superblock};
+use super::{CacheDevice, CacheError, Handle, Index, check_size};
+use crate::block::{BLOCK, Extent, Lba};
+use crate::origin::{Origin, OriginError};
+use crc32c::crc32c;
+use destage_journal::{DiskFile, ErrorKind};
+use std::collections::BTreeSet;
+
+/// What a check found.
+#[derive(Clone, Debug)]
+pub struct CacheCheck {
+    /// What the device says of itself.
+    pub superblock: Superblock,
+    /// Groups up to here are at the origin, as far as the device or the redo store knows.
+    pub decided: u64,
+    /// The same as the device's own mark says.
+    pub decided_mark: u64,
+    /// The oldest and the newest group in the log.
+    pub log: (u64, u64),
+    /// Groups that are not at the origin.
+    pub undecided_groups: u64,
+    /// Blocks that they change.
+    pub dirty_blocks: u64,
+    /// Points at which an application was consistent and that the origin has not passed.
+    pub marks_ahead: u64,
+    /// The Lsn of the checkpoint that a start would use; 0 for none.
+    pub checkpoint: u64,
+    /// Clean blocks whose slots hold what they should.
+    pub clean_blocks: u64,
+    /// Slots that hold something else than the index says: misses, and no damage, since the index is written while it
+    /// changes.
+    pub outdated_slots: u64,
+    /// Clean blocks that were compared with the origin.
+    pub compared_blocks: u64,
+    /// Clean blocks that differ from the origin.
+    pub differing_blocks: u64,
+    /// The first of them.
+    pub first_differing: Option<Lba>,
+    /// What is broken, in words.
+    pub faults: Vec<String>,
+    /// What the next start mends by itself, in words.
+    pub remarks: Vec<String>,
+}
+
+/// The origin to compare with.
+pub struct Against<'a> {
+    /// The origin.
+    pub origin: &'a dyn Origin,
+    /// UUID of the cache that was attached last, and up to which of its groups the origin has everything, as the redo store
+    /// says.
+    pub applied: ([u8; 16], u64),
+    /// Blocks of a group that is under way: they may hold anything of it.
+    pub pending: &'a [Extent],
+}
+
+/// Why a check could not be carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckError {
+    /// The cache device.
+    #[error(transparent)]
+    Cache(#[from] CacheError),
+    /// The origin.
+    #[error(transparent)]
+    Origin(#[from] OriginError),
+}
+
+/// Checks everything on a device.
+///
+/// # Errors
+/// If there is no superblock that holds, the device is shorter than it says, or a medium cannot be read.
+pub fn check(
+    file: Box<dyn DiskFile>,
+    against: Option<&Against<'_>>,
+) -> Result<CacheCheck, CheckError> {
+    let medium = Medium::new(file);
+    let copies = superblock::read_copies(&medium)?;
+    let superblock = superblock::choose(&copies)?;
+    check_size(&medium, &superblock.geometry)?;
+    let mut found = CacheCheck::new(superblock.clone());
+    for (number, copy) in ["first", "second"].iter().zip(&copies) {
+        if *copy != Copy::Sound(superblock.clone()) {
+            found.remarks.push(format!(
+                "the {number} copy of the superblock is out of date or damaged; the next start writes it again"
+            ));
+        }
+    }
+    let cache = match CacheDevice::take_up(medium, superblock) {
+        Ok(cache) => cache,
+        Err(error @ CacheError::Damaged(_)) => {
+            found.faults.push(error.to_string());
+            return Ok(found);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    found.decided_mark = cache.decided();
+    found.decided = found.decided_mark;
+    if let Some(Against { applied: (uuid, applied), .. }) = against
+        && uuid == found.superblock.uuid.as_bytes()
+    {
+        found.decided = found.decided.max(*applied);
+    }
+    let index = found.check_index_and_log(&cache)?;
+    found.check_slots(&cache, &index, against)?;
+    Ok(found)
+}
+
+impl CacheCheck {
+    fn new(superblock: Superblock) -> Self {
+        Self {
+            superblock,
+            decided: 0,
+            decided_mark: 0,
+            log: (0, 0),
+            undecided_groups: 0,
+            dirty_blocks: 0,
+            marks_ahead: 0,
+            checkpoint: 0,
+            clean_blocks: 0,
+            outdated_slots: 0,
+            compared_blocks: 0,
+            differing_blocks: 0,
+            first_differing: None,
+            faults: Vec::new(),
+            remarks: Vec::new(),
+        }
+    }
+
+    /// Whether nothing is broken, and nothing differs from the origin.
+    pub fn is_sound(&self) -> bool {
+        self.faults.is_empty() && self.differing_blocks == 0
+    }
+
+    /// Reads the log; the index as a start would have it.
+    fn check_index_and_log(&mut self, cache: &CacheDevice) -> Result<Index, CacheError> {
+        let disk = cache.log();
+        let report = match destage_journal::check(&*disk) {
+            Ok(report) => report,
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                self.faults.push(format!("the log: {error}"));
+                None
+            }
+            Err(error) => {
+                return Err(CacheError::Invalid(format!("failed to read the log: {error}")));
+            }
+        };
+        if let Some(report) = &report {
+            self.log = (report.first_lsn, report.last_lsn);
+            if report.torn.is_some() {
+                self.remarks.push(
+                    "the log ends in writes that were never acknowledged as durable; the next start cuts them".into(),
+                );
+            }
+            if !report.clean_shutdown {
+                self.remarks.push("the cache was not closed: its server was killed".into());
+            }
+        }
+        let (index, checkpoint) = cache.load_checkpoint(self.log.0)?;
+        self.checkpoint = checkpoint;
+        self.read_groups(cache, index)
+    }
+
+    fn read_groups(&mut self, cache: &CacheDevice, mut index: Index) -> Result<Index, CacheError> {
+        let unreadable = |error| CacheError::Invalid(format!("failed to read the log: {error}"));
+        let (mut records, damage) = destage_journal::export(&cache.log(), 0).map_err(unreadable)?;
+        let mut dirty = BTreeSet::new();
+        while let Some(record) = records.advance().map_err(unreadable)? {
+            let group = match Group::decode(record.payload) {
+                Ok(group) => group,
+                Err(error) => {
+                    self.faults.push(format!("write {} of the log: {error}", record.lsn));
+                    continue;
+                }
+            };
+            let is_undecided = record.lsn > self.decided;
+            let lbas = group.header.extents.iter().flat_map(|extent| extent.iter());
+            for lba in lbas {
+                if (is_undecided || record.lsn > self.checkpoint)
+                    && let Some(handle) = index.get(lba)
+                {
+                    index.remove(handle);
+                }
+                if is_undecided {
+                    dirty.insert(lba.0);
+                }
+            }
+            self.undecided_groups += u64::from(is_undecided);
+            self.marks_ahead += u64::from(is_undecided && group.header.kind == GroupKind::Mark);
+            let wrong = group.blocks().filter(|(crc, block)| crc32c(block) != *crc).count();
+            if wrong > 0 {
+                let lsn = record.lsn;
+                self.faults
+                    .push(format!("write {lsn} of the log: {wrong} blocks have another checksum"));
+            }
+        }
+        if damage.is_some() {
+            self.remarks.push("what stands in the log behind the damage was not read".into());
+        }
+        self.dirty_blocks = dirty.len() as u64;
+        Ok(index)
+    }
+
+    /// Compares slots with the index, and with the origin.
+    fn check_slots(
+        &mut self,
+        cache: &CacheDevice,
+        index: &Index,
+        against: Option<&Against<'_>>,
+    ) -> Result<(), CheckError> {
+        let mut block = vec![0; BLOCK];
+        let mut sound: Vec<(Lba, Handle, u32)> = Vec::new();
+        for handle in 0..index.slots() {
+            let (SlotState::Clean(crc), Some(lba)) = (index.state(handle), index.lba(handle))
+            else {
+                continue;
+            };
+            match cache.read_slot(handle, crc, &mut block)? {
+                true => sound.push((lba, handle, crc)),
+                false => self.outdated_slots += 1,
+            }
+        }
+        self.clean_blocks = sound.len() as u64;
+        let Some(against) = against else { return Ok(()) };
+        // In the order of the origin's blocks, which a disk reads fastest.
+        sound.sort_unstable();
+        for (lba, _, crc) in sound {
+            if against.pending.iter().any(|extent| extent.first <= lba && lba < extent.end()) {
+                continue;
+            }
+            self.compared_blocks += 1;
+            if read_block(against.origin, lba, &mut block)? != Some(crc) {
+                self.differing_blocks += 1;
+                self.first_differing.get_or_insert(lba);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The oldest and the newest group of a log that is sound.
+pub(super) fn check_log(cache: &CacheDevice) -> Result<(u64, u64), CacheError> {
+    let report = destage_journal::check(&*cache.log())
+        .map_err(|error| CacheError::Invalid(format!("the log cannot be read: {error}")))?;
+    Ok(report.map_or((0, 0), |report| (report.first_lsn, report.last_lsn)))
+}
+
+/// The checksum of a block at the origin, of which what lies behind the end is zeros; `None` behind it.
+fn read_block(origin: &dyn Origin, lba: Lba, block: &mut [u8]) -> Result<Option<u32>, OriginError> {
+    let Some(len) = origin.size().checked_sub(lba.offset()).filter(|len| *len > 0) else {
+        return Ok(None);
+    };
+    let len = len.min(BLOCK as u64) as usize;
+    block[len..].fill(0);
+    origin.read(lba.offset(), &mut block[..len])?;
+    Ok(Some(crc32c(block)))
+}

@@ -1,0 +1,55 @@
+//! Carrying parts of several volumes to their origins, all or none.
+
+use super::Context;
+use super::destage::{Failure, Part, Sent, fill, install, pieces};
+use crate::block::Lba;
+use crate::redo::{Group, RedoStore, Share, apply_together};
+use destage_core::Fault;
+use std::sync::{MutexGuard, PoisonError};
+
+/// Sends everything and makes it durable, then writes the blocks into their slots. `parts` are in the order of `contexts`.
+pub(in super::super) fn send_together(
+    contexts: &[&Context],
+    parts: &[Part],
+    coordinator: usize,
+    uuid: [u8; 16],
+) -> Result<Vec<Vec<Sent>>, Failure> {
+    let groups: Vec<Group> = parts
+        .iter()
+        .map(|part| Group { from: part.from, to: part.upto, pieces: pieces(&part.targets) })
+        .collect();
+    let payloads: Vec<_> = parts
+        .iter()
+        .map(|part| move |first: Lba, buf: &mut [u8]| fill(&part.targets, first, buf))
+        .collect();
+    let mut stores = lock_all(contexts)?;
+    let mut shares: Vec<Share<'_>> = stores
+        .iter_mut()
+        .zip(contexts)
+        .zip(groups.iter().zip(&payloads))
+        .map(|((store, context), (group, payload))| Share {
+            store,
+            origin: &*context.origin,
+            group,
+            payload,
+        })
+        .collect();
+    apply_together(&mut shares, coordinator, uuid)?;
+    let sent = contexts.iter().zip(parts).map(|(context, part)| {
+        part.targets.iter().map(|target| install(context, target)).collect()
+    });
+    Ok(sent.collect())
+}
+
+/// Everybody locks them in the same order, or one alone.
+fn lock_all<'a>(contexts: &[&'a Context]) -> Result<Vec<MutexGuard<'a, RedoStore>>, Failure> {
+    let lock = |context: &&'a Context| {
+        let store = context.redo.as_ref().ok_or_else(|| Failure {
+            fault: Fault::Denied,
+            message: "a volume of a consistency group has no redo store".into(),
+        })?;
+        // A panic elsewhere leaves the store as a crash would: it settles that itself.
+        Ok(store.lock().unwrap_or_else(PoisonError::into_inner))
+    };
+    contexts.iter().map(lock).collect()
+}
