@@ -149,8 +149,6 @@ impl Worker<'_> {
             0 => random.between(0, CROWDED),
             _ => random.between(0, SECTORS),
         };
-        let longest = *random.pick(&[1, 2, 8, 9, 40, 128]);
-        let sectors = random.between(1, longest + 1).min(SECTORS - first);
         let fua = random.between(0, 40) == 0;
         let kind = match random.between(0, 40) {
             0..24 => Kind::Write { fua },
@@ -159,6 +157,12 @@ impl Worker<'_> {
             30..39 => Kind::Read,
             _ => Kind::Flush,
         };
+        let longest = match kind {
+            // Now and then as long as several pieces of the log.
+            Kind::Trim { .. } | Kind::Zero { .. } => *random.pick(&[1, 9, 128, 128, SECTORS]),
+            _ => *random.pick(&[1, 2, 8, 9, 40, 128]),
+        };
+        let sectors = random.between(1, longest + 1).min(SECTORS - first);
         self.stamps.carry_out(self.client, kind, first, sectors)
     }
 }
@@ -199,7 +203,7 @@ fn holds(index: usize) {
     if let Some(result) = CASES[index].round(1) {
         let answered = result.unwrap_or_else(|error| panic!("{error}"));
         eprintln!("{}: {answered} requests answered", CASES[index].name);
-        assert!(answered > 1_000, "the clients hardly worked");
+        assert!(answered > 100, "the clients hardly worked");
     }
 }
 
