@@ -20,7 +20,7 @@ pub(crate) struct Options {
     pub(crate) pairs: usize,
     pub(crate) seed: u64,
     pub(crate) region: u64,
-    pub(crate) burst_log: u64,
+    pub(crate) burst: u64,
     pub(crate) recovery_log: u64,
     pub(crate) full_cache: u64,
     pub(crate) is_quick: bool,
@@ -144,12 +144,14 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    /// A log, and blocks for all of a region.
-    pub(crate) fn of(region: u64, log: u64) -> Self {
-        // A log keeps a part of itself free, and records are longer than what they hold.
-        // An eighth more than the region, so that nothing of it is evicted.
-        let blocks = region / 8 * 9 + (32 << 20);
-        Self { volume: region, blocks, log, dirty: log / 8 * 5 }
+    /// Room for all blocks of a region, and for so many bytes written in a row before anything waits for the origin.
+    pub(crate) fn of(region: u64, burst: u64) -> Self {
+        // Writes slow down before the limit.
+        let dirty = burst / 4 * 5;
+        // An eighth of the blocks is a reserve, and dirty ones have their share before clean ones.
+        let blocks = (region + dirty / 2).max(dirty) / 7 * 8 + (16 << 20);
+        // Half of a log at most is undecided, and records are longer than what they hold.
+        Self { volume: region, blocks, log: dirty * 2, dirty }
     }
 }
 

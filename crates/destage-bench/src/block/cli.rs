@@ -31,10 +31,10 @@ pub(crate) struct BlockArgs {
     /// The blocks that are read and written [default: 256M, with --quick 64M]
     #[arg(long, value_name = "SIZE")]
     pub(crate) region: Option<Bytes>,
-    /// The log that bursts go to; at most half of it is written by one run [default: 2G, with --quick 256M]
+    /// Most that one burst writes [default: 512M, with --quick 64M]
     #[arg(long, value_name = "SIZE")]
-    pub(crate) burst_log: Option<Bytes>,
-    /// The log that is recovered [default: 2G, with --quick 128M]
+    pub(crate) burst: Option<Bytes>,
+    /// The log that is recovered; three eighths of it are undestaged writes [default: 2G, with --quick 128M]
     #[arg(long, value_name = "SIZE")]
     pub(crate) recovery_log: Option<Bytes>,
     /// The clean cache whose start and memory are measured [default: 4G, with --quick 256M]
@@ -81,7 +81,7 @@ impl BlockArgs {
             pairs: self.pairs.unwrap_or(if quick { 1 } else { 5 }),
             seed: self.seed,
             region: bytes(self.region, 256, 64),
-            burst_log: bytes(self.burst_log, 2048, 256),
+            burst: bytes(self.burst, 512, 64),
             recovery_log: bytes(self.recovery_log, 2048, 128),
             full_cache: bytes(self.full_cache, 4096, 256),
             is_quick: quick,
@@ -92,7 +92,7 @@ impl BlockArgs {
         }
         for (flag, bytes, least) in [
             ("--region", options.region, 16),
-            ("--burst-log", options.burst_log, 64),
+            ("--burst", options.burst, 16),
             ("--recovery-log", options.recovery_log, 64),
             ("--full-cache", options.full_cache, 128),
         ] {

@@ -3,6 +3,7 @@
 mod bench;
 mod cases;
 mod cli;
+mod streams;
 
 use std::path::Path;
 

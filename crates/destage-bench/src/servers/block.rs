@@ -172,6 +172,7 @@ struct Report {
 pub(crate) struct VolumeStatus {
     pub(crate) mode: String,
     pub(crate) staleness_max_seconds: f64,
+    pub(crate) dirty_bytes: u64,
     pub(crate) dirty_writes: u64,
     pub(crate) clean_blocks: u64,
     pub(crate) log_bytes: u64,

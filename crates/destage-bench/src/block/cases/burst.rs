@@ -9,14 +9,14 @@ const GROUP: &str =
     "Bursts: random writes of 4 KiB with a flush after each, depth 1, against write-through";
 
 pub(super) fn run(bench: &mut BlockBench) -> Result<()> {
-    let log = bench.options.burst_log.min(512 << 20);
+    let burst = bench.options.burst.min(128 << 20);
     for (profile, target) in [("raid", Target::ratio(20.0)), ("flash", Target::NONE)] {
-        let sizes = Sizes::of(bench.options.region, log);
+        let sizes = Sizes::of(bench.options.region, burst);
         let mut volume = Volume::start(bench, profile, None, sizes, "journaled")?;
         volume.lay_out(bench)?;
         let volume = std::cell::RefCell::new(volume);
         let random = bench.random("randwrite");
-        let until = Until { bytes_max: Some(log / 2), ..random.until };
+        let until = Until { bytes_max: Some(burst), ..random.until };
         let job = Job { flush_every: 1, until, ..random };
         let side = |policy: &'static str| {
             let volume = &volume;

@@ -1,6 +1,7 @@
 //! The cases, one file each.
 
 mod burst;
+mod paper;
 mod raw;
 mod recovery;
 mod sustained;
@@ -12,11 +13,14 @@ use crate::Result;
 type Case = (&'static str, fn(&mut BlockBench) -> Result<()>);
 
 /// In the order in which they run.
-pub(super) const CASES: [Case; 6] = [
+pub(super) const CASES: [Case; 9] = [
     ("raw", raw::run),
     ("synchronous", raw::run_synchronous),
     ("burst", burst::run),
     ("sustained", sustained::run),
+    ("policies", paper::run_policies),
+    ("cache-sizes", paper::run_cache_sizes),
+    ("journal-sizes", paper::run_journal_sizes),
     ("recovery", recovery::run_recovery),
     ("full", recovery::run_full),
 ];

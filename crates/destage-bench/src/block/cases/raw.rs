@@ -1,6 +1,6 @@
 //! Bursts and hits against the cache's own disk: fio on a file by io_uring and O_DIRECT, and through qemu-nbd.
 //!
-//! A burst ends before half of the log is written, so that what it measures is the log and not the disk behind it.
+//! A burst ends before a limit is reached, so that what it measures is the log and not the disk behind it.
 //! Destaging goes on meanwhile. Before each run everything is brought to the origin.
 
 use std::path::PathBuf;
@@ -21,10 +21,7 @@ type Row = (&'static str, Job, Target, Target);
 
 fn rows(bench: &BlockBench) -> Vec<Row> {
     let write = Job {
-        until: Until {
-            bytes_max: Some(bench.options.burst_log / 2),
-            ..bench.random("randwrite").until
-        },
+        until: Until { bytes_max: Some(bench.options.burst), ..bench.random("randwrite").until },
         ..bench.random("randwrite")
     };
     let read = bench.random("randread");
@@ -58,7 +55,7 @@ fn laid_out_file(bench: &BlockBench, name: &str) -> Result<PathBuf> {
 }
 
 fn volume(bench: &BlockBench) -> Result<Volume> {
-    let sizes = Sizes::of(bench.options.region, bench.options.burst_log);
+    let sizes = Sizes::of(bench.options.region, bench.options.burst);
     let mut volume = Volume::start(bench, "raid", None, sizes, "journaled")?;
     volume.lay_out(bench)?;
     Ok(volume)

@@ -38,12 +38,16 @@ pub(super) fn run_recovery(bench: &mut BlockBench) -> Result<()> {
     let log = bench.options.recovery_log;
     let mut starts = Vec::new();
     for _ in 0..bench.options.pairs.min(3) {
-        let sizes = Sizes::of(bench.options.region, log);
+        // Half of a log at most is undecided, and writes slow down before: paused, they would never end.
+        let burst = log / 8 * 3;
+        let sizes = Sizes { log, ..Sizes::of(bench.options.region, burst) };
         let volume = Volume::start(bench, "raid", None, sizes, "journaled")?;
+        // Nor would they once the oldest is as old as D.
+        volume.server.set_policy(&["staleness=1h"])?;
         volume.server.control(&["pause"])?;
         let random = bench.random("randwrite");
         let time = Job::whole("write", log).until.time;
-        let until = Until { time, bytes_max: Some(log / 2) };
+        let until = Until { time, bytes_max: Some(burst) };
         let job = Job { depth: 32, until, ..random };
         bench.fio(&Place::Nbd(volume.server.uri()), &job)?;
         bench.fio(&Place::Nbd(volume.server.uri()), &flush(&random))?;

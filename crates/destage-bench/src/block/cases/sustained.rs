@@ -15,7 +15,8 @@ const ROUNDS: u64 = 3;
 
 pub(super) fn run(bench: &mut BlockBench) -> Result<()> {
     let log = if bench.options.is_quick { 32 << 20 } else { 64 << 20 };
-    let sizes = Sizes::of(bench.options.region, log);
+    let dirty = log / 2;
+    let sizes = Sizes { log, dirty, ..Sizes::of(bench.options.region, dirty) };
     let mut volume = Volume::start(bench, "flash", None, sizes, "journaled")?;
     volume.lay_out(bench)?;
     let volume = RefCell::new(volume);

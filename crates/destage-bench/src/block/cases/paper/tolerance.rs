@@ -1,0 +1,141 @@
+//! What the paper says of its figures, and whether what was measured agrees.
+
+use serde::Deserialize;
+
+use super::Samples;
+use crate::Result;
+use crate::report::Table;
+
+/// The statements, with where they come from.
+const TOLERANCES: &str = include_str!("../../tolerances.toml");
+
+#[derive(Debug, Deserialize)]
+struct Tolerances {
+    check: Vec<Check>,
+}
+
+/// One statement.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Check {
+    figure: u32,
+    says: String,
+    of: String,
+    over: String,
+    pub(super) measured: Measured,
+    points: Vec<String>,
+    over_point: Option<String>,
+    min: f64,
+    max: f64,
+}
+
+/// What a ratio is of.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Measured {
+    /// Operations a second.
+    Rate,
+    /// Bytes written at the origin for each operation.
+    Written,
+}
+
+/// The statements on one figure.
+///
+/// # Errors
+///
+/// The file of tolerances is damaged.
+pub(super) fn checks(figure: u32) -> Result<Vec<Check>> {
+    let all: Tolerances = toml::from_str(TOLERANCES)?;
+    Ok(all.check.into_iter().filter(|check| check.figure == figure).collect())
+}
+
+/// A table of every statement on a figure with the measured ratio; those that are outside say so.
+///
+/// # Errors
+///
+/// The file of tolerances is damaged, or names what was not measured.
+pub(super) fn table(figure: u32, samples: &Samples) -> Result<Table> {
+    let mut rows = Vec::new();
+    for check in checks(figure)? {
+        for point in &check.points {
+            rows.push(check.row(point, samples)?);
+        }
+    }
+    let columns = ["the paper says", "at", "ratio", "measured", "expected", "verdict"];
+    Ok(Table {
+        title: format!("Figure {figure}: against the paper"),
+        note: String::new(),
+        columns: columns.map(str::to_owned).into(),
+        rows,
+    })
+}
+
+impl Check {
+    fn row(&self, point: &str, samples: &Samples) -> Result<Vec<String>> {
+        let over_point = self.over_point.as_deref().unwrap_or(point);
+        let missing = |policy: &str, at: &str| format!("nothing was measured of {policy} at {at}");
+        let of = samples
+            .median(point, &self.of, self.measured)
+            .ok_or_else(|| missing(&self.of, point))?;
+        let over = samples
+            .median(over_point, &self.over, self.measured)
+            .ok_or_else(|| missing(&self.over, over_point))?;
+        let ratio = of / over;
+        let within = (self.min..=self.max).contains(&ratio);
+        let what = match self.measured {
+            Measured::Rate => "",
+            Measured::Written => ", bytes at the origin",
+        };
+        let beside = self.over_point.as_ref().map_or_else(String::new, |at| format!(" at {at}"));
+        Ok(vec![
+            self.says.clone(),
+            point.to_owned(),
+            format!("{} / {}{beside}{what}", self.of, self.over),
+            format!("{ratio:.2}"),
+            format!("{} to {}", self.min, self.max),
+            if within { "agrees" } else { "**deviates**" }.to_owned(),
+        ])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{FIGURE_13_GB, FIGURE_14_MB, Sample};
+    use super::*;
+    use crate::block::bench::POLICIES;
+    use crate::block::streams::MIXES;
+
+    #[test]
+    fn every_statement_is_about_something_measured() {
+        for figure in [12, 13, 14] {
+            let checks = checks(figure).expect("readable");
+            assert!(!checks.is_empty(), "figure {figure}");
+            for check in checks {
+                let known = |point: &String| match figure {
+                    12 => MIXES.iter().any(|mix| mix.name == point),
+                    13 => FIGURE_13_GB.iter().any(|gb| gb.to_string() == *point),
+                    _ => FIGURE_14_MB.iter().any(|mb| mb.to_string() == *point),
+                };
+                assert!(check.points.iter().chain(&check.over_point).all(known), "{check:?}");
+                assert!([&check.of, &check.over].iter().all(|it| POLICIES.contains(&it.as_str())));
+                assert!(check.min < check.max, "{check:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_outside_deviates() {
+        let mut samples = Samples::default();
+        let sample = |per_second| Sample { per_second, written: 1.0 };
+        for (policy, rate) in [("write-through", 100.0), ("ordered", 80.0), ("journaled", 300.0)] {
+            samples.add("PostMark", policy, sample(rate));
+        }
+        let checks = checks(12).expect("readable");
+        let verdict = |of: &str| {
+            let check = checks.iter().find(|check| check.of == of).expect("a statement");
+            check.row("PostMark", &samples).expect("measured").pop()
+        };
+        assert_eq!(verdict("ordered").as_deref(), Some("**deviates**"));
+        assert_eq!(verdict("journaled").as_deref(), Some("agrees"));
+    }
+}
