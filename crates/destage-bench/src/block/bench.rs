@@ -139,7 +139,7 @@ pub(crate) struct Sizes {
     /// Room for blocks.
     pub(crate) blocks: u64,
     pub(crate) log: u64,
-    /// Most dirty bytes.
+    /// The dirty limit, which counts undestaged writes and dirty blocks: twice what is written once.
     pub(crate) dirty: u64,
 }
 
@@ -147,11 +147,11 @@ impl Sizes {
     /// Room for all blocks of a region, and for so many bytes written in a row before anything waits for the origin.
     pub(crate) fn of(region: u64, burst: u64) -> Self {
         // Writes slow down before the limit.
-        let dirty = burst / 4 * 5;
+        let dirty = burst / 2 * 5;
         // An eighth of the blocks is a reserve, and dirty ones have their share before clean ones.
         let blocks = (region + dirty / 2).max(dirty) / 7 * 8 + (16 << 20);
         // Half of a log at most is undecided, and records are longer than what they hold.
-        Self { volume: region, blocks, log: dirty * 2, dirty }
+        Self { volume: region, blocks, log: dirty, dirty }
     }
 }
 

@@ -59,8 +59,7 @@ impl BlockServer {
         let log = dir.join(format!("block-{}.log", admin.port()));
         let mut command = Command::new(&config.bin);
         command.args(["block", "serve", "--origin", &config.origin, "--redo", &config.redo]);
-        // Each cache is new before an origin that remembers another.
-        command.arg("--adopt").arg("--cache").arg(&config.cache);
+        command.arg("--cache").arg(&config.cache);
         for (flag, bytes) in [
             ("--cache-size", config.cache_bytes),
             ("--log-size", config.log_bytes),

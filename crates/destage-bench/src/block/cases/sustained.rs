@@ -15,8 +15,7 @@ const ROUNDS: u64 = 3;
 
 pub(super) fn run(bench: &mut BlockBench) -> Result<()> {
     let log = if bench.options.is_quick { 32 << 20 } else { 64 << 20 };
-    let dirty = log / 2;
-    let sizes = Sizes { log, dirty, ..Sizes::of(bench.options.region, dirty) };
+    let sizes = Sizes { log, ..Sizes::of(bench.options.region, log / 5 * 2) };
     let mut volume = Volume::start(bench, "flash", None, sizes, "journaled")?;
     volume.lay_out(bench)?;
     let volume = RefCell::new(volume);
