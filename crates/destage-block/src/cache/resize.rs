@@ -36,6 +36,8 @@ pub fn resize(
     check_size(&medium, &superblock.geometry)?;
     let old = CacheDevice::take_up(medium, superblock.clone())?;
     let (first, last) = check_log(&old)?;
+    // A log that nothing was written to yet, as a resize leaves it, goes on behind what is decided.
+    let last = if last == 0 { old.decided() } else { last };
     if last > old.decided() {
         return Err(CacheError::Dirty { groups: last - old.decided() });
     }

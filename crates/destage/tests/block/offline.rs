@@ -137,6 +137,15 @@ fn a_cache_of_another_size_is_still_warm_and_holds_the_same() {
         let (code, report, said) = check(&setup, &["--origin", &setup.image.display().to_string()]);
         assert_eq!(code, 0, "{report} {said}");
     }
+    // Also if nobody used it in between.
+    for size in ["96M", "80M", "64M"] {
+        let (code, said) = resize(&setup.launch.cache, size, &[]);
+        assert_eq!(code, 0, "{said}");
+        assert!(said.contains("; 0 were dropped"), "{said}");
+    }
+    let (after, hits, misses) = held(&setup);
+    assert_eq!(after, before);
+    assert!(hits > 150 && misses == 0, "{hits} hits, {misses} misses");
     let aside = setup.scratch.join("other.img");
     let (code, said) = resize(&setup.launch.cache, "80M", &["--to", &aside.display().to_string()]);
     assert_eq!(code, 0, "{said}");
