@@ -116,6 +116,12 @@ fn caches_lost(mut pair: Pair, random: &mut Random) -> Result<bool, String> {
     history.is_prefix(&state, 0).map(|()| is_behind)
 }
 
+/// One kill of a group whose caches are lost; what is wrong, if anything.
+pub(crate) fn round(seed: u64) -> Option<Result<u64, String>> {
+    let checked = caches_lost(grouped()?, &mut Random::new(seed, 0));
+    Some(checked.map(|_| 0).map_err(|error| format!("lost-group, seed {seed}: {error}")))
+}
+
 /// > In a consistency group the origins, after `destage block replay` of each, always are all volumes as of one write.
 #[test]
 fn without_the_caches_the_origins_are_one_state() {

@@ -1,7 +1,7 @@
 //! Kills of `destage block` with new seeds for as long as asked: `cargo xtask soak --front block`.
 
 use crate::harness::rounds::{Scenario, soak};
-use crate::{crash, file_systems, staleness, verify};
+use crate::{crash, file_systems, group, staleness, verify};
 
 fn scenario(
     name: &'static str,
@@ -25,5 +25,6 @@ fn rounds() {
         is_long: true,
         ..scenario(name, move |seed| case.reseeded(seed))
     });
-    soak("block", crashes.chain(verified).chain(bounded).chain(mounted).collect());
+    let together = [scenario("lost-group", group::round)];
+    soak("block", crashes.chain(together).chain(verified).chain(bounded).chain(mounted).collect());
 }
