@@ -82,7 +82,7 @@ impl Volume {
         }
         let is_void = index.used() == 0;
         let core = Core::resume(now, policy, decided);
-        let upkeep = Upkeep::new(cache, now, Lsn(checkpoint), is_void);
+        let upkeep = Upkeep::new(cache, now, Lsn(checkpoint));
         let mut volume = Self::empty(now, core, journal, index, options, shape, upkeep);
         // An earlier run that wrote through may have left the origin unflushed. It left a checkpoint that lists nothing.
         volume.is_origin_unflushed = is_void && !recovery.created;

@@ -2,7 +2,7 @@
 //!
 //! The log keeps every record after the newest checkpoint's Lsn, since only they tell a start which clean blocks of that
 //! checkpoint are out of date. A write that goes past the log leaves no such record: while the policy writes through, the
-//! checkpoint that is in force lists nothing, and a whole one is written when the volume is closed.
+//! checkpoints in both areas list nothing, and a whole one is written when the volume is closed.
 
 use super::Volume;
 use super::job::{Checkpointed, Job, Work as JobWork};
@@ -23,8 +23,8 @@ pub(super) struct Upkeep {
     changed_since: Option<Time>,
     /// What is being written, if anything is.
     running: Option<Running>,
-    /// Whether the checkpoint in force lists no block.
-    pub(super) is_void: bool,
+    /// Checkpoints in a row that list no block.
+    voids: u32,
     /// Not before this time, after a failure.
     not_before: Time,
     pub(super) failures: u64,
@@ -57,14 +57,14 @@ struct Running {
 }
 
 impl Upkeep {
-    pub(super) fn new(cache: Arc<CacheDevice>, now: Time, checkpoint: Lsn, is_void: bool) -> Self {
+    pub(super) fn new(cache: Arc<CacheDevice>, now: Time, checkpoint: Lsn) -> Self {
         Self {
             cache,
             checkpoint,
             checkpointed_at: now,
             changed_since: None,
             running: None,
-            is_void,
+            voids: 0,
             not_before: Time::ZERO,
             failures: 0,
             failures_before_close: 0,
@@ -77,6 +77,11 @@ impl Upkeep {
             not_cached: Vec::new(),
             is_closed: false,
         }
+    }
+
+    /// Whether neither area's checkpoint lists a block: if the newest one is damaged, a start uses the other.
+    fn is_void(&self) -> bool {
+        self.voids >= CHECKPOINT_AREAS
     }
 
     /// The index differs from its checkpoint.
@@ -135,7 +140,7 @@ impl Volume {
 
     /// Whether writes may go to the origin past the log: only while no checkpoint lists a block that they make outdated.
     pub(super) fn may_write_through(&self) -> bool {
-        self.upkeep.is_void && self.upkeep.running.is_none_or(|running| running.is_void)
+        self.upkeep.is_void() && self.upkeep.running.is_none_or(|running| running.is_void)
     }
 
     fn checkpoint_due(&self) -> Option<Time> {
@@ -146,7 +151,7 @@ impl Volume {
         let at = if self.is_closing {
             (self.is_quiet_for_close() && !upkeep.is_closed).then_some(self.now)
         } else if self.core.policy().waits_for_origin() {
-            (!upkeep.is_void).then_some(self.now)
+            (!upkeep.is_void()).then_some(self.now)
         } else {
             let by_time = upkeep.changed_since.map(|at| at + self.options.checkpoint_every);
             let is_useful = upkeep.is_log_short && upkeep.forgotten > upkeep.checkpoint;
@@ -170,7 +175,9 @@ impl Volume {
             next_chunk: 0,
         };
         self.upkeep.changed_since = None;
-        self.upkeep.is_void &= running.is_void;
+        if !running.is_void {
+            self.upkeep.voids = 0;
+        }
         let writer = self.upkeep.cache.begin_checkpoint(running.lsn.0);
         self.upkeep.running = Some(running);
         self.next_chunk(writer);
@@ -201,7 +208,7 @@ impl Volume {
                 let Some(running) = self.upkeep.running.take() else { return };
                 self.upkeep.checkpoint = lsn;
                 self.upkeep.checkpointed_at = running.began;
-                self.upkeep.is_void = running.is_void;
+                self.upkeep.voids += u32::from(running.is_void);
                 self.upkeep.is_closed = running.is_last;
             }
             Err(error) => {
@@ -217,5 +224,7 @@ impl Volume {
 
 /// Shortest time between two checkpoints that are to make room in the log.
 const CHECKPOINT_PAUSE: Span = Span::from_secs(1);
+/// Places of checkpoints on the device, written in turn.
+const CHECKPOINT_AREAS: u32 = 2;
 /// After a failure.
 const CHECKPOINT_RETRY: Span = Span::from_secs(5);

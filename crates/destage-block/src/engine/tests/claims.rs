@@ -1,7 +1,7 @@
 //! What the volume promises, one by one.
 
 use super::choice::Choice;
-use super::world::World;
+use super::world::{World, sector_bytes};
 use crate::block::BLOCK;
 use crate::engine::{Context, Job, JobKind, LossesTold, Volume, VolumeMode};
 use crate::request::{Reply, Request, RequestError};
@@ -271,6 +271,45 @@ fn writing_through_waits_for_the_origin_and_is_never_outdated_after_a_crash() {
         bench.world.disk.crash(seed);
         bench.reopen();
         assert!(bench.read(4, 0, 4_096) == [3; BLOCK], "seed {seed}");
+    }
+}
+
+#[test]
+fn writing_through_is_never_outdated_even_if_an_index_checkpoint_is_damaged() {
+    for area in [0, 1] {
+        let mut choice = lazy(Order::Epoch);
+        choice.options.checkpoint_every = Span::from_millis(1);
+        let mut bench = Bench::new(choice);
+        // Cached clean, and listed by a checkpoint.
+        bench.read(1, 0, 4_096);
+        bench.now = bench.now + Span::from_secs(10);
+        bench.run();
+        let through = Policy { acknowledge: Acknowledge::Origin, ..bench.choice.policy.clone() };
+        bench.volume.set_policy(bench.now, &through).unwrap();
+        bench.write(2, 0, &[3; BLOCK], false);
+        bench.run();
+        bench.submit(3, Request::Flush);
+        bench.run();
+        assert_eq!(bench.reply(3), Some(&Reply::Done));
+        // The slot that is written beside the origin is lost, as a slot may be at any time.
+        bench.world.disk.kill();
+        let at = bench.context.cache.geometry().checkpoint(area).start as usize;
+        let slots = bench.context.cache.geometry().slot(0) as usize;
+        bench.world.disk.edit("cache", |bytes| {
+            bytes[at..at + 32].fill(0);
+            // Whatever the index of then says of its slots is so again.
+            for (slot, block) in bytes[slots..].chunks_mut(BLOCK).enumerate() {
+                if slot < 400 && block[..] == [3; BLOCK] {
+                    for sector in 0..8 {
+                        let was = sector_bytes(sector as u32 + 1, sector);
+                        block[sector * 512..][..512].copy_from_slice(&was);
+                    }
+                }
+            }
+        });
+        bench.choice.policy = through;
+        bench.reopen();
+        assert!(bench.read(4, 0, 4_096) == [3; BLOCK], "area {area}");
     }
 }
 
