@@ -1,7 +1,7 @@
 //! `cargo xtask bench`: builds and runs the benchmarks with the same servers at hand as the tests.
 
-use crate::Result;
 use crate::test::{Environment, RELEASE_BUILD};
+use crate::{Result, tools};
 use std::process::Command;
 
 /// Runs `destage-bench` with these arguments. True if it succeeded.
@@ -9,7 +9,12 @@ use std::process::Command;
 /// # Errors
 /// What is missing for the benchmarks to run at all.
 pub(crate) fn run(arguments: &[String]) -> Result<bool> {
-    let environment = Environment::prepare(true)?;
+    // Those of block volumes take no database and no clients of other languages.
+    let is_block = arguments.first().is_some_and(|name| name == "block");
+    if is_block {
+        tools::ensure()?;
+    }
+    let environment = Environment::prepare(!is_block)?;
     if !succeeds(&mut environment.cargo(&RELEASE_BUILD))? {
         return Ok(false);
     }
