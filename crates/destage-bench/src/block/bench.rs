@@ -23,7 +23,6 @@ pub(crate) struct Options {
     pub(crate) burst: u64,
     pub(crate) recovery_log: u64,
     pub(crate) full_cache: u64,
-    pub(crate) is_quick: bool,
     pub(crate) extra: Vec<String>,
 }
 

@@ -84,7 +84,6 @@ impl BlockArgs {
             burst: bytes(self.burst, 512, 64),
             recovery_log: bytes(self.recovery_log, 2048, 128),
             full_cache: bytes(self.full_cache, 4096, 256),
-            is_quick: quick,
             extra: self.destage_arg.clone(),
         };
         if options.pairs == 0 || seconds <= 0.0 {
