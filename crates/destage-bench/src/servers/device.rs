@@ -31,7 +31,8 @@ impl DeviceServer {
     /// Starts one with its socket in `dir`; accesses take no time until [`DeviceServer::timed`].
     pub(crate) fn start(dir: &Path, config: &DeviceConfig) -> Result<Self> {
         let socket = dir.join(format!("{}.socket", config.profile));
-        let mut command = Command::new(std::env::current_exe()?);
+        // This very program, even if another has been built in its place meanwhile.
+        let mut command = Command::new("/proc/self/exe");
         command.arg("device").arg("--socket").arg(&socket).args(["--profile", config.profile]);
         command.args(["--size", &config.size.to_string(), "--seed", &config.seed.to_string()]);
         if let Some(bytes) = config.write_cache {
