@@ -14,6 +14,7 @@ use crate::groups::{Group, Groups, State, UnitList};
 use crate::id::{BatchId, DomainId, Lsn, RequestId, UnitId};
 use crate::io::{Access, Effect, Fault, Input, Mode, StopReason, WaitFor};
 use crate::policy::{AtLimit, Policy};
+use crate::replace::Replacement;
 use crate::status::Status;
 use crate::time::{Span, Time};
 use crate::units::Units;

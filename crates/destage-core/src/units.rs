@@ -2,7 +2,7 @@
 
 use crate::id::{Lsn, UnitId};
 use crate::per_unit::PerUnit;
-use crate::replace::S3Fifo;
+use crate::replace::{Replacement, S3Fifo};
 use alloc::collections::{BTreeMap, VecDeque};
 use hashbrown::HashMap;
 

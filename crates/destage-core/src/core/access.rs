@@ -5,6 +5,7 @@ use crate::groups::UnitList;
 use crate::id::{Lsn, RequestId, UnitId};
 use crate::io::{Access, Ack, Effect, Fault, Intent, Refusal};
 use crate::policy::{Acknowledge, AtLimit};
+use crate::replace::Replacement;
 use crate::time::{Span, Time};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;

@@ -4,7 +4,7 @@ use crate::id::UnitId;
 use crate::per_unit::PerUnit;
 
 /// No unit.
-pub(super) const NIL: u32 = u32::MAX;
+const NIL: u32 = u32::MAX;
 
 /// A unit's links and size. Twelve bytes, because there is one per cached unit.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +34,11 @@ impl Node {
     /// How often the unit was touched since it entered.
     pub(super) fn touches(&self) -> u32 {
         self.packed >> TOUCHES_SHIFT & TOUCHES_MAX
+    }
+
+    /// The unit that entered the same queue next.
+    pub(super) fn newer(&self) -> Option<u32> {
+        (self.newer != NIL).then_some(self.newer)
     }
 
     pub(super) fn set_touches(&mut self, touches: u32) {
@@ -128,6 +133,11 @@ impl Queue {
     /// The unit at the old end.
     pub(super) fn oldest(&self) -> Option<u32> {
         (self.oldest != NIL).then_some(self.oldest)
+    }
+
+    /// The unit at the new end.
+    pub(super) fn newest(&self) -> Option<u32> {
+        (self.newest != NIL).then_some(self.newest)
     }
 
     /// Changes a unit's size.

@@ -1,7 +1,66 @@
 //! Replacement of clean units: which one leaves when memory is short.
+//!
+//! Each policy is a [`Replacement`]; the core and the simulator drive the same code.
 
+mod arc;
 mod ghost;
 mod list;
+mod queues;
+mod recall;
 mod s3fifo;
+mod single;
+mod two_q;
 
+use crate::id::UnitId;
+
+pub use arc::Arc;
 pub use s3fifo::S3Fifo;
+pub use single::{Clock, Fifo, Lru, Sieve};
+pub use two_q::TwoQ;
+
+/// Decides which of the present units leave. Sizes are bytes; units may differ in size.
+///
+/// Where the driver makes room before it inserts, as the policies' papers have it, it says [`Replacement::expect`] first, then
+/// [`Replacement::evict`] as often as needed, each followed by [`Replacement::evicted`], then [`Replacement::insert`]. It may as
+/// well insert first and evict later.
+pub trait Replacement {
+    /// Tells which unit that is not present will be inserted next, so that what is remembered of it counts when room is
+    /// made. `identity` is a hash of what the unit stands for.
+    fn expect(&mut self, _identity: u64) {}
+
+    /// Adds a unit of `bytes` that is not present. Without an identity (a unit that comes back from being pinned, hence in
+    /// use) it counts as seen before.
+    fn insert(&mut self, unit: UnitId, bytes: u32, identity: Option<u64>);
+
+    /// Notes a hit; false if the unit is not present.
+    fn touch(&mut self, unit: UnitId) -> bool;
+
+    /// Takes a unit out, for instance because it became dirty; its size is returned, `None` if it is not present.
+    fn remove(&mut self, unit: UnitId) -> Option<u32>;
+
+    /// Changes a present unit's size.
+    fn resize(&mut self, unit: UnitId, bytes: u32);
+
+    /// Chooses a unit to leave and takes it out, for a memory of `bytes_max`. `None` if nothing is present.
+    fn evict(&mut self, bytes_max: u64) -> Option<UnitId>;
+
+    /// Remembers what the unit evicted last stood for.
+    fn evicted(&mut self, _identity: u64) {}
+
+    /// Bytes present.
+    fn bytes(&self) -> u64;
+
+    /// Units present.
+    fn len(&self) -> usize;
+
+    /// Whether nothing is present.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The size of a present unit.
+    fn bytes_of(&self, unit: UnitId) -> Option<u32>;
+}
+
+#[cfg(test)]
+mod tests;

@@ -5,123 +5,76 @@
 //! leave and are remembered as ghosts; a ghost that returns enters the main queue at once; the main queue gives touched
 //! units another round.
 
+use super::Replacement;
 use super::ghost::Ghost;
-use super::list::{Nodes, Queue, TOUCHES_MAX};
+use super::list::TOUCHES_MAX;
+use super::queues::Queues;
 use crate::id::UnitId;
 
-const SMALL: u8 = 1;
-const MAIN: u8 = 2;
+const SMALL: usize = 0;
+const MAIN: usize = 1;
 /// The small queue's share of the memory, in percent.
 const SMALL_PERCENT: u64 = 10;
 
 /// S3-FIFO over units of varying size.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct S3Fifo {
-    nodes: Nodes,
-    small: Queue,
-    main: Queue,
+    queues: Queues<2>,
     ghost: Ghost,
 }
 
-impl Default for S3Fifo {
-    fn default() -> Self {
-        Self {
-            nodes: Nodes::default(),
-            small: Queue::new(SMALL),
-            main: Queue::new(MAIN),
-            ghost: Ghost::default(),
-        }
-    }
-}
-
-impl S3Fifo {
-    /// Adds a unit of `bytes` that is not present. `identity` is a hash of what the unit stands for; without it (a unit
-    /// that comes back from being pinned, hence in use) it enters the main queue.
-    pub fn insert(&mut self, unit: UnitId, bytes: u32, identity: Option<u64>) {
+impl Replacement for S3Fifo {
+    fn insert(&mut self, unit: UnitId, bytes: u32, identity: Option<u64>) {
         let ghosts = self.len();
         let seen = identity.is_none_or(|identity| self.ghost.take(identity, ghosts));
-        let queue = if seen { &mut self.main } else { &mut self.small };
-        queue.push(&mut self.nodes, unit.0, bytes);
+        self.queues.push(if seen { MAIN } else { SMALL }, unit.0, bytes);
     }
 
-    /// Notes a hit.
     #[inline]
-    pub fn touch(&mut self, unit: UnitId) {
-        if let Some(node) = self.nodes.get_mut(unit.0)
-            && node.touches() < TOUCHES_MAX
-        {
-            node.set_touches(node.touches() + 1);
-        }
+    fn touch(&mut self, unit: UnitId) -> bool {
+        self.queues.count_touch(unit.0, TOUCHES_MAX)
     }
 
-    /// Takes a unit out, for instance because it became dirty; its size is returned, `None` if it is not present.
-    pub fn remove(&mut self, unit: UnitId) -> Option<u32> {
-        match self.nodes.get(unit.0)?.queue() {
-            SMALL => Some(self.small.remove(&mut self.nodes, unit.0)),
-            _ => Some(self.main.remove(&mut self.nodes, unit.0)),
-        }
+    fn remove(&mut self, unit: UnitId) -> Option<u32> {
+        self.queues.remove(unit.0).map(|(_, bytes)| bytes)
     }
 
-    /// Changes a present unit's size.
-    pub fn resize(&mut self, unit: UnitId, bytes: u32) {
-        match self.nodes.get(unit.0).map(|node| node.queue()) {
-            Some(SMALL) => self.small.resize(&mut self.nodes, unit.0, bytes),
-            Some(_) => self.main.resize(&mut self.nodes, unit.0, bytes),
-            None => {}
-        }
+    fn resize(&mut self, unit: UnitId, bytes: u32) {
+        self.queues.resize(unit.0, bytes);
     }
 
-    /// Chooses a unit to leave and takes it out, for a memory of `bytes_max`. `None` if nothing is present.
-    pub fn evict(&mut self, bytes_max: u64) -> Option<UnitId> {
+    fn evict(&mut self, bytes_max: u64) -> Option<UnitId> {
         loop {
-            let small_full = self.small.bytes > bytes_max / 100 * SMALL_PERCENT;
-            if let Some(unit) = self.small.oldest()
-                && (small_full || self.main.len == 0)
-            {
-                let touches = self.nodes.get(unit).map_or(0, |node| node.touches());
-                let bytes = self.small.remove(&mut self.nodes, unit);
-                if touches == 0 {
-                    return Some(UnitId(unit));
-                }
-                self.main.push(&mut self.nodes, unit, bytes);
-                continue;
-            }
-            let unit = self.main.oldest()?;
-            let touches = self.nodes.get(unit).map_or(0, |node| node.touches());
-            let bytes = self.main.remove(&mut self.nodes, unit);
+            let small_full = self.queues.bytes_in(SMALL) > bytes_max / 100 * SMALL_PERCENT;
+            let small = self.queues.oldest(SMALL);
+            let main = self.queues.oldest(MAIN);
+            let unit = if small_full || main.is_none() { small.or(main) } else { main }?;
+            let touches = self.queues.touches(unit);
+            let (queue, bytes) = self.queues.remove(unit)?;
             if touches == 0 {
                 return Some(UnitId(unit));
             }
-            self.main.push(&mut self.nodes, unit, bytes);
-            if let Some(node) = self.nodes.get_mut(unit) {
-                node.set_touches(touches - 1);
+            self.queues.push(MAIN, unit, bytes);
+            if queue == MAIN {
+                self.queues.set_touches(unit, touches - 1);
             }
         }
     }
 
-    /// Remembers what an evicted unit stood for.
-    pub fn evicted(&mut self, identity: u64) {
+    fn evicted(&mut self, identity: u64) {
         self.ghost.insert(identity, self.len());
     }
 
-    /// Bytes present.
-    pub fn bytes(&self) -> u64 {
-        self.small.bytes + self.main.bytes
+    fn bytes(&self) -> u64 {
+        self.queues.bytes()
     }
 
-    /// Units present.
-    pub fn len(&self) -> usize {
-        self.small.len + self.main.len
+    fn len(&self) -> usize {
+        self.queues.len()
     }
 
-    /// Whether nothing is present.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The size of a present unit.
-    pub fn bytes_of(&self, unit: UnitId) -> Option<u32> {
-        self.nodes.get(unit.0).map(|node| node.bytes())
+    fn bytes_of(&self, unit: UnitId) -> Option<u32> {
+        self.queues.bytes_of(unit.0)
     }
 }
 
@@ -153,7 +106,7 @@ mod tests {
     fn touched_units_outlive_a_scan() {
         let mut cache = S3Fifo::default();
         (0..5).for_each(|u| cache.insert(UnitId(u), 10, identity(u)));
-        (0..5).for_each(|u| cache.touch(UnitId(u)));
+        (0..5).for_each(|u| assert!(cache.touch(UnitId(u))));
         for u in 5..1_000 {
             cache.insert(UnitId(u), 10, identity(u));
             while cache.bytes() > 100 {
@@ -169,7 +122,7 @@ mod tests {
         (0..20).for_each(|u| cache.insert(UnitId(u), 10, identity(u)));
         assert_eq!(evict(&mut cache, 100), 0);
         cache.insert(UnitId(0), 10, identity(0));
-        assert_eq!(cache.main.len, 1);
+        assert_eq!(cache.queues.len_in(MAIN), 1);
     }
 
     #[test]
