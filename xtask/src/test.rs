@@ -42,6 +42,8 @@ pub(crate) fn run(only: Option<&str>) -> Result<bool> {
             "block",
             "--test",
             "docs",
+            "--test",
+            "sim",
         ]);
         tests.arg("--").args(plan.filter).arg(format!("--test-threads={TEST_THREADS}"));
         steps.tests("e2e", environment.with_servers(&mut tests));

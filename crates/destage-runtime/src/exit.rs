@@ -20,9 +20,11 @@ pub const ORIGIN_WENT_BACK: u8 = 14;
 pub const ADDRESS_IN_USE: u8 = 15;
 /// A running server was asked something and could not be reached, or refused.
 pub const SERVER_UNREACHABLE: u8 = 16;
+/// A trace cannot be read, or is damaged.
+pub const TRACE_UNUSABLE: u8 = 17;
 
 /// Every code with its meaning, in ascending order.
-pub const TABLE: [(u8, &str); 10] = [
+pub const TABLE: [(u8, &str); 11] = [
     (OK, "success"),
     (BUG, "a bug in Destage; please report it"),
     (USAGE, "wrong flags, settings or arguments; nothing was started"),
@@ -33,6 +35,7 @@ pub const TABLE: [(u8, &str); 10] = [
     (ORIGIN_WENT_BACK, "the origin went back (restored or failed over); the journal is kept"),
     (ADDRESS_IN_USE, "the address to listen on is in use or not available"),
     (SERVER_UNREACHABLE, "the running server cannot be reached at its admin port, or refused"),
+    (TRACE_UNUSABLE, "a trace cannot be read, is damaged, or is of no known format"),
 ];
 
 /// The table as it stands in `--help`.

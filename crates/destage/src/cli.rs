@@ -1,6 +1,6 @@
 //! The subcommands and what they share.
 
-use crate::{admin, block, commands, journal, schema, serve, status};
+use crate::{admin, block, commands, journal, schema, serve, sim, status};
 use clap::Parser;
 use destage_runtime::{exit, log};
 
@@ -39,6 +39,11 @@ pub(crate) enum Subcommand {
     Block {
         #[command(subcommand)]
         command: block::BlockCommand,
+    },
+    /// Simulate caches on I/O traces: which policy and how much of RAM and flash would have held what.
+    Sim {
+        #[command(subcommand)]
+        command: sim::SimCommand,
     },
     /// Show which tables and columns of an origin can be reached, and what cannot be and why.
     Schema(schema::SchemaArgs),

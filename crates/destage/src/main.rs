@@ -12,6 +12,7 @@ mod journal;
 mod output;
 mod schema;
 mod serve;
+mod sim;
 mod status;
 mod values;
 
@@ -48,6 +49,7 @@ fn run(cli: Cli, matches: &clap::ArgMatches) -> Result<(), CliError> {
             let own = matches.subcommand_matches("block").expect("the subcommand was matched");
             block::run(&command, own)
         }
+        Subcommand::Sim { command } => sim::run(&command),
         Subcommand::Schema(args) => schema::run(&args),
         Subcommand::Status(args) => status::run(&args),
         Subcommand::Policy(args) => commands::policy(&args),

@@ -1,0 +1,214 @@
+//! Extents as blocks: each distinct block gets a dense number, in the order of first appearance.
+
+use crate::trace::{Extent, Op, Request};
+use hashbrown::HashMap;
+
+/// Default block size, bytes.
+pub const BLOCK_BYTES: u32 = 4_096;
+
+/// One block that a request touches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// Its number.
+    pub id: u32,
+    /// How many of its bytes the request touches.
+    pub bytes: u32,
+}
+
+/// More distinct blocks than there are numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the trace touches more than 4294967294 distinct blocks: use larger ones with --block")]
+pub struct TooManyBlocks;
+
+/// The numbers given so far. Memory goes with the blocks touched: 4 bytes each where neighbours are touched too, 64 where
+/// they lie alone.
+#[derive(Debug)]
+pub struct Blocks {
+    block_bytes: u64,
+    /// Where the numbers of sixteen neighbours are.
+    groups: HashMap<u64, u32>,
+    ids: Vec<[u32; GROUP]>,
+    objects: HashMap<u64, u32>,
+    next: u32,
+}
+
+/// Blocks that share an entry; their numbers fill one cache line.
+const GROUP: usize = 16;
+/// No number yet.
+const NONE: u32 = u32::MAX;
+/// Bits for a block's place on its device.
+const PLACE_BITS: u32 = 47;
+
+impl Blocks {
+    /// Blocks of so many bytes.
+    ///
+    /// # Panics
+    /// If that is not a power of two from 512 to 2^20.
+    pub fn new(block_bytes: u32) -> Self {
+        let is_size = block_bytes.is_power_of_two() && (512..=1 << 20).contains(&block_bytes);
+        assert!(is_size, "a block is a power of two, from 512 bytes to 1 MiB");
+        Self {
+            block_bytes: block_bytes.into(),
+            groups: HashMap::new(),
+            ids: Vec::new(),
+            objects: HashMap::new(),
+            next: 0,
+        }
+    }
+
+    /// Distinct blocks so far.
+    pub fn len(&self) -> u32 {
+        self.next
+    }
+
+    /// Whether there are none yet.
+    pub fn is_empty(&self) -> bool {
+        self.next == 0
+    }
+
+    /// Bytes of a block.
+    pub fn block_bytes(&self) -> u64 {
+        self.block_bytes
+    }
+
+    /// Puts the blocks of a request into `found`, in rising order; an object counts as one. Discards find only blocks that are
+    /// known already.
+    ///
+    /// # Errors
+    /// [`TooManyBlocks`].
+    pub fn of(&mut self, request: &Request, found: &mut Vec<Block>) -> Result<(), TooManyBlocks> {
+        found.clear();
+        let is_new = request.op != Op::Discard;
+        match request.extent {
+            _ if request.op == Op::Flush => {}
+            Extent::Object { id, bytes } => {
+                let known = self.objects.get(&id).copied();
+                let number = match (known, is_new) {
+                    (None, true) => {
+                        let number = take_number(&mut self.next)?;
+                        self.objects.insert(id, number);
+                        Some(number)
+                    }
+                    _ => known,
+                };
+                let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+                found.extend(number.map(|id| Block { id, bytes }));
+            }
+            Extent::Range { bytes: 0, .. } => {}
+            Extent::Range { device, offset, bytes } => {
+                self.range(device, offset, bytes, is_new, found)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn range(
+        &mut self,
+        device: u32,
+        offset: u64,
+        bytes: u64,
+        is_new: bool,
+        found: &mut Vec<Block>,
+    ) -> Result<(), TooManyBlocks> {
+        let size = self.block_bytes;
+        let end = offset + bytes;
+        let (first, last) = (offset / size, (end - 1) / size);
+        let group_of = |block: u64| block / GROUP as u64;
+        for group in group_of(first)..=group_of(last) {
+            let key = u64::from(device) << PLACE_BITS | group;
+            let slot = match self.groups.get(&key) {
+                Some(&slot) => slot as usize,
+                None if !is_new => continue,
+                None => {
+                    let slot = self.ids.len();
+                    self.ids.push([NONE; GROUP]);
+                    self.groups.insert(key, slot as u32);
+                    slot
+                }
+            };
+            let start = group * GROUP as u64;
+            for block in first.max(start)..=last.min(start + GROUP as u64 - 1) {
+                let id = &mut self.ids[slot][(block - start) as usize];
+                if *id == NONE {
+                    if !is_new {
+                        continue;
+                    }
+                    *id = take_number(&mut self.next)?;
+                }
+                let from = offset.max(block * size);
+                let upto = end.min((block + 1) * size);
+                found.push(Block { id: *id, bytes: (upto - from) as u32 });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn take_number(next: &mut u32) -> Result<u32, TooManyBlocks> {
+    let number = *next;
+    *next = number.checked_add(1).filter(|&next| next < NONE).ok_or(TooManyBlocks)?;
+    Ok(number)
+}
+
+/// Spreads a number over all 64 bits, one to one (the finaliser of SplitMix64; Steele, Lea and Flood, OOPSLA 2014).
+pub fn mix(number: u64) -> u64 {
+    let number = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ number >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ number >> 31
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use destage_core::Time;
+
+    fn request(op: Op, device: u32, offset: u64, bytes: u64) -> Request {
+        let extent = Extent::Range { device, offset, bytes };
+        Request { time: Time::ZERO, op, extent, host: 0, thread: 0 }
+    }
+
+    fn of(blocks: &mut Blocks, request: &Request) -> Vec<(u32, u32)> {
+        let mut found = Vec::new();
+        blocks.of(request, &mut found).unwrap();
+        found.iter().map(|block| (block.id, block.bytes)).collect()
+    }
+
+    #[test]
+    fn extents_are_split_at_blocks_and_numbered_by_appearance() {
+        let mut blocks = Blocks::new(4_096);
+        let mut touched =
+            |op, device, offset, bytes| of(&mut blocks, &request(op, device, offset, bytes));
+        assert_eq!(touched(Op::Write, 0, 4_000, 200), [(0, 96), (1, 104)]);
+        assert_eq!(touched(Op::Read, 0, 4_096, 4_096), [(1, 4_096)]);
+        assert_eq!(touched(Op::Read, 1, 4_096, 1), [(2, 1)]);
+        // Over a group's end.
+        let long = touched(Op::Read, 0, 14 * 4_096, 4 * 4_096);
+        assert_eq!(long, [(3, 4_096), (4, 4_096), (5, 4_096), (6, 4_096)]);
+        assert_eq!(touched(Op::Discard, 0, 0, 40 * 4_096).len(), 6);
+        assert_eq!(touched(Op::Discard, 7, 0, 1 << 36), []);
+        assert_eq!(touched(Op::Read, 0, 9, 0), []);
+        assert_eq!(blocks.len(), 7);
+    }
+
+    #[test]
+    fn the_last_place_of_the_last_device_is_its_own() {
+        let mut blocks = Blocks::new(512);
+        let last = request(Op::Read, (1 << 16) - 1, (1 << 56) - 512, 512);
+        assert_eq!(of(&mut blocks, &last), [(0, 512)]);
+        assert_eq!(of(&mut blocks, &request(Op::Read, 0, (1 << 56) - 512, 512)), [(1, 512)]);
+        assert_eq!(of(&mut blocks, &last), [(0, 512)]);
+    }
+
+    #[test]
+    fn an_object_is_one_block() {
+        let mut blocks = Blocks::new(4_096);
+        let extent = Extent::Object { id: 1, bytes: 10_000 };
+        let request = Request { time: Time::ZERO, op: Op::Read, extent, host: 0, thread: 0 };
+        assert_eq!(of(&mut blocks, &request), [(0, 10_000)]);
+        assert_eq!(of(&mut blocks, &request), [(0, 10_000)]);
+        let never =
+            Request { op: Op::Discard, extent: Extent::Object { id: 2, bytes: 1 }, ..request };
+        assert_eq!(of(&mut blocks, &never), []);
+    }
+}

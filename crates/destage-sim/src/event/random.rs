@@ -1,0 +1,56 @@
+//! Random streams by counter: one per seed and component, so that a change in one leaves the others as they are.
+
+use crate::blocks::mix;
+use destage_core::Span;
+
+/// Numbers that look random and depend on the seed, the component and how many were taken before.
+#[derive(Clone, Debug)]
+pub struct Stream {
+    key: u64,
+    counter: u64,
+}
+
+impl Stream {
+    /// The stream of a component, by its name.
+    pub fn new(seed: u64, component: &str) -> Self {
+        let key = component.bytes().fold(mix(seed), |key, byte| mix(key ^ u64::from(byte)));
+        Self { key, counter: 0 }
+    }
+
+    /// The next number.
+    pub fn next_number(&mut self) -> u64 {
+        self.counter += 1;
+        mix(self.key ^ mix(self.counter))
+    }
+
+    /// A number below `limit`, all equally likely; 0 if `limit` is 0.
+    pub fn below(&mut self, limit: u64) -> u64 {
+        ((u128::from(self.next_number()) * u128::from(limit)) >> 64) as u64
+    }
+
+    /// A span from zero to twice `mean`, all equally likely.
+    pub fn around(&mut self, mean: Span) -> Span {
+        Span(self.below(2 * mean.0 + 1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_are_even_and_their_own() {
+        let take = |seed, component| {
+            let mut stream = Stream::new(seed, component);
+            (0..10_000).map(|_| stream.below(1_000)).collect::<Vec<_>>()
+        };
+        let numbers = take(1, "disk");
+        assert_eq!(numbers, take(1, "disk"));
+        let same = |other: Vec<u64>| numbers.iter().zip(other).filter(|&(a, b)| *a == b).count();
+        assert!(same(take(2, "disk")) < 50 && same(take(1, "reader")) < 50);
+        let mean = numbers.iter().sum::<u64>() / 10_000;
+        assert!((480..520).contains(&mean), "{mean}");
+        assert!(numbers.iter().all(|&number| number < 1_000));
+        assert_eq!(Stream::new(1, "x").below(0), 0);
+    }
+}

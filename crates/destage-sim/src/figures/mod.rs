@@ -1,0 +1,98 @@
+//! Figures and tables of papers, reproduced: ours beside theirs, each with the bound that it must keep.
+
+mod expected;
+mod update_policy;
+
+use serde::Serialize;
+
+pub use expected::{Bound, Expected};
+
+/// A figure or table that can be reproduced.
+#[derive(Clone, Copy, Debug)]
+pub struct Figure {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What it shows and where it is from.
+    pub title: &'static str,
+    run: fn(seed: u64) -> Vec<(&'static str, f64)>,
+}
+
+/// One number of a figure.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Line {
+    /// The figure.
+    pub figure: &'static str,
+    /// What the number is.
+    pub what: &'static str,
+    /// Its unit.
+    pub unit: &'static str,
+    /// What the paper says.
+    pub theirs: String,
+    /// What was measured.
+    pub ours: f64,
+    /// Whether it keeps the bound.
+    pub holds: bool,
+}
+
+/// Every figure.
+pub const ALL: &[Figure] = update_policy::FIGURES;
+
+impl Figure {
+    /// The figure of that name.
+    pub fn find(name: &str) -> Option<Self> {
+        ALL.iter().copied().find(|figure| figure.name == name)
+    }
+
+    /// Reproduces it.
+    pub fn run(&self, seed: u64) -> Vec<Line> {
+        let found = (self.run)(seed);
+        let expected = expected::ALL.iter().filter(|expected| expected.figure == self.name);
+        expected
+            .map(|expected| {
+                let value = found.iter().find(|(what, _)| *what == expected.what);
+                let ours = value.map_or(f64::NAN, |(_, value)| *value);
+                Line {
+                    figure: self.name,
+                    what: expected.what,
+                    unit: expected.unit,
+                    theirs: expected.theirs.to_string(),
+                    ours,
+                    holds: expected.theirs.holds(ours),
+                }
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_figure_keeps_its_bounds() {
+        for figure in ALL {
+            let lines = figure.run(1);
+            assert!(!lines.is_empty(), "{}", figure.name);
+            for line in lines {
+                assert!(line.holds, "{line:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_bound_belongs_to_a_figure_that_measures_it() {
+        let known: BTreeSet<_> = ALL.iter().map(|figure| figure.name).collect();
+        assert_eq!(known.len(), ALL.len());
+        assert!(expected::ALL.iter().all(|expected| known.contains(expected.figure)));
+    }
+
+    #[test]
+    fn bounds_are_kept_or_not() {
+        assert!(Bound::Near(100.0, 5.0).holds(104.9) && !Bound::Near(100.0, 5.0).holds(94.0));
+        assert!(Bound::Between(1.0, 2.0).holds(1.5) && !Bound::Between(1.0, 2.0).holds(f64::NAN));
+        assert!(Bound::AtMost(1.0).holds(1.0) && !Bound::AtMost(1.0).holds(1.1));
+        assert!(Bound::AtLeast(1.0).holds(1.0) && !Bound::AtLeast(1.0).holds(0.9));
+        assert_eq!(Bound::Near(32.0, 15.0).to_string(), "32 (+-15 %)");
+    }
+}

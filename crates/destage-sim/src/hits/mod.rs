@@ -1,0 +1,289 @@
+//! Hit ratios: the core's replacement policies on a trace, without time.
+//!
+//! Reads and writes both bring their blocks into the cache; a discard drops its blocks. Every block takes one place, whatever
+//! part of it a request touches, and so does an object. With RAM before flash, what misses in RAM is looked up in flash, writes
+//! go through to flash, and what leaves RAM is in flash already.
+
+mod belady;
+mod tier;
+
+pub use tier::Replacements;
+
+use crate::blocks::{Block, Blocks, TooManyBlocks};
+use crate::trace::{Op, Request};
+use belady::Recorder;
+use serde::Serialize;
+use tier::{Place, Tier};
+
+/// A cache to be simulated. At least one of the two has places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Setup {
+    /// Which units leave the flash, or the RAM if there is no flash.
+    pub replacement: Replacements,
+    /// Which units leave the RAM before the flash.
+    pub ram_replacement: Replacements,
+    /// Places in RAM, blocks; 0 for none.
+    pub ram_blocks: u64,
+    /// Places in flash, blocks; 0 for none.
+    pub flash_blocks: u64,
+}
+
+/// Why a cache cannot be simulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SetupError {
+    /// Neither tier has places.
+    #[error("the cache has no room for a single block: give it more --ram or --flash")]
+    NoRoom,
+    /// Belady with two tiers.
+    #[error(
+        "belady needs to know the future, which RAM before flash would change: give it one tier"
+    )]
+    BeladyBelow,
+}
+
+/// How many of something there were, and how many of them the cache held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Count {
+    /// All of them.
+    pub all: u64,
+    /// Those that were in RAM or flash.
+    pub hits: u64,
+}
+
+impl Count {
+    /// Hits over all; 0 if there were none.
+    pub fn ratio(self) -> f64 {
+        if self.all == 0 { 0.0 } else { self.hits as f64 / self.all as f64 }
+    }
+
+    fn add(&mut self, all: u64, hits: u64) {
+        self.all += all;
+        self.hits += hits;
+    }
+}
+
+/// Requests, blocks and bytes, which give three different ratios.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// Requests; one is a hit if every block of it was.
+    pub requests: Count,
+    /// Block accesses.
+    pub blocks: Count,
+    /// Bytes that the requests touched.
+    pub bytes: Count,
+    /// Block accesses that found their block in RAM.
+    pub ram_block_hits: u64,
+}
+
+impl Counts {
+    fn add(&mut self, other: &Self) {
+        self.requests.add(other.requests.all, other.requests.hits);
+        self.blocks.add(other.blocks.all, other.blocks.hits);
+        self.bytes.add(other.bytes.all, other.bytes.hits);
+        self.ram_block_hits += other.ram_block_hits;
+    }
+}
+
+/// What a cache came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Outcome {
+    /// Reads.
+    pub reads: Counts,
+    /// Writes.
+    pub writes: Counts,
+    /// Blocks dropped by discards.
+    pub discarded_blocks: u64,
+    /// Blocks that left the last tier to make room.
+    pub evicted_blocks: u64,
+}
+
+impl Outcome {
+    /// Reads and writes together.
+    pub fn total(&self) -> Counts {
+        let mut total = self.reads;
+        total.add(&self.writes);
+        total
+    }
+}
+
+/// Several caches on one pass over a trace.
+pub struct Hits {
+    blocks: Blocks,
+    found: Vec<Block>,
+    caches: Vec<Box<dyn Cache>>,
+    /// The requests, for caches that need to know the future.
+    recorder: Option<Recorder>,
+    setups: Vec<Setup>,
+}
+
+impl std::fmt::Debug for Hits {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Hits").field("setups", &self.setups).finish_non_exhaustive()
+    }
+}
+
+impl Hits {
+    /// Empty caches.
+    ///
+    /// # Errors
+    /// A setup has no places, or Belady's policy below RAM.
+    ///
+    /// # Panics
+    /// If the block size is no power of two from 512 bytes to 1 MiB.
+    pub fn new(block_bytes: u32, setups: &[Setup]) -> Result<Self, SetupError> {
+        let needs_future = setups.iter().any(|setup| setup.replacement == Replacements::Belady);
+        Ok(Self {
+            blocks: Blocks::new(block_bytes),
+            found: Vec::new(),
+            caches: setups
+                .iter()
+                .filter_map(|setup| cache(setup).transpose())
+                .collect::<Result<_, _>>()?,
+            recorder: needs_future.then(Recorder::default),
+            setups: setups.to_vec(),
+        })
+    }
+
+    /// Takes the next request.
+    ///
+    /// # Errors
+    /// [`TooManyBlocks`].
+    pub fn request(&mut self, request: &Request) -> Result<(), TooManyBlocks> {
+        self.blocks.of(request, &mut self.found)?;
+        for cache in &mut self.caches {
+            cache.request(request.op, &self.found);
+        }
+        if let Some(recorder) = &mut self.recorder {
+            recorder.request(request.op, &self.found);
+        }
+        Ok(())
+    }
+
+    /// Distinct blocks so far.
+    pub fn distinct_blocks(&self) -> u32 {
+        self.blocks.len()
+    }
+
+    /// What each cache came to, in the order of the setups.
+    pub fn finish(self) -> Vec<(Setup, Outcome)> {
+        let mut outcomes = self.caches.iter().map(|cache| cache.outcome());
+        let blocks = self.blocks.len();
+        let outcome_of = |setup: &Setup| match (setup.replacement, &self.recorder) {
+            (Replacements::Belady, Some(recorder)) => {
+                recorder.replay(setup.ram_blocks.max(setup.flash_blocks), blocks)
+            }
+            _ => outcomes.next().expect("every other setup has its cache"),
+        };
+        let outcomes: Vec<_> = self.setups.iter().map(outcome_of).collect();
+        self.setups.iter().copied().zip(outcomes).collect()
+    }
+}
+
+/// One cache of one or two tiers.
+trait Cache {
+    fn request(&mut self, op: Op, blocks: &[Block]);
+    fn outcome(&self) -> Outcome;
+}
+
+/// `None` for Belady, which is simulated at the end.
+fn cache(setup: &Setup) -> Result<Option<Box<dyn Cache>>, SetupError> {
+    let &Setup { replacement, ram_replacement, ram_blocks, flash_blocks } = setup;
+    match (ram_blocks, flash_blocks) {
+        (0, 0) => Err(SetupError::NoRoom),
+        (_, 0) | (0, _) => Ok(replacement.single(ram_blocks.max(flash_blocks), flash_blocks == 0)),
+        _ => {
+            let tiers = ram_replacement.tier(ram_blocks).zip(replacement.tier(flash_blocks));
+            let (ram, flash) = tiers.ok_or(SetupError::BeladyBelow)?;
+            Ok(Some(Box::new(Two { ram, flash, outcome: Outcome::default() })))
+        }
+    }
+}
+
+/// One tier.
+struct One<T> {
+    tier: T,
+    is_ram: bool,
+    outcome: Outcome,
+}
+
+/// RAM before flash.
+struct Two {
+    ram: Box<dyn Tier>,
+    flash: Box<dyn Tier>,
+    outcome: Outcome,
+}
+
+impl<T: Tier> Cache for One<T> {
+    fn request(&mut self, op: Op, blocks: &[Block]) {
+        let hit = if self.is_ram { Place::Ram } else { Place::Flash };
+        let tier = &mut self.tier;
+        match op {
+            Op::Discard => self.outcome.discard(blocks, |id| tier.discard(id)),
+            _ => self
+                .outcome
+                .request(op, blocks, |id| if tier.access(id) { hit } else { Place::Origin }),
+        }
+        self.outcome.evicted_blocks = self.tier.evicted();
+    }
+
+    fn outcome(&self) -> Outcome {
+        self.outcome
+    }
+}
+
+impl Cache for Two {
+    fn request(&mut self, op: Op, blocks: &[Block]) {
+        let (ram, flash) = (&mut self.ram, &mut self.flash);
+        match op {
+            Op::Discard => self.outcome.discard(blocks, |id| {
+                let was_in_ram = ram.discard(id);
+                flash.discard(id) || was_in_ram
+            }),
+            _ => self.outcome.request(op, blocks, |id| {
+                let in_ram = ram.access(id);
+                let in_flash = (op == Op::Write || !in_ram) && flash.access(id);
+                match (in_ram, in_flash) {
+                    (true, _) => Place::Ram,
+                    (_, true) => Place::Flash,
+                    _ => Place::Origin,
+                }
+            }),
+        }
+        self.outcome.evicted_blocks = self.flash.evicted();
+    }
+
+    fn outcome(&self) -> Outcome {
+        self.outcome
+    }
+}
+
+impl Outcome {
+    /// Counts a read or write; `place_of` accesses a block.
+    #[inline]
+    fn request(&mut self, op: Op, blocks: &[Block], mut place_of: impl FnMut(u32) -> Place) {
+        if blocks.is_empty() {
+            return;
+        }
+        let mut counts = Counts::default();
+        for &Block { id, bytes } in blocks {
+            let place = place_of(id);
+            let hit = u64::from(place != Place::Origin);
+            counts.ram_block_hits += u64::from(place == Place::Ram);
+            counts.blocks.add(1, hit);
+            counts.bytes.add(bytes.into(), u64::from(bytes) * hit);
+        }
+        counts.requests.add(1, u64::from(counts.blocks.hits == counts.blocks.all));
+        match op {
+            Op::Write => self.writes.add(&counts),
+            _ => self.reads.add(&counts),
+        }
+    }
+
+    fn discard(&mut self, blocks: &[Block], mut discard: impl FnMut(u32) -> bool) {
+        let present = blocks.iter().filter(|block| discard(block.id));
+        self.discarded_blocks += present.count() as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,162 @@
+//! One tier of a cache: the core's replacement over places of equal size.
+
+use super::{Cache, One, Outcome};
+use crate::blocks::mix;
+use destage_core::UnitId;
+use destage_core::replace::{Arc, Clock, Fifo, Lru, Replacement, S3Fifo, Sieve, TwoQ};
+use serde::Serialize;
+use std::str::FromStr;
+
+/// Where an access found its block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Ram,
+    Flash,
+    Origin,
+}
+
+/// The replacement policies that can be simulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Replacements {
+    /// First in, first out.
+    Fifo,
+    /// Least recently used.
+    Lru,
+    /// Second chance.
+    Clock,
+    /// 2Q, the full version.
+    #[serde(rename = "2q")]
+    TwoQ,
+    /// ARC.
+    Arc,
+    /// S3-FIFO.
+    #[serde(rename = "s3-fifo")]
+    S3Fifo,
+    /// SIEVE.
+    Sieve,
+    /// Belady's: the block that is needed last leaves. Knows the future; the bound for all others.
+    Belady,
+}
+
+impl Replacements {
+    /// Every policy with its name.
+    pub const ALL: [(&'static str, Self); 8] = [
+        ("fifo", Self::Fifo),
+        ("lru", Self::Lru),
+        ("clock", Self::Clock),
+        ("2q", Self::TwoQ),
+        ("arc", Self::Arc),
+        ("s3-fifo", Self::S3Fifo),
+        ("sieve", Self::Sieve),
+        ("belady", Self::Belady),
+    ];
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        let found = Self::ALL.iter().find(|(_, policy)| *policy == self);
+        found.map_or("", |(name, _)| name)
+    }
+
+    pub(super) fn tier(self, places: u64) -> Option<Box<dyn Tier>> {
+        Some(match self {
+            Self::Fifo => Box::new(Places::<Fifo>::new(places)),
+            Self::Lru => Box::new(Places::<Lru>::new(places)),
+            Self::Clock => Box::new(Places::<Clock>::new(places)),
+            Self::TwoQ => Box::new(Places::<TwoQ>::new(places)),
+            Self::Arc => Box::new(Places::<Arc>::new(places)),
+            Self::S3Fifo => Box::new(Places::<S3Fifo>::new(places)),
+            Self::Sieve => Box::new(Places::<Sieve>::new(places)),
+            Self::Belady => return None,
+        })
+    }
+
+    /// A cache of one tier, compiled for its policy.
+    pub(super) fn single(self, places: u64, is_ram: bool) -> Option<Box<dyn Cache>> {
+        fn one<R: Replacement + Default + 'static>(places: u64, is_ram: bool) -> Box<dyn Cache> {
+            Box::new(One { tier: Places::<R>::new(places), is_ram, outcome: Outcome::default() })
+        }
+        Some(match self {
+            Self::Fifo => one::<Fifo>(places, is_ram),
+            Self::Lru => one::<Lru>(places, is_ram),
+            Self::Clock => one::<Clock>(places, is_ram),
+            Self::TwoQ => one::<TwoQ>(places, is_ram),
+            Self::Arc => one::<Arc>(places, is_ram),
+            Self::S3Fifo => one::<S3Fifo>(places, is_ram),
+            Self::Sieve => one::<Sieve>(places, is_ram),
+            Self::Belady => return None,
+        })
+    }
+}
+
+impl FromStr for Replacements {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.iter().find(|(name, _)| *name == text);
+        found.map(|&(_, policy)| policy).ok_or_else(|| {
+            let names: Vec<_> = Self::ALL.iter().map(|(name, _)| *name).collect();
+            format!("unknown replacement policy: use {}", names.join(", "))
+        })
+    }
+}
+
+/// Blocks that are present, and which of them leaves.
+pub(super) trait Tier {
+    /// Reads or writes a block, which is present afterwards; whether it was before.
+    fn access(&mut self, id: u32) -> bool;
+
+    /// Drops a block; whether it was present.
+    fn discard(&mut self, id: u32) -> bool;
+
+    /// Blocks that left to make room.
+    fn evicted(&self) -> u64;
+}
+
+/// So many places under a policy of the core. Each counts as one unit of size.
+struct Places<R> {
+    policy: R,
+    places: u64,
+    evicted: u64,
+}
+
+/// The size of a block as the policies see it. More than one byte, since shares of the memory are rounded to whole bytes.
+const PLACE_BYTES: u32 = 4_096;
+
+impl<R: Replacement + Default> Places<R> {
+    fn new(places: u64) -> Self {
+        Self { policy: R::default(), places, evicted: 0 }
+    }
+
+    #[inline(never)]
+    fn miss(&mut self, id: u32) {
+        let bytes_max = self.places * u64::from(PLACE_BYTES);
+        let identity = mix(id.into());
+        self.policy.expect(identity);
+        while self.policy.len() as u64 >= self.places {
+            let Some(evicted) = self.policy.evict(bytes_max) else { break };
+            self.policy.evicted(mix(evicted.0.into()));
+            self.evicted += 1;
+        }
+        self.policy.insert(UnitId(id), PLACE_BYTES, Some(identity));
+    }
+}
+
+impl<R: Replacement + Default> Tier for Places<R> {
+    #[inline]
+    fn access(&mut self, id: u32) -> bool {
+        let hit = self.policy.touch(UnitId(id));
+        if !hit {
+            self.miss(id);
+        }
+        hit
+    }
+
+    fn discard(&mut self, id: u32) -> bool {
+        self.policy.remove(UnitId(id)).is_some()
+    }
+
+    fn evicted(&self) -> u64 {
+        self.evicted
+    }
+}

@@ -1,0 +1,230 @@
+//! Records: the pieces into which a file falls, each with its position.
+
+use super::binary::{self, Blktrace, Fixed};
+use super::columns::Columns;
+use super::octf::Octf;
+use super::source::Source;
+use super::text::{Blkparse, Fio};
+use super::{Bad, Format, Options, Parsed, Position, Raw, TraceError};
+use std::io::{self, BufRead, Read};
+
+/// What comes next.
+pub(super) enum Step {
+    Request(Raw),
+    /// A record that is no request.
+    Nothing,
+    /// A request for nothing.
+    Empty,
+    Bad(Position, Bad),
+    End,
+}
+
+/// The records of a trace.
+pub(super) enum Records {
+    Lines(Lines, Box<dyn ParseLine + Send>),
+    Fixed(Pieces, Fixed),
+    Blktrace(Pieces, Blktrace),
+    Octf(Octf),
+}
+
+/// A format of one record per line.
+pub(super) trait ParseLine {
+    /// Takes a line without its end; the first line has the number 1.
+    fn parse(&mut self, line: &[u8], number: u64) -> Result<Parsed, Bad>;
+}
+
+impl Records {
+    pub(super) fn new(
+        source: Source,
+        format: Format,
+        options: &Options,
+        name: &str,
+    ) -> Result<Self, TraceError> {
+        let wrong = |reason: Bad| TraceError::Format { name: name.into(), format, reason };
+        let head = source.head();
+        let line: Box<dyn ParseLine + Send> = match format {
+            Format::Vscsi | Format::OracleGeneral | Format::Srt => {
+                let (fixed, skip) = Fixed::new(format, head).map_err(wrong)?;
+                return Ok(Self::Fixed(Pieces::new(source, skip, name)?, fixed));
+            }
+            Format::Blktrace => {
+                let blktrace = Blktrace::new(head, options.block_event).map_err(wrong)?;
+                return Ok(Self::Blktrace(Pieces::new(source, 0, name)?, blktrace));
+            }
+            Format::Octf => return Octf::read(source, options.skip_bad_max, name).map(Self::Octf),
+            Format::Blkparse => Box::new(Blkparse::new(options.block_event)),
+            Format::Fio => Box::new(Fio::new(head).map_err(wrong)?),
+            Format::Csv
+            | Format::Msr
+            | Format::Spc
+            | Format::Systor17
+            | Format::Alibaba
+            | Format::Tencent
+            | Format::Twitter
+            | Format::Lis
+            | Format::Disksim
+            | Format::Mqsim => Box::new(Columns::new(format, head).map_err(wrong)?),
+        };
+        Ok(Self::Lines(Lines::new(source), line))
+    }
+
+    /// The next record; `name` is used in messages.
+    pub(super) fn next(&mut self, name: &str) -> Result<Step, TraceError> {
+        let (position, parsed) = match self {
+            Self::Lines(lines, parser) => match lines.next(name)? {
+                Line::End => return Ok(Step::End),
+                Line::TooLong(position) => {
+                    return Ok(Step::Bad(position, format!("longer than {LINE_MAX} bytes").into()));
+                }
+                Line::Whole(position, line) => (position, parser.parse(line, position.record)),
+            },
+            Self::Fixed(pieces, fixed) => match pieces.next(fixed.size(), name)? {
+                None => return Ok(Step::End),
+                Some((position, piece)) => (position, whole(piece, |piece| fixed.parse(piece))),
+            },
+            Self::Blktrace(pieces, blktrace) => match pieces.next(binary::BLKTRACE_BYTES, name)? {
+                None => return Ok(Step::End),
+                Some((position, piece)) => {
+                    let parsed = whole(piece, |piece| blktrace.parse(piece));
+                    let payload = blktrace.payload_bytes(piece);
+                    pieces.pass_over(payload, name)?;
+                    (position, parsed)
+                }
+            },
+            Self::Octf(octf) => return Ok(octf.next()),
+        };
+        Ok(step(position, parsed))
+    }
+}
+
+fn whole(
+    piece: Piece<'_>,
+    parse: impl FnOnce(&[u8]) -> Result<Parsed, Bad>,
+) -> Result<Parsed, Bad> {
+    match piece {
+        Piece::Whole(bytes) => parse(bytes),
+        Piece::Cut(found, wanted) => {
+            Err(format!("the file ends after {found} of the record's {wanted} bytes").into())
+        }
+    }
+}
+
+/// Checks a parsed record.
+pub(super) fn step(position: Position, parsed: Result<Parsed, Bad>) -> Step {
+    let checked = parsed.and_then(|parsed| match &parsed {
+        Parsed::Request(raw) => raw.check().map(|()| parsed),
+        Parsed::Nothing => Ok(parsed),
+    });
+    match checked {
+        Ok(Parsed::Request(raw)) if raw.is_empty() => Step::Empty,
+        Ok(Parsed::Request(raw)) => Step::Request(raw),
+        Ok(Parsed::Nothing) => Step::Nothing,
+        Err(reason) => Step::Bad(position, reason),
+    }
+}
+
+fn failed(name: &str, byte: u64, error: io::Error) -> TraceError {
+    TraceError::Read { name: name.into(), byte, error }
+}
+
+/// Longest line, bytes.
+const LINE_MAX: u64 = 64 << 10;
+
+/// The lines of a text.
+pub(super) struct Lines {
+    reader: Box<dyn BufRead + Send>,
+    line: Vec<u8>,
+    number: u64,
+    byte: u64,
+}
+
+enum Line<'a> {
+    Whole(Position, &'a [u8]),
+    TooLong(Position),
+    End,
+}
+
+impl Lines {
+    fn new(source: Source) -> Self {
+        Self { reader: source.into_reader(), line: Vec::new(), number: 0, byte: 0 }
+    }
+
+    fn next(&mut self, name: &str) -> Result<Line<'_>, TraceError> {
+        self.number += 1;
+        let position = Position { record: self.number, byte: self.byte, is_line: true };
+        match self.read() {
+            Ok(0) => Ok(Line::End),
+            Ok(_) if self.line.len() as u64 >= LINE_MAX => {
+                self.read_rest().map_err(|error| failed(name, self.byte, error))?;
+                Ok(Line::TooLong(position))
+            }
+            Ok(_) => {
+                let line = self.line.strip_suffix(b"\n").unwrap_or(&self.line);
+                Ok(Line::Whole(position, line.strip_suffix(b"\r").unwrap_or(line)))
+            }
+            Err(error) => Err(failed(name, self.byte, error)),
+        }
+    }
+
+    fn read(&mut self) -> io::Result<usize> {
+        self.line.clear();
+        let count = (&mut self.reader).take(LINE_MAX).read_until(b'\n', &mut self.line)?;
+        self.byte += count as u64;
+        Ok(count)
+    }
+
+    /// Passes over what remains of a line that is too long.
+    fn read_rest(&mut self) -> io::Result<()> {
+        while self.line.last() != Some(&b'\n') && self.read()? > 0 {}
+        Ok(())
+    }
+}
+
+/// The records of a binary file.
+pub(super) struct Pieces {
+    reader: Box<dyn BufRead + Send>,
+    piece: Vec<u8>,
+    number: u64,
+    byte: u64,
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum Piece<'a> {
+    Whole(&'a [u8]),
+    /// The file ends: so many bytes are there of so many.
+    Cut(usize, usize),
+}
+
+impl Pieces {
+    /// Begins after `skip` bytes.
+    fn new(source: Source, skip: u64, name: &str) -> Result<Self, TraceError> {
+        let mut pieces =
+            Self { reader: source.into_reader(), piece: Vec::new(), number: 0, byte: 0 };
+        pieces.pass_over(skip, name)?;
+        Ok(pieces)
+    }
+
+    fn pass_over(&mut self, bytes: u64, name: &str) -> Result<(), TraceError> {
+        let passed = io::copy(&mut (&mut self.reader).take(bytes), &mut io::sink());
+        self.byte += passed.map_err(|error| failed(name, self.byte, error))?;
+        Ok(())
+    }
+
+    fn next(
+        &mut self,
+        size: usize,
+        name: &str,
+    ) -> Result<Option<(Position, Piece<'_>)>, TraceError> {
+        self.piece.clear();
+        let read = (&mut self.reader).take(size as u64).read_to_end(&mut self.piece);
+        let count = read.map_err(|error| failed(name, self.byte, error))?;
+        self.number += 1;
+        let position = Position { record: self.number, byte: self.byte, is_line: false };
+        self.byte += count as u64;
+        Ok(match count {
+            0 => None,
+            _ if count < size => Some((position, Piece::Cut(count, size))),
+            _ => Some((position, Piece::Whole(&self.piece))),
+        })
+    }
+}

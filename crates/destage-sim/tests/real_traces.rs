@@ -1,0 +1,143 @@
+//! Real traces, where `DESTAGE_TRACES` names a folder that holds them; each test says what it misses.
+//!
+//! They are cloudPhysicsIO of libCacheSim, one week of DiskSim's hplajw trace, the sample of Open CAS's I/O tracer and the start
+//! of MQSim's tpcc-small, each compressed and beside a plain conversion to CSV.
+
+use destage_core::UnitId;
+use destage_core::replace::{Arc, Clock, Fifo, Lru, Replacement, S3Fifo, Sieve};
+use destage_sim::blocks::mix;
+use destage_sim::hits::{Hits, Replacements, Setup};
+use destage_sim::trace::{Extent, Format, Op, Options, Request, Trace};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+fn file(name: &str) -> Option<PathBuf> {
+    let Some(folder) = std::env::var_os("DESTAGE_TRACES") else {
+        println!("skipped: DESTAGE_TRACES names no folder with {name}");
+        return None;
+    };
+    let path = Path::new(&folder).join(name);
+    assert!(path.exists(), "{} is missing", path.display());
+    Some(path)
+}
+
+fn read(name: &str) -> Option<(Format, Vec<Request>)> {
+    let mut trace = Trace::open(&file(name)?, &Options::default()).expect("it can be opened");
+    let requests = trace.by_ref().map(|request| request.expect("it is whole")).collect();
+    assert_eq!(trace.counts().late, 0);
+    Some((trace.format(), requests))
+}
+
+/// Operation, offset, bytes.
+fn place(request: &Request) -> (Op, u64, u64) {
+    let Extent::Range { offset, bytes, .. } = request.extent else { panic!("{request:?}") };
+    (request.op, offset, bytes)
+}
+
+fn same(original: &str, format: Format, converted: &str) {
+    let (Some((found, original)), Some((csv, converted))) = (read(original), read(converted))
+    else {
+        return;
+    };
+    assert_eq!((found, csv, original.len()), (format, Format::Csv, converted.len()));
+    for (index, (left, right)) in original.iter().zip(&converted).enumerate() {
+        assert_eq!((left.time, place(left)), (right.time, place(right)), "request {index}");
+    }
+}
+
+#[test]
+fn binary_traces_are_read_as_their_conversions() {
+    same("cloudphysics.vscsi.zst", Format::Vscsi, "cloudphysics.csv.zst");
+    same("hplajw-1week.srt.zst", Format::Srt, "hplajw-1week.csv.zst");
+    same("ycsb-a-rocksdb.octf.tar.xz", Format::Octf, "ycsb-a-rocksdb.csv.zst");
+}
+
+#[test]
+fn counts_are_those_that_the_traces_are_published_with() {
+    for (name, [reads, writes, discards, accesses, distinct]) in [
+        ("cloudphysics.vscsi.zst", [46_974, 66_898, 0, 1_141_869, 269_210]),
+        ("hplajw-1week.srt.zst", [13_040, 31_479, 0, 73_671, 7_344]),
+        ("ycsb-a-rocksdb.octf.tar.xz", [1, 64_188, 231, 2_042_460, 436_083]),
+        ("mqsim-tpcc-small.trace.zst", [4_381, 2_618, 0, 20_669, 20_470]),
+    ] {
+        let Some((_, requests)) = read(name) else { continue };
+        let count = |op| requests.iter().filter(|request| request.op == op).count() as u64;
+        assert_eq!(
+            [count(Op::Read), count(Op::Write), count(Op::Discard)],
+            [reads, writes, discards]
+        );
+        let setup = Setup {
+            replacement: Replacements::Lru,
+            ram_replacement: Replacements::Lru,
+            ram_blocks: 0,
+            flash_blocks: 10,
+        };
+        let mut hits = Hits::new(4_096, &[setup]).unwrap();
+        requests.iter().for_each(|request| hits.request(request).unwrap());
+        assert_eq!(u64::from(hits.distinct_blocks()), distinct, "{name}");
+        assert_eq!(hits.finish()[0].1.total().blocks.all, accesses, "{name}");
+    }
+}
+
+/// What one cache misses: objects are the first blocks of requests, each as large as at its first appearance.
+fn misses(policy: &mut impl Replacement, objects: &[(u32, u32)], bytes_max: u64) -> u64 {
+    let mut misses = 0;
+    for &(id, bytes) in objects {
+        if policy.touch(UnitId(id)) {
+            continue;
+        }
+        misses += 1;
+        let identity = mix(id.into());
+        policy.expect(identity);
+        while policy.bytes() + u64::from(bytes) > bytes_max {
+            let evicted = policy.evict(bytes_max).expect("something is present");
+            policy.evicted(mix(evicted.0.into()));
+        }
+        policy.insert(UnitId(id), bytes, Some(identity));
+    }
+    misses
+}
+
+/// The misses that the tests of libCacheSim expect on this trace, from 128 MiB to 1 GiB in steps of 128 MiB (its
+/// test/test_evictionAlgo.c at commit 0379a0199994).
+const LRU: [u64; 8] = [93_374, 89_783, 83_572, 81_722, 72_494, 72_104, 71_972, 71_704];
+const FIFO: [u64; 8] = [93_403, 89_386, 84_387, 84_025, 72_498, 72_228, 72_182, 72_140];
+const CLOCK: [u64; 8] = [93_313, 89_775, 83_411, 81_328, 74_815, 72_283, 71_927, 64_456];
+const SIEVE: [u64; 8] = [91_699, 86_720, 78_578, 76_707, 69_945, 66_221, 64_445, 64_376];
+const ARC: [u64; 8] = [90_252, 85_861, 78_168, 74_297, 67_381, 65_685, 64_439, 64_772];
+const S3_FIFO: [u64; 8] = [90_117, 80_915, 75_060, 72_191, 69_815, 65_542, 60_799, 56_045];
+
+#[test]
+fn misses_are_those_of_another_simulator() {
+    let Some((_, requests)) = read("cloudphysics.vscsi.zst") else { return };
+    let mut ids = HashMap::new();
+    let mut sizes = Vec::new();
+    let mut sequence = Vec::new();
+    for request in &requests {
+        let (_, offset, bytes) = place(request);
+        let id = *ids.entry(offset).or_insert(sizes.len() as u32);
+        if id as usize == sizes.len() {
+            sizes.push(bytes as u32);
+        }
+        sequence.push(id);
+    }
+    let objects: Vec<(u32, u32)> = sequence.iter().map(|&id| (id, sizes[id as usize])).collect();
+    let all: u64 = objects.iter().map(|&(_, bytes)| u64::from(bytes)).sum();
+    assert_eq!((objects.len(), all), (113_872, 4_368_040_448), "as its tests have it");
+    let steps = |new: fn(&[(u32, u32)], u64) -> u64| -> Vec<u64> {
+        (1..=8).map(|step| new(&objects, step << 27)).collect()
+    };
+    assert_eq!(steps(|o, max| misses(&mut Lru::default(), o, max)), LRU);
+    assert_eq!(steps(|o, max| misses(&mut Fifo::default(), o, max)), FIFO);
+    assert_eq!(steps(|o, max| misses(&mut Clock::default(), o, max)), CLOCK);
+    assert_eq!(steps(|o, max| misses(&mut Sieve::default(), o, max)), SIEVE);
+    let near = |found: Vec<u64>, theirs: [u64; 8], percent: u64, name: &str| {
+        println!("{name}: {found:?}, theirs {theirs:?}");
+        for (ours, theirs) in found.into_iter().zip(theirs) {
+            assert!(ours.abs_diff(theirs) * 100 <= theirs * percent, "{name}: {ours} {theirs}");
+        }
+    };
+    near(steps(|o, max| misses(&mut Arc::default(), o, max)), ARC, 3, "arc");
+    // Theirs has other rules for the share of the main queue and for what moves there.
+    near(steps(|o, max| misses(&mut S3Fifo::default(), o, max)), S3_FIFO, 15, "s3-fifo");
+}

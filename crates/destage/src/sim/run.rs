@@ -1,0 +1,104 @@
+//! `destage sim run`: caches over a trace.
+
+use super::report::{self, Row, failed_blocks};
+use super::trace::TraceArgs;
+use crate::error::CliError;
+use crate::output::{print, print_json};
+use destage_runtime::human::{count, seconds};
+use destage_runtime::units::Bytes;
+use destage_sim::hits::{Hits, Replacements, Setup};
+use std::time::Instant;
+
+/// Flags of `sim run`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    trace: TraceArgs,
+
+    /// Cache in RAM; several sizes, separated by commas, are simulated side by side. 0 for none.
+    #[arg(long, value_delimiter = ',', default_value = "0", value_name = "SIZES")]
+    ram: Vec<Bytes>,
+
+    /// Cache in flash, behind the RAM; several sizes as for --ram. 0 for none.
+    #[arg(long, value_delimiter = ',', default_value = "0", value_name = "SIZES")]
+    flash: Vec<Bytes>,
+
+    /// Which blocks leave the flash, or the RAM where there is no flash: fifo, lru, clock, 2q, arc, s3-fifo, sieve, belady;
+    /// several, separated by commas, side by side.
+    #[arg(long, value_delimiter = ',', default_value = "lru", value_name = "POLICIES")]
+    replacement: Vec<Replacements>,
+
+    /// Which blocks leave the RAM where it stands before flash.
+    #[arg(long, default_value = "lru", value_name = "POLICY")]
+    ram_replacement: Replacements,
+
+    /// The form of the result: a table for people, or every parameter and count as CSV or JSON.
+    #[arg(long, value_enum, default_value = "table")]
+    output: Output,
+}
+
+/// The form of a result.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Output {
+    Table,
+    Csv,
+    Json,
+}
+
+/// Most caches side by side.
+const SETUPS_MAX: usize = 1_000;
+
+/// Runs every combination and shows what it came to.
+pub(crate) fn run(args: &RunArgs) -> Result<(), CliError> {
+    let setups = setups(args)?;
+    let mut hits = Hits::new(args.trace.block_bytes(), &setups).map_err(CliError::usage)?;
+    let started = Instant::now();
+    let (format, counts) =
+        args.trace.read(|request| hits.request(request).map_err(failed_blocks))?;
+    let distinct = hits.distinct_blocks();
+    let outcomes = hits.finish();
+    let elapsed = started.elapsed().as_secs_f64();
+    let accesses: u64 = outcomes.iter().map(|(_, outcome)| outcome.total().blocks.all).sum();
+    tracing::info!(
+        "{} requests in {}: {:.1} million block accesses per second in all caches",
+        count(counts.requests),
+        seconds(elapsed),
+        accesses as f64 / elapsed.max(1e-9) / 1e6,
+    );
+    let rows: Vec<Row> = outcomes
+        .iter()
+        .map(|(setup, outcome)| Row::new(&args.trace, format, counts, distinct, setup, outcome))
+        .collect();
+    match args.output {
+        Output::Table => print(&report::table(&rows)),
+        Output::Csv => print(&report::csv(&rows)),
+        Output::Json => print_json(&rows),
+    }
+}
+
+fn setups(args: &RunArgs) -> Result<Vec<Setup>, CliError> {
+    let block = args.trace.block.get();
+    let blocks = |size: &Bytes| match size.get() / block {
+        0 if size.get() > 0 => Err(CliError::usage(format!("{size} is less than one block"))),
+        blocks if blocks > u32::MAX.into() => {
+            Err(CliError::usage(format!("{size} is more than 4294967295 blocks")))
+        }
+        blocks => Ok(blocks),
+    };
+    let sizes = |sizes: &[Bytes]| sizes.iter().map(blocks).collect::<Result<Vec<_>, _>>();
+    let (rams, flashes) = (sizes(&args.ram)?, sizes(&args.flash)?);
+    let mut setups = Vec::new();
+    for &ram_blocks in &rams {
+        for &flash_blocks in &flashes {
+            for &replacement in &args.replacement {
+                let ram_replacement = args.ram_replacement;
+                setups.push(Setup { replacement, ram_replacement, ram_blocks, flash_blocks });
+            }
+        }
+    }
+    if setups.len() > SETUPS_MAX {
+        let message = format!("{} caches; at most {SETUPS_MAX} at once", setups.len());
+        return Err(CliError::usage(message));
+    }
+    Ok(setups)
+}

@@ -1,0 +1,114 @@
+//! Traces on the command line.
+
+use crate::error::CliError;
+use destage_runtime::exit;
+use destage_runtime::progress::Progress;
+use destage_runtime::units::Bytes;
+use destage_sim::trace::{BlockEvent, Counts, Format, Options, Request, Trace, TraceError};
+use std::path::PathBuf;
+
+/// Which trace, and how it is read.
+#[derive(Debug, clap::Args)]
+pub(crate) struct TraceArgs {
+    /// The trace, '-' for the standard input; zstd, gzip and xz are seen through.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: PathBuf,
+
+    /// Its format: auto, csv (named columns), msr, spc, systor17, alibaba, tencent, twitter, vscsi, blkparse, blktrace, fio, lis,
+    /// disksim, mqsim, srt, octf or oracle-general.
+    #[arg(long, default_value = "auto", value_parser = format, value_name = "FORMAT")]
+    pub(crate) format: ChosenFormat,
+
+    /// Pass over so many damaged records; they are counted in the result.
+    #[arg(long, default_value = "0", value_name = "N")]
+    pub(crate) skip_bad: u64,
+
+    /// Which events of blkparse and blktrace traces are requests.
+    #[arg(long, value_enum, default_value = "queued", value_name = "EVENT")]
+    pub(crate) block_event: Event,
+
+    /// The size of a block, a power of two; 512 to 1M.
+    #[arg(long, default_value = "4K", value_parser = block_size, value_name = "SIZE")]
+    pub(crate) block: Bytes,
+}
+
+/// A format, or none for what is recognised.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ChosenFormat(Option<Format>);
+
+/// The events of the block layer.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub(crate) enum Event {
+    /// Q: handed to the block layer.
+    Queued,
+    /// D: issued to the driver.
+    Issued,
+    /// C: completed.
+    Completed,
+}
+
+fn format(text: &str) -> Result<ChosenFormat, String> {
+    match text {
+        "auto" => Ok(ChosenFormat(None)),
+        _ => text.parse().map(|format| ChosenFormat(Some(format))),
+    }
+}
+
+fn block_size(text: &str) -> Result<Bytes, String> {
+    let size = crate::values::bytes(text, "512", "1M")?;
+    if size.get().is_power_of_two() { Ok(size) } else { Err("it is no power of two".into()) }
+}
+
+/// So many requests are read between two updates of the progress.
+const PROGRESS_EVERY: u64 = 4_096;
+
+impl TraceArgs {
+    /// Bytes of a block.
+    pub(crate) fn block_bytes(&self) -> u32 {
+        self.block.get() as u32
+    }
+
+    /// Reads the trace to its end. What was met, and the format.
+    pub(crate) fn read(
+        &self,
+        mut take: impl FnMut(&Request) -> Result<(), CliError>,
+    ) -> Result<(Format, Counts), CliError> {
+        let options = Options {
+            format: self.format.0,
+            skip_bad_max: self.skip_bad,
+            block_event: match self.block_event {
+                Event::Queued => BlockEvent::Queued,
+                Event::Issued => BlockEvent::Issued,
+                Event::Completed => BlockEvent::Completed,
+            },
+        };
+        let mut trace = Trace::open(&self.trace, &options).map_err(|e| failed(&e))?;
+        let label = format!("reading {} (bytes)", trace.name());
+        let mut progress = Progress::new(&label, trace.progress().1.unwrap_or(0));
+        while let Some(request) = trace.next_request().map_err(|e| failed(&e))? {
+            take(&request)?;
+            if trace.counts().requests.is_multiple_of(PROGRESS_EVERY) {
+                let (read, total) = trace.progress();
+                // The length of a pipe is not known.
+                progress.set_total(total.unwrap_or(read));
+                progress.set(read);
+            }
+        }
+        progress.finish();
+        let counts = trace.counts();
+        for (count, what) in [
+            (counts.bad, "damaged records were passed over"),
+            (counts.late, "requests had a time before that of an earlier one"),
+            (counts.empty, "requests touched nothing and are left out"),
+        ] {
+            if count > 0 {
+                tracing::warn!("{}: {count} {what}", trace.name());
+            }
+        }
+        Ok((trace.format(), counts))
+    }
+}
+
+fn failed(error: &TraceError) -> CliError {
+    CliError::new(exit::TRACE_UNUSABLE, error)
+}
