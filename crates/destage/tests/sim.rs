@@ -121,7 +121,7 @@ fn what_cannot_be_done_says_why() {
         (
             vec!["--trace", &damaged, "--flash", "1M"],
             17,
-            "line 4 (byte 63): 'X' is not an operation",
+            "line 4 (byte 58): 'X' is not an operation",
         ),
         (vec!["--trace", &nonsense, "--flash", "1M"], 17, "is not recognised"),
         (vec!["--trace", &trace, "--flash", "1M", "--format", "vscsi"], 17, "neither version 1"),
@@ -144,4 +144,34 @@ fn what_cannot_be_done_says_why() {
         "json",
     ]);
     assert!(stdout(&output).contains("\"bad_records\": 1"));
+}
+
+#[test]
+fn a_generated_trace_is_the_same_for_its_seed_and_can_be_run() {
+    let load = ["sim", "generate", "working-set", "--requests", "5000", "--working-set", "16M"];
+    let text = stdout(&destage(&load));
+    assert_eq!(stdout(&destage(&load)), text);
+    assert_ne!(stdout(&destage(&[&load[..], &["--seed", "2"]].concat())), text);
+    assert_eq!(text.lines().count(), 5_002, "a header, the parameters, the requests");
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let trace = write(folder.path(), "generated.csv", text.as_bytes());
+    let caches = ["--ram", "4M", "--flash", "16M,64M", "--output", "json"];
+    let output = stdout(&destage(&[&["sim", "run", "--trace", &trace], &caches[..]].concat()));
+    let rows: serde_json::Value = serde_json::from_str(&output).expect("it is JSON");
+    let ratio = |row: usize| rows[row]["block_hit_ratio"].as_f64().expect("it is a number");
+    assert!(0.1 < ratio(0) && ratio(0) < ratio(1), "{output}");
+    assert_eq!(rows[0]["reads"]["requests"].as_u64().map(|reads| reads / 500), Some(7), "70 %");
+    let wrong =
+        destage(&["sim", "generate", "working-set", "--working-set", "1G", "--region", "2G"]);
+    assert_eq!(wrong.status.code(), Some(2));
+}
+
+#[test]
+fn a_figure_is_reproduced_twice_alike_and_within_its_bounds() {
+    let listed = stdout(&destage(&["sim", "figure"]));
+    assert!(listed.contains("table-2-1") && listed.contains("figure-4-3"), "{listed}");
+    let table = stdout(&destage(&["sim", "figure", "dirty-age", "--check"]));
+    assert!(table.contains("AIPU-30") && table.contains("paper: 45"), "{table}");
+    let unknown = destage(&["sim", "figure", "figure-9"]);
+    assert_eq!(unknown.status.code(), Some(2));
 }

@@ -4,12 +4,13 @@
 
 use super::queues::Queues;
 use alloc::vec::Vec;
+use core::hash::{BuildHasherDefault, Hasher};
 use hashbrown::HashMap;
 
 /// `N` ghost lists; an identity is in at most one of them.
 #[derive(Debug, Default)]
 pub(super) struct Recall<const N: usize> {
-    slots: HashMap<u64, u32>,
+    slots: HashMap<u64, u32, BuildHasherDefault<Identity>>,
     /// The identity in each slot.
     identities: Vec<u64>,
     free: Vec<u32>,
@@ -19,13 +20,16 @@ pub(super) struct Recall<const N: usize> {
 impl<const N: usize> Recall<N> {
     /// Remembers a unit at the new end of a list.
     pub(super) fn push(&mut self, list: usize, identity: u64, bytes: u32) {
-        self.take(identity);
         let slot = self.free.pop().unwrap_or(self.identities.len() as u32);
         match self.identities.get_mut(slot as usize) {
             Some(place) => *place = identity,
             None => self.identities.push(identity),
         }
-        self.slots.insert(identity, slot);
+        // Two units may share an identity; the later one counts.
+        if let Some(other) = self.slots.insert(identity, slot) {
+            self.queues.remove(other);
+            self.free.push(other);
+        }
         self.queues.push(list, slot, bytes);
     }
 
@@ -60,5 +64,23 @@ impl<const N: usize> Recall<N> {
     /// Bytes that the units of all lists had.
     pub(super) fn bytes(&self) -> u64 {
         self.queues.bytes()
+    }
+}
+
+/// Identities are hashes already.
+#[derive(Debug, Default)]
+struct Identity(u64);
+
+impl Hasher for Identity {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.0 = self.0.rotate_left(8) ^ u64::from(byte));
+    }
+
+    fn write_u64(&mut self, identity: u64) {
+        self.0 = identity;
     }
 }

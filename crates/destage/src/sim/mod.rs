@@ -1,6 +1,7 @@
 //! `destage sim`: the product's own policies on I/O traces.
 
 mod figure;
+mod generate;
 mod inspect;
 mod report;
 mod run;
@@ -11,6 +12,9 @@ use crate::error::CliError;
 /// The subcommands of `destage sim`.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum SimCommand {
+    /// Generate a trace from a seed: working sets as in the flash paper, YCSB.
+    #[command(after_long_help = destage_runtime::exit::help())]
+    Generate(Box<generate::GenerateArgs>),
     /// Show what a trace holds: its format, requests, blocks, duration.
     #[command(after_long_help = destage_runtime::exit::help())]
     Inspect(inspect::InspectArgs),
@@ -26,6 +30,7 @@ pub(crate) enum SimCommand {
 pub(crate) fn run(command: &SimCommand) -> Result<(), CliError> {
     match command {
         SimCommand::Figure(args) => figure::run(args),
+        SimCommand::Generate(args) => generate::run(args),
         SimCommand::Inspect(args) => inspect::run(args),
         SimCommand::Run(args) => run::run(args),
     }

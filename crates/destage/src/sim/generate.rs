@@ -1,0 +1,117 @@
+//! `destage sim generate`: loads as traces.
+
+use crate::error::CliError;
+use crate::values::{bytes, interval};
+use destage_runtime::exit;
+use destage_runtime::units::{Bytes, Interval};
+use destage_sim::blocks::BLOCK_BYTES;
+use destage_sim::generate::{Generate, Load, Ycsb};
+use std::io::{self, BufWriter};
+
+/// Flags of `sim generate`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct GenerateArgs {
+    /// The load.
+    #[arg(value_enum, value_name = "LOAD")]
+    load: Kind,
+
+    /// How many requests.
+    #[arg(long, default_value = "100000", value_name = "N")]
+    requests: u64,
+
+    /// Time from one request to the next. 0 to 1h.
+    #[arg(long, default_value = "1ms", value_parser = |s: &str| interval(s, "0", "1h"), value_name = "TIME")]
+    interval: Interval,
+
+    /// Hosts that issue the requests.
+    #[arg(long, default_value = "1", value_name = "N")]
+    hosts: u16,
+
+    /// Threads of each host.
+    #[arg(long, default_value = "8", value_name = "N")]
+    threads: u16,
+
+    /// working-set: its size.
+    #[arg(long, default_value = "1G", value_parser = |s: &str| bytes(s, "4K", "16T"), value_name = "SIZE")]
+    working_set: Bytes,
+
+    /// working-set: the size of the file system that it lies in.
+    #[arg(long, default_value = "1T", value_parser = |s: &str| bytes(s, "4K", "1024T"), value_name = "SIZE")]
+    file_system: Bytes,
+
+    /// working-set: the size of the regions that it consists of.
+    #[arg(long, default_value = "1M", value_parser = |s: &str| bytes(s, "4K", "1T"), value_name = "SIZE")]
+    region: Bytes,
+
+    /// working-set: requests that go anywhere in the file system, in percent.
+    #[arg(long, default_value = "20", value_parser = clap::value_parser!(u8).range(0..=100), value_name = "PERCENT")]
+    outside: u8,
+
+    /// working-set: writes, in percent.
+    #[arg(long, default_value = "30", value_parser = clap::value_parser!(u8).range(0..=100), value_name = "PERCENT")]
+    writes: u8,
+
+    /// working-set: blocks of 4 KiB of a request, on average.
+    #[arg(long, default_value = "4", value_name = "N")]
+    request_blocks: u64,
+
+    /// ycsb: records of 1 KiB.
+    #[arg(long, default_value = "1000000", value_name = "N")]
+    records: u64,
+
+    /// The seed; the same one gives the same trace.
+    #[arg(long, default_value = "1", value_name = "N")]
+    seed: u64,
+}
+
+/// The loads.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Kind {
+    /// The statistical traces of "Flash caching on the storage client".
+    WorkingSet,
+    /// YCSB: half reads, half updates.
+    YcsbA,
+    /// YCSB: 95 % reads.
+    YcsbB,
+    /// YCSB: reads only.
+    YcsbC,
+    /// YCSB: reads and read-modify-writes.
+    YcsbF,
+}
+
+/// Writes the trace to stdout, in the simulator's own format.
+pub(crate) fn run(args: &GenerateArgs) -> Result<(), CliError> {
+    let blocks = |size: Bytes| size.get() / u64::from(BLOCK_BYTES);
+    let ycsb = |workload| Load::Ycsb { workload, records: args.records };
+    let load = match args.load {
+        Kind::WorkingSet => Load::WorkingSet {
+            set_blocks: blocks(args.working_set),
+            all_blocks: blocks(args.file_system),
+            region_blocks: blocks(args.region),
+            outside_percent: args.outside,
+            write_percent: args.writes,
+            request_blocks: args.request_blocks,
+        },
+        Kind::YcsbA => ycsb(Ycsb::A),
+        Kind::YcsbB => ycsb(Ycsb::B),
+        Kind::YcsbC => ycsb(Ycsb::C),
+        Kind::YcsbF => ycsb(Ycsb::F),
+    };
+    let generate = Generate {
+        load,
+        requests: args.requests,
+        interval: args.interval.span(),
+        hosts: args.hosts,
+        threads: args.threads,
+        seed: args.seed,
+    };
+    generate.requests().map(drop).map_err(CliError::usage)?;
+    match generate.write(BufWriter::new(io::stdout().lock())) {
+        // The reader has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        Err(error) => {
+            Err(CliError::new(exit::TRACE_UNUSABLE, format!("failed to write the trace: {error}")))
+        }
+        Ok(()) => Ok(()),
+    }
+}
