@@ -121,7 +121,7 @@ pub struct Limits {
     pub journal_bytes_max: u64,
     /// Memory for evictable units, bytes. Default 1 GiB.
     pub cache_bytes_max: u64,
-    /// Most groups in one batch (the paper's alpha). Default 1,000, 1 to 65,536.
+    /// Most groups in one batch (the paper's alpha). Default 4,000, 1 to 65,536.
     pub batch_groups_max: u32,
     /// Most payload bytes in one batch. Default 4 MiB.
     pub batch_bytes_max: u64,
@@ -171,7 +171,7 @@ impl Default for Limits {
             dirty_bytes_low: 3 << 28,
             journal_bytes_max: 4 << 30,
             cache_bytes_max: 1 << 30,
-            batch_groups_max: 1_000,
+            batch_groups_max: 4_000,
             batch_bytes_max: 4 << 20,
             linger: Span::from_millis(20),
             retry_min: Span::from_millis(50),
