@@ -360,6 +360,17 @@ impl Journal {
         }
     }
 
+    /// Gives up the oldest segment whose groups are all decided, however young, because the disk is full. False if there is
+    /// none but the one in use. As for [`Journal::reclaim`], reads must have ended.
+    pub fn reclaim_oldest(&mut self) -> bool {
+        let decided = self.decided.min(self.durable);
+        let popped = self.store.index().pop_unless(|_, oldest| oldest.next_lsn > decided + 1);
+        let Some(segment) = popped else { return false };
+        self.readers.remove(&segment.number);
+        self.upkeep.recycle(segment);
+        true
+    }
+
     /// The retained records from `from` to `to`, both included, as far as they are written.
     pub fn read(&self, from: u64, to: u64) -> Records {
         let segments = self.store.index().segments.clone();

@@ -92,3 +92,26 @@ fn the_background_thread_prepares_and_recycles() {
     }
     assert!(disk.names().len() < 12, "{:?}", disk.names());
 }
+
+#[test]
+fn a_full_disk_ends_the_retention_segment_by_segment_but_takes_nothing_undecided() {
+    let disk = SimDisk::new();
+    let retaining = Options { retain: Duration::from_secs(600), ..options() };
+    let (mut journal, _) = Journal::open(Arc::new(disk), retaining).unwrap();
+    for _ in 0..400 {
+        commit(&mut journal, &[1; 3_000]);
+    }
+    journal.reclaim(200, 0);
+    assert_eq!(journal.status().oldest_lsn, 1, "all of it is young");
+    let mut oldest = 1;
+    while journal.reclaim_oldest() {
+        let now = journal.status().oldest_lsn;
+        assert!(oldest < now && now <= 201, "{oldest} to {now}");
+        oldest = now;
+    }
+    assert!(oldest > 100, "{oldest}");
+    assert_eq!(journal.read(201, 400).count(), 200);
+    journal.reclaim(400, 0);
+    while journal.reclaim_oldest() {}
+    assert_eq!(journal.status().segments, 1, "the one being written stays");
+}

@@ -34,6 +34,7 @@ pub(crate) struct Measured {
     last_error: Option<String>,
     failing_since: Option<Time>,
     pub(crate) start: StartReport,
+    journal_full: bool,
     /// Clients that left while the core held replies for them.
     pub(crate) zombies: HashSet<ClientId>,
 }
@@ -56,6 +57,7 @@ impl Measured {
             last_error: None,
             failing_since: None,
             start: StartReport::default(),
+            journal_full: false,
             zombies: HashSet::new(),
         }
     }
@@ -112,6 +114,11 @@ impl Engine {
         self.measured.start = start;
     }
 
+    /// Whether the journal's disk is full, so that nothing can be acknowledged.
+    pub fn journal_full(&mut self, is_full: bool) {
+        self.measured.journal_full = is_full;
+    }
+
     /// Everything there is to see now.
     pub fn report(&mut self) -> Report {
         let now = self.now;
@@ -146,6 +153,10 @@ impl Engine {
         report.memory.groups_bytes = status.dirty_bytes;
         report.memory.clients_bytes =
             self.sessions.iter().flatten().map(|s| (s.output_bytes() + s.input.len()) as u64).sum();
+        if self.measured.journal_full {
+            let full = "the journal's disk is full: writes wait; free some space";
+            report.warnings.push(full.into());
+        }
         if self.config.unsafe_flags.any() {
             report.warnings.push("an --unsafe-... flag breaks promises on purpose".into());
         }

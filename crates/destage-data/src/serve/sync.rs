@@ -140,6 +140,7 @@ impl Syncer {
             Ok(upto) => {
                 if self.full {
                     tracing::info!("the journal's disk has space again");
+                    engine.journal_full(false);
                 }
                 (self.full, self.retry_at) = (false, None);
                 if sync {
@@ -155,6 +156,13 @@ impl Syncer {
                 if !self.full {
                     tracing::error!(%error, "the journal's disk is full: writes wait until there is space");
                 }
+                // What is kept for an origin that goes back is worth less than going on.
+                if engine.journal().reclaim_oldest() {
+                    tracing::warn!(
+                        "the journal's disk is full: gave up a part of what --retain keeps"
+                    );
+                }
+                engine.journal_full(true);
                 self.full = true;
                 self.wanted = true;
                 self.retry_at = Some(now + FULL_RETRY);
