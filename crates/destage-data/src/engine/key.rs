@@ -99,8 +99,12 @@ pub(crate) fn unknown_table(schema: &Schema, name: &[u8]) -> String {
 /// The first tables' names.
 fn table_names(schema: &Schema) -> String {
     const SHOWN_MAX: usize = 10;
-    let shown: Vec<&str> =
-        schema.tables.iter().take(SHOWN_MAX).map(|table| table.name.as_str()).collect();
+    let escaped = |table: &Table| {
+        let mut name = Vec::new();
+        encode(table.name.as_bytes(), true, &mut name);
+        String::from_utf8_lossy(&name).into_owned()
+    };
+    let shown: Vec<String> = schema.tables.iter().take(SHOWN_MAX).map(escaped).collect();
     match (shown.len(), schema.tables.len().saturating_sub(SHOWN_MAX)) {
         (0, _) => "none with a primary key was found (see `destage schema`)".into(),
         (_, 0) => shown.join(", "),
@@ -117,7 +121,7 @@ pub(crate) fn show(bytes: &[u8]) -> String {
 }
 
 /// Decodes `%3A` and `%25`; any other `%` stands for itself.
-fn decode(part: &[u8]) -> Cow<'_, [u8]> {
+pub(crate) fn decode(part: &[u8]) -> Cow<'_, [u8]> {
     if memchr::memchr(b'%', part).is_none() {
         return Cow::Borrowed(part);
     }

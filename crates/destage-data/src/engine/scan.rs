@@ -3,7 +3,7 @@
 //! A cursor is a number for a place in a bounded table of places. A page is read from the origin in key order and merged
 //! with the undecided inserts and deletes of the same range, so a scan sees every row that exists throughout.
 
-use super::key::{format_key, order_key, unknown_table};
+use super::key::{decode, format_key, order_key, unknown_table};
 use super::session::{Job, Session, Waiting};
 use super::{Engine, Io, KeyOrder};
 use crate::cells::{Cell, Reader};
@@ -234,7 +234,8 @@ impl Engine {
             pattern.iter().position(|byte| b"*?[\\".contains(byte)).unwrap_or(pattern.len());
         if let Some(colon) = pattern[..literal].iter().position(|&byte| byte == b':') {
             let name = &pattern[..colon];
-            let table = self.schema.find(name).ok_or_else(|| unknown_table(&self.schema, name))?;
+            let table = self.schema.find(&decode(name));
+            let table = table.ok_or_else(|| unknown_table(&self.schema, name))?;
             scan.table = table.id;
             scan.all_tables = false;
         }

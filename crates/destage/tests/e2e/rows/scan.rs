@@ -1,7 +1,7 @@
 //! SCAN over a table: pages merge what the origin holds with what is still buffered.
 
 use super::on_each_shop;
-use crate::harness::Client;
+use crate::harness::{Client, Database, Launch, Scratch};
 use std::collections::BTreeSet;
 
 /// Every key that a whole scan returns, in order.
@@ -100,4 +100,18 @@ fn text_keys_are_scanned_in_full_and_patterns_select() {
         assert!(client.run("SCAN 0 MATCH nosuch:*").error().contains("nosuch"));
         assert!(client.run("SCAN 12345678 MATCH labels:*").is_error());
     });
+}
+
+#[test]
+fn scan_takes_the_names_of_tables_as_keys_have_them() {
+    let scratch = Scratch::new();
+    let database = Database::sqlite(&scratch);
+    let database = database.with("CREATE TABLE \"odd:100%25\" (id INTEGER PRIMARY KEY, note TEXT)");
+    let server = Launch::before(&scratch, &database.url()).start();
+    let mut client = server.client();
+    assert_eq!(client.run("HSET odd%3A100%2525:1 note x").int(), 1);
+    let keys = scan(&mut client, "odd%3A100%2525:*", 10);
+    assert_eq!(keys, ["odd%3A100%2525:1"]);
+    let message = client.run("HGET nothing:1 note").error().to_owned();
+    assert!(message.contains("odd%3A100%2525"), "{message}");
 }
