@@ -127,6 +127,13 @@ pub(crate) fn find(args: &[&[u8]]) -> Result<&'static Spec, String> {
     }
 }
 
+/// Whether this is a line of an HTTP request. A page on the web can make a browser of this machine send one, with commands
+/// in its body, so nothing behind it may be read.
+pub(crate) fn is_http(request: &[&[u8]]) -> bool {
+    let is = |name: &[u8]| request.first().is_some_and(|first| first.eq_ignore_ascii_case(name));
+    is(b"post") || is(b"host:")
+}
+
 /// What to use instead of a command that Redis has and Destage refuses.
 fn unknown(name: &[u8]) -> String {
     let lower = String::from_utf8_lossy(name).to_ascii_lowercase();
@@ -137,15 +144,16 @@ fn unknown(name: &[u8]) -> String {
         "flushall" | "flushdb" => "it would delete the origin's rows; use DEL on single rows",
         "keys" | "dbsize" | "randomkey" => "use SCAN 0 MATCH table:*",
         "watch" | "unwatch" => "transactions are MULTI ... EXEC without WATCH",
-        "expire" | "pexpire" | "expireat" | "persist" | "ttl" | "pttl" => {
-            "rows do not expire; DEL deletes a row at the origin"
-        }
+        "hscan" | "hrandfield" => "HGETALL, HKEYS and HVALS give a whole row",
+        "hstrlen" => "HGET the column",
+        "expire" | "pexpire" | "expireat" | "persist" | "ttl" | "pttl" | "hexpire" | "hpexpire"
+        | "httl" => "rows do not expire; DEL deletes a row at the origin",
         "wait" => "use WAITAOF for the journal, DESTAGE WAIT for the origin",
         "save" | "bgsave" | "bgrewriteaof" => {
             "every write is journaled; DESTAGE DRAIN brings it to the origin"
         }
         "eval" | "evalsha" | "fcall" => "group commands with MULTI ... EXEC",
-        _ => "see COMMAND for what is supported",
+        _ => "see COMMAND LIST for what is supported",
     };
     format!("ERR unknown command '{}': {hint}", show(name))
 }

@@ -1,7 +1,7 @@
 //! From bytes to commands, and from commands to the core.
 
 use super::Engine;
-use super::command::{Group, Prepared, Spec, Verb, find};
+use super::command::{Group, Prepared, Spec, Verb, find, is_http};
 use super::overlay::GROUP_OVERHEAD;
 use super::perform::{Context, Trouble};
 use super::rows::Kind;
@@ -144,7 +144,10 @@ impl Engine {
         self.measured.commands += 1;
         let spec = match find(list) {
             Ok(spec) => spec,
-            Err(message) => return self.fail(session, &message),
+            Err(message) => {
+                session.closing = is_http(list);
+                return self.fail(session, &message);
+            }
         };
         if !session.authenticated
             && !matches!(spec.verb, Verb::Auth | Verb::Hello | Verb::Quit | Verb::Reset)

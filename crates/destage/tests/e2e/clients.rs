@@ -187,3 +187,24 @@ fn hello_auth_and_connection_commands_answer_as_redis_does() {
     client.run("QUIT").ok();
     assert!(Client::try_call(&mut client, &["PING"]).is_err(), "QUIT leaves the connection open");
 }
+
+#[test]
+fn what_a_browser_sends_is_never_taken_for_commands() {
+    let scratch = Scratch::new();
+    let server = Launch::example(&scratch).start();
+    let write = "HINCRBY products:1 stock 1";
+    for request in ["POST / HTTP/1.1\r\nHost: shop\r\n", "GET / HTTP/1.1\r\nhost: shop\r\n"] {
+        let mut browser = server.client();
+        browser.send_raw(format!("{request}\r\n{write}\r\n").as_bytes()).expect("it is sent");
+        // An error for each line up to the one that gives it away, and then the end.
+        while let Ok(reply) = browser.receive() {
+            assert!(reply.is_error(), "{reply:?}");
+        }
+    }
+    // The same line is a command where no such request comes before it.
+    let mut client = server.client();
+    let before = client.run("HGET products:1 stock").int();
+    client.send_raw(format!("{write}\r\n").as_bytes()).expect("it is sent");
+    assert_eq!(client.receive().expect("there is a reply").int(), before + 1);
+    assert_eq!(before, 12);
+}
