@@ -4,7 +4,7 @@ use super::session::{Job, Waiting};
 use super::{Engine, FetchJob, Io};
 use crate::origins::{Applied, OriginError, Snapshot};
 use crate::resp::Reply;
-use destage_core::{BatchId, ClientId, Fault, Input, Lsn, Span, StopReason, Time};
+use destage_core::{BatchId, ClientId, DomainId, Fault, Input, Lsn, Span, StopReason, Time};
 use std::sync::Arc;
 
 impl Engine {
@@ -58,6 +58,17 @@ impl Engine {
             self.io.push(Io::Stop(StopReason::OriginChanged));
         }
         is_older
+    }
+
+    /// The heartbeat found these watermarks. The writer does one thing at a time, so they cover whatever it has reported
+    /// before.
+    pub fn shown(&mut self, now: Time, watermarks: &[(DomainId, Lsn)]) {
+        self.now = self.now.max(now);
+        let ours = watermarks.iter().find(|(domain, _)| *domain == super::DOMAIN);
+        if let Some((_, watermark)) = ours {
+            let decided = self.core.decided();
+            self.went_back(*watermark, decided);
+        }
     }
 
     /// A fetch failed.

@@ -116,8 +116,10 @@ pub struct Owner {
     pub epoch: u64,
     /// Hash of the partition into domains.
     pub domain_map: u64,
-    /// Time since the owner last showed itself, by the origin's clock.
+    /// Time since the owner last showed itself, by the origin's clock. Without meaning once it has released the origin.
     pub heartbeat_age: Duration,
+    /// Whether it stopped with everything decided, so that nothing of it can be stranded.
+    pub released: bool,
     /// Watermarks, one per domain.
     pub watermarks: Vec<(DomainId, Lsn)>,
 }
@@ -204,6 +206,13 @@ pub trait Writer: Send {
     /// # Errors
     /// [`Fault::Fenced`] if the epoch is not ours any more.
     fn heartbeat(&mut self, epoch: u64) -> Result<Vec<(DomainId, Lsn)>, OriginError>;
+
+    /// Says that the owner has stopped and has nothing undecided, so that another one need not wait; its next claim or
+    /// heartbeat takes that back.
+    ///
+    /// # Errors
+    /// As for `heartbeat`.
+    fn release(&mut self, epoch: u64) -> Result<(), OriginError>;
 
     /// Everything parked, oldest first.
     ///

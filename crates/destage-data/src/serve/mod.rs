@@ -13,7 +13,7 @@ mod workers;
 use crate::engine::{Engine, FetchJob};
 use crate::origins::{Applied, Keys, OriginError};
 use crate::settings::Settings;
-use destage_core::{BatchId, Lsn, Span};
+use destage_core::{BatchId, DomainId, Lsn, Span};
 use destage_journal::Flush;
 use destage_runtime::{exit, shutdown};
 
@@ -63,6 +63,8 @@ enum Event {
     Destaged { batch: BatchId, result: Result<Applied, OriginError> },
     /// A group was moved past, or not.
     Parked { lsn: Lsn, result: Result<(), OriginError> },
+    /// The heartbeat was renewed and found the origin's watermarks there.
+    Shown { watermarks: Vec<(DomainId, Lsn)> },
     /// The heartbeat found another owner.
     Fenced(OriginError),
     /// The admin port asks something of the engine.

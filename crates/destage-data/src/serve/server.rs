@@ -373,6 +373,7 @@ impl Server {
             }
             Event::Destaged { batch, result } => self.engine.destaged(now, batch, result),
             Event::Parked { lsn, result } => self.engine.parked(now, lsn, result),
+            Event::Shown { watermarks } => self.engine.shown(now, &watermarks),
             Event::Fenced(error) => {
                 tracing::error!(error = error.message, "fenced");
                 self.stop(StopReason::Fenced);
@@ -447,6 +448,9 @@ impl Server {
         }
         let left = self.engine.undecided();
         let decided = self.engine.decided();
+        if left == 0 {
+            release(&self.writes, self.settings.origin_timeout);
+        }
         let report = self.engine.report();
         let journal = self.engine.into_journal();
         if let Err(error) = journal.close() {
@@ -469,5 +473,14 @@ impl Server {
             None | Some(0) => Ok(()),
             Some(code) => Err(ServeError::new(code, format!("the command ended with {code}"))),
         }
+    }
+}
+
+/// Tells the origin that its owner has ended and left nothing behind; a convenience, for which the end waits a limited time.
+fn release(writes: &Sender<WriteJob>, patience: Duration) {
+    let (done, released) = crossbeam_channel::bounded(1);
+    if writes.send(WriteJob::Release { done }).is_ok() {
+        // Whether it worked has been logged.
+        let _ = released.recv_timeout(patience);
     }
 }

@@ -70,7 +70,7 @@ pub(super) fn start(settings: &Settings) -> Result<Started, ServeError> {
     let mut engine =
         Engine::new(clock.now(), schema.clone(), journal, settings, description, watermark);
     recover_parked(&mut engine, &mut *writer)?;
-    let newest = recover(&mut engine, &recovery, &catalog, watermark)?;
+    let newest = recover(settings, &mut engine, &recovery, &catalog, watermark)?;
     engine.recovered_upto(Lsn(recovery.last_lsn.max(watermark.0)));
     clock.not_before(newest);
     if let Some(torn) = recovery.torn {
@@ -232,7 +232,7 @@ fn identify_foreign(
 ) -> Result<(), ServeError> {
     let age = owner.heartbeat_age;
     let data = settings.data.display();
-    if age < HEARTBEAT_ALIVE && !settings.take_over {
+    if !owner.released && age < HEARTBEAT_ALIVE && !settings.take_over {
         return Err(ServeError::new(
             exit::FENCED,
             format!(
@@ -243,14 +243,25 @@ fn identify_foreign(
             ),
         ));
     }
-    if age >= HEARTBEAT_ALIVE && !settings.adopt && !settings.take_over {
+    if !settings.adopt && !settings.take_over {
+        let seen = match owner.released {
+            true => "which stopped with everything destaged".to_owned(),
+            false => {
+                format!("last seen {} ago", destage_runtime::human::seconds(age.as_secs_f64()))
+            }
+        };
+        let keep = match owner.released {
+            true => "to keep what it can replay, or --adopt goes on without it",
+            false => {
+                "since it may hold writes that are not destaged. If it is lost, --adopt goes on without it"
+            }
+        };
         return Err(ServeError::new(
             exit::FENCED,
             format!(
-                "{describe} belongs to the journal {}, last seen {} ago, which is not the one in {data}: start with that \
-                 data folder, since it may hold writes that are not destaged. If it is lost, --adopt goes on without it",
-                owner.journal,
-                destage_runtime::human::seconds(age.as_secs_f64())
+                "{describe} belongs to the journal {}, {seen}, which is not the one in {data}: start with that data \
+                 folder, {keep}",
+                owner.journal
             ),
         ));
     }
@@ -283,6 +294,7 @@ fn recover_parked(engine: &mut Engine, writer: &mut dyn Writer) -> Result<(), Se
 
 /// Hands the engine what the origin has not decided; returns the newest stamp.
 fn recover(
+    settings: &Settings,
     engine: &mut Engine,
     recovery: &Recovery,
     catalog: &Catalog,
@@ -292,10 +304,15 @@ fn recover(
     let total = recovery.last_lsn.saturating_sub(watermark.0);
     let mut bar = Progress::new("replaying the journal", total);
     let mut newest = Time::ZERO;
+    let mut next = watermark.0 + 1;
     let mut records = recovery.records(watermark.0 + 1);
     let schema = engine.schema().clone();
     while let Some(record) = records.advance().map_err(|error| ServeError::journal(&error))? {
         let lsn = Lsn(record.lsn);
+        if lsn.0 > next && !settings.adopt {
+            return Err(gap(settings, watermark, next, lsn));
+        }
+        next = lsn.0 + 1;
         let translated;
         let payload = if **record.catalog == *current {
             record.payload
@@ -317,6 +334,22 @@ fn recover(
         tracing::info!(groups = total, "found undestaged writes in the journal; destaging them");
     }
     Ok(newest)
+}
+
+/// Between two times of this journal another one, or a part that was cut, wrote at the origin.
+fn gap(settings: &Settings, watermark: Lsn, next: u64, found: Lsn) -> ServeError {
+    ServeError::new(
+        exit::ORIGIN_WENT_BACK,
+        format!(
+            "the origin went back: it stands at write {}, and the journal in {} lacks the writes {next} to {}, which were \
+             written through another journal or cut. Restore a copy that is at least as new as write {}, or start with an \
+             empty data folder and --adopt",
+            watermark.0,
+            settings.data.display(),
+            found.0 - 1,
+            found.0 - 1
+        ),
+    )
 }
 
 fn schema_changed(lsn: Lsn, lacks: &str) -> ServeError {

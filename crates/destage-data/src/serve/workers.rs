@@ -36,8 +36,20 @@ impl Outbox {
 
 /// A job for the writing thread.
 pub(super) enum WriteJob {
-    Apply { batch: BatchId, expected: Lsn, groups: Groups },
-    Park { lsn: Lsn, expected: Lsn, parked: Option<ParkedGroup> },
+    Apply {
+        batch: BatchId,
+        expected: Lsn,
+        groups: Groups,
+    },
+    Park {
+        lsn: Lsn,
+        expected: Lsn,
+        parked: Option<ParkedGroup>,
+    },
+    /// The last one: everything is decided. Answered when it is done or has failed.
+    Release {
+        done: Sender<()>,
+    },
 }
 
 /// The writing thread's state.
@@ -75,19 +87,37 @@ impl Destager {
                     let result = self.with_writer(|w| w.park(&claim, lsn, parked.as_ref()));
                     self.outbox.send(Event::Parked { lsn, result });
                 }
+                Ok(WriteJob::Release { done }) => {
+                    self.release();
+                    // The server waits a limited time only.
+                    let _ = done.send(());
+                    return;
+                }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
         }
     }
 
-    /// Renews the heartbeat at the origin.
+    /// Renews the heartbeat at the origin, and learns whether that went back, which no batch tells while nobody writes.
     fn show(&mut self) {
         let epoch = self.epoch;
-        if let Err(error) = self.with_writer(|writer| writer.heartbeat(epoch))
-            && error.fault == Fault::Fenced
-        {
-            self.outbox.send(Event::Fenced(error));
+        match self.with_writer(|writer| writer.heartbeat(epoch)) {
+            Ok(watermarks) => self.outbox.send(Event::Shown { watermarks }),
+            Err(error) if error.fault == Fault::Fenced => self.outbox.send(Event::Fenced(error)),
+            // The next batch tells what is wrong.
+            Err(_) => {}
+        }
+    }
+
+    /// Lets another process have the origin at once. Without it, that one waits until the heartbeat is old.
+    fn release(&mut self) {
+        let epoch = self.epoch;
+        if let Err(error) = self.with_writer(|writer| writer.release(epoch)) {
+            tracing::warn!(
+                error = error.message,
+                "the origin was not told that this process has ended"
+            );
         }
     }
 

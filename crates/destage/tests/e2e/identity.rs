@@ -1,6 +1,7 @@
 //! Journal and origin belong together: a lost journal, an origin that went back and a second process are noticed.
 
 use crate::harness::{Database, Launch, PATIENCE, Reply, Scratch, Server, eventually, shop};
+use std::path::Path;
 
 /// A server before the shop that has destaged something.
 fn used(scratch: &Scratch, database: &Database) -> (Launch, Server) {
@@ -35,6 +36,16 @@ fn a_lost_journal_is_refused_and_adopt_goes_on() {
     }
 }
 
+/// Replaces a SQLite origin by a copy.
+fn put_back(database: &Database, copy: &Path) {
+    for suffix in ["", "-wal", "-shm", "-journal"] {
+        let mut file = database.file().clone().into_os_string();
+        file.push(suffix);
+        let _ = std::fs::remove_file(file);
+    }
+    std::fs::copy(copy, database.file()).expect("the copy is put in place");
+}
+
 /// Destages, sets the origin back to an older state, and starts again.
 fn set_back(more: &[&str], payload: usize) -> (Scratch, Database, Launch) {
     let scratch = Scratch::new();
@@ -55,12 +66,7 @@ fn set_back(more: &[&str], payload: usize) -> (Scratch, Database, Launch) {
     }
     server.terminate(PATIENCE).says(0, &[]);
     assert_eq!(database.number("SELECT stock FROM products WHERE id = 1"), 35);
-    for suffix in ["", "-wal", "-shm", "-journal"] {
-        let mut file = database.file().clone().into_os_string();
-        file.push(suffix);
-        let _ = std::fs::remove_file(file);
-    }
-    std::fs::copy(copy, database.file()).expect("the copy is put in place");
+    put_back(&database, &copy);
     assert_eq!(database.number("SELECT stock FROM products WHERE id = 1"), 15);
     (scratch, database, launch)
 }
@@ -133,4 +139,58 @@ fn take_over_fences_the_first_process_which_stops_acknowledging_and_exits_11() {
         let exit = launch.refused();
         assert!(matches!(exit.code, Some(11 | 13 | 14)), "exit code {:?}: {}", exit.code, exit.log);
     }
+}
+
+#[test]
+fn an_origin_that_goes_back_is_noticed_by_a_server_that_nobody_uses() {
+    let scratch = Scratch::new();
+    for (number, database) in shop::each(&scratch).into_iter().enumerate() {
+        let folder = scratch.folder(&number.to_string());
+        let (_launch, server) = used(&folder, &database);
+        database.execute("UPDATE destage_watermark SET seq = 0");
+        server.ends(PATIENCE).says(14, &["restored"]);
+    }
+}
+
+#[test]
+fn after_a_clean_stop_another_host_need_not_wait() {
+    let scratch = Scratch::new();
+    for (number, database) in shop::each(&scratch).into_iter().enumerate() {
+        let folder = scratch.folder(&number.to_string());
+        let (launch, server) = used(&folder, &database);
+        server.kill();
+        let elsewhere = launch.elsewhere(&folder, "second");
+        elsewhere.with(&["--adopt"]).refused().says(11, &["--take-over"]);
+        launch.start().terminate(PATIENCE).says(0, &[]);
+        // A folder that was mistaken for another one is still refused.
+        elsewhere.refused().says(11, &["with everything destaged", "--adopt"]);
+        let server = elsewhere.with(&["--adopt"]).start();
+        assert_eq!(server.client().run("HINCRBY products:1 stock 1").int(), 16);
+        server.drain();
+        // The new owner is alive, although the one before had let go.
+        launch.with(&["--adopt"]).refused().says(11, &["--take-over"]);
+    }
+}
+
+#[test]
+fn a_journal_with_a_gap_is_not_replayed_across_it() {
+    let scratch = Scratch::new();
+    let database = shop::sqlite(&scratch);
+    let (first, server) = used(&scratch, &database);
+    server.terminate(PATIENCE).says(0, &[]);
+    let copy = scratch.join("copy.db");
+    database.execute(&format!("VACUUM INTO '{}'", copy.display()));
+    // Another journal writes in between, and then the first one again.
+    let second = first.elsewhere(&scratch, "second");
+    for launch in [&second, &first] {
+        let server = launch.with(&["--adopt"]).start();
+        server.client().run("HINCRBY products:1 stock 1").int();
+        server.drain();
+        server.terminate(PATIENCE).says(0, &[]);
+    }
+    assert_eq!(database.number("SELECT stock FROM products WHERE id = 1"), 17);
+    put_back(&database, &copy);
+    // The first journal has the first and the third write; a stock of 16 with them never existed.
+    first.refused().says(14, &["went back", "another journal"]);
+    assert_eq!(database.number("SELECT stock FROM products WHERE id = 1"), 15);
 }

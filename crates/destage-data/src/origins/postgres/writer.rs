@@ -208,7 +208,7 @@ impl Writer for PostgresWriter {
     fn owner(&mut self) -> Result<Option<Owner>, OriginError> {
         let sql = format!(
             "SELECT journal, epoch, domain_map::text, extract(epoch FROM clock_timestamp() - \
-             heartbeat)::float8, {WATERMARKS} FROM destage_owner WHERE id = 1"
+             heartbeat)::float8, {WATERMARKS}, heartbeat = to_timestamp(0) FROM destage_owner WHERE id = 1"
         );
         let row = self
             .connection()
@@ -220,6 +220,7 @@ impl Writer for PostgresWriter {
             epoch: unsigned(row.get(1)),
             domain_map: row.get::<_, &str>(2).parse().unwrap_or(0),
             heartbeat_age: Duration::try_from_secs_f64(age.max(0.0)).unwrap_or(Duration::MAX),
+            released: row.get(5),
             watermarks: parse_watermarks(row.get(4)),
         }))
     }
@@ -291,6 +292,19 @@ impl Writer for PostgresWriter {
                 Err(fenced(self.connections[0].place(), epoch, now))
             }
         }
+    }
+
+    fn release(&mut self, epoch: u64) -> Result<(), OriginError> {
+        let released = self.connection().run("release the origin", async |client| {
+            let sql =
+                "UPDATE destage_owner SET heartbeat = to_timestamp(0) WHERE id = 1 AND epoch = $1";
+            client.execute(sql, &[&signed(epoch)]).await
+        })?;
+        if released == 1 {
+            return Ok(());
+        }
+        let now = self.owner()?.map(|owner| owner.epoch);
+        Err(fenced(self.connections[0].place(), epoch, now))
     }
 
     fn parked(&mut self) -> Result<Vec<ParkedGroup>, OriginError> {

@@ -51,7 +51,7 @@ impl Writer for SqliteWriter {
             let owner = connection
                 .query_row(
                     "SELECT journal, epoch, domain_map, \
-                     max(0.0, unixepoch('subsec') - heartbeat) FROM destage_owner",
+                     max(0.0, unixepoch('subsec') - heartbeat), heartbeat = 0 FROM destage_owner",
                     [],
                     |row| {
                         Ok(Owner {
@@ -60,6 +60,7 @@ impl Writer for SqliteWriter {
                             domain_map: row.get::<_, i64>(2)?.cast_unsigned(),
                             heartbeat_age: Duration::try_from_secs_f64(row.get(3)?)
                                 .unwrap_or(Duration::MAX),
+                            released: row.get(4)?,
                             watermarks: Vec::new(),
                         })
                     },
@@ -135,6 +136,18 @@ impl Writer for SqliteWriter {
                 return ledger::watermarks(connection);
             }
             Err(fenced(epoch))
+        })
+    }
+
+    fn release(&mut self, epoch: u64) -> Result<(), OriginError> {
+        ledger::write(&self.connection, |connection| {
+            let released = connection
+                .execute(
+                    "UPDATE destage_owner SET heartbeat = 0 WHERE epoch = ?1",
+                    [epoch.cast_signed()],
+                )
+                .map_err(|error| classify(&error, "cannot release the origin"))?;
+            if released == 1 { Ok(()) } else { Err(fenced(epoch)) }
         })
     }
 
