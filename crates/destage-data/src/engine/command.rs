@@ -352,6 +352,8 @@ impl Prepared {
                 table.name, column.name, column.type_name
             ));
         }
+        // Clients whose amounts are floating-point numbers write whole ones so.
+        let number = if whole { without_zeros(number) } else { number };
         // A fraction added to a whole-number column fails here, by the column's own rule.
         column.ty.add(b"0", number.as_bytes()).map_err(|e| unfit(table, index, amount, &e.0))?;
         self.columns.push(index);
@@ -364,6 +366,14 @@ impl Prepared {
             None => self.amount.extend_from_slice(number.as_bytes()),
         }
         Ok(())
+    }
+}
+
+/// `1.0` as `1`; everything else as it is.
+fn without_zeros(number: &str) -> &str {
+    match number.split_once('.') {
+        Some((whole, zeros)) if zeros.bytes().all(|byte| byte == b'0') => whole,
+        _ => number,
     }
 }
 

@@ -341,3 +341,16 @@ fn waitaof_and_wait_tell_journal_and_origin_apart() {
     assert_eq!(database.number("SELECT stock FROM products WHERE id = 1"), 11);
     assert!(!client.run("DESTAGE DRAIN").is_error());
 }
+
+#[test]
+fn whole_numbers_are_incremented_by_what_clients_with_floats_send() {
+    on_each_shop(|server, _| {
+        let mut client = server.client();
+        let stock = client.run("HGET products:1 stock").int();
+        assert_eq!(client.run("HINCRBYFLOAT products:1 stock 2.0").int(), stock + 2);
+        assert_eq!(client.run("HINCRBYFLOAT products:1 stock -1.00").int(), stock + 1);
+        let message = client.run("HINCRBYFLOAT products:1 stock 1.50").error().to_owned();
+        assert!(message.contains("whole numbers"), "{message}");
+        assert_eq!(client.run("HGET products:1 stock").int(), stock + 1);
+    });
+}
