@@ -112,6 +112,9 @@ impl Core {
             Input::Wait { request, lsn, until } => self.wait(request, lsn, until),
             Input::Cancel { request } => self.cancel(request),
             Input::Fetched { unit, result, identity } => self.fetched(unit, result, identity),
+            Input::Restored { units, bytes } => {
+                units.iter().for_each(|&unit| self.units.restored(unit, bytes));
+            }
             Input::Evicted { identity } => self.units.cache.evicted(identity),
             Input::Invalidate { unit } => self.invalidate(unit),
             Input::Synced { upto, result } => self.synced(upto, result),

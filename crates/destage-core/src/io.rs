@@ -87,6 +87,14 @@ pub enum Input<'a> {
         /// A hash of what the unit stands for, by which a returning unit is recognised.
         identity: u64,
     },
+    /// An earlier run left clean copies of these units, all of the same size. For units that the core has not been told of;
+    /// much cheaper than reads of them. Highest units first, and the room for all is taken at once.
+    Restored {
+        /// The units.
+        units: &'a [UnitId],
+        /// The size of each, bytes.
+        bytes: u32,
+    },
     /// The driver has dropped a unit after [`Effect::Evict`].
     Evicted {
         /// A hash of what the unit stood for.

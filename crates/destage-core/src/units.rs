@@ -184,6 +184,13 @@ impl Units {
         false
     }
 
+    /// A clean copy is left from an earlier run. It was kept to the last, so it does not have to prove itself.
+    pub(crate) fn restored(&mut self, unit: UnitId, bytes: u32) {
+        assert!(self.flags(unit) == 0, "only what nobody has used yet is restored");
+        self.set(unit, PRESENT);
+        self.cache.insert(unit, bytes, None);
+    }
+
     /// Whether a fetch is under way.
     pub(crate) fn is_fetching_any(&self) -> bool {
         !self.pins.is_empty()

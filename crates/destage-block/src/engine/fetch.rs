@@ -26,9 +26,8 @@ pub(super) struct Retry {
 impl Volume {
     /// The core wants a block present.
     pub(super) fn fetch(&mut self, unit: UnitId) {
-        let is_dirty = self.overlay.is_dirty(self.slots.lba(unit), unit);
-        if is_dirty || (self.is_starting && self.slots.crc(unit).is_some()) {
-            // Its newest version is known whole; or an earlier run left it in its slot.
+        if self.overlay.is_dirty(self.slots.lba(unit), unit) {
+            // Its newest version is known whole.
             return self.fetched(unit, Ok(()));
         }
         self.slots.set_undefined(unit);

@@ -136,8 +136,6 @@ pub struct Volume {
     is_frozen: bool,
     /// Who waits for the volume to be frozen.
     freezing: Vec<u64>,
-    /// What an earlier run left is being taken up.
-    is_starting: bool,
     is_closing: bool,
     stopped: Option<StopReason>,
     /// Writes went past the log since the origin was last flushed.

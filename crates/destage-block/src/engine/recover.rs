@@ -131,7 +131,6 @@ impl Volume {
             next_policy: None,
             is_frozen: false,
             freezing: Vec::new(),
-            is_starting: true,
             is_closing: false,
             stopped: None,
             is_origin_unflushed: false,
@@ -159,7 +158,6 @@ impl Volume {
         self.core.handle(self.now, Input::RecoveredUpto { lsn: Lsn(self.journal.last()) });
         self.restore_clean();
         self.pump();
-        self.is_starting = false;
         self.upkeep.forgotten = decided;
         if self.core.policy().waits_for_origin() && self.undecided() > 0 {
             // What an earlier policy left goes first; writes wait.
@@ -274,16 +272,17 @@ impl Volume {
     /// Tells the core of the clean blocks.
     fn restore_clean(&mut self) {
         let mut clean = Vec::with_capacity(RESTORED_TOGETHER);
-        for handle in 0..self.slots.index().slots() {
+        for handle in (0..self.slots.index().slots()).rev() {
             if let SlotState::Clean(_) = self.slots.index().state(handle) {
                 clean.push(UnitId(handle));
             }
-            if clean.len() == RESTORED_TOGETHER || handle + 1 == self.slots.index().slots() {
-                self.make_present(&clean);
+            if clean.len() == RESTORED_TOGETHER || handle == 0 {
+                let bytes = BLOCK as u32;
+                self.core.handle(self.now, Input::Restored { units: &clean, bytes });
                 clean.clear();
-                self.pump();
             }
         }
+        self.pump();
     }
 }
 

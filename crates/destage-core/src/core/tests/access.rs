@@ -290,3 +290,17 @@ fn an_execution_that_makes_a_unit_dirty_saves_it_from_eviction() {
     assert_eq!(pair.destaged(0), [forget(1), evict(0)]);
     pair.assert_clean(0);
 }
+
+#[test]
+fn restored_units_are_read_without_a_fetch_and_leave_when_room_is_short() {
+    let mut pair = Pair::new(policy());
+    pair.send(Input::Restored { units: &[UnitId(7), UnitId(3)], bytes: 100 });
+    assert_eq!(pair.core.status().cache_bytes, 200);
+    assert_eq!(pair.access(1, Intent::Read, &[3, 7]), [execute(1)]);
+    assert_eq!(pair.core.status().misses, 0);
+    let mut small = policy();
+    small.limits.cache_bytes_max = 150;
+    let mut pair = Pair::new(small);
+    let effects = pair.send(Input::Restored { units: &[UnitId(7), UnitId(3)], bytes: 100 });
+    assert_eq!(effects, [Effect::Evict { unit: UnitId(7) }]);
+}
