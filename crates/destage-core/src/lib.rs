@@ -28,6 +28,7 @@ mod per_unit;
 mod policy;
 mod rate;
 pub mod replace;
+mod sequential;
 mod status;
 mod time;
 mod units;
@@ -39,5 +40,6 @@ pub use io::{
 };
 pub use per_unit::PerUnit;
 pub use policy::{Acknowledge, AtLimit, Limits, Order, Policy, PolicyError, When};
+pub use sequential::Sequential;
 pub use status::Status;
 pub use time::{Span, Time};

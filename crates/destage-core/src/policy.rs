@@ -133,6 +133,9 @@ pub struct Limits {
     pub retry_max: Span,
     /// Parked groups that may pile up before the domain stops. Default 10,000.
     pub parked_max: u32,
+    /// Sequential reads of more than this many bytes pass the cache by, where the front end can; [`u64::MAX`], the default,
+    /// for none. See [`crate::Sequential`].
+    pub sequential_bytes_max: u64,
     /// Requests that may wait for a limit, a fetch or the origin. Default 65,536; past it they are refused.
     pub waiting_max: u32,
 }
@@ -177,6 +180,7 @@ impl Default for Limits {
             retry_min: Span::from_millis(50),
             retry_max: Span::from_secs(2),
             parked_max: 10_000,
+            sequential_bytes_max: u64::MAX,
             waiting_max: 65_536,
         }
     }

@@ -64,7 +64,7 @@ pub fn parse_at_limit(text: &str) -> Result<AtLimit, PolicyTextError> {
 
 /// Changes parts of `policy` as a run-time command asks: each argument is a policy (`write-through`) or `part=value` with
 /// the parts `policy`, `when`, `read-priority`, `commit`, `staleness`, `at-limit`, `dirty-limit`, `cache-size`,
-/// `journal-size`, `batch`, `linger`.
+/// `journal-size`, `batch`, `linger`, `bypass-sequential` (of a volume).
 ///
 /// # Errors
 /// An argument cannot be read or the resulting policy is out of range; `policy` is not changed then.
@@ -96,12 +96,14 @@ fn change_part(policy: &mut Policy, part: &str, value: &str) -> Result<(), Polic
         "journal-size" => policy.limits.journal_bytes_max = bytes()?,
         "batch" => policy.limits.batch_groups_max = value.parse().map_err(|e| in_part(&e))?,
         "linger" => policy.limits.linger = span()?,
+        "bypass-sequential" if value == "none" => policy.limits.sequential_bytes_max = u64::MAX,
+        "bypass-sequential" => policy.limits.sequential_bytes_max = bytes()?,
         _ => {
             return Err(unknown(
                 part,
                 "a part of the policy",
                 "policy, when, read-priority, commit, staleness, at-limit, dirty-limit, cache-size, \
-                 journal-size, batch or linger",
+                 journal-size, batch, linger or bypass-sequential",
             ));
         }
     }

@@ -31,7 +31,8 @@ mod write;
 use crate::block::BLOCK;
 use crate::request::{Reply, RequestError};
 use destage_core::{
-    ClientId, Core, DomainId, Effect, Input, Lsn, Policy, RequestId, Span, StopReason, Time, UnitId,
+    ClientId, Core, DomainId, Effect, Input, Lsn, Policy, RequestId, Sequential, Span, StopReason,
+    Time, UnitId,
 };
 use destage_journal::Journal;
 use destage_runtime::mode_log::ModeLog;
@@ -121,6 +122,8 @@ pub struct Volume {
     settling: HashMap<Lsn, u64>,
     fetching: HashMap<UnitId, Fetching>,
     misses: Vec<UnitId>,
+    /// The reads that clients make.
+    sequential: Sequential,
     retries: Vec<Retry>,
     /// Under `Order::Any`: versions that are at the origin ahead of their groups' turn.
     ahead: HashMap<UnitId, (Lsn, Option<u32>)>,

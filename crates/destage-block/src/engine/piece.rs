@@ -22,8 +22,9 @@ pub(super) struct Piece {
 /// What it does.
 #[derive(Debug)]
 pub(super) enum Work {
-    /// Reads `len` bytes, `skip` bytes into the extent, to `at` in the reply.
-    Read { skip: usize, len: usize, at: usize },
+    /// Reads `len` bytes, `skip` bytes into the extent, to `at` in the reply; if nothing of it is cached, perhaps from the
+    /// origin without keeping it.
+    Read { skip: usize, len: usize, at: usize, passes_by: bool },
     /// Fetches what is not cached.
     Prefetch,
     /// Reads the blocks that a write changes in part: the first one of the extent, or the last, or both.
@@ -162,11 +163,26 @@ impl Volume {
     /// How many of a piece's blocks have no handle; `None` if there is no such piece.
     fn missing(&self, id: u64) -> Option<usize> {
         let piece = self.pieces.get(&id)?;
+        if self.may_pass_by(id) {
+            return Some(0);
+        }
         Some(piece.lbas().filter(|&lba| self.slots.find(lba).is_none()).count())
+    }
+
+    /// Whether a piece is of a long sequential read and the cache knows nothing of its blocks: then the origin holds their
+    /// newest bytes, durably or not, and a write from now on is under way together with the read.
+    fn may_pass_by(&self, id: u64) -> bool {
+        let Some(piece) = self.pieces.get(&id) else { return false };
+        matches!(piece.work, Work::Read { passes_by: true, .. })
+            && !self.overlay.is_zeroed(piece.extent)
+            && self.slots.within(piece.extent).is_empty()
     }
 
     /// Gives a piece its handles and asks the core.
     fn start(&mut self, id: u64) {
+        if self.may_pass_by(id) {
+            return self.read_around(id);
+        }
         let Some(piece) = self.pieces.get_mut(&id) else { return };
         let units: Vec<UnitId> = piece.lbas().map(|lba| self.slots.take(lba)).collect();
         piece.units.clone_from(&units);

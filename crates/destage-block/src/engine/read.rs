@@ -174,7 +174,7 @@ impl Volume {
     fn gathered(&mut self, id: u64, bytes: Vec<u8>) {
         let Some(piece) = self.pieces.remove(&id) else { return };
         match piece.work {
-            Work::Read { skip, len, at } => {
+            Work::Read { skip, len, at, .. } => {
                 self.deliver(piece.asked, at, bytes, skip, len);
                 self.piece_done(piece.asked, Ok(()));
             }
@@ -225,9 +225,20 @@ impl Volume {
                     self.piece_done(piece.asked, Ok(()));
                 }
             }
-            Ok(bytes) => self.gathered(state.piece, bytes),
+            Ok(bytes) => {
+                self.counters.passed_blocks += (bytes.len() / BLOCK) as u64;
+                self.gathered(state.piece, bytes);
+            }
             Err(error) => {
                 self.counters.note_origin_error(&error.message);
+                if let Some(piece) = self.pieces.get_mut(&state.piece)
+                    && let Work::Read { passes_by, .. } = &mut piece.work
+                    && std::mem::take(passes_by)
+                    && self.stopped.is_none()
+                {
+                    // By the usual way it is asked again for as long as reads are patient.
+                    return self.starts.push_back(state.piece);
+                }
                 self.abandon(state.piece, RequestError::Io);
             }
         }

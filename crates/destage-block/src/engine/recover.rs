@@ -9,7 +9,7 @@ use super::{DOMAIN, Shape, Volume, VolumeOptions, Wait};
 use crate::block::{BLOCK, Lba};
 use crate::cache::record::{self, GroupKind, RecordError};
 use crate::cache::{CacheDevice, CacheError, Index, SlotState};
-use destage_core::{Core, Input, Lsn, Order, Policy, Time, UnitId, WaitFor};
+use destage_core::{Core, Input, Lsn, Order, Policy, Sequential, Time, UnitId, WaitFor};
 use destage_journal::{Journal, Record, Recovery};
 use destage_runtime::mode_log::ModeLog;
 use hashbrown::HashMap;
@@ -123,6 +123,7 @@ impl Volume {
             settling: HashMap::new(),
             fetching: HashMap::new(),
             misses: Vec::new(),
+            sequential: Sequential::default(),
             retries: Vec::new(),
             ahead: HashMap::new(),
             cuts: BTreeSet::new(),

@@ -106,9 +106,11 @@ impl Volume {
 
     fn submit_read(&mut self, tag: u64, offset: u64, len: u32) {
         let asked = self.ask(tag, Kind::Read, u64::from(len));
+        let bytes_max = self.core.policy().limits.sequential_bytes_max;
+        let passes_by = self.sequential.is_longer(offset, u64::from(len), bytes_max);
         let mut works = Vec::new();
         self.cut(offset, u64::from(len), self.shape.piece_blocks_max, |extent, skip, len, at| {
-            works.push((extent, Work::Read { skip, len, at }));
+            works.push((extent, Work::Read { skip, len, at, passes_by }));
         });
         if let Some(asked) = self.asked.get_mut(&asked)
             && works.len() > 1

@@ -122,6 +122,11 @@ pub(crate) struct VolumeArgs {
     #[arg(long)]
     read_priority: bool,
 
+    /// Sequential reads of more than this many bytes are not kept in the cache, as far as it holds nothing of what they read. A
+    /// size from 64K, or none.
+    #[arg(long, default_value = "none", value_parser = bypass, value_name = "SIZE")]
+    bypass_sequential: Bypass,
+
     /// What happens to writes at a limit: throttle, block, write-through or fail.
     #[arg(long, default_value = "throttle", value_parser = parse_at_limit, value_name = "CHOICE")]
     at_limit: AtLimit,
@@ -238,6 +243,19 @@ fn commit(text: &str) -> Result<Commit, String> {
     }
 }
 
+/// Bytes that a sequential read may have before it passes the cache by.
+#[derive(Clone, Copy, Debug)]
+struct Bypass(u64);
+
+fn bypass(text: &str) -> Result<Bypass, String> {
+    match text {
+        "none" => Ok(Bypass(u64::MAX)),
+        _ => bytes(text, "64K", "1T")
+            .map(|bytes| Bypass(bytes.get()))
+            .map_err(|error| format!("{error}; or 'none'")),
+    }
+}
+
 impl BlockServeArgs {
     /// Checked settings; `more` are the volumes of the settings file, each with its name.
     pub(crate) fn into_settings(
@@ -348,6 +366,7 @@ impl VolumeArgs {
         policy.limits.batch_groups_max = 65_536;
         policy.limits.batch_bytes_max = self.batch_size.get();
         policy.limits.linger = self.linger.span();
+        policy.limits.sequential_bytes_max = self.bypass_sequential.0;
         policy.validate().map_err(|error| {
             format!("the policy does not fit together: {error} (--commit, --staleness, --when)")
         })?;

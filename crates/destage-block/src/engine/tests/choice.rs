@@ -49,6 +49,7 @@ impl Choice {
             dirty_bytes_low: 192 << 10,
             batch_groups_max: random.pick(&[3, 20, 1000]),
             batch_bytes_max: 256 << 10,
+            sequential_bytes_max: random.pick(&[u64::MAX, 0, 16 << 10]),
             ..Limits::default()
         };
         let policy = Policy {

@@ -1,4 +1,4 @@
-//! Zeros cost neither slots nor the time of other writes, and reads leave writes their share of the slots.
+//! What takes no slots: zeros, long sequential reads; and that reads leave writes their share of the slots.
 
 use super::claims::{Bench, lazy};
 use crate::block::BLOCK;
@@ -113,4 +113,39 @@ fn reads_that_wait_for_an_origin_leave_slots_for_writes() {
     }
     let is_data = |(_, reply): &&(u64, Reply)| matches!(reply, Reply::Data(_));
     assert_eq!(bench.replies.iter().filter(is_data).count(), 200);
+}
+
+#[test]
+fn long_sequential_reads_pass_the_cache_by() {
+    let mut choice = lazy(Order::Epoch);
+    choice.blocks = 200;
+    choice.policy.limits.sequential_bytes_max = 16 << 12;
+    let mut bench = Bench::new(choice);
+    let expected = bench.world.origin.bytes();
+    bench.write(1_000, 100 * BLOCK as u64, &[7; BLOCK], false);
+    bench.run();
+    for block in 0..150 {
+        let found = bench.read(block, block * BLOCK as u64, LEN);
+        let at = block as usize * BLOCK;
+        match block {
+            100 => assert!(found == [7; BLOCK], "the newest bytes are those of the cache"),
+            _ => assert!(found == expected[at..at + BLOCK], "block {block}"),
+        }
+    }
+    let status = bench.volume.status();
+    assert_eq!(status.slots_used, 16 + 1, "the first blocks, and what was written");
+    assert_eq!(status.passed_blocks, 150 - 17);
+    bench.read(200, 10 * BLOCK as u64, LEN);
+    bench.read(201, 140 * BLOCK as u64, LEN);
+    assert_eq!(bench.volume.status().slots_used, 18, "other reads are kept");
+    // An origin out of reach is waited for as long as by any read.
+    bench.read(202, 141 * BLOCK as u64, 16 * LEN);
+    bench.world.origin.go_away_after(1);
+    bench.submit(203, Request::Read { offset: 157 * BLOCK as u64, len: LEN });
+    bench.run();
+    assert_eq!(bench.reply(203), None);
+    bench.world.origin.come_back();
+    bench.now = bench.volume.next_timeout().unwrap();
+    bench.run();
+    assert!(matches!(bench.reply(203), Some(Reply::Data(_))));
 }
