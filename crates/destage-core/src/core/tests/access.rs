@@ -296,7 +296,7 @@ fn restored_units_are_read_without_a_fetch_and_leave_when_room_is_short() {
     let mut pair = Pair::new(policy());
     pair.send(Input::Restored { units: &[UnitId(7), UnitId(3)], bytes: 100 });
     assert_eq!(pair.core.status().cache_bytes, 200);
-    assert_eq!(pair.access(1, Intent::Read, &[3, 7]), [execute(1)]);
+    assert_eq!(pair.access(1, Intent::Read, &[3, 7]), [execute(1), send(1)]);
     assert_eq!(pair.core.status().misses, 0);
     let mut small = policy();
     small.limits.cache_bytes_max = 150;
