@@ -389,9 +389,10 @@ fn without_the_syncs_of_any_one_part_the_same_test_fails_within_50_seeds() {
         ("slot", geometry.slot(0)..TOTAL),
     ];
     for (symptom, part) in parts {
-        let failed = (0..50).find_map(|seed| run(seed, Some(part.clone())).err());
-        let why = failed.unwrap_or_else(|| panic!("nobody would notice unsynced {symptom}"));
-        assert!(why.starts_with(symptom), "{symptom}: {why}");
+        // Other symptoms may come first: a log that lost its end voids the checkpoint, and with it the slots.
+        let mut failures = (0..50).filter_map(|seed| run(seed, Some(part.clone())).err());
+        let found = failures.any(|why| why.starts_with(symptom));
+        assert!(found, "nobody would notice unsynced {symptom}");
     }
 }
 
