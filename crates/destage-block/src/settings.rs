@@ -24,6 +24,8 @@ pub struct Settings {
     pub tls: Option<TlsSettings>,
     /// Most connections at once.
     pub clients_max: usize,
+    /// How long a client may take to open an export.
+    pub handshake_timeout: Span,
     /// How long a shutdown may destage.
     pub drain_timeout: Span,
     /// A command to run with `$uri` set; the server ends with it.

@@ -71,6 +71,15 @@ pub trait DiskFile: Send + Sync + Debug {
     /// As the medium reports them.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize>;
 
+    /// As [`DiskFile::read_at`], if all of `buf` can be had without waiting for the medium. False if not, or if nobody knows:
+    /// `buf` then holds anything.
+    ///
+    /// # Errors
+    /// As the medium reports them.
+    fn read_now(&self, _offset: u64, _buf: &mut [u8]) -> io::Result<bool> {
+        Ok(false)
+    }
+
     /// Writes all of `bytes` at `offset`, extending the file as needed.
     ///
     /// # Errors

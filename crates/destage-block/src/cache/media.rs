@@ -3,8 +3,9 @@
 use super::CacheError;
 use destage_journal::{DiskFile, LocalFile};
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
+use rustix::io::ReadWriteFlags;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Seek, SeekFrom};
+use std::io::{self, IoSliceMut, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -97,6 +98,16 @@ impl DiskFile for FileMedia {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
         self.file.read_at(offset, buf)
+    }
+
+    fn read_now(&self, offset: u64, buf: &mut [u8]) -> io::Result<bool> {
+        let len = buf.len();
+        let slices = &mut [IoSliceMut::new(buf)];
+        match rustix::io::preadv2(&self.file.0, slices, offset, ReadWriteFlags::NOWAIT) {
+            Ok(n) => Ok(n == len),
+            // Not in the page cache, or a file system that does not tell.
+            Err(_) => Ok(false),
+        }
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {

@@ -51,6 +51,11 @@ impl Medium {
         Ok(())
     }
 
+    /// As [`Medium::read`], if it takes no waiting; false if it would.
+    pub(crate) fn read_now(&self, offset: u64, buf: &mut [u8]) -> io::Result<bool> {
+        self.shared.file.read_now(offset, buf)
+    }
+
     pub(crate) fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.check()?;
         self.shared.file.write_at(offset, bytes)

@@ -236,6 +236,25 @@ impl CacheDevice {
         Ok(crc32c(block) == crc)
     }
 
+    /// As [`CacheDevice::read_slot`], if it takes no waiting; `None` if it would.
+    ///
+    /// # Errors
+    /// As [`CacheDevice::read_slot`].
+    pub fn read_slot_now(
+        &self,
+        handle: Handle,
+        crc: u32,
+        block: &mut [u8],
+    ) -> Result<Option<bool>, CacheError> {
+        assert!(
+            handle < self.slots() && block.len() == BLOCK,
+            "a slot of this device, a block's room"
+        );
+        let read = self.medium.read_now(self.geometry.slot(handle), block);
+        let is_read = read.map_err(CacheError::io(format!("read slot {handle} of the cache")))?;
+        Ok(is_read.then(|| crc32c(block) == crc))
+    }
+
     /// Writes blocks into their slots; adjacent handles that follow one another in one write. Not synced: until a sync the
     /// old or any torn contents may come back after a crash, which their checksums show.
     ///

@@ -268,6 +268,11 @@ impl DiskFile for RegionFile {
         Ok(n)
     }
 
+    fn read_now(&self, offset: u64, buf: &mut [u8]) -> io::Result<bool> {
+        let end = offset.saturating_add(buf.len() as u64);
+        Ok(end <= self.stored_len() && self.region.medium.read_now(self.at(offset), buf)?)
+    }
+
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let end = offset.saturating_add(bytes.len() as u64);
         self.check_end(end)?;

@@ -36,8 +36,10 @@ pub struct Job(pub(super) Work);
 pub enum JobKind {
     /// Makes the log durable. At most one at a time; the clients' acknowledgements wait for it.
     Log,
-    /// Reads or writes slots of the cache device.
-    Cache,
+    /// Reads from the cache device while a client waits.
+    Read,
+    /// Writes clean blocks into their slots.
+    Install,
     /// Reads from the origin.
     Fetch,
     /// Writes to the origin while a client waits.
@@ -174,11 +176,26 @@ impl Job {
     pub fn kind(&self) -> JobKind {
         match self.0 {
             Work::Sync(_) => JobKind::Log,
-            Work::Read { .. } | Work::Install { .. } => JobKind::Cache,
+            Work::Read { .. } => JobKind::Read,
+            Work::Install { .. } => JobKind::Install,
             Work::Fetch { .. } => JobKind::Fetch,
             Work::Through(_) | Work::OriginFlush { .. } => JobKind::Through,
             Work::Destage(_) => JobKind::Destage,
             Work::Checkpoint { .. } => JobKind::Checkpoint,
+        }
+    }
+
+    /// Carries it out if that takes no waiting for a medium; gives it back otherwise.
+    ///
+    /// # Errors
+    /// The job as it was.
+    pub fn run_now(self, context: &Context) -> Result<JobDone, Self> {
+        let Work::Read { gather, items } = self.0 else { return Err(self) };
+        let blocks: Option<Vec<_>> =
+            items.iter().map(|item| read_block_now(context, item).map(Some)).collect();
+        match blocks {
+            Some(blocks) => Ok(JobDone(Done::Read { gather, items, blocks })),
+            None => Err(Self(Work::Read { gather, items })),
         }
     }
 
@@ -256,6 +273,22 @@ fn read_block(context: &Context, item: &ReadItem) -> Option<Vec<u8>> {
             let mut stored = vec![0; STORED_BLOCK];
             file.read_at(*offset, &mut stored).ok()?;
             check_stored_block(&stored, item.crc).map(<[u8]>::to_vec)
+        }
+    }
+}
+
+/// A block's bytes if they can be had without waiting and are what they should be.
+fn read_block_now(context: &Context, item: &ReadItem) -> Option<Vec<u8>> {
+    match &item.place {
+        Place::Slot => {
+            let mut bytes = vec![0; BLOCK];
+            let read = context.cache.read_slot_now(item.unit.0, item.crc, &mut bytes);
+            (read.ok()? == Some(true)).then_some(bytes)
+        }
+        Place::Log { file, offset, .. } => {
+            let mut stored = vec![0; STORED_BLOCK];
+            let is_read = file.read_now(*offset, &mut stored).ok()?;
+            check_stored_block(&stored, item.crc).filter(|_| is_read).map(<[u8]>::to_vec)
         }
     }
 }

@@ -4,11 +4,15 @@ use super::Served;
 use super::fuse::Answer;
 use super::server::{LISTENER, Server};
 use crate::nbd::server::{Connection, Cookie, End, Event, Limits, Received};
+use crate::nbd::wire::PAYLOAD_MAX;
 use crate::request::{Reply, Request};
+use destage_core::Time;
 use destage_runtime::sockets::Stream;
-use mio::{Interest, Token};
+use mio::{Interest, Registry, Token};
 use std::io;
 
+/// Bytes of requests and replies that the clients' connections may hold together.
+const MEMORY_MAX: usize = 512 << 20;
 /// How often in a row one connection is read before others get their turn.
 const READS_IN_A_ROW: usize = 8;
 
@@ -23,6 +27,11 @@ pub(super) struct Client {
     number: u64,
     /// There may be more to read than was read.
     readable: bool,
+    /// It has closed its side: what is left to read ends with that.
+    closes: bool,
+    /// It is told when its socket takes more. Only while something waits to be sent: a client's every receipt would wake
+    /// the server otherwise.
+    watches_room: bool,
     /// It stands in the list of those to be looked at.
     listed: bool,
 }
@@ -39,10 +48,34 @@ pub(super) enum Asker {
 pub(super) struct Asked {
     pub(super) asker: Asker,
     /// When it came, for the latencies.
-    pub(super) at: destage_core::Time,
+    pub(super) at: Time,
     pub(super) volume: usize,
     pub(super) writes: bool,
     pub(super) flushes: bool,
+}
+
+/// A connection that has to open an export by some time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Handshake {
+    pub(super) until: Time,
+    place: usize,
+    number: u64,
+}
+
+impl Client {
+    /// Asks to be told when the socket takes more, if something waits to be sent.
+    fn watch(&mut self, registry: &Registry, place: usize) -> io::Result<()> {
+        let wants = self.connection.wants_write();
+        if wants == self.watches_room {
+            return Ok(());
+        }
+        self.watches_room = wants;
+        let interest = match wants {
+            true => Interest::READABLE | Interest::WRITABLE,
+            false => Interest::READABLE,
+        };
+        registry.reregister(self.connection.stream().source(), Token(place), interest)
+    }
 }
 
 impl Server {
@@ -75,9 +108,9 @@ impl Server {
         let mut connection =
             Connection::new(stream, self.exports.clone(), self.tls.clone(), limits);
         let place = self.clients.iter().position(Option::is_none).unwrap_or(self.clients.len());
-        let interest = Interest::READABLE | Interest::WRITABLE;
         let source = connection.stream().source();
-        if let Err(error) = self.poll.registry().register(source, Token(place), interest) {
+        let registry = self.poll.registry();
+        if let Err(error) = registry.register(source, Token(place), Interest::READABLE) {
             tracing::warn!(%error, "cannot watch a connection");
             return;
         }
@@ -88,8 +121,12 @@ impl Server {
             losses_known: 0,
             number: self.accepted_total,
             readable: true,
+            closes: false,
+            watches_room: false,
             listed: false,
         };
+        let until = self.now() + self.settings.handshake_timeout;
+        self.handshakes.push_back(Handshake { until, place, number: client.number });
         if place == self.clients.len() {
             self.clients.push(None);
         }
@@ -108,11 +145,30 @@ impl Server {
         }
     }
 
-    pub(super) fn readable(&mut self, place: usize) {
+    pub(super) fn readable(&mut self, place: usize, closes: bool) {
         if let Some(client) = self.clients.get_mut(place).and_then(Option::as_mut) {
             client.readable = true;
+            client.closes |= closes;
         }
         self.look_at(place);
+    }
+
+    /// Closes the connections that have taken too long to open an export.
+    pub(super) fn end_handshakes(&mut self) {
+        let now = self.now();
+        while let Some(&Handshake { until, place, number }) = self.handshakes.front() {
+            let client = self.clients.get(place).and_then(Option::as_ref);
+            let is_open =
+                client.is_none_or(|client| client.number != number || client.volume.is_some());
+            if !is_open && now < until {
+                return;
+            }
+            self.handshakes.pop_front();
+            if !is_open {
+                tracing::warn!("a client that did not open an export in time was disconnected");
+                self.close(place);
+            }
+        }
     }
 
     /// Takes up the clients that had to wait for room, if there is some again.
@@ -141,12 +197,49 @@ impl Server {
         any
     }
 
+    /// Divides the memory among the clients: as much for each as one alone may have, as long as there are few. With more,
+    /// half of it is shared out, and a request beyond its client's share waits until it fits into the whole. So all hold at
+    /// most one and a half times [`MEMORY_MAX`], the whole of which was taken before there were so many.
     fn serve(&mut self, place: usize) -> io::Result<()> {
+        let each = Limits::default().bytes_max;
+        let is_roomy = self.connected * each <= MEMORY_MAX;
+        let share = if is_roomy { each } else { MEMORY_MAX / 2 / self.connected };
+        self.serve_within(place, share, is_roomy)?;
+        if self.is_short_of_memory(place) && self.has_memory() {
+            self.serve_within(place, share, true)?;
+        }
+        if self.is_short_of_memory(place) {
+            // Only others can make room, and they do not tell.
+            self.held_back.push(place);
+        }
+        Ok(())
+    }
+
+    fn is_short_of_memory(&self, place: usize) -> bool {
+        let client = self.clients[place].as_ref();
+        client.is_some_and(|client| client.connection.session().is_short_of_memory())
+    }
+
+    /// Whether all clients together leave room for the longest request.
+    fn has_memory(&self) -> bool {
+        let clients = self.clients.iter().flatten();
+        let held: usize = clients.map(|client| client.connection.session().bytes_held()).sum();
+        held + PAYLOAD_MAX as usize <= MEMORY_MAX
+    }
+
+    fn serve_within(&mut self, place: usize, share: usize, takes_long: bool) -> io::Result<()> {
+        let Some(client) = self.clients[place].as_mut() else { return Ok(()) };
+        client.connection.set_memory(share, takes_long);
+        self.serve_once(place)
+    }
+
+    fn serve_once(&mut self, place: usize) -> io::Result<()> {
         for _ in 0..READS_IN_A_ROW {
             self.take_events(place)?;
             let congested = self.is_congested(place);
             let Some(client) = self.clients[place].as_mut() else { return Ok(()) };
             client.connection.send()?;
+            client.watch(self.poll.registry(), place)?;
             if client.connection.is_finished() {
                 self.close(place);
                 return Ok(());
@@ -160,6 +253,8 @@ impl Server {
             }
             match client.connection.receive()? {
                 Received::Some => {}
+                // Whatever comes after this is announced, but for an end that has been announced before.
+                Received::Last => client.readable = client.closes,
                 Received::None => client.readable = false,
                 Received::Closed => {
                     self.close(place);

@@ -8,8 +8,10 @@ use std::io;
 use std::sync::Arc;
 use std::thread;
 
-/// Threads that read and write the caches' slots.
-const CACHE_THREADS: usize = 8;
+/// Threads that read from the caches while clients wait.
+const READ_THREADS: usize = 8;
+/// Threads that write clean blocks to the caches. Few, so that the log's writes do not wait behind theirs.
+const INSTALL_THREADS: usize = 2;
 /// Threads that read from or write to the origins while clients wait.
 const ORIGIN_THREADS: usize = 16;
 
@@ -37,7 +39,8 @@ type Item = (usize, Job);
 /// One queue for each kind of work, so that the slow kind does not keep the quick one waiting.
 pub(super) struct Pool {
     log: Sender<Item>,
-    cache: Sender<Item>,
+    read: Sender<Item>,
+    install: Sender<Item>,
     fetch: Sender<Item>,
     through: Sender<Item>,
     destage: Sender<Item>,
@@ -63,7 +66,8 @@ impl Pool {
         };
         Ok(Self {
             log: queue("log", volumes)?,
-            cache: queue("cache", CACHE_THREADS)?,
+            read: queue("read", READ_THREADS)?,
+            install: queue("install", INSTALL_THREADS)?,
             fetch: queue("fetch", ORIGIN_THREADS)?,
             through: queue("through", ORIGIN_THREADS)?,
             destage: queue("destage", volumes)?,
@@ -75,7 +79,8 @@ impl Pool {
     pub(super) fn give(&self, volume: usize, job: Job) {
         let queue = match job.kind() {
             JobKind::Log => &self.log,
-            JobKind::Cache => &self.cache,
+            JobKind::Read => &self.read,
+            JobKind::Install => &self.install,
             JobKind::Fetch => &self.fetch,
             JobKind::Through => &self.through,
             JobKind::Destage => &self.destage,

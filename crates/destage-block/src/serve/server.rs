@@ -1,6 +1,6 @@
 //! The server's thread: sockets, the engines, and the hand-over to the threads that block.
 
-use super::clients::{Asked, Client};
+use super::clients::{Asked, Client, Handshake};
 use super::control::{View, VolumesControl};
 use super::flusher;
 use super::fuse::Files;
@@ -22,6 +22,7 @@ use destage_runtime::sockets::{Listen, Listener};
 use destage_runtime::{child, exit, shutdown};
 use hashbrown::HashMap;
 use mio::{Events, Interest, Poll, Token, Waker};
+use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::process::ExitStatus;
 use std::sync::Arc;
@@ -49,6 +50,8 @@ pub(super) struct Server {
     /// Clients with more to say than their volumes have room for.
     pub(super) held_back: Vec<usize>,
     pub(super) connected: usize,
+    /// The connections that have not opened an export, and maybe some that have; by when they must.
+    pub(super) handshakes: VecDeque<Handshake>,
     pub(super) accepted_total: u64,
     pub(super) requests_total: u64,
     errors_total: u64,
@@ -112,6 +115,7 @@ impl Server {
             looks: Vec::new(),
             held_back: Vec::new(),
             connected: 0,
+            handshakes: VecDeque::new(),
             accepted_total: 0,
             requests_total: 0,
             errors_total: 0,
@@ -217,7 +221,7 @@ impl Server {
                     WAKER => {}
                     Token(place) => {
                         if event.is_readable() || event.is_read_closed() || event.is_error() {
-                            self.readable(place);
+                            self.readable(place, event.is_read_closed() || event.is_error());
                         } else {
                             self.look_at(place);
                         }
@@ -227,6 +231,7 @@ impl Server {
             while let Ok(event) = self.events.try_recv() {
                 self.event(event);
             }
+            self.end_handshakes();
             self.turn();
         }
         self.finish()
@@ -239,7 +244,8 @@ impl Server {
         let now = self.now();
         let volumes = self.volumes.iter().filter_map(|served| served.volume.next_timeout());
         let drain = self.draining.as_ref().and_then(|draining| draining.until);
-        let at = volumes.chain(drain).min();
+        let handshake = self.handshakes.front().map(|handshake| handshake.until);
+        let at = volumes.chain(drain).chain(handshake).min();
         let wait = at.map_or(SLEEP_MAX, |at| Duration::from_nanos(at.since(now).as_nanos()));
         wait.min(SLEEP_MAX)
     }
@@ -298,26 +304,31 @@ impl Server {
 
     /// Runs a job here where that is quicker than waking a thread, and hands it over otherwise.
     fn start_job(&mut self, index: usize, job: Job) {
-        let inline = match job.kind() {
-            JobKind::Log => self.sync_latency[index] <= INLINE_SYNC_MAX,
-            // With nothing else to do, a thread's wake-up would only add to what the one client waits for.
-            JobKind::Cache => self.asked.len() <= 1,
-            _ => false,
+        // Nobody else is kept waiting meanwhile, and a thread's wake-up would only add to what the one client waits for.
+        let is_alone = self.asked.len() == 1;
+        let kind = job.kind();
+        let ran = match kind {
+            JobKind::Log if is_alone && self.sync_latency[index] <= INLINE_SYNC_MAX => {
+                let began = Instant::now();
+                let done = job.run(&self.contexts[index]);
+                let latency = &mut self.sync_latency[index];
+                *latency = (*latency * 7 + began.elapsed()) / 8;
+                Ok(done)
+            }
+            JobKind::Read if is_alone => Ok(job.run(&self.contexts[index])),
+            JobKind::Read => job.run_now(&self.contexts[index]),
+            _ => Err(job),
         };
-        let is_log = job.kind() == JobKind::Log;
-        if !inline {
-            self.under_way += 1;
-            self.pool.give(index, job);
-            return;
+        match ran {
+            Ok(done) => {
+                let now = self.now();
+                self.volumes[index].volume.finished(now, done);
+            }
+            Err(job) => {
+                self.under_way += 1;
+                self.pool.give(index, job);
+            }
         }
-        let began = Instant::now();
-        let done = job.run(&self.contexts[index]);
-        if is_log {
-            let latency = &mut self.sync_latency[index];
-            *latency = (*latency * 7 + began.elapsed()) / 8;
-        }
-        let now = self.now();
-        self.volumes[index].volume.finished(now, done);
     }
 
     fn event(&mut self, event: Event) {

@@ -62,6 +62,10 @@ pub(crate) struct BlockServeArgs {
     #[arg(long, default_value = "256", value_parser = clap::value_parser!(u32).range(1..=10_000), value_name = "COUNT")]
     max_clients: u32,
 
+    /// How long a client may take from connecting to opening an export; then it is disconnected. 100ms to 1h.
+    #[arg(long, default_value = "30s", value_parser = |s: &str| interval(s, "100ms", "1h"), value_name = "TIME")]
+    handshake_timeout: Interval,
+
     /// How long a shutdown may destage what is dirty before it leaves the rest to the next start; none for no limit.
     #[arg(long, default_value = "30s", value_name = "TIME")]
     drain_timeout: Interval,
@@ -292,6 +296,7 @@ impl BlockServeArgs {
             password: self.password.filter(|password| !password.is_empty()),
             tls,
             clients_max: self.max_clients as usize,
+            handshake_timeout: self.handshake_timeout.span(),
             drain_timeout: self.drain_timeout.span(),
             run: self.run,
             volumes,

@@ -20,6 +20,22 @@ fn first_number(image: &Path) -> u64 {
 /// Destages nothing by itself.
 const LATER: [&str; 4] = ["--when", "pressure", "--staleness", "1h"];
 
+/// > A client that has not opened an export in time is disconnected; one that has is not.
+#[test]
+fn clients_that_never_finish_the_handshake_are_disconnected() {
+    let scratch = Scratch::new();
+    let server = launch(&scratch).with(&["--handshake-timeout", "300ms"]).start();
+    let good = server.client();
+    let mut idle =
+        std::os::unix::net::UnixStream::connect(scratch.join("nbd.sock")).expect("a socket");
+    idle.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    let mut greeting = Vec::new();
+    // Ends only because the server closes.
+    std::io::Read::read_to_end(&mut idle, &mut greeting).expect("the server closes in time");
+    assert!(greeting.starts_with(b"NBDMAGIC"));
+    good.write(0, &stamped(1), true).expect("a write long after the handshake");
+}
+
 /// > Under write-through a write is never acknowledged before the origin has it.
 #[test]
 fn write_through_acknowledges_after_the_origin() {

@@ -263,7 +263,7 @@ impl Sim {
         while let Some(job) = self.volume.poll_job() {
             let micros = match job.kind() {
                 JobKind::Log => 1_000,
-                JobKind::Cache => 100,
+                JobKind::Read | JobKind::Install => 100,
                 JobKind::Fetch | JobKind::Through => 5_000,
                 JobKind::Destage => 20_000,
                 JobKind::Checkpoint => 2_000,

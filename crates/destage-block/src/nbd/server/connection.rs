@@ -36,6 +36,8 @@ impl Tls {
 pub enum Received {
     /// Some bytes; there may be events.
     Some,
+    /// The same, and the stream had no more for now.
+    Last,
     /// None for now.
     None,
     /// The client has closed: nothing more will come, and nobody waits for replies.
@@ -83,6 +85,11 @@ impl<S: Read + Write> Connection<S> {
         &self.session
     }
 
+    /// See [`Session::set_memory`].
+    pub fn set_memory(&mut self, bytes_max: usize, takes_long: bool) {
+        self.session.set_memory(bytes_max, takes_long);
+    }
+
     /// See [`Session::stop`].
     pub fn stop(&mut self) {
         self.session.stop();
@@ -122,18 +129,23 @@ impl<S: Read + Write> Connection<S> {
         if self.client_closed {
             return Ok(Received::Closed);
         }
-        let received = match &mut self.encrypted {
-            None => self.stream.read(self.session.space()),
-            Some(connection) => connection.read_tls(&mut self.stream),
+        let (received, space) = match &mut self.encrypted {
+            None => {
+                let space = self.session.space();
+                (self.stream.read(space), space.len())
+            }
+            Some(connection) => (connection.read_tls(&mut self.stream), 0),
         };
         match received {
-            Ok(0) => return Ok(Received::Closed),
-            Ok(len) if self.encrypted.is_none() => self.session.filled(len),
-            Ok(_) => self.process()?,
-            Err(error) if is_for_now(&error) => return Ok(Received::None),
-            Err(error) => return Err(error),
+            Ok(0) => Ok(Received::Closed),
+            Ok(len) if self.encrypted.is_none() => {
+                self.session.filled(len);
+                Ok(if len < space { Received::Last } else { Received::Some })
+            }
+            Ok(_) => self.process().map(|()| Received::Some),
+            Err(error) if is_for_now(&error) => Ok(Received::None),
+            Err(error) => Err(error),
         }
-        Ok(Received::Some)
     }
 
     /// What happened: see [`Session::next_event`].

@@ -89,12 +89,22 @@ pub enum End {
 #[derive(Debug)]
 pub struct Session {
     limits: Limits,
+    /// Whether a request beyond the limit may be taken alone.
+    takes_long: bool,
     input: Input,
     output: Output,
     negotiation: Negotiation,
     transmission: Option<Transmission>,
     ended: Option<End>,
     stopping: bool,
+}
+
+/// What a session may hold now.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    limits: Limits,
+    /// Whether a request beyond the limit may be taken alone.
+    takes_long: bool,
 }
 
 /// What understanding the next bytes led to.
@@ -125,6 +135,7 @@ impl Session {
         output.put(&Negotiation::greeting());
         Self {
             limits,
+            takes_long: true,
             input: Input::new(),
             output,
             negotiation: Negotiation::new(exports, tls),
@@ -138,6 +149,21 @@ impl Session {
     pub fn wants_input(&self) -> bool {
         self.ended.is_none()
             && (self.input.is_within_payload() || (self.input.has_space() && !self.is_at_limit()))
+    }
+
+    /// Sets what the session may hold from now on: [`Limits::bytes_max`], and whether a request beyond it may be taken alone,
+    /// as it may unless this says otherwise. What is held already stays.
+    pub fn set_memory(&mut self, bytes_max: usize, takes_long: bool) {
+        self.limits.bytes_max = bytes_max;
+        self.takes_long = takes_long;
+    }
+
+    /// Whether a request waits for [`Session::set_memory`] alone, and not for what this session holds.
+    pub fn is_short_of_memory(&self) -> bool {
+        let transmission = self.transmission.as_ref().filter(|_| self.ended.is_none());
+        !self.takes_long
+            && transmission.is_some_and(|it| it.waits_for_memory(&self.input, self.limits))
+            && self.bytes_held() == 0
     }
 
     /// Where received bytes go; not empty if [`Session::wants_input`] and all events have been taken.
@@ -234,7 +260,10 @@ impl Session {
         }
         let (input, output) = (&mut self.input, &mut self.output);
         match &mut self.transmission {
-            Some(transmission) => transmission.step(input, output, self.limits, self.stopping),
+            Some(transmission) => {
+                let room = Room { limits: self.limits, takes_long: self.takes_long };
+                transmission.step(input, output, room, self.stopping)
+            }
             None => self.negotiation.step(input, output, self.stopping),
         }
     }

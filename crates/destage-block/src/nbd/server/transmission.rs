@@ -2,7 +2,7 @@
 
 use super::input::Input;
 use super::output::Output;
-use super::{Cookie, End, Event, Export, Limits, Replies, Step};
+use super::{Cookie, End, Event, Export, Limits, Replies, Room, Step};
 use crate::nbd::wire::{ChunkHeader, RequestHeader, SimpleReply};
 use crate::nbd::wire::{chunk, command, command_flag, errno};
 use crate::request::{Reply, Request, RequestError};
@@ -55,7 +55,7 @@ impl Transmission {
         &mut self,
         input: &mut Input,
         output: &mut Output,
-        limits: Limits,
+        room: Room,
         stopping: bool,
     ) -> Step {
         if let Some(header) = self.write {
@@ -72,7 +72,7 @@ impl Transmission {
         let Some(header) = RequestHeader::decode(header) else {
             return Step::End(End::Violation("a request without its magic number".to_owned()));
         };
-        if !self.has_room(header, limits, output.len()) {
+        if !self.has_room(header, room, output.len()) {
             return Step::Wait;
         }
         input.skip(RequestHeader::SIZE as u64);
@@ -144,16 +144,31 @@ impl Transmission {
     }
 
     /// A request is taken if it fits beside the others, or is alone.
-    fn has_room(&self, header: RequestHeader, limits: Limits, output: usize) -> bool {
+    fn has_room(&self, header: RequestHeader, room: Room, output: usize) -> bool {
+        let limits = room.limits;
         if self.is_at_limit(limits, output) {
             return false;
         }
-        let needs = match header.command {
-            command::READ | command::WRITE if header.len <= self.export.block.max => header.len,
-            _ => 0,
-        };
         let held = self.bytes + output;
-        held == 0 || held + needs as usize <= limits.bytes_max
+        let is_alone = held == 0 && room.takes_long;
+        is_alone || held + self.needs(header) <= limits.bytes_max
+    }
+
+    /// What a request will hold, bytes.
+    fn needs(&self, header: RequestHeader) -> usize {
+        match header.command {
+            command::READ | command::WRITE if header.len <= self.export.block.max => {
+                header.len as usize
+            }
+            _ => 0,
+        }
+    }
+
+    /// Whether the next request is longer than the limit.
+    pub(super) fn waits_for_memory(&self, input: &Input, limits: Limits) -> bool {
+        let header = input.peek().filter(|_| self.write.is_none());
+        let header = header.and_then(RequestHeader::decode);
+        header.is_some_and(|header| self.needs(header) > limits.bytes_max)
     }
 
     fn check(&self, header: RequestHeader) -> Result<(), Refusal> {

@@ -67,6 +67,22 @@ fn one_request_larger_than_the_limit_is_taken_alone() {
 }
 
 #[test]
+fn a_request_beyond_a_share_of_the_memory_waits_until_it_is_let_in() {
+    let mut talk = talk(Limits::default());
+    talk.session.set_memory(1000, false);
+    let read = request(command::READ, 0, 0, 4096).encode();
+    assert!(cookies(&talk.says(&read)).is_empty());
+    assert!(talk.session.is_short_of_memory());
+    talk.session.set_memory(1000, true);
+    let events: Vec<Event> = std::iter::from_fn(|| talk.session.next_event()).collect();
+    assert_eq!(cookies(&events).len(), 1);
+    assert!(!talk.session.is_short_of_memory());
+    talk.session.set_memory(1000, false);
+    assert!(cookies(&talk.says(&request(command::READ, 0, 0, 512).encode())).is_empty());
+    assert!(!talk.session.is_short_of_memory(), "it waits for its own reply");
+}
+
+#[test]
 fn the_bytes_of_a_long_write_are_received_in_place() {
     let mut talk = talk(Limits::default());
     let len = 1 << 20;
