@@ -225,7 +225,7 @@ impl Device {
                 return Ok(true);
             }
             match client.connection.receive()? {
-                Received::Some => {}
+                Received::Some | Received::Last => {}
                 Received::None => return Ok(true),
                 Received::Closed => return Ok(false),
             }
