@@ -469,6 +469,9 @@ impl Sim {
 
     /// Everything goes to the origin, and the volume ends in order.
     fn close(&mut self) {
+        // The last requests may have been answered from the cache while the origin was away.
+        self.is_away = false;
+        self.world.origin.come_back();
         self.volume.drain(self.now);
         self.volume.resume(self.now);
         self.collect();
