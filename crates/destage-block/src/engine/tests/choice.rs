@@ -44,16 +44,12 @@ impl Choice {
             When::OnPressure,
         ]);
         let at_limit = random.pick(&[AtLimit::Throttle, AtLimit::Block, AtLimit::WriteThrough]);
-        let is_written_through = acknowledge == Acknowledge::Origin;
-        let sequential_bytes_max = random.pick(&[u64::MAX, 0, 16 << 10]);
         let limits = Limits {
             dirty_bytes_max: random.pick(&[256 << 10, 1 << 20]),
             dirty_bytes_low: 192 << 10,
             batch_groups_max: random.pick(&[3, 20, 1000]),
             batch_bytes_max: 256 << 10,
-            // What was written through before a kill may still be lost by the origin until a flush. The simulated clients take
-            // what they read after a crash for durable; a cache that keeps what it reads makes it so.
-            sequential_bytes_max: if is_written_through { u64::MAX } else { sequential_bytes_max },
+            sequential_bytes_max: random.pick(&[u64::MAX, 0, 16 << 10]),
             ..Limits::default()
         };
         let policy = Policy {
@@ -72,6 +68,7 @@ impl Choice {
             checkpoint_every: random.pick(&[Span::from_millis(200), Span::from_secs(30)]),
             ..VolumeOptions::default()
         };
+        let is_written_through = acknowledge == Acknowledge::Origin;
         Self {
             seed,
             checked: (order != Order::Any && !is_written_through).then_some(order),
