@@ -83,7 +83,7 @@ fn the_table_shows_what_matters_first_and_stays_narrow() {
         "  state                    down, 3 retries",
         "  failing for              12.0 s",
         "  last error               database is locked",
-        "  dirty                    20 groups, 12 units, 64.0 KiB of 1.0 GiB",
+        "  dirty                    20 groups, 12 units, 96.0 KiB of 1.0 GiB",
         "  commit latency           p50 250 us, p99 0, p99.9 0, max 0",
         "  changes per row          1.50",
         "  hits                     99.0 % of 1,000 accesses",
