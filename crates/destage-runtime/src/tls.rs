@@ -12,7 +12,7 @@ use rustls::{ClientConfig, ConfigBuilder, RootCertStore, ServerConfig, WantsVeri
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use verify::{AnyName, Anyone};
+use verify::AnyName;
 
 /// Who one is: a certificate, with those that vouch for it, and its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,16 +81,13 @@ pub fn client_config(
     identity: Option<&Identity>,
 ) -> Result<Arc<ClientConfig>, TlsError> {
     let builder = with_versions(ClientConfig::builder_with_provider(provider()));
+    let of_system = || verifier(system_authorities()?, Path::new(SYSTEM));
     let verifier: Arc<dyn ServerCertVerifier> = match trust {
         Trust::Authorities(path) => verifier(authorities(path)?, path)?,
-        Trust::System => verifier(system_authorities()?, Path::new(SYSTEM))?,
-        Trust::AuthoritiesForAnyName(path) => {
-            Arc::new(AnyName(verifier(authorities(path)?, path)?))
-        }
-        Trust::SystemForAnyName => {
-            Arc::new(AnyName(verifier(system_authorities()?, Path::new(SYSTEM))?))
-        }
-        Trust::Anyone => Arc::new(Anyone(provider())),
+        Trust::System => of_system()?,
+        Trust::AuthoritiesForAnyName(path) => any_name(Some(verifier(authorities(path)?, path)?)),
+        Trust::SystemForAnyName => any_name(Some(of_system()?)),
+        Trust::Anyone => any_name(None),
     };
     let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
     let Some(identity) = identity else {
@@ -99,6 +96,10 @@ pub fn client_config(
     let (chain, key) = load(identity)?;
     let config = builder.with_client_auth_cert(chain, key);
     config.map(Arc::new).map_err(|error| failure(CERTIFICATE, &identity.certificate, error))
+}
+
+fn any_name(authorities: Option<Arc<WebPkiServerVerifier>>) -> Arc<AnyName> {
+    Arc::new(AnyName { authorities, provider: provider() })
 }
 
 fn verifier(roots: RootCertStore, path: &Path) -> Result<Arc<WebPkiServerVerifier>, TlsError> {
