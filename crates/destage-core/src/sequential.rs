@@ -24,8 +24,12 @@ const STREAMS_MAX: usize = 32;
 
 impl Sequential {
     /// Notes a request for `len` bytes at `offset`. Whether it belongs to a stream that has asked for more than `bytes_max`
-    /// bytes, itself included.
+    /// bytes, itself included. [`u64::MAX`] is never exceeded; requests that come with it are not followed.
     pub fn is_longer(&mut self, offset: u64, len: u64, bytes_max: u64) -> bool {
+        if bytes_max == u64::MAX {
+            // Nobody asks, so nothing is followed.
+            return false;
+        }
         self.clock += 1;
         let used = self.clock;
         let next = offset.saturating_add(len);
