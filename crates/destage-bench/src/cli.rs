@@ -59,19 +59,27 @@ pub(crate) struct DataArgs {
     /// The staleness bound D that Destage is given and held to, seconds
     #[arg(long, default_value_t = 30, value_name = "SECONDS")]
     pub(crate) staleness_seconds: u64,
-    /// The program to measure [default: `destage` beside this program]
-    #[arg(long, value_name = "PATH")]
-    pub(crate) destage_bin: Option<PathBuf>,
-    /// A further argument for `destage serve`; may be repeated
-    #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
-    pub(crate) destage_arg: Vec<String>,
     /// Put a second redis-server in Destage's place: a sound method shows ratios of 1
     #[arg(long)]
     pub(crate) control: bool,
-    /// Folder for the servers' data; removed afterwards [default: the build's target folder]
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+/// What every comparison asks: the program, the place, where the figures go.
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// The program to measure [default: `destage` beside this program]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) destage_bin: Option<PathBuf>,
+    /// A further argument for the server that is measured; may be repeated
+    #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
+    pub(crate) destage_arg: Vec<String>,
+    /// Folder for the servers' and the caches' data, on the disk to be measured; removed afterwards [default: the build's
+    /// target folder]
     #[arg(long, value_name = "PATH")]
     pub(crate) dir: Option<PathBuf>,
-    /// Keep the origins' data and the logs
+    /// Keep the data and the logs
     #[arg(long)]
     pub(crate) keep: bool,
     /// Write every run's figures to this file

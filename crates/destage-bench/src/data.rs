@@ -22,9 +22,9 @@ const CONTROLLABLE: [&str; 2] = ["hits", "hset"];
 /// The machine cannot be read, or at least one case could not be measured; the report of the
 /// others is written all the same.
 pub(crate) fn run(arguments: &DataArgs) -> Result<()> {
-    let folder = place::run_folder(arguments.dir.as_deref())?;
+    let folder = place::run_folder(arguments.run.dir.as_deref())?;
     let path = folder.path().to_owned();
-    if arguments.keep {
+    if arguments.run.keep {
         eprintln!("the origins' data and the logs are kept in {}", folder.keep().display());
     }
     let options = options(arguments)?;
@@ -43,14 +43,14 @@ pub(crate) fn run(arguments: &DataArgs) -> Result<()> {
     report.memory = std::mem::take(&mut bench.memory);
     report.failures = std::mem::take(&mut bench.failures);
     drop(bench);
-    report.publish(arguments.json.as_deref(), arguments.output.as_deref())
+    report.publish(arguments.run.json.as_deref(), arguments.run.output.as_deref())
 }
 
 fn options(arguments: &DataArgs) -> Result<Options> {
     let quick = arguments.quick;
     let bin = match arguments.control {
-        true => arguments.destage_bin.clone().unwrap_or_default(),
-        false => place::program(arguments.destage_bin.as_deref())?,
+        true => arguments.run.destage_bin.clone().unwrap_or_default(),
+        false => place::program(arguments.run.destage_bin.as_deref())?,
     };
     let seconds = arguments.seconds.unwrap_or(if quick { 1.0 } else { 5.0 });
     let options = Options {
@@ -62,7 +62,7 @@ fn options(arguments: &DataArgs) -> Result<Options> {
         seed: arguments.seed,
         staleness_seconds: arguments.staleness_seconds,
         control: arguments.control,
-        extra: arguments.destage_arg.clone(),
+        extra: arguments.run.destage_arg.clone(),
     };
     if options.rows == 0 || options.hot_rows == 0 || options.pairs == 0 || seconds <= 0.0 {
         return Err("--rows, --hot-rows, --pairs and --seconds must be above 0".into());

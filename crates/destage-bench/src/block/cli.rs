@@ -1,6 +1,5 @@
 //! The arguments of `destage-bench block`.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -9,6 +8,7 @@ use destage_runtime::units::Bytes;
 use super::bench::Options;
 use super::cases::CASES;
 use crate::Result;
+use crate::cli::RunArgs;
 use crate::place;
 
 #[derive(Debug, Args)]
@@ -40,24 +40,8 @@ pub(crate) struct BlockArgs {
     /// The clean cache whose start and memory are measured [default: 4G, with --quick 256M]
     #[arg(long, value_name = "SIZE")]
     pub(crate) full_cache: Option<Bytes>,
-    /// The program to measure [default: `destage` beside this program]
-    #[arg(long, value_name = "PATH")]
-    pub(crate) destage_bin: Option<PathBuf>,
-    /// A further argument for `destage block serve`; may be repeated
-    #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
-    pub(crate) destage_arg: Vec<String>,
-    /// Folder on the disk that caches and peers use; removed afterwards [default: the build's target folder]
-    #[arg(long, value_name = "PATH")]
-    pub(crate) dir: Option<PathBuf>,
-    /// Keep the logs
-    #[arg(long)]
-    pub(crate) keep: bool,
-    /// Write every run's figures to this file
-    #[arg(long, value_name = "PATH")]
-    pub(crate) json: Option<PathBuf>,
-    /// Put the tables between the markers of this document
-    #[arg(long, value_name = "PATH")]
-    pub(crate) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
 }
 
 fn case_name(text: &str) -> std::result::Result<String, String> {
@@ -76,7 +60,7 @@ impl BlockArgs {
         };
         let seconds = self.seconds.unwrap_or(if quick { 0.5 } else { 5.0 });
         let options = Options {
-            bin: place::program(self.destage_bin.as_deref())?,
+            bin: place::program(self.run.destage_bin.as_deref())?,
             time: Duration::try_from_secs_f64(seconds)?,
             pairs: self.pairs.unwrap_or(if quick { 1 } else { 5 }),
             seed: self.seed,
@@ -84,7 +68,7 @@ impl BlockArgs {
             burst: bytes(self.burst, 512, 64),
             recovery_log: bytes(self.recovery_log, 2048, 128),
             full_cache: bytes(self.full_cache, 4096, 256),
-            extra: self.destage_arg.clone(),
+            extra: self.run.destage_arg.clone(),
         };
         if options.pairs == 0 || seconds <= 0.0 {
             return Err("--pairs and --seconds must be above 0".into());

@@ -25,9 +25,9 @@ use crate::servers::{BlockServer, QemuNbd};
 /// same.
 pub(crate) fn run(arguments: &BlockArgs) -> Result<()> {
     let options = arguments.options()?;
-    let folder = place::run_folder(arguments.dir.as_deref())?;
+    let folder = place::run_folder(arguments.run.dir.as_deref())?;
     let path = folder.path().to_owned();
-    if arguments.keep {
+    if arguments.run.keep {
         eprintln!("the logs are kept in {}", folder.keep().display());
     }
     let mut report = new_report(&options, &path)?;
@@ -42,7 +42,7 @@ pub(crate) fn run(arguments: &BlockArgs) -> Result<()> {
     report.tables = bench.tables;
     report.memory = bench.memory;
     report.failures = bench.failures;
-    report.publish(arguments.json.as_deref(), arguments.output.as_deref())
+    report.publish(arguments.run.json.as_deref(), arguments.run.output.as_deref())
 }
 
 fn new_report(options: &Options, dir: &Path) -> Result<Report> {

@@ -9,8 +9,8 @@ use rusqlite::Connection;
 pub(super) const TABLES: [&str; 4] =
     ["destage_owner", "destage_watermark", "destage_parked", "destage_sequence"];
 
-/// The statements that create them. `heartbeat` and `parked_at` are seconds since 1970 by the database's clock; a heartbeat of 0 says
-/// that the owner has released the origin.
+/// The statements that create them. `heartbeat` and `parked_at` are seconds since 1970 by the database's clock; a heartbeat
+/// of 0 says that the owner has released the origin.
 const CREATE: &str = "\
 CREATE TABLE IF NOT EXISTS destage_owner (
   one INTEGER PRIMARY KEY CHECK (one = 1), journal TEXT NOT NULL, epoch INTEGER NOT NULL,
