@@ -1,9 +1,13 @@
 //! What every simulation in virtual time needs: events in order, random streams, devices.
 
 mod events;
+mod geometry;
 mod random;
+mod service;
 mod station;
 
 pub use events::Events;
+pub use geometry::{GeometricDisk, Geometry};
 pub use random::Stream;
-pub use station::{Discipline, Job, JobKind, Station};
+pub use service::{MeanTimes, Service};
+pub use station::{Begun, Discipline, Job, JobKind, Rules, Station};

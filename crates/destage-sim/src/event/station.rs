@@ -1,27 +1,30 @@
-//! A device as a queue with one server.
+//! A device as a queue with servers: who is served next, and which writes are served together. How long a service takes is
+//! told by a [`Service`].
 
-use super::Stream;
+use super::service::Service;
 use destage_core::{Span, Time};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// What the device does for a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobKind {
-    /// Reads the block.
+    /// Reads the blocks.
     Read,
-    /// Writes the block.
+    /// Writes the blocks.
     Write,
 }
 
-/// One block to be read or written.
+/// Neighbouring blocks to be read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Job {
     /// Chosen by the caller.
     pub id: u64,
     /// Read or write.
     pub kind: JobKind,
-    /// The block's place.
+    /// The first block's place.
     pub block: u64,
+    /// How many blocks, at least 1.
+    pub blocks: u64,
 }
 
 /// Which job is served next.
@@ -29,6 +32,8 @@ pub struct Job {
 pub enum Discipline {
     /// First come, first served.
     Fifo,
+    /// Upwards from the place served last to the highest one, then again from the lowest (circular scan).
+    CScan,
     /// Reads before writes, unless the oldest write has waited so long.
     ReadPriority {
         /// The longest that reads pass a write.
@@ -36,104 +41,170 @@ pub enum Discipline {
     },
 }
 
-/// A disk by its mean times. A service takes a part that is uniform up to one rotation and a part that is uniform around what
-/// remains of the mean.
+/// How a device serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// Which job is next.
+    pub discipline: Discipline,
+    /// Services at once, at least 1.
+    pub servers: usize,
+    /// Waiting writes whose blocks follow those of the write that is chosen join its service, up to so many blocks in all; 0
+    /// for none.
+    pub merge_blocks_max: u64,
+}
+
+impl From<Discipline> for Rules {
+    /// One server, nothing merged.
+    fn from(discipline: Discipline) -> Self {
+        Self { discipline, servers: 1, merge_blocks_max: 0 }
+    }
+}
+
+/// A service that has begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Begun {
+    /// Whom to ask for the result: see [`Station::done`].
+    pub server: usize,
+    /// When it will be done.
+    pub at: Time,
+}
+
+/// A device with its queue.
 #[derive(Debug)]
 pub struct Station {
-    discipline: Discipline,
-    access: Span,
-    near: Span,
-    rotation: Span,
-    random: Stream,
-    reads: VecDeque<(Time, Job)>,
-    writes: VecDeque<(Time, Job)>,
-    busy: Option<Job>,
-    /// The block written last, unless something else was served since.
-    last_written: Option<u64>,
+    rules: Rules,
+    service: Box<dyn Service>,
+    waiting: Waiting,
+    /// What each server does; empty if it is idle.
+    under_way: Vec<Vec<Job>>,
     served: u64,
     busy_time: Span,
 }
 
+/// Jobs that wait, with the time and order of their arrival.
+#[derive(Debug, Default)]
+struct Waiting {
+    sequence: u64,
+    reads: VecDeque<(Time, u64, Job)>,
+    writes: VecDeque<(Time, u64, Job)>,
+    /// In their place under [`Discipline::CScan`].
+    scan: BTreeMap<(u64, u64), Job>,
+    /// Where the scan goes on.
+    head: u64,
+}
+
 impl Station {
-    /// A disk whose services take `access` on average, `near` where a write follows one to the block before it.
-    pub fn new(
-        discipline: Discipline,
-        [access, near, rotation]: [Span; 3],
-        random: Stream,
-    ) -> Self {
+    /// A device that serves by these rules.
+    ///
+    /// # Panics
+    /// Without a server.
+    pub fn new(rules: Rules, service: Box<dyn Service>) -> Self {
+        assert!(rules.servers > 0, "a device has a server");
         Self {
-            discipline,
-            access,
-            near,
-            rotation,
-            random,
-            reads: VecDeque::new(),
-            writes: VecDeque::new(),
-            busy: None,
-            last_written: None,
+            rules,
+            service,
+            waiting: Waiting::default(),
+            under_way: vec![Vec::new(); rules.servers],
             served: 0,
             busy_time: Span::ZERO,
         }
     }
 
-    /// Takes a job. If the disk was idle, it begins at once; when it will be done is returned.
-    pub fn submit(&mut self, now: Time, job: Job) -> Option<Time> {
-        match job.kind {
-            JobKind::Read => self.reads.push_back((now, job)),
-            JobKind::Write => self.writes.push_back((now, job)),
-        }
-        if self.busy.is_some() { None } else { self.begin(now) }
+    /// Takes a job. If a server is idle, it begins at once.
+    pub fn submit(&mut self, now: Time, job: Job) -> Option<Begun> {
+        self.waiting.push(now, job, self.rules.discipline);
+        let idle = self.under_way.iter().position(Vec::is_empty)?;
+        self.begin(now, idle)
     }
 
-    /// The job under way is done; when the next one will be is returned, if there is one.
+    /// A service that has [`Begun`] ends: its jobs, of which there are several only where writes were merged, and what the
+    /// server does next.
     ///
     /// # Panics
-    /// If there is none under way.
-    pub fn done(&mut self, now: Time) -> (Job, Option<Time>) {
-        let job = self.busy.take().expect("a job is under way");
-        self.served += 1;
-        (job, self.begin(now))
+    /// If that server is idle.
+    pub fn done(&mut self, now: Time, server: usize) -> (Vec<Job>, Option<Begun>) {
+        let jobs = std::mem::take(&mut self.under_way[server]);
+        assert!(!jobs.is_empty(), "a service under way ends");
+        self.served += jobs.len() as u64;
+        (jobs, self.begin(now, server))
     }
 
     /// Jobs that wait.
     pub fn waiting(&self) -> usize {
-        self.reads.len() + self.writes.len()
+        self.waiting.len()
     }
 
-    /// Jobs served so far, and for how long.
+    /// Jobs served so far, and for how long all servers worked.
     pub fn served(&self) -> (u64, Span) {
         (self.served, self.busy_time)
     }
 
-    fn begin(&mut self, now: Time) -> Option<Time> {
-        let job = self.next(now)?;
-        self.busy = Some(job);
-        let service = self.service(job);
-        self.busy_time = Span(self.busy_time.0 + service.0);
-        Some(now + service)
+    fn begin(&mut self, now: Time, server: usize) -> Option<Begun> {
+        let first = self.waiting.next(now, self.rules.discipline)?;
+        let mut whole = first;
+        let jobs = &mut self.under_way[server];
+        jobs.push(first);
+        while whole.blocks < self.rules.merge_blocks_max && first.kind == JobKind::Write {
+            let room = self.rules.merge_blocks_max - whole.blocks;
+            let Some(job) = self.waiting.follower(whole.block + whole.blocks, room) else { break };
+            whole.blocks += job.blocks;
+            jobs.push(job);
+        }
+        self.waiting.head = whole.block + whole.blocks;
+        let time = self.service.time(now, &whole);
+        self.busy_time = Span(self.busy_time.0.saturating_add(time.0));
+        Some(Begun { server, at: now + time })
+    }
+}
+
+impl Waiting {
+    fn len(&self) -> usize {
+        self.reads.len() + self.writes.len() + self.scan.len()
     }
 
-    fn next(&mut self, now: Time) -> Option<Job> {
-        let (read, write) = (self.reads.front(), self.writes.front());
-        let takes_read = match (read, write) {
-            (None, _) => false,
-            (_, None) => true,
-            (Some((read_at, read)), Some((write_at, write))) => match self.discipline {
-                Discipline::Fifo => (read_at, read.id) < (write_at, write.id),
-                Discipline::ReadPriority { starvation } => now.since(*write_at) < starvation,
-            },
+    fn push(&mut self, now: Time, job: Job, discipline: Discipline) {
+        let sequence = self.sequence;
+        self.sequence += 1;
+        match (discipline, job.kind) {
+            (Discipline::CScan, _) => {
+                self.scan.insert((job.block, sequence), job);
+            }
+            (_, JobKind::Read) => self.reads.push_back((now, sequence, job)),
+            (_, JobKind::Write) => self.writes.push_back((now, sequence, job)),
+        }
+    }
+
+    fn next(&mut self, now: Time, discipline: Discipline) -> Option<Job> {
+        let takes_read = match (discipline, self.reads.front(), self.writes.front()) {
+            (Discipline::CScan, ..) => return self.next_in_scan(),
+            (_, None, _) => false,
+            (_, _, None) => true,
+            (Discipline::Fifo, Some((_, read, _)), Some((_, write, _))) => read < write,
+            (Discipline::ReadPriority { starvation }, _, Some((since, ..))) => {
+                now.since(*since) < starvation
+            }
         };
         let queue = if takes_read { &mut self.reads } else { &mut self.writes };
-        queue.pop_front().map(|(_, job)| job)
+        queue.pop_front().map(|(.., job)| job)
     }
 
-    fn service(&mut self, job: Job) -> Span {
-        let follows = |last: u64| job.kind == JobKind::Write && job.block == last + 1;
-        let mean = if self.last_written.is_some_and(follows) { self.near } else { self.access };
-        self.last_written = (job.kind == JobKind::Write).then_some(job.block);
-        let half = Span(self.rotation.0 / 2);
-        let rest = self.random.around(mean.saturating_sub(half));
-        Span(self.random.around(half).0 + rest.0)
+    fn next_in_scan(&mut self) -> Option<Job> {
+        let ahead = self.scan.range((self.head, 0)..).next();
+        let place = *ahead.or_else(|| self.scan.first_key_value())?.0;
+        self.scan.remove(&place)
+    }
+
+    /// Takes out a write of at most `room` blocks that begins at `block`.
+    fn follower(&mut self, block: u64, room: u64) -> Option<Job> {
+        let fits =
+            |job: &Job| job.kind == JobKind::Write && job.block == block && job.blocks <= room;
+        let scanned = self.scan.range((block, 0)..=(block, u64::MAX));
+        let place = scanned.into_iter().find(|(_, job)| fits(job)).map(|(place, _)| *place);
+        if let Some(place) = place {
+            return self.scan.remove(&place);
+        }
+        let index = self.writes.iter().position(|(.., job)| fits(job))?;
+        self.writes.remove(index).map(|(.., job)| job)
     }
 }
 
@@ -141,56 +212,88 @@ impl Station {
 mod tests {
     use super::*;
 
-    const MS: [Span; 3] = [Span::from_millis(18), Span::from_millis(8), Span::from_millis(11)];
+    /// 10 ms for every service, however long.
+    #[derive(Debug)]
+    struct Even;
 
-    fn job(id: u64, kind: JobKind) -> Job {
-        Job { id, kind, block: id * 100 }
+    impl Service for Even {
+        fn time(&mut self, _: Time, _: &Job) -> Span {
+            Span::from_millis(10)
+        }
     }
 
-    /// Serves everything; the order of the ids.
-    fn serve(discipline: Discipline, jobs: &[(u64, JobKind)]) -> Vec<u64> {
-        let mut station = Station::new(discipline, MS, Stream::new(1, "disk"));
-        let mut next = None;
-        for &(id, kind) in jobs {
-            let begun = station.submit(Time::ZERO, job(id, kind));
-            next = next.or(begun);
-        }
+    fn job(id: u64, kind: JobKind, block: u64) -> Job {
+        Job { id, kind, block, blocks: 1 }
+    }
+
+    /// Serves everything; the ids that each service ended, with its end in milliseconds.
+    fn serve(rules: Rules, jobs: &[Job]) -> Vec<(Vec<u64>, u64)> {
+        let mut station = Station::new(rules, Box::new(Even));
+        let mut begun: Vec<Begun> =
+            jobs.iter().filter_map(|&job| station.submit(Time::ZERO, job)).collect();
         let mut order = Vec::new();
-        while let Some(at) = next {
-            let (job, then) = station.done(at);
-            order.push(job.id);
-            next = then;
+        while !begun.is_empty() {
+            let Begun { server, at } = begun.remove(0);
+            let (jobs, next) = station.done(at, server);
+            order.push((jobs.iter().map(|job| job.id).collect(), at.0 / 1_000_000));
+            begun.extend(next);
         }
         assert_eq!((station.waiting(), station.served().0), (0, jobs.len() as u64));
+        assert_eq!(station.served().1, Span::from_millis(10 * order.len() as u64));
         order
+    }
+
+    fn order(rules: impl Into<Rules>, jobs: &[Job]) -> Vec<u64> {
+        serve(rules.into(), jobs).into_iter().flat_map(|(ids, _)| ids).collect()
     }
 
     #[test]
     fn the_discipline_chooses_who_is_next() {
         use JobKind::{Read, Write};
-        let jobs = [(0, Write), (1, Write), (2, Read), (3, Write), (4, Read)];
-        assert_eq!(serve(Discipline::Fifo, &jobs), [0, 1, 2, 3, 4]);
+        let kinds = [(0, Write), (1, Write), (2, Read), (3, Write), (4, Read)];
+        let jobs = kinds.map(|(id, kind)| job(id, kind, id * 100));
+        assert_eq!(order(Discipline::Fifo, &jobs), [0, 1, 2, 3, 4]);
         let forever = Discipline::ReadPriority { starvation: Span::MAX };
-        assert_eq!(serve(forever, &jobs), [0, 2, 4, 1, 3]);
+        assert_eq!(order(forever, &jobs), [0, 2, 4, 1, 3]);
         let never = Discipline::ReadPriority { starvation: Span::ZERO };
-        assert_eq!(serve(never, &jobs), [0, 1, 3, 2, 4]);
+        assert_eq!(order(never, &jobs), [0, 1, 3, 2, 4]);
+        // The oldest write has waited for 20 ms when the third service begins.
+        let bounded = Discipline::ReadPriority { starvation: Span::from_millis(20) };
+        assert_eq!(order(bounded, &jobs), [0, 2, 1, 3, 4]);
     }
 
     #[test]
-    fn services_have_their_means() {
-        let mean = |near: bool| {
-            let mut station = Station::new(Discipline::Fifo, MS, Stream::new(1, "disk"));
-            let mut now = Time::ZERO;
-            for id in 0..4_000 {
-                let block = if near { id } else { id * 50 };
-                let job = Job { id, kind: JobKind::Write, block };
-                now = station.submit(now, job).expect("it was idle");
-                station.done(now);
-            }
-            assert_eq!(station.served().1, now.since(Time::ZERO));
-            now.0 / 4_000 / 10_000
-        };
-        assert!((1_750..1_850).contains(&mean(false)), "{}", mean(false));
-        assert!((770..830).contains(&mean(true)), "{}", mean(true));
+    fn a_scan_goes_up_and_begins_again_below() {
+        let blocks = [50, 40, 70, 60, 10, 70];
+        let jobs: Vec<_> =
+            (0..).zip(blocks).map(|(id, block)| job(id, JobKind::Read, block)).collect();
+        // The second one at 70 came to lie behind the head: nobody starves by requests for one place.
+        assert_eq!(order(Discipline::CScan, &jobs), [0, 3, 2, 4, 1, 5]);
+        assert_eq!(order(Discipline::Fifo, &jobs), [0, 1, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn servers_work_at_once() {
+        let jobs: Vec<_> = (0..5).map(|id| job(id, JobKind::Read, id * 9)).collect();
+        let rules = Rules { servers: 2, ..Discipline::Fifo.into() };
+        let ends: Vec<u64> = serve(rules, &jobs).into_iter().map(|(_, end)| end).collect();
+        assert_eq!(ends, [10, 10, 20, 20, 30]);
+    }
+
+    #[test]
+    fn waiting_writes_of_neighbouring_blocks_are_served_together_up_to_the_limit() {
+        use JobKind::{Read, Write};
+        let places = [(Write, 90), (Write, 5), (Write, 7), (Write, 6), (Read, 9), (Write, 8)];
+        let jobs: Vec<_> =
+            (0..).zip(places).map(|(id, (kind, block))| job(id, kind, block)).collect();
+        for discipline in [Discipline::Fifo, Discipline::ReadPriority { starvation: Span::ZERO }] {
+            let rules = Rules { merge_blocks_max: 3, ..discipline.into() };
+            let services: Vec<_> = serve(rules, &jobs).into_iter().map(|(ids, _)| ids).collect();
+            assert_eq!(services[..2], [vec![0], vec![1, 3, 2]], "{discipline:?}");
+            assert_eq!(services.len(), 4);
+        }
+        let rules = Rules { merge_blocks_max: 16, ..Discipline::CScan.into() };
+        let services: Vec<_> = serve(rules, &jobs).into_iter().map(|(ids, _)| ids).collect();
+        assert_eq!(services, [vec![0], vec![1, 3, 2, 5], vec![4]]);
     }
 }

@@ -1,7 +1,7 @@
 //! Mogul, "A better update policy", USENIX Summer 1994: tables 2-1 and 2-2, figures 4-1 to 4-4, the mean ages of section 2.3.
 
 use super::Figure;
-use crate::event::{Discipline, Job, JobKind, Station, Stream};
+use crate::event::{Begun, Discipline, Job, JobKind, MeanTimes, Station, Stream};
 use crate::update::{Experiment, Measured};
 use destage_core::{Span, Time, When};
 
@@ -185,17 +185,18 @@ fn dirty_age(seed: u64) -> Vec<(&'static str, f64)> {
 fn drain(seed: u64, buffers: u64, access: Span) -> f64 {
     let trial = |trial: u64| {
         let random = Stream::new(seed.wrapping_add(trial), "disk");
-        let mut disk = Station::new(Discipline::Fifo, [access, access, Span::ZERO], random);
+        let service = MeanTimes::new([access, access, Span::ZERO], random);
+        let mut disk = Station::new(Discipline::Fifo.into(), Box::new(service));
         let mut next = None;
         for id in 0..buffers {
-            let job = Job { id, kind: JobKind::Write, block: id };
+            let job = Job { id, kind: JobKind::Write, block: id, blocks: 1 };
             let begun = disk.submit(Time::ZERO, job);
             next = next.or(begun);
         }
         let mut end = Time::ZERO;
-        while let Some(at) = next {
+        while let Some(Begun { server, at }) = next {
             end = at;
-            next = disk.done(at).1;
+            next = disk.done(at, server).1;
         }
         end.since(Time::ZERO).as_secs_f64()
     };

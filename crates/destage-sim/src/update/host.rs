@@ -2,7 +2,7 @@
 
 use super::Experiment;
 use crate::blocks::mix;
-use crate::event::{Events, Job, JobKind, Station, Stream};
+use crate::event::{Begun, Events, Job, JobKind, MeanTimes, Station, Stream};
 use destage_core::{
     Access, Ack, BatchId, ClientId, Core, DomainId, Effect, Input, Intent, Limits, Lsn, Order,
     Policy, RequestId, Span, Time, UnitId,
@@ -43,7 +43,7 @@ const BATCHES_MAX: u32 = 64;
 enum Event {
     Read,
     Write,
-    DiskDone,
+    DiskDone { server: usize },
 }
 
 /// A group that the core has not forgotten yet.
@@ -88,7 +88,8 @@ pub(super) struct Host<'e> {
 impl<'e> Host<'e> {
     pub(super) fn new(experiment: &'e Experiment) -> Self {
         let times = [experiment.access, experiment.near, experiment.rotation];
-        let disk = Station::new(experiment.discipline, times, experiment.stream("disk"));
+        let service = MeanTimes::new(times, experiment.stream("disk"));
+        let disk = Station::new(experiment.discipline.into(), Box::new(service));
         Self {
             core: Core::new(Time::ZERO, policy(experiment)),
             now: Time::ZERO,
@@ -149,7 +150,7 @@ impl<'e> Host<'e> {
                 self.events.plan(self.now + Span(per_write), Event::Write);
                 self.access(block, Intent::Write { bytes: BLOCK, ack: Ack::Policy, fetch: false });
             }
-            Event::DiskDone => self.disk_done(),
+            Event::DiskDone { server } => self.disk_done(*server),
         }
     }
 
@@ -252,16 +253,23 @@ impl<'e> Host<'e> {
         let id = self.next_job;
         self.next_job += 1;
         self.jobs.insert(id, purpose);
-        if let Some(done) = self.disk.submit(self.now, Job { id, kind, block }) {
-            self.events.plan(done, Event::DiskDone);
+        let begun = self.disk.submit(self.now, Job { id, kind, block, blocks: 1 });
+        self.plan(begun);
+    }
+
+    fn plan(&mut self, begun: Option<Begun>) {
+        if let Some(Begun { server, at }) = begun {
+            self.events.plan(at, Event::DiskDone { server });
         }
     }
 
-    fn disk_done(&mut self) {
-        let (job, next) = self.disk.done(self.now);
-        if let Some(done) = next {
-            self.events.plan(done, Event::DiskDone);
-        }
+    fn disk_done(&mut self, server: usize) {
+        let (jobs, next) = self.disk.done(self.now, server);
+        self.plan(next);
+        jobs.into_iter().for_each(|job| self.job_done(job));
+    }
+
+    fn job_done(&mut self, job: Job) {
         match self.jobs.remove(&job.id).expect("every job has a purpose") {
             Purpose::Fetch(unit) => {
                 let identity = mix(job.block);

@@ -1,0 +1,64 @@
+//! How long a device takes for a job.
+
+use super::{Job, JobKind, Stream};
+use destage_core::{Span, Time};
+use std::fmt;
+
+/// How long services take.
+pub trait Service: fmt::Debug {
+    /// The time that a service takes which begins at `now`; asked once for each, in their order.
+    fn time(&mut self, now: Time, job: &Job) -> Span;
+}
+
+/// A disk by its mean times. A service takes a part that is uniform up to one rotation and a part that is uniform around what
+/// remains of the mean.
+#[derive(Debug)]
+pub struct MeanTimes {
+    access: Span,
+    near: Span,
+    rotation: Span,
+    random: Stream,
+    /// The block after what was written last, unless something else was served since.
+    next_written: Option<u64>,
+}
+
+impl MeanTimes {
+    /// A disk whose services take `access` on average, `near` where a write follows one to the block before it.
+    pub fn new([access, near, rotation]: [Span; 3], random: Stream) -> Self {
+        Self { access, near, rotation, random, next_written: None }
+    }
+}
+
+impl Service for MeanTimes {
+    fn time(&mut self, _: Time, job: &Job) -> Span {
+        let is_write = job.kind == JobKind::Write;
+        let follows = is_write && self.next_written == Some(job.block);
+        let mean = if follows { self.near } else { self.access };
+        self.next_written = is_write.then_some(job.block + job.blocks);
+        let half = Span(self.rotation.0 / 2);
+        let rest = self.random.around(mean.saturating_sub(half));
+        Span(self.random.around(half).0 + rest.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: [Span; 3] = [Span::from_millis(18), Span::from_millis(8), Span::from_millis(11)];
+
+    #[test]
+    fn services_have_their_means() {
+        let mean = |near: bool| {
+            let mut disk = MeanTimes::new(MS, Stream::new(1, "disk"));
+            let time = |id| {
+                let block = if near { id } else { id * 50 };
+                let job = Job { id, kind: JobKind::Write, block, blocks: 1 };
+                disk.time(Time::ZERO, &job).0
+            };
+            (0..4_000).map(time).sum::<u64>() / 4_000 / 10_000
+        };
+        assert!((1_750..1_850).contains(&mean(false)), "{}", mean(false));
+        assert!((770..830).contains(&mean(true)), "{}", mean(true));
+    }
+}
