@@ -23,9 +23,10 @@ use alloc::collections::VecDeque;
 use commit::Gate;
 use destage::Destager;
 use level::Level;
+use serde::{Deserialize, Serialize};
 
 /// The policy engine of one origin: see the crate's documentation.
-#[derive(Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Core {
     now: Time,
     policy: Policy,
@@ -42,7 +43,7 @@ pub struct Core {
     counters: Counters,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 struct Counters {
     hits: u64,
     misses: u64,

@@ -5,9 +5,10 @@ use crate::io::Access;
 use crate::time::Time;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
+use serde::{Deserialize, Serialize};
 
 /// Units of a group: nearly always one. Cheap to clone, also where there are many.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) enum UnitList {
     One(UnitId),
     Many(Arc<[UnitId]>),
@@ -29,7 +30,7 @@ impl UnitList {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(crate) enum State {
     /// Waits in its domain's queue.
     Queued,
@@ -39,7 +40,7 @@ pub(crate) enum State {
     Done,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Group {
     pub(crate) stamp: Time,
     pub(crate) units: UnitList,
@@ -54,7 +55,7 @@ pub(crate) struct Group {
 }
 
 /// Groups from the oldest undecided one to the newest.
-#[derive(Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Groups {
     base: Lsn,
     list: VecDeque<Group>,

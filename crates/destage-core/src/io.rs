@@ -3,6 +3,7 @@
 use crate::id::{BatchId, ClientId, DomainId, Lsn, RequestId, UnitId};
 use crate::policy::Policy;
 use crate::time::Time;
+use serde::{Deserialize, Serialize};
 
 /// Something that happened, told to [`crate::Core::handle`].
 #[derive(Clone, Debug, PartialEq)]
@@ -171,7 +172,7 @@ pub enum Input<'a> {
 }
 
 /// What a request will do with its units.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Intent {
     /// Read the newest value.
     Read,
@@ -189,7 +190,7 @@ pub enum Intent {
 }
 
 /// Whose word a write's acknowledgement waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Ack {
     /// As [`Policy::acknowledge`] says.
     Policy,
@@ -200,7 +201,7 @@ pub enum Ack {
 }
 
 /// How an executed request must treat its write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Access {
     /// Change the cached units, write the group, respond.
     Back,
@@ -212,7 +213,7 @@ pub enum Access {
 }
 
 /// What [`Input::Wait`] waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum WaitFor {
     /// The journal is durable up to the group.
     Committed,
@@ -221,7 +222,7 @@ pub enum WaitFor {
 }
 
 /// Something the driver must do, from [`crate::Core::poll_effect`]. In the order given.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Effect {
     /// Execute the request now, before polling the next effect: every unit is present.
     Execute {
@@ -306,7 +307,7 @@ pub enum Effect {
 }
 
 /// How a wait ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Outcome {
     /// Committed or decided as asked.
     Done,
@@ -315,7 +316,7 @@ pub enum Outcome {
 }
 
 /// Why a request was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Refusal {
     /// The oldest undecided write is older than `D`, and the policy says to fail.
     Stale,
@@ -332,7 +333,7 @@ pub enum Refusal {
 }
 
 /// Trouble reported by the driver.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Fault {
     /// Out of reach, out of resources, a serialisation failure: try again later.
     Unavailable,
@@ -347,7 +348,7 @@ pub enum Fault {
 }
 
 /// The mode of operation, in order of precedence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Mode {
     /// The policy is in force.
     Normal,
@@ -364,7 +365,7 @@ pub enum Mode {
 }
 
 /// Why the core stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum StopReason {
     /// A sync failed: the journal's content is unknown.
     JournalFailed,

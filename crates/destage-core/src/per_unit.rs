@@ -3,12 +3,13 @@
 use crate::id::UnitId;
 use alloc::vec::Vec;
 use core::ops::{Index, IndexMut};
+use serde::{Deserialize, Serialize};
 
 /// One value per unit, in an array, since handles are dense.
 ///
 /// It grows by an eighth, not to the double: it has an entry per cached unit, and each unit answers for its share of the
 /// room that is not used yet. What that costs in copying stays below ten times the array's final size.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct PerUnit<T>(Vec<T>);
 
 /// Fewest entries that the array grows by.

@@ -2,10 +2,11 @@
 
 use crate::time::Span;
 use core::fmt;
+use serde::{Deserialize, Serialize};
 
 /// Everything that decides how the core treats writes. Build one from [`Policy::default`] and check it with
 /// [`Policy::validate`].
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Policy {
     /// When a write is acknowledged.
     pub acknowledge: Acknowledge,
@@ -29,7 +30,7 @@ pub struct Policy {
 }
 
 /// When a write is acknowledged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Acknowledge {
     /// Write-back: after the journal holds it (`commit` = 0) or after memory does (`commit` > 0).
     Journal,
@@ -40,7 +41,7 @@ pub enum Acknowledge {
 }
 
 /// When to destage. Only committed groups are ever destaged; `staleness`, limits and waiting clients hurry every choice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum When {
     /// As soon as the origin is free (after `linger`, so that batches form).
     Async,
@@ -68,7 +69,7 @@ pub enum When {
 }
 
 /// The order in which groups reach the origin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Order {
     /// Groups that share a unit keep their order; others may overtake (Design 1 of the cache-augmented data store paper).
     Unit {
@@ -98,7 +99,7 @@ impl Order {
 }
 
 /// What happens to a write when the dirty or journal limit is reached. Past `D` the first and third act as `Block`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum AtLimit {
     /// Writes are delayed more and more from the low mark on, and wait at the high mark.
     Throttle,
@@ -111,7 +112,7 @@ pub enum AtLimit {
 }
 
 /// Amounts that bound memory, the journal and batches. All bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Limits {
     /// Buffered writes are pinned up to this many bytes (the high mark). Default 1 GiB, at least 64 KiB.
     pub dirty_bytes_max: u64,

@@ -1,10 +1,12 @@
 //! Moving averages of measured rates and latencies.
 
+use serde::{Deserialize, Serialize};
+
 /// Weight of a new sample, as a divisor.
 const WEIGHT: f64 = 0.2;
 
 /// An exponentially weighted moving average; `None` before the first sample.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Average(Option<f64>);
 
 impl Average {

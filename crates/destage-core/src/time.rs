@@ -2,14 +2,15 @@
 
 use core::fmt;
 use core::ops::{Add, Sub};
+use serde::{Deserialize, Serialize};
 
 /// A point in time. *Units:* nanoseconds since the Unix epoch in the live drivers (so that stamps in a journal keep
 /// their meaning across restarts), since the start of the run in the simulator.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Deserialize, Serialize)]
 pub struct Time(pub u64);
 
 /// A length of time. *Units:* nanoseconds. [`Span::MAX`] means "never" or "no bound".
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Deserialize, Serialize)]
 pub struct Span(pub u64);
 
 impl Time {

@@ -5,6 +5,7 @@ use crate::per_unit::PerUnit;
 use crate::replace::{Replacement, S3Fifo};
 use alloc::collections::{BTreeMap, VecDeque};
 use hashbrown::HashMap;
+use serde::{Deserialize, Serialize};
 
 const PRESENT: u8 = 1;
 const FETCHING: u8 = 2;
@@ -17,7 +18,7 @@ const OUTDATED: u8 = 32;
 const LEAVING: u8 = 64;
 
 /// A unit with undecided or parked changes: pinned.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 struct Dirty {
     last: Lsn,
     pending: u32,
@@ -25,7 +26,7 @@ struct Dirty {
 }
 
 /// All units. One byte each besides the replacement's node; what is rare lives in maps.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Units {
     flags: PerUnit<u8>,
     pub(crate) cache: S3Fifo,

@@ -10,9 +10,10 @@ use crate::time::{Span, Time};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use hashbrown::HashMap;
+use serde::{Deserialize, Serialize};
 
 /// A request that could not be executed at once.
-#[derive(Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 struct Waiting {
     intent: Intent,
     units: UnitList,
@@ -25,7 +26,7 @@ struct Waiting {
 }
 
 /// All waiting requests.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(super) struct Requests {
     waiting: HashMap<RequestId, Waiting>,
     /// Who waits for a unit to become ready, in order of arrival.

@@ -8,9 +8,10 @@ use crate::rate::Average;
 use crate::time::{Span, Time};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
 
 /// Replies of one client, held until the journal holds what they reveal.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 struct Held {
     client: ClientId,
     lsn: Lsn,
@@ -18,7 +19,7 @@ struct Held {
 }
 
 /// What is durable, and who waits for it.
-#[derive(Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Gate {
     pub(super) committed: Lsn,
     appended: Lsn,

@@ -10,8 +10,9 @@ use crate::rate::Average;
 use crate::time::{Span, Time};
 use alloc::vec::Vec;
 use hashbrown::{HashMap, HashSet};
+use serde::{Deserialize, Serialize};
 
-#[derive(Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 struct Batch {
     domain: DomainId,
     lsns: Vec<Lsn>,
@@ -19,7 +20,7 @@ struct Batch {
 }
 
 /// All domains and what is under way.
-#[derive(Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Destager {
     pub(super) domains: Vec<Domain>,
     batches: HashMap<BatchId, Batch>,

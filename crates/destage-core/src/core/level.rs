@@ -3,8 +3,10 @@
 //! Koller et al. keep completion-issue dependencies in a graph. They form an interval order, so a counter that moves on when
 //! a write comes after a completion allows a subset of what the graph allows.
 
+use serde::{Deserialize, Serialize};
+
 /// The level that groups are being given.
-#[derive(Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Level {
     current: u64,
     /// Something completed since the current level began: the next group begins another one.

@@ -6,9 +6,10 @@ use crate::policy::Limits;
 use crate::time::{Span, Time};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
 
 /// The queue of one ordering domain.
-#[derive(Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Domain {
     pub(super) id: DomainId,
     /// Undecided groups that are in no batch, oldest first.
@@ -33,21 +34,21 @@ pub(super) struct Domain {
     pub(super) credit: f64,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(super) struct Isolate {
     pub(super) size: usize,
     pub(super) until: Lsn,
 }
 
 /// Work whose outcome at the origin is unknown. It is repeated exactly as it was, since it may have landed.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) enum Repeat {
     Batch(Vec<Lsn>),
     Park(Parking),
 }
 
 /// A group on its way out of the queue.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(super) struct Parking {
     pub(super) lsn: Lsn,
     pub(super) depends_on: Option<Lsn>,

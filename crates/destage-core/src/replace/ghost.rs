@@ -2,12 +2,13 @@
 
 use alloc::vec;
 use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
 
 /// A ghost queue without links: each slot holds a fingerprint and when it was written, counted in evictions. A ghost is
 /// as old as the evictions since; it counts while it is younger than the queue's length. Units that fall into one slot
 /// overwrite one another, which forgets some ghosts early, and one in 2^15 units is taken for another: both cost hit
 /// ratio, never correctness.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(super) struct Ghost {
     /// Fingerprint (upper half, 0 for an empty slot) and stamp. Four bytes, because there is one per cached unit.
     slots: Vec<u32>,

@@ -10,6 +10,7 @@ use super::ghost::Ghost;
 use super::list::TOUCHES_MAX;
 use super::queues::Queues;
 use crate::id::UnitId;
+use serde::{Deserialize, Serialize};
 
 const SMALL: usize = 0;
 const MAIN: usize = 1;
@@ -17,7 +18,7 @@ const MAIN: usize = 1;
 const SMALL_PERCENT: u64 = 10;
 
 /// S3-FIFO over units of varying size.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct S3Fifo {
     queues: Queues<2>,
     ghost: Ghost,

@@ -1,0 +1,261 @@
+//! The recording side: beside a live core, without waiting for a file.
+
+use crate::codec::put;
+use crate::digest::Digest;
+use crate::frame::{self, Kind};
+use crate::input;
+use crate::part::{Begin, CLOCK, POLLED};
+use crate::writer::{Message, Writer};
+use destage_core::{Core, Effect, Input, Span, Time};
+use std::io;
+use std::ops::Deref;
+use std::path::PathBuf;
+
+/// Where a recording goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordSettings {
+    /// Its name; the files are called so with `.1`, `.2` and so on.
+    pub path: PathBuf,
+    /// Bytes that all its files may hold; the oldest is deleted before that is exceeded. At least
+    /// [`RecordSettings::BYTES_MIN`].
+    pub bytes_max: u64,
+}
+
+impl RecordSettings {
+    /// The least room: 4 MiB.
+    pub const BYTES_MIN: u64 = 4 << 20;
+    /// The usual room: 1 GiB.
+    pub const BYTES_DEFAULT: u64 = 1 << 30;
+}
+
+/// A live core: what it is told and what it answers goes into a recording if there is one.
+#[derive(Debug)]
+pub struct RecordedCore {
+    core: Core,
+    recorder: Option<Box<Recorder>>,
+}
+
+impl From<Core> for RecordedCore {
+    fn from(core: Core) -> Self {
+        Self { core, recorder: None }
+    }
+}
+
+impl Deref for RecordedCore {
+    type Target = Core;
+
+    fn deref(&self) -> &Core {
+        &self.core
+    }
+}
+
+impl RecordedCore {
+    /// Records from now on. `subject` names the front end, and the volume where there are several.
+    ///
+    /// # Errors
+    /// The first file cannot be made.
+    pub fn record(
+        &mut self,
+        settings: &RecordSettings,
+        version: &str,
+        subject: &str,
+    ) -> io::Result<()> {
+        let writer = Writer::open(settings)?;
+        self.recorder = Some(Box::new(Recorder::new(writer, version, subject)));
+        Ok(())
+    }
+
+    /// [`Core::handle`].
+    #[inline]
+    pub fn handle(&mut self, now: Time, input: Input<'_>) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.input(now, &input, &self.core);
+        }
+        self.core.handle(now, input);
+    }
+
+    /// [`Core::poll_effect`].
+    #[inline]
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        let effect = self.core.poll_effect();
+        if let Some(recorder) = &mut self.recorder {
+            recorder.polled(&self.core, effect.as_ref());
+        }
+        effect
+    }
+
+    /// [`Core::next_timeout`], and when what was recorded is due to be written.
+    pub fn next_timeout(&self) -> Option<Time> {
+        let recorder = self.recorder.as_ref().and_then(|recorder| recorder.due());
+        self.core.next_timeout().into_iter().chain(recorder).min()
+    }
+}
+
+/// A frame is written when it is so long, bytes.
+const FRAME_LEN: usize = 64 << 10;
+/// And when it is so old: what a crash of the process loses at most, besides what the writer has in hand.
+const FRAME_AGE: Span = Span::from_secs(1);
+/// After a gap, when to try again.
+const GAP: Span = Span::from_secs(1);
+
+/// What goes on.
+#[derive(Debug)]
+enum Stage {
+    /// A part is to be begun with the next input.
+    Begins { after_gap: bool, not_before: Time },
+    /// Inputs are recorded.
+    Records,
+    /// The file failed; said in the log.
+    Failed,
+}
+
+#[derive(Debug)]
+struct Recorder {
+    writer: Writer,
+    version: String,
+    subject: String,
+    stage: Stage,
+    run: u64,
+    part: u32,
+    /// Bytes of events in this part.
+    part_len: u64,
+    /// The frame under way; empty, or begun at `since`.
+    frame: Vec<u8>,
+    since: Time,
+    now: Time,
+    digest: Digest,
+    polls: u64,
+}
+
+impl Recorder {
+    fn new(writer: Writer, version: &str, subject: &str) -> Self {
+        Self {
+            writer,
+            version: version.to_owned(),
+            subject: subject.to_owned(),
+            stage: Stage::Begins { after_gap: false, not_before: Time::ZERO },
+            run: 0,
+            part: 0,
+            part_len: 0,
+            frame: Vec::new(),
+            since: Time::ZERO,
+            now: Time::ZERO,
+            digest: Digest::default(),
+            polls: 0,
+        }
+    }
+
+    /// When the frame under way is to be written.
+    fn due(&self) -> Option<Time> {
+        (!self.frame.is_empty()).then(|| self.since + FRAME_AGE)
+    }
+
+    fn input(&mut self, now: Time, input: &Input<'_>, core: &Core) {
+        match self.stage {
+            Stage::Failed => return,
+            Stage::Begins { not_before, .. } if now < not_before => return,
+            Stage::Begins { after_gap, .. } => self.begin_part(now, core, after_gap),
+            Stage::Records if self.part_len >= self.writer.part_len_max() => {
+                self.end_part();
+                let after_gap = !matches!(self.stage, Stage::Records);
+                self.begin_part(now, core, after_gap);
+            }
+            Stage::Records => {}
+        }
+        if self.frame.is_empty() {
+            self.since = now;
+            self.now = now;
+            self.frame.extend(now.0.to_le_bytes());
+        }
+        self.put_polls();
+        let step = now.since(self.now);
+        if step > Span::ZERO {
+            self.now = now;
+            self.frame.push(CLOCK);
+            put(&mut self.frame, step.0);
+        }
+        input::encode(&mut self.frame, input);
+        if self.frame.len() >= FRAME_LEN || now.since(self.since) >= FRAME_AGE {
+            self.send_frame();
+        }
+    }
+
+    #[inline]
+    fn polled(&mut self, core: &Core, effect: Option<&Effect>) {
+        if matches!(self.stage, Stage::Records) {
+            self.digest.add(core, effect);
+            self.polls += 1;
+        }
+    }
+
+    fn put_polls(&mut self) {
+        if self.polls > 0 {
+            self.frame.push(POLLED);
+            put(&mut self.frame, self.polls);
+            self.frame.extend(self.digest.short().to_le_bytes());
+            self.polls = 0;
+        }
+    }
+
+    fn begin_part(&mut self, now: Time, core: &Core, after_gap: bool) {
+        if self.run == 0 {
+            self.run = now.0;
+        }
+        self.part += 1;
+        self.digest = Digest::default();
+        self.polls = 0;
+        self.part_len = 0;
+        self.frame.clear();
+        self.stage = Stage::Records;
+        let begin = Begin {
+            version: self.version.clone(),
+            subject: self.subject.clone(),
+            run: self.run,
+            part: self.part,
+            after_gap,
+        };
+        self.send(Message::Begin(begin, Box::new(core.clone())));
+    }
+
+    fn end_part(&mut self) {
+        if !self.frame.is_empty() || self.polls > 0 {
+            if self.frame.is_empty() {
+                self.frame.extend(self.now.0.to_le_bytes());
+            }
+            self.put_polls();
+            self.send_frame();
+        }
+        let mut end = Vec::new();
+        frame::put(&mut end, Kind::End, &[]);
+        self.send(Message::Bytes(end));
+    }
+
+    fn send_frame(&mut self) {
+        self.frame.extend(self.digest.all().to_le_bytes());
+        let mut whole = Vec::with_capacity(self.frame.len() + frame::HEADER_LEN);
+        frame::put(&mut whole, Kind::Events, &self.frame);
+        self.frame.clear();
+        self.part_len += whole.len() as u64;
+        self.send(Message::Bytes(whole));
+    }
+
+    fn send(&mut self, message: Message) {
+        if !matches!(self.stage, Stage::Records) {
+            return;
+        }
+        if self.writer.has_failed() {
+            self.stage = Stage::Failed;
+        } else if !self.writer.send(message) {
+            tracing::warn!("the recording is written too slowly: it has a gap here");
+            self.stage = Stage::Begins { after_gap: true, not_before: self.now + GAP };
+        }
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        if matches!(self.stage, Stage::Records) {
+            self.end_part();
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! One file of a recording, as it is read.
+
+use crate::FORMAT_VERSION;
+use crate::codec::Bytes;
+use crate::frame::{self, Damage, Found, Kind, MAGIC};
+use crate::input::{self, Scratch};
+use destage_core::{Core, Input, Span, Time};
+
+/// What a part says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Begin {
+    /// The version of the program that wrote it; the state is only read by the same one.
+    pub version: String,
+    /// What was recorded: a front end, and a volume where there are several.
+    pub subject: String,
+    /// When the process began to record: parts with the same one belong together.
+    pub run: u64,
+    /// The part's place in the run, from 1.
+    pub part: u32,
+    /// Whether something is missing between the part before and this one.
+    pub after_gap: bool,
+}
+
+/// How a part ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// In order: the process stopped, or the next part follows.
+    Whole,
+    /// It broke off: the process was killed, or the power failed.
+    BrokenOff {
+        /// Where what is readable ends, bytes.
+        at: u64,
+    },
+}
+
+/// One file of a recording.
+#[derive(Debug)]
+pub struct Part {
+    /// What it says of itself.
+    pub begin: Begin,
+    /// How it ends.
+    pub end: End,
+    /// The core as it was when the part began.
+    pub core: Core,
+    file: Vec<u8>,
+    /// Where the payloads of the frames with events are.
+    frames: Vec<(usize, usize)>,
+}
+
+/// What was recorded, in order.
+#[derive(Debug, PartialEq)]
+pub enum Event<'s> {
+    /// The core was told something.
+    Input {
+        /// When.
+        now: Time,
+        /// What.
+        input: Input<'s>,
+    },
+    /// The core was polled for effects.
+    Polled {
+        /// How often, also where it had nothing to say.
+        count: u64,
+        /// The short digest of all effects of the part so far.
+        short: u16,
+    },
+    /// A frame ended here.
+    Checked {
+        /// The digest of all effects of the part so far.
+        all: u64,
+    },
+}
+
+impl Begin {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        for text in [&self.version, &self.subject] {
+            crate::codec::put(&mut out, text.len() as u64);
+            out.extend(text.as_bytes());
+        }
+        out.extend(self.run.to_le_bytes());
+        crate::codec::put(&mut out, self.part.into());
+        out.push(self.after_gap.into());
+        out
+    }
+
+    fn decode(payload: &[u8]) -> Option<Self> {
+        let mut bytes = Bytes(payload);
+        let mut text = || {
+            let len = bytes.number()?.try_into().ok()?;
+            std::str::from_utf8(bytes.take(len)?).ok().map(str::to_owned)
+        };
+        let (version, subject) = (text()?, text()?);
+        let run = bytes.fixed64()?;
+        Some(Self { version, subject, run, part: bytes.number32()?, after_gap: bytes.byte()? != 0 })
+    }
+}
+
+impl Part {
+    /// Reads what a file held.
+    ///
+    /// # Errors
+    /// [`Damage`] tells where it is not what was written. An end that broke off is none.
+    pub fn read(file: Vec<u8>, version: &str) -> Result<Self, Damage> {
+        let damage = |at: usize, what| Damage { at: at as u64, what };
+        let Some(version_bytes) = file.get(8..10) else {
+            return Err(damage(0, "no recording: it is shorter than its first bytes"));
+        };
+        if file[..8] != *MAGIC {
+            return Err(damage(0, "no recording: it does not begin as one"));
+        }
+        if version_bytes != FORMAT_VERSION.to_le_bytes() {
+            return Err(damage(8, "a recording in another version of the format"));
+        }
+        let mut at = 10;
+        let Found::Frame { kind: Kind::Begin, payload, next } = frame::read(&file, at)? else {
+            return Err(damage(at, "the recording broke off before it began"));
+        };
+        let begin = Begin::decode(payload).ok_or_else(|| damage(at, "it cannot be read"))?;
+        if begin.version != version {
+            return Err(damage(
+                at,
+                "recorded by another version of Destage: replay it with that one",
+            ));
+        }
+        at = next;
+        let mut state = Vec::new();
+        let (mut frames, mut ended) = (Vec::new(), false);
+        let end = loop {
+            match frame::read(&file, at)? {
+                Found::Nothing if ended => break End::Whole,
+                Found::Nothing | Found::Torn => break End::BrokenOff { at: at as u64 },
+                Found::Frame { .. } if ended => return Err(damage(at, "more after the end")),
+                Found::Frame { kind, payload, next } => {
+                    match kind {
+                        Kind::Begin => return Err(damage(at, "it begins twice")),
+                        Kind::State => state.extend(payload),
+                        Kind::Events => frames.push((next - payload.len(), next)),
+                        Kind::End => ended = true,
+                    }
+                    at = next;
+                }
+            }
+        };
+        let core = postcard::from_bytes(&state)
+            .map_err(|_| damage(at, "the core's state is missing or cannot be read"))?;
+        Ok(Self { begin, end, core, file, frames })
+    }
+
+    /// What was recorded, from the beginning.
+    pub fn events(&self) -> Events<'_> {
+        Events { part: self, frame: 0, bytes: Bytes(&[]), now: Time::ZERO, at: 0 }
+    }
+
+    /// Bytes of the file.
+    pub fn len(&self) -> u64 {
+        self.file.len() as u64
+    }
+
+    /// Whether nothing was recorded.
+    pub fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+}
+
+/// The events of a part, one after the other.
+#[derive(Debug)]
+pub struct Events<'p> {
+    part: &'p Part,
+    frame: usize,
+    bytes: Bytes<'p>,
+    now: Time,
+    /// Where the frame under way began.
+    at: u64,
+}
+
+/// Where the digest at the end of a frame begins: eight bytes before it.
+pub(crate) const DIGEST_LEN: usize = 8;
+/// Begins the times of effects that were polled.
+pub(crate) const POLLED: u8 = 0;
+/// Begins a step of the clock.
+pub(crate) const CLOCK: u8 = 0x7f;
+
+impl Events<'_> {
+    /// The next event; `None` at the end.
+    ///
+    /// # Errors
+    /// The events cannot be read, although the checksum is right.
+    pub fn next<'s>(&mut self, scratch: &'s mut Scratch) -> Result<Option<Event<'s>>, Damage> {
+        if self.at == 0 && !self.next_frame()? {
+            return Ok(None);
+        }
+        let damage = Damage { at: self.at, what: "the frame's events cannot be read" };
+        while self.bytes.0.len() > DIGEST_LEN {
+            match self.bytes.0[0] {
+                POLLED => {
+                    self.bytes.byte();
+                    let count = self.bytes.number().ok_or_else(|| damage.clone())?;
+                    let short = self.bytes.take(2).ok_or(damage)?;
+                    let short = u16::from_le_bytes([short[0], short[1]]);
+                    return Ok(Some(Event::Polled { count, short }));
+                }
+                CLOCK => {
+                    self.bytes.byte();
+                    let step = self.bytes.number().ok_or_else(|| damage.clone())?;
+                    self.now = self.now + Span(step);
+                }
+                _ => {
+                    let now = self.now;
+                    let input = input::decode(&mut self.bytes, scratch).ok_or(damage)?;
+                    return Ok(Some(Event::Input { now, input }));
+                }
+            }
+        }
+        let all = self.bytes.fixed64().ok_or(damage)?;
+        self.at = 0;
+        Ok(Some(Event::Checked { all }))
+    }
+
+    fn next_frame(&mut self) -> Result<bool, Damage> {
+        let Some(&(from, to)) = self.part.frames.get(self.frame) else { return Ok(false) };
+        self.frame += 1;
+        self.at = from as u64;
+        self.bytes = Bytes(&self.part.file[from..to]);
+        let now = self.bytes.fixed64();
+        self.now = Time(now.ok_or(Damage { at: self.at, what: "the frame is too short" })?);
+        Ok(true)
+    }
+}

@@ -1,0 +1,169 @@
+//! The thread that writes a recording: a slow or full disk costs the recording, never a client.
+
+use crate::FORMAT_VERSION;
+use crate::frame::{self, Kind, MAGIC};
+use crate::live::RecordSettings;
+use crate::part::Begin;
+use crate::parts::{numbered, part_path};
+use destage_core::Core;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+/// What is to be written.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// A new part, with the core's state.
+    Begin(Begin, Box<Core>),
+    /// Whole frames.
+    Bytes(Vec<u8>),
+}
+
+/// Messages that may wait: with frames of 64 KiB, 16 MiB.
+const QUEUE_LEN: usize = 256;
+/// The room is shared by so many parts, so that deleting one keeps most.
+const PARTS: u64 = 4;
+/// Bytes of the core's state in one frame.
+const STATE_LEN: usize = 1 << 20;
+
+/// The thread and the way to it.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    /// Taken at the end, which ends the thread.
+    messages: Option<SyncSender<Message>>,
+    failed: Arc<AtomicBool>,
+    part_len_max: u64,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Writer {
+    /// Makes the first file, so that a wrong name is known at once, and starts the thread.
+    pub(crate) fn open(settings: &RecordSettings) -> io::Result<Self> {
+        let part_len_max = settings.bytes_max / PARTS;
+        let mut files = Files {
+            path: settings.path.clone(),
+            bytes_max: settings.bytes_max,
+            next: numbered(&settings.path)?.last().map_or(1, |last| last + 1),
+            file: None,
+            first: None,
+        };
+        files.first = Some(files.create()?);
+        let (sender, messages) = sync_channel(QUEUE_LEN);
+        let failed = Arc::new(AtomicBool::new(false));
+        let has_failed = Arc::clone(&failed);
+        let run = move || {
+            if let Err(error) = files.run(&messages) {
+                has_failed.store(true, Ordering::Relaxed);
+                let path = files.path.display();
+                tracing::error!(%error, "failed to write the recording {path}: it ends here");
+            }
+        };
+        let thread = std::thread::Builder::new().name("destage-record".into()).spawn(run)?;
+        Ok(Self { messages: Some(sender), failed, part_len_max, thread: Some(thread) })
+    }
+
+    /// Hands something over; false if the thread does not keep up.
+    pub(crate) fn send(&self, message: Message) -> bool {
+        self.messages.as_ref().is_some_and(|messages| messages.try_send(message).is_ok())
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of events after which a part ends.
+    pub(crate) fn part_len_max(&self) -> u64 {
+        self.part_len_max
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        drop(self.messages.take());
+        if let Some(thread) = self.thread.take() {
+            // It has said in the log what went wrong.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Files {
+    path: PathBuf,
+    bytes_max: u64,
+    /// The number of the next part.
+    next: u64,
+    file: Option<File>,
+    /// Made at the start, for the first part.
+    first: Option<File>,
+}
+
+impl Files {
+    fn run(&mut self, messages: &Receiver<Message>) -> io::Result<()> {
+        for message in messages {
+            match message {
+                Message::Begin(begin, core) => self.begin(&begin, &core)?,
+                Message::Bytes(bytes) => {
+                    if let Some(file) = &mut self.file {
+                        file.write_all(&bytes)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, begin: &Begin, core: &Core) -> io::Result<()> {
+        self.make_room()?;
+        let mut file = match self.first.take() {
+            Some(file) => file,
+            None => self.create()?,
+        };
+        let mut head = MAGIC.to_vec();
+        head.extend(FORMAT_VERSION.to_le_bytes());
+        frame::put(&mut head, Kind::Begin, &begin.encode());
+        file.write_all(&head)?;
+        let state = postcard::to_stdvec(core).map_err(io::Error::other)?;
+        for piece in state.chunks(STATE_LEN) {
+            let mut whole = Vec::with_capacity(piece.len() + frame::HEADER_LEN);
+            frame::put(&mut whole, Kind::State, piece);
+            file.write_all(&whole)?;
+        }
+        self.file = Some(file);
+        Ok(())
+    }
+
+    /// Deletes the oldest parts, so that another one fits.
+    fn make_room(&self) -> io::Result<()> {
+        let mut sizes = Vec::new();
+        for number in numbered(&self.path)? {
+            let path = part_path(&self.path, number);
+            sizes.push((path.metadata()?.len(), path));
+        }
+        let mut total: u64 = sizes.iter().map(|(size, _)| size).sum();
+        let room = self.bytes_max - self.bytes_max / PARTS;
+        for (size, path) in sizes {
+            // The first part of this run is there already, empty.
+            if total <= room || size == 0 {
+                break;
+            }
+            std::fs::remove_file(path)?;
+            total -= size;
+        }
+        Ok(())
+    }
+
+    fn create(&mut self) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let file = options.open(part_path(&self.path, self.next))?;
+        self.next += 1;
+        Ok(file)
+    }
+}

@@ -1,0 +1,64 @@
+//! The recording that `docs/FORMAT.md` shows is what this build writes.
+
+use destage_core::{ClientId, Core, Input, Intent, Lsn, Policy, RequestId, Span, Time, UnitId};
+use destage_record::{RecordSettings, RecordedCore, list};
+use std::fmt::Write;
+
+/// A read of a unit that is fetched.
+fn written() -> Vec<u8> {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = RecordSettings {
+        path: folder.path().join("run"),
+        bytes_max: RecordSettings::BYTES_DEFAULT,
+    };
+    let began = Time(1_700_000_000_000_000_000);
+    let mut core = RecordedCore::from(Core::new(began, Policy::default()));
+    core.record(&settings, "0.1.0", "serve").unwrap();
+    let poll = |core: &mut RecordedCore| while core.poll_effect().is_some() {};
+    let (request, unit) = (RequestId(300), UnitId(3));
+    core.handle(began, Input::Access { request, intent: Intent::Read, units: &[unit] });
+    poll(&mut core);
+    let now = began + Span::from_millis(1);
+    core.handle(now, Input::Fetched { unit, result: Ok(4_096), identity: 0x0102_0304_0506_0708 });
+    core.poll_effect();
+    let client = ClientId(9);
+    core.handle(now, Input::Respond { client, lsn: Lsn::ZERO, wrote: false });
+    poll(&mut core);
+    drop(core);
+    let path = list(&settings.path).unwrap().remove(0);
+    std::fs::read(path).unwrap()
+}
+
+/// The file without the frames of the state, whose form is that of the version.
+fn without_state(file: &[u8]) -> Vec<u8> {
+    let mut out = file[..10].to_vec();
+    let mut at = 10;
+    while at < file.len() {
+        let len = u32::from_le_bytes(file[at + 1..at + 5].try_into().unwrap()) as usize;
+        let end = at + 9 + len;
+        if file[at] != 2 {
+            out.extend(&file[at..end]);
+        }
+        at = end;
+    }
+    out
+}
+
+fn shown(bytes: &[u8]) -> String {
+    let mut out = String::new();
+    for (row, bytes) in bytes.chunks(16).enumerate() {
+        write!(out, "{:06x} ", row * 16).unwrap();
+        bytes.iter().for_each(|byte| write!(out, " {byte:02x}").unwrap());
+        out.push('\n');
+    }
+    out
+}
+
+#[test]
+fn the_documented_recording_is_what_is_written() {
+    let document = include_str!("../../../docs/FORMAT.md");
+    let section = document.split("\n## Recording\n").nth(1).expect("the section is there");
+    let documented = section.split("```hexdump\n").nth(1).unwrap().split("```").next().unwrap();
+    let shown = shown(&without_state(&written()));
+    assert!(shown == documented, "this build writes\n{shown}");
+}
