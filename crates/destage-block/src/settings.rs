@@ -3,6 +3,7 @@
 use crate::nbd::tls::{Identity, TlsError, client_config};
 use crate::origin::NbdOptions;
 use destage_core::{Policy, Span};
+use destage_record::RecordSettings;
 use destage_runtime::sockets::Listen;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -100,6 +101,8 @@ pub struct VolumeSettings {
     pub adopt: bool,
     /// How long a read waits for an origin that is away before it fails.
     pub origin_timeout: Span,
+    /// Where to record what the core is told; `None` for nowhere.
+    pub record: Option<RecordSettings>,
     /// Negative controls of the tests.
     pub unsafe_flags: UnsafeFlags,
 }

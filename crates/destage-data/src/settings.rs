@@ -1,6 +1,7 @@
 //! What `destage serve` is told, parsed and checked: flags and files are read elsewhere.
 
 use destage_core::{Policy, Span};
+use destage_record::RecordSettings;
 use destage_runtime::sockets::Listen;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -46,6 +47,8 @@ pub struct Settings {
     pub adopt: bool,
     /// Settings of single tables, by the table's name.
     pub tables: BTreeMap<String, TableSettings>,
+    /// Where to record what the core is told; `None` for nowhere.
+    pub record: Option<RecordSettings>,
     /// A shell command to run against the started server; it drains and ends with it.
     pub run: Option<String>,
     /// Negative controls of the tests.
@@ -109,6 +112,7 @@ impl Default for Settings {
             take_over: false,
             adopt: false,
             tables: BTreeMap::new(),
+            record: None,
             run: None,
             unsafe_flags: UnsafeFlags::default(),
         }

@@ -6,14 +6,14 @@ use std::fmt::Write;
 
 /// A read of a unit that is fetched.
 fn written() -> Vec<u8> {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().expect("it works");
     let settings = RecordSettings {
         path: folder.path().join("run"),
         bytes_max: RecordSettings::BYTES_DEFAULT,
     };
     let began = Time(1_700_000_000_000_000_000);
     let mut core = RecordedCore::from(Core::new(began, Policy::default()));
-    core.record(&settings, "0.1.0", "serve").unwrap();
+    core.record(&settings, "0.1.0", "serve").expect("it works");
     let poll = |core: &mut RecordedCore| while core.poll_effect().is_some() {};
     let (request, unit) = (RequestId(300), UnitId(3));
     core.handle(began, Input::Access { request, intent: Intent::Read, units: &[unit] });
@@ -25,8 +25,8 @@ fn written() -> Vec<u8> {
     core.handle(now, Input::Respond { client, lsn: Lsn::ZERO, wrote: false });
     poll(&mut core);
     drop(core);
-    let path = list(&settings.path).unwrap().remove(0);
-    std::fs::read(path).unwrap()
+    let path = list(&settings.path).expect("it works").remove(0);
+    std::fs::read(path).expect("it works")
 }
 
 /// The file without the frames of the state, whose form is that of the version.
@@ -34,7 +34,7 @@ fn without_state(file: &[u8]) -> Vec<u8> {
     let mut out = file[..10].to_vec();
     let mut at = 10;
     while at < file.len() {
-        let len = u32::from_le_bytes(file[at + 1..at + 5].try_into().unwrap()) as usize;
+        let len = u32::from_le_bytes(file[at + 1..at + 5].try_into().expect("it works")) as usize;
         let end = at + 9 + len;
         if file[at] != 2 {
             out.extend(&file[at..end]);
@@ -47,8 +47,8 @@ fn without_state(file: &[u8]) -> Vec<u8> {
 fn shown(bytes: &[u8]) -> String {
     let mut out = String::new();
     for (row, bytes) in bytes.chunks(16).enumerate() {
-        write!(out, "{:06x} ", row * 16).unwrap();
-        bytes.iter().for_each(|byte| write!(out, " {byte:02x}").unwrap());
+        write!(out, "{:06x} ", row * 16).expect("it works");
+        bytes.iter().for_each(|byte| write!(out, " {byte:02x}").expect("it works"));
         out.push('\n');
     }
     out
@@ -58,7 +58,8 @@ fn shown(bytes: &[u8]) -> String {
 fn the_documented_recording_is_what_is_written() {
     let document = include_str!("../../../docs/FORMAT.md");
     let section = document.split("\n## Recording\n").nth(1).expect("the section is there");
-    let documented = section.split("```hexdump\n").nth(1).unwrap().split("```").next().unwrap();
+    let documented =
+        section.split("```hexdump\n").nth(1).expect("it works").split("```").next().unwrap();
     let shown = shown(&without_state(&written()));
     assert!(shown == documented, "this build writes\n{shown}");
 }

@@ -9,5 +9,6 @@ pub mod event;
 pub mod figures;
 pub mod generate;
 pub mod hits;
+pub mod replay;
 pub mod trace;
 pub mod update;

@@ -31,10 +31,11 @@ mod write;
 use crate::block::BLOCK;
 use crate::request::{Reply, RequestError};
 use destage_core::{
-    ClientId, Core, DomainId, Effect, Input, Lsn, Policy, RequestId, Sequential, Span, StopReason,
-    Time, UnitId,
+    ClientId, DomainId, Effect, Input, Lsn, Policy, RequestId, Sequential, Span, StopReason, Time,
+    UnitId,
 };
 use destage_journal::Journal;
+use destage_record::{RecordSettings, RecordedCore};
 use destage_runtime::mode_log::ModeLog;
 use fetch::{Fetching, Retry};
 use hashbrown::HashMap;
@@ -97,7 +98,7 @@ impl Default for VolumeOptions {
 #[derive(Debug)]
 pub struct Volume {
     now: Time,
-    core: Core,
+    core: RecordedCore,
     modes: ModeLog,
     journal: Journal,
     overlay: Overlay,
@@ -233,6 +234,19 @@ impl Volume {
     /// Bytes of the volume.
     pub fn size(&self) -> u64 {
         self.shape.size
+    }
+
+    /// Records from now on what the core is told and what it answers. `version` is the program's.
+    ///
+    /// # Errors
+    /// The first file cannot be made; nothing is recorded then.
+    pub fn record(
+        &mut self,
+        settings: &RecordSettings,
+        version: &str,
+        subject: &str,
+    ) -> std::io::Result<()> {
+        self.core.record(settings, version, subject)
     }
 
     /// The policy in force.

@@ -103,7 +103,7 @@ impl Volume {
         Self {
             now,
             overlay: Overlay::new(decided.next(), options.memory_bytes_max),
-            core,
+            core: core.into(),
             modes: ModeLog::default(),
             journal,
             slots: Slots::new(index),

@@ -165,7 +165,8 @@ fn open(settings: &VolumeSettings, opening: &mut Opening) -> Result<(Served, Con
         atomic_bytes_max: redo.as_ref().map(RedoStore::group_bytes_max),
     };
     let now = clock.now();
-    let volume = Volume::open(parts, now).map_err(|error| open_error(settings, &error))?;
+    let mut volume = Volume::open(parts, now).map_err(|error| open_error(settings, &error))?;
+    record(settings, &mut volume)?;
     if volume.undecided() > 0 {
         tracing::info!(
             volume = settings.name,
@@ -186,6 +187,19 @@ fn open(settings: &VolumeSettings, opening: &mut Opening) -> Result<(Served, Con
     };
     let redo = redo.map(|redo| Arc::new(Mutex::new(redo)));
     Ok((served, Context { cache, origin, redo }))
+}
+
+/// Begins the recording that was asked for.
+fn record(settings: &VolumeSettings, volume: &mut Volume) -> Result<(), ServeError> {
+    let Some(record) = &settings.record else { return Ok(()) };
+    let subject = match settings.name.as_str() {
+        "" => "block".to_owned(),
+        name => format!("block volume {name}"),
+    };
+    volume.record(record, env!("CARGO_PKG_VERSION"), &subject).map_err(|error| {
+        let path = record.path.display();
+        ServeError::new(exit::USAGE, format!("cannot make the recording {path}: {error}"))
+    })
 }
 
 /// Opens the cache's file or device; makes a file of the size that was asked for where there is none.

@@ -34,6 +34,7 @@ use destage_core::{
     UnitId, WaitFor,
 };
 use destage_journal::Journal;
+use destage_record::{RecordSettings, RecordedCore};
 use destage_runtime::mode_log::ModeLog;
 use overlay::Overlay;
 use perform::FieldNames;
@@ -137,7 +138,7 @@ pub struct Engine {
     now: Time,
     started: Time,
     schema: Arc<Schema>,
-    core: Core,
+    core: RecordedCore,
     modes: ModeLog,
     journal: Journal,
     rows: Rows,
@@ -203,7 +204,7 @@ impl Engine {
         Self {
             now,
             started: now,
-            core: Core::resume(now, settings.policy.clone(), decided),
+            core: Core::resume(now, settings.policy.clone(), decided).into(),
             modes: ModeLog::default(),
             journal,
             rows: Rows::new(&schema),
@@ -242,6 +243,19 @@ impl Engine {
             writer: GroupWriter::new(),
             patches: Vec::new(),
         }
+    }
+
+    /// Records from now on what the core is told and what it answers. `version` is the program's.
+    ///
+    /// # Errors
+    /// The first file cannot be made; nothing is recorded then.
+    pub fn record(
+        &mut self,
+        settings: &RecordSettings,
+        version: &str,
+        subject: &str,
+    ) -> std::io::Result<()> {
+        self.core.record(settings, version, subject)
     }
 
     /// Takes a group that the journal held at start and the origin has not decided, in order.

@@ -73,6 +73,7 @@ pub(super) fn start(settings: &Settings) -> Result<Started, ServeError> {
     let newest = recover(settings, &mut engine, &recovery, &catalog, watermark)?;
     engine.recovered_upto(Lsn(recovery.last_lsn.max(watermark.0)));
     clock.not_before(newest);
+    record(settings, &mut engine)?;
     if let Some(torn) = recovery.torn {
         tracing::warn!(
             segment = torn.at.segment,
@@ -83,6 +84,15 @@ pub(super) fn start(settings: &Settings) -> Result<Started, ServeError> {
         engine.set_start_report(StartReport { cut_bytes: torn.bytes });
     }
     Ok(Started { clock, engine, origin, writer, epoch, is_example })
+}
+
+/// Begins the recording that was asked for.
+fn record(settings: &Settings, engine: &mut Engine) -> Result<(), ServeError> {
+    let Some(record) = &settings.record else { return Ok(()) };
+    engine.record(record, env!("CARGO_PKG_VERSION"), "serve").map_err(|error| {
+        let path = record.path.display();
+        ServeError::new(exit::USAGE, format!("cannot make the recording {path}: {error}"))
+    })
 }
 
 fn create_folder(settings: &Settings) -> Result<(), ServeError> {

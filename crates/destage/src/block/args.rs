@@ -9,6 +9,7 @@ use destage_block::settings::{
     COMMIT_UNASKED, GroupSettings, OriginTls, Settings, TlsSettings, UnsafeFlags, VolumeSettings,
 };
 use destage_core::{Acknowledge, AtLimit, Order, Policy, Span, When};
+use destage_record::RecordSettings;
 use destage_runtime::policy::{parse_at_limit, parse_when, set_dirty_limit};
 use destage_runtime::sockets::Listen;
 use destage_runtime::units::{Bytes, Interval};
@@ -173,6 +174,15 @@ pub(crate) struct VolumeArgs {
     #[arg(long)]
     adopt: bool,
 
+    /// Record what the policy is told and what it answers, for `destage sim replay`: files FILE.1, FILE.2 and so on. Sizes, times
+    /// and hashes, no data.
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+
+    /// Bytes of the recording; the oldest file is deleted before it gets larger. 4M to 16T.
+    #[arg(long, default_value = "1G", value_parser = |s: &str| bytes(s, "4M", "16T"), value_name = "SIZE")]
+    record_size: Bytes,
+
     #[arg(long, hide = true)]
     unsafe_no_fsync: bool,
 
@@ -273,6 +283,7 @@ impl BlockServeArgs {
             .chain(more)
             .map(|(name, volume)| volume.into_settings(name))
             .collect::<Result<_, _>>()?;
+        check_recordings(&volumes)?;
         let tls = self.tls_certificate.zip(self.tls_key).map(|(certificate, key)| TlsSettings {
             certificate,
             key,
@@ -301,6 +312,23 @@ impl BlockServeArgs {
             run: self.run,
             volumes,
         })
+    }
+}
+
+/// Two volumes in one recording could not be told apart.
+fn check_recordings(volumes: &[VolumeSettings]) -> Result<(), CliError> {
+    let mut paths: Vec<_> = volumes
+        .iter()
+        .filter_map(|volume| volume.record.as_ref())
+        .map(|record| &record.path)
+        .collect();
+    paths.sort_unstable();
+    match paths.windows(2).find(|pair| pair[0] == pair[1]) {
+        None => Ok(()),
+        Some(pair) => Err(CliError::usage(format!(
+            "two volumes record to {}: give each a --record of its own",
+            pair[0].display()
+        ))),
     }
 }
 
@@ -333,6 +361,9 @@ impl VolumeArgs {
             read_only: self.read_only,
             adopt: self.adopt,
             origin_timeout: self.origin_timeout.span(),
+            record: self
+                .record
+                .map(|path| RecordSettings { path, bytes_max: self.record_size.get() }),
             unsafe_flags: UnsafeFlags {
                 no_fsync: self.unsafe_no_fsync,
                 reclaim_past_checkpoint: self.unsafe_reclaim_past_checkpoint,

@@ -5,6 +5,7 @@ use crate::values::{Admin, admin, bytes, interval, listen, password, staleness};
 use clap::Args;
 use destage_core::{Acknowledge, AtLimit, Policy, When};
 use destage_data::settings::{Settings, UnsafeFlags};
+use destage_record::RecordSettings;
 use destage_runtime::policy::{parse_acknowledge, parse_at_limit, parse_when, set_dirty_limit};
 use destage_runtime::sockets::Listen;
 use destage_runtime::units::{Bytes, Interval};
@@ -162,6 +163,15 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
+    /// Record what the policy is told and what it answers, for `destage sim replay`: files FILE.1, FILE.2 and so on. Sizes, times
+    /// and hashes, no data.
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+
+    /// Bytes of the recording; the oldest file is deleted before it gets larger. 4M to 16T.
+    #[arg(long, default_value = "1G", value_parser = |s: &str| bytes(s, "4M", "16T"), value_name = "SIZE")]
+    record_size: Bytes,
+
     /// Start the server, run CMD in a shell with $DESTAGE_URL, $DESTAGE_HOST and $DESTAGE_PORT set, then drain and exit with
     /// its status.
     #[arg(long, value_name = "CMD")]
@@ -215,6 +225,9 @@ impl ServeArgs {
             take_over: self.take_over,
             adopt: self.adopt,
             tables: BTreeMap::new(),
+            record: self
+                .record
+                .map(|path| RecordSettings { path, bytes_max: self.record_size.get() }),
             run: self.run,
             unsafe_flags: UnsafeFlags {
                 no_fsync: self.unsafe_no_fsync,

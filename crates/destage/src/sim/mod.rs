@@ -3,6 +3,7 @@
 mod figure;
 mod generate;
 mod inspect;
+mod replay;
 mod report;
 mod run;
 mod trace;
@@ -21,6 +22,10 @@ pub(crate) enum SimCommand {
     /// Reproduce a figure or table of a paper, ours beside theirs; without a name they are listed.
     #[command(after_long_help = destage_runtime::exit::help())]
     Figure(figure::FigureArgs),
+    /// Replay what `--record` recorded of a live run, check that the policy answers the same, and ask what another policy would
+    /// have done.
+    #[command(after_long_help = destage_runtime::exit::help())]
+    Replay(Box<replay::ReplayArgs>),
     /// Run caches over a trace and count what they would have held.
     #[command(after_long_help = destage_runtime::exit::help())]
     Run(run::RunArgs),
@@ -32,6 +37,7 @@ pub(crate) fn run(command: &SimCommand) -> Result<(), CliError> {
         SimCommand::Figure(args) => figure::run(args),
         SimCommand::Generate(args) => generate::run(args),
         SimCommand::Inspect(args) => inspect::run(args),
+        SimCommand::Replay(args) => replay::run(args),
         SimCommand::Run(args) => run::run(args),
     }
 }

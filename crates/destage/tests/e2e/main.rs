@@ -10,6 +10,7 @@ mod identity;
 mod load;
 mod origin_away;
 mod policies;
+mod record;
 mod rows;
 mod safety;
 mod shutdown;

@@ -1,0 +1,268 @@
+//! What clients asked for in a recording, apart from what the policy made of it.
+
+use super::Observer;
+use destage_core::{
+    Access, BatchId, Core, DomainId, Effect, Input, Intent, Lsn, Policy, RequestId, Span, Time,
+    UnitId, WaitFor,
+};
+use hashbrown::{HashMap, HashSet};
+
+/// Requests in order of their arrival, and how long the devices took.
+#[derive(Clone, Debug, Default)]
+pub struct Load {
+    pub(super) arrivals: Vec<(Time, Arrival)>,
+    pub(super) requests: Vec<Request>,
+    /// What each item stands for, where that is known: items with the same identity are one.
+    pub(super) identities: Vec<Option<u64>>,
+    /// The size of each item, bytes; 0 where it was never told.
+    pub(super) sizes: Vec<u32>,
+    /// Items that the cache held when the recording began.
+    pub(super) held: Vec<u32>,
+    pub(super) syncs: Vec<Span>,
+    pub(super) fetches: Vec<Span>,
+    /// Units in a batch, and how long it took.
+    pub(super) destages: Vec<(u64, Span)>,
+    pub(super) policy: Option<Policy>,
+    pub(super) began: Option<Time>,
+    pub(super) ended: Time,
+    open: Open,
+}
+
+/// Something that the core is told from outside.
+#[derive(Clone, Debug)]
+pub(super) enum Arrival {
+    Request(u32),
+    Wait(WaitFor),
+    Invalidate(u32),
+    Policy(Box<Policy>),
+    Pause,
+    Resume,
+    Drain,
+}
+
+/// A request and what it turned out to do.
+#[derive(Clone, Debug)]
+pub(super) struct Request {
+    pub(super) intent: Intent,
+    pub(super) items: Box<[u32]>,
+    pub(super) writes: Vec<Write>,
+}
+
+/// A group that a request wrote.
+#[derive(Clone, Debug)]
+pub(super) struct Write {
+    pub(super) domain: DomainId,
+    pub(super) items: Box<[(u32, u32)]>,
+    pub(super) bytes: u32,
+    pub(super) journal_bytes: u32,
+    /// The next group belongs to it.
+    pub(super) is_joined: bool,
+    /// Items that it wrote whole, so that they may be read without being fetched.
+    pub(super) whole: Box<[u32]>,
+}
+
+impl Write {
+    fn new(domain: DomainId, items: Box<[(u32, u32)]>, bytes: u32, journal_bytes: u32) -> Self {
+        Self { domain, items, bytes, journal_bytes, is_joined: false, whole: [].into() }
+    }
+}
+
+/// What is under way while a recording is read.
+#[derive(Clone, Debug, Default)]
+struct Open {
+    items: HashMap<UnitId, u32>,
+    /// Requests that are not executed yet.
+    waiting: HashMap<RequestId, (u32, Box<[UnitId]>)>,
+    /// The request that was executed by the last effect.
+    executing: Option<u32>,
+    /// Requests that write through, by their first unit.
+    through: HashMap<UnitId, u32>,
+    evicted: Option<u32>,
+    syncing: Option<Time>,
+    fetching: HashMap<UnitId, Time>,
+    /// Units of which the driver says at once that they are there.
+    whole: HashSet<UnitId>,
+    destaging: HashMap<BatchId, (u64, Time)>,
+    /// Units of the groups that were recorded and are not destaged.
+    units: HashMap<Lsn, u32>,
+}
+
+impl Load {
+    fn item(&mut self, unit: UnitId, core: &Core) -> u32 {
+        let next = self.identities.len() as u32;
+        let item = *self.open.items.entry(unit).or_insert(next);
+        if item == next {
+            self.identities.push(None);
+            self.sizes.push(0);
+            if core.is_present(unit) {
+                self.held.push(item);
+            }
+        }
+        item
+    }
+
+    fn items(&mut self, units: &[UnitId], core: &Core) -> Box<[u32]> {
+        units.iter().map(|&unit| self.item(unit, core)).collect()
+    }
+
+    fn sized(&mut self, units: &[(UnitId, u32)], core: &Core) -> Box<[(u32, u32)]> {
+        let mut items = Vec::with_capacity(units.len());
+        for &(unit, bytes) in units {
+            let item = self.item(unit, core);
+            self.size(item, bytes);
+            items.push((item, bytes));
+        }
+        items.into()
+    }
+
+    fn size(&mut self, item: u32, bytes: u32) {
+        let size = &mut self.sizes[item as usize];
+        if *size == 0 {
+            *size = bytes;
+        }
+    }
+
+    /// The request that is being executed, if it has just written these units, none of which the cache holds.
+    fn has_written(&self, units: &[UnitId], items: &[u32], core: &Core) -> Option<u32> {
+        let request = self.open.executing?;
+        let write = self.requests[request as usize].writes.last()?;
+        let written = |item: &u32| write.items.iter().any(|(other, _)| other == item);
+        let absent = units.iter().all(|&unit| !core.is_present(unit));
+        (absent && items.iter().all(written)).then_some(request)
+    }
+
+    /// The driver asks for units that the request has just written whole.
+    fn written_whole(&mut self, request: u32, units: &[UnitId], items: Box<[u32]>) {
+        self.open.whole.extend(units);
+        if let Some(write) = self.requests[request as usize].writes.last_mut() {
+            write.whole = items;
+        }
+    }
+
+    fn wrote(&mut self, write: Write, request: Option<u32>) {
+        if let Some(request) = request {
+            self.requests[request as usize].writes.push(write);
+        }
+    }
+
+    fn arrives(&mut self, now: Time, arrival: Arrival) {
+        self.arrivals.push((now, arrival));
+    }
+}
+
+impl Observer for Load {
+    fn input(&mut self, now: Time, input: &Input<'_>, core: &Core) {
+        if self.began.is_none() {
+            self.began = Some(now);
+            self.policy = Some(core.policy().clone());
+        }
+        self.ended = now;
+        match *input {
+            Input::Access { request, intent, units } => {
+                let items = self.items(units, core);
+                if let Some(request) = self.has_written(units, &items, core) {
+                    return self.written_whole(request, units, items);
+                }
+                let index = self.requests.len() as u32;
+                self.requests.push(Request { intent, items, writes: Vec::new() });
+                self.open.waiting.insert(request, (index, units.into()));
+                self.arrives(now, Arrival::Request(index));
+            }
+            Input::Write { domain, units, bytes, journal_bytes, access } => {
+                let items = self.sized(units, core);
+                self.open.units.insert(core.next_lsn(), units.len() as u32);
+                let write = Write::new(domain, items, bytes, journal_bytes);
+                let request = match access {
+                    Access::Back => self.open.executing,
+                    _ => units.first().and_then(|(unit, _)| self.open.through.remove(unit)),
+                };
+                self.wrote(write, request.or(self.open.executing));
+            }
+            Input::Join { .. } => {
+                let request = self.open.executing.map(|request| request as usize);
+                let writes = request.and_then(|request| self.requests.get_mut(request));
+                if let Some(write) = writes.and_then(|request| request.writes.last_mut()) {
+                    write.is_joined = true;
+                }
+            }
+            Input::Through { units, result: Ok(()), .. } => {
+                let items = self.sized(units, core);
+                let request = units.first().and_then(|(unit, _)| self.open.through.remove(unit));
+                let bytes = units.iter().fold(0_u32, |sum, &(_, size)| sum.saturating_add(size));
+                let write = Write::new(DomainId(0), items, bytes, bytes);
+                self.wrote(write, request);
+            }
+            Input::Release { units } => {
+                for unit in units {
+                    self.open.through.remove(unit);
+                }
+            }
+            Input::Wait { until, .. } => self.arrives(now, Arrival::Wait(until)),
+            Input::Fetched { unit, result, identity } => {
+                let item = self.item(unit, core);
+                self.identities[item as usize] = Some(identity);
+                if let Ok(bytes) = result {
+                    self.size(item, bytes);
+                }
+                let began = self.open.fetching.remove(&unit);
+                self.fetches.extend(began.map(|began| now.since(began)));
+            }
+            Input::Evicted { identity } => {
+                if let Some(item) = self.open.evicted.take() {
+                    self.identities[item as usize] = Some(identity);
+                }
+            }
+            Input::Invalidate { unit } => {
+                let item = self.item(unit, core);
+                self.arrives(now, Arrival::Invalidate(item));
+            }
+            Input::Synced { result: Ok(()), .. } => {
+                let began = self.open.syncing.take();
+                self.syncs.extend(began.map(|began| now.since(began)));
+            }
+            Input::Destaged { batch, result } => {
+                if let Some((units, began)) = self.open.destaging.remove(&batch)
+                    && result.is_ok()
+                {
+                    self.destages.push((units, now.since(began)));
+                }
+            }
+            Input::SetPolicy(policy) => {
+                self.arrives(now, Arrival::Policy(Box::new(policy.clone())));
+            }
+            Input::Pause => self.arrives(now, Arrival::Pause),
+            Input::Resume => self.arrives(now, Arrival::Resume),
+            Input::Drain => self.arrives(now, Arrival::Drain),
+            _ => {}
+        }
+    }
+
+    fn effect(&mut self, now: Time, effect: &Effect, core: &Core) {
+        self.open.executing = None;
+        match *effect {
+            Effect::Execute { request, access, .. } => {
+                // A request from before the recording is not known.
+                let Some((index, units)) = self.open.waiting.remove(&request) else { return };
+                self.open.executing = Some(index);
+                if access != Access::Back {
+                    self.open.through.extend(units.iter().map(|&unit| (unit, index)));
+                }
+            }
+            Effect::Refuse { request, .. } => {
+                self.open.waiting.remove(&request);
+            }
+            Effect::Sync { .. } => self.open.syncing = Some(now),
+            Effect::Fetch { unit } => {
+                let is_whole = self.open.whole.remove(&unit);
+                self.open.fetching.extend((!is_whole).then_some((unit, now)));
+            }
+            Effect::Destage { batch, .. } => {
+                let lsns = core.batch(batch).iter();
+                let units = lsns.map(|lsn| self.open.units.remove(lsn).map_or(1, u64::from)).sum();
+                self.open.destaging.insert(batch, (units, now));
+            }
+            Effect::Evict { unit } => self.open.evicted = self.open.items.remove(&unit),
+            _ => {}
+        }
+    }
+}

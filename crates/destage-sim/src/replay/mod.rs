@@ -1,0 +1,169 @@
+//! Recordings of live runs, told to the core once more: it must answer the same. Then, with another policy: what if.
+
+mod load;
+mod tally;
+mod what_if;
+
+use destage_core::{Core, Effect, Input, Span, Time};
+use destage_record::{Damage, Digest, Event, Part, Scratch};
+use std::fmt;
+
+pub use load::Load;
+pub use tally::Tally;
+pub use what_if::{ASSUMED, Assumed, Latency, Outcome, what_if};
+
+/// Who watches a replay.
+pub trait Observer {
+    /// The core is about to be told this.
+    fn input(&mut self, now: Time, input: &Input<'_>, core: &Core);
+    /// The core has just answered this.
+    fn effect(&mut self, now: Time, effect: &Effect, core: &Core);
+}
+
+impl<A: Observer, B: Observer> Observer for (A, B) {
+    fn input(&mut self, now: Time, input: &Input<'_>, core: &Core) {
+        self.0.input(now, input, core);
+        self.1.input(now, input, core);
+    }
+
+    fn effect(&mut self, now: Time, effect: &Effect, core: &Core) {
+        self.0.effect(now, effect, core);
+        self.1.effect(now, effect, core);
+    }
+}
+
+/// What a replay of one part came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Inputs that the core was told.
+    pub inputs: u64,
+    /// Effects that it gave, all as recorded.
+    pub effects: u64,
+    /// The first input's time.
+    pub began: Time,
+    /// The last input's time.
+    pub ended: Time,
+}
+
+impl Summary {
+    /// From the first input to the last.
+    pub fn duration(&self) -> Span {
+        self.ended.since(self.began)
+    }
+}
+
+/// A replay that did not go as recorded.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// The file cannot be read to its end.
+    #[error("{0}")]
+    Damaged(#[from] Damage),
+    /// The core answered something else.
+    #[error("{0}")]
+    Differs(Box<Difference>),
+}
+
+/// Where the core answered something else than what was recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// The input's number, from 1.
+    pub number: u64,
+    /// Its time.
+    pub at: Time,
+    /// The input.
+    pub input: String,
+    /// What the core answered now.
+    pub effects: Vec<String>,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { number, at, input, effects } = self;
+        write!(
+            f,
+            "after input {number} at {at:?} the core answers something else than was recorded. "
+        )?;
+        write!(f, "Input: {input}. Effects now: ")?;
+        match effects.is_empty() {
+            true => f.write_str("none"),
+            false => f.write_str(&effects.join(", ")),
+        }
+    }
+}
+
+/// Effects that are shown of a difference.
+const SHOWN_MAX: usize = 16;
+
+/// Tells a core what was recorded and compares what it answers. The part's own core is used up.
+///
+/// # Errors
+/// [`ReplayError`]: the file is damaged, or the core answers something else.
+///
+/// # Panics
+/// Where a changed recording breaks the core's contract before it differs.
+pub fn replay(part: &Part, observer: &mut dyn Observer) -> Result<Summary, ReplayError> {
+    let mut core = part.core.clone();
+    let (mut events, mut scratch) = (part.events(), Scratch::default());
+    let mut digest = Digest::default();
+    let mut summary = Summary::default();
+    let mut now = Time::ZERO;
+    while let Some(event) = events.next(&mut scratch)? {
+        match event {
+            Event::Input { now: at, input } => {
+                if summary.inputs == 0 {
+                    summary.began = at;
+                }
+                now = at;
+                summary.inputs += 1;
+                summary.ended = at;
+                observer.input(at, &input, &core);
+                core.handle(at, input);
+            }
+            Event::Polled { count, short } => {
+                let mut effects = Vec::new();
+                for _ in 0..count {
+                    let effect = core.poll_effect();
+                    digest.add(&core, effect.as_ref());
+                    let Some(effect) = effect else { continue };
+                    observer.effect(now, &effect, &core);
+                    summary.effects += 1;
+                    if effects.len() < SHOWN_MAX {
+                        effects.push(effect);
+                    }
+                }
+                if digest.short() != short {
+                    return Err(difference(part, summary.inputs, now, &effects));
+                }
+            }
+            Event::Checked { all } if digest.all() != all => {
+                return Err(difference(part, summary.inputs, now, &[]));
+            }
+            Event::Checked { .. } => {}
+        }
+    }
+    Ok(summary)
+}
+
+fn difference(part: &Part, number: u64, at: Time, effects: &[Effect]) -> ReplayError {
+    let effects = effects.iter().map(|effect| format!("{effect:?}")).collect();
+    let input = nth_input(part, number).unwrap_or_else(|| "none".into());
+    ReplayError::Differs(Box::new(Difference { number, at, input, effects }))
+}
+
+/// An input for people.
+fn nth_input(part: &Part, number: u64) -> Option<String> {
+    let (mut events, mut scratch) = (part.events(), Scratch::default());
+    let mut inputs = 0;
+    while let Some(event) = events.next(&mut scratch).ok()? {
+        if let Event::Input { input, .. } = event {
+            inputs += 1;
+            if inputs == number {
+                return Some(format!("{input:?}"));
+            }
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests;

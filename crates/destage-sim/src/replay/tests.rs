@@ -1,0 +1,284 @@
+use super::*;
+use crate::event::Stream;
+use destage_core::{
+    Access, Ack, BatchId, ClientId, DomainId, Intent, Lsn, Policy, RequestId, UnitId, When,
+};
+use destage_record::{RecordSettings, RecordedCore, list};
+use std::path::Path;
+
+const BLOCK: u32 = 4_096;
+const VERSION: &str = "1.2.3";
+
+/// A small driver: random reads and writes of a few units, devices with times of their own.
+struct Driver {
+    core: RecordedCore,
+    now: Time,
+    random: Stream,
+    next_request: u64,
+    writing: Vec<(RequestId, UnitId)>,
+    later: Vec<(Time, Later)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Later {
+    Synced(Lsn),
+    Fetched(UnitId),
+    Destaged(BatchId),
+}
+
+impl Driver {
+    fn new(policy: Policy, settings: Option<&RecordSettings>) -> Self {
+        let mut core = RecordedCore::from(Core::new(Time::from_secs(5), policy));
+        if let Some(settings) = settings {
+            core.record(settings, VERSION, "a test").unwrap();
+        }
+        Self {
+            core,
+            now: Time::from_secs(5),
+            random: Stream::new(7, "driver"),
+            next_request: 0,
+            writing: Vec::new(),
+            later: Vec::new(),
+        }
+    }
+
+    fn run(&mut self, requests: u64, units: u64) {
+        for _ in 0..requests {
+            self.now = self.now + self.random.around(Span::from_millis(2));
+            self.complete();
+            let unit = UnitId(self.random.below(units) as u32);
+            let request = RequestId(self.next_request);
+            self.next_request += 1;
+            let writes = self.random.below(2) == 0;
+            let bytes = BLOCK;
+            let intent = match writes {
+                true => Intent::Write { bytes, ack: Ack::Policy, fetch: self.random.below(2) == 0 },
+                false => Intent::Read,
+            };
+            if writes {
+                self.writing.push((request, unit));
+            }
+            self.core.handle(self.now, Input::Access { request, intent, units: &[unit] });
+            self.effects();
+            self.core.handle(self.now, Input::Tick);
+            self.effects();
+        }
+    }
+
+    fn complete(&mut self) {
+        self.later.sort_by_key(|(at, _)| *at);
+        while self.later.first().is_some_and(|(at, _)| *at <= self.now) {
+            let (_, later) = self.later.remove(0);
+            let (result, identity) = (Ok(()), 99);
+            let input = match later {
+                Later::Synced(upto) => Input::Synced { upto, result },
+                Later::Destaged(batch) => Input::Destaged { batch, result },
+                Later::Fetched(unit) => {
+                    let identity = identity + u64::from(unit.0);
+                    Input::Fetched { unit, result: Ok(BLOCK), identity }
+                }
+            };
+            self.core.handle(self.now, input);
+            self.effects();
+        }
+    }
+
+    fn effects(&mut self) {
+        while let Some(effect) = self.core.poll_effect() {
+            let mut after = |ms, later| self.later.push((self.now + Span::from_millis(ms), later));
+            match effect {
+                Effect::Execute { request, access, observed } => {
+                    self.execute(request, access, observed);
+                }
+                Effect::Sync { upto } => after(1, Later::Synced(upto)),
+                Effect::Fetch { unit } => after(4, Later::Fetched(unit)),
+                Effect::Destage { batch, .. } => after(9, Later::Destaged(batch)),
+                Effect::Evict { unit } => {
+                    let identity = 99 + u64::from(unit.0);
+                    self.core.handle(self.now, Input::Evicted { identity });
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn execute(&mut self, request: RequestId, access: Access, observed: Lsn) {
+        let client = ClientId(request.0 as u32);
+        let place = self.writing.iter().position(|(writing, _)| *writing == request);
+        let Some(place) = place else {
+            let input = Input::Respond { client, lsn: observed, wrote: false };
+            return self.core.handle(self.now, input);
+        };
+        let (_, unit) = self.writing.remove(place);
+        let lsn = self.core.next_lsn();
+        let (domain, bytes) = (DomainId(0), BLOCK);
+        let units = &[(unit, BLOCK)];
+        self.core
+            .handle(self.now, Input::Write { domain, units, bytes, journal_bytes: bytes, access });
+        if access == Access::Back {
+            self.core.handle(self.now, Input::Respond { client, lsn, wrote: true });
+        }
+    }
+}
+
+fn policy() -> Policy {
+    let mut policy = Policy::default();
+    policy.limits.cache_bytes_max = 40 * u64::from(BLOCK);
+    policy
+}
+
+/// A recorded run; its parts.
+fn recorded(folder: &Path, policy: Policy, requests: u64, bytes_max: u64) -> Vec<Part> {
+    let settings = RecordSettings { path: folder.join("run"), bytes_max };
+    let mut driver = Driver::new(policy, Some(&settings));
+    driver.run(requests, 100);
+    drop(driver);
+    let read = |path| Part::read(std::fs::read(path).unwrap(), VERSION).unwrap();
+    list(&settings.path).unwrap().into_iter().map(read).collect()
+}
+
+/// Nobody.
+struct Silent;
+
+impl Observer for Silent {
+    fn input(&mut self, _: Time, _: &Input<'_>, _: &Core) {}
+    fn effect(&mut self, _: Time, _: &Effect, _: &Core) {}
+}
+
+#[test]
+fn what_was_recorded_gives_the_same_effects() {
+    let folder = tempfile::tempdir().unwrap();
+    let parts = recorded(folder.path(), policy(), 3_000, 1 << 30);
+    let [part] = &parts[..] else { panic!("one part: {}", parts.len()) };
+    assert_eq!(part.end, destage_record::End::Whole);
+    let summary = replay(part, &mut Silent).unwrap();
+    assert!(summary.inputs > 9_000 && summary.effects > 6_000, "{summary:?}");
+    assert!(summary.duration() > Span::from_secs(4), "{summary:?}");
+}
+
+#[test]
+fn another_policy_or_a_changed_input_is_found_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut part = recorded(folder.path(), policy(), 300, 1 << 30).remove(0);
+    let other = Policy { when: When::Periodic { every: Span::from_secs(1) }, ..policy() };
+    let core = part.core.clone();
+    part.core.handle(Time::from_secs(5), Input::SetPolicy(&other));
+    let error = replay(&part, &mut Silent).unwrap_err();
+    assert!(matches!(error, ReplayError::Differs(_)), "{error}");
+    assert!(error.to_string().contains("Effects now: "), "{error}");
+    part.core = core;
+    replay(&part, &mut Silent).unwrap();
+
+    // The first byte of the first request's unit, with a checksum that is right again.
+    let path = list(&folder.path().join("run")).unwrap().remove(0);
+    let file = std::fs::read(path).unwrap();
+    let mut found = 0;
+    for at in 0..file.len() - 9 {
+        let len = u32::from_le_bytes(file[at + 1..at + 5].try_into().unwrap()) as usize;
+        let Some(payload) = file.get(at + 9..at + 9 + len) else { continue };
+        let sum = crc32c::crc32c_append(crc32c::crc32c(&file[at..at + 5]), payload);
+        if file[at] != 3 || sum.to_le_bytes() != file[at + 5..at + 9] {
+            continue;
+        }
+        found += 1;
+        let mut bad = file.clone();
+        // Time, then an access (1): its request 0, its intent.
+        assert_eq!(bad[at + 17..at + 19], [1, 0]);
+        bad[at + 18] = 77;
+        let sum =
+            crc32c::crc32c_append(crc32c::crc32c(&bad[at..at + 5]), &bad[at + 9..at + 9 + len]);
+        bad[at + 5..at + 9].copy_from_slice(&sum.to_le_bytes());
+        let part = Part::read(bad, VERSION).unwrap();
+        let error = replay(&part, &mut Silent).unwrap_err();
+        assert!(error.to_string().contains("RequestId(77)"), "{error}");
+        break;
+    }
+    assert_eq!(found, 1);
+}
+
+#[test]
+fn a_recording_that_broke_off_replays_up_to_there_and_damage_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(recorded(folder.path(), policy(), 3_000, 1 << 30));
+    let path = list(&folder.path().join("run")).unwrap().remove(0);
+    let file = std::fs::read(path).unwrap();
+    let whole = replay(&Part::read(file.clone(), VERSION).unwrap(), &mut Silent).unwrap();
+    let cut = Part::read(file[..file.len() - 4_000].to_vec(), VERSION).unwrap();
+    assert!(matches!(cut.end, destage_record::End::BrokenOff { .. }));
+    let part = replay(&cut, &mut Silent).unwrap();
+    assert!(part.inputs > 0 && part.inputs < whole.inputs, "{part:?} {whole:?}");
+    let mut bad = file.clone();
+    bad[file.len() - 4_000] ^= 1;
+    assert!(Part::read(bad, VERSION).is_err());
+    assert!(Part::read(file, "1.2.4").unwrap_err().to_string().contains("another version"));
+    assert!(Part::read(b"something else".to_vec(), VERSION).is_err());
+}
+
+#[test]
+fn the_oldest_parts_make_room_and_each_that_is_left_replays() {
+    let folder = tempfile::tempdir().unwrap();
+    let bytes_max = RecordSettings::BYTES_MIN;
+    let parts = recorded(folder.path(), policy(), 200_000, bytes_max);
+    let total: u64 = parts.iter().map(Part::len).sum();
+    assert!(parts.len() > 1 && total <= bytes_max, "{} parts, {total} bytes", parts.len());
+    assert!(parts[0].begin.part > 1, "the first one is gone");
+    for (part, next) in parts.iter().zip(&parts[1..]) {
+        assert_eq!((part.begin.part + 1, next.begin.after_gap), (next.begin.part, false));
+        assert_eq!(part.begin.run, next.begin.run);
+    }
+    for part in &parts {
+        assert!(replay(part, &mut Silent).unwrap().inputs > 1_000);
+    }
+}
+
+#[test]
+fn a_second_run_begins_other_parts() {
+    let folder = tempfile::tempdir().unwrap();
+    recorded(folder.path(), policy(), 10, 1 << 30);
+    let parts = recorded(folder.path(), policy(), 20, 1 << 30);
+    assert_eq!(parts.len(), 2);
+    assert_eq!(parts[1].begin.part, 1);
+}
+
+/// The load of a run and its counts.
+fn load(policy: Policy) -> (Load, Tally) {
+    let folder = tempfile::tempdir().unwrap();
+    let part = recorded(folder.path(), policy, 5_000, 1 << 30).remove(0);
+    let mut both = (Load::default(), Tally::default());
+    replay(&part, &mut both).unwrap();
+    both
+}
+
+#[test]
+fn the_same_policy_again_comes_near_what_was_recorded() {
+    let (load, recorded) = load(policy());
+    let modelled = what_if(&load, Policy::clone).unwrap();
+    // The test's driver looks at what is done only when a request comes.
+    let near = |ours: u64, theirs: u64| {
+        assert!(ours.abs_diff(theirs) <= theirs / 5, "{ours} for {theirs}");
+    };
+    near(modelled.tally.writes, recorded.writes);
+    near(modelled.tally.origin_writes, recorded.origin_writes);
+    near(modelled.tally.fetches, recorded.fetches);
+    near(modelled.tally.batches, recorded.batches);
+    // The last ones are under way when the recording ends.
+    let answered = modelled.reads.answered + modelled.writes.answered;
+    assert!((4_900..=5_000).contains(&answered), "{answered}");
+}
+
+#[test]
+fn another_policy_writes_less_to_the_origin_and_lets_it_grow_older() {
+    let (load, recorded) = load(policy());
+    let periodic = When::Periodic { every: Span::from_secs(2) };
+    let rare = what_if(&load, |policy| Policy { when: periodic, ..policy.clone() }).unwrap();
+    assert!(
+        rare.tally.origin_writes < recorded.origin_writes / 2,
+        "{} {}",
+        rare.tally.origin_writes,
+        recorded.origin_writes
+    );
+    assert!(rare.tally.staleness_max > 1.5 && recorded.staleness_max < 0.5);
+    let through = destage_core::Acknowledge::Origin;
+    let through = what_if(&load, |p| Policy { acknowledge: through, ..p.clone() }).unwrap();
+    assert!(through.writes.mean > 0.008, "a write waits for the origin: {:?}", through.writes);
+}

@@ -1,0 +1,445 @@
+//! The load of a recording under another policy: the core in virtual time, with devices as slow as they were.
+//!
+//! Requests come when they came in the recording, whatever became of those before them (open loop). The n-th sync and the
+//! n-th fetch take as long as the n-th of the recording did; a batch takes a time that is a line over the units in it, fitted
+//! to the recording's batches.
+
+use super::load::{Arrival, Load, Write};
+use super::{Observer, Tally};
+use crate::event::Events;
+use destage_core::{
+    Access, BatchId, ClientId, Core, Effect, Input, Intent, Lsn, Policy, RequestId, Span, Time,
+    UnitId,
+};
+use hashbrown::{HashMap, HashSet};
+use serde::Serialize;
+
+/// What a policy would have come to.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    /// Counts, as of a recorded run.
+    pub tally: Tally,
+    /// Requests that read, and how long until each was answered, seconds: mean and longest.
+    pub reads: Latency,
+    /// Requests that wrote.
+    pub writes: Latency,
+    /// Requests that were not answered when the recording ended: with more than a few the load was too much.
+    pub unanswered: u64,
+}
+
+/// How long requests took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Latency {
+    /// How many were answered.
+    pub answered: u64,
+    /// The mean, seconds.
+    pub mean: f64,
+    /// The longest, seconds.
+    pub max: f64,
+    #[serde(skip)]
+    sum: f64,
+}
+
+impl Latency {
+    fn add(&mut self, span: Span) {
+        self.answered += 1;
+        self.sum += span.as_secs_f64();
+        self.mean = self.sum / self.answered as f64;
+        self.max = self.max.max(span.as_secs_f64());
+    }
+}
+
+/// What a recording did not tell and is assumed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Assumed {
+    /// No sync was recorded: each takes [`ASSUMED`].
+    pub sync: bool,
+    /// No fetch was recorded.
+    pub fetch: bool,
+    /// No batch was recorded.
+    pub destage: bool,
+}
+
+/// The time of what was never recorded.
+pub const ASSUMED: Span = Span::from_millis(1);
+
+impl Load {
+    /// What must be assumed of the devices.
+    pub fn assumed(&self) -> Assumed {
+        Assumed {
+            sync: self.syncs.is_empty(),
+            fetch: self.fetches.is_empty(),
+            destage: self.destages.is_empty(),
+        }
+    }
+
+    /// The policy that was in force at the beginning; `None` if nothing was recorded.
+    pub fn policy(&self) -> Option<&Policy> {
+        self.policy.as_ref()
+    }
+
+    /// Items by what they stand for: those that are one get one handle.
+    fn units(&self) -> Vec<UnitId> {
+        let mut known = HashMap::new();
+        let by_item = self.identities.iter().enumerate().map(|(item, identity)| {
+            let own = UnitId(item as u32);
+            identity.map_or(own, |identity| *known.entry(identity).or_insert(own))
+        });
+        by_item.collect()
+    }
+}
+
+/// Runs a load under the policy that `policy` makes of each recorded one, until the recording's end.
+pub fn what_if(load: &Load, policy: impl Fn(&Policy) -> Policy) -> Option<Outcome> {
+    let (began, first) = (load.began?, load.policy.as_ref()?);
+    let core = Core::new(began, policy(first));
+    let mut run = Run {
+        load,
+        units: load.units(),
+        core,
+        now: began,
+        events: Events::default(),
+        times: Times::of(load),
+        arrived: Vec::new(),
+        answers: HashMap::new(),
+        settling: HashMap::new(),
+        whole: HashSet::new(),
+        next_whole: 0,
+        outcome: Outcome {
+            tally: Tally::default(),
+            reads: Latency::default(),
+            writes: Latency::default(),
+            unanswered: 0,
+        },
+    };
+    run.restore();
+    run.all(&policy);
+    Some(run.outcome)
+}
+
+/// Something that ends.
+#[derive(Debug)]
+enum Event {
+    Synced(Lsn),
+    Fetched(UnitId),
+    Destaged(BatchId),
+}
+
+struct Run<'l> {
+    load: &'l Load,
+    /// The handle of each item.
+    units: Vec<UnitId>,
+    core: Core,
+    now: Time,
+    events: Events<Event>,
+    times: Times<'l>,
+    /// When each request came that has been told to the core.
+    arrived: Vec<Time>,
+    /// Replies on their way, by the client that stands for the request: whether they answer a write.
+    answers: HashMap<ClientId, bool>,
+    /// Requests that wait for the origin, by their last group.
+    settling: HashMap<Lsn, u32>,
+    whole: HashSet<UnitId>,
+    next_whole: u64,
+    outcome: Outcome,
+}
+
+impl Run<'_> {
+    /// The cache holds what it held; the sizes that nobody told are those of the first that was.
+    fn restore(&mut self) {
+        let usual = self.load.sizes.iter().copied().find(|&size| size > 0).unwrap_or(4_096);
+        let mut units: Vec<(UnitId, u32)> = Vec::new();
+        for &item in &self.load.held {
+            let size = self.load.sizes[item as usize];
+            units.push((self.units[item as usize], if size == 0 { usual } else { size }));
+        }
+        units.sort_unstable_by_key(|&(unit, _)| std::cmp::Reverse(unit));
+        units.dedup_by_key(|(unit, _)| *unit);
+        for (unit, bytes) in units {
+            self.core.handle(self.now, Input::Restored { units: &[unit], bytes });
+        }
+        self.effects();
+    }
+
+    fn all(&mut self, policy: &impl Fn(&Policy) -> Policy) {
+        let load = self.load;
+        let mut arrivals = load.arrivals.iter().peekable();
+        loop {
+            self.tell(Input::Tick);
+            let arrival = arrivals.peek().map(|(at, _)| *at);
+            let timeout = self.core.next_timeout();
+            let next = [arrival, timeout, self.events.next_at()].into_iter().flatten().min();
+            let Some(next) = next.filter(|&next| next <= load.ended) else { break };
+            self.now = self.now.max(next);
+            while let Some(event) = self.events.take_until(self.now) {
+                self.happen(&event);
+            }
+            while let Some((_, arrival)) = arrivals.next_if(|(at, _)| *at <= self.now) {
+                self.arrive(arrival, policy);
+            }
+        }
+        self.now = self.now.max(load.ended);
+        self.tell(Input::Tick);
+        let Outcome { tally, reads, writes, unanswered } = &mut self.outcome;
+        let done = reads.answered + writes.answered + tally.refused;
+        *unanswered = (load.requests.len() as u64).saturating_sub(done);
+    }
+
+    fn tell(&mut self, input: Input<'_>) {
+        self.tell_only(input);
+        self.effects();
+    }
+
+    fn tell_only(&mut self, input: Input<'_>) {
+        self.outcome.tally.input(self.now, &input, &self.core);
+        self.core.handle(self.now, input);
+    }
+
+    fn arrive(&mut self, arrival: &Arrival, policy: &impl Fn(&Policy) -> Policy) {
+        match arrival {
+            Arrival::Request(index) => {
+                let request = &self.load.requests[*index as usize];
+                let mut units: Vec<UnitId> = Vec::with_capacity(request.items.len());
+                for &item in &request.items {
+                    let unit = self.units[item as usize];
+                    if !units.contains(&unit) {
+                        units.push(unit);
+                    }
+                }
+                self.arrived.resize(*index as usize + 1, self.now);
+                let (request, intent) = (RequestId(u64::from(*index)), request.intent);
+                self.tell(Input::Access { request, intent, units: &units });
+            }
+            Arrival::Wait(until) => {
+                let lsn = Lsn(self.core.next_lsn().0 - 1);
+                self.tell(Input::Wait { request: WAITING, lsn, until: *until });
+            }
+            Arrival::Invalidate(item) => {
+                self.tell(Input::Invalidate { unit: self.units[*item as usize] });
+            }
+            Arrival::Policy(recorded) => self.tell(Input::SetPolicy(&policy(recorded))),
+            Arrival::Pause => self.tell(Input::Pause),
+            Arrival::Resume => self.tell(Input::Resume),
+            Arrival::Drain => self.tell(Input::Drain),
+        }
+    }
+
+    fn happen(&mut self, event: &Event) {
+        match *event {
+            Event::Synced(upto) => self.tell(Input::Synced { upto, result: Ok(()) }),
+            Event::Fetched(unit) => {
+                let item = unit.0 as usize;
+                let bytes = self.load.sizes[item].max(1);
+                let identity = self.identity(unit);
+                self.tell(Input::Fetched { unit, result: Ok(bytes), identity });
+            }
+            Event::Destaged(batch) => self.tell(Input::Destaged { batch, result: Ok(()) }),
+        }
+    }
+
+    fn identity(&self, unit: UnitId) -> u64 {
+        let known = self.load.identities[unit.0 as usize];
+        known.unwrap_or_else(|| crate::blocks::mix(u64::from(unit.0)))
+    }
+
+    fn effects(&mut self) {
+        while let Some(effect) = self.core.poll_effect() {
+            self.outcome.tally.effect(self.now, &effect, &self.core);
+            match effect {
+                Effect::Execute { request: RequestId(WHOLE..), .. } => {}
+                Effect::Execute { request, access, observed } => {
+                    self.execute(request.0 as u32, access, observed);
+                }
+                Effect::Send { client } => {
+                    let wrote = self.answers.remove(&client).unwrap_or(false);
+                    self.answered(client.0, wrote);
+                }
+                Effect::Settled { lsn, .. } => {
+                    if let Some(request) = self.settling.remove(&lsn) {
+                        self.answered(request, true);
+                    }
+                }
+                Effect::Sync { upto } => {
+                    let at = self.now + self.times.sync();
+                    self.events.plan(at, Event::Synced(upto));
+                }
+                Effect::Fetch { unit } => {
+                    let is_whole = self.whole.remove(&unit);
+                    let time = if is_whole { Span::ZERO } else { self.times.fetch() };
+                    let at = self.now + time;
+                    self.events.plan(at, Event::Fetched(unit));
+                }
+                Effect::Destage { batch, .. } => {
+                    let at = self.now + self.times.destage(self.units_in(batch));
+                    self.events.plan(at, Event::Destaged(batch));
+                }
+                Effect::Evict { unit } => {
+                    let identity = self.identity(unit);
+                    self.tell_only(Input::Evicted { identity });
+                }
+                // Nothing fails here, so nothing is parked and nothing stops.
+                Effect::Refuse { .. }
+                | Effect::Waited { .. }
+                | Effect::Park { .. }
+                | Effect::Forget { .. }
+                | Effect::Mode(_)
+                | Effect::Stop(_) => {}
+            }
+        }
+    }
+
+    fn units_in(&self, batch: BatchId) -> u64 {
+        self.outcome.tally.units_in(self.core.batch(batch))
+    }
+
+    fn execute(&mut self, index: u32, access: Access, observed: Lsn) {
+        let load = self.load;
+        let request = &load.requests[index as usize];
+        let client = ClientId(index);
+        if request.writes.is_empty() {
+            if access != Access::Back {
+                let units: Vec<_> = self.handles(&request.items);
+                self.tell_only(Input::Release { units: &units });
+            }
+            self.answers.insert(client, false);
+            let wrote = false;
+            return self.tell_only(Input::Respond { client, lsn: observed, wrote });
+        }
+        for write in &request.writes {
+            self.write(write, access);
+        }
+        let lsn = Lsn(self.core.next_lsn().0 - 1);
+        match access {
+            Access::Back => {
+                self.answers.insert(client, true);
+                self.tell_only(Input::Respond { client, lsn, wrote: true });
+            }
+            Access::Through | Access::Around => {
+                self.settling.insert(lsn, index);
+            }
+        }
+    }
+
+    fn handles(&self, items: &[u32]) -> Vec<UnitId> {
+        let mut units: Vec<_> = items.iter().map(|&item| self.units[item as usize]).collect();
+        units.sort_unstable();
+        units.dedup();
+        units
+    }
+
+    fn write(&mut self, write: &Write, access: Access) {
+        let by_item = write.items.iter();
+        let mut units: Vec<_> =
+            by_item.map(|&(item, bytes)| (self.units[item as usize], bytes)).collect();
+        units.sort_unstable();
+        units.dedup_by_key(|(unit, _)| *unit);
+        let Write { domain, bytes, journal_bytes, is_joined, .. } = *write;
+        let lsn = self.core.next_lsn();
+        self.tell_only(Input::Write { domain, units: &units, bytes, journal_bytes, access });
+        if is_joined {
+            self.tell_only(Input::Join { lsn });
+        }
+        self.written_whole(&write.whole);
+    }
+
+    /// Units that were written whole are there without being fetched.
+    fn written_whole(&mut self, items: &[u32]) {
+        let mut units = self.handles(items);
+        units.retain(|&unit| !self.core.is_present(unit));
+        if !units.is_empty() {
+            self.whole.extend(&units);
+            let request = RequestId(WHOLE + self.next_whole);
+            self.next_whole += 1;
+            self.tell_only(Input::Access { request, intent: Intent::Read, units: &units });
+        }
+    }
+
+    fn answered(&mut self, request: u32, wrote: bool) {
+        let Some(&arrived) = self.arrived.get(request as usize) else { return };
+        let span = self.now.since(arrived);
+        match wrote {
+            true => self.outcome.writes.add(span),
+            false => self.outcome.reads.add(span),
+        }
+    }
+}
+
+/// From here on requests are those for what was written whole; those of clients are far below.
+const WHOLE: u64 = 1 << 40;
+/// Waits of clients; nobody asks which of them ended.
+const WAITING: RequestId = RequestId(u64::MAX);
+
+/// How long the devices take.
+struct Times<'l> {
+    load: &'l Load,
+    syncs: usize,
+    fetches: usize,
+    /// A batch's time: so much, and so much for each unit, seconds.
+    batch: (f64, f64),
+}
+
+impl<'l> Times<'l> {
+    fn of(load: &'l Load) -> Self {
+        Self { load, syncs: 0, fetches: 0, batch: line(&load.destages) }
+    }
+
+    fn sync(&mut self) -> Span {
+        self.syncs += 1;
+        nth(&self.load.syncs, self.syncs - 1)
+    }
+
+    fn fetch(&mut self) -> Span {
+        self.fetches += 1;
+        nth(&self.load.fetches, self.fetches - 1)
+    }
+
+    fn destage(&self, units: u64) -> Span {
+        let (fixed, each) = self.batch;
+        Span(((fixed + each * units as f64) * 1e9) as u64)
+    }
+}
+
+fn nth(spans: &[Span], index: usize) -> Span {
+    match spans.is_empty() {
+        true => ASSUMED,
+        false => spans[index % spans.len()],
+    }
+}
+
+/// The line of least squares through times over units, seconds; neither part is negative.
+fn line(samples: &[(u64, Span)]) -> (f64, f64) {
+    if samples.is_empty() {
+        return (ASSUMED.as_secs_f64(), 0.0);
+    }
+    let count = samples.len() as f64;
+    let mean_units = samples.iter().map(|&(units, _)| units as f64).sum::<f64>() / count;
+    let mean_time = samples.iter().map(|(_, span)| span.as_secs_f64()).sum::<f64>() / count;
+    let (mut square, mut product) = (0.0, 0.0);
+    for &(units, span) in samples {
+        let distance = units as f64 - mean_units;
+        square += distance * distance;
+        product += distance * (span.as_secs_f64() - mean_time);
+    }
+    let slope = if square > 0.0 { (product / square).max(0.0) } else { 0.0 };
+    let fixed = mean_time - slope * mean_units;
+    match fixed >= 0.0 {
+        true => (fixed, slope),
+        false => (0.0, mean_time / mean_units.max(1.0)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_goes_through_its_samples() {
+        let ms = Span::from_millis;
+        let (fixed, each) = line(&[(1, ms(3)), (2, ms(4)), (11, ms(13))]);
+        assert!((fixed - 0.002).abs() < 1e-9 && (each - 0.001).abs() < 1e-9, "{fixed} {each}");
+        assert_eq!(line(&[(5, ms(7))]), (0.007, 0.0));
+        let (fixed, each) = line(&[(1, ms(9)), (9, ms(1))]);
+        assert!(fixed > 0.0 && each == 0.0, "more units never take less");
+        assert_eq!(line(&[]), (0.001, 0.0));
+    }
+}

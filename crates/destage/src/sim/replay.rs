@@ -1,0 +1,352 @@
+//! `destage sim replay`: a recorded run once more; then the same load under another policy.
+
+use crate::error::CliError;
+use crate::output::{Format, print, print_json};
+use crate::values::{bytes, interval, staleness};
+use destage_core::{Acknowledge, Order, Policy};
+use destage_record::{End, ListError, Part, list};
+use destage_runtime::exit;
+use destage_runtime::human;
+use destage_runtime::policy::{
+    change, parse_acknowledge, parse_at_limit, parse_when, summary as policy_summary,
+};
+use destage_runtime::units::{Bytes, Interval};
+use destage_sim::replay::{Load, Outcome, ReplayError, Summary, Tally, replay, what_if};
+use serde::Serialize;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+/// Flags of `sim replay`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReplayArgs {
+    /// What --record named: all its parts; or one of them.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+
+    /// What if: write-back, write-through, write-around, or of a volume ordered or journaled.
+    #[arg(long, value_parser = policy_word, value_name = "POLICY")]
+    policy: Option<PolicyWord>,
+
+    /// What if it destaged async, adaptive, periodic:10s, interval:30s,1s (age, check) or pressure.
+    #[arg(long, value_parser = |s: &str| parse_when(s).map(|_| s.to_owned()), value_name = "WHEN")]
+    when: Option<String>,
+
+    /// What if it yielded to reads at the origin: on or off.
+    #[arg(long, value_parser = ["on", "off"], value_name = "CHOICE")]
+    read_priority: Option<String>,
+
+    /// What if d, the most that a crash of the host may lose, were 0, or 1ms to 60s.
+    #[arg(short = 'd', long, value_parser = |s: &str| interval(s, "0", "60s"), value_name = "TIME")]
+    commit: Option<Interval>,
+
+    /// What if D, the staleness bound, were 100ms to 1d, or none.
+    #[arg(short = 'D', long, value_parser = staleness, value_name = "TIME")]
+    staleness: Option<Interval>,
+
+    /// What if a limit meant throttle, block, write-through or fail.
+    #[arg(long, value_parser = |s: &str| parse_at_limit(s).map(|_| s.to_owned()), value_name = "CHOICE")]
+    at_limit: Option<String>,
+
+    /// What if so many bytes could be dirty. 64K to 1T.
+    #[arg(long, value_parser = |s: &str| bytes(s, "64K", "1T"), value_name = "SIZE")]
+    dirty_limit: Option<Bytes>,
+
+    /// What if the cache had so many bytes. 0 to 16T.
+    #[arg(long, value_parser = |s: &str| bytes(s, "0", "16T"), value_name = "SIZE")]
+    cache_size: Option<Bytes>,
+
+    /// What if a lone write waited so long for company. 0 to 1s.
+    #[arg(long, value_parser = |s: &str| interval(s, "0", "1s"), value_name = "TIME")]
+    linger: Option<Interval>,
+
+    /// The form of the result.
+    #[arg(long, value_enum, default_value = "table")]
+    output: Format,
+}
+
+/// A policy as either front end names it.
+#[derive(Clone, Copy, Debug)]
+enum PolicyWord {
+    Acknowledge(Acknowledge),
+    Ordered,
+    Journaled,
+}
+
+fn policy_word(text: &str) -> Result<PolicyWord, String> {
+    match text {
+        "ordered" => Ok(PolicyWord::Ordered),
+        "journaled" => Ok(PolicyWord::Journaled),
+        _ => parse_acknowledge(text)
+            .map(PolicyWord::Acknowledge)
+            .map_err(|error| format!("{error}; of a volume also ordered or journaled")),
+    }
+}
+
+/// One part, replayed.
+#[derive(Debug, Serialize)]
+struct PartReport {
+    file: String,
+    subject: String,
+    run: u64,
+    part: u32,
+    bytes: u64,
+    inputs: u64,
+    effects: u64,
+    seconds: f64,
+    /// The recording broke off here; what was read up to there is the same.
+    broken_off_at: Option<u64>,
+    /// Something is missing between the part before and this one.
+    after_gap: bool,
+}
+
+/// Everything.
+#[derive(Debug, Serialize)]
+struct Report {
+    parts: Vec<PartReport>,
+    /// Whether the core gave the recorded effects; a difference ends the command instead.
+    same_effects: bool,
+    policy: Option<String>,
+    recorded: Option<Tally>,
+    modelled: Option<Outcome>,
+    what_if: Option<WhatIf>,
+    assumptions: Vec<&'static str>,
+}
+
+#[derive(Debug, Serialize)]
+struct WhatIf {
+    policy: String,
+    outcome: Outcome,
+}
+
+/// Replays a recording.
+pub(crate) fn run(args: &ReplayArgs) -> Result<(), CliError> {
+    let paths = list(&args.file).map_err(|error| match error {
+        ListError::Io { .. } => CliError::new(exit::TRACE_UNUSABLE, error),
+        ListError::Missing(_) => CliError::usage(error),
+    })?;
+    let mut watched = Watched::default();
+    let mut parts = Vec::new();
+    for path in &paths {
+        parts.push(watched.part(path)?);
+    }
+    let (load, recorded) = watched.newest;
+    let mut report = Report {
+        parts,
+        same_effects: true,
+        policy: load.policy().map(policy_summary),
+        recorded: None,
+        modelled: None,
+        what_if: None,
+        assumptions: Vec::new(),
+    };
+    if args.asks_what_if() {
+        let is_volume = parts_are_volumes(&report.parts);
+        if let Some(policy) = load.policy() {
+            args.change(policy, is_volume)?;
+        }
+        // Each policy of the recording is changed alike; one that does not fit with the change stays.
+        let changed =
+            |policy: &Policy| args.change(policy, is_volume).unwrap_or_else(|_| policy.clone());
+        report.modelled = what_if(&load, Policy::clone);
+        report.what_if = what_if(&load, changed)
+            .zip(load.policy())
+            .map(|(outcome, policy)| WhatIf { policy: policy_summary(&changed(policy)), outcome });
+        report.recorded = Some(recorded);
+        report.assumptions = assumptions(&load);
+    }
+    match args.output {
+        Format::Table => print(&table(&report)),
+        Format::Json => print_json(&report),
+    }
+}
+
+impl ReplayArgs {
+    fn changes(&self) -> Vec<String> {
+        let bytes = |size: Bytes| size.to_string();
+        [
+            ("when", self.when.clone()),
+            ("read-priority", self.read_priority.clone()),
+            ("commit", self.commit.map(|time| time.to_string())),
+            ("staleness", self.staleness.map(|time| time.to_string())),
+            ("at-limit", self.at_limit.clone()),
+            ("dirty-limit", self.dirty_limit.map(bytes)),
+            ("cache-size", self.cache_size.map(bytes)),
+            ("linger", self.linger.map(|time| time.to_string())),
+        ]
+        .into_iter()
+        .filter_map(|(part, value)| value.map(|value| format!("{part}={value}")))
+        .collect()
+    }
+
+    fn asks_what_if(&self) -> bool {
+        self.policy.is_some() || !self.changes().is_empty()
+    }
+
+    fn change(&self, policy: &Policy, is_volume: bool) -> Result<Policy, CliError> {
+        let mut changed = policy.clone();
+        match self.policy {
+            None => {}
+            Some(PolicyWord::Ordered) => {
+                (changed.acknowledge, changed.order) = (Acknowledge::Journal, Order::Epoch);
+            }
+            Some(PolicyWord::Journaled) => {
+                (changed.acknowledge, changed.order) = (Acknowledge::Journal, Order::Domain);
+            }
+            Some(PolicyWord::Acknowledge(acknowledge)) => {
+                changed.acknowledge = acknowledge;
+                if is_volume {
+                    changed.order = Order::Any;
+                }
+            }
+        }
+        let changed = change(&changed, &self.changes());
+        changed.map_err(|error| CliError::usage(format!("the policy does not fit: {error}")))
+    }
+}
+
+/// Whether the newest run was one of a volume.
+fn parts_are_volumes(parts: &[PartReport]) -> bool {
+    parts.last().is_some_and(|part| part.subject.starts_with("block"))
+}
+
+/// The newest stretch of parts without a gap, as it was watched.
+#[derive(Default)]
+struct Watched {
+    newest: (Load, Tally),
+    last: Option<(u64, u32)>,
+}
+
+impl Watched {
+    fn part(&mut self, path: &Path) -> Result<PartReport, CliError> {
+        let file = path.display();
+        let unusable = |error: &dyn std::fmt::Display| {
+            CliError::new(exit::TRACE_UNUSABLE, format!("{file}: {error}"))
+        };
+        let content = std::fs::read(path).map_err(|error| unusable(&error))?;
+        let part = Part::read(content, env!("CARGO_PKG_VERSION"));
+        let part = part.map_err(|error| unusable(&error))?;
+        let begin = &part.begin;
+        let follows = self.last == Some((begin.run, begin.part.wrapping_sub(1)));
+        if !follows || begin.after_gap {
+            self.newest = Default::default();
+        }
+        self.last = Some((begin.run, begin.part));
+        let summary = replay(&part, &mut self.newest).map_err(|error| match error {
+            ReplayError::Damaged(_) => unusable(&error),
+            ReplayError::Differs(_) => CliError::new(
+                exit::BUG,
+                format!("{file}: {error}. The recording was changed, or this core is another one"),
+            ),
+        })?;
+        Ok(report(path, &part, &summary))
+    }
+}
+
+fn report(path: &Path, part: &Part, summary: &Summary) -> PartReport {
+    PartReport {
+        file: path.display().to_string(),
+        subject: part.begin.subject.clone(),
+        run: part.begin.run,
+        part: part.begin.part,
+        bytes: part.len(),
+        inputs: summary.inputs,
+        effects: summary.effects,
+        seconds: summary.duration().as_secs_f64(),
+        broken_off_at: match part.end {
+            End::Whole => None,
+            End::BrokenOff { at } => Some(at),
+        },
+        after_gap: part.begin.after_gap,
+    }
+}
+
+fn assumptions(load: &Load) -> Vec<&'static str> {
+    let assumed = load.assumed();
+    [
+        (assumed.sync, "no sync was recorded: each is taken to last 1 ms"),
+        (assumed.fetch, "no fetch was recorded: each is taken to last 1 ms"),
+        (assumed.destage, "no batch was recorded: each is taken to last 1 ms"),
+    ]
+    .into_iter()
+    .filter_map(|(is_assumed, text)| is_assumed.then_some(text))
+    .collect()
+}
+
+fn table(report: &Report) -> String {
+    let mut out = String::new();
+    for part in &report.parts {
+        let end = match part.broken_off_at {
+            None => String::new(),
+            Some(at) => format!("; the recording broke off at byte {at}"),
+        };
+        let gap = if part.after_gap { "after a gap; " } else { "" };
+        let _ = writeln!(
+            out,
+            "{} ({}): {gap}{} inputs in {}, {} effects, all as recorded{end}",
+            part.file,
+            part.subject,
+            human::count(part.inputs),
+            human::seconds(part.seconds),
+            human::count(part.effects),
+        );
+    }
+    if let Some(policy) = &report.policy {
+        let _ = writeln!(out, "policy: {policy}");
+    }
+    if let (Some(recorded), Some(modelled), Some(what_if)) =
+        (&report.recorded, &report.modelled, &report.what_if)
+    {
+        let _ = writeln!(out, "what if: {}\n", what_if.policy);
+        compare(&mut out, recorded, modelled, &what_if.outcome);
+        for assumption in &report.assumptions {
+            let _ = writeln!(out, "assumed: {assumption}");
+        }
+    }
+    out
+}
+
+type Count = fn(&Tally) -> u64;
+type Time = fn(&Outcome) -> f64;
+
+fn compare(out: &mut String, recorded: &Tally, modelled: &Outcome, what_if: &Outcome) {
+    let count = human::count;
+    let seconds = human::seconds;
+    let mut line = |name: &str, cells: [String; 3]| {
+        let [recorded, modelled, what_if] = cells;
+        let _ = writeln!(out, "{name:<36}{recorded:>14}{modelled:>14}{what_if:>14}");
+    };
+    line("", ["recorded", "modelled", "what if"].map(str::to_owned));
+    let tallies = [recorded, &modelled.tally, &what_if.tally];
+    let counts: [(&str, Count); 10] = [
+        ("write groups", |tally| tally.writes),
+        ("units written by them", |tally| tally.written_units),
+        ("units written to the origin", |tally| tally.origin_writes),
+        ("batches", |tally| tally.batches),
+        ("largest batch, units", |tally| tally.burst_max),
+        ("units fetched from the origin", |tally| tally.fetches),
+        ("units evicted", |tally| tally.evictions),
+        ("syncs of the journal", |tally| tally.syncs),
+        ("requests refused", |tally| tally.refused),
+        ("groups still dirty at the end", |tally| tally.left_dirty),
+    ];
+    for (name, of) in counts {
+        line(name, tallies.map(|tally| count(of(tally))));
+    }
+    line("most dirty bytes", tallies.map(|tally| human::bytes(tally.dirty_bytes_max)));
+    line("dirty age when sent, mean", tallies.map(|tally| seconds(tally.dirty_age_mean)));
+    line("dirty age when sent, longest", tallies.map(|tally| seconds(tally.dirty_age_max)));
+    line("staleness, largest", tallies.map(|tally| seconds(tally.staleness_max)));
+    let outcomes = [modelled, what_if];
+    let [late, later] = outcomes.map(|outcome| count(outcome.unanswered));
+    line("requests unanswered at the end", [String::new(), late, later]);
+    let times: [(&str, Time); 4] = [
+        ("read until answered, mean", |outcome| outcome.reads.mean),
+        ("read until answered, longest", |outcome| outcome.reads.max),
+        ("write until acknowledged, mean", |outcome| outcome.writes.mean),
+        ("write until acknowledged, longest", |outcome| outcome.writes.max),
+    ];
+    for (name, of) in times {
+        let [modelled, what_if] = outcomes.map(|outcome| seconds(of(outcome)));
+        line(name, [String::new(), modelled, what_if]);
+    }
+}
