@@ -25,11 +25,21 @@ pub struct TooManyBlocks;
 #[derive(Debug)]
 pub struct Blocks {
     block_bytes: u64,
+    sample: Option<Sample>,
     /// Where the numbers of sixteen neighbours are.
     groups: HashMap<u64, u32>,
     ids: Vec<[u32; GROUP]>,
     objects: HashMap<u64, u32>,
     next: u32,
+}
+
+/// A part of all blocks, chosen by a hash of their places: every access to a chosen block is seen, none to another.
+#[derive(Debug)]
+struct Sample {
+    /// Hashes up to this one are chosen.
+    limit: u64,
+    /// The hash of each number.
+    hashes: Vec<u64>,
 }
 
 /// Blocks that share an entry; their numbers fill one cache line.
@@ -49,10 +59,65 @@ impl Blocks {
         assert!(is_size, "a block is a power of two, from 512 bytes to 1 MiB");
         Self {
             block_bytes: block_bytes.into(),
+            sample: None,
             groups: HashMap::new(),
             ids: Vec::new(),
             objects: HashMap::new(),
             next: 0,
+        }
+    }
+
+    /// Only a part of the blocks, chosen by a hash of their places, so that all accesses to a block are seen or none.
+    ///
+    /// # Panics
+    /// As [`Blocks::new`], and if `rate` is not above 0 and at most 1.
+    pub fn sampled(block_bytes: u32, rate: f64) -> Self {
+        assert!(rate > 0.0 && rate <= 1.0, "a part of all blocks, but not none");
+        // The largest float below 2^64 and 2^64 itself are both cut to fit.
+        let limit = (rate * u64::MAX as f64) as u64;
+        Self { sample: Some(Sample { limit, hashes: Vec::new() }), ..Self::new(block_bytes) }
+    }
+
+    /// The share of the blocks that is seen, above 0 and at most 1.
+    pub fn rate(&self) -> f64 {
+        self.sample.as_ref().map_or(1.0, |sample| sample.limit as f64 / u64::MAX as f64)
+    }
+
+    /// From now on only blocks whose hash is below this one are seen. Numbers given remain.
+    ///
+    /// # Panics
+    /// If not made by [`Blocks::sampled`].
+    pub fn sample_below(&mut self, hash: u64) {
+        let sample = self.sample.as_mut().expect("only a sample can be made smaller");
+        sample.limit = sample.limit.min(hash.saturating_sub(1));
+    }
+
+    /// Whether the block is seen still.
+    ///
+    /// # Panics
+    /// If there is no such number.
+    pub fn sees(&self, id: u32) -> bool {
+        self.sample.as_ref().is_none_or(|sample| sample.hashes[id as usize] <= sample.limit)
+    }
+
+    /// The hash by which a block of a sample was chosen.
+    ///
+    /// # Panics
+    /// If not made by [`Blocks::sampled`], or there is no such number.
+    pub fn hash_of(&self, id: u32) -> u64 {
+        let sample = self.sample.as_ref().expect("only a sample has hashes");
+        sample.hashes[id as usize]
+    }
+
+    /// Blocks that a request touches, seen or not; none for discards and flushes.
+    pub fn accesses_of(&self, request: &Request) -> u64 {
+        match request.extent {
+            _ if matches!(request.op, Op::Discard | Op::Flush) => 0,
+            Extent::Object { .. } => 1,
+            Extent::Range { bytes: 0, .. } => 0,
+            Extent::Range { offset, bytes, .. } => {
+                (offset + bytes - 1) / self.block_bytes - offset / self.block_bytes + 1
+            }
         }
     }
 
@@ -82,21 +147,52 @@ impl Blocks {
         match request.extent {
             _ if request.op == Op::Flush => {}
             Extent::Object { id, bytes } => {
-                let known = self.objects.get(&id).copied();
-                let number = match (known, is_new) {
-                    (None, true) => {
-                        let number = take_number(&mut self.next)?;
-                        self.objects.insert(id, number);
-                        Some(number)
-                    }
-                    _ => known,
-                };
                 let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+                let number = self.single(id, is_new)?;
                 found.extend(number.map(|id| Block { id, bytes }));
             }
             Extent::Range { bytes: 0, .. } => {}
-            Extent::Range { device, offset, bytes } => {
-                self.range(device, offset, bytes, is_new, found)?;
+            Extent::Range { device, offset, bytes } => match self.sample {
+                None => self.range(device, offset, bytes, is_new, found)?,
+                Some(_) => self.sampled_range(device, offset, bytes, is_new, found)?,
+            },
+        }
+        Ok(())
+    }
+
+    /// The number of what stands alone: an object, or a block of a sample.
+    fn single(&mut self, key: u64, is_new: bool) -> Result<Option<u32>, TooManyBlocks> {
+        let hash = mix(key);
+        if self.sample.as_ref().is_some_and(|sample| hash > sample.limit) {
+            return Ok(None);
+        }
+        let known = self.objects.get(&key).copied();
+        if known.is_some() || !is_new {
+            return Ok(known);
+        }
+        let number = take_number(&mut self.next)?;
+        self.objects.insert(key, number);
+        if let Some(sample) = &mut self.sample {
+            sample.hashes.push(hash);
+        }
+        Ok(Some(number))
+    }
+
+    fn sampled_range(
+        &mut self,
+        device: u32,
+        offset: u64,
+        bytes: u64,
+        is_new: bool,
+        found: &mut Vec<Block>,
+    ) -> Result<(), TooManyBlocks> {
+        let size = self.block_bytes;
+        let end = offset + bytes;
+        for block in offset / size..=(end - 1) / size {
+            let key = u64::from(device) << PLACE_BITS | block;
+            if let Some(id) = self.single(key, is_new)? {
+                let touched = end.min((block + 1) * size) - offset.max(block * size);
+                found.push(Block { id, bytes: touched as u32 });
             }
         }
         Ok(())
@@ -198,6 +294,34 @@ mod tests {
         assert_eq!(of(&mut blocks, &last), [(0, 512)]);
         assert_eq!(of(&mut blocks, &request(Op::Read, 0, (1 << 56) - 512, 512)), [(1, 512)]);
         assert_eq!(of(&mut blocks, &last), [(0, 512)]);
+    }
+
+    #[test]
+    fn a_sample_sees_all_accesses_to_a_block_or_none() {
+        let mut whole = Blocks::new(4_096);
+        let mut sample = Blocks::sampled(4_096, 0.1);
+        let mut uses = std::collections::HashMap::new();
+        let mut accesses = 0;
+        for place in (0..20_000u64).chain(0..20_000) {
+            let request = request(Op::Read, 3, place * 8_192, 8_192);
+            accesses += whole.accesses_of(&request);
+            of(&mut whole, &request);
+            for (id, bytes) in of(&mut sample, &request) {
+                assert_eq!(bytes, 4_096);
+                *uses.entry(id).or_insert(0) += 1;
+            }
+        }
+        assert_eq!((accesses, whole.len()), (80_000, 40_000));
+        assert!((3_700..4_300).contains(&sample.len()), "{}", sample.len());
+        assert!(uses.values().all(|&uses| uses == 2) && uses.len() == sample.len() as usize);
+        // Half of the hashes are below the middle one.
+        let mut hashes: Vec<u64> = (0..sample.len()).map(|id| sample.hash_of(id)).collect();
+        hashes.sort_unstable();
+        sample.sample_below(hashes[hashes.len() / 2]);
+        let all = request(Op::Read, 3, 0, 40_000 * 4_096);
+        assert_eq!(of(&mut sample, &all).len(), hashes.len() / 2);
+        assert!((sample.rate() - 0.05).abs() < 0.01, "{}", sample.rate());
+        assert_eq!(of(&mut sample, &request(Op::Discard, 4, 0, 1 << 30)), []);
     }
 
     #[test]

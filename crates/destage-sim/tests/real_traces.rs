@@ -6,6 +6,7 @@
 use destage_core::UnitId;
 use destage_core::replace::{Arc, Clock, Fifo, Lru, Replacement, S3Fifo, Sieve};
 use destage_sim::blocks::mix;
+use destage_sim::curves::{Curve, Curves, Method, Sample, Sizes};
 use destage_sim::hits::{Hits, Replacements, Setup};
 use destage_sim::trace::{Extent, Format, Op, Options, Request, Trace};
 use std::collections::HashMap;
@@ -140,4 +141,55 @@ fn misses_are_those_of_another_simulator() {
     near(steps(|o, max| misses(&mut Arc::default(), o, max)), ARC, 3, "arc");
     // Theirs has other rules for the share of the main queue and for what moves there.
     near(steps(|o, max| misses(&mut S3Fifo::default(), o, max)), S3_FIFO, 15, "s3-fifo");
+}
+
+/// Curves of the policies over a trace.
+fn curves(requests: &[Request], policies: &[Replacements], sample: Sample) -> Vec<Curve> {
+    let mut curves = Curves::new(4_096, policies, sample);
+    requests.iter().for_each(|request| curves.request(request).expect("few blocks"));
+    curves.finish(&Sizes::Given(vec![4_000, 8_000, 16_000, 32_000, 65_000, 131_000, 260_000]))
+}
+
+#[test]
+fn curves_of_real_traces_are_exact_or_close() {
+    let policies =
+        [Replacements::Lru, Replacements::Arc, Replacements::S3Fifo, Replacements::Sieve];
+    for name in ["cloudphysics.vscsi.zst", "ycsb-a-rocksdb.octf.tar.xz"] {
+        let Some((_, requests)) = read(name) else { continue };
+        let simulated = curves(&requests, &policies, Sample::All);
+        let exact = |curve: &Curve| {
+            simulated.iter().find(|exact| exact.replacement == curve.replacement).expect("its own")
+        };
+        // Stack distances are what a simulation of LRU gives.
+        let setup = |blocks| Setup {
+            replacement: Replacements::Lru,
+            ram_replacement: Replacements::Lru,
+            ram_blocks: 0,
+            flash_blocks: blocks,
+        };
+        let lru = &simulated[0];
+        let setups: Vec<Setup> = lru.points.iter().map(|point| setup(point.blocks)).collect();
+        let mut hits = Hits::new(4_096, &setups).expect("they have places");
+        requests.iter().for_each(|request| hits.request(request).expect("few blocks"));
+        for (point, (_, outcome)) in lru.points.iter().zip(hits.finish()) {
+            let misses = 1.0 - outcome.total().blocks.ratio();
+            assert!((misses - point.block_miss_ratio).abs() < 1e-12, "{name} {point:?}");
+        }
+        assert_eq!(lru.method, Method::StackDistances);
+        for sample in [Sample::Rate(0.1), Sample::Blocks(16_000)] {
+            for curve in curves(&requests, &policies, sample) {
+                let errors = curve.points.iter().map(|point| {
+                    let exact = exact(&curve).points.iter();
+                    let mut same = exact.filter(|other| other.blocks == point.blocks);
+                    let exact = same.next().expect("the same sizes");
+                    (exact.block_miss_ratio - point.block_miss_ratio).abs()
+                });
+                let errors: Vec<f64> = errors.collect();
+                let mean = errors.iter().sum::<f64>() / errors.len() as f64;
+                let largest = errors.iter().copied().fold(0.0, f64::max);
+                println!("{name} {} {sample:?}: {largest:.4}, mean {mean:.4}", curve.replacement);
+                assert!(errors.len() >= 6 && mean < 0.02 && largest < 0.05, "{curve:?} {errors:?}");
+            }
+        }
+    }
 }

@@ -175,3 +175,184 @@ fn a_figure_is_reproduced_twice_alike_and_within_its_bounds() {
     let unknown = destage(&["sim", "figure", "figure-9"]);
     assert_eq!(unknown.status.code(), Some(2));
 }
+
+/// A generated load in a file.
+fn generated(folder: &Path, load: &str, requests: &str) -> String {
+    let text = stdout(&destage(&["sim", "generate", load, "--requests", requests]));
+    write(folder, &format!("{load}.csv"), text.as_bytes())
+}
+
+#[test]
+fn a_curve_is_what_runs_of_its_sizes_give() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let trace = generated(folder.path(), "mail-server", "20000");
+    let curve = ["sim", "curve", "--trace", &trace, "--replacement", "lru,sieve"];
+    let sizes = ["--sizes", "1M,2M,16M", "--output", "json"];
+    let found: serde_json::Value =
+        serde_json::from_str(&stdout(&destage(&[&curve[..], &sizes].concat()))).expect("JSON");
+    let caches = ["--flash", "1M,2M,16M", "--replacement", "lru,sieve", "--output", "json"];
+    let run = stdout(&destage(&[&["sim", "run", "--trace", &trace], &caches[..]].concat()));
+    let rows: serde_json::Value = serde_json::from_str(&run).expect("it is JSON");
+    let mut compared = 0;
+    for curve in found["curves"].as_array().expect("a list") {
+        for point in curve["points"].as_array().expect("a list") {
+            let bytes = point["blocks"].as_u64().expect("a number") * 4_096;
+            let same = |row: &&serde_json::Value| {
+                row["replacement"] == curve["replacement"] && row["flash_bytes"] == bytes
+            };
+            let row = rows.as_array().and_then(|rows| rows.iter().find(same)).expect("its run");
+            let miss = 1.0 - row["block_hit_ratio"].as_f64().expect("a number");
+            let found = point["block_miss_ratio"].as_f64().expect("a number");
+            assert!((miss - found).abs() < 1e-9, "{row} {point}");
+            compared += 1;
+        }
+    }
+    assert_eq!(compared, 6, "{found}");
+    assert_eq!(found["curves"][0]["method"], "stack-distances");
+    let sampled = [&curve[..], &["--sample-rate", "0.5", "--output", "csv"]].concat();
+    let text = stdout(&destage(&sampled));
+    assert!(text.contains(",shards,0.5") && text.contains(",miniature,0.5"), "{text}");
+    assert!(
+        stdout(&destage(&[&curve[..], &["--sample-blocks", "500"]].concat())).contains("SHARDS")
+    );
+    let svg = stdout(&destage(&[&curve[..], &["--output", "svg"]].concat()));
+    assert!(svg.starts_with("<svg") && svg.contains("sieve"), "{svg}");
+    let page = stdout(&destage(&[&curve[..], &["--output", "html"]].concat()));
+    assert!(page.contains("<svg") && page.contains("</html>") && !page.contains("<script"));
+    for wrong in [
+        &["--sample-rate", "0"][..],
+        &["--sample-rate", "1.5"],
+        &["--sample-blocks", "1"],
+        &["--sizes", "1K"],
+        &["--points", "1"],
+    ] {
+        assert_eq!(destage(&[&curve[..], wrong].concat()).status.code(), Some(2), "{wrong:?}");
+    }
+}
+
+#[test]
+fn a_sweep_has_the_rows_of_single_runs_and_makes_none_twice() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let trace = generated(folder.path(), "file-server", "5000");
+    let text = "trace = 'file-server.csv'\nram = [0, '8M']\nflash = ['64M', '256M']\n\
+                replacement = ['lru', 'arc', 's3-fifo']\nblock = '4K'\n";
+    let grid = write(folder.path(), "grid.toml", text.as_bytes());
+    let sweep = |more: &[&str]| destage(&[&["sim", "sweep", &grid], more].concat());
+    let json = stdout(&sweep(&["--output", "json"]));
+    let rows: serde_json::Value = serde_json::from_str(&json).expect("it is JSON");
+    let rows = rows.as_array().expect("a list");
+    assert_eq!(rows.len(), 12);
+    for row in rows {
+        let flag = |name: &str| match &row["parameters"][name] {
+            serde_json::Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        let flags =
+            ["ram", "flash", "replacement"].map(|name| [format!("--{name}"), flag(name)]).concat();
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        let run = [&["sim", "run", "--trace", &trace, "--output", "json"], &flags[..]].concat();
+        let single: serde_json::Value =
+            serde_json::from_str(&stdout(&destage(&run))).expect("it is JSON");
+        assert_eq!(row["result"], single[0]);
+    }
+    let kept = std::fs::read(folder.path().join("grid.jsonl")).expect("the results are there");
+    let again = sweep(&["--output", "json", "--threads", "1"]);
+    assert_eq!(stdout(&again), json);
+    let log = String::from_utf8_lossy(&again.stderr);
+    assert!(log.contains("12 of 12 runs are in"), "{log}");
+    assert_eq!(std::fs::read(folder.path().join("grid.jsonl")).expect("still there"), kept);
+    let csv = stdout(&sweep(&["--output", "csv"]));
+    assert_eq!(csv.lines().count(), 13);
+    let columns: Vec<usize> = csv.lines().map(|line| line.split(',').count()).collect();
+    assert!(columns.iter().all(|&count| count == columns[0] && count > 20), "{csv}");
+    let table = stdout(&sweep(&[]));
+    assert!(table.contains("block accesses that hit") && table.contains("s3-fifo"), "{table}");
+    let page = stdout(&sweep(&["--output", "html"]));
+    assert!(page.matches("<svg").count() >= 3 && !page.contains("<script"), "{page}");
+    // Another trace under the same name is another sweep.
+    write(folder.path(), "file-server.csv", TRACE.as_bytes());
+    let other = sweep(&[]);
+    assert!(!String::from_utf8_lossy(&other.stderr).contains("runs are in"));
+    assert_ne!(stdout(&other), table);
+}
+
+#[test]
+fn a_sweep_that_is_killed_goes_on_where_it_stopped() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    generated(folder.path(), "file-server", "40000");
+    let sizes: Vec<String> = (1..=60).map(|size| format!("'{}M'", 10 * size)).collect();
+    let text = format!(
+        "trace = 'file-server.csv'\nflash = [{}]\nreplacement = ['arc', 'lru']\n",
+        sizes.join(",")
+    );
+    let grid = write(folder.path(), "grid.toml", text.as_bytes());
+    let results = folder.path().join("kept.jsonl");
+    let name = results.to_str().expect("the path is text");
+    let arguments =
+        ["sim", "sweep", &grid, "--results", name, "--threads", "1", "--output", "json"];
+    let lines = || std::fs::read(&results).map_or(0, |text| text.split(|&b| b == b'\n').count());
+    let mut child = Command::new(env!("CARGO_BIN_EXE_destage"))
+        .args(arguments)
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("the program starts");
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while lines() < 4 {
+        assert!(std::time::Instant::now() < deadline, "no rows within a minute");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    // A second sweep keeps off while the first runs, unless that is done already.
+    let second = destage(&arguments);
+    let is_done = child.try_wait().expect("it can be asked").is_some();
+    assert!(is_done || second.status.code() == Some(2), "{second:?}");
+    child.kill().expect("it can be killed");
+    child.wait().expect("it ends");
+    // What the kill left of the last row, if it left anything, is cut.
+    let mut torn = std::fs::read(&results).expect("the results are there");
+    let kept = torn.iter().filter(|&&byte| byte == b'\n').count();
+    torn.extend(b"{\"key\":\"0123");
+    std::fs::write(&results, torn).expect("it can be written");
+    let resumed = destage(&arguments);
+    let rows: serde_json::Value = serde_json::from_str(&stdout(&resumed)).expect("it is JSON");
+    assert_eq!(rows.as_array().map(Vec::len), Some(120));
+    assert!(rows.as_array().is_some_and(|rows| rows.iter().all(|row| row["result"].is_object())));
+    let log = String::from_utf8_lossy(&resumed.stderr);
+    assert!(log.contains(&format!("{kept} of 120 runs are in")), "{log}");
+    std::fs::remove_file(&results).expect("it can be removed");
+    assert_eq!(stdout(&destage(&arguments)), stdout(&resumed), "as if it had not been killed");
+}
+
+#[test]
+fn grids_that_cannot_be_run_say_why() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    write(folder.path(), "small.csv", TRACE.as_bytes());
+    for (text, code, part) in [
+        ("flash = '1M'\n", 2, "'trace' is missing"),
+        ("trace = ['a', 'b']\n", 2, "'trace' is the same for all runs"),
+        ("trace = 'small.csv'\n", 2, "no room for a single block"),
+        ("trace = 'small.csv'\nflash = ['1M', 'x']\n", 2, "flash = x"),
+        ("trace = 'small.csv'\nflash = '1M,2M'\n", 2, "several values are a list"),
+        ("trace = 'small.csv'\nflsh = '1M'\n", 2, "unknown key 'flsh'"),
+        ("trace = 'small.csv'\nflash = '1M'\noutput = 'csv'\n", 2, "no parameter"),
+        ("trace = 'gone.csv'\nflash = '1M'\n", 17, "gone.csv"),
+        ("trace = \n", 2, "TOML"),
+    ] {
+        let grid = write(folder.path(), "grid.toml", text.as_bytes());
+        let output = destage(&["sim", "sweep", &grid]);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{text}: {error}");
+        assert!(error.contains(part), "{text}: {error}");
+    }
+    let grid = write(folder.path(), "grid.toml", b"trace = 'small.csv'\nflash = '1M'\n");
+    let foreign = write(folder.path(), "notes.txt", b"not ours\n");
+    let output = destage(&["sim", "sweep", &grid, "--results", &foreign]);
+    assert_eq!(output.status.code(), Some(2));
+    let gone = destage(&["sim", "sweep", &grid, "--results", "/nowhere/results"]);
+    assert_eq!(gone.status.code(), Some(17));
+    // A disk that is full.
+    if Path::new("/dev/full").exists() {
+        let full = destage(&["sim", "sweep", &grid, "--results", "/dev/full"]);
+        assert!(!full.status.success(), "{full:?}");
+    }
+    assert_eq!(destage(&["sim", "sweep", "/nowhere"]).status.code(), Some(2));
+}

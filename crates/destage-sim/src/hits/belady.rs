@@ -1,102 +1,47 @@
 //! Belady's policy: the block whose next use is farthest away leaves.
 //!
 //! Source: Belady, "A study of replacement algorithms for a virtual-storage computer", IBM Systems Journal 1966. It has to know
-//! the future, so the trace is held in memory: 4 bytes per block access and 16 per request.
+//! the future, so the trace is held in memory: 4 bytes per block access and 20 per request.
 
+use super::recording::Recorder;
 use super::{Outcome, Place};
-use crate::blocks::Block;
 use crate::trace::Op;
 use std::collections::BinaryHeap;
-
-/// The requests of a trace.
-#[derive(Debug, Default)]
-pub(super) struct Recorder {
-    requests: Vec<Recorded>,
-    ids: Vec<u32>,
-}
-
-/// Only the first and last block of a request are touched in part.
-#[derive(Clone, Copy, Debug)]
-struct Recorded {
-    op: Op,
-    count: u32,
-    first_bytes: u32,
-    last_bytes: u32,
-    middle_bytes: u32,
-}
 
 /// Not used again.
 const NEVER: u64 = u64::MAX;
 
-impl Recorder {
-    pub(super) fn request(&mut self, op: Op, blocks: &[Block]) {
-        let bytes = |index: usize| blocks.get(index).map_or(0, |block| block.bytes);
-        self.requests.push(Recorded {
-            op,
-            count: blocks.len() as u32,
-            first_bytes: bytes(0),
-            last_bytes: bytes(blocks.len().wrapping_sub(1)),
-            middle_bytes: if blocks.len() > 2 { bytes(1) } else { 0 },
-        });
-        self.ids.extend(blocks.iter().map(|block| block.id));
-    }
-
-    /// Runs the policy over what was recorded: so many places, so many distinct blocks.
-    pub(super) fn replay(&self, places: u64, distinct: u32) -> Outcome {
-        let next_uses = self.next_uses(distinct);
-        let mut cache = Farthest::new(distinct, places);
-        let mut outcome = Outcome::default();
-        let mut blocks = Vec::new();
-        let mut start = 0;
-        for request in &self.requests {
-            let end = start + request.count as usize;
-            blocks.clear();
-            blocks.extend(
-                self.ids[start..end]
-                    .iter()
-                    .enumerate()
-                    .map(|(index, &id)| Block { id, bytes: request.bytes_of(index as u32) }),
-            );
-            let mut uses = next_uses[start..end].iter();
-            match request.op {
-                Op::Discard => outcome.discard(&blocks, |id| cache.discard(id)),
-                op => outcome.request(op, &blocks, |id| {
-                    let next_use = uses.next().copied().unwrap_or(NEVER);
-                    if cache.access(id, 1, next_use) { Place::Flash } else { Place::Origin }
-                }),
-            }
-            start = end;
+/// Runs the policy over what was recorded: so many places.
+pub(super) fn replay(recorder: &Recorder, places: u64) -> Outcome {
+    let next_uses = next_uses(recorder);
+    let mut cache = Farthest::new(recorder.distinct(), places);
+    let mut outcome = Outcome::default();
+    recorder.each(|op, blocks, start| match op {
+        Op::Discard => outcome.discard(blocks, |id| cache.discard(id)),
+        op => {
+            let mut uses = next_uses[start..start + blocks.len()].iter();
+            outcome.request(op, blocks, |id| {
+                let next_use = uses.next().copied().unwrap_or(NEVER);
+                if cache.access(id, 1, next_use) { Place::Flash } else { Place::Origin }
+            });
         }
-        outcome.evicted_blocks = cache.evicted;
-        outcome
-    }
-
-    /// For each access, the place of the next one to the same block; never, if it is discarded before.
-    fn next_uses(&self, distinct: u32) -> Vec<u64> {
-        let mut upcoming = vec![NEVER; distinct as usize];
-        let mut next_uses = vec![NEVER; self.ids.len()];
-        let mut end = self.ids.len();
-        for request in self.requests.iter().rev() {
-            let start = end - request.count as usize;
-            for place in (start..end).rev() {
-                let next = &mut upcoming[self.ids[place] as usize];
-                let later = if request.op == Op::Discard { NEVER } else { place as u64 };
-                next_uses[place] = std::mem::replace(next, later);
-            }
-            end = start;
-        }
-        next_uses
-    }
+    });
+    outcome.evicted_blocks = cache.evicted;
+    outcome
 }
 
-impl Recorded {
-    fn bytes_of(&self, index: u32) -> u32 {
-        match index {
-            0 => self.first_bytes,
-            _ if index + 1 == self.count => self.last_bytes,
-            _ => self.middle_bytes,
+/// For each access, the place of the next one to the same block; never, if it is discarded before.
+fn next_uses(recorder: &Recorder) -> Vec<u64> {
+    let mut upcoming = vec![NEVER; recorder.distinct() as usize];
+    let mut next_uses = vec![NEVER; recorder.accesses()];
+    recorder.each_backwards(|op, ids, start| {
+        for (index, &id) in ids.iter().enumerate().rev() {
+            let place = start + index;
+            let later = if op == Op::Discard { NEVER } else { place as u64 };
+            next_uses[place] = std::mem::replace(&mut upcoming[id as usize], later);
         }
-    }
+    });
+    next_uses
 }
 
 /// The cache: present blocks by their next use.

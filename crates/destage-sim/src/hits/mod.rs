@@ -5,18 +5,20 @@
 //! go through to flash, and what leaves RAM is in flash already.
 
 mod belady;
+mod recording;
 mod tier;
 
+pub use recording::Recording;
 pub use tier::Replacements;
 
 use crate::blocks::{Block, Blocks, TooManyBlocks};
 use crate::trace::{Op, Request};
-use belady::Recorder;
+use recording::Recorder;
 use serde::Serialize;
 use tier::{Place, Tier};
 
 /// A cache to be simulated. At least one of the two has places.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Setup {
     /// Which units leave the flash, or the RAM if there is no flash.
     pub replacement: Replacements,
@@ -26,6 +28,28 @@ pub struct Setup {
     pub ram_blocks: u64,
     /// Places in flash, blocks; 0 for none.
     pub flash_blocks: u64,
+}
+
+impl Setup {
+    /// Whether it can be simulated.
+    ///
+    /// # Errors
+    /// As [`Hits::new`].
+    pub fn check(&self) -> Result<(), SetupError> {
+        match (self.ram_blocks, self.flash_blocks) {
+            (0, 0) => Err(SetupError::NoRoom),
+            (0, _) | (_, 0) => Ok(()),
+            _ if [self.replacement, self.ram_replacement].contains(&Replacements::Belady) => {
+                Err(SetupError::BeladyBelow)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Places of the only tier.
+    fn places(&self) -> u64 {
+        self.ram_blocks.max(self.flash_blocks)
+    }
 }
 
 /// Why a cache cannot be simulated.
@@ -131,14 +155,12 @@ impl Hits {
     /// # Panics
     /// If the block size is no power of two from 512 bytes to 1 MiB.
     pub fn new(block_bytes: u32, setups: &[Setup]) -> Result<Self, SetupError> {
+        setups.iter().try_for_each(Setup::check)?;
         let needs_future = setups.iter().any(|setup| setup.replacement == Replacements::Belady);
         Ok(Self {
             blocks: Blocks::new(block_bytes),
             found: Vec::new(),
-            caches: setups
-                .iter()
-                .filter_map(|setup| cache(setup).transpose())
-                .collect::<Result<_, _>>()?,
+            caches: setups.iter().filter_map(cache).collect(),
             recorder: needs_future.then(Recorder::default),
             setups: setups.to_vec(),
         })
@@ -167,11 +189,8 @@ impl Hits {
     /// What each cache came to, in the order of the setups.
     pub fn finish(self) -> Vec<(Setup, Outcome)> {
         let mut outcomes = self.caches.iter().map(|cache| cache.outcome());
-        let blocks = self.blocks.len();
         let outcome_of = |setup: &Setup| match (setup.replacement, &self.recorder) {
-            (Replacements::Belady, Some(recorder)) => {
-                recorder.replay(setup.ram_blocks.max(setup.flash_blocks), blocks)
-            }
+            (Replacements::Belady, Some(recorder)) => belady::replay(recorder, setup.places()),
             _ => outcomes.next().expect("every other setup has its cache"),
         };
         let outcomes: Vec<_> = self.setups.iter().map(outcome_of).collect();
@@ -185,18 +204,14 @@ trait Cache {
     fn outcome(&self) -> Outcome;
 }
 
-/// `None` for Belady, which is simulated at the end.
-fn cache(setup: &Setup) -> Result<Option<Box<dyn Cache>>, SetupError> {
+/// `None` for Belady, which is simulated at the end; the setup was checked.
+fn cache(setup: &Setup) -> Option<Box<dyn Cache>> {
     let &Setup { replacement, ram_replacement, ram_blocks, flash_blocks } = setup;
-    match (ram_blocks, flash_blocks) {
-        (0, 0) => Err(SetupError::NoRoom),
-        (_, 0) | (0, _) => Ok(replacement.single(ram_blocks.max(flash_blocks), flash_blocks == 0)),
-        _ => {
-            let tiers = ram_replacement.tier(ram_blocks).zip(replacement.tier(flash_blocks));
-            let (ram, flash) = tiers.ok_or(SetupError::BeladyBelow)?;
-            Ok(Some(Box::new(Two { ram, flash, outcome: Outcome::default() })))
-        }
+    if ram_blocks == 0 || flash_blocks == 0 {
+        return replacement.single(setup.places(), flash_blocks == 0);
     }
+    let (ram, flash) = ram_replacement.tier(ram_blocks).zip(replacement.tier(flash_blocks))?;
+    Some(Box::new(Two { ram, flash, outcome: Outcome::default() }))
 }
 
 /// One tier.

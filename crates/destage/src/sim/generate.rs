@@ -19,9 +19,9 @@ pub(crate) struct GenerateArgs {
     #[arg(long, default_value = "100000", value_name = "N")]
     requests: u64,
 
-    /// Time from one request to the next. 0 to 1h.
-    #[arg(long, default_value = "1ms", value_parser = |s: &str| interval(s, "0", "1h"), value_name = "TIME")]
-    interval: Interval,
+    /// Time from one request to the next, 0 to 1h. Default: 1ms; for mogul 17.103ms, which gives its rates.
+    #[arg(long, value_parser = |s: &str| interval(s, "0", "1h"), value_name = "TIME")]
+    interval: Option<Interval>,
 
     /// Hosts that issue the requests.
     #[arg(long, default_value = "1", value_name = "N")]
@@ -47,9 +47,9 @@ pub(crate) struct GenerateArgs {
     #[arg(long, default_value = "20", value_parser = clap::value_parser!(u8).range(0..=100), value_name = "PERCENT")]
     outside: u8,
 
-    /// working-set: writes, in percent.
-    #[arg(long, default_value = "30", value_parser = clap::value_parser!(u8).range(0..=100), value_name = "PERCENT")]
-    writes: u8,
+    /// Writes, in percent. Default: 30 for working-set, 35 for mogul.
+    #[arg(long, value_parser = clap::value_parser!(u8).range(0..=100), value_name = "PERCENT")]
+    writes: Option<u8>,
 
     /// working-set: blocks of 4 KiB of a request, on average.
     #[arg(long, default_value = "4", value_name = "N")]
@@ -58,6 +58,22 @@ pub(crate) struct GenerateArgs {
     /// ycsb: records of 1 KiB.
     #[arg(long, default_value = "1000000", value_name = "N")]
     records: u64,
+
+    /// mogul: the file that is read.
+    #[arg(long, default_value = "34M", value_parser = |s: &str| bytes(s, "4K", "16T"), value_name = "SIZE")]
+    read_file: Bytes,
+
+    /// mogul: the file that is written from end to end, again and again.
+    #[arg(long, default_value = "4912K", value_parser = |s: &str| bytes(s, "4K", "16T"), value_name = "SIZE")]
+    write_file: Bytes,
+
+    /// tpcc: warehouses, about 190 MiB each with room for new orders.
+    #[arg(long, default_value = "10", value_name = "N")]
+    warehouses: u64,
+
+    /// postmark, file-server, mail-server: files at the start. Default: 500, 10000 and 1000, as the benchmarks have it.
+    #[arg(long, value_name = "N")]
+    files: Option<u64>,
 
     /// The seed; the same one gives the same trace.
     #[arg(long, default_value = "1", value_name = "N")]
@@ -77,6 +93,16 @@ enum Kind {
     YcsbC,
     /// YCSB: reads and read-modify-writes.
     YcsbF,
+    /// The reader and the writer of "A better update policy".
+    Mogul,
+    /// The pages of TPC-C's transactions, and their log.
+    Tpcc,
+    /// PostMark: small files, created, read, appended to and deleted.
+    Postmark,
+    /// Filebench's file server: whole files, appends.
+    FileServer,
+    /// Filebench's mail server: messages, each synced.
+    MailServer,
 }
 
 /// Writes the trace to stdout, in the simulator's own format.
@@ -89,18 +115,28 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), CliError> {
             all_blocks: blocks(args.file_system),
             region_blocks: blocks(args.region),
             outside_percent: args.outside,
-            write_percent: args.writes,
+            write_percent: args.writes.unwrap_or(30),
             request_blocks: args.request_blocks,
         },
         Kind::YcsbA => ycsb(Ycsb::A),
         Kind::YcsbB => ycsb(Ycsb::B),
         Kind::YcsbC => ycsb(Ycsb::C),
         Kind::YcsbF => ycsb(Ycsb::F),
+        Kind::Mogul => Load::Mogul {
+            read_blocks: blocks(args.read_file),
+            write_blocks: blocks(args.write_file),
+            write_percent: args.writes.unwrap_or(35),
+        },
+        Kind::Tpcc => Load::Tpcc { warehouses: args.warehouses },
+        Kind::Postmark => Load::PostMark { files: args.files.unwrap_or(500) },
+        Kind::FileServer => Load::FileServer { files: args.files.unwrap_or(10_000) },
+        Kind::MailServer => Load::MailServer { files: args.files.unwrap_or(1_000) },
     };
+    let interval = args.interval.map_or_else(|| load.interval(), Interval::span);
     let generate = Generate {
         load,
         requests: args.requests,
-        interval: args.interval.span(),
+        interval,
         hosts: args.hosts,
         threads: args.threads,
         seed: args.seed,

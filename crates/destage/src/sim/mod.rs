@@ -1,11 +1,13 @@
 //! `destage sim`: the product's own policies on I/O traces.
 
+mod curve;
 mod figure;
 mod generate;
 mod inspect;
 mod replay;
 mod report;
 mod run;
+mod sweep;
 mod trace;
 
 use crate::error::CliError;
@@ -13,7 +15,10 @@ use crate::error::CliError;
 /// The subcommands of `destage sim`.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum SimCommand {
-    /// Generate a trace from a seed: working sets as in the flash paper, YCSB.
+    /// Show what a cache of each size would miss: exact, or estimated from a sample of the blocks.
+    #[command(after_long_help = destage_runtime::exit::help())]
+    Curve(curve::CurveArgs),
+    /// Generate a trace from a seed: working sets, YCSB, TPC-C, PostMark, file and mail servers, the loads of papers.
     #[command(after_long_help = destage_runtime::exit::help())]
     Generate(Box<generate::GenerateArgs>),
     /// Show what a trace holds: its format, requests, blocks, duration.
@@ -29,15 +34,20 @@ pub(crate) enum SimCommand {
     /// Run caches over a trace and count what they would have held.
     #[command(after_long_help = destage_runtime::exit::help())]
     Run(run::RunArgs),
+    /// Run every combination of a grid on all cores; what is done is kept, so that a sweep can be interrupted.
+    #[command(after_long_help = destage_runtime::exit::help())]
+    Sweep(sweep::SweepArgs),
 }
 
 /// Runs a subcommand.
 pub(crate) fn run(command: &SimCommand) -> Result<(), CliError> {
     match command {
+        SimCommand::Curve(args) => curve::run(args),
         SimCommand::Figure(args) => figure::run(args),
         SimCommand::Generate(args) => generate::run(args),
         SimCommand::Inspect(args) => inspect::run(args),
         SimCommand::Replay(args) => replay::run(args),
         SimCommand::Run(args) => run::run(args),
+        SimCommand::Sweep(args) => sweep::run(args),
     }
 }

@@ -13,7 +13,7 @@ use std::time::Instant;
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunArgs {
     #[command(flatten)]
-    trace: TraceArgs,
+    pub(super) trace: TraceArgs,
 
     /// Cache in RAM; several sizes, separated by commas, are simulated side by side. 0 for none.
     #[arg(long, value_delimiter = ',', default_value = "0", value_name = "SIZES")]
@@ -76,7 +76,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), CliError> {
     }
 }
 
-fn setups(args: &RunArgs) -> Result<Vec<Setup>, CliError> {
+/// Every combination of the sizes and policies.
+pub(super) fn setups(args: &RunArgs) -> Result<Vec<Setup>, CliError> {
     let block = args.trace.block.get();
     let blocks = |size: &Bytes| match size.get() / block {
         0 if size.get() > 0 => Err(CliError::usage(format!("{size} is less than one block"))),

@@ -1,0 +1,7 @@
+//! Results for people: charts as SVG, and pages of HTML that need nothing but a browser.
+
+mod chart;
+mod page;
+
+pub use chart::{Axis, Chart, ChartError, Scale, Series};
+pub use page::Page;

@@ -1,0 +1,213 @@
+//! The rows of a sweep for people and programs.
+
+use super::Done;
+use crate::error::CliError;
+use crate::sim::report::quoted;
+use destage_runtime::exit;
+use destage_runtime::human::{bytes, count, percent, seconds};
+use destage_runtime::units::{Bytes, Interval};
+use destage_sim::report::{Axis, Chart, Page, Scale, Series};
+use destage_sim::sweep::{columns, shown};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// A number of a row that people look at first.
+struct Metric {
+    /// Where it is in the row.
+    path: &'static str,
+    /// What it is.
+    title: &'static str,
+    show: fn(f64) -> String,
+}
+
+const METRICS: [Metric; 4] = [
+    Metric { path: "request_hit_ratio", title: "requests that hit", show: percent },
+    Metric { path: "block_hit_ratio", title: "block accesses that hit", show: percent },
+    Metric { path: "byte_hit_ratio", title: "bytes that hit", show: percent },
+    Metric { path: "evicted_blocks", title: "blocks evicted", show: |value| count(value as u64) },
+];
+
+/// Lines of a chart that can be told apart.
+const LINES_MAX: usize = 10;
+
+impl Done {
+    fn number(&self, path: &str) -> Option<f64> {
+        columns(&self.row).into_iter().find(|(name, _)| name == path)?.1.as_f64()
+    }
+
+    fn parameter(&self, name: &str) -> String {
+        self.parameters.get(name).map(shown).unwrap_or_default()
+    }
+}
+
+/// Those that the rows have.
+fn metrics(done: &[Done]) -> Vec<&'static Metric> {
+    let has = |metric: &&Metric| done.iter().any(|done| done.number(metric.path).is_some());
+    METRICS.iter().filter(has).collect()
+}
+
+/// The parameters that vary and the numbers looked at first.
+fn cells(varied: &[String], done: &[Done]) -> (Vec<String>, Vec<Vec<String>>) {
+    let metrics = metrics(done);
+    let titles = metrics.iter().map(|metric| metric.title.to_owned());
+    let header = varied.iter().cloned().chain(titles).collect();
+    let row = |done: &Done| {
+        let parameters = varied.iter().map(|name| done.parameter(name));
+        let numbers = metrics.iter().map(|metric| {
+            done.number(metric.path).map_or_else(|| "-".to_owned(), |value| (metric.show)(value))
+        });
+        parameters.chain(numbers).collect()
+    };
+    (header, done.iter().map(row).collect())
+}
+
+/// For people.
+pub(super) fn table(varied: &[String], done: &[Done]) -> String {
+    let (header, rows) = cells(varied, done);
+    let all = || std::iter::once(&header).chain(&rows);
+    let width = |column: usize| {
+        all().map(|row| row.get(column).map_or(0, |cell| cell.chars().count())).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..header.len()).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:>width$}"));
+        cells.collect::<Vec<_>>().join("  ") + "\n"
+    };
+    all().map(line).collect()
+}
+
+/// For programs: the parameters as the grid names them, then everything that the rows hold.
+pub(super) fn csv(done: &[Done]) -> String {
+    let mut names: Vec<String> = Vec::new();
+    let rows: Vec<BTreeMap<String, String>> = done.iter().map(row_cells).collect();
+    for done in done {
+        let parameters = done.parameters.keys().cloned();
+        let values = columns(&done.row).into_iter().map(|(name, _)| name);
+        for name in parameters.chain(values) {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+    }
+    let line = |row: &BTreeMap<String, String>| {
+        let cell = |name: &String| row.get(name).map_or_else(String::new, |cell| quoted(cell));
+        names.iter().map(cell).collect::<Vec<_>>().join(",") + "\n"
+    };
+    let header = names.iter().map(|name| quoted(name)).collect::<Vec<_>>().join(",") + "\n";
+    header + &rows.iter().map(line).collect::<String>()
+}
+
+fn row_cells(done: &Done) -> BTreeMap<String, String> {
+    let values = columns(&done.row).into_iter().map(|(name, value)| match value {
+        Value::String(text) => (name, text),
+        other => (name, other.to_string()),
+    });
+    // Where the row has the same name, what the grid wrote is shown.
+    let parameters = done.parameters.iter().map(|(name, value)| (name.clone(), shown(value)));
+    values.chain(parameters).collect()
+}
+
+/// For programs.
+pub(super) fn json(done: &[Done]) -> Value {
+    let row = |done: &Done| json!({ "parameters": done.parameters, "result": done.row });
+    done.iter().map(row).collect()
+}
+
+/// A page with charts.
+pub(super) fn html(trace: &str, varied: &[String], done: &[Done]) -> Result<String, CliError> {
+    let mut page = Page::new(&format!("Simulations on {trace}"));
+    page.paragraph(&format!(
+        "The requests recorded in {trace} were run through {} simulated caches that stand between a program and a slow store. A \
+         request or block hits if the cache held it; what hits needs no trip to the store.",
+        count(done.len() as u64),
+    ));
+    let fixed: Vec<String> = done.first().map_or_else(Vec::new, |done| {
+        let same = done.parameters.iter().filter(|(name, _)| !varied.contains(name));
+        same.map(|(name, value)| format!("{name}: {}", shown(value))).collect()
+    });
+    if !fixed.is_empty() {
+        page.paragraph("The same in all of them:");
+        page.list(&fixed);
+    }
+    for metric in metrics(done) {
+        for chart in charts(metric, varied, done) {
+            let svg = chart.svg().map_err(|error| CliError::new(exit::BUG, error))?;
+            page.svg(&svg);
+        }
+    }
+    page.heading("All runs");
+    let (header, rows) = cells(varied, done);
+    let header: Vec<&str> = header.iter().map(String::as_str).collect();
+    page.table(&header, &rows, None);
+    Ok(page.html())
+}
+
+/// A kind of amount that can lie along an axis.
+#[derive(Clone, Copy)]
+struct Kind {
+    parse: fn(&str) -> Option<f64>,
+    show: fn(f64) -> String,
+}
+
+const KINDS: [Kind; 3] = [
+    Kind {
+        parse: |text| text.parse().ok(),
+        show: |value| if value >= 1_000.0 { count(value as u64) } else { format!("{value}") },
+    },
+    Kind {
+        parse: |text| text.parse::<Bytes>().ok().map(|bytes| bytes.get() as f64),
+        show: |value| bytes(value as u64),
+    },
+    Kind {
+        parse: |text| text.parse::<Interval>().ok().map(|interval| interval.span().as_secs_f64()),
+        show: seconds,
+    },
+];
+
+/// The parameter along the horizontal axis: the one with most values of those that are amounts.
+fn along<'a>(varied: &'a [String], done: &[Done]) -> Option<(&'a String, Kind)> {
+    let values = |name: &String| {
+        let mut values: Vec<String> = done.iter().map(|done| done.parameter(name)).collect();
+        values.sort_unstable();
+        values.dedup();
+        values
+    };
+    let kind = |name: &String| {
+        let values = values(name);
+        KINDS.into_iter().find(|kind| values.iter().all(|value| (kind.parse)(value).is_some()))
+    };
+    let amounts = varied.iter().filter_map(|name| Some((name, kind(name)?)));
+    amounts.max_by_key(|(name, _)| values(name).len())
+}
+
+/// Charts of a number, with at most so many lines each.
+fn charts(metric: &Metric, varied: &[String], done: &[Done]) -> Vec<Chart> {
+    let Some((along, kind)) = along(varied, done) else { return Vec::new() };
+    let mut series: Vec<Series> = Vec::new();
+    for done in done {
+        let others = varied.iter().filter(|name| *name != along);
+        let name: Vec<_> = others.map(|name| format!("{name} {}", done.parameter(name))).collect();
+        let name = name.join(", ");
+        let point = (kind.parse)(&done.parameter(along)).zip(done.number(metric.path));
+        match series.iter_mut().find(|series| series.name == name) {
+            Some(series) => series.points.extend(point),
+            None => series.push(Series { name, points: point.into_iter().collect() }),
+        }
+    }
+    for series in &mut series {
+        series.points.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+    }
+    let has_zero = series.iter().flat_map(|series| &series.points).any(|&(x, _)| x <= 0.0);
+    let scale = if has_zero { Scale::Linear } else { Scale::Logarithmic };
+    let parts = series.chunks(LINES_MAX).count();
+    let chart = |(number, lines): (usize, &[Series])| Chart {
+        title: match parts {
+            1 => format!("{}, by {along}", metric.title),
+            _ => format!("{}, by {along} ({} of {parts})", metric.title, number + 1),
+        },
+        x: Axis { label: along.clone(), scale, format: kind.show },
+        y: Axis { label: metric.title.into(), scale: Scale::Linear, format: metric.show },
+        series: lines.to_vec(),
+    };
+    series.chunks(LINES_MAX).enumerate().map(chart).collect()
+}
