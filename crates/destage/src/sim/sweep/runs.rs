@@ -66,7 +66,7 @@ impl Runs {
         }
         let mut title = trace.get("trace").map(shown).unwrap_or_default();
         if title != "-" {
-            let folder = path.parent().unwrap_or(Path::new("."));
+            let folder = path.parent().unwrap_or_else(|| Path::new("."));
             title = folder.join(&title).display().to_string();
             trace.insert("trace".into(), Parameter::String(title.clone()));
         }
