@@ -67,6 +67,10 @@ impl Results {
         let mut options = OpenOptions::new();
         let mut file =
             options.create(true).read(true).append(true).open(path).map_err(failed("open"))?;
+        if !file.metadata().map_err(failed("look at"))?.is_file() {
+            // A pipe or a device may have no end.
+            return Err(failed("keep rows in")(io::Error::other("it is not a regular file")));
+        }
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
