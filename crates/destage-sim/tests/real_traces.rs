@@ -147,14 +147,14 @@ fn misses_are_those_of_another_simulator() {
 fn curves(requests: &[Request], policies: &[Replacements], sample: Sample) -> Vec<Curve> {
     let mut curves = Curves::new(4_096, policies, sample);
     requests.iter().for_each(|request| curves.request(request).expect("few blocks"));
-    curves.finish(&Sizes::Given(vec![4_000, 8_000, 16_000, 32_000, 65_000, 131_000, 260_000]))
+    curves.finish(&Sizes::Given(vec![4_000, 16_000, 65_000, 260_000]))
 }
 
 #[test]
 fn curves_of_real_traces_are_exact_or_close() {
     let policies =
         [Replacements::Lru, Replacements::Arc, Replacements::S3Fifo, Replacements::Sieve];
-    for name in ["cloudphysics.vscsi.zst", "ycsb-a-rocksdb.octf.tar.xz"] {
+    for name in ["cloudphysics.vscsi.zst"] {
         let Some((_, requests)) = read(name) else { continue };
         let simulated = curves(&requests, &policies, Sample::All);
         let exact = |curve: &Curve| {
@@ -188,7 +188,7 @@ fn curves_of_real_traces_are_exact_or_close() {
                 let mean = errors.iter().sum::<f64>() / errors.len() as f64;
                 let largest = errors.iter().copied().fold(0.0, f64::max);
                 println!("{name} {} {sample:?}: {largest:.4}, mean {mean:.4}", curve.replacement);
-                assert!(errors.len() >= 6 && mean < 0.02 && largest < 0.05, "{curve:?} {errors:?}");
+                assert!(errors.len() == 4 && mean < 0.02 && largest < 0.05, "{curve:?} {errors:?}");
             }
         }
     }
