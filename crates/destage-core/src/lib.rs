@@ -24,6 +24,7 @@ mod core;
 mod groups;
 mod id;
 mod io;
+pub mod lease;
 mod per_unit;
 mod policy;
 mod rate;
