@@ -9,7 +9,7 @@
 mod client;
 mod driver;
 mod log;
-mod rng;
+pub(crate) mod rng;
 mod setup;
 
 pub use setup::{Crash, Report, Sabotage, Setup};
