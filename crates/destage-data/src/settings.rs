@@ -78,6 +78,8 @@ pub struct UnsafeFlags {
     pub no_overlay: bool,
     /// Replies leave before the values that they show are committed.
     pub no_read_gate: bool,
+    /// Each command of a transaction is a write group of its own.
+    pub split_sessions: bool,
 }
 
 impl UnsafeFlags {

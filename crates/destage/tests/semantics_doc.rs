@@ -225,6 +225,35 @@ fn a_transaction_reaches_the_origin_whole_or_not_at_all() {
     assert_eq!(database.number("SELECT count(*) FROM destage_parked"), 1);
 }
 
+/// > A transaction never takes effect if a row that it watches was written after `WATCH`, whoever wrote it, the connection
+/// > itself included, and whether or not the row was cached all the while.
+#[test]
+fn a_transaction_whose_watched_row_was_written_does_nothing() {
+    for cache in [&[][..], &["--cache-size", "0"]] {
+        let scratch = Scratch::new();
+        let (database, server) = running(&scratch, cache);
+        let (mut client, mut other) = (server.client(), server.client());
+        let mut exec = |own: bool, write: bool| {
+            client.run("WATCH customers:1 customers:4711").ok();
+            client.run("HGET customers:1 visits");
+            // Meanwhile it is evicted, where nothing is kept.
+            other.run("HINCRBY customers:2 visits 1");
+            let writer = if own { &mut client } else { &mut other };
+            if write {
+                writer.run("HSET customers:1 name Ada");
+            }
+            client.run("MULTI").ok();
+            client.run("HINCRBY customers:1 visits 10");
+            client.run("EXEC")
+        };
+        assert_eq!(exec(false, true), Reply::Nil);
+        assert_eq!(exec(true, true), Reply::Nil);
+        assert_eq!(exec(false, false), Reply::Array(vec![Reply::Int(13)]), "nothing was written");
+        server.drain();
+        assert_eq!(database.number("SELECT visits FROM customers WHERE id = 1"), 13);
+    }
+}
+
 /// > A command that is refused never does a part of its work.
 #[test]
 fn a_refused_command_does_nothing() {

@@ -126,6 +126,25 @@ def groups(r):
         check("queued", one.execute_command("HSET", "customers:10", "name", "no"), "QUEUED")
         check("DISCARD", one.execute_command("DISCARD"), "OK")
     check("after DISCARD", r.hget("customers:10", "name"), "Linus T.")
+    with r.pipeline(transaction=True) as pipe:
+        pipe.watch("customers:10")
+        check("HGET after WATCH", pipe.hget("customers:10", "visits"), "3")
+        r.hincrby("customers:10", "visits", 1)
+        pipe.multi()
+        pipe.hset("customers:10", "visits", "100")
+        try:
+            sys.exit(f"EXEC after a change: not refused, but answered {pipe.execute()!r}")
+        except redis.WatchError:
+            pass
+    check("nothing done", r.hget("customers:10", "visits"), "4")
+
+    def double(pipe):
+        visits = int(pipe.hget("customers:10", "visits"))
+        pipe.multi()
+        pipe.hset("customers:10", "visits", visits * 2)
+
+    check("WATCH MULTI EXEC", r.transaction(double, "customers:10"), [0])
+    check("done", r.hget("customers:10", "visits"), "8")
     check("WAITAOF", r.execute_command("WAITAOF", 1, 0, 1000)[0], 1)
     r.hset("customers:10", "name", "Linus")
     check("DESTAGE WAIT", bool(r.execute_command("DESTAGE", "WAIT", 10000)), True)

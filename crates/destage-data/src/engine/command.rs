@@ -27,6 +27,8 @@ pub(crate) enum Verb {
     Multi,
     Exec,
     Discard,
+    Watch,
+    Unwatch,
     WaitAof,
     Destage,
     Hello,
@@ -92,6 +94,8 @@ pub(crate) const SPECS: &[Spec] = &[
     spec("multi", Verb::Multi, 1, Server),
     spec("exec", Verb::Exec, 1, Server),
     spec("discard", Verb::Discard, 1, Server),
+    spec("watch", Verb::Watch, -2, Server),
+    spec("unwatch", Verb::Unwatch, 1, Server),
     spec("waitaof", Verb::WaitAof, 4, Server),
     spec("destage", Verb::Destage, -2, Server),
     spec("hello", Verb::Hello, -1, Server),
@@ -143,7 +147,6 @@ fn unknown(name: &[u8]) -> String {
         }
         "flushall" | "flushdb" => "it would delete the origin's rows; use DEL on single rows",
         "keys" | "dbsize" | "randomkey" => "use SCAN 0 MATCH table:*",
-        "watch" | "unwatch" => "transactions are MULTI ... EXEC without WATCH",
         "hscan" | "hrandfield" => "HGETALL, HKEYS and HVALS give a whole row",
         "hstrlen" => "HGET the column",
         "expire" | "pexpire" | "expireat" | "persist" | "ttl" | "pttl" | "hexpire" | "hpexpire"

@@ -2,6 +2,7 @@
 //! origin's word.
 
 use super::overlay::GROUP_OVERHEAD;
+use super::perform::Trouble;
 use super::session::{Session, Through, Waiting};
 use super::txn::Txn;
 use super::{DOMAIN, Engine};
@@ -17,7 +18,28 @@ impl Engine {
         }
     }
 
-    /// Turns a transaction into a write group. What precedes `start` in the output belongs to earlier commands.
+    /// Puts a transaction's changes into the writer.
+    ///
+    /// # Errors
+    /// They are more than the journal takes in one group.
+    pub(super) fn write_group(&mut self, txn: &Txn) -> Result<(), Trouble> {
+        if txn.is_empty() {
+            return Ok(());
+        }
+        txn.write(&self.schema, &self.rows, &mut self.writer);
+        let len = self.writer.finish().len();
+        let bytes_max = self.journal.payload_bytes_max();
+        if len > bytes_max {
+            return Err(Trouble::Error(format!(
+                "ERR a write of {len} bytes exceeds {bytes_max}, the most that the journal takes at once (a part of \
+                 --journal-size); write it in parts"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Turns a transaction, which the writer holds, into a write group. What precedes `start` in the output belongs to earlier
+    /// commands.
     pub(super) fn commit(
         &mut self,
         client: ClientId,
@@ -30,23 +52,10 @@ impl Engine {
         if txn.is_empty() {
             return self.release_locks(units, access);
         }
-        txn.write(&self.schema, &self.rows, &mut self.writer);
         let lsn = self.core.next_lsn();
-        let bytes = self.writer.finish();
-        let bytes_max = self.journal.payload_bytes_max();
-        if bytes.len() > bytes_max {
-            let message = format!(
-                "ERR a write of {} bytes exceeds {bytes_max}, the most that the journal takes at once (a part of \
-                 --journal-size); write it in parts",
-                bytes.len()
-            );
-            session.out.truncate(start);
-            self.release_locks(units, access);
-            return self.fail(session, &message);
-        }
         if access == Access::Back {
             // What the origin may still reject, no scan shows.
-            self.structural.note(&self.schema, lsn, bytes);
+            self.structural.note(&self.schema, lsn, self.writer.finish());
         }
         let mut changed: Vec<(UnitId, u32)> = Vec::with_capacity(txn.staged.len());
         for staged in &txn.staged {
@@ -89,6 +98,7 @@ impl Engine {
         access: Access,
     ) {
         let lsn = self.core.next_lsn();
+        self.note_changes(changed);
         let bytes = self.writer.finish();
         self.journal.append(lsn.0, self.now.0, DOMAIN.0, bytes);
         self.overlay.push(lsn, self.now, bytes.into());

@@ -37,17 +37,23 @@ impl Engine {
                 Reply::new(&mut session.out, session.protocol).text(&text);
             }
             Verb::Multi if session.multi.is_some() => {
-                self.fail(session, "ERR MULTI calls can not be nested");
+                self.complain(session, "ERR MULTI calls can not be nested");
             }
             Verb::Multi => {
                 session.multi = Some(Multi::default());
                 Reply::new(&mut session.out, session.protocol).ok();
             }
             Verb::Exec => self.exec(client, session),
-            Verb::Discard => match session.multi.take() {
-                Some(_) => Reply::new(&mut session.out, session.protocol).ok(),
-                None => self.fail(session, "ERR DISCARD without MULTI"),
-            },
+            Verb::Discard if session.multi.is_some() => {
+                self.end_multi(session);
+                Reply::new(&mut session.out, session.protocol).ok();
+            }
+            Verb::Discard => self.fail(session, "ERR DISCARD without MULTI"),
+            Verb::Watch => self.watch(session, &args[1..]),
+            Verb::Unwatch => {
+                self.unwatch(session);
+                Reply::new(&mut session.out, session.protocol).ok();
+            }
             Verb::Scan => self.scan_command(client, session, args),
             Verb::WaitAof => self.wait_aof(client, session, args),
             Verb::Destage => self.destage_command(client, session, args),
@@ -57,6 +63,7 @@ impl Engine {
             }
             Verb::Reset => {
                 session.multi = None;
+                self.unwatch(session);
                 session.protocol = Protocol::V2;
                 session.name.clear();
                 session.authenticated = self.config.password.is_none();
@@ -401,13 +408,16 @@ impl Engine {
     /// # Errors
     /// A key names no row; nothing has been dropped.
     pub fn invalidate_named(&mut self, keys: &[&[u8]]) -> Result<i64, String> {
-        let mut units = Vec::new();
+        let (mut units, mut named) = (Vec::new(), Vec::new());
         for key in keys {
             let mut cells = Vec::new();
             let table = super::key::parse_key(&self.schema, key, &mut cells)?.id;
             units.extend(self.rows.find(table, &cells));
+            named.push((table, cells.into()));
         }
         let count = units.len() as i64;
+        // It may have changed: that is why it is to be dropped.
+        named.into_iter().for_each(|key| self.watched.change(&key));
         for unit in units {
             self.invalidate(unit);
         }
@@ -417,8 +427,8 @@ impl Engine {
 
 fn write_spec(reply: &mut Reply<'_>, spec: &Spec) {
     let (first, last, step) = match (spec.group, spec.verb) {
+        (_, Verb::Del | Verb::Exists | Verb::Watch) => (1, -1, 1),
         (Group::Server, _) => (0, 0, 0),
-        (_, Verb::Del | Verb::Exists) => (1, -1, 1),
         _ => (1, 1, 1),
     };
     // Redis 7 sends ten elements; the last four (categories, hints, key specifications, subcommands) are empty here.

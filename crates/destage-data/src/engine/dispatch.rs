@@ -156,7 +156,7 @@ impl Engine {
         }
         let is_control = matches!(
             spec.verb,
-            Verb::Exec | Verb::Discard | Verb::Multi | Verb::Quit | Verb::Reset
+            Verb::Exec | Verb::Discard | Verb::Multi | Verb::Watch | Verb::Quit | Verb::Reset
         );
         if session.multi.is_some() && !is_control {
             return self.enqueue(session, spec, raw, list);
@@ -169,16 +169,22 @@ impl Engine {
 
     /// Replies with an error; between MULTI and EXEC it also spoils the transaction.
     pub(super) fn fail(&mut self, session: &mut Session, message: &str) {
-        self.measured.errors += 1;
         if let Some(multi) = &mut session.multi {
             multi.failed = true;
         }
+        self.complain(session, message);
+    }
+
+    /// Replies with an error; a transaction goes on as if nothing had been said.
+    pub(super) fn complain(&mut self, session: &mut Session, message: &str) {
+        self.measured.errors += 1;
         Reply::new(&mut session.out, session.protocol).error(message);
     }
 
     /// Keeps a command for EXEC, after checking all of it that can be checked now.
     fn enqueue(&mut self, session: &mut Session, spec: &Spec, raw: &[u8], args: &[&[u8]]) {
-        if spec.group == Group::Server && !matches!(spec.verb, Verb::Ping | Verb::Echo) {
+        let is_harmless = matches!(spec.verb, Verb::Ping | Verb::Echo | Verb::Unwatch);
+        if spec.group == Group::Server && !is_harmless {
             let message = format!("ERR {} is not allowed in transactions", spec.name);
             return self.fail(session, &message);
         }
@@ -399,6 +405,7 @@ impl Engine {
                     .map_err(|message| Trouble::Error(format!("ERR {message}")))
             })
         };
+        let performed = performed.and_then(|()| self.write_group(&txn));
         // An error tells of what it met, too.
         session.lsn = session.lsn.max(observed);
         match performed {
@@ -450,7 +457,7 @@ impl Engine {
             Some(_) => None,
         };
         if let Some(message) = message {
-            session.multi = None;
+            self.end_multi(session);
             return self.fail(session, message);
         }
         let request = self.request_id(client.0);

@@ -132,7 +132,7 @@ impl Engine {
 
     /// Tells a client that its request was refused.
     pub(super) fn refused(&mut self, session: &mut Session, refusal: Refusal) {
-        session.multi = None;
+        self.end_multi(session);
         let policy = self.core.policy();
         let message = match refusal {
             Refusal::Stale => format!(
@@ -271,6 +271,7 @@ impl Engine {
         if through.invalidates.is_empty() {
             return;
         }
+        self.watched.change_tables(&through.invalidates);
         for unit in self.rows.units_of_tables(&through.invalidates) {
             if !through.units.contains(&unit) {
                 self.invalidate(unit);

@@ -6,6 +6,7 @@ use super::command::{Group, Prepared, Verb, find};
 use super::dispatch::{Answer, dedup};
 use super::perform::{Context, Trouble};
 use super::session::{Multi, Session, Waiting};
+use super::txn::Txn;
 use crate::resp::{Args, Reply, parse};
 use destage_core::{Access, ClientId, Intent, Lsn, UnitId};
 
@@ -17,6 +18,8 @@ enum Queued {
     Data(Box<Prepared>),
     /// PING or ECHO: replies with these bytes.
     Echo(Option<Vec<u8>>),
+    /// UNWATCH, which EXEC does anyway.
+    Unwatch,
 }
 
 impl Engine {
@@ -25,8 +28,12 @@ impl Engine {
             return self.fail(session, "ERR EXEC without MULTI");
         };
         if multi.failed {
+            self.unwatch(session);
             return self
                 .fail(session, "EXECABORT Transaction discarded because of previous errors.");
+        }
+        if !self.is_unchanged(session) {
+            return self.not_done(session);
         }
         let queued = self.read_queued(&multi);
         let (_, units) = self.queued_units(&queued);
@@ -64,6 +71,10 @@ impl Engine {
         let multi = session.multi.take().expect("EXEC waits with its commands");
         let queued = self.read_queued(&multi);
         let (all, units) = self.queued_units(&queued);
+        if !self.is_unchanged(session) {
+            self.release_locks(&units, access);
+            return self.not_done(session);
+        }
         if !self.are_present(&units) {
             session.multi = Some(multi);
             return self.begin_anew(session, &units, access, EXEC);
@@ -85,6 +96,7 @@ impl Engine {
             args.to_slices(raw, &mut list);
             let spec = find(&list).expect("the command was found before");
             queued.push(match spec.group {
+                Group::Server if spec.verb == Verb::Unwatch => Queued::Unwatch,
                 Group::Server if spec.verb == Verb::Ping && list.len() == 1 => Queued::Echo(None),
                 Group::Server => Queued::Echo(Some(list[1].to_vec())),
                 Group::Read | Group::Write => {
@@ -122,14 +134,21 @@ impl Engine {
         let start = session.out.len();
         let mut txn = std::mem::take(&mut self.txn);
         txn.clear();
+        if self.config.unsafe_flags.split_sessions && access == Access::Back {
+            self.perform_apart(client, session, queued, all, &mut txn);
+            self.txn = txn;
+            return true;
+        }
         let performed = self.perform_queued(session, queued, all, &mut txn);
         let checked =
             performed.and_then(|()| txn.check(&self.schema, &self.rows).map_err(Trouble::Error));
+        let checked = checked.and_then(|()| self.write_group(&txn));
         // An error tells of what it met, too.
         session.lsn = session.lsn.max(observed);
         let known = match checked {
             Ok(()) => {
                 session.settled = false;
+                self.unwatch(session);
                 self.commit(client, session, &mut txn, units, access, start);
                 true
             }
@@ -141,6 +160,7 @@ impl Engine {
                 match trouble {
                     Trouble::Unknown => false,
                     Trouble::Error(message) => {
+                        self.unwatch(session);
                         let message = message.strip_prefix("ERR ").unwrap_or(&message);
                         let message =
                             format!("EXECABORT Transaction discarded, nothing was done: {message}");
@@ -154,12 +174,49 @@ impl Engine {
         known
     }
 
+    /// For the tests' negative control: each command is a group of its own.
+    fn perform_apart(
+        &mut self,
+        client: ClientId,
+        session: &mut Session,
+        queued: &[Queued],
+        all: &[UnitId],
+        txn: &mut Txn,
+    ) {
+        Reply::new(&mut session.out, session.protocol).array(queued.len());
+        let mut rest = all;
+        for command in queued {
+            let count =
+                if let Queued::Data(prepared) = command { prepared.key_list.len() } else { 0 };
+            let (units, later) = rest.split_at(count);
+            rest = later;
+            txn.clear();
+            let mut whole = Vec::new();
+            std::mem::swap(&mut session.out, &mut whole);
+            let performed = self.perform_queued(session, std::slice::from_ref(command), units, txn);
+            let written = performed.and_then(|()| self.write_group(txn));
+            // The reply without the head of its array.
+            let head = b"*1\r\n".len().min(session.out.len());
+            let reply = session.out.split_off(head);
+            session.out = whole;
+            match written {
+                Ok(()) => {
+                    session.out.extend_from_slice(&reply);
+                    let start = session.out.len();
+                    self.commit(client, session, txn, units, Access::Back, start);
+                }
+                Err(_) => self.fail(session, "ERR a part of a session that was taken apart"),
+            }
+        }
+        self.unwatch(session);
+    }
+
     fn perform_queued(
         &mut self,
         session: &mut Session,
         queued: &[Queued],
         all: &[UnitId],
-        txn: &mut super::txn::Txn,
+        txn: &mut Txn,
     ) -> Result<(), Trouble> {
         let mut reply = Reply::new(&mut session.out, session.protocol);
         reply.array(queued.len());
@@ -174,6 +231,7 @@ impl Engine {
             match command {
                 Queued::Echo(None) => reply.simple("PONG"),
                 Queued::Echo(Some(bytes)) => reply.bulk(bytes),
+                Queued::Unwatch => reply.ok(),
                 Queued::Data(prepared) => {
                     let (units, later) = rest.split_at(prepared.key_list.len());
                     rest = later;
@@ -188,6 +246,6 @@ impl Engine {
 fn data_commands(queued: &[Queued]) -> impl Iterator<Item = &Prepared> {
     queued.iter().filter_map(|command| match command {
         Queued::Data(prepared) => Some(&**prepared),
-        Queued::Echo(_) => None,
+        Queued::Echo(_) | Queued::Unwatch => None,
     })
 }

@@ -22,6 +22,7 @@ mod scan;
 mod session;
 mod slabs;
 mod txn;
+mod watch;
 
 use crate::change::GroupWriter;
 use crate::origins::{GroupRef, ParkedGroup};
@@ -45,6 +46,7 @@ use session::{Session, Through};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use txn::Txn;
+use watch::Watched;
 
 pub use report::StartReport;
 
@@ -156,6 +158,8 @@ pub struct Engine {
     /// The watermark at the origin, after the batches that succeeded.
     watermark: Lsn,
     deadlines: BTreeSet<(Time, ClientId)>,
+    /// The keys that connections watch.
+    watched: Watched,
     /// Waits that clients asked for and the core has not been told of.
     waits: Vec<(RequestId, Lsn, WaitFor)>,
     next_request: u64,
@@ -220,6 +224,7 @@ impl Engine {
             reasons: HashMap::new(),
             watermark: decided,
             deadlines: BTreeSet::new(),
+            watched: Watched::default(),
             waits: Vec::new(),
             next_request: 0,
             runnable: VecDeque::new(),
@@ -338,7 +343,8 @@ impl Engine {
     /// A client is gone. What it wrote stays; what it waited for is dropped.
     pub fn disconnect(&mut self, now: Time, client: ClientId) {
         self.now = self.now.max(now);
-        let Some(session) = self.sessions[client.0 as usize].take() else { return };
+        let Some(mut session) = self.sessions[client.0 as usize].take() else { return };
+        self.unwatch(&mut session);
         self.deadlines.retain(|&(_, waiting)| waiting != client);
         if let Some(request) = session.pending_request() {
             self.core.handle(self.now, Input::Cancel { request });

@@ -3,6 +3,7 @@
 use super::txn::Staged;
 use crate::resp::Protocol;
 use crate::schema::TableId;
+use destage_core::lease::Token;
 use destage_core::{Access, Lsn, RequestId, Time, UnitId};
 
 /// One connection.
@@ -27,6 +28,8 @@ pub(crate) struct Session {
     /// The newest group that this connection wrote.
     pub(crate) last_write: Lsn,
     pub(crate) multi: Option<Multi>,
+    /// The session of S leases on the keys that it watches.
+    pub(crate) watch: Option<Token>,
     pub(crate) waiting: Option<Waiting>,
     /// The next command's rows were destaged and fetched again for it.
     pub(crate) settled: bool,

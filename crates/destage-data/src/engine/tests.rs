@@ -59,12 +59,14 @@ fn nothing_promised_is_broken_whatever_happens() {
         }
     }
     eprintln!("{total:?}");
+    let met = total.not_done > 0 && total.watched > total.not_done;
+    assert!(met || number("DESTAGE_SEED").is_some(), "{total:?}");
 }
 
 /// Found at random: a write that waited for room was let in by a tick, and its reply stayed where it was.
 #[test]
 fn what_a_tick_lets_in_is_answered() {
-    run(Options::choose(1_776));
+    run(Options { watches: false, ..Options::choose(1_776) });
 }
 
 #[test]
@@ -97,6 +99,19 @@ fn a_missing_read_gate_is_noticed() {
 #[test]
 fn a_journal_without_syncs_is_noticed() {
     assert!(caught(|options| options.unsafe_flags.no_fsync = true).is_some());
+}
+
+#[test]
+fn a_transaction_that_watches_nothing_is_noticed() {
+    let caught = caught(|options| {
+        (options.watches, options.forgets_to_watch) = (true, true);
+    });
+    assert!(caught.expect("fifty seeds notice").1.contains("a watched row changed"));
+}
+
+#[test]
+fn a_transaction_that_is_journaled_in_parts_is_noticed() {
+    assert!(caught(|options| options.unsafe_flags.split_sessions = true).is_some());
 }
 
 #[test]

@@ -85,6 +85,14 @@ impl<'a> Reply<'a> {
         });
     }
 
+    /// An array that is not there: a transaction that was not done.
+    pub fn null_array(&mut self) {
+        self.raw(match self.protocol {
+            Protocol::V2 => b"*-1\r\n",
+            Protocol::V3 => b"_\r\n",
+        });
+    }
+
     /// A value or nothing.
     pub fn bulk_or_null(&mut self, value: Option<&[u8]>) {
         match value {
@@ -147,6 +155,8 @@ mod tests {
     fn both_versions_are_written_as_specified() {
         assert_eq!(written(Protocol::V2, |r| r.null()), "$-1\r\n");
         assert_eq!(written(Protocol::V3, |r| r.null()), "_\r\n");
+        assert_eq!(written(Protocol::V2, |r| r.null_array()), "*-1\r\n");
+        assert_eq!(written(Protocol::V3, |r| r.null_array()), "_\r\n");
         assert_eq!(written(Protocol::V2, |r| r.map(2)), "*4\r\n");
         assert_eq!(written(Protocol::V3, |r| r.map(2)), "%2\r\n");
         assert_eq!(written(Protocol::V3, |r| r.text("a\nb")), "=7\r\ntxt:a\nb\r\n");

@@ -192,6 +192,10 @@ pub(crate) struct ServeArgs {
     /// For tests: replies do not wait for the commit of what they show.
     #[arg(long, hide = true)]
     unsafe_no_read_gate: bool,
+
+    /// For tests: each command between MULTI and EXEC is journaled and destaged apart.
+    #[arg(long, hide = true)]
+    unsafe_split_sessions: bool,
 }
 
 // By hand: the origin's address and the password stay out of logs.
@@ -234,6 +238,7 @@ impl ServeArgs {
                 no_watermark: self.unsafe_no_watermark,
                 no_overlay: self.unsafe_no_overlay,
                 no_read_gate: self.unsafe_no_read_gate,
+                split_sessions: self.unsafe_split_sessions,
             },
         })
     }

@@ -38,12 +38,14 @@ fn start(settings: Settings) -> Result<(), CliError> {
 
 /// Says aloud, whatever the log level, what has been switched off.
 fn warn(settings: &Settings) {
-    let UnsafeFlags { no_fsync, no_watermark, no_overlay, no_read_gate } = settings.unsafe_flags;
+    let UnsafeFlags { no_fsync, no_watermark, no_overlay, no_read_gate, split_sessions } =
+        settings.unsafe_flags;
     for (set, flag, loss) in [
         (no_fsync, "--unsafe-no-fsync", "a crash loses acknowledged writes"),
         (no_watermark, "--unsafe-no-watermark", "a retry applies writes twice"),
         (no_overlay, "--unsafe-no-overlay", "reads miss acknowledged writes"),
         (no_read_gate, "--unsafe-no-read-gate", "a crash takes back values that were read"),
+        (split_sessions, "--unsafe-split-sessions", "transactions come apart"),
     ] {
         if set {
             eprintln!("WARNING: {flag}: {loss}; for tests only, never with data that matters");

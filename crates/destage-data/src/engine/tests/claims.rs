@@ -224,3 +224,111 @@ fn rows_of_an_origin_that_went_back_are_not_told() {
     assert!(script.received().0.starts_with("-UNAVAILABLE"));
     assert!(script.ios.iter().any(|io| matches!(io, Io::Stop(StopReason::OriginChanged))));
 }
+
+impl Script {
+    /// What the client is told, once the journal holds everything.
+    fn told(&mut self, commands: &str) -> String {
+        self.send(commands);
+        self.settle();
+        self.received().0
+    }
+
+    /// Answers fetches and syncs until there are none.
+    fn settle(&mut self) {
+        self.fetch(0);
+        while self.ios.iter().any(|io| matches!(io, Io::Sync)) {
+            self.sync();
+            self.fetch(0);
+        }
+    }
+
+    /// As another client, which stays connected.
+    fn by_another(&mut self, commands: &str) {
+        let client = self.engine.connect().unwrap();
+        let before = std::mem::replace(&mut self.client, client);
+        self.told(commands);
+        self.client = before;
+    }
+}
+
+const NOT_DONE: &str = "+OK\r\n+QUEUED\r\n*-1\r\n";
+const DONE: &str = "+OK\r\n+QUEUED\r\n*1\r\n:0\r\n";
+const TRANSACTION: &str = "MULTI\nHSET item:0 n 7\nEXEC";
+
+#[test]
+fn a_transaction_is_not_done_if_a_watched_row_has_changed_since_and_only_then() {
+    let mut script = Script::new();
+    assert_eq!(script.told("HGET item:0 n"), "$2\r\n10\r\n");
+    // Spellings of one key are one row; a row need not be there.
+    assert_eq!(script.told("WATCH item:00 item:99"), "+OK\r\n");
+    script.by_another("HINCRBY item:1 n 1");
+    assert_eq!(script.told(TRANSACTION), DONE);
+    for change in ["HINCRBY item:0 n 1", "HSET item:99 tag v1", "DESTAGE INVALIDATE item:99"] {
+        script.told("WATCH item:00 item:99");
+        script.by_another(change);
+        assert_eq!(script.told(TRANSACTION), NOT_DONE, "{change}");
+        assert_eq!(script.told(TRANSACTION), DONE, "nothing is watched any more");
+    }
+    assert_eq!(script.told("WATCH item:0\nHSET item:0 n 5"), "+OK\r\n:0\r\n");
+    assert_eq!(script.told(TRANSACTION), NOT_DONE, "its own write counts, as with Redis");
+}
+
+#[test]
+fn watching_ends_where_redis_ends_it() {
+    let mut script = Script::new();
+    script.told("HGET item:0 n");
+    for end in ["UNWATCH", "MULTI\nDISCARD", "MULTI\nEXEC", "MULTI\nHSET item:0\nEXEC", "RESET"] {
+        script.told(&format!("WATCH item:0\n{end}"));
+        script.by_another("HINCRBY item:0 n 1");
+        assert_eq!(script.told(TRANSACTION), DONE, "{end}");
+    }
+    let replies = script.told("WATCH item:0\nMULTI\nWATCH item:1\nUNWATCH\nHSET item:0 n 7\nEXEC");
+    assert!(replies.contains("-ERR WATCH inside MULTI"), "{replies}");
+    assert!(replies.ends_with("+QUEUED\r\n+QUEUED\r\n*2\r\n+OK\r\n:0\r\n"), "{replies}");
+    // A refused key watches none of the others.
+    let refused = script.told("WATCH item:0 nosuch:1");
+    assert!(refused.starts_with("-ERR "), "{refused}");
+    script.told("WATCH item:0");
+    script.engine.disconnect(script.now, script.client);
+    assert!(script.engine.watched.is_empty(), "a connection that was lost leaves nothing");
+}
+
+#[test]
+fn that_a_watched_row_changed_is_told_once_no_crash_undoes_it() {
+    let mut script = Script::new();
+    script.told("HGET item:0 n\nWATCH item:0");
+    let watcher = script.client;
+    script.client = script.engine.connect().unwrap();
+    script.send("HINCRBY item:0 n 1");
+    script.client = watcher;
+    script.send(TRANSACTION);
+    assert_eq!(script.received().0, "");
+    script.settle();
+    assert_eq!(script.received().0, NOT_DONE);
+}
+
+#[test]
+fn an_evicted_row_is_still_watched() {
+    let mut script = Script::new();
+    let mut policy = script.engine.policy().clone();
+    policy.limits.cache_bytes_max = 0;
+    script.engine.set_policy(&policy);
+    script.told("HGET item:0 n\nWATCH item:0");
+    assert_eq!(script.engine.rows.len(), 0, "not evicted");
+    assert_eq!(script.told(TRANSACTION), DONE);
+    script.told("HGET item:0 n\nWATCH item:0");
+    script.by_another("HINCRBY item:0 n 1");
+    assert_eq!(script.told(TRANSACTION), NOT_DONE);
+}
+
+#[test]
+fn a_transaction_that_the_journal_does_not_take_is_refused_whole() {
+    let mut script = Script::new();
+    let note = "n".repeat(script.engine.journal().payload_bytes_max() / 2);
+    let commands = [0, 1, 2].map(|id| format!("HSET item:{id} note {note}")).join("\n");
+    let replies = script.told(&format!("MULTI\nHINCRBY item:0 n 1\n{commands}\nEXEC"));
+    let at = replies.find("-EXECABORT ").unwrap_or_else(|| panic!("{}", &replies[..200]));
+    assert!(replies[at..].contains("the journal takes at once"), "{}", &replies[at..]);
+    assert_eq!(script.engine.last(), Lsn::ZERO);
+    assert_eq!(script.told("HGET item:0 n"), "$2\r\n10\r\n");
+}

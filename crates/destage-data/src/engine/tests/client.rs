@@ -16,6 +16,8 @@ pub(super) enum Request {
     Queued,
     Exec(u64),
     Discard,
+    /// For the transaction of that number, which comes later.
+    Watch(u64),
     WaitAof,
     Wait,
     Scan,
@@ -42,6 +44,16 @@ pub(super) struct Issued {
     forgotten: bool,
 }
 
+/// The rows that a transaction watches.
+#[derive(Clone, Debug)]
+pub(super) struct Watching {
+    places: Vec<Place>,
+    /// The newest group when WATCH was sent.
+    low: u64,
+    /// The newest group when it was answered.
+    high: Option<u64>,
+}
+
 /// A scan under way.
 #[derive(Debug)]
 struct Scan {
@@ -61,6 +73,8 @@ pub(super) struct Client {
     received: Vec<u8>,
     unsent: Vec<u8>,
     scan: Option<Scan>,
+    /// The transaction that the rows watched by now are for.
+    watch: Option<u64>,
     /// The newest group of its own that it was told of.
     own: u64,
 }
@@ -77,6 +91,7 @@ impl Client {
             received: Vec::new(),
             unsent: Vec::new(),
             scan: None,
+            watch: None,
             own: 0,
         }
     }
@@ -158,6 +173,7 @@ impl Sim {
                 self.issue(number, vec![command], false);
                 self.send(client, bytes, Request::Data(number), &words);
             }
+            70..85 if self.options.watches && client.watch.is_none() => self.watch(client, bytes),
             70..85 => self.transaction(client, bytes),
             85..87 => self.send(client, bytes, Request::WaitAof, &word("WAITAOF 1 0 0")),
             87..89 => {
@@ -189,12 +205,33 @@ impl Sim {
         self.issued.insert(number, issued);
     }
 
+    /// Watches a few rows for a transaction to come.
+    fn watch(&mut self, client: &mut Client, bytes: &mut Vec<u8>) {
+        let number = self.number();
+        let places: Vec<Place> = (0..=client.rng.below(2))
+            .map(|_| {
+                let table = client.rng.pick(&[ITEM, PARENT, CHILD, DERIVED]);
+                (table, client.rng.below(KEYS[table] as u64) as i64)
+            })
+            .collect();
+        let mut words = vec!["WATCH".to_owned()];
+        words.extend(places.iter().map(|(table, key)| format!("{}:{key}", NAMES[*table])));
+        if self.options.forgets_to_watch {
+            words = vec!["UNWATCH".into()];
+        }
+        let watching = Watching { places, low: self.engine.last().0, high: None };
+        self.watching.insert(number, watching);
+        client.watch = Some(number);
+        self.send(client, bytes, Request::Watch(number), &words);
+    }
+
     fn transaction(&mut self, client: &mut Client, bytes: &mut Vec<u8>) {
+        let watch = client.watch.take();
         let count = 1 + client.rng.below(5);
         let reads = client.rng.chance(25);
         let mut commands = Vec::new();
         let mut first = None;
-        let exec = self.number();
+        let exec = watch.unwrap_or_else(|| self.number());
         self.send(client, bytes, Request::Multi, &["MULTI".into()]);
         for at in 0..count {
             let number = self.number();
@@ -360,6 +397,11 @@ impl Sim {
             Request::Queued => assert_eq!(value, ok("QUEUED")),
             Request::Ping(text) => assert_eq!(value, Value::Text(text)),
             Request::Hello => assert!(!matches!(value, Value::Error(_)), "{value:?}"),
+            Request::Watch(number) => {
+                assert_eq!(value, ok("OK"));
+                let last = self.engine.last().0;
+                self.watching.get_mut(&number).expect("noted when it was sent").high = Some(last);
+            }
             Request::WaitAof => {
                 assert_eq!(value, Value::List(vec![Value::Int(1), Value::Int(0)]));
                 let durable = self.engine.core.committed().0;
@@ -395,6 +437,12 @@ impl Sim {
     /// Checks the reply to a data command or a transaction; the group that it wrote is returned, 0 for none.
     fn check_data(&mut self, number: u64, low: u64, value: &Value) -> u64 {
         let issued = self.issued[&number].clone();
+        if issued.exec {
+            self.check_watched(number, low, value);
+            if *value == Value::Nil {
+                return 0;
+            }
+        }
         let mut lsn = self.groups_of.get(&number).copied();
         let tagged = issued.commands.iter().any(Data::is_tagged);
         if lsn.is_none() && !tagged {
@@ -417,6 +465,31 @@ impl Sim {
             _ => self.check_read(&issued, low, value),
         }
         0
+    }
+
+    /// A transaction is not done if and only if a row that it watched has changed.
+    fn check_watched(&mut self, number: u64, sent: u64, value: &Value) {
+        let Some(watching) = self.watching.get(&number) else {
+            return assert_ne!(*value, Value::Nil, "nothing was watched");
+        };
+        let changes = |after: u64| self.history.changes_after(&watching.places, after);
+        let wrote = self.groups_of.get(&number).copied();
+        self.counts.watched += 1;
+        match value {
+            Value::Nil => {
+                assert_eq!(wrote, None, "its client was told that it is not done");
+                assert!(!changes(watching.low).is_empty(), "nothing has changed: {watching:?}");
+                self.counts.not_done += 1;
+            }
+            Value::Error(_) => {}
+            _ => {
+                let high = watching.high.expect("WATCH was answered before");
+                let own = |lsn: &u64| Some(*lsn) == wrote;
+                let upto = wrote.unwrap_or(sent);
+                let changed = changes(high).into_iter().find(|lsn| *lsn <= upto && !own(lsn));
+                assert_eq!(changed, None, "a watched row changed before it was done: {watching:?}");
+            }
+        }
     }
 
     fn check_written(&mut self, lsn: u64, issued: &Issued, value: &Value) {
@@ -646,6 +719,7 @@ fn placeholder(id: ClientId) -> Client {
         received: Vec::new(),
         unsent: Vec::new(),
         scan: None,
+        watch: None,
         own: 0,
     }
 }

@@ -245,6 +245,7 @@ pub(super) fn read_reply(bytes: &[u8], resp3: bool) -> Result<Option<(Value, usi
             let text = String::from_utf8_lossy(&bytes[used..used + len]).into_owned();
             return Ok(Some((Value::Text(text), used + len + 2)));
         }
+        b'*' if number()? < 0 && !resp3 => Value::Nil,
         kind @ (b'*' | b'%') => {
             if kind == b'%' && !resp3 {
                 return Err("a map in RESP2".into());

@@ -63,6 +63,10 @@ pub(super) struct Options {
     pub(super) early_writes: bool,
     pub(super) switches: bool,
     pub(super) ack_origin: bool,
+    /// Transactions watch rows.
+    pub(super) watches: bool,
+    /// They say so and do not.
+    pub(super) forgets_to_watch: bool,
     pub(super) downs: Vec<Time>,
     pub(super) rewind: Option<(Time, Time)>,
     pub(super) crash_at: u64,
@@ -114,6 +118,8 @@ impl Options {
             cache_bytes_max: rng.pick(&[0, 300, 1_000, 1 << 20]),
             unsafe_flags: UnsafeFlags::default(),
             unsafe_no_watermark: false,
+            forgets_to_watch: false,
+            watches: rng.chance(50),
         }
     }
 

@@ -5,7 +5,7 @@ mod ends;
 mod restart;
 mod storage;
 
-use super::client::{Client, Issued};
+use super::client::{Client, Issued, Watching};
 use super::history::History;
 use super::options::{Options, Rng};
 use super::shop;
@@ -85,6 +85,8 @@ pub(super) struct Sim {
     pub(super) next_command: u64,
     pub(super) groups_of: BTreeMap<u64, u64>,
     pub(super) issued: BTreeMap<u64, Issued>,
+    /// What transactions watch.
+    pub(super) watching: BTreeMap<u64, Watching>,
     /// The transactions of the commands inside them.
     pub(super) owners: BTreeMap<u64, u64>,
     crashed_at: Time,
@@ -126,6 +128,9 @@ pub(super) struct Counts {
     pub(super) refused: u64,
     pub(super) scans: u64,
     pub(super) evictions: u64,
+    /// Transactions that watched rows, and those of them that were not done.
+    pub(super) watched: u64,
+    pub(super) not_done: u64,
 }
 
 impl Counts {
@@ -139,6 +144,8 @@ impl Counts {
         self.refused += other.refused;
         self.scans += other.scans;
         self.evictions += other.evictions;
+        self.watched += other.watched;
+        self.not_done += other.not_done;
     }
 }
 
@@ -171,6 +178,7 @@ impl Sim {
             next_command: 1,
             groups_of: BTreeMap::new(),
             issued: BTreeMap::new(),
+            watching: BTreeMap::new(),
             owners: BTreeMap::new(),
             crashed_at: now,
             disk,
