@@ -13,6 +13,7 @@ mod policies;
 mod record;
 mod rows;
 mod safety;
+mod sessions;
 mod shutdown;
 mod soak;
 mod status;

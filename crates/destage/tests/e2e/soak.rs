@@ -3,6 +3,7 @@
 use crate::crash::{self, Case};
 use crate::harness::rounds::{Scenario, soak};
 use crate::origin_away::Outage;
+use crate::sessions;
 
 const CRASHES: [Case; 6] = [
     crash::SQLITE,
@@ -21,10 +22,15 @@ fn rounds() {
         is_long: false,
         round: Box::new(move |seed| crash::round(case, seed).unwrap_or(Ok(0))),
     });
+    let sessions = [sessions::SQLITE, sessions::POSTGRES].map(|case| Scenario {
+        name: case.name,
+        is_long: false,
+        round: Box::new(move |seed| sessions::round(&case, seed).unwrap_or(Ok(0))),
+    });
     let outage = Scenario {
         name: "outage",
         is_long: true,
         round: Box::new(|seed| Outage::seeded(seed).run().map_or(Ok(0), Ok)),
     };
-    soak("data", crashes.chain([outage]).collect());
+    soak("data", crashes.chain(sessions).chain([outage]).collect());
 }
