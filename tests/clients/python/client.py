@@ -145,6 +145,7 @@ def groups(r):
 
     check("WATCH MULTI EXEC", r.transaction(double, "customers:10"), [0])
     check("done", r.hget("customers:10", "visits"), "8")
+    r.hset("customers:10", "visits", "3")
     check("WAITAOF", r.execute_command("WAITAOF", 1, 0, 1000)[0], 1)
     r.hset("customers:10", "name", "Linus")
     check("DESTAGE WAIT", bool(r.execute_command("DESTAGE", "WAIT", 10000)), True)

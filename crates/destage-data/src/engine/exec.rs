@@ -52,7 +52,10 @@ impl Engine {
                 session.multi = Some(multi);
                 self.exec_now(client, session, access, observed);
             }
-            Answer::Refused(refusal) => self.refused(session, refusal),
+            Answer::Refused(refusal) => {
+                self.unwatch(session);
+                self.refused(session, refusal);
+            }
             Answer::Later => {
                 session.multi = Some(multi);
                 session.waiting = Some(Waiting::Units { request, raw: EXEC.into() });

@@ -219,9 +219,25 @@ fn nobody_sees_half_of_a_group() {
 }
 
 #[test]
-fn watch_is_refused_with_what_to_use_instead() {
-    on_each_shop(|server, _| {
-        assert!(server.client().run("WATCH products:1").error().contains("MULTI"));
+fn a_transaction_whose_watched_row_has_changed_reaches_neither_cache_nor_origin() {
+    on_each_shop(|server, database| {
+        let (mut client, mut other) = (server.client(), server.client());
+        for (meanwhile, done) in [("HINCRBY products:1 stock 1", false), ("PING", true)] {
+            client.run("WATCH products:1").ok();
+            let stock = client.run("HGET products:1 stock").int();
+            other.run(meanwhile);
+            client.run("MULTI").ok();
+            client.run(&format!("HSET products:1 stock {}", stock - 1));
+            client.run("HSET orders:70 customer_id 1");
+            assert_eq!(client.run("EXEC") == Reply::Nil, !done, "{meanwhile}");
+            server.drain();
+            let left = database.number("SELECT stock FROM products WHERE id = 1");
+            assert_eq!(left, if done { stock - 1 } else { stock + 1 });
+            assert_eq!(
+                database.number("SELECT count(*) FROM orders WHERE id = 70"),
+                i64::from(done)
+            );
+        }
     });
 }
 

@@ -116,7 +116,7 @@ impl<'a> Customer<'a> {
 
     fn refused(&mut self, what: &str, reply: &Reply) {
         let number = self.number;
-        self.told.refusal.get_or_insert(format!("client {number}: {what}: {reply:?}"));
+        self.told.refusal.get_or_insert_with(|| format!("client {number}: {what}: {reply:?}"));
     }
 
     /// Looks at two accounts, then changes both, by moving money, or only the first.
