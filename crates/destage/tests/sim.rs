@@ -373,3 +373,34 @@ fn grids_that_cannot_be_run_say_why() {
     }
     assert_eq!(destage(&["sim", "sweep", "/nowhere"]).status.code(), Some(2));
 }
+
+#[test]
+fn a_figure_on_a_trace_needs_it_and_says_what_is_wrong_with_it() {
+    let run = |arguments: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_destage"))
+            .args(["sim", "figure", "hp-trace"])
+            .args(arguments)
+            .env_remove("DESTAGE_TRACES")
+            .output();
+        let output = output.expect("the program starts");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, error) = run(&[]);
+    assert!(code == Some(2) && error.contains("--traces"), "{code:?} {error}");
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let folder_name = folder.path().to_str().expect("the path is text");
+    let (code, error) = run(&["--traces", folder_name]);
+    assert!(code == Some(17) && error.contains("hplajw-1week.csv.zst"), "{code:?} {error}");
+    let damaged = zstd::encode_all(&b"header\n0,8,R,0,8192,5,3,1,0,0,0x1\n"[..], 0);
+    let damaged = damaged.expect("it can be packed");
+    write(folder.path(), "hplajw-1week.csv.zst", &damaged);
+    let (code, error) = run(&["--traces", folder_name]);
+    assert!(code == Some(17) && error.contains("line 2"), "{code:?} {error}");
+    // With the trace, where it is at hand.
+    let Some(traces) = std::env::var_os("DESTAGE_TRACES") else {
+        println!("skipped: DESTAGE_TRACES names no folder with hplajw-1week.csv.zst");
+        return;
+    };
+    let (code, error) = run(&["--traces", traces.to_str().expect("the path is text"), "--check"]);
+    assert_eq!(code, Some(0), "{error}");
+}

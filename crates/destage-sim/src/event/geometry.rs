@@ -24,8 +24,8 @@ pub struct Geometry {
     pub overhead: Span,
     /// Changing to another track of the same cylinder.
     pub head_switch: Span,
-    /// What a write waits more than a read until the head is still.
-    pub write_settle: Span,
+    /// Until the head is still over its track.
+    pub settle: Span,
     /// Below so many cylinders a seek takes `seek_short`, from there on `seek_long`.
     pub seek_bend: u64,
     /// So many microseconds, and so many times the root of the distance.
@@ -99,9 +99,7 @@ impl Service for GeometricDisk {
         // What is to be written is sent to the disk's memory while the head travels.
         let seek = geometry.seek(cylinder.abs_diff(self.cylinder));
         at = at + if is_write { Span(seek.0.max(bus.0)) } else { seek };
-        if is_write {
-            at = at + geometry.write_settle;
-        }
+        at = at + geometry.settle;
         at = at + geometry.until_sector(at, job.block);
         let last = job.block + job.blocks - 1;
         let switches = last / geometry.sectors_per_track - job.block / geometry.sectors_per_track;
@@ -129,7 +127,7 @@ mod tests {
         track_skew: 10,
         overhead: Span::ZERO,
         head_switch: Span::from_millis(1),
-        write_settle: Span::ZERO,
+        settle: Span::ZERO,
         seek_bend: 100,
         seek_short: (1_000.0, 100.0),
         seek_long: (1_800.0, 2.0),

@@ -23,7 +23,7 @@ pub struct Job {
     pub kind: JobKind,
     /// The first block's place.
     pub block: u64,
-    /// How many blocks, at least 1.
+    /// How many blocks; 0 for a mere place, where a scan serves all that wait there before it goes on.
     pub blocks: u64,
 }
 

@@ -1,9 +1,11 @@
 //! Figures and tables of papers, reproduced: ours beside theirs, each with the bound that it must keep.
 
 mod expected;
+mod hp_trace;
 mod update_policy;
 
 use serde::Serialize;
+use std::path::Path;
 
 pub use expected::{Bound, Expected};
 
@@ -15,6 +17,21 @@ pub struct Figure {
     /// What it shows and where it is from.
     pub title: &'static str,
     run: fn(seed: u64) -> Vec<(&'static str, f64)>,
+}
+
+/// What a figure measured, by name.
+type Found = Vec<(&'static str, f64)>;
+
+/// A figure that is drawn from a trace, which is not part of the program.
+#[derive(Clone, Copy, Debug)]
+pub struct TraceFigure {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What it shows and where it is from.
+    pub title: &'static str,
+    /// The trace's file.
+    pub file: &'static str,
+    run: fn(trace: &Path) -> Result<Found, String>,
 }
 
 /// One number of a figure.
@@ -37,6 +54,24 @@ pub struct Line {
 /// Every figure.
 pub const ALL: &[Figure] = update_policy::FIGURES;
 
+/// Every figure that needs a trace.
+pub const ON_TRACES: &[TraceFigure] = &[hp_trace::FIGURE];
+
+impl TraceFigure {
+    /// The figure of that name.
+    pub fn find(name: &str) -> Option<Self> {
+        ON_TRACES.iter().copied().find(|figure| figure.name == name)
+    }
+
+    /// Draws it from the trace in this folder.
+    ///
+    /// # Errors
+    /// The trace is not there, or is not what it should be.
+    pub fn run(&self, folder: &Path) -> Result<Vec<Line>, String> {
+        Ok(lines(self.name, &(self.run)(&folder.join(self.file))?))
+    }
+}
+
 impl Figure {
     /// The figure of that name.
     pub fn find(name: &str) -> Option<Self> {
@@ -45,23 +80,27 @@ impl Figure {
 
     /// Reproduces it.
     pub fn run(&self, seed: u64) -> Vec<Line> {
-        let found = (self.run)(seed);
-        let expected = expected::ALL.iter().filter(|expected| expected.figure == self.name);
-        expected
-            .map(|expected| {
-                let value = found.iter().find(|(what, _)| *what == expected.what);
-                let ours = value.map_or(f64::NAN, |(_, value)| *value);
-                Line {
-                    figure: self.name,
-                    what: expected.what,
-                    unit: expected.unit,
-                    theirs: expected.theirs.to_string(),
-                    ours,
-                    holds: expected.theirs.holds(ours),
-                }
-            })
-            .collect()
+        lines(self.name, &(self.run)(seed))
     }
+}
+
+/// What was found beside what is expected.
+fn lines(figure: &'static str, found: &[(&'static str, f64)]) -> Vec<Line> {
+    let expected = expected::ALL.iter().filter(|expected| expected.figure == figure);
+    expected
+        .map(|expected| {
+            let value = found.iter().find(|(what, _)| *what == expected.what);
+            let ours = value.map_or(f64::NAN, |(_, value)| *value);
+            Line {
+                figure,
+                what: expected.what,
+                unit: expected.unit,
+                theirs: expected.theirs.to_string(),
+                ours,
+                holds: expected.theirs.holds(ours),
+            }
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -81,9 +120,25 @@ mod tests {
     }
 
     #[test]
+    fn every_figure_on_a_trace_keeps_its_bounds() {
+        for figure in ON_TRACES {
+            let Some(folder) = std::env::var_os("DESTAGE_TRACES") else {
+                println!("skipped: DESTAGE_TRACES names no folder with {}", figure.file);
+                continue;
+            };
+            let lines = figure.run(Path::new(&folder)).unwrap();
+            assert!(!lines.is_empty(), "{}", figure.name);
+            for line in lines {
+                assert!(line.holds, "{line:?}");
+            }
+        }
+    }
+
+    #[test]
     fn every_bound_belongs_to_a_figure_that_measures_it() {
-        let known: BTreeSet<_> = ALL.iter().map(|figure| figure.name).collect();
-        assert_eq!(known.len(), ALL.len());
+        let on_traces = ON_TRACES.iter().map(|figure| figure.name);
+        let known: BTreeSet<_> = ALL.iter().map(|figure| figure.name).chain(on_traces).collect();
+        assert_eq!(known.len(), ALL.len() + ON_TRACES.len());
         assert!(expected::ALL.iter().all(|expected| known.contains(expected.figure)));
     }
 

@@ -3,8 +3,9 @@
 use crate::error::CliError;
 use crate::output::{Format, print, print_json};
 use destage_runtime::exit;
-use destage_sim::figures::{self, Figure, Line};
+use destage_sim::figures::{self, Figure, Line, TraceFigure};
 use std::fmt::Write;
+use std::path::PathBuf;
 
 /// Flags of `sim figure`.
 #[derive(Debug, clap::Args)]
@@ -17,6 +18,10 @@ pub(crate) struct FigureArgs {
     #[arg(long, default_value = "1", value_name = "N")]
     seed: u64,
 
+    /// The folder with the traces that some figures need; without it `all` leaves those out.
+    #[arg(long, env = "DESTAGE_TRACES", value_name = "DIR")]
+    traces: Option<PathBuf>,
+
     /// Run everything twice and fail if the results differ.
     #[arg(long)]
     check: bool,
@@ -28,18 +33,21 @@ pub(crate) struct FigureArgs {
 
 /// Reproduces what was asked for; fails if a number is outside its bound.
 pub(crate) fn run(args: &FigureArgs) -> Result<(), CliError> {
-    let figures: Vec<Figure> = match args.name.as_deref() {
+    let chosen = match args.name.as_deref() {
         None => return print(&list()),
-        Some("all") => figures::ALL.to_vec(),
-        Some(name) => vec![Figure::find(name).ok_or_else(|| unknown(name))?],
+        Some("all") => {
+            let on_traces = if args.traces.is_some() { figures::ON_TRACES } else { &[] };
+            Chosen { figures: figures::ALL.to_vec(), on_traces: on_traces.to_vec() }
+        }
+        Some(name) => Chosen::find(name)?,
     };
-    let lines = reproduce(&figures, args.seed);
-    if args.check && reproduce(&figures, args.seed) != lines {
+    let lines = chosen.reproduce(args)?;
+    if args.check && chosen.reproduce(args)? != lines {
         let message = format!("two runs with seed {} differ", args.seed);
         return Err(CliError::new(exit::BUG, message));
     }
     match args.output {
-        Format::Table => print(&table(&figures, &lines))?,
+        Format::Table => print(&chosen.table(&lines))?,
         Format::Json => print_json(&lines)?,
     }
     let outside = lines.iter().filter(|line| !line.holds).count();
@@ -49,30 +57,66 @@ pub(crate) fn run(args: &FigureArgs) -> Result<(), CliError> {
     }
 }
 
-fn reproduce(figures: &[Figure], seed: u64) -> Vec<Line> {
-    figures.iter().flat_map(|figure| figure.run(seed)).collect()
+/// What is to be reproduced.
+struct Chosen {
+    figures: Vec<Figure>,
+    on_traces: Vec<TraceFigure>,
+}
+
+impl Chosen {
+    fn find(name: &str) -> Result<Self, CliError> {
+        let figures: Vec<_> = Figure::find(name).into_iter().collect();
+        let on_traces: Vec<_> = TraceFigure::find(name).into_iter().collect();
+        match figures.is_empty() && on_traces.is_empty() {
+            true => Err(unknown(name)),
+            false => Ok(Self { figures, on_traces }),
+        }
+    }
+
+    fn reproduce(&self, args: &FigureArgs) -> Result<Vec<Line>, CliError> {
+        let mut lines: Vec<_> =
+            self.figures.iter().flat_map(|figure| figure.run(args.seed)).collect();
+        for figure in &self.on_traces {
+            let Some(folder) = &args.traces else {
+                return Err(CliError::usage(format!(
+                    "{} needs the trace {}: name its folder by --traces",
+                    figure.name, figure.file
+                )));
+            };
+            let found = figure.run(folder);
+            lines.extend(found.map_err(|error| CliError::new(exit::TRACE_UNUSABLE, error))?);
+        }
+        Ok(lines)
+    }
+
+    fn titles(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let on_traces = self.on_traces.iter().map(|figure| (figure.name, figure.title));
+        self.figures.iter().map(|figure| (figure.name, figure.title)).chain(on_traces)
+    }
+
+    fn table(&self, lines: &[Line]) -> String {
+        let mut out = String::new();
+        for (name, title) in self.titles() {
+            let _ = writeln!(out, "{name}: {title}");
+            for line in lines.iter().filter(|line| line.figure == name) {
+                let verdict = if line.holds { "" } else { "   OUTSIDE" };
+                let ours = format!("{:.3} {}", line.ours, line.unit);
+                let theirs = format!("{} {}", line.theirs, line.unit);
+                let _ = writeln!(out, "  {:<54} {ours:>14}   paper: {theirs}{verdict}", line.what);
+            }
+            out.push('\n');
+        }
+        out
+    }
 }
 
 fn unknown(name: &str) -> CliError {
-    let names: Vec<_> = figures::ALL.iter().map(|figure| figure.name).collect();
+    let on_traces = figures::ON_TRACES.iter().map(|figure| figure.name);
+    let names: Vec<_> = figures::ALL.iter().map(|figure| figure.name).chain(on_traces).collect();
     CliError::usage(format!("no figure '{name}': use all, {}", names.join(", ")))
 }
 
 fn list() -> String {
-    figures::ALL.iter().map(|figure| format!("{:<12}{}\n", figure.name, figure.title)).collect()
-}
-
-fn table(figures: &[Figure], lines: &[Line]) -> String {
-    let mut out = String::new();
-    for figure in figures {
-        let _ = writeln!(out, "{}: {}", figure.name, figure.title);
-        for line in lines.iter().filter(|line| line.figure == figure.name) {
-            let verdict = if line.holds { "" } else { "   OUTSIDE" };
-            let ours = format!("{:.3} {}", line.ours, line.unit);
-            let theirs = format!("{} {}", line.theirs, line.unit);
-            let _ = writeln!(out, "  {:<44} {ours:>14}   paper: {theirs}{verdict}", line.what);
-        }
-        out.push('\n');
-    }
-    out
+    let all = Chosen { figures: figures::ALL.to_vec(), on_traces: figures::ON_TRACES.to_vec() };
+    all.titles().map(|(name, title)| format!("{name:<12}{title}\n")).collect()
 }
