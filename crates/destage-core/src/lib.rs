@@ -28,10 +28,12 @@ pub mod lease;
 mod per_unit;
 mod policy;
 mod rate;
+mod reads_first;
 pub mod replace;
 mod sequential;
 mod status;
 mod time;
+pub mod together;
 mod units;
 
 pub use crate::core::Core;
@@ -41,6 +43,7 @@ pub use io::{
 };
 pub use per_unit::PerUnit;
 pub use policy::{Acknowledge, AtLimit, Limits, Order, Policy, PolicyError, When};
+pub use reads_first::ReadsFirst;
 pub use sequential::Sequential;
 pub use status::Status;
 pub use time::{Span, Time};

@@ -3,14 +3,14 @@
 //! The writes of all volumes stand in one order, that of their stamps. What reaches the origins is a prefix of it, sent as
 //! one atomic group over all redo stores. So if a write to one volume was issued after a write to another one was
 //! acknowledged, no origin ever has the later without the earlier, after the replay. *When* a group is sent the cores
-//! decide, each for its volume: a batch that one of them wants takes along what came before it on the others.
+//! decide, each for its volume: a batch that one of them wants takes along what came before it on the others. How far it
+//! reaches is for [`destage_core::together`] to say.
 //!
 //! A group waits for every volume: one whose origin is away, or that has stopped, holds the others up, until D does.
 
 use super::Volume;
 use super::job::{Context, Failure, Part, Sent, send_together};
-use super::member::Ordered;
-use crate::block::BLOCK;
+use destage_core::together::{self, Share};
 use destage_core::{Lsn, Time};
 
 /// The volumes that form one state: see the module. Without I/O, as [`Volume`] is.
@@ -164,70 +164,12 @@ impl ConsistencyGroup {
     }
 }
 
-/// How far each volume goes in the next group: the writes of all in the order of their stamps, as far as they are durable
-/// in the logs, fit in the redo stores, and to the next point at which an application was consistent. Never inside a
-/// request, whatever the limits; nothing if the first request is not durable as a whole.
+/// How far each volume goes in the next group: as far as the redo stores take it.
 fn cut(volumes: &[&mut Volume]) -> Vec<Lsn> {
-    let mut queues: Vec<_> = volumes.iter().map(|volume| volume.not_sent().peekable()).collect();
-    let mut next = Cut::new(volumes.len());
-    // As of the last write that ends a request.
-    let (mut whole, mut whole_count) = (next.upto.clone(), 0);
-    loop {
-        let heads = queues
-            .iter_mut()
-            .enumerate()
-            .filter_map(|(index, queue)| queue.peek().map(|head: &Ordered| (head.stamp, index)));
-        // What follows a part of a request on another volume shows that a crash has cut the request short there.
-        let Some((_, index)) = heads.min() else { return next.upto };
-        if next.inside.is_some_and(|inside| inside != index) {
-            next.inside = None;
-            whole.copy_from_slice(&next.upto);
-            whole_count = next.count;
-        }
-        let Some(head) = queues[index].next() else { return whole };
-        let volume = &volumes[index];
-        let is_over = whole_count > 0 && next.is_full(index, &head, volume);
-        let is_durable = head.lsn <= volume.core.committed();
-        if is_over || !is_durable || (next.has_mark && !head.is_mark) {
-            return whole;
-        }
-        next.take(index, &head);
-        if next.inside.is_none() {
-            whole.copy_from_slice(&next.upto);
-            whole_count = next.count;
-        }
-    }
-}
-
-/// A cut through the order of all writes.
-#[derive(Debug)]
-struct Cut {
-    /// By volume.
-    upto: Vec<Lsn>,
-    bytes: Vec<u64>,
-    count: u32,
-    has_mark: bool,
-    /// The volume of a request that goes on behind the cut.
-    inside: Option<usize>,
-}
-
-impl Cut {
-    fn new(volumes: usize) -> Self {
-        let (upto, bytes) = (vec![Lsn::ZERO; volumes], vec![0; volumes]);
-        Self { upto, bytes, count: 0, has_mark: false, inside: None }
-    }
-
-    fn is_full(&self, index: usize, head: &Ordered, volume: &Volume) -> bool {
-        let limits = &volume.core.policy().limits;
-        let bytes = self.bytes[index] + head.blocks * BLOCK as u64;
-        self.count >= limits.batch_groups_max || bytes > limits.batch_bytes_max
-    }
-
-    fn take(&mut self, index: usize, head: &Ordered) {
-        self.upto[index] = head.lsn;
-        self.bytes[index] += head.blocks * BLOCK as u64;
-        self.count += 1;
-        self.has_mark |= head.is_mark;
-        self.inside = head.continues.then_some(index);
-    }
+    let shares = volumes.iter().map(|volume| Share {
+        not_sent: volume.not_sent(),
+        committed: volume.core.committed(),
+        limits: volume.core.policy().limits,
+    });
+    together::cut(shares.collect())
 }

@@ -4,6 +4,7 @@
 use super::Volume;
 use super::Wait;
 use super::job::{Failure, Part, Sent};
+use destage_core::together::Ordered;
 use destage_core::{BatchId, Lsn, Order, Time, UnitId, WaitFor};
 use hashbrown::HashMap;
 use std::collections::VecDeque;
@@ -44,18 +45,6 @@ pub(super) struct Membership {
     sent: HashMap<UnitId, Sent>,
     /// The log was asked to be durable up to here.
     asked: Lsn,
-}
-
-/// A write in the order of the group.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Ordered {
-    pub(super) lsn: Lsn,
-    pub(super) stamp: u64,
-    /// Blocks with bytes of their own.
-    pub(super) blocks: u64,
-    pub(super) is_mark: bool,
-    /// The volume's next write is another part of the same request.
-    pub(super) continues: bool,
 }
 
 impl Membership {

@@ -1,6 +1,6 @@
 //! Opening a volume: what an earlier run left in the log, the index and the marks.
 
-use super::member::{Membership, Ordered};
+use super::member::Membership;
 use super::overlay::{Group, Overlay};
 use super::slots::Slots;
 use super::upkeep::Upkeep;
@@ -9,6 +9,7 @@ use super::{DOMAIN, Shape, Volume, VolumeOptions, Wait};
 use crate::block::{BLOCK, Lba};
 use crate::cache::record::{self, GroupKind, RecordError};
 use crate::cache::{CacheDevice, CacheError, Index, SlotState};
+use destage_core::together::Ordered;
 use destage_core::{Core, Input, Lsn, Order, Policy, Sequential, Time, UnitId, WaitFor};
 use destage_journal::{Journal, Record, Recovery};
 use destage_runtime::mode_log::ModeLog;
@@ -237,7 +238,7 @@ impl Volume {
         self.put_in_order(Ordered {
             lsn,
             stamp: record.stamp_ns,
-            blocks: units.len() as u64,
+            bytes: (units.len() * BLOCK) as u64,
             is_mark: kind == GroupKind::Mark,
             continues: group.header.continues,
         });

@@ -1,7 +1,6 @@
 //! Writing: into the log, or through to the origin.
 
 use super::job::{Job, ThroughJob, Work as JobWork};
-use super::member::Ordered;
 use super::overlay::Group;
 use super::piece::Work;
 use super::{DOMAIN, Volume};
@@ -9,6 +8,7 @@ use crate::block::{BLOCK, Extent};
 use crate::cache::record::{GroupHeader, GroupKind};
 use crate::origin::{OriginError, OriginErrorKind};
 use crate::request::RequestError;
+use destage_core::together::Ordered;
 use destage_core::{Access, Fault, Input, Intent, Lsn, RequestId, UnitId};
 use std::sync::Arc;
 
@@ -72,7 +72,7 @@ impl Volume {
         self.put_in_order(Ordered {
             lsn,
             stamp,
-            blocks: units.len() as u64,
+            bytes: (units.len() * BLOCK) as u64,
             is_mark: kind == GroupKind::Mark,
             continues,
         });
