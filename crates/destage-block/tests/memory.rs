@@ -111,7 +111,7 @@ fn a_clean_block_costs_what_the_documents_say_with_replacement_and_ghosts() {
     let path = folder.path().join("origin");
     File::create(&path).unwrap().set_len(size).unwrap();
     let origin = Arc::new(FileOrigin::open(&path).unwrap());
-    let context = Context { cache: cache.clone(), origin, redo: None };
+    let context = Context { cache: cache.clone(), origin, redo: None, turns: Arc::default() };
     let mut held = None;
     let began = Instant::now();
     let taken = measure(|| held = Some(open(&cache, size)));

@@ -7,7 +7,7 @@ use super::overlay::Shared;
 use crate::block::{BLOCK, Extent, Lba};
 use crate::cache::record::{STORED_BLOCK, check_stored_block};
 use crate::cache::{CacheDevice, CacheError, CheckpointWriter};
-use crate::origin::{Origin, OriginError};
+use crate::origin::{InTurn, Origin, OriginError, Turns};
 use crate::redo::RedoStore;
 use destage_core::{BatchId, Lsn, UnitId};
 use destage_journal::{DiskFile, Flush};
@@ -25,6 +25,15 @@ pub struct Context {
     pub origin: Arc<dyn Origin>,
     /// Where atomic groups are staged, if the policy may ask for them.
     pub redo: Option<Arc<Mutex<RedoStore>>>,
+    /// Who may use the origin now. Where the redo store is in the same failure domain, its medium takes turns as well.
+    pub turns: Arc<Turns>,
+}
+
+impl Context {
+    /// The origin as destaging uses it: clients' reads come first.
+    fn origin_in_turn(&self) -> InTurn {
+        InTurn::new(self.origin.clone(), self.turns.clone())
+    }
 }
 
 /// Something to be carried out on any thread; several at once. [`super::Volume::finished`] takes what comes of it.
@@ -211,7 +220,7 @@ impl Job {
                 Done::Read { gather, items, blocks }
             }
             Work::Fetch { extent, purpose } => {
-                let result = fetch(&*context.origin, extent);
+                let result = context.turns.read(|| fetch(&*context.origin, extent));
                 Done::Fetch { purpose, result }
             }
             Work::Install { items } => {

@@ -9,11 +9,13 @@ pub(crate) mod losses;
 pub mod nbd;
 pub mod part;
 pub mod place;
+mod turns;
 
 pub use file::FileOrigin;
 pub use nbd::{NbdOptions, NbdOrigin};
 pub use part::Part;
 pub use place::{is_blank, open, open_or_create, sidecar};
+pub use turns::{InTurn, Turns};
 
 /// A slow disk: a file, a device, another server's export. Calls block and may run at the same time on many threads;
 /// writes that overlap are never under way together.

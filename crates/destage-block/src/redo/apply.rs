@@ -143,17 +143,18 @@ impl RedoStore {
         let payload_at = header_at + header_len;
         let chunks = Chunk::of(group.pieces.iter().copied());
         let medium = &*self.medium;
-        let is_before_checked = self.is_before_checked;
-        let sums = in_parallel(medium.parallelism(), chunks.len(), |index| {
-            let chunk = &chunks[index];
-            let mut buf = chunk.buffer();
-            payload.fill(chunk.extent.first, &mut buf)?;
-            clear_tail(chunk, origin.size(), &mut buf);
-            medium.write(payload_at + chunk.payload, &buf)?;
-            let after: Vec<u32> = buf.chunks(BLOCK).map(crc32c).collect();
-            let before = if is_before_checked { read_before(origin, chunk, buf)? } else { None };
-            Ok((after, before))
+        let before = match self.is_before_checked {
+            true => in_parallel(origin.parallelism(), chunks.len(), |index| {
+                read_before(origin, &chunks[index])
+            })?,
+            false => vec![None; chunks.len()],
+        };
+        let runs = Chunk::runs(&chunks);
+        let after = in_parallel(medium.parallelism(), runs.len(), |index| {
+            let chunks = &chunks[runs[index].clone()];
+            write_payload(medium, payload_at, chunks, payload, origin.size())
         })?;
+        let sums = after.into_iter().flatten().zip(before).collect();
         let header = GroupHeader {
             number,
             attach_generation: self.header.attach.generation,
@@ -259,14 +260,33 @@ fn clear_tail(chunk: &Chunk, origin_bytes: u64, buf: &mut [u8]) {
     buf[clipped(chunk.extent, origin_bytes)..].fill(0);
 }
 
+/// Writes chunks that are neighbours in the payload to the store; their blocks' checksums.
+fn write_payload(
+    medium: &dyn Origin,
+    payload_at: u64,
+    chunks: &[Chunk],
+    payload: &dyn Payload,
+    origin_bytes: u64,
+) -> Result<Vec<Vec<u32>>, RedoError> {
+    let mut all = Vec::new();
+    let mut sums = Vec::with_capacity(chunks.len());
+    for chunk in chunks {
+        let mut buf = chunk.buffer();
+        payload.fill(chunk.extent.first, &mut buf)?;
+        clear_tail(chunk, origin_bytes, &mut buf);
+        sums.push(buf.chunks(BLOCK).map(crc32c).collect());
+        all.extend_from_slice(&buf);
+    }
+    if let Some(first) = chunks.first() {
+        medium.write(payload_at + first.payload, &all)?;
+    }
+    Ok(sums)
+}
+
 /// What the origin holds where a chunk will be; nothing where it cannot be read, since writing may well mend that.
-fn read_before(
-    origin: &dyn Origin,
-    chunk: &Chunk,
-    mut buf: Vec<u8>,
-) -> Result<Option<Vec<SectorSums>>, RedoError> {
+fn read_before(origin: &dyn Origin, chunk: &Chunk) -> Result<Option<Vec<SectorSums>>, RedoError> {
+    let mut buf = chunk.buffer();
     let len = clipped(chunk.extent, origin.size());
-    buf[len..].fill(0);
     match origin.read(chunk.extent.first.offset(), &mut buf[..len]) {
         Ok(()) => Ok(Some(buf.chunks(BLOCK).map(sector_sums).collect())),
         Err(error) if error.kind == OriginErrorKind::Failed => Ok(None),

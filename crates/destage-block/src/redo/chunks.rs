@@ -3,6 +3,7 @@
 use super::RedoError;
 use super::group::Piece;
 use crate::block::{BLOCK, Extent, Lba};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -33,6 +34,24 @@ impl Chunk {
             }
         }
         chunks
+    }
+
+    /// Chunks whose bytes are neighbours in the group's payload, up to the size of the longest chunk: a scattered group is
+    /// written to the store in as few and as long writes as one that is not.
+    pub(super) fn runs(chunks: &[Self]) -> Vec<Range<usize>> {
+        let mut runs: Vec<Range<usize>> = Vec::new();
+        let mut blocks = 0;
+        for (index, chunk) in chunks.iter().enumerate() {
+            blocks += chunk.extent.blocks;
+            match runs.last_mut() {
+                Some(run) if blocks <= CHUNK_BLOCKS => run.end = index + 1,
+                _ => {
+                    blocks = chunk.extent.blocks;
+                    runs.push(index..index + 1);
+                }
+            }
+        }
+        runs
     }
 
     /// A buffer for its bytes.
@@ -82,3 +101,32 @@ pub(super) fn in_parallel<T: Send>(
 
 /// One megabyte: large enough for any disk, small enough to have many under way.
 const CHUNK_BLOCKS: u32 = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::super::group::Content;
+    use super::*;
+
+    #[test]
+    fn runs_hold_every_chunk_once_and_lie_in_one_stretch() {
+        let mut first = 0;
+        let piece = |blocks: u32| {
+            first += 1_000;
+            Piece { extent: Extent { first: Lba(first), blocks }, content: Content::Data }
+        };
+        let chunks = Chunk::of([1, 2, 250, 3, 1, 600, 255, 1, 1].map(piece));
+        let runs = Chunk::runs(&chunks);
+        let covered: Vec<usize> = runs.iter().cloned().flatten().collect();
+        assert_eq!(covered, (0..chunks.len()).collect::<Vec<_>>());
+        assert_eq!(runs.len(), 7, "{runs:?}");
+        let mut payload = 0;
+        for run in runs {
+            let blocks: u32 = chunks[run.clone()].iter().map(|chunk| chunk.extent.blocks).sum();
+            assert!((1..=CHUNK_BLOCKS).contains(&blocks), "{blocks}");
+            assert_eq!(chunks[run.start].payload, payload);
+            payload += u64::from(blocks) * BLOCK as u64;
+        }
+        assert_eq!(payload, 1_114 * BLOCK as u64);
+        assert!(Chunk::runs(&[]).is_empty());
+    }
+}

@@ -9,7 +9,7 @@ use crate::cache::{CacheDevice, CacheError, Creation, FileMedia, OriginId, Sizin
 use crate::engine::{Context, GroupClock, OpenError, Parts, Volume, VolumeOptions};
 use crate::nbd::server::{Export, Tls};
 use crate::nbd::tls::{Identity, server_config};
-use crate::origin::{self, NbdOptions, Origin, OriginError, OriginErrorKind};
+use crate::origin::{self, InTurn, NbdOptions, Origin, OriginError, OriginErrorKind, Turns};
 use crate::redo::{
     CoordinatorRecord, InDoubt, NewStore, RedoError, RedoStore, Replay, ask_coordinator,
 };
@@ -118,7 +118,8 @@ fn open(settings: &VolumeSettings, opening: &mut Opening) -> Result<(Served, Con
     let origin = origin::open(&settings.origin, &reach).map_err(|error| origin_error(&error))?;
     check_flush(settings, &*origin)?;
     let identity = origin.identity().map_err(|error| origin_error(&error))?;
-    let mut redo = open_redo(settings, &origin, &reach)?;
+    let turns = Arc::new(Turns::default());
+    let mut redo = open_redo(settings, &origin, &reach, &turns)?;
     let id = OriginId {
         uuid: redo
             .as_ref()
@@ -186,7 +187,7 @@ fn open(settings: &VolumeSettings, opening: &mut Opening) -> Result<(Served, Con
         group: settings.group.as_ref().map(|group| group.name.clone()),
     };
     let redo = redo.map(|redo| Arc::new(Mutex::new(redo)));
-    Ok((served, Context { cache, origin, redo }))
+    Ok((served, Context { cache, origin, redo, turns }))
 }
 
 /// Begins the recording that was asked for.
@@ -262,6 +263,7 @@ fn open_redo(
     settings: &VolumeSettings,
     origin: &Arc<dyn Origin>,
     options: &NbdOptions,
+    turns: &Arc<Turns>,
 ) -> Result<Option<RedoStore>, ServeError> {
     let needed = settings.policy.order == Order::Domain;
     let place = match (&settings.redo, origin::sidecar(&settings.origin)) {
@@ -282,6 +284,8 @@ fn open_redo(
     let bytes = (settings.policy.limits.batch_bytes_max * 5).max(REDO_BYTES_MIN);
     let medium =
         origin::open_or_create(&place, bytes, options).map_err(|error| origin_error(&error))?;
+    // It is where the origin is, so what destaging writes there delays clients' reads as much.
+    let medium: Arc<dyn Origin> = Arc::new(InTurn::new(medium, turns.clone()));
     let opened = match origin::is_blank(&*medium).map_err(|error| origin_error(&error))? {
         false => RedoStore::open(medium),
         true => RedoStore::create(

@@ -119,7 +119,7 @@ impl DestageJob {
 }
 
 fn send_plain(context: &Context, part: &Part) -> Result<(), Failure> {
-    let origin = &*context.origin;
+    let origin = &context.origin_in_turn();
     let requests = requests(&part.targets)?;
     if requests.is_empty() {
         return Ok(());
@@ -144,7 +144,7 @@ fn send_atomic(context: &Context, part: &Part) -> Result<(), Failure> {
     let mut redo = redo.lock().unwrap_or_else(PoisonError::into_inner);
     let group = Group { from: part.from, to: part.upto, pieces: pieces(&part.targets) };
     let payload = |first: Lba, buf: &mut [u8]| fill(&part.targets, first, buf);
-    Ok(redo.apply(&*context.origin, &group, &payload)?)
+    Ok(redo.apply(&context.origin_in_turn(), &group, &payload)?)
 }
 
 /// Lets no replay of the redo store's last group come over what is written past it from now on.

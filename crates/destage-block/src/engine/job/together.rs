@@ -3,6 +3,7 @@
 use super::Context;
 use super::destage::{Failure, Part, Sent, fill, install, pieces};
 use crate::block::Lba;
+use crate::origin::InTurn;
 use crate::redo::{Group, RedoStore, Share, apply_together};
 use destage_core::Fault;
 use std::sync::{MutexGuard, PoisonError};
@@ -22,17 +23,13 @@ pub(in super::super) fn send_together(
         .iter()
         .map(|part| move |first: Lba, buf: &mut [u8]| fill(&part.targets, first, buf))
         .collect();
+    let origins: Vec<InTurn> = contexts.iter().map(|context| context.origin_in_turn()).collect();
     let mut stores = lock_all(contexts)?;
     let mut shares: Vec<Share<'_>> = stores
         .iter_mut()
-        .zip(contexts)
+        .zip(&origins)
         .zip(groups.iter().zip(&payloads))
-        .map(|((store, context), (group, payload))| Share {
-            store,
-            origin: &*context.origin,
-            group,
-            payload,
-        })
+        .map(|((store, origin), (group, payload))| Share { store, origin, group, payload })
         .collect();
     apply_together(&mut shares, coordinator, uuid)?;
     let sent = contexts.iter().zip(parts).map(|(context, part)| {

@@ -119,7 +119,7 @@ impl World {
         volume.set_zero_blocks_max(choice.zero_blocks_max);
         let origin = Arc::new(self.origin.clone());
         let redo = redo.map(|redo| Arc::new(Mutex::new(redo)));
-        (volume, Context { cache, origin, redo })
+        (volume, Context { cache, origin, redo, turns: Arc::default() })
     }
 
     /// What each sector of the origin holds.
