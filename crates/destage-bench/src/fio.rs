@@ -101,12 +101,13 @@ impl Printed {
 ///
 /// fio is not installed, or a request failed.
 pub(crate) fn run(dir: &Path, place: &Place, job: &Job) -> Result<Printed> {
-    let report = dir.join("fio.json");
+    // Several may run at a time.
+    let report = tempfile::Builder::new().prefix("fio-").tempfile_in(dir)?.into_temp_path();
     let mut command = Command::new("fio");
     command.args(arguments(place, job)).arg("--output-format=json");
     command.arg(format!("--output={}", report.display())).current_dir(dir);
     let output = output_within(&mut command, job.until.time + RUN_MAX)?;
-    let text = std::fs::read_to_string(&report).unwrap_or_default();
+    let text = std::fs::read_to_string(&*report).unwrap_or_default();
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         return Err(format!("fio failed: {} {}", said.trim(), text.trim()).into());

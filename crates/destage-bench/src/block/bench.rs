@@ -23,6 +23,7 @@ pub(crate) struct Options {
     pub(crate) burst: u64,
     pub(crate) recovery_log: u64,
     pub(crate) full_cache: u64,
+    pub(crate) is_quick: bool,
     pub(crate) extra: Vec<String>,
 }
 
@@ -164,16 +165,44 @@ pub(crate) struct Volume {
     folder: TempDir,
 }
 
+/// What is behind a volume.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Disk {
+    pub(crate) profile: &'static str,
+    /// Bytes of its write cache, as the profile says unless told.
+    pub(crate) write_cache: Option<u64>,
+}
+
+impl Disk {
+    /// The paper's disks, which have no write cache in its table 1.
+    pub(crate) const PAPER: Self = Self { profile: "raid", write_cache: Some(0) };
+
+    pub(crate) fn new(profile: &'static str) -> Self {
+        Self { profile, write_cache: None }
+    }
+}
+
 impl Volume {
     /// Starts both; the disk takes no time yet.
     pub(crate) fn start(
         bench: &BlockBench,
-        profile: &'static str,
-        write_cache: Option<u64>,
+        disk: Disk,
         sizes: Sizes,
         policy: &'static str,
     ) -> Result<Self> {
+        Self::start_with(bench, disk, sizes, policy, &[])
+    }
+
+    /// The same with further arguments for the server.
+    pub(crate) fn start_with(
+        bench: &BlockBench,
+        disk: Disk,
+        sizes: Sizes,
+        policy: &'static str,
+        further: &[String],
+    ) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("volume-").tempdir_in(&bench.dir)?;
+        let Disk { profile, write_cache } = disk;
         let seed = bench.options.seed;
         let device = DeviceConfig { profile, size: sizes.volume, write_cache, seed };
         let device = DeviceServer::start(folder.path(), &device)?;
@@ -186,7 +215,7 @@ impl Volume {
             log_bytes: sizes.log,
             dirty_bytes: sizes.dirty,
             policy,
-            extra: bench.options.extra.clone(),
+            extra: [&bench.options.extra[..], further].concat(),
         };
         let server = BlockServer::start(folder.path(), &config)?;
         Ok(Self { server, device, config, folder })

@@ -16,9 +16,10 @@ pub(crate) struct BlockArgs {
     /// Small volumes, short runs, one round: shows that it works, not how fast
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Run only this case; may be repeated
-    #[arg(long, value_name = "NAME", value_parser = case_name)]
-    pub(crate) only: Vec<String>,
+    /// Run only these cases, in their own order: raw, synchronous, burst, sustained, policies, cache-sizes, journal-sizes,
+    /// files, file-systems, recovery, full
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = case_name)]
+    pub(crate) cases: Vec<String>,
     /// Length of one run, seconds [default: 5, with --quick 0.5]
     #[arg(long, value_name = "SECONDS")]
     pub(crate) seconds: Option<f64>,
@@ -68,6 +69,7 @@ impl BlockArgs {
             burst: bytes(self.burst, 512, 64),
             recovery_log: bytes(self.recovery_log, 2048, 128),
             full_cache: bytes(self.full_cache, 4096, 256),
+            is_quick: quick,
             extra: self.run.destage_arg.clone(),
         };
         if options.pairs == 0 || seconds <= 0.0 {
@@ -84,5 +86,24 @@ impl BlockArgs {
             }
         }
         Ok(options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+    use crate::cli::Cli;
+
+    #[test]
+    fn the_help_lists_every_case() {
+        let mut command = Cli::command();
+        let block = command.find_subcommand_mut("block").expect("the subcommand");
+        let help = block.render_long_help().to_string().replace('\n', " ");
+        let words: Vec<&str> = help.split(&[' ', ','][..]).collect();
+        for (name, _) in CASES {
+            assert!(words.contains(&name), "{name} is missing: {help}");
+        }
     }
 }

@@ -3,6 +3,9 @@
 mod bench;
 mod cases;
 mod cli;
+mod clients;
+mod files;
+mod steady;
 mod streams;
 
 use std::path::Path;
@@ -33,7 +36,7 @@ pub(crate) fn run(arguments: &BlockArgs) -> Result<()> {
     let mut report = new_report(&options, &path)?;
     let mut bench = BlockBench::new(options, &path);
     for (name, body) in CASES {
-        let chosen = arguments.only.is_empty() || arguments.only.iter().any(|only| only == name);
+        let chosen = arguments.cases.is_empty() || arguments.cases.iter().any(|it| it == name);
         if chosen && let Err(error) = body(&mut bench) {
             bench.fail(&format!("{name}: {error}"));
         }

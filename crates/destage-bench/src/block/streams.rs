@@ -4,12 +4,9 @@
 //! stand for the file system's own structures, which few blocks make hot, and for a log, which is written round and
 //! round. One operation is what the benchmark that it stands for counts as one.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
-
 use destage_block::nbd::client::{Client, ClientOptions};
 
+use super::clients::{self, Progress};
 use crate::Result;
 use crate::keys::{Keys, Rng, Shape};
 
@@ -238,7 +235,7 @@ fn key_value(draw: &mut Draw, writes: u64, reads_first: bool) -> Vec<Step> {
     steps
 }
 
-/// Sends a stream while `watch` runs, which is given the number of operations so far.
+/// Sends a stream while `watch` runs.
 ///
 /// # Errors
 ///
@@ -248,46 +245,26 @@ pub(super) fn send<T>(
     mix: Mix,
     region: u64,
     seed: u64,
-    watch: impl FnOnce(&AtomicU64) -> Result<T>,
+    watch: impl FnOnce(&Progress) -> Result<T>,
 ) -> Result<T> {
     let address = uri.parse().map_err(|error| format!("{uri}: {error}"))?;
-    let client = Client::connect(&address, &ClientOptions::default())?;
-    let (done, ends) = (AtomicU64::new(0), AtomicBool::new(false));
-    let failure = Mutex::new(None);
-    thread::scope(|scope| {
-        for thread in 0..mix.threads {
-            let (client, done, ends, failure) = (&client, &done, &ends, &failure);
-            scope.spawn(move || {
-                let mut draw = Draw::new(region, seed, thread, mix.threads);
-                let mut buffer = vec![thread as u8 + 1; REQUEST_MAX];
-                while !ends.load(Ordering::Relaxed) {
-                    let steps = (mix.operation)(&mut draw);
-                    let failed =
-                        steps.into_iter().find_map(|it| step(client, it, &mut buffer).err());
-                    if let Some(error) = failed {
-                        if let Ok(mut failure) = failure.lock() {
-                            *failure = Some(format!("{}: {error}", mix.name));
-                        }
-                        return;
-                    }
-                    done.fetch_add(1, Ordering::Relaxed);
-                }
-            });
+    let client = &Client::connect(&address, &ClientOptions::default())?;
+    let threads = (0..mix.threads).map(|thread| {
+        let mut draw = Draw::new(region, seed, thread, mix.threads);
+        let mut buffer = vec![thread as u8 + 1; REQUEST_MAX];
+        move |progress: &Progress| {
+            let mut steps = (mix.operation)(&mut draw).into_iter();
+            steps.try_for_each(|it| step(client, it, &mut buffer, progress))
         }
-        let watched = watch(&done);
-        ends.store(true, Ordering::Relaxed);
-        watched
-    })
-    .and_then(|watched| match failure.into_inner() {
-        Ok(None) => Ok(watched),
-        Ok(Some(error)) => Err(error.into()),
-        Err(_) => Err("a client panicked".into()),
-    })
+    });
+    clients::work(mix.name, threads.collect(), watch)
 }
 
-fn step(client: &Client, step: Step, buffer: &mut [u8]) -> Result<()> {
+fn step(client: &Client, step: Step, buffer: &mut [u8], progress: &Progress) -> Result<()> {
     match step {
-        Step::Read { offset, len } => client.read(offset, &mut buffer[..len as usize])?,
+        Step::Read { offset, len } => {
+            progress.read(|| Ok(client.read(offset, &mut buffer[..len as usize])?))?;
+        }
         Step::Write { offset, len } => client.write(offset, &buffer[..len as usize], false)?,
         Step::Flush => client.flush()?,
     }

@@ -7,11 +7,13 @@ mod postgres;
 mod qemu_nbd;
 mod redis;
 
+use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -114,7 +116,14 @@ impl Drop for Process {
     }
 }
 
-/// A loopback address whose port nobody uses right now.
+/// A loopback address whose port nobody uses right now, and that was not given to another server of this run.
 pub(crate) fn free_address() -> Result<SocketAddr> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    loop {
+        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
+        if given.insert(address.port()) {
+            return Ok(address);
+        }
+    }
 }

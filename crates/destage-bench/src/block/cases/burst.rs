@@ -1,7 +1,7 @@
 //! Bursts with a flush after each write, against write-through: what write-back is for.
 
 use crate::Result;
-use crate::block::bench::{BlockBench, Comparison, POLICIES, Sizes, Volume};
+use crate::block::bench::{BlockBench, Comparison, Disk, POLICIES, Sizes, Volume};
 use crate::figure::{Run, Target};
 use crate::fio::{Job, Until};
 
@@ -12,7 +12,7 @@ pub(super) fn run(bench: &mut BlockBench) -> Result<()> {
     let burst = bench.options.burst.min(128 << 20);
     for (profile, target) in [("raid", Target::ratio(20.0)), ("flash", Target::NONE)] {
         let sizes = Sizes::of(bench.options.region, burst);
-        let mut volume = Volume::start(bench, profile, None, sizes, "journaled")?;
+        let mut volume = Volume::start(bench, Disk::new(profile), sizes, "journaled")?;
         volume.lay_out(bench)?;
         let volume = std::cell::RefCell::new(volume);
         let random = bench.random("randwrite");

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use crate::Result;
-use crate::block::bench::{BlockBench, Comparison, Sizes, Volume};
+use crate::block::bench::{BlockBench, Comparison, Disk, Sizes, Volume};
 use crate::figure::{Run, Target};
 use crate::fio::{Job, Place, Spread, Until};
 use crate::servers::QemuNbd;
@@ -56,7 +56,7 @@ fn laid_out_file(bench: &BlockBench, name: &str) -> Result<PathBuf> {
 
 fn volume(bench: &BlockBench) -> Result<Volume> {
     let sizes = Sizes::of(bench.options.region, bench.options.burst);
-    let mut volume = Volume::start(bench, "raid", None, sizes, "journaled")?;
+    let mut volume = Volume::start(bench, Disk::new("raid"), sizes, "journaled")?;
     volume.lay_out(bench)?;
     Ok(volume)
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::fs::{Advice, fadvise};
 
 use crate::Result;
-use crate::block::bench::{BlockBench, Sizes, Volume};
+use crate::block::bench::{BlockBench, Disk, Sizes, Volume};
 use crate::cpu::resident_bytes;
 use crate::figure::{Memory, thousands};
 use crate::fio::{Job, Place, Spread, Until};
@@ -41,7 +41,7 @@ pub(super) fn run_recovery(bench: &mut BlockBench) -> Result<()> {
         // Half of a log at most is undecided, and writes slow down before: paused, they would never end.
         let burst = log / 8 * 3;
         let sizes = Sizes { log, ..Sizes::of(bench.options.region, burst) };
-        let volume = Volume::start(bench, "raid", None, sizes, "journaled")?;
+        let volume = Volume::start(bench, Disk::new("raid"), sizes, "journaled")?;
         // Nor would they once the oldest is as old as D.
         volume.server.set_policy(&["staleness=1h"])?;
         volume.server.control(&["pause"])?;
@@ -104,7 +104,7 @@ pub(super) fn run_full(bench: &mut BlockBench) -> Result<()> {
 
 /// A volume whose blocks were read one by one, in no order.
 fn filled(bench: &BlockBench, sizes: Sizes, bytes: u64) -> Result<Volume> {
-    let volume = Volume::start(bench, "flash", None, sizes, "journaled")?;
+    let volume = Volume::start(bench, Disk::new("flash"), sizes, "journaled")?;
     let random = bench.random("randread");
     let until = Until { time: Duration::from_secs(600), bytes_max: Some(bytes) };
     let job = Job { depth: 32, region_bytes: sizes.volume, spread: Spread::Each, until, ..random };

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::time::Instant;
 
 use crate::Result;
-use crate::block::bench::{BlockBench, Comparison, POLICIES, Sizes, Volume};
+use crate::block::bench::{BlockBench, Comparison, Disk, POLICIES, Sizes, Volume};
 use crate::figure::{Run, Target};
 use crate::fio::{Job, Spread, Until};
 
@@ -17,15 +17,15 @@ const LOG_BYTES: u64 = 32 << 20;
 
 pub(super) fn run(bench: &mut BlockBench) -> Result<()> {
     let sizes = Sizes { log: LOG_BYTES, ..Sizes::of(bench.options.region, LOG_BYTES / 5 * 2) };
-    let mut volume = Volume::start(bench, "flash", None, sizes, "journaled")?;
+    let mut volume = Volume::start(bench, Disk::new("flash"), sizes, "journaled")?;
     volume.lay_out(bench)?;
     let volume = RefCell::new(volume);
+    // A quick run does not wait for what it shows nothing of.
+    let bytes = if bench.options.is_quick { LOG_BYTES / 8 } else { LOG_BYTES * ROUNDS };
     for (spread, name) in [(Spread::Zipfian, "zipfian"), (Spread::Uniform, "uniform")] {
         let random = bench.random("randwrite");
-        let until = Until {
-            time: Job::whole("write", LOG_BYTES).until.time,
-            bytes_max: Some(LOG_BYTES * ROUNDS),
-        };
+        let until =
+            Until { time: Job::whole("write", LOG_BYTES).until.time, bytes_max: Some(bytes) };
         let job = Job { depth: 32, flush_every: 32, spread, until, ..random };
         let side = |policy: &'static str| {
             let volume = &volume;

@@ -2,8 +2,8 @@
 
 use serde::Deserialize;
 
-use super::Samples;
 use crate::Result;
+use crate::block::steady::{Measured, Samples};
 use crate::report::Table;
 
 /// The statements, with where they come from.
@@ -27,16 +27,6 @@ pub(super) struct Check {
     over_point: Option<String>,
     min: f64,
     max: f64,
-}
-
-/// What a ratio is of.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Measured {
-    /// Operations a second.
-    Rate,
-    /// Bytes written at the origin for each operation.
-    Written,
 }
 
 /// The statements on one figure.
@@ -100,21 +90,28 @@ impl Check {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{FIGURE_13_GB, FIGURE_14_MB, Sample};
+    use super::super::file_systems::{FIGURE_15_GB, point as name};
+    use super::super::{FIGURE_13_GB, FIGURE_14_MB};
     use super::*;
     use crate::block::bench::POLICIES;
+    use crate::block::clients::ReadTimes;
+    use crate::block::files::FileSystem;
+    use crate::block::steady::Sample;
     use crate::block::streams::MIXES;
 
     #[test]
     fn every_statement_is_about_something_measured() {
-        for figure in [12, 13, 14] {
+        for figure in [12, 13, 14, 15] {
             let checks = checks(figure).expect("readable");
             assert!(!checks.is_empty(), "figure {figure}");
             for check in checks {
                 let known = |point: &String| match figure {
                     12 => MIXES.iter().any(|mix| mix.name == point),
                     13 => FIGURE_13_GB.iter().any(|gb| gb.to_string() == *point),
-                    _ => FIGURE_14_MB.iter().any(|mb| mb.to_string() == *point),
+                    14 => FIGURE_14_MB.iter().any(|mb| mb.to_string() == *point),
+                    _ => FileSystem::PAPER
+                        .iter()
+                        .any(|&it| FIGURE_15_GB.iter().any(|&gb| name(it, gb) == *point)),
                 };
                 assert!(check.points.iter().chain(&check.over_point).all(known), "{check:?}");
                 assert!([&check.of, &check.over].iter().all(|it| POLICIES.contains(&it.as_str())));
@@ -126,7 +123,7 @@ mod tests {
     #[test]
     fn what_is_outside_deviates() {
         let mut samples = Samples::default();
-        let sample = |per_second| Sample { per_second, written: 1.0 };
+        let sample = |per_second| Sample { per_second, written: 1.0, reads: ReadTimes::default() };
         for (policy, rate) in [("write-through", 100.0), ("ordered", 80.0), ("journaled", 300.0)] {
             samples.add("PostMark", policy, sample(rate));
         }
