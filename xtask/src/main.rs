@@ -27,7 +27,7 @@ enum Task {
     /// Installs what is missing through apt-get (as root), pip, go and npm, and starts a private PostgreSQL that ends with
     /// the run.
     Test {
-        /// Run one step (fmt, clippy, unit, build, e2e, soak), or the end-to-end tests whose names contain this.
+        /// Run one step (fmt, clippy, unit, build, e2e, bench, soak), or the end-to-end tests whose names contain this.
         #[arg(long, value_name = "NAME")]
         only: Option<String>,
     },

@@ -29,7 +29,7 @@ pub(crate) fn run(only: Option<&str>) -> Result<bool> {
             &mut environment.cargo(&["test", "-p", "destage", "--bins"]),
         );
     }
-    let built = !(plan.wants("build") || plan.wants("e2e") || plan.wants("soak"))
+    let built = !["build", "e2e", "bench", "soak"].into_iter().any(|step| plan.wants(step))
         || steps.check("build", &mut environment.cargo(&RELEASE_BUILD));
     if built && plan.wants("e2e") {
         let mut tests = environment.cargo(&["test", "-p", "destage", "--no-fail-fast"]);
@@ -47,6 +47,12 @@ pub(crate) fn run(only: Option<&str>) -> Result<bool> {
         ]);
         tests.arg("--").args(plan.filter).arg(format!("--test-threads={TEST_THREADS}"));
         steps.tests("e2e", environment.with_servers(&mut tests));
+    }
+    if built && plan.wants("bench") {
+        // Every case on a tiny scale: that the benchmark works, not what it measures.
+        let mut cases = environment.cargo(&["test", "-p", "destage-bench", "--test", "block"]);
+        cases.args(["--", "--ignored"]);
+        steps.tests("bench", environment.with_servers(&mut cases));
     }
     if built && plan.wants("soak") {
         soak::short(&mut steps, &environment);
@@ -68,7 +74,8 @@ impl<'a> Plan<'a> {
             Some(name) => (Some("e2e"), Some(name)),
             None => (None, None),
         };
-        let needs_servers = step.is_none_or(|name| ["unit", "e2e", "soak"].contains(&name));
+        let needs_servers =
+            step.is_none_or(|name| ["unit", "e2e", "bench", "soak"].contains(&name));
         Self { step, filter, needs_servers }
     }
 
@@ -116,7 +123,7 @@ impl Environment {
     }
 }
 
-const STEPS: [&str; 6] = ["fmt", "clippy", "unit", "build", "e2e", "soak"];
+const STEPS: [&str; 7] = ["fmt", "clippy", "unit", "build", "e2e", "bench", "soak"];
 /// More would let the tests of time bounds wait for a processor.
 const TEST_THREADS: usize = 3;
 pub(crate) const RELEASE_BUILD: [&str; 4] = ["build", "--release", "-p", "destage"];
