@@ -2,10 +2,11 @@
 
 use crate::time::{Span, Time};
 
-/// Leaves room for clients' reads at the origin. What the origin has been asked for it serves in its own order, so a read
-/// that comes behind a whole batch waits for much of it; nothing that is sent can be called back. Where reads are expected
-/// the room is therefore left before they come: destaging has as many requests under way as clients have, and a few at
-/// least, so that it goes on. Where none are, it has as many as the origin takes.
+/// Leaves room for clients' reads at the origin. What the origin has been asked for it serves in an order of its own: a disk
+/// that goes upwards, and always finds the next request of a sorted batch there, comes back for a read only when the batch
+/// ends or its patience does. Nothing that is sent can be called back. So beside reads destaging has one request under way,
+/// or one for several of them, which keeps it going; where a read is expected, a few, so that it finds few before it; where
+/// none is, as many as the origin takes.
 ///
 /// The remedy is the read priority of Carson and Setia, "Analysis of the periodic update write policy for disk cache" (1992),
 /// which lets reads pass the writes of a burst; here the queue is another machine's.
@@ -17,9 +18,11 @@ pub struct ReadsFirst {
 }
 
 impl ReadsFirst {
-    /// Requests of destaging under way beside a read: enough to keep two disks busy in the order of their addresses, few
-    /// enough for a read to wait for one or two of them.
-    pub const BESIDE_READ: usize = 4;
+    /// So many clients' reads under way let one request of destaging be beside them.
+    pub const READS_FOR_ONE: usize = 4;
+    /// Requests of destaging under way where a read is expected: enough to keep two disks busy, few enough for a read to wait
+    /// for one or two of them.
+    pub const EXPECTING: usize = 4;
     /// So long after a read another one is expected.
     pub const EXPECTED: Span = Span::from_millis(100);
 
@@ -40,11 +43,12 @@ impl ReadsFirst {
 
     /// How many requests of destaging may be under way, where the origin takes `most`: at least 1.
     pub fn requests_max(&self, now: Time, most: usize) -> usize {
-        let most = most.max(1);
-        match self.under_way > 0 || self.until().is_some_and(|until| now < until) {
-            true => self.under_way.max(Self::BESIDE_READ).min(most),
-            false => most,
-        }
+        let few = match self.under_way {
+            0 if self.until().is_some_and(|until| now < until) => Self::EXPECTING,
+            0 => most,
+            reads => reads / Self::READS_FOR_ONE,
+        };
+        few.min(most).max(1)
     }
 
     /// When more may be under way by the passing of time alone; `None` while a read is.
@@ -76,16 +80,14 @@ mod tests {
     }
 
     #[test]
-    fn beside_reads_it_has_a_few_requests_or_as_many_as_they_are() {
+    fn beside_reads_it_has_one_request_under_way_or_one_for_several() {
         let mut reads = ReadsFirst::default();
         reads.begin();
-        assert_eq!(reads.requests_max(at(0), MOST), ReadsFirst::BESIDE_READ);
-        assert_eq!(reads.requests_max(at(0), 2), 2, "never more than the origin takes");
+        assert_eq!(reads.requests_max(at(0), MOST), 1);
         assert_eq!(reads.next_change(at(0)), None, "no time ends a read");
-        (0..9).for_each(|_| reads.begin());
-        assert_eq!(reads.requests_max(at(0), MOST), 10);
-        (0..99).for_each(|_| reads.begin());
-        assert_eq!(reads.requests_max(at(0), MOST), MOST);
+        (0..11).for_each(|_| reads.begin());
+        assert_eq!(reads.requests_max(at(0), MOST), 3);
+        assert_eq!(reads.requests_max(at(0), 2), 2, "never more than the origin takes");
     }
 
     #[test]
@@ -95,7 +97,7 @@ mod tests {
         reads.end(at(5));
         let until = at(5) + ReadsFirst::EXPECTED;
         assert_eq!(reads.next_change(at(5)), Some(until));
-        assert_eq!(reads.requests_max(at(104), MOST), ReadsFirst::BESIDE_READ);
+        assert_eq!(reads.requests_max(at(104), MOST), ReadsFirst::EXPECTING);
         assert_eq!(reads.requests_max(until, MOST), MOST);
         assert_eq!(reads.next_change(until), None);
     }

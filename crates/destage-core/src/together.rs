@@ -126,12 +126,12 @@ mod tests {
     }
 
     fn cut_of(journals: &[(&[Ordered], u64)], limits: Limits) -> Vec<u64> {
-        let share = |&(writes, committed): &(&[Ordered], u64)| Share {
-            not_sent: writes.to_vec().into_iter(),
+        let shares = journals.iter().map(|&(writes, committed)| Share {
+            not_sent: writes.iter().copied(),
             committed: Lsn(committed),
             limits,
-        };
-        cut(journals.iter().map(share).collect()).into_iter().map(|lsn| lsn.0).collect()
+        });
+        cut(shares.collect()).into_iter().map(|lsn| lsn.0).collect()
     }
 
     fn few(batch_groups_max: u32) -> Limits {

@@ -1,5 +1,7 @@
 //! The model, asked without a clock.
 
+use destage_core::{ReadsFirst, Time};
+
 use super::super::profile::Accesses;
 use super::*;
 
@@ -182,4 +184,60 @@ fn an_instant_disk_answers_everything_at_once() {
     model.submit(us(600), 41, Access::Read, 1 << 30, 4096);
     assert!(model.done(us(600)).is_empty());
     assert_eq!(model.counts().writes, 32);
+}
+
+/// A sorted batch on its way to the disk, and a client that reads now and then: how long its reads take on average, and the
+/// batch.
+fn batch_beside_reads(requests_max: impl Fn(&ReadsFirst, Time) -> usize) -> (Duration, Duration) {
+    const WRITES: u64 = 600;
+    const READ: u64 = u64::MAX;
+    let think = Duration::from_millis(20);
+    let mut rng = Rng::new(3);
+    let mut places: Vec<u64> = (0..WRITES).map(|_| rng.below(1 << 17) * 8192).collect();
+    places.sort_unstable();
+    let mut model = Model::new(Profile::RAID.with_write_cache(0), 1 << 30, 1);
+    let mut reads = ReadsFirst::default();
+    let (mut sent, mut ended, mut taken) = (0, 0, Vec::new());
+    let (mut now, mut next_read, mut reading) = (Duration::ZERO, think, None);
+    while ended < WRITES {
+        let time = Time(now.as_nanos() as u64);
+        for tag in model.done(now) {
+            if tag != READ {
+                ended += 1;
+                continue;
+            }
+            taken.push(now - reading.take().expect("one is under way"));
+            reads.end(time);
+            next_read = now + think;
+        }
+        if reading.is_none() && now >= next_read {
+            reading = Some(now);
+            reads.begin();
+            model.submit(now, READ, Access::Read, rng.below(1 << 18) * 4096, 4096);
+        }
+        while sent < WRITES && sent - ended < requests_max(&reads, time) as u64 {
+            let write = Access::Write { through: false };
+            model.submit(now, sent, write, places[sent as usize], 8192);
+            sent += 1;
+        }
+        let read_at = reading.is_none().then_some(next_read);
+        let more_at = reads.next_change(time).map(|at| Duration::from_nanos(at.0));
+        let next = [model.next_moment(), read_at, more_at].into_iter().flatten().min();
+        now = next.expect("something is under way").max(now + Duration::from_nanos(1));
+    }
+    (taken.iter().sum::<Duration>() / taken.len() as u32, now)
+}
+
+#[test]
+fn reads_overtake_a_batch_that_leaves_them_room_and_starve_behind_one_that_does_not() {
+    const MOST: usize = 32;
+    let (behind, batch) = batch_beside_reads(|_, _| MOST);
+    let (few_behind, _) = batch_beside_reads(|_, _| ReadsFirst::EXPECTING);
+    let (first, longer) = batch_beside_reads(|reads, now| reads.requests_max(now, MOST));
+    let said = format!("{behind:?} {few_behind:?} {first:?}, the batch {batch:?} {longer:?}");
+    println!("{said}");
+    assert!(behind > Duration::from_millis(60), "{said}");
+    assert!(few_behind > first * 2, "a short queue alone does not help: {said}");
+    assert!(first < Duration::from_millis(16), "{said}");
+    assert!(longer < batch * 2, "{said}");
 }
