@@ -80,6 +80,8 @@ pub struct UnsafeFlags {
     pub no_read_gate: bool,
     /// Each command of a transaction is a write group of its own.
     pub split_sessions: bool,
+    /// Neither leases nor watched keys stop anybody.
+    pub no_leases: bool,
 }
 
 impl UnsafeFlags {

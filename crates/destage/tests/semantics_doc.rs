@@ -254,6 +254,26 @@ fn a_transaction_whose_watched_row_was_written_does_nothing() {
     }
 }
 
+/// > A session whose time is up never takes effect.
+#[test]
+fn a_session_whose_time_is_up_does_nothing() {
+    let scratch = Scratch::new();
+    let (database, server) = running(&scratch, &[]);
+    let (mut client, mut other) = (server.client(), server.client());
+    client.run("DESTAGE BEGIN 5000").ok();
+    assert_eq!(client.run("HINCRBY customers:1 visits 100").int(), 103);
+    assert_eq!(get(&mut other, "customers:1", "visits"), 3, "nobody else sees it");
+    // It waits until the time is up.
+    assert_eq!(other.run("HINCRBY customers:1 visits 1").int(), 4);
+    assert!(client.run("HGET customers:1 visits").error().starts_with("RETRY "));
+    assert_eq!(client.run("EXEC"), Reply::Nil);
+    client.run("DESTAGE BEGIN 60000").ok();
+    assert_eq!(client.run("HINCRBY customers:1 visits 100").int(), 104);
+    assert_eq!(client.run("EXEC"), Reply::Array(vec![Reply::Int(104)]));
+    server.drain();
+    assert_eq!(database.number(VISITS), 104);
+}
+
 /// > A command that is refused never does a part of its work.
 #[test]
 fn a_refused_command_does_nothing() {

@@ -145,6 +145,11 @@ def groups(r):
 
     check("WATCH MULTI EXEC", r.transaction(double, "customers:10"), [0])
     check("done", r.hget("customers:10", "visits"), "8")
+    with r.client() as one:
+        check("DESTAGE BEGIN", one.execute_command("DESTAGE", "BEGIN", 60000) in ("OK", b"OK"), True)
+        check("HINCRBY under a lease", one.hincrby("customers:10", "visits", 2), 10)
+        check("HGET by others", r.hget("customers:10", "visits"), "8")
+        check("EXEC", one.execute_command("EXEC"), [10])
     r.hset("customers:10", "visits", "3")
     check("WAITAOF", r.execute_command("WAITAOF", 1, 0, 1000)[0], 1)
     r.hset("customers:10", "name", "Linus")

@@ -338,12 +338,13 @@ impl Engine {
                 Some(timeout) => self.wait(client, session, WaitKind::Destaged, timeout),
                 None => self.fail(session, "ERR DESTAGE WAIT timeout-in-ms (0: as long as it takes)"),
             },
+            b"begin" => self.begin_leased(session, &args[2..]),
             b"nextid" => self.next_id(client, session, &args[2..]),
             b"invalidate" => self.invalidate_keys(session, &args[2..]),
             _ => self.fail(
                 session,
                 "ERR unknown DESTAGE subcommand; supported: STATUS, POLICY [part=value ...], PAUSE, RESUME, FLUSH \
-                 [ms], DRAIN [ms], WAIT ms, NEXTID table [n], INVALIDATE key [key ...]",
+                 [ms], DRAIN [ms], WAIT ms, BEGIN [ms], NEXTID table [n], INVALIDATE key [key ...]",
             ),
         }
     }
@@ -418,6 +419,7 @@ impl Engine {
         let count = units.len() as i64;
         // It may have changed: that is why it is to be dropped.
         named.into_iter().for_each(|key| self.watched.change(&key));
+        self.wake_lease_waiters();
         for unit in units {
             self.invalidate(unit);
         }

@@ -159,7 +159,10 @@ impl Engine {
             Verb::Exec | Verb::Discard | Verb::Multi | Verb::Watch | Verb::Quit | Verb::Reset
         );
         if session.multi.is_some() && !is_control {
-            return self.enqueue(session, spec, raw, list);
+            return match session.is_leased() {
+                true => self.leased_request(client, session, spec, raw, list),
+                false => self.enqueue(session, spec, raw, list),
+            };
         }
         match spec.group {
             Group::Server => self.server_command(client, session, spec, list),
@@ -182,7 +185,13 @@ impl Engine {
     }
 
     /// Keeps a command for EXEC, after checking all of it that can be checked now.
-    fn enqueue(&mut self, session: &mut Session, spec: &Spec, raw: &[u8], args: &[&[u8]]) {
+    pub(super) fn enqueue(
+        &mut self,
+        session: &mut Session,
+        spec: &Spec,
+        raw: &[u8],
+        args: &[&[u8]],
+    ) {
         let is_harmless = matches!(spec.verb, Verb::Ping | Verb::Echo | Verb::Unwatch);
         if spec.group == Group::Server && !is_harmless {
             let message = format!("ERR {} is not allowed in transactions", spec.name);
@@ -230,6 +239,9 @@ impl Engine {
         prepared: &Prepared,
         raw: &[u8],
     ) {
+        if self.is_leased_to_another(session, std::iter::once(prepared)) {
+            return self.wait_for_lease(client, session, raw);
+        }
         let mut few = [UnitId(0); 4];
         let many: Vec<UnitId>;
         let keys = prepared.keys();
@@ -457,12 +469,23 @@ impl Engine {
             Some(_) => None,
         };
         if let Some(message) = message {
+            if session.is_leased() {
+                return self.complain(
+                    session,
+                    &message.replace("EXECABORT Transaction discarded, nothing", "ERR nothing"),
+                );
+            }
             self.end_multi(session);
             return self.fail(session, message);
         }
         let request = self.request_id(client.0);
         match self.access(request, Intent::ReadSettled, units) {
-            Answer::Refused(refusal) => self.refused(session, refusal),
+            Answer::Refused(refusal) => {
+                if !session.is_leased() {
+                    self.end_multi(session);
+                }
+                self.refused(session, refusal);
+            }
             Answer::Now(..) | Answer::Later => {
                 session.waiting = Some(Waiting::Settling { request, raw: raw.into() });
             }

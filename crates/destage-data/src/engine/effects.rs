@@ -2,6 +2,7 @@
 
 use super::command::{Group, Verb, find};
 use super::dispatch::{PREFETCH_CLIENT, dedup};
+use super::exec::EXEC;
 use super::session::{Session, Through, WaitKind, Waiting};
 use super::{Engine, FetchJob, Groups, Io};
 use crate::origins::ParkedGroup;
@@ -68,13 +69,19 @@ impl Engine {
         if spec.verb == Verb::Exec {
             return self.exec_now(client, session, access, observed);
         }
+        if session.is_leased() {
+            return self.leased_now(client, session, raw, observed);
+        }
         let mut prepared = std::mem::take(&mut self.prepared);
         prepared.read(&self.schema, spec, &list).expect("the arguments were checked before");
         let all: Vec<UnitId> =
             prepared.keys().map(|(table, key)| self.rows.find_or_insert(table, key)).collect();
         let units = dedup(&all);
         let intent = self.intent(std::iter::once(&prepared));
-        if matches!(intent, Intent::Write { fetch: false, .. }) || self.are_present(&units) {
+        if self.is_leased_to_another(session, std::iter::once(&prepared)) {
+            self.release_locks(&units, access);
+            self.wait_for_lease(client, session, raw);
+        } else if matches!(intent, Intent::Write { fetch: false, .. }) || self.are_present(&units) {
             self.execute(client, session, &prepared, &all, &units, access, observed, raw);
         } else {
             self.begin_anew(session, &units, access, raw);
@@ -124,7 +131,14 @@ impl Engine {
 
     pub(super) fn refuse_waiting(&mut self, request: RequestId, refusal: Refusal) {
         if let Some((client, mut session)) = self.take_waiting(request) {
-            session.waiting = None;
+            let raw = match session.waiting.take() {
+                Some(Waiting::Units { raw, .. } | Waiting::Settling { raw, .. }) => raw,
+                other => unreachable!("{other:?} waits for no units"),
+            };
+            // Of a session under leases one command is refused; of others, EXEC, and with it the whole.
+            if *raw == *EXEC {
+                self.end_multi(&mut session);
+            }
             self.refused(&mut session, refusal);
             self.put_back(client, session);
         }
@@ -132,7 +146,6 @@ impl Engine {
 
     /// Tells a client that its request was refused.
     pub(super) fn refused(&mut self, session: &mut Session, refusal: Refusal) {
-        self.end_multi(session);
         let policy = self.core.policy();
         let message = match refusal {
             Refusal::Stale => format!(
@@ -272,6 +285,7 @@ impl Engine {
             return;
         }
         self.watched.change_tables(&through.invalidates);
+        self.wake_lease_waiters();
         for unit in self.rows.units_of_tables(&through.invalidates) {
             if !through.units.contains(&unit) {
                 self.invalidate(unit);

@@ -11,10 +11,10 @@ use crate::resp::{Args, Reply, parse};
 use destage_core::{Access, ClientId, Intent, Lsn, UnitId};
 
 /// EXEC as a request, for when it is executed again.
-const EXEC: &[u8] = b"*1\r\n$4\r\nEXEC\r\n";
+pub(super) const EXEC: &[u8] = b"*1\r\n$4\r\nEXEC\r\n";
 
 /// A command between MULTI and EXEC.
-enum Queued {
+pub(super) enum Queued {
     Data(Box<Prepared>),
     /// PING or ECHO: replies with these bytes.
     Echo(Option<Vec<u8>>),
@@ -36,6 +36,10 @@ impl Engine {
             return self.not_done(session);
         }
         let queued = self.read_queued(&multi);
+        if self.is_leased_to_another(session, data_commands(&queued)) {
+            session.multi = Some(multi);
+            return self.wait_for_lease(client, session, EXEC);
+        }
         let (_, units) = self.queued_units(&queued);
         if units.is_empty() {
             self.perform_all(client, session, &queued, &[], &[], Access::Back, Lsn::ZERO);
@@ -78,6 +82,11 @@ impl Engine {
             self.release_locks(&units, access);
             return self.not_done(session);
         }
+        if self.is_leased_to_another(session, data_commands(&queued)) {
+            session.multi = Some(multi);
+            self.release_locks(&units, access);
+            return self.wait_for_lease(client, session, EXEC);
+        }
         if !self.are_present(&units) {
             session.multi = Some(multi);
             return self.begin_anew(session, &units, access, EXEC);
@@ -90,7 +99,7 @@ impl Engine {
         self.settle(client, session, &units, EXEC);
     }
 
-    fn read_queued(&mut self, multi: &Multi) -> Vec<Queued> {
+    pub(super) fn read_queued(&mut self, multi: &Multi) -> Vec<Queued> {
         let mut args = Args::default();
         let mut queued = Vec::with_capacity(multi.requests.len());
         for raw in &multi.requests {
@@ -114,7 +123,7 @@ impl Engine {
     }
 
     /// The units of all commands in order, and each once.
-    fn queued_units(&mut self, queued: &[Queued]) -> (Vec<UnitId>, Vec<UnitId>) {
+    pub(super) fn queued_units(&mut self, queued: &[Queued]) -> (Vec<UnitId>, Vec<UnitId>) {
         let keys = data_commands(queued).flat_map(|prepared| prepared.keys());
         let all: Vec<UnitId> =
             keys.map(|(table, key)| self.rows.find_or_insert(table, key)).collect();

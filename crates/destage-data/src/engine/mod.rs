@@ -13,6 +13,7 @@ mod effects;
 mod exec;
 mod in_place;
 mod key;
+mod leased;
 mod origin;
 mod overlay;
 mod perform;
@@ -373,6 +374,7 @@ impl Engine {
             self.deadlines.pop_first();
             self.wait_timed_out(client);
         }
+        self.expire_leases();
         self.core.handle(self.now, Input::Tick);
         self.modes.tick(self.now);
         self.pump();
@@ -382,7 +384,9 @@ impl Engine {
     /// When to call [`Engine::tick`] at the latest.
     pub fn next_timeout(&self) -> Option<Time> {
         let deadline = self.deadlines.first().map(|&(deadline, _)| deadline);
-        [deadline, self.core.next_timeout(), self.modes.due()].into_iter().flatten().min()
+        let timeouts =
+            [deadline, self.core.next_timeout(), self.modes.due(), self.watched.next_timeout()];
+        timeouts.into_iter().flatten().min()
     }
 
     /// Jobs to start, in order.

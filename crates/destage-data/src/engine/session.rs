@@ -45,6 +45,8 @@ pub(crate) struct Multi {
     pub(crate) bytes: usize,
     /// A command was refused: EXEC will refuse them all.
     pub(crate) failed: bool,
+    /// Begun by DESTAGE BEGIN: commands are answered at once, under leases.
+    pub(crate) leased: bool,
 }
 
 /// What keeps a connection from executing its next command.
@@ -55,6 +57,8 @@ pub(crate) enum Waiting {
     Units { request: RequestId, raw: Box<[u8]> },
     /// As `Units`, while values that only the origin knows are settled.
     Settling { request: RequestId, raw: Box<[u8]> },
+    /// A session has the right to what its write would change.
+    Lease { raw: Box<[u8]> },
     /// Its write waits for the origin's word.
     Origin { lsn: Lsn },
     /// WAITAOF, DESTAGE WAIT, FLUSH or DRAIN.
@@ -103,7 +107,12 @@ impl Session {
             | Waiting::Settling { request, .. }
             | Waiting::Wait { request, .. }
             | Waiting::Job { request, .. } => Some(*request),
-            Waiting::Origin { .. } => None,
+            Waiting::Lease { .. } | Waiting::Origin { .. } => None,
         }
+    }
+
+    /// Whether it is between DESTAGE BEGIN and EXEC.
+    pub(crate) fn is_leased(&self) -> bool {
+        self.multi.as_ref().is_some_and(|multi| multi.leased)
     }
 }

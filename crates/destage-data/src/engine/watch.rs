@@ -10,39 +10,48 @@ use super::key::parse_key;
 use super::session::Session;
 use crate::resp::Reply;
 use crate::schema::TableId;
-use destage_core::lease::{Leases, Token};
-use destage_core::{Span, Time, UnitId};
+use destage_core::lease::Leases;
+use destage_core::{ClientId, Span, Time, UnitId};
 
 /// A row by its table and its encoded key.
 type RowKey = (TableId, Box<[u8]>);
 
 /// The keys that connections watch.
 #[derive(Debug, Default)]
-pub(super) struct Watched(Leases<RowKey>);
+pub(super) struct Watched {
+    pub(super) leases: Leases<RowKey>,
+    /// Who waits for an X lease to end.
+    pub(super) waiters: Vec<ClientId>,
+}
 
 /// Most keys that one connection watches.
 const KEYS_MAX: usize = 10_000;
 
 impl Watched {
-    /// The row has changed, or may have.
+    /// The row has changed, or may have. Clients' writes wait for X leases; what the origin changed by itself ends them.
     pub(super) fn change(&mut self, key: &RowKey) {
-        self.0.write(key).expect("watching takes S leases alone, and none of them is validated");
+        while self.leases.write(key).is_err() {
+            // No S lease is golden here, since sessions are validated in the step in which they end.
+            let holder = self.leases.exclusive(key).expect("only an X lease keeps a write off");
+            self.leases.abort(holder);
+        }
+    }
+
+    /// When the next lease ends.
+    pub(super) fn next_timeout(&self) -> Option<Time> {
+        self.leases.next_timeout()
     }
 
     /// As if each row of these tables had changed.
     pub(super) fn change_tables(&mut self, tables: &[TableId]) {
         let is_of = |key: &&RowKey| tables.contains(&key.0);
-        let keys: Vec<RowKey> = self.0.held().filter(is_of).cloned().collect();
+        let keys: Vec<RowKey> = self.leases.held().filter(is_of).cloned().collect();
         keys.iter().for_each(|key| self.change(key));
     }
 
     /// Whether nobody watches anything.
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_free()
-    }
-
-    fn is_unchanged(&self, token: Token) -> bool {
-        self.0.check(Time::ZERO, token).is_ok()
+        self.leases.is_free()
     }
 }
 
@@ -60,23 +69,32 @@ impl Engine {
                 Err(message) => return self.fail(session, &message),
             }
         }
-        let watching = session.watch.map_or(0, |token| self.watched.0.keys(token).len());
+        let watching = session.watch.map_or(0, |token| self.watched.leases.keys(token).len());
         if watching + rows.len() > KEYS_MAX {
             let message =
                 format!("ERR a connection watches at most {KEYS_MAX} keys; UNWATCH first");
             return self.fail(session, &message);
         }
-        let leases = &mut self.watched.0;
-        let token = *session.watch.get_or_insert_with(|| leases.begin(Time::ZERO, Span::MAX));
-        // Once a key has changed, further ones make no difference.
-        let _ = rows.iter().try_for_each(|row| leases.share(Time::ZERO, token, row));
+        let (leases, now) = (&mut self.watched.leases, self.now);
+        let token = *session.watch.get_or_insert_with(|| leases.begin(now, Span::MAX));
+        for row in &rows {
+            match leases.share(now, token, row) {
+                Ok(()) => {}
+                // Once a key has changed, further ones make no difference. One that another session may write is as good as
+                // changed.
+                Err(_) => drop(leases.abort(token)),
+            }
+        }
         Reply::new(&mut session.out, session.protocol).ok();
     }
 
     /// Watches nothing any more.
     pub(super) fn unwatch(&mut self, session: &mut Session) {
         if let Some(token) = session.watch.take() {
-            self.watched.0.abort(token);
+            let written = self.watched.leases.abort(token);
+            if !written.is_empty() {
+                self.wake_lease_waiters();
+            }
         }
     }
 
@@ -89,7 +107,9 @@ impl Engine {
 
     /// Whether nothing has changed that the client watches.
     pub(super) fn is_unchanged(&self, session: &Session) -> bool {
-        session.watch.is_none_or(|token| self.watched.is_unchanged(token))
+        let is_ignored = self.config.unsafe_flags.no_leases;
+        is_ignored
+            || session.watch.is_none_or(|token| self.watched.leases.check(self.now, token).is_ok())
     }
 
     /// Says that the transaction was not done, since something changed that the client watched.

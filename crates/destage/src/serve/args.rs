@@ -196,6 +196,10 @@ pub(crate) struct ServeArgs {
     /// For tests: each command between MULTI and EXEC is journaled and destaged apart.
     #[arg(long, hide = true)]
     unsafe_split_sessions: bool,
+
+    /// For tests: neither leases nor watched keys stop anybody.
+    #[arg(long, hide = true)]
+    unsafe_no_leases: bool,
 }
 
 // By hand: the origin's address and the password stay out of logs.
@@ -239,6 +243,7 @@ impl ServeArgs {
                 no_overlay: self.unsafe_no_overlay,
                 no_read_gate: self.unsafe_no_read_gate,
                 split_sessions: self.unsafe_split_sessions,
+                no_leases: self.unsafe_no_leases,
             },
         })
     }

@@ -38,7 +38,7 @@ fn start(settings: Settings) -> Result<(), CliError> {
 
 /// Says aloud, whatever the log level, what has been switched off.
 fn warn(settings: &Settings) {
-    let UnsafeFlags { no_fsync, no_watermark, no_overlay, no_read_gate, split_sessions } =
+    let UnsafeFlags { no_fsync, no_watermark, no_overlay, no_read_gate, split_sessions, no_leases } =
         settings.unsafe_flags;
     for (set, flag, loss) in [
         (no_fsync, "--unsafe-no-fsync", "a crash loses acknowledged writes"),
@@ -46,6 +46,7 @@ fn warn(settings: &Settings) {
         (no_overlay, "--unsafe-no-overlay", "reads miss acknowledged writes"),
         (no_read_gate, "--unsafe-no-read-gate", "a crash takes back values that were read"),
         (split_sessions, "--unsafe-split-sessions", "transactions come apart"),
+        (no_leases, "--unsafe-no-leases", "sessions overwrite what others have read"),
     ] {
         if set {
             eprintln!("WARNING: {flag}: {loss}; for tests only, never with data that matters");

@@ -255,6 +255,12 @@ fn clients_that_do_not_watch_what_they_look_at_are_noticed() {
 }
 
 #[test]
+fn leases_that_stop_nobody_are_noticed() {
+    let what = caught(&Case { name: "unleased", arguments: &["--unsafe-no-leases"], ..SQLITE });
+    assert!(["lost update", "no order", "sum up"].iter().any(|word| what.contains(word)), "{what}");
+}
+
+#[test]
 fn sessions_that_are_journaled_command_by_command_are_noticed() {
     caught(&Case { name: "split", arguments: &["--unsafe-split-sessions"], ..SQLITE });
 }

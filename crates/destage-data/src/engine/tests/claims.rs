@@ -332,3 +332,101 @@ fn a_transaction_that_the_journal_does_not_take_is_refused_whole() {
     assert_eq!(script.engine.last(), Lsn::ZERO);
     assert_eq!(script.told("HGET item:0 n"), "$2\r\n10\r\n");
 }
+
+/// Two sessions under leases, and one without.
+struct Leased {
+    script: Script,
+    clients: [ClientId; 3],
+}
+
+impl Leased {
+    fn new() -> Self {
+        let mut script = Script::new();
+        script.told("HGET item:0 n\nHGET item:1 n\nHGET item:2 n");
+        let clients =
+            [script.client, script.engine.connect().unwrap(), script.engine.connect().unwrap()];
+        Self { script, clients }
+    }
+
+    /// What that client is told.
+    fn told(&mut self, client: usize, commands: &str) -> String {
+        self.script.client = self.clients[client];
+        self.script.told(commands).replace("\r\n", " ").trim_end().to_owned()
+    }
+
+    fn pass(&mut self, ms: u64) {
+        self.script.now = self.script.now + Span::from_millis(ms);
+        self.script.turn();
+        self.script.settle();
+    }
+}
+
+#[test]
+fn a_leased_session_sees_its_writes_and_nobody_else_does_before_exec() {
+    let mut world = Leased::new();
+    assert_eq!(world.told(0, "DESTAGE BEGIN"), "+OK");
+    assert_eq!(world.told(0, "HINCRBY item:0 n 5\nHINCRBY item:0 n 5"), ":15 :20");
+    assert_eq!(world.told(0, "HGET item:0 n\nHSET item:99 tag v1\nEXISTS item:99"), "$2 20 :1 :1");
+    assert_eq!(world.told(2, "HGET item:0 n\nEXISTS item:99"), "$2 10 :0");
+    assert!(world.told(0, "HSET item:0 n many").starts_with("-ERR"), "a refused command is told");
+    assert_eq!(world.told(0, "EXEC"), "*3 :15 :20 :1", "and takes nothing along");
+    assert_eq!(world.told(2, "HGET item:0 n\nEXISTS item:99"), "$2 20 :1");
+    assert_eq!(world.script.group(1).len(), 2, "one group, one change of each row");
+    assert_eq!(world.told(0, "DESTAGE BEGIN\nHINCRBY item:0 n 1\nDISCARD"), "+OK :21 +OK");
+    assert_eq!(world.told(0, "HGET item:0 n"), "$2 20");
+    assert!(world.script.engine.watched.is_empty());
+}
+
+#[test]
+fn a_write_of_a_leased_session_voids_what_others_have_read() {
+    let mut world = Leased::new();
+    assert_eq!(world.told(0, "DESTAGE BEGIN\nHGET item:0 n"), "+OK $2 10");
+    assert_eq!(world.told(1, "DESTAGE BEGIN\nHINCRBY item:0 n 1"), "+OK :11");
+    assert!(world.told(0, "HGET item:1 n").starts_with("-RETRY"));
+    assert!(world.told(0, "HINCRBY item:1 n 1").starts_with("-RETRY"), "and again");
+    assert_eq!(world.told(0, "EXEC"), "*-1");
+    assert!(world.told(0, "DESTAGE BEGIN\nHGET item:0 n").starts_with("+OK -RETRY"), "S beside X");
+    assert_eq!(world.told(0, "EXEC"), "*-1");
+    assert_eq!(world.told(1, "EXEC"), "*1 :11");
+    // Single commands void them too.
+    assert_eq!(world.told(0, "DESTAGE BEGIN\nHGET item:0 n"), "+OK $2 11");
+    assert_eq!(world.told(2, "HINCRBY item:0 n 1"), ":12");
+    assert_eq!(world.told(0, "EXEC"), "*-1");
+}
+
+#[test]
+fn writes_wait_for_a_leased_session_until_it_ends_or_its_time_is_up() {
+    for end in ["EXEC", "DISCARD", "expiry", "disconnect"] {
+        let mut world = Leased::new();
+        assert_eq!(world.told(0, "DESTAGE BEGIN 100\nHINCRBY item:0 n 100"), "+OK :110", "{end}");
+        assert_eq!(world.told(1, "HINCRBY item:0 n 1\nPING"), "", "{end}");
+        assert_eq!(world.told(2, "MULTI\nHINCRBY item:0 n 1\nEXEC"), "+OK +QUEUED", "{end}");
+        world.pass(99);
+        assert_eq!(world.told(1, ""), "", "{end}");
+        match end {
+            "expiry" => world.pass(1),
+            "disconnect" => world.script.engine.disconnect(world.script.now, world.clients[0]),
+            end => _ = world.told(0, end),
+        }
+        world.script.turn();
+        let first = if end == "EXEC" { 111 } else { 11 };
+        assert_eq!(world.told(1, ""), format!(":{first} +PONG"), "{end}");
+        assert_eq!(world.told(2, ""), format!("*1 :{}", first + 1), "{end}");
+    }
+}
+
+#[test]
+fn a_leased_session_that_comes_late_is_fenced() {
+    let mut world = Leased::new();
+    assert_eq!(world.told(0, "DESTAGE BEGIN 100\nHINCRBY item:0 n 100"), "+OK :110");
+    world.pass(100);
+    assert_eq!(world.told(1, "HINCRBY item:0 n 1"), ":11");
+    assert_eq!(world.told(0, "EXEC"), "*-1");
+    assert_eq!(world.told(2, "HGET item:0 n"), "$2 11");
+    for wrong in ["DESTAGE BEGIN 9", "DESTAGE BEGIN 60001", "WATCH item:0\nDESTAGE BEGIN"] {
+        assert!(world.told(0, wrong).contains("-ERR DESTAGE BEGIN"), "{wrong}");
+    }
+    assert!(
+        world.told(1, "DESTAGE BEGIN\nSCAN 0\nMULTI\nWATCH item:0").matches("-ERR").count() == 3
+    );
+}

@@ -2,7 +2,7 @@
 
 use super::{ACCOUNTS, REGISTERS, connect};
 use crate::harness::resp::encode;
-use crate::harness::{Client, Random, Reply};
+use crate::harness::{Client, Random, Reply, millis};
 use destage_testkit::history::register::Operation;
 use destage_testkit::history::sessions::Session;
 use std::collections::BTreeMap;
@@ -10,6 +10,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 use std::time::Instant;
 
 /// Where the server is just now.
@@ -79,6 +80,15 @@ pub(super) struct Told {
     pub(super) refusal: Option<String>,
 }
 
+/// How a session makes sure that what it looks at stays.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Way {
+    /// WATCH, MULTI, EXEC.
+    Watched,
+    /// DESTAGE BEGIN, EXEC.
+    Leased,
+}
+
 /// A client.
 pub(super) struct Customer<'a> {
     number: u64,
@@ -106,8 +116,10 @@ impl<'a> Customer<'a> {
 
     fn act(&mut self, client: &mut Client) -> io::Result<()> {
         match self.random.between(0, 10) {
-            0..4 => self.change(client, true),
-            4..6 => self.change(client, false),
+            0..2 => self.change(client, Way::Watched, true),
+            2..4 => self.change(client, Way::Leased, true),
+            4 => self.change(client, Way::Watched, false),
+            5 => self.change(client, Way::Leased, false),
             6..8 => self.look(client),
             8 => self.write_register(client),
             _ => self.read_register(client),
@@ -120,17 +132,28 @@ impl<'a> Customer<'a> {
     }
 
     /// Looks at two accounts, then changes both, by moving money, or only the first.
-    fn change(&mut self, client: &mut Client, is_transfer: bool) -> io::Result<()> {
+    fn change(&mut self, client: &mut Client, way: Way, is_transfer: bool) -> io::Result<()> {
         let from = self.random.between(0, ACCOUNTS);
         let to = (from + self.random.between(1, ACCOUNTS)) % ACCOUNTS;
-        if self.shared.watches {
-            client.try_call(&["WATCH", &format!("accounts:{from}"), &format!("accounts:{to}")])?;
+        match way {
+            Way::Leased => _ = client.try_call(&["DESTAGE", "BEGIN"])?,
+            Way::Watched if self.shared.watches => {
+                let keys = [from, to].map(|id| format!("accounts:{id}"));
+                client.try_call(&["WATCH", &keys[0], &keys[1]])?;
+            }
+            Way::Watched => {}
         }
-        let Some(before) = self.look_at(client, &[from, to])? else { return Ok(()) };
+        let Some(before) = self.look_at(client, &[from, to])? else {
+            // Others were faster; they may be done after a while.
+            thread::sleep(millis(self.random.between(0, 3)));
+            return client.try_call(&["DISCARD"]).map(drop);
+        };
         let version = self.shared.new_number();
         let amount = self.random.between(1, 20).cast_signed();
         let mut bytes = Vec::new();
-        encode(&mut bytes, &["MULTI"]);
+        if way == Way::Watched {
+            encode(&mut bytes, &["MULTI"]);
+        }
         let mut change = |id: u64, by: i64| {
             let (key, balance) = (format!("accounts:{id}"), (before[&id].0 + by).to_string());
             let words = ["HSET", &key, "balance", &balance, "version", &version.to_string()];
@@ -153,7 +176,7 @@ impl<'a> Customer<'a> {
         };
         self.told.sessions.push(session);
         client.send_raw(&bytes)?;
-        for _ in 0..=changed.len() {
+        for _ in 0..changed.len() + usize::from(way == Way::Watched) {
             client.receive()?;
         }
         let reply = client.receive()?;
@@ -181,6 +204,9 @@ impl<'a> Customer<'a> {
                 client.try_call(&["HMGET", &format!("accounts:{id}"), "balance", "version"])?;
             match account(&reply) {
                 Some(account) => _ = found.insert(id, account),
+                None if matches!(&reply, Reply::Error(error) if error.starts_with("RETRY ")) => {
+                    return Ok(None);
+                }
                 None => {
                     self.refused("HMGET", &reply);
                     return Ok(None);

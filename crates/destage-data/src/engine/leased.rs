@@ -1,0 +1,251 @@
+//! Sessions whose commands are answered at once: `DESTAGE BEGIN`, commands, `EXEC`.
+//!
+//! Such a session holds an S lease on what it has read and an X lease on what it writes ([`destage_core::lease`]), for a
+//! limited time. Its writes are kept as they came, and performed again before each of its commands, so that it sees them
+//! and nobody else does; EXEC makes one write group of them, as of every transaction. Other sessions are refused what
+//! their leases do not allow; single commands and transactions that write what a session may write wait until it ends.
+//! A session that lost a lease is told so by every further command, and its EXEC does nothing.
+
+use super::Engine;
+use super::command::{Group, Prepared, Spec, Verb};
+use super::dispatch::Answer;
+use super::exec::Queued;
+use super::perform::{Context, Trouble};
+use super::session::{Multi, Session, Waiting};
+use super::txn::Txn;
+use crate::resp::{Protocol, Reply};
+use destage_core::lease::Denied;
+use destage_core::{Access, ClientId, Intent, Lsn, Span, UnitId};
+
+/// Lifetimes, in milliseconds.
+const LIFETIME_MS_DEFAULT: u64 = 1_000;
+const LIFETIME_MS_MIN: u64 = 10;
+const LIFETIME_MS_MAX: u64 = 60_000;
+/// Most writes of one session: each command performs all of them again.
+const WRITES_MAX: usize = 1_000;
+
+impl Engine {
+    /// DESTAGE BEGIN [ms]
+    pub(super) fn begin_leased(&mut self, session: &mut Session, args: &[&[u8]]) {
+        let lifetime = match args {
+            [] => Some(LIFETIME_MS_DEFAULT),
+            [ms] => std::str::from_utf8(ms).ok().and_then(|ms| ms.parse().ok()),
+            _ => None,
+        };
+        let range = LIFETIME_MS_MIN..=LIFETIME_MS_MAX;
+        let Some(lifetime) = lifetime.filter(|lifetime| range.contains(lifetime)) else {
+            let message = format!(
+                "ERR DESTAGE BEGIN [ms]: the leases last {LIFETIME_MS_MIN} to {LIFETIME_MS_MAX} ms, \
+                 {LIFETIME_MS_DEFAULT} unless given"
+            );
+            return self.fail(session, &message);
+        };
+        if session.watch.is_some() {
+            return self.fail(session, "ERR DESTAGE BEGIN leases what is read; UNWATCH first");
+        }
+        session.watch = Some(self.watched.leases.begin(self.now, Span::from_millis(lifetime)));
+        session.multi = Some(Multi { leased: true, ..Multi::default() });
+        Reply::new(&mut session.out, session.protocol).ok();
+    }
+
+    /// A command between DESTAGE BEGIN and EXEC.
+    pub(super) fn leased_request(
+        &mut self,
+        client: ClientId,
+        session: &mut Session,
+        spec: &Spec,
+        raw: &[u8],
+        args: &[&[u8]],
+    ) {
+        match (spec.group, spec.verb) {
+            (Group::Server, Verb::Ping | Verb::Echo) => {
+                return self.server_command(client, session, spec, args);
+            }
+            (Group::Server, _) => {
+                let message = format!("ERR {} is not allowed in transactions", spec.name);
+                return self.complain(session, &message);
+            }
+            (Group::Read | Group::Write, _) => {}
+        }
+        let mut prepared = Prepared::default();
+        if let Err(message) = prepared.read(&self.schema, spec, args) {
+            return self.complain(session, &message);
+        }
+        if let Err(denied) = self.take_leases(session, &prepared) {
+            return self.lost(session, denied);
+        }
+        let Some(multi) = session.multi.take() else { return };
+        let is_more = multi.bytes + raw.len() > self.config.limits.bytes_max
+            || multi.requests.len() >= WRITES_MAX;
+        let queued = self.read_queued(&multi);
+        session.multi = Some(multi);
+        if is_more && spec.group == Group::Write {
+            let message = format!(
+                "ERR a session under leases takes {WRITES_MAX} writes and {} bytes; use MULTI",
+                self.config.limits.bytes_max
+            );
+            return self.complain(session, &message);
+        }
+        let queued: Vec<Queued> =
+            queued.into_iter().chain([Queued::Data(Box::new(prepared))]).collect();
+        let (_, units) = self.queued_units(&queued);
+        let request = self.request_id(client.0);
+        match self.access(request, Intent::Read, &units) {
+            Answer::Now(_, observed) => self.leased_now(client, session, raw, observed),
+            Answer::Refused(refusal) => self.refused(session, refusal),
+            Answer::Later => {
+                session.waiting = Some(Waiting::Units { request, raw: raw.into() });
+            }
+        }
+    }
+
+    /// S leases on all keys of a command, X leases if it writes them.
+    fn take_leases(&mut self, session: &Session, prepared: &Prepared) -> Result<(), Denied> {
+        if self.config.unsafe_flags.no_leases {
+            return Ok(());
+        }
+        let token = session.watch.expect("a session under leases has a token until it ends");
+        for (table, key) in prepared.keys() {
+            let key = (table, key.into());
+            self.watched.leases.share(self.now, token, &key)?;
+            if prepared.group == Group::Write {
+                self.watched.leases.exclude(self.now, token, &key)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends a session's leases; its token stays, and fences it.
+    fn lost(&mut self, session: &mut Session, denied: Denied) {
+        if let Some(token) = session.watch {
+            self.watched.leases.abort(token);
+            self.wake_lease_waiters();
+        }
+        if let Some(multi) = &mut session.multi {
+            (multi.requests, multi.bytes) = (Vec::new(), 0);
+        }
+        let message = match denied {
+            Denied::Conflict => {
+                "RETRY another session holds the row: EXEC, and begin anew after a while"
+            }
+            Denied::Voided => {
+                "RETRY a row that this session has read was changed: EXEC, and begin anew"
+            }
+            Denied::Fenced => "RETRY this session has lost its leases: EXEC, and begin anew",
+        };
+        // It tells of what others did.
+        session.lsn = session.lsn.max(self.last());
+        self.complain(session, message);
+    }
+
+    /// Performs a command of a leased session, behind the session's writes: all rows are present.
+    pub(super) fn leased_now(
+        &mut self,
+        client: ClientId,
+        session: &mut Session,
+        raw: &[u8],
+        observed: Lsn,
+    ) {
+        let token = session.watch.expect("a session under leases has a token until it ends");
+        if let Err(denied) = self.watched.leases.check(self.now, token) {
+            return self.lost(session, denied);
+        }
+        let Some(mut multi) = session.multi.take() else { return };
+        multi.requests.push(raw.into());
+        let queued = self.read_queued(&multi);
+        multi.requests.pop();
+        let (all, units) = self.queued_units(&queued);
+        session.multi = Some(multi);
+        if !self.are_present(&units) {
+            return self.begin_anew(session, &units, Access::Back, raw);
+        }
+        let mut txn = std::mem::take(&mut self.txn);
+        txn.clear();
+        let performed = self.replay(session.protocol, &queued, &all, &mut txn);
+        self.txn = txn;
+        session.lsn = session.lsn.max(observed);
+        match performed {
+            Ok(reply) => {
+                session.settled = false;
+                session.out.extend_from_slice(&reply);
+                if let (Some(multi), true) = (&mut session.multi, is_write(queued.last())) {
+                    multi.bytes += raw.len();
+                    multi.requests.push(raw.into());
+                }
+            }
+            Err(Trouble::Error(message)) => self.complain(session, &message),
+            Err(Trouble::Unknown) => self.settle(client, session, &units, raw),
+        }
+    }
+
+    /// Performs commands one after the other; the last one's reply is returned.
+    fn replay(
+        &self,
+        protocol: Protocol,
+        queued: &[Queued],
+        all: &[UnitId],
+        txn: &mut Txn,
+    ) -> Result<Vec<u8>, Trouble> {
+        let mut context =
+            Context { schema: &self.schema, rows: &self.rows, txn, fields: &self.fields };
+        let (mut out, mut rest) = (Vec::new(), all);
+        for command in queued {
+            let Queued::Data(prepared) = command else { continue };
+            let (units, later) = rest.split_at(prepared.key_list.len());
+            rest = later;
+            out.clear();
+            context.perform(prepared, units, &mut Reply::new(&mut out, protocol))?;
+        }
+        Ok(out)
+    }
+
+    /// Whether commands would write what a session other than this one's holds an X lease on.
+    pub(super) fn is_leased_to_another<'p>(
+        &self,
+        session: &Session,
+        commands: impl Iterator<Item = &'p Prepared>,
+    ) -> bool {
+        if self.watched.is_empty() {
+            return false;
+        }
+        let mut writes = commands.filter(|prepared| prepared.group == Group::Write);
+        writes.any(|prepared| {
+            prepared.keys().any(|(table, key)| {
+                let holder = self.watched.leases.exclusive(&(table, key.into()));
+                holder.is_some() && holder != session.watch
+            })
+        })
+    }
+
+    /// Has a client's request wait until an X lease ends; then it asks again.
+    pub(super) fn wait_for_lease(&mut self, client: ClientId, session: &mut Session, raw: &[u8]) {
+        session.waiting = Some(Waiting::Lease { raw: raw.into() });
+        self.watched.waiters.push(client);
+    }
+
+    /// Lets everyone who waits for a lease ask again.
+    pub(super) fn wake_lease_waiters(&mut self) {
+        for client in std::mem::take(&mut self.watched.waiters) {
+            let Some(session) = self.session(client) else { continue };
+            if let Some(Waiting::Lease { raw }) = &session.waiting {
+                session.input = [raw, &session.input[..]].concat();
+                session.waiting = None;
+                self.runnable.push_back(client);
+            }
+        }
+    }
+
+    /// Ends the sessions whose time is up.
+    pub(super) fn expire_leases(&mut self) {
+        if self.watched.next_timeout().is_none_or(|at| at > self.now) {
+            return;
+        }
+        let written = self.watched.leases.expire(self.now);
+        tracing::debug!(rows = written.len(), "a session's leases have expired");
+        self.wake_lease_waiters();
+    }
+}
+
+fn is_write(command: Option<&Queued>) -> bool {
+    matches!(command, Some(Queued::Data(prepared)) if prepared.group == Group::Write)
+}
