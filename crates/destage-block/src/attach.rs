@@ -234,6 +234,21 @@ pub fn leave_evidence(
     store.write_evidence(&evidence)
 }
 
+/// Blocks are written from now on of which neither the store nor the log knows: what was noted of the origin's blocks no
+/// longer counts, durably. Free after the first time, until evidence is left again.
+///
+/// # Errors
+/// As the origin and the store report them.
+pub fn void_evidence(store: &mut RedoStore, origin: &dyn Origin) -> Result<(), RedoError> {
+    if store.is_evidence_void {
+        return Ok(());
+    }
+    store.forget_recent();
+    let upto = store.evidence_upto()?.unwrap_or_default();
+    let evidence = evidence(store, origin, upto, None)?;
+    store.void_evidence(&evidence)
+}
+
 /// Ends an attachment: everything is at the origin and flushed, nothing is written from now on.
 ///
 /// # Errors

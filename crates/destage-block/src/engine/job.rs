@@ -332,8 +332,8 @@ fn zero_blocks(origin: &dyn Origin, extent: Extent, punch: bool) -> Result<(), O
 
 fn through(context: &Context, job: ThroughJob) -> Done {
     let losses = context.origin.losses();
-    let settled =
-        destage::settle(context).map_err(|error| OriginError::new(error.kind(), error.to_string()));
+    let settled = destage::settle_for_good(context)
+        .map_err(|error| OriginError::new(error.kind(), error.to_string()));
     let result = settled.and_then(|()| match &job.data {
         Some(data) => write_blocks(&*context.origin, job.extent.first, data),
         None => zero_blocks(&*context.origin, job.extent, job.punch),

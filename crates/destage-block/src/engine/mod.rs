@@ -53,7 +53,7 @@ pub use consistency::{ConsistencyGroup, ConsistencyGroupStatus, GroupDone, Group
 pub use job::{Context, Job, JobDone, JobKind};
 pub use losses::LossesTold;
 pub use member::GroupClock;
-pub use recover::{OpenError, Parts};
+pub use recover::{Logged, OpenError, Parts};
 pub use status::{VolumeMode, VolumeStatus};
 
 /// The only ordering domain: the whole volume.

@@ -1,5 +1,6 @@
 //! Opening a volume: what an earlier run left in the log, the index and the marks.
 
+use super::extents::ExtentMap;
 use super::member::Membership;
 use super::overlay::{Group, Overlay};
 use super::slots::Slots;
@@ -60,6 +61,41 @@ pub enum OpenError {
     Invalid(String),
 }
 
+/// Which blocks the log writes after some group: what the origin may hold although what is known of it is older.
+#[derive(Debug)]
+pub struct Logged {
+    /// The origin holds everything up to here, as far as the cache knows.
+    pub decided: Lsn,
+    extents: ExtentMap<()>,
+}
+
+impl Logged {
+    /// What a log holds after `upto`.
+    ///
+    /// # Errors
+    /// [`OpenError`] if it cannot be read.
+    pub fn after(upto: Lsn, cache: &CacheDevice, recovery: &Recovery) -> Result<Self, OpenError> {
+        let mut extents = ExtentMap::default();
+        let mut records = recovery.records(upto.0 + 1);
+        while let Some(record) = records.advance()? {
+            let broken = |source| OpenError::Record { lsn: record.lsn, source };
+            let group = record::Group::decode(record.payload).map_err(broken)?;
+            group.header.extents.iter().for_each(|&extent| extents.insert(extent, ()));
+        }
+        Ok(Self { decided: decided(cache, recovery), extents })
+    }
+
+    /// Whether a block is among them.
+    pub fn contains(&self, lba: Lba) -> bool {
+        self.extents.get(lba).is_some()
+    }
+}
+
+/// Everything up to here is at the origin, as the cache's marks say; what the log has let go was as well.
+fn decided(cache: &CacheDevice, recovery: &Recovery) -> Lsn {
+    Lsn(cache.decided().max(recovery.first_lsn - 1))
+}
+
 impl Volume {
     /// Opens a volume. `now` is the wall clock's time in nanoseconds since the Unix epoch, as it is for every call: the
     /// ages of what an earlier run left are counted from it.
@@ -76,8 +112,7 @@ impl Volume {
             false => recovery.first_lsn,
         };
         let (index, checkpoint) = cache.load_checkpoint(first_lsn)?;
-        let decided =
-            Lsn(cache.decided().max(recovery.first_lsn - 1)).max(applied.unwrap_or_default());
+        let decided = decided(&cache, &recovery).max(applied.unwrap_or_default());
         if decided.0 > journal.last() {
             journal.skip_to(decided.0 + 1);
         }

@@ -69,6 +69,7 @@ fn nothing_promised_is_broken_whatever_happens() {
     if number("DESTAGE_SEED").is_none() && number("DESTAGE_SEEDS").is_none() {
         // A run that never comes to what it is to check would prove nothing.
         assert!(total.crashes > 100 && total.losses > 30 && total.hits > 500, "{total:?}");
+        assert!(total.compared > 40, "{total:?}");
         assert!(total.flushes > 100 && total.merges > 100 && total.marks > 20, "{total:?}");
     }
 }

@@ -112,6 +112,23 @@ impl RedoStore {
         self.recent.forget(extent);
     }
 
+    /// Up to where the origin held everything when the newest evidence was left.
+    ///
+    /// # Errors
+    /// As the medium reports them.
+    pub fn evidence_upto(&self) -> Result<Option<Lsn>, RedoError> {
+        Ok(self.read_evidence()?.map(|evidence| evidence.upto))
+    }
+
+    /// As [`RedoStore::write_evidence`], of evidence that names no blocks, durably; nothing if that is so already.
+    pub(crate) fn void_evidence(&mut self, evidence: &Evidence) -> Result<(), RedoError> {
+        self.losses = self.medium.losses();
+        self.write_evidence(evidence)?;
+        self.flush()?;
+        self.is_evidence_void = true;
+        Ok(())
+    }
+
     /// Replaces the older evidence. Durable by the next flush of the store; if that copy is torn, the other one counts.
     pub(crate) fn write_evidence(&mut self, evidence: &Evidence) -> Result<(), RedoError> {
         let sequence = match self.evidence_sequence {
@@ -121,6 +138,7 @@ impl RedoStore {
         let evidence = Evidence { sequence, ..evidence.clone() };
         let offset = EVIDENCE_OFFSETS[(sequence % 2) as usize];
         self.evidence_sequence = Some(sequence);
+        self.is_evidence_void = false;
         Ok(self.medium.write(offset, &evidence.encode(self.seed()))?)
     }
 }

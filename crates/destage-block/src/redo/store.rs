@@ -23,7 +23,7 @@ pub struct RedoStore {
     /// The newest header must be written again: it failed, or a flush after it did.
     pub(super) header_stale: bool,
     /// Of the medium, at the last flush.
-    losses: u64,
+    pub(super) losses: u64,
     pub(super) phase: Phase,
     pub(super) is_before_checked: bool,
     /// The origin may be larger than the header says.
@@ -33,6 +33,8 @@ pub struct RedoStore {
     pub(crate) recent: RecentBlocks,
     /// What `done` was when this process began.
     pub(super) resumed: Lsn,
+    /// The newest evidence is known to name no blocks, durably.
+    pub(crate) is_evidence_void: bool,
     /// Negative control of the tests: blocks are written in place though the commit record may be lost.
     pub(super) unsafe_no_commit_flush: bool,
     /// Negative control of the tests: each volume of a consistency group commits by itself.
@@ -134,6 +136,7 @@ impl RedoStore {
             evidence_sequence: None,
             recent: RecentBlocks::new(),
             resumed,
+            is_evidence_void: false,
             unsafe_no_commit_flush: false,
             unsafe_each_commits: false,
         }

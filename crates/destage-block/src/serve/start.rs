@@ -3,10 +3,10 @@
 use super::groups::{self, Members};
 use super::report::Latencies;
 use super::{ServeError, Served};
-use crate::attach::{self, Claim};
+use crate::attach::{self, Claim, OwnWrites};
 use crate::block::BLOCK;
 use crate::cache::{CacheDevice, CacheError, Creation, FileMedia, OriginId, Sizing};
-use crate::engine::{Context, GroupClock, OpenError, Parts, Volume, VolumeOptions};
+use crate::engine::{self, Context, GroupClock, OpenError, Parts, Volume, VolumeOptions};
 use crate::nbd::server::{Export, Tls};
 use crate::nbd::tls::{Identity, server_config};
 use crate::origin::{self, InTurn, NbdOptions, Origin, OriginError, OriginErrorKind, Turns};
@@ -15,7 +15,7 @@ use crate::redo::{
 };
 use crate::settings::{GroupSettings, OriginTls, Settings, VolumeSettings};
 use destage_core::{Lsn, Order};
-use destage_journal::{ErrorKind, Journal, Options};
+use destage_journal::{ErrorKind, Journal, Options, Recovery};
 use destage_runtime::clock::Clock;
 use destage_runtime::exit;
 use std::collections::BTreeMap;
@@ -134,6 +134,7 @@ fn open(settings: &VolumeSettings, opening: &mut Opening) -> Result<(Served, Con
         .map_err(|error| ServeError::new(exit::JOURNAL_UNUSABLE, log_error(settings, &error)))?;
     let recovered = Recovered {
         cache: &cache,
+        recovery: &recovery,
         is_new,
         last: journal.last(),
         has_undecided: journal.last() > cache.decided(),
@@ -182,7 +183,7 @@ fn open(settings: &VolumeSettings, opening: &mut Opening) -> Result<(Served, Con
         cache: settings.cache.display().to_string(),
         commits_on_flush: settings.commit_on_flush,
         latencies: Latencies::new(now),
-        losses_told: crate::engine::LossesTold::default(),
+        losses_told: engine::LossesTold::default(),
         file_losses_known: 0,
         group: settings.group.as_ref().map(|group| group.name.clone()),
     };
@@ -309,6 +310,7 @@ fn open_redo(
 /// What an earlier run left in the cache.
 struct Recovered<'a> {
     cache: &'a CacheDevice,
+    recovery: &'a Recovery,
     is_new: bool,
     /// The newest write in the log.
     last: u64,
@@ -342,6 +344,22 @@ fn refuse_outdated(settings: &VolumeSettings, recovered: &Recovered<'_>) -> Resu
     ))
 }
 
+/// What the cache's own log tells of its writes, if it was the last one at this origin and did not detach.
+fn own_writes(
+    settings: &VolumeSettings,
+    redo: &RedoStore,
+    recovered: &Recovered<'_>,
+) -> Result<Option<engine::Logged>, ServeError> {
+    let attachment = redo.attachment();
+    let is_ours = attachment.cache == *recovered.cache.superblock().uuid.as_bytes();
+    if !is_ours || !attachment.attached || recovered.is_new {
+        return Ok(None);
+    }
+    let upto = redo.evidence_upto().map_err(|error| redo_error(&settings.origin, &error))?;
+    let logged = upto.map(|upto| engine::Logged::after(upto, recovered.cache, recovered.recovery));
+    logged.transpose().map_err(|error| open_error(settings, &error))
+}
+
 /// An origin without a place for an attach record: nobody can tell who wrote to it since.
 fn take_up_blindly(settings: &VolumeSettings, recovered: &Recovered<'_>) -> Result<(), ServeError> {
     tracing::warn!(
@@ -370,7 +388,12 @@ fn take_up(
     options: &NbdOptions,
 ) -> Result<Lsn, ServeError> {
     let failed = |error: RedoError| redo_error(&settings.origin, &error);
-    let found = attach::examine(redo, origin, None).map_err(failed)?;
+    let logged = own_writes(settings, redo, recovered)?;
+    let is_undecided = |lba| logged.as_ref().is_some_and(|logged| logged.contains(lba));
+    let own = logged
+        .as_ref()
+        .map(|logged| OwnWrites { decided: logged.decided, is_undecided: &is_undecided });
+    let found = attach::examine(redo, origin, own.as_ref()).map_err(failed)?;
     tracing::debug!(checked = ?found.checked, unchecked = ?found.unchecked, "looked at the origin");
     if !found.is_unchanged() && !settings.adopt {
         return Err(ServeError::new(

@@ -3,6 +3,7 @@
 use super::super::overlay::Shared;
 use super::super::write::fault_of;
 use super::{Context, write_blocks, zero_blocks};
+use crate::attach;
 use crate::block::{BLOCK, Extent, Lba};
 use crate::cache::record::{STORED_BLOCK, check_stored_block};
 use crate::origin::{Origin, OriginError, OriginErrorKind};
@@ -129,6 +130,7 @@ fn send_plain(context: &Context, part: &Part) -> Result<(), Failure> {
     send_all(origin, &requests)?;
     origin.flush()?;
     if origin.losses() == losses {
+        note_sent(context, part);
         return Ok(());
     }
     let message = "a part of the batch may have been lost at the origin before it was flushed: it is sent again";
@@ -148,12 +150,37 @@ fn send_atomic(context: &Context, part: &Part) -> Result<(), Failure> {
 }
 
 /// Lets no replay of the redo store's last group come over what is written past it from now on.
-pub(super) fn settle(context: &Context) -> Result<(), RedoError> {
+fn settle(context: &Context) -> Result<(), RedoError> {
     let Some(redo) = &context.redo else { return Ok(()) };
     let mut redo = redo.lock().unwrap_or_else(PoisonError::into_inner);
     redo.recover(&*context.origin, false)?;
-    redo.forget_recent();
     redo.settle()
+}
+
+/// As [`settle`], for writes of which the log knows nothing: what was noted of the blocks at the origin does not hold any
+/// more, and must not be compared after a crash.
+pub(super) fn settle_for_good(context: &Context) -> Result<(), RedoError> {
+    settle(context)?;
+    let Some(redo) = &context.redo else { return Ok(()) };
+    let mut redo = redo.lock().unwrap_or_else(PoisonError::into_inner);
+    attach::void_evidence(&mut redo, &*context.origin)
+}
+
+/// Leaves evidence of what the origin holds now, by which a start after a crash finds out that someone else wrote there.
+fn note_sent(context: &Context, part: &Part) {
+    let Some(redo) = &context.redo else { return };
+    let mut redo = redo.lock().unwrap_or_else(PoisonError::into_inner);
+    for target in &part.targets {
+        match target.from {
+            From::Zero { .. } => redo.note_zeroed(target.extent),
+            From::Memory { crc, .. } | From::Log { crc, .. } => {
+                redo.note_destaged(target.extent.first, crc);
+            }
+        }
+    }
+    if let Err(error) = attach::leave_evidence(&mut redo, &*context.origin, part.upto) {
+        tracing::debug!(%error, "no evidence was left of the last batch");
+    }
 }
 
 /// The blocks from `first` on, all of them among the targets.

@@ -24,6 +24,8 @@ pub(super) struct Choice {
     pub(super) outage_percent: u64,
     /// Longest piece that is zeroed, in blocks; requests for more go on piece by piece.
     pub(super) zero_blocks_max: u32,
+    /// Whether there is a redo store, which only the journaled policy needs.
+    pub(super) has_redo: bool,
 }
 
 impl Choice {
@@ -83,12 +85,14 @@ impl Choice {
             lose_cache_percent: 35,
             outage_percent: random.pick(&[0, 0, 3]),
             zero_blocks_max: random.pick(&[3, 16_384]),
+            has_redo: order == Order::Domain || random.chance(50),
         }
     }
 
     fn ordered(seed: u64, order: Order) -> Self {
         let mut choice = Self::any(seed);
         choice.policy.order = order;
+        choice.has_redo = order == Order::Domain;
         choice.policy.acknowledge = Acknowledge::Journal;
         choice.policy.when = When::Async;
         choice.policy.read_priority = false;

@@ -26,6 +26,7 @@ pub(super) fn lazy(order: Order) -> Choice {
     choice.blocks = 40;
     choice.slots = 400;
     choice.zero_blocks_max = 16_384;
+    choice.has_redo = order == Order::Domain;
     choice.log_bytes = 4 << 20;
     choice.options.memory_bytes_max = 1 << 20;
     choice.options.checkpoint_every = Span::from_secs(1000);
@@ -416,6 +417,27 @@ fn states_within(is_one: bool) -> Vec<(u8, u8)> {
 fn a_journaled_origin_never_stops_inside_a_request() {
     assert_eq!(states_within(true), [(0, 0), (1, 1)]);
     assert!(states_within(false).contains(&(1, 0)), "several requests may be parted");
+}
+
+#[test]
+fn a_foreign_write_to_what_was_destaged_last_is_found_after_a_crash() {
+    for is_foreign in [false, true] {
+        let mut choice = lazy(Order::Epoch);
+        choice.has_redo = true;
+        let mut bench = Bench::new(choice);
+        bench.write(1, 0, &[1; 3 * BLOCK], false);
+        bench.wait_decided(2);
+        bench.write(3, BLOCK as u64, &[3; BLOCK], true);
+        bench.run();
+        bench.world.disk.crash(1);
+        // What the log still has to send may be there already, and proves nothing.
+        bench.world.origin.edit(|bytes| bytes[BLOCK..2 * BLOCK].fill(3));
+        if is_foreign {
+            bench.world.origin.edit(|bytes| bytes[7] = 9);
+        }
+        let opened = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| bench.reopen()));
+        assert_eq!(opened.is_err(), is_foreign);
+    }
 }
 
 #[test]

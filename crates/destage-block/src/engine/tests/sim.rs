@@ -10,6 +10,7 @@ use crate::engine::{Context, Job, JobKind, Volume};
 use crate::request::{Reply, Request};
 use destage_core::{AtLimit, Lsn, Order, Span, Time, WaitFor};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
 
 /// What happened in runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,6 +28,7 @@ pub(super) struct Counts {
     pub(super) checkpoints: u64,
     pub(super) slot_errors: u64,
     pub(super) log_full: u64,
+    pub(super) compared: u64,
 }
 
 impl Counts {
@@ -44,6 +46,7 @@ impl Counts {
         self.checkpoints += other.checkpoints;
         self.slot_errors += other.slot_errors;
         self.log_full += other.log_full;
+        self.compared += other.compared;
     }
 }
 
@@ -154,6 +157,7 @@ impl Sim {
                 _ => self.crash(end),
             }
         }
+        self.counts.compared = self.world.compared.load(Ordering::Relaxed);
         (self.counts, self.trace)
     }
 

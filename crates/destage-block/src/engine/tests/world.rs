@@ -1,14 +1,16 @@
 //! The media of a simulated host and its origin, on one disk that loses power as one.
 
 use super::choice::Choice;
+use crate::attach::{self, OwnWrites};
 use crate::block::BLOCK;
 use crate::cache::{CacheDevice, Creation, OriginId, Sizing};
-use crate::engine::{Context, Parts, Volume};
+use crate::engine::{Context, Logged, Parts, Volume};
 use crate::redo::{NewStore, RedoError, RedoStore};
 use crate::testing::SimOrigin;
-use destage_core::{Order, Time};
-use destage_journal::{Disk, Journal, Options};
+use destage_core::Time;
+use destage_journal::{Disk, Journal, Options, Recovery};
 use destage_testkit::SimDisk;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 #[derive(Debug)]
@@ -21,6 +23,8 @@ pub(super) struct World {
     cache: String,
     cache_bytes: u64,
     log_bytes: u64,
+    /// How often the blocks destaged last were found unchanged at a start.
+    pub(super) compared: AtomicU64,
 }
 
 /// Bytes in a sector, as the checks see the volume.
@@ -41,7 +45,8 @@ impl World {
         let origin = SimOrigin::new(&disk, &format!("origin{name}"), size);
         let redo = SimOrigin::new(&disk, &format!("redo{name}"), REDO_BYTES);
         let (cache, log_bytes) = (format!("cache{name}"), choice.log_bytes);
-        let world = Self { disk, origin, redo, size, cache, cache_bytes, log_bytes };
+        let compared = AtomicU64::new(0);
+        let world = Self { disk, origin, redo, size, cache, cache_bytes, log_bytes, compared };
         world.origin.edit(|bytes| {
             for (sector, chunk) in bytes.chunks_mut(SECTOR).enumerate() {
                 chunk.copy_from_slice(&sector_bytes(sector as u32 + 1, sector));
@@ -73,6 +78,8 @@ impl World {
             Creation { sizing, origin: self.origin_id(), created_ns: 0, overwrite: true };
         let file = self.disk.open(&self.cache, false).unwrap();
         CacheDevice::create(file, &creation).unwrap();
+        // Of what another cache wrote, this one's log knows nothing.
+        attach::void_evidence(&mut self.open_redo(false), &self.origin).unwrap();
     }
 
     /// Opens the redo store and, unless told otherwise, replays what it holds.
@@ -90,21 +97,24 @@ impl World {
     }
 
     pub(super) fn open(&self, choice: &Choice, now: Time) -> (Volume, Context) {
-        let redo = (choice.policy.order == Order::Domain).then(|| self.open_redo(true));
-        self.open_with(choice, now, redo)
+        self.open_with(choice, now, None)
     }
 
-    /// The same with the redo store open and replayed.
+    /// The same; `replayed` is the redo store if that is open and replayed already.
     pub(super) fn open_with(
         &self,
         choice: &Choice,
         now: Time,
-        redo: Option<RedoStore>,
+        replayed: Option<RedoStore>,
     ) -> (Volume, Context) {
         let file = self.disk.open(&self.cache, false).unwrap();
         let cache = Arc::new(CacheDevice::open(file, &self.origin_id()).unwrap());
         let log = Options { background: false, ..cache.log_options() };
         let (journal, recovery) = Journal::open(cache.log(), log).unwrap();
+        if choice.has_redo && replayed.is_none() {
+            self.examine(&cache, &recovery);
+        }
+        let redo = replayed.or_else(|| choice.has_redo.then(|| self.open_redo(true)));
         let parts = Parts {
             cache: cache.clone(),
             journal,
@@ -120,6 +130,20 @@ impl World {
         let origin = Arc::new(self.origin.clone());
         let redo = redo.map(|redo| Arc::new(Mutex::new(redo)));
         (volume, Context { cache, origin, redo, turns: Arc::default() })
+    }
+
+    /// Nobody else writes to the origin, so a start finds no trace of anybody.
+    fn examine(&self, cache: &CacheDevice, recovery: &Recovery) {
+        let redo = self.open_redo(false);
+        let Some(upto) = redo.evidence_upto().unwrap() else { return };
+        let logged = Logged::after(upto, cache, recovery).unwrap();
+        let is_undecided = |lba| logged.contains(lba);
+        let own = OwnWrites { decided: logged.decided, is_undecided: &is_undecided };
+        let found = attach::examine(&redo, &self.origin, Some(&own)).unwrap();
+        assert!(found.is_unchanged(), "{found:?}");
+        let is_of_blocks = |what: &&String| what.starts_with("checksums");
+        let compared = found.checked.iter().filter(is_of_blocks).count();
+        self.compared.fetch_add(compared as u64, Ordering::Relaxed);
     }
 
     /// What each sector of the origin holds.
