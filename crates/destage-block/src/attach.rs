@@ -2,13 +2,14 @@
 //!
 //! The attach record stands in the redo store: which cache writes to the origin, from which host, how often that changed.
 //! Each attachment counts one more, and the record is read again before every atomic group, so that of two hosts at one
-//! origin at least the earlier one stops. A host that lost contact after that look may still write: only the store's own
+//! origin at least the earlier one stops. The cache notes the same numbers, so that an older copy of either is told. A host that lost contact after that look may still write: only the store's own
 //! reservations can prevent that.
 //!
 //! Beside it stands the *evidence*: what the origin looked like when it was last known. [`examine`] compares it with what is
 //! there now and says how far that goes; a change elsewhere that leaves all of this alone is not found.
 
 use crate::block::{BLOCK, Lba};
+use crate::cache::Attachment;
 use crate::origin::{Origin, OriginError, OriginErrorKind};
 use crate::redo::{AttachRecord, Evidence, RedoError, RedoStore};
 use crc32c::crc32c;
@@ -31,6 +32,8 @@ pub struct Claim {
     pub now_ns: u64,
     /// Take the origin from another cache that has not detached, whatever it still holds.
     pub take_over: bool,
+    /// The highest attachment that the cache knows of: the new one is higher, even where the record is an older copy.
+    pub known: u64,
 }
 
 /// What [`examine`] compared.
@@ -190,7 +193,11 @@ impl AttachReport {
 ///
 /// # Errors
 /// `Denied` if another cache is attached and `take_over` is not set; as the store reports them.
-pub fn attach(store: &mut RedoStore, claim: &Claim) -> Result<AttachRecord, RedoError> {
+pub fn attach(
+    store: &mut RedoStore,
+    origin: &dyn Origin,
+    claim: &Claim,
+) -> Result<AttachRecord, RedoError> {
     // Whoever came between opening the store and now counts as well.
     store.check_fence()?;
     let previous = store.attachment();
@@ -203,20 +210,61 @@ pub fn attach(store: &mut RedoStore, claim: &Claim) -> Result<AttachRecord, Redo
         return Err(OriginError::new(OriginErrorKind::Denied, message).into());
     }
     let was_clean = previous.generation > 0 && !previous.attached;
+    let is_another = previous.generation > 0 && previous.cache != claim.cache;
     let record = AttachRecord {
         cache: claim.cache,
-        generation: previous.generation + 1,
+        generation: next_generation(store, claim.known),
         since_ns: claim.now_ns,
         host: AttachRecord::cut_host(&claim.host).to_owned(),
         attached: true,
     };
-    if was_clean && let Some(evidence) = store.read_evidence()? {
-        evidence.blocks.iter().for_each(|&(lba, crc)| store.recent.push(lba, crc));
+    let left = if was_clean { store.read_evidence()? } else { None };
+    if is_another {
+        // Its Lsns are another log's: they say nothing of what this one's writes have changed.
+        void_upto(store, origin, Lsn::ZERO)?;
     }
+    let blocks = left.iter().flat_map(|evidence| &evidence.blocks);
+    blocks.for_each(|&(lba, crc)| store.recent.push(lba, crc));
     store.set_attachment(record.clone())?;
     // Had two hosts done so at once, one of them finds the other one's record here.
     store.check_fence()?;
     Ok(record)
+}
+
+/// Which of two records of the same attachments is an older copy of itself, such as a backup or a snapshot brings back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WentBack {
+    /// The cache: it has been attached since what it knows of.
+    Cache {
+        /// The last attachment that the copy knows of.
+        knows: u64,
+        /// The last attachment in the record at the origin.
+        recorded: u64,
+    },
+    /// The record at the origin, and perhaps the origin with it.
+    Record {
+        /// The last attachment that the cache knows of.
+        knows: u64,
+        /// The last attachment in the record.
+        recorded: u64,
+    },
+}
+
+/// Compares what a cache knows of its own attachments with the record at the origin. An older copy from within the last
+/// attachment is not told: its number is the same.
+pub fn went_back(record: &AttachRecord, cache: &[u8; 16], known: Attachment) -> Option<WentBack> {
+    let recorded = record.generation;
+    if recorded < known.made {
+        return Some(WentBack::Record { knows: known.made, recorded });
+    }
+    let is_known = known.begun > 0 && record.cache == *cache;
+    let knows = known.begun;
+    (is_known && recorded > knows).then_some(WentBack::Cache { knows, recorded })
+}
+
+/// The number of the attachment that comes next, for a cache that knows of attachments up to `known`.
+pub fn next_generation(store: &RedoStore, known: u64) -> u64 {
+    store.attachment().generation.max(known) + 1
 }
 
 /// Leaves evidence of what the origin looks like, while everything goes on: for who writes past the store, after
@@ -243,8 +291,12 @@ pub fn void_evidence(store: &mut RedoStore, origin: &dyn Origin) -> Result<(), R
     if store.is_evidence_void {
         return Ok(());
     }
-    store.forget_recent();
     let upto = store.evidence_upto()?.unwrap_or_default();
+    void_upto(store, origin, upto)
+}
+
+fn void_upto(store: &mut RedoStore, origin: &dyn Origin, upto: Lsn) -> Result<(), RedoError> {
+    store.forget_recent();
     let evidence = evidence(store, origin, upto, None)?;
     store.void_evidence(&evidence)
 }

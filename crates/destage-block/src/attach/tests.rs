@@ -31,7 +31,7 @@ impl World {
     /// Attaches, destages the first blocks and leaves everything as a clean shutdown does.
     fn detached(&self) {
         let mut store = self.open();
-        attach(&mut store, &claim(1)).unwrap();
+        attach(&mut store, &self.origin, &claim(1)).unwrap();
         for lba in (0..5).map(Lba) {
             let block = [lba.0 as u8 + 1; BLOCK];
             self.origin.write(lba.offset(), &block).unwrap();
@@ -44,7 +44,7 @@ impl World {
 }
 
 fn claim(cache: u8) -> Claim {
-    Claim { cache: [cache; 16], host: "one".to_owned(), now_ns: 5, take_over: false }
+    Claim { cache: [cache; 16], host: "one".to_owned(), now_ns: 5, take_over: false, known: 0 }
 }
 
 fn own(decided: u64) -> OwnWrites<'static> {
@@ -66,13 +66,13 @@ fn payload(_: Lba, buf: &mut [u8]) -> Result<(), OriginError> {
 fn each_attachment_counts_and_is_kept_over_a_crash() {
     let world = World::new();
     for generation in 1..4 {
-        let record = attach(&mut world.open(), &claim(1)).unwrap();
+        let record = attach(&mut world.open(), &world.origin, &claim(1)).unwrap();
         assert_eq!(record.generation, generation);
         world.disk.crash(generation);
         assert_eq!(*world.open().attachment(), record);
     }
     let long = Claim { host: "ü".repeat(60), ..claim(1) };
-    let record = attach(&mut world.open(), &long).unwrap();
+    let record = attach(&mut world.open(), &world.origin, &long).unwrap();
     assert_eq!(record.host, "ü".repeat(32), "cut between characters");
     assert_eq!(*world.open().attachment(), record);
 }
@@ -80,11 +80,12 @@ fn each_attachment_counts_and_is_kept_over_a_crash() {
 #[test]
 fn an_origin_that_another_cache_left_attached_is_refused_unless_taken_over() {
     let world = World::new();
-    attach(&mut world.open(), &claim(1)).unwrap();
-    let refused = attach(&mut world.open(), &claim(2)).unwrap_err();
+    attach(&mut world.open(), &world.origin, &claim(1)).unwrap();
+    let refused = attach(&mut world.open(), &world.origin, &claim(2)).unwrap_err();
     assert_eq!(refused.kind(), OriginErrorKind::Denied);
     assert!(refused.to_string().contains("host \"one\""), "{refused}");
-    let taken = attach(&mut world.open(), &Claim { take_over: true, ..claim(2) }).unwrap();
+    let taken =
+        attach(&mut world.open(), &world.origin, &Claim { take_over: true, ..claim(2) }).unwrap();
     assert_eq!(taken.generation, 2);
 }
 
@@ -92,11 +93,11 @@ fn an_origin_that_another_cache_left_attached_is_refused_unless_taken_over() {
 fn a_host_whose_origin_was_taken_over_writes_nothing_more() {
     let world = World::new();
     let mut first = world.open();
-    attach(&mut first, &claim(1)).unwrap();
+    attach(&mut first, &world.origin, &claim(1)).unwrap();
     first.recover(&world.origin, false).unwrap();
     first.apply(&world.origin, &group(1), &payload).unwrap();
     let mut second = world.open();
-    attach(&mut second, &Claim { take_over: true, ..claim(2) }).unwrap();
+    attach(&mut second, &world.origin, &Claim { take_over: true, ..claim(2) }).unwrap();
     let before = (world.origin.bytes(), world.medium.bytes());
     let fenced = first.apply(&world.origin, &group(2), &payload).unwrap_err();
     assert_eq!(fenced.kind(), OriginErrorKind::Fenced, "{fenced}");
@@ -146,7 +147,7 @@ fn after_a_crash_blocks_are_compared_as_far_as_own_writes_allow() {
     let world = World::new();
     world.detached();
     let mut store = world.open();
-    attach(&mut store, &claim(1)).unwrap();
+    attach(&mut store, &world.origin, &claim(1)).unwrap();
     store.note_destaged(Lba(7), crc32c(&[0; BLOCK]));
     leave_evidence(&mut store, &world.origin, Lsn(20)).unwrap();
     world.disk.kill();
@@ -193,7 +194,7 @@ fn groups_leave_evidence_of_their_own() {
     world.detached();
     let mut store = world.open();
     store.recover(&world.origin, false).unwrap();
-    attach(&mut store, &claim(1)).unwrap();
+    attach(&mut store, &world.origin, &claim(1)).unwrap();
     store.apply(&world.origin, &group(10), &payload).unwrap();
     let zeros = Piece {
         extent: Extent { first: Lba(3), blocks: 2 },
@@ -215,7 +216,7 @@ fn groups_leave_evidence_of_their_own() {
 fn another_cache_begins_its_own_count_and_the_wrong_log_is_refused() {
     let world = World::new();
     let mut store = world.open();
-    attach(&mut store, &claim(1)).unwrap();
+    attach(&mut store, &world.origin, &claim(1)).unwrap();
     store.recover(&world.origin, false).unwrap();
     store.apply(&world.origin, &group(50), &payload).unwrap();
     store.apply(&world.origin, &group(50), &payload).unwrap();
@@ -224,7 +225,7 @@ fn another_cache_begins_its_own_count_and_the_wrong_log_is_refused() {
     let mut store = world.open();
     let refused = store.apply(&world.origin, &group(3), &payload).unwrap_err();
     assert!(refused.to_string().contains("two logs"), "{refused}");
-    attach(&mut store, &claim(2)).unwrap();
+    attach(&mut store, &world.origin, &claim(2)).unwrap();
     assert_eq!(store.done(), Lsn::ZERO);
     world.origin.edit(|bytes| bytes[0] = 0);
     store.apply(&world.origin, &group(3), &payload).unwrap();
@@ -235,16 +236,16 @@ fn another_cache_begins_its_own_count_and_the_wrong_log_is_refused() {
 fn a_group_that_another_cache_left_is_finished_and_counts_in_its_log_only() {
     let world = World::new();
     let mut store = world.open();
-    attach(&mut store, &claim(1)).unwrap();
+    attach(&mut store, &world.origin, &claim(1)).unwrap();
     store.recover(&world.origin, false).unwrap();
     world.origin.go_away_after(2);
     store.apply(&world.origin, &group(50), &payload).unwrap_err();
     world.origin.come_back();
     // The next one dies between the two steps.
     let takes_over = Claim { take_over: true, ..claim(2) };
-    attach(&mut world.open(), &takes_over).unwrap();
+    attach(&mut world.open(), &world.origin, &takes_over).unwrap();
     let mut store = world.open();
-    attach(&mut store, &claim(2)).unwrap();
+    attach(&mut store, &world.origin, &claim(2)).unwrap();
     let replay = store.recover(&world.origin, false).unwrap();
     assert!(matches!(replay, Replay::Written { to: Lsn(50), .. }), "{replay:?}");
     assert_eq!((store.done(), world.origin.bytes()[0]), (Lsn::ZERO, 9));
@@ -265,7 +266,7 @@ fn power_lost_at_any_operation_leaves_one_of_two_attachments_and_no_damage() {
         for seed in 0..4 {
             let world = World::new();
             let mut store = world.open();
-            attach(&mut store, &claim(1)).unwrap();
+            attach(&mut store, &world.origin, &claim(1)).unwrap();
             store.recover(&world.origin, false).unwrap();
             // Group 50 is committed and not in place.
             world.origin.go_away_after(2);
@@ -274,7 +275,7 @@ fn power_lost_at_any_operation_leaves_one_of_two_attachments_and_no_damage() {
             world.disk.power_off_after(at);
             let run = || {
                 let mut store = world.open();
-                attach(&mut store, &Claim { take_over: true, ..claim(2) })?;
+                attach(&mut store, &world.origin, &Claim { take_over: true, ..claim(2) })?;
                 store.recover(&world.origin, false)?;
                 detach(&mut store, &world.origin, Lsn::ZERO)
             };
@@ -297,7 +298,7 @@ fn torn_evidence_falls_back_to_the_one_before() {
     let world = World::new();
     world.detached();
     let mut store = world.open();
-    attach(&mut store, &claim(1)).unwrap();
+    attach(&mut store, &world.origin, &claim(1)).unwrap();
     leave_evidence(&mut store, &world.origin, Lsn(20)).unwrap();
     for copy in [2 * BLOCK, 6 * BLOCK] {
         let fork = world.disk.fork();
@@ -321,4 +322,44 @@ fn the_recent_blocks_are_the_newest_each_once() {
     assert_eq!(all[all.len() - 1], (Lba(9_999), 4_999));
     assert_eq!(all[all.len() - 2], (Lba(4_999 % 1_500), 4_999));
     assert_eq!(all[0].1, 4_999 - 1_022);
+}
+
+#[test]
+fn an_older_copy_of_the_cache_or_of_the_record_is_told_by_the_attachments_and_a_crash_is_none() {
+    let record =
+        |generation| AttachRecord { cache: [1; 16], generation, ..AttachRecord::default() };
+    let told = |begun, made, generation| {
+        went_back(&record(generation), &[1; 16], Attachment { begun, made })
+    };
+    assert_eq!(told(5, 5, 5), None);
+    assert_eq!(told(6, 5, 5), None, "a crash before the record was written");
+    assert_eq!(told(6, 5, 6), None, "a crash before the cache noted that");
+    assert_eq!(told(6, 5, 7), Some(WentBack::Cache { knows: 6, recorded: 7 }));
+    assert_eq!(told(6, 5, 4), Some(WentBack::Record { knows: 5, recorded: 4 }));
+    assert_eq!(told(0, 0, 9), None, "nothing was noted");
+    let known = Attachment { begun: 5, made: 5 };
+    assert_eq!(went_back(&record(9), &[2; 16], known), None, "another cache came since");
+    let older = went_back(&record(4), &[2; 16], known);
+    assert_eq!(older, Some(WentBack::Record { knows: 5, recorded: 4 }));
+}
+
+#[test]
+fn a_record_that_is_an_older_copy_is_never_given_a_number_twice() {
+    let world = World::new();
+    let taken = Claim { known: 7, ..claim(1) };
+    assert_eq!(attach(&mut world.open(), &world.origin, &taken).unwrap().generation, 8);
+}
+
+#[test]
+fn what_another_cache_left_is_not_compared_by_the_count_of_this_one() {
+    let world = World::new();
+    world.detached();
+    let mut store = world.open();
+    attach(&mut store, &world.origin, &claim(2)).unwrap();
+    // Its first write, under the lowest number, of which no evidence was left before the crash.
+    world.origin.edit(|bytes| bytes[2 * BLOCK] ^= 1);
+    world.disk.kill();
+    let report = examine(&world.open(), &world.origin, Some(&own(0))).unwrap();
+    assert!(report.is_unchanged(), "{report:?}");
+    assert_eq!(world.open().evidence_upto().unwrap(), Some(Lsn::ZERO));
 }

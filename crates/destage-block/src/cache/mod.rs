@@ -30,7 +30,9 @@ pub use inspect::{Inspection, LogFile, inspect};
 pub use media::FileMedia;
 pub use region::RegionDisk;
 pub use resize::{Resized, resize};
-pub use superblock::{CACHE_VERSION, Copy, ORIGIN_NAME_BYTES_MAX, OriginId, Superblock};
+pub use superblock::{
+    Attachment, CACHE_VERSION, Copy, ORIGIN_NAME_BYTES_MAX, OriginId, Superblock,
+};
 
 use crate::block::BLOCK;
 use checkpoint::Checkpoints;
@@ -108,6 +110,7 @@ impl CacheDevice {
             created_ns: creation.created_ns,
             geometry,
             origin: creation.origin.clone(),
+            attachment: Attachment::default(),
         };
         Self::format(medium, superblock)
     }
@@ -185,8 +188,23 @@ impl CacheDevice {
     /// [`CacheError::Invalid`] for an origin that no cache can have, [`CacheError::Io`] for the medium's trouble.
     pub fn set_origin(&self, origin: OriginId) -> Result<(), CacheError> {
         check_origin(&origin)?;
+        self.change_superblock(|current| Superblock { origin, ..current })
+    }
+
+    /// Notes how far an attachment has come, durably.
+    ///
+    /// # Errors
+    /// [`CacheError::Io`] for the medium's trouble.
+    pub fn set_attachment(&self, attachment: Attachment) -> Result<(), CacheError> {
+        self.change_superblock(|current| Superblock { attachment, ..current })
+    }
+
+    fn change_superblock(
+        &self,
+        change: impl FnOnce(Superblock) -> Superblock,
+    ) -> Result<(), CacheError> {
         let mut current = self.superblock.lock().unwrap_or_else(PoisonError::into_inner);
-        let next = Superblock { generation: current.generation + 1, origin, ..current.clone() };
+        let next = Superblock { generation: current.generation + 1, ..change(current.clone()) };
         superblock::write_copies(&self.medium, &next)?;
         *current = next;
         Ok(())

@@ -33,6 +33,18 @@ pub struct Superblock {
     pub geometry: Geometry,
     /// Whose cache it is.
     pub origin: OriginId,
+    /// When it was last attached there.
+    pub attachment: Attachment,
+}
+
+/// Numbers of the cache's own attachments at its origin, as the origin's attach record counts them: by them a start tells
+/// an older copy of the cache, or of the record. Zeros: none yet, or by a release that did not note them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Attachment {
+    /// The last one that was begun; the record may hold it or not.
+    pub begun: u64,
+    /// The last one that the record is known to hold.
+    pub made: u64,
 }
 
 /// What is at the place of a superblock's copy.
@@ -83,7 +95,10 @@ impl Superblock {
         let len = u16::try_from(name.len()).expect("the name's length was checked");
         out.extend_from_slice(&len.to_le_bytes());
         out.extend_from_slice(name);
-        assert!(out.len() <= CRC_OFFSET, "the name's length was checked");
+        assert!(out.len() <= ATTACHMENT_OFFSET, "the name's length was checked");
+        out.resize(ATTACHMENT_OFFSET, 0);
+        out.extend_from_slice(&self.attachment.begun.to_le_bytes());
+        out.extend_from_slice(&self.attachment.made.to_le_bytes());
         out.resize(CRC_OFFSET, 0);
         out.extend_from_slice(&crc32c(&out[16..]).to_le_bytes());
         out
@@ -110,7 +125,7 @@ impl Superblock {
             slots: u32_at(page, 68),
         };
         let name_len = usize::from(u16::from_le_bytes([page[96], page[97]]));
-        let name = page[..CRC_OFFSET].get(98..98 + name_len).map(<[u8]>::to_vec);
+        let name = page[..ATTACHMENT_OFFSET].get(98..98 + name_len).map(<[u8]>::to_vec);
         let name = name.and_then(|bytes| String::from_utf8(bytes).ok());
         let (Some(name), true) = (name, geometry.is_sound()) else { return Copy::Damaged };
         Copy::Sound(Self {
@@ -119,6 +134,10 @@ impl Superblock {
             created_ns: u64_at(page, 40),
             geometry,
             origin: OriginId { uuid: uuid_at(page, 72), name, volume_bytes: u64_at(page, 88) },
+            attachment: Attachment {
+                begun: u64_at(page, ATTACHMENT_OFFSET),
+                made: u64_at(page, ATTACHMENT_OFFSET + 8),
+            },
         })
     }
 }
@@ -184,4 +203,6 @@ pub const CACHE_VERSION: u32 = 1;
 pub const ORIGIN_NAME_BYTES_MAX: usize = 2048;
 
 const MAGIC: &[u8; 8] = b"DESTAGEC";
+/// Behind the longest name.
+const ATTACHMENT_OFFSET: usize = 2_160;
 const CRC_OFFSET: usize = PAGE as usize - 4;

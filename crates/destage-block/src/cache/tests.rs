@@ -299,6 +299,7 @@ fn example() -> SimDisk {
         created_ns: 1_700_000_000_000_000_000,
         geometry: Geometry::plan(&sizing).unwrap(),
         origin: origin(),
+        attachment: Attachment { begun: 7, made: 6 },
     };
     let cache = CacheDevice::format(Medium::new(file(&disk)), superblock).unwrap();
     let log = cache.log();

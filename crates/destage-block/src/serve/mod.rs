@@ -13,6 +13,7 @@ mod pool;
 mod report;
 mod server;
 mod start;
+mod take_up;
 
 use crate::engine::{GroupDone, JobDone, Volume};
 use crate::settings::Settings;

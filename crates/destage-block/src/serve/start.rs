@@ -2,20 +2,18 @@
 
 use super::groups::{self, Members};
 use super::report::Latencies;
+use super::take_up::{Recovered, take_up, take_up_blindly};
 use super::{ServeError, Served};
-use crate::attach::{self, Claim, OwnWrites};
-use crate::block::BLOCK;
+use crate::attach;
 use crate::cache::{CacheDevice, CacheError, Creation, FileMedia, OriginId, Sizing};
 use crate::engine::{self, Context, GroupClock, OpenError, Parts, Volume, VolumeOptions};
 use crate::nbd::server::{Export, Tls};
 use crate::nbd::tls::{Identity, server_config};
 use crate::origin::{self, InTurn, NbdOptions, Origin, OriginError, OriginErrorKind, Turns};
-use crate::redo::{
-    CoordinatorRecord, InDoubt, NewStore, RedoError, RedoStore, Replay, ask_coordinator,
-};
+use crate::redo::{CoordinatorRecord, InDoubt, NewStore, RedoError, RedoStore, ask_coordinator};
 use crate::settings::{GroupSettings, OriginTls, Settings, VolumeSettings};
-use destage_core::{Lsn, Order};
-use destage_journal::{ErrorKind, Journal, Options, Recovery};
+use destage_core::Order;
+use destage_journal::{ErrorKind, Journal, Options};
 use destage_runtime::clock::Clock;
 use destage_runtime::exit;
 use std::collections::BTreeMap;
@@ -65,8 +63,8 @@ pub(super) fn start(settings: &Settings) -> Result<Started, ServeError> {
 }
 
 /// What has been opened so far.
-struct Opening {
-    clock: Clock,
+pub(super) struct Opening {
+    pub(super) clock: Clock,
     opened: BTreeMap<usize, (Served, Context)>,
     /// By the name of the consistency group: its clock, and the coordinator's store.
     clocks: BTreeMap<String, (GroupClock, CoordinatorRecord)>,
@@ -74,7 +72,11 @@ struct Opening {
 
 impl Opening {
     /// Whether a group of several volumes is committed.
-    fn decide(&self, in_doubt: &InDoubt, options: &NbdOptions) -> Result<bool, RedoError> {
+    pub(super) fn decide(
+        &self,
+        in_doubt: &InDoubt,
+        options: &NbdOptions,
+    ) -> Result<bool, RedoError> {
         for (_, context) in self.opened.values() {
             let Some(redo) = &context.redo else { continue };
             let mut redo = redo.lock().unwrap_or_else(PoisonError::into_inner);
@@ -307,195 +309,6 @@ fn open_redo(
     Ok(Some(store))
 }
 
-/// What an earlier run left in the cache.
-struct Recovered<'a> {
-    cache: &'a CacheDevice,
-    recovery: &'a Recovery,
-    is_new: bool,
-    /// The newest write in the log.
-    last: u64,
-    has_undecided: bool,
-}
-
-/// Another cache served this origin since this one did: its clean copies are out of date, and its dirty ones older than
-/// what the origin has.
-fn refuse_outdated(settings: &VolumeSettings, recovered: &Recovered<'_>) -> Result<(), ServeError> {
-    let cache = settings.cache.display();
-    if recovered.has_undecided {
-        return Err(ServeError::new(
-            exit::FENCED,
-            format!(
-                "another cache has served {} since, and {cache} holds writes that would go over newer ones: start with \
-                 another cache, and remove this one if its writes may be lost",
-                settings.origin
-            ),
-        ));
-    }
-    if settings.adopt {
-        return Ok(());
-    }
-    Err(ServeError::new(
-        exit::FENCED,
-        format!(
-            "another cache has served {} since, so what {cache} holds may be out of date: start with a new cache, or with \
-             --adopt, which drops the cached copies",
-            settings.origin
-        ),
-    ))
-}
-
-/// What the cache's own log tells of its writes, if it was the last one at this origin and did not detach.
-fn own_writes(
-    settings: &VolumeSettings,
-    redo: &RedoStore,
-    recovered: &Recovered<'_>,
-) -> Result<Option<engine::Logged>, ServeError> {
-    let attachment = redo.attachment();
-    let is_ours = attachment.cache == *recovered.cache.superblock().uuid.as_bytes();
-    if !is_ours || !attachment.attached || recovered.is_new {
-        return Ok(None);
-    }
-    let upto = redo.evidence_upto().map_err(|error| redo_error(&settings.origin, &error))?;
-    let logged = upto.map(|upto| engine::Logged::after(upto, recovered.cache, recovered.recovery));
-    logged.transpose().map_err(|error| open_error(settings, &error))
-}
-
-/// An origin without a place for an attach record: nobody can tell who wrote to it since.
-fn take_up_blindly(settings: &VolumeSettings, recovered: &Recovered<'_>) -> Result<(), ServeError> {
-    tracing::warn!(
-        origin = settings.origin,
-        "there is no redo store, so another host at this origin would not be noticed, and each start is a cold one: name \
-         a place for one by --redo"
-    );
-    if recovered.is_new { Ok(()) } else { forget_clean(settings, recovered) }
-}
-
-fn forget_clean(settings: &VolumeSettings, recovered: &Recovered<'_>) -> Result<(), ServeError> {
-    // Loading finds out which of the two areas is in force.
-    let loaded = recovered.cache.load_checkpoint(0);
-    let dropped = loaded.and_then(|_| recovered.cache.drop_clean(recovered.last));
-    dropped.map_err(|error| cache_error(settings, &error))
-}
-
-/// Looks who used the origin since, finishes or drops the group that an earlier run left half done, and attaches; up to
-/// where the origin then is.
-fn take_up(
-    settings: &VolumeSettings,
-    redo: &mut RedoStore,
-    origin: &dyn Origin,
-    recovered: &Recovered<'_>,
-    opening: &Opening,
-    options: &NbdOptions,
-) -> Result<Lsn, ServeError> {
-    let failed = |error: RedoError| redo_error(&settings.origin, &error);
-    let logged = own_writes(settings, redo, recovered)?;
-    let is_undecided = |lba| logged.as_ref().is_some_and(|logged| logged.contains(lba));
-    let own = logged
-        .as_ref()
-        .map(|logged| OwnWrites { decided: logged.decided, is_undecided: &is_undecided });
-    let found = attach::examine(redo, origin, own.as_ref()).map_err(failed)?;
-    tracing::debug!(checked = ?found.checked, unchecked = ?found.unchecked, "looked at the origin");
-    if !found.is_unchanged() && !settings.adopt {
-        return Err(ServeError::new(
-            exit::ORIGIN_WENT_BACK,
-            format!(
-                "something else changed {} since it was detached ({}): its cached copies would be wrong. Start with a new \
-                 cache, or with --adopt, which drops the cached copies",
-                settings.origin,
-                found.differs.join("; ")
-            ),
-        ));
-    }
-    let cache = recovered.cache.superblock().uuid;
-    let is_ours = found.previous.generation == 0 || found.previous.cache == *cache.as_bytes();
-    if !is_ours && !recovered.is_new {
-        refuse_outdated(settings, recovered)?;
-    }
-    if settings.adopt && !recovered.is_new {
-        forget_clean(settings, recovered)?;
-    }
-    // Before anything is written: another host may be in the middle of the group that a replay would finish.
-    let claim = Claim {
-        cache: *cache.as_bytes(),
-        host: attach::host_name(),
-        now_ns: opening.clock.now().0,
-        take_over: settings.adopt,
-    };
-    attach::attach(redo, &claim).map_err(|error| match error.kind() {
-        OriginErrorKind::Denied => ServeError::new(exit::FENCED, format!("{error} (--adopt)")),
-        _ => failed(error),
-    })?;
-    if found.grown.is_some() {
-        redo.accept_growth();
-    }
-    recover(redo, origin, opening, options).map_err(failed)?;
-    check_rollback(settings, redo, recovered)?;
-    if let Some((then, now)) = found.grown {
-        take_up_growth(settings, redo, recovered, (then, now))?;
-    }
-    Ok(redo.done())
-}
-
-/// The origin is larger than at the last start.
-fn take_up_growth(
-    settings: &VolumeSettings,
-    redo: &mut RedoStore,
-    recovered: &Recovered<'_>,
-    (then, now): (u64, u64),
-) -> Result<(), ServeError> {
-    tracing::info!(then, now, "the origin has grown; the volume has its new size in bytes");
-    if then % BLOCK as u64 != 0 && !recovered.is_new {
-        // The last block was cached with zeros where the origin may have something now.
-        forget_clean(settings, recovered)?;
-    }
-    redo.set_origin_bytes(now);
-    redo.settle().map_err(|error| redo_error(&settings.origin, &error))
-}
-
-/// A log that ends before what the origin already holds is an older copy of itself, such as a snapshot brings back. Its clean
-/// blocks are of that time as well.
-fn check_rollback(
-    settings: &VolumeSettings,
-    redo: &RedoStore,
-    recovered: &Recovered<'_>,
-) -> Result<(), ServeError> {
-    let (cache, known) = (recovered.cache, recovered.last.max(recovered.cache.decided()));
-    let is_ours = redo.attachment().cache == *cache.superblock().uuid.as_bytes();
-    if recovered.is_new || !is_ours || redo.done().0 <= known {
-        return Ok(());
-    }
-    let (path, origin) = (settings.cache.display(), &settings.origin);
-    Err(ServeError::new(
-        exit::ORIGIN_WENT_BACK,
-        format!(
-            "{origin} holds writes up to {}, but the log in {path} ends at {known}: the cache is an older copy of itself, as \
-             a snapshot brings it back. Start with a new cache and --adopt; what the newer copy held and {origin} lacks is lost unless \
-             that copy is brought back",
-            redo.done().0
-        ),
-    ))
-}
-
-fn recover(
-    redo: &mut RedoStore,
-    origin: &dyn Origin,
-    opening: &Opening,
-    options: &NbdOptions,
-) -> Result<(), RedoError> {
-    let decide = |in_doubt: &InDoubt| opening.decide(in_doubt, options);
-    let replay = redo.recover_with(origin, false, &decide)?;
-    match replay {
-        Replay::Nothing => {}
-        Replay::Dropped { to } => {
-            tracing::info!(to = to.0, "dropped an atomic group that was not committed")
-        }
-        Replay::Written { to, blocks, .. } => {
-            tracing::info!(to = to.0, blocks, "finished an atomic group at the origin");
-        }
-    }
-    Ok(())
-}
-
 /// Notes in the redo store whose commit record decides from now on; the clock of the volume's group, if it is in one.
 fn join(
     settings: &VolumeSettings,
@@ -543,7 +356,7 @@ fn origin_error(error: &OriginError) -> ServeError {
     ServeError::new(code, error.message.clone())
 }
 
-fn redo_error(place: &str, error: &RedoError) -> ServeError {
+pub(super) fn redo_error(place: &str, error: &RedoError) -> ServeError {
     let code = match error.kind() {
         OriginErrorKind::Fenced => exit::FENCED,
         OriginErrorKind::Unavailable => exit::ORIGIN_UNREACHABLE,
@@ -558,12 +371,12 @@ fn redo_error(place: &str, error: &RedoError) -> ServeError {
     ServeError::new(code, format!("the redo store {place}: {error}"))
 }
 
-fn cache_error(settings: &VolumeSettings, error: &CacheError) -> ServeError {
+pub(super) fn cache_error(settings: &VolumeSettings, error: &CacheError) -> ServeError {
     let message = format!("the cache {}: {error}", settings.cache.display());
     ServeError::new(exit::JOURNAL_UNUSABLE, message)
 }
 
-fn open_error(settings: &VolumeSettings, error: &OpenError) -> ServeError {
+pub(super) fn open_error(settings: &VolumeSettings, error: &OpenError) -> ServeError {
     let code = match error {
         OpenError::Invalid(_) => exit::USAGE,
         _ => exit::JOURNAL_UNUSABLE,

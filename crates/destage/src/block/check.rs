@@ -4,7 +4,7 @@ use super::args::OriginTlsArgs;
 use super::offline::{origin_error, redo_error};
 use crate::error::CliError;
 use crate::output::{Format, print, print_json};
-use destage_block::attach;
+use destage_block::attach::{self, WentBack};
 use destage_block::block::Extent;
 use destage_block::cache::{self, Against, CacheCheck, CheckError, FileMedia};
 use destage_block::origin::{self, Origin};
@@ -60,10 +60,9 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), CliError> {
     let mut origins = args.origin.as_ref().map(|origin| Origins::open(origin, args)).transpose()?;
     let against = origins.as_ref().map(|origins| Against {
         origin: &*origins.origin,
-        applied: origins
-            .store
-            .as_ref()
-            .map_or(([0; 16], 0), |store| (store.attachment().cache, store.done().0)),
+        applied: origins.store.as_ref().map_or(([0; 16], 0), |store| {
+            (store.attachment().cache, store.done().0)
+        }),
         pending: &origins.pending,
     });
     let found = cache::check(Box::new(media), against.as_ref()).map_err(|error| match error {
@@ -158,17 +157,26 @@ impl Origins {
             return;
         }
         let record = store.attachment();
+        let applied = store.done().0;
         if record.generation > 0 && record.cache != *cache.as_bytes() {
             self.differs.push(format!(
                 "another cache has served the origin since, from host \"{}\" (attachment {})",
                 record.host, record.generation
             ));
         }
-        if record.cache == *cache.as_bytes() && store.done().0 > found.log.1.max(found.decided_mark)
-        {
+        match attach::went_back(record, cache.as_bytes(), found.superblock.attachment) {
+            None => {}
+            Some(WentBack::Cache { knows, recorded }) => self.faults.push(format!(
+                "the cache was attached {recorded} times, and this one knows of {knows}: it is an older copy of itself"
+            )),
+            Some(WentBack::Record { knows, recorded }) => self.differs.push(format!(
+                "the cache was attached {knows} times, and the redo store knows of {recorded}: that is an older copy of itself"
+            )),
+        }
+        if record.cache == *cache.as_bytes() && applied > found.log.1.max(found.decided_mark) {
             self.faults.push(format!(
                 "the origin holds writes up to {}, and the log of its cache ends at {}: the cache is an older copy of itself",
-                store.done().0, found.log.1
+                applied, found.log.1
             ));
         }
         if record.attached {

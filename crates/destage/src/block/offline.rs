@@ -75,6 +75,7 @@ fn as_json(found: &Inspection) -> serde_json::Value {
     json!({
         "uuid": superblock.uuid.to_string(),
         "generation": superblock.generation,
+        "attachment": superblock.attachment.made,
         "created_ns": superblock.created_ns,
         "origin": superblock.origin.name,
         "origin_uuid": superblock.origin.uuid.to_string(),
@@ -97,6 +98,7 @@ fn as_table(found: &Inspection) -> String {
     let rows = [
         ("cache", superblock.uuid.to_string()),
         ("origin", format!("{} ({})", superblock.origin.name, superblock.origin.uuid)),
+        ("attachment", count(superblock.attachment.made)),
         ("volume", bytes(superblock.origin.volume_bytes)),
         ("size", bytes(geometry.total_bytes)),
         ("log", bytes(geometry.log_bytes())),

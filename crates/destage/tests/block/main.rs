@@ -14,6 +14,7 @@ mod group;
 mod history;
 mod machine;
 mod offline;
+mod older_copies;
 mod record;
 mod sectors;
 mod server;

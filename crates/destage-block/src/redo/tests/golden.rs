@@ -34,8 +34,9 @@ fn written() -> Vec<u8> {
         host: "host".to_owned(),
         now_ns: 1_700_000_000_000_000_000,
         take_over: false,
+        known: 0,
     };
-    attach(&mut store, &claim).unwrap();
+    attach(&mut store, &origin, &claim).unwrap();
     store.note_destaged(Lba(5), 0x0605_0403);
     leave_evidence(&mut store, &origin, Lsn(7)).unwrap();
     let piece = |first, content| Piece { extent: Extent { first: Lba(first), blocks: 1 }, content };
