@@ -92,6 +92,8 @@ pub struct VolumeSettings {
     pub commit_on_flush: bool,
     /// Where atomic groups are kept at the origin; `None` beside it.
     pub redo: Option<String>,
+    /// How a group becomes new at the origin as a whole.
+    pub atomic: Atomic,
     /// The consistency group that it is in, if any.
     pub group: Option<GroupSettings>,
     /// Serve reads only.
@@ -105,6 +107,16 @@ pub struct VolumeSettings {
     pub record: Option<RecordSettings>,
     /// Negative controls of the tests.
     pub unsafe_flags: UnsafeFlags,
+}
+
+/// How the journaled policy makes a group new at the origin as a whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Atomic {
+    /// By a redo store beside the origin: after a crash the origin is whole once it is replayed.
+    #[default]
+    Redo,
+    /// By replacing the origin's file: it is whole at any moment.
+    Snapshot,
 }
 
 /// A volume's place in a consistency group: volumes whose origins are one state together.
@@ -123,6 +135,8 @@ pub struct UnsafeFlags {
     pub no_fsync: bool,
     /// Reclaim the log past the index checkpoint.
     pub reclaim_past_checkpoint: bool,
+    /// Change the file itself where a copy should take its place.
+    pub in_place: bool,
 }
 
 /// With `d = flush` the log is committed after this time even if nobody asks, since only what it holds is destaged.

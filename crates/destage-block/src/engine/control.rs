@@ -16,19 +16,29 @@ impl Volume {
     /// What is wrong with it; also if it has to wait for destaging while that is paused.
     pub fn set_policy(&mut self, now: Time, policy: &Policy) -> Result<(), &'static str> {
         self.now = self.now.max(now);
+        self.check_change(policy)?;
         let policy = fit(policy, &self.shape, self.slots.index().slots());
-        check_policy(&policy, &self.shape)?;
         let waits = self.drains_before(&policy);
-        if waits && self.core.status().paused && self.undecided() > 0 {
-            return Err(
-                "this change waits until everything is at the origin, and destaging is paused: resume first",
-            );
-        }
         self.next_policy = Some(Box::new(policy));
         if waits {
             self.wait_for(Wait::Policy, self.last(), WaitFor::Decided);
         }
         self.pump();
+        Ok(())
+    }
+
+    /// Whether [`Volume::set_policy`] would take this policy now.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check_change(&self, policy: &Policy) -> Result<(), &'static str> {
+        let policy = fit(policy, &self.shape, self.slots.index().slots());
+        check_policy(&policy, &self.shape)?;
+        if self.drains_before(&policy) && self.core.status().paused && self.undecided() > 0 {
+            return Err(
+                "this change waits until everything is at the origin, and destaging is paused: resume first",
+            );
+        }
         Ok(())
     }
 

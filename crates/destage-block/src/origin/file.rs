@@ -5,8 +5,8 @@
 //! flush is told to everyone who was waiting for one and counted in [`Origin::losses`]; only writing again helps.
 
 use super::losses::Losses;
-use super::{Identity, Origin, OriginError, OriginErrorKind};
-use rustix::fs::{FallocateFlags, fallocate};
+use super::{Identity, Origin, OriginError, OriginErrorKind, Run, SnapshotNote};
+use rustix::fs::{FallocateFlags, SeekFrom as Seeking, fallocate, seek};
 use std::fs::{File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
@@ -22,6 +22,8 @@ pub struct FileOrigin {
     path: PathBuf,
     size: u64,
     store: String,
+    /// If it was put here by [`Origin::replace`].
+    note: Option<SnapshotNote>,
     is_device: bool,
     parallelism: usize,
     file: RwLock<Arc<File>>,
@@ -50,7 +52,11 @@ impl FileOrigin {
     /// # Errors
     /// `Denied` if it is absent, a directory, not readable and writable, mounted or locked by another process.
     pub fn open(path: &Path) -> Result<Self, OriginError> {
-        let file = open(path)?;
+        Self::of(open(path)?, path)
+    }
+
+    /// A file that is open and locked already, at this path.
+    pub(super) fn of(file: File, path: &Path) -> Result<Self, OriginError> {
         let shown = path.display();
         let meta = metadata(&file, path)?;
         let size = size_of(&file, &meta)
@@ -64,6 +70,7 @@ impl FileOrigin {
             path: path.to_owned(),
             size,
             store: store_of(&meta),
+            note: SnapshotNote::of(&file, &meta),
             is_device: meta.file_type().is_block_device(),
             parallelism: PARALLELISM,
             file: RwLock::new(Arc::new(file)),
@@ -107,6 +114,11 @@ impl FileOrigin {
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// What it was before it was first replaced: that stays the same.
+    pub(super) fn lineage(&self) -> &str {
+        self.note.as_ref().map_or(&self.store, |note| &note.store)
     }
 
     fn check(&self, offset: u64, len: u64) -> Result<(), OriginError> {
@@ -187,7 +199,7 @@ impl FileOrigin {
         Err(OriginError::new(OriginErrorKind::Denied, message))
     }
 
-    fn handle(&self) -> Arc<File> {
+    pub(super) fn handle(&self) -> Arc<File> {
         self.file.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -285,14 +297,26 @@ impl Origin for FileOrigin {
         self.parallelism
     }
 
+    fn allocation(&self, offset: u64, len: u64) -> Result<Vec<Run>, OriginError> {
+        self.check(offset, len)?;
+        match self.is_device {
+            true => Ok(vec![Run { len, is_hole: false }]),
+            false => Ok(runs(&self.handle(), offset, len)),
+        }
+    }
+
     fn identity(&self) -> Result<Identity, OriginError> {
         let meta = metadata(&self.handle(), &self.path)?;
         Ok(Identity {
             name: self.shown(),
             size: self.size,
-            store: self.store.clone(),
+            store: self.lineage().to_owned(),
             modified_ns: modified_ns(&meta).filter(|_| !self.is_device),
         })
+    }
+
+    fn snapshot_note(&self) -> Option<SnapshotNote> {
+        self.note.clone()
     }
 }
 
@@ -341,10 +365,28 @@ fn open(path: &Path) -> Result<File, OriginError> {
         _ => failed(&e),
     })?;
     lock(&file, path)?;
+    if !kind.is_block_device() {
+        check_in_place(&file, path)?;
+    }
     Ok(file)
 }
 
-fn lock(file: &File, path: &Path) -> Result<(), OriginError> {
+/// Between opening and locking another server may have put a copy in its place.
+pub(super) fn check_in_place(file: &File, path: &Path) -> Result<(), OriginError> {
+    let ours = metadata(file, path)?;
+    let there = std::fs::metadata(path)
+        .map_err(|e| OriginError::io(&format!("look at {}", path.display()), &e))?;
+    if (ours.dev(), ours.ino()) == (there.dev(), there.ino()) {
+        return Ok(());
+    }
+    let message = format!(
+        "something else put another file in the place of {}: stop that first, and look which one is the right one",
+        path.display()
+    );
+    Err(OriginError::new(OriginErrorKind::Denied, message))
+}
+
+pub(super) fn lock(file: &File, path: &Path) -> Result<(), OriginError> {
     match file.try_lock() {
         Ok(()) => Ok(()),
         Err(TryLockError::WouldBlock) => {
@@ -400,6 +442,36 @@ fn read_all(file: &File, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
     Ok(done)
 }
 
+/// The parts of a file. Its own position is of no use to anybody else: all others say where.
+fn runs(file: &File, offset: u64, len: u64) -> Vec<Run> {
+    let (mut at, end) = (offset, offset + len);
+    let mut runs = Vec::new();
+    while at < end && runs.len() < RUNS_MAX {
+        let data = match seek(file, Seeking::Data(at)) {
+            Ok(data) => data.clamp(at, end),
+            // Nothing but a hole follows.
+            Err(rustix::io::Errno::NXIO) => end,
+            // A file system that does not tell.
+            Err(_) => at,
+        };
+        if data > at {
+            runs.push(Run { len: data - at, is_hole: true });
+        }
+        if data < end {
+            let hole = seek(file, Seeking::Hole(data)).unwrap_or(end).clamp(data, end);
+            // Someone may have made it one meanwhile.
+            let hole = if hole == data { end } else { hole };
+            runs.push(Run { len: hole - data, is_hole: false });
+            at = hole;
+        } else {
+            at = end;
+        }
+    }
+    runs
+}
+
+/// More parts are told when they are asked for.
+const RUNS_MAX: usize = 4_096;
 /// Requests at a time unless told otherwise: enough to keep a network disk busy.
 const PARALLELISM: usize = 16;
 const ZEROS_BYTES: usize = 1 << 20;

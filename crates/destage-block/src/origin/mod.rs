@@ -5,16 +5,19 @@ use std::io;
 use std::sync::Arc;
 
 pub mod file;
+mod holders;
 pub(crate) mod losses;
 pub mod nbd;
 pub mod part;
 pub mod place;
+mod snapshot;
 mod turns;
 
 pub use file::FileOrigin;
 pub use nbd::{NbdOptions, NbdOrigin};
 pub use part::Part;
-pub use place::{is_blank, open, open_or_create, sidecar};
+pub use place::{is_blank, open, open_or_create, open_replaceable, sidecar};
+pub use snapshot::{SnapshotNote, SnapshotOrigin};
 pub use turns::{InTurn, Turns};
 
 /// A slow disk: a file, a device, another server's export. Calls block and may run at the same time on many threads;
@@ -55,9 +58,45 @@ pub trait Origin: Send + Sync + Debug {
     /// How many requests it is worth sending at a time; at least 1.
     fn parallelism(&self) -> usize;
 
+    /// Which parts of a range take no space and read as zeros, from its start on; it may stop before the end. What is not known
+    /// is no hole. Writes under way may or may not be seen.
+    fn allocation(&self, offset: u64, len: u64) -> Result<Vec<Run>, OriginError> {
+        let _ = offset;
+        Ok(vec![Run { len, is_hole: false }])
+    }
+
     /// What tells this store from another one, and a changed one from the one that was left: see the attach record.
     fn identity(&self) -> Result<Identity, OriginError>;
+
+    /// Puts a copy of itself in its own place, after `change` has been at it: whole or not at all, durably, with this note.
+    /// Who looks at the store sees the one or the other at any moment. Other writes wait meanwhile.
+    ///
+    /// # Errors
+    /// `Denied` for a store that cannot; else as the store or `change` report them. The store then is as it was, or as it
+    /// will be; doing the same again is safe.
+    fn replace(&self, note: &SnapshotNote, change: &Change<'_>) -> Result<(), OriginError> {
+        let _ = (note, change);
+        let message = "this origin cannot be replaced as a whole: use --atomic redo";
+        Err(OriginError::new(OriginErrorKind::Denied, message))
+    }
+
+    /// What the last [`Origin::replace`] noted, if the store is still the one that it made.
+    fn snapshot_note(&self) -> Option<SnapshotNote> {
+        None
+    }
 }
+
+/// A part of an origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// Bytes; at least 1.
+    pub len: u64,
+    /// Takes no space and reads as zeros.
+    pub is_hole: bool,
+}
+
+/// What is done to a copy of an origin.
+pub type Change<'a> = dyn Fn(&dyn Origin) -> Result<(), OriginError> + 'a;
 
 /// What an origin says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,8 +144,20 @@ impl<O: Origin + ?Sized> Origin for Arc<O> {
         (**self).parallelism()
     }
 
+    fn allocation(&self, offset: u64, len: u64) -> Result<Vec<Run>, OriginError> {
+        (**self).allocation(offset, len)
+    }
+
     fn identity(&self) -> Result<Identity, OriginError> {
         (**self).identity()
+    }
+
+    fn replace(&self, note: &SnapshotNote, change: &Change<'_>) -> Result<(), OriginError> {
+        (**self).replace(note, change)
+    }
+
+    fn snapshot_note(&self) -> Option<SnapshotNote> {
+        (**self).snapshot_note()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Origins as users name them.
 
 use super::nbd::NbdOptions;
-use super::{FileOrigin, NbdOrigin, Origin, OriginError, OriginErrorKind};
+use super::{FileOrigin, NbdOrigin, Origin, OriginError, OriginErrorKind, SnapshotOrigin};
 use crate::nbd::uri::Uri;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -81,7 +81,23 @@ pub fn open(place: &str, options: &NbdOptions) -> Result<Arc<dyn Origin>, Origin
     place.parse::<Place>()?.open(options)
 }
 
-/// The same; a file that is absent is made with so many bytes.
+/// Opens what a user names for [`Origin::replace`].
+///
+/// # Errors
+/// What is wrong with it, or why it cannot be replaced: see [`SnapshotOrigin::open`].
+pub fn open_replaceable(place: &str) -> Result<SnapshotOrigin, OriginError> {
+    match place.parse()? {
+        Place::File(path) => SnapshotOrigin::open(&path),
+        Place::Nbd(uri) => Err(OriginError::new(
+            OriginErrorKind::Denied,
+            format!(
+                "{uri} is another server's export, of which no copy can be made here: use --atomic redo"
+            ),
+        )),
+    }
+}
+
+/// As [`open`]; a file that is absent is made with so many bytes.
 ///
 /// # Errors
 /// What is wrong with it.

@@ -1,6 +1,6 @@
 //! Clients' reads and destaging at one origin: who may send now.
 
-use super::{Identity, Origin, OriginError};
+use super::{Change, Identity, Origin, OriginError, Run, SnapshotNote};
 use destage_core::{ReadsFirst, Time};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -132,8 +132,21 @@ impl Origin for InTurn {
         self.origin.parallelism()
     }
 
+    fn allocation(&self, offset: u64, len: u64) -> Result<Vec<Run>, OriginError> {
+        self.origin.allocation(offset, len)
+    }
+
     fn identity(&self) -> Result<Identity, OriginError> {
         self.origin.identity()
+    }
+
+    /// Without turns: what is written to a copy waits in the host's memory, and one flush brings it to the disk.
+    fn replace(&self, note: &SnapshotNote, change: &Change<'_>) -> Result<(), OriginError> {
+        self.origin.replace(note, change)
+    }
+
+    fn snapshot_note(&self) -> Option<SnapshotNote> {
+        self.origin.snapshot_note()
     }
 }
 

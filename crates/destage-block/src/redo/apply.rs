@@ -44,6 +44,9 @@ impl RedoStore {
         }
         self.check_group(origin, group, 0)?;
         self.check_fence()?;
+        if self.takes_snapshots {
+            return self.replace(origin, group, payload);
+        }
         let (header, header_crc) = self.write_group(origin, group, payload, Reach::default())?;
         self.write_commit(&header, header_crc)?;
         self.put_in_place(origin, &header, payload)?;
@@ -236,15 +239,24 @@ pub(super) fn write_in_place(
     header: &GroupHeader,
     fill: impl Fn(&Chunk, &mut [u8]) -> Result<(), RedoError> + Sync,
 ) -> Result<(), RedoError> {
+    write_pieces(origin, header.pieces.iter().map(|sums| sums.piece), fill)
+}
+
+/// The same for pieces.
+pub(super) fn write_pieces(
+    origin: &dyn Origin,
+    pieces: impl Iterator<Item = Piece> + Clone,
+    fill: impl Fn(&Chunk, &mut [u8]) -> Result<(), RedoError> + Sync,
+) -> Result<(), RedoError> {
     let size = origin.size();
-    for piece in header.pieces.iter().map(|sums| sums.piece) {
+    for piece in pieces.clone() {
         if let Content::Zero { punch } = piece.content {
             let extent = piece.extent;
             let len = extent.bytes().min(size.saturating_sub(extent.first.offset()));
             origin.zero(extent.first.offset(), len, punch)?;
         }
     }
-    let chunks = Chunk::of(header.pieces.iter().map(|sums| sums.piece));
+    let chunks = Chunk::of(pieces);
     in_parallel(origin.parallelism(), chunks.len(), |index| {
         let chunk = &chunks[index];
         let mut buf = chunk.buffer();
@@ -256,7 +268,7 @@ pub(super) fn write_in_place(
 }
 
 /// Behind the origin's end a block holds zeros, whatever the payload says.
-fn clear_tail(chunk: &Chunk, origin_bytes: u64, buf: &mut [u8]) {
+pub(super) fn clear_tail(chunk: &Chunk, origin_bytes: u64, buf: &mut [u8]) {
     buf[clipped(chunk.extent, origin_bytes)..].fill(0);
 }
 

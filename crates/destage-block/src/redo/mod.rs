@@ -18,6 +18,7 @@ mod group;
 mod joint;
 mod recent;
 mod recover;
+mod snapshot;
 mod store;
 
 pub use error::RedoError;

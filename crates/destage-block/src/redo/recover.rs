@@ -76,6 +76,7 @@ impl RedoStore {
                 origin.size()
             )));
         }
+        let is_first = self.phase == Phase::Unknown;
         match self.phase {
             Phase::Idle => return Ok(Replay::Nothing),
             Phase::Writing => {
@@ -88,6 +89,9 @@ impl RedoStore {
         }
         // A store that someone else has taken over is theirs to recover.
         self.check_fence()?;
+        if is_first {
+            self.take_note(origin);
+        }
         let Some(pending) = self.pending(decide)? else {
             let dropped = self.uncommitted()?;
             // Also makes durable what the headers say.

@@ -35,6 +35,8 @@ pub struct RedoStore {
     pub(super) resumed: Lsn,
     /// The newest evidence is known to name no blocks, durably.
     pub(crate) is_evidence_void: bool,
+    /// Groups go past the halves: see [`RedoStore::set_snapshots`].
+    pub(super) takes_snapshots: bool,
     /// Negative control of the tests: blocks are written in place though the commit record may be lost.
     pub(super) unsafe_no_commit_flush: bool,
     /// Negative control of the tests: each volume of a consistency group commits by itself.
@@ -137,6 +139,7 @@ impl RedoStore {
             recent: RecentBlocks::new(),
             resumed,
             is_evidence_void: false,
+            takes_snapshots: false,
             unsafe_no_commit_flush: false,
             unsafe_each_commits: false,
         }

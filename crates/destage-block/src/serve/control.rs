@@ -4,7 +4,7 @@ use super::groups::check_member;
 use super::pool::Outbox;
 use super::{Event, Served, report};
 use crate::settings::COMMIT_UNASKED;
-use destage_core::{Acknowledge, Lsn, Order, Policy, Span, Time};
+use destage_core::{Acknowledge, AtLimit, Lsn, Order, Policy, Span, Time};
 use destage_runtime::admin::{Control, ControlError};
 use destage_runtime::policy;
 use destage_runtime::status::Report;
@@ -174,6 +174,9 @@ impl VolumesControl {
             let changes = chosen_here.iter().map(|&index| change(&volumes[index], &args));
             // All or none: volumes of a group have one policy.
             let changes = changes.collect::<Result<Vec<_>, String>>()?;
+            for (&index, (policy, _)) in chosen_here.iter().zip(&changes) {
+                volumes[index].volume.check_change(policy).map_err(str::to_owned)?;
+            }
             let changes = chosen_here.iter().zip(changes);
             changes
                 .map(|(&index, (policy, on_flush))| {
@@ -247,7 +250,28 @@ fn change(served: &Served, args: &[String]) -> Result<(Policy, bool), String> {
             )
         })?;
     }
+    if served.takes_snapshots {
+        check_snapshots(&changed)?;
+    }
     Ok((changed, on_flush))
+}
+
+/// Whether a volume whose origin is replaced as a whole may have this policy.
+pub(super) fn check_snapshots(policy: &Policy) -> Result<(), String> {
+    if policy.order != Order::Domain || policy.waits_for_origin() {
+        return Err(
+            "--atomic snapshot is for the journaled policy: the others change the origin in place"
+                .into(),
+        );
+    }
+    if policy.at_limit == AtLimit::WriteThrough {
+        return Err(
+            "--atomic snapshot does not go with writing through at a limit, which changes the origin in place: use --at-limit \
+             throttle, block or fail"
+                .into(),
+        );
+    }
+    Ok(())
 }
 
 impl Control for VolumesControl {

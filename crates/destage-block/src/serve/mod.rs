@@ -57,6 +57,8 @@ struct Served {
     file_losses_known: u64,
     /// The consistency group that it is in.
     group: Option<String>,
+    /// Its origin is replaced as a whole by each group.
+    takes_snapshots: bool,
 }
 
 /// What other threads tell the server.

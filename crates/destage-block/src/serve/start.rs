@@ -3,7 +3,7 @@
 use super::groups::{self, Members};
 use super::report::Latencies;
 use super::take_up::{Recovered, take_up, take_up_blindly};
-use super::{ServeError, Served};
+use super::{ServeError, Served, control};
 use crate::attach;
 use crate::cache::{CacheDevice, CacheError, Creation, FileMedia, OriginId, Sizing};
 use crate::engine::{self, Context, GroupClock, OpenError, Parts, Volume, VolumeOptions};
@@ -11,7 +11,7 @@ use crate::nbd::server::{Export, Tls};
 use crate::nbd::tls::{Identity, server_config};
 use crate::origin::{self, InTurn, NbdOptions, Origin, OriginError, OriginErrorKind, Turns};
 use crate::redo::{CoordinatorRecord, InDoubt, NewStore, RedoError, RedoStore, ask_coordinator};
-use crate::settings::{GroupSettings, OriginTls, Settings, VolumeSettings};
+use crate::settings::{Atomic, GroupSettings, OriginTls, Settings, VolumeSettings};
 use destage_core::Order;
 use destage_journal::{ErrorKind, Journal, Options};
 use destage_runtime::clock::Clock;
@@ -117,11 +117,14 @@ fn open(settings: &VolumeSettings, opening: &mut Opening) -> Result<(Served, Con
     let media = open_media(settings)?;
     let reach = OriginTls::options(settings.origin_tls.as_ref())
         .map_err(|error| ServeError::new(exit::USAGE, error.to_string()))?;
-    let origin = origin::open(&settings.origin, &reach).map_err(|error| origin_error(&error))?;
+    let origin = open_origin(settings, &reach)?;
     check_flush(settings, &*origin)?;
     let identity = origin.identity().map_err(|error| origin_error(&error))?;
     let turns = Arc::new(Turns::default());
     let mut redo = open_redo(settings, &origin, &reach, &turns)?;
+    if let Some(redo) = &mut redo {
+        redo.set_snapshots(settings.atomic == Atomic::Snapshot);
+    }
     let id = OriginId {
         uuid: redo
             .as_ref()
@@ -188,6 +191,7 @@ fn open(settings: &VolumeSettings, opening: &mut Opening) -> Result<(Served, Con
         losses_told: engine::LossesTold::default(),
         file_losses_known: 0,
         group: settings.group.as_ref().map(|group| group.name.clone()),
+        takes_snapshots: settings.atomic == Atomic::Snapshot,
     };
     let redo = redo.map(|redo| Arc::new(Mutex::new(redo)));
     Ok((served, Context { cache, origin, redo, turns }))
@@ -243,6 +247,32 @@ fn open_cache(
         }
         Err(error) => Err(failed(error)),
     }
+}
+
+/// Opens the origin, as one that is replaced as a whole if that is wanted.
+fn open_origin(
+    settings: &VolumeSettings,
+    options: &NbdOptions,
+) -> Result<Arc<dyn Origin>, ServeError> {
+    if settings.atomic == Atomic::Redo {
+        return origin::open(&settings.origin, options).map_err(|error| origin_error(&error));
+    }
+    if settings.group.is_some() {
+        let why = "a consistency group needs redo stores, since no two files can be replaced in one instant: use \
+                   --atomic redo";
+        return Err(ServeError::new(exit::USAGE, why));
+    }
+    control::check_snapshots(&settings.policy).map_err(|why| ServeError::new(exit::USAGE, why))?;
+    let opened = origin::open_replaceable(&settings.origin);
+    let origin = opened.map_err(|error| match error.kind {
+        // Nothing is out of reach: it is of the wrong kind.
+        OriginErrorKind::Denied => ServeError::new(exit::USAGE, error.message),
+        _ => origin_error(&error),
+    })?;
+    Ok(match settings.unsafe_flags.in_place {
+        true => Arc::new(origin.unsafe_in_place()),
+        false => Arc::new(origin),
+    })
 }
 
 /// An origin that cannot flush cannot keep an order.

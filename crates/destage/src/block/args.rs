@@ -6,7 +6,8 @@ use clap::{Args, ValueEnum};
 use destage_block::nbd::tls::Identity;
 use destage_block::origin::NbdOptions;
 use destage_block::settings::{
-    COMMIT_UNASKED, GroupSettings, OriginTls, Settings, TlsSettings, UnsafeFlags, VolumeSettings,
+    Atomic, COMMIT_UNASKED, GroupSettings, OriginTls, Settings, TlsSettings, UnsafeFlags,
+    VolumeSettings,
 };
 use destage_core::{Acknowledge, AtLimit, Order, Policy, Span, When};
 use destage_record::RecordSettings;
@@ -153,6 +154,10 @@ pub(crate) struct VolumeArgs {
     #[arg(long, value_name = "PLACE")]
     redo: Option<String>,
 
+    /// How the journaled policy makes a group of writes new at the origin as a whole.
+    #[arg(long, value_enum, default_value = "redo", value_name = "HOW")]
+    atomic: AtomicWord,
+
     /// The consistency group of the volume: volumes with the same name here, such as a database and its log, are destaged
     /// together, so that their origins are one state across volumes. Journaled policy only.
     #[arg(long, value_name = "NAME")]
@@ -188,6 +193,9 @@ pub(crate) struct VolumeArgs {
 
     #[arg(long, hide = true)]
     unsafe_reclaim_past_checkpoint: bool,
+
+    #[arg(long, hide = true)]
+    unsafe_in_place: bool,
 }
 
 /// How origins behind `nbds://` are reached.
@@ -230,6 +238,24 @@ enum PolicyWord {
     Ordered,
     /// Acknowledged from the cache, destaged in atomic groups: if the cache is lost, the origin is a state that really existed.
     Journaled,
+}
+
+/// How a group becomes new as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum AtomicWord {
+    /// By the redo store: if the host is lost, the origin is whole after `destage block replay`.
+    Redo,
+    /// By a copy that shares the image's blocks and takes its name: the image is whole at any moment. For files on XFS or btrfs.
+    Snapshot,
+}
+
+impl From<AtomicWord> for Atomic {
+    fn from(word: AtomicWord) -> Self {
+        match word {
+            AtomicWord::Redo => Self::Redo,
+            AtomicWord::Snapshot => Self::Snapshot,
+        }
+    }
 }
 
 /// What the ordered policy keeps in order.
@@ -357,6 +383,7 @@ impl VolumeArgs {
             policy,
             commit_on_flush: self.commit == Commit::Flush,
             redo: self.redo,
+            atomic: self.atomic.into(),
             group: self.group.map(|name| GroupSettings { name, is_coordinator: self.coordinator }),
             read_only: self.read_only,
             adopt: self.adopt,
@@ -367,6 +394,7 @@ impl VolumeArgs {
             unsafe_flags: UnsafeFlags {
                 no_fsync: self.unsafe_no_fsync,
                 reclaim_past_checkpoint: self.unsafe_reclaim_past_checkpoint,
+                in_place: self.unsafe_in_place,
             },
         })
     }

@@ -61,7 +61,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), CliError> {
     let against = origins.as_ref().map(|origins| Against {
         origin: &*origins.origin,
         applied: origins.store.as_ref().map_or(([0; 16], 0), |store| {
-            (store.attachment().cache, store.done().0)
+            (store.attachment().cache, store.applied(&*origins.origin).0)
         }),
         pending: &origins.pending,
     });
@@ -157,7 +157,7 @@ impl Origins {
             return;
         }
         let record = store.attachment();
-        let applied = store.done().0;
+        let applied = store.applied(&*self.origin).0;
         if record.generation > 0 && record.cache != *cache.as_bytes() {
             self.differs.push(format!(
                 "another cache has served the origin since, from host \"{}\" (attachment {})",

@@ -19,6 +19,7 @@ mod record;
 mod sectors;
 mod server;
 mod serving;
+mod snapshots;
 mod soak;
 mod staleness;
 mod verify;

@@ -41,6 +41,12 @@ impl Launch {
         }
     }
 
+    /// Before another origin.
+    pub(crate) fn to(mut self, origin: &str) -> Self {
+        origin.clone_into(&mut self.origin);
+        self
+    }
+
     /// With the redo store there.
     pub(crate) fn redo_at(mut self, path: PathBuf) -> Self {
         self.redo = Some(path);
