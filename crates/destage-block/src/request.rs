@@ -32,6 +32,13 @@ pub enum Request {
     },
     /// Every write whose reply has left is durable when this one's leaves.
     Flush,
+    /// Which parts are known to be zeros, and which are dirty.
+    Status {
+        /// Where.
+        offset: u64,
+        /// How many bytes; at least 1. The reply may stop before.
+        len: u64,
+    },
     /// Fetch into the cache what will be read soon.
     Cache {
         /// Where.
@@ -52,7 +59,7 @@ impl Request {
         match self {
             Self::Flush => true,
             Self::Write { fua, .. } | Self::Zero { fua, .. } => *fua,
-            Self::Read { .. } | Self::Cache { .. } => false,
+            Self::Read { .. } | Self::Status { .. } | Self::Cache { .. } => false,
         }
     }
 }
@@ -64,8 +71,21 @@ pub enum Reply {
     Done,
     /// The bytes of a read.
     Data(Vec<u8>),
+    /// The parts of a range in order, from its start on.
+    Status(Vec<Status>),
     /// Not carried out, or nobody knows.
     Error(RequestError),
+}
+
+/// What is known of a part of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// Bytes; at least 1.
+    pub len: u64,
+    /// It reads as zeros and takes no space.
+    pub is_hole: bool,
+    /// The origin does not have its newest bytes.
+    pub is_dirty: bool,
 }
 
 /// Why a request failed, in the terms that every block protocol has.

@@ -1,7 +1,7 @@
 //! Simulated origins for crash tests.
 
 use crate::origin::losses::Losses;
-use crate::origin::{Identity, Origin, OriginError, OriginErrorKind};
+use crate::origin::{Identity, Origin, OriginError, OriginErrorKind, Run};
 use destage_journal::{Disk, DiskFile};
 use destage_testkit::SimDisk;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -160,6 +160,16 @@ impl Origin for SimOrigin {
         self.faults().parallelism
     }
 
+    fn allocation(&self, offset: u64, len: u64) -> Result<Vec<Run>, OriginError> {
+        let mut bytes = vec![0; len as usize];
+        self.read(offset, &mut bytes)?;
+        let run = |bytes: &[u8]| Run {
+            len: bytes.len() as u64,
+            is_hole: bytes.iter().all(|&byte| byte == 0),
+        };
+        Ok(bytes.chunks(HOLE_BYTES).map(run).collect())
+    }
+
     fn identity(&self) -> Result<Identity, OriginError> {
         Ok(Identity {
             name: self.name.clone(),
@@ -169,6 +179,9 @@ impl Origin for SimOrigin {
         })
     }
 }
+
+/// Zeros of this length are told to be a hole.
+const HOLE_BYTES: usize = 512;
 
 fn unavailable(message: &str) -> OriginError {
     OriginError::new(OriginErrorKind::Unavailable, message)

@@ -8,7 +8,7 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use destage_block::nbd::server::{Connection, Cookie, Event, Export, Limits, Received, Tls};
-use destage_block::request::{Reply, Request, RequestError};
+use destage_block::request::{Reply, Request, RequestError, Status};
 use destage_runtime::sockets::{Listen, Listener, Stream};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
@@ -254,7 +254,7 @@ impl Device {
 
     /// Carries a request out and lets the model say when its answer leaves.
     fn ask(&mut self, client: usize, number: u64, cookie: Cookie, base: u64, request: Request) {
-        let mut read = None;
+        let (mut read, mut status) = (None, None);
         let (access, offset, len, stored) = match request {
             Request::Read { offset, len } => {
                 read = Some((base + offset, len));
@@ -268,10 +268,14 @@ impl Device {
                 (Access::Note, offset, 0, self.store.zero(base + offset, len))
             }
             Request::Flush => (Access::Flush, 0, 0, Ok(())),
+            Request::Status { offset, len } => {
+                status = Some(vec![Status { len, is_hole: false, is_dirty: false }]);
+                (Access::Note, offset, 0, Ok(()))
+            }
             Request::Cache { offset, .. } => (Access::Note, offset, 0, Ok(())),
         };
         let reply = match stored {
-            Ok(()) => Reply::Done,
+            Ok(()) => status.map_or(Reply::Done, Reply::Status),
             Err(error) => {
                 eprintln!("warning: failed to keep {len} bytes at {offset}: {error}");
                 Reply::Error(RequestError::Io)

@@ -29,6 +29,7 @@ impl Volume {
                 self.through_done(job, result, is_cached, losses);
             }
             Done::OriginFlush { asked, result, losses } => self.flush_done(asked, result, losses),
+            Done::Status { asked, parts } => self.status_done(asked, parts),
             Done::Checkpoint { result } => self.checkpoint_done(result),
         }
         self.pump();

@@ -30,6 +30,17 @@ impl<V: Copy> ExtentMap<V> {
         before.is_some_and(|(_, &(end, _))| end > extent.first.0)
     }
 
+    /// The entries that touch an extent, as far as they lie in it.
+    pub(super) fn within(&self, extent: Extent) -> impl Iterator<Item = (Extent, V)> + '_ {
+        let (first, end) = (extent.first.0, extent.end().0);
+        let before = self.entries.range(..first).next_back();
+        let from = before.filter(|&(_, &(to, _))| to > first).map_or(first, |(&from, _)| from);
+        self.entries.range(from..end).map(move |(&from, &(to, value))| {
+            let (from, to) = (from.max(first), to.min(end));
+            (Extent { first: Lba(from), blocks: (to - from) as u32 }, value)
+        })
+    }
+
     /// Gives each block of an extent this value.
     pub(super) fn insert(&mut self, extent: Extent, value: V) {
         self.remove_if(extent, |_| true);
@@ -100,6 +111,11 @@ mod tests {
                 taken.for_each(|value| *value = value.filter(|value| value % 3 != 0));
             }
             assert_eq!(map.overlaps(touched), naive[blocks].iter().any(Option::is_some));
+            let within = map
+                .within(touched)
+                .flat_map(|(extent, value)| extent.iter().map(move |lba| (lba, value)));
+            let expected = touched.iter().filter_map(|lba| Some((lba, naive[lba.0 as usize]?)));
+            assert!(within.eq(expected));
             assert_eq!(map.blocks(), naive.iter().flatten().count() as u64);
             for (block, &value) in naive.iter().enumerate() {
                 assert_eq!(map.get(Lba(block as u64)), value, "block {block}");

@@ -3,12 +3,14 @@
 mod destage;
 mod together;
 
+use super::allocation::StatusJob;
 use super::overlay::Shared;
 use crate::block::{BLOCK, Extent, Lba};
 use crate::cache::record::{STORED_BLOCK, check_stored_block};
 use crate::cache::{CacheDevice, CacheError, CheckpointWriter};
 use crate::origin::{InTurn, Origin, OriginError, Turns};
 use crate::redo::RedoStore;
+use crate::request::Status;
 use destage_core::{BatchId, Lsn, UnitId};
 use destage_journal::{DiskFile, Flush};
 use std::sync::{Arc, Mutex};
@@ -78,6 +80,7 @@ pub(super) enum Work {
     OriginFlush {
         asked: u32,
     },
+    Status(StatusJob),
     /// Writes the chunk, or commits if there is none; marks what is decided then.
     Checkpoint {
         writer: CheckpointWriter,
@@ -125,6 +128,10 @@ pub(super) enum Done {
         asked: u32,
         result: Result<(), OriginError>,
         losses: u64,
+    },
+    Status {
+        asked: u32,
+        parts: Vec<Status>,
     },
     /// The writer if chunks are to follow, or the Lsn of a checkpoint that is in force.
     Checkpoint {
@@ -187,7 +194,7 @@ impl Job {
             Work::Sync(_) => JobKind::Log,
             Work::Read { .. } => JobKind::Read,
             Work::Install { .. } => JobKind::Install,
-            Work::Fetch { .. } => JobKind::Fetch,
+            Work::Fetch { .. } | Work::Status(_) => JobKind::Fetch,
             Work::Through(_) | Work::OriginFlush { .. } => JobKind::Through,
             Work::Destage(_) => JobKind::Destage,
             Work::Checkpoint { .. } => JobKind::Checkpoint,
@@ -240,6 +247,9 @@ impl Job {
             Work::OriginFlush { asked } => {
                 let result = context.origin.flush();
                 Done::OriginFlush { asked, result, losses: context.origin.losses() }
+            }
+            Work::Status(job) => {
+                Done::Status { asked: job.asked, parts: job.run(&*context.origin) }
             }
             Work::Checkpoint { writer, chunk, decided } => {
                 Done::Checkpoint { result: checkpoint(context, writer, chunk, decided) }

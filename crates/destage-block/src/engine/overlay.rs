@@ -174,6 +174,16 @@ impl Overlay {
         self.memory_bytes
     }
 
+    /// Undecided zeros in an extent.
+    pub(super) fn zeroed_within(&self, extent: Extent) -> impl Iterator<Item = Extent> + '_ {
+        self.zeros.within(extent).map(|(extent, _)| extent)
+    }
+
+    /// The handles of blocks with undecided writes, in no order.
+    pub(super) fn written_units(&self) -> impl ExactSizeIterator<Item = UnitId> + '_ {
+        self.versions.keys().copied()
+    }
+
     /// The newest undecided version of a block.
     pub(super) fn newest(&self, lba: Lba, unit: UnitId) -> Option<Version> {
         let written = self.versions.get(&unit).and_then(|versions| versions.last().copied());

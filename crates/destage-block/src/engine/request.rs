@@ -39,6 +39,7 @@ enum Kind {
     Read,
     Write { fua: bool },
     Flush,
+    Status,
     Cache,
 }
 
@@ -56,6 +57,7 @@ impl Volume {
                 self.submit_zero(tag, offset, len, fua, punch);
             }
             Request::Flush => self.submit_flush(tag),
+            Request::Status { offset, len } => self.submit_status(tag, offset, len),
             Request::Cache { offset, len } => self.submit_cache(tag, offset, len),
         }
         self.pump();
@@ -65,7 +67,9 @@ impl Volume {
         let (offset, len) = match request {
             Request::Read { offset, len } => (*offset, u64::from(*len)),
             Request::Write { offset, data, .. } => (*offset, data.len() as u64),
-            Request::Zero { offset, len, .. } | Request::Cache { offset, len } => (*offset, *len),
+            Request::Zero { offset, len, .. }
+            | Request::Status { offset, len }
+            | Request::Cache { offset, len } => (*offset, *len),
             Request::Flush => (0, 1),
         };
         let is_inside = offset.checked_add(len).is_some_and(|end| end <= self.shape.size);
@@ -75,7 +79,8 @@ impl Volume {
         if self.is_closing {
             return Err(RequestError::Stopping);
         }
-        if self.stopped.is_some() && !matches!(request, Request::Read { .. }) {
+        let is_look = matches!(request, Request::Read { .. } | Request::Status { .. });
+        if self.stopped.is_some() && !is_look {
             return Err(RequestError::Io);
         }
         Ok(())
@@ -230,6 +235,11 @@ impl Volume {
         self.begin(asked, works);
     }
 
+    fn submit_status(&mut self, tag: u64, offset: u64, len: u64) {
+        let asked = self.ask(tag, Kind::Status, 0);
+        self.begin_status(asked, offset, len);
+    }
+
     fn submit_flush(&mut self, tag: u64) {
         let asked = self.ask(tag, Kind::Flush, 0);
         self.make_durable(asked, self.last());
@@ -329,7 +339,7 @@ impl Volume {
             Kind::Write { fua: true } => self.make_durable(asked, lsn),
             Kind::Write { fua: false } if lsn == Lsn::ZERO && is_through => self.answer(asked),
             Kind::Write { fua: false } => self.respond(asked, lsn, true),
-            Kind::Flush => unreachable!("a flush has no pieces"),
+            Kind::Flush | Kind::Status => unreachable!("these have no pieces"),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::nbd::server::{Connection, Event, Export, Limits, Received, Tls};
 use crate::nbd::tls::Identity;
-use crate::request::{Reply, Request, RequestError};
+use crate::request::{Reply, Request, RequestError, Status};
 use rcgen::{BasicConstraints, CertificateParams, Issuer, KeyPair};
 use std::fs;
 use std::io::{self, Read, Write};
@@ -88,6 +88,9 @@ impl Volume {
                 self.forced += usize::from(fua);
             }
             Request::Flush => self.flushes += 1,
+            Request::Status { len, .. } => {
+                return Reply::Status(vec![Status { len, is_hole: false, is_dirty: false }]);
+            }
             Request::Cache { .. } => {}
         }
         Reply::Done

@@ -170,12 +170,22 @@ pub mod chunk {
     pub const OFFSET_DATA: u16 = 1;
     /// An offset and how many zeros are there.
     pub const OFFSET_HOLE: u16 = 2;
+    /// A metadata context, and the parts of the range with their flags.
+    pub const BLOCK_STATUS: u16 = 5;
     /// Set in every error.
     pub const ERROR_BIT: u16 = 1 << 15;
     /// The request failed.
     pub const ERROR: u16 = ERROR_BIT | 1;
     /// The request failed at an offset.
     pub const ERROR_OFFSET: u16 = ERROR_BIT | 2;
+}
+
+/// Flags of a part in the context `base:allocation`.
+pub mod allocation {
+    /// It takes no space.
+    pub const HOLE: u32 = 1 << 0;
+    /// It reads as zeros.
+    pub const ZERO: u32 = 1 << 1;
 }
 
 /// Errors in replies.

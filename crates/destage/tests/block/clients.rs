@@ -208,3 +208,91 @@ fn sixty_four_connections_share_one_volume() {
         assert!(read.iter().all(|&byte| byte == 19 ^ index as u8), "client {index}");
     }
 }
+
+/// Offset, length and type of each part that nbdinfo tells of.
+fn map(uri: &str, context: &str) -> Vec<(u64, u64, u64)> {
+    let mut nbdinfo = Command::new("nbdinfo");
+    nbdinfo.args(["--json", &format!("--map={context}"), uri]);
+    let parts: serde_json::Value =
+        serde_json::from_str(&output(&mut nbdinfo)).expect("it prints JSON");
+    let number = |part: &serde_json::Value, field: &str| part[field].as_u64().expect("a number");
+    let parts = parts.as_array().expect("a list").iter();
+    parts
+        .map(|part| (number(part, "offset"), number(part, "length"), number(part, "type")))
+        .collect()
+}
+
+#[test]
+fn nbdinfo_maps_where_the_origin_is_sparse_and_what_is_dirty() {
+    if !has("nbdinfo") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = image(&scratch, 8 * MIB);
+    let file = std::fs::File::options().write(true).open(&image).expect("the image");
+    std::os::unix::fs::FileExt::write_all_at(&file, &[7; 2 << 20], 2 * MIB).expect("some data");
+    drop(file);
+    let launch = Launch::before(&scratch, &format!("file:{}", image.display()));
+    // Nothing is destaged but on demand.
+    let server = launch.with(&["--when", "pressure", "-D", "1h"]).start();
+    let clean = [(0, 2 * MIB, 3), (2 * MIB, 2 * MIB, 0), (4 * MIB, 4 * MIB, 3)];
+    assert_eq!(map(&server.uri, "base:allocation"), clean);
+    assert_eq!(map(&server.uri, "destage:dirty"), [(0, 8 * MIB, 0)]);
+    let client = server.client();
+    client.write(6 * MIB, &[9; 1 << 20], false).expect("a write");
+    client.zero(2 * MIB, MIB, true, false).expect("a trim");
+    let dirty = [
+        (0, 3 * MIB, 3),
+        (3 * MIB, MIB, 0),
+        (4 * MIB, 2 * MIB, 3),
+        (6 * MIB, MIB, 0),
+        (7 * MIB, MIB, 3),
+    ];
+    assert_eq!(map(&server.uri, "base:allocation"), dirty);
+    let marked = [
+        (0, 2 * MIB, 0),
+        (2 * MIB, MIB, 1),
+        (3 * MIB, 3 * MIB, 0),
+        (6 * MIB, MIB, 1),
+        (7 * MIB, MIB, 0),
+    ];
+    assert_eq!(map(&server.uri, "destage:dirty"), marked);
+    server.ask(&["drain"]);
+    assert_eq!(map(&server.uri, "base:allocation"), dirty, "the origin is as sparse as the volume");
+    assert_eq!(map(&server.uri, "destage:dirty"), [(0, 8 * MIB, 0)]);
+    assert_eq!(server.stop(), 0);
+}
+
+#[test]
+fn qemu_img_keeps_a_volume_sparse_both_ways() {
+    use std::os::unix::fs::MetadataExt;
+    if !has("qemu-img") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let server = serving(&scratch, 64 * MIB);
+    let (input, copied) = (scratch.join("in.img"), scratch.join("out.img"));
+    let file = std::fs::File::create(&input).expect("a file");
+    file.set_len(64 * MIB).expect("it is sparse");
+    std::os::unix::fs::FileExt::write_all_at(&file, &[5; 1 << 20], 40 * MIB).expect("some data");
+    let convert = |arguments: &[&str]| {
+        output(
+            Command::new("qemu-img").args(["convert", "-f", "raw", "-O", "raw"]).args(arguments),
+        );
+    };
+    let path = |path: &std::path::Path| path.to_str().expect("it is UTF-8").to_owned();
+    convert(&["-n", "--target-is-zero", &path(&input), &server.uri]);
+    // Without looking for zeros: what is a hole there, the map alone tells.
+    convert(&["-S", "0", &server.uri, &path(&copied)]);
+    assert!(std::fs::read(&copied).expect("a file") == std::fs::read(&input).expect("a file"));
+    let mut map = Command::new("qemu-img");
+    let said = output(map.args(["map", "-f", "raw", "--output=json", &server.uri]));
+    let parts: serde_json::Value = serde_json::from_str(&said).expect("it prints JSON");
+    let zero_at = |part: &serde_json::Value| (part["start"].as_u64(), part["zero"].as_bool());
+    let parts: Vec<_> = parts.as_array().expect("a list").iter().map(zero_at).collect();
+    let expected = [(0, true), (40 * MIB, false), (41 * MIB, true)];
+    assert_eq!(parts, expected.map(|(start, is_zero)| (Some(start), Some(is_zero))));
+    assert_eq!(server.stop(), 0);
+    let allocated = std::fs::metadata(scratch.join("disk.img")).expect("the origin").blocks() * 512;
+    assert!(allocated < 4 * MIB, "{allocated} bytes of the origin are allocated");
+}

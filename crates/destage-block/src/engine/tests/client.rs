@@ -3,7 +3,7 @@
 use super::model::Registers;
 use super::random::Random;
 use super::world::{SECTOR, ids, sector_bytes};
-use crate::request::{Reply, Request, RequestError};
+use crate::request::{Reply, Request, RequestError, Status};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -23,6 +23,7 @@ enum Asked {
     Read { begun: u64, first: usize },
     Write { id: u32, fua: bool },
     Flush { begun: u64 },
+    Status { begun: u64, sectors: Range<usize> },
     Other,
 }
 
@@ -103,6 +104,11 @@ impl Clients {
                 Request::Flush
             }
             58..=60 => {
+                let begun = self.registers.moment();
+                self.asked.insert(tag, Asked::Status { begun, sectors });
+                Request::Status { offset, len }
+            }
+            61..=63 => {
                 self.asked.insert(tag, Asked::Other);
                 Request::Cache { offset, len }
             }
@@ -117,6 +123,22 @@ impl Clients {
         Request::Read {
             offset: (sectors.start * SECTOR) as u64,
             len: (sectors.len() * SECTOR) as u32,
+        }
+    }
+
+    /// What is told to be a hole must read as zeros.
+    fn check_holes(&self, begun: u64, sectors: &Range<usize>, parts: &[Status]) {
+        let len: u64 = parts.iter().map(|part| part.len).sum();
+        assert!(0 < len && len <= (sectors.len() * SECTOR) as u64, "{parts:?} of {sectors:?}");
+        let mut at = sectors.start * SECTOR;
+        for part in parts {
+            let end = at + part.len as usize;
+            for sector in at.div_ceil(SECTOR)..end / SECTOR {
+                if part.is_hole {
+                    self.registers.check_read(sector, 0, begun);
+                }
+            }
+            at = end;
         }
     }
 
@@ -139,6 +161,10 @@ impl Clients {
             (Asked::Flush { begun }, Reply::Done) => {
                 self.registers.flushed(begun);
                 Ended::Flush
+            }
+            (Asked::Status { begun, sectors }, Reply::Status(parts)) => {
+                self.check_holes(begun, &sectors, parts);
+                Ended::Other
             }
             (Asked::Other, Reply::Done) => Ended::Other,
             (asked, reply) => panic!("{asked:?} was answered by {reply:?}"),

@@ -11,6 +11,7 @@
 //! Nothing that a client sends makes it panic, and memory is bounded: see [`Limits`].
 
 mod connection;
+mod contexts;
 mod export;
 mod input;
 mod negotiation;
@@ -21,6 +22,7 @@ mod transmission;
 
 use crate::request::{Reply, Request};
 pub use connection::{Connection, Received, Tls};
+use contexts::Context;
 pub use export::{BlockSizes, Export, Exports};
 use input::Input;
 use negotiation::Negotiation;
@@ -116,7 +118,7 @@ enum Step {
     /// The owner must know.
     Event(Event),
     /// The negotiation is over.
-    Open(Export, Replies),
+    Open(Export, Replies, Vec<Context>),
     /// It is over.
     End(End),
 }
@@ -188,8 +190,9 @@ impl Session {
                 Step::Wait => return None,
                 Step::Again => {}
                 Step::Event(event) => return Some(event),
-                Step::Open(export, replies) => {
-                    self.transmission = Some(Transmission::new(export.clone(), replies));
+                Step::Open(export, replies, contexts) => {
+                    let transmission = Transmission::new(export.clone(), replies, contexts);
+                    self.transmission = Some(transmission);
                     return Some(Event::Opened(export));
                 }
                 Step::End(end) => {

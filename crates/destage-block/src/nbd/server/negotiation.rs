@@ -1,5 +1,6 @@
 //! Options, until an export is chosen.
 
+use super::contexts::Contexts;
 use super::input::{Input, OPTION_DATA_MAX};
 use super::output::Output;
 use super::{End, Event, Export, Exports, Replies, Step, TlsMode};
@@ -16,6 +17,7 @@ pub(super) struct Negotiation {
     tls: TlsMode,
     phase: Phase,
     replies: Replies,
+    contexts: Contexts,
     options: u32,
 }
 
@@ -40,7 +42,8 @@ struct Query {
 
 impl Negotiation {
     pub(super) fn new(exports: Arc<dyn Exports>, tls: TlsMode) -> Self {
-        Self { exports, tls, phase: Phase::Flags, replies: Replies::Simple, options: 0 }
+        let (phase, replies) = (Phase::Flags, Replies::Simple);
+        Self { exports, tls, phase, replies, contexts: Contexts::default(), options: 0 }
     }
 
     pub(super) fn greeting() -> Vec<u8> {
@@ -54,6 +57,7 @@ impl Negotiation {
         if let Phase::TlsDue { client } = self.phase {
             self.phase = Phase::Options { client, encrypted: true };
             self.replies = Replies::Simple;
+            self.contexts = Contexts::default();
         }
     }
 
@@ -167,7 +171,7 @@ impl Turn<'_> {
         if self.client & handshake::NO_ZEROES == 0 {
             self.output.put(&[0; wire::EXPORT_NAME_ZEROES]);
         }
-        Ok(Step::Open(export, self.negotiation.replies))
+        Ok(self.open(export))
     }
 
     fn list(&mut self, data: &[u8]) -> Result<Step, Refusal> {
@@ -218,7 +222,7 @@ impl Turn<'_> {
         self.reply_info(option, info::BLOCK_SIZE, &sizes);
         let acknowledged = self.acknowledge(option);
         Ok(match option {
-            option::GO => Step::Open(query.export, self.negotiation.replies),
+            option::GO => self.open(query.export),
             _ => acknowledged,
         })
     }
@@ -234,7 +238,12 @@ impl Turn<'_> {
         Ok(Query { export, infos })
     }
 
-    /// There are no metadata contexts, so any well-formed question for an export finds none.
+    fn open(&mut self, export: Export) -> Step {
+        let contexts = std::mem::take(&mut self.negotiation.contexts).for_export(&export.name);
+        Step::Open(export, self.negotiation.replies, contexts)
+    }
+
+    /// A list of metadata contexts, or a choice among them, which replaces any earlier one.
     fn contexts(&mut self, option: u32, data: &[u8]) -> Result<Step, Refusal> {
         let malformed = (option_reply::ERR_INVALID, "malformed question for metadata contexts");
         if self.negotiation.replies == Replies::Simple {
@@ -243,6 +252,7 @@ impl Turn<'_> {
         let mut take = Take(data);
         let name = take.counted_string().ok_or(malformed)?;
         let count = take.u32().ok_or(malformed)?;
+        let mut queries = Vec::new();
         for _ in 0..count {
             let query = take.counted_string().ok_or(malformed)?;
             if !query.contains(':') {
@@ -251,9 +261,19 @@ impl Turn<'_> {
                     "a metadata context without its namespace",
                 ));
             }
+            queries.push(query);
         }
         take.is_empty().then_some(()).ok_or(malformed)?;
-        self.negotiation.exports.find(name).ok_or(UNKNOWN_EXPORT)?;
+        let export = self.negotiation.exports.find(name).ok_or(UNKNOWN_EXPORT)?;
+        let lists = option == option::LIST_META_CONTEXT;
+        let found = Contexts::matching(&export.name, &queries, lists);
+        for context in found.chosen() {
+            let reply = [&context.id().to_be_bytes(), context.name().as_bytes()].concat();
+            self.reply(option, option_reply::META_CONTEXT, &reply);
+        }
+        if !lists {
+            self.negotiation.contexts = found;
+        }
         Ok(self.acknowledge(option))
     }
 

@@ -1,17 +1,20 @@
 //! Requests and their replies, once an export is chosen.
 
+use super::contexts::Context;
 use super::input::Input;
 use super::output::Output;
 use super::{Cookie, End, Event, Export, Limits, Replies, Room, Step};
 use crate::nbd::wire::{ChunkHeader, RequestHeader, SimpleReply};
 use crate::nbd::wire::{chunk, command, command_flag, errno};
-use crate::request::{Reply, Request, RequestError};
+use crate::request::{Reply, Request, RequestError, Status};
 use hashbrown::HashMap;
 
 #[derive(Debug)]
 pub(super) struct Transmission {
     export: Export,
     replies: Replies,
+    /// What the client may ask about parts of the export.
+    contexts: Vec<Context>,
     under_way: HashMap<Cookie, UnderWay>,
     /// Bytes that these hold or will hold.
     bytes: usize,
@@ -25,17 +28,30 @@ pub(super) struct Transmission {
 struct UnderWay {
     /// The client's cookie: not used as a key, since a client may send the same one twice.
     client: u64,
-    /// Where the data of its reply lies, if it has some.
-    read: Option<(u64, u32)>,
+    expects: Expects,
     bytes: usize,
+}
+
+/// What belongs into a reply.
+#[derive(Clone, Copy, Debug)]
+enum Expects {
+    Nothing,
+    /// The data that lies there.
+    Data(u64, u32),
+    /// The parts of so many bytes, or the first of them.
+    Status {
+        len: u32,
+        is_one: bool,
+    },
 }
 
 /// Why a request is refused: error and words for a human.
 type Refusal = (u32, &'static str);
 
 impl Transmission {
-    pub(super) fn new(export: Export, replies: Replies) -> Self {
-        Self { export, replies, under_way: HashMap::new(), bytes: 0, next: 0, write: None }
+    pub(super) fn new(export: Export, replies: Replies, contexts: Vec<Context>) -> Self {
+        let under_way = HashMap::new();
+        Self { export, replies, contexts, under_way, bytes: 0, next: 0, write: None }
     }
 
     pub(super) fn requests(&self) -> usize {
@@ -85,11 +101,14 @@ impl Transmission {
             return;
         };
         self.bytes -= request.bytes;
-        match (request.read, reply) {
-            (Some((offset, len)), Reply::Data(data)) if data.len() == len as usize => {
+        match (request.expects, reply) {
+            (Expects::Data(offset, len), Reply::Data(data)) if data.len() == len as usize => {
                 self.put_data(output, request.client, offset, data);
             }
-            (None, Reply::Done) => {
+            (Expects::Status { len, is_one }, Reply::Status(parts)) if !parts.is_empty() => {
+                self.put_status(output, request.client, &parts, u64::from(len), is_one);
+            }
+            (Expects::Nothing, Reply::Done) => {
                 output.put(&SimpleReply { error: 0, cookie: request.client }.encode());
             }
             (_, Reply::Error(error)) => self.put_error(output, request.client, refusal_of(error)),
@@ -131,15 +150,23 @@ impl Transmission {
     fn begin(&mut self, header: RequestHeader, request: Request) -> Step {
         let cookie = Cookie(self.next);
         self.next += 1;
-        let read = (header.command == command::READ).then_some((header.offset, header.len));
+        let expects = match header.command {
+            command::READ => Expects::Data(header.offset, header.len),
+            command::BLOCK_STATUS => {
+                let is_one = header.flags & command_flag::REQ_ONE != 0;
+                Expects::Status { len: header.len, is_one }
+            }
+            _ => Expects::Nothing,
+        };
         let bytes = match header.command {
             command::READ | command::WRITE => header.len as usize,
             _ => 0,
         };
-        if read.is_some() {
+        // A write's were counted when its payload began.
+        if header.command == command::READ {
             self.bytes += bytes;
         }
-        self.under_way.insert(cookie, UnderWay { client: header.cookie, read, bytes });
+        self.under_way.insert(cookie, UnderWay { client: header.cookie, expects, bytes });
         Step::Event(Event::Request(cookie, request))
     }
 
@@ -193,6 +220,7 @@ impl Transmission {
                 command::READ | command::WRITE | command::FLUSH => 0,
                 command::TRIM | command::CACHE => 0,
                 command::WRITE_ZEROES => command_flag::NO_HOLE,
+                command::BLOCK_STATUS if !self.contexts.is_empty() => command_flag::REQ_ONE,
                 command::BLOCK_STATUS => {
                     return Err((errno::EINVAL, "no metadata context was agreed on"));
                 }
@@ -237,6 +265,25 @@ impl Transmission {
         output.put_owned(data);
     }
 
+    fn put_status(
+        &self,
+        output: &mut Output,
+        cookie: u64,
+        parts: &[Status],
+        len: u64,
+        is_one: bool,
+    ) {
+        for (index, context) in self.contexts.iter().enumerate() {
+            let payload = context.payload(parts, len, is_one);
+            let is_last = index + 1 == self.contexts.len();
+            let flags = if is_last { chunk::FLAG_DONE } else { 0 };
+            let kind = chunk::BLOCK_STATUS;
+            let header = ChunkHeader { flags, kind, cookie, len: payload.len() as u32 };
+            output.put(&header.encode());
+            output.put_owned(payload);
+        }
+    }
+
     fn put_error(&self, output: &mut Output, cookie: u64, (error, why): Refusal) {
         if self.replies == Replies::Simple {
             return output.put(&SimpleReply { error, cookie }.encode());
@@ -262,6 +309,7 @@ fn request_of(header: RequestHeader) -> Request {
             Request::Zero { offset, len, fua, punch: flags & command_flag::NO_HOLE == 0 }
         }
         command::CACHE => Request::Cache { offset, len },
+        command::BLOCK_STATUS => Request::Status { offset, len },
         // The only other command that passes the check.
         _ => Request::Flush,
     }

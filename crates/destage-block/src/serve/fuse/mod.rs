@@ -63,7 +63,7 @@ impl Answer {
             (Self::Write(answer, len), Reply::Done) => answer.written(len),
             (Self::Plain(answer), Reply::Done) => answer.ok(),
             (answer, Reply::Error(error)) => answer.fail(to_errno(error)),
-            (answer, Reply::Done | Reply::Data(_)) => answer.fail(Errno::EIO),
+            (answer, Reply::Done | Reply::Data(_) | Reply::Status(_)) => answer.fail(Errno::EIO),
         }
     }
 

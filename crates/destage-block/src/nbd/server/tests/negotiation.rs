@@ -148,17 +148,39 @@ fn what_cannot_be_done_is_refused_and_the_next_option_is_answered() {
     assert_eq!(talk.asks(option::STRUCTURED_REPLY, b""), reply(8, 1, b""));
 }
 
+fn question(name: &[u8], rest: &[u8]) -> Vec<u8> {
+    [&(name.len() as u32).to_be_bytes(), name, rest].concat()
+}
+
+fn queries(names: &[&str]) -> Vec<u8> {
+    let one = |name: &&str| [&(name.len() as u32).to_be_bytes(), name.as_bytes()].concat();
+    names.iter().flat_map(one).collect()
+}
+
 #[test]
-fn questions_for_metadata_find_none() {
+fn metadata_contexts_are_listed_and_chosen_by_name() {
     let mut talk = Talk::greeted(vec![volume()], TlsMode::Off);
     talk.asks(option::STRUCTURED_REPLY, b"");
-    let question =
-        |name: &[u8], rest: &[u8]| [&(name.len() as u32).to_be_bytes(), name, rest].concat();
-    let one = b"\0\0\0\x01\0\0\0\x0fbase:allocation";
-    for option in [option::LIST_META_CONTEXT, option::SET_META_CONTEXT] {
-        assert_eq!(talk.asks(option, &question(b"vol", one)), reply(option, 1, b""));
-        assert_eq!(talk.asks(option, &question(b"vol", &[0; 4])), reply(option, 1, b""));
-        let unknown = talk.asks(option, &question(b"other", one));
+    let ask = |names: &[&str]| {
+        let count = (names.len() as u32).to_be_bytes();
+        question(b"vol", &[count.as_slice(), &queries(names)].concat())
+    };
+    let found = |option: u32, contexts: &[&[u8]]| {
+        let replies = contexts.iter().flat_map(|context| reply(option, 4, context));
+        replies.chain(reply(option, 1, b"")).collect::<Vec<u8>>()
+    };
+    let (allocation, dirty): (&[u8], &[u8]) =
+        (b"\0\0\0\x01base:allocation", b"\0\0\0\x02destage:dirty");
+    let (list, set) = (option::LIST_META_CONTEXT, option::SET_META_CONTEXT);
+    assert_eq!(talk.asks(list, &ask(&[])), found(list, &[allocation, dirty]));
+    assert_eq!(talk.asks(list, &ask(&["base:"])), found(list, &[allocation]));
+    assert_eq!(talk.asks(set, &ask(&["base:"])), found(set, &[]));
+    assert_eq!(talk.asks(set, &ask(&[])), found(set, &[]));
+    assert_eq!(talk.asks(set, &ask(&["qemu:dirty-bitmap:x"])), found(set, &[]));
+    let both = ask(&["destage:dirty", "base:allocation"]);
+    assert_eq!(talk.asks(set, &both), found(set, &[allocation, dirty]));
+    for option in [list, set] {
+        let unknown = talk.asks(option, &question(b"other", &[0; 4]));
         assert_eq!(kind_of(&unknown), option_reply::ERR_UNKNOWN);
         let malformed: [&[u8]; 5] = [
             b"",

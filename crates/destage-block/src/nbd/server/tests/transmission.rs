@@ -1,6 +1,6 @@
 use super::*;
 use crate::nbd::wire::{command, command_flag, errno};
-use crate::request::RequestError;
+use crate::request::{RequestError, Status};
 
 const SIZE: u64 = 1 << 30;
 const COOKIE: [u8; 8] = [0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88];
@@ -282,4 +282,76 @@ fn while_the_server_stops_what_was_taken_is_answered_and_the_rest_refused() {
     assert_eq!(error_in(&reply, Replies::Simple), errno::ESHUTDOWN);
     talk.session.reply(cookie, Reply::Done);
     assert_eq!(talk.heard(), simple(0));
+}
+
+/// Has opened a volume after a choice of metadata contexts, for this export.
+fn with_contexts(export: &str, names: &[&str]) -> Talk {
+    let mut talk =
+        Talk::greeted(vec![Export::new("vol", SIZE), Export::new("other", SIZE)], TlsMode::Off);
+    talk.asks(option::STRUCTURED_REPLY, b"");
+    let counted = |text: &str| [&(text.len() as u32).to_be_bytes(), text.as_bytes()].concat();
+    let names: Vec<u8> = [
+        (names.len() as u32).to_be_bytes().to_vec(),
+        names.iter().flat_map(|name| counted(name)).collect(),
+    ]
+    .concat();
+    talk.asks(option::SET_META_CONTEXT, &[counted(export), names].concat());
+    talk.says(&an_option(option::EXPORT_NAME, b"vol"));
+    talk.heard();
+    talk
+}
+
+fn part(len: u64, is_hole: bool, is_dirty: bool) -> Status {
+    Status { len, is_hole, is_dirty }
+}
+
+/// A chunk of the reply to a question for the status.
+fn status_chunk(is_last: bool, words: &[u32]) -> Vec<u8> {
+    let payload: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+    let head = [0x66, 0x8e, 0x33, 0xef, 0, u8::from(is_last), 0, 5];
+    [&head, COOKIE.as_slice(), &(payload.len() as u32).to_be_bytes(), &payload].concat()
+}
+
+#[test]
+fn each_context_tells_of_the_same_range_in_parts_of_its_own() {
+    let parts = vec![
+        part(4096, false, false),
+        part(4096, false, true),
+        part(8192, true, true),
+        part(1 << 20, true, false),
+    ];
+    for (names, flags, chunks) in [
+        (&["base:allocation"][..], 0, vec![status_chunk(true, &[1, 8192, 0, 90_000, 3])]),
+        (&["destage:dirty"][..], 0, vec![status_chunk(true, &[2, 4096, 0, 12_288, 1, 81_808, 0])]),
+        (
+            &["destage:dirty", "base:allocation"][..],
+            command_flag::REQ_ONE,
+            vec![status_chunk(false, &[1, 8192, 0]), status_chunk(true, &[2, 4096, 0])],
+        ),
+    ] {
+        let mut talk = with_contexts("vol", names);
+        let asked = request(command::BLOCK_STATUS, flags, 77, 98_192);
+        let (cookie, found) = taken(talk.says(&asked.encode()));
+        assert_eq!(found, Request::Status { offset: 77, len: 98_192 });
+        talk.session.reply(cookie, Reply::Status(parts.clone()));
+        assert_eq!(talk.heard(), chunks.concat(), "{names:?}");
+    }
+}
+
+#[test]
+fn a_status_without_a_context_of_this_export_is_refused() {
+    for mut talk in [
+        with_contexts("other", &["base:allocation"]),
+        with_contexts("vol", &[]),
+        with_contexts("vol", &["qemu:dirty-bitmap:x"]),
+        talk(Replies::Structured),
+    ] {
+        let reply = talk.requests(request(command::BLOCK_STATUS, 0, 0, 512), b"");
+        assert_eq!(error_in(&reply, Replies::Structured), errno::EINVAL);
+    }
+    let mut talk = with_contexts("vol", &["base:allocation"]);
+    for (flags, offset, len) in [(0, 0, 0), (0, SIZE, 1), (command_flag::DF, 0, 1)] {
+        let reply = talk.requests(request(command::BLOCK_STATUS, flags, offset, len), b"");
+        assert_eq!(error_in(&reply, Replies::Structured), errno::EINVAL);
+    }
 }
