@@ -1,5 +1,6 @@
 //! The thread that prepares and recycles segments, so that neither the hot path nor a roll waits for it.
 
+use crate::error::ErrorKind;
 use crate::store::{Segment, Store};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -87,6 +88,11 @@ fn perform(store: &Store, job: Job) {
     };
     // The next roll meets the same trouble and reports it to whoever waits.
     if let Err(error) = result {
+        if error.kind() == ErrorKind::Full {
+            // Where segments come back as fast as they are needed, as in a cache's log, this is no trouble yet.
+            tracing::debug!(segment = number, %error, "no room yet to {what} a journal segment ahead of time");
+            return;
+        }
         tracing::warn!(segment = number, %error, "failed to {what} a journal segment");
     }
 }

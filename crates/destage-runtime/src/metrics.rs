@@ -216,7 +216,7 @@ pub const LATENCIES: [LatencyMetric; 3] = [
 
 /// Every metric without labels.
 #[rustfmt::skip]
-pub const CATALOGUE: [Metric; 53] = [
+pub const CATALOGUE: [Metric; 54] = [
     g("destage_uptime_seconds", "Time since the start of the process", |r| r.uptime_seconds),
     g("destage_paused", "1 while destaging is paused by request", |r| flag(r.paused)),
     g("destage_ready", "1 while clients are served as the policy says", |r| flag(r.ready().is_ok())),
@@ -233,6 +233,7 @@ pub const CATALOGUE: [Metric; 53] = [
     g("destage_origin_failing_seconds", "How long the origin has been failing; 0 while it works", |r| r.origin.failing_for_seconds.unwrap_or(0.0)),
     c("destage_retries_total", "Destages tried again after a failure", |r| r.origin.retries_total as f64),
     g("destage_clients", "Connections now", |r| r.clients.connected as f64),
+    g("destage_open_files", "Times that a volume's file is open", |r| r.clients.open_files as f64),
     c("destage_clients_accepted_total", "Connections accepted", |r| r.clients.accepted_total as f64),
     c("destage_commands_total", "Commands executed", |r| r.clients.commands_total as f64),
     c("destage_command_errors_total", "Commands answered with an error", |r| r.clients.errors_total as f64),

@@ -6,6 +6,8 @@ use destage_core::{Mode, Span, Time};
 /// What the log was told of an engine's mode.
 #[derive(Debug)]
 pub struct ModeLog {
+    /// Whose mode it is; empty where there is one only.
+    volume: String,
     /// The mode in force, and the one that the log shows.
     mode: Mode,
     shown: Mode,
@@ -21,6 +23,7 @@ pub const MODE_LINES_APART: Span = Span::from_secs(10);
 impl Default for ModeLog {
     fn default() -> Self {
         Self {
+            volume: String::new(),
             mode: Mode::Normal,
             shown: Mode::Normal,
             quiet_until: Time::from_secs(0),
@@ -37,6 +40,11 @@ struct Line {
 }
 
 impl ModeLog {
+    /// For one of several volumes, which the lines name.
+    pub fn of_volume(name: &str) -> Self {
+        Self { volume: name.to_owned(), ..Self::default() }
+    }
+
     /// The mode has changed to this one.
     pub fn changed(&mut self, now: Time, mode: Mode) {
         self.mode = mode;
@@ -47,7 +55,8 @@ impl ModeLog {
     /// Logs what was held back, once its time has come.
     pub fn tick(&mut self, now: Time) {
         if let Some(Line { mode, changes }) = self.line(now) {
-            tracing::info!(mode = mode_name(mode), changes, "mode changed");
+            let volume = (!self.volume.is_empty()).then_some(&*self.volume);
+            tracing::info!(volume, mode = mode_name(mode), changes, "mode changed");
         }
     }
 

@@ -178,6 +178,8 @@ pub struct ClientsReport {
     pub connected: u64,
     /// Most connections allowed.
     pub connected_max: u64,
+    /// Times that a volume's file is open, each by whoever opened it.
+    pub open_files: u64,
     /// Connections accepted.
     pub accepted_total: u64,
     /// Commands executed.

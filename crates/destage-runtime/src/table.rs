@@ -135,7 +135,8 @@ fn origin(r: &Report) -> Rows {
 
 fn clients(r: &Report) -> Rows {
     let clients = &r.clients;
-    vec![
+    let files = (clients.open_files > 0).then(|| ("open files", count(clients.open_files)));
+    let rows = [
         (
             "connections",
             format!("{} of {}", count(clients.connected), count(clients.connected_max)),
@@ -148,7 +149,8 @@ fn clients(r: &Report) -> Rows {
             "waiting, refused",
             format!("{}, {}", count(clients.waiting), count(clients.refused_total)),
         ),
-    ]
+    ];
+    files.into_iter().chain(rows).collect()
 }
 
 fn writes(r: &Report) -> Rows {

@@ -63,6 +63,8 @@ const DOMAIN: DomainId = DomainId(0);
 /// What a volume takes from its user besides the policy.
 #[derive(Clone, Debug)]
 pub struct VolumeOptions {
+    /// Its name in the log; empty, the default, where there is one only.
+    pub name: String,
     /// Bytes of undecided writes that are kept in memory besides in the log. Default 64 MiB.
     pub memory_bytes_max: u64,
     /// How long a read waits for an origin that is out of reach before it fails. Default 30 s.
@@ -84,6 +86,7 @@ pub struct VolumeOptions {
 impl Default for VolumeOptions {
     fn default() -> Self {
         Self {
+            name: String::new(),
             memory_bytes_max: 64 << 20,
             fetch_patience: Span::from_secs(30),
             checkpoint_every: Span::from_secs(30),

@@ -140,7 +140,7 @@ impl Volume {
             now,
             overlay: Overlay::new(decided.next(), options.memory_bytes_max),
             core: core.into(),
-            modes: ModeLog::default(),
+            modes: ModeLog::of_volume(&options.name),
             journal,
             slots: Slots::new(index),
             membership: options.group_clock.clone().map(|clock| Membership::new(clock, decided)),

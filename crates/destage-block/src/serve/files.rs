@@ -49,6 +49,11 @@ impl Server {
         any
     }
 
+    /// Times that a volume's file is open.
+    pub(super) fn open_files(&self) -> u64 {
+        self.files.as_ref().map_or(0, |files| files.open as u64)
+    }
+
     /// Whether nobody has a file open, and no request waits for room.
     pub(super) fn files_are_quiet(&self) -> bool {
         self.files.as_ref().is_none_or(|files| files.open == 0 && files.waiting.is_empty())

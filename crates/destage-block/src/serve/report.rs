@@ -108,6 +108,7 @@ pub(super) struct Counted {
     pub(super) started: Time,
     pub(super) connected: usize,
     pub(super) connected_max: usize,
+    pub(super) open_files: u64,
     pub(super) accepted_total: u64,
     pub(super) requests_total: u64,
     pub(super) errors_total: u64,
@@ -126,6 +127,7 @@ pub(super) fn report(volumes: &mut [Served], counted: Counted, now: Time) -> Rep
     report.uptime_seconds = now.since(counted.started).as_secs_f64();
     report.clients.connected = counted.connected as u64;
     report.clients.connected_max = counted.connected_max as u64;
+    report.clients.open_files = counted.open_files;
     report.clients.accepted_total = counted.accepted_total;
     report.clients.commands_total = counted.requests_total;
     report.clients.errors_total = counted.errors_total;

@@ -374,6 +374,7 @@ impl Server {
             started: self.started,
             connected: self.connected,
             connected_max: self.settings.clients_max,
+            open_files: self.open_files(),
             accepted_total: self.accepted_total,
             requests_total: self.requests_total,
             errors_total: self.errors_total,

@@ -163,6 +163,7 @@ fn open(settings: &VolumeSettings, opening: &mut Opening) -> Result<(Served, Con
         size,
         policy: settings.policy.clone(),
         options: VolumeOptions {
+            name: settings.name.clone(),
             fetch_patience: settings.origin_timeout,
             group_clock,
             unsafe_reclaim_past_checkpoint: settings.unsafe_flags.reclaim_past_checkpoint,
