@@ -64,7 +64,9 @@ fn a_volumes_run_replays_with_the_same_effects_under_every_policy() {
 #[test]
 fn a_killed_servers_recording_replays_as_far_as_it_goes() {
     let scratch = Scratch::new();
-    let server = launch(&scratch).start();
+    // Of one image: a second one would be someone else's change, and is refused.
+    let launch = launch(&scratch);
+    let server = launch.start();
     load(&server, 1);
     let part = scratch.join("run.1");
     let len = || part.metadata().map_or(0, |metadata| metadata.len());
@@ -76,7 +78,7 @@ fn a_killed_servers_recording_replays_as_far_as_it_goes() {
     let report = replayed(&scratch, &[]);
     assert!(report["parts"][0]["broken_off_at"].is_u64(), "{report}");
     // The next run begins a part of its own.
-    let server = launch(&scratch).start();
+    let server = launch.start();
     load(&server, 5);
     assert_eq!(server.stop(), 0);
     let report = replayed(&scratch, &[]);
