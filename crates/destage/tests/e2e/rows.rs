@@ -241,6 +241,23 @@ fn a_transaction_whose_watched_row_has_changed_reaches_neither_cache_nor_origin(
     });
 }
 
+/// A batch takes 4 MiB; what belongs together is more.
+#[test]
+fn a_transaction_larger_than_a_batch_reaches_the_origin_whole() {
+    on_each_shop(|server, database| {
+        let note = "n".repeat(60_000);
+        let mut commands = vec!["MULTI".to_owned()];
+        commands.extend((100..200).map(|id| format!("HSET customers:{id} name N note {note}")));
+        commands.push("EXEC".to_owned());
+        let replies = server.client().pipeline(&commands);
+        assert_eq!(replies[101].array(), vec![Reply::Int(2); 100]);
+        assert_eq!(server.status()["writes"]["groups_total"], 1);
+        server.drain();
+        let whole = "SELECT count(*) FROM customers WHERE length(note) = 60000";
+        assert_eq!(database.number(whole), 100);
+    });
+}
+
 #[test]
 fn keys_made_by_the_database_are_handed_out_without_repeats() {
     on_each_shop(|server, database| {
