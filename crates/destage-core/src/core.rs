@@ -14,7 +14,7 @@ use crate::groups::{Group, Groups, State, UnitList};
 use crate::id::{BatchId, DomainId, Lsn, RequestId, UnitId};
 use crate::io::{Access, Effect, Fault, Input, Mode, StopReason, WaitFor};
 use crate::policy::{AtLimit, Policy};
-use crate::replace::Replacement;
+use crate::replace::{Choice, Chosen, Replacement};
 use crate::status::Status;
 use crate::time::{Span, Time};
 use crate::units::Units;
@@ -40,6 +40,9 @@ pub struct Core {
     forgotten: Lsn,
     mode: Mode,
     stopped: Option<StopReason>,
+    /// Dirty units take their part of the room for clean ones. Not of the live front ends, hence in no record.
+    #[serde(skip)]
+    shares_room: bool,
     counters: Counters,
 }
 
@@ -89,8 +92,18 @@ impl Core {
             forgotten: decided,
             mode: Mode::Normal,
             stopped: None,
+            shares_room: false,
             counters: Counters::default(),
         }
+    }
+
+    /// The same with another replacement policy, and where `shares_room` with one room for clean and dirty units together,
+    /// [`crate::Limits::cache_bytes_max`]: as a buffer cache has it. To be said before any input.
+    #[must_use]
+    pub fn with_cache(mut self, choice: Choice, shares_room: bool) -> Self {
+        self.units.cache = Chosen::new(choice);
+        self.shares_room = shares_room;
+        self
     }
 
     /// Takes one input. Poll the effects afterwards, all of them, in order.
@@ -349,7 +362,8 @@ impl Core {
         if let Some(unit) = self.units.next_idle() {
             return Some(Effect::Evict { unit });
         }
-        let bytes_max = self.policy.limits.cache_bytes_max;
+        let taken = if self.shares_room { self.units.pinned_bytes } else { 0 };
+        let bytes_max = self.policy.limits.cache_bytes_max.saturating_sub(taken);
         if self.units.cache.bytes() <= bytes_max {
             return None;
         }

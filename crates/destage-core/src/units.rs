@@ -2,7 +2,7 @@
 
 use crate::id::{Lsn, UnitId};
 use crate::per_unit::PerUnit;
-use crate::replace::{Replacement, S3Fifo};
+use crate::replace::{Chosen, Replacement};
 use alloc::collections::{BTreeMap, VecDeque};
 use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
@@ -29,7 +29,7 @@ struct Dirty {
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Units {
     flags: PerUnit<u8>,
-    pub(crate) cache: S3Fifo,
+    pub(crate) cache: Chosen,
     dirty: HashMap<UnitId, Dirty>,
     parked: HashMap<UnitId, Lsn>,
     /// For each fetch under way, the decided mark when it began: later groups must stay available to it.

@@ -1,8 +1,8 @@
 //! The simulator of Destage: the policies of `destage-core` on I/O traces, without I/O of their own.
 //!
 //! [`trace`] reads traces of many formats as one stream of requests; [`hits`] runs the core's replacement code on them and
-//! counts exactly; [`curves`] has the misses by size; [`update`] drives the whole core in virtual time; [`figures`] reproduces
-//! figures of papers; [`generate`] makes traces; [`sweep`] has grids of runs, [`report`] charts and pages.
+//! counts exactly; [`curves`] has the misses by size; [`update`] drives the whole core in virtual time;
+//! [`machine`] puts hosts, caches, a network and a filer around it; [`figures`] reproduces figures of papers; [`generate`] makes traces; [`sweep`] has grids of runs, [`report`] charts and pages.
 
 pub mod blocks;
 pub mod curves;
@@ -10,6 +10,7 @@ pub mod event;
 pub mod figures;
 pub mod generate;
 pub mod hits;
+pub mod machine;
 pub mod replay;
 pub mod report;
 pub mod sweep;

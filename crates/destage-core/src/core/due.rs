@@ -119,7 +119,10 @@ impl Core {
                 }
             }
             When::Interval { age, check } => {
-                if let Some(passed) = self.destager.period_over(now, check) {
+                // Before the clock has run for that long, nothing is so old.
+                if let Some(passed) = self.destager.period_over(now, check)
+                    && passed >= Time::ZERO + age
+                {
                     self.mark_due(passed - age);
                 }
             }

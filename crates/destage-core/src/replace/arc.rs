@@ -15,7 +15,7 @@ const RECENT: usize = 0;
 const FREQUENT: usize = 1;
 
 /// ARC over units of varying size; the paper's page counts are bytes here.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Arc {
     queues: Queues<2>,
     recall: Recall<2>,

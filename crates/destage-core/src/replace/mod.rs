@@ -3,6 +3,7 @@
 //! Each policy is a [`Replacement`]; the core and the simulator drive the same code.
 
 mod arc;
+mod chosen;
 mod ghost;
 mod list;
 mod queues;
@@ -14,6 +15,8 @@ mod two_q;
 use crate::id::UnitId;
 
 pub use arc::Arc;
+pub use chosen::Choice;
+pub(crate) use chosen::Chosen;
 pub use s3fifo::S3Fifo;
 pub use single::{Clock, Fifo, Lru, Sieve};
 pub use two_q::TwoQ;

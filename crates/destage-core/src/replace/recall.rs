@@ -8,7 +8,7 @@ use core::hash::{BuildHasherDefault, Hasher};
 use hashbrown::HashMap;
 
 /// `N` ghost lists; an identity is in at most one of them.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Recall<const N: usize> {
     slots: HashMap<u64, u32, BuildHasherDefault<Identity>>,
     /// The identity in each slot.
@@ -68,7 +68,7 @@ impl<const N: usize> Recall<N> {
 }
 
 /// Identities are hashes already.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Identity(u64);
 
 impl Hasher for Identity {

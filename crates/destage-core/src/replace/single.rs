@@ -5,7 +5,7 @@ use super::queues::Queues;
 use crate::id::UnitId;
 
 /// A policy of one queue: `R` says what a hit changes and which unit leaves.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Single<R> {
     queue: Queues<1>,
     rule: R,
@@ -42,19 +42,19 @@ pub trait Rule {
 pub struct Line<'a>(&'a mut Queues<1>);
 
 /// See [`Fifo`].
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct FifoRule;
 
 /// See [`Lru`].
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct LruRule;
 
 /// See [`Clock`].
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct ClockRule;
 
 /// See [`Sieve`].
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct SieveRule {
     /// Where the search goes on; `None` for the old end.
     hand: Option<u32>,

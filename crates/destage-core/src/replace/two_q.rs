@@ -19,7 +19,7 @@ const ONCE_DIVISOR: u64 = 4;
 const RECALL_DIVISOR: u64 = 2;
 
 /// 2Q over units of varying size.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct TwoQ {
     queues: Queues<2>,
     /// The paper's A1out.

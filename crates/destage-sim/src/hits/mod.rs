@@ -80,7 +80,7 @@ impl Count {
         if self.all == 0 { 0.0 } else { self.hits as f64 / self.all as f64 }
     }
 
-    fn add(&mut self, all: u64, hits: u64) {
+    pub(crate) fn add(&mut self, all: u64, hits: u64) {
         self.all += all;
         self.hits += hits;
     }
@@ -100,7 +100,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         self.requests.add(other.requests.all, other.requests.hits);
         self.blocks.add(other.blocks.all, other.blocks.hits);
         self.bytes.add(other.bytes.all, other.bytes.hits);

@@ -3,8 +3,8 @@
 use super::{Cache, One, Outcome};
 use crate::blocks::mix;
 use destage_core::UnitId;
-use destage_core::replace::{Arc, Clock, Fifo, Lru, Replacement, S3Fifo, Sieve, TwoQ};
-use serde::Serialize;
+use destage_core::replace::{Arc, Choice, Clock, Fifo, Lru, Replacement, S3Fifo, Sieve, TwoQ};
+use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 
 /// Where an access found its block.
@@ -16,7 +16,7 @@ pub(super) enum Place {
 }
 
 /// The replacement policies that can be simulated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Replacements {
     /// First in, first out.
@@ -56,6 +56,20 @@ impl Replacements {
     pub fn name(self) -> &'static str {
         let found = Self::ALL.iter().find(|(_, policy)| *policy == self);
         found.map_or("", |(name, _)| name)
+    }
+
+    /// The core's own name for it; `None` for Belady's, which the core does not know.
+    pub fn choice(self) -> Option<Choice> {
+        Some(match self {
+            Self::Fifo => Choice::Fifo,
+            Self::Lru => Choice::Lru,
+            Self::Clock => Choice::Clock,
+            Self::TwoQ => Choice::TwoQ,
+            Self::Arc => Choice::Arc,
+            Self::S3Fifo => Choice::S3Fifo,
+            Self::Sieve => Choice::Sieve,
+            Self::Belady => return None,
+        })
     }
 
     pub(super) fn tier(self, places: u64) -> Option<Box<dyn Tier>> {

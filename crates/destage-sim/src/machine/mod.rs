@@ -1,0 +1,53 @@
+//! Requests through hosts with caches, a network and a filer, in virtual time.
+//!
+//! Each tier of a host is a [`destage_core::Core`], which decides when dirty blocks leave, in which order and how much at once,
+//! and which clean blocks stay: nothing of the policies is simulated. This module carries out what the core asks for, as the
+//! live front ends do, on devices that are [`crate::event::Station`]s. What it leaves out is in `docs/SIMULATION.md`.
+
+mod crash;
+mod device;
+mod flow;
+mod remote;
+mod report;
+mod run;
+mod settings;
+mod task;
+#[cfg(test)]
+mod tests;
+mod tier;
+mod words;
+
+pub use report::{Bucket, Crash, Destage, Kind, Latency, Origin, Report, StationLoad};
+pub use settings::{
+    Architecture, Arrivals, Device, Devices, Discipline, Fault, FaultKind, Faulty, Settings,
+    SettingsError, Spread, Start, Tier, WritePolicy,
+};
+
+use crate::blocks::TooManyBlocks;
+use crate::trace::Request;
+
+/// Why a run ended before its requests did.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError<E> {
+    /// The settings do not fit together.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// The trace touches too much.
+    #[error(transparent)]
+    Blocks(#[from] TooManyBlocks),
+    /// The source of the requests failed.
+    #[error(transparent)]
+    Source(E),
+}
+
+/// Runs the requests, which come in the order of their times, to the end of the last one.
+///
+/// # Errors
+/// The settings are out of range, the source fails, or there are too many blocks.
+pub fn run<E>(
+    requests: impl IntoIterator<Item = Result<Request, E>>,
+    settings: &Settings,
+) -> Result<Report, RunError<E>> {
+    settings.validate()?;
+    run::Machine::new(settings).run(requests.into_iter())
+}
