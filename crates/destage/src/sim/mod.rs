@@ -4,6 +4,7 @@ mod curve;
 mod figure;
 mod generate;
 mod inspect;
+mod machine;
 mod replay;
 mod report;
 mod run;
@@ -31,7 +32,7 @@ pub(crate) enum SimCommand {
     /// have done.
     #[command(after_long_help = destage_runtime::exit::help())]
     Replay(Box<replay::ReplayArgs>),
-    /// Run caches over a trace and count what they would have held.
+    /// Run caches over a trace: count what they would have held, or with devices measure how long requests take.
     #[command(after_long_help = destage_runtime::exit::help())]
     Run(run::RunArgs),
     /// Run every combination of a grid on all cores; what is done is kept, so that a sweep can be interrupted.

@@ -162,12 +162,12 @@ pub(crate) fn csv(rows: &[Row]) -> String {
     for (index, row) in rows.iter().enumerate() {
         let cells = row.cells();
         if index == 0 {
-            let names: Vec<_> = cells.iter().map(|(name, _)| name.as_str()).collect();
-            out.push_str(&names.join(","));
+            let names: Vec<_> = cells.iter().map(|(name, _)| name.clone()).collect();
+            out.push_str(&csv_line(&names));
             out.push('\n');
         }
-        let values: Vec<_> = cells.iter().map(|(_, value)| quoted(value)).collect();
-        out.push_str(&values.join(","));
+        let values: Vec<_> = cells.into_iter().map(|(_, value)| value).collect();
+        out.push_str(&csv_line(&values));
         out.push('\n');
     }
     out
@@ -198,6 +198,12 @@ impl Row {
         cells.push(("evicted_blocks".into(), self.evicted_blocks.to_string()));
         cells
     }
+}
+
+/// A line of CSV.
+pub(crate) fn csv_line(cells: &[String]) -> String {
+    let cells: Vec<_> = cells.iter().map(|cell| quoted(cell)).collect();
+    cells.join(",")
 }
 
 /// A cell of CSV.

@@ -1,5 +1,6 @@
 //! `destage sim run`: caches over a trace.
 
+use super::machine::{Caches, MachineArgs, Output};
 use super::report::{self, Row, failed_blocks};
 use super::trace::TraceArgs;
 use crate::error::CliError;
@@ -35,14 +36,9 @@ pub(crate) struct RunArgs {
     /// The form of the result: a table for people, or every parameter and count as CSV or JSON.
     #[arg(long, value_enum, default_value = "table")]
     output: Output,
-}
 
-/// The form of a result.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Output {
-    Table,
-    Csv,
-    Json,
+    #[command(flatten)]
+    machine: MachineArgs,
 }
 
 /// Most caches side by side.
@@ -50,6 +46,15 @@ const SETUPS_MAX: usize = 1_000;
 
 /// Runs every combination and shows what it came to.
 pub(crate) fn run(args: &RunArgs) -> Result<(), CliError> {
+    if args.machine.is_asked() {
+        let caches = Caches {
+            ram: &args.ram,
+            flash: &args.flash,
+            replacement: &args.replacement,
+            ram_replacement: args.ram_replacement,
+        };
+        return args.machine.run(&args.trace, &caches, args.output);
+    }
     let setups = setups(args)?;
     let mut hits = Hits::new(args.trace.block_bytes(), &setups).map_err(CliError::usage)?;
     let started = Instant::now();

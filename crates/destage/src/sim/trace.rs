@@ -68,11 +68,8 @@ impl TraceArgs {
         self.block.get() as u32
     }
 
-    /// Reads the trace to its end. What was met, and the format.
-    pub(crate) fn read(
-        &self,
-        mut take: impl FnMut(&Request) -> Result<(), CliError>,
-    ) -> Result<(Format, Counts), CliError> {
+    /// Begins to read the trace; `doing` is shown with the progress.
+    pub(crate) fn open(&self, doing: &str) -> Result<Reading, CliError> {
         let options = Options {
             format: self.format.0,
             skip_bad_max: self.skip_bad,
@@ -82,18 +79,50 @@ impl TraceArgs {
                 Event::Completed => BlockEvent::Completed,
             },
         };
-        let mut trace = Trace::open(&self.trace, &options).map_err(|e| failed(&e))?;
-        let label = format!("reading {} (bytes)", trace.name());
-        let mut progress = Progress::new(&label, trace.progress().1.unwrap_or(0));
-        while let Some(request) = trace.next_request().map_err(|e| failed(&e))? {
-            take(&request)?;
-            if trace.counts().requests.is_multiple_of(PROGRESS_EVERY) {
-                let (read, total) = trace.progress();
-                // The length of a pipe is not known.
-                progress.set_total(total.unwrap_or(read));
-                progress.set(read);
-            }
+        let trace = Trace::open(&self.trace, &options).map_err(|e| failed(&e))?;
+        let label = format!("{doing} {} (bytes)", trace.name());
+        let progress = Progress::new(&label, trace.progress().1.unwrap_or(0));
+        Ok(Reading { trace, progress })
+    }
+
+    /// Reads the trace to its end. What was met, and the format.
+    pub(crate) fn read(
+        &self,
+        mut take: impl FnMut(&Request) -> Result<(), CliError>,
+    ) -> Result<(Format, Counts), CliError> {
+        let mut reading = self.open("reading")?;
+        for request in &mut reading {
+            take(&request?)?;
         }
+        Ok(reading.finish())
+    }
+}
+
+/// A trace on its way, with its progress.
+pub(crate) struct Reading {
+    trace: Trace,
+    progress: Progress,
+}
+
+impl Iterator for Reading {
+    type Item = Result<Request, CliError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let request = self.trace.next_request().map_err(|e| failed(&e)).transpose();
+        if self.trace.counts().requests.is_multiple_of(PROGRESS_EVERY) {
+            let (read, total) = self.trace.progress();
+            // The length of a pipe is not known.
+            self.progress.set_total(total.unwrap_or(read));
+            self.progress.set(read);
+        }
+        request
+    }
+}
+
+impl Reading {
+    /// The format and what was met; what was passed over is warned of.
+    pub(crate) fn finish(self) -> (Format, Counts) {
+        let Self { trace, progress } = self;
         progress.finish();
         let counts = trace.counts();
         for (count, what) in [
@@ -105,7 +134,7 @@ impl TraceArgs {
                 tracing::warn!("{}: {count} {what}", trace.name());
             }
         }
-        Ok((trace.format(), counts))
+        (trace.format(), counts)
     }
 }
 

@@ -1,0 +1,400 @@
+//! `destage sim run` with devices: requests through hosts, caches, a network and a filer, in virtual time.
+
+use super::report::{csv_line, failed_blocks};
+use super::trace::TraceArgs;
+use crate::error::CliError;
+use crate::file;
+use crate::output::{print, print_json};
+use clap::ValueEnum;
+use destage_core::{AtLimit, When};
+use destage_runtime::exit;
+use destage_runtime::human::{bytes, count, percent, seconds};
+use destage_runtime::policy::{parse_at_limit, parse_when};
+use destage_runtime::units::{Bytes, Interval};
+use destage_sim::hits::Replacements;
+use destage_sim::machine::{
+    self, Architecture, Arrivals, Destage, Devices, Kind, Report, RunError, Settings, Start,
+    WritePolicy,
+};
+use serde::Serialize;
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// Flags of `sim run` with devices.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "With devices, in virtual time")]
+pub(crate) struct MachineArgs {
+    /// What an acknowledged write means, and the order of destaging: write-through, write-around, write-back, ordered, strict or
+    /// journaled; of the flash, or of the RAM where there is none. With it, --devices or --settings the run has devices and
+    /// times.
+    #[arg(long, value_parser = word::<WritePolicy>, value_name = "POLICY")]
+    policy: Option<WritePolicy>,
+
+    /// The devices: a file with the times of RAM, flash, network and filer.
+    #[arg(long, value_name = "FILE")]
+    devices: Option<PathBuf>,
+
+    /// A file with any of the settings of a run; flags given here count for more.
+    #[arg(long, value_name = "FILE")]
+    settings: Option<PathBuf>,
+
+    /// When to destage: async, adaptive, periodic:10s, interval:30s,1s (age, check) or pressure; of the tier of --policy.
+    #[arg(long, value_parser = parse_when, value_name = "WHEN")]
+    when: Option<When>,
+
+    /// d: 0, or how often the tier of --policy commits.
+    #[arg(short = 'd', long, value_name = "TIME")]
+    commit: Option<Interval>,
+
+    /// D: how old the origin may be, or none; of the tier of --policy.
+    #[arg(short = 'D', long, value_name = "TIME")]
+    staleness: Option<Interval>,
+
+    /// What happens to writes at a limit: throttle, block, write-through or fail.
+    #[arg(long, value_parser = parse_at_limit, value_name = "CHOICE")]
+    at_limit: Option<AtLimit>,
+
+    /// The policy of the RAM where it stands before flash; write-back unless told.
+    #[arg(long, value_parser = word::<WritePolicy>, value_name = "POLICY")]
+    ram_policy: Option<WritePolicy>,
+
+    /// When the RAM destages where it stands before flash; async unless told.
+    #[arg(long, value_parser = parse_when, value_name = "WHEN")]
+    ram_when: Option<When>,
+
+    /// How RAM and flash work together: naive (flash is a layer of its own) or unified (one cache).
+    #[arg(long, value_parser = word::<Architecture>, value_name = "NAME")]
+    architecture: Option<Architecture>,
+
+    /// Hosts before the filer, each with its own caches; what one writes, the others drop.
+    #[arg(long, value_name = "N")]
+    hosts: Option<u16>,
+
+    /// A closed loop: so many threads wait for each request before the next one. Unless told, requests come at their times.
+    #[arg(long, value_name = "N")]
+    threads: Option<u16>,
+
+    /// So many requests come first and are not measured.
+    #[arg(long, value_name = "N")]
+    warmup: Option<u64>,
+
+    /// What those leave behind: warm, cold (they are left out) or restarted (what a crash of the hosts spares).
+    #[arg(long, value_parser = word::<Start>, value_name = "NAME")]
+    start: Option<Start>,
+
+    /// Of all random streams.
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+
+    /// Look what a crash would lose at these times, separated by commas.
+    #[arg(long, value_delimiter = ',', value_name = "TIMES")]
+    crash_at: Vec<Interval>,
+
+    /// Run twice and fail if the results differ.
+    #[arg(long)]
+    check: bool,
+}
+
+/// What the other flags of `sim run` say.
+pub(crate) struct Caches<'a> {
+    pub(crate) ram: &'a [Bytes],
+    pub(crate) flash: &'a [Bytes],
+    pub(crate) replacement: &'a [Replacements],
+    pub(crate) ram_replacement: Replacements,
+}
+
+/// A word of the settings on the command line.
+fn word<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
+    let value = serde::de::value::StrDeserializer::<serde::de::value::Error>::new(text);
+    T::deserialize(value).map_err(|error| error.to_string())
+}
+
+/// The form of a result.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Output {
+    Table,
+    Csv,
+    Json,
+}
+
+/// A report with what it is of.
+#[derive(Debug, Serialize)]
+struct Row<'a> {
+    trace: String,
+    format: &'static str,
+    bad_records: u64,
+    #[serde(flatten)]
+    report: &'a Report,
+}
+
+impl MachineArgs {
+    /// Whether any flag asks for devices.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.policy.is_some() || self.devices.is_some() || self.settings.is_some()
+    }
+
+    /// Settings of the file, completed by the flags.
+    pub(crate) fn settings(&self, block: Bytes, caches: &Caches<'_>) -> Result<Settings, CliError> {
+        let mut settings: Settings = match &self.settings {
+            Some(path) => file::read(path, |text| toml::from_str(text).map_err(|e| e.to_string()))?,
+            None => Settings::default(),
+        };
+        if let Some(path) = &self.devices {
+            let parse = |text: &str| toml::from_str::<Devices>(text).map_err(|e| e.to_string());
+            settings.devices = file::read(path, parse)?;
+        }
+        settings.block = block;
+        self.set_caches(&mut settings, caches)?;
+        self.set_policies(&mut settings);
+        if let Some(architecture) = self.architecture {
+            settings.architecture = architecture;
+        }
+        if let Some(threads) = self.threads {
+            settings.arrivals = Arrivals::Closed { threads, think: Interval::default() };
+        }
+        settings.hosts = self.hosts.unwrap_or(settings.hosts);
+        settings.warmup_requests = self.warmup.unwrap_or(settings.warmup_requests);
+        settings.start = self.start.unwrap_or(settings.start);
+        settings.seed = self.seed.unwrap_or(settings.seed);
+        settings.crashes.extend(&self.crash_at);
+        settings.validate().map_err(CliError::usage)?;
+        Ok(settings)
+    }
+
+    fn set_caches(&self, settings: &mut Settings, caches: &Caches<'_>) -> Result<(), CliError> {
+        let (&[ram], &[flash], &[replacement]) = (caches.ram, caches.flash, caches.replacement)
+        else {
+            return Err(CliError::usage(
+                "a run with devices takes one size of --ram and --flash and one --replacement: compare with sim sweep",
+            ));
+        };
+        let is_given = ram.get() > 0 || flash.get() > 0;
+        if is_given {
+            (settings.ram.size, settings.flash.size) = (ram, flash);
+            settings.flash.replacement = replacement;
+            let both = ram.get() > 0 && flash.get() > 0;
+            settings.ram.replacement = if both { caches.ram_replacement } else { replacement };
+        }
+        Ok(())
+    }
+
+    fn set_policies(&self, settings: &mut Settings) {
+        let has_flash = settings.flash.size.get() > 0;
+        if has_flash {
+            let ram = &mut settings.ram;
+            ram.policy = self.ram_policy.unwrap_or(ram.policy);
+            ram.when = self.ram_when.unwrap_or(ram.when);
+        }
+        let tier = if has_flash { &mut settings.flash } else { &mut settings.ram };
+        tier.policy = self.policy.unwrap_or(tier.policy);
+        tier.when = self.when.unwrap_or(tier.when);
+        tier.commit = self.commit.unwrap_or(tier.commit);
+        tier.staleness = self.staleness.unwrap_or(tier.staleness);
+        tier.at_limit = self.at_limit.unwrap_or(tier.at_limit);
+    }
+
+    /// Runs the trace and shows what it came to.
+    pub(crate) fn run(
+        &self,
+        trace: &TraceArgs,
+        caches: &Caches<'_>,
+        output: Output,
+    ) -> Result<(), CliError> {
+        let settings = self.settings(trace.block, caches)?;
+        if self.check && trace.trace.as_os_str() == "-" {
+            return Err(CliError::usage(
+                "--check reads the trace twice, which standard input does not allow",
+            ));
+        }
+        let (format, bad_records, report) = simulate(trace, &settings)?;
+        if self.check && simulate(trace, &settings)?.2.hash != report.hash {
+            let message = format!("two runs with seed {} differ", settings.seed);
+            return Err(CliError::new(exit::BUG, message));
+        }
+        let name = trace.trace.display().to_string();
+        let row = Row { trace: name, format, bad_records, report: &report };
+        match output {
+            Output::Table => print(&table(&row)),
+            Output::Csv => print(&csv(&row)?),
+            Output::Json => print_json(&row),
+        }
+    }
+}
+
+fn simulate(
+    trace: &TraceArgs,
+    settings: &Settings,
+) -> Result<(&'static str, u64, Report), CliError> {
+    let started = Instant::now();
+    let mut reading = trace.open("simulating")?;
+    let report = machine::run(&mut reading, settings).map_err(|error| match error {
+        RunError::Settings(error) => CliError::usage(error),
+        RunError::Blocks(error) => failed_blocks(error),
+        RunError::Source(error) => error,
+    })?;
+    let (format, counts) = reading.finish();
+    let elapsed = started.elapsed().as_secs_f64();
+    tracing::info!(
+        "{} requests in {}: {} per second",
+        count(counts.requests),
+        seconds(elapsed),
+        count((counts.requests as f64 / elapsed.max(1e-9)) as u64),
+    );
+    Ok((format.name(), counts.bad, report))
+}
+
+fn table(row: &Row<'_>) -> String {
+    let report = row.report;
+    let settings = &report.settings;
+    let size = |size: Bytes| if size.get() == 0 { "none".to_owned() } else { bytes(size.get()) };
+    let arrivals = match settings.arrivals {
+        Arrivals::Open { speed_percent: 100 } => "open loop, at the times of the trace".to_owned(),
+        Arrivals::Open { speed_percent } => {
+            format!("open loop, at {speed_percent} % of the trace's speed")
+        }
+        Arrivals::Closed { threads, think } => {
+            format!("closed loop, {threads} threads, think time {think}")
+        }
+    };
+    let mut rows = vec![
+        ("trace", format!("{} ({})", row.trace, row.format)),
+        ("arrivals", arrivals),
+        (
+            "caches",
+            format!(
+                "RAM {}, flash {}, {} host(s)",
+                size(settings.ram.size),
+                size(settings.flash.size),
+                settings.hosts
+            ),
+        ),
+        ("duration", seconds(report.duration_seconds)),
+    ];
+    for (name, kind) in [("reads", &report.reads), ("writes", &report.writes)] {
+        rows.push((name, counts(kind)));
+        rows.push(("", times(kind)));
+    }
+    if report.failed > 0 {
+        rows.push(("failed", format!("{} requests", count(report.failed))));
+    }
+    let origin = &report.origin;
+    rows.push((
+        "origin",
+        format!(
+            "{} blocks read in {} requests, {} written in {}, {} to the redo store",
+            count(origin.read_blocks),
+            count(origin.read_requests),
+            count(origin.write_blocks),
+            count(origin.write_requests),
+            count(origin.redo_blocks)
+        ),
+    ));
+    rows.push(("destaged", destaged(&report.destage)));
+    if let Some(ram) = &report.ram_destage {
+        rows.push(("RAM to flash", destaged(ram)));
+    }
+    if report.invalidated.all > 0 && settings.hosts > 1 {
+        let ratio = percent(report.invalidated.ratio());
+        rows.push((
+            "invalidated",
+            format!("{ratio} of the blocks written were held by another host"),
+        ));
+    }
+    let busy: Vec<_> = report
+        .stations
+        .iter()
+        .map(|load| format!("{} {}", load.name, percent(load.busy)))
+        .collect();
+    rows.push(("busy", busy.join(", ")));
+    rows.push(("hash", report.hash.clone()));
+    let mut out: String =
+        rows.iter().map(|(label, value)| format!("{label:<14}{value}\n")).collect();
+    for crash in &report.crashes {
+        let _ = writeln!(
+            out,
+            "crash at {}: {} writes lost, with the cache {}; origin {} behind; {} writes out of order, {} across flushes, \
+             {} torn",
+            seconds(crash.at_seconds),
+            count(crash.lost_writes),
+            count(crash.lost_writes_with_cache),
+            seconds(crash.staleness_seconds),
+            count(crash.order_violations),
+            count(crash.epoch_violations),
+            count(crash.torn_writes)
+        );
+    }
+    out
+}
+
+fn counts(kind: &Kind) -> String {
+    let counts = &kind.counts;
+    format!(
+        "{} requests, hits {}; {} blocks, hits {}, in RAM {}; bytes {}",
+        count(counts.requests.all),
+        percent(counts.requests.ratio()),
+        count(counts.blocks.all),
+        percent(counts.blocks.ratio()),
+        percent(counts.ram_block_hits as f64 / counts.blocks.all.max(1) as f64),
+        percent(counts.bytes.ratio())
+    )
+}
+
+fn times(kind: &Kind) -> String {
+    let latency = &kind.latency;
+    format!(
+        "mean {} +- {}, p50 {}, p99 {}, p99.9 {}, p99.99 {}, max {}; per block {}",
+        seconds(latency.mean),
+        seconds(latency.deviation),
+        seconds(latency.p50),
+        seconds(latency.p99),
+        seconds(latency.p999),
+        seconds(latency.p9999),
+        seconds(latency.max),
+        seconds(kind.block_mean_seconds)
+    )
+}
+
+fn destaged(destage: &Destage) -> String {
+    format!(
+        "{} of {} blocks written ({} on dirty), {} bursts of {:.1}, largest {}; age {}, oldest {}; {} left dirty",
+        count(destage.destaged_blocks),
+        count(destage.written_blocks),
+        count(destage.written_on_dirty),
+        count(destage.bursts),
+        destage.burst_mean,
+        count(destage.burst_max),
+        seconds(destage.dirty_age_mean),
+        seconds(destage.staleness_max),
+        count(destage.dirty_left)
+    )
+}
+
+/// A header and a line: every value of the report but the histograms and lists.
+fn csv(row: &Row<'_>) -> Result<String, CliError> {
+    let value = serde_json::to_value(row)
+        .map_err(|error| CliError::new(exit::BUG, format!("failed to write CSV: {error}")))?;
+    let mut cells = Vec::new();
+    flatten("", &value, &mut cells);
+    let (names, values): (Vec<_>, Vec<_>) = cells.into_iter().unzip();
+    Ok(format!("{}\n{}\n", csv_line(&names), csv_line(&values)))
+}
+
+fn flatten(name: &str, value: &serde_json::Value, cells: &mut Vec<(String, String)>) {
+    use serde_json::Value;
+    match value {
+        Value::Object(fields) => {
+            for (field, value) in fields {
+                let name = match name {
+                    "" => field.replace('-', "_"),
+                    _ => format!("{name}_{}", field.replace('-', "_")),
+                };
+                flatten(&name, value, cells);
+            }
+        }
+        Value::Array(_) => {}
+        Value::Null => cells.push((name.into(), String::new())),
+        Value::String(text) => cells.push((name.into(), text.clone())),
+        other => cells.push((name.into(), other.to_string())),
+    }
+}
