@@ -4,6 +4,7 @@
 //! counts exactly; [`curves`] has the misses by size; [`update`] drives the whole core in virtual time;
 //! [`machine`] puts hosts, caches, a network and a filer around it; [`figures`] reproduces figures of papers; [`generate`] makes traces; [`sweep`] has grids of runs, [`report`] charts and pages.
 
+pub mod advise;
 pub mod blocks;
 pub mod curves;
 pub mod event;

@@ -404,3 +404,73 @@ fn a_figure_on_a_trace_needs_it_and_says_what_is_wrong_with_it() {
     let (code, error) = run(&["--traces", traces.to_str().expect("the path is text"), "--check"]);
     assert_eq!(code, Some(0), "{error}");
 }
+
+#[test]
+fn a_sweep_over_policies_tells_what_crashes_would_lose() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let trace = generated(folder.path(), "mail-server", "6000");
+    let devices = "[filer]\nread = '1ms'\nwrite = '5ms'\nservers = 4\n[flash]\nwrite = '20us'\n";
+    let devices = write(folder.path(), "slow.toml", devices.as_bytes());
+    let text = "trace = 'mail-server.csv'\nflash = '64M'\ncrash-at = 'random:100'\n\
+                lose-cache = true\npolicy = ['journaled', 'ordered', 'write-back', 'write-through']\n";
+    let text = format!("{text}devices = '{devices}'\n");
+    let grid = write(folder.path(), "grid.toml", text.as_bytes());
+    let json = stdout(&destage(&["sim", "sweep", &grid, "--output", "json"]));
+    let rows: serde_json::Value = serde_json::from_str(&json).expect("it is JSON");
+    let losses = |policy: &str| {
+        let rows = rows.as_array().expect("a list");
+        let row = rows.iter().find(|row| row["parameters"]["policy"] == policy).expect("a row");
+        assert_eq!(row["result"]["losses"]["crashes"], 100, "{row}");
+        row["result"]["losses"].clone()
+    };
+    let violations = |policy: &str, kind: &str| losses(policy)[kind]["crashes"].as_u64();
+    // The control first: the same crashes find writes out of order where nothing keeps them in order.
+    assert!(violations("write-back", "order_violations") > Some(0), "{json}");
+    assert!(violations("write-back", "epoch_violations") > Some(0), "{json}");
+    assert_eq!(violations("ordered", "epoch_violations"), Some(0));
+    assert_eq!(violations("journaled", "order_violations"), Some(0));
+    assert_eq!(violations("journaled", "torn_writes"), Some(0));
+    assert_eq!(losses("write-through")["lost_writes"]["max"], 0.0);
+    let table = stdout(&destage(&["sim", "sweep", &grid]));
+    assert!(table.contains("crashes out of order") && table.contains("most writes lost"));
+    let run = ["sim", "run", "--trace", &trace, "--flash", "64M", "--policy", "write-back"];
+    let crash = ["--crash-at", "random:100"];
+    let text = stdout(&destage(&[&run[..], &crash, &["--lose-cache"]].concat()));
+    assert!(text.contains("100 crashes that lose the caches too"), "{text}");
+    assert!(text.contains("writes out of order across flushes: in "), "{text}");
+    let survived = stdout(&destage(&[&run[..], &crash].concat()));
+    assert!(survived.contains("that spare persistent flash: writes lost: mean 0.0"), "{survived}");
+    for wrong in ["random:0", "random:x", "soon"] {
+        let output = destage(&[&run[..], &["--crash-at", wrong]].concat());
+        assert_eq!(output.status.code(), Some(2), "{wrong}");
+    }
+}
+
+#[test]
+fn advice_names_a_policy_a_reason_and_a_command_line() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let trace = generated(folder.path(), "mail-server", "4000");
+    let advise = ["sim", "advise", "--trace", &trace, "--rpo", "5s", "--flash", "64M"];
+    let asked = [&advise[..], &["--p99-read", "100ms", "--crashes", "50"]].concat();
+    let text = stdout(&destage(&asked));
+    assert!(
+        text.contains("destage block serve --origin") && text.contains("--staleness 5s"),
+        "{text}"
+    );
+    assert!(text.contains("write-through") && text.contains("of 13 candidates"), "{text}");
+    let json = stdout(&destage(&[&asked[..], &["--output", "json"]].concat()));
+    let advice: serde_json::Value = serde_json::from_str(&json).expect("it is JSON");
+    let ranking = advice["ranking"].as_array().expect("a list");
+    assert_eq!((ranking.len(), &ranking[0]["meets"]), (13, &true.into()));
+    assert_ne!(ranking[0]["policy"], "write-back", "which promises nothing without the cache");
+    let page = stdout(&destage(&[&asked[..], &["--output", "html"]].concat()));
+    assert!(page.contains("To put it into service") && page.contains("<tr class=\"best\">"));
+    let impossible = [&advise[..], &["--p99-read", "1ns", "--p99-write", "1ns"]].concat();
+    assert!(stdout(&destage(&impossible)).contains("None of the 13 candidates"));
+    let lis = write(folder.path(), "no-times.lis", b"1 8 0 0\n9 8 0 1\n");
+    let timeless =
+        ["sim", "advise", "--trace", &lis, "--format", "lis", "--rpo", "5s", "--flash", "64M"];
+    let output = destage(&timeless);
+    assert_eq!(output.status.code(), Some(17), "{output:?}");
+    assert_eq!(destage(&[&advise[..], &["--flash", "1M"]].concat()).status.code(), Some(2));
+}

@@ -428,7 +428,7 @@ impl Settings {
 
 impl Tier {
     /// The core's policy for a tier of so many blocks.
-    pub(super) fn core_policy(&self, blocks: u64, block: u64, is_ram: bool) -> Policy {
+    pub fn core_policy(&self, blocks: u64, block: u64, is_ram: bool) -> Policy {
         // A dirty block counts twice: the write that made it so, and itself.
         let dirty_max = (blocks * u64::from(self.dirty_percent) / 100 * 2 * block).max(65_536);
         let log = if self.log.get() == 0 { 1 << 60 } else { self.log.get() };

@@ -9,4 +9,4 @@ mod results;
 
 pub use grid::{Grid, GridError, Parameters, RUNS_MAX, shown};
 pub use key::{RequestDigest, key};
-pub use results::{Results, ResultsError, columns};
+pub use results::{Results, ResultsError, cell, columns};

@@ -162,14 +162,15 @@ fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(folder.unwrap_or_else(|| Path::new(".")))?.sync_all()
 }
 
-/// The values of a row under names that lead to them, the parts joined by dots; lists are left out.
+/// The values of a row under names that lead to them, the parts joined by underscores; lists are left out.
 pub fn columns(row: &Value) -> Vec<(String, Value)> {
     fn add(prefix: &str, map: &Map<String, Value>, columns: &mut Vec<(String, Value)>) {
         for (name, value) in map {
+            let name = format!("{prefix}{}", name.replace('-', "_"));
             match value {
-                Value::Object(map) => add(&format!("{prefix}{name}."), map, columns),
+                Value::Object(map) => add(&format!("{name}_"), map, columns),
                 Value::Array(_) => {}
-                value => columns.push((format!("{prefix}{name}"), value.clone())),
+                value => columns.push((name, value.clone())),
             }
         }
     }
@@ -178,6 +179,15 @@ pub fn columns(row: &Value) -> Vec<(String, Value)> {
         add("", map, &mut columns);
     }
     columns
+}
+
+/// A value as a cell of a table.
+pub fn cell(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
 }
 
 #[cfg(test)]
@@ -242,8 +252,9 @@ mod tests {
 
     #[test]
     fn nested_values_become_columns() {
-        let row = json!({"b": 1, "a": {"y": "text", "x": {"z": 2.5}}, "list": [1, 2]});
+        let row = json!({"b": 1, "a-c": {"y": "text", "x": {"z": 2.5}}, "list": [1, 2]});
         let names: Vec<_> = columns(&row).into_iter().map(|(name, _)| name).collect();
-        assert_eq!(names, ["a.x.z", "a.y", "b"]);
+        assert_eq!(names, ["a_c_x_z", "a_c_y", "b"]);
+        assert_eq!([cell(&json!("text")), cell(&json!(1)), cell(&Value::Null)], ["text", "1", ""]);
     }
 }

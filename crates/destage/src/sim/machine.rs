@@ -6,16 +6,18 @@ use crate::error::CliError;
 use crate::file;
 use crate::output::{print, print_json};
 use clap::ValueEnum;
-use destage_core::{AtLimit, When};
+use destage_core::{AtLimit, Span, Time, When};
 use destage_runtime::exit;
 use destage_runtime::human::{bytes, count, percent, seconds};
 use destage_runtime::policy::{parse_at_limit, parse_when};
-use destage_runtime::units::{Bytes, Interval};
+use destage_runtime::units::{Bytes, Interval, UnitError};
+use destage_sim::advise::{Losses, random_times};
 use destage_sim::hits::Replacements;
 use destage_sim::machine::{
     self, Architecture, Arrivals, Destage, Devices, Kind, Report, RunError, Settings, Start,
     WritePolicy,
 };
+use destage_sim::sweep::{cell, columns};
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -87,9 +89,13 @@ pub(crate) struct MachineArgs {
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
-    /// Look what a crash would lose at these times, separated by commas.
-    #[arg(long, value_delimiter = ',', value_name = "TIMES")]
-    crash_at: Vec<Interval>,
+    /// Look what a crash would lose: at these times, separated by commas, or at so many random ones: random:1000.
+    #[arg(long, value_delimiter = ',', value_parser = crash_at, value_name = "TIMES")]
+    crash_at: Vec<CrashAt>,
+
+    /// The crashes lose the caches as well as the hosts: then what the origin holds is all there is.
+    #[arg(long, requires = "crash_at")]
+    lose_cache: bool,
 
     /// Run twice and fail if the results differ.
     #[arg(long)]
@@ -104,11 +110,31 @@ pub(crate) struct Caches<'a> {
     pub(crate) ram_replacement: Replacements,
 }
 
+/// When to look what a crash would lose.
+#[derive(Clone, Copy, Debug)]
+enum CrashAt {
+    Time(Interval),
+    Random(u32),
+}
+
+fn crash_at(text: &str) -> Result<CrashAt, String> {
+    let Some(count) = text.strip_prefix("random:") else {
+        return text.parse().map(CrashAt::Time).map_err(|error: UnitError| error.to_string());
+    };
+    match count.parse() {
+        Ok(count @ 1..=100_000) => Ok(CrashAt::Random(count)),
+        _ => Err("random: is followed by how many, 1 to 100000".into()),
+    }
+}
+
 /// A word of the settings on the command line.
 fn word<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
     let value = serde::de::value::StrDeserializer::<serde::de::value::Error>::new(text);
     T::deserialize(value).map_err(|error| error.to_string())
 }
+
+/// More crashes are only summed up in the table.
+const CRASHES_SHOWN_MAX: usize = 20;
 
 /// The form of a result.
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -126,6 +152,7 @@ struct Row<'a> {
     bad_records: u64,
     #[serde(flatten)]
     report: &'a Report,
+    losses: Option<Losses>,
 }
 
 impl MachineArgs {
@@ -157,9 +184,37 @@ impl MachineArgs {
         settings.warmup_requests = self.warmup.unwrap_or(settings.warmup_requests);
         settings.start = self.start.unwrap_or(settings.start);
         settings.seed = self.seed.unwrap_or(settings.seed);
-        settings.crashes.extend(&self.crash_at);
+        let times = self.crash_at.iter().filter_map(|at| match at {
+            CrashAt::Time(time) => Some(*time),
+            CrashAt::Random(_) => None,
+        });
+        settings.crashes.extend(times);
         settings.validate().map_err(CliError::usage)?;
         Ok(settings)
+    }
+
+    /// Whether the random crashes need to know how long the trace is.
+    pub(crate) fn has_random_crashes(&self) -> bool {
+        self.crash_at.iter().any(|at| matches!(at, CrashAt::Random(_)))
+    }
+
+    /// Adds the random crashes, within so long.
+    pub(crate) fn set_random_crashes(&self, settings: &mut Settings, within: Span) {
+        for at in &self.crash_at {
+            if let CrashAt::Random(count) = at {
+                settings.crashes.extend(random_times(*count, within, settings.seed));
+            }
+        }
+    }
+
+    /// Whether crashes lose the caches.
+    pub(crate) fn loses_cache(&self) -> bool {
+        self.lose_cache
+    }
+
+    /// What the crashes would lose, if there are any.
+    pub(crate) fn losses(&self, report: &Report) -> Option<Losses> {
+        (!report.crashes.is_empty()).then(|| Losses::of(&report.crashes, self.lose_cache))
     }
 
     fn set_caches(&self, settings: &mut Settings, caches: &Caches<'_>) -> Result<(), CliError> {
@@ -201,11 +256,19 @@ impl MachineArgs {
         caches: &Caches<'_>,
         output: Output,
     ) -> Result<(), CliError> {
-        let settings = self.settings(trace.block, caches)?;
-        if self.check && trace.trace.as_os_str() == "-" {
+        let mut settings = self.settings(trace.block, caches)?;
+        if (self.check || self.has_random_crashes()) && trace.trace.as_os_str() == "-" {
             return Err(CliError::usage(
-                "--check reads the trace twice, which standard input does not allow",
+                "--check and --crash-at random read the trace twice, which standard input does not allow",
             ));
+        }
+        if self.has_random_crashes() {
+            let mut last = Time::ZERO;
+            trace.read(|request| {
+                last = request.time;
+                Ok(())
+            })?;
+            self.set_random_crashes(&mut settings, last.since(Time::ZERO));
         }
         let (format, bad_records, report) = simulate(trace, &settings)?;
         if self.check && simulate(trace, &settings)?.2.hash != report.hash {
@@ -213,7 +276,8 @@ impl MachineArgs {
             return Err(CliError::new(exit::BUG, message));
         }
         let name = trace.trace.display().to_string();
-        let row = Row { trace: name, format, bad_records, report: &report };
+        let losses = self.losses(&report);
+        let row = Row { trace: name, format, bad_records, report: &report, losses };
         match output {
             Output::Table => print(&table(&row)),
             Output::Csv => print(&csv(&row)?),
@@ -310,7 +374,10 @@ fn table(row: &Row<'_>) -> String {
     rows.push(("hash", report.hash.clone()));
     let mut out: String =
         rows.iter().map(|(label, value)| format!("{label:<14}{value}\n")).collect();
-    for crash in &report.crashes {
+    if let Some(losses) = &row.losses {
+        out.push_str(&lost(losses));
+    }
+    for crash in report.crashes.iter().filter(|_| report.crashes.len() <= CRASHES_SHOWN_MAX) {
         let _ = writeln!(
             out,
             "crash at {}: {} writes lost, with the cache {}; origin {} behind; {} writes out of order, {} across flushes, \
@@ -323,6 +390,44 @@ fn table(row: &Row<'_>) -> String {
             count(crash.epoch_violations),
             count(crash.torn_writes)
         );
+    }
+    out
+}
+
+/// What the crashes lose, as far as it can differ.
+fn lost(losses: &Losses) -> String {
+    let writes = &losses.lost_writes;
+    let mut out = format!(
+        "{} crashes {}: writes lost: mean {:.1}, p50 {}, p99 {}, max {}\n",
+        count(losses.crashes),
+        if losses.lose_cache { "that lose the caches too" } else { "that spare persistent flash" },
+        writes.mean,
+        writes.p50,
+        writes.p99,
+        writes.max
+    );
+    if losses.lose_cache {
+        let behind = &losses.staleness_seconds;
+        let _ = writeln!(
+            out,
+            "  the origin is behind: mean {}, p50 {}, p99 {}, max {}",
+            seconds(behind.mean),
+            seconds(behind.p50),
+            seconds(behind.p99),
+            seconds(behind.max)
+        );
+        for (what, found) in [
+            ("writes out of order", losses.order_violations),
+            ("writes out of order across flushes", losses.epoch_violations),
+            ("torn writes", losses.torn_writes),
+        ] {
+            let _ = writeln!(
+                out,
+                "  {what}: in {} crashes, at most {} in one",
+                count(found.crashes),
+                count(found.max)
+            );
+        }
     }
     out
 }
@@ -374,27 +479,7 @@ fn destaged(destage: &Destage) -> String {
 fn csv(row: &Row<'_>) -> Result<String, CliError> {
     let value = serde_json::to_value(row)
         .map_err(|error| CliError::new(exit::BUG, format!("failed to write CSV: {error}")))?;
-    let mut cells = Vec::new();
-    flatten("", &value, &mut cells);
-    let (names, values): (Vec<_>, Vec<_>) = cells.into_iter().unzip();
+    let cells = columns(&value).into_iter().map(|(name, value)| (name, cell(&value)));
+    let (names, values): (Vec<_>, Vec<_>) = cells.unzip();
     Ok(format!("{}\n{}\n", csv_line(&names), csv_line(&values)))
-}
-
-fn flatten(name: &str, value: &serde_json::Value, cells: &mut Vec<(String, String)>) {
-    use serde_json::Value;
-    match value {
-        Value::Object(fields) => {
-            for (field, value) in fields {
-                let name = match name {
-                    "" => field.replace('-', "_"),
-                    _ => format!("{name}_{}", field.replace('-', "_")),
-                };
-                flatten(&name, value, cells);
-            }
-        }
-        Value::Array(_) => {}
-        Value::Null => cells.push((name.into(), String::new())),
-        Value::String(text) => cells.push((name.into(), text.clone())),
-        other => cells.push((name.into(), other.to_string())),
-    }
 }

@@ -1,5 +1,6 @@
 //! `destage sim`: the product's own policies on I/O traces.
 
+mod advise;
 mod curve;
 mod figure;
 mod generate;
@@ -16,6 +17,9 @@ use crate::error::CliError;
 /// The subcommands of `destage sim`.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum SimCommand {
+    /// Simulate the policies of the block front end on a load and say which one to choose, why, and how to start it.
+    #[command(after_long_help = destage_runtime::exit::help())]
+    Advise(Box<advise::AdviseArgs>),
     /// Show what a cache of each size would miss: exact, or estimated from a sample of the blocks.
     #[command(after_long_help = destage_runtime::exit::help())]
     Curve(curve::CurveArgs),
@@ -43,6 +47,7 @@ pub(crate) enum SimCommand {
 /// Runs a subcommand.
 pub(crate) fn run(command: &SimCommand) -> Result<(), CliError> {
     match command {
+        SimCommand::Advise(args) => advise::run(args),
         SimCommand::Curve(args) => curve::run(args),
         SimCommand::Figure(args) => figure::run(args),
         SimCommand::Generate(args) => generate::run(args),

@@ -38,7 +38,18 @@ pub(crate) struct RunArgs {
     output: Output,
 
     #[command(flatten)]
-    machine: MachineArgs,
+    pub(super) machine: MachineArgs,
+}
+
+impl RunArgs {
+    pub(super) fn caches(&self) -> Caches<'_> {
+        Caches {
+            ram: &self.ram,
+            flash: &self.flash,
+            replacement: &self.replacement,
+            ram_replacement: self.ram_replacement,
+        }
+    }
 }
 
 /// Most caches side by side.
@@ -47,13 +58,7 @@ const SETUPS_MAX: usize = 1_000;
 /// Runs every combination and shows what it came to.
 pub(crate) fn run(args: &RunArgs) -> Result<(), CliError> {
     if args.machine.is_asked() {
-        let caches = Caches {
-            ram: &args.ram,
-            flash: &args.flash,
-            replacement: &args.replacement,
-            ram_replacement: args.ram_replacement,
-        };
-        return args.machine.run(&args.trace, &caches, args.output);
+        return args.machine.run(&args.trace, &args.caches(), args.output);
     }
     let setups = setups(args)?;
     let mut hits = Hits::new(args.trace.block_bytes(), &setups).map_err(CliError::usage)?;

@@ -7,7 +7,7 @@ use destage_runtime::exit;
 use destage_runtime::human::{bytes, count, percent, seconds};
 use destage_runtime::units::{Bytes, Interval};
 use destage_sim::report::{Axis, Chart, Page, Scale, Series};
-use destage_sim::sweep::{columns, shown};
+use destage_sim::sweep::{cell, columns, shown};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -20,12 +20,32 @@ struct Metric {
     show: fn(f64) -> String,
 }
 
-const METRICS: [Metric; 4] = [
-    Metric { path: "request_hit_ratio", title: "requests that hit", show: percent },
-    Metric { path: "block_hit_ratio", title: "block accesses that hit", show: percent },
-    Metric { path: "byte_hit_ratio", title: "bytes that hit", show: percent },
-    Metric { path: "evicted_blocks", title: "blocks evicted", show: |value| count(value as u64) },
+const METRICS: [Metric; 14] = [
+    Metric::new("request_hit_ratio", "requests that hit", percent),
+    Metric::new("block_hit_ratio", "block accesses that hit", percent),
+    Metric::new("byte_hit_ratio", "bytes that hit", percent),
+    Metric::new("evicted_blocks", "blocks evicted", whole),
+    Metric::new("reads_latency_mean", "mean read", seconds),
+    Metric::new("reads_latency_p99", "p99 read", seconds),
+    Metric::new("writes_latency_mean", "mean write", seconds),
+    Metric::new("writes_latency_p99", "p99 write", seconds),
+    Metric::new("origin_write_blocks", "blocks written at the origin", whole),
+    Metric::new("destage_staleness_max", "oldest undecided write", seconds),
+    Metric::new("losses_lost_writes_max", "most writes lost", whole),
+    Metric::new("losses_staleness_seconds_max", "origin behind at most", seconds),
+    Metric::new("losses_order_violations_crashes", "crashes out of order", whole),
+    Metric::new("losses_epoch_violations_crashes", "out of order across flushes", whole),
 ];
+
+impl Metric {
+    const fn new(path: &'static str, title: &'static str, show: fn(f64) -> String) -> Self {
+        Self { path, title, show }
+    }
+}
+
+fn whole(value: f64) -> String {
+    count(value as u64)
+}
 
 /// Lines of a chart that can be told apart.
 const LINES_MAX: usize = 10;
@@ -90,18 +110,16 @@ pub(super) fn csv(done: &[Done]) -> String {
         }
     }
     let line = |row: &BTreeMap<String, String>| {
-        let cell = |name: &String| row.get(name).map_or_else(String::new, |cell| quoted(cell));
-        names.iter().map(cell).collect::<Vec<_>>().join(",") + "\n"
+        let quoted_cell =
+            |name: &String| row.get(name).map_or_else(String::new, |text| quoted(text));
+        names.iter().map(quoted_cell).collect::<Vec<_>>().join(",") + "\n"
     };
     let header = names.iter().map(|name| quoted(name)).collect::<Vec<_>>().join(",") + "\n";
     header + &rows.iter().map(line).collect::<String>()
 }
 
 fn row_cells(done: &Done) -> BTreeMap<String, String> {
-    let values = columns(&done.row).into_iter().map(|(name, value)| match value {
-        Value::String(text) => (name, text),
-        other => (name, other.to_string()),
-    });
+    let values = columns(&done.row).into_iter().map(|(name, value)| (name, cell(&value)));
     // Where the row has the same name, what the grid wrote is shown.
     let parameters = done.parameters.iter().map(|(name, value)| (name.clone(), shown(value)));
     values.chain(parameters).collect()

@@ -4,13 +4,16 @@ use crate::error::CliError;
 use crate::file::FlagFile;
 use crate::sim::report::{Row, failed_blocks};
 use crate::sim::run::{RunArgs, setups};
+use destage_core::Time;
 use destage_runtime::exit;
 use destage_sim::blocks::Blocks;
 use destage_sim::hits::{Recording, Setup};
+use destage_sim::machine::{self, Settings};
 use destage_sim::sweep::{Grid, Parameters, RequestDigest, key, shown};
-use destage_sim::trace::{Counts, Format};
+use destage_sim::trace::{Counts, Format, Request};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::path::Path;
 use toml::Value as Parameter;
 
@@ -20,7 +23,16 @@ pub(super) struct Run {
     pub(super) key: String,
     pub(super) parameters: Parameters,
     args: RunArgs,
-    setup: Setup,
+    work: Work,
+}
+
+/// What is simulated.
+#[derive(Debug)]
+enum Work {
+    /// A cache without times.
+    Hits(Setup),
+    /// Hosts and devices in virtual time.
+    Machine(Box<Settings>),
 }
 
 /// All runs, and what they run on.
@@ -28,8 +40,10 @@ pub(super) struct Run {
 pub(super) struct Runs {
     runs: Vec<Run>,
     title: String,
-    /// The block accesses by size of a block.
+    /// The block accesses by size of a block, for runs without times.
     recordings: BTreeMap<u32, Recording>,
+    /// The requests, for runs with devices.
+    requests: Vec<Request>,
     format: Option<Format>,
     counts: Counts,
 }
@@ -37,7 +51,7 @@ pub(super) struct Runs {
 /// How the trace is read: the same for all runs.
 const TRACE: [&str; 4] = ["trace", "format", "skip-bad", "block-event"];
 /// What only makes sense for a run on its own.
-const OTHERS: [&str; 2] = ["output", "help"];
+const OTHERS: [&str; 3] = ["output", "check", "help"];
 
 impl Runs {
     /// Checks every run before the first begins. A trace named by a relative path lies beside the grid.
@@ -78,6 +92,7 @@ impl Runs {
             runs,
             title,
             recordings: BTreeMap::new(),
+            requests: Vec::new(),
             format: None,
             counts: Counts::default(),
         })
@@ -85,21 +100,37 @@ impl Runs {
 
     /// Reads the trace into memory, after which every run has its key.
     pub(super) fn read_trace(mut self) -> Result<Self, CliError> {
+        let mut has_times = false;
         for run in &self.runs {
-            let block = run.args.trace.block_bytes();
-            self.recordings.entry(block).or_insert_with(|| Recording::new(Blocks::new(block)));
+            match run.work {
+                Work::Machine(_) => has_times = true,
+                Work::Hits(_) => {
+                    let block = run.args.trace.block_bytes();
+                    let recording = || Recording::new(Blocks::new(block));
+                    self.recordings.entry(block).or_insert_with(recording);
+                }
+            }
         }
         let mut digest = RequestDigest::default();
+        let mut last = Time::ZERO;
         let Some(first) = self.runs.first() else { return Ok(self) };
         let (format, counts) = first.args.trace.read(|request| {
             digest.add(request);
+            last = request.time;
+            self.requests.extend(has_times.then_some(*request));
             let mut recordings = self.recordings.values_mut();
             recordings.try_for_each(|recording| recording.request(request)).map_err(failed_blocks)
         })?;
         let digest = digest.finish();
         for run in &mut self.runs {
             let block = run.args.trace.block_bytes();
-            run.key = key(&digest, &("hits", block, run.setup));
+            run.key = match &mut run.work {
+                Work::Hits(setup) => key(&digest, &("hits", block, setup)),
+                Work::Machine(settings) => {
+                    run.args.machine.set_random_crashes(settings, last.since(Time::ZERO));
+                    key(&digest, &("machine", run.args.machine.loses_cache(), settings))
+                }
+            };
         }
         Ok(Self { format: Some(format), counts, ..self })
     }
@@ -115,16 +146,42 @@ impl Runs {
 
     /// The row of a run, as `sim run` shows it.
     pub(super) fn simulate(&self, run: &Run) -> Result<Value, CliError> {
-        let bug = |message: String| CliError::new(exit::BUG, message);
+        let row = match &run.work {
+            Work::Hits(setup) => self.hits(run, setup)?,
+            Work::Machine(settings) => self.machine(run, settings)?,
+        };
+        row.map_err(|error| CliError::new(exit::BUG, format!("failed to write a row: {error}")))
+    }
+
+    fn hits(&self, run: &Run, setup: &Setup) -> Result<serde_json::Result<Value>, CliError> {
         let trace = &run.args.trace;
         let recording = self.recordings.get(&trace.block_bytes());
         let (Some(recording), Some(format)) = (recording, self.format) else {
-            return Err(bug("the trace was not read for this size of blocks".into()));
+            let message = "the trace was not read for this size of blocks";
+            return Err(CliError::new(exit::BUG, message));
         };
-        let outcome = recording.run(&run.setup).map_err(CliError::usage)?;
+        let outcome = recording.run(setup).map_err(CliError::usage)?;
         let distinct = recording.blocks().len();
-        let row = Row::new(trace, format, self.counts, distinct, &run.setup, &outcome);
-        serde_json::to_value(row).map_err(|error| bug(format!("failed to write a row: {error}")))
+        let row = Row::new(trace, format, self.counts, distinct, setup, &outcome);
+        Ok(serde_json::to_value(row))
+    }
+
+    fn machine(
+        &self,
+        run: &Run,
+        settings: &Settings,
+    ) -> Result<serde_json::Result<Value>, CliError> {
+        let source = self.requests.iter().map(|&request| Ok::<_, Infallible>(request));
+        let mut report = machine::run(source, settings).map_err(CliError::usage)?;
+        let losses = run.args.machine.losses(&report);
+        // They are summed up, and may be thousands.
+        report.crashes.clear();
+        report.settings.crashes.clear();
+        Ok(serde_json::to_value(report).and_then(|mut row| {
+            row["losses"] = serde_json::to_value(losses)?;
+            row["trace"] = self.title.clone().into();
+            Ok(row)
+        }))
     }
 }
 
@@ -143,7 +200,13 @@ impl Run {
             let message = "several values are a list, [\"1G\", \"4G\"], not one text";
             return Err(wrong(message.into()));
         };
-        setup.check().map_err(|error| wrong(error.to_string()))?;
-        Ok(Self { key: String::new(), parameters, args, setup })
+        let work = if args.machine.is_asked() {
+            let settings = args.machine.settings(args.trace.block, &args.caches());
+            Work::Machine(Box::new(settings.map_err(|error| wrong(error.to_string()))?))
+        } else {
+            setup.check().map_err(|error| wrong(error.to_string()))?;
+            Work::Hits(setup)
+        };
+        Ok(Self { key: String::new(), parameters, args, work })
     }
 }

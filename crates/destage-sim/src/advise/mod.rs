@@ -1,0 +1,230 @@
+//! Advice: which policy of the block front end meets what is asked for, on this load.
+//!
+//! The candidates are run in virtual time ([`crate::machine`]) with crashes looked at on the way; each is judged by what it was
+//! found to do and by what its policy can promise, and those that meet everything are ranked by how long requests take.
+
+mod losses;
+
+pub use losses::{Amounts, Losses, Violations, random_times};
+
+use crate::machine::{self, Report, RunError, Settings, Tier, WritePolicy};
+use crate::trace::Request;
+use destage_core::{Span, When};
+use destage_runtime::human::{count, seconds};
+use destage_runtime::units::{Bytes, Interval};
+use rayon::prelude::*;
+use std::convert::Infallible;
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wish {
+    /// How many of the latest writes, in time, may be lost with host and cache; 100 ms to 1 day.
+    pub rpo: Span,
+    /// How long 99 % of the reads may take at most.
+    pub p99_read: Option<Span>,
+    /// How long 99 % of the writes may take at most.
+    pub p99_write: Option<Span>,
+    /// Bytes of the flash cache, its log included; at least [`FLASH_MIN`].
+    pub flash: u64,
+}
+
+/// The smallest cache of the block front end, bytes.
+pub const FLASH_MIN: u64 = 64 << 20;
+/// The smallest log in it, bytes.
+const LOG_MIN: u64 = 32 << 20;
+/// The largest.
+const LOG_MAX: u64 = 1 << 40;
+/// What of the blocks may be dirty, in percent: with the log's share of the cache, half of the log.
+const DIRTY_PERCENT: u64 = 8;
+/// The largest dirty limit of the block front end, bytes.
+const DIRTY_MAX: u64 = 1 << 40;
+
+/// A candidate after its run.
+#[derive(Clone, Debug)]
+pub struct Judged {
+    /// What it did.
+    pub report: Report,
+    /// What crashes would have lost with host and cache.
+    pub losses: Losses,
+    /// What it misses of what is asked for, in words; nothing if it meets all of it.
+    pub misses: Vec<String>,
+}
+
+impl Wish {
+    /// Bytes of the log: a quarter of the cache, as the block front end has it.
+    pub fn log(&self) -> u64 {
+        (self.flash / 4).clamp(LOG_MIN, LOG_MAX)
+    }
+
+    /// The settings to be run: each policy with each time of destaging.
+    pub fn candidates(&self, base: &Settings) -> Vec<Settings> {
+        let half = Span((self.rpo.0 / 2).min(Span::from_secs(3_600).0));
+        let check = Span((half.0 / 10).clamp(1_000_000, 1_000_000_000));
+        let times = [
+            When::Async,
+            When::Adaptive,
+            When::Interval { age: half, check },
+            When::Periodic { every: half },
+        ];
+        let policies = [WritePolicy::Journaled, WritePolicy::Ordered, WritePolicy::WriteBack];
+        let mut candidates = vec![self.candidate(base, WritePolicy::WriteThrough, When::Async)];
+        for policy in policies {
+            candidates.extend(times.map(|when| self.candidate(base, policy, when)));
+        }
+        candidates
+    }
+
+    fn candidate(&self, base: &Settings, policy: WritePolicy, when: When) -> Settings {
+        let log = self.log();
+        let size = self.flash - log;
+        // A dirty block counts twice: the write that made it so, and itself.
+        let dirty_percent = (DIRTY_MAX / 2 * 100 / size).clamp(1, DIRTY_PERCENT);
+        let flash = Tier {
+            size: Bytes(size),
+            // What the log may hold before it is destaged for room.
+            log: Bytes(log / 4 * 3),
+            // As the live front ends have it.
+            replacement: crate::hits::Replacements::S3Fifo,
+            policy,
+            when,
+            staleness: Interval(self.rpo),
+            dirty_percent: dirty_percent as u8,
+            persistent: true,
+            ..base.flash.clone()
+        };
+        Settings { flash, ram: Tier { size: Bytes(0), ..base.ram.clone() }, ..base.clone() }
+    }
+
+    /// Runs the candidates on all cores and ranks them, the best first.
+    ///
+    /// # Errors
+    /// Those of the first candidate that cannot be run.
+    pub fn judge(
+        &self,
+        requests: &[Request],
+        candidates: Vec<Settings>,
+    ) -> Result<Vec<Judged>, RunError<Infallible>> {
+        let run = |settings: Settings| {
+            let source = requests.iter().map(|&request| Ok(request));
+            machine::run(source, &settings).map(|report| self.judged(report))
+        };
+        let mut judged: Vec<Judged> =
+            candidates.into_par_iter().map(run).collect::<Result<_, _>>()?;
+        judged.sort_by(|a, b| a.rank().cmp(&b.rank()));
+        Ok(judged)
+    }
+
+    fn judged(&self, report: Report) -> Judged {
+        let losses = Losses::of(&report.crashes, true);
+        let mut misses = Vec::new();
+        let slow = |what: &str, took: f64, limit: Option<Span>| {
+            let limit = limit.map(|limit| limit.as_secs_f64()).filter(|&limit| took > limit)?;
+            Some(format!("{what} take {} (p99), more than {}", seconds(took), seconds(limit)))
+        };
+        misses.extend(slow("reads", report.reads.latency.p99, self.p99_read));
+        misses.extend(slow("writes", report.writes.latency.p99, self.p99_write));
+        let behind = losses.staleness_seconds.max.max(report.destage.staleness_max);
+        if behind > self.rpo.as_secs_f64() {
+            misses.push(format!("the origin is up to {} behind", seconds(behind)));
+        }
+        if report.settings.flash.policy == WritePolicy::WriteBack {
+            misses.push(format!(
+                "without the cache the origin may be in a state that never was ({} of {} crashes left writes out of order)",
+                count(losses.order_violations.crashes),
+                count(losses.crashes)
+            ));
+        }
+        if report.failed > 0 {
+            misses.push(format!("{} requests fail", count(report.failed)));
+        }
+        Judged { report, losses, misses }
+    }
+}
+
+impl Judged {
+    /// Whether it does everything that is asked for.
+    pub fn meets(&self) -> bool {
+        self.misses.is_empty()
+    }
+
+    /// Its policy.
+    pub fn policy(&self) -> WritePolicy {
+        self.report.settings.flash.policy
+    }
+
+    /// How long a request takes on average, seconds.
+    pub fn mean(&self) -> f64 {
+        let [reads, writes] = [&self.report.reads, &self.report.writes].map(|kind| &kind.latency);
+        let sum = reads.mean * reads.count as f64 + writes.mean * writes.count as f64;
+        sum / (reads.count + writes.count).max(1) as f64
+    }
+
+    /// Fewest misses first; then the shortest requests, alike within some percent; then the fewest writes at the origin.
+    fn rank(&self) -> (usize, i64, u64) {
+        let magnitude = (self.mean().max(1e-12).ln() * 25.0).floor() as i64;
+        (self.misses.len(), magnitude, self.report.origin.write_requests)
+    }
+}
+
+/// Why the first of the ranking is the first, in sentences.
+pub fn reason(wish: &Wish, ranking: &[Judged]) -> Vec<String> {
+    let Some(best) = ranking.first() else { return Vec::new() };
+    let mut reasons = Vec::new();
+    if best.meets() {
+        let meeting = ranking.iter().filter(|judged| judged.meets()).count();
+        reasons.push(format!(
+            "{meeting} of {} candidates meet everything asked for; of these it has the shortest requests, {} on average.",
+            ranking.len(),
+            seconds(best.mean())
+        ));
+    } else {
+        reasons.push(format!(
+            "None of the {} candidates meets everything asked for. This one comes nearest, but {}.",
+            ranking.len(),
+            best.misses.join(", and ")
+        ));
+    }
+    let through = ranking.iter().find(|judged| judged.policy() == WritePolicy::WriteThrough);
+    if let Some(through) = through.filter(|_| best.policy() != WritePolicy::WriteThrough) {
+        reasons.push(format!(
+            "Write-through, which loses nothing, takes {} on average and {} for 99 % of the writes (here {}), and writes {} blocks \
+             to the origin (here {}).",
+            seconds(through.mean()),
+            seconds(through.report.writes.latency.p99),
+            seconds(best.report.writes.latency.p99),
+            count(through.report.origin.write_blocks),
+            count(best.report.origin.write_blocks),
+        ));
+    }
+    reasons.push(promise(wish, best));
+    reasons
+}
+
+/// What is left if host and cache are lost.
+fn promise(wish: &Wish, best: &Judged) -> String {
+    let found = format!(
+        "in {} simulated crashes it was at most {} behind, with at most {} writes lost",
+        count(best.losses.crashes),
+        seconds(best.losses.staleness_seconds.max),
+        count(best.losses.lost_writes.max as u64)
+    );
+    let bound = seconds(wish.rpo.as_secs_f64());
+    match best.policy() {
+        WritePolicy::WriteThrough => {
+            "If host and cache are lost, the origin has every acknowledged write.".into()
+        }
+        WritePolicy::Journaled => format!(
+            "If host and cache are lost, the origin is a state that existed, at most {bound} old: {found}."
+        ),
+        WritePolicy::Ordered | WritePolicy::Strict => format!(
+            "If host and cache are lost, the origin is a state that a crash of a disk could have left, at most {bound} old: \
+             {found}."
+        ),
+        _ => format!(
+            "If host and cache are lost, the origin may be in a state that never was: {found}."
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests;

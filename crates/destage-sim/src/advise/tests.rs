@@ -1,0 +1,90 @@
+use super::*;
+use crate::generate::{Generate, Load};
+use destage_core::Time;
+
+/// A mail server: small writes, each followed by a flush.
+fn mail() -> Vec<Request> {
+    let generate = Generate {
+        load: Load::MailServer { files: 200 },
+        requests: 6_000,
+        interval: Span::from_millis(2),
+        hosts: 1,
+        threads: 4,
+        seed: 5,
+    };
+    generate.requests().expect("the parameters are in range").collect()
+}
+
+fn base(requests: &[Request]) -> Settings {
+    let last = requests.last().expect("there are requests").time;
+    let crashes = random_times(100, last.since(Time::ZERO), 1);
+    Settings { crashes, ..Settings::default() }
+}
+
+fn wish(rpo: Span, p99_write: Option<Span>) -> Wish {
+    Wish { rpo, p99_read: Some(Span::from_secs(1)), p99_write, flash: FLASH_MIN }
+}
+
+#[test]
+fn order_is_kept_by_the_policies_that_promise_it_and_by_no_other() {
+    let requests = mail();
+    let wish = wish(Span::from_secs(5), None);
+    let candidates = wish.candidates(&base(&requests));
+    assert_eq!(candidates.len(), 13);
+    let ranking = wish.judge(&requests, candidates).expect("they can be run");
+    let mut unordered = 0;
+    for judged in &ranking {
+        let losses = &judged.losses;
+        let what = format!("{:?} {:?}", judged.policy(), judged.report.settings.flash.when);
+        assert_eq!(losses.crashes, 100);
+        match judged.policy() {
+            WritePolicy::WriteThrough => assert_eq!(losses.lost_writes.max, 0.0, "{what}"),
+            WritePolicy::Journaled => {
+                assert_eq!(losses.order_violations, Violations::default(), "{what}");
+                assert_eq!(losses.torn_writes, Violations::default(), "{what}");
+            }
+            WritePolicy::Ordered => {
+                assert_eq!(losses.epoch_violations, Violations::default(), "{what}");
+            }
+            // The control: the same crashes find the disorder where nothing prevents it.
+            _ => unordered += losses.epoch_violations.crashes,
+        }
+        if judged.policy() != WritePolicy::WriteThrough {
+            assert!(losses.lost_writes.max > 0.0, "{what}: something is under way at a crash");
+        }
+        assert!(losses.staleness_seconds.max <= 5.0, "{what}: {losses:?}");
+    }
+    assert!(unordered > 0, "write-back leaves writes out of order");
+}
+
+#[test]
+fn what_meets_the_wish_comes_first_and_the_reason_says_why() {
+    let requests = mail();
+    // No slow origin answers a write so fast.
+    let wish = wish(Span::from_secs(5), Some(Span::from_micros(400)));
+    let mut base = base(&requests);
+    base.devices.filer.write = Interval(Span::from_millis(8));
+    let ranking = wish.judge(&requests, wish.candidates(&base)).expect("they can be run");
+    let best = &ranking[0];
+    assert!(best.meets(), "{:?}", best.misses);
+    assert!(matches!(best.policy(), WritePolicy::Journaled | WritePolicy::Ordered));
+    let through = ranking.iter().find(|judged| judged.policy() == WritePolicy::WriteThrough);
+    let misses = &through.expect("it is a candidate").misses;
+    assert!(misses.iter().any(|miss| miss.starts_with("writes take")), "{misses:?}");
+    let met = ranking.iter().take_while(|judged| judged.meets()).count();
+    assert!(ranking[met..].iter().all(|judged| !judged.meets()));
+    let reason = reason(&wish, &ranking).join(" ");
+    assert!(reason.contains("meet everything asked for") && reason.contains("Write-through"));
+    assert!(reason.contains("100 simulated crashes"), "{reason}");
+}
+
+#[test]
+fn a_wish_that_nothing_meets_is_said_to_be_one() {
+    let requests = mail();
+    let wish = Wish { p99_read: Some(Span(1)), ..wish(Span::from_secs(5), Some(Span(1))) };
+    let candidates = vec![wish.candidates(&base(&requests)).swap_remove(0)];
+    let ranking = wish.judge(&requests, candidates).expect("they can be run");
+    assert!(!ranking[0].meets());
+    let reason = reason(&wish, &ranking).join(" ");
+    assert!(reason.contains("None of the 1 candidates") && reason.contains("(p99)"), "{reason}");
+}
