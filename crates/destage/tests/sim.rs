@@ -409,10 +409,10 @@ fn a_figure_on_a_trace_needs_it_and_says_what_is_wrong_with_it() {
 fn a_sweep_over_policies_tells_what_crashes_would_lose() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let trace = generated(folder.path(), "mail-server", "6000");
-    let devices = "[filer]\nread = '1ms'\nwrite = '5ms'\nservers = 4\n[flash]\nwrite = '20us'\n";
+    let devices = "[filer]\nread = '1ms'\nwrite = '5ms'\nservers = 2\n[flash]\nwrite = '20us'\n";
     let devices = write(folder.path(), "slow.toml", devices.as_bytes());
     let text = "trace = 'mail-server.csv'\nflash = '64M'\ncrash-at = 'random:100'\n\
-                lose-cache = true\npolicy = ['journaled', 'ordered', 'write-back', 'write-through']\n";
+                lose-cache = true\nwhen = 'periodic:500ms'\npolicy = ['journaled', 'ordered', 'write-back', 'write-through']\n";
     let text = format!("{text}devices = '{devices}'\n");
     let grid = write(folder.path(), "grid.toml", text.as_bytes());
     let json = stdout(&destage(&["sim", "sweep", &grid, "--output", "json"]));

@@ -483,3 +483,18 @@ fn csv(row: &Row<'_>) -> Result<String, CliError> {
     let (names, values): (Vec<_>, Vec<_>) = cells.unzip();
     Ok(format!("{}\n{}\n", csv_line(&names), csv_line(&values)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_devices_of_the_documentation_are_the_defaults() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/SIMULATION.md");
+        let page = std::fs::read_to_string(page).expect("the page is readable");
+        let section = page.split("## Devices and times").nth(1).expect("the heading is there");
+        let file = section.split("```toml").nth(1).and_then(|rest| rest.split("```").next());
+        let devices: Devices = toml::from_str(file.expect("a file is shown")).expect("it is TOML");
+        assert_eq!(devices, Devices::default());
+    }
+}
