@@ -110,7 +110,7 @@ impl Wish {
         };
         let mut judged: Vec<Judged> =
             candidates.into_par_iter().map(run).collect::<Result<_, _>>()?;
-        judged.sort_by(|a, b| a.rank().cmp(&b.rank()));
+        judged.sort_by_key(Judged::rank);
         Ok(judged)
     }
 
