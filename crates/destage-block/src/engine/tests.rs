@@ -7,6 +7,7 @@ mod claims;
 mod client;
 mod model;
 pub(super) mod random;
+mod reads_first;
 mod sim;
 mod together;
 mod world;
