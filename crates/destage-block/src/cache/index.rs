@@ -6,6 +6,7 @@
 //! it has been, and a removal moves nothing. Bits of an entry that the handle does not need hold a part of the hash, so
 //! that look-ups rarely compare a block number in vain.
 
+use super::bytes::u32_at;
 use crate::block::Lba;
 use std::collections::BTreeMap;
 
@@ -123,25 +124,49 @@ impl Index {
         Some(handle)
     }
 
-    /// Takes up a clean handle of a checkpoint. Handles come in ascending order, before any other use of the index. False,
-    /// and the handle stays free, if the block has another handle already.
+    /// Takes up the clean handles of a checkpoint's chunk, as [`Index::chunk`] wrote them; `first` is the handle of the first
+    /// entry. Chunks come in ascending order, before any other use of the index. A block that another handle has already
+    /// is passed over, and the handle stays free: chunks are of different moments, and a block that moved meanwhile is
+    /// listed twice.
     ///
     /// # Panics
-    /// If a handle comes out of order, or the block lies above [`Index::LBA_MAX`].
-    pub fn restore(&mut self, handle: Handle, lba: Lba, crc: u32) -> bool {
-        assert!(handle >= self.fresh, "a checkpoint lists its handles in ascending order");
-        if self.get(lba).is_some() {
-            return false;
+    /// If handles come out of order, or there are more of them than slots.
+    pub fn restore(&mut self, first: Handle, entries: &[u8]) {
+        assert!(first >= self.fresh, "a checkpoint lists its handles in ascending order");
+        let handles = (first..self.slots()).zip(entries.chunks_exact(ENTRY_BYTES));
+        let clean = handles.filter_map(|(handle, entry)| match u32_at(entry, 0) {
+            NONE => None,
+            lba => Some(Restored { handle, lba, crc: u32_at(entry, 4), hash: hash(lba) }),
+        });
+        let mut together = Vec::with_capacity(RESTORED_TOGETHER);
+        for restored in clean {
+            together.push(restored);
+            if together.len() == RESTORED_TOGETHER {
+                self.restore_together(&together);
+                together.clear();
+            }
         }
-        while self.fresh < handle {
-            self.push_free(self.fresh);
+        self.restore_together(&together);
+    }
+
+    /// Most of the time goes by while lines of the table come from memory, so the lines of several blocks are asked for at
+    /// once.
+    fn restore_together(&mut self, together: &[Restored]) {
+        let homes = together.iter().flat_map(|restored| self.homes(restored.hash));
+        std::hint::black_box(homes.fold(0, |seen, home| seen ^ self.buckets[home].0[0]));
+        for &Restored { handle, lba, crc, hash } in together {
+            if self.find_hashed(lba, hash).is_some() {
+                continue;
+            }
+            while self.fresh < handle {
+                self.push_free(self.fresh);
+                self.fresh += 1;
+            }
             self.fresh += 1;
+            self.used += 1;
+            self.enter(handle, lba, hash);
+            self.set_clean(handle, crc);
         }
-        self.fresh += 1;
-        self.used += 1;
-        self.attach(handle, lba);
-        self.set_clean(handle, crc);
-        true
     }
 
     /// The slot holds the block's clean contents from now on.
@@ -249,10 +274,15 @@ impl Index {
     fn attach(&mut self, handle: Handle, lba: Lba) {
         assert!(lba <= Self::LBA_MAX, "the volume's size was checked when the cache was made");
         let lba = lba.0 as u32;
-        assert!(self.find(lba).is_none(), "a block has one handle");
+        let hash = hash(lba);
+        assert!(self.find_hashed(lba, hash).is_none(), "a block has one handle");
+        self.enter(handle, lba, hash);
+    }
+
+    /// Gives a block without a handle this one, reserved.
+    fn enter(&mut self, handle: Handle, lba: u32, hash: u64) {
         self.lbas[handle as usize] = lba;
         self.marked[handle as usize / 64] &= !(1 << (handle % 64));
-        let hash = hash(lba);
         let [first, second] = self.homes(hash);
         let bucket = if self.room(second) > self.room(first) { second } else { first };
         if let Some(homeless) = self.place(bucket, self.tag(hash) | handle) {
@@ -282,7 +312,10 @@ impl Index {
     }
 
     fn find(&self, lba: u32) -> Option<Found> {
-        let hash = hash(lba);
+        self.find_hashed(lba, hash(lba))
+    }
+
+    fn find_hashed(&self, lba: u32, hash: u64) -> Option<Found> {
         let tag = self.tag(hash);
         for bucket in self.homes(hash) {
             for (way, &entry) in self.buckets[bucket].0.iter().enumerate() {
@@ -312,6 +345,14 @@ impl Index {
     fn handle_of(&self, entry: u32) -> Handle {
         entry & ((1u32 << self.handle_bits) - 1)
     }
+}
+
+/// A clean handle of a checkpoint.
+struct Restored {
+    handle: Handle,
+    lba: u32,
+    crc: u32,
+    hash: u64,
 }
 
 /// Where a block's entry is.
@@ -353,6 +394,8 @@ pub(crate) const NONE: u32 = u32::MAX;
 const WAYS: usize = 16;
 /// Entries moved for one insertion. At nine places in ten taken, hardly one in a thousand insertions moves any.
 const ROUNDS_MAX: usize = 100;
+/// Blocks of a checkpoint whose lines of the table are asked for at once.
+const RESTORED_TOGETHER: usize = 32;
 /// At most nine in ten places are taken.
 const LOAD_DIVIDEND: usize = 9;
 const LOAD_DIVISOR: usize = 10;

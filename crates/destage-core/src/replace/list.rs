@@ -2,13 +2,12 @@
 
 use crate::id::UnitId;
 use crate::per_unit::PerUnit;
-use serde::{Deserialize, Serialize};
 
 /// No unit.
 const NIL: u32 = u32::MAX;
 
 /// A unit's links and size. Twelve bytes, because there is one per cached unit.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Node {
     newer: u32,
     older: u32,
@@ -59,7 +58,7 @@ impl Node {
 }
 
 /// One queue: units leave at the old end.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Queue {
     id: u8,
     newest: u32,
@@ -69,7 +68,7 @@ pub(super) struct Queue {
 }
 
 /// All nodes.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Nodes(PerUnit<Node>);
 
 impl Nodes {

@@ -4,6 +4,7 @@
 
 mod arc;
 mod chosen;
+mod fifos;
 mod ghost;
 mod list;
 mod queues;

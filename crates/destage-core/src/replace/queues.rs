@@ -1,13 +1,11 @@
 //! Some queues over one array of nodes: a unit is in at most one of them.
 
 use super::list::{Nodes, Queue};
-use serde::{Deserialize, Serialize};
 
 /// `N` queues, numbered from 0; at most three.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug)]
 pub(super) struct Queues<const N: usize> {
     nodes: Nodes,
-    #[serde(with = "array")]
     queues: [Queue; N],
 }
 
@@ -95,12 +93,6 @@ impl<const N: usize> Queues<N> {
         self.queues[queue].bytes
     }
 
-    /// Units in one queue.
-    #[cfg(test)]
-    pub(super) fn len_in(&self, queue: usize) -> usize {
-        self.queues[queue].len
-    }
-
     /// Bytes in all queues.
     pub(super) fn bytes(&self) -> u64 {
         self.queues.iter().map(|queue| queue.bytes).sum()
@@ -109,27 +101,5 @@ impl<const N: usize> Queues<N> {
     /// Units in all queues.
     pub(super) fn len(&self) -> usize {
         self.queues.iter().map(|queue| queue.len).sum()
-    }
-}
-
-/// Arrays of any length, which serde knows only up to a few.
-mod array {
-    use super::Queue;
-    use alloc::vec::Vec;
-    use serde::de::Error;
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub(super) fn serialize<S: Serializer, const N: usize>(
-        queues: &[Queue; N],
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        queues.as_slice().serialize(serializer)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>, const N: usize>(
-        deserializer: D,
-    ) -> Result<[Queue; N], D::Error> {
-        let queues = Vec::<Queue>::deserialize(deserializer)?;
-        queues.try_into().map_err(|_| D::Error::custom("another number of queues"))
     }
 }

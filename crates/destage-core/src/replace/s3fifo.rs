@@ -6,9 +6,8 @@
 //! units another round.
 
 use super::Replacement;
+use super::fifos::Fifos;
 use super::ghost::Ghost;
-use super::list::TOUCHES_MAX;
-use super::queues::Queues;
 use crate::id::UnitId;
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +19,7 @@ const SMALL_PERCENT: u64 = 10;
 /// S3-FIFO over units of varying size.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct S3Fifo {
-    queues: Queues<2>,
+    queues: Fifos<2>,
     ghost: Ghost,
 }
 
@@ -28,36 +27,41 @@ impl Replacement for S3Fifo {
     fn insert(&mut self, unit: UnitId, bytes: u32, identity: Option<u64>) {
         let ghosts = self.len();
         let seen = identity.is_none_or(|identity| self.ghost.take(identity, ghosts));
-        self.queues.push(if seen { MAIN } else { SMALL }, unit.0, bytes);
+        self.queues.push(if seen { MAIN } else { SMALL }, unit, bytes);
     }
 
     #[inline]
     fn touch(&mut self, unit: UnitId) -> bool {
-        self.queues.count_touch(unit.0, TOUCHES_MAX)
+        self.queues.count_touch(unit)
     }
 
     fn remove(&mut self, unit: UnitId) -> Option<u32> {
-        self.queues.remove(unit.0).map(|(_, bytes)| bytes)
+        self.queues.remove(unit)
     }
 
     fn resize(&mut self, unit: UnitId, bytes: u32) {
-        self.queues.resize(unit.0, bytes);
+        self.queues.resize(unit, bytes);
     }
 
     fn evict(&mut self, bytes_max: u64) -> Option<UnitId> {
         loop {
             let small_full = self.queues.bytes_in(SMALL) > bytes_max / 100 * SMALL_PERCENT;
-            let small = self.queues.oldest(SMALL);
-            let main = self.queues.oldest(MAIN);
-            let unit = if small_full || main.is_none() { small.or(main) } else { main }?;
-            let touches = self.queues.touches(unit);
-            let (queue, bytes) = self.queues.remove(unit)?;
-            if touches == 0 {
-                return Some(UnitId(unit));
-            }
-            self.queues.push(MAIN, unit, bytes);
-            if queue == MAIN {
-                self.queues.set_touches(unit, touches - 1);
+            let [from, otherwise] = if small_full || self.queues.len_in(MAIN) == 0 {
+                [SMALL, MAIN]
+            } else {
+                [MAIN, SMALL]
+            };
+            let (queue, unit) = match self.queues.oldest(from) {
+                Some(unit) => (from, unit),
+                None => (otherwise, self.queues.oldest(otherwise)?),
+            };
+            match (queue, self.queues.touches(unit)) {
+                (_, 0) => {
+                    self.queues.remove(unit);
+                    return Some(unit);
+                }
+                (MAIN, touches) => self.queues.renew_oldest(MAIN, MAIN, touches - 1),
+                _ => self.queues.renew_oldest(SMALL, MAIN, 0),
             }
         }
     }
@@ -75,7 +79,7 @@ impl Replacement for S3Fifo {
     }
 
     fn bytes_of(&self, unit: UnitId) -> Option<u32> {
-        self.queues.bytes_of(unit.0)
+        self.queues.bytes_of(unit)
     }
 }
 

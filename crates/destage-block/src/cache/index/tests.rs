@@ -97,13 +97,10 @@ proptest! {
             }
         }
         let mut restored = Index::new(100);
-        let chunks: Vec<u8> = (0..7).flat_map(|chunk| index.chunk(chunk)).collect();
-        prop_assert_eq!(chunks.len(), 100 * ENTRY_BYTES);
-        for (handle, entry) in (0..).zip(chunks.chunks_exact(ENTRY_BYTES)) {
-            let word = |at| u32::from_le_bytes(entry[at..at + 4].try_into().unwrap());
-            if word(0) != NONE {
-                prop_assert!(restored.restore(handle, Lba(u64::from(word(0))), word(4)));
-            }
+        let chunks: Vec<Vec<u8>> = (0..7).map(|chunk| index.chunk(chunk)).collect();
+        prop_assert_eq!(chunks.concat().len(), 100 * ENTRY_BYTES);
+        for (first, entries) in (0..).step_by(chunk_handles(100) as usize).zip(&chunks) {
+            restored.restore(first, entries);
         }
         let mut clean = 0;
         for handle in 0..100 {
@@ -127,9 +124,9 @@ proptest! {
 #[test]
 fn a_block_that_a_checkpoint_lists_twice_keeps_one_handle() {
     let mut index = Index::new(10);
-    assert!(index.restore(2, Lba(7), 1));
-    assert!(!index.restore(5, Lba(7), 2));
-    assert!(index.restore(6, Lba(8), 3));
+    let entry = |lba: u32, crc: u32| [lba.to_le_bytes(), crc.to_le_bytes()].concat();
+    index.restore(2, &[entry(7, 1), entry(NONE, 0), entry(NONE, 0), entry(7, 2)].concat());
+    index.restore(6, &entry(8, 3));
     assert_eq!((index.get(Lba(7)), index.used()), (Some(2), 2));
     assert_eq!(index.state(5), SlotState::Free);
     let handles: Vec<_> = (100..108).map(|b| index.insert(Lba(b)).unwrap()).collect();
