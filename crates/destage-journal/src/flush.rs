@@ -6,6 +6,7 @@ use crate::format::{
     BATCH_HEADER, BatchHeader, FLAG_CLOSE, FLAG_SKIP, PAGE, SegmentHeader, padded, seed,
 };
 use crate::store::{Segment, Store};
+use crate::summary::Builder;
 use crate::upkeep::Upkeep;
 use std::sync::Arc;
 
@@ -76,6 +77,8 @@ pub(crate) struct Writer {
     pub(crate) marked: u64,
     pub(crate) unsynced: bool,
     pub(crate) catalog: Arc<[u8]>,
+    /// Of the segment being written.
+    pub(crate) summary: Builder,
     /// What the flush under way, or the last one, has written.
     pub(crate) written: Vec<WrittenBatch>,
 }
@@ -153,17 +156,17 @@ impl Writer {
     fn write(&mut self, buffer: &mut Buffer, from: usize) -> Result<usize, Error> {
         let Buffer { bytes, batches } = buffer;
         let start = batches[from].start;
-        let room = |end: usize, offset: u64, capacity: u64| {
-            offset + padded(end - start) as u64 <= capacity
-        };
-        if batches[from].catalog.is_some() || !room(batches[from].end, self.offset, self.usable()) {
+        if batches[from].catalog.is_some() || !self.takes(bytes, &batches[from], start) {
             let catalog = batches[from].catalog.clone();
             self.roll(catalog.unwrap_or_else(|| self.catalog.clone()))?;
-            assert!(room(batches[from].end, self.offset, self.usable()), "a batch fits a segment");
+            if !self.takes(bytes, &batches[from], start) {
+                self.summary.give_up();
+                assert!(self.takes(bytes, &batches[from], start), "a batch fits a segment");
+            }
         }
         let more = batches[from + 1..]
             .iter()
-            .take_while(|b| b.catalog.is_none() && room(b.end, self.offset, self.usable()))
+            .take_while(|batch| batch.catalog.is_none() && self.takes(bytes, batch, start))
             .count();
         let run = &batches[from..=from + more];
         let mut stamp_max_ns = 0;
@@ -182,6 +185,20 @@ impl Writer {
             at: Position { offset: at.offset + (batch.start - start) as u64, ..at },
         }));
         Ok(more + 1)
+    }
+
+    /// Whether the segment has room for a batch and for what its summary says of it, which it does from then on. `start` is
+    /// where the batches that are written together with it begin in the buffer.
+    fn takes(&mut self, bytes: &[u8], batch: &BatchMeta, start: usize) -> bool {
+        let listed = self.summary.len();
+        let at = self.offset + (batch.start - start) as u64;
+        let payload = &bytes[batch.start + BATCH_HEADER..batch.end];
+        self.summary.list(at, batch.first_lsn, batch.records, payload);
+        let fits = self.offset + padded(batch.end - start) as u64 <= self.usable();
+        if !fits {
+            self.summary.cut(listed);
+        }
+        fits
     }
 
     /// Extends the last write by zeros to the end of its page, which saves reading that page first.
@@ -208,6 +225,7 @@ impl Writer {
             flags: batch.flags,
         };
         header.seal(&mut bytes[batch.start..batch.end], seed(&self.store.uuid));
+        self.summary.follow(header.durable, header.flags);
         self.sequence += 1;
         self.next_lsn = header.next_lsn();
     }
@@ -234,10 +252,11 @@ impl Writer {
         Ok(())
     }
 
-    /// Up to where batches may fill the segment. What is left is for the marks of later starts: a journal whose medium has
-    /// no room for a further segment can be opened all the same.
+    /// Up to where batches may fill the segment. What is left is for its summary and for the marks of later starts: a journal
+    /// whose medium has no room for a further segment can be opened all the same.
     fn usable(&self) -> u64 {
-        self.capacity - STARTS_BYTES.min(self.capacity / STARTS_DIVISOR)
+        let starts = STARTS_BYTES.min(self.capacity / STARTS_DIVISOR);
+        self.capacity.saturating_sub(starts + self.summary.room())
     }
 
     /// As [`Writer::mark`], but never in the room that starts need.
@@ -277,6 +296,7 @@ impl Writer {
     /// Goes on in the next segment. Everything before is durable first, and so is the new header: only the newest
     /// segment can have a torn tail.
     fn roll(&mut self, catalog: Arc<[u8]>) -> Result<(), Error> {
+        self.write_summary()?;
         if self.unsynced {
             self.sync()?;
         }
@@ -300,6 +320,7 @@ impl Writer {
         self.capacity = self.store.segment_bytes;
         self.offset = header.data_start();
         self.catalog = catalog;
+        self.summary.clear();
         self.marked = self.durable;
         self.store.index().begin(Segment {
             number,
@@ -308,8 +329,22 @@ impl Writer {
             next_lsn: self.next_lsn,
             stamp_max_ns: 0,
             end: self.offset,
+            summary: None,
         });
         self.upkeep.prepare(number + 1);
+        Ok(())
+    }
+
+    /// Writes the summary of the segment that is being left.
+    fn write_summary(&mut self) -> Result<(), Error> {
+        let segment = self.store.index().segments.back().cloned();
+        let segment = segment.expect("the segment being written is in the index");
+        let seed = seed(&self.store.uuid);
+        let sealed = self.summary.seal(seed, &segment, self.incarnation, self.sequence);
+        let Some(bytes) = sealed else { return Ok(()) };
+        let written = self.file.write_at(self.capacity - bytes.len() as u64, &bytes);
+        written.map_err(|e| self.store.fence(&format!("summarise segment {}", self.number), e))?;
+        self.unsynced = true;
         Ok(())
     }
 }

@@ -135,7 +135,7 @@ fn segment_state(number: u64, bytes: &[u8]) -> SegmentState {
 /// # Errors
 /// As [`crate::Journal::open`] would fail.
 pub fn check(disk: &dyn Disk) -> Result<Option<CheckReport>, Error> {
-    Ok(scan(disk, &mut |_| {})?.map(|scan| CheckReport {
+    Ok(scan(disk, None, &mut |_| {})?.map(|scan| CheckReport {
         uuid: uuid::Uuid::from_bytes(scan.uuid).to_string(),
         incarnation: scan.chain.incarnation,
         first_lsn: scan.segments.front().map_or(0, |s| s.first_lsn),
@@ -153,7 +153,7 @@ pub fn check(disk: &dyn Disk) -> Result<Option<CheckReport>, Error> {
 /// If nothing can be read at all: another format version, or trouble with the medium.
 pub fn export(disk: &Arc<dyn Disk>, from: u64) -> Result<(Records, Option<Error>), Error> {
     let mut sound = VecDeque::new();
-    let damage = match scan_into(&**disk, &mut |_| {}, &mut sound) {
+    let damage = match scan_into(&**disk, None, &mut |_| {}, &mut sound) {
         Ok(_) => None,
         Err(error) if error.position().is_some() => Some(error),
         Err(error) => return Err(error),

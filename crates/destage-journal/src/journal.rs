@@ -110,7 +110,7 @@ impl Journal {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<(Self, Recovery), Error> {
         options.validate()?;
-        let found = scan(&*disk, progress)?;
+        let found = scan(&*disk, options.summarise, progress)?;
         let begun = match found {
             Some(scan) => start::resume(disk, scan, &options)?,
             None => start::create(disk, &options)?,

@@ -18,6 +18,8 @@ mod recover;
 mod repair;
 mod start;
 mod store;
+mod summaries;
+mod summary;
 mod upkeep;
 
 pub use dir::{DirDisk, LocalFile};
@@ -31,3 +33,5 @@ pub use options::Options;
 pub use read::{OwnedRecord, Record, Records};
 pub use recover::{Progress, Recovery, Torn};
 pub use repair::{RepairReport, plan_repair, repair};
+pub use summaries::{Summaries, Summary};
+pub use summary::Summarise;

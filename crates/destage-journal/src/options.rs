@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::format::PAGE;
+use crate::summary::Summarise;
 use std::time::Duration;
 
 /// How a journal is kept. Build one from [`Options::default`].
@@ -25,6 +26,9 @@ pub struct Options {
     /// How many reclaimed segment files are kept to be used again; others are removed. Default 2. A medium of fixed size
     /// that is the journal's alone keeps them all, which saves filling them with zeros again.
     pub spares_max: usize,
+    /// What a start needs of each payload. With it, sealed segments carry summaries, and a start reads those instead of the
+    /// segments: payloads are then not compared with their checksums before their user reads them. Default none.
+    pub summarise: Option<Summarise>,
     /// Claim durability without asking the medium for it. Loses acknowledged writes; exists so that tests can show that
     /// they would notice. Default false.
     pub unsafe_no_fsync: bool,
@@ -39,6 +43,7 @@ impl Default for Options {
             catalog: Vec::new(),
             background: true,
             spares_max: 2,
+            summarise: None,
             unsafe_no_fsync: false,
         }
     }

@@ -9,6 +9,8 @@ use crate::format::{
 };
 use crate::read::Records;
 use crate::store::{FileKind, Segment, read_file, segment_name, survey};
+use crate::summaries::Summaries;
+use crate::summary::{self, Builder, Summarise};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -28,6 +30,7 @@ pub struct Recovery {
     /// Whether this start created the journal.
     pub created: bool,
     pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) summarise: Option<Summarise>,
     pub(crate) index: VecDeque<Segment>,
 }
 
@@ -54,6 +57,15 @@ impl Recovery {
     pub fn records(&self, from: u64) -> Records {
         Records::new(self.disk.clone(), self.index.clone(), from, self.last_lsn)
     }
+
+    /// The summaries of the records from `from` on, in order, of sealed segments as these tell them themselves.
+    ///
+    /// # Panics
+    /// If the journal was opened without [`crate::Options::summarise`].
+    pub fn summaries(&self, from: u64) -> Summaries {
+        let summarise = self.summarise.expect("the journal was opened with summaries");
+        Summaries::new(self.disk.clone(), self.index.clone(), summarise, from)
+    }
 }
 
 /// A whole journal, read and found sound.
@@ -66,6 +78,8 @@ pub(crate) struct Scan {
     pub(crate) torn: Option<(u64, u64)>,
     pub(crate) clean: bool,
     pub(crate) catalog: Arc<[u8]>,
+    /// Of the last segment.
+    pub(crate) summary: Builder,
     /// Segments that were made ready but never begun, ascending.
     pub(crate) ready: Vec<u64>,
 }
@@ -78,17 +92,20 @@ impl Scan {
     }
 }
 
-/// Reads everything; `None` if there is no journal.
+/// Reads everything, sealed segments by their summaries where they have them and `summarise` is given; `None` if there is no
+/// journal.
 pub(crate) fn scan(
     disk: &dyn Disk,
+    summarise: Option<Summarise>,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Option<Scan>, Error> {
-    scan_into(disk, progress, &mut VecDeque::new())
+    scan_into(disk, summarise, progress, &mut VecDeque::new())
 }
 
 /// As [`scan`]; after an error, `sound` holds what lies before the damage.
 pub(crate) fn scan_into(
     disk: &dyn Disk,
+    summarise: Option<Summarise>,
     progress: &mut dyn FnMut(Progress),
     sound: &mut VecDeque<Segment>,
 ) -> Result<Option<Scan>, Error> {
@@ -106,14 +123,21 @@ pub(crate) fn scan_into(
     }
     let (mut heads, mut ready) = begun(disk, &numbers)?;
     let total = heads.len() as u64;
-    let mut walk = Walk::new(&heads[0]);
+    let mut walk = Walk::new(&heads[0], summarise);
     let mut bytes = Vec::new();
     drop_half_begun(disk, &mut heads, &mut ready)?;
     for (i, head) in heads.iter().enumerate() {
-        read_file(disk, &segment_name(head.number), &mut bytes)?;
-        let walked = walk.segment(head, heads.get(i + 1), &mut bytes);
-        sound.clone_from(&walk.segments);
-        walked?;
+        let next = heads.get(i + 1);
+        let is_told = match next.filter(|_| summarise.is_some()) {
+            Some(next) => walk.summarised(disk, head, next, &mut bytes)?,
+            None => false,
+        };
+        if !is_told {
+            read_file(disk, &segment_name(head.number), &mut bytes)?;
+            let walked = walk.segment(head, next, &mut bytes);
+            sound.clone_from(&walk.segments);
+            walked?;
+        }
         progress(Progress { segments: i as u64 + 1, segments_total: total });
     }
     for &number in &ready {
@@ -190,17 +214,55 @@ struct Walk {
     torn: Option<(u64, u64)>,
     clean: bool,
     catalog: Arc<[u8]>,
+    summary: Builder,
 }
 
 impl Walk {
-    fn new(first: &SegmentHeader) -> Self {
+    fn new(first: &SegmentHeader, summarise: Option<Summarise>) -> Self {
         Self {
             chain: Chain::begin(first),
             segments: VecDeque::new(),
             torn: None,
             clean: false,
             catalog: Arc::default(),
+            summary: Builder::new(summarise),
         }
+    }
+
+    /// Passes a sealed segment by its summary. False if it has none that tells all of it, or anything else is unusual about it,
+    /// and it is to be read whole.
+    fn summarised(
+        &mut self,
+        disk: &dyn Disk,
+        head: &SegmentHeader,
+        next: &SegmentHeader,
+        bytes: &mut Vec<u8>,
+    ) -> Result<bool, Error> {
+        let Some(trailer) = summary::read(disk, head, next, bytes)? else {
+            return Ok(false);
+        };
+        bytes.resize(head.data_start().min(head.segment_bytes) as usize, 0);
+        let name = segment_name(head.number);
+        let read = disk.open(&name, false).and_then(|file| file.read_at(0, bytes));
+        bytes.truncate(read.map_err(|e| Error::io(format_args!("read {name}"), e))?);
+        let Some(catalog) = head.catalog(bytes).filter(|_| self.chain.admits(head)) else {
+            return Ok(false);
+        };
+        if *catalog != *self.catalog {
+            self.catalog = Arc::from(catalog);
+        }
+        trailer.follow(&mut self.chain);
+        self.clean = trailer.flags & FLAG_CLOSE != 0;
+        self.segments.push_back(Segment {
+            number: head.number,
+            file_bytes: head.segment_bytes,
+            first_lsn: head.first_lsn,
+            next_lsn: self.chain.next_lsn,
+            stamp_max_ns: trailer.stamp_max_ns,
+            end: trailer.end,
+            summary: Some(trailer),
+        });
+        Ok(true)
     }
 
     fn segment(
@@ -232,6 +294,7 @@ impl Walk {
             next_lsn: self.chain.next_lsn,
             stamp_max_ns,
             end: end as u64,
+            summary: None,
         });
         match next {
             None => self.tail(number, bytes, end),
@@ -262,6 +325,9 @@ impl Walk {
                 stamp_max_ns = stamp_max_ns.max(record.stamp_ns);
             }
             self.clean = batch.header.flags & FLAG_CLOSE != 0;
+            if next.is_none() {
+                self.summary.push(offset as u64, &batch.header, batch.payload);
+            }
             offset = batch.end;
         }
         (offset, stamp_max_ns)
@@ -291,6 +357,7 @@ impl Walk {
             torn: self.torn,
             clean: self.clean,
             catalog: self.catalog,
+            summary: self.summary,
             ready: Vec::new(),
         }
     }

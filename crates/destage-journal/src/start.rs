@@ -7,6 +7,7 @@ use crate::journal::first_header;
 use crate::options::Options;
 use crate::recover::{Recovery, Scan, settle};
 use crate::store::{FileKind, NEW_NAME, Segment, Store, segment_name, survey};
+use crate::summary::Builder;
 use crate::upkeep::{Upkeep, Worker};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -39,6 +40,7 @@ pub(crate) fn create(disk: Arc<dyn Disk>, options: &Options) -> Result<Begun, Er
         next_lsn: 1,
         stamp_max_ns: 0,
         end: header.data_start(),
+        summary: None,
     };
     let recovery = Recovery {
         first_lsn: 1,
@@ -48,10 +50,12 @@ pub(crate) fn create(disk: Arc<dyn Disk>, options: &Options) -> Result<Begun, Er
         segments: 0,
         created: true,
         disk,
+        summarise: options.summarise,
         index: VecDeque::new(),
     };
-    let position = Position { incarnation: 1, sequence: 1, next_lsn: 1, catalog };
-    begin(store, options, VecDeque::from([segment]), &position, recovery)
+    let summary = Builder::new(options.summarise);
+    let position = Position { incarnation: 1, sequence: 1, next_lsn: 1, catalog, summary };
+    begin(store, options, VecDeque::from([segment]), position, recovery)
 }
 
 /// Goes on where the journal that was found ends, as the next incarnation.
@@ -77,6 +81,7 @@ pub(crate) fn resume(disk: Arc<dyn Disk>, scan: Scan, options: &Options) -> Resu
         segments: scan.segments.iter().filter(held).count(),
         created: false,
         disk,
+        summarise: options.summarise,
         index: scan.segments.clone(),
     };
     let position = Position {
@@ -84,8 +89,9 @@ pub(crate) fn resume(disk: Arc<dyn Disk>, scan: Scan, options: &Options) -> Resu
         sequence: scan.chain.sequence,
         next_lsn: scan.chain.next_lsn,
         catalog: scan.catalog,
+        summary: scan.summary,
     };
-    begin(store, options, scan.segments, &position, recovery)
+    begin(store, options, scan.segments, position, recovery)
 }
 
 struct Position {
@@ -93,6 +99,8 @@ struct Position {
     sequence: u64,
     next_lsn: u64,
     catalog: Arc<[u8]>,
+    /// Of what the last segment holds already.
+    summary: Builder,
 }
 
 /// Opens the last segment for writing and leaves the new incarnation's first mark there: from then on, nothing that an
@@ -101,7 +109,7 @@ fn begin(
     store: Arc<Store>,
     options: &Options,
     segments: VecDeque<Segment>,
-    position: &Position,
+    position: Position,
     recovery: Recovery,
 ) -> Result<Begun, Error> {
     let last = segments.back().expect("there is a segment to write").clone();
@@ -129,7 +137,8 @@ fn begin(
         durable: position.next_lsn - 1,
         marked: 0,
         unsynced: false,
-        catalog: position.catalog.clone(),
+        catalog: position.catalog,
+        summary: position.summary,
         written: Vec::new(),
     };
     writer.mark(0)?;

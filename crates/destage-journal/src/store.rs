@@ -10,6 +10,7 @@
 use crate::disk::{Disk, DiskFile};
 use crate::error::Error;
 use crate::options::Options;
+use crate::summary::Trailer;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,6 +52,8 @@ pub(crate) struct Segment {
     pub(crate) stamp_max_ns: u64,
     /// After its last batch.
     pub(crate) end: u64,
+    /// What a start has read instead of the segment.
+    pub(crate) summary: Option<Trailer>,
 }
 
 impl Store {

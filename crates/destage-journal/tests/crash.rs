@@ -4,7 +4,7 @@
 
 mod common;
 
-use destage_journal::{ErrorKind, Journal, Options};
+use destage_journal::{ErrorKind, Journal, Options, Summarise};
 use destage_testkit::SimDisk;
 use destage_testkit::disk::{Count, Random};
 use std::sync::Arc;
@@ -39,13 +39,19 @@ impl Run {
         self.life += 1;
         let operations = if self.life == 1 { 400 } else { 60 };
         self.disk.power_off_after(1 + self.random.below(operations) as u64);
-        let opened = Journal::open(Arc::new(self.disk.clone()), self.options.clone());
+        // Some lives write summaries, and read those of others.
+        let summarise = (self.random.below(3) > 0).then_some(common::head as Summarise);
+        let options = Options { summarise, ..self.options.clone() };
+        let opened = Journal::open(Arc::new(self.disk.clone()), options);
         let (journal, recovery) = match opened {
             Ok(opened) => opened,
             Err(_) if self.disk.is_powered_off() => return Ok(()),
             Err(e) => return Err(format!("refused: {e}")),
         };
         self.check(&recovery)?;
+        if summarise.is_some() {
+            self.check_summaries(&recovery)?;
+        }
         self.appended.truncate(recovery.last_lsn as usize);
         // Recovery makes durable what it shows.
         self.acknowledged = recovery.last_lsn;
@@ -76,6 +82,30 @@ impl Run {
             return Err(format!("records end before {next}"));
         }
         Ok(())
+    }
+
+    fn check_summaries(&self, recovery: &destage_journal::Recovery) -> Result<(), String> {
+        let mut summaries = recovery.summaries(1);
+        for lsn in recovery.first_lsn..=recovery.last_lsn {
+            let summary = summaries.advance().map_err(|e| e.to_string())?;
+            let summary = summary.ok_or_else(|| format!("no summary of {lsn}"))?;
+            let payload = &self.appended[lsn as usize - 1];
+            let mut expected = Vec::new();
+            common::head(payload, &mut expected);
+            let found = (summary.lsn, summary.payload_bytes as usize, summary.summary);
+            if found != (lsn, payload.len(), &expected[..]) {
+                return Err(format!("the summary of {lsn} is not of what was written"));
+            }
+            let segment = self.disk.bytes(&format!("segment-{:010}", summary.at.segment));
+            let at = summary.at.offset as usize;
+            if segment.is_none_or(|bytes| bytes.get(at..at + payload.len()) != Some(&payload[..])) {
+                return Err(format!("the payload of {lsn} does not lie at {}", summary.at));
+            }
+        }
+        match summaries.advance() {
+            Ok(None) => Ok(()),
+            other => Err(format!("a summary after the last: {other:?}")),
+        }
     }
 
     fn work(&mut self, mut journal: Journal) {
@@ -138,16 +168,17 @@ fn without_fsync_the_same_test_fails_within_50_seeds() {
 #[test]
 fn power_lost_at_each_operation_in_turn_loses_nothing_acknowledged() {
     let whole = SimDisk::new();
-    fixed_work(&whole);
+    fixed_work(&whole, &common::summarising());
     let operations = whole.operations(Count::All);
     assert!(operations > 100, "{operations}");
     for at in 1..=operations {
-        for seed in 0..3 {
+        for seed in 0..4 {
+            let options = if seed < 2 { common::options() } else { common::summarising() };
             let disk = SimDisk::new();
             disk.power_off_after(at);
-            let acknowledged = fixed_work(&disk);
+            let acknowledged = fixed_work(&disk, &options);
             disk.crash(at * 31 + seed);
-            let opened = common::open(&disk);
+            let opened = Journal::open(Arc::new(disk.clone()), options);
             let (_, recovery) = opened.unwrap_or_else(|e| panic!("{at}/{seed}: {e}"));
             assert!(recovery.last_lsn >= acknowledged, "{at}/{seed}");
             for record in recovery.records(1) {
@@ -159,8 +190,9 @@ fn power_lost_at_each_operation_in_turn_loses_nothing_acknowledged() {
 }
 
 /// Returns the newest acknowledged number when the power goes, or at the end.
-fn fixed_work(disk: &SimDisk) -> u64 {
-    let Ok((mut journal, _)) = common::open(disk) else { return 0 };
+fn fixed_work(disk: &SimDisk, options: &Options) -> u64 {
+    let opened = Journal::open(Arc::new(disk.clone()), options.clone());
+    let Ok((mut journal, _)) = opened else { return 0 };
     let mut acknowledged = 0;
     for lsn in 1..=220u64 {
         journal.append(lsn, lsn, 0, &lsn.to_le_bytes().repeat(60));

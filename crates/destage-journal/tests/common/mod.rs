@@ -16,6 +16,16 @@ pub(crate) fn options() -> Options {
     }
 }
 
+/// What a start of these tests needs of a payload: its first bytes.
+pub(crate) fn head(payload: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(&payload[..payload.len().min(20)]);
+}
+
+/// As [`options`], with summaries.
+pub(crate) fn summarising() -> Options {
+    Options { summarise: Some(head), ..options() }
+}
+
 pub(crate) fn open(disk: &SimDisk) -> Result<(Journal, Recovery), Error> {
     Journal::open(Arc::new(disk.clone()), options())
 }
