@@ -483,7 +483,8 @@ fn a_full_log_says_so_and_goes_on_when_groups_are_decided() {
     assert_eq!(full.kind(), destage_journal::ErrorKind::Full, "{full}");
     let status = journal.status();
     assert_eq!(cache.log_free_extents(), 0);
-    assert!(status.durable_lsn >= 6 * 65_536 / 9_200, "{status:?}");
+    // Header, summary and the marks of later starts leave room for five in each of six segments.
+    assert!(status.durable_lsn >= 6 * 5 - 1, "{status:?}");
     journal.reclaim(status.durable_lsn, 0);
     assert_eq!(flush_all(&mut journal).unwrap(), status.last_lsn);
     // Round and round: every extent is used again and again.

@@ -115,6 +115,32 @@ impl GroupHeader {
     }
 }
 
+impl GroupHeader {
+    /// The header at the start of `bytes`, and what follows it.
+    fn decode(bytes: &[u8]) -> Result<(Self, &[u8]), RecordError> {
+        let short = |expected| RecordError::Length { expected, found: bytes.len() as u64 };
+        let fixed = bytes.get(..FIXED_HEADER).ok_or_else(|| short(FIXED_HEADER as u64))?;
+        if fixed[0] != RECORD_VERSION {
+            return Err(RecordError::Version(fixed[0]));
+        }
+        let kind = GroupKind::of(fixed[1]).ok_or(RecordError::Kind(fixed[1]))?;
+        let flags = u16::from_le_bytes([fixed[2], fixed[3]]);
+        if flags & !CONTINUES != 0 {
+            return Err(RecordError::Flags(flags));
+        }
+        let count = usize::from(u16::from_le_bytes([fixed[12], fixed[13]]));
+        let len = header_bytes(count);
+        let listed = bytes.get(FIXED_HEADER..len as usize).ok_or_else(|| short(len))?;
+        let header = Self {
+            kind,
+            level: u64_at(fixed, 4),
+            extents: extents(kind, listed)?,
+            continues: flags & CONTINUES != 0,
+        };
+        Ok((header, &bytes[len as usize..]))
+    }
+}
+
 impl GroupKind {
     fn code(self) -> u8 {
         match self {
@@ -137,29 +163,12 @@ impl<'a> Group<'a> {
     /// # Errors
     /// If it is not a group of this version.
     pub fn decode(payload: &'a [u8]) -> Result<Self, RecordError> {
-        let short = |expected| RecordError::Length { expected, found: payload.len() as u64 };
-        let fixed = payload.get(..FIXED_HEADER).ok_or_else(|| short(FIXED_HEADER as u64))?;
-        if fixed[0] != RECORD_VERSION {
-            return Err(RecordError::Version(fixed[0]));
-        }
-        let kind = GroupKind::of(fixed[1]).ok_or(RecordError::Kind(fixed[1]))?;
-        let flags = u16::from_le_bytes([fixed[2], fixed[3]]);
-        if flags & !CONTINUES != 0 {
-            return Err(RecordError::Flags(flags));
-        }
-        let count = usize::from(u16::from_le_bytes([fixed[12], fixed[13]]));
-        let header = header_bytes(count);
-        let listed = payload.get(FIXED_HEADER..header as usize).ok_or_else(|| short(header))?;
-        let header = GroupHeader {
-            kind,
-            level: u64_at(fixed, 4),
-            extents: extents(kind, listed)?,
-            continues: flags & CONTINUES != 0,
-        };
+        let (header, blocks) = GroupHeader::decode(payload)?;
         if header.payload_bytes() != payload.len() as u64 {
-            return Err(short(header.payload_bytes()));
+            let (expected, found) = (header.payload_bytes(), payload.len() as u64);
+            return Err(RecordError::Length { expected, found });
         }
-        Ok(Self { header, blocks: &payload[header_bytes(count) as usize..] })
+        Ok(Self { header, blocks })
     }
 
     /// Checksum and contents of each block of a write, in the order of the extents; nothing for other kinds.
@@ -167,6 +176,49 @@ impl<'a> Group<'a> {
         self.blocks
             .chunks_exact(STORED_BLOCK)
             .map(|stored| (u32_at(stored, 0), &stored[CRC_BYTES..]))
+    }
+}
+
+/// What a start needs of a group: what stands before its blocks, and their checksums.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupSummary {
+    /// What stands before the group's blocks.
+    pub header: GroupHeader,
+    /// The checksum of each block of a write, in the order of the extents.
+    pub crcs: Vec<u32>,
+}
+
+/// Takes the summary from a group's payload: its header, then the checksums. Of what is no group as much is taken as
+/// [`GroupSummary::decode`] needs to find the same fault.
+pub fn summarise(payload: &[u8], out: &mut Vec<u8>) {
+    let decoded = Group::decode(payload);
+    let needed = match (&decoded, payload.get(EXTENTS_AT..FIXED_HEADER)) {
+        (Ok(_) | Err(RecordError::Length { .. } | RecordError::Extent(_)), Some(count)) => {
+            header_bytes(usize::from(u16::from_le_bytes([count[0], count[1]]))) as usize
+        }
+        _ => FIXED_HEADER,
+    };
+    out.extend_from_slice(&payload[..needed.min(payload.len())]);
+    let Ok(group) = decoded else { return };
+    group.blocks().for_each(|(crc, _)| out.extend_from_slice(&crc.to_le_bytes()));
+}
+
+impl GroupSummary {
+    /// Takes the summary of a payload of `payload_bytes` apart. Any bytes are safe to pass.
+    ///
+    /// # Errors
+    /// If the payload was not a group of this version, or it was and this is not its summary.
+    pub fn decode(summary: &[u8], payload_bytes: u32) -> Result<Self, RecordError> {
+        let (header, crcs) = GroupHeader::decode(summary)?;
+        let wrong = |expected, found| Err(RecordError::Length { expected, found });
+        if header.payload_bytes() != u64::from(payload_bytes) {
+            return wrong(header.payload_bytes(), u64::from(payload_bytes));
+        }
+        let blocks = if header.kind == GroupKind::Write { header.blocks() } else { 0 };
+        if crcs.len() as u64 != blocks * CRC_BYTES as u64 {
+            return wrong(blocks * CRC_BYTES as u64, crcs.len() as u64);
+        }
+        Ok(Self { header, crcs: crcs.chunks_exact(CRC_BYTES).map(|crc| u32_at(crc, 0)).collect() })
     }
 }
 
@@ -211,6 +263,8 @@ pub const EXTENTS_MAX: usize = u16::MAX as usize;
 const CONTINUES: u16 = 1;
 const CRC_BYTES: usize = 4;
 const FIXED_HEADER: usize = 14;
+/// Where the number of extents stands.
+const EXTENTS_AT: usize = 12;
 const EXTENT_BYTES: usize = 12;
 
 #[cfg(test)]

@@ -8,11 +8,11 @@ use super::upkeep::Upkeep;
 use super::write::group_bytes;
 use super::{DOMAIN, Shape, Volume, VolumeOptions, Wait};
 use crate::block::{BLOCK, Lba};
-use crate::cache::record::{self, GroupKind, RecordError};
+use crate::cache::record::{GroupKind, GroupSummary, RecordError};
 use crate::cache::{CacheDevice, CacheError, Index, SlotState};
 use destage_core::together::Ordered;
 use destage_core::{Core, Input, Lsn, Order, Policy, Sequential, Time, UnitId, WaitFor};
-use destage_journal::{Journal, Record, Recovery};
+use destage_journal::{Journal, Recovery, Summary};
 use destage_runtime::mode_log::ModeLog;
 use hashbrown::HashMap;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -188,9 +188,9 @@ impl Volume {
         checkpoint: Lsn,
         decided: Lsn,
     ) -> Result<(), OpenError> {
-        let mut records = recovery.records(checkpoint.min(decided).0 + 1);
-        while let Some(record) = records.advance()? {
-            self.take_record(&record, checkpoint, decided)?;
+        let mut summaries = recovery.summaries(checkpoint.min(decided).0 + 1);
+        while let Some(summary) = summaries.advance()? {
+            self.take_record(&summary, checkpoint, decided)?;
         }
         self.core.handle(self.now, Input::RecoveredUpto { lsn: Lsn(self.journal.last()) });
         self.restore_clean();
@@ -207,14 +207,14 @@ impl Volume {
 
     fn take_record(
         &mut self,
-        record: &Record<'_>,
+        record: &Summary<'_>,
         checkpoint: Lsn,
         decided: Lsn,
     ) -> Result<(), OpenError> {
         let lsn = Lsn(record.lsn);
         self.note_recovered_stamp(record.stamp_ns);
         let broken = |source| OpenError::Record { lsn: lsn.0, source };
-        let group = record::Group::decode(record.payload).map_err(broken)?;
+        let group = GroupSummary::decode(record.summary, record.payload_bytes).map_err(broken)?;
         let lbas: Vec<Lba> = group.header.extents.iter().flat_map(|extent| extent.iter()).collect();
         let end = self.shape.size.div_ceil(BLOCK as u64);
         if lbas.iter().any(|lba| lba.0 >= end) {
@@ -252,16 +252,15 @@ impl Volume {
                 level: group.header.level,
                 units: &units,
                 bytes: group_bytes(kind, lbas.len() as u64),
-                journal_bytes: record.payload.len() as u32,
+                journal_bytes: record.payload_bytes,
             },
         );
-        let crcs = group.blocks().map(|(crc, _)| crc).collect();
         let entry = Group {
             kind,
             level: group.header.level,
             extents: group.header.extents,
             units: units.clone(),
-            crcs,
+            crcs: group.crcs,
             data: None,
             offset_in_batch: 0,
             at: Some(record.at),
@@ -401,4 +400,4 @@ const WRITE_BLOCKS_MAX: u32 = 8_192;
 /// Longest piece that is zeroed, in blocks: 64 MiB.
 const ZERO_BLOCKS_MAX: u32 = 16_384;
 /// Clean blocks that the core is told of together.
-const RESTORED_TOGETHER: usize = 1_024;
+const RESTORED_TOGETHER: usize = 1 << 16;

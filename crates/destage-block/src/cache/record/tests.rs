@@ -107,9 +107,17 @@ proptest! {
         let group = Group::decode(&out).unwrap();
         prop_assert_eq!(&group.header, &header);
         let found: Vec<u32> = group.blocks().map(|(crc, _)| crc).collect();
-        prop_assert_eq!(found, crcs);
+        prop_assert_eq!(&found, &crcs);
         prop_assert!(group.blocks().all(|(_, block)| block == [fill; BLOCK]));
         prop_assert!(Group::decode(&out[..out.len() - 1]).is_err());
+        let mut summary = Vec::new();
+        summarise(&out, &mut summary);
+        prop_assert!(summary.len() < 14 + 4 * 12 + 4 * 12, "{}", summary.len());
+        let bytes = out.len() as u32;
+        let found = GroupSummary::decode(&summary, bytes).unwrap();
+        prop_assert_eq!((found.header, found.crcs), (header, crcs));
+        prop_assert!(GroupSummary::decode(&summary[..summary.len() - 1], bytes).is_err());
+        prop_assert!(GroupSummary::decode(&summary, bytes + 1).is_err());
     }
 
     #[test]
@@ -121,8 +129,13 @@ proptest! {
             let kind = 1 + bytes[1] % 4;
             bytes[..4].copy_from_slice(&[1, kind, 0, 0]);
         }
-        if let Ok(group) = Group::decode(&bytes) {
-            prop_assert_eq!(group.header.payload_bytes(), bytes.len() as u64);
+        let mut summary = Vec::new();
+        summarise(&bytes, &mut summary);
+        let summarised = GroupSummary::decode(&summary, bytes.len() as u32);
+        match Group::decode(&bytes) {
+            Ok(group) => prop_assert_eq!(group.header.payload_bytes(), bytes.len() as u64),
+            Err(error) => prop_assert_eq!(summarised.clone().unwrap_err(), error),
         }
+        prop_assert_eq!(Group::decode(&bytes).is_ok(), summarised.is_ok());
     }
 }
