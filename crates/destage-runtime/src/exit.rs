@@ -22,9 +22,11 @@ pub const ADDRESS_IN_USE: u8 = 15;
 pub const SERVER_UNREACHABLE: u8 = 16;
 /// A trace cannot be read, or is damaged.
 pub const TRACE_UNUSABLE: u8 = 17;
+/// Cached copies are damaged; nothing is lost.
+pub const SLOTS_DAMAGED: u8 = 18;
 
 /// Every code with its meaning, in ascending order.
-pub const TABLE: [(u8, &str); 11] = [
+pub const TABLE: [(u8, &str); 12] = [
     (OK, "success"),
     (BUG, "a bug in Destage; please report it"),
     (USAGE, "wrong flags, settings or arguments; nothing was started"),
@@ -36,6 +38,7 @@ pub const TABLE: [(u8, &str); 11] = [
     (ADDRESS_IN_USE, "the address to listen on is in use or not available"),
     (SERVER_UNREACHABLE, "the running server cannot be reached at its admin port, or refused"),
     (TRACE_UNUSABLE, "a trace cannot be read, is damaged, or is of no known format"),
+    (SLOTS_DAMAGED, "cached copies of clean blocks are damaged; nothing is lost"),
 ];
 
 /// The table as it stands in `--help`.

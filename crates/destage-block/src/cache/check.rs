@@ -32,9 +32,14 @@ pub struct CacheCheck {
     pub checkpoint: u64,
     /// Clean blocks whose slots hold what they should.
     pub clean_blocks: u64,
-    /// Slots that hold something else than the index says: misses, and no damage, since the index is written while it
-    /// changes.
+    /// Slots that hold something else than the index says: misses, and no sign of damage, since the index was last written
+    /// while it changed.
     pub outdated_slots: u64,
+    /// Slots that hold something else than was written to them: the volume was closed, and nothing has changed since. Misses
+    /// as well; nothing is lost, but the device cannot be trusted.
+    pub damaged_slots: u64,
+    /// The first of them.
+    pub first_damaged: Option<Handle>,
     /// Clean blocks that were compared with the origin.
     pub compared_blocks: u64,
     /// Clean blocks that differ from the origin.
@@ -104,8 +109,8 @@ pub fn check(
     {
         found.decided = found.decided.max(*applied);
     }
-    let index = found.check_index_and_log(&cache)?;
-    found.check_slots(&cache, &index, against)?;
+    let (index, is_exact) = found.check_index_and_log(&cache)?;
+    found.check_slots(&cache, &index, is_exact, against)?;
     Ok(found)
 }
 
@@ -122,6 +127,8 @@ impl CacheCheck {
             checkpoint: 0,
             clean_blocks: 0,
             outdated_slots: 0,
+            damaged_slots: 0,
+            first_damaged: None,
             compared_blocks: 0,
             differing_blocks: 0,
             first_differing: None,
@@ -132,11 +139,11 @@ impl CacheCheck {
 
     /// Whether nothing is broken, and nothing differs from the origin.
     pub fn is_sound(&self) -> bool {
-        self.faults.is_empty() && self.differing_blocks == 0
+        self.faults.is_empty() && self.differing_blocks == 0 && self.damaged_slots == 0
     }
 
-    /// Reads the log; the index as a start would have it.
-    fn check_index_and_log(&mut self, cache: &CacheDevice) -> Result<Index, CacheError> {
+    /// Reads the log; the index as a start would have it, and whether it tells exactly what the slots hold.
+    fn check_index_and_log(&mut self, cache: &CacheDevice) -> Result<(Index, bool), CacheError> {
         let disk = cache.log();
         let report = match destage_journal::check(&*disk) {
             Ok(report) => report,
@@ -161,7 +168,10 @@ impl CacheCheck {
         }
         let (index, checkpoint) = cache.load_checkpoint(self.log.0)?;
         self.checkpoint = checkpoint;
-        self.read_groups(cache, index)
+        let is_exact = report.is_some_and(|report| {
+            report.clean_shutdown && cache.closed_by() == Some(report.incarnation as u32)
+        });
+        Ok((self.read_groups(cache, index)?, is_exact))
     }
 
     fn read_groups(&mut self, cache: &CacheDevice, mut index: Index) -> Result<Index, CacheError> {
@@ -209,6 +219,7 @@ impl CacheCheck {
         &mut self,
         cache: &CacheDevice,
         index: &Index,
+        is_exact: bool,
         against: Option<&Against<'_>>,
     ) -> Result<(), CheckError> {
         let mut block = vec![0; BLOCK];
@@ -218,9 +229,13 @@ impl CacheCheck {
             else {
                 continue;
             };
-            match cache.read_slot(handle, crc, &mut block)? {
-                true => sound.push((lba, handle, crc)),
-                false => self.outdated_slots += 1,
+            match (cache.read_slot(handle, crc, &mut block)?, is_exact) {
+                (true, _) => sound.push((lba, handle, crc)),
+                (false, false) => self.outdated_slots += 1,
+                (false, true) => {
+                    self.damaged_slots += 1;
+                    self.first_damaged.get_or_insert(handle);
+                }
             }
         }
         self.clean_blocks = sound.len() as u64;

@@ -14,7 +14,6 @@ use super::geometry::{CHUNK_HEADER, Geometry, PAGE};
 use super::index::{ENTRY_BYTES, Index, NONE, chunk_handles};
 use super::medium::Medium;
 use super::sealed;
-use crate::block::Lba;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -48,6 +47,9 @@ pub(super) struct Header {
     /// Counts the checkpoints; even ones go to the first area.
     pub(super) generation: u64,
     pub(super) lsn: u64,
+    /// It is the last one of a volume that was then closed, by this incarnation of the log (its lower half); 0 if not. Until
+    /// the log's next incarnation it tells exactly what the slots hold.
+    pub(super) closed_by: u32,
 }
 
 /// A checkpoint being written. Dropping it unfinished leaves the one before in force.
@@ -73,6 +75,12 @@ impl Checkpoints {
         self.shared.headers()
     }
 
+    /// The incarnation of the log that closed the volume with the checkpoint in force.
+    pub(super) fn closed_by(&self) -> Option<u32> {
+        let closed_by = self.shared.state().newest.map(|header| header.closed_by);
+        closed_by.filter(|&incarnation| incarnation != 0)
+    }
+
     pub(super) fn lsn(&self) -> Option<u64> {
         self.shared.state().newest.map(|header| header.lsn)
     }
@@ -88,7 +96,7 @@ impl Checkpoints {
         let taken = state.newest.is_some_and(|header| header.generation % 2 == next % 2);
         let generation = if taken { next + 1 } else { next };
         drop(state);
-        let header = Header { generation, lsn };
+        let header = Header { generation, lsn, closed_by: 0 };
         CheckpointWriter { shared: self.shared.clone(), header, next_chunk: 0 }
     }
 
@@ -126,6 +134,11 @@ impl CheckpointWriter {
     /// The chunk that [`CheckpointWriter::write`] takes next; `None` when all are written.
     pub fn next_chunk(&self) -> Option<u32> {
         (self.next_chunk < self.shared.geometry.chunks()).then_some(self.next_chunk)
+    }
+
+    /// Nothing changes from the moment on when it was begun: the volume is being closed, in this incarnation of its log.
+    pub fn closes(&mut self, incarnation: u64) {
+        self.header.closed_by = incarnation as u32;
     }
 
     /// Writes a chunk as [`Index::chunk`] gives it. On any thread.
@@ -171,6 +184,7 @@ impl CheckpointWriter {
         page[8..16].copy_from_slice(&self.header.generation.to_le_bytes());
         page[16..24].copy_from_slice(&self.header.lsn.to_le_bytes());
         page[24..28].copy_from_slice(&shared.geometry.slots.to_le_bytes());
+        page[28..32].copy_from_slice(&self.header.closed_by.to_le_bytes());
         sealed::seal(&mut page[..HEADER], HEADER_MAGIC, shared.seed);
         let medium = &shared.medium;
         let area = shared.area(self.header).start;
@@ -213,7 +227,11 @@ impl Shared {
             read.map_err(CacheError::io("read the index checkpoint"))?;
             let found = sealed::open(&bytes, HEADER_MAGIC, self.seed)
                 .filter(|b| u32_at(b, 24) == self.geometry.slots)
-                .map(|b| Header { generation: u64_at(b, 8), lsn: u64_at(b, 16) });
+                .map(|b| Header {
+                    generation: u64_at(b, 8),
+                    lsn: u64_at(b, 16),
+                    closed_by: u32_at(b, 28),
+                });
             *header = found.filter(|h| h.generation % 2 == area as u64);
         }
         Ok(headers)
@@ -222,42 +240,38 @@ impl Shared {
     /// `None` if a chunk is not of this checkpoint.
     fn load(&self, header: Header) -> io::Result<Option<Index>> {
         let mut index = Index::new(self.geometry.slots);
-        let mut bytes = Vec::new();
-        for chunk in 0..self.geometry.chunks() {
-            if !self.load_chunk(header, chunk, &mut bytes)? {
-                return Ok(None);
-            }
-            let entries = bytes[CHUNK_HEADER as usize..].chunks_exact(ENTRY_BYTES);
-            let first = chunk * chunk_handles(self.geometry.slots);
-            for (handle, entry) in (first..).zip(entries) {
-                if u32_at(entry, 0) != NONE {
-                    // Chunks are of different moments: a block that moved meanwhile is listed twice. One is enough.
-                    index.restore(handle, Lba(u64::from(u32_at(entry, 0))), u32_at(entry, 4));
-                }
+        let chunk_bytes = self.geometry.chunk_bytes() as usize;
+        let together = (READ_BYTES / chunk_bytes).max(1);
+        let mut bytes = vec![0; chunk_bytes * together];
+        for first in (0..self.geometry.chunks()).step_by(together) {
+            let chunks = first..self.geometry.chunks().min(first + together as u32);
+            let bytes = &mut bytes[..chunks.len() * chunk_bytes];
+            self.medium.read(self.chunk_offset(header, first), bytes)?;
+            for (chunk, bytes) in chunks.zip(bytes.chunks_exact(chunk_bytes)) {
+                let Some(entries) = self.entries(header, chunk, bytes) else {
+                    return Ok(None);
+                };
+                index.restore(chunk * chunk_handles(self.geometry.slots), entries);
             }
         }
         Ok(Some(index))
     }
 
-    /// Reads a chunk's header and entries; false if they do not hold.
-    fn load_chunk(&self, header: Header, chunk: u32, bytes: &mut Vec<u8>) -> io::Result<bool> {
-        let at = self.chunk_offset(header, chunk);
-        bytes.resize(CHUNK_HEADER as usize, 0);
-        self.medium.read(at, bytes)?;
+    /// A chunk's entries, if they hold.
+    fn entries<'a>(&self, header: Header, chunk: u32, bytes: &'a [u8]) -> Option<&'a [u8]> {
         let entries = u32_at(bytes, 28);
         if entries != 0 && entries != self.geometry.chunk_handles(chunk) {
-            return Ok(false);
+            return None;
         }
-        bytes.resize(CHUNK_HEADER as usize + entries as usize * ENTRY_BYTES, 0);
-        self.medium.read(at, bytes)?;
-        let Some(sound) = sealed::open(bytes, CHUNK_MAGIC, self.seed) else {
-            return Ok(false);
-        };
-        let written = Header { generation: u64_at(sound, 8), lsn: u64_at(sound, 16) };
-        Ok(written == header && u32_at(sound, 24) == chunk)
+        let end = CHUNK_HEADER as usize + entries as usize * ENTRY_BYTES;
+        let sound = sealed::open(bytes.get(..end)?, CHUNK_MAGIC, self.seed)?;
+        let is_of_it = u64_at(sound, 8) == header.generation && u64_at(sound, 16) == header.lsn;
+        (is_of_it && u32_at(sound, 24) == chunk).then(|| &sound[CHUNK_HEADER as usize..])
     }
 }
 
+/// Bytes read together, or one chunk if that is longer.
+const READ_BYTES: usize = 4 << 20;
 const HEADER_MAGIC: &[u8; 4] = b"DSTK";
 const CHUNK_MAGIC: &[u8; 4] = b"DSTC";
 const HEADER: usize = 32;

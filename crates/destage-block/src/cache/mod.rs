@@ -222,6 +222,7 @@ impl CacheDevice {
             journal_bytes_max: self.geometry.log_bytes(),
             retain: Duration::ZERO,
             spares_max: self.geometry.extents as usize,
+            summarise: Some(record::summarise),
             ..Options::default()
         }
     }
@@ -342,6 +343,12 @@ impl CacheDevice {
     /// [`CacheDevice::load_checkpoint`] has found out.
     pub fn checkpoint_lsn(&self) -> Option<u64> {
         self.checkpoints.lsn()
+    }
+
+    /// The incarnation of the log (the lower half of its number) in which the volume was closed with the checkpoint in force, if
+    /// it was: unless there was a later one, the checkpoint tells exactly what the slots hold.
+    pub fn closed_by(&self) -> Option<u32> {
+        self.checkpoints.closed_by()
     }
 
     /// The index as the newest checkpoint has it, and that checkpoint's Lsn; an empty one and 0 if there is none, or none

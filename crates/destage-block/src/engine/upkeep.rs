@@ -178,7 +178,10 @@ impl Volume {
         if !running.is_void {
             self.upkeep.voids = 0;
         }
-        let writer = self.upkeep.cache.begin_checkpoint(running.lsn.0);
+        let mut writer = self.upkeep.cache.begin_checkpoint(running.lsn.0);
+        if running.is_last {
+            writer.closes(self.journal.incarnation());
+        }
         self.upkeep.running = Some(running);
         self.next_chunk(writer);
     }

@@ -95,6 +95,17 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), CliError> {
             ),
         ));
     }
+    if let Some(first) = found.first_damaged {
+        return Err(CliError::new(
+            exit::SLOTS_DAMAGED,
+            format!(
+                "{} holds {} damaged copies of clean blocks, the first in slot {first}: nothing is lost, since each is fetched \
+                 again when it is read, but the device changes what is written to it: replace it",
+                args.cache.display(),
+                count(found.damaged_slots)
+            ),
+        ));
+    }
     Ok(())
 }
 
@@ -206,6 +217,8 @@ fn as_json(
         "checkpoint": found.checkpoint,
         "clean_blocks": found.clean_blocks,
         "outdated_slots": found.outdated_slots,
+        "damaged_slots": found.damaged_slots,
+        "first_damaged_slot": found.first_damaged,
         "compared_blocks": found.compared_blocks,
         "differing_blocks": found.differing_blocks,
         "first_differing_block": found.first_differing.map(|lba| lba.0),
@@ -232,6 +245,7 @@ fn as_table(
         ("checkpoint at", found.checkpoint.to_string()),
         ("clean blocks", count(found.clean_blocks)),
         ("outdated slots", count(found.outdated_slots)),
+        ("damaged slots", count(found.damaged_slots)),
         ("compared", count(found.compared_blocks)),
         ("differing", count(found.differing_blocks)),
     ];

@@ -49,6 +49,14 @@ fn resize(cache: &Path, size: &str, more: &[&str]) -> (i32, String) {
     (output.status.code().unwrap_or(-1), said)
 }
 
+/// A block of an image.
+fn image_block(image: &Path, block: u64) -> Vec<u8> {
+    let mut bytes = vec![0; BLOCK];
+    let file = File::open(image).expect("a file");
+    file.read_exact_at(&mut bytes, block * BLOCK as u64).expect("a block");
+    bytes
+}
+
 fn flip(path: &Path, offset: u64) {
     let file = File::options().read(true).write(true).open(path).expect("a file");
     let mut byte = [0];
@@ -86,6 +94,22 @@ fn a_check_tells_a_sound_cache_from_a_broken_one_and_from_another_ones_origin() 
     assert_eq!(code, 13);
     assert!(said.contains("both copies"), "{said}");
     flip(&setup.launch.cache, 32_768 + 100);
+
+    // A copy in a slot: only slots hold blocks at multiples of their size.
+    let held = image_block(&setup.image, 5);
+    let bytes = fs::read(&setup.launch.cache).expect("the cache can be read");
+    let slot = bytes.chunks(BLOCK).position(|chunk| chunk == held).expect("block 5 is cached");
+    flip(&setup.launch.cache, (slot * BLOCK) as u64 + 9);
+    let (code, report, said) = check(&setup, &["--origin", &origin]);
+    assert_eq!(code, 18, "{report} {said}");
+    assert!(said.contains("1 damaged"), "{said}");
+    assert_eq!((&report["damaged_slots"], &report["outdated_slots"]), (&1.into(), &0.into()));
+    assert_eq!(report["sound"], false);
+    // After a kill nobody knows which of them were being changed.
+    setup.launch.start().kill();
+    let (code, report, said) = check(&setup, &[]);
+    assert_eq!((code, &report["outdated_slots"]), (0, &1.into()), "{report} {said}");
+    flip(&setup.launch.cache, (slot * BLOCK) as u64 + 9);
 
     // The log: a batch in the middle.
     let bytes = fs::read(&setup.launch.cache).expect("the cache can be read");
