@@ -76,10 +76,11 @@ impl Logged {
     /// [`OpenError`] if it cannot be read.
     pub fn after(upto: Lsn, cache: &CacheDevice, recovery: &Recovery) -> Result<Self, OpenError> {
         let mut extents = ExtentMap::default();
-        let mut records = recovery.records(upto.0 + 1);
-        while let Some(record) = records.advance()? {
-            let broken = |source| OpenError::Record { lsn: record.lsn, source };
-            let group = record::Group::decode(record.payload).map_err(broken)?;
+        let mut summaries = recovery.summaries(upto.0 + 1);
+        while let Some(summary) = summaries.advance()? {
+            let broken = |source| OpenError::Record { lsn: summary.lsn, source };
+            let group =
+                GroupSummary::decode(summary.summary, summary.payload_bytes).map_err(broken)?;
             group.header.extents.iter().for_each(|&extent| extents.insert(extent, ()));
         }
         Ok(Self { decided: decided(cache, recovery), extents })
