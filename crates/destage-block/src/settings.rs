@@ -27,6 +27,8 @@ pub struct Settings {
     pub clients_max: usize,
     /// How long a client may take to open an export.
     pub handshake_timeout: Span,
+    /// How long the server's thread stays awake for the next event where these come quickly.
+    pub spin: Span,
     /// How long a shutdown may destage.
     pub drain_timeout: Span,
     /// A command to run with `$uri` set; the server ends with it.

@@ -30,6 +30,7 @@ mod policy;
 mod rate;
 mod reads_first;
 pub mod replace;
+mod rhythm;
 mod sequential;
 mod status;
 mod time;
@@ -44,6 +45,7 @@ pub use io::{
 pub use per_unit::PerUnit;
 pub use policy::{Acknowledge, AtLimit, Limits, Order, Policy, PolicyError, When};
 pub use reads_first::ReadsFirst;
+pub use rhythm::FlushRhythm;
 pub use sequential::Sequential;
 pub use status::Status;
 pub use time::{Span, Time};

@@ -1,18 +1,31 @@
 //! The real medium: a file or a block device, held by one process at a time.
 
+mod direct;
+mod prepared;
+
 use super::CacheError;
 use destage_journal::{DiskFile, LocalFile};
+use direct::Direct;
+use prepared::Prepared;
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
 use rustix::io::ReadWriteFlags;
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSliceMut, Seek, SeekFrom};
+use std::ops::Range;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// A file or block device for positioned reads and writes through the page cache. Its size stays as it is.
+/// A file or block device for positioned reads and writes. Its size stays as it is.
+///
+/// Writes go past the page cache where the file system lets them, so that a sync waits for nobody else's pages. Reads go
+/// through it: it holds what is read often. The kernel drops a page when its part of the file is written directly.
 #[derive(Debug)]
 pub struct FileMedia {
+    /// Reads, and the writes that cannot go directly.
     file: LocalFile,
+    direct: Option<Direct>,
+    /// `None` for devices, whose space needs no preparation.
+    prepared: Option<Prepared>,
     bytes: u64,
 }
 
@@ -25,24 +38,25 @@ impl FileMedia {
     /// [`CacheError::Io`] for everything else, lack of space included: then a new file is removed again.
     pub fn create(path: &Path, bytes: u64) -> Result<Self, CacheError> {
         let new = !path.exists();
-        let media = Self::open_with(path, Access::Create)?;
-        if media.bytes >= bytes {
-            return Ok(media);
+        let (file, found) = open_file(path, Access::Create)?;
+        if found >= bytes {
+            return Ok(Self::of(file, path, found, Access::Create));
         }
-        if is_device(&media.file.0)? {
-            return Err(CacheError::TooSmall { expected: bytes, found: media.bytes });
+        if is_device(&file)? {
+            return Err(CacheError::TooSmall { expected: bytes, found });
         }
+        let file = LocalFile(file);
         let what = || format!("allocate {bytes} bytes for {}", path.display());
-        if let Err(error) = allocate(&media.file, bytes) {
+        if let Err(error) = allocate(&file, bytes) {
             if new {
                 // An empty file would only puzzle; the error is what counts.
                 let _ = std::fs::remove_file(path);
             }
             return Err(CacheError::io(what())(error));
         }
-        let durable = media.file.0.sync_all().and_then(|()| sync_parent(path));
+        let durable = file.0.sync_all().and_then(|()| sync_parent(path));
         durable.map_err(CacheError::io(what()))?;
-        Ok(Self { bytes, ..media })
+        Ok(Self::of(file.0, path, bytes, Access::Create))
     }
 
     /// Opens a file or device that exists.
@@ -62,32 +76,41 @@ impl FileMedia {
     }
 
     fn open_with(path: &Path, access: Access) -> Result<Self, CacheError> {
-        let device = path.metadata().is_ok_and(|meta| meta.file_type().is_block_device());
-        // Exclusive for devices: the kernel then refuses one that is mounted or part of another.
-        let flags = if device && access != Access::Read { OFlags::EXCL } else { OFlags::empty() };
-        let opened = OpenOptions::new()
-            .read(true)
-            .write(access != Access::Read)
-            .create(access == Access::Create && !device)
-            .mode(FILE_MODE)
-            .custom_flags(flags.bits() as i32)
-            .open(path);
-        let mut file = match opened {
-            Err(e) if e.kind() == io::ErrorKind::ResourceBusy => {
-                return Err(CacheError::InUse(path.display().to_string()));
+        let (file, bytes) = open_file(path, access)?;
+        Ok(Self::of(file, path, bytes, access))
+    }
+
+    fn of(file: File, path: &Path, bytes: u64, access: Access) -> Self {
+        let direct = (access != Access::Read).then(|| Direct::open(&file, path));
+        let direct = direct.and_then(|opened| {
+            let explain = |error: &io::Error| {
+                tracing::warn!(
+                    path = %path.display(),
+                    %error,
+                    "the cache's file system takes no direct writes (O_DIRECT): syncs will take longer"
+                );
+            };
+            opened.inspect_err(explain).ok()
+        });
+        let is_file = file.metadata().is_ok_and(|meta| meta.is_file());
+        let prepared = is_file.then(|| Prepared::new(bytes));
+        Self { file: LocalFile(file), direct, prepared, bytes }
+    }
+
+    /// Writes to space that is prepared.
+    fn put(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        match &self.direct {
+            Some(direct) if direct.takes(offset, bytes.len()) => {
+                match direct.write(offset, bytes) {
+                    // Another alignment than was found, or memory that this device cannot reach.
+                    Err(e) if e.kind() == io::ErrorKind::InvalidInput => {
+                        self.file.write_at(offset, bytes)
+                    }
+                    written => written,
+                }
             }
-            opened => {
-                opened.map_err(CacheError::io(format!("open the cache {}", path.display())))?
-            }
-        };
-        if access != Access::Read {
-            lock(&file, path)?;
+            _ => self.file.write_at(offset, bytes),
         }
-        warn_if_readable(&file, path)?;
-        // Works for devices, too, whose metadata does not tell their size.
-        let bytes = file.seek(SeekFrom::End(0));
-        let bytes = bytes.map_err(CacheError::io(format!("measure {}", path.display())))?;
-        Ok(Self { file: LocalFile(file), bytes })
     }
 }
 
@@ -111,7 +134,12 @@ impl DiskFile for FileMedia {
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.file.write_at(offset, bytes)
+        let range = offset..offset.saturating_add(bytes.len() as u64);
+        let zeros =
+            |hole: Range<u64>| self.put(hole.start, &vec![0; (hole.end - hole.start) as usize]);
+        let prepared = self.prepared.as_ref();
+        let _guard = prepared.map(|p| p.before_write(&self.file.0, range, zeros)).transpose()?;
+        self.put(offset, bytes)
     }
 
     fn sync_data(&self) -> io::Result<()> {
@@ -128,6 +156,34 @@ enum Access {
     Read,
     Write,
     Create,
+}
+
+/// The file, and how long it is.
+fn open_file(path: &Path, access: Access) -> Result<(File, u64), CacheError> {
+    let device = path.metadata().is_ok_and(|meta| meta.file_type().is_block_device());
+    // Exclusive for devices: the kernel then refuses one that is mounted or part of another.
+    let flags = if device && access != Access::Read { OFlags::EXCL } else { OFlags::empty() };
+    let opened = OpenOptions::new()
+        .read(true)
+        .write(access != Access::Read)
+        .create(access == Access::Create && !device)
+        .mode(FILE_MODE)
+        .custom_flags(flags.bits() as i32)
+        .open(path);
+    let mut file = match opened {
+        Err(e) if e.kind() == io::ErrorKind::ResourceBusy => {
+            return Err(CacheError::InUse(path.display().to_string()));
+        }
+        opened => opened.map_err(CacheError::io(format!("open the cache {}", path.display())))?,
+    };
+    if access != Access::Read {
+        lock(&file, path)?;
+    }
+    warn_if_readable(&file, path)?;
+    // Works for devices, too, whose metadata does not tell their size.
+    let bytes = file.seek(SeekFrom::End(0));
+    let bytes = bytes.map_err(CacheError::io(format!("measure {}", path.display())))?;
+    Ok((file, bytes))
 }
 
 fn lock(file: &File, path: &Path) -> Result<(), CacheError> {
@@ -208,6 +264,73 @@ mod tests {
         reader.write_at(0, b"x").unwrap_err();
         drop(first);
         assert_eq!(FileMedia::open(&path).unwrap().len().unwrap(), 100_000);
+    }
+
+    /// Whether or not this file system takes direct writes.
+    #[test]
+    fn direct_and_buffered_writes_of_any_place_and_length_read_as_written() {
+        let folder = tempfile::tempdir().unwrap();
+        const BYTES: usize = 3 << 20;
+        let media = FileMedia::create(&folder.path().join("cache"), BYTES as u64).unwrap();
+        let mut expected = vec![0; BYTES];
+        let places = [
+            (0, 4096),
+            (4096, 512),
+            (1 << 20, 1),
+            ((1 << 20) - 4096, 8192),
+            (513, 5000),
+            (700 << 10, 400 << 10),
+            ((2 << 20) + 512, 1536),
+            (BYTES - 100, 100),
+            (4096, 4096),
+        ];
+        for (value, (at, len)) in (1..).zip(places) {
+            let bytes = vec![value; len];
+            media.write_at(at as u64, &bytes).unwrap();
+            expected[at..at + len].copy_from_slice(&bytes);
+            let mut found = vec![0xff; BYTES];
+            assert_eq!(media.read_at(0, &mut found).unwrap(), BYTES);
+            assert!(found == expected, "after the write of {len} bytes at {at}");
+        }
+        media.sync_data().unwrap();
+        assert!(media.write_at(0, &[]).is_ok());
+    }
+
+    #[test]
+    fn concurrent_writes_beside_the_first_ones_lose_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        const BLOCKS: u64 = 512;
+        let path = folder.path().join("cache");
+        let media = FileMedia::create(&path, BLOCKS * 4096).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let media = &media;
+                scope.spawn(move || {
+                    for block in (thread..BLOCKS).step_by(4) {
+                        media.write_at(block * 4096, &[(block % 251) as u8; 4096]).unwrap();
+                    }
+                });
+            }
+        });
+        let found = std::fs::read(&path).unwrap();
+        for (block, bytes) in found.chunks(4096).enumerate() {
+            assert!(bytes.iter().all(|&byte| byte == (block % 251) as u8), "block {block}");
+        }
+    }
+
+    #[test]
+    fn what_was_read_or_written_a_moment_ago_is_read_without_waiting_or_not_at_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let media = FileMedia::create(&folder.path().join("cache"), 1 << 20).unwrap();
+        media.write_at(8192, &[7; 4096]).unwrap();
+        let mut block = vec![0; 4096];
+        assert_eq!(media.read_at(8192, &mut block).unwrap(), 4096);
+        block.fill(0);
+        // Nobody promises that the page is still there; but what is given is right.
+        if media.read_now(8192, &mut block).unwrap() {
+            assert!(block == [7; 4096]);
+        }
+        assert!(!media.read_now(1 << 20, &mut block).unwrap(), "nothing lies behind the end");
     }
 
     #[test]

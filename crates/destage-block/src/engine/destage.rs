@@ -159,7 +159,9 @@ impl Volume {
         for block in sent {
             self.counters.sent_blocks += u64::from(block.blocks);
             if let Some(unit) = block.unit {
-                self.ahead.insert(unit, (block.lsn, block.crc));
+                // Where many are ahead of their turn, memory is worth more than their copies.
+                let content = block.content.clone().filter(|_| self.ahead.len() < AHEAD_KEPT_MAX);
+                self.ahead.insert(unit, (block.lsn, content));
             }
         }
         let lsns = self.core.batch(batch).to_vec();
@@ -171,8 +173,10 @@ impl Volume {
             for (lba, unit) in self.overlay.decided(lsn) {
                 // What was sent last is the newest there is, unless zeros follow.
                 match self.ahead.remove(&unit) {
-                    Some((_, Some(crc))) if self.overlay.zeroed(lba).is_none() => {
-                        self.slots.set_clean(unit, crc);
+                    Some((_, Some(content)))
+                        if self.overlay.zeroed(lba).is_none() && !self.installs.is_full() =>
+                    {
+                        self.keep(unit, content);
                     }
                     _ => self.upkeep.not_cached.push(unit),
                 }
@@ -209,5 +213,7 @@ fn one(lba: Lba) -> Extent {
     Extent { first: lba, blocks: 1 }
 }
 
+/// Blocks sent ahead of their group's turn whose bytes are kept for their slots: 64 MiB.
+const AHEAD_KEPT_MAX: usize = 16_384;
 /// Decided blocks are marked once they are this share of the slots.
 const UNMARKED_DIVISOR: u32 = 32;

@@ -13,6 +13,7 @@ impl Volume {
         self.jobs_running -= 1;
         match done.0 {
             Done::Sync { flush, result } => self.sync_done(flush, result),
+            Done::WriteAhead { flush, result } => self.written_ahead(flush, result),
             Done::Read { gather, items, blocks } => self.blocks_read(gather, &items, blocks),
             Done::Fetch { purpose: FetchPurpose::Cache(units), result } => {
                 self.fetch_done(&units, result);
@@ -35,24 +36,44 @@ impl Volume {
         self.pump();
     }
 
-    /// The core wants the log durable.
+    /// The core wants the log durable. What is written until someone takes the job goes with it, so that requests which
+    /// came together share one sync.
     pub(super) fn start_sync(&mut self) {
-        let flush = self.journal.take();
-        self.jobs.push_back(Job(JobWork::Sync(flush)));
+        self.is_sync_due = true;
     }
 
-    fn sync_done(&mut self, flush: Flush, result: Result<u64, destage_journal::Error>) {
+    /// The sync that is due.
+    pub(super) fn take_sync(&mut self) -> Option<Job> {
+        if self.is_log_busy || !std::mem::take(&mut self.is_sync_due) {
+            return None;
+        }
+        self.is_log_busy = true;
+        Some(Job(JobWork::Sync(self.journal.take())))
+    }
+
+    /// The log takes further batches again; their blocks may be read there.
+    pub(super) fn log_returned(&mut self, flush: Flush) {
+        self.is_log_busy = false;
         self.journal.give_back(flush);
         let written = self.journal.written_batches().to_vec();
         self.overlay.written(&written);
         self.look_at_log();
+    }
+
+    fn sync_done(&mut self, flush: Flush, result: Result<u64, destage_journal::Error>) {
+        self.log_returned(flush);
         let result = match result {
             Ok(upto) => Ok(Lsn(upto)),
             Err(error) if error.kind() == ErrorKind::Full => {
-                // Nothing is lost; there is room as soon as the origin or the checkpoint has come further.
                 self.counters.log_full += 1;
-                self.upkeep.sync_again_at = Some(self.now + LOG_FULL_PAUSE);
-                return;
+                let durable = Lsn(self.journal.status().durable_lsn);
+                if durable <= self.core.committed() {
+                    // Nothing is lost; there is room as soon as the origin or the checkpoint has come further.
+                    self.upkeep.sync_again_at = Some(self.now + LOG_FULL_PAUSE);
+                    return;
+                }
+                // What fitted may go to the origin, and so make room for the rest.
+                Ok(durable)
             }
             Err(error) => {
                 tracing::error!(%error, "the log failed");
@@ -131,4 +152,4 @@ impl Volume {
 }
 
 /// How long a full log is left alone before it is tried again.
-const LOG_FULL_PAUSE: Span = Span::from_millis(50);
+pub(super) const LOG_FULL_PAUSE: Span = Span::from_millis(50);

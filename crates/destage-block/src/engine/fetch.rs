@@ -1,7 +1,8 @@
 //! Misses: neighbours are fetched together, and installed only if nothing newer is known.
 
 use super::Volume;
-use super::job::{FetchPurpose, InstallItem, Job, Work as JobWork};
+use super::install::CleanBlock;
+use super::job::{FetchPurpose, Job, Work as JobWork};
 use crate::block::{BLOCK, Extent};
 use crate::origin::{OriginError, OriginErrorKind};
 use destage_core::{Fault, Input, Span, Time, UnitId};
@@ -88,7 +89,6 @@ impl Volume {
     fn install(&mut self, units: &[UnitId], bytes: Vec<u8>) {
         self.counters.fetched_blocks += units.len() as u64;
         let data = Arc::new(bytes);
-        let mut items = Vec::new();
         for (index, &unit) in units.iter().enumerate() {
             let Some(fetching) = self.fetching.remove(&unit) else { continue };
             if fetching.is_overwritten {
@@ -97,13 +97,8 @@ impl Volume {
             }
             let at = index * BLOCK;
             let crc = crc32c::crc32c(&data[at..at + BLOCK]);
-            let install = self.slots.load(unit, data.clone(), at);
-            self.slots.pin(unit);
-            items.push(InstallItem { unit, install, data: data.clone(), at, crc });
+            self.keep(unit, CleanBlock { data: data.clone(), at, crc });
             self.fetched(unit, Ok(()));
-        }
-        if !items.is_empty() {
-            self.jobs.push_back(Job(JobWork::Install { items }));
         }
     }
 
@@ -158,22 +153,6 @@ impl Volume {
         let now = self.now;
         let due: Vec<Retry> = self.retries.extract_if(.., |retry| retry.at <= now).collect();
         self.misses.extend(due.into_iter().map(|retry| retry.unit));
-    }
-
-    /// Blocks were written into their slots, or not.
-    pub(super) fn installed(&mut self, items: &[InstallItem], is_written: bool) {
-        for item in items {
-            let loaded = self.slots.loaded(item.unit);
-            let is_current = loaded.is_some_and(|loaded| loaded.install == item.install);
-            if is_current && is_written {
-                self.slots.set_clean(item.unit, item.crc);
-                self.upkeep.changed(self.now);
-            } else if is_current {
-                self.counters.slot_errors += 1;
-                self.drop_cached(item.unit);
-            }
-            self.slots.unpin(item.unit);
-        }
     }
 }
 

@@ -64,6 +64,8 @@ pub enum JobKind {
 #[derive(Debug)]
 pub(super) enum Work {
     Sync(Flush),
+    /// Writes the log without making it durable.
+    WriteAhead(Flush),
     Read {
         gather: u64,
         items: Vec<ReadItem>,
@@ -96,6 +98,10 @@ pub struct JobDone(pub(super) Done);
 #[derive(Debug)]
 pub(super) enum Done {
     Sync {
+        flush: Flush,
+        result: Result<u64, destage_journal::Error>,
+    },
+    WriteAhead {
         flush: Flush,
         result: Result<u64, destage_journal::Error>,
     },
@@ -191,7 +197,7 @@ impl Job {
     /// Which threads should run it.
     pub fn kind(&self) -> JobKind {
         match self.0 {
-            Work::Sync(_) => JobKind::Log,
+            Work::Sync(_) | Work::WriteAhead(_) => JobKind::Log,
             Work::Read { .. } => JobKind::Read,
             Work::Install { .. } => JobKind::Install,
             Work::Fetch { .. } | Work::Status(_) => JobKind::Fetch,
@@ -199,6 +205,11 @@ impl Job {
             Work::Destage(_) => JobKind::Destage,
             Work::Checkpoint { .. } => JobKind::Checkpoint,
         }
+    }
+
+    /// Whether it only writes a few blocks to the log.
+    pub fn is_short(&self) -> bool {
+        matches!(&self.0, Work::WriteAhead(flush) if flush.len() <= SHORT_BYTES)
     }
 
     /// Carries it out if that takes no waiting for a medium; gives it back otherwise.
@@ -221,6 +232,10 @@ impl Job {
             Work::Sync(mut flush) => {
                 let result = flush.run(true);
                 Done::Sync { flush, result }
+            }
+            Work::WriteAhead(mut flush) => {
+                let result = flush.run(false);
+                Done::WriteAhead { flush, result }
             }
             Work::Read { gather, items } => {
                 let blocks = items.iter().map(|item| read_block(context, item)).collect();
@@ -257,6 +272,9 @@ impl Job {
         })
     }
 }
+
+/// See [`Job::is_short`].
+const SHORT_BYTES: usize = 64 << 10;
 
 /// How far a checkpoint has come.
 #[derive(Debug)]

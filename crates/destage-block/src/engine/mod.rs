@@ -9,12 +9,14 @@
 //! fails for any time, and the loss of power at any job's any step.
 
 mod allocation;
+mod ahead;
 mod consistency;
 mod control;
 mod destage;
 mod effects;
 mod extents;
 mod fetch;
+mod install;
 mod job;
 mod line;
 mod losses;
@@ -32,14 +34,15 @@ mod write;
 use crate::block::BLOCK;
 use crate::request::{Reply, RequestError};
 use destage_core::{
-    ClientId, DomainId, Effect, Input, Lsn, Policy, RequestId, Sequential, Span, StopReason, Time,
-    UnitId,
+    ClientId, DomainId, Effect, FlushRhythm, Input, Lsn, Policy, RequestId, Sequential, Span,
+    StopReason, Time, UnitId,
 };
 use destage_journal::Journal;
 use destage_record::{RecordSettings, RecordedCore};
 use destage_runtime::mode_log::ModeLog;
 use fetch::{Fetching, Retry};
 use hashbrown::HashMap;
+use install::{CleanBlock, Installs};
 use line::Line;
 use member::Membership;
 use overlay::Overlay;
@@ -129,9 +132,10 @@ pub struct Volume {
     misses: Vec<UnitId>,
     /// The reads that clients make.
     sequential: Sequential,
+    installs: Installs,
     retries: Vec<Retry>,
     /// Under `Order::Any`: versions that are at the origin ahead of their groups' turn.
-    ahead: HashMap<UnitId, (Lsn, Option<u32>)>,
+    ahead: HashMap<UnitId, (Lsn, Option<CleanBlock>)>,
     /// Groups at which the origin must stop for a moment, because an application said so.
     cuts: BTreeSet<Lsn>,
     /// Groups whose log records are being read.
@@ -157,6 +161,13 @@ pub struct Volume {
     /// To be paused as soon as the next policy is in force.
     is_pause_due: bool,
     jobs: VecDeque<Job>,
+    /// The log is to be made durable.
+    is_sync_due: bool,
+    /// Someone is writing the log now.
+    is_log_busy: bool,
+    rhythm: FlushRhythm,
+    /// Memory for a record.
+    payload: Vec<u8>,
     jobs_running: usize,
     replies: VecDeque<(u64, Reply)>,
     counters: Counters,
@@ -205,7 +216,7 @@ impl Volume {
 
     /// The next job to be carried out. Jobs may run at the same time and end in any order.
     pub fn poll_job(&mut self) -> Option<Job> {
-        let job = self.jobs.pop_front()?;
+        let job = self.jobs.pop_front().or_else(|| self.take_sync())?;
         self.jobs_running += 1;
         Some(job)
     }
@@ -279,6 +290,7 @@ impl Volume {
             }
             let moved = self.start_pieces();
             self.start_fetches();
+            self.start_installs();
             self.upkeep();
             if !moved {
                 return;

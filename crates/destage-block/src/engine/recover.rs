@@ -11,7 +11,9 @@ use crate::block::{BLOCK, Lba};
 use crate::cache::record::{GroupKind, GroupSummary, RecordError};
 use crate::cache::{CacheDevice, CacheError, Index, SlotState};
 use destage_core::together::Ordered;
-use destage_core::{Core, Input, Lsn, Order, Policy, Sequential, Time, UnitId, WaitFor};
+use destage_core::{
+    Core, FlushRhythm, Input, Lsn, Order, Policy, Sequential, Time, UnitId, WaitFor,
+};
 use destage_journal::{Journal, Recovery, Summary};
 use destage_runtime::mode_log::ModeLog;
 use hashbrown::HashMap;
@@ -161,6 +163,7 @@ impl Volume {
             fetching: HashMap::new(),
             misses: Vec::new(),
             sequential: Sequential::default(),
+            installs: super::install::Installs::default(),
             retries: Vec::new(),
             ahead: HashMap::new(),
             cuts: BTreeSet::new(),
@@ -177,6 +180,10 @@ impl Volume {
             losses_found: 0,
             is_pause_due: false,
             jobs: VecDeque::new(),
+            is_sync_due: false,
+            is_log_busy: false,
+            rhythm: FlushRhythm::default(),
+            payload: Vec::new(),
             jobs_running: 0,
             replies: VecDeque::new(),
             counters: super::status::Counters::default(),

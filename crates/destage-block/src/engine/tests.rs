@@ -2,6 +2,7 @@
 //!
 //! A run is a function of its seed. `DESTAGE_SEEDS=n` runs more of them, `DESTAGE_SEED=n` one.
 
+mod ahead;
 mod choice;
 mod claims;
 mod client;
@@ -71,6 +72,7 @@ fn nothing_promised_is_broken_whatever_happens() {
         // A run that never comes to what it is to check would prove nothing.
         assert!(total.crashes > 100 && total.losses > 30 && total.hits > 500, "{total:?}");
         assert!(total.compared > 40, "{total:?}");
+        assert!(total.aheads > 100, "{total:?}");
         assert!(total.flushes > 100 && total.merges > 100 && total.marks > 20, "{total:?}");
     }
 }

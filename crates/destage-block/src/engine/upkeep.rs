@@ -37,6 +37,8 @@ pub(super) struct Upkeep {
     is_log_short: bool,
     /// When the log is to be tried again that was full.
     pub(super) sync_again_at: Option<Time>,
+    /// The log is not written ahead before this time, after a failure.
+    pub(super) ahead_not_before: Time,
     /// The level of the batch sent last.
     pub(super) level_sent: Option<u64>,
     /// Blocks of groups that were decided since the last mark.
@@ -72,6 +74,7 @@ impl Upkeep {
             reclaimed: Lsn::ZERO,
             is_log_short: false,
             sync_again_at: None,
+            ahead_not_before: Time::ZERO,
             level_sent: None,
             unmarked_blocks: 0,
             not_cached: Vec::new(),

@@ -65,7 +65,9 @@ impl Volume {
         let lsn = self.core.next_lsn();
         let header = GroupHeader { kind, level: self.core.level(), extents, continues };
         let bytes = group_bytes(kind, header.blocks());
-        let (mut payload, mut crcs) = (Vec::new(), Vec::new());
+        let mut payload = std::mem::take(&mut self.payload);
+        payload.clear();
+        let mut crcs = Vec::with_capacity(units.len());
         header.encode(&data, &mut payload, &mut crcs);
         let stamp = self.stamp();
         let offset_in_batch = self.journal.append(lsn.0, stamp, DOMAIN.0, &payload);
@@ -104,6 +106,7 @@ impl Volume {
             journal_bytes: payload.len() as u32,
             access,
         };
+        self.payload = payload;
         self.core.handle(self.now, input);
         if continues {
             self.core.handle(self.now, Input::Join { lsn });

@@ -7,6 +7,7 @@ use super::fuse::Files;
 use super::groups::Groups;
 use super::pool::{Outbox, Pool};
 use super::report::Counted;
+use super::spin::Spin;
 use super::start::Started;
 use super::{Event, ServeError, Served};
 use crate::engine::{Context, Job, JobKind};
@@ -66,6 +67,7 @@ pub(super) struct Server {
     under_way: usize,
     /// What a sync of each volume's log takes.
     sync_latency: Vec<Duration>,
+    spin: Spin,
     clock: Arc<Clock>,
     /// The volumes as files, if they are wanted.
     pub(super) files: Option<Files>,
@@ -128,6 +130,7 @@ impl Server {
             pool,
             groups,
             under_way: 0,
+            spin: Spin::new(Duration::from_nanos(settings.spin.as_nanos())),
             clock: Arc::new(clock),
             files,
             settings,
@@ -208,7 +211,7 @@ impl Server {
         self.turn();
         while !self.is_drained() {
             let timeout = self.timeout();
-            match self.poll.poll(&mut events, Some(timeout)) {
+            match self.spin.wait(&mut self.poll, &mut events, timeout) {
                 Err(error) if error.kind() != io::ErrorKind::Interrupted => {
                     let message = format!("cannot wait for events: {error}");
                     return Err(ServeError::new(exit::BUG, message));
@@ -260,6 +263,7 @@ impl Server {
                 break;
             }
         }
+        self.write_ahead();
         if let Some(draining) = &mut self.draining {
             let left: u64 = self.volumes.iter().map(|served| served.volume.undecided()).sum();
             draining.bar.set(draining.first.saturating_sub(left));
@@ -325,6 +329,22 @@ impl Server {
                 self.volumes[index].volume.finished(now, done);
             }
             Err(job) => {
+                self.under_way += 1;
+                self.pool.give(index, job);
+            }
+        }
+    }
+
+    /// Has the logs written while nothing else is to be done here.
+    fn write_ahead(&mut self) {
+        let is_idle = self.asked.is_empty();
+        for index in 0..self.volumes.len() {
+            let Some(job) = self.volumes[index].volume.poll_ahead(is_idle) else { continue };
+            if is_idle && job.is_short() && self.sync_latency[index] <= INLINE_SYNC_MAX {
+                let done = job.run(&self.contexts[index]);
+                let now = self.now();
+                self.volumes[index].volume.finished(now, done);
+            } else {
                 self.under_way += 1;
                 self.pool.give(index, job);
             }

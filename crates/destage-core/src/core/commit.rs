@@ -185,11 +185,17 @@ impl Core {
         if result.is_err() {
             return self.stop(StopReason::JournalFailed);
         }
-        assert!(upto >= asked, "a sync covers what it was asked to");
+        assert!(upto > self.gate.committed || upto >= asked, "a sync that covers nothing has failed");
         let gate = &mut self.gate;
-        gate.syncing_since = None;
-        gate.latency.add(self.now.since(began).as_nanos() as f64);
+        let since = gate.syncing_since.take();
         gate.committed = upto;
+        if upto >= asked {
+            gate.latency.add(self.now.since(began).as_nanos() as f64);
+        } else {
+            // The journal had room for a part: whoever waits for the rest still does.
+            gate.uncommitted_since = since.or(gate.uncommitted_since);
+            gate.hurry = true;
+        }
         if upto >= gate.appended {
             gate.uncommitted_since = None;
             gate.hurry = false;

@@ -68,6 +68,11 @@ pub(crate) struct BlockServeArgs {
     #[arg(long, default_value = "30s", value_parser = |s: &str| interval(s, "100ms", "1h"), value_name = "TIME")]
     handshake_timeout: Interval,
 
+    /// How long the server looks for the next request before it sleeps, if requests have been coming that quickly: takes
+    /// processor time, and spares clients with few requests at a time the wake-up. 0 to 1ms; 0 for never.
+    #[arg(long, default_value = "50us", value_parser = |s: &str| interval(s, "0", "1ms"), value_name = "TIME")]
+    spin: Interval,
+
     /// How long a shutdown may destage what is dirty before it leaves the rest to the next start; none for no limit.
     #[arg(long, default_value = "30s", value_name = "TIME")]
     drain_timeout: Interval,
@@ -334,6 +339,7 @@ impl BlockServeArgs {
             tls,
             clients_max: self.max_clients as usize,
             handshake_timeout: self.handshake_timeout.span(),
+            spin: self.spin.span(),
             drain_timeout: self.drain_timeout.span(),
             run: self.run,
             volumes,

@@ -2,7 +2,7 @@
 
 use super::super::CacheError;
 use super::super::bytes::{u32_at, u64_at};
-use super::super::geometry::{Geometry, TABLE_ENTRY, TABLE_HEADER};
+use super::super::geometry::{Geometry, PAGE, TABLE_ENTRY, TABLE_HEADER};
 use super::super::medium::Medium;
 use super::super::sealed;
 use std::collections::BTreeSet;
@@ -27,7 +27,10 @@ pub(in super::super) struct Entry {
 impl Table {
     /// Writes it over the older copy.
     pub(super) fn write(&self, medium: &Medium, geometry: &Geometry, seed: u32) -> io::Result<()> {
-        medium.write(geometry.name_table((self.generation % 2) as usize).start, &self.encode(seed))
+        let mut bytes = self.encode(seed);
+        // Whole pages, which the medium need not complete.
+        bytes.resize(bytes.len().next_multiple_of(PAGE as usize), 0);
+        medium.write(geometry.name_table((self.generation % 2) as usize).start, &bytes)
     }
 
     /// The newer of the copies that hold.

@@ -1,5 +1,6 @@
 //! Carrying a batch to the origin: in the order of the blocks, several requests at a time, flushed before it counts.
 
+use super::super::install::CleanBlock;
 use super::super::overlay::Shared;
 use super::super::write::fault_of;
 use super::{Context, write_blocks, zero_blocks};
@@ -61,13 +62,13 @@ pub(in super::super) enum From {
 }
 
 /// A block that has reached the origin, or zeros that have.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(in super::super) struct Sent {
     pub(in super::super) unit: Option<UnitId>,
     pub(in super::super) blocks: u32,
     pub(in super::super) lsn: Lsn,
-    /// The checksum of what its slot holds now; `None` if it was not written there.
-    pub(in super::super) crc: Option<u32>,
+    /// What it holds now; `None` for zeros, and for what could not be read back.
+    pub(in super::super) content: Option<CleanBlock>,
 }
 
 /// Why a batch is not decided.
@@ -96,7 +97,7 @@ impl DestageJob {
         self.parts.iter().flat_map(Part::pins).collect()
     }
 
-    /// Sends everything and makes it durable, then writes the blocks into their slots.
+    /// Sends everything and makes it durable.
     pub(super) fn run(self, context: &Context) -> (Vec<Sent>, Result<(), Failure>) {
         let mut sent = Vec::new();
         if let Some(decided) = self.mark
@@ -113,7 +114,7 @@ impl DestageJob {
             if let Err(failure) = result {
                 return (sent, Err(failure));
             }
-            sent.extend(part.targets.iter().map(|target| install(context, target)));
+            sent.extend(part.targets.iter().map(sent_block));
         }
         (sent, Ok(()))
     }
@@ -310,19 +311,20 @@ fn send(origin: &dyn Origin, request: &Request) -> Result<(), OriginError> {
     }
 }
 
-/// Writes a block that is at the origin into its slot.
-pub(super) fn install(context: &Context, target: &Target) -> Sent {
-    let written = |bytes: &[u8], crc| {
-        let unit = target.unit?;
-        let is_written = context.cache.write_slots(&[(unit.0, bytes)]).is_ok();
-        is_written.then_some(crc)
-    };
-    let crc = match &target.from {
+/// A block that is at the origin, with its bytes for its slot.
+pub(super) fn sent_block(target: &Target) -> Sent {
+    let content = match &target.from {
         From::Zero { .. } => None,
-        From::Memory { data, at, crc } => written(&data[*at..*at + BLOCK], *crc),
-        From::Log { crc, .. } => read(target).ok().and_then(|bytes| written(&bytes, *crc)),
+        From::Memory { data, at, crc } => {
+            Some(CleanBlock { data: data.clone(), at: *at, crc: *crc }.compact())
+        }
+        // It was read for the origin a moment ago, so the system still has it.
+        From::Log { crc, .. } => {
+            let read = read(target).ok();
+            read.map(|bytes| CleanBlock { data: Arc::new(bytes), at: 0, crc: *crc })
+        }
     };
-    Sent { unit: target.unit, blocks: target.extent.blocks, lsn: target.lsn, crc }
+    Sent { unit: target.unit, blocks: target.extent.blocks, lsn: target.lsn, content }
 }
 
 impl std::convert::From<OriginError> for Failure {

@@ -1,14 +1,14 @@
 //! Carrying parts of several volumes to their origins, all or none.
 
 use super::Context;
-use super::destage::{Failure, Part, Sent, fill, install, pieces};
+use super::destage::{Failure, Part, Sent, fill, pieces, sent_block};
 use crate::block::Lba;
 use crate::origin::InTurn;
 use crate::redo::{Group, RedoStore, Share, apply_together};
 use destage_core::Fault;
 use std::sync::{MutexGuard, PoisonError};
 
-/// Sends everything and makes it durable, then writes the blocks into their slots. `parts` are in the order of `contexts`.
+/// Sends everything and makes it durable. `parts` are in the order of `contexts`.
 pub(in super::super) fn send_together(
     contexts: &[&Context],
     parts: &[Part],
@@ -32,10 +32,7 @@ pub(in super::super) fn send_together(
         .map(|((store, origin), (group, payload))| Share { store, origin, group, payload })
         .collect();
     apply_together(&mut shares, coordinator, uuid)?;
-    let sent = contexts.iter().zip(parts).map(|(context, part)| {
-        part.targets.iter().map(|target| install(context, target)).collect()
-    });
-    Ok(sent.collect())
+    Ok(parts.iter().map(|part| part.targets.iter().map(sent_block).collect()).collect())
 }
 
 /// Everybody locks them in the same order, or one alone.

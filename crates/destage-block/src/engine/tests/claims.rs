@@ -3,7 +3,7 @@
 use super::choice::Choice;
 use super::world::{World, sector_bytes};
 use crate::block::BLOCK;
-use crate::engine::{Context, Job, JobKind, LossesTold, Volume, VolumeMode};
+use crate::engine::{Context, Job, JobDone, JobKind, LossesTold, Volume, VolumeMode};
 use crate::request::{Reply, Request, RequestError};
 use destage_core::{Acknowledge, AtLimit, Order, Policy, Span, Time, WaitFor, When};
 use std::collections::VecDeque;
@@ -76,6 +76,10 @@ impl Bench {
                 return;
             }
         }
+    }
+
+    pub(super) fn run_job(&self, job: Job) -> JobDone {
+        job.run(&self.context)
     }
 
     pub(super) fn run(&mut self) {

@@ -29,6 +29,7 @@ pub(super) struct Counts {
     pub(super) slot_errors: u64,
     pub(super) log_full: u64,
     pub(super) compared: u64,
+    pub(super) aheads: u64,
 }
 
 impl Counts {
@@ -47,6 +48,7 @@ impl Counts {
         self.slot_errors += other.slot_errors;
         self.log_full += other.log_full;
         self.compared += other.compared;
+        self.aheads += other.aheads;
     }
 }
 
@@ -264,7 +266,10 @@ impl Sim {
     /// Takes what the volume gives out.
     fn collect(&mut self) {
         self.harvest();
-        while let Some(job) = self.volume.poll_job() {
+        let is_ahead = self.random.chance(10);
+        let mut ahead = if is_ahead { self.volume.write_ahead() } else { None };
+        self.counts.aheads += u64::from(ahead.is_some());
+        while let Some(job) = ahead.take().or_else(|| self.volume.poll_job()) {
             let micros = match job.kind() {
                 JobKind::Log => 1_000,
                 JobKind::Read | JobKind::Install => 100,
