@@ -109,7 +109,8 @@ pub enum Input<'a> {
     },
     /// A [`Effect::Sync`] ended. A failure fences the core: a failed sync is never retried as if it had succeeded.
     Synced {
-        /// The group up to which the journal is durable.
+        /// The group up to which the journal is durable: more than before. Fewer groups than it was asked for, where the journal
+        /// had room for a part: the rest is asked for again.
         upto: Lsn,
         /// Whether it is.
         result: Result<(), Fault>,

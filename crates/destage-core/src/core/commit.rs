@@ -185,7 +185,10 @@ impl Core {
         if result.is_err() {
             return self.stop(StopReason::JournalFailed);
         }
-        assert!(upto > self.gate.committed || upto >= asked, "a sync that covers nothing has failed");
+        assert!(
+            upto > self.gate.committed || upto >= asked,
+            "a sync that covers nothing has failed"
+        );
         let gate = &mut self.gate;
         let since = gate.syncing_since.take();
         gate.committed = upto;

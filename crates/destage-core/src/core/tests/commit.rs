@@ -35,6 +35,19 @@ fn a_sync_that_covers_more_than_it_was_asked_to_releases_that_too() {
 }
 
 #[test]
+fn a_sync_of_a_part_releases_that_part_and_the_rest_is_asked_for_again() {
+    let mut pair = Pair::new(Policy { commit: ms(1_000), ..policy() });
+    pair.write(1, &[0]);
+    pair.write(2, &[1]);
+    assert_eq!(pair.wait(3, 1, WaitFor::Committed), [sync(2)]);
+    assert_eq!(pair.wait(4, 2, WaitFor::Committed), []);
+    pair.at(100);
+    assert_eq!(pair.synced(1), [waited(3, Outcome::Done), sync(2), destage(0)]);
+    assert_eq!(pair.core.status().uncommitted_age, ms(100));
+    assert_eq!(pair.synced(2), [waited(4, Outcome::Done)]);
+}
+
+#[test]
 fn with_an_interval_memory_is_enough_and_the_sync_ends_within_it() {
     let mut pair = Pair::new(Policy { commit: ms(1_000), ..policy() });
     assert_eq!(pair.write(1, &[0]), [execute(1), send(1)]);
