@@ -24,8 +24,10 @@ impl Volume {
         if self.is_log_busy || self.is_sync_due || self.stopped.is_some() {
             return None;
         }
-        if self.upkeep.sync_again_at.is_some() || self.now < self.upkeep.ahead_not_before {
-            // The log is full: whoever needs it tries again in a while.
+        let is_full =
+            self.upkeep.sync_again_at.is_some() || self.now < self.upkeep.ahead_not_before;
+        if is_full || self.upkeep.is_log_short {
+            // Many short batches take more of the log's room than few long ones.
             return None;
         }
         self.is_log_busy = true;

@@ -34,7 +34,7 @@ pub(super) struct Upkeep {
     pub(super) forgotten: Lsn,
     reclaimed: Lsn,
     /// More than half of the log's room is taken.
-    is_log_short: bool,
+    pub(super) is_log_short: bool,
     /// When the log is to be tried again that was full.
     pub(super) sync_again_at: Option<Time>,
     /// The log is not written ahead before this time, after a failure.

@@ -490,7 +490,10 @@ impl Sim {
         self.volume.drain(self.now);
         self.volume.resume(self.now);
         self.collect();
+        let mut steps = 0;
         while self.volume.undecided() > 0 || !self.callers.is_empty() {
+            steps += 1;
+            assert!(steps < 20_000, "the drain does not end: {:?}", self.volume.status());
             assert!(self.step(), "the drain does not end: {:?}", self.volume.status());
         }
         self.volume.close(self.now);
