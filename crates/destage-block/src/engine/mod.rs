@@ -8,8 +8,8 @@
 //! It survives a cache device whose slots fail (a miss), a log that fails (it stops: see [`VolumeMode`]), an origin that
 //! fails for any time, and the loss of power at any job's any step.
 
-mod allocation;
 mod ahead;
+mod allocation;
 mod consistency;
 mod control;
 mod destage;

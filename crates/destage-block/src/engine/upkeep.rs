@@ -151,12 +151,14 @@ impl Volume {
         if upkeep.running.is_some() {
             return None;
         }
-        let at = if self.is_closing {
-            (self.is_quiet_for_close() && !upkeep.is_closed).then_some(self.now)
+        let at = if self.is_closing && self.is_quiet_for_close() {
+            (!upkeep.is_closed).then_some(self.now)
         } else if self.core.policy().waits_for_origin() {
             (!upkeep.is_void()).then_some(self.now)
         } else {
-            let by_time = upkeep.changed_since.map(|at| at + self.options.checkpoint_every);
+            // A volume that is being closed may wait for room in the log, and gets it as at any other time.
+            let by_time = upkeep.changed_since.filter(|_| !self.is_closing);
+            let by_time = by_time.map(|at| at + self.options.checkpoint_every);
             let is_useful = upkeep.is_log_short && upkeep.forgotten > upkeep.checkpoint;
             let by_room = is_useful.then(|| upkeep.checkpointed_at + CHECKPOINT_PAUSE);
             [by_time, by_room].into_iter().flatten().min()
@@ -165,16 +167,17 @@ impl Volume {
     }
 
     fn begin_checkpoint(&mut self) {
+        let is_last = self.is_closing && self.is_quiet_for_close();
         let running = Running {
             // Not the newest group: what a crash takes back must not count as seen.
             lsn: self.core.committed(),
             began: self.now,
             // Nor may one that is not known to be durable at the origin: the next start knows by that.
-            is_void: match self.is_closing {
+            is_void: match is_last {
                 true => self.is_origin_unflushed,
                 false => self.core.policy().waits_for_origin(),
             },
-            is_last: self.is_closing,
+            is_last,
             next_chunk: 0,
         };
         self.upkeep.changed_since = None;

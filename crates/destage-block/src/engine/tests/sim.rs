@@ -498,7 +498,10 @@ impl Sim {
         }
         self.volume.close(self.now);
         self.collect();
+        let mut steps = 0;
         while !self.volume.is_closed() {
+            steps += 1;
+            assert!(steps < 20_000, "the close does not end: {:?}", self.volume.status());
             assert!(self.step(), "the close does not end: {:?}", self.volume.status());
         }
         let found = self.world.origin_ids();
