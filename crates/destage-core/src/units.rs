@@ -16,6 +16,8 @@ const PARKED: u8 = 16;
 const OUTDATED: u8 = 32;
 /// Looked at for being idle once the effects given so far are carried out.
 const LEAVING: u8 = 64;
+/// Fetched and not used since: the use that it was fetched for is no further one.
+const FRESH: u8 = 128;
 
 /// A unit with undecided or parked changes: pinned.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
@@ -39,6 +41,8 @@ pub(crate) struct Units {
     interest: HashMap<UnitId, u32>,
     leaving: VecDeque<UnitId>,
     pub(crate) pinned_bytes: u64,
+    /// How many units are locked.
+    locked: usize,
 }
 
 impl Units {
@@ -83,11 +87,24 @@ impl Units {
     }
 
     pub(crate) fn lock(&mut self, unit: UnitId) {
+        self.locked += usize::from(!self.is_locked(unit));
         self.set(unit, LOCKED);
     }
 
     pub(crate) fn unlock(&mut self, unit: UnitId) {
+        self.locked -= usize::from(self.is_locked(unit));
         self.clear(unit, LOCKED);
+    }
+
+    /// Notes a use. The first one after a fetch is the one that it was fetched for.
+    #[inline]
+    pub(crate) fn touch(&mut self, unit: UnitId) {
+        match self.flags(unit) & FRESH {
+            0 => {
+                self.cache.touch(unit);
+            }
+            _ => self.clear(unit, FRESH),
+        }
     }
 
     pub(crate) fn dirty_len(&self) -> u64 {
@@ -180,6 +197,7 @@ impl Units {
             self.pinned_bytes = self.pinned_bytes - u64::from(dirty.bytes) + u64::from(bytes);
             dirty.bytes = bytes;
         } else if !self.is_dirty(unit) {
+            self.set(unit, FRESH);
             self.cache.insert(unit, bytes, Some(identity));
         }
         false
@@ -219,14 +237,14 @@ impl Units {
     pub(crate) fn make_absent(&mut self, unit: UnitId) {
         if !self.has_undecided(unit) {
             self.cache.remove(unit);
-            self.clear(unit, PRESENT);
+            self.clear(unit, PRESENT | FRESH);
         }
     }
 
     /// Forgets a unit's cached copy even though it is dirty: its changes are overlaid again by the next fetch.
     pub(crate) fn make_stale(&mut self, unit: UnitId) {
         self.cache.remove(unit);
-        self.clear(unit, PRESENT);
+        self.clear(unit, PRESENT | FRESH);
     }
 
     pub(crate) fn add_interest(&mut self, units: &[UnitId]) {
@@ -272,12 +290,13 @@ impl Units {
 
     /// Chooses a clean unit to leave; `None` if every one left is waited for.
     pub(crate) fn evict(&mut self, bytes_max: u64) -> Option<UnitId> {
-        // Units that requests wait for return to the queue; they are few, so the search is bounded by their number.
-        for _ in 0..=self.interest.len() {
+        // Units that requests wait for, and locked ones, which a write on its way to the origin will change, return to the
+        // queue; they are few, so the search is bounded by their number.
+        for _ in 0..=self.interest.len() + self.locked {
             let before = self.cache.bytes();
             let unit = self.cache.evict(bytes_max)?;
-            if !self.interest.contains_key(&unit) {
-                self.clear(unit, PRESENT);
+            if !self.interest.contains_key(&unit) && !self.is_locked(unit) {
+                self.clear(unit, PRESENT | FRESH);
                 return Some(unit);
             }
             let bytes = before - self.cache.bytes();

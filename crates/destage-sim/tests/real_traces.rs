@@ -9,7 +9,7 @@ use destage_sim::blocks::mix;
 use destage_sim::curves::{Curve, Curves, Method, Sample, Sizes};
 use destage_sim::hits::{Hits, Replacements, Setup};
 use destage_sim::trace::{Extent, Format, Op, Options, Request, Trace};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 
 fn file(name: &str) -> Option<PathBuf> {
@@ -82,7 +82,17 @@ fn counts_are_those_that_the_traces_are_published_with() {
 
 /// What one cache misses: objects are the first blocks of requests, each as large as at its first appearance.
 fn misses(policy: &mut impl Replacement, objects: &[(u32, u32)], bytes_max: u64) -> u64 {
-    let mut misses = 0;
+    misses_seen(policy, objects, bytes_max, |_| false)
+}
+
+/// The same; of how many bytes were inserted before anything was evicted it depends whether an object counts as seen before.
+fn misses_seen(
+    policy: &mut impl Replacement,
+    objects: &[(u32, u32)],
+    bytes_max: u64,
+    is_seen: impl Fn(u64) -> bool,
+) -> u64 {
+    let (mut misses, mut has_evicted) = (0, false);
     for &(id, bytes) in objects {
         if policy.touch(UnitId(id)) {
             continue;
@@ -91,10 +101,12 @@ fn misses(policy: &mut impl Replacement, objects: &[(u32, u32)], bytes_max: u64)
         let identity = mix(id.into());
         policy.expect(identity);
         while policy.bytes() + u64::from(bytes) > bytes_max {
+            has_evicted = true;
             let evicted = policy.evict(bytes_max).expect("something is present");
             policy.evicted(mix(evicted.0.into()));
         }
-        policy.insert(UnitId(id), bytes, Some(identity));
+        let seen = !has_evicted && is_seen(policy.bytes());
+        policy.insert(UnitId(id), bytes, (!seen).then_some(identity));
     }
     misses
 }
@@ -139,8 +151,14 @@ fn misses_are_those_of_another_simulator() {
         }
     };
     near(steps(|o, max| misses(&mut Arc::default(), o, max)), ARC, 3, "arc");
-    // Theirs has other rules for the share of the main queue and for what moves there.
-    near(steps(|o, max| misses(&mut S3Fifo::default(), o, max)), S3_FIFO, 15, "s3-fifo");
+    // Theirs, by its rules to the letter, written anew: then what ours has otherwise is what makes the difference.
+    let letter = steps(|o, max| Reference::new(max).misses(o));
+    assert_eq!(letter, S3_FIFO);
+    let filling = |o: &[(u32, u32)], max: u64| {
+        misses_seen(&mut S3Fifo::default(), o, max, |bytes| bytes >= max / 10)
+    };
+    // Ours counts ghosts, not their bytes, which here are 512 to 65,536 for each.
+    near(steps(filling), S3_FIFO, 8, "s3-fifo");
 }
 
 /// Curves of the policies over a trace.
@@ -191,5 +209,124 @@ fn curves_of_real_traces_are_exact_or_close() {
                 assert!(errors.len() == 4 && mean < 0.02 && largest < 0.05, "{curve:?} {errors:?}");
             }
         }
+    }
+}
+
+/// S3-FIFO as that simulator has it, with what it does otherwise than the paper: while it fills, what does not fit the small
+/// queue enters the main one. The ghosts are as many bytes as the main queue has.
+struct Reference {
+    bytes_max: u64,
+    small: VecDeque<u32>,
+    main: VecDeque<u32>,
+    /// With the number that [`Self::ghosts`] has too, unless the object returned.
+    ghost: VecDeque<(u32, u64)>,
+    small_bytes: u64,
+    main_bytes: u64,
+    ghost_bytes: u64,
+    /// Where each object is, how often it was touched, its size.
+    objects: HashMap<u32, (Place, u32, u64)>,
+    ghosts: HashMap<u32, u64>,
+    remembered: u64,
+    has_evicted: bool,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Place {
+    Small,
+    Main,
+}
+
+impl Reference {
+    fn new(bytes_max: u64) -> Self {
+        Self {
+            bytes_max,
+            small: VecDeque::new(),
+            main: VecDeque::new(),
+            ghost: VecDeque::new(),
+            small_bytes: 0,
+            main_bytes: 0,
+            ghost_bytes: 0,
+            objects: HashMap::new(),
+            ghosts: HashMap::new(),
+            remembered: 0,
+            has_evicted: false,
+        }
+    }
+
+    fn misses(mut self, objects: &[(u32, u32)]) -> u64 {
+        let mut misses = 0;
+        let sizes: HashMap<u32, u64> =
+            objects.iter().map(|&(id, bytes)| (id, u64::from(bytes))).collect();
+        for &(id, bytes) in objects {
+            if let Some((_, touches, _)) = self.objects.get_mut(&id) {
+                *touches += 1;
+                continue;
+            }
+            misses += 1;
+            let bytes = u64::from(bytes);
+            let returns = self.ghosts.remove(&id).is_some();
+            if returns {
+                self.ghost_bytes -= bytes;
+            }
+            while self.small_bytes + self.main_bytes + bytes > self.bytes_max {
+                self.evict(&sizes);
+            }
+            let overflows = !self.has_evicted && self.small_bytes >= self.bytes_max / 10;
+            let place = if returns || overflows { Place::Main } else { Place::Small };
+            self.push(id, place, 0, bytes);
+        }
+        misses
+    }
+
+    fn push(&mut self, id: u32, place: Place, touches: u32, bytes: u64) {
+        self.objects.insert(id, (place, touches, bytes));
+        match place {
+            Place::Small => {
+                self.small.push_back(id);
+                self.small_bytes += bytes;
+            }
+            Place::Main => {
+                self.main.push_back(id);
+                self.main_bytes += bytes;
+            }
+        }
+    }
+
+    fn evict(&mut self, sizes: &HashMap<u32, u64>) {
+        self.has_evicted = true;
+        let main_max = self.bytes_max - self.bytes_max / 10;
+        if self.main_bytes > main_max || self.small.is_empty() {
+            while let Some(id) = self.main.pop_front() {
+                let (_, touches, bytes) = self.objects.remove(&id).expect("it is in a queue");
+                self.main_bytes -= bytes;
+                if touches == 0 {
+                    return;
+                }
+                self.push(id, Place::Main, touches.min(3) - 1, bytes);
+            }
+        }
+        while let Some(id) = self.small.pop_front() {
+            let (_, touches, bytes) = self.objects.remove(&id).expect("it is in a queue");
+            self.small_bytes -= bytes;
+            if touches < 2 {
+                return self.remember(id, bytes, sizes);
+            }
+            self.push(id, Place::Main, 0, bytes);
+        }
+    }
+
+    fn remember(&mut self, id: u32, bytes: u64, sizes: &HashMap<u32, u64>) {
+        let max = self.bytes_max / 10 * 9;
+        while self.ghost_bytes + bytes > max {
+            let Some((oldest, number)) = self.ghost.pop_front() else { return };
+            if self.ghosts.get(&oldest) == Some(&number) {
+                self.ghosts.remove(&oldest);
+                self.ghost_bytes -= sizes[&oldest];
+            }
+        }
+        self.remembered += 1;
+        self.ghost.push_back((id, self.remembered));
+        self.ghosts.insert(id, self.remembered);
+        self.ghost_bytes += bytes;
     }
 }

@@ -5,7 +5,6 @@ use crate::groups::UnitList;
 use crate::id::{Lsn, RequestId, UnitId};
 use crate::io::{Access, Ack, Effect, Fault, Intent, Refusal};
 use crate::policy::{Acknowledge, AtLimit};
-use crate::replace::Replacement;
 use crate::time::{Span, Time};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -187,7 +186,7 @@ impl Core {
         }
         let observed = self.newest_write(units);
         for &unit in units {
-            self.units.cache.touch(unit);
+            self.units.touch(unit);
             if access != Access::Back {
                 self.units.lock(unit);
             }

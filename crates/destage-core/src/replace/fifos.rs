@@ -185,6 +185,7 @@ impl<const N: usize> Fifos<N> {
     }
 
     /// Units in one queue.
+    #[cfg(test)]
     pub(super) fn len_in(&self, queue: usize) -> usize {
         self.chains[queue].len
     }

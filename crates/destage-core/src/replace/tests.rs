@@ -247,16 +247,22 @@ struct S3FifoModel {
 
 impl S3FifoModel {
     fn evict(&mut self) {
-        let small_max = self.places as u64 * u64::from(SIZE) / 100 * 10;
+        let bytes = self.places as u64 * u64::from(SIZE);
+        let main_max = bytes - bytes / 100 * 10;
         loop {
-            let small_full = self.small.len() as u64 * u64::from(SIZE) > small_max;
-            let from_small = !self.small.is_empty() && (small_full || self.main.is_empty());
-            let queue = if from_small { &mut self.small } else { &mut self.main };
-            let (unit, touches) = queue.pop_front().expect("something is present");
-            if touches == 0 {
-                return self.ghost.push_back(Some(unit));
+            let main_full = self.main.len() as u64 * u64::from(SIZE) > main_max;
+            if self.small.is_empty() || main_full {
+                let (unit, touches) = self.main.pop_front().expect("something is present");
+                match touches {
+                    0 => return,
+                    _ => self.main.push_back((unit, touches - 1)),
+                }
+            } else if let Some((unit, touches)) = self.small.pop_front() {
+                match touches {
+                    0 | 1 => return self.ghost.push_back(Some(unit)),
+                    _ => self.main.push_back((unit, 0)),
+                }
             }
-            self.main.push_back((unit, if from_small { 0 } else { touches - 1 }));
         }
     }
 }
@@ -271,9 +277,9 @@ impl Model for S3FifoModel {
         if self.small.len() + self.main.len() == self.places {
             self.evict();
         }
-        // A ghost counts for as many evictions as units are present.
+        // A ghost counts for as many evictions from the small queue as the main one has places.
         let present = self.small.len() + self.main.len();
-        let young = self.ghost.iter_mut().rev().take(present);
+        let young = self.ghost.iter_mut().rev().take((present * 90 / 100).max(1));
         let ghost = young.into_iter().find(|ghost| **ghost == Some(unit));
         let queue = if ghost.is_some() { &mut self.main } else { &mut self.small };
         ghost.map(Option::take);

@@ -304,3 +304,29 @@ fn restored_units_are_read_without_a_fetch_and_leave_when_room_is_short() {
     let effects = pair.send(Input::Restored { units: &[UnitId(7), UnitId(3)], bytes: 100 });
     assert_eq!(effects, [Effect::Evict { unit: UnitId(7) }]);
 }
+
+#[test]
+fn the_use_that_a_unit_was_fetched_for_is_no_second_one() {
+    let limits = Limits { cache_bytes_max: 2_000, ..policy().limits };
+    let mut pair = Pair::new(Policy { limits, ..policy() });
+    let mut request = 0;
+    let mut read = |pair: &mut Pair, unit: u32, uses: u32| {
+        for _ in 0..uses {
+            request += 1;
+            let effects = pair.read(request, unit);
+            if effects.contains(&Effect::Fetch { unit: UnitId(unit) }) {
+                pair.fetched(unit);
+            }
+        }
+    };
+    (0..5).for_each(|unit| read(&mut pair, unit, 3));
+    // Each is fetched and used once more, which is too little for the main queue.
+    (100..400).for_each(|unit| read(&mut pair, unit, 2));
+    assert!(
+        (0..5).all(|unit| pair.core.is_present(UnitId(unit))),
+        "what is in use outlives a scan"
+    );
+    // Those used three times each push the others out in the end.
+    (500..600).for_each(|unit| read(&mut pair, unit, 3));
+    assert!((0..5).all(|unit| !pair.core.is_present(UnitId(unit))));
+}
