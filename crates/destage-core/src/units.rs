@@ -103,7 +103,10 @@ impl Units {
             0 => {
                 self.cache.touch(unit);
             }
-            _ => self.clear(unit, FRESH),
+            _ => {
+                self.clear(unit, FRESH);
+                self.cache.first_use(unit);
+            }
         }
     }
 

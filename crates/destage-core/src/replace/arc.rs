@@ -86,6 +86,12 @@ impl Replacement for Arc {
         is_present
     }
 
+    fn first_use(&mut self, unit: UnitId) {
+        if let Some(queue) = self.queues.queue_of(unit.0) {
+            self.queues.renew(unit.0, queue);
+        }
+    }
+
     fn remove(&mut self, unit: UnitId) -> Option<u32> {
         self.queues.remove(unit.0).map(|(_, bytes)| bytes)
     }

@@ -100,6 +100,10 @@ impl Replacement for Chosen {
         pass_on!(self, policy => policy.touch(unit))
     }
 
+    fn first_use(&mut self, unit: UnitId) {
+        pass_on!(self, policy => policy.first_use(unit));
+    }
+
     fn remove(&mut self, unit: UnitId) -> Option<u32> {
         pass_on!(self, policy => policy.remove(unit))
     }

@@ -39,6 +39,10 @@ pub trait Replacement {
     /// Notes a hit; false if the unit is not present.
     fn touch(&mut self, unit: UnitId) -> bool;
 
+    /// Notes the use that a present unit was inserted for, which is no hit: where the order of use counts, the unit counts as
+    /// used now.
+    fn first_use(&mut self, _unit: UnitId) {}
+
     /// Takes a unit out, for instance because it became dirty; its size is returned, `None` if it is not present.
     fn remove(&mut self, unit: UnitId) -> Option<u32>;
 

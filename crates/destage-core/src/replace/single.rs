@@ -30,6 +30,9 @@ pub trait Rule {
     /// Notes a hit; false if the unit is not present.
     fn touch(&mut self, queue: &mut Line, unit: u32) -> bool;
 
+    /// Notes the use that a unit was inserted for.
+    fn first_use(&mut self, _queue: &mut Line, _unit: u32) {}
+
     /// The unit that is to leave.
     fn victim(&mut self, queue: &mut Line) -> Option<u32>;
 
@@ -71,6 +74,10 @@ impl<R: Rule> Replacement for Single<R> {
     #[inline]
     fn touch(&mut self, unit: UnitId) -> bool {
         self.rule.touch(&mut Line(&mut self.queue), unit.0)
+    }
+
+    fn first_use(&mut self, unit: UnitId) {
+        self.rule.first_use(&mut Line(&mut self.queue), unit.0);
     }
 
     fn remove(&mut self, unit: UnitId) -> Option<u32> {
@@ -121,6 +128,10 @@ impl Rule for LruRule {
             queue.renew(unit, ONLY);
         }
         is_present
+    }
+
+    fn first_use(&mut self, queue: &mut Line, unit: u32) {
+        self.touch(queue, unit);
     }
 
     fn victim(&mut self, Line(queue): &mut Line) -> Option<u32> {

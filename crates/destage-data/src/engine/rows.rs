@@ -233,8 +233,8 @@ impl Rows {
 }
 
 /// What a cached row takes besides its content, in bytes: its handle (6), a share of the index (6 to 11), the replacement's
-/// node and flag (13) and ghost (4), and of the room that these and the slabs keep for more.
-pub(crate) const OVERHEAD: usize = 36;
+/// node and flag (10) and ghost (2), and of the room that these and the slabs keep for more.
+pub(crate) const OVERHEAD: usize = 28;
 
 fn key_of<'a>(key_lens: &[usize], row: RowRef<'a>) -> &'a [u8] {
     let key_len = key_lens[usize::from(row.table.0)];
