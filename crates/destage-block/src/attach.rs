@@ -295,7 +295,12 @@ pub fn void_evidence(store: &mut RedoStore, origin: &dyn Origin) -> Result<(), R
     void_upto(store, origin, upto)
 }
 
-fn void_upto(store: &mut RedoStore, origin: &dyn Origin, upto: Lsn) -> Result<(), RedoError> {
+/// Forgets what was noted of blocks, durably; `upto` is a number of the log that writes from now on.
+pub(crate) fn void_upto(
+    store: &mut RedoStore,
+    origin: &dyn Origin,
+    upto: Lsn,
+) -> Result<(), RedoError> {
     store.forget_recent();
     let evidence = evidence(store, origin, upto, None)?;
     store.void_evidence(&evidence)

@@ -7,7 +7,7 @@ use crate::cache::{CacheDevice, Creation, OriginId, Sizing};
 use crate::engine::{Context, Logged, Parts, Volume};
 use crate::redo::{NewStore, RedoError, RedoStore};
 use crate::testing::SimOrigin;
-use destage_core::Time;
+use destage_core::{Lsn, Time};
 use destage_journal::{Disk, Journal, Options, Recovery};
 use destage_testkit::SimDisk;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -79,7 +79,7 @@ impl World {
         let file = self.disk.open(&self.cache, false).unwrap();
         CacheDevice::create(file, &creation).unwrap();
         // Of what another cache wrote, this one's log knows nothing.
-        attach::void_evidence(&mut self.open_redo(false), &self.origin).unwrap();
+        attach::void_upto(&mut self.open_redo(false), &self.origin, Lsn::ZERO).unwrap();
     }
 
     /// Opens the redo store and, unless told otherwise, replays what it holds.
