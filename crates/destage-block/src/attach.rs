@@ -2,8 +2,8 @@
 //!
 //! The attach record stands in the redo store: which cache writes to the origin, from which host, how often that changed.
 //! Each attachment counts one more, and the record is read again before every atomic group, so that of two hosts at one
-//! origin at least the earlier one stops. The cache notes the same numbers, so that an older copy of either is told. A host that lost contact after that look may still write: only the store's own
-//! reservations can prevent that.
+//! origin at least the earlier one stops. The cache notes the same numbers, so that an older copy of either is told. A host
+//! that lost contact after that look may still write: only the store's own reservations can prevent that.
 //!
 //! Beside it stands the *evidence*: what the origin looked like when it was last known. [`examine`] compares it with what is
 //! there now and says how far that goes; a change elsewhere that leaves all of this alone is not found.
