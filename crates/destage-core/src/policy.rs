@@ -1,5 +1,6 @@
 //! A policy is a value made of independent choices, not a subclass.
 
+use crate::io::Ack;
 use crate::time::Span;
 use core::fmt;
 use serde::{Deserialize, Serialize};
@@ -134,8 +135,8 @@ pub struct Limits {
     pub retry_max: Span,
     /// Parked groups that may pile up before the domain stops. Default 10,000.
     pub parked_max: u32,
-    /// Sequential reads of more than this many bytes pass the cache by, where the front end can; [`u64::MAX`], the default,
-    /// for none. See [`crate::Sequential`].
+    /// Sequential reads and writes of more than this many bytes pass the cache by, where the front end can; [`u64::MAX`], the
+    /// default, for none. See [`crate::Sequential`] and [`Policy::acknowledges_stream`].
     pub sequential_bytes_max: u64,
     /// Requests that may wait for a limit, a fetch or the origin. Default 65,536; past it they are refused.
     pub waiting_max: u32,
@@ -191,6 +192,16 @@ impl Policy {
     /// Whether acknowledgements wait for the origin.
     pub fn waits_for_origin(&self) -> bool {
         !matches!(self.acknowledge, Acknowledge::Journal)
+    }
+
+    /// How a write of a long sequential stream is acknowledged: as any other. Where that waits for the origin it goes there
+    /// past the cache, which drops what it held of the units; else it takes its turn among the groups, so that no order and no
+    /// bound knows of it, and only its units are not kept once they are decided.
+    pub fn acknowledges_stream(&self) -> Ack {
+        match self.waits_for_origin() {
+            true => Ack::OriginInvalidate,
+            false => Ack::Policy,
+        }
     }
 
     /// How often the adaptive policy sends.

@@ -1,9 +1,9 @@
-//! Which reads belong to a long sequential one, so that they may pass a cache by.
+//! Which requests belong to a long sequential stream, so that they may pass a cache by.
 
 use alloc::vec::Vec;
 
-/// Recognises sequential streams among requests. What one reads from start to end will hardly be read again soon, and a slow
-/// store serves it well without a cache.
+/// Recognises sequential streams among requests of a kind. What one reads or writes from start to end will hardly be read again
+/// soon, and a slow store serves it well without a cache.
 #[derive(Debug, Default)]
 pub struct Sequential {
     streams: Vec<Stream>,

@@ -78,6 +78,8 @@ pub struct VolumeReport {
     pub miss_blocks_total: u64,
     /// Clean blocks in the cache.
     pub clean_blocks: u64,
+    /// Blocks of long sequential reads and writes, which passed the cache by.
+    pub bypassed_blocks_total: u64,
     /// Blocks sent to the origin.
     pub destaged_blocks_total: u64,
     /// Measured rate of destaging, writes per second.

@@ -122,6 +122,7 @@ impl Volume {
                 units: Vec::new(),
                 data: Vec::new(),
                 continues: false,
+                passes_by: false,
             },
             Access::Back,
         );

@@ -72,7 +72,8 @@ impl Volume {
                 continue;
             };
             let from = self.from(extent.first, version)?;
-            targets.push(Target { extent, unit: newest.unit, lsn: version.lsn, from });
+            let is_kept = self.overlay.get(version.lsn).is_some_and(|group| !group.passes_by);
+            targets.push(Target { extent, unit: newest.unit, lsn: version.lsn, from, is_kept });
         }
         let zero = Lsn::ZERO;
         let (from, upto) = (lsns.first().unwrap_or(&zero), lsns.last().unwrap_or(&zero));

@@ -191,6 +191,8 @@ pub(super) struct ThroughJob {
     /// The blocks' bytes; `None` for zeros.
     pub(super) data: Option<Shared>,
     pub(super) punch: bool,
+    /// Whether the blocks are written into their slots.
+    pub(super) is_kept: bool,
 }
 
 impl Job {
@@ -367,7 +369,7 @@ fn through(context: &Context, job: ThroughJob) -> Done {
         None => zero_blocks(&*context.origin, job.extent, job.punch),
     });
     let mut is_cached = false;
-    if let (Ok(()), Some(data)) = (&result, &job.data) {
+    if let (Ok(()), Some(data), true) = (&result, &job.data, job.is_kept) {
         let handles = job.units.iter().map(|unit| unit.0);
         let blocks: Vec<_> = handles.zip(data.chunks_exact(BLOCK)).collect();
         is_cached = context.cache.write_slots(&blocks).is_ok();

@@ -81,6 +81,9 @@ pub struct VolumeOptions {
     /// Lets go of the log without regard to the index checkpoint. Gives outdated data after a crash; exists so that tests
     /// can show that they would notice. Default false.
     pub unsafe_reclaim_past_checkpoint: bool,
+    /// Carries long sequential writes straight to the origin whatever the policy, past the log. Breaks the order of writes and
+    /// gives outdated data after a crash; exists so that tests can show that they would notice. Default false.
+    pub unsafe_bypass_log: bool,
     /// The clock of the consistency group that the volume is in. Whoever sets it hands the volume to
     /// [`ConsistencyGroup::drive`], without which nothing is destaged. Default none.
     pub group_clock: Option<GroupClock>,
@@ -96,6 +99,7 @@ impl Default for VolumeOptions {
             requests_max: 4_096,
             request_bytes_max: 128 << 20,
             unsafe_reclaim_past_checkpoint: false,
+            unsafe_bypass_log: false,
             group_clock: None,
         }
     }
@@ -132,6 +136,8 @@ pub struct Volume {
     misses: Vec<UnitId>,
     /// The reads that clients make.
     sequential: Sequential,
+    /// The writes, zeros among them.
+    sequential_writes: Sequential,
     installs: Installs,
     retries: Vec<Retry>,
     /// Under `Order::Any`: versions that are at the origin ahead of their groups' turn.

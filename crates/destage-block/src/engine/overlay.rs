@@ -32,6 +32,8 @@ pub(super) struct Group {
     pub(super) is_decided: bool,
     /// The next group is another part of the same request.
     pub(super) continues: bool,
+    /// Its blocks are not kept once they are at the origin.
+    pub(super) passes_by: bool,
 }
 
 impl Group {

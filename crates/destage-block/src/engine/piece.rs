@@ -29,8 +29,9 @@ pub(super) enum Work {
     Prefetch,
     /// Reads the blocks that a write changes in part: the first one of the extent, or the last, or both.
     Edges { writer: u64 },
-    /// Writes whole blocks. With `merge`, their ends are to be completed by what is there.
-    Write { data: Vec<u8>, merge: Option<Merge> },
+    /// Writes whole blocks. With `merge`, their ends are to be completed by what is there. With `passes_by`, the cache does not
+    /// keep them once they are at the origin.
+    Write { data: Vec<u8>, merge: Option<Merge>, passes_by: bool },
     /// Makes blocks read as zeros.
     Zero { punch: bool },
 }
@@ -68,6 +69,11 @@ impl Piece {
     /// Whether it changes blocks in part.
     pub(super) fn is_partial(&self) -> bool {
         matches!(self.work, Work::Write { merge: Some(_), .. })
+    }
+
+    /// Whether it is of a long sequential write.
+    pub(super) fn is_of_stream(&self) -> bool {
+        matches!(self.work, Work::Write { passes_by: true, .. })
     }
 
     pub(super) fn is_zero(&self) -> bool {
@@ -194,7 +200,10 @@ impl Volume {
                     true => group_bytes(GroupKind::Zero, u64::from(piece.extent.blocks)),
                     false => 2 * group_bytes(GroupKind::Write, units.len() as u64),
                 },
-                ack: Ack::Policy,
+                ack: match piece.is_of_stream() {
+                    true => self.core.policy().acknowledges_stream(),
+                    false => Ack::Policy,
+                },
                 fetch: false,
             },
         };

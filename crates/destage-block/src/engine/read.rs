@@ -186,7 +186,7 @@ impl Volume {
     /// Completes the ends of a write by what is there; `edges` holds its first and its last block, or the only one.
     fn merge(&mut self, writer: u64, edges: &[u8]) {
         let Some(piece) = self.pieces.get_mut(&writer) else { return };
-        let Work::Write { data, merge } = &mut piece.work else { return };
+        let Work::Write { data, merge, .. } = &mut piece.work else { return };
         if let Some(merge) = merge.take() {
             data[..merge.head].copy_from_slice(&edges[..merge.head]);
             let (to, from) = (data.len() - merge.tail, edges.len() - merge.tail);

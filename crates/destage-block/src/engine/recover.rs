@@ -163,6 +163,7 @@ impl Volume {
             fetching: HashMap::new(),
             misses: Vec::new(),
             sequential: Sequential::default(),
+            sequential_writes: Sequential::default(),
             installs: super::install::Installs::default(),
             retries: Vec::new(),
             ahead: HashMap::new(),
@@ -274,6 +275,8 @@ impl Volume {
             at: Some(record.at),
             is_decided: false,
             continues: group.header.continues,
+            // Which streams there were is forgotten: it is kept as any other.
+            passes_by: false,
         };
         self.overlay.skip_to(lsn);
         self.overlay.push(lsn, entry);

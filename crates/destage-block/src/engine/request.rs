@@ -151,13 +151,14 @@ impl Volume {
         self.rhythm.wrote();
         let mut works = Vec::new();
         let len = data.len() as u64;
+        let passes_by = self.is_of_long_write(offset, len);
         let mut data = Some(data);
         let size = self.shape.size;
         self.cut(offset, len, self.shape.write_blocks_max, |extent, skip, len, at| {
             let bytes = extent.bytes() as usize;
             if len == bytes && at == 0 && data.as_ref().is_some_and(|data| data.len() == len) {
                 let data = data.take().unwrap_or_default();
-                works.push((extent, Work::Write { data, merge: None }));
+                works.push((extent, Work::Write { data, merge: None, passes_by }));
                 return;
             }
             let mut whole = vec![0; bytes];
@@ -168,13 +169,19 @@ impl Volume {
             let is_last = extent.first.offset() + (skip + len) as u64 == size;
             let tail = if is_last { 0 } else { bytes - skip - len };
             let merge = Merge::of(skip, tail);
-            works.push((extent, Work::Write { data: whole, merge }));
+            works.push((extent, Work::Write { data: whole, merge, passes_by }));
         });
         self.begin(asked, works);
     }
 
+    fn is_of_long_write(&mut self, offset: u64, len: u64) -> bool {
+        let bytes_max = self.core.policy().limits.sequential_bytes_max;
+        self.sequential_writes.is_longer(offset, len, bytes_max)
+    }
+
     fn submit_zero(&mut self, tag: u64, offset: u64, len: u64, fua: bool, punch: bool) {
         let asked = self.ask(tag, Kind::Write { fua }, 0);
+        let passes_by = self.is_of_long_write(offset, len);
         let mut works = Vec::new();
         let end = offset + len;
         let is_end = end == self.shape.size;
@@ -184,7 +191,8 @@ impl Volume {
             let head = (from - first.offset()) as usize;
             let tail = BLOCK - (to - first.offset()) as usize;
             let merge = Merge::of(head, if to == self.shape.size { 0 } else { tail });
-            (Extent { first, blocks: 1 }, Work::Write { data: vec![0; BLOCK], merge })
+            let work = Work::Write { data: vec![0; BLOCK], merge, passes_by };
+            (Extent { first, blocks: 1 }, work)
         };
         if Lba::of(offset) < whole_from {
             works.push(edge(Lba::of(offset), offset, end.min(whole_from.offset())));

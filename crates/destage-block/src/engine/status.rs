@@ -12,6 +12,7 @@ pub(super) struct Counters {
     pub(super) fetches: u64,
     pub(super) fetched_blocks: u64,
     pub(super) passed_blocks: u64,
+    pub(super) bypassed_blocks: u64,
     pub(super) sent_blocks: u64,
     pub(super) slot_errors: u64,
     pub(super) log_read_errors: u64,
@@ -70,6 +71,8 @@ pub struct VolumeStatus {
     pub fetched_blocks: u64,
     /// Blocks read from the origin past the cache.
     pub passed_blocks: u64,
+    /// Blocks written by long sequential writes, which the cache does not keep.
+    pub bypassed_blocks: u64,
     /// Blocks sent to the origin; fewer than were written, where newer versions replaced older ones.
     pub sent_blocks: u64,
     /// Blocks of undecided zeros; they take no slots.
@@ -130,6 +133,7 @@ impl Volume {
             fetches: counters.fetches,
             fetched_blocks: counters.fetched_blocks,
             passed_blocks: counters.passed_blocks,
+            bypassed_blocks: counters.bypassed_blocks,
             sent_blocks: counters.sent_blocks,
             zeroed_blocks: self.overlay.zeroed_blocks(),
             memory_bytes: self.overlay.memory_bytes(),

@@ -93,6 +93,13 @@ fn plain_write_back_fails_the_check_of_the_ordered_policy() {
     assert!(plain > 0 && ordered == 0, "plain {plain}, ordered {ordered}");
 }
 
+/// Negative control: long sequential writes that go straight to the origin overtake what is dirty.
+#[test]
+fn streams_straight_to_the_origin_fail_the_check_of_the_ordered_policy() {
+    let (straight, logged) = broken(Choice::streams);
+    assert!(straight > 0 && logged == 0, "straight {straight}, logged {logged}");
+}
+
 /// Negative control: a log that is let go past the index checkpoint.
 #[test]
 fn a_log_let_go_past_the_checkpoint_gives_outdated_blocks() {

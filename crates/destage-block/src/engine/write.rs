@@ -19,17 +19,21 @@ impl Volume {
         let is_direct = self.core.policy().waits_for_origin()
             && observed == Lsn::ZERO
             && !self.is_dirty(extent);
-        if access != Access::Back && is_direct {
+        let Some(piece) = self.pieces.get_mut(&id) else { return };
+        let passes_by = piece.is_of_stream();
+        let is_unsafe = passes_by && self.options.unsafe_bypass_log;
+        if is_unsafe || access != Access::Back && is_direct {
             return self.write_through(id);
         }
-        let Some(piece) = self.pieces.get_mut(&id) else { return };
         let (asked, units) = (piece.asked, std::mem::take(&mut piece.units));
         let (kind, data) = match &mut piece.work {
             Work::Write { data, .. } => (GroupKind::Write, std::mem::take(data)),
             Work::Zero { punch: true } => (GroupKind::Trim, Vec::new()),
             _ => (GroupKind::Zero, Vec::new()),
         };
-        let group = NewGroup { kind, extents: vec![extent], units, data, continues: false };
+        let extents = vec![extent];
+        let group = NewGroup { kind, extents, units, data, continues: false, passes_by };
+        self.counters.bypassed_blocks += if passes_by { u64::from(extent.blocks) } else { 0 };
         let lsn = self.log_parts(group, extent, access);
         self.note_lsn(asked, lsn);
         if access == Access::Back {
@@ -61,7 +65,7 @@ impl Volume {
 
     /// Appends a write group to the log and tells the core.
     pub(super) fn log(&mut self, group: NewGroup, access: Access) -> Lsn {
-        let NewGroup { kind, extents, units, data, continues } = group;
+        let NewGroup { kind, extents, units, data, continues, passes_by } = group;
         let lsn = self.core.next_lsn();
         let header = GroupHeader { kind, level: self.core.level(), extents, continues };
         let bytes = group_bytes(kind, header.blocks());
@@ -97,6 +101,7 @@ impl Volume {
             at: None,
             is_decided: false,
             continues,
+            passes_by,
         };
         self.overlay.push(lsn, group);
         let input = Input::Write {
@@ -156,12 +161,13 @@ impl Volume {
             Work::Zero { punch } => (None, *punch),
             _ => unreachable!("only writes are written through"),
         };
-        let (units, extent) = (piece.units.clone(), piece.extent);
+        let (units, extent, is_kept) = (piece.units.clone(), piece.extent, !piece.is_of_stream());
         if data.is_none() {
             self.drop_zeroed(extent);
         }
-        let job = ThroughJob { piece: id, extent, units: units.clone(), data, punch };
+        let job = ThroughJob { piece: id, extent, units: units.clone(), data, punch, is_kept };
         self.is_origin_unflushed = true;
+        self.counters.bypassed_blocks += if is_kept { 0 } else { units.len() as u64 };
         for &unit in &units {
             self.outdate_fetch(unit);
             self.slots.set_undefined(unit);
@@ -244,6 +250,8 @@ pub(super) struct NewGroup {
     pub(super) data: Vec<u8>,
     /// The next group is another part of the same request.
     pub(super) continues: bool,
+    /// It belongs to a long sequential write.
+    pub(super) passes_by: bool,
 }
 
 /// What a group counts for against the limits: the bytes of a write; of zeros what keeping and sending them costs.

@@ -87,6 +87,7 @@ pub(super) fn volume(served: &mut Served, now: Time) -> VolumeReport {
         hit_blocks_total: status.hit_blocks,
         miss_blocks_total: status.miss_blocks,
         clean_blocks: status.core.cache_units,
+        bypassed_blocks_total: status.passed_blocks + status.bypassed_blocks,
         destaged_blocks_total: status.sent_blocks,
         destage_writes_per_second: status.core.destage_rate,
         level: status.level,

@@ -133,8 +133,8 @@ pub(crate) struct VolumeArgs {
     #[arg(long)]
     read_priority: bool,
 
-    /// Sequential reads of more than this many bytes are not kept in the cache, as far as it holds nothing of what they read. A
-    /// size from 64K, or none.
+    /// Sequential reads and writes of more than this many bytes are not kept in the cache: reads as far as it holds nothing of
+    /// what they read, writes once the origin has them. A size from 64K, or none.
     #[arg(long, default_value = "none", value_parser = bypass, value_name = "SIZE")]
     bypass_sequential: Bypass,
 
@@ -288,7 +288,7 @@ fn commit(text: &str) -> Result<Commit, String> {
     }
 }
 
-/// Bytes that a sequential read may have before it passes the cache by.
+/// Bytes that a sequential read or write may have before it passes the cache by.
 #[derive(Clone, Copy, Debug)]
 struct Bypass(u64);
 

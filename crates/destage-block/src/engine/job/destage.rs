@@ -51,6 +51,8 @@ pub(in super::super) struct Target {
     pub(in super::super) unit: Option<UnitId>,
     pub(in super::super) lsn: Lsn,
     pub(in super::super) from: From,
+    /// Whether the cache keeps it.
+    pub(in super::super) is_kept: bool,
 }
 
 /// Where a block's bytes come from.
@@ -67,7 +69,7 @@ pub(in super::super) struct Sent {
     pub(in super::super) unit: Option<UnitId>,
     pub(in super::super) blocks: u32,
     pub(in super::super) lsn: Lsn,
-    /// What it holds now; `None` for zeros, and for what could not be read back.
+    /// What it holds now; `None` for zeros, for what is not kept, and for what could not be read back.
     pub(in super::super) content: Option<CleanBlock>,
 }
 
@@ -315,6 +317,7 @@ fn send(origin: &dyn Origin, request: &Request) -> Result<(), OriginError> {
 pub(super) fn sent_block(target: &Target) -> Sent {
     let content = match &target.from {
         From::Zero { .. } => None,
+        _ if !target.is_kept => None,
         From::Memory { data, at, crc } => {
             Some(CleanBlock { data: data.clone(), at: *at, crc: *crc }.compact())
         }

@@ -130,6 +130,14 @@ impl Choice {
         choice
     }
 
+    /// Every write is of a stream that passes the cache by: by way of the log, or straight to the origin.
+    pub(super) fn streams(seed: u64, is_unsafe: bool) -> Self {
+        let mut choice = Self::epochs(seed, false);
+        choice.policy.limits.sequential_bytes_max = 0;
+        choice.options.unsafe_bypass_log = is_unsafe;
+        choice
+    }
+
     /// The cache is always lost, and the redo store replayed or not.
     pub(super) fn journaled(seed: u64, is_unsafe: bool) -> Self {
         let mut choice = Self::ordered(seed, Order::Domain);

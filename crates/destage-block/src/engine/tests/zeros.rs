@@ -1,9 +1,9 @@
-//! What takes no slots: zeros, long sequential reads; and that reads leave writes their share of the slots.
+//! What takes no slots: zeros, long sequential reads and writes; and that reads leave writes their share of the slots.
 
 use super::claims::{Bench, lazy};
 use crate::block::BLOCK;
 use crate::request::{Reply, Request};
-use destage_core::{Acknowledge, Order};
+use destage_core::{Acknowledge, Order, When};
 
 const LEN: u32 = BLOCK as u32;
 
@@ -148,4 +148,102 @@ fn long_sequential_reads_pass_the_cache_by() {
     bench.now = bench.volume.next_timeout().unwrap();
     bench.run();
     assert!(matches!(bench.reply(203), Some(Reply::Data(_))));
+}
+
+/// Blocks that are read again and again, then a long sequential write; the share of the former that is still cached, and how
+/// many blocks the write left in the cache.
+fn after_a_stream(order: Order, acknowledge: Acknowledge, bytes_max: u64) -> (f64, u32) {
+    let mut choice = lazy(order);
+    (choice.blocks, choice.slots) = (400, 200);
+    choice.policy.acknowledge = acknowledge;
+    choice.policy.when = When::Async;
+    choice.policy.limits.sequential_bytes_max = bytes_max;
+    let mut bench = Bench::new(choice);
+    bench.run();
+    // In an order that is no stream itself.
+    let hot = |step: u64| step * 7 % 20 * BLOCK as u64;
+    (0..80).for_each(|step| drop(bench.read(step, hot(step), LEN)));
+    let before = bench.volume.status();
+    for block in 0..300 {
+        let tag = 1_000 + block;
+        bench.write(tag, (50 + block) * BLOCK as u64, &[block as u8; BLOCK], false);
+        bench.run();
+        if block % 10 == 9 {
+            bench.wait_decided(2_000 + block);
+        }
+        assert_eq!(bench.reply(tag), Some(&Reply::Done));
+    }
+    bench.wait_decided(3_000);
+    let left = bench.volume.status().slots_used;
+    (0..20).for_each(|step| drop(bench.read(4_000 + step, hot(step), LEN)));
+    let after = bench.volume.status();
+    for block in (0..300_u64).rev() {
+        let found = bench.read(5_000 + block, (50 + block) * BLOCK as u64, LEN);
+        assert!(found == [block as u8; BLOCK], "block {block}");
+    }
+    let kept = after.hit_blocks - before.hit_blocks;
+    if bytes_max < u64::MAX {
+        assert_eq!(after.bypassed_blocks, 300 - bytes_max / BLOCK as u64);
+    }
+    (kept as f64 / 20.0, left.saturating_sub(20))
+}
+
+#[test]
+fn long_sequential_writes_leave_what_is_cached_whatever_the_policy() {
+    let ways = [
+        (Order::Any, Acknowledge::Journal),
+        (Order::Epoch, Acknowledge::Journal),
+        (Order::Strict, Acknowledge::Journal),
+        (Order::Domain, Acknowledge::Journal),
+        (Order::Any, Acknowledge::Origin),
+    ];
+    for (order, acknowledge) in ways {
+        let (kept, left) = after_a_stream(order, acknowledge, 16 * BLOCK as u64);
+        assert!(kept >= 1.0 && left == 16, "{order:?} {acknowledge:?}: {kept} kept, {left} left");
+        // The control: without the bypass the stream fills the cache.
+        let (_, left) = after_a_stream(order, acknowledge, u64::MAX);
+        assert!(left > 30, "{order:?} {acknowledge:?}: {left} left");
+    }
+}
+
+#[test]
+fn what_a_stream_overwrites_is_never_read_again_after_a_crash() {
+    for acknowledge in [Acknowledge::Journal, Acknowledge::Origin] {
+        let mut choice = lazy(Order::Epoch);
+        choice.policy.acknowledge = acknowledge;
+        choice.policy.limits.sequential_bytes_max = 0;
+        choice.options.checkpoint_every = destage_core::Span::from_millis(1);
+        let mut bench = Bench::new(choice);
+        // Cached clean, and under write-back listed by a checkpoint.
+        bench.read(1, 0, 4 * LEN);
+        bench.now = bench.now + destage_core::Span::from_secs(10);
+        bench.run();
+        bench.write(2, 0, &[3; 4 * BLOCK], false);
+        bench.submit(3, Request::Flush);
+        bench.run();
+        assert_eq!(bench.reply(3), Some(&Reply::Done));
+        for seed in 0..10 {
+            bench.world.disk.crash(seed);
+            bench.reopen();
+            assert!(bench.read(4, 0, 4 * LEN) == [3; 4 * BLOCK], "{acknowledge:?}, seed {seed}");
+        }
+        bench.wait_decided(5);
+        assert!(bench.world.origin.bytes()[..4 * BLOCK] == [3; 4 * BLOCK]);
+    }
+}
+
+#[test]
+fn a_block_that_is_written_again_after_a_stream_is_kept() {
+    for order in [Order::Any, Order::Epoch, Order::Domain] {
+        let mut choice = lazy(order);
+        choice.policy.limits.sequential_bytes_max = 4 * BLOCK as u64;
+        let mut bench = Bench::new(choice);
+        bench.write(1, 0, &[1; 8 * BLOCK], false);
+        bench.write(2, 3 * BLOCK as u64, &[2; BLOCK], true);
+        bench.run();
+        bench.wait_decided(3);
+        assert_eq!(bench.volume.status().slots_used, 1, "{order:?}");
+        bench.world.origin.go_away_after(1);
+        assert!(bench.read(4, 3 * BLOCK as u64, LEN) == [2; BLOCK]);
+    }
 }
