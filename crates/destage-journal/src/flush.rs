@@ -64,7 +64,7 @@ impl WrittenBatch {
 pub(crate) struct Writer {
     pub(crate) store: Arc<Store>,
     pub(crate) upkeep: Upkeep,
-    pub(crate) file: Box<dyn DiskFile>,
+    pub(crate) file: Arc<dyn DiskFile>,
     pub(crate) number: u64,
     pub(crate) capacity: u64,
     pub(crate) offset: u64,
@@ -76,6 +76,8 @@ pub(crate) struct Writer {
     /// The highest durable mark that is itself durable.
     pub(crate) marked: u64,
     pub(crate) unsynced: bool,
+    /// How many writes there have been, so that one who makes them durable later knows whether there were further ones.
+    pub(crate) writes: u64,
     pub(crate) catalog: Arc<[u8]>,
     /// Of the segment being written.
     pub(crate) summary: Builder,
@@ -234,7 +236,7 @@ impl Writer {
     fn put(&mut self, bytes: &[u8], used: u64, stamp_max_ns: u64) -> Result<(), Error> {
         let written = self.file.write_at(self.offset, bytes);
         written.map_err(|e| self.store.fence(&format!("write segment {}", self.number), e))?;
-        self.unsynced = true;
+        self.wrote();
         self.offset += used;
         let mut index = self.store.index();
         let segment = index.segments.back_mut().expect("the segment being written is in the index");
@@ -244,9 +246,19 @@ impl Writer {
         Ok(())
     }
 
+    fn wrote(&mut self) {
+        self.unsynced = true;
+        self.writes += 1;
+    }
+
+    /// Takes note of what became durable meanwhile.
+    pub(crate) fn reached(&mut self, durable: u64, writes: u64) {
+        self.durable = self.durable.max(durable);
+        self.unsynced &= self.writes != writes;
+    }
+
     pub(crate) fn sync(&mut self) -> Result<(), Error> {
-        let synced = self.store.sync(&*self.file);
-        synced.map_err(|e| self.store.fence(&format!("sync segment {}", self.number), e))?;
+        self.store.sync_or_fence(&*self.file, self.number)?;
         self.unsynced = false;
         self.durable = self.next_lsn - 1;
         Ok(())
@@ -344,7 +356,7 @@ impl Writer {
         let Some(bytes) = sealed else { return Ok(()) };
         let written = self.file.write_at(self.capacity - bytes.len() as u64, &bytes);
         written.map_err(|e| self.store.fence(&format!("summarise segment {}", self.number), e))?;
-        self.unsynced = true;
+        self.wrote();
         Ok(())
     }
 }

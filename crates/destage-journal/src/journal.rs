@@ -9,6 +9,7 @@ use crate::read::Records;
 use crate::recover::{Progress, Recovery, scan};
 use crate::start;
 use crate::store::{Store, segment_name};
+use crate::sync::Sync;
 use crate::upkeep::{Upkeep, Worker};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -52,6 +53,8 @@ pub struct Journal {
     catalog_pending: bool,
     written: u64,
     durable: u64,
+    /// The newest group that a [`Sync`] has made durable, and how many writes.
+    reached: (u64, u64),
     mark_due: bool,
     decided: u64,
     retain: Duration,
@@ -133,6 +136,7 @@ impl Journal {
             catalog_pending: false,
             written: writer.next_lsn - 1,
             durable: writer.durable,
+            reached: (0, 0),
             mark_due: false,
             decided: 0,
             retain: options.retain,
@@ -245,9 +249,8 @@ impl Journal {
         assert!(self.writer.is_none(), "this journal has no flush under way");
         let (writer, mut buffer) = flush.into_parts();
         self.written = writer.next_lsn - 1;
-        self.durable = writer.durable;
-        self.mark_due = writer.unsynced || writer.marked < writer.durable;
         self.writer = Some(writer);
+        self.note_durable();
         if !buffer.batches.is_empty() {
             self.prepend(buffer);
             return;
@@ -255,6 +258,41 @@ impl Journal {
         // A burst must not keep its memory for ever.
         buffer.bytes.shrink_to(BUFFER_KEPT_BYTES);
         self.recycled = buffer;
+    }
+
+    /// What has been written, to be made durable while further flushes write. `None` if all of it is durable, or while a
+    /// flush is out.
+    pub fn sync(&self) -> Option<Sync> {
+        let writer = self.writer.as_ref().filter(|writer| writer.unsynced)?;
+        Some(Sync::new(
+            self.store.clone(),
+            writer.file.clone(),
+            writer.number,
+            writer.next_lsn - 1,
+            writer.writes,
+        ))
+    }
+
+    /// Takes a sync back after it ran, well or not. A flush may be out.
+    pub fn synced(&mut self, sync: &Sync) {
+        if let Some(reached) = sync.reached() {
+            self.reached = self.reached.max(reached);
+            self.durable = self.durable.max(self.reached.0);
+            self.note_durable();
+        }
+    }
+
+    fn note_durable(&mut self) {
+        let Some(writer) = &mut self.writer else { return };
+        let (durable, writes) = self.reached;
+        writer.reached(durable, writes);
+        self.durable = self.durable.max(writer.durable);
+        self.mark_due = writer.unsynced || writer.marked < writer.durable;
+    }
+
+    /// The newest group known written, durable or not.
+    pub fn written(&self) -> u64 {
+        self.written
     }
 
     fn prepend(&mut self, mut rest: Buffer) {

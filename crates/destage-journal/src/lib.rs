@@ -20,6 +20,7 @@ mod start;
 mod store;
 mod summaries;
 mod summary;
+mod sync;
 mod upkeep;
 
 pub use dir::{DirDisk, LocalFile};
@@ -35,3 +36,4 @@ pub use recover::{Progress, Recovery, Torn};
 pub use repair::{RepairReport, plan_repair, repair};
 pub use summaries::{Summaries, Summary};
 pub use summary::Summarise;
+pub use sync::Sync;

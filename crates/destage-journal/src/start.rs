@@ -115,7 +115,7 @@ fn begin(
     let last = segments.back().expect("there is a segment to write").clone();
     let name = segment_name(last.number);
     let file = store.disk.open(&name, false);
-    let file = file.map_err(|e| Error::io(format_args!("open {name}"), e))?;
+    let file = Arc::from(file.map_err(|e| Error::io(format_args!("open {name}"), e))?);
     store.index().segments = segments;
     let (upkeep, worker) = if options.background {
         let started = Upkeep::background(store.clone());
@@ -138,6 +138,7 @@ fn begin(
         marked: 0,
         unsynced: false,
         catalog: position.catalog,
+        writes: 0,
         summary: position.summary,
         written: Vec::new(),
     };

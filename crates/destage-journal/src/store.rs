@@ -28,6 +28,8 @@ pub(crate) struct Store {
     index: Mutex<Index>,
     /// Held while files are made or renamed, so that those changes stay in order.
     upkeep: Mutex<()>,
+    /// Held while batches are made durable: of two syncs at a time only one may be told of a failure that concerns both.
+    syncing: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -67,6 +69,7 @@ impl Store {
             fenced: AtomicBool::new(false),
             index: Mutex::default(),
             upkeep: Mutex::default(),
+            syncing: Mutex::default(),
         }
     }
 
@@ -91,6 +94,13 @@ impl Store {
 
     pub(crate) fn sync(&self, file: &dyn DiskFile) -> io::Result<()> {
         if self.no_fsync { Ok(()) } else { file.sync_data() }
+    }
+
+    /// Makes a segment's batches durable; if that fails, nothing is written or made durable from then on.
+    pub(crate) fn sync_or_fence(&self, file: &dyn DiskFile, segment: u64) -> Result<(), Error> {
+        let _one = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.check_fence()?;
+        self.sync(file).map_err(|e| self.fence(&format!("sync segment {segment}"), e))
     }
 
     pub(crate) fn sync_dir(&self) -> io::Result<()> {
@@ -159,10 +169,10 @@ impl Store {
     }
 
     /// Hands out the prepared segment; the caller begins it.
-    pub(crate) fn take_prepared(&self, number: u64) -> Result<Box<dyn DiskFile>, Error> {
+    pub(crate) fn take_prepared(&self, number: u64) -> Result<Arc<dyn DiskFile>, Error> {
         self.prepare(number)?;
         let file = self.disk.open(&segment_name(number), false);
-        file.map_err(|e| self.fence(&format!("open segment {number}"), e))
+        file.map(Arc::from).map_err(|e| self.fence(&format!("open segment {number}"), e))
     }
 
     /// Keeps the file of a segment that is no longer in the index for another use, or removes it.

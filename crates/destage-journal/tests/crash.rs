@@ -4,7 +4,7 @@
 
 mod common;
 
-use destage_journal::{ErrorKind, Journal, Options, Summarise};
+use destage_journal::{ErrorKind, Journal, Options, Summarise, Sync};
 use destage_testkit::SimDisk;
 use destage_testkit::disk::{Count, Random};
 use std::sync::Arc;
@@ -19,6 +19,8 @@ struct Run {
     acknowledged: u64,
     reclaimed: u64,
     life: u8,
+    /// A sync beside flushes is taken for one of what they wrote before it was handed back.
+    claims_late: bool,
 }
 
 impl Run {
@@ -31,6 +33,7 @@ impl Run {
             acknowledged: 0,
             reclaimed: 0,
             life: 0,
+            claims_late: false,
         }
     }
 
@@ -109,6 +112,8 @@ impl Run {
     }
 
     fn work(&mut self, mut journal: Journal) {
+        // It has run, and its owner does not know yet.
+        let mut syncing = None;
         for step in 0.. {
             for _ in 0..self.random.below(4) {
                 let lsn = journal.last() + 1;
@@ -121,7 +126,9 @@ impl Run {
             if self.random.below(10) == 0 {
                 journal.set_catalog(&[step as u8; 9]).unwrap();
             }
-            let sync = self.random.below(3) > 0;
+            // Flushes that sync would make up for what the other kind claims too much.
+            let sync =
+                if self.claims_late { self.random.below(8) == 0 } else { self.random.below(3) > 0 };
             let mut flush = journal.take();
             let result = flush.run(sync);
             journal.give_back(flush);
@@ -130,16 +137,42 @@ impl Run {
                 Ok(_) => {}
                 Err(_) => return,
             }
+            if !self.sync_beside(&mut journal, &mut syncing) {
+                return;
+            }
             if self.random.below(8) == 0 {
                 self.reclaimed = self.reclaimed.max(self.acknowledged);
                 journal.reclaim(self.acknowledged, u64::MAX);
             }
         }
     }
+
+    /// Begins a sync beside further flushes, or hands one back. False if the power is gone.
+    fn sync_beside(&mut self, journal: &mut Journal, syncing: &mut Option<Sync>) -> bool {
+        match syncing.take() {
+            None if self.random.below(2) == 0 => {
+                let Some(mut sync) = journal.sync() else { return true };
+                let Ok(upto) = sync.run() else { return false };
+                self.acknowledged = self.acknowledged.max(upto);
+                *syncing = Some(sync);
+            }
+            Some(sync) if self.random.below(2) == 0 => {
+                journal.synced(&sync);
+                if self.claims_late {
+                    self.acknowledged = journal.written();
+                }
+            }
+            other => *syncing = other,
+        }
+        true
+    }
 }
 
 fn run(seed: u64, no_fsync: bool) -> Result<(), String> {
-    let mut run = Run::new(seed, no_fsync);
+    live_and_crash(Run::new(seed, no_fsync))
+}
+
+fn live_and_crash(mut run: Run) -> Result<(), String> {
     for _ in 0..6 {
         run.live()?;
         let crash = run.random.bits();
@@ -162,6 +195,13 @@ fn acknowledged_records_survive_every_crash() {
 fn without_fsync_the_same_test_fails_within_50_seeds() {
     let failed = (0..50).filter(|&seed| run(seed, true).is_err()).count();
     assert!(failed > 0, "the crash test would not notice a journal that never syncs");
+}
+
+#[test]
+fn a_sync_does_not_cover_what_was_written_while_it_ran() {
+    let claims_late = |seed| Run { claims_late: true, ..Run::new(seed, false) };
+    let failed = (0..50).filter(|&seed| live_and_crash(claims_late(seed)).is_err()).count();
+    assert!(failed > 0, "the crash test would not notice a sync that claims too much");
 }
 
 /// Every operation of one fixed run, in turn, as the one during which the power goes.
