@@ -16,23 +16,30 @@ impl Volume {
     pub fn poll_ahead(&mut self, is_idle: bool) -> Option<Job> {
         let buffered = self.journal.buffered_bytes();
         let is_foreseen = is_idle && buffered > 0 && self.rhythm.expects_flush();
-        if is_foreseen || buffered >= WRITE_AHEAD_BYTES { self.write_ahead() } else { None }
+        let is_next = self.is_log_syncing && buffered >= BESIDE_SYNC_BYTES;
+        let is_due = is_foreseen || is_next || buffered >= WRITE_AHEAD_BYTES;
+        if is_due { self.write_ahead() } else { None }
     }
 
     /// Has the log written now, unless something stands in the way.
     pub(super) fn write_ahead(&mut self) -> Option<Job> {
-        if self.is_log_busy || self.is_sync_due || self.stopped.is_some() {
+        if self.is_log_busy || self.sync_due.is_some() || !self.may_write_ahead() {
             return None;
         }
-        let is_full =
-            self.upkeep.sync_again_at.is_some() || self.now < self.upkeep.ahead_not_before;
-        if is_full || self.upkeep.is_log_short {
-            // Many short batches take more of the log's room than few long ones.
-            return None;
-        }
-        self.is_log_busy = true;
         self.jobs_running += 1;
-        Some(Job(JobWork::WriteAhead(self.journal.take())))
+        Some(self.take_write())
+    }
+
+    /// Whether nothing speaks against writing to the log without making it durable.
+    pub(super) fn may_write_ahead(&self) -> bool {
+        let is_full = self.upkeep.sync_again.is_some() || self.now < self.upkeep.ahead_not_before;
+        // Many short batches take more of the log's room than few long ones.
+        self.stopped.is_none() && !is_full && !self.upkeep.is_log_short
+    }
+
+    pub(super) fn take_write(&mut self) -> Job {
+        self.is_log_busy = true;
+        Job(JobWork::WriteAhead(self.journal.take()))
     }
 
     /// The log was written, or not. What was not comes with the next sync, which meets the same trouble.
@@ -52,5 +59,7 @@ impl Volume {
     }
 }
 
+/// Written while a sync is under way, so that the next one finds it written.
+const BESIDE_SYNC_BYTES: usize = 32 << 10;
 /// Written at once.
 const WRITE_AHEAD_BYTES: usize = 256 << 10;

@@ -4,7 +4,7 @@ use super::job::{Done, FetchPurpose, Job, JobDone, Work as JobWork};
 use super::{Volume, Wait};
 use crate::request::{Reply, RequestError};
 use destage_core::{Fault, Input, Lsn, Span, StopReason, Time, UnitId, WaitFor};
-use destage_journal::{ErrorKind, Flush};
+use destage_journal::{ErrorKind, Flush, Sync};
 
 impl Volume {
     /// A job has been carried out.
@@ -12,7 +12,8 @@ impl Volume {
         self.now = self.now.max(now);
         self.jobs_running -= 1;
         match done.0 {
-            Done::Sync { flush, result } => self.sync_done(flush, result),
+            Done::Sync { flush, asked, result } => self.sync_done(flush, asked, result),
+            Done::SyncWritten { sync, result } => self.written_synced(&sync, result),
             Done::WriteAhead { flush, result } => self.written_ahead(flush, result),
             Done::Read { gather, items, blocks } => self.blocks_read(gather, &items, blocks),
             Done::Fetch { purpose: FetchPurpose::Cache(units), result } => {
@@ -38,17 +39,25 @@ impl Volume {
 
     /// The core wants the log durable. What is written until someone takes the job goes with it, so that requests which
     /// came together share one sync.
-    pub(super) fn start_sync(&mut self) {
-        self.is_sync_due = true;
+    pub(super) fn start_sync(&mut self, upto: Lsn) {
+        self.sync_due = Some(upto);
     }
 
-    /// The sync that is due.
+    /// The sync that is due. Where several clients' requests are under way it is made of two jobs, a short one that writes and
+    /// one that makes durable, so that those that come meanwhile can be written beside the second.
     pub(super) fn take_sync(&mut self) -> Option<Job> {
-        if self.is_log_busy || !std::mem::take(&mut self.is_sync_due) {
-            return None;
+        let asked = self.sync_due.filter(|_| !self.is_log_busy && !self.is_log_syncing)?;
+        if self.journal.written() < asked.0 && self.asked.len() > 1 && self.may_write_ahead() {
+            return Some(self.take_write());
+        }
+        self.sync_due = None;
+        let written = self.journal.written() >= asked.0;
+        if let Some(sync) = self.journal.sync().filter(|_| written) {
+            self.is_log_syncing = true;
+            return Some(Job(JobWork::SyncWritten(sync)));
         }
         self.is_log_busy = true;
-        Some(Job(JobWork::Sync(self.journal.take())))
+        Some(Job(JobWork::Sync { flush: self.journal.take(), asked }))
     }
 
     /// The log takes further batches again; their blocks may be read there.
@@ -60,7 +69,13 @@ impl Volume {
         self.look_at_log();
     }
 
-    fn sync_done(&mut self, flush: Flush, result: Result<u64, destage_journal::Error>) {
+    fn written_synced(&mut self, sync: &Sync, result: Result<u64, destage_journal::Error>) {
+        self.is_log_syncing = false;
+        self.journal.synced(sync);
+        self.tell_synced(result.map(Lsn).map_err(log_failed));
+    }
+
+    fn sync_done(&mut self, flush: Flush, asked: Lsn, result: Result<u64, destage_journal::Error>) {
         self.log_returned(flush);
         let result = match result {
             Ok(upto) => Ok(Lsn(upto)),
@@ -69,17 +84,18 @@ impl Volume {
                 let durable = Lsn(self.journal.status().durable_lsn);
                 if durable <= self.core.committed() {
                     // Nothing is lost; there is room as soon as the origin or the checkpoint has come further.
-                    self.upkeep.sync_again_at = Some(self.now + LOG_FULL_PAUSE);
+                    self.upkeep.sync_again = Some((self.now + LOG_FULL_PAUSE, asked));
                     return;
                 }
                 // What fitted may go to the origin, and so make room for the rest.
                 Ok(durable)
             }
-            Err(error) => {
-                tracing::error!(%error, "the log failed");
-                Err(Fault::Failed)
-            }
+            Err(error) => Err(log_failed(error)),
         };
+        self.tell_synced(result);
+    }
+
+    fn tell_synced(&mut self, result: Result<Lsn, Fault>) {
         let upto = result.unwrap_or(Lsn::ZERO);
         self.core.handle(self.now, Input::Synced { upto, result: result.map(drop) });
     }
@@ -149,6 +165,11 @@ impl Volume {
         }
         self.fail_waiting();
     }
+}
+
+fn log_failed(error: destage_journal::Error) -> Fault {
+    tracing::error!(%error, "the log failed");
+    Fault::Failed
 }
 
 /// How long a full log is left alone before it is tried again.

@@ -12,7 +12,7 @@ use crate::origin::{InTurn, Origin, OriginError, Turns};
 use crate::redo::RedoStore;
 use crate::request::Status;
 use destage_core::{BatchId, Lsn, UnitId};
-use destage_journal::{DiskFile, Flush};
+use destage_journal::{DiskFile, Flush, Sync};
 use std::sync::{Arc, Mutex};
 
 pub(super) use destage::{DestageJob, Failure, From, Part, Sent, Target};
@@ -63,9 +63,15 @@ pub enum JobKind {
 
 #[derive(Debug)]
 pub(super) enum Work {
-    Sync(Flush),
+    /// Writes the log and makes it durable.
+    Sync {
+        flush: Flush,
+        asked: Lsn,
+    },
     /// Writes the log without making it durable.
     WriteAhead(Flush),
+    /// Makes durable what was written to the log.
+    SyncWritten(Sync),
     Read {
         gather: u64,
         items: Vec<ReadItem>,
@@ -99,6 +105,11 @@ pub struct JobDone(pub(super) Done);
 pub(super) enum Done {
     Sync {
         flush: Flush,
+        asked: Lsn,
+        result: Result<u64, destage_journal::Error>,
+    },
+    SyncWritten {
+        sync: Sync,
         result: Result<u64, destage_journal::Error>,
     },
     WriteAhead {
@@ -199,7 +210,7 @@ impl Job {
     /// Which threads should run it.
     pub fn kind(&self) -> JobKind {
         match self.0 {
-            Work::Sync(_) | Work::WriteAhead(_) => JobKind::Log,
+            Work::Sync { .. } | Work::WriteAhead(_) | Work::SyncWritten(_) => JobKind::Log,
             Work::Read { .. } => JobKind::Read,
             Work::Install { .. } => JobKind::Install,
             Work::Fetch { .. } | Work::Status(_) => JobKind::Fetch,
@@ -231,9 +242,13 @@ impl Job {
     /// Carries it out; blocks until it is done. Never panics for what the media do.
     pub fn run(self, context: &Context) -> JobDone {
         JobDone(match self.0 {
-            Work::Sync(mut flush) => {
+            Work::Sync { mut flush, asked } => {
                 let result = flush.run(true);
-                Done::Sync { flush, result }
+                Done::Sync { flush, asked, result }
+            }
+            Work::SyncWritten(mut sync) => {
+                let result = sync.run();
+                Done::SyncWritten { sync, result }
             }
             Work::WriteAhead(mut flush) => {
                 let result = flush.run(false);
@@ -276,7 +291,7 @@ impl Job {
 }
 
 /// See [`Job::is_short`].
-const SHORT_BYTES: usize = 64 << 10;
+const SHORT_BYTES: usize = 160 << 10;
 
 /// How far a checkpoint has come.
 #[derive(Debug)]

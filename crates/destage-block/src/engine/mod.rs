@@ -167,10 +167,12 @@ pub struct Volume {
     /// To be paused as soon as the next policy is in force.
     is_pause_due: bool,
     jobs: VecDeque<Job>,
-    /// The log is to be made durable.
-    is_sync_due: bool,
+    /// The log is to be made durable up to here.
+    sync_due: Option<Lsn>,
     /// Someone is writing the log now.
     is_log_busy: bool,
+    /// Someone is making durable what was written to the log, while further records may be written.
+    is_log_syncing: bool,
     rhythm: FlushRhythm,
     /// Memory for a record.
     payload: Vec<u8>,
@@ -312,7 +314,7 @@ impl Volume {
             Effect::Refuse { request, refusal } => self.refused(request.0, refusal),
             Effect::Send { client } => self.send(client),
             Effect::Waited { request, .. } => self.waited(request.0),
-            Effect::Sync { .. } => self.start_sync(),
+            Effect::Sync { upto } => self.start_sync(upto),
             Effect::Fetch { unit } => self.fetch(unit),
             Effect::Destage { batch, .. } => self.destage(batch),
             Effect::Park { .. } => unreachable!("no batch is ever reported as rejected"),

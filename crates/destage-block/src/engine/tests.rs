@@ -9,6 +9,7 @@ mod client;
 mod model;
 pub(super) mod random;
 mod reads_first;
+mod running;
 mod sim;
 mod together;
 mod world;
@@ -72,7 +73,7 @@ fn nothing_promised_is_broken_whatever_happens() {
         // A run that never comes to what it is to check would prove nothing.
         assert!(total.crashes > 100 && total.losses > 30 && total.hits > 500, "{total:?}");
         assert!(total.compared > 40, "{total:?}");
-        assert!(total.aheads > 100, "{total:?}");
+        assert!(total.aheads > 100 && total.syncs_beside > 100, "{total:?}");
         assert!(total.flushes > 100 && total.merges > 100 && total.marks > 20, "{total:?}");
     }
 }
@@ -98,6 +99,13 @@ fn plain_write_back_fails_the_check_of_the_ordered_policy() {
 fn streams_straight_to_the_origin_fail_the_check_of_the_ordered_policy() {
     let (straight, logged) = broken(Choice::streams);
     assert!(straight > 0 && logged == 0, "straight {straight}, logged {logged}");
+}
+
+/// Negative control: a sync that is taken for one of what was logged while it ran.
+#[test]
+fn a_sync_that_claims_what_was_logged_meanwhile_loses_acknowledged_writes() {
+    let (late, in_time) = broken(Choice::syncing);
+    assert!(late > 0 && in_time == 0, "too much claimed {late}, what is true {in_time}");
 }
 
 /// Negative control: a log that is let go past the index checkpoint.

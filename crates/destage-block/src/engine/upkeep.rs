@@ -35,8 +35,8 @@ pub(super) struct Upkeep {
     reclaimed: Lsn,
     /// More than half of the log's room is taken.
     pub(super) is_log_short: bool,
-    /// When the log is to be tried again that was full.
-    pub(super) sync_again_at: Option<Time>,
+    /// When the log is to be tried again that was full, and up to where it is to be durable then.
+    pub(super) sync_again: Option<(Time, Lsn)>,
     /// The log is not written ahead before this time, after a failure.
     pub(super) ahead_not_before: Time,
     /// The level of the batch sent last.
@@ -73,7 +73,7 @@ impl Upkeep {
             forgotten: Lsn::ZERO,
             reclaimed: Lsn::ZERO,
             is_log_short: false,
-            sync_again_at: None,
+            sync_again: None,
             ahead_not_before: Time::ZERO,
             level_sent: None,
             unmarked_blocks: 0,
@@ -100,9 +100,8 @@ impl Volume {
         if self.stopped.is_some() {
             return;
         }
-        if self.upkeep.sync_again_at.is_some_and(|at| at <= self.now) {
-            self.upkeep.sync_again_at = None;
-            self.start_sync();
+        if let Some((_, upto)) = self.upkeep.sync_again.take_if(|(at, _)| *at <= self.now) {
+            self.start_sync(upto);
         }
         self.finish_freezing();
         self.try_next_policy();
@@ -116,7 +115,8 @@ impl Volume {
         if self.stopped.is_some() {
             return None;
         }
-        [self.upkeep.sync_again_at, self.checkpoint_due()].into_iter().flatten().min()
+        let sync_again = self.upkeep.sync_again.map(|(at, _)| at);
+        [sync_again, self.checkpoint_due()].into_iter().flatten().min()
     }
 
     /// Lets go of the log as far as nobody needs it.

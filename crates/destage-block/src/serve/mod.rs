@@ -12,6 +12,7 @@ mod groups;
 mod pool;
 mod report;
 mod server;
+mod slice;
 mod spin;
 mod start;
 mod take_up;

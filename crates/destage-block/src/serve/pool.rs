@@ -1,6 +1,6 @@
 //! The threads that carry out the engines' jobs.
 
-use super::Event;
+use super::{Event, slice};
 use crate::engine::{Context, Job, JobKind};
 use crossbeam_channel::{Receiver, Sender};
 use mio::Waker;
@@ -54,24 +54,29 @@ impl Pool {
     /// As the system reports them.
     pub(super) fn start(contexts: Arc<[Context]>, outbox: &Outbox) -> io::Result<Self> {
         let volumes = contexts.len();
-        let queue = |name: &str, threads: usize| -> io::Result<Sender<Item>> {
+        let queue = |name: &str, threads: usize, is_awaited: bool| -> io::Result<Sender<Item>> {
             let (sender, receiver) = crossbeam_channel::unbounded();
             for _ in 0..threads {
                 let (receiver, contexts, outbox) =
                     (receiver.clone(), contexts.clone(), outbox.clone());
-                let work = move || work(&receiver, &contexts, &outbox);
+                let work = move || {
+                    if is_awaited {
+                        slice::shorten();
+                    }
+                    work(&receiver, &contexts, &outbox);
+                };
                 thread::Builder::new().name(name.into()).spawn(work)?;
             }
             Ok(sender)
         };
         Ok(Self {
-            log: queue("log", volumes)?,
-            read: queue("read", READ_THREADS)?,
-            install: queue("install", INSTALL_THREADS)?,
-            fetch: queue("fetch", ORIGIN_THREADS)?,
-            through: queue("through", ORIGIN_THREADS)?,
-            destage: queue("destage", volumes)?,
-            checkpoint: queue("checkpoint", volumes)?,
+            log: queue("log", volumes, true)?,
+            read: queue("read", READ_THREADS, true)?,
+            install: queue("install", INSTALL_THREADS, false)?,
+            fetch: queue("fetch", ORIGIN_THREADS, true)?,
+            through: queue("through", ORIGIN_THREADS, true)?,
+            destage: queue("destage", volumes, false)?,
+            checkpoint: queue("checkpoint", volumes, false)?,
         })
     }
 

@@ -9,7 +9,7 @@ use super::pool::{Outbox, Pool};
 use super::report::Counted;
 use super::spin::Spin;
 use super::start::Started;
-use super::{Event, ServeError, Served};
+use super::{Event, ServeError, Served, slice};
 use crate::engine::{Context, Job, JobKind};
 use crate::nbd::server::{Exports, Tls};
 use crate::request::Reply;
@@ -208,6 +208,7 @@ impl Server {
     /// Serves until it is told to stop.
     pub(super) fn run(mut self) -> Result<(), ServeError> {
         let mut events = Events::with_capacity(1_024);
+        slice::shorten();
         self.turn();
         while !self.is_drained() {
             let timeout = self.timeout();
@@ -311,8 +312,11 @@ impl Server {
         // Nobody else is kept waiting meanwhile, and a thread's wake-up would only add to what the one client waits for.
         let is_alone = self.asked.len() == 1;
         let kind = job.kind();
+        let is_quick = self.sync_latency[index] <= INLINE_SYNC_MAX;
         let ran = match kind {
-            JobKind::Log if is_alone && self.sync_latency[index] <= INLINE_SYNC_MAX => {
+            // The sync that follows is what takes time, and runs elsewhere.
+            JobKind::Log if is_quick && job.is_short() => Ok(job.run(&self.contexts[index])),
+            JobKind::Log if is_quick && is_alone => {
                 let began = Instant::now();
                 let done = job.run(&self.contexts[index]);
                 let latency = &mut self.sync_latency[index];
@@ -340,7 +344,7 @@ impl Server {
         let is_idle = self.asked.is_empty();
         for index in 0..self.volumes.len() {
             let Some(job) = self.volumes[index].volume.poll_ahead(is_idle) else { continue };
-            if is_idle && job.is_short() && self.sync_latency[index] <= INLINE_SYNC_MAX {
+            if job.is_short() && self.sync_latency[index] <= INLINE_SYNC_MAX {
                 let done = job.run(&self.contexts[index]);
                 let now = self.now();
                 self.volumes[index].volume.finished(now, done);

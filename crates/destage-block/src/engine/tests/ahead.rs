@@ -36,6 +36,44 @@ fn requests_that_come_together_share_one_sync() {
 }
 
 #[test]
+fn what_comes_during_a_sync_is_written_beside_it_and_durable_by_the_next_one() {
+    let mut choice = lazy(Order::Epoch);
+    choice.policy.commit = Span::ZERO;
+    let mut bench = Bench::new(choice);
+    let submit = |bench: &mut Bench, tags: std::ops::Range<u64>| {
+        tags.for_each(|tag| bench.volume.submit(bench.now, tag, write(tag)));
+        bench.volume.tick(bench.now);
+    };
+    let end = |bench: &mut Bench, job| {
+        let done = bench.run_job(job);
+        bench.volume.finished(bench.now, done);
+        bench.volume.tick(bench.now);
+        bench.take_replies();
+    };
+    submit(&mut bench, 0..4);
+    let job = bench.volume.poll_job().expect("what waits is written");
+    assert!(job.is_short());
+    end(&mut bench, job);
+    let sync = bench.volume.poll_job().expect("and made durable");
+    assert!(sync.kind() == JobKind::Log && !sync.is_short());
+    submit(&mut bench, 4..12);
+    let job = bench.volume.poll_ahead(false).expect("more is written meanwhile");
+    end(&mut bench, job);
+    assert!(bench.volume.poll_job().is_none(), "one sync at a time");
+    end(&mut bench, sync);
+    for tag in 0..12 {
+        let expected = (tag < 4).then_some(&Reply::Done);
+        assert_eq!(bench.reply(tag), expected, "request {tag} after the first sync");
+    }
+    let sync = bench.volume.poll_job().expect("the rest is made durable");
+    assert!(!sync.is_short(), "nothing is left to be written");
+    end(&mut bench, sync);
+    for tag in 4..12 {
+        assert_eq!(bench.reply(tag), Some(&Reply::Done), "request {tag}");
+    }
+}
+
+#[test]
 fn the_log_is_written_ahead_of_a_flush_that_usually_comes_and_not_otherwise() {
     let mut bench = Bench::new(lazy(Order::Epoch));
     bench.submit(1, write(0));

@@ -19,6 +19,10 @@ pub(super) struct Choice {
     pub(super) slots: u64,
     /// Whether the redo store is left alone after a crash: a negative control.
     pub(super) unsafe_no_replay: bool,
+    /// Whether a sync is told to have covered all that was logged by its end: a negative control.
+    pub(super) unsafe_late_syncs: bool,
+    /// How often the log is written ahead.
+    pub(super) ahead_percent: u64,
     /// In this share of the crashes the cache is lost with the host.
     pub(super) lose_cache_percent: u64,
     pub(super) outage_percent: u64,
@@ -82,6 +86,8 @@ impl Choice {
             log_bytes: random.pick(&[1 << 20, 4 << 20]),
             slots: random.pick(&[100, 400]),
             unsafe_no_replay: false,
+            unsafe_late_syncs: false,
+            ahead_percent: 10,
             lose_cache_percent: 35,
             outage_percent: random.pick(&[0, 0, 3]),
             zero_blocks_max: random.pick(&[3, 16_384]),
@@ -135,6 +141,20 @@ impl Choice {
         let mut choice = Self::epochs(seed, false);
         choice.policy.limits.sequential_bytes_max = 0;
         choice.options.unsafe_bypass_log = is_unsafe;
+        choice
+    }
+
+    /// Several clients wait for the log, all of which is found again.
+    pub(super) fn syncing(seed: u64, is_unsafe: bool) -> Self {
+        let mut choice = Self::ordered(seed, Order::Epoch);
+        choice.unsafe_late_syncs = is_unsafe;
+        choice.policy.commit = Span::ZERO;
+        choice.lose_cache_percent = 0;
+        choice.log_bytes = 4 << 20;
+        choice.ahead_percent = 60;
+        // Destaging would make all of the cache device durable now and then.
+        choice.policy.when = When::OnPressure;
+        (choice.lives, choice.requests) = (6, 40);
         choice
     }
 

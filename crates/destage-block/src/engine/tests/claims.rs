@@ -54,6 +54,10 @@ impl Bench {
         while let Some(job) = self.volume.poll_job() {
             self.held.push_back(job);
         }
+        self.take_replies();
+    }
+
+    pub(super) fn take_replies(&mut self) {
         while let Some(reply) = self.volume.poll_reply() {
             self.replies.push(reply);
         }

@@ -4,11 +4,12 @@ use super::choice::Choice;
 use super::client::{Clients, Ended};
 use super::model::{Log, Logged};
 use super::random::Random;
+use super::running::{Running, claiming};
 use super::world::{SECTOR, World, ids};
 use crate::block::BLOCK;
-use crate::engine::{Context, Job, JobKind, Volume};
+use crate::engine::{Context, JobKind, Volume};
 use crate::request::{Reply, Request};
-use destage_core::{AtLimit, Lsn, Order, Span, Time, WaitFor};
+use destage_core::{AtLimit, Lsn, Order, Span, Time, WaitFor, When};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 
@@ -30,6 +31,7 @@ pub(super) struct Counts {
     pub(super) log_full: u64,
     pub(super) compared: u64,
     pub(super) aheads: u64,
+    pub(super) syncs_beside: u64,
 }
 
 impl Counts {
@@ -49,6 +51,7 @@ impl Counts {
         self.log_full += other.log_full;
         self.compared += other.compared;
         self.aheads += other.aheads;
+        self.syncs_beside += other.syncs_beside;
     }
 }
 
@@ -66,7 +69,7 @@ pub(super) struct Sim {
     /// Groups up to here are in `log`.
     harvested: Lsn,
     life: u32,
-    jobs: BTreeMap<u64, Job>,
+    jobs: BTreeMap<u64, Running>,
     events: BTreeSet<(Time, u64)>,
     next_job: u64,
     /// Replies to be awaited that no client gets.
@@ -141,7 +144,9 @@ impl Sim {
             };
             let requests = u64::from(self.choice.requests);
             if end == End::PowerOff {
-                self.is_armed = self.random.chance(60);
+                // It goes in the middle of a batch where batches come by themselves.
+                let comes = self.choice.policy.when != When::OnPressure;
+                self.is_armed = self.random.chance(60) && comes;
                 if !self.is_armed {
                     let operations = 20 + self.random.below(requests * 8);
                     self.world.disk.power_off_after(operations);
@@ -250,11 +255,14 @@ impl Sim {
             assert!(self.idle_ticks < 100, "ticks without end: {:?}", self.volume.status());
         } else if let Some((_, id)) = self.events.pop_first() {
             let job = self.jobs.remove(&id).expect("each event is of a job");
-            if self.is_armed && job.kind() == JobKind::Destage && self.random.chance(15) {
+            if self.is_armed && job.is_destage() && self.random.chance(15) {
                 self.is_armed = false;
                 self.world.disk.power_off_after(1 + self.random.below(16));
             }
-            let done = job.run(&self.context);
+            let mut done = job.end(&self.context);
+            if self.choice.unsafe_late_syncs {
+                done = claiming(done, self.volume.last());
+            }
             if !self.world.disk.is_powered_off() {
                 self.volume.finished(self.now, done);
             }
@@ -266,7 +274,7 @@ impl Sim {
     /// Takes what the volume gives out.
     fn collect(&mut self) {
         self.harvest();
-        let is_ahead = self.random.chance(10);
+        let is_ahead = self.random.chance(self.choice.ahead_percent);
         let mut ahead = if is_ahead { self.volume.write_ahead() } else { None };
         self.counts.aheads += u64::from(ahead.is_some());
         while let Some(job) = ahead.take().or_else(|| self.volume.poll_job()) {
@@ -281,7 +289,9 @@ impl Sim {
             let delay = Span::from_micros(1 + micros / 2 + self.random.below(micros));
             self.next_job += 1;
             self.events.insert((self.now + delay, self.next_job));
-            self.jobs.insert(self.next_job, job);
+            let running = Running::begun(job, &self.context);
+            self.counts.syncs_beside += u64::from(matches!(running, Running::Done(_)));
+            self.jobs.insert(self.next_job, running);
         }
         while let Some((tag, reply)) = self.volume.poll_reply() {
             self.note(tag);
@@ -456,7 +466,7 @@ impl Sim {
             while let Some(job) = self.volume.poll_job() {
                 self.next_job += 1;
                 self.events.insert((self.now + Span::from_micros(10), self.next_job));
-                self.jobs.insert(self.next_job, job);
+                self.jobs.insert(self.next_job, Running::Whole(job));
             }
             if let Some((tag, reply)) = self.volume.poll_reply() {
                 assert_eq!(tag, 0, "nobody else asked");
@@ -476,7 +486,7 @@ impl Sim {
             self.volume.tick(self.now);
         } else if let Some((_, id)) = self.events.pop_first() {
             let job = self.jobs.remove(&id).expect("each event is of a job");
-            let done = job.run(&self.context);
+            let done = job.end(&self.context);
             self.volume.finished(self.now, done);
         }
         true

@@ -1,0 +1,45 @@
+//! Jobs under way in virtual time.
+
+use crate::engine::job::{Done, JobDone, Work};
+use crate::engine::{Context, Job, JobKind};
+use destage_core::Lsn;
+
+/// A job whose end is to come.
+#[derive(Debug)]
+pub(super) enum Running {
+    /// All that it does happens at its end.
+    Whole(Job),
+    /// All that it does has happened at its beginning: what goes on meanwhile is none of it.
+    Done(Box<JobDone>),
+}
+
+impl Running {
+    /// Carries out a sync beside writes, which covers what was written before; leaves anything else to its end.
+    pub(super) fn begun(job: Job, context: &Context) -> Self {
+        match job.0 {
+            Work::SyncWritten(_) => Self::Done(Box::new(job.run(context))),
+            _ => Self::Whole(job),
+        }
+    }
+
+    pub(super) fn is_destage(&self) -> bool {
+        matches!(self, Self::Whole(job) if job.kind() == JobKind::Destage)
+    }
+
+    pub(super) fn end(self, context: &Context) -> JobDone {
+        match self {
+            Self::Whole(job) => job.run(context),
+            Self::Done(done) => *done,
+        }
+    }
+}
+
+/// A sync beside writes as if it had covered all that was logged by its end, which it must not claim.
+pub(super) fn claiming(done: JobDone, last: Lsn) -> JobDone {
+    match done.0 {
+        Done::SyncWritten { sync, result: Ok(_) } => {
+            JobDone(Done::SyncWritten { sync, result: Ok(last.0) })
+        }
+        other => JobDone(other),
+    }
+}
