@@ -199,6 +199,36 @@ pub(crate) fn decode<'s>(bytes: &mut Bytes<'_>, scratch: &'s mut Scratch) -> Opt
     })
 }
 
+/// The highest number of a unit that an input names.
+pub(crate) fn highest_unit(input: &Input<'_>) -> Option<u64> {
+    let highest = match *input {
+        Input::Access { units, .. }
+        | Input::Release { units }
+        | Input::Restored { units, .. }
+        | Input::Recovered { units, .. }
+        | Input::RecoveredParked { units, .. } => units.iter().copied().max(),
+        Input::Write { units, .. } | Input::Through { units, .. } => {
+            units.iter().map(|&(unit, _)| unit).max()
+        }
+        Input::Fetched { unit, .. } | Input::Invalidate { unit } => Some(unit),
+        Input::Join { .. }
+        | Input::Respond { .. }
+        | Input::Wait { .. }
+        | Input::Cancel { .. }
+        | Input::Evicted { .. }
+        | Input::Synced { .. }
+        | Input::Destaged { .. }
+        | Input::Parked { .. }
+        | Input::RecoveredUpto { .. }
+        | Input::SetPolicy(_)
+        | Input::Pause
+        | Input::Resume
+        | Input::Drain
+        | Input::Tick => None,
+    };
+    highest.map(|unit| unit.0.into())
+}
+
 fn one(out: &mut Vec<u8>, tag: u8, number: u64) {
     out.push(tag);
     put(out, number);

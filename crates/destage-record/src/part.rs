@@ -142,14 +142,26 @@ impl Part {
                 }
             }
         };
-        let core = postcard::from_bytes(&state)
+        let core: Core = postcard::from_bytes(&state)
             .map_err(|_| damage(at, "the core's state is missing or cannot be read"))?;
+        if core.policy().validate().is_err() {
+            return Err(damage(at, "the core's state has a policy that cannot be"));
+        }
         Ok(Self { begin, end, core, file, frames })
     }
 
     /// What was recorded, from the beginning.
     pub fn events(&self) -> Events<'_> {
-        Events { part: self, frame: 0, bytes: Bytes(&[]), now: Time::ZERO, at: 0 }
+        let units_max = self.len() + UNITS_UNSEEN_MAX;
+        Events {
+            part: self,
+            frame: 0,
+            bytes: Bytes(&[]),
+            now: Time::ZERO,
+            at: 0,
+            end: 0,
+            units_max,
+        }
     }
 
     /// Bytes of the file.
@@ -170,10 +182,19 @@ pub struct Events<'p> {
     frame: usize,
     bytes: Bytes<'p>,
     now: Time,
-    /// Where the frame under way began.
+    /// Where the event given last begins; 0 between frames.
     at: u64,
+    /// Where the frame under way ends.
+    end: u64,
+    /// Units have numbers below this one.
+    units_max: u64,
 }
 
+/// The core's state has a byte for each unit up to the highest that was used, and each further one stands in an event. A driver
+/// may have numbered so many more that it did not tell of; beyond that a number is damage, and would ask for much memory.
+const UNITS_UNSEEN_MAX: u64 = 1 << 26;
+/// Polls that one event tells of, at most; a driver polls as often as there are effects, and once more.
+const POLLS_MAX: u64 = 1 << 32;
 /// Where the digest at the end of a frame begins: eight bytes before it.
 pub(crate) const DIGEST_LEN: usize = 8;
 /// Begins the times of effects that were polled.
@@ -190,37 +211,52 @@ impl Events<'_> {
         if self.at == 0 && !self.next_frame()? {
             return Ok(None);
         }
-        let damage = Damage { at: self.at, what: "the frame's events cannot be read" };
         while self.bytes.0.len() > DIGEST_LEN {
+            self.at = self.end - self.bytes.0.len() as u64;
+            let damage = Damage { at: self.at, what: "this event cannot be read" };
             match self.bytes.0[0] {
                 POLLED => {
                     self.bytes.byte();
-                    let count = self.bytes.number().ok_or_else(|| damage.clone())?;
+                    let count = self.bytes.number().filter(|&count| count <= POLLS_MAX);
+                    let count = count.ok_or_else(|| damage.clone())?;
                     let short = self.bytes.take(2).ok_or(damage)?;
                     let short = u16::from_le_bytes([short[0], short[1]]);
                     return Ok(Some(Event::Polled { count, short }));
                 }
                 CLOCK => {
                     self.bytes.byte();
-                    let step = self.bytes.number().ok_or_else(|| damage.clone())?;
+                    let step = self.bytes.number().ok_or(damage)?;
                     self.now = self.now + Span(step);
                 }
                 _ => {
                     let now = self.now;
-                    let input = input::decode(&mut self.bytes, scratch).ok_or(damage)?;
+                    let input = input::decode(&mut self.bytes, scratch).ok_or(damage.clone())?;
+                    if input::highest_unit(&input).is_some_and(|unit| unit >= self.units_max) {
+                        return Err(Damage {
+                            what: "a unit's number is beyond all units",
+                            ..damage
+                        });
+                    }
                     return Ok(Some(Event::Input { now, input }));
                 }
             }
         }
+        let damage = Damage { at: self.at, what: "the frame ends without its digest" };
         let all = self.bytes.fixed64().ok_or(damage)?;
         self.at = 0;
         Ok(Some(Event::Checked { all }))
+    }
+
+    /// Where the event given last begins, bytes from the beginning of the file; 0 after the digest of a frame.
+    pub fn at(&self) -> u64 {
+        self.at
     }
 
     fn next_frame(&mut self) -> Result<bool, Damage> {
         let Some(&(from, to)) = self.part.frames.get(self.frame) else { return Ok(false) };
         self.frame += 1;
         self.at = from as u64;
+        self.end = to as u64;
         self.bytes = Bytes(&self.part.file[from..to]);
         let now = self.bytes.fixed64();
         self.now = Time(now.ok_or(Damage { at: self.at, what: "the frame is too short" })?);

@@ -3,6 +3,7 @@
 
 use crate::human;
 use indicatif::{ProgressBar, ProgressStyle};
+use std::fmt;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,8 @@ const LINE_EVERY: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Progress {
     label: String,
+    /// Shown behind the label: what changes on the way.
+    note: String,
     total: u64,
     done: u64,
     started: Instant,
@@ -26,6 +29,7 @@ impl Progress {
     pub fn new(label: &str, total: u64) -> Self {
         Self {
             label: label.into(),
+            note: String::new(),
             total,
             done: 0,
             started: Instant::now(),
@@ -47,6 +51,17 @@ impl Progress {
         } else if self.last_line.is_none_or(|at| at.elapsed() >= LINE_EVERY) {
             self.last_line = Some(Instant::now());
             tracing::info!("{}", self.line());
+        }
+    }
+
+    /// Shows something else with the progress, as a rate; cheap in the first second, when nothing is shown.
+    pub fn note(&mut self, note: fmt::Arguments<'_>) {
+        if self.started.elapsed() < QUIET {
+            return;
+        }
+        self.note = format!(", {note}");
+        if let Some(bar) = &self.bar {
+            bar.set_message(format!("{}{}", self.label, self.note));
         }
     }
 
@@ -89,10 +104,11 @@ impl Progress {
     fn line(&self) -> String {
         let percent = (self.done.min(self.total) * 100).checked_div(self.total).unwrap_or(100);
         format!(
-            "{}: {} of {} ({percent} %)",
+            "{}: {} of {} ({percent} %){}",
             self.label,
             human::count(self.done),
-            human::count(self.total)
+            human::count(self.total),
+            self.note
         )
     }
 }
@@ -117,8 +133,10 @@ mod tests {
         progress.started -= Duration::from_secs(2);
         progress.set(500);
         assert_eq!(progress.line(), "draining: 500 of 2,000 (25 %)");
+        progress.note(format_args!("{} requests/s", 7));
+        assert_eq!(progress.line(), "draining: 500 of 2,000 (25 %), 7 requests/s");
         progress.set_total(1_000);
-        assert_eq!(progress.line(), "draining: 500 of 1,000 (50 %)");
+        assert_eq!(progress.line(), "draining: 500 of 1,000 (50 %), 7 requests/s");
         assert!(progress.finish());
     }
 }

@@ -1,5 +1,5 @@
 //! The counters of the event mode against a model of the policies over plain lists, written from their definitions: with devices
-//! that take no time, both must count alike (eviction-only nearly: see `alike`), on generated loads and, where `DESTAGE_TRACES` names a folder with them, on real
+//! that take no time, both must count alike, on generated loads and, where `DESTAGE_TRACES` names a folder with them, on real
 //! traces.
 
 use destage_core::{Span, Time, When};
@@ -45,6 +45,8 @@ enum Rule {
 #[derive(Debug)]
 struct Write {
     at: Time,
+    /// Writes are numbered from 1.
+    number: u64,
     blocks: Vec<u32>,
 }
 
@@ -52,6 +54,9 @@ struct Write {
 struct Block {
     /// When it was written first since it left last.
     dirty_since: Option<Time>,
+    /// The newest write of it, and the newest that has left; 0 for none.
+    newest: u64,
+    left: u64,
     /// Writes that are not decided: pinned.
     pending: u32,
     /// Its place in the order of use, if it is clean.
@@ -67,11 +72,13 @@ struct Model {
     uses: u64,
     pinned: usize,
     writes: VecDeque<Write>,
+    written: u64,
+    /// The medium holds the writes up to this one.
+    committed: u64,
     pending_bytes: u64,
     looked: Time,
     counted: Counted,
     burst: (Option<Time>, u64),
-    is_pressing: bool,
 }
 
 impl Model {
@@ -84,11 +91,12 @@ impl Model {
             uses: 0,
             pinned: 0,
             writes: VecDeque::new(),
+            written: 0,
+            committed: 0,
             pending_bytes: 0,
             looked: Time::ZERO,
             counted: Counted::default(),
             burst: (None, 0),
-            is_pressing: false,
         }
     }
 
@@ -114,18 +122,21 @@ impl Model {
             blocks.iter().for_each(|&block| self.used(block));
             return self.make_room();
         }
-        self.wait_for_room(now, blocks.len() as u64);
+        let is_leaving = self.wait_for_room(now, blocks.len() as u64);
+        self.written += 1;
         for &block in blocks {
             self.drop_clean(block);
             let known = self.blocks.entry(block).or_default();
             self.counted.writes_on_dirty += u64::from(known.dirty_since.is_some());
             known.dirty_since.get_or_insert(now);
+            known.newest = self.written;
             self.pinned += usize::from(known.pending == 0);
             known.pending += 1;
         }
         self.pending_bytes += blocks.len() as u64 * BLOCK;
-        self.writes.push_back(Write { at: now, blocks: blocks.to_vec() });
-        self.relieve(now);
+        self.writes.push_back(Write { at: now, number: self.written, blocks: blocks.to_vec() });
+        self.relieve(now, is_leaving);
+        self.committed = self.written;
         self.make_room();
     }
 
@@ -177,14 +188,22 @@ impl Model {
         }
     }
 
-    /// The oldest write is decided; those of its blocks that are dirty since then leave.
-    fn leave(&mut self, now: Time) {
+    /// The oldest write is decided; those of its blocks that have not left since then leave, in their newest version, or where
+    /// the medium does not hold that yet in the write's own.
+    /// Whether anything had to.
+    fn leave(&mut self, now: Time) -> bool {
+        let before = self.counted.origin_writes;
         let write = self.writes.pop_front().expect("there is one");
         self.pending_bytes -= write.blocks.len() as u64 * BLOCK;
         for block in write.blocks {
             let known = self.blocks.get_mut(&block).expect("it is known");
-            if known.dirty_since.is_some_and(|since| since <= write.at) {
+            if known.left < write.number {
+                let is_newest = known.newest == write.number || known.newest <= self.committed;
+                known.left = if is_newest { known.newest } else { write.number };
                 let since = known.dirty_since.take().expect("it is dirty");
+                if !is_newest {
+                    known.dirty_since = self.writes.back().map(|newest| newest.at);
+                }
                 self.counted.age_sum += now.since(since).0;
                 self.counted.origin_writes += 1;
                 if self.burst.0 != Some(now) {
@@ -200,35 +219,36 @@ impl Model {
                 self.used(block);
             }
         }
+        self.counted.origin_writes > before
     }
 
     fn dirty_bytes(&self) -> u64 {
         self.pending_bytes + self.pinned as u64 * BLOCK
     }
 
-    /// Makes room for a write that finds none.
-    fn wait_for_room(&mut self, now: Time, blocks: u64) {
-        let Rule::EvictionOnly { dirty_max, dirty_low } = self.rule else { return };
+    /// Makes room for a write that finds none. Whether the next one to leave is on its way when the write comes.
+    fn wait_for_room(&mut self, now: Time, blocks: u64) -> bool {
+        let Rule::EvictionOnly { dirty_max, dirty_low } = self.rule else { return false };
+        let mut has_waited = false;
         while self.dirty_bytes() > 0 && self.dirty_bytes() + blocks * BLOCK > dirty_max {
             self.leave(now);
             self.make_room();
-            self.is_pressing = true;
+            has_waited = true;
         }
-        self.is_pressing &= self.dirty_bytes() > dirty_low;
-        if self.is_pressing {
-            self.leave(now);
-            self.make_room();
-        }
+        has_waited && self.dirty_bytes() > dirty_low
     }
 
-    /// What came over the high mark goes down to the low mark.
-    fn relieve(&mut self, now: Time) {
+    /// What came over the high mark goes down to the low mark. By the time that the first block has left, the medium holds the
+    /// write that has just come.
+    fn relieve(&mut self, now: Time, is_leaving: bool) {
         let Rule::EvictionOnly { dirty_max, dirty_low } = self.rule else { return };
-        self.is_pressing |= self.dirty_bytes() >= dirty_max;
-        while self.is_pressing && self.dirty_bytes() > dirty_low {
-            self.leave(now);
+        let mut is_over = is_leaving || self.dirty_bytes() >= dirty_max;
+        while is_over {
+            if self.leave(now) {
+                self.committed = self.written;
+            }
+            is_over = self.dirty_bytes() > dirty_low;
         }
-        self.is_pressing = false;
     }
 
     fn finish(mut self) -> Counted {
@@ -301,21 +321,6 @@ fn alike(name: &str, requests: &[Request], rule: Rule, places: usize) -> Counted
     if (ours.age_sum as f64 - theirs.age_sum as f64).abs() <= theirs.age_sum as f64 * 1e-12 + 1.0 {
         ours.age_sum = theirs.age_sum;
     }
-    if matches!(rule, Rule::EvictionOnly { .. }) {
-        // Which of a write that waits for room and of what leaves meanwhile comes first is the core's choice: where they share
-        // a block, it leaves once more or less.
-        let near = |ours: u64, theirs: u64| ours.abs_diff(theirs) <= 2 + theirs / 500;
-        assert!(near(ours.origin_writes, theirs.origin_writes), "{name} {ours:?} {theirs:?}");
-        assert!(near(ours.writes_on_dirty, theirs.writes_on_dirty), "{name} {ours:?} {theirs:?}");
-        assert!(near(ours.dirty_left, theirs.dirty_left), "{name} {ours:?} {theirs:?}");
-        let exact = |counted: &Counted| {
-            let Counted { read_hits, write_hits, requests_hit, origin_reads, bursts, .. } =
-                *counted;
-            [read_hits, write_hits, requests_hit, origin_reads, bursts]
-        };
-        assert_eq!(exact(&ours), exact(&theirs), "{name} {rule:?} with {places} blocks");
-        return ours;
-    }
     assert_eq!(ours, theirs, "{name} {rule:?} with {places} blocks");
     ours
 }
@@ -367,21 +372,44 @@ fn every_counter_is_that_of_the_definition_on_generated_loads() {
     assert!(on_dirty > 1_000 && left > 1_000 && misses > 10_000, "{on_dirty} {left} {misses}");
 }
 
+/// Requests of each real trace that are looked at, unless all are.
+const PREFIX: usize = 4_000;
+
 #[test]
-fn every_counter_is_that_of_the_definition_on_real_traces() {
+fn every_counter_is_that_of_the_definition_on_the_beginning_of_real_traces() {
+    on_real_traces(PREFIX);
+}
+
+#[test]
+#[ignore = "takes a minute in a release build, five otherwise: cargo test --release -p destage-sim --test exact_counts -- --ignored"]
+fn every_counter_is_that_of_the_definition_on_whole_real_traces() {
+    on_real_traces(usize::MAX);
+}
+
+const TRACES: [&str; 7] = [
+    "cloudphysics.csv.zst",
+    "cloudphysics.vscsi.zst",
+    "hplajw-1week.csv.zst",
+    "hplajw-1week.srt.zst",
+    "mqsim-tpcc-small.trace.zst",
+    "ycsb-a-rocksdb.csv.zst",
+    "ycsb-a-rocksdb.octf.tar.xz",
+];
+
+fn on_real_traces(requests_max: usize) {
     let Some(folder) = std::env::var_os("DESTAGE_TRACES") else {
         eprintln!("skipped: DESTAGE_TRACES names no folder with traces");
         return;
     };
-    for name in [
-        "cloudphysics.csv.zst",
-        "hplajw-1week.csv.zst",
-        "ycsb-a-rocksdb.csv.zst",
-        "mqsim-tpcc-small.trace.zst",
-    ] {
+    for name in TRACES {
         let path = Path::new(&folder).join(name);
-        let trace = Trace::open(&path, &Options::default()).expect("the trace is there");
-        let requests: Vec<Request> = trace.collect::<Result<_, _>>().expect("the trace is whole");
+        if !path.exists() {
+            eprintln!("skipped: there is no {}", path.display());
+            continue;
+        }
+        let trace = Trace::open(&path, &Options::default()).expect("the trace can be opened");
+        let requests: Vec<Request> =
+            trace.take(requests_max).collect::<Result<_, _>>().expect("the trace is whole");
         let mut blocks = Blocks::new(BLOCK as u32);
         let mut found = Vec::new();
         requests.iter().for_each(|request| blocks.of(request, &mut found).expect("it is small"));
@@ -391,8 +419,10 @@ fn every_counter_is_that_of_the_definition_on_real_traces() {
             (Rule::Periodic(Span::from_secs(30)), all * 20),
             (Rule::Interval(Span::from_secs(30), Span::from_secs(1)), all * 20),
             (Rule::Interval(Span::from_secs(30), Span::from_millis(10)), all * 20),
+            (eviction_only(all / 10), all / 10),
         ] {
-            alike(name, &requests, rule, places);
+            let counted = alike(name, &requests, rule, places);
+            println!("{name} {rule:?}: {counted:?}");
         }
     }
 }

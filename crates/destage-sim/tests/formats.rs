@@ -376,11 +376,19 @@ fn times_that_go_back_count_as_those_before() {
 
 #[test]
 fn what_is_no_trace_is_refused_with_the_names_of_the_formats() {
-    for bytes in [&b""[..], b"hello world\n", &[0xff; 500], b"a,b,c\n"] {
+    for (bytes, beginning) in [
+        (&b"hello world\n"[..], "'hello world'"),
+        (&[0xff; 500], "the bytes ff ff ff ff ff ff ff ff"),
+        (b"a,b,c\n", "'a,b,c'"),
+        (&[b'x'; 100], &format!("'{}...'", "x".repeat(40))),
+    ] {
         let error = read_with(bytes, &Options::default()).unwrap_err();
         assert!(matches!(error, TraceError::UnknownFormat { .. }), "{error}");
-        assert!(error.to_string().contains("oracle-general"));
+        let error = error.to_string();
+        assert!(error.contains("oracle-general") && error.contains(beginning), "{error}");
     }
+    let empty = read_with(b"", &Options::default()).unwrap_err();
+    assert_eq!(empty.to_string(), "the trace miniature is empty");
     for format in [Format::Csv, Format::Vscsi, Format::Blktrace, Format::Srt, Format::Fio] {
         let options = Options { format: Some(format), ..Options::default() };
         let error =

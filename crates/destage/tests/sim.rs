@@ -111,6 +111,10 @@ fn what_cannot_be_done_says_why() {
     let trace = write(folder.path(), "small.csv", TRACE.as_bytes());
     let damaged = write(folder.path(), "damaged.csv", TRACE.replace("20,R", "20,X").as_bytes());
     let nonsense = write(folder.path(), "nonsense", b"what is this?\n");
+    let empty = write(folder.path(), "empty.csv", b"");
+    let packed = zstd::encode_all(TRACE.as_bytes(), 3).expect("it can be packed");
+    let cut = write(folder.path(), "cut.zst", &packed[..packed.len() - 4]);
+    let folder_name = folder.path().to_str().expect("the path is text");
     for (arguments, code, part) in [
         (vec!["--trace", &trace], 2, "no room for a single block"),
         (vec!["--trace", &trace, "--flash", "100"], 2, "less than one block"),
@@ -123,7 +127,17 @@ fn what_cannot_be_done_says_why() {
             17,
             "line 4 (byte 58): 'X' is not an operation",
         ),
-        (vec!["--trace", &nonsense, "--flash", "1M"], 17, "is not recognised"),
+        (
+            vec!["--trace", &nonsense, "--flash", "1M"],
+            17,
+            "is not recognised from its beginning, 'what is this?'",
+        ),
+        (vec!["--trace", &empty, "--flash", "1M"], 17, "empty.csv is empty"),
+        (vec!["--trace", &empty, "--format", "csv", "--flash", "1M"], 17, "empty.csv is empty"),
+        (vec!["--trace", folder_name, "--flash", "1M"], 17, "is a directory"),
+        (vec!["--trace", &cut, "--flash", "1M"], 17, "cut.zst after 0 bytes: incomplete frame"),
+        (vec!["--trace", &cut, "--flash", "1M"], 17, ": the file was cut short"),
+        (vec!["--trace", "-", "--flash", "1M"], 17, "the trace (standard input) is empty"),
         (vec!["--trace", &trace, "--flash", "1M", "--format", "vscsi"], 17, "neither version 1"),
     ] {
         let output = destage(&[&["sim", "run"], &arguments[..]].concat());
@@ -144,6 +158,14 @@ fn what_cannot_be_done_says_why() {
         "json",
     ]);
     assert!(stdout(&output).contains("\"bad_records\": 1"));
+    let header = write(
+        folder.path(),
+        "header.csv",
+        TRACE.split_inclusive('\n').next().expect("one").as_bytes(),
+    );
+    let output = destage(&["sim", "inspect", "--trace", &header]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("there are no requests in it"), "{said}");
 }
 
 #[test]
@@ -289,6 +311,38 @@ fn a_sweep_has_the_rows_of_single_runs_and_makes_none_twice() {
     let other = sweep(&[]);
     assert!(!String::from_utf8_lossy(&other.stderr).contains("runs are in"));
     assert_ne!(stdout(&other), table);
+}
+
+#[test]
+fn debug_and_release_builds_and_any_number_of_threads_give_the_same_results() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    generated(folder.path(), "mail-server", "3000");
+    let text = "trace = 'mail-server.csv'\nflash = '8M'\nwhen = 'adaptive'\nstaleness = '5s'\n\
+                policy = ['write-through', 'write-back', 'ordered', 'strict', 'journaled']\n\
+                crash-at = 'random:20'\nlose-cache = true\n";
+    let grid = write(folder.path(), "grid.toml", text.as_bytes());
+    // Where the end-to-end tests are pointed at a release build, the other one is a debug build.
+    let built = env!("CARGO_BIN_EXE_destage");
+    let other = std::env::var("DESTAGE_BIN").unwrap_or_else(|_| built.to_owned());
+    let mut outputs = Vec::new();
+    for (number, (program, threads)) in
+        [(built, "1"), (built, "2"), (other.as_str(), "1"), (other.as_str(), "2")]
+            .iter()
+            .enumerate()
+    {
+        let results = folder.path().join(format!("{number}.jsonl"));
+        let output = Command::new(program)
+            .args(["sim", "sweep", &grid, "--output", "json", "--threads", threads, "--results"])
+            .arg(results)
+            .output()
+            .expect("the program starts");
+        let rows: serde_json::Value = serde_json::from_str(&stdout(&output)).expect("it is JSON");
+        let rows = rows.as_array().expect("a list").clone();
+        let hashes = rows.iter().filter(|row| row["result"]["hash"].is_string()).count();
+        assert_eq!((rows.len(), hashes), (5, 5), "{rows:?}");
+        outputs.push(rows);
+    }
+    assert!(outputs.windows(2).all(|pair| pair[0] == pair[1]), "{outputs:?}");
 }
 
 #[test]

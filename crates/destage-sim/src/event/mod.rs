@@ -5,6 +5,7 @@ mod geometry;
 mod random;
 mod service;
 mod station;
+mod waiting;
 
 pub use events::Events;
 pub use geometry::{GeometricDisk, Geometry};

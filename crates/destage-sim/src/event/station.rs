@@ -2,8 +2,8 @@
 //! told by a [`Service`].
 
 use super::service::Service;
+use super::waiting::Waiting;
 use destage_core::{Span, Time};
-use std::collections::{BTreeMap, VecDeque};
 
 /// What the device does for a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,20 +77,10 @@ pub struct Station {
     waiting: Waiting,
     /// What each server does; empty if it is idle.
     under_way: Vec<Vec<Job>>,
+    /// How many are idle.
+    idle: usize,
     served: u64,
     busy_time: Span,
-}
-
-/// Jobs that wait, with the time and order of their arrival.
-#[derive(Debug, Default)]
-struct Waiting {
-    sequence: u64,
-    reads: VecDeque<(Time, u64, Job)>,
-    writes: VecDeque<(Time, u64, Job)>,
-    /// In their place under [`Discipline::CScan`].
-    scan: BTreeMap<(u64, u64), Job>,
-    /// Where the scan goes on.
-    head: u64,
 }
 
 impl Station {
@@ -103,8 +93,9 @@ impl Station {
         Self {
             rules,
             service,
-            waiting: Waiting::default(),
+            waiting: Waiting::new(rules.discipline, rules.merge_blocks_max > 0),
             under_way: vec![Vec::new(); rules.servers],
+            idle: rules.servers,
             served: 0,
             busy_time: Span::ZERO,
         }
@@ -112,9 +103,13 @@ impl Station {
 
     /// Takes a job. If a server is idle, it begins at once.
     pub fn submit(&mut self, now: Time, job: Job) -> Option<Begun> {
-        self.waiting.push(now, job, self.rules.discipline);
+        if self.idle == 0 {
+            self.waiting.push(now, job);
+            return None;
+        }
         let idle = self.under_way.iter().position(Vec::is_empty)?;
-        self.begin(now, idle)
+        // Where a server is idle, nobody waits.
+        Some(self.begin(now, idle, job))
     }
 
     /// A service that has [`Begun`] ends: its jobs, of which there are several only where writes were merged, and what the
@@ -123,10 +118,22 @@ impl Station {
     /// # Panics
     /// If that server is idle.
     pub fn done(&mut self, now: Time, server: usize) -> (Vec<Job>, Option<Begun>) {
-        let jobs = std::mem::take(&mut self.under_way[server]);
+        let mut jobs = Vec::new();
+        let begun = self.done_into(now, server, &mut jobs);
+        (jobs, begun)
+    }
+
+    /// As [`Station::done`], the jobs into an empty list.
+    ///
+    /// # Panics
+    /// If that server is idle.
+    pub fn done_into(&mut self, now: Time, server: usize, jobs: &mut Vec<Job>) -> Option<Begun> {
+        std::mem::swap(&mut self.under_way[server], jobs);
         assert!(!jobs.is_empty(), "a service under way ends");
         self.served += jobs.len() as u64;
-        (jobs, self.begin(now, server))
+        self.idle += 1;
+        let next = self.waiting.next(now)?;
+        Some(self.begin(now, server, next))
     }
 
     /// Jobs that wait.
@@ -139,72 +146,21 @@ impl Station {
         (self.served, self.busy_time)
     }
 
-    fn begin(&mut self, now: Time, server: usize) -> Option<Begun> {
-        let first = self.waiting.next(now, self.rules.discipline)?;
+    fn begin(&mut self, now: Time, server: usize, first: Job) -> Begun {
         let mut whole = first;
         let jobs = &mut self.under_way[server];
         jobs.push(first);
+        self.idle -= 1;
         while whole.blocks < self.rules.merge_blocks_max && first.kind == JobKind::Write {
             let room = self.rules.merge_blocks_max - whole.blocks;
             let Some(job) = self.waiting.follower(whole.block + whole.blocks, room) else { break };
             whole.blocks += job.blocks;
             jobs.push(job);
         }
-        self.waiting.head = whole.block + whole.blocks;
+        self.waiting.begins_behind(whole.block + whole.blocks);
         let time = self.service.time(now, &whole);
         self.busy_time = Span(self.busy_time.0.saturating_add(time.0));
-        Some(Begun { server, at: now + time })
-    }
-}
-
-impl Waiting {
-    fn len(&self) -> usize {
-        self.reads.len() + self.writes.len() + self.scan.len()
-    }
-
-    fn push(&mut self, now: Time, job: Job, discipline: Discipline) {
-        let sequence = self.sequence;
-        self.sequence += 1;
-        match (discipline, job.kind) {
-            (Discipline::CScan, _) => {
-                self.scan.insert((job.block, sequence), job);
-            }
-            (_, JobKind::Read) => self.reads.push_back((now, sequence, job)),
-            (_, JobKind::Write) => self.writes.push_back((now, sequence, job)),
-        }
-    }
-
-    fn next(&mut self, now: Time, discipline: Discipline) -> Option<Job> {
-        let takes_read = match (discipline, self.reads.front(), self.writes.front()) {
-            (Discipline::CScan, ..) => return self.next_in_scan(),
-            (_, None, _) => false,
-            (_, _, None) => true,
-            (Discipline::Fifo, Some((_, read, _)), Some((_, write, _))) => read < write,
-            (Discipline::ReadPriority { starvation }, _, Some((since, ..))) => {
-                now.since(*since) < starvation
-            }
-        };
-        let queue = if takes_read { &mut self.reads } else { &mut self.writes };
-        queue.pop_front().map(|(.., job)| job)
-    }
-
-    fn next_in_scan(&mut self) -> Option<Job> {
-        let ahead = self.scan.range((self.head, 0)..).next();
-        let place = *ahead.or_else(|| self.scan.first_key_value())?.0;
-        self.scan.remove(&place)
-    }
-
-    /// Takes out a write of at most `room` blocks that begins at `block`.
-    fn follower(&mut self, block: u64, room: u64) -> Option<Job> {
-        let fits =
-            |job: &Job| job.kind == JobKind::Write && job.block == block && job.blocks <= room;
-        let scanned = self.scan.range((block, 0)..=(block, u64::MAX));
-        let place = scanned.into_iter().find(|(_, job)| fits(job)).map(|(place, _)| *place);
-        if let Some(place) = place {
-            return self.scan.remove(&place);
-        }
-        let index = self.writes.iter().position(|(.., job)| fits(job))?;
-        self.writes.remove(index).map(|(.., job)| job)
+        Begun { server, at: now + time }
     }
 }
 

@@ -147,6 +147,10 @@ impl<'s> Machine<'s> {
             Arrivals::Open { speed_percent } => self.open(source, speed_percent)?,
             Arrivals::Closed { threads, .. } => self.closed(source, threads)?,
         }
+        // What the last request lets happen at once still does.
+        while self.events.next_at().is_some_and(|at| at <= self.now) {
+            self.step();
+        }
         if let Some(watch) = &mut self.watch {
             watch.look(Time(u64::MAX));
         }

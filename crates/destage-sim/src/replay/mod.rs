@@ -14,6 +14,9 @@ pub use what_if::{ASSUMED, Assumed, Latency, Outcome, what_if};
 
 /// Who watches a replay.
 pub trait Observer {
+    /// What stands at this byte of the file comes next. If the core then panics, it was changed: what it tells cannot have
+    /// happened.
+    fn reached(&mut self, _byte: u64) {}
     /// The core is about to be told this.
     fn input(&mut self, now: Time, input: &Input<'_>, core: &Core);
     /// The core has just answered this.
@@ -21,6 +24,11 @@ pub trait Observer {
 }
 
 impl<A: Observer, B: Observer> Observer for (A, B) {
+    fn reached(&mut self, byte: u64) {
+        self.0.reached(byte);
+        self.1.reached(byte);
+    }
+
     fn input(&mut self, now: Time, input: &Input<'_>, core: &Core) {
         self.0.input(now, input, core);
         self.1.input(now, input, core);
@@ -66,6 +74,8 @@ pub enum ReplayError {
 /// Where the core answered something else than what was recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
+    /// The last event of the file before it was found, bytes from the beginning.
+    pub byte: u64,
     /// The input's number, from 1.
     pub number: u64,
     /// Its time.
@@ -78,10 +88,10 @@ pub struct Difference {
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { number, at, input, effects } = self;
+        let Self { byte, number, at, input, effects } = self;
         write!(
             f,
-            "after input {number} at {at:?} the core answers something else than was recorded. "
+            "byte {byte}: after input {number} at {at:?} the core answers something else than was recorded. "
         )?;
         write!(f, "Input: {input}. Effects now: ")?;
         match effects.is_empty() {
@@ -93,6 +103,8 @@ impl fmt::Display for Difference {
 
 /// Effects that are shown of a difference.
 const SHOWN_MAX: usize = 16;
+/// Groups that may be missing before one that was recovered.
+const GAP_MAX: u64 = 1 << 24;
 
 /// Tells a core what was recorded and compares what it answers. The part's own core is used up.
 ///
@@ -100,14 +112,17 @@ const SHOWN_MAX: usize = 16;
 /// [`ReplayError`]: the file is damaged, or the core answers something else.
 ///
 /// # Panics
-/// Where a changed recording breaks the core's contract before it differs.
+/// Where a changed recording breaks the core's contract before it differs: [`Observer::reached`] was told where.
 pub fn replay(part: &Part, observer: &mut dyn Observer) -> Result<Summary, ReplayError> {
     let mut core = part.core.clone();
     let (mut events, mut scratch) = (part.events(), Scratch::default());
     let mut digest = Digest::default();
     let mut summary = Summary::default();
     let mut now = Time::ZERO;
+    let mut byte = 0;
     while let Some(event) = events.next(&mut scratch)? {
+        byte = byte.max(events.at());
+        observer.reached(byte);
         match event {
             Event::Input { now: at, input } => {
                 if summary.inputs == 0 {
@@ -116,6 +131,7 @@ pub fn replay(part: &Part, observer: &mut dyn Observer) -> Result<Summary, Repla
                 now = at;
                 summary.inputs += 1;
                 summary.ended = at;
+                check(&input, &core, byte)?;
                 observer.input(at, &input, &core);
                 core.handle(at, input);
             }
@@ -132,11 +148,11 @@ pub fn replay(part: &Part, observer: &mut dyn Observer) -> Result<Summary, Repla
                     }
                 }
                 if digest.short() != short {
-                    return Err(difference(part, summary.inputs, now, &effects));
+                    return Err(difference(part, byte, summary.inputs, now, &effects));
                 }
             }
             Event::Checked { all } if digest.all() != all => {
-                return Err(difference(part, summary.inputs, now, &[]));
+                return Err(difference(part, byte, summary.inputs, now, &[]));
             }
             Event::Checked { .. } => {}
         }
@@ -144,10 +160,26 @@ pub fn replay(part: &Part, observer: &mut dyn Observer) -> Result<Summary, Repla
     Ok(summary)
 }
 
-fn difference(part: &Part, number: u64, at: Time, effects: &[Effect]) -> ReplayError {
+/// The core fills the place of every group that is missing.
+fn check(input: &Input<'_>, core: &Core, byte: u64) -> Result<(), Damage> {
+    let (Input::Recovered { lsn, .. }
+    | Input::RecoveredUpto { lsn }
+    | Input::RecoveredParked { lsn, .. }) = *input
+    else {
+        return Ok(());
+    };
+    let next = core.next_lsn();
+    let has_groups = next > core.decided().next();
+    match !has_groups || lsn.0 <= next.0.saturating_add(GAP_MAX) {
+        true => Ok(()),
+        false => Err(Damage { at: byte, what: "a group's number is far beyond the one before" }),
+    }
+}
+
+fn difference(part: &Part, byte: u64, number: u64, at: Time, effects: &[Effect]) -> ReplayError {
     let effects = effects.iter().map(|effect| format!("{effect:?}")).collect();
     let input = nth_input(part, number).unwrap_or_else(|| "none".into());
-    ReplayError::Differs(Box::new(Difference { number, at, input, effects }))
+    ReplayError::Differs(Box::new(Difference { byte, number, at, input, effects }))
 }
 
 /// An input for people.

@@ -34,7 +34,7 @@ pub enum TraceError {
         error: io::Error,
     },
     /// The file cannot be read, or its compression is damaged.
-    #[error("failed to read the trace {name} after {byte} bytes: {error}")]
+    #[error("failed to read the trace {name} after {byte} bytes: {error}{}", cut_short(error))]
     Read {
         /// The file.
         name: String,
@@ -43,14 +43,22 @@ pub enum TraceError {
         /// Why.
         error: io::Error,
     },
+    /// There is nothing in it.
+    #[error("the trace {name} is empty")]
+    Empty {
+        /// The file.
+        name: String,
+    },
     /// The content is of no known format.
     #[error(
-        "the format of {name} is not recognised: name it with --format, one of {}",
+        "the format of {name} is not recognised from its beginning, {beginning}: name it with --format, one of {}",
         Format::names()
     )]
     UnknownFormat {
         /// The file.
         name: String,
+        /// Its first line or bytes, for people.
+        beginning: String,
     },
     /// A record is damaged.
     #[error("{name} is damaged at {position}: {reason}; --skip-bad N passes over N such records")]
@@ -72,4 +80,29 @@ pub enum TraceError {
         /// What is wrong.
         reason: Bad,
     },
+}
+
+/// What an end before the end of a compressed file means.
+fn cut_short(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => ": the file was cut short",
+        _ => "",
+    }
+}
+
+/// Most bytes that are shown of a file that is not recognised.
+const SHOWN_MAX: usize = 40;
+
+/// The first line of a text, or the first bytes of anything else.
+pub(super) fn beginning(head: &[u8]) -> String {
+    let line = head.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    let shown = &line[..line.len().min(SHOWN_MAX)];
+    let dots = if shown.len() < line.len() { "..." } else { "" };
+    match shown.iter().all(|byte| byte.is_ascii_graphic() || *byte == b' ' || *byte == b'\t') {
+        true => format!("'{}{dots}'", String::from_utf8_lossy(shown)),
+        false => {
+            let bytes = head.iter().take(SHOWN_MAX / 5).map(|byte| format!("{byte:02x}"));
+            format!("the bytes {}", bytes.collect::<Vec<_>>().join(" "))
+        }
+    }
 }

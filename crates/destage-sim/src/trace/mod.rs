@@ -145,7 +145,10 @@ impl Trace {
     /// # Errors
     /// The file cannot be read, or its format is not recognised or contradicts its first bytes.
     pub fn open(path: &Path, options: &Options) -> Result<Self, TraceError> {
-        let name = path.display().to_string();
+        let name = match path.as_os_str() == "-" {
+            true => source::STANDARD_INPUT.to_owned(),
+            false => path.display().to_string(),
+        };
         Self::new(Source::open(path)?, name, options)
     }
 
@@ -163,10 +166,16 @@ impl Trace {
     }
 
     fn new(source: Source, name: String, options: &Options) -> Result<Self, TraceError> {
+        if source.head().is_empty() {
+            return Err(TraceError::Empty { name });
+        }
+        let unknown = || TraceError::UnknownFormat {
+            name: name.clone(),
+            beginning: error::beginning(source.head()),
+        };
         let format = match options.format {
             Some(format) => format,
-            None => detect::detect(source.head())
-                .ok_or_else(|| TraceError::UnknownFormat { name: name.clone() })?,
+            None => detect::detect(source.head()).ok_or_else(unknown)?,
         };
         let source_bytes = source.counter();
         Ok(Self {

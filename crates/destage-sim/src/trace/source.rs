@@ -24,13 +24,15 @@ pub(super) struct Counter {
 /// How much can be looked at.
 pub(super) const HEAD_BYTES: usize = 64 << 10;
 const BUFFER_BYTES: usize = 256 << 10;
+/// Its name in messages.
+pub(super) const STANDARD_INPUT: &str = "(standard input)";
 
 impl Source {
     /// Opens a file, or the standard input for `-`.
     pub(super) fn open(path: &Path) -> Result<Self, TraceError> {
         let name = path.display().to_string();
         if name == "-" {
-            return Self::new(Box::new(io::stdin()), None, &name);
+            return Self::new(Box::new(io::stdin()), None, STANDARD_INPUT);
         }
         let opened = File::open(path).and_then(|file| {
             let meta = file.metadata()?;

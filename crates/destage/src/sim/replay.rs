@@ -3,7 +3,7 @@
 use crate::error::CliError;
 use crate::output::{Format, print, print_json};
 use crate::values::{bytes, interval, staleness};
-use destage_core::{Acknowledge, Order, Policy};
+use destage_core::{Acknowledge, Core, Effect, Input, Order, Policy, Time};
 use destage_record::{End, ListError, Part, list};
 use destage_runtime::exit;
 use destage_runtime::human;
@@ -11,10 +11,12 @@ use destage_runtime::policy::{
     change, parse_acknowledge, parse_at_limit, parse_when, summary as policy_summary,
 };
 use destage_runtime::units::{Bytes, Interval};
-use destage_sim::replay::{Load, Outcome, ReplayError, Summary, Tally, replay, what_if};
+use destage_sim::replay::{Load, Observer, Outcome, ReplayError, Summary, Tally, replay, what_if};
 use serde::Serialize;
 use std::fmt::Write;
+use std::panic::PanicHookInfo;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Flags of `sim replay`.
 #[derive(Debug, clap::Args)]
@@ -209,6 +211,56 @@ fn parts_are_volumes(parts: &[PartReport]) -> bool {
     parts.last().is_some_and(|part| part.subject.starts_with("block"))
 }
 
+/// How far the replay is in its file, bytes.
+static REACHED: AtomicU64 = AtomicU64::new(0);
+
+/// Notes how far the replay is, for [`refuse_what_cannot_be`].
+struct Reached<'w>(&'w mut (Load, Tally));
+
+impl Observer for Reached<'_> {
+    fn reached(&mut self, byte: u64) {
+        REACHED.store(byte, Ordering::Relaxed);
+    }
+
+    fn input(&mut self, now: Time, input: &Input<'_>, core: &Core) {
+        self.0.input(now, input, core);
+    }
+
+    fn effect(&mut self, now: Time, effect: &Effect, core: &Core) {
+        self.0.effect(now, effect, core);
+    }
+}
+
+/// Restores the hook that was in force before.
+struct Hooked(Option<Hook>);
+
+type Hook = Box<dyn Fn(&PanicHookInfo<'_>) + Send + Sync>;
+
+impl Drop for Hooked {
+    fn drop(&mut self) {
+        if let Some(before) = self.0.take() {
+            std::panic::set_hook(before);
+        }
+    }
+}
+
+/// The core panics where a driver does what it must not, and no driver that was recorded did: the file was changed. As long as
+/// what is returned lives, the process then ends with the place in the file instead.
+fn refuse_what_cannot_be(path: &Path) -> Hooked {
+    let before = std::panic::take_hook();
+    let file = path.display().to_string();
+    REACHED.store(0, Ordering::Relaxed);
+    std::panic::set_hook(Box::new(move |info| {
+        let byte = REACHED.load(Ordering::Relaxed);
+        let why = info.payload_as_str().unwrap_or("it breaks the core's contract");
+        eprintln!(
+            "error: {file}: byte {byte}: the recording was changed: what it tells the core here cannot have happened ({why})"
+        );
+        std::process::exit(exit::TRACE_UNUSABLE.into());
+    }));
+    Hooked(Some(before))
+}
+
 /// The newest stretch of parts without a gap, as it was watched.
 #[derive(Default)]
 struct Watched {
@@ -231,7 +283,10 @@ impl Watched {
             self.newest = Default::default();
         }
         self.last = Some((begin.run, begin.part));
-        let summary = replay(&part, &mut self.newest).map_err(|error| match error {
+        let guard = refuse_what_cannot_be(path);
+        let replayed = replay(&part, &mut Reached(&mut self.newest));
+        drop(guard);
+        let summary = replayed.map_err(|error| match error {
             ReplayError::Damaged(_) => unusable(&error),
             ReplayError::Differs(_) => CliError::new(
                 exit::BUG,
@@ -306,7 +361,7 @@ fn table(report: &Report) -> String {
 }
 
 type Count = fn(&Tally) -> u64;
-type Time = fn(&Outcome) -> f64;
+type Seconds = fn(&Outcome) -> f64;
 
 fn compare(out: &mut String, recorded: &Tally, modelled: &Outcome, what_if: &Outcome) {
     let count = human::count;
@@ -339,7 +394,7 @@ fn compare(out: &mut String, recorded: &Tally, modelled: &Outcome, what_if: &Out
     let outcomes = [modelled, what_if];
     let [late, later] = outcomes.map(|outcome| count(outcome.unanswered));
     line("requests unanswered at the end", [String::new(), late, later]);
-    let times: [(&str, Time); 4] = [
+    let times: [(&str, Seconds); 4] = [
         ("read until answered, mean", |outcome| outcome.reads.mean),
         ("read until answered, longest", |outcome| outcome.reads.max),
         ("write until acknowledged, mean", |outcome| outcome.writes.mean),

@@ -2,10 +2,12 @@
 
 use crate::error::CliError;
 use destage_runtime::exit;
+use destage_runtime::human::count;
 use destage_runtime::progress::Progress;
 use destage_runtime::units::Bytes;
 use destage_sim::trace::{BlockEvent, Counts, Format, Options, Request, Trace, TraceError};
 use std::path::PathBuf;
+use std::time::Instant;
 
 /// Which trace, and how it is read.
 #[derive(Debug, clap::Args)]
@@ -82,7 +84,7 @@ impl TraceArgs {
         let trace = Trace::open(&self.trace, &options).map_err(|e| failed(&e))?;
         let label = format!("{doing} {} (bytes)", trace.name());
         let progress = Progress::new(&label, trace.progress().1.unwrap_or(0));
-        Ok(Reading { trace, progress })
+        Ok(Reading { trace, progress, began: Instant::now() })
     }
 
     /// Reads the trace to its end. What was met, and the format.
@@ -102,6 +104,7 @@ impl TraceArgs {
 pub(crate) struct Reading {
     trace: Trace,
     progress: Progress,
+    began: Instant,
 }
 
 impl Iterator for Reading {
@@ -109,7 +112,10 @@ impl Iterator for Reading {
 
     fn next(&mut self) -> Option<Self::Item> {
         let request = self.trace.next_request().map_err(|e| failed(&e)).transpose();
-        if self.trace.counts().requests.is_multiple_of(PROGRESS_EVERY) {
+        let requests = self.trace.counts().requests;
+        if requests.is_multiple_of(PROGRESS_EVERY) {
+            let rate = requests as f64 / self.began.elapsed().as_secs_f64().max(1e-9);
+            self.progress.note(format_args!("{} requests/s", count(rate as u64)));
             let (read, total) = self.trace.progress();
             // The length of a pipe is not known.
             self.progress.set_total(total.unwrap_or(read));
@@ -122,16 +128,23 @@ impl Iterator for Reading {
 impl Reading {
     /// The format and what was met; what was passed over is warned of.
     pub(crate) fn finish(self) -> (Format, Counts) {
-        let Self { trace, progress } = self;
+        let Self { trace, progress, began: _ } = self;
         progress.finish();
         let counts = trace.counts();
-        for (count, what) in [
+        if counts.requests == 0 {
+            let hint = match trace.format() {
+                Format::Blkparse | Format::Blktrace => "; --block-event chooses other events",
+                _ => "",
+            };
+            tracing::warn!("{}: there are no requests in it{hint}", trace.name());
+        }
+        for (number, what) in [
             (counts.bad, "damaged records were passed over"),
             (counts.late, "requests had a time before that of an earlier one"),
             (counts.empty, "requests touched nothing and are left out"),
         ] {
-            if count > 0 {
-                tracing::warn!("{}: {count} {what}", trace.name());
+            if number > 0 {
+                tracing::warn!("{}: {} {what}", trace.name(), count(number));
             }
         }
         (trace.format(), counts)

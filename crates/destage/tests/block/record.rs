@@ -110,6 +110,17 @@ fn another_policy_is_tried_on_what_was_recorded() {
     assert_eq!(wrong.status.code(), Some(2), "{}", text(&wrong.stderr));
 }
 
+/// The first byte of the end of a sync in a recording.
+const SYNCED: u8 = 13;
+
+/// A frame of a recording, its sum included.
+fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
+    let len = u32::try_from(payload.len()).expect("it is short");
+    let head = [&[kind][..], &len.to_le_bytes()].concat();
+    let sum = crc32c::crc32c_append(crc32c::crc32c(&head), payload);
+    [&head[..], &sum.to_le_bytes(), payload].concat()
+}
+
 #[test]
 fn what_is_no_recording_or_a_damaged_one_is_refused() {
     let scratch = Scratch::new();
@@ -131,6 +142,17 @@ fn what_is_no_recording_or_a_damaged_one_is_refused() {
     let damaged = replay(&scratch, &[]);
     assert_eq!(damaged.status.code(), Some(17), "{}", text(&damaged.stderr));
     assert!(text(&damaged.stderr).contains("byte "), "{}", text(&damaged.stderr));
+    // The sums are right again, but what it tells cannot have happened: no sync was under way when this one ended.
+    let now = u64::MAX.to_le_bytes();
+    let forged = frame(3, &[&now[..], &[SYNCED, 0, 1], &[0; 8]].concat());
+    let end = frame(4, &[]);
+    let events = whole.strip_suffix(&end[..]).expect("it ends in order");
+    std::fs::write(&part, [events, &forged, &end].concat()).expect("it can be written");
+    let changed = replay(&scratch, &[]);
+    let said = text(&changed.stderr);
+    assert_eq!(changed.status.code(), Some(17), "{said}");
+    let place = format!("run.1: byte {}: the recording was changed", events.len() + 9 + 8);
+    assert!(said.contains(&place) && !said.contains("bug"), "{said}");
     // The next name cannot be made in a folder that does not exist.
     let (code, said) =
         Launch::before(&scratch, &format!("file:{}", scratch.join("disk.img").display()))
