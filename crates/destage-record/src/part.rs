@@ -230,7 +230,8 @@ impl Events<'_> {
                 }
                 _ => {
                     let now = self.now;
-                    let input = input::decode(&mut self.bytes, scratch).ok_or(damage.clone())?;
+                    let input =
+                        input::decode(&mut self.bytes, scratch).ok_or_else(|| damage.clone())?;
                     if input::highest_unit(&input).is_some_and(|unit| unit >= self.units_max) {
                         return Err(Damage {
                             what: "a unit's number is beyond all units",
