@@ -511,20 +511,57 @@ fn advice_names_a_policy_a_reason_and_a_command_line() {
         text.contains("destage block serve --origin") && text.contains("--staleness 5s"),
         "{text}"
     );
-    assert!(text.contains("write-through") && text.contains("of 13 candidates"), "{text}");
+    assert!(text.contains("write-through") && text.contains("of 17 candidates"), "{text}");
     let json = stdout(&destage(&[&asked[..], &["--output", "json"]].concat()));
     let advice: serde_json::Value = serde_json::from_str(&json).expect("it is JSON");
     let ranking = advice["ranking"].as_array().expect("a list");
-    assert_eq!((ranking.len(), &ranking[0]["meets"]), (13, &true.into()));
+    assert_eq!((ranking.len(), &ranking[0]["meets"]), (17, &true.into()));
     assert_ne!(ranking[0]["policy"], "write-back", "which promises nothing without the cache");
     let page = stdout(&destage(&[&asked[..], &["--output", "html"]].concat()));
     assert!(page.contains("To put it into service") && page.contains("<tr class=\"best\">"));
+    assert!(
+        page.contains("<svg") && page.contains("the origin is behind") && page.contains("strict")
+    );
+    let with_ram = stdout(&destage(&[&asked[..], &["--ram", "8M"]].concat()));
+    assert!(with_ram.contains("64M of flash, 8M of RAM"), "{with_ram}");
     let impossible = [&advise[..], &["--p99-read", "1ns", "--p99-write", "1ns"]].concat();
-    assert!(stdout(&destage(&impossible)).contains("None of the 13 candidates"));
+    assert!(stdout(&destage(&impossible)).contains("None of the 17 candidates"));
     let lis = write(folder.path(), "no-times.lis", b"1 8 0 0\n9 8 0 1\n");
     let timeless =
         ["sim", "advise", "--trace", &lis, "--format", "lis", "--rpo", "5s", "--flash", "64M"];
     let output = destage(&timeless);
     assert_eq!(output.status.code(), Some(17), "{output:?}");
     assert_eq!(destage(&[&advise[..], &["--flash", "1M"]].concat()).status.code(), Some(2));
+}
+
+#[test]
+fn advice_on_rows_takes_keys_and_names_the_server_of_rows() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let lines: String = (0..4_000_u64)
+        .map(|n| {
+            let operation = if n % 4 == 0 { "set" } else { "get" };
+            format!("{},row:{},8,200,1,{operation},0\n", n / 100, n * 7_919 % 900)
+        })
+        .collect();
+    let trace = write(folder.path(), "rows.csv", lines.as_bytes());
+    let advise = ["sim", "advise", "--front", "data", "--trace", &trace, "--rpo", "5s"];
+    let text = stdout(&destage(&[&advise[..], &["--ram", "4M"]].concat()));
+    assert!(
+        text.contains("destage serve --origin")
+            && text.contains("--cache-size 2M --dirty-limit 2M"),
+        "{text}"
+    );
+    assert!(text.contains("of 5 candidates") && text.contains("host and journal"), "{text}");
+    let blocks = generated(folder.path(), "mail-server", "100");
+    for (arguments, part) in [
+        (vec!["--trace", &trace, "--front", "data"], "--ram"),
+        (vec!["--trace", &trace], "--flash"),
+        (vec!["--trace", &blocks, "--front", "data", "--ram", "4M"], "name objects by key"),
+    ] {
+        let all = [&["sim", "advise", "--rpo", "5s"], &arguments[..]].concat();
+        let output = destage(&all);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+        assert!(said.contains(part), "{arguments:?}: {said}");
+    }
 }

@@ -1,4 +1,4 @@
-//! Advice: which policy of the block front end meets what is asked for, on this load.
+//! Advice: which policy of a front end meets what is asked for, on this load.
 //!
 //! The candidates are run in virtual time ([`crate::machine`]) with crashes looked at on the way; each is judged by what it was
 //! found to do and by what its policy can promise, and those that meet everything are ranked by how long requests take.
@@ -15,6 +15,25 @@ use destage_runtime::units::{Bytes, Interval};
 use rayon::prelude::*;
 use std::convert::Infallible;
 
+/// Which front end is asked about, and what it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Front {
+    /// Blocks: `destage block serve`.
+    Block {
+        /// Bytes of the flash cache, its log included; at least [`FLASH_MIN`].
+        flash: u64,
+        /// Bytes of RAM before it, as the page cache of its clients; 0 for none. It holds nothing that the flash does not hold.
+        ram: u64,
+    },
+    /// Rows: `destage serve`.
+    Data {
+        /// Bytes of memory for rows, half of it for buffered writes; at least [`RAM_MIN`].
+        ram: u64,
+        /// Bytes of a row, mean; at least 1.
+        row: u64,
+    },
+}
+
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wish {
@@ -24,10 +43,15 @@ pub struct Wish {
     pub p99_read: Option<Span>,
     /// How long 99 % of the writes may take at most.
     pub p99_write: Option<Span>,
-    /// Bytes of the flash cache, its log included; at least [`FLASH_MIN`].
-    pub flash: u64,
+    /// Where.
+    pub front: Front,
 }
 
+/// The smallest memory for rows that advice is given on, bytes.
+pub const RAM_MIN: u64 = 1 << 20;
+/// Most groups that the data front end destages at once, and how long a lone one waits: what it starts with.
+const ROWS_BATCH: u32 = 4_000;
+const ROWS_LINGER: Span = Span::from_millis(20);
 /// The smallest cache of the block front end, bytes.
 pub const FLASH_MIN: u64 = 64 << 20;
 /// The smallest log in it, bytes.
@@ -51,9 +75,12 @@ pub struct Judged {
 }
 
 impl Wish {
-    /// Bytes of the log: a quarter of the cache, as the block front end has it.
+    /// Bytes of the log of a flash cache: a quarter of it, as the block front end has it; 0 for rows.
     pub fn log(&self) -> u64 {
-        (self.flash / 4).clamp(LOG_MIN, LOG_MAX)
+        match self.front {
+            Front::Block { flash, .. } => (flash / 4).clamp(LOG_MIN, LOG_MAX),
+            Front::Data { .. } => 0,
+        }
     }
 
     /// The settings to be run: each policy with each time of destaging.
@@ -66,17 +93,65 @@ impl Wish {
             When::Interval { age: half, check },
             When::Periodic { every: half },
         ];
-        let policies = [WritePolicy::Journaled, WritePolicy::Ordered, WritePolicy::WriteBack];
+        let policies = match self.front {
+            Front::Block { .. } => &[
+                WritePolicy::Journaled,
+                WritePolicy::Ordered,
+                WritePolicy::Strict,
+                WritePolicy::WriteBack,
+            ][..],
+            // Sessions reach the origin whole and in order, whatever is chosen: there is no other write-back.
+            Front::Data { .. } => &[WritePolicy::Journaled],
+        };
         let mut candidates = vec![self.candidate(base, WritePolicy::WriteThrough, When::Async)];
-        for policy in policies {
+        for &policy in policies {
             candidates.extend(times.map(|when| self.candidate(base, policy, when)));
         }
         candidates
     }
 
     fn candidate(&self, base: &Settings, policy: WritePolicy, when: When) -> Settings {
+        match self.front {
+            Front::Block { flash, ram } => self.of_blocks(base, policy, when, [flash, ram]),
+            Front::Data { ram, row } => self.of_rows(base, policy, when, [ram, row]),
+        }
+    }
+
+    fn of_rows(
+        &self,
+        base: &Settings,
+        policy: WritePolicy,
+        when: When,
+        [ram, row]: [u64; 2],
+    ) -> Settings {
+        let rows = (ram / 2 / row).max(1);
+        let flash = Tier {
+            size: Bytes(rows.saturating_mul(base.block.get())),
+            replacement: crate::hits::Replacements::S3Fifo,
+            policy,
+            when,
+            staleness: Interval(self.rpo),
+            // A dirty row counts twice, so that this is the other half of the memory.
+            dirty_percent: 50,
+            batch: Bytes(1 << 40),
+            batch_groups: ROWS_BATCH,
+            linger: Interval(ROWS_LINGER),
+            persistent: true,
+            rows: true,
+            ..base.flash.clone()
+        };
+        Settings { flash, ram: Tier { size: Bytes(0), ..base.ram.clone() }, ..base.clone() }
+    }
+
+    fn of_blocks(
+        &self,
+        base: &Settings,
+        policy: WritePolicy,
+        when: When,
+        [flash, ram]: [u64; 2],
+    ) -> Settings {
         let log = self.log();
-        let size = self.flash - log;
+        let size = flash - log;
         // A dirty block counts twice: the write that made it so, and itself.
         let dirty_percent = (DIRTY_MAX / 2 * 100 / size).clamp(1, DIRTY_PERCENT);
         let flash = Tier {
@@ -92,7 +167,14 @@ impl Wish {
             persistent: true,
             ..base.flash.clone()
         };
-        Settings { flash, ram: Tier { size: Bytes(0), ..base.ram.clone() }, ..base.clone() }
+        // What only RAM held would be lost without a word.
+        let ram = Tier {
+            size: Bytes(ram),
+            policy: WritePolicy::WriteThrough,
+            replacement: crate::hits::Replacements::Lru,
+            ..base.ram.clone()
+        };
+        Settings { flash, ram, ..base.clone() }
     }
 
     /// Runs the candidates on all cores and ranks them, the best first.
@@ -213,6 +295,10 @@ fn promise(wish: &Wish, best: &Judged) -> String {
         WritePolicy::WriteThrough => {
             "If host and cache are lost, the origin has every acknowledged write.".into()
         }
+        WritePolicy::Journaled if matches!(wish.front, Front::Data { .. }) => format!(
+            "If host and journal are lost, the origin is a state that existed, at most {bound} old: {found}. A crash of the host \
+             alone loses nothing that was acknowledged."
+        ),
         WritePolicy::Journaled => format!(
             "If host and cache are lost, the origin is a state that existed, at most {bound} old: {found}."
         ),

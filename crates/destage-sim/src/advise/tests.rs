@@ -1,5 +1,6 @@
 use super::*;
 use crate::generate::{Generate, Load};
+use crate::trace::{Extent, Op};
 use destage_core::Time;
 
 /// A mail server: small writes, each followed by a flush.
@@ -22,7 +23,8 @@ fn base(requests: &[Request]) -> Settings {
 }
 
 fn wish(rpo: Span, p99_write: Option<Span>) -> Wish {
-    Wish { rpo, p99_read: Some(Span::from_secs(1)), p99_write, flash: FLASH_MIN }
+    let front = Front::Block { flash: FLASH_MIN, ram: 0 };
+    Wish { rpo, p99_read: Some(Span::from_secs(1)), p99_write, front }
 }
 
 #[test]
@@ -30,7 +32,7 @@ fn order_is_kept_by_the_policies_that_promise_it_and_by_no_other() {
     let requests = mail();
     let wish = wish(Span::from_secs(5), None);
     let candidates = wish.candidates(&base(&requests));
-    assert_eq!(candidates.len(), 13);
+    assert_eq!(candidates.len(), 17);
     let ranking = wish.judge(&requests, candidates).expect("they can be run");
     let mut unordered = 0;
     for judged in &ranking {
@@ -42,6 +44,9 @@ fn order_is_kept_by_the_policies_that_promise_it_and_by_no_other() {
             WritePolicy::Journaled => {
                 assert_eq!(losses.order_violations, Violations::default(), "{what}");
                 assert_eq!(losses.torn_writes, Violations::default(), "{what}");
+            }
+            WritePolicy::Strict => {
+                assert_eq!(losses.order_violations, Violations::default(), "{what}");
             }
             WritePolicy::Ordered => {
                 assert_eq!(losses.epoch_violations, Violations::default(), "{what}");
@@ -87,4 +92,60 @@ fn a_wish_that_nothing_meets_is_said_to_be_one() {
     assert!(!ranking[0].meets());
     let reason = reason(&wish, &ranking).join(" ");
     assert!(reason.contains("None of the 1 candidates") && reason.contains("(p99)"), "{reason}");
+}
+
+/// Gets and sets of rows, most of them of few.
+fn rows() -> Vec<Request> {
+    let request = |n: u64| {
+        let random = crate::blocks::mix(n);
+        let op = if random % 10 < 3 { Op::Write } else { Op::Read };
+        let id = (random >> 8) % (1 + (random >> 32) % 5_000);
+        let extent = Extent::Object { id, bytes: 200 };
+        Request { time: Time(n * 1_500_000), op, extent, host: 0, thread: 0 }
+    };
+    (0..6_000).map(request).collect()
+}
+
+#[test]
+fn rows_are_never_torn_nor_out_of_order_and_buffering_them_is_faster_than_the_origin() {
+    let requests = rows();
+    let front = Front::Data { ram: RAM_MIN, row: 200 };
+    let wish = Wish { front, ..wish(Span::from_secs(5), None) };
+    let mut base = base(&requests);
+    base.devices.filer.write = Interval(Span::from_millis(2));
+    let candidates = wish.candidates(&base);
+    assert_eq!(candidates.len(), 5);
+    let ranking = wish.judge(&requests, candidates).expect("they can be run");
+    for judged in &ranking {
+        assert!(judged.meets(), "{:?}", judged.misses);
+        assert_eq!(judged.losses.order_violations, Violations::default());
+        assert_eq!(judged.losses.torn_writes, Violations::default());
+        assert_eq!(judged.report.origin.redo_blocks, 0, "a transaction needs no redo store");
+        // Rows that are in memory take no device.
+        let flash = judged.report.stations.iter().find(|load| load.name == "flash 0");
+        let syncs = flash.expect("the journal's device").served;
+        assert!(syncs <= judged.report.writes.latency.count, "{syncs}");
+    }
+    assert_eq!(ranking[0].policy(), WritePolicy::Journaled);
+    let through = ranking.iter().find(|judged| judged.policy() == WritePolicy::WriteThrough);
+    let through = through.expect("it is a candidate").report.writes.latency.mean;
+    assert!(ranking[0].report.writes.latency.mean * 10.0 < through);
+    assert!(reason(&wish, &ranking).join(" ").contains("host and journal are lost"));
+}
+
+#[test]
+fn ram_before_the_flash_answers_reads_and_loses_nothing() {
+    let requests = mail();
+    let without = wish(Span::from_secs(5), None);
+    let front = Front::Block { flash: FLASH_MIN, ram: 8 << 20 };
+    let with = Wish { front, ..without };
+    let base = base(&requests);
+    let judged = |wish: &Wish| {
+        let candidates = vec![wish.candidates(&base).swap_remove(1)];
+        wish.judge(&requests, candidates).expect("it can be run").remove(0)
+    };
+    let (without, with) = (judged(&without), judged(&with));
+    assert!(with.report.reads.counts.ram_block_hits > 0);
+    assert!(with.report.reads.latency.mean < without.report.reads.latency.mean);
+    assert_eq!(with.losses.order_violations, Violations::default());
 }

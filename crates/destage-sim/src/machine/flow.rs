@@ -319,6 +319,9 @@ impl Machine<'_> {
             return;
         }
         let units: Vec<UnitId> = leaving.iter().map(|block| block.unit).collect();
+        if self.tiers[index].has_rows {
+            return self.transact(tier, batch, &units);
+        }
         let mut runs = self.runs(&units);
         if let Some(watch) = &self.watch {
             watch.fill(&mut runs, &self.tiers[index]);
@@ -332,6 +335,20 @@ impl Machine<'_> {
             return self.redo(host, part, units.len() as u32);
         }
         self.send_runs(id);
+    }
+
+    /// Sends a batch below as one transaction.
+    fn transact(&mut self, tier: u16, batch: BatchId, units: &[UnitId]) {
+        let state = &self.tiers[usize::from(tier)];
+        let (below, host) = (state.below, state.host);
+        let versions = match &self.watch {
+            Some(_) => units.iter().map(|&unit| state.version_sent(unit)).collect(),
+            None => Vec::new(),
+        };
+        let task = Task::Batch { tier, batch, left: 1, failed: false, runs: Vec::new() };
+        let id = self.tasks.add(task);
+        let part = self.tasks.add(Task::Part { batch: id, index: 0 });
+        self.below(below, host, part, Units::new(units), true, versions);
     }
 
     fn send_runs(&mut self, id: TaskId) {

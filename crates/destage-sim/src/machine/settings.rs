@@ -87,6 +87,9 @@ pub struct Tier {
     pub linger: Interval,
     /// Whether it survives a crash of its host.
     pub persistent: bool,
+    /// As the data front end has it: copies are in memory and only its log is on the device, and a batch reaches the origin in
+    /// one transaction, which takes a write and `next` for each further row. Of the flash only.
+    pub rows: bool,
 }
 
 /// What an acknowledged write means, and the order in which writes leave a tier.
@@ -295,6 +298,7 @@ impl Default for Tier {
             batch: Bytes(16 << 20),
             linger: Interval(Span::ZERO),
             persistent: false,
+            rows: false,
         }
     }
 }

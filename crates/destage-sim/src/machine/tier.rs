@@ -63,6 +63,8 @@ pub(super) struct Tier {
     pub(super) has_medium: bool,
     pub(super) is_unordered: bool,
     pub(super) has_redo: bool,
+    /// See [`TierSettings::rows`].
+    pub(super) has_rows: bool,
     pub(super) is_direct: bool,
     pub(super) ticks_first: bool,
     pub(super) needs_tick: bool,
@@ -129,7 +131,8 @@ impl Tier {
             below,
             has_medium: !is_ram,
             is_unordered: tier.is_unordered(),
-            has_redo: tier.policy == super::WritePolicy::Journaled && below.is_none(),
+            has_redo: tier.policy == super::WritePolicy::Journaled && below.is_none() && !tier.rows,
+            has_rows: tier.rows && !is_ram,
             needs_tick: false,
             timer: None,
             misses: Vec::new(),
@@ -190,7 +193,7 @@ impl Tier {
 
     fn wrote(&mut self, now: Time, unit: UnitId, lsn: Lsn) {
         let in_flash = self.take_frame(unit);
-        self.unsynced += u64::from(in_flash);
+        self.unsynced += u64::from(in_flash || self.has_rows);
         let known = self.known.reach(unit, Known::default());
         self.counters.written += 1;
         if known.newest > known.sent {
@@ -286,7 +289,7 @@ impl Tier {
 
     /// Gives a block its place; whether that is on the medium.
     pub(super) fn take_frame(&mut self, unit: UnitId) -> bool {
-        let Some(frames) = &mut self.frames else { return self.has_medium };
+        let Some(frames) = &mut self.frames else { return self.has_medium && !self.has_rows };
         let frame = frames.of.reach(unit, Frame::None);
         if *frame == Frame::None {
             *frame = if frames.free_ram > 0 { Frame::Ram } else { Frame::Flash };
@@ -307,7 +310,7 @@ impl Tier {
     /// How many of the units lie on the medium.
     pub(super) fn on_medium(&self, units: &[UnitId]) -> u64 {
         let Some(frames) = &self.frames else {
-            return if self.has_medium { units.len() as u64 } else { 0 };
+            return if self.has_medium && !self.has_rows { units.len() as u64 } else { 0 };
         };
         let is_flash = |unit: &&UnitId| frames.of.get(**unit) == Some(&Frame::Flash);
         units.iter().filter(is_flash).count() as u64

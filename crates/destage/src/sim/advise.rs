@@ -1,4 +1,4 @@
-//! `destage sim advise`: which policy of the block front end to choose, and the command line for it.
+//! `destage sim advise`: which policy of a front end to choose, and the command line for it.
 
 use super::trace::TraceArgs;
 use crate::error::CliError;
@@ -10,11 +10,12 @@ use destage_runtime::exit;
 use destage_runtime::human::{count, seconds};
 use destage_runtime::policy::{at_limit_name, when_text};
 use destage_runtime::units::{Bytes, Interval};
-use destage_sim::advise::{Judged, Losses, Wish, random_times, reason};
+use destage_sim::advise::{Front, Judged, Losses, Wish, random_times, reason};
 use destage_sim::machine::{Devices, Settings, WritePolicy};
-use destage_sim::report::Page;
-use destage_sim::trace::Request;
+use destage_sim::report::{Axis, Chart, Page, Scale, Series};
+use destage_sim::trace::{Extent, Op, Request};
 use serde::Serialize;
+use std::collections::HashMap;
 use std::path::PathBuf;
 
 /// Flags of `sim advise`.
@@ -35,9 +36,29 @@ pub(crate) struct AdviseArgs {
     #[arg(long, value_name = "TIME")]
     p99_write: Option<Interval>,
 
-    /// The size of the flash cache. 64M to 16T.
-    #[arg(long, value_parser = |s: &str| bytes(s, "64M", "16T"), value_name = "SIZE")]
-    flash: Bytes,
+    /// Advise on volumes (destage block serve), or on rows (destage serve), for which the trace has to name objects by key:
+    /// twitter, oracle-general.
+    #[arg(long, value_enum, default_value = "block", value_name = "NAME")]
+    front: FrontName,
+
+    /// The size of the flash cache of volumes. 64M to 16T.
+    #[arg(
+        long,
+        value_parser = |s: &str| bytes(s, "64M", "16T"),
+        required_if_eq("front", "block"),
+        value_name = "SIZE"
+    )]
+    flash: Option<Bytes>,
+
+    /// Of rows, the memory for them, half of it for buffered writes; of volumes, RAM of the clients before the flash, such as
+    /// their page cache. 1M to 16T.
+    #[arg(
+        long,
+        value_parser = |s: &str| bytes(s, "1M", "16T"),
+        required_if_eq("front", "data"),
+        value_name = "SIZE"
+    )]
+    ram: Option<Bytes>,
 
     /// The devices: a file with the times of flash, network and filer, as for sim run.
     #[arg(long, value_name = "FILE")]
@@ -60,6 +81,13 @@ pub(crate) struct AdviseArgs {
     output: Output,
 }
 
+/// A front end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum FrontName {
+    Block,
+    Data,
+}
+
 /// The form of a result.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Output {
@@ -76,7 +104,9 @@ struct Advice<'a> {
     rpo: Interval,
     p99_read: Option<Interval>,
     p99_write: Option<Interval>,
-    flash: Bytes,
+    front: &'static str,
+    flash: Option<Bytes>,
+    ram: Option<Bytes>,
     reason: Vec<String>,
     command: String,
     ranking: Vec<Ranked<'a>>,
@@ -85,7 +115,7 @@ struct Advice<'a> {
 /// A candidate.
 #[derive(Debug, Serialize)]
 struct Ranked<'a> {
-    policy: WritePolicy,
+    policy: &'static str,
     when: String,
     meets: bool,
     misses: &'a [String],
@@ -100,17 +130,17 @@ struct Ranked<'a> {
 
 /// Runs the candidates and shows their ranking.
 pub(crate) fn run(args: &AdviseArgs) -> Result<(), CliError> {
-    let wish = Wish {
-        rpo: args.rpo.span(),
-        p99_read: args.p99_read.map(Interval::span),
-        p99_write: args.p99_write.map(Interval::span),
-        flash: args.flash.get(),
-    };
     let mut requests: Vec<Request> = Vec::new();
     args.trace.read(|request| {
         requests.push(*request);
         Ok(())
     })?;
+    let wish = Wish {
+        rpo: args.rpo.span(),
+        p99_read: args.p99_read.map(Interval::span),
+        p99_write: args.p99_write.map(Interval::span),
+        front: front(args, &requests)?,
+    };
     let Some(last) = requests.last().filter(|last| last.time > Time::ZERO) else {
         let message =
             "the trace has no times, without which nothing can be said of latencies and losses";
@@ -139,15 +169,17 @@ pub(crate) fn run(args: &AdviseArgs) -> Result<(), CliError> {
         rpo: args.rpo,
         p99_read: args.p99_read,
         p99_write: args.p99_write,
-        flash: args.flash,
+        front: if args.front == FrontName::Data { "data" } else { "block" },
+        flash: args.flash.filter(|_| args.front == FrontName::Block),
+        ram: args.ram,
         reason: reason(&wish, &ranking),
         command: command(&wish, &best.report.settings),
-        ranking: ranking.iter().map(ranked).collect(),
+        ranking: ranking.iter().map(|judged| ranked(&wish, judged)).collect(),
     };
     match args.output {
         Output::Table => print(&advice.text()),
         Output::Json => print_json(&advice),
-        Output::Html => print(&advice.html()),
+        Output::Html => print(&advice.html()?),
     }
 }
 
@@ -158,10 +190,37 @@ fn devices(args: &AdviseArgs) -> Result<Devices, CliError> {
     }
 }
 
-fn ranked(judged: &Judged) -> Ranked<'_> {
+/// The front end with what it has.
+fn front(args: &AdviseArgs, requests: &[Request]) -> Result<Front, CliError> {
+    let ram = args.ram.map_or(0, Bytes::get);
+    if args.front == FrontName::Block {
+        let flash = args.flash.ok_or_else(|| CliError::usage("advice on volumes needs --flash"))?;
+        return Ok(Front::Block { flash: flash.get(), ram });
+    }
+    let mut sizes: HashMap<u64, u64> = HashMap::new();
+    for request in requests {
+        match request.extent {
+            Extent::Object { id, bytes } => {
+                let size = sizes.entry(id).or_default();
+                *size = bytes.max(*size);
+            }
+            Extent::Range { .. } if request.op == Op::Flush => {}
+            Extent::Range { .. } => {
+                return Err(CliError::usage(
+                    "the trace is of places on a disk, not of rows: --front data takes traces that name objects by key (twitter, \
+                     oracle-general)",
+                ));
+            }
+        }
+    }
+    let all: u64 = sizes.values().fold(0, |all, &size| all.saturating_add(size));
+    Ok(Front::Data { ram, row: (all / (sizes.len() as u64).max(1)).max(1) })
+}
+
+fn ranked<'a>(wish: &Wish, judged: &'a Judged) -> Ranked<'a> {
     let Judged { report, losses, misses } = judged;
     Ranked {
-        policy: judged.policy(),
+        policy: policy_name(wish, judged.policy()),
         when: when_text(report.settings.flash.when),
         meets: judged.meets(),
         misses,
@@ -177,6 +236,30 @@ fn ranked(judged: &Judged) -> Ranked<'_> {
 
 /// What puts the settings into service. Origin and cache are the user's to name.
 fn command(wish: &Wish, settings: &Settings) -> String {
+    match wish.front {
+        Front::Block { flash, .. } => command_of_volumes(wish, flash, settings),
+        Front::Data { ram, .. } => command_of_rows(wish, ram, settings),
+    }
+}
+
+fn command_of_rows(wish: &Wish, ram: u64, settings: &Settings) -> String {
+    let tier = &settings.flash;
+    format!(
+        "destage serve --origin postgres://USER@HOST/DATABASE --cache-size {} --dirty-limit {} --policy {} --commit {} \
+         --staleness {} --when {} --at-limit {} --batch {} --linger {}",
+        Bytes(ram - ram / 2),
+        Bytes(ram / 2),
+        policy_name(wish, tier.policy),
+        tier.commit,
+        tier.staleness,
+        when_text(tier.when),
+        at_limit_name(tier.at_limit),
+        tier.batch_groups,
+        tier.linger,
+    )
+}
+
+fn command_of_volumes(wish: &Wish, flash: u64, settings: &Settings) -> String {
     let tier = &settings.flash;
     let (policy, order) = match tier.policy {
         WritePolicy::WriteThrough | WritePolicy::WriteAround => ("write-through", ""),
@@ -192,7 +275,7 @@ fn command(wish: &Wish, settings: &Settings) -> String {
         "destage block serve --origin nbd://STORAGE/VOLUME --cache /SSD/VOLUME --cache-size {} --log-size {} \
          --dirty-limit {} --policy {policy}{order} --commit {} --staleness {} --when {} --at-limit {} --batch-size {} \
          --linger {}",
-        Bytes(wish.flash),
+        Bytes(flash),
         Bytes(wish.log()),
         Bytes(limits.dirty_bytes_max),
         tier.commit,
@@ -210,12 +293,13 @@ impl Advice<'_> {
             limit.map(|limit| format!(", 99 % of the {what} within {limit}")).unwrap_or_default()
         };
         format!(
-            "{}: at most the writes of {} lost with host and cache{}{}, {} of flash",
+            "{}: at most the writes of {} lost with host and cache{}{}{}{}",
             self.trace,
             self.rpo,
             limit("reads", self.p99_read),
             limit("writes", self.p99_write),
-            self.flash
+            self.flash.map(|size| format!(", {size} of flash")).unwrap_or_default(),
+            self.ram.map(|size| format!(", {size} of RAM")).unwrap_or_default()
         )
     }
 
@@ -237,7 +321,7 @@ impl Advice<'_> {
         let row = |ranked: &Ranked<'_>| {
             let losses = ranked.losses;
             vec![
-                policy_name(ranked.policy).to_owned(),
+                ranked.policy.to_owned(),
                 ranked.when.clone(),
                 if ranked.meets { "yes" } else { "no" }.to_owned(),
                 seconds(ranked.mean_seconds),
@@ -271,12 +355,38 @@ impl Advice<'_> {
         out
     }
 
-    fn html(&self) -> String {
+    /// How long requests took against how old the origin was, a line for each policy.
+    fn chart(&self) -> Chart {
+        let mut series: Vec<Series> = Vec::new();
+        for ranked in &self.ranking {
+            let point = (ranked.losses.staleness_seconds.max, ranked.mean_seconds);
+            match series.iter_mut().find(|series| series.name == ranked.policy) {
+                Some(series) => series.points.push(point),
+                None => series.push(Series { name: ranked.policy.into(), points: vec![point] }),
+            }
+        }
+        for series in &mut series {
+            series.points.sort_by(|left, right| left.0.total_cmp(&right.0));
+        }
+        let axis =
+            |label: &str| Axis { label: label.into(), scale: Scale::Linear, format: seconds };
+        Chart {
+            title: "What a lower age of the origin costs".into(),
+            x: axis("the origin is behind, at most"),
+            y: axis("a request takes, mean"),
+            series,
+        }
+    }
+
+    fn html(&self) -> Result<String, CliError> {
         let mut page = Page::new("Which policy for this load");
         page.paragraph(&self.asked());
         self.reason.iter().for_each(|sentence| page.paragraph(sentence));
         page.heading("To put it into service");
         page.verbatim(&self.command);
+        page.heading("What they come to");
+        let svg = self.chart().svg();
+        page.svg(&svg.map_err(|error| CliError::new(exit::BUG, error))?);
         page.heading("All candidates, the best first");
         page.paragraph(
             "Each was simulated on the whole load. 'Origin behind' and 'out of order' are what crashes at random moments would \
@@ -285,20 +395,21 @@ impl Advice<'_> {
         );
         page.table(&Self::header(), &self.rows(), Some(0));
         let misses = self.ranking.iter().filter(|ranked| !ranked.meets).map(|ranked| {
-            let name = policy_name(ranked.policy);
-            format!("{name}, {}: {}", ranked.when, ranked.misses.join("; "))
+            format!("{}, {}: {}", ranked.policy, ranked.when, ranked.misses.join("; "))
         });
         let misses: Vec<String> = misses.collect();
         if !misses.is_empty() {
             page.heading("What the others miss");
             page.list(&misses);
         }
-        page.html()
+        Ok(page.html())
     }
 }
 
-fn policy_name(policy: WritePolicy) -> &'static str {
+/// As the front end calls it.
+fn policy_name(wish: &Wish, policy: WritePolicy) -> &'static str {
     match policy {
+        WritePolicy::Journaled if matches!(wish.front, Front::Data { .. }) => "write-back",
         WritePolicy::WriteThrough => "write-through",
         WritePolicy::WriteAround => "write-around",
         WritePolicy::WriteBack => "write-back",
@@ -330,7 +441,8 @@ mod tests {
     fn the_command_line_says_what_was_simulated() {
         let mut policies = std::collections::BTreeSet::new();
         for (rpo, flash) in [(100, 64 << 20), (5_000, 20 << 30), (86_400_000, 16 << 40)] {
-            let wish = Wish { rpo: Span::from_millis(rpo), p99_read: None, p99_write: None, flash };
+            let front = Front::Block { flash, ram: 1 << 30 };
+            let wish = Wish { rpo: Span::from_millis(rpo), p99_read: None, p99_write: None, front };
             for settings in wish.candidates(&Settings::default()) {
                 settings.validate().expect("candidates can be run");
                 let command = command(&wish, &settings);
@@ -355,9 +467,44 @@ mod tests {
                 assert_eq!(ours.batch_bytes_max, theirs.batch_bytes_max, "{command}");
                 assert_eq!(ours.batch_groups_max, theirs.batch_groups_max, "{command}");
                 assert_eq!(ours.linger, theirs.linger, "{command}");
-                policies.insert(policy_name(tier.policy));
+                policies.insert(policy_name(&wish, tier.policy));
             }
         }
-        assert_eq!(policies.len(), 4, "{policies:?}");
+        assert_eq!(policies.len(), 5, "{policies:?}");
+    }
+
+    #[test]
+    fn the_command_line_for_rows_says_what_was_simulated() {
+        let mut policies = std::collections::BTreeSet::new();
+        for (rpo, ram) in [(100, 1 << 20), (5_000, 20 << 30), (86_400_000, 1 << 40)] {
+            let front = Front::Data { ram, row: 333 };
+            let wish = Wish { rpo: Span::from_millis(rpo), p99_read: None, p99_write: None, front };
+            for settings in wish.candidates(&Settings::default()) {
+                settings.validate().expect("candidates can be run");
+                let command = command(&wish, &settings);
+                let words = shlex::split(&command).expect("it is a command line");
+                let cli = Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{error}"));
+                let Subcommand::Serve(args) = cli.command else { panic!("{command}") };
+                let live = args.into_settings().unwrap_or_else(|error| panic!("{error}")).policy;
+                let tier = &settings.flash;
+                let blocks = tier.size.get() / settings.block.get();
+                let simulated = tier.core_policy(blocks, settings.block.get(), false);
+                assert_eq!(live.acknowledge, simulated.acknowledge, "{command}");
+                assert_eq!((live.commit, live.staleness), (simulated.commit, simulated.staleness));
+                assert_eq!((live.when, live.at_limit), (simulated.when, simulated.at_limit));
+                let (ours, theirs) = (&live.limits, &simulated.limits);
+                assert_eq!(ours.batch_groups_max, theirs.batch_groups_max, "{command}");
+                assert_eq!(ours.linger, theirs.linger, "{command}");
+                assert_eq!(ours.dirty_bytes_max + ours.cache_bytes_max, ram, "{command}");
+                // Rows are simulated as blocks: so many fit.
+                let dirty_rows = theirs.dirty_bytes_max / settings.block.get();
+                assert_eq!(dirty_rows, ours.dirty_bytes_max / 333 / 2 * 2, "{command}");
+                if tier.policy != WritePolicy::WriteThrough {
+                    assert_eq!(live.order, simulated.order, "{command}");
+                }
+                policies.insert(policy_name(&wish, tier.policy));
+            }
+        }
+        assert_eq!(policies.into_iter().collect::<Vec<_>>(), ["write-back", "write-through"]);
     }
 }

@@ -17,7 +17,7 @@ use crate::error::CliError;
 /// The subcommands of `destage sim`.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum SimCommand {
-    /// Simulate the policies of the block front end on a load and say which one to choose, why, and how to start it.
+    /// Simulate the policies of a front end on a load and say which one to choose, why, and how to start it.
     #[command(after_long_help = destage_runtime::exit::help())]
     Advise(Box<advise::AdviseArgs>),
     /// Show what a cache of each size would miss: exact, or estimated from a sample of the blocks.
