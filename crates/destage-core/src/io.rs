@@ -346,6 +346,8 @@ pub enum Fault {
     Fenced,
     /// The medium failed; what it holds is unknown.
     Failed,
+    /// What was to be sent cannot be read back: the journal is damaged there.
+    JournalDamaged,
 }
 
 /// The mode of operation, in order of precedence.
@@ -368,7 +370,7 @@ pub enum Mode {
 /// Why the core stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum StopReason {
-    /// A sync failed: the journal's content is unknown.
+    /// A sync failed, so that the journal's content is unknown, or a part of it that is still needed is damaged.
     JournalFailed,
     /// Another process owns the origin.
     Fenced,

@@ -330,8 +330,14 @@ fn access(bytes: &mut Bytes<'_>) -> Option<Access> {
     [Access::Back, Access::Through, Access::Around].get(usize::from(bytes.byte()?)).copied()
 }
 
-const FAULTS: [Fault; 5] =
-    [Fault::Unavailable, Fault::Rejected, Fault::Denied, Fault::Fenced, Fault::Failed];
+const FAULTS: [Fault; 6] = [
+    Fault::Unavailable,
+    Fault::Rejected,
+    Fault::Denied,
+    Fault::Fenced,
+    Fault::Failed,
+    Fault::JournalDamaged,
+];
 
 /// 0 for success, else the fault's place from 1.
 fn result_code(result: Result<(), Fault>) -> u8 {
@@ -341,6 +347,7 @@ fn result_code(result: Result<(), Fault>) -> u8 {
         Fault::Denied => 3,
         Fault::Fenced => 4,
         Fault::Failed => 5,
+        Fault::JournalDamaged => 6,
     })
 }
 

@@ -48,7 +48,9 @@ fn failed(error: &OriginError) -> CliError {
     let code = match error.fault {
         Fault::Denied => exit::USAGE,
         Fault::Fenced => exit::FENCED,
-        Fault::Unavailable | Fault::Rejected | Fault::Failed => exit::ORIGIN_UNREACHABLE,
+        Fault::Unavailable | Fault::Rejected | Fault::Failed | Fault::JournalDamaged => {
+            exit::ORIGIN_UNREACHABLE
+        }
     };
     CliError::new(code, format!("failed to read the schema: {error}"))
 }

@@ -5,7 +5,7 @@ use super::write::NewGroup;
 use super::{Volume, Wait};
 use crate::cache::record::GroupKind;
 use crate::request::RequestError;
-use destage_core::{Access, Input, Lsn, Order, Policy, Time, WaitFor};
+use destage_core::{Access, Input, Lsn, Order, Policy, StopReason, Time, WaitFor};
 use destage_journal::Journal;
 
 impl Volume {
@@ -230,6 +230,11 @@ impl Volume {
     /// Whether it takes no writes any more because the log failed or another host took the origin over.
     pub fn is_stopped(&self) -> bool {
         self.stopped.is_some()
+    }
+
+    /// Why it takes no writes any more, if so.
+    pub fn stop_reason(&self) -> Option<StopReason> {
+        self.stopped
     }
 
     /// Groups that are not decided.

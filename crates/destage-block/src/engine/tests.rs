@@ -6,6 +6,7 @@ mod ahead;
 mod choice;
 mod claims;
 mod client;
+mod damage;
 mod model;
 pub(super) mod random;
 mod reads_first;

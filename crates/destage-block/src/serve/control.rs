@@ -114,6 +114,10 @@ impl VolumesControl {
             if at.iter().zip(points).all(|(at, point)| at >= point) {
                 return Ok(());
             }
+            let stopped = self.each(chosen, |served, _| report::stopped(served))?;
+            if let Some(why) = stopped.into_iter().flatten().next() {
+                return Err(ControlError::Failed(format!("not everything can be {what}: {why}")));
+            }
             if Instant::now() > deadline {
                 return Err(ControlError::Failed(format!(
                     "not everything was {what} within {} s; see the status",

@@ -9,6 +9,7 @@ mod files;
 mod flusher;
 mod fuse;
 mod groups;
+mod left;
 mod pool;
 mod report;
 mod server;

@@ -3,7 +3,7 @@
 use super::Served;
 use crate::block::BLOCK;
 use crate::engine::{VolumeMode, VolumeStatus};
-use destage_core::{Acknowledge, Order, Policy, Span, Time};
+use destage_core::{Acknowledge, Order, Policy, Span, StopReason, Time};
 use destage_runtime::latency::Latency;
 use destage_runtime::policy;
 use destage_runtime::status::{Report, VolumeReport};
@@ -67,6 +67,20 @@ fn mode_name(mode: VolumeMode) -> &'static str {
         VolumeMode::Stopped(_) => policy::mode_name(destage_core::Mode::Stopped),
         VolumeMode::Closing => "closing",
     }
+}
+
+/// Why a volume has stopped, if it has, and what to do.
+pub(super) fn stopped(served: &Served) -> Option<String> {
+    let why = match served.volume.stop_reason()? {
+        StopReason::JournalFailed => format!(
+            "the log in its cache failed or is damaged; 'destage block check --cache {}' tells what is broken, and the manual \
+             what can be saved",
+            served.cache
+        ),
+        StopReason::Fenced => "another host has taken its origin over".to_owned(),
+        StopReason::OriginChanged => "its origin is not as it was left".to_owned(),
+    };
+    Some(format!("volume '{}' has stopped: {why}", served.name))
 }
 
 /// One volume.

@@ -5,6 +5,7 @@ use super::control::{View, VolumesControl};
 use super::flusher;
 use super::fuse::Files;
 use super::groups::Groups;
+use super::left::Left;
 use super::pool::{Outbox, Pool};
 use super::report::Counted;
 use super::spin::Spin;
@@ -474,38 +475,13 @@ impl Server {
                 "a disk does not answer; what the cache holds is recovered at the next start";
             return Err(ServeError::new(exit::DIRTY_REMAINS, message));
         }
-        let (mut remains, mut unflushed) = (Vec::new(), Vec::new());
+        let mut left = Left::default();
         let volumes = std::mem::take(&mut self.volumes);
         for (served, context) in volumes.into_iter().zip(self.contexts.iter()) {
-            let left = served.volume.undecided();
-            let is_unflushed = served.volume.is_origin_unflushed();
-            let (name, origin) = (served.name.clone(), served.description.clone());
+            left.note(&served);
             super::start::close(served, context)?;
-            if left > 0 {
-                remains.push(format!("volume '{name}': {left} writes that {origin} has not taken"));
-            } else if is_unflushed {
-                unflushed.push(format!("volume '{name}' ({origin})"));
-            }
         }
-        if !remains.is_empty() {
-            return Err(ServeError::new(
-                exit::DIRTY_REMAINS,
-                format!(
-                    "stopped with {}; they are in the cache, and the next start destages them",
-                    remains.join(", ")
-                ),
-            ));
-        }
-        if !unflushed.is_empty() {
-            return Err(ServeError::new(
-                exit::DIRTY_REMAINS,
-                format!(
-                    "the origin has not confirmed that what was written through is durable: {}; look after it, start once \
-                     more and flush",
-                    unflushed.join(", ")
-                ),
-            ));
-        }
+        left.verdict()?;
         match self.child_code {
             None | Some(0) => Ok(()),
             Some(code) => Err(ServeError::new(code, format!("the command ended with {code}"))),

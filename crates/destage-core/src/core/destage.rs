@@ -435,6 +435,7 @@ impl Core {
         if !is_temporary(fault) {
             return self.stop(match fault {
                 Fault::Fenced => StopReason::Fenced,
+                Fault::JournalDamaged => StopReason::JournalFailed,
                 _ => StopReason::OriginChanged,
             });
         }

@@ -7,6 +7,7 @@ mod harness;
 mod applications;
 mod clients;
 mod crash;
+mod damage;
 mod disks;
 mod file_systems;
 mod files;

@@ -8,11 +8,11 @@ use crate::attach;
 use crate::block::{BLOCK, Extent, Lba};
 use crate::cache::record::{STORED_BLOCK, check_stored_block};
 use crate::origin::{Origin, OriginError, OriginErrorKind};
-use crate::redo::{Content, Group, Piece, RedoError};
+use crate::redo::{Content, Group, Payload, Piece, RedoError};
 use destage_core::{BatchId, Fault, Lsn, UnitId};
 use destage_journal::DiskFile;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 
 /// A batch on its way.
 #[derive(Debug)]
@@ -148,8 +148,8 @@ fn send_atomic(context: &Context, part: &Part) -> Result<(), Failure> {
     // A panic elsewhere leaves the store as a crash would: it settles that itself.
     let mut redo = redo.lock().unwrap_or_else(PoisonError::into_inner);
     let group = Group { from: part.from, to: part.upto, pieces: pieces(&part.targets) };
-    let payload = |first: Lba, buf: &mut [u8]| fill(&part.targets, first, buf);
-    Ok(redo.apply(&context.origin_in_turn(), &group, &payload)?)
+    let bytes = PartBytes::of(part);
+    redo.apply(&context.origin_in_turn(), &group, &bytes).map_err(|error| bytes.why(error))
 }
 
 /// Lets no replay of the redo store's last group come over what is written past it from now on.
@@ -186,15 +186,44 @@ fn note_sent(context: &Context, part: &Part) {
     }
 }
 
-/// The blocks from `first` on, all of them among the targets.
-pub(super) fn fill(targets: &[Target], first: Lba, buf: &mut [u8]) -> Result<(), OriginError> {
-    let start = targets.partition_point(|target| target.extent.first < first);
-    for (target, block) in targets[start..].iter().zip(buf.chunks_mut(BLOCK)) {
-        let bytes = read(target)
-            .map_err(|failure| OriginError::new(OriginErrorKind::Unavailable, failure.message))?;
-        block.copy_from_slice(&bytes[..block.len()]);
+/// The bytes of a part, for the redo store.
+pub(super) struct PartBytes<'a> {
+    targets: &'a [Target],
+    /// Why they could not be read. The redo store only tells that they could not.
+    failure: OnceLock<Failure>,
+}
+
+impl<'a> PartBytes<'a> {
+    pub(super) fn of(part: &'a Part) -> Self {
+        Self { targets: &part.targets, failure: OnceLock::new() }
     }
-    Ok(())
+
+    /// Whether they could not be read.
+    pub(super) fn is_unread(&self) -> bool {
+        self.failure.get().is_some()
+    }
+
+    /// Why the redo store did not apply them: the bytes themselves, or what the store says.
+    pub(super) fn why(&self, error: RedoError) -> Failure {
+        self.failure.get().cloned().unwrap_or_else(|| error.into())
+    }
+}
+
+impl Payload for PartBytes<'_> {
+    /// The blocks from `first` on, all of them among the targets.
+    fn fill(&self, first: Lba, buf: &mut [u8]) -> Result<(), OriginError> {
+        let start = self.targets.partition_point(|target| target.extent.first < first);
+        for (target, block) in self.targets[start..].iter().zip(buf.chunks_mut(BLOCK)) {
+            let bytes = read(target).map_err(|failure| {
+                let error = OriginError::new(OriginErrorKind::Unavailable, failure.message.clone());
+                // The first failure ends the attempt.
+                let _ = self.failure.set(failure);
+                error
+            })?;
+            block.copy_from_slice(&bytes[..block.len()]);
+        }
+        Ok(())
+    }
 }
 
 /// Joins neighbours.
@@ -270,7 +299,9 @@ fn read(target: &Target) -> Result<Vec<u8>, Failure> {
     }
     match check_stored_block(&stored, crc) {
         Some(block) => Ok(block.to_vec()),
-        None => Err(failure(Fault::Failed, "its checksum is wrong: the log is damaged there")),
+        None => {
+            Err(failure(Fault::JournalDamaged, "its checksum is wrong: the log is damaged there"))
+        }
     }
 }
 

@@ -1,8 +1,7 @@
 //! Carrying parts of several volumes to their origins, all or none.
 
 use super::Context;
-use super::destage::{Failure, Part, Sent, fill, pieces, sent_block};
-use crate::block::Lba;
+use super::destage::{Failure, Part, PartBytes, Sent, pieces, sent_block};
 use crate::origin::InTurn;
 use crate::redo::{Group, RedoStore, Share, apply_together};
 use destage_core::Fault;
@@ -19,10 +18,7 @@ pub(in super::super) fn send_together(
         .iter()
         .map(|part| Group { from: part.from, to: part.upto, pieces: pieces(&part.targets) })
         .collect();
-    let payloads: Vec<_> = parts
-        .iter()
-        .map(|part| move |first: Lba, buf: &mut [u8]| fill(&part.targets, first, buf))
-        .collect();
+    let payloads: Vec<PartBytes<'_>> = parts.iter().map(PartBytes::of).collect();
     let origins: Vec<InTurn> = contexts.iter().map(|context| context.origin_in_turn()).collect();
     let mut stores = lock_all(contexts)?;
     let mut shares: Vec<Share<'_>> = stores
@@ -31,7 +27,10 @@ pub(in super::super) fn send_together(
         .zip(groups.iter().zip(&payloads))
         .map(|((store, origin), (group, payload))| Share { store, origin, group, payload })
         .collect();
-    apply_together(&mut shares, coordinator, uuid)?;
+    apply_together(&mut shares, coordinator, uuid).map_err(|error| {
+        let unread = payloads.iter().find(|bytes| bytes.is_unread());
+        unread.unwrap_or(&payloads[coordinator]).why(error)
+    })?;
     Ok(parts.iter().map(|part| part.targets.iter().map(sent_block).collect()).collect())
 }
 

@@ -211,9 +211,11 @@ fn too_many_parked_groups_pause_the_destager() {
 
 #[test]
 fn fenced_and_failed_stop_for_good() {
-    for (fault, reason) in
-        [(Fault::Fenced, StopReason::Fenced), (Fault::Failed, StopReason::OriginChanged)]
-    {
+    for (fault, reason) in [
+        (Fault::Fenced, StopReason::Fenced),
+        (Fault::Failed, StopReason::OriginChanged),
+        (Fault::JournalDamaged, StopReason::JournalFailed),
+    ] {
         let (mut pair, _) = dirty(policy(), &[&[0]]);
         pair.read(5, 9);
         let effects = pair.destage_failed(0, fault);
