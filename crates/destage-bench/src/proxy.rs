@@ -82,7 +82,6 @@ fn fine_timer() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::Spread;
 
     /// An echo server behind a proxy; the proxy's address.
     fn echo_behind(delay: Duration) -> SocketAddr {
@@ -117,18 +116,20 @@ mod tests {
         let delay = Duration::from_millis(5);
         let mut stream = TcpStream::connect(echo_behind(delay)).expect("connected");
         stream.set_nodelay(true).expect("a socket option");
-        let times: Vec<f64> =
-            (0..40).map(|_| round_trip(&mut stream).as_secs_f64() * 1e3).collect();
-        let spread = Spread::of(times).expect("timed");
-        assert!(spread.min >= 10.0, "earlier than the delay: {spread:?} ms");
+        let start = Instant::now();
+        let mut shortest = Duration::MAX;
         // The machine may be busy; an idle one shows about 0.2 ms above.
-        assert!(spread.median < 14.0, "{spread:?} ms");
+        while shortest >= delay * 2 + delay / 2 {
+            assert!(start.elapsed() < Duration::from_secs(60), "never less than {shortest:?}");
+            shortest = shortest.min(round_trip(&mut stream));
+            assert!(shortest >= delay * 2, "earlier than the delay: {shortest:?}");
+        }
     }
 
     #[test]
     fn the_delay_does_not_limit_throughput_and_ends_are_passed_on() {
         let mut stream =
-            TcpStream::connect(echo_behind(Duration::from_millis(20))).expect("connected");
+            TcpStream::connect(echo_behind(Duration::from_millis(200))).expect("connected");
         let mut input = stream.try_clone().expect("cloned");
         let start = Instant::now();
         let total = 64 << 20;
@@ -140,7 +141,7 @@ mod tests {
         input.read_to_end(&mut got).expect("the end arrives");
         writer.join().expect("wrote");
         assert_eq!(got.len(), total);
-        // One 64 KiB chunk per 20 ms would take 20 s.
-        assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+        // One 64 KiB chunk per 200 ms would take more than 200 s.
+        assert!(start.elapsed() < Duration::from_secs(100), "{:?}", start.elapsed());
     }
 }

@@ -375,9 +375,12 @@ fn a_sweep_that_is_killed_goes_on_where_it_stopped() {
     child.kill().expect("it can be killed");
     child.wait().expect("it ends");
     // What the kill left of the last row, if it left anything, is cut.
-    let mut torn = std::fs::read(&results).expect("the results are there");
+    let left = std::fs::read(&results).expect("the results are there");
+    // A fast machine may have been done before: then as a kill at the half would have left it.
+    let mut torn: Vec<u8> =
+        left.split_inclusive(|&byte| byte == b'\n').take(20).flatten().copied().collect();
     let kept = torn.iter().filter(|&&byte| byte == b'\n').count();
-    assert!(kept < 40, "it was killed before it was done");
+    assert!(kept >= 3, "it was killed after some rows");
     torn.extend(b"{\"key\":\"0123");
     std::fs::write(&results, torn).expect("it can be written");
     let all_cores =

@@ -1,7 +1,7 @@
 //! Writes whose order is known, and what a volume may look like after a crash.
 
 use crate::harness::Random;
-use destage_block::nbd::client::Client;
+use destage_block::nbd::client::{Client, ClientError};
 
 pub(crate) const BLOCK: usize = 4096;
 /// Blocks that are written; few, so that they are overwritten often.
@@ -37,24 +37,32 @@ impl History {
         mut enough: impl FnMut(u64) -> bool,
     ) {
         loop {
-            let number = self.writes.len() as u64 + 1;
-            if enough(number) {
+            if enough(self.writes.len() as u64 + 1) {
                 return;
             }
-            let block = random.between(0, BLOCKS);
-            self.writes.push((block, self.epoch));
-            if client.write(block * BLOCK as u64, &stamped(number), false).is_err() {
+            if self.put(client, random.between(0, BLOCKS)).is_err() {
                 return;
             }
-            self.acknowledged = number;
-            if random.between(0, 12) == 0 {
-                if client.flush().is_err() {
-                    return;
-                }
-                self.flushed = number;
-                self.epoch += 1;
+            if random.between(0, 12) == 0 && self.flush(client).is_err() {
+                return;
             }
         }
+    }
+
+    /// One write, to this block.
+    pub(crate) fn put(&mut self, client: &Client, block: u64) -> Result<(), ClientError> {
+        let number = self.note(block);
+        client.write(block * BLOCK as u64, &stamped(number), false)?;
+        self.acknowledged = number;
+        Ok(())
+    }
+
+    /// Ends the epoch.
+    pub(crate) fn flush(&mut self, client: &Client) -> Result<(), ClientError> {
+        client.flush()?;
+        self.flushed = self.acknowledged;
+        self.epoch += 1;
+        Ok(())
     }
 
     /// The first write to this block after that number, if there is one.

@@ -242,18 +242,24 @@ pub(crate) struct SlowDisk {
 impl SlowDisk {
     /// Serves `image` with this delay of each write and flush, milliseconds; `None` if nbdkit is not there.
     pub(crate) fn start(scratch: &Scratch, image: &Path, delay_ms: u32) -> Option<Self> {
-        let delays = [format!("delay-write={delay_ms}ms"), format!("delay-zero={delay_ms}ms")];
-        Self::filtered(scratch, image, "delay", &delays)
+        Self::filtered(scratch, image, &["delay"], &delays(delay_ms))
+    }
+
+    /// The same with one request at a time, whatever the connection: so many writes take at least so many delays.
+    pub(crate) fn one_by_one(scratch: &Scratch, image: &Path, delay_ms: u32) -> Option<Self> {
+        let mut how = delays(delay_ms).to_vec();
+        how.push("serialize=all-requests".into());
+        Self::filtered(scratch, image, &["noparallel", "delay"], &how)
     }
 
     /// Serves `image` with at most so many bytes each second; `None` if nbdkit is not there.
     pub(crate) fn with_rate(scratch: &Scratch, image: &Path, bytes: u64) -> Option<Self> {
         // Without the two seconds that it lets through at once after a pause.
         let rate = [format!("rate={}", bytes * 8), "burstiness=0.1".into()];
-        Self::filtered(scratch, image, "rate", &rate)
+        Self::filtered(scratch, image, &["rate"], &rate)
     }
 
-    fn filtered(scratch: &Scratch, image: &Path, filter: &str, how: &[String]) -> Option<Self> {
+    fn filtered(scratch: &Scratch, image: &Path, filters: &[&str], how: &[String]) -> Option<Self> {
         if !crate::harness::has("nbdkit") {
             return None;
         }
@@ -263,7 +269,7 @@ impl SlowDisk {
         let child = Command::new("nbdkit")
             .args(["--foreground", "--exit-with-parent", "--unix"])
             .arg(&socket)
-            .arg(format!("--filter={filter}"))
+            .args(filters.iter().map(|filter| format!("--filter={filter}")))
             .arg("file")
             .arg(image)
             .args(how)
@@ -275,6 +281,10 @@ impl SlowDisk {
         eventually("nbdkit listens", PATIENCE, || UnixStream::connect(&socket).is_ok());
         Some(Self { child, uri: format!("nbd+unix:///?socket={}", socket.display()) })
     }
+}
+
+fn delays(delay_ms: u32) -> [String; 2] {
+    [format!("delay-write={delay_ms}ms"), format!("delay-zero={delay_ms}ms")]
 }
 
 impl Drop for SlowDisk {

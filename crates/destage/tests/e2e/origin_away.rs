@@ -12,10 +12,8 @@ use std::ops::Range;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Time that a loaded machine may take to carry an acknowledgement to a client and have it noted.
+/// Time that a loaded machine may take between looking at its clock and taking a write.
 const SLACK: Duration = seconds(2);
-/// Time for which a loaded disk may keep the journal from committing.
-const STALL: Duration = seconds(4);
 /// Clients under load, and how many operations each has under way.
 const CLIENTS: usize = 4;
 const DEPTH: usize = 2;
@@ -95,10 +93,19 @@ impl Outage {
         let lag = server.status()["rpo"]["total_loss_seconds"].as_f64().expect("a number");
         (self.goes)(&mut setup.postgres);
         let gone = Instant::now();
-        while gone.elapsed() < self.lasts {
+        let mut exceeded = None;
+        while gone.elapsed() < self.lasts || exceeded.is_none() {
             still_reads(&server);
+            if exceeded.is_none() && server.status()["mode"] == "staleness-exceeded" {
+                exceeded = Some(Instant::now());
+            }
+            assert!(gone.elapsed() < self.lasts + PATIENCE, "D is never exceeded");
             thread::sleep(millis(500));
         }
+        // The oldest write that the database lacks was acknowledged after this.
+        let oldest = before - Duration::from_secs_f64(lag);
+        let within = exceeded.map_or(Duration::ZERO, |at| at.saturating_duration_since(oldest));
+        assert!(within >= self.staleness, "writes went on for {within:?} only");
         assert_eq!(server.status()["mode"], "staleness-exceeded");
         self.is_felt(&server);
 
@@ -107,7 +114,7 @@ impl Outage {
         let works = Instant::now();
         eventually("writes go on", PATIENCE, || load.last_ack() > works + millis(300));
         let histories = load.stop();
-        self.check_acknowledged(&histories, before - Duration::from_secs_f64(lag), gone..returned);
+        self.check_acknowledged(&histories, gone..returned);
         // What was on its way when D passed is in the journal already: its answer waits under either choice.
         let refused = histories.clients.iter().any(|client| client.refusal.is_some());
         assert!(!refused || self.at_limit == "fail");
@@ -134,22 +141,16 @@ impl Outage {
         }
     }
 
-    /// Writes were acknowledged until D, and none after it while the database was away. The oldest write that it lacked was
-    /// sent after `oldest`.
-    fn check_acknowledged(&self, histories: &Histories, oldest: Instant, away: Range<Instant>) {
+    /// Writes were acknowledged without the database, and none past D. However long it took clients to note an answer: they had
+    /// not even asked before D.
+    fn check_acknowledged(&self, histories: &Histories, away: Range<Instant>) {
         let acks = histories.acknowledged().filter(|(_, at)| away.contains(at));
         let acks: Vec<_> = acks.collect();
         assert!(acks.len() > 5 * CLIENTS * DEPTH, "{} writes without the database", acks.len());
-        let last = acks.iter().map(|(_, at)| *at).max().expect("there are some");
-        let went_on = last.saturating_duration_since(oldest);
-        assert!(went_on + STALL > self.staleness, "writes went on for {went_on:?} only");
-        let noted = last - away.start;
-        assert!(noted < self.staleness + SLACK, "noted {noted:?} after the database went");
-        // However long it took clients to note an answer: they had not even asked before D. The first write that was sent
-        // without the database is undecided since it was acknowledged, at the latest.
+        // The first write that was sent without the database is undecided since it was acknowledged, at the latest.
         let sent = acks.iter().filter(|(begun, _)| *begun > away.start);
         let undecided = sent.map(|(_, at)| *at).min().expect("there are some");
-        let past = undecided + self.staleness + SLACK / 8;
+        let past = undecided + self.staleness + SLACK;
         let late = acks.iter().filter(|(begun, _)| *begun > past).count();
         assert_eq!(late, 0, "sent after D and acknowledged");
     }

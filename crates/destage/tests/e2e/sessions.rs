@@ -7,7 +7,7 @@
 
 mod client;
 
-use crate::harness::{Client, Database, Launch, PATIENCE, Random, Scratch, millis};
+use crate::harness::{Client, Database, Launch, PATIENCE, Random, Scratch, eventually, millis};
 use client::{Customer, Shared, Told};
 use destage_testkit::history::{register, sessions};
 use std::collections::BTreeMap;
@@ -52,6 +52,8 @@ const VARIANTS: [&[&str]; 7] = [
     &["--policy", "write-around"],
 ];
 const KILLS: u64 = 3;
+/// What the clients do at least before each kill.
+const DONE_MIN: u64 = 15;
 
 /// The accounts as they are somewhere: balances and versions.
 type Accounts = BTreeMap<u64, (i64, u64)>;
@@ -123,8 +125,12 @@ fn load(
             .collect();
         for _ in 0..KILLS {
             let server = launch.start();
+            let done = shared.done();
             shared.open(server.listen);
             thread::sleep(millis(random.between(20, 250)));
+            // On a slow machine it takes longer.
+            let enough = || shared.done() >= done + DONE_MIN || shared.is_refused();
+            eventually("the clients get something done", PATIENCE, enough);
             shared.close();
             server.kill();
             seen_at_origin.push(accounts_of(database));

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Instant;
 
@@ -26,6 +26,10 @@ pub(super) struct Shared {
     place: Mutex<Place>,
     /// The newest version or value that was given to anyone.
     newest: AtomicU64,
+    /// What the clients got done so far: sessions, looks, reads and writes of registers.
+    done: AtomicU64,
+    /// A client was told an error and has ended.
+    refused: AtomicBool,
     start: Instant,
     watches: bool,
 }
@@ -33,7 +37,23 @@ pub(super) struct Shared {
 impl Shared {
     pub(super) fn new(watches: bool) -> Self {
         let place = Mutex::new(Place::Nowhere);
-        Self { place, newest: AtomicU64::new(0), start: Instant::now(), watches }
+        let (newest, done) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self {
+            place,
+            newest,
+            done,
+            refused: AtomicBool::new(false),
+            start: Instant::now(),
+            watches,
+        }
+    }
+
+    pub(super) fn done(&self) -> u64 {
+        self.done.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn is_refused(&self) -> bool {
+        self.refused.load(Ordering::Relaxed)
     }
 
     fn set(&self, place: Place) {
@@ -106,8 +126,11 @@ impl<'a> Customer<'a> {
     pub(super) fn run(mut self) -> Told {
         while let Some(mut client) = connect(self.shared) {
             // The end of the connection is a kill: another server comes, or none.
-            while self.told.refusal.is_none() && self.act(&mut client).is_ok() {}
+            while self.told.refusal.is_none() && self.act(&mut client).is_ok() {
+                self.shared.done.fetch_add(1, Ordering::Relaxed);
+            }
             if self.told.refusal.is_some() {
+                self.shared.refused.store(true, Ordering::Relaxed);
                 break;
             }
         }
