@@ -91,7 +91,8 @@ fn setup(arguments: &[&str]) -> Option<Setup> {
     let disk = SlowDisk::start(&scratch, &image, DELAY_MS)?;
     let redo = scratch.join("redo");
     let launch = Launch::before(&scratch, &disk.uri).redo_at(redo).with(arguments);
-    let launch = launch.with(&["--linger", "0", "--batch-size", "1M"]);
+    // However slow the client, the bound does not stop it while destaging is paused.
+    let launch = launch.with(&["--linger", "0", "--batch-size", "1M", "-D", "1h"]);
     Some(Setup { scratch, image, disk: Some(disk), launch })
 }
 

@@ -35,7 +35,7 @@ fn setup(policy: &str) -> Setup {
     );
     fs::write(&file, settings).expect("the settings can be written");
     let launch = Launch::before(&scratch, &image.display().to_string());
-    let launch = launch.with(&["--policy", policy, "--dirty-limit", "16M"]);
+    let launch = launch.with(&["--policy", policy, "--dirty-limit", "16M", "-D", "1h"]);
     let launch = launch.with(&["--config", &file.display().to_string()]);
     Setup { scratch, image, other, launch }
 }

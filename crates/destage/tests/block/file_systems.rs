@@ -3,20 +3,24 @@
 
 use crate::applications::{Application, Steps};
 use crate::disks::{Folder, Kind, Loop, Mounted};
-use crate::harness::{PATIENCE, Random, Scratch, eventually};
-use crate::server::{Launch, SlowDisk, image, replay};
+use crate::harness::{PATIENCE, Random, Scratch, eventually, seconds};
+use crate::server::{Launch, Server, SlowDisk, image, replay};
 use std::path::Path;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How slow the disk is, for each write.
 const DELAY_MS: u32 = 20;
-/// The same, so slow that every file system gets far ahead of it.
-const DELAY_CONTROL_MS: u32 = 150;
+/// The same for each request of a disk that does one at a time, to be found in the middle of a long backlog.
+const DELAY_ONE_BY_ONE_MS: u32 = 30;
+/// Steps that make it long.
+const STEPS_BEHIND: u64 = 60;
+/// How long an application may take until its kill, if the machine is slow.
+const WORK_MAX: Duration = seconds(30);
 /// Kills of each test, unless `DESTAGE_KILLS` says how many.
 const KILLS: u64 = 2;
-/// Kills within which a policy without order must be found out.
-const KILLS_CONTROL: u64 = 25;
+/// Kills within which a policy without order must be found out; it is by more than nine of ten.
+const KILLS_CONTROL: u64 = 12;
 
 /// What is run on what, and under which policy.
 #[derive(Clone, Copy)]
@@ -24,8 +28,18 @@ pub(crate) struct Case {
     kind: Kind,
     application: Application,
     policy: &'static str,
-    delay_ms: u32,
     seed: u64,
+}
+
+/// What the origin lacks when the server is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lacks {
+    /// What it has not taken yet, by chance.
+    Something,
+    /// The last steps for certain, however fast it is and slow the application: they are held back.
+    LastSteps,
+    /// A part of a long backlog that is being sent.
+    HalfTheBacklog,
 }
 
 /// What came of a kill.
@@ -41,20 +55,22 @@ struct Outcome {
 
 impl Case {
     /// Works on a file system, marks a point and brings it to the origin, kills the server, and looks at the origin.
-    ///
-    /// If so told, the last steps are held back: however fast the disk and slow the application, the origin lacks them.
-    fn kill(&self, round: u64, is_held_back: bool) -> Option<Outcome> {
+    fn kill(&self, round: u64, lacks: Lacks) -> Option<Outcome> {
         let scratch = Scratch::new();
         let folder = Folder::new(&scratch);
         let mut random = Random::new(self.seed, round);
         let image = image(&scratch, self.kind.disk_bytes());
         self.kind.make(&image);
-        let disk = SlowDisk::start(&scratch, &image, self.delay_ms)?;
+        let disk = match lacks {
+            Lacks::HalfTheBacklog => SlowDisk::one_by_one(&scratch, &image, DELAY_ONE_BY_ONE_MS),
+            _ => SlowDisk::start(&scratch, &image, DELAY_MS),
+        }?;
         let launch = Launch::before(&scratch, &disk.uri).redo_at(scratch.join("redo"));
         let launch = launch.with(&folder.flags()).with(&["--policy", self.policy]);
         let launch = launch.with(&["--cache-size", "256M", "--linger", "0", "--batch-size", "1M"]);
-        let (done, marked) =
-            self.work_and_kill(&scratch, &folder, &launch, &mut random, is_held_back);
+        // However slow the application, the bound does not stop it while destaging is paused.
+        let launch = launch.with(&["-D", "1h"]);
+        let (done, marked) = self.work_and_kill(&scratch, &folder, &launch, &mut random, lacks);
         // With what it was still waiting to write.
         drop(disk);
         std::fs::remove_file(&launch.cache).expect("the cache can be deleted");
@@ -72,7 +88,7 @@ impl Case {
         folder: &Folder,
         launch: &Launch,
         random: &mut Random,
-        is_held_back: bool,
+        lacks: Lacks,
     ) -> (u64, u64) {
         let server = launch.start();
         let device = Loop::on(&folder.file(), self.kind);
@@ -90,18 +106,28 @@ impl Case {
             let marked = steps.done();
             server.ask(&["mark"]);
             server.ask(&["checkpoint", "--wait"]);
-            let more = steps.done() + random.between(5, 60);
+            if lacks == Lacks::HalfTheBacklog {
+                server.ask(&["pause"]);
+            }
+            let behind = if lacks == Lacks::HalfTheBacklog { STEPS_BEHIND } else { 0 };
+            let more = steps.done() + behind + random.between(5, 60);
+            let until = Instant::now() + WORK_MAX;
+            // A slow one is killed where it is by then.
             eventually("the application goes on", PATIENCE, || {
-                steps.done() >= more || worker.is_finished()
+                steps.done() >= more || worker.is_finished() || Instant::now() > until
             });
             thread::sleep(Duration::from_millis(random.between(0, 100)));
-            if is_held_back {
-                server.ask(&["pause"]);
-                // The first of them may have begun before.
-                let held = steps.done() + 3;
-                eventually("the application goes on without the origin", PATIENCE, || {
-                    steps.done() >= held || worker.is_finished()
-                });
+            match lacks {
+                Lacks::Something => {}
+                Lacks::LastSteps => {
+                    server.ask(&["pause"]);
+                    // The first of them may have begun before.
+                    let held = steps.done() + 3;
+                    eventually("the application goes on without the origin", PATIENCE, || {
+                        steps.done() >= held || worker.is_finished()
+                    });
+                }
+                Lacks::HalfTheBacklog => half_sent(&server),
             }
             server.kill();
             marked
@@ -125,7 +151,7 @@ impl Case {
 
     /// One kill with this seed: the steps that were done, or what is wrong.
     pub(crate) fn reseeded(&self, seed: u64) -> Option<Result<u64, String>> {
-        let outcome = Self { seed, ..*self }.kill(0, false)?;
+        let outcome = Self { seed, ..*self }.kill(0, Lacks::Something)?;
         Some(outcome.verdict().map(|_| outcome.done))
     }
 
@@ -135,7 +161,8 @@ impl Case {
         let kills = kills.map_or(KILLS, |text| text.parse().expect("DESTAGE_KILLS is a number"));
         for round in 0..kills {
             let is_held_back = round + 1 == kills;
-            let Some(outcome) = self.kill(round, is_held_back) else { return };
+            let lacks = if is_held_back { Lacks::LastSteps } else { Lacks::Something };
+            let Some(outcome) = self.kill(round, lacks) else { return };
             let place =
                 format!("{:?}, {}, seed {}, round {round}", self.kind, self.policy, self.seed);
             eprintln!("{place}: {outcome:?}");
@@ -148,7 +175,7 @@ impl Case {
     /// Something must be wrong sooner or later.
     fn fails(&self) {
         for round in 0..KILLS_CONTROL {
-            let Some(outcome) = self.kill(round, false) else { return };
+            let Some(outcome) = self.kill(round, Lacks::HalfTheBacklog) else { return };
             eprintln!("{:?}, {}, round {round}: {outcome:?}", self.kind, self.policy);
             if outcome.verdict().is_err() {
                 return;
@@ -174,6 +201,14 @@ impl Outcome {
     }
 }
 
+/// Lets the backlog be sent, and returns when about half of it is at the origin.
+fn half_sent(server: &Server) {
+    let dirty = || server.volume("dirty_writes").as_u64().expect("a number");
+    let before = dirty();
+    server.ask(&["resume"]);
+    eventually("half of the backlog is sent", PATIENCE, || dirty() <= before / 2);
+}
+
 /// What long runs kill, each with a name.
 pub(crate) fn soaked() -> [(&'static str, Case); 8] {
     let files = |kind, policy| case(kind, Application::Files, policy, 0);
@@ -191,7 +226,7 @@ pub(crate) fn soaked() -> [(&'static str, Case); 8] {
 }
 
 fn case(kind: Kind, application: Application, policy: &'static str, seed: u64) -> Case {
-    Case { kind, application, policy, delay_ms: DELAY_MS, seed }
+    Case { kind, application, policy, seed }
 }
 
 #[test]
@@ -239,12 +274,10 @@ fn sqlite_with_a_write_ahead_log_survives_without_the_cache() {
 /// The same checks find out a policy that keeps no order.
 #[test]
 fn ext4_does_not_survive_without_the_cache_under_plain_write_back() {
-    let case = case(Kind::Ext4, Application::Files, "write-back", 11);
-    Case { delay_ms: DELAY_CONTROL_MS, ..case }.fails();
+    case(Kind::Ext4, Application::Files, "write-back", 11).fails();
 }
 
 #[test]
 fn sqlite_does_not_survive_without_the_cache_under_plain_write_back() {
-    let case = case(Kind::Ext4, Application::SqliteRollback, "write-back", 12);
-    Case { delay_ms: DELAY_CONTROL_MS, ..case }.fails();
+    case(Kind::Ext4, Application::SqliteRollback, "write-back", 12).fails();
 }

@@ -63,7 +63,8 @@ fn pair(more: &[&str], log: &str) -> Option<Pair> {
     let (database, other) = (Volume::new(2)?, Volume::new(25)?);
     let file = database.scratch.join("destage.toml");
     let settings = format!(
-        "[volume.log]\norigin = '{}'\nredo = '{}'\ncache = '{}'\ncache-size = '64M'\nlinger = '0'\nbatch-size = '1M'\n{log}\n",
+        "[volume.log]\norigin = '{}'\nredo = '{}'\ncache = '{}'\ncache-size = '64M'\nlinger = '0'\nbatch-size = '1M'\n\
+         {log}\n",
         other.uri,
         other.redo().display(),
         other.scratch.join("cache.img").display(),
@@ -75,8 +76,9 @@ fn pair(more: &[&str], log: &str) -> Option<Pair> {
     Some(Pair { database, log: other, launch })
 }
 
+/// However slow the clients, the bound does not stop them while destaging is paused.
 fn grouped() -> Option<Pair> {
-    pair(&["--group", "shop", "--coordinator"], "group = 'shop'")
+    pair(&["--group", "shop", "--coordinator", "-D", "1h"], "group = 'shop'\nstaleness = '1h'")
 }
 
 /// Clients of the database and of the log, and what both have written, each write after the one before was answered.
@@ -183,7 +185,7 @@ fn without_the_caches_the_origins_are_one_state() {
 /// Negative control: the log is held back, the database is not.
 #[test]
 fn without_a_group_the_origins_are_of_different_times() {
-    let Some(mut pair) = pair(&[], "") else { return };
+    let Some(mut pair) = pair(&["-D", "1h"], "staleness = '1h'") else { return };
     let server = pair.launch.start();
     server.ask(&["pause", "--volume", "log"]);
     let mut writer = Writer::to(&server);

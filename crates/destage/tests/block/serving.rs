@@ -24,7 +24,7 @@ const LATER: [&str; 4] = ["--when", "pressure", "--staleness", "1h"];
 #[test]
 fn clients_that_never_finish_the_handshake_are_disconnected() {
     let scratch = Scratch::new();
-    let server = launch(&scratch).with(&["--handshake-timeout", "300ms"]).start();
+    let server = launch(&scratch).with(&["--handshake-timeout", "5s"]).start();
     let good = server.client();
     let mut idle =
         std::os::unix::net::UnixStream::connect(scratch.join("nbd.sock")).expect("a socket");

@@ -53,7 +53,7 @@ pub(crate) fn prepared(variable: &str) -> Option<String> {
 }
 
 /// How long to wait for what must happen; only a test that fails waits that long, however slow the machine is.
-pub(crate) const PATIENCE: Duration = seconds(60);
+pub(crate) const PATIENCE: Duration = seconds(120);
 
 /// Waits until `holds`, looking every few milliseconds.
 ///
