@@ -194,6 +194,12 @@ fn a_figure_is_reproduced_twice_alike_and_within_its_bounds() {
     assert!(listed.contains("table-2-1") && listed.contains("figure-4-3"), "{listed}");
     let table = stdout(&destage(&["sim", "figure", "dirty-age", "--check"]));
     assert!(table.contains("AIPU-30") && table.contains("paper: 45"), "{table}");
+    let drawn = stdout(&destage(&["sim", "figure", "figure-4-7"]));
+    assert!(drawn.contains("bursts of at most") && drawn.contains("largest burst"), "{drawn}");
+    let json = stdout(&destage(&["sim", "figure", "dirty-age", "--output", "json"]));
+    let json: serde_json::Value = serde_json::from_str(&json).expect("it is JSON");
+    assert_eq!(json["numbers"].as_array().expect("a list").len(), 3);
+    assert!(json["tables"].as_array().expect("a list").is_empty());
     let unknown = destage(&["sim", "figure", "figure-9"]);
     assert_eq!(unknown.status.code(), Some(2));
 }

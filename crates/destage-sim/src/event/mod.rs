@@ -10,5 +10,5 @@ mod waiting;
 pub use events::Events;
 pub use geometry::{GeometricDisk, Geometry};
 pub use random::Stream;
-pub use service::{MeanTimes, Service};
+pub use service::{ExponentialTimes, MeanTimes, Service};
 pub use station::{Begun, Discipline, Job, JobKind, Rules, Station};

@@ -32,6 +32,28 @@ impl Stream {
     pub fn around(&mut self, mean: Span) -> Span {
         Span(self.below(2 * mean.0 + 1))
     }
+
+    /// An exponential span, by comparisons of even numbers alone, so that it is the same on every machine. Source: von Neumann,
+    /// "Various techniques used in connection with random digits", 1951.
+    pub fn exponential(&mut self, mean: Span) -> Span {
+        let mut whole = 0u64;
+        loop {
+            let first = self.next_number();
+            let (mut last, mut run) = (first, 1);
+            loop {
+                let number = self.next_number();
+                if number > last {
+                    break;
+                }
+                (last, run) = (number, run + 1);
+            }
+            if run % 2 == 1 {
+                let part = (u128::from(first) * u128::from(mean.0)) >> 64;
+                return Span(whole.saturating_mul(mean.0).saturating_add(part as u64));
+            }
+            whole += 1;
+        }
+    }
 }
 
 #[cfg(test)]
@@ -52,5 +74,14 @@ mod tests {
         assert!((480..520).contains(&mean), "{mean}");
         assert!(numbers.iter().all(|&number| number < 1_000));
         assert_eq!(Stream::new(1, "x").below(0), 0);
+    }
+
+    #[test]
+    fn exponential_spans_have_the_tail_of_an_exponential() {
+        let mut stream = Stream::new(1, "device");
+        let is_long = |_: &u32| stream.exponential(Span(1_000)) > Span(3_000);
+        let long = (0..100_000).filter(is_long).count();
+        // exp(-3) is 4.98 %.
+        assert!((4_700..5_300).contains(&long), "{long}");
     }
 }

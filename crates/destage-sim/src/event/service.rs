@@ -41,6 +41,26 @@ impl Service for MeanTimes {
     }
 }
 
+/// A server whose services are exponential, all of the same mean: that of queueing theory.
+#[derive(Debug)]
+pub struct ExponentialTimes {
+    mean: Span,
+    random: Stream,
+}
+
+impl ExponentialTimes {
+    /// A server whose services take `mean` on average.
+    pub fn new(mean: Span, random: Stream) -> Self {
+        Self { mean, random }
+    }
+}
+
+impl Service for ExponentialTimes {
+    fn time(&mut self, _: Time, _: &Job) -> Span {
+        self.random.exponential(self.mean)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

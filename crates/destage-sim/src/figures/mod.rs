@@ -2,12 +2,14 @@
 
 mod expected;
 mod hp_trace;
+mod table;
 mod update_policy;
 
 use serde::Serialize;
 use std::path::Path;
 
 pub use expected::{Bound, Expected};
+pub use table::Table;
 
 /// A figure or table that can be reproduced.
 #[derive(Clone, Copy, Debug)]
@@ -81,6 +83,12 @@ impl Figure {
     /// Reproduces it.
     pub fn run(&self, seed: u64) -> Vec<Line> {
         lines(self.name, &(self.run)(seed))
+    }
+
+    /// What it draws, beside the numbers that have bounds; most draw nothing.
+    pub fn tables(&self, seed: u64) -> Vec<Table> {
+        let drawn = update_policy::TABLES.iter().filter(|(name, _)| *name == self.name);
+        drawn.flat_map(|(_, draw)| draw(seed)).collect()
     }
 }
 

@@ -79,35 +79,13 @@ impl Service for Times {
         let time = match device.spread {
             Spread::Fixed => mean,
             Spread::Uniform => self.random.around(Span(mean)).0,
-            Spread::Exponential => self.exponential(mean),
+            Spread::Exponential => self.random.exponential(Span(mean)).0,
         };
         self.disturb(now, time)
     }
 }
 
 impl Times {
-    /// An exponential time, by comparisons of even numbers alone, so that it is the same on every machine. Source: von Neumann,
-    /// "Various techniques used in connection with random digits", 1951.
-    fn exponential(&mut self, mean: u64) -> u64 {
-        let mut whole = 0u64;
-        loop {
-            let first = self.random.next_number();
-            let (mut last, mut run) = (first, 1);
-            loop {
-                let number = self.random.next_number();
-                if number > last {
-                    break;
-                }
-                (last, run) = (number, run + 1);
-            }
-            if run % 2 == 1 {
-                let part = (u128::from(first) * u128::from(mean)) >> 64;
-                return whole.saturating_mul(mean).saturating_add(part as u64);
-            }
-            whole += 1;
-        }
-    }
-
     /// Slower while it is slow; nothing begins while it stalls.
     fn disturb(&self, now: Time, time: u64) -> Span {
         let within = self.disturbed.iter().filter(|(from, until, _)| now >= *from && now < *until);
@@ -154,15 +132,6 @@ mod tests {
             Device { read: us(90), slow_read: us(9_090), slow_percent: 10, ..Device::default() };
         let mean = mean_of(&mut times(filer, Vec::new()), JobKind::Read);
         assert!((930_000..1_050_000).contains(&mean), "{mean}");
-    }
-
-    #[test]
-    fn exponential_times_have_the_tail_of_an_exponential() {
-        let device = Device { spread: Spread::Exponential, ..Device::default() };
-        let mut times = times(device, Vec::new());
-        let long = (0..100_000).filter(|_| times.exponential(1_000) > 3_000).count();
-        // exp(-3) is 4.98 %.
-        assert!((4_700..5_300).contains(&long), "{long}");
     }
 
     #[test]

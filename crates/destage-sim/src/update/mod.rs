@@ -1,21 +1,32 @@
-//! The measurements of Mogul, "A better update policy", USENIX Summer 1994, section 4.1, in virtual time: a host whose buffer
-//! cache is `destage-core`, one disk, a load of writes that arrive evenly and a reader that never pauses.
+//! The measurements of Mogul, "A better update policy", USENIX Summer 1994, in virtual time: a host whose buffer cache is
+//! `destage-core`, one disk, and what uses them.
 //!
-//! Nothing of the policies is simulated: [`destage_core::Core`] decides when dirty blocks go to the disk. The reader waits for
-//! each read before the next (closed loop), the writer for nothing (open loop).
+//! Nothing of the policies is simulated: [`destage_core::Core`] decides when dirty blocks go to the disk.
+//!
+//! - [`Experiment`]: readers and a writer, closed as in section 4.1 (who reads waits for each read before the next, the writer
+//!   for nothing), or open, as queueing theory has them.
+//! - [`Build`]: a program that computes, writes and deletes files, as in section 4.3.
 
+mod build;
+mod cache;
+mod driver;
 mod host;
 
 use crate::event::{Discipline, Stream};
 use destage_core::{Span, When};
 
-pub use host::Measured;
+pub use build::{Build, Built};
+pub use cache::Written;
 
 /// What is measured: a machine, a load, a policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Experiment {
     /// When dirty blocks are destaged.
     pub when: When,
+    /// How destaging yields to reads.
+    pub yields: Yields,
+    /// `D`: by when everything written is to be on the disk; [`Span::MAX`] for no bound.
+    pub staleness: Span,
     /// Which request the disk serves next.
     pub discipline: Discipline,
     /// Mean time of a random access.
@@ -24,8 +35,12 @@ pub struct Experiment {
     pub near: Span,
     /// One rotation of the disk.
     pub rotation: Span,
-    /// What the host does between two reads.
+    /// Processes that read, each one block after another.
+    pub readers: u32,
+    /// What a process does between two reads.
     pub think: Span,
+    /// Reads and writes that come by themselves, instead of the readers' and the even ones; the disk's times are exponential then.
+    pub open: Option<Open>,
     /// Blocks in the buffer cache.
     pub cache_blocks: u64,
     /// Blocks in the file that is read.
@@ -38,10 +53,48 @@ pub struct Experiment {
     pub seed: u64,
 }
 
+/// Reads and writes at random times (Poisson), as in Carson and Setia, "Analysis of the periodic update write policy for disk
+/// cache", IEEE Transactions on Software Engineering 18(1), 1992.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Open {
+    /// Mean time from a read to the next.
+    pub read_every: Span,
+    /// Mean time from a write to the next.
+    pub write_every: Span,
+    /// Of a million writes so many change a block that is dirty.
+    pub hits_per_million: u64,
+}
+
+/// How destaging yields to reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Yields {
+    /// Not at all on the host's side.
+    Never,
+    /// What the passing of time has made due is not given out while a block is being fetched: [`destage_core::Policy::read_priority`].
+    WhileFetching,
+    /// What is given out waits on the host for its turn at the disk: [`destage_core::ReadsFirst`].
+    InTurn,
+}
+
+/// What a run measured.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Measured {
+    /// The response time of each read, in the order of their ends.
+    pub reads: Vec<Span>,
+    /// Reads that found their block in the cache.
+    pub hits: u64,
+    /// What became of the writes.
+    pub written: Written,
+    /// How long it all took.
+    pub duration: Span,
+    /// How long the disk worked.
+    pub disk_busy: Span,
+}
+
 impl Experiment {
     /// Runs it.
     pub fn run(&self) -> Measured {
-        host::Host::new(self).run()
+        host::run(self)
     }
 
     fn stream(&self, component: &str) -> Stream {

@@ -3,7 +3,8 @@
 use crate::error::CliError;
 use crate::output::{Format, print, print_json};
 use destage_runtime::exit;
-use destage_sim::figures::{self, Figure, Line, TraceFigure};
+use destage_sim::figures::{self, Figure, Line, Table, TraceFigure};
+use serde::Serialize;
 use std::fmt::Write;
 use std::path::PathBuf;
 
@@ -41,20 +42,27 @@ pub(crate) fn run(args: &FigureArgs) -> Result<(), CliError> {
         }
         Some(name) => Chosen::find(name)?,
     };
-    let lines = chosen.reproduce(args)?;
-    if args.check && chosen.reproduce(args)? != lines {
+    let reproduced = chosen.reproduce(args)?;
+    if args.check && chosen.reproduce(args)? != reproduced {
         let message = format!("two runs with seed {} differ", args.seed);
         return Err(CliError::new(exit::BUG, message));
     }
     match args.output {
-        Format::Table => print(&chosen.table(&lines))?,
-        Format::Json => print_json(&lines)?,
+        Format::Table => print(&chosen.table(&reproduced))?,
+        Format::Json => print_json(&reproduced)?,
     }
-    let outside = lines.iter().filter(|line| !line.holds).count();
+    let outside = reproduced.numbers.iter().filter(|line| !line.holds).count();
     match outside {
         0 => Ok(()),
         _ => Err(CliError::new(exit::BUG, format!("{outside} numbers are outside their bounds"))),
     }
+}
+
+/// What came out.
+#[derive(PartialEq, Serialize)]
+struct Reproduced {
+    numbers: Vec<Line>,
+    tables: Vec<Table>,
 }
 
 /// What is to be reproduced.
@@ -73,8 +81,8 @@ impl Chosen {
         }
     }
 
-    fn reproduce(&self, args: &FigureArgs) -> Result<Vec<Line>, CliError> {
-        let mut lines: Vec<_> =
+    fn reproduce(&self, args: &FigureArgs) -> Result<Reproduced, CliError> {
+        let mut numbers: Vec<_> =
             self.figures.iter().flat_map(|figure| figure.run(args.seed)).collect();
         for figure in &self.on_traces {
             let Some(folder) = &args.traces else {
@@ -84,9 +92,10 @@ impl Chosen {
                 )));
             };
             let found = figure.run(folder);
-            lines.extend(found.map_err(|error| CliError::new(exit::TRACE_UNUSABLE, error))?);
+            numbers.extend(found.map_err(|error| CliError::new(exit::TRACE_UNUSABLE, error))?);
         }
-        Ok(lines)
+        let tables = self.figures.iter().flat_map(|figure| figure.tables(args.seed)).collect();
+        Ok(Reproduced { numbers, tables })
     }
 
     fn titles(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
@@ -94,20 +103,41 @@ impl Chosen {
         self.figures.iter().map(|figure| (figure.name, figure.title)).chain(on_traces)
     }
 
-    fn table(&self, lines: &[Line]) -> String {
+    fn table(&self, reproduced: &Reproduced) -> String {
         let mut out = String::new();
         for (name, title) in self.titles() {
             let _ = writeln!(out, "{name}: {title}");
-            for line in lines.iter().filter(|line| line.figure == name) {
+            for line in reproduced.numbers.iter().filter(|line| line.figure == name) {
                 let verdict = if line.holds { "" } else { "   OUTSIDE" };
                 let ours = format!("{:.3} {}", line.ours, line.unit);
                 let theirs = format!("{} {}", line.theirs, line.unit);
                 let _ = writeln!(out, "  {:<54} {ours:>14}   paper: {theirs}{verdict}", line.what);
             }
+            for table in reproduced.tables.iter().filter(|table| table.figure == name) {
+                let _ = write!(out, "\n{}", drawn(table));
+            }
             out.push('\n');
         }
         out
     }
+}
+
+/// A table in columns as wide as their widest cell.
+fn drawn(table: &Table) -> String {
+    let lines = || std::iter::once(&table.header).chain(&table.rows);
+    let width = |column: usize| lines().map(|cells| cells[column].chars().count()).max();
+    let widths: Vec<_> = (0..table.header.len()).map(|column| width(column).unwrap_or(0)).collect();
+    let mut out = format!("  {}\n", table.title);
+    for cells in lines() {
+        for (index, (cell, &width)) in cells.iter().zip(&widths).enumerate() {
+            let _ = match index {
+                0 => write!(out, "    {cell:<width$}"),
+                _ => write!(out, "  {cell:>width$}"),
+            };
+        }
+        out.push('\n');
+    }
+    out
 }
 
 fn unknown(name: &str) -> CliError {

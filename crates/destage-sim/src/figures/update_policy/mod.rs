@@ -1,46 +1,84 @@
-//! Mogul, "A better update policy", USENIX Summer 1994: tables 2-1 and 2-2, figures 4-1 to 4-4, the mean ages of section 2.3.
+//! Mogul, "A better update policy", USENIX Summer 1994: tables 2-1 and 2-2, figures 4-1 to 4-4, the mean ages of section 2.3;
+//! in modules of their own the kernel build, the analysis that it cites, and read priority.
 
-use super::Figure;
+mod analysis;
+mod build;
+mod priority;
+mod times;
+
+use super::{Figure, Table};
 use crate::event::{Begun, Discipline, Job, JobKind, MeanTimes, Station, Stream};
-use crate::update::{Experiment, Measured};
+use crate::update::{Experiment, Measured, Yields};
 use destage_core::{Span, Time, When};
+use times::Times;
+
+type Found = Vec<(&'static str, f64)>;
+
+const fn figure(name: &'static str, title: &'static str, run: fn(u64) -> Found) -> Figure {
+    Figure { name, title, run }
+}
 
 pub(super) const FIGURES: &[Figure] = &[
-    Figure {
-        name: "table-2-1",
-        title: "writing a tenth of the memory to random places of a disk (Mogul 1994)",
-        run: table_2_1,
-    },
-    Figure {
-        name: "table-2-2",
-        title: "writing a tenth of the memory in sequence (Mogul 1994)",
-        run: table_2_2,
-    },
-    Figure {
-        name: "figure-4-1",
-        title: "response times of local random reads, fast system (Mogul 1994)",
-        run: figure_4_1,
-    },
-    Figure {
-        name: "figure-4-2",
-        title: "response times of local random reads, slow system (Mogul 1994)",
-        run: figure_4_2,
-    },
-    Figure {
-        name: "figure-4-3",
-        title: "their distribution, fast system (Mogul 1994)",
-        run: figure_4_3,
-    },
-    Figure {
-        name: "figure-4-4",
-        title: "their distribution, slow system (Mogul 1994)",
-        run: figure_4_4,
-    },
-    Figure {
-        name: "dirty-age",
-        title: "mean age of a block when it is written (Mogul 1994, section 2.3)",
-        run: dirty_age,
-    },
+    figure(
+        "table-2-1",
+        "writing a tenth of the memory to random places of a disk (Mogul 1994)",
+        table_2_1,
+    ),
+    figure("table-2-2", "writing a tenth of the memory in sequence (Mogul 1994)", table_2_2),
+    figure(
+        "figure-4-1",
+        "response times of local random reads, fast system (Mogul 1994)",
+        figure_4_1,
+    ),
+    figure(
+        "figure-4-2",
+        "response times of local random reads, slow system (Mogul 1994)",
+        figure_4_2,
+    ),
+    figure("figure-4-3", "their distribution, fast system (Mogul 1994)", figure_4_3),
+    figure("figure-4-4", "their distribution, slow system (Mogul 1994)", figure_4_4),
+    figure(
+        "dirty-age",
+        "mean age of a block when it is written (Mogul 1994, section 2.3)",
+        dirty_age,
+    ),
+    figure("table-4-2", "a kernel build: time and writes by policy (Mogul 1994)", build::table_4_2),
+    figure("table-4-3", "a kernel build: what the update did (Mogul 1994)", build::table_4_3),
+    figure(
+        "figure-4-7",
+        "a kernel build: sizes of bursts of writes (Mogul 1994)",
+        build::figure_4_7,
+    ),
+    figure(
+        "break-even",
+        "share of write hits from which PU reads faster than WT (Carson, Setia 1992)",
+        analysis::break_even,
+    ),
+    figure(
+        "ipu-best",
+        "IPU against WT, PU and PURP, mean read (Carson, Setia 1992)",
+        analysis::interval,
+    ),
+    figure(
+        "purp",
+        "read priority with and without a bound (Mogul 1994, section 5)",
+        priority::purp,
+    ),
+];
+
+/// Draws a figure with the random streams of a seed.
+type Draw = fn(u64) -> Vec<Table>;
+
+/// What stands beside some of them.
+pub(super) const TABLES: &[(&str, Draw)] = &[
+    ("figure-4-1", |seed| each_trial("figure-4-1", fast, seed)),
+    ("figure-4-2", |seed| each_trial("figure-4-2", slow, seed)),
+    ("figure-4-3", |seed| histogram("figure-4-3", fast, seed)),
+    ("figure-4-4", |seed| histogram("figure-4-4", slow, seed)),
+    ("table-4-3", build::table_4_3_rows),
+    ("figure-4-7", build::figure_4_7_rows),
+    ("break-even", |_| analysis::break_even_rows()),
+    ("purp", priority::purp_rows),
 ];
 
 const PERIOD: Span = Span::from_secs(30);
@@ -57,11 +95,15 @@ const READS: u64 = 10_000;
 fn fast(when: When) -> Experiment {
     Experiment {
         when,
+        yields: Yields::Never,
+        staleness: Span::MAX,
         discipline: Discipline::Fifo,
         access: Span::from_millis(18),
         near: Span::from_millis(14),
         rotation: Span::from_micros(11_111),
+        readers: 1,
         think: Span::from_millis(2),
+        open: None,
         cache_blocks: 1_228,
         file_blocks: (34 << 20) / 4_096,
         writes_per_30s: 614,
@@ -89,42 +131,7 @@ fn trials(seed: u64, experiment: &Experiment) -> Vec<Measured> {
     (0..TRIALS).map(trial).collect()
 }
 
-/// Response times of all trials together, seconds.
-struct Times(Vec<f64>);
-
-impl Times {
-    fn of(trials: &[Measured]) -> Self {
-        let reads = trials.iter().flat_map(|trial| &trial.reads);
-        Self(reads.map(|span| span.as_secs_f64()).collect())
-    }
-
-    fn mean(&self) -> f64 {
-        self.0.iter().sum::<f64>() / self.0.len() as f64
-    }
-
-    fn deviation(&self) -> f64 {
-        let mean = self.mean();
-        let squares = self.0.iter().map(|time| (time - mean) * (time - mean));
-        (squares.sum::<f64>() / self.0.len() as f64).sqrt()
-    }
-
-    fn max(&self) -> f64 {
-        self.0.iter().copied().fold(0.0, f64::max)
-    }
-
-    fn longer_than(&self, seconds: f64) -> f64 {
-        self.0.iter().filter(|&&time| time > seconds).count() as f64
-    }
-
-    /// The share of a bound below which all but so many are.
-    fn all_but(&self, count: usize) -> f64 {
-        let mut sorted = self.0.clone();
-        sorted.sort_by(f64::total_cmp);
-        sorted[sorted.len().saturating_sub(count + 1)]
-    }
-}
-
-fn response_times(seed: u64, system: fn(When) -> Experiment) -> Vec<(&'static str, f64)> {
+fn response_times(seed: u64, system: fn(When) -> Experiment) -> Found {
     let configurations = [When::Async, PU, AIPU].map(|when| trials(seed, &system(when)));
     let rate = |trials: &[Measured]| {
         let seconds: f64 = trials.iter().map(|trial| trial.duration.as_secs_f64()).sum();
@@ -142,18 +149,54 @@ fn response_times(seed: u64, system: fn(When) -> Experiment) -> Vec<(&'static st
     ]
 }
 
-fn figure_4_1(seed: u64) -> Vec<(&'static str, f64)> {
+/// The configurations of the figures, by the names of their columns.
+const CONFIGURATIONS: [(&str, When); 3] =
+    [("async writes", When::Async), ("delayed, PU", PU), ("delayed, AIPU", AIPU)];
+
+/// A point for each trial.
+fn each_trial(figure: &'static str, system: fn(When) -> Experiment, seed: u64) -> Vec<Table> {
+    let header = ["configuration", "trial", "mean, ms", "deviation, ms", "longest, s"];
+    let mut table = Table::new(figure, "response time of reads, each trial", &header);
+    for (name, when) in CONFIGURATIONS {
+        for (number, trial) in (1..).zip(trials(seed, &system(when))) {
+            let times = Times::of(&[trial]);
+            let spans = [times.mean() * 1e3, times.deviation() * 1e3, times.max()];
+            let cells = spans.map(|span| format!("{span:.2}"));
+            table.row(name, std::iter::once(format!("{number}")).chain(cells));
+        }
+    }
+    vec![table]
+}
+
+/// Reads by response time, in buckets that double, of all trials together.
+fn histogram(figure: &'static str, system: fn(When) -> Experiment, seed: u64) -> Vec<Table> {
+    let configurations =
+        CONFIGURATIONS.map(|(name, when)| (name, Times::of(&trials(seed, &system(when)))));
+    let names = configurations.each_ref().map(|(name, _)| *name);
+    let header = [&["below, ms"], &names[..]].concat();
+    let mut table = Table::new(figure, "reads by response time, of 60,000", &header);
+    let mut below = 0.0;
+    for doubled in 0..15_u32 {
+        let above = below;
+        below = 0.001 * f64::from(1 << doubled);
+        let counts = configurations.iter().map(|(_, times)| times.within(above, below).to_string());
+        table.row(&format!("{}", 1 << doubled), counts);
+    }
+    vec![table]
+}
+
+fn figure_4_1(seed: u64) -> Found {
     response_times(seed, fast)
 }
 
-fn figure_4_2(seed: u64) -> Vec<(&'static str, f64)> {
+fn figure_4_2(seed: u64) -> Found {
     response_times(seed, slow)
 }
 
-fn figure_4_3(seed: u64) -> Vec<(&'static str, f64)> {
+fn figure_4_3(seed: u64) -> Found {
     let [periodic, interval] = [PU, AIPU].map(|when| trials(seed, &fast(when)));
     // One read per burst waits for it.
-    let bursts: usize = interval.iter().map(|trial| trial.bursts.len()).sum();
+    let bursts: usize = interval.iter().map(|trial| trial.written.bursts.len()).sum();
     let [periodic, interval] = [&periodic, &interval].map(|trials| Times::of(trials));
     vec![
         ("PU, longest read", periodic.max()),
@@ -164,15 +207,15 @@ fn figure_4_3(seed: u64) -> Vec<(&'static str, f64)> {
     ]
 }
 
-fn figure_4_4(seed: u64) -> Vec<(&'static str, f64)> {
+fn figure_4_4(seed: u64) -> Found {
     let [periodic, interval] = [PU, AIPU].map(|when| Times::of(&trials(seed, &slow(when))));
     vec![("PU, longest read / AIPU, longest read", periodic.max() / interval.max())]
 }
 
-fn dirty_age(seed: u64) -> Vec<(&'static str, f64)> {
+fn dirty_age(seed: u64) -> Found {
     let age = |when| {
         let trial = Experiment { seed, ..fast(when) }.run();
-        trial.dirty_age_sum.as_secs_f64() / trial.writes as f64
+        trial.written.dirty_age_sum.as_secs_f64() / trial.written.blocks as f64
     };
     vec![
         ("PU, every 30 s", age(PU)),
@@ -203,13 +246,13 @@ fn drain(seed: u64, buffers: u64, access: Span) -> f64 {
     (0..TRIALS).map(trial).sum::<f64>() / TRIALS as f64
 }
 
-fn table_2_1(seed: u64) -> Vec<(&'static str, f64)> {
+fn table_2_1(seed: u64) -> Found {
     [("1983", 205, 35), ("1993", 1_638, 15), ("2003", 6_554, 6)]
         .map(|(year, buffers, ms)| (year, drain(seed, buffers, Span::from_millis(ms))))
         .to_vec()
 }
 
-fn table_2_2(seed: u64) -> Vec<(&'static str, f64)> {
+fn table_2_2(seed: u64) -> Found {
     // Kilobytes of a tenth of the memory, buffers of table 2-1, megabytes per second.
     [("1983", 103.0, 205, 1.0), ("1993", 6_554.0, 1_638, 5.5), ("2003", 410_000.0, 6_554, 30.0)]
         .map(|(year, kilobytes, buffers, bandwidth)| {
