@@ -4,11 +4,15 @@
 //! domain's watermark, exactly once; a [`Reader`] serves misses, each with the watermark of the same snapshot. Neither
 //! retries: faults are classified ([`Fault`]) and the core decides.
 
+mod ledger;
+mod mysql;
 mod open;
 mod postgres;
 mod quote;
 mod sqlite;
+mod tls;
 
+pub use mysql::Mysql;
 pub use open::{ADDRESSES, open};
 pub use postgres::Postgres;
 pub use sqlite::{Sqlite, create_example};

@@ -1,13 +1,14 @@
 //! From an origin's address to the origin.
 
-use super::{Origin, OriginError, Postgres, Sqlite};
+use super::{Mysql, Origin, OriginError, Postgres, Sqlite};
 use destage_core::Fault;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// The addresses that [`open`] takes, for help and messages.
-pub const ADDRESSES: &str = "sqlite:FILE or postgres://USER:PASSWORD@HOST[:PORT]/DATABASE";
+pub const ADDRESSES: &str = "sqlite:FILE, postgres://USER:PASSWORD@HOST[:PORT]/DATABASE or \
+     mysql://USER:PASSWORD@HOST[:PORT]/DATABASE (MariaDB)";
 
 /// The origin at `url`. Nothing is connected yet, except that a SQLite file must exist. `timeout` bounds connecting and each request.
 ///
@@ -28,6 +29,7 @@ pub fn open(url: &str, timeout: Duration) -> Result<Arc<dyn Origin>, OriginError
             Ok(Arc::new(Sqlite::open(Path::new(path), timeout)?))
         }
         "postgres" | "postgresql" => Ok(Arc::new(Postgres::new(url)?.timeout(timeout))),
+        "mysql" | "mariadb" => Ok(Arc::new(Mysql::new(url)?.timeout(timeout))),
         _ => Err(denied(format!("'{scheme}:' is not an origin that works: use {ADDRESSES}"))),
     }
 }
@@ -47,7 +49,7 @@ mod tests {
             assert_eq!(error.fault, Fault::Denied, "{url}");
             assert!(error.message.contains("sqlite:FILE"), "{url}: {error}");
         }
-        assert!(!refusal("mysql://u:hush@h/db").message.contains("hush"));
+        assert!(!refusal("oracle://u:hush@h/db").message.contains("hush"));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 mod float;
 mod json;
+mod mysql;
 mod number;
 mod numeric;
 mod sqlite;
@@ -13,6 +14,7 @@ mod text;
 mod time;
 
 pub use float::{format_float4, format_float8, format_sqlite_real};
+pub use mysql::MysqlType;
 pub(crate) use sqlite::{Number as SqliteNumber, number as sqlite_number};
 
 use std::borrow::Cow;
@@ -77,6 +79,8 @@ pub enum ColumnType {
     Jsonb,
     /// One of these labels.
     Enum(Vec<String>),
+    /// A type that MariaDB has in its own form.
+    Mysql(MysqlType),
     /// A type whose form only the origin knows: readable, not writable.
     Opaque,
 }
@@ -105,6 +109,7 @@ impl ColumnType {
         let output = match self {
             Self::Text { .. } | Self::Int { .. } | Self::Bytes => return self.canonical(input),
             Self::Enum(labels) => return text::label(input, labels),
+            Self::Mysql(ty) => return ty.canonical(input),
             Self::Json => return json::json(input),
             Self::Bool => return text::boolean(input),
             Self::PaddedText { chars } => return text::padded(input, *chars),
@@ -144,7 +149,8 @@ impl ColumnType {
             Self::Numeric { precision } => {
                 numeric::add(value, amount, *precision).map(String::into_bytes)
             }
-            _ => Err(ValueError("is not a number and cannot be incremented".to_owned())),
+            Self::Mysql(ty) => ty.add(value, amount),
+            _ => Err(ValueError(NO_NUMBER.to_owned())),
         }
     }
 }
@@ -169,5 +175,6 @@ fn trimmed(input: &[u8]) -> &[u8] {
     &input[start..end]
 }
 
+const NO_NUMBER: &str = "is not a number and cannot be incremented";
 /// Bytes of a refused value that a message shows.
 const SHOWN_BYTES_MAX: usize = 48;

@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
 
+#[path = "../arm/mod.rs"]
+mod arm;
 mod batches;
 mod catalog;
 mod database;

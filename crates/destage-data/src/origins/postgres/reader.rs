@@ -2,9 +2,10 @@
 
 use super::connection::Connection;
 use super::statements::{key_arrays, key_types, matches};
-use super::tables::{WATERMARKS, parse_watermarks};
+use super::tables::WATERMARKS;
 use super::wire::{Array, Form, Param, Raw, casted, push_read, refs, selected};
 use crate::cells;
+use crate::origins::ledger::parse_watermarks;
 use crate::origins::{Keys, OriginError, Reader, Snapshot};
 use crate::schema::{Column, Table};
 use crate::value::ColumnType;

@@ -1,7 +1,7 @@
 //! Where the database is and how it is reached.
 
-use super::tls::Parameters;
 use crate::origins::OriginError;
+use crate::origins::tls::Parameters;
 use destage_core::Fault;
 use std::time::Duration;
 use tokio_postgres::Config;

@@ -2,7 +2,7 @@
 
 use super::connection::Connection;
 use crate::origins::OriginError;
-use destage_core::{DomainId, Fault, Lsn};
+use destage_core::Fault;
 
 /// Creates what is missing.
 pub(super) fn ensure(connection: &mut Connection) -> Result<(), OriginError> {
@@ -31,21 +31,9 @@ pub(super) fn ensure(connection: &mut Connection) -> Result<(), OriginError> {
         })
 }
 
-/// Reads what [`WATERMARKS`] yields.
-pub(super) fn parse_watermarks(text: Option<&str>) -> Vec<(DomainId, Lsn)> {
-    let pair = |entry: &str| {
-        let (domain, seq) = entry.split_once(' ')?;
-        Some((DomainId(domain.parse().ok()?), Lsn(seq.parse().ok()?)))
-    };
-    text.unwrap_or_default().split(',').filter_map(pair).collect()
-}
-
-/// All watermarks as one text: `domain seq,domain seq`.
+/// All watermarks as [`crate::origins::ledger::parse_watermarks`] reads them.
 pub(super) const WATERMARKS: &str =
     "(SELECT string_agg(domain || ' ' || seq, ',' ORDER BY domain) FROM destage_watermark)";
-
-/// The tables' names.
-pub(super) const NAMES: [&str; 3] = ["destage_owner", "destage_watermark", "destage_parked"];
 
 const MISSING: &str = "SELECT to_regclass('destage_owner') IS NULL \
     OR to_regclass('destage_watermark') IS NULL OR to_regclass('destage_parked') IS NULL";

@@ -2,48 +2,14 @@
 
 use super::settings::denied;
 use crate::origins::OriginError;
+use crate::origins::tls::Parameters;
 use destage_runtime::tls::{Identity, Trust, client_config};
-use percent_encoding::percent_decode_str;
 use std::path::PathBuf;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-/// The parameters as they stand in the URL.
-#[derive(Debug, Default)]
-pub(super) struct Parameters {
-    mode: Option<String>,
-    authorities: Option<String>,
-    certificate: Option<String>,
-    key: Option<String>,
-}
-
 impl Parameters {
-    /// Takes the parameters out of a URL; what is left is returned with them.
-    pub(super) fn split(url: &str) -> (String, Self) {
-        let mut parameters = Self::default();
-        let Some((address, query)) = url.split_once('?') else {
-            return (url.to_owned(), parameters);
-        };
-        let mut rest = Vec::new();
-        for pair in query.split('&') {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let place = match name {
-                "sslmode" => &mut parameters.mode,
-                "sslrootcert" => &mut parameters.authorities,
-                "sslcert" => &mut parameters.certificate,
-                "sslkey" => &mut parameters.key,
-                _ => {
-                    rest.push(pair);
-                    continue;
-                }
-            };
-            *place = Some(percent_decode_str(value).decode_utf8_lossy().into_owned());
-        }
-        let query = if rest.is_empty() { String::new() } else { format!("?{}", rest.join("&")) };
-        (format!("{address}{query}"), parameters)
-    }
-
     /// Sets the mode, and makes what is needed to encrypt. `None` if nothing is to be encrypted.
     ///
     /// # Errors
@@ -139,16 +105,6 @@ mod tests {
         ] {
             assert_eq!(applied(url), Ok((mode, mode != SslMode::Disable)), "{url}");
         }
-    }
-
-    #[test]
-    fn parameters_are_taken_out_and_the_others_left() {
-        let url = "postgres://u@h/db?sslmode=verify-full&user=a%20b&sslrootcert=%2Fca.pem";
-        let (rest, parameters) = Parameters::split(url);
-        assert_eq!(rest, "postgres://u@h/db?user=a%20b");
-        assert_eq!(parameters.authorities.as_deref(), Some("/ca.pem"));
-        let url = "postgres://u@h/db?sslmode=disable";
-        assert_eq!(Parameters::split(url).0, "postgres://u@h/db");
     }
 
     #[test]

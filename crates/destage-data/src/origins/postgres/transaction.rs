@@ -9,6 +9,7 @@ use super::connection::{Session, pipelined};
 use super::wire::{Param, refs};
 use crate::change::Op;
 use crate::origins::WriteClaim;
+use crate::origins::ledger::{missed, signed};
 use crate::schema::Table;
 use destage_core::Lsn;
 use std::pin::Pin;
@@ -204,28 +205,12 @@ fn verdict(tests: &[Test<'_>], results: Vec<Result<u64, Error>>) -> End {
             (_, Err(error)) => return End::Failed(error),
             (Test::Watermark, Ok(0)) => return End::Moved,
             (Test::Rows(step), Ok(rows)) if rows != step.rows => {
-                return End::Missed(missed(step, rows));
+                return End::Missed(missed(step.target, step.rows, rows));
             }
             (_, Ok(_)) => {}
         }
     }
     End::Committed
-}
-
-fn missed(step: &Step<'_>, rows: u64) -> String {
-    let (table, op) = step.target.map_or(("destage_parked", "insert"), |(table, op)| {
-        let op = match op {
-            Op::Insert => "insert",
-            Op::Update => "update",
-            Op::Delete => "delete",
-        };
-        (table.name.as_str(), op)
-    });
-    format!("an {op} of {} rows of {table} met {rows}: the others do not exist there", step.rows)
-}
-
-pub(super) fn signed(number: u64) -> i64 {
-    i64::try_from(number).expect("sequence numbers and epochs stay below 2^63")
 }
 
 const COMPARE_AND_SET: &str =

@@ -3,9 +3,10 @@
 use super::connection::Connection;
 use super::parts::{Batch, CONNECTIONS_MAX, Failure, Outcome};
 use super::settings::Settings;
-use super::tables::{self, WATERMARKS, parse_watermarks};
-use super::transaction::{Cas, End, Step, Transaction, signed};
+use super::tables::{self, WATERMARKS};
+use super::transaction::{Cas, End, Step, Transaction};
 use super::wire::Param;
+use crate::origins::ledger::{self, fenced, parse_watermarks, signed, unsigned};
 use crate::origins::{
     Applied, Claim, GroupRef, OriginError, Owner, ParkedGroup, WriteClaim, Writer,
 };
@@ -153,27 +154,8 @@ impl PostgresWriter {
             let sql = "SELECT seq, epoch FROM destage_watermark WHERE domain = $1";
             client.query_opt(sql, &[&domain]).await
         })?;
-        let place = self.connections[0].place();
-        let Some(row) = row else {
-            let message = format!("{place} has no watermark for domain {domain}: claim it first");
-            return Err(OriginError::new(Fault::Failed, message));
-        };
-        let (seq, epoch) = (Lsn(unsigned(row.get(0))), unsigned(row.get(1)));
-        if epoch != claim.epoch {
-            return Err(fenced(place, claim.epoch, Some(epoch)));
-        }
-        let is_beyond = groups.last().is_some_and(|last| last.lsn <= seq);
-        if is_beyond || groups.iter().any(|group| group.lsn == seq) {
-            return Ok(seq);
-        }
-        Err(OriginError::new(
-            Fault::Failed,
-            format!(
-                "{place} stands at group {} of domain {domain}, expected {}: it was restored or \
-                 changed by hand",
-                seq.0, claim.expected.0
-            ),
-        ))
+        let found = row.map(|row| (Lsn(unsigned(row.get(0))), unsigned(row.get(1))));
+        ledger::landed(self.connections[0].place(), claim, found, groups)
     }
 
     /// Runs one transaction that moves the watermark past a group and does `step`.
@@ -348,16 +330,6 @@ async fn claim_in_transaction(client: &Client, claim: &Claim) -> Result<bool, Er
          SELECT d, 0, $2 FROM unnest($1::int4[]) AS d ON CONFLICT DO NOTHING";
     client.execute(sql, &[&domains, &epoch]).await?;
     Ok(true)
-}
-
-fn fenced(place: &str, ours: u64, theirs: Option<u64>) -> OriginError {
-    let theirs = theirs.map_or_else(|| "none".to_owned(), |epoch| epoch.to_string());
-    let message = format!("{place} has another owner: its epoch is {theirs}, ours is {ours}");
-    OriginError::new(Fault::Fenced, message)
-}
-
-fn unsigned(number: i64) -> u64 {
-    u64::try_from(number).unwrap_or(0)
 }
 
 /// Whether it is a standby, and settings under which a crash loses commits.

@@ -1,6 +1,6 @@
 //! What is asked of PostgreSQL's catalogue, as plain records. All of it in one snapshot.
 
-use super::super::tables;
+use crate::origins::ledger;
 use std::collections::HashMap;
 use tokio_postgres::{Client, Error, Row};
 
@@ -86,7 +86,7 @@ pub(super) struct Index {
 
 /// Reads everything. The transaction is the caller's.
 pub(super) async fn facts(client: &Client) -> Result<Facts, Error> {
-    let own: Vec<&str> = tables::NAMES.to_vec();
+    let own: Vec<&str> = ledger::NAMES.to_vec();
     let relations: Vec<_> = client.query(RELATIONS, &[&own]).await?.iter().map(relation).collect();
     let oids: Vec<u32> = relations.iter().map(|relation| relation.oid).collect();
     let mut attributes: HashMap<u32, Vec<Attribute>> = HashMap::new();

@@ -1,0 +1,81 @@
+//! What origins over the network make alike of Destage's own tables there: numbers, watermarks, who owns the origin.
+
+use super::{GroupRef, OriginError, WriteClaim};
+use crate::change::Op;
+use crate::schema::Table;
+use destage_core::{DomainId, Fault, Lsn};
+
+/// The tables' names.
+pub(super) const NAMES: [&str; 3] = ["destage_owner", "destage_watermark", "destage_parked"];
+
+/// Reads watermarks written as one text: `domain seq,domain seq`.
+pub(super) fn parse_watermarks(text: Option<&str>) -> Vec<(DomainId, Lsn)> {
+    let pair = |entry: &str| {
+        let (domain, seq) = entry.split_once(' ')?;
+        Some((DomainId(domain.parse().ok()?), Lsn(seq.parse().ok()?)))
+    };
+    text.unwrap_or_default().split(',').filter_map(pair).collect()
+}
+
+/// The watermark was not where the claim expected it but at `found`, a number and an epoch: who is right? The number up to
+/// which the groups had landed before.
+///
+/// # Errors
+/// [`Fault::Fenced`] or [`Fault::Failed`], as [`super::Writer::apply`] says.
+pub(super) fn landed(
+    place: &str,
+    claim: &WriteClaim,
+    found: Option<(Lsn, u64)>,
+    groups: &[GroupRef<'_>],
+) -> Result<Lsn, OriginError> {
+    let domain = claim.domain.0;
+    let Some((seq, epoch)) = found else {
+        let message = format!("{place} has no watermark for domain {domain}: claim it first");
+        return Err(OriginError::new(Fault::Failed, message));
+    };
+    if epoch != claim.epoch {
+        return Err(fenced(place, claim.epoch, Some(epoch)));
+    }
+    let is_beyond = groups.last().is_some_and(|last| last.lsn <= seq);
+    if is_beyond || groups.iter().any(|group| group.lsn == seq) {
+        return Ok(seq);
+    }
+    Err(OriginError::new(
+        Fault::Failed,
+        format!(
+            "{place} stands at group {} of domain {domain}, expected {}: it was restored or \
+             changed by hand",
+            seq.0, claim.expected.0
+        ),
+    ))
+}
+
+/// The origin has another owner.
+pub(super) fn fenced(place: &str, ours: u64, theirs: Option<u64>) -> OriginError {
+    let theirs = theirs.map_or_else(|| "none".to_owned(), |epoch| epoch.to_string());
+    let message = format!("{place} has another owner: its epoch is {theirs}, ours is {ours}");
+    OriginError::new(Fault::Fenced, message)
+}
+
+/// A statement did not touch its rows exactly. `target` is `None` where a group was to be parked.
+pub(super) fn missed(target: Option<(&Table, Op)>, expected: u64, rows: u64) -> String {
+    let (table, op) = target.map_or(("destage_parked", "insert"), |(table, op)| {
+        let op = match op {
+            Op::Insert => "insert",
+            Op::Update => "update",
+            Op::Delete => "delete",
+        };
+        (table.name.as_str(), op)
+    });
+    format!("an {op} of {expected} rows of {table} met {rows}: the others do not exist there")
+}
+
+/// As databases hold it that know no unsigned numbers.
+pub(super) fn signed(number: u64) -> i64 {
+    i64::try_from(number).expect("sequence numbers and epochs stay below 2^63")
+}
+
+/// Back from [`signed`]; 0 for what nobody but a stranger can have written.
+pub(super) fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
+}

@@ -1,0 +1,171 @@
+//! Connections that block: a small runtime for each, a limit on every operation, a session whose settings are ours.
+
+use super::error::classified;
+use super::settings::Settings;
+use crate::origins::OriginError;
+use destage_core::Fault;
+use mysql_async::prelude::Queryable;
+use mysql_async::{Conn, DriverError, Error, Row, Value};
+use std::time::Duration;
+use tokio::runtime::{Builder, Runtime};
+
+pub(super) struct Connection {
+    runtime: Runtime,
+    conn: Conn,
+    timeout: Duration,
+    place: String,
+    /// An operation was given up half way: what the session is doing is unknown.
+    given_up: bool,
+    /// Most bytes that the server takes in one packet.
+    packet_bytes_max: usize,
+}
+
+/// A row as the server sends it: texts, or NULL.
+pub(super) type Texts = Vec<Option<Vec<u8>>>;
+
+impl Connection {
+    pub(super) fn open(settings: &Settings) -> Result<Self, OriginError> {
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| unavailable(format!("failed to start a runtime: {error}")))?;
+        let (timeout, place) = (settings.timeout, settings.place.clone());
+        let connected =
+            runtime.block_on(async { tokio::time::timeout(timeout, connect(settings)).await });
+        let conn = connected
+            .map_err(|_| late("connect", &place, timeout))?
+            .map_err(|error| classified("connect", &place, &error))?;
+        let mut connection =
+            Self { runtime, conn, timeout, place, given_up: false, packet_bytes_max: 0 };
+        connection.set_up()?;
+        Ok(connection)
+    }
+
+    fn set_up(&mut self) -> Result<(), OriginError> {
+        let what = "set up the session";
+        let found = self.rows(what, "SELECT version(), @@max_allowed_packet")?;
+        let text = |at: usize| {
+            let value = found.first().and_then(|row| row.get(at)?.as_deref());
+            String::from_utf8_lossy(value.unwrap_or_default()).into_owned()
+        };
+        let version = text(0);
+        if !version.contains("MariaDB") {
+            let place = &self.place;
+            let message = format!("{place} is MySQL {version}: Destage works with MariaDB");
+            return Err(OriginError::new(Fault::Denied, message));
+        }
+        self.packet_bytes_max = text(1).parse().unwrap_or(PACKET_BYTES_DEFAULT);
+        self.script(what, &[&setup(self.timeout)]).map(drop)
+    }
+
+    /// The rows of a query.
+    pub(super) fn rows(&mut self, what: &str, sql: &str) -> Result<Vec<Texts>, OriginError> {
+        let rows = self.run(what, async |conn| conn.query::<Row, _>(sql).await)?;
+        Ok(rows.into_iter().map(texts).collect())
+    }
+
+    /// Runs statements that return no rows, in one packet, up to the first that fails; how many rows each of them met.
+    pub(super) fn script<S: AsRef<str>>(
+        &mut self,
+        what: &str,
+        statements: &[S],
+    ) -> Result<Vec<u64>, OriginError> {
+        let text = crate::origins::quote::join(statements, ";");
+        self.run(what, async |conn| {
+            let mut result = conn.query_iter(text).await?;
+            let mut met = vec![result.affected_rows()];
+            while met.len() < statements.len() {
+                result.next().await?;
+                met.push(result.affected_rows());
+            }
+            result.drop_result().await?;
+            Ok(met)
+        })
+    }
+
+    /// Runs an operation to its end, or gives the connection up when the time is over.
+    fn run<T>(
+        &mut self,
+        what: &str,
+        operation: impl AsyncFnOnce(&mut Conn) -> Result<T, Error>,
+    ) -> Result<T, OriginError> {
+        if self.given_up {
+            return Err(unavailable(format!("the connection to {} is closed", self.place)));
+        }
+        let (timeout, conn) = (self.timeout, &mut self.conn);
+        let outcome =
+            self.runtime.block_on(async { tokio::time::timeout(timeout, operation(conn)).await });
+        let Ok(outcome) = outcome else {
+            self.given_up = true;
+            return Err(late(what, &self.place, timeout));
+        };
+        outcome.map_err(|error| {
+            self.given_up |= error.is_fatal();
+            classified(what, &self.place, &error)
+        })
+    }
+
+    pub(super) fn place(&self) -> &str {
+        &self.place
+    }
+
+    /// The time that one operation may take.
+    pub(super) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Most bytes that one packet of statements may have.
+    pub(super) fn packet_bytes_max(&self) -> usize {
+        self.packet_bytes_max.saturating_sub(PACKET_BYTES_SPARE)
+    }
+}
+
+async fn connect(settings: &Settings) -> Result<Conn, Error> {
+    match (Conn::new(settings.opts.clone()).await, &settings.plain) {
+        (Err(Error::Driver(DriverError::NoClientSslFlagFromServer)), Some(plain)) => {
+            Conn::new(plain.clone()).await
+        }
+        (connected, _) => connected,
+    }
+}
+
+fn texts(row: Row) -> Texts {
+    let text = |value| match value {
+        Value::Bytes(bytes) => Some(bytes),
+        _ => None,
+    };
+    row.unwrap().into_iter().map(text).collect()
+}
+
+/// Values refused rather than cut; a 0 that stays one; literals that mean the same everywhere; times in UTC; statements and
+/// transactions that end when we have given them up. READ COMMITTED, since a batch reads nothing that it did not lock.
+fn setup(timeout: Duration) -> String {
+    let seconds = timeout.as_secs_f64();
+    let whole = timeout.as_secs().max(1);
+    let lock = (whole / 2).max(1);
+    format!(
+        "SET SESSION sql_mode = {SQL_MODE}, time_zone = '+00:00', character_set_client = utf8mb4, character_set_results = utf8mb4, \
+         collation_connection = utf8mb4_bin, tx_isolation = 'READ-COMMITTED', tx_read_only = 0, \
+         autocommit = 1, completion_type = 0, foreign_key_checks = 1, unique_checks = 1, \
+         check_constraint_checks = 1, sql_select_limit = 18446744073709551615, \
+         group_concat_max_len = 1048576, in_predicate_conversion_threshold = 0, \
+         innodb_lock_wait_timeout = {lock}, lock_wait_timeout = {lock}, \
+         max_statement_time = {seconds}, idle_transaction_timeout = {whole}, \
+         wait_timeout = 28800"
+    )
+}
+
+fn late(what: &str, place: &str, timeout: Duration) -> OriginError {
+    unavailable(format!("failed to {what} at {place}: no answer within {timeout:?}"))
+}
+
+fn unavailable(message: String) -> OriginError {
+    OriginError::new(Fault::Unavailable, message)
+}
+
+/// Names in double quotes, no escapes in texts, nothing cut or rounded into a column without an error.
+pub(super) const SQL_MODE: &str = "'ANSI_QUOTES,NO_BACKSLASH_ESCAPES,STRICT_ALL_TABLES,\
+     ERROR_FOR_DIVISION_BY_ZERO,NO_AUTO_VALUE_ON_ZERO,NO_ENGINE_SUBSTITUTION'";
+const PACKET_BYTES_DEFAULT: usize = 1 << 20;
+/// For what surrounds the statements.
+const PACKET_BYTES_SPARE: usize = 1 << 10;

@@ -1,0 +1,114 @@
+//! What a failure of MariaDB means for the core.
+
+use crate::origins::OriginError;
+use destage_core::Fault;
+use mysql_async::Error;
+
+/// Classifies a failure of `what` and says it in words.
+pub(super) fn classified(what: &str, place: &str, error: &Error) -> OriginError {
+    match error {
+        Error::Server(server) => OriginError::new(
+            fault(server.code, &server.state),
+            format!(
+                "failed to {what} at {place}: {} [{}, SQLSTATE {}]",
+                server.message, server.code, server.state
+            ),
+        ),
+        // The URL was looked at before; what is left of it cannot be mended by waiting.
+        Error::Url(error) => {
+            OriginError::new(Fault::Denied, format!("failed to {what} at {place}: {error}"))
+        }
+        error => {
+            OriginError::new(Fault::Unavailable, format!("failed to {what} at {place}: {error}"))
+        }
+    }
+}
+
+/// By the server's number, and by SQLSTATE where many numbers share a meaning. What is not known to concern the data or the
+/// moment needs a person.
+fn fault(code: u16, state: &str) -> Fault {
+    match code {
+        // A field without default, a value cut or unfit for the column's character set, a row too large, a SIGNAL, a value
+        // beyond every partition, JSON that is none.
+        1118 | 1139 | 1153 | 1265 | 1267 | 1270 | 1271 | 1364 | 1366 | 1411 | 1526 | 1644
+        | 1748 | 3140 | 4038 => Fault::Rejected,
+        // Memory, disk, connections, locks, deadlocks, shutdown, interruption, a definition changed meanwhile, the engine's
+        // own trouble, a primary that became a replica.
+        1020
+        | 1021
+        | 1028
+        | 1030
+        | 1037
+        | 1038
+        | 1040
+        | 1041
+        | 1053
+        | 1114
+        | 1135
+        | 1158..=1161
+        | 1180
+        | 1181
+        | 1184
+        | 1203
+        | 1205
+        | 1206
+        | 1213
+        | 1226
+        | 1290
+        | 1317
+        | 1412
+        | 1613
+        | 1615
+        | 1792
+        | 1836
+        | 1879
+        | 1927
+        | 1969
+        | 3024
+        | 3168 => Fault::Unavailable,
+        _ => match state.get(..2) {
+            Some("22" | "23" | "44" | "45") => Fault::Rejected,
+            Some("08" | "40" | "70") => Fault::Unavailable,
+            _ => Fault::Denied,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_say_what_to_do() {
+        for (code, state, expected) in [
+            (1062, "23000", Fault::Rejected),
+            (1452, "23000", Fault::Rejected),
+            (1451, "23000", Fault::Rejected),
+            (4025, "23000", Fault::Rejected),
+            (1048, "23000", Fault::Rejected),
+            (1264, "22003", Fault::Rejected),
+            (1406, "22001", Fault::Rejected),
+            (1366, "22007", Fault::Rejected),
+            (1292, "22007", Fault::Rejected),
+            (1690, "22003", Fault::Rejected),
+            (1364, "HY000", Fault::Rejected),
+            (1644, "45000", Fault::Rejected),
+            (1644, "02000", Fault::Rejected),
+            (1213, "40001", Fault::Unavailable),
+            (1205, "HY000", Fault::Unavailable),
+            (1040, "08004", Fault::Unavailable),
+            (1053, "08S01", Fault::Unavailable),
+            (1114, "HY000", Fault::Unavailable),
+            (1290, "HY000", Fault::Unavailable),
+            (1969, "70100", Fault::Unavailable),
+            (1045, "28000", Fault::Denied),
+            (1142, "42000", Fault::Denied),
+            (1146, "42S02", Fault::Denied),
+            (1054, "42S22", Fault::Denied),
+            (1049, "42000", Fault::Denied),
+            (1129, "HY000", Fault::Denied),
+        ] {
+            assert_eq!(fault(code, state), expected, "{code} {state}");
+        }
+    }
+}

@@ -1,0 +1,371 @@
+//! Writes: who owns the origin, and batches applied exactly once.
+
+use super::connection::{Connection, Texts};
+use super::literal::push_text;
+use super::statements::{Statement, push_bucket};
+use super::tables::{self, WATERMARKS};
+use crate::origins::ledger::{self, fenced, missed, parse_watermarks, signed};
+use crate::origins::{
+    Applied, Claim, GroupRef, OriginError, Owner, ParkedGroup, WriteClaim, Writer,
+};
+use crate::plan::{Plan, plan};
+use crate::schema::Schema;
+use destage_core::{DomainId, Fault, Lsn};
+use std::time::{Duration, Instant};
+
+pub(super) struct MysqlWriter {
+    connection: Connection,
+    /// Most groups in one transaction.
+    transaction_groups: usize,
+}
+
+/// How a transaction ended. Unless it is committed, nothing of it is left.
+enum End {
+    Committed,
+    /// The watermark was not where it was expected.
+    Moved,
+}
+
+impl MysqlWriter {
+    pub(super) fn new(
+        mut connection: Connection,
+        transaction_groups: usize,
+    ) -> Result<Self, OriginError> {
+        let server = connection.rows("look at the server", SERVER)?;
+        let server = server.first().map(Vec::as_slice).unwrap_or_default();
+        if text(server, 0) != "0" {
+            let message =
+                format!("{} is read-only, a replica perhaps; use the primary", connection.place());
+            return Err(OriginError::new(Fault::Denied, message));
+        }
+        if text(server, 1) != "1" {
+            tracing::warn!(
+                origin = connection.place(),
+                "the server runs with innodb_flush_log_at_trx_commit = {}: it may lose what Destage \
+                 has handed over; set it to 1",
+                text(server, 1)
+            );
+        }
+        tables::ensure(&mut connection)?;
+        Ok(Self { connection, transaction_groups })
+    }
+
+    /// The watermark was not where it was expected: the number up to which the groups had landed before.
+    fn landed(&mut self, claim: &WriteClaim, groups: &[GroupRef<'_>]) -> Result<Lsn, OriginError> {
+        let domain = claim.domain.0;
+        let sql = format!("SELECT seq, epoch FROM destage_watermark WHERE domain = {domain}");
+        let rows = self.connection.rows("read the watermark", &sql)?;
+        let found = rows.first().map(|row| (Lsn(number(row, 0)), number(row, 1)));
+        ledger::landed(self.connection.place(), claim, found, groups)
+    }
+
+    /// Applies the groups of one transaction.
+    fn apply_part(
+        &mut self,
+        schema: &Schema,
+        claim: &WriteClaim,
+        groups: &[GroupRef<'_>],
+    ) -> Result<(End, Applied), OriginError> {
+        let Some(last) = groups.last() else { return Ok((End::Committed, Applied::default())) };
+        let plan: Plan<'_> = plan(schema, groups.iter().map(|group| group.bytes))
+            .map_err(|error| OriginError::new(Fault::Failed, error))?;
+        let mut statements = Vec::new();
+        for bucket in &plan.buckets {
+            let table = schema.table(bucket.table);
+            let bytes_max = self.connection.packet_bytes_max();
+            push_bucket(&mut statements, table, bucket, bytes_max)?;
+        }
+        let end = self.transaction("apply a batch", claim, last.lsn, &statements)?;
+        let applied = Applied { changes: plan.changes as u64, rows: plan.rows() as u64 };
+        Ok((end, applied))
+    }
+
+    /// Runs one transaction that moves the watermark and then does the rest.
+    fn transaction(
+        &mut self,
+        what: &str,
+        claim: &WriteClaim,
+        upto: Lsn,
+        statements: &[Statement<'_>],
+    ) -> Result<End, OriginError> {
+        let mut end = self.body(what, claim, upto, statements);
+        if matches!(end, Ok(End::Committed)) {
+            let committed = self.connection.script(what, &["COMMIT"]);
+            end = committed.map(|_| End::Committed);
+        }
+        if !matches!(end, Ok(End::Committed)) {
+            self.roll_back();
+        }
+        end
+    }
+
+    /// Everything of a transaction but its end.
+    fn body(
+        &mut self,
+        what: &str,
+        claim: &WriteClaim,
+        upto: Lsn,
+        statements: &[Statement<'_>],
+    ) -> Result<End, OriginError> {
+        let moved = compare_and_set(claim, upto);
+        let mut rest = statements;
+        let mut first = true;
+        while first || !rest.is_empty() {
+            let mut script: Vec<&str> = Vec::new();
+            if first {
+                script.extend(["START TRANSACTION", &moved]);
+            }
+            let ours = script.len();
+            let mut bytes: usize = script.iter().map(|sql| sql.len() + 1).sum();
+            let budget = self.connection.packet_bytes_max().min(SCRIPT_BYTES_MAX);
+            for statement in rest {
+                bytes += statement.sql.len() + 1;
+                if bytes > budget && !script.is_empty() {
+                    break;
+                }
+                script.push(&statement.sql);
+            }
+            let met = self.connection.script(what, &script)?;
+            if first && met[1] == 0 && !claim.unsafe_no_watermark {
+                return Ok(End::Moved);
+            }
+            let (sent, later) = rest.split_at(script.len() - ours);
+            for (statement, &rows) in sent.iter().zip(&met[ours..]) {
+                if rows != statement.rows {
+                    let missed = missed(statement.target, statement.rows, rows);
+                    let place = self.connection.place();
+                    let message = format!("failed to {what} at {place}: {missed}");
+                    return Err(OriginError::new(Fault::Rejected, message));
+                }
+            }
+            rest = later;
+            first = false;
+        }
+        Ok(End::Committed)
+    }
+
+    /// Ends a transaction that failed. If even that fails, the connection is lost, and the server does it.
+    fn roll_back(&mut self) {
+        if let Err(error) = self.connection.script("roll back", &["ROLLBACK"]) {
+            tracing::debug!(%error, "a transaction was left to the server");
+        }
+    }
+
+    fn owner_epoch(&mut self) -> Result<Option<u64>, OriginError> {
+        Ok(self.owner()?.map(|owner| owner.epoch))
+    }
+
+    fn fenced(&mut self, ours: u64) -> OriginError {
+        match self.owner_epoch() {
+            Ok(theirs) => fenced(self.connection.place(), ours, theirs),
+            Err(error) => error,
+        }
+    }
+
+    /// The statements of a claim behind its start; true if the origin is ours.
+    fn claim_in_transaction(&mut self, claim: &Claim) -> Result<bool, OriginError> {
+        const WHAT: &str = "claim the origin";
+        let mut journal = String::new();
+        push_text(&mut journal, &claim.journal);
+        let (epoch, map) = (signed(claim.epoch), claim.domain_map);
+        let owned = match claim.expected {
+            None => format!(
+                "INSERT IGNORE INTO destage_owner (id, journal, epoch, domain_map, heartbeat) \
+                 VALUES (1, {journal}, {epoch}, {map}, {NOW})"
+            ),
+            Some(expected) => format!(
+                "UPDATE destage_owner SET journal = {journal}, epoch = {epoch}, \
+                 domain_map = {map}, heartbeat = {NOW} WHERE id = 1 AND epoch = {}",
+                signed(expected)
+            ),
+        };
+        let met = self.connection.script(WHAT, &["START TRANSACTION", &owned])?;
+        if met[1] != 1 {
+            return Ok(false);
+        }
+        let mut script = vec![format!("UPDATE destage_watermark SET epoch = {epoch}")];
+        for domain in &claim.domains {
+            script.push(format!(
+                "INSERT IGNORE INTO destage_watermark (domain, seq, epoch) VALUES ({}, 0, {epoch})",
+                domain.0
+            ));
+        }
+        script.push("COMMIT".to_owned());
+        self.connection.script(WHAT, &script).map(|_| true)
+    }
+}
+
+impl Writer for MysqlWriter {
+    fn owner(&mut self) -> Result<Option<Owner>, OriginError> {
+        let sql = format!(
+            "SELECT journal, epoch, domain_map, timestampdiff(MICROSECOND, heartbeat, {NOW}), \
+             {WATERMARKS}, heartbeat = {RELEASED} FROM destage_owner WHERE id = 1"
+        );
+        let rows = self.connection.rows("read the owner", &sql)?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        Ok(Some(Owner {
+            journal: text(row, 0),
+            epoch: number(row, 1),
+            domain_map: number(row, 2),
+            heartbeat_age: Duration::from_micros(number(row, 3)),
+            released: text(row, 5) == "1",
+            watermarks: parse_watermarks(Some(&text(row, 4))),
+        }))
+    }
+
+    fn claim(&mut self, claim: &Claim) -> Result<(), OriginError> {
+        match self.claim_in_transaction(claim) {
+            Ok(true) => Ok(()),
+            Ok(false) => {
+                self.roll_back();
+                Err(self.fenced(claim.epoch))
+            }
+            Err(error) => {
+                self.roll_back();
+                Err(error)
+            }
+        }
+    }
+
+    fn apply(
+        &mut self,
+        schema: &Schema,
+        claim: &WriteClaim,
+        mut groups: &[GroupRef<'_>],
+    ) -> Result<Applied, OriginError> {
+        let mut sum = Applied::default();
+        let mut claim = *claim;
+        let mut shown = Instant::now();
+        while !groups.is_empty() {
+            if shown.elapsed() > self.connection.timeout() / PATIENCE {
+                // It takes long: other processes must not take this one for dead.
+                self.heartbeat(claim.epoch)?;
+                shown = Instant::now();
+            }
+            let (part, rest) = groups.split_at(groups.len().min(self.transaction_groups));
+            match self.apply_part(schema, &claim, part)? {
+                (End::Committed, applied) => {
+                    sum.changes += applied.changes;
+                    sum.rows += applied.rows;
+                    claim.expected = part.last().map_or(claim.expected, |last| last.lsn);
+                    groups = rest;
+                }
+                (End::Moved, _) => {
+                    claim.expected = self.landed(&claim, groups)?;
+                    let landed = groups.partition_point(|group| group.lsn <= claim.expected);
+                    groups = &groups[landed..];
+                }
+            }
+        }
+        Ok(sum)
+    }
+
+    fn park(
+        &mut self,
+        claim: &WriteClaim,
+        lsn: Lsn,
+        parked: Option<&ParkedGroup>,
+    ) -> Result<(), OriginError> {
+        const WHAT: &str = "park a group";
+        let mut statements = Vec::new();
+        if let Some(parked) = parked {
+            let depends_on = parked.depends_on.map(|lsn| signed(lsn.0).to_string());
+            let mut sql = format!(
+                "INSERT INTO destage_parked (domain, seq, depends_on, parked_at, reason, payload) \
+                 VALUES ({}, {}, {}, {NOW}, ",
+                parked.domain.0,
+                signed(parked.lsn.0),
+                depends_on.as_deref().unwrap_or("NULL"),
+            );
+            push_text(&mut sql, &parked.reason);
+            sql.push_str(", ");
+            push_text(&mut sql, &parked.payload);
+            sql.push(')');
+            let bytes_max = self.connection.packet_bytes_max();
+            if sql.len() > bytes_max {
+                let message = format!(
+                    "failed to {WHAT} at {}: it takes {} bytes; raise the server's max_allowed_packet, \
+                     which allows {bytes_max}",
+                    self.connection.place(),
+                    sql.len()
+                );
+                return Err(OriginError::new(Fault::Denied, message));
+            }
+            statements.push(Statement { sql, rows: 1, target: None });
+        }
+        match self.transaction(WHAT, claim, lsn, &statements)? {
+            End::Committed => Ok(()),
+            End::Moved => self.landed(claim, &[GroupRef { lsn, bytes: &[] }]).map(drop),
+        }
+    }
+
+    fn heartbeat(&mut self, epoch: u64) -> Result<Vec<(DomainId, Lsn)>, OriginError> {
+        const WHAT: &str = "renew the heartbeat";
+        let sql = format!(
+            "UPDATE destage_owner SET heartbeat = {NOW} WHERE id = 1 AND epoch = {}",
+            signed(epoch)
+        );
+        if self.connection.script(WHAT, &[sql])? != [1] {
+            return Err(self.fenced(epoch));
+        }
+        let rows = self.connection.rows(WHAT, &format!("SELECT {WATERMARKS}"))?;
+        let watermarks = rows.first().map(|row| text(row, 0));
+        Ok(parse_watermarks(watermarks.as_deref()))
+    }
+
+    fn release(&mut self, epoch: u64) -> Result<(), OriginError> {
+        let sql = format!(
+            "UPDATE destage_owner SET heartbeat = {RELEASED} WHERE id = 1 AND epoch = {}",
+            signed(epoch)
+        );
+        if self.connection.script("release the origin", &[sql])? == [1] {
+            return Ok(());
+        }
+        Err(self.fenced(epoch))
+    }
+
+    fn parked(&mut self) -> Result<Vec<ParkedGroup>, OriginError> {
+        let rows = self.connection.rows("read the parked groups", PARKED)?;
+        let parked = |row: &Texts| ParkedGroup {
+            domain: DomainId(text(row, 0).parse().unwrap_or(0)),
+            lsn: Lsn(number(row, 1)),
+            depends_on: row[2].is_some().then(|| Lsn(number(row, 2))),
+            reason: text(row, 3),
+            payload: text(row, 4),
+        };
+        Ok(rows.iter().map(parked).collect())
+    }
+}
+
+/// The statement that moves a domain's watermark, if it stands where the claim says.
+fn compare_and_set(claim: &WriteClaim, upto: Lsn) -> String {
+    let mut sql = format!(
+        "UPDATE destage_watermark SET seq = {} WHERE domain = {}",
+        signed(upto.0),
+        claim.domain.0
+    );
+    if !claim.unsafe_no_watermark {
+        let (expected, epoch) = (signed(claim.expected.0), signed(claim.epoch));
+        sql.push_str(&format!(" AND seq = {expected} AND epoch = {epoch}"));
+    }
+    sql
+}
+
+fn text(row: &[Option<Vec<u8>>], at: usize) -> String {
+    let value = row.get(at).and_then(|value| value.as_deref());
+    String::from_utf8_lossy(value.unwrap_or_default()).into_owned()
+}
+
+/// A number that is not negative; 0 for what nobody but a stranger can have written.
+fn number(row: &[Option<Vec<u8>>], at: usize) -> u64 {
+    text(row, at).parse().unwrap_or(0)
+}
+
+const SERVER: &str = "SELECT @@global.read_only, @@global.innodb_flush_log_at_trx_commit";
+const PARKED: &str = "SELECT domain, seq, depends_on, reason, payload FROM destage_parked ORDER BY parked_at, domain, seq";
+const NOW: &str = "utc_timestamp(6)";
+const RELEASED: &str = "'1970-01-01'";
+/// Statements sent at once: past this a round trip more costs nothing.
+const SCRIPT_BYTES_MAX: usize = 4 << 20;
+/// The part of the time for an operation in which nothing of us need be seen.
+const PATIENCE: u32 = 4;
