@@ -1,6 +1,6 @@
 //! `cargo xtask test`: everything that the CI checks, in the order in which it fails fastest.
 
-use crate::postgres::Postgres;
+use crate::servers::Server;
 use crate::steps::Steps;
 use crate::{Result, cargo, clients, root, soak, target, tools};
 use std::process::Command;
@@ -84,11 +84,11 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// What the steps run in: installed tools, a private PostgreSQL.
+/// What the steps run in: installed tools, private databases.
 pub(crate) struct Environment {
     variables: Vec<(&'static str, String)>,
-    /// Stops its server when dropped.
-    _postgres: Option<Postgres>,
+    /// They stop when dropped.
+    _servers: Vec<Server>,
 }
 
 impl Environment {
@@ -98,15 +98,15 @@ impl Environment {
     /// What could not be installed or started.
     pub(crate) fn prepare(servers: bool) -> Result<Self> {
         if !servers {
-            return Ok(Self { variables: Vec::new(), _postgres: None });
+            return Ok(Self { variables: Vec::new(), _servers: Vec::new() });
         }
         tools::ensure()?;
         let mut variables = clients::install()?;
-        let postgres = Postgres::start()?;
-        variables.extend(postgres.environment());
+        let servers = vec![Server::postgres()?, Server::mariadb()?];
+        variables.extend(servers.iter().flat_map(Server::environment));
         // Everything has just been installed: a test that misses its tool is to fail.
         variables.push(("DESTAGE_TEST_REQUIRE", "1".to_owned()));
-        Ok(Self { variables, _postgres: Some(postgres) })
+        Ok(Self { variables, _servers: servers })
     }
 
     /// A cargo command in the workspace's folder.

@@ -15,6 +15,9 @@ const TOOLS: &[Tool] = &[
     Tool { package: "redis-tools", present: || in_path("redis-cli") && in_path("redis-benchmark") },
     Tool { package: "postgresql", present: || postgres_folder().is_some() },
     Tool { package: "postgresql-client", present: || in_path("psql") },
+    // Without the packages around these, which would start a server of the system's own.
+    Tool { package: "mariadb-server-core", present: || Path::new("/usr/sbin/mariadbd").is_file() },
+    Tool { package: "mariadb-client-core", present: || in_path("mariadb") },
     Tool { package: "openssl", present: || in_path("openssl") },
     Tool { package: "nbdkit", present: || in_path("nbdkit") },
     Tool { package: "libnbd-bin", present: || in_path("nbdinfo") && in_path("nbdcopy") },

@@ -15,7 +15,8 @@ use std::fmt::Write;
 /// Flags of `schema`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SchemaArgs {
-    /// The origin: sqlite:FILE or postgres://USER:PASSWORD@HOST[:PORT]/DATABASE.
+    /// The origin: sqlite:FILE, postgres://USER:PASSWORD@HOST[:PORT]/DATABASE or, for MariaDB,
+    /// mysql://USER:PASSWORD@HOST[:PORT]/DATABASE.
     #[arg(long, env = "DESTAGE_ORIGIN", hide_env_values = true, value_name = "URL")]
     origin: String,
 

@@ -15,8 +15,8 @@ use std::path::PathBuf;
 /// Flags of `serve`.
 #[derive(Args, Clone)]
 pub(crate) struct ServeArgs {
-    /// The origin: sqlite:FILE or postgres://USER:PASSWORD@HOST[:PORT]/DATABASE. Without one, a small example shop in SQLite is
-    /// created in the data folder.
+    /// The origin: sqlite:FILE, postgres://USER:PASSWORD@HOST[:PORT]/DATABASE or, for MariaDB,
+    /// mysql://USER:PASSWORD@HOST[:PORT]/DATABASE. Without one, a small example shop in SQLite is created in the data folder.
     #[arg(long, env = "DESTAGE_ORIGIN", hide_env_values = true, value_name = "URL")]
     origin: Option<String>,
 
@@ -78,8 +78,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, default_value = "1G", value_parser = |s: &str| bytes(s, "0", "16T"), value_name = "SIZE")]
     cache_size: Bytes,
 
-    /// Most write groups that are destaged at once: one transaction at the origin, on PostgreSQL one for each 1,000 groups, two
-    /// of which may be under way. 1 to 65536.
+    /// Most write groups that are destaged at once: one transaction at the origin, on PostgreSQL and MariaDB one for each
+    /// 1,000 groups, two of which may be under way on PostgreSQL. 1 to 65536.
     #[arg(
         long,
         default_value = "4000",

@@ -20,7 +20,8 @@ pub(crate) use crate::load::observed;
 pub(crate) struct Case {
     /// The name that a `reproduce:` line gives.
     pub(crate) name: &'static str,
-    postgres: bool,
+    /// Its database; `None` (after saying so) where that is missing.
+    origin: fn(&Scratch) -> Option<Database>,
     arguments: &'static [&'static str],
     /// What a crash may lose.
     loss: Option<Duration>,
@@ -31,14 +32,18 @@ pub(crate) struct Case {
 /// Nothing may be lost; the small file before everything else.
 pub(crate) const SQLITE: Case = Case {
     name: "sqlite",
-    postgres: false,
+    origin: |scratch| Some(Database::sqlite(scratch)),
     arguments: &[],
     loss: None,
     load_ms: (20, 400),
     mix: Mix::Full,
 };
 /// The same before a database server.
-pub(crate) const POSTGRES: Case = Case { name: "postgres", postgres: true, ..SQLITE };
+pub(crate) const POSTGRES: Case =
+    Case { name: "postgres", origin: |_| Database::postgres(), ..SQLITE };
+/// And before another one.
+pub(crate) const MARIADB: Case =
+    Case { name: "mariadb", origin: |_| Database::mariadb(), ..SQLITE };
 /// At most the last second may be lost.
 pub(crate) const SQLITE_SECOND: Case = Case {
     name: "sqlite-1s",
@@ -49,13 +54,17 @@ pub(crate) const SQLITE_SECOND: Case = Case {
 };
 /// Both.
 pub(crate) const POSTGRES_SECOND: Case =
-    Case { name: "postgres-1s", postgres: true, ..SQLITE_SECOND };
+    Case { name: "postgres-1s", origin: |_| Database::postgres(), ..SQLITE_SECOND };
 
 /// Some rows are rejected by the origin.
 pub(crate) const SQLITE_PARKED: Case = Case { name: "sqlite-parked", mix: Mix::Poisoned, ..SQLITE };
 /// The same before a database server.
 pub(crate) const POSTGRES_PARKED: Case =
-    Case { name: "postgres-parked", postgres: true, ..SQLITE_PARKED };
+    Case { name: "postgres-parked", origin: |_| Database::postgres(), ..SQLITE_PARKED };
+
+/// And before another one.
+pub(crate) const MARIADB_PARKED: Case =
+    Case { name: "mariadb-parked", origin: |_| Database::mariadb(), ..SQLITE_PARKED };
 
 /// Settings that lead through other paths: evictions, small segments that are reclaimed at once, other times to destage, a
 /// limit that is always reached. One is chosen by the seed.
@@ -77,11 +86,7 @@ const SLACK: Duration = Duration::from_millis(500);
 /// does not fit; `None` where the database is missing.
 pub(crate) fn round(case: &Case, seed: u64) -> Option<Result<i64, String>> {
     let scratch = Scratch::new();
-    let database = match case.postgres {
-        true => Database::postgres()?,
-        false => Database::sqlite(&scratch),
-    };
-    let database = load::tables(database);
+    let database = load::tables((case.origin)(&scratch)?);
     let mut random = Random::new(seed, 0);
     let linger = ["0", "1ms", "20ms", "200ms"];
     let batch = ["1", "7", "100", "1000"];
@@ -198,6 +203,11 @@ fn no_acknowledged_write_is_lost_or_doubled_by_kill_9_before_postgres() {
 }
 
 #[test]
+fn no_acknowledged_write_is_lost_or_doubled_by_kill_9_before_mariadb() {
+    holds(&MARIADB, 8);
+}
+
+#[test]
 fn rejected_rows_are_parked_once_and_take_nothing_along_through_kill_9_before_sqlite() {
     holds(&SQLITE_PARKED, 16);
 }
@@ -205,6 +215,11 @@ fn rejected_rows_are_parked_once_and_take_nothing_along_through_kill_9_before_sq
 #[test]
 fn rejected_rows_are_parked_once_and_take_nothing_along_through_kill_9_before_postgres() {
     holds(&POSTGRES_PARKED, 6);
+}
+
+#[test]
+fn rejected_rows_are_parked_once_and_take_nothing_along_through_kill_9_before_mariadb() {
+    holds(&MARIADB_PARKED, 4);
 }
 
 #[test]

@@ -5,13 +5,15 @@ use crate::harness::rounds::{Scenario, soak};
 use crate::origin_away::Outage;
 use crate::sessions;
 
-const CRASHES: [Case; 6] = [
+const CRASHES: [Case; 8] = [
     crash::SQLITE,
     crash::POSTGRES,
     crash::SQLITE_SECOND,
     crash::POSTGRES_SECOND,
     crash::SQLITE_PARKED,
     crash::POSTGRES_PARKED,
+    crash::MARIADB,
+    crash::MARIADB_PARKED,
 ];
 
 #[test]

@@ -5,7 +5,7 @@ use super::settings::Settings;
 use crate::origins::OriginError;
 use destage_core::Fault;
 use mysql_async::prelude::Queryable;
-use mysql_async::{Conn, DriverError, Error, Row, Value};
+use mysql_async::{Conn, DriverError, Error, QueryResult, Row, TextProtocol, Value};
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
@@ -70,16 +70,34 @@ impl Connection {
         what: &str,
         statements: &[S],
     ) -> Result<Vec<u64>, OriginError> {
+        self.answers(what, statements, |result| result.affected_rows())
+    }
+
+    /// As [`Self::script`], but the key that the server gave to the row of each.
+    pub(super) fn keys_given(
+        &mut self,
+        what: &str,
+        statements: &[&str],
+    ) -> Result<Vec<u64>, OriginError> {
+        self.answers(what, statements, |result| result.last_insert_id().unwrap_or(0))
+    }
+
+    fn answers<S: AsRef<str>>(
+        &mut self,
+        what: &str,
+        statements: &[S],
+        answer: fn(&QueryResult<'_, '_, TextProtocol>) -> u64,
+    ) -> Result<Vec<u64>, OriginError> {
         let text = crate::origins::quote::join(statements, ";");
         self.run(what, async |conn| {
             let mut result = conn.query_iter(text).await?;
-            let mut met = vec![result.affected_rows()];
-            while met.len() < statements.len() {
+            let mut answers = vec![answer(&result)];
+            while answers.len() < statements.len() {
                 result.next().await?;
-                met.push(result.affected_rows());
+                answers.push(answer(&result));
             }
             result.drop_result().await?;
-            Ok(met)
+            Ok(answers)
         })
     }
 

@@ -33,8 +33,8 @@ impl MysqlReader {
         Ok(format!("(SELECT {watermarks} AS destage_w) AS destage_w"))
     }
 
-    /// Values of a key that the database hands out to inserts: it does so to one that is undone, since what it has handed out it
-    /// never takes back. Nothing of that insert is checked or fires.
+    /// Values of a key that the database hands out to inserts only: it does so to inserts that are undone, since what it has handed
+    /// out it does not take back. Nothing of them is checked; of tables with triggers there are none.
     fn reserve(
         &mut self,
         what: &str,
@@ -43,27 +43,42 @@ impl MysqlReader {
         count: u32,
     ) -> Result<Vec<i64>, OriginError> {
         let insert = format!("INSERT INTO {} ({}) VALUES (NULL)", table.sql_name, key.sql_name);
+        let delete = format!("DELETE FROM {} WHERE {} = ", table.sql_name, key.sql_name);
         let mut keys = Vec::with_capacity(count as usize);
         self.connection.script(what, &RELAX)?;
-        let reserved = (|| {
-            for _ in 0..count {
-                self.connection.script(what, &[insert.as_str()])?;
-                let rows = self.connection.rows(what, "SELECT last_insert_id()")?;
-                let value = rows.first().and_then(|row| row[0].as_deref());
-                keys.extend(
-                    std::str::from_utf8(value.unwrap_or_default())
-                        .ok()
-                        .and_then(|text| text.parse::<i64>().ok().filter(|&key| key > 0)),
-                );
-                self.connection.script(what, &["ROLLBACK", "START TRANSACTION"])?;
-            }
-            Ok(())
-        })();
+        let reserved = self.reserve_all(what, [&insert, &delete], count, &mut keys);
         let mode = format!(
             "SET SESSION sql_mode = {SQL_MODE}, foreign_key_checks = 1, check_constraint_checks = 1"
         );
         let restored = self.connection.script(what, &["ROLLBACK", &mode]);
         reserved.and(restored.map(drop)).map(|()| keys)
+    }
+
+    fn reserve_all(
+        &mut self,
+        what: &str,
+        [insert, delete]: [&str; 2],
+        count: u32,
+        keys: &mut Vec<i64>,
+    ) -> Result<(), OriginError> {
+        // One at a time, so that a unique column's equal values do not meet.
+        let one = [insert, "ROLLBACK", "START TRANSACTION"];
+        while keys.len() + 1 < count as usize {
+            let script = one.repeat((count as usize - 1 - keys.len()).min(RESERVED_AT_ONCE));
+            let given = self.connection.keys_given(what, &script)?;
+            keys.extend(given.iter().step_by(one.len()).map(|&key| key.cast_signed()));
+        }
+        // The last one is inserted, deleted and committed: what is undone need not survive a crash of the server, but whatever
+        // came before a commit does.
+        let last = self.connection.keys_given(what, &[insert])?[0];
+        let met = self.connection.script(what, &[format!("{delete}{last}")])?;
+        if met != [1] {
+            let message = format!("failed to {what}: the row inserted for it is not there");
+            return Err(OriginError::new(Fault::Failed, message));
+        }
+        self.connection.script(what, &["COMMIT"])?;
+        keys.push(last.cast_signed());
+        Ok(())
     }
 }
 
@@ -123,6 +138,9 @@ impl Reader for MysqlReader {
                 "failed to {what}: MariaDB hands out AUTO_INCREMENT values to inserts only, and {reason}"
             );
             return Err(OriginError::new(Fault::Denied, message));
+        }
+        if count == 0 {
+            return Ok(Vec::new());
         }
         self.reserve(&what, table, key, count)
     }
@@ -266,3 +284,5 @@ const RELAX: [&str; 2] = [
      check_constraint_checks = 0",
     "START TRANSACTION",
 ];
+/// Keys reserved in one packet.
+const RESERVED_AT_ONCE: usize = 100;

@@ -22,6 +22,17 @@ CREATE TABLE kinds (
     doubled INTEGER GENERATED ALWAYS AS (base * 2) STORED
 )";
 
+const MARIADB_TYPES: &str = "
+CREATE TABLE kinds (
+    id BIGINT PRIMARY KEY, whole INTEGER, small SMALLINT, big BIGINT UNSIGNED, fraction DOUBLE, half FLOAT,
+    exact NUMERIC(10, 2), words TEXT, short VARCHAR(5), padded CHAR(6), raw BLOB, fixed BINARY(4), yes BOOLEAN,
+    ident UUID, day DATE, instant TIMESTAMP(6) NULL, local DATETIME(3), clock TIME, doc JSON,
+    feeling ENUM('glad', 'sad'), several SET('red', 'green'), bits BIT(5), spot POINT,
+    made VARCHAR(40) NOT NULL DEFAULT (uuid()),
+    base INTEGER,
+    doubled INTEGER AS (base * 2) STORED
+)";
+
 /// A column, what a client sends, and what the origin makes of it.
 const SQLITE_VALUES: &[(&str, &str, &str)] = &[
     ("whole", "0042", "42"),
@@ -63,6 +74,31 @@ const POSTGRES_VALUES: &[(&str, &str, &str)] = &[
     ("feeling", "glad", "glad"),
 ];
 
+const MARIADB_VALUES: &[(&str, &str, &str)] = &[
+    ("whole", "0042", "42"),
+    ("big", "9223372036854775807", "9223372036854775807"),
+    ("fraction", "1.50", "1.5"),
+    ("fraction", "1e300", "1e+300"),
+    ("fraction", "0.1", "0.1"),
+    ("half", "0.1", "0.1"),
+    ("exact", "-0012.3", "-12.30"),
+    ("words", "two  words ", "two  words "),
+    ("words", "\u{1F512} ünï '\\", "\u{1F512} ünï '\\"),
+    ("short", "abcde", "abcde"),
+    ("padded", "ab  ", "ab"),
+    ("fixed", "ab", "ab\0\0"),
+    ("yes", "1", "1"),
+    ("ident", "A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11", "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"),
+    ("day", "2024-02-29", "2024-02-29"),
+    ("instant", "2024-02-29T12:00:00.120+02", "2024-02-29 10:00:00.12+00"),
+    ("local", "2024-02-29 12:00:00.1", "2024-02-29 12:00:00.1"),
+    ("clock", "07:05:00", "07:05:00"),
+    ("doc", "{\"b\":1, \"a\":[1,2]}", "{\"b\":1, \"a\":[1,2]}"),
+    ("feeling", "glad", "glad"),
+    ("several", "green,red", "red,green"),
+    ("bits", "21", "21"),
+];
+
 fn sqlite() -> (Scratch, Database) {
     let scratch = Scratch::new();
     let database = Database::sqlite(&scratch).with(SQLITE_TYPES);
@@ -71,6 +107,10 @@ fn sqlite() -> (Scratch, Database) {
 
 fn postgres() -> Option<(Scratch, Database)> {
     Some((Scratch::new(), Database::postgres()?.with(POSTGRES_TYPES)))
+}
+
+fn mariadb() -> Option<(Scratch, Database)> {
+    Some((Scratch::new(), Database::mariadb()?.with(MARIADB_TYPES)))
 }
 
 #[track_caller]
@@ -104,8 +144,14 @@ fn values_survive_a_reload_from_postgres() {
 }
 
 #[test]
+fn values_survive_a_reload_from_mariadb() {
+    let Some((scratch, database)) = mariadb() else { return };
+    survive_a_reload(&scratch, &database, MARIADB_VALUES);
+}
+
+#[test]
 fn bytes_are_kept_as_they_are() {
-    let databases = [Some(sqlite()), postgres()];
+    let databases = [Some(sqlite()), postgres(), mariadb()];
     for (scratch, database) in databases.into_iter().flatten() {
         let launch = Launch::before(&scratch, &database.url());
         let server = launch.start();
@@ -169,7 +215,7 @@ fn computed_columns_are_the_origins(client: &mut Client, database: &Database) {
 
 #[test]
 fn computed_columns_and_defaults_are_read_from_the_origin_never_guessed() {
-    let databases = [Some(sqlite()), postgres()];
+    let databases = [Some(sqlite()), postgres(), mariadb()];
     for (scratch, database) in databases.into_iter().flatten() {
         let server = Launch::before(&scratch, &database.url()).start();
         computed_columns_are_the_origins(&mut server.client(), &database);
@@ -218,7 +264,7 @@ fn a_cascading_delete_takes_the_children_with_it() {
         CREATE TABLE children (id INTEGER PRIMARY KEY, parent INTEGER REFERENCES parents (id) ON DELETE CASCADE);
         INSERT INTO parents VALUES (1, 'p');
         INSERT INTO children VALUES (1, 1), (2, 1);";
-    let databases = [Some(Database::sqlite(&scratch)), Database::postgres()];
+    let databases = [Some(Database::sqlite(&scratch)), Database::postgres(), Database::mariadb()];
     for (number, database) in databases.into_iter().flatten().enumerate() {
         let database = database.with(children);
         let launch = Launch::before(&scratch, &database.url());

@@ -1,0 +1,87 @@
+//! Private database servers for one run: own folders, own ports, passwords only, gone afterwards.
+
+use crate::tools::{is_root, postgres_folder};
+use crate::{Result, root};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// A running server. Dropping it stops the server and removes its folder; so does the end of this process, whatever
+/// ends it.
+pub(crate) struct Server {
+    name: &'static str,
+    guard: Child,
+    variables: Vec<(&'static str, String)>,
+}
+
+impl Server {
+    /// Makes a PostgreSQL cluster in a temporary folder and starts its server.
+    ///
+    /// # Errors
+    /// Names the program that failed, with its output.
+    pub(crate) fn postgres() -> Result<Self> {
+        let programs = postgres_folder().ok_or("PostgreSQL's server programs are not installed")?;
+        let programs = programs.display().to_string();
+        let user = if is_root() { SYSTEM_USER } else { "" };
+        let script = script("postgres.sh");
+        let (guard, url) = start("PostgreSQL", &script, &[&programs, user])?;
+        let variables = vec![
+            ("DESTAGE_TEST_POSTGRES", url),
+            ("DESTAGE_TEST_POSTGRES_SCRIPT", script.display().to_string()),
+            ("DESTAGE_TEST_POSTGRES_PROGRAMS", programs),
+            ("DESTAGE_TEST_POSTGRES_USER", user.to_owned()),
+        ];
+        Ok(Self { name: "PostgreSQL", guard, variables })
+    }
+
+    /// Makes a MariaDB data folder in a temporary folder and starts its server.
+    ///
+    /// # Errors
+    /// Names the program that failed, with its output.
+    pub(crate) fn mariadb() -> Result<Self> {
+        let (guard, url) = start("MariaDB", &script("mariadb.sh"), &[])?;
+        Ok(Self { name: "MariaDB", guard, variables: vec![("DESTAGE_TEST_MARIADB", url)] })
+    }
+
+    /// What the tests must know of it.
+    pub(crate) fn environment(&self) -> Vec<(&'static str, String)> {
+        self.variables.clone()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // The script stops the server once its standard input ends.
+        drop(self.guard.stdin.take());
+        if let Err(error) = self.guard.wait() {
+            eprintln!("xtask: failed to stop {}: {error}", self.name);
+        }
+    }
+}
+
+/// Starts a server by its script, which prints its address.
+fn start(name: &str, script: &Path, arguments: &[&str]) -> Result<(Child, String)> {
+    let failed = |error| format!("failed to start {name}: {error}");
+    let mut guard = Command::new("sh")
+        .arg(script)
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(failed)?;
+    let output = guard.stdout.take().expect("the output is piped");
+    let mut url = String::new();
+    BufReader::new(output).read_line(&mut url).map_err(failed)?;
+    match url.trim() {
+        "" => Err(format!("failed to start {name}: see its output above")),
+        url => Ok((guard, url.to_owned())),
+    }
+}
+
+/// A script that the tests use too, for servers that they stop and start.
+fn script(name: &str) -> PathBuf {
+    root().join("tests/servers").join(name)
+}
+
+/// PostgreSQL refuses to run as root; this user comes with its package.
+const SYSTEM_USER: &str = "postgres";
