@@ -43,8 +43,13 @@ pub enum MysqlType {
 impl MysqlType {
     pub(super) fn canonical<'a>(&self, input: &'a [u8]) -> Result<Cow<'a, [u8]>, ValueError> {
         let output = match self {
-            Self::Float => format_float4(finite(float::parse4(input)?, f32::is_finite, input)?),
-            Self::Double => format_float8(finite(float::parse8(input)?, f64::is_finite, input)?),
+            // The server keeps no sign of a zero.
+            Self::Float => {
+                format_float4(finite(float::parse4(input)?, f32::is_finite, input)? + 0.0)
+            }
+            Self::Double => {
+                format_float8(finite(float::parse8(input)?, f64::is_finite, input)? + 0.0)
+            }
             Self::Trimmed { chars_max } => return text::text(trimmed(input), Some(*chars_max)),
             Self::Text { bytes_max } => {
                 text::utf8(input)?;
@@ -167,6 +172,7 @@ mod tests {
     fn what_the_server_cannot_hold_is_refused() {
         assert_eq!(canonical(&MysqlType::Double, "inf"), None);
         assert_eq!(canonical(&MysqlType::Float, "nan"), None);
+        assert_eq!(canonical(&MysqlType::Double, "-0").as_deref(), Some("0"));
         assert_eq!(canonical(&MysqlType::Float, "0.10").as_deref(), Some("0.1"));
         let instant = MysqlType::Timestamp { precision: 0 };
         assert_eq!(canonical(&instant, "1970-01-01 00:00:00"), None);

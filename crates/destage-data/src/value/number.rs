@@ -24,7 +24,8 @@ pub(super) fn add_int(
     min: i64,
     max: i64,
 ) -> Result<Vec<u8>, ValueError> {
-    let (value, amount) = (parse(value, min, max)?, parse(amount, min, max)?);
+    // An amount may be negative where no value is.
+    let (value, amount) = (parse(value, min, max)?, parse(amount, i64::MIN, i64::MAX)?);
     let sum =
         value.checked_add(amount).filter(|sum| (min..=max).contains(sum)).ok_or_else(|| {
             ValueError(format!("holds {value}; {amount} more leaves its range from {min} to {max}"))
@@ -108,5 +109,7 @@ mod tests {
         assert!(add_int(b"32766", b"2", -32768, 32767).is_err());
         assert!(add_int(b"9223372036854775807", b"1", i64::MIN, i64::MAX).is_err());
         assert!(add_int(b"1", b"1.5", i64::MIN, i64::MAX).is_err());
+        assert_eq!(add_int(b"3", b"-3", 0, 255).unwrap(), b"0");
+        assert!(add_int(b"3", b"-4", 0, 255).is_err());
     }
 }

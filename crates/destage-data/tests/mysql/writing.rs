@@ -102,6 +102,9 @@ fn a_late_owner_changes_nothing() {
     let group = change(&table, Op::Update, &["1"], &[("n", Some("9"))], &[]);
     assert_eq!(arm.apply(std::slice::from_ref(&group)).unwrap_err().fault, Fault::Fenced);
     assert_eq!(arm.writer.park(&arm.claim, Lsn(1), None).unwrap_err().fault, Fault::Fenced);
+    // Even where the batch itself would fail, the fence is what is told.
+    let absent = change(&table, Op::Insert, &["1"], &[], &[]);
+    assert_eq!(arm.apply(&[absent]).unwrap_err().fault, Fault::Fenced);
     assert_eq!(database.text("SELECT n FROM t").as_deref(), Some("0"));
     arm.claim.domain = DomainId(77);
     assert_eq!(arm.apply(&[group]).unwrap_err().fault, Fault::Failed);

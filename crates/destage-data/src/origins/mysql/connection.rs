@@ -23,6 +23,9 @@ pub(super) struct Connection {
 /// A row as the server sends it: texts, or NULL.
 pub(super) type Texts = Vec<Option<Vec<u8>>>;
 
+/// The results of several statements, one after the other.
+type Answers<'c> = QueryResult<'c, 'static, TextProtocol>;
+
 impl Connection {
     pub(super) fn open(settings: &Settings) -> Result<Self, OriginError> {
         let runtime = Builder::new_current_thread()
@@ -64,13 +67,24 @@ impl Connection {
         Ok(rows.into_iter().map(texts).collect())
     }
 
-    /// Runs statements that return no rows, in one packet, up to the first that fails; how many rows each of them met.
+    /// Runs statements that return no rows, in one packet; how many rows each of them met.
     pub(super) fn script<S: AsRef<str>>(
         &mut self,
         what: &str,
         statements: &[S],
     ) -> Result<Vec<u64>, OriginError> {
-        self.answers(what, statements, |result| result.affected_rows())
+        let mut met = Vec::new();
+        self.script_until(what, statements, &mut met).map(|()| met)
+    }
+
+    /// As [`Self::script`]; where one of them fails, the rows that those before it met are told all the same.
+    pub(super) fn script_until<S: AsRef<str>>(
+        &mut self,
+        what: &str,
+        statements: &[S],
+        met: &mut Vec<u64>,
+    ) -> Result<(), OriginError> {
+        self.answers(what, statements, met, |result| result.affected_rows())
     }
 
     /// As [`Self::script`], but the key that the server gave to the row of each.
@@ -79,25 +93,27 @@ impl Connection {
         what: &str,
         statements: &[&str],
     ) -> Result<Vec<u64>, OriginError> {
-        self.answers(what, statements, |result| result.last_insert_id().unwrap_or(0))
+        let mut given = Vec::new();
+        let key = |result: &Answers<'_>| result.last_insert_id().unwrap_or(0);
+        self.answers(what, statements, &mut given, key).map(|()| given)
     }
 
     fn answers<S: AsRef<str>>(
         &mut self,
         what: &str,
         statements: &[S],
-        answer: fn(&QueryResult<'_, '_, TextProtocol>) -> u64,
-    ) -> Result<Vec<u64>, OriginError> {
+        answers: &mut Vec<u64>,
+        answer: fn(&Answers<'_>) -> u64,
+    ) -> Result<(), OriginError> {
         let text = crate::origins::quote::join(statements, ";");
         self.run(what, async |conn| {
             let mut result = conn.query_iter(text).await?;
-            let mut answers = vec![answer(&result)];
+            answers.push(answer(&result));
             while answers.len() < statements.len() {
                 result.next().await?;
                 answers.push(answer(&result));
             }
-            result.drop_result().await?;
-            Ok(answers)
+            result.drop_result().await
         })
     }
 

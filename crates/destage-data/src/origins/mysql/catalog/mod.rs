@@ -131,7 +131,7 @@ impl<'a> Builder<'a> {
     }
 
     fn column(&self, relation: &Relation, attribute: &Attribute, in_key: bool) -> Column {
-        let clause = format!("json_valid(`{}`)", attribute.name);
+        let clause = json_check(&attribute.name);
         let json = self.facts.checks.iter().any(|(t, c)| *t == relation.name && *c == clause);
         let default = match &attribute.default {
             _ if attribute.extra.contains("auto_increment") => ColumnDefault::Computed,
@@ -169,13 +169,12 @@ impl<'a> Builder<'a> {
     fn checks(&mut self) {
         for (table, clause) in &self.facts.checks {
             let Some(&place) = self.places.get(table.as_str()) else { continue };
-            let named =
-                |column: &Column| clause.contains(&format!("`{}`", column.name.replace('`', "``")));
+            let named = |column: &Column| clause.contains(&identifier(&column.name));
             let columns = &mut self.tables[place].columns;
             let any = columns.iter().any(named);
             for column in columns.iter_mut() {
                 // A condition that names no column in this way may look at all of them.
-                let is_json = *clause == format!("json_valid(`{}`)", column.name);
+                let is_json = *clause == json_check(&column.name);
                 column.checked |= !is_json && (named(column) || !any);
             }
         }
@@ -261,6 +260,11 @@ impl<'a> Builder<'a> {
             columns.iter_mut().filter(|c| c.name == name).for_each(|c| c.structural = true);
         }
     }
+}
+
+/// The condition that makes a text JSON, as the session's mode has it written.
+fn json_check(column: &str) -> String {
+    format!("json_valid({})", identifier(column))
 }
 
 /// Whether the server computes the column, once or at every update.

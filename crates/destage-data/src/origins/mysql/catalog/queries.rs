@@ -193,10 +193,13 @@ SELECT EVENT_OBJECT_TABLE, TRIGGER_NAME FROM information_schema.TRIGGERS
 WHERE EVENT_OBJECT_SCHEMA = database() ORDER BY EVENT_OBJECT_TABLE, TRIGGER_NAME";
 
 /// The tables whose triggers the user may see, an empty name for all: without the privilege, a table with triggers looks like
-/// one without. A name of a database in a grant may be a pattern.
-const TRIGGER_GRANTS: &str = "
-SELECT '' FROM information_schema.USER_PRIVILEGES WHERE PRIVILEGE_TYPE = 'TRIGGER'
-UNION SELECT '' FROM information_schema.SCHEMA_PRIVILEGES
-WHERE PRIVILEGE_TYPE = 'TRIGGER' AND database() LIKE TABLE_SCHEMA ESCAPE '\\'
-UNION SELECT TABLE_NAME FROM information_schema.TABLE_PRIVILEGES
-WHERE PRIVILEGE_TYPE = 'TRIGGER' AND TABLE_SCHEMA = database()";
+/// one without. A name of a database in a grant may be a pattern. What a role grants is not seen.
+const TRIGGER_GRANTS: &str = r"
+WITH me AS (SELECT concat('''', substring_index(current_user(), '@', 1), '''@''',
+                          substring_index(current_user(), '@', -1), '''') AS grantee)
+SELECT '' FROM me JOIN information_schema.USER_PRIVILEGES p ON p.GRANTEE = me.grantee
+WHERE p.PRIVILEGE_TYPE = 'TRIGGER'
+UNION SELECT '' FROM me JOIN information_schema.SCHEMA_PRIVILEGES p ON p.GRANTEE = me.grantee
+WHERE p.PRIVILEGE_TYPE = 'TRIGGER' AND database() LIKE p.TABLE_SCHEMA ESCAPE '\'
+UNION SELECT p.TABLE_NAME FROM me JOIN information_schema.TABLE_PRIVILEGES p ON p.GRANTEE = me.grantee
+WHERE p.PRIVILEGE_TYPE = 'TRIGGER' AND p.TABLE_SCHEMA = database()";
