@@ -51,7 +51,7 @@ impl MysqlReader {
             "SET SESSION sql_mode = {SQL_MODE}, foreign_key_checks = 1, check_constraint_checks = 1"
         );
         let restored = self.connection.script(what, &["ROLLBACK", &mode]);
-        reserved.and(restored.map(drop)).map(|()| keys)
+        reserved.and_then(|()| restored.map(drop)).map(|()| keys)
     }
 
     fn reserve_all(
