@@ -38,6 +38,12 @@ impl Parameters {
     }
 }
 
+/// Whether a host, by name or address, is this machine, so that nothing leaves it.
+pub(super) fn is_loopback(host: &str) -> bool {
+    let address = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || address.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,7 +1,7 @@
 //! Where the database is and how it is reached.
 
 use crate::origins::OriginError;
-use crate::origins::tls::Parameters;
+use crate::origins::tls::{Parameters, is_loopback};
 use destage_core::Fault;
 use mysql_async::{ClientIdentity, Opts, OptsBuilder, SslOpts};
 use std::path::PathBuf;
@@ -38,7 +38,7 @@ impl Settings {
             return Err(denied(format!("the MariaDB URL names no database; expected {EXPECTED}")));
         }
         let place = place(&opts);
-        let is_local = opts.socket().is_some() || opts.addr_is_loopback();
+        let is_local = opts.socket().is_some() || is_loopback(opts.ip_or_hostname());
         let (ssl, may_be_plain) = encrypted(&encryption, is_local)?;
         let plain = OptsBuilder::from_opts(opts)
             // Its own choice of the server's socket would pass a proxy by.

@@ -2,7 +2,7 @@
 
 use super::settings::denied;
 use crate::origins::OriginError;
-use crate::origins::tls::Parameters;
+use crate::origins::tls::{self, Parameters};
 use destage_runtime::tls::{Identity, Trust, client_config};
 use std::path::PathBuf;
 use tokio_postgres::Config;
@@ -67,9 +67,7 @@ impl Parameters {
 /// Whether nothing leaves this machine.
 fn is_local(config: &Config) -> bool {
     let is_loopback = |host: &Host| match host {
-        Host::Tcp(name) => {
-            name == "localhost" || name.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
-        }
+        Host::Tcp(name) => tls::is_loopback(name),
         #[cfg(unix)]
         Host::Unix(_) => true,
     };
