@@ -4,6 +4,7 @@ pub(crate) use crate::arm::{Arm, change, claim, key, push_change, shown};
 use destage_data::origins::Mysql;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, OptsBuilder};
+use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
 pub(crate) struct Database {
@@ -52,8 +53,9 @@ impl Database {
         &self.name
     }
 
+    /// With time for a loaded machine.
     pub(crate) fn origin(&self) -> Mysql {
-        Mysql::new(&self.url).unwrap()
+        Mysql::new(&self.url).unwrap().timeout(Duration::from_secs(60))
     }
 
     pub(crate) fn sql(&mut self, script: &str) {
