@@ -23,7 +23,7 @@ pub enum CacheError {
     /// Made for another origin: its contents would be wrong here.
     #[error(
         "the cache belongs to the origin \"{cache_name}\" ({cache_uuid}), not to \"{wanted_name}\" ({wanted_uuid}): \
-         use another cache, or drain and remove this one"
+         name the origin and the redo store that it was made with, or use another cache; nothing was sent"
     )]
     OtherOrigin {
         /// As the user named the origin when the cache was made.
