@@ -13,7 +13,7 @@ impl Volume {
         self.jobs_running -= 1;
         match done.0 {
             Done::Sync { flush, asked, result } => self.sync_done(flush, asked, result),
-            Done::SyncWritten { sync, result } => self.written_synced(&sync, result),
+            Done::SyncWritten { sync, asked, result } => self.written_synced(&sync, asked, result),
             Done::WriteAhead { flush, result } => self.written_ahead(flush, result),
             Done::Read { gather, items, blocks } => self.blocks_read(gather, &items, blocks),
             Done::Fetch { purpose: FetchPurpose::Cache(units), result } => {
@@ -54,7 +54,7 @@ impl Volume {
         let written = self.journal.written() >= asked.0;
         if let Some(sync) = self.journal.sync().filter(|_| written) {
             self.is_log_syncing = true;
-            return Some(Job(JobWork::SyncWritten(sync)));
+            return Some(Job(JobWork::SyncWritten { sync, asked }));
         }
         self.is_log_busy = true;
         Some(Job(JobWork::Sync { flush: self.journal.take(), asked }))
@@ -69,30 +69,43 @@ impl Volume {
         self.look_at_log();
     }
 
-    fn written_synced(&mut self, sync: &Sync, result: Result<u64, destage_journal::Error>) {
+    fn written_synced(
+        &mut self,
+        sync: &Sync,
+        asked: Lsn,
+        result: Result<u64, destage_journal::Error>,
+    ) {
         self.is_log_syncing = false;
         self.journal.synced(sync);
-        self.tell_synced(result.map(Lsn).map_err(log_failed));
+        match result {
+            Ok(upto) => self.became_durable(asked, Lsn(upto)),
+            Err(error) => self.tell_synced(Err(log_failed(error))),
+        }
     }
 
     fn sync_done(&mut self, flush: Flush, asked: Lsn, result: Result<u64, destage_journal::Error>) {
         self.log_returned(flush);
-        let result = match result {
-            Ok(upto) => Ok(Lsn(upto)),
+        match result {
+            Ok(upto) => self.became_durable(asked, Lsn(upto)),
             Err(error) if error.kind() == ErrorKind::Full => {
                 self.counters.log_full += 1;
-                let durable = Lsn(self.journal.status().durable_lsn);
-                if durable <= self.core.committed() {
-                    // Nothing is lost; there is room as soon as the origin or the checkpoint has come further.
-                    self.upkeep.sync_again = Some((self.now + LOG_FULL_PAUSE, asked));
-                    return;
-                }
                 // What fitted may go to the origin, and so make room for the rest.
-                Ok(durable)
+                self.became_durable(asked, Lsn(self.journal.status().durable_lsn));
             }
-            Err(error) => Err(log_failed(error)),
-        };
-        self.tell_synced(result);
+            Err(error) => self.tell_synced(Err(log_failed(error))),
+        }
+    }
+
+    /// The log is durable up to here; it was asked for up to there. A full log may have taken a part of a request only, which
+    /// is nothing to the core: it destages requests as a whole.
+    fn became_durable(&mut self, asked: Lsn, durable: Lsn) {
+        let upto = self.overlay.whole_upto(durable);
+        if upto < asked && upto <= self.core.committed() {
+            // Nothing is lost; there is room as soon as the origin or the checkpoint has come further.
+            self.upkeep.sync_again = Some((self.now + LOG_FULL_PAUSE, asked));
+            return;
+        }
+        self.tell_synced(Ok(upto));
     }
 
     fn tell_synced(&mut self, result: Result<Lsn, Fault>) {

@@ -71,7 +71,10 @@ pub(super) enum Work {
     /// Writes the log without making it durable.
     WriteAhead(Flush),
     /// Makes durable what was written to the log.
-    SyncWritten(Sync),
+    SyncWritten {
+        sync: Sync,
+        asked: Lsn,
+    },
     Read {
         gather: u64,
         items: Vec<ReadItem>,
@@ -110,6 +113,7 @@ pub(super) enum Done {
     },
     SyncWritten {
         sync: Sync,
+        asked: Lsn,
         result: Result<u64, destage_journal::Error>,
     },
     WriteAhead {
@@ -210,7 +214,7 @@ impl Job {
     /// Which threads should run it.
     pub fn kind(&self) -> JobKind {
         match self.0 {
-            Work::Sync { .. } | Work::WriteAhead(_) | Work::SyncWritten(_) => JobKind::Log,
+            Work::Sync { .. } | Work::WriteAhead(_) | Work::SyncWritten { .. } => JobKind::Log,
             Work::Read { .. } => JobKind::Read,
             Work::Install { .. } => JobKind::Install,
             Work::Fetch { .. } | Work::Status(_) => JobKind::Fetch,
@@ -246,9 +250,9 @@ impl Job {
                 let result = flush.run(true);
                 Done::Sync { flush, asked, result }
             }
-            Work::SyncWritten(mut sync) => {
+            Work::SyncWritten { mut sync, asked } => {
                 let result = sync.run();
-                Done::SyncWritten { sync, result }
+                Done::SyncWritten { sync, asked, result }
             }
             Work::WriteAhead(mut flush) => {
                 let result = flush.run(false);

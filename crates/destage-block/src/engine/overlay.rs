@@ -133,6 +133,15 @@ impl Overlay {
         assert!(next <= self.next(), "numbers are skipped only where nothing is undecided");
     }
 
+    /// The last group up to this one with which a request ends.
+    pub(super) fn whole_upto(&self, upto: Lsn) -> Lsn {
+        let mut upto = upto;
+        while self.get(upto).is_some_and(|group| group.continues) {
+            upto = Lsn(upto.0 - 1);
+        }
+        upto
+    }
+
     /// The newest group, if it is undecided.
     pub(super) fn last(&self) -> Option<&Group> {
         self.groups.back()
