@@ -43,6 +43,8 @@ pub struct Core {
     /// Dirty units take their part of the room for clean ones. Not of the live front ends, hence in no record.
     #[serde(skip)]
     shares_room: bool,
+    /// The units that buffered writes change count against the dirty limits as well.
+    counts_units: bool,
     counters: Counters,
 }
 
@@ -93,6 +95,7 @@ impl Core {
             mode: Mode::Normal,
             stopped: None,
             shares_room: false,
+            counts_units: true,
             counters: Counters::default(),
         }
     }
@@ -103,6 +106,14 @@ impl Core {
     pub fn with_cache(mut self, choice: Choice, shares_room: bool) -> Self {
         self.units.cache = Chosen::new(choice);
         self.shares_room = shares_room;
+        self
+    }
+
+    /// The same for a driver that keeps the units elsewhere than the writes, in room that it bounds itself: only the buffered
+    /// writes count against the dirty limits. To be said before any input.
+    #[must_use]
+    pub fn counting_writes_only(mut self) -> Self {
+        self.counts_units = false;
         self
     }
 
@@ -379,9 +390,9 @@ impl Core {
         }
     }
 
-    /// Buffered writes and the units that they pin.
+    /// Buffered writes and the units that they pin, as far as these count.
     fn dirty_bytes(&self) -> u64 {
-        self.groups.bytes + self.units.pinned_bytes
+        self.groups.bytes + if self.counts_units { self.units.pinned_bytes } else { 0 }
     }
 
     fn is_stale(&self) -> bool {

@@ -173,7 +173,7 @@ const fn vc(
 
 /// Every metric with the label `volume`.
 #[rustfmt::skip]
-pub const VOLUMES: [VolumeMetric; 17] = [
+pub const VOLUMES: [VolumeMetric; 19] = [
     vg("destage_volume_staleness_seconds", "Age of the oldest write that the origin does not hold", |v| v.staleness_seconds),
     vg("destage_volume_staleness_max_seconds", "Largest destage_volume_staleness_seconds since the start", |v| v.staleness_max_seconds),
     vg("destage_volume_dirty_bytes", "Bytes that differ from the origin", |v| v.dirty_bytes as f64),
@@ -183,6 +183,8 @@ pub const VOLUMES: [VolumeMetric; 17] = [
     vg("destage_volume_clean_blocks", "Clean blocks in the cache", |v| v.clean_blocks as f64),
     vc("destage_volume_bypassed_blocks_total", "Blocks of long sequential reads and writes, which passed the cache by", |v| v.bypassed_blocks_total as f64),
     vc("destage_volume_destaged_blocks_total", "Blocks sent to the origin", |v| v.destaged_blocks_total as f64),
+    vc("destage_volume_before_cached_blocks_total", "Blocks of atomic groups whose contents before were known from the cache", |v| v.before_cached_blocks_total as f64),
+    vc("destage_volume_before_fetched_blocks_total", "Blocks of atomic groups whose contents before were read from the origin", |v| v.before_fetched_blocks_total as f64),
     vg("destage_volume_destage_writes_per_second", "Measured destage rate", |v| v.destage_writes_per_second),
     vg("destage_volume_log_bytes", "Bytes of the log in use", |v| v.log_bytes as f64),
     vg("destage_volume_log_bytes_max", "Room of the log", |v| v.log_bytes_max as f64),

@@ -82,6 +82,10 @@ pub struct VolumeReport {
     pub bypassed_blocks_total: u64,
     /// Blocks sent to the origin.
     pub destaged_blocks_total: u64,
+    /// Blocks of atomic groups whose contents before were known from the cache.
+    pub before_cached_blocks_total: u64,
+    /// Blocks of atomic groups whose contents before were read from the origin.
+    pub before_fetched_blocks_total: u64,
     /// Measured rate of destaging, writes per second.
     pub destage_writes_per_second: f64,
     /// The level of the next write, for the ordered policy.

@@ -157,7 +157,7 @@ impl Steady<'_> {
         volume: &mut Volume,
         load: impl FnOnce(&str, &mut dyn FnMut(&Progress) -> Result<Sample>) -> Result<Sample>,
     ) -> Result<Sample> {
-        // The limit counts undestaged writes and dirty blocks.
+        // The limit counts every undestaged write, also those that overwrite a dirty block.
         let limit = format!("dirty-limit={}", (self.dirty_bytes_max * 2).max(64 << 10));
         volume.rest_with(&[self.policy, &limit])?;
         let uri = volume.server.uri();

@@ -58,6 +58,7 @@ impl Volume {
             return false;
         }
         let Some(policy) = self.next_policy.take() else { return true };
+        self.before.clear();
         self.core.handle(self.now, Input::SetPolicy(&policy));
         if std::mem::take(&mut self.is_pause_due) {
             self.core.handle(self.now, Input::Pause);

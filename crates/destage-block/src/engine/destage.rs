@@ -73,7 +73,9 @@ impl Volume {
             };
             let from = self.from(extent.first, version)?;
             let is_kept = self.overlay.get(version.lsn).is_some_and(|group| !group.passes_by);
-            targets.push(Target { extent, unit: newest.unit, lsn: version.lsn, from, is_kept });
+            let before = newest.unit.and_then(|unit| self.before.take(unit));
+            let (unit, lsn) = (newest.unit, version.lsn);
+            targets.push(Target { extent, unit, lsn, from, is_kept, before });
         }
         let zero = Lsn::ZERO;
         let (from, upto) = (lsns.first().unwrap_or(&zero), lsns.last().unwrap_or(&zero));
@@ -172,6 +174,7 @@ impl Volume {
             self.upkeep.unmarked_blocks += group.map_or(0, |group| group.units.len() as u64);
             let zeros = group.filter(|group| group.is_zeros()).map(|group| group.extents.clone());
             for (lba, unit) in self.overlay.decided(lsn) {
+                self.before.forget(unit);
                 // What was sent last is the newest there is, unless zeros follow.
                 match self.ahead.remove(&unit) {
                     Some((_, Some(content)))

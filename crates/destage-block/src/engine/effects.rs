@@ -23,7 +23,9 @@ impl Volume {
                 self.read_around_done(gather, result);
             }
             Done::Install { items, is_written } => self.installed(&items, is_written),
-            Done::Destage { batch, sent, pins, result } => {
+            Done::Destage { batch, sent, before, pins, result } => {
+                self.counters.before_cached_blocks += before.cached;
+                self.counters.before_fetched_blocks += before.fetched;
                 pins.into_iter().for_each(|lsn| self.unpin_log(lsn));
                 self.destage_done(batch, &sent, result);
             }

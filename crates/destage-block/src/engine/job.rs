@@ -1,6 +1,7 @@
 //! Work that blocks: what the engine wants done, carried out on any thread, and what came of it.
 
 mod destage;
+mod payload;
 mod together;
 
 use super::allocation::StatusJob;
@@ -16,6 +17,7 @@ use destage_journal::{DiskFile, Flush, Sync};
 use std::sync::{Arc, Mutex};
 
 pub(super) use destage::{DestageJob, Failure, From, Part, Sent, Target};
+pub(super) use payload::BeforeRead;
 pub(super) use together::send_together;
 
 /// The media that jobs work on.
@@ -136,6 +138,7 @@ pub(super) enum Done {
     Destage {
         batch: BatchId,
         sent: Vec<Sent>,
+        before: BeforeRead,
         pins: Vec<Lsn>,
         result: Result<(), Failure>,
     },
@@ -276,8 +279,8 @@ impl Job {
             }
             Work::Destage(job) => {
                 let (batch, pins) = (job.batch, job.pins());
-                let (sent, result) = job.run(context);
-                Done::Destage { batch, sent, pins, result }
+                let destage::Destaged { sent, before, result } = job.run(context);
+                Done::Destage { batch, sent, before, pins, result }
             }
             Work::Through(job) => through(context, job),
             Work::OriginFlush { asked } => {

@@ -10,6 +10,7 @@
 
 mod ahead;
 mod allocation;
+mod before;
 mod consistency;
 mod control;
 mod destage;
@@ -33,6 +34,7 @@ mod write;
 
 use crate::block::BLOCK;
 use crate::request::{Reply, RequestError};
+use before::Before;
 use destage_core::{
     ClientId, DomainId, Effect, FlushRhythm, Input, Lsn, Policy, RequestId, Sequential, Span,
     StopReason, Time, UnitId,
@@ -84,6 +86,9 @@ pub struct VolumeOptions {
     /// Carries long sequential writes straight to the origin whatever the policy, past the log. Breaks the order of writes and
     /// gives outdated data after a crash; exists so that tests can show that they would notice. Default false.
     pub unsafe_bypass_log: bool,
+    /// Takes for what the origin holds of a block what it held before an earlier group. Makes a replay refuse its own blocks;
+    /// exists so that tests can show that they would notice. Default false.
+    pub unsafe_outdated_before: bool,
     /// The clock of the consistency group that the volume is in. Whoever sets it hands the volume to
     /// [`ConsistencyGroup::drive`], without which nothing is destaged. Default none.
     pub group_clock: Option<GroupClock>,
@@ -100,6 +105,7 @@ impl Default for VolumeOptions {
             request_bytes_max: 128 << 20,
             unsafe_reclaim_past_checkpoint: false,
             unsafe_bypass_log: false,
+            unsafe_outdated_before: false,
             group_clock: None,
         }
     }
@@ -142,6 +148,8 @@ pub struct Volume {
     retries: Vec<Retry>,
     /// Under `Order::Any`: versions that are at the origin ahead of their groups' turn.
     ahead: HashMap<UnitId, (Lsn, Option<CleanBlock>)>,
+    /// Under `Order::Domain`: of dirty blocks what the origin holds, where that is known.
+    before: Before,
     /// Groups at which the origin must stop for a moment, because an application said so.
     cuts: BTreeSet<Lsn>,
     /// Groups whose log records are being read.

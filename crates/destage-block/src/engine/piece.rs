@@ -194,11 +194,10 @@ impl Volume {
         piece.units.clone_from(&units);
         let intent = match piece.is_write() {
             false => Intent::Read,
-            // The group's bytes and the blocks that they make dirty.
             true => Intent::Write {
                 bytes: match piece.is_zero() {
                     true => group_bytes(GroupKind::Zero, u64::from(piece.extent.blocks)),
-                    false => 2 * group_bytes(GroupKind::Write, units.len() as u64),
+                    false => group_bytes(GroupKind::Write, units.len() as u64),
                 },
                 ack: match piece.is_of_stream() {
                     true => self.core.policy().acknowledges_stream(),

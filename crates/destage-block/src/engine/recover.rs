@@ -1,5 +1,6 @@
 //! Opening a volume: what an earlier run left in the log, the index and the marks.
 
+use super::before::Before;
 use super::extents::ExtentMap;
 use super::member::Membership;
 use super::overlay::{Group, Overlay};
@@ -120,7 +121,8 @@ impl Volume {
             journal.skip_to(decided.0 + 1);
         }
         let is_void = index.used() == 0;
-        let core = Core::resume(now, policy, decided);
+        // A dirty block's slot is no memory, and `fit` bounds how many there are.
+        let core = Core::resume(now, policy, decided).counting_writes_only();
         let upkeep = Upkeep::new(cache, now, Lsn(checkpoint));
         let mut volume = Self::empty(now, core, journal, index, options, shape, upkeep);
         // An earlier run that wrote through may have left the origin unflushed. It left a checkpoint that lists nothing.
@@ -139,6 +141,7 @@ impl Volume {
         upkeep: Upkeep,
     ) -> Self {
         let decided = core.decided();
+        let before = Before::new(options.unsafe_outdated_before);
         Self {
             now,
             overlay: Overlay::new(decided.next(), options.memory_bytes_max),
@@ -167,6 +170,7 @@ impl Volume {
             installs: super::install::Installs::default(),
             retries: Vec::new(),
             ahead: HashMap::new(),
+            before,
             cuts: BTreeSet::new(),
             log_pins: BTreeMap::new(),
             upkeep,
@@ -390,10 +394,9 @@ pub(super) fn fit(policy: &Policy, shape: &Shape, slots: u32) -> Policy {
     let limits = &mut policy.limits;
     let block = BLOCK as u64;
     let usable = u64::from(slots - reserve(slots));
-    // A dirty block counts twice: the write that made it so, and itself.
-    limits.dirty_bytes_max = limits.dirty_bytes_max.min(usable / 2 * 2 * block).max(65_536);
+    limits.dirty_bytes_max = limits.dirty_bytes_max.min(usable / 2 * block).max(65_536);
     limits.dirty_bytes_low = limits.dirty_bytes_low.min(limits.dirty_bytes_max / 4 * 3);
-    let dirty_blocks_max = (limits.dirty_bytes_max / (2 * block)).min(usable / 2);
+    let dirty_blocks_max = (limits.dirty_bytes_max / block).min(usable / 2);
     limits.cache_bytes_max = limits.cache_bytes_max.min((usable - dirty_blocks_max) * block);
     // What a start may have to send again must find handles beside what is dirty.
     limits.batch_bytes_max = limits.batch_bytes_max.min(u64::from(slots / 8) * block);

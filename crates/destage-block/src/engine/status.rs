@@ -14,6 +14,8 @@ pub(super) struct Counters {
     pub(super) passed_blocks: u64,
     pub(super) bypassed_blocks: u64,
     pub(super) sent_blocks: u64,
+    pub(super) before_cached_blocks: u64,
+    pub(super) before_fetched_blocks: u64,
     pub(super) slot_errors: u64,
     pub(super) log_read_errors: u64,
     pub(super) log_full: u64,
@@ -75,6 +77,10 @@ pub struct VolumeStatus {
     pub bypassed_blocks: u64,
     /// Blocks sent to the origin; fewer than were written, where newer versions replaced older ones.
     pub sent_blocks: u64,
+    /// Blocks of atomic groups whose contents before were known from the cache.
+    pub before_cached_blocks: u64,
+    /// Blocks of atomic groups whose contents before were read from the origin.
+    pub before_fetched_blocks: u64,
     /// Blocks of undecided zeros; they take no slots.
     pub zeroed_blocks: u64,
     /// Undecided writes in memory, bytes.
@@ -135,6 +141,8 @@ impl Volume {
             passed_blocks: counters.passed_blocks,
             bypassed_blocks: counters.bypassed_blocks,
             sent_blocks: counters.sent_blocks,
+            before_cached_blocks: counters.before_cached_blocks,
+            before_fetched_blocks: counters.before_fetched_blocks,
             zeroed_blocks: self.overlay.zeroed_blocks(),
             memory_bytes: self.overlay.memory_bytes(),
             level: self.core.level(),

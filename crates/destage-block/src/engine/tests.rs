@@ -109,6 +109,13 @@ fn a_sync_that_claims_what_was_logged_meanwhile_loses_acknowledged_writes() {
     assert!(late > 0 && in_time == 0, "too much claimed {late}, what is true {in_time}");
 }
 
+/// Negative control: what the cache held of a block before an earlier group is taken for what the origin holds.
+#[test]
+fn outdated_copies_taken_for_what_the_origin_holds_fail_the_replay() {
+    let (outdated, current) = broken(Choice::overwrites);
+    assert!(outdated > 0 && current == 0, "outdated {outdated}, current {current}");
+}
+
 /// Negative control: a log that is let go past the index checkpoint.
 #[test]
 fn a_log_let_go_past_the_checkpoint_gives_outdated_blocks() {

@@ -9,7 +9,7 @@ use crate::cache::record::{GroupHeader, GroupKind};
 use crate::origin::{OriginError, OriginErrorKind};
 use crate::request::RequestError;
 use destage_core::together::Ordered;
-use destage_core::{Access, Fault, Input, Intent, Lsn, RequestId, UnitId};
+use destage_core::{Access, Fault, Input, Intent, Lsn, Order, RequestId, UnitId};
 use std::sync::Arc;
 
 impl Volume {
@@ -82,8 +82,12 @@ impl Volume {
             is_mark: kind == GroupKind::Mark,
             continues,
         });
+        let is_atomic = self.core.policy().order == Order::Domain;
         for &unit in &units {
             self.outdate_fetch(unit);
+            if let Some(crc) = self.slots.crc(unit).filter(|_| is_atomic) {
+                self.before.note(unit, crc);
+            }
             self.slots.set_undefined(unit);
         }
         let sizes: Vec<(UnitId, u32)> = units.iter().map(|&unit| (unit, BLOCK as u32)).collect();
@@ -124,6 +128,7 @@ impl Volume {
     /// Blocks that read as zeros need neither their cached copies nor what is on its way from the origin.
     fn drop_zeroed(&mut self, extent: Extent) {
         for unit in self.slots.within(extent) {
+            self.before.forget(unit);
             self.outdate_fetch(unit);
             self.drop_cached(unit);
         }

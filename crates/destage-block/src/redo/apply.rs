@@ -148,7 +148,7 @@ impl RedoStore {
         let medium = &*self.medium;
         let before = match self.is_before_checked {
             true => in_parallel(origin.parallelism(), chunks.len(), |index| {
-                read_before(origin, &chunks[index])
+                read_before(origin, payload, &chunks[index])
             })?,
             false => vec![None; chunks.len()],
         };
@@ -296,8 +296,16 @@ fn write_payload(
 }
 
 /// What the origin holds where a chunk will be; nothing where it cannot be read, since writing may well mend that.
-fn read_before(origin: &dyn Origin, chunk: &Chunk) -> Result<Option<Vec<SectorSums>>, RedoError> {
+fn read_before(
+    origin: &dyn Origin,
+    payload: &dyn Payload,
+    chunk: &Chunk,
+) -> Result<Option<Vec<SectorSums>>, RedoError> {
     let mut buf = chunk.buffer();
+    if payload.before(chunk.extent, &mut buf) {
+        return Ok(Some(buf.chunks(BLOCK).map(sector_sums).collect()));
+    }
+    buf.fill(0);
     let len = clipped(chunk.extent, origin.size());
     match origin.read(chunk.extent.first.offset(), &mut buf[..len]) {
         Ok(()) => Ok(Some(buf.chunks(BLOCK).map(sector_sums).collect())),

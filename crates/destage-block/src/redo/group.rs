@@ -45,6 +45,14 @@ pub trait Payload: Sync {
     /// # Errors
     /// As the medium that holds them reports them.
     fn fill(&self, first: Lba, buf: &mut [u8]) -> Result<(), OriginError>;
+
+    /// Fills `buf` with what the origin holds of these blocks before the group, if that is known without asking it; with
+    /// anything otherwise. What lies behind the origin's end is zeros. A wrong answer makes a replay refuse the blocks as
+    /// another writer's.
+    fn before(&self, extent: Extent, buf: &mut [u8]) -> bool {
+        let _ = (extent, buf);
+        false
+    }
 }
 
 impl<F: Fn(Lba, &mut [u8]) -> Result<(), OriginError> + Sync> Payload for F {

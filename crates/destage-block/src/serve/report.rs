@@ -103,6 +103,8 @@ pub(super) fn volume(served: &mut Served, now: Time) -> VolumeReport {
         clean_blocks: status.core.cache_units,
         bypassed_blocks_total: status.passed_blocks + status.bypassed_blocks,
         destaged_blocks_total: status.sent_blocks,
+        before_cached_blocks_total: status.before_cached_blocks,
+        before_fetched_blocks_total: status.before_fetched_blocks,
         destage_writes_per_second: status.core.destage_rate,
         level: status.level,
         log_bytes: status.log.pinned_bytes,

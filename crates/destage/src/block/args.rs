@@ -142,7 +142,7 @@ pub(crate) struct VolumeArgs {
     #[arg(long, default_value = "throttle", value_parser = parse_at_limit, value_name = "CHOICE")]
     at_limit: AtLimit,
 
-    /// Most dirty bytes; half of the log unless told. 64K to 1T.
+    /// Most bytes of writes that the origin does not have; a quarter of the log unless told. 64K to 1T.
     #[arg(long, value_parser = |s: &str| bytes(s, "64K", "1T"), value_name = "SIZE")]
     dirty_limit: Option<Bytes>,
 
@@ -432,7 +432,7 @@ impl VolumeArgs {
         };
         let log = self.log_size.map_or_else(|| self.cache_size.get() / 4, Bytes::get);
         policy.limits.journal_bytes_max = (log / 4 * 3).max(1 << 20);
-        set_dirty_limit(&mut policy, self.dirty_limit.map_or(log / 2, Bytes::get));
+        set_dirty_limit(&mut policy, self.dirty_limit.map_or(log / 4, Bytes::get));
         policy.limits.batch_groups_max = 65_536;
         policy.limits.batch_bytes_max = self.batch_size.get();
         policy.limits.linger = self.linger.span();

@@ -3,6 +3,7 @@
 use super::super::install::CleanBlock;
 use super::super::overlay::Shared;
 use super::super::write::fault_of;
+use super::payload::{BeforeRead, PartBytes};
 use super::{Context, write_blocks, zero_blocks};
 use crate::attach;
 use crate::block::{BLOCK, Extent, Lba};
@@ -53,6 +54,8 @@ pub(in super::super) struct Target {
     pub(in super::super) from: From,
     /// Whether the cache keeps it.
     pub(in super::super) is_kept: bool,
+    /// The checksum of what the origin holds there, if the slot still holds the same.
+    pub(in super::super) before: Option<u32>,
 }
 
 /// Where a block's bytes come from.
@@ -71,6 +74,15 @@ pub(in super::super) struct Sent {
     pub(in super::super) lsn: Lsn,
     /// What it holds now; `None` for zeros, for what is not kept, and for what could not be read back.
     pub(in super::super) content: Option<CleanBlock>,
+}
+
+/// What came of a batch.
+pub(in super::super) struct Destaged {
+    /// What has reached the origin.
+    pub(in super::super) sent: Vec<Sent>,
+    /// Where it was learned what was there before.
+    pub(in super::super) before: BeforeRead,
+    pub(in super::super) result: Result<(), Failure>,
 }
 
 /// Why a batch is not decided.
@@ -100,25 +112,26 @@ impl DestageJob {
     }
 
     /// Sends everything and makes it durable.
-    pub(super) fn run(self, context: &Context) -> (Vec<Sent>, Result<(), Failure>) {
-        let mut sent = Vec::new();
+    pub(super) fn run(self, context: &Context) -> Destaged {
+        let (mut sent, mut before) = (Vec::new(), BeforeRead::default());
         if let Some(decided) = self.mark
             && let Err(error) = context.cache.set_decided(decided.0)
         {
             let message = format!("failed to mark group {} as decided: {error}", decided.0);
-            return (sent, Err(Failure { fault: Fault::Unavailable, message }));
+            let result = Err(Failure { fault: Fault::Unavailable, message });
+            return Destaged { sent, before, result };
         }
         for part in &self.parts {
             let result = match self.is_atomic {
-                true => send_atomic(context, part),
+                true => send_atomic(context, part, &mut before),
                 false => send_plain(context, part),
             };
-            if let Err(failure) = result {
-                return (sent, Err(failure));
+            if result.is_err() {
+                return Destaged { sent, before, result };
             }
             sent.extend(part.targets.iter().map(sent_block));
         }
-        (sent, Ok(()))
+        Destaged { sent, before, result: Ok(()) }
     }
 }
 
@@ -140,7 +153,7 @@ fn send_plain(context: &Context, part: &Part) -> Result<(), Failure> {
     Err(Failure { fault: Fault::Unavailable, message: message.into() })
 }
 
-fn send_atomic(context: &Context, part: &Part) -> Result<(), Failure> {
+fn send_atomic(context: &Context, part: &Part, before: &mut BeforeRead) -> Result<(), Failure> {
     let redo = context.redo.as_ref().ok_or_else(|| Failure {
         fault: Fault::Denied,
         message: "no redo store is attached: the journaled policy needs one".into(),
@@ -148,8 +161,12 @@ fn send_atomic(context: &Context, part: &Part) -> Result<(), Failure> {
     // A panic elsewhere leaves the store as a crash would: it settles that itself.
     let mut redo = redo.lock().unwrap_or_else(PoisonError::into_inner);
     let group = Group { from: part.from, to: part.upto, pieces: pieces(&part.targets) };
-    let bytes = PartBytes::of(part);
-    redo.apply(&context.origin_in_turn(), &group, &bytes).map_err(|error| bytes.why(error))
+    let bytes = PartBytes::of(part, &context.cache);
+    let applied = redo.apply(&context.origin_in_turn(), &group, &bytes);
+    let read = bytes.before_read();
+    before.cached += read.cached;
+    before.fetched += read.fetched;
+    applied.map_err(|error| bytes.why(error))
 }
 
 /// Lets no replay of the redo store's last group come over what is written past it from now on.
@@ -183,46 +200,6 @@ fn note_sent(context: &Context, part: &Part) {
     }
     if let Err(error) = attach::leave_evidence(&mut redo, &*context.origin, part.upto) {
         tracing::debug!(%error, "no evidence was left of the last batch");
-    }
-}
-
-/// The bytes of a part, for the redo store.
-pub(super) struct PartBytes<'a> {
-    targets: &'a [Target],
-    /// Why they could not be read. The redo store only tells that they could not.
-    failure: OnceLock<Failure>,
-}
-
-impl<'a> PartBytes<'a> {
-    pub(super) fn of(part: &'a Part) -> Self {
-        Self { targets: &part.targets, failure: OnceLock::new() }
-    }
-
-    /// Whether they could not be read.
-    pub(super) fn is_unread(&self) -> bool {
-        self.failure.get().is_some()
-    }
-
-    /// Why the redo store did not apply them: the bytes themselves, or what the store says.
-    pub(super) fn why(&self, error: RedoError) -> Failure {
-        self.failure.get().cloned().unwrap_or_else(|| error.into())
-    }
-}
-
-impl Payload for PartBytes<'_> {
-    /// The blocks from `first` on, all of them among the targets.
-    fn fill(&self, first: Lba, buf: &mut [u8]) -> Result<(), OriginError> {
-        let start = self.targets.partition_point(|target| target.extent.first < first);
-        for (target, block) in self.targets[start..].iter().zip(buf.chunks_mut(BLOCK)) {
-            let bytes = read(target).map_err(|failure| {
-                let error = OriginError::new(OriginErrorKind::Unavailable, failure.message.clone());
-                // The first failure ends the attempt.
-                let _ = self.failure.set(failure);
-                error
-            })?;
-            block.copy_from_slice(&bytes[..block.len()]);
-        }
-        Ok(())
     }
 }
 
@@ -280,7 +257,7 @@ fn push_block(requests: &mut Vec<Request>, lba: Lba, block: &[u8]) {
 }
 
 /// The bytes of a target that is no zero.
-fn read(target: &Target) -> Result<Vec<u8>, Failure> {
+pub(super) fn read(target: &Target) -> Result<Vec<u8>, Failure> {
     let (file, offset, crc) = match &target.from {
         From::Zero { .. } => return Ok(vec![0; BLOCK]),
         From::Memory { data, at, .. } => return Ok(data[*at..*at + BLOCK].to_vec()),

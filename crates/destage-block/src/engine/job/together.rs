@@ -1,7 +1,8 @@
 //! Carrying parts of several volumes to their origins, all or none.
 
 use super::Context;
-use super::destage::{Failure, Part, PartBytes, Sent, pieces, sent_block};
+use super::destage::{Failure, Part, Sent, pieces, sent_block};
+use super::payload::PartBytes;
 use crate::origin::InTurn;
 use crate::redo::{Group, RedoStore, Share, apply_together};
 use destage_core::Fault;
@@ -18,7 +19,11 @@ pub(in super::super) fn send_together(
         .iter()
         .map(|part| Group { from: part.from, to: part.upto, pieces: pieces(&part.targets) })
         .collect();
-    let payloads: Vec<PartBytes<'_>> = parts.iter().map(PartBytes::of).collect();
+    let payloads: Vec<PartBytes<'_>> = parts
+        .iter()
+        .zip(contexts)
+        .map(|(part, context)| PartBytes::of(part, &context.cache))
+        .collect();
     let origins: Vec<InTurn> = contexts.iter().map(|context| context.origin_in_turn()).collect();
     let mut stores = lock_all(contexts)?;
     let mut shares: Vec<Share<'_>> = stores

@@ -51,8 +51,8 @@ impl Choice {
         ]);
         let at_limit = random.pick(&[AtLimit::Throttle, AtLimit::Block, AtLimit::WriteThrough]);
         let limits = Limits {
-            dirty_bytes_max: random.pick(&[256 << 10, 1 << 20]),
-            dirty_bytes_low: 192 << 10,
+            dirty_bytes_max: random.pick(&[128 << 10, 512 << 10]),
+            dirty_bytes_low: 96 << 10,
             batch_groups_max: random.pick(&[3, 20, 1000]),
             batch_bytes_max: 256 << 10,
             sequential_bytes_max: random.pick(&[u64::MAX, 0, 16 << 10]),
@@ -116,8 +116,8 @@ impl Choice {
         choice.requests = 300;
         choice.slots = 1000;
         choice.policy.commit = Span::ZERO;
-        choice.policy.limits.dirty_bytes_max = 2 << 20;
-        choice.policy.limits.dirty_bytes_low = 1 << 20;
+        choice.policy.limits.dirty_bytes_max = 1 << 20;
+        choice.policy.limits.dirty_bytes_low = 512 << 10;
         choice.policy.limits.batch_bytes_max = 4 << 20;
         choice.lose_cache_percent = 100;
         choice
@@ -133,6 +133,17 @@ impl Choice {
         choice.slots = 100;
         choice.requests = 400;
         choice.lose_cache_percent = 0;
+        choice
+    }
+
+    /// Blocks are written again and again, and power goes in the middle of a group.
+    pub(super) fn overwrites(seed: u64, is_unsafe: bool) -> Self {
+        let mut choice = Self::ordered(seed, Order::Domain);
+        choice.checked = Some(Order::Domain);
+        choice.options.unsafe_outdated_before = is_unsafe;
+        choice.policy.limits.batch_groups_max = 3;
+        choice.policy.limits.sequential_bytes_max = u64::MAX;
+        (choice.blocks, choice.slots, choice.lives) = (40, 400, 6);
         choice
     }
 

@@ -547,3 +547,63 @@ fn a_change_to_write_through_never_waits_for_a_paused_destager() {
     let status = bench.volume.status();
     assert!(status.core.paused && bench.volume.undecided() == 0, "{status:?}");
 }
+
+/// How many blocks of atomic groups were known from the cache before, and how many were read from the origin.
+fn before(bench: &Bench) -> (u64, u64) {
+    let status = bench.volume.status();
+    (status.before_cached_blocks, status.before_fetched_blocks)
+}
+
+#[test]
+fn an_atomic_group_reads_from_the_origin_only_what_the_cache_did_not_hold() {
+    let mut bench = Bench::new(lazy(Order::Domain));
+    bench.read(1, 0, 8 * 4_096);
+    bench.write(2, 0, &[1; 4 * BLOCK], true);
+    bench.write(3, 20 * BLOCK as u64, &[2; BLOCK], true);
+    bench.wait_decided(4);
+    assert_eq!(before(&bench), (4, 1));
+    // What was destaged is cached, so it is known from now on; what is written twice before is read once.
+    bench.write(5, 20 * BLOCK as u64, &[3; BLOCK], true);
+    bench.write(6, 20 * BLOCK as u64, &[4; BLOCK], true);
+    bench.wait_decided(7);
+    assert_eq!(before(&bench), (5, 1));
+    // A mark parts them: what the first of two groups has changed, the second one asks the origin for.
+    bench.write(8, 20 * BLOCK as u64, &[5; BLOCK], true);
+    bench.volume.mark(bench.now);
+    bench.write(9, 20 * BLOCK as u64, &[6; BLOCK], true);
+    bench.wait_decided(10);
+    assert_eq!(before(&bench), (6, 2));
+    // A slot that holds something else is no evidence.
+    let unit = bench.volume.slots.find(crate::block::Lba(0)).unwrap();
+    bench.context.cache.write_slots(&[(unit.0, &[0xee; BLOCK])]).unwrap();
+    bench.write(11, 0, &[7; BLOCK], true);
+    bench.wait_decided(12);
+    assert_eq!(before(&bench), (6, 3));
+    // Nor is one whose block was zeroed meanwhile.
+    bench.write(13, 0, &[8; BLOCK], true);
+    bench.submit(14, Request::Zero { offset: 0, len: 4_096, fua: true, punch: true });
+    bench.run();
+    bench.volume.mark(bench.now);
+    bench.write(15, 0, &[9; BLOCK], true);
+    bench.wait_decided(16);
+    assert_eq!(before(&bench), (6, 4));
+    assert!(bench.world.origin.bytes()[..BLOCK] == [9; BLOCK]);
+}
+
+#[test]
+fn as_many_bytes_may_be_dirty_as_the_limit_says() {
+    let mut choice = lazy(Order::Epoch);
+    (choice.policy.limits.dirty_bytes_max, choice.policy.limits.dirty_bytes_low) =
+        (16 * BLOCK as u64, 8 * BLOCK as u64);
+    let mut bench = Bench::new(choice);
+    bench.volume.pause(bench.now);
+    for block in 0..20 {
+        bench.write(block, block * BLOCK as u64, &[1; BLOCK], false);
+        bench.run();
+        assert_eq!(bench.reply(block).is_some(), block < 16, "write {block}");
+    }
+    assert_eq!(bench.volume.status().core.dirty_units, 16);
+    bench.volume.resume(bench.now);
+    bench.run();
+    assert_eq!(bench.reply(19), Some(&Reply::Done), "there is room again");
+}

@@ -103,6 +103,20 @@ fn at_the_dirty_limit_block_waits_in_order_of_arrival() {
     pair.settle();
 }
 
+/// How many writes of units of their own pass before one waits.
+fn passed(core: fn(Core) -> Core) -> usize {
+    let mut pair = Pair::new(tight(AtLimit::Block));
+    pair.core = core(pair.core);
+    (1..100).take_while(|&n| pair.write(n, &[n as u32]).contains(&execute(n))).count()
+}
+
+#[test]
+fn the_dirty_limit_counts_the_units_where_they_take_the_same_room() {
+    // 65,536 bytes: writes of 4,096 bytes, with a unit of 100 bytes each or without.
+    assert_eq!(passed(|core| core), 15);
+    assert_eq!(passed(Core::counting_writes_only), 16);
+}
+
 #[test]
 fn at_the_dirty_limit_fail_refuses() {
     let mut pair = Pair::new(tight(AtLimit::Fail));

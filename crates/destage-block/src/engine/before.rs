@@ -1,0 +1,45 @@
+//! What the origin holds of blocks that have become dirty, as far as their slots still hold the same.
+//!
+//! An atomic group first notes what it overwrites, so that a replay can tell another writer's blocks. A block that was clean
+//! when it became dirty is at the origin as it is in its slot, until the first group that changes it: its reading can be
+//! spared there. Nothing rests on a slot alone: what is read from it is compared with the checksum that the clean copy had.
+
+use destage_core::UnitId;
+use hashbrown::HashMap;
+
+/// The checksums of clean copies, by the handles of the blocks that are dirty now.
+#[derive(Debug, Default)]
+pub(super) struct Before {
+    sums: HashMap<UnitId, u32>,
+    /// Negative control of the tests: copies stay known though a group has changed their blocks.
+    keeps_outdated: bool,
+}
+
+impl Before {
+    pub(super) fn new(keeps_outdated: bool) -> Self {
+        Self { sums: HashMap::new(), keeps_outdated }
+    }
+
+    /// A clean block becomes dirty; its slot stays as it is until the block is clean again.
+    pub(super) fn note(&mut self, unit: UnitId, crc: u32) {
+        self.sums.insert(unit, crc);
+    }
+
+    /// For the first group that changes the block, and for no other.
+    pub(super) fn take(&mut self, unit: UnitId) -> Option<u32> {
+        match self.keeps_outdated {
+            true => self.sums.get(&unit).copied(),
+            false => self.sums.remove(&unit),
+        }
+    }
+
+    /// The block is changed at the origin in another way.
+    pub(super) fn forget(&mut self, unit: UnitId) {
+        self.take(unit);
+    }
+
+    /// Blocks reach the origin in another way from now on.
+    pub(super) fn clear(&mut self) {
+        self.sums.clear();
+    }
+}
