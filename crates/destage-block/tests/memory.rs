@@ -1,4 +1,4 @@
-//! What a clean cached block costs in memory, counted at the allocator: requested bytes, so that every run counts the same.
+//! What a cached block costs in memory, counted at the allocator: requested bytes, so that every run counts the same.
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 
 use allocation_counter::measure;
@@ -7,7 +7,7 @@ use destage_block::cache::{CacheDevice, Creation, FileMedia, Index, OriginId, Si
 use destage_block::engine::{Context, Parts, Volume, VolumeOptions};
 use destage_block::origin::FileOrigin;
 use destage_block::request::Request;
-use destage_core::{Order, Policy, Time};
+use destage_core::{Order, Policy, Time, When};
 use destage_journal::{Journal, Options};
 use std::fs::File;
 use std::sync::Arc;
@@ -20,6 +20,8 @@ const BLOCKS: [u64; 2] =
 const LOG_BYTES: u64 = 32 << 20;
 /// The bound that the documents give: index, replacement and its ghosts.
 const BLOCK_BYTES_MAX: f64 = 24.0;
+/// The same of a block that is dirty by a write of its own, where only the log holds its bytes.
+const DIRTY_BLOCK_BYTES_MAX: f64 = 700.0;
 /// What a volume takes besides, with a log of this size.
 const VOLUME_BYTES_MAX: i64 = 16 << 20;
 
@@ -133,4 +135,58 @@ fn a_clean_block_costs_what_the_documents_say_with_replacement_and_ghosts() {
     assert!(each < BLOCK_BYTES_MAX, "{each} bytes a block");
     assert!(each > 12.0, "{each} bytes a block: less than the index takes");
     assert!(volume < VOLUME_BYTES_MAX, "{volume} bytes a volume");
+}
+
+/// What a volume holds for so many blocks, each dirty by a write of its own that only the log holds.
+fn weigh_dirty(folder: &std::path::Path, writes: u64) -> i64 {
+    let size = 1 << 30;
+    let id = OriginId { uuid: uuid::Uuid::nil(), name: "o".into(), volume_bytes: size };
+    let cache = cache(folder, 40_000 + writes, &id);
+    let path = folder.join("origin");
+    File::create(&path).unwrap().set_len(size).unwrap();
+    let origin = Arc::new(FileOrigin::open(&path).unwrap());
+    let context = Context { cache: cache.clone(), origin, redo: None, turns: Arc::default() };
+    let log = Options { background: false, ..cache.log_options() };
+    let (journal, recovery) = Journal::open(cache.log(), log).unwrap();
+    let mut policy = Policy { order: Order::Epoch, when: When::OnPressure, ..Policy::default() };
+    (policy.limits.dirty_bytes_max, policy.limits.dirty_bytes_low) = (1 << 30, 1 << 29);
+    let options = VolumeOptions { memory_bytes_max: 0, ..VolumeOptions::default() };
+    let parts = Parts {
+        cache,
+        journal,
+        recovery,
+        size,
+        policy,
+        options,
+        applied: None,
+        atomic_bytes_max: None,
+    };
+    let now = Time::from_secs(1);
+    let mut volume = Volume::open(parts, now).unwrap();
+    let taken = measure(|| {
+        for write in 0..writes {
+            // Blocks that no clean copy of the cache stands for.
+            let (offset, data) = ((3 * write + 1) * BLOCK as u64, vec![1; BLOCK]);
+            volume.submit(now, write, Request::Write { offset, data, fua: true });
+            volume.tick(now);
+            while let Some(job) = volume.poll_job() {
+                let done = job.run(&context);
+                volume.finished(now, done);
+            }
+            while volume.poll_reply().is_some() {}
+        }
+    });
+    let status = volume.status();
+    assert_eq!((status.core.dirty_units, status.memory_bytes), (writes, 0), "{status:?}");
+    taken.bytes_current
+}
+
+#[test]
+fn a_dirty_block_costs_what_the_documents_say() {
+    let folder = tempfile::tempdir().unwrap();
+    // Tables as full as they get.
+    let [few, many] = [448, 1_792].map(|writes| weigh_dirty(folder.path(), writes));
+    let each = (many - few) as f64 / (1_792.0 - 448.0);
+    eprintln!("{each:.0} bytes each");
+    assert!((100.0..DIRTY_BLOCK_BYTES_MAX).contains(&each), "{each} bytes a dirty block");
 }

@@ -67,8 +67,10 @@ impl Volume {
     /// What to send for some groups: of each block the newest version.
     pub(super) fn part(&mut self, lsns: &[Lsn], order: Order) -> Result<Part, Failure> {
         let mut targets = Vec::new();
+        // A batch may end with a request of which the log holds a part only.
+        let upto = self.core.committed().max(lsns.last().copied().unwrap_or_default());
         for (extent, newest) in self.newest(lsns, order).iter() {
-            let Some(version) = self.version_to_send(extent.first, newest, order) else {
+            let Some(version) = self.version_to_send(extent.first, newest, order, upto) else {
                 continue;
             };
             let from = self.from(extent.first, version)?;
@@ -105,13 +107,18 @@ impl Volume {
         newest
     }
 
-    /// Without order the newest version that a crash cannot take back stands for older ones; `None` if that is zeros, which
-    /// are sent in their turn.
-    fn version_to_send(&self, lba: Lba, newest: Newest, order: Order) -> Option<Version> {
+    /// Without order the newest version up to a group stands for older ones: what a crash cannot take back, and the batch
+    /// itself; `None` if that is zeros, which are sent in their turn.
+    fn version_to_send(
+        &self,
+        lba: Lba,
+        newest: Newest,
+        order: Order,
+        upto: Lsn,
+    ) -> Option<Version> {
         let (Some(unit), Order::Any) = (newest.unit, order) else { return Some(newest.version) };
-        let committed = self.core.committed();
-        let version = self.overlay.newest_upto(unit, committed).unwrap_or(newest.version);
-        let zeroed = self.overlay.zeroed(lba).filter(|&lsn| lsn <= committed);
+        let version = self.overlay.newest_upto(unit, upto).unwrap_or(newest.version);
+        let zeroed = self.overlay.zeroed(lba).filter(|&lsn| lsn <= upto);
         (zeroed <= Some(version.lsn)).then_some(version)
     }
 

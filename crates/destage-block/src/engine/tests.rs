@@ -129,3 +129,9 @@ fn an_origin_without_replay_fails_the_check_of_the_journaled_policy() {
     let (raw, replayed) = broken(Choice::journaled);
     assert!(raw > 0 && replayed == 0, "raw {raw}, replayed {replayed}");
 }
+
+/// A run in which the log had room for a part of a request only when a batch was begun.
+#[test]
+fn no_write_is_lost_where_a_batch_holds_a_request_that_is_committed_in_part() {
+    Sim::new(Choice::short_log(8, false)).run();
+}

@@ -180,7 +180,10 @@ pub mod chunk {
     pub const ERROR_OFFSET: u16 = ERROR_BIT | 2;
 }
 
-/// Flags of a part in the context `base:allocation`.
+/// The context that tells where an export is sparse.
+pub const ALLOCATION: &str = "base:allocation";
+
+/// Flags of a part in the context [`ALLOCATION`].
 pub mod allocation {
     /// It takes no space.
     pub const HOLE: u32 = 1 << 0;

@@ -4,7 +4,7 @@
 //! have restarted. So the next flush fails, and [`Origin::losses`] grows, if anything was written and not flushed.
 
 use super::losses::Losses;
-use super::{Identity, Origin, OriginError, OriginErrorKind};
+use super::{Identity, Origin, OriginError, OriginErrorKind, Run};
 use crate::block::BLOCK;
 use crate::nbd::client::{Client, ClientError, ClientOptions};
 use crate::nbd::uri::Uri;
@@ -279,6 +279,23 @@ impl Origin for NbdOrigin {
 
     fn parallelism(&self) -> usize {
         self.options.parallelism.max(1)
+    }
+
+    /// As the server says, if it tells by `base:allocation` where the export is sparse.
+    fn allocation(&self, offset: u64, len: u64) -> Result<Vec<Run>, OriginError> {
+        // Servers tell of whole blocks only.
+        let block = BLOCK as u64;
+        let first = offset / block * block;
+        let end = (offset + len).next_multiple_of(block).min(self.size);
+        let mut runs = self.with_line(false, |client| client.allocation(first, end - first))?;
+        // What comes before the range is no part of the answer; what comes after it does no harm.
+        let mut skip = offset - first;
+        runs.retain_mut(|run| {
+            let skipped = skip.min(run.len);
+            (skip, run.len) = (skip - skipped, run.len - skipped);
+            run.len > 0
+        });
+        Ok(runs)
     }
 
     fn identity(&self) -> Result<Identity, OriginError> {

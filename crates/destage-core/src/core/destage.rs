@@ -315,6 +315,9 @@ impl Core {
             let is_later = level.is_some_and(|level| group.level > level);
             let is_between = seen == whole;
             let ends = is_between && (lsn > due || is_later);
+            // A request that the journal holds in part waits for its rest, unless it is the first one: then the journal may
+            // have no room for the rest before this part is gone.
+            let is_over = is_over || lsn > self.gate.committed;
             if ends || (whole > 0 && (is_over || self.depends_on(lsn).is_some())) {
                 break;
             }

@@ -257,6 +257,17 @@ fn nbdinfo_maps_where_the_origin_is_sparse_and_what_is_dirty() {
         (7 * MIB, MIB, 0),
     ];
     assert_eq!(map(&server.uri, "destage:dirty"), marked);
+    // A volume before a volume asks for its holes, whatever it was asked for itself.
+    let other = Scratch::new();
+    let front = Launch::before(&other, &server.uri).redo_at(other.join("redo"));
+    let front = front.with(&["--when", "pressure", "-D", "1h"]).start();
+    assert_eq!(map(&front.uri, "base:allocation"), dirty);
+    front.client().write(MIB, &[9; 4096], false).expect("a write");
+    let parts = map(&front.uri, "base:allocation");
+    assert_eq!(parts[..3], [(0, MIB, 3), (MIB, 4096, 0), (MIB + 4096, 2 * MIB - 4096, 3)]);
+    front.client().zero(MIB, 4096, true, true).expect("a trim");
+    assert_eq!(map(&front.uri, "base:allocation"), dirty);
+    assert_eq!(front.stop(), 0);
     server.ask(&["drain"]);
     assert_eq!(map(&server.uri, "base:allocation"), dirty, "the origin is as sparse as the volume");
     assert_eq!(map(&server.uri, "destage:dirty"), [(0, 8 * MIB, 0)]);

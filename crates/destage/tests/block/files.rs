@@ -110,6 +110,34 @@ fn a_volume_as_a_file_has_a_fixed_size_and_takes_holes_and_zeroes() {
     assert_eq!(server.stop(), 0);
 }
 
+/// > An origin may grow while no server uses it: the next start takes its new size up and says so.
+#[test]
+fn the_file_of_a_volume_has_grown_with_its_origin() {
+    let scratch = Scratch::new();
+    let folder = Folder::new(&scratch);
+    let launch = launch(&scratch, &folder, 8 * MIB);
+    let server = launch.start();
+    let file = open(&folder).expect("the file is there");
+    file.write_all_at(&stamped(1), 8 * MIB - 4096).expect("a write");
+    drop(file);
+    assert_eq!(server.stop(), 0);
+    let origin = OpenOptions::new().write(true).open(scratch.join("disk.img")).expect("the origin");
+    origin.set_len(12 * MIB).expect("it grows");
+    let server = launch.start();
+    let file = open(&folder).expect("the file is there");
+    assert_eq!(file.metadata().expect("attributes").len(), 12 * MIB);
+    file.write_all_at(&stamped(2), 12 * MIB - 4096).expect("a write behind the old end");
+    file.sync_all().expect("a flush");
+    assert_eq!(block(&file, 8 * MIB - 4096), stamped(1));
+    assert_eq!(block(&file, 12 * MIB - 4096), stamped(2));
+    assert_eq!(block(&file, 8 * MIB), vec![0; 4096]);
+    assert_eq!(file.read_at(&mut [0; 1], 12 * MIB).expect("the end"), 0);
+    drop(file);
+    assert_eq!(server.stop(), 0);
+    let bytes = std::fs::read(scratch.join("disk.img")).expect("the image can be read");
+    assert!(bytes.ends_with(&stamped(2)));
+}
+
 #[test]
 fn each_volume_is_a_file_of_its_own() {
     let scratch = Scratch::new();

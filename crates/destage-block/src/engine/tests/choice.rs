@@ -51,8 +51,8 @@ impl Choice {
         ]);
         let at_limit = random.pick(&[AtLimit::Throttle, AtLimit::Block, AtLimit::WriteThrough]);
         let limits = Limits {
-            dirty_bytes_max: random.pick(&[128 << 10, 512 << 10]),
-            dirty_bytes_low: 96 << 10,
+            dirty_bytes_max: random.pick(&[128 << 10, 1 << 20]),
+            dirty_bytes_low: 120 << 10,
             batch_groups_max: random.pick(&[3, 20, 1000]),
             batch_bytes_max: 256 << 10,
             sequential_bytes_max: random.pick(&[u64::MAX, 0, 16 << 10]),

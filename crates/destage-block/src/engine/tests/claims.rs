@@ -604,6 +604,43 @@ fn as_many_bytes_may_be_dirty_as_the_limit_says() {
     }
     assert_eq!(bench.volume.status().core.dirty_units, 16);
     bench.volume.resume(bench.now);
+    // What the log holds durably is destaged.
+    bench.now = bench.now + Span::from_secs(2);
     bench.run();
-    assert_eq!(bench.reply(19), Some(&Reply::Done), "there is room again");
+    bench.volume.tick(bench.now);
+    bench.run();
+    assert_eq!(bench.reply(19), Some(&Reply::Done), "{:?}", bench.volume.status());
+}
+
+#[test]
+fn destaging_yields_to_a_read_at_the_origin_also_where_each_write_is_durable_at_once() {
+    let ways = [When::Async, When::Adaptive, When::Periodic { every: Span::from_millis(50) }];
+    for when in ways {
+        for yields in [true, false] {
+            let mut choice = lazy(Order::Epoch);
+            (choice.policy.when, choice.policy.commit) = (when, Span::ZERO);
+            (choice.policy.staleness, choice.policy.read_priority) = (Span::from_secs(30), yields);
+            let mut bench = Bench::new(choice);
+            let origin = bench.world.origin.bytes();
+            bench.write(1, 0, &[1; BLOCK], false);
+            if yields {
+                bench.submit(2, Request::Read { offset: 20 * BLOCK as u64, len: 4_096 });
+            }
+            for _ in 0..20 {
+                bench.now = bench.now + Span::from_millis(100);
+                bench.run_except(Some(JobKind::Fetch));
+            }
+            assert_eq!(bench.reply(1), Some(&Reply::Done), "{when:?}");
+            // Two seconds are less than half of D, up to which even the adaptive rate yields by itself.
+            let is_sent = bench.world.origin.bytes() != origin;
+            assert!(!(is_sent && yields), "{when:?}: it was sent beside the read");
+            assert!(is_sent || yields || when == When::Adaptive, "{when:?}: nothing was sent");
+            // The read ends, and what waited for it goes on.
+            for _ in 0..300 {
+                bench.now = bench.now + Span::from_millis(100);
+                bench.run();
+            }
+            assert!(bench.world.origin.bytes()[..BLOCK] == [1; BLOCK], "{when:?}");
+        }
+    }
 }

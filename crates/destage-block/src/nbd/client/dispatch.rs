@@ -38,6 +38,8 @@ struct Waiting {
     outcome: Sender<Outcome>,
     offset: u64,
     len: u32,
+    /// What the reply is about, if it is not data.
+    context: Option<u32>,
     reply: Partial,
 }
 
@@ -51,8 +53,13 @@ struct Partial {
 }
 
 impl Dispatch {
-    /// Says that a reply with `len` bytes of data will come; returns what to send and where to wait.
-    pub(super) fn expect(&self, offset: u64, len: u32) -> Result<(u64, Receiver<Outcome>), String> {
+    /// Says that a reply with `len` bytes of data will come, or one about a context; returns what to send and where to wait.
+    pub(super) fn expect(
+        &self,
+        offset: u64,
+        len: u32,
+        context: Option<u32>,
+    ) -> Result<(u64, Receiver<Outcome>), String> {
         let mut table = self.table();
         if let Some(why) = &table.lost {
             return Err(why.clone());
@@ -60,7 +67,8 @@ impl Dispatch {
         table.last += 1;
         let cookie = table.last;
         let (outcome, receiver) = bounded(1);
-        table.waiting.insert(cookie, Waiting { outcome, offset, len, reply: Partial::default() });
+        let reply = Partial::default();
+        table.waiting.insert(cookie, Waiting { outcome, offset, len, context, reply });
         Ok((cookie, receiver))
     }
 
@@ -167,6 +175,17 @@ impl Waiting {
                 self.reply.data[at].fill(0);
                 Ok(())
             }
+            chunk::BLOCK_STATUS if self.context.is_some() && header.len <= STATUS_MAX => {
+                let mut payload = vec![0; header.len as usize];
+                reader.read_exact(&mut payload)?;
+                let mut take = Take(&payload);
+                // One that nobody asked for, or a second one, is not what was asked.
+                if take.u32() != self.context || !self.reply.data.is_empty() {
+                    return Err(nonsense("the status of another context"));
+                }
+                self.reply.data.extend_from_slice(&payload[4..]);
+                Ok(())
+            }
             kind if kind & chunk::ERROR_BIT != 0 && header.len <= ERROR_MAX => {
                 let mut payload = vec![0; header.len as usize];
                 reader.read_exact(&mut payload)?;
@@ -248,6 +267,9 @@ fn nonsense(what: &str) -> io::Error {
 /// Bytes read at a time; longer data goes straight where it belongs.
 const READ_AHEAD: usize = 64 << 10;
 
+/// The longest status of a range that may be sent, bytes: half a million parts.
+const STATUS_MAX: u32 = 4 << 20;
+
 /// The longest error that may be sent, with its message, bytes.
 const ERROR_MAX: u32 = 8 << 10;
 
@@ -285,7 +307,7 @@ mod tests {
             replies in proptest::collection::vec(reply(), 0..10)
         ) {
             let dispatch = Dispatch::default();
-            let waiting: Vec<_> = (0..3).map(|_| dispatch.expect(5, 10).unwrap().1).collect();
+            let waiting: Vec<_> = (0..3).map(|_| dispatch.expect(5, 10, None).unwrap().1).collect();
             let bytes = replies.concat();
             let mut rest = bytes.as_slice();
             while let Ok(()) = dispatch.one_reply(&mut rest) {}
@@ -298,7 +320,7 @@ mod tests {
                 }
                 prop_assert!(receiver.try_recv().is_err());
             }
-            prop_assert!(dispatch.expect(0, 1).is_err());
+            prop_assert!(dispatch.expect(0, 1, None).is_err());
         }
     }
 }

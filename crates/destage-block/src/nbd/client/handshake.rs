@@ -57,9 +57,13 @@ pub(super) fn negotiate(
         link.start_tls(config, server_name(uri)?)?;
     }
     let mut haggle = Haggle::over(link);
-    haggle.ask_for_structured_replies()?;
+    let allocation = match haggle.ask_for_structured_replies()? {
+        true => haggle.ask_for_allocation(&uri.export)?,
+        false => None,
+    };
     match haggle.go(&uri.export)? {
-        Some(offer) => Ok(offer),
+        Some(offer) => Ok(Offer { allocation, ..offer }),
+        // What was agreed on goes with GO only.
         None => haggle.export_name(&uri.export, no_zeroes),
     }
 }
@@ -143,13 +147,41 @@ impl Haggle {
         }
     }
 
-    /// A server that cannot is fine too.
-    fn ask_for_structured_replies(&mut self) -> Result<(), Disagreement> {
+    /// Whether the server can, which it need not.
+    fn ask_for_structured_replies(&mut self) -> Result<bool, Disagreement> {
         let answer = self.ask(option::STRUCTURED_REPLY, &[])?;
         match answer.kind {
             option_reply::ERR_TLS_REQD | option_reply::ERR_SHUTDOWN => Err(answer.complaint()),
-            _ => Ok(()),
+            kind => Ok(kind == option_reply::ACK),
         }
+    }
+
+    /// The number of the context that tells where the export is sparse; `None` if the server does not tell.
+    fn ask_for_allocation(&mut self, export: &str) -> Result<Option<u32>, Disagreement> {
+        let context = wire::ALLOCATION.as_bytes();
+        let len = |bytes: &[u8]| (bytes.len() as u32).to_be_bytes();
+        let export = export.as_bytes();
+        let (one, export_len, context_len) = (1_u32.to_be_bytes(), len(export), len(context));
+        let query = [&export_len, export, &one, &context_len, context].concat();
+        let mut answer = self.ask(option::SET_META_CONTEXT, &query)?;
+        let mut found = None;
+        for _ in 0..INFOS_MAX {
+            match answer.kind {
+                option_reply::META_CONTEXT => {
+                    let mut take = Take(&answer.data);
+                    let id = take.u32().filter(|_| answer.data[4..] == *context);
+                    found = found.or(id);
+                }
+                option_reply::ACK => return Ok(found),
+                option_reply::ERR_TLS_REQD | option_reply::ERR_SHUTDOWN => {
+                    return Err(answer.complaint());
+                }
+                _ if answer.is_error() => return Ok(None),
+                _ => return Err(refused("an unknown answer to the choice of a context")),
+            }
+            answer = self.answer(option::SET_META_CONTEXT)?;
+        }
+        Err(refused("too many answers to the choice of a context"))
     }
 
     /// `None` if the server does not know this way of opening an export.
@@ -166,7 +198,7 @@ impl Haggle {
                 option_reply::ACK => {
                     let (size, flags) =
                         export.ok_or_else(|| refused("it does not say the size"))?;
-                    return checked(Offer { size, flags, block }).map(Some);
+                    return checked(Offer { size, flags, block, allocation: None }).map(Some);
                 }
                 option_reply::ERR_UNSUP => return Ok(None),
                 _ if answer.is_error() => return Err(answer.complaint()),
@@ -192,7 +224,7 @@ impl Haggle {
         }
         let mut take = Take(&reply);
         let (size, flags) = (take.u64().unwrap_or(0), take.u16().unwrap_or(0));
-        checked(Offer { size, flags, block: BlockSizes::default() })
+        checked(Offer { size, flags, block: BlockSizes::default(), allocation: None })
     }
 
     fn ask(&mut self, option: u32, data: &[u8]) -> Result<Answer, Disagreement> {

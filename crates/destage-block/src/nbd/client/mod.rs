@@ -9,7 +9,10 @@ mod tests;
 
 use crate::nbd::server::BlockSizes;
 use crate::nbd::uri::{Place, Uri};
-use crate::nbd::wire::{RequestHeader, command, command_flag, errno, transmission};
+use crate::nbd::wire::{
+    RequestHeader, Take, allocation, command, command_flag, errno, transmission,
+};
+use crate::origin::Run;
 use dispatch::Dispatch;
 use link::{Link, Writer};
 use rustls::ClientConfig;
@@ -119,6 +122,8 @@ struct Offer {
     /// See [`transmission`].
     flags: u16,
     block: BlockSizes,
+    /// The number of the context [`wire::ALLOCATION`], if the server tells where the export is sparse.
+    allocation: Option<u32>,
 }
 
 /// One connection to one export. Dropping it takes leave.
@@ -266,6 +271,20 @@ impl Client {
         self.ask(ask, &[]).map(drop)
     }
 
+    /// Which parts of a range take no space and read as zeros, from its start on; it may stop before the end. What the server
+    /// does not tell is no hole.
+    pub fn allocation(&self, offset: u64, len: u64) -> Result<Vec<Run>, ClientError> {
+        self.check(offset, len)?;
+        let unknown = vec![Run { len, is_hole: false }];
+        let Some(context) = self.offer.allocation.filter(|_| len > 0) else { return Ok(unknown) };
+        let asked = len.min(RANGE_MAX);
+        let (action, command, flags) = ("tell where it is sparse", command::BLOCK_STATUS, 0);
+        let ask = Ask { action, command, flags, offset, len: asked as u32 };
+        let parts = self.ask_of(ask, &[], Some(context))?;
+        let runs = runs(&parts, asked);
+        Ok(if runs.is_empty() { unknown } else { runs })
+    }
+
     fn in_pieces(
         &self,
         action: &'static str,
@@ -345,9 +364,19 @@ impl Client {
 
     /// Sends one request and waits for its reply.
     fn ask(&self, ask: Ask, payload: &[u8]) -> Result<Vec<u8>, ClientError> {
+        self.ask_of(ask, payload, None)
+    }
+
+    /// The same for a request whose reply is of a context.
+    fn ask_of(
+        &self,
+        ask: Ask,
+        payload: &[u8],
+        context: Option<u32>,
+    ) -> Result<Vec<u8>, ClientError> {
         let data_len = if ask.command == command::READ { ask.len } else { 0 };
-        let (cookie, waiting) =
-            self.dispatch.expect(ask.offset, data_len).map_err(|why| self.lost(why))?;
+        let expected = self.dispatch.expect(ask.offset, data_len, context);
+        let (cookie, waiting) = expected.map_err(|why| self.lost(why))?;
         let Ask { flags, command, offset, len, .. } = ask;
         let header = RequestHeader { flags, command, cookie, offset, len };
         let sent = self.writer().send(&header.encode(), payload);
@@ -401,6 +430,27 @@ impl Drop for Client {
         }
     }
 }
+
+/// What a server tells of at most `len` bytes, parts of a length and flags each; none if it makes no sense.
+fn runs(parts: &[u8], len: u64) -> Vec<Run> {
+    const HOLE: u32 = allocation::HOLE | allocation::ZERO;
+    let (mut runs, mut told) = (Vec::new(), 0);
+    for part in parts.chunks_exact(PART_BYTES) {
+        let mut take = Take(part);
+        let (Some(bytes), Some(flags)) = (take.u32(), take.u32()) else { return Vec::new() };
+        // Only the last part may reach beyond what was asked for.
+        if bytes == 0 || told >= len {
+            return Vec::new();
+        }
+        let part = u64::from(bytes).min(len - told);
+        told += part;
+        runs.push(Run { len: part, is_hole: flags & HOLE == HOLE });
+    }
+    runs
+}
+
+/// Bytes of a part in a reply about a context.
+const PART_BYTES: usize = 8;
 
 /// The longest range of a request without data, bytes: a multiple of any block size, and short enough for servers that
 /// do it piece by piece to answer in time.

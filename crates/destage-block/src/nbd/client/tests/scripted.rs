@@ -56,6 +56,9 @@ fn answer(stream: &mut UnixStream, expected: u32, answers: &[(u32, &[u8])]) {
 fn open(stream: &mut UnixStream, flags: u16) {
     greet(stream, handshake::FIXED_NEWSTYLE | handshake::NO_ZEROES);
     answer(stream, option::STRUCTURED_REPLY, &[(option_reply::ACK, b"")]);
+    let context = [&7_u32.to_be_bytes(), wire::ALLOCATION.as_bytes()].concat();
+    let context = [(option_reply::META_CONTEXT, &context[..]), (option_reply::ACK, b"")];
+    answer(stream, option::SET_META_CONTEXT, &context);
     let size = 65_536_u64.to_be_bytes();
     let export = [&info::EXPORT.to_be_bytes(), size.as_slice(), &flags.to_be_bytes()].concat();
     answer(stream, option::GO, &[(option_reply::INFO, &export), (option_reply::ACK, b"")]);
@@ -279,11 +282,13 @@ fn what_is_no_server_for_us_is_refused() {
         ("does not say the size", &|stream| {
             greet(stream, handshake::FIXED_NEWSTYLE);
             answer(stream, option::STRUCTURED_REPLY, &[(option_reply::ACK, b"")]);
+            answer(stream, option::SET_META_CONTEXT, &[(option_reply::ERR_UNSUP, b"")]);
             answer(stream, option::GO, &[(option_reply::ACK, b"")]);
         }),
         ("impossible block sizes", &|stream| {
             greet(stream, handshake::FIXED_NEWSTYLE);
             answer(stream, option::STRUCTURED_REPLY, &[(option_reply::ACK, b"")]);
+            answer(stream, option::SET_META_CONTEXT, &[(option_reply::ERR_UNSUP, b"")]);
             let export = [[0; 10].as_slice(), &[0, 1]].concat();
             let sizes = [[0, 3].as_slice(), &[0; 12]].concat();
             let info = option_reply::INFO;
@@ -301,5 +306,53 @@ fn what_is_no_server_for_us_is_refused() {
             assert!(matches!(error, ClientError::Refused { .. }), "{error:?}");
             assert!(error.to_string().contains(expected), "{error}");
         });
+    }
+}
+
+/// What comes of asking where 4,096 bytes at 512 are sparse if the reply is made of these chunks.
+fn allocation_of(chunks: Vec<(u16, Vec<u8>)>) -> Result<Vec<(u64, bool)>, ClientError> {
+    let mut result = None;
+    let script = |stream: &mut UnixStream| {
+        open(stream, transmission::HAS_FLAGS);
+        let request = next_request(stream);
+        assert_eq!((request.command, request.len), (command::BLOCK_STATUS, 4_096));
+        let last = chunk_of(request.cookie, chunk::NONE, chunk::FLAG_DONE, b"");
+        let chunks = chunks.iter().map(|(kind, data)| chunk_of(request.cookie, *kind, 0, data));
+        stream.write_all(&chunks.chain([last]).flatten().collect::<Vec<u8>>()).unwrap();
+        // The client leaves, or has closed because it was told nonsense.
+        let _ = stream.read_to_end(&mut Vec::new());
+    };
+    with_server(script, options(None), |client| {
+        let runs = client.unwrap().allocation(512, 4_096);
+        result = Some(runs.map(|runs| runs.iter().map(|run| (run.len, run.is_hole)).collect()));
+    });
+    result.unwrap()
+}
+
+fn status(context: u32, parts: &[(u32, u32)]) -> (u16, Vec<u8>) {
+    let parts = parts.iter().flat_map(|&(len, flags)| [len, flags]);
+    let words = [context].into_iter().chain(parts);
+    (chunk::BLOCK_STATUS, words.flat_map(u32::to_be_bytes).collect())
+}
+
+#[test]
+fn a_server_tells_where_it_is_sparse_and_what_makes_no_sense_is_no_hole() {
+    let runs = |parts: &[(u32, u32)]| allocation_of(vec![status(7, parts)]).unwrap();
+    assert_eq!(runs(&[(512, 3), (1024, 0)]), [(512, true), (1024, false)], "the rest later");
+    assert_eq!(
+        runs(&[(512, 1), (512, 2), (9_999, 3)]),
+        [(512, false), (512, false), (3_072, true)]
+    );
+    for nonsense in [&[][..], &[(0, 3)], &[(4_096, 3), (512, 3)]] {
+        assert_eq!(runs(nonsense), [(4_096, false)], "{nonsense:?}");
+    }
+    assert_eq!(allocation_of(Vec::new()).unwrap(), [(4_096, false)], "it says nothing");
+    let refused = allocation_of(vec![(chunk::ERROR, vec![0, 0, 0, 22, 0, 0])]);
+    assert!(matches!(refused, Err(ClientError::Server { .. })), "{refused:?}");
+    for chunks in
+        [vec![status(8, &[(512, 3)])], vec![status(7, &[(512, 3)]), status(7, &[(512, 3)])]]
+    {
+        let lost = allocation_of(chunks);
+        assert!(matches!(lost, Err(ClientError::Lost { .. })), "{lost:?}");
     }
 }
