@@ -9,11 +9,11 @@ use crate::attach;
 use crate::block::{BLOCK, Extent, Lba};
 use crate::cache::record::{STORED_BLOCK, check_stored_block};
 use crate::origin::{Origin, OriginError, OriginErrorKind};
-use crate::redo::{Content, Group, Payload, Piece, RedoError};
+use crate::redo::{Content, Group, Piece, RedoError};
 use destage_core::{BatchId, Fault, Lsn, UnitId};
 use destage_journal::DiskFile;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 /// A batch on its way.
 #[derive(Debug)]
