@@ -2,11 +2,12 @@
 //!
 //! [`trace`] reads traces of many formats as one stream of requests; [`hits`] runs the core's replacement code on them and
 //! counts exactly; [`curves`] has the misses by size; [`update`] drives the whole core in virtual time;
-//! [`machine`] puts hosts, caches, a network and a filer around it; [`figures`] reproduces figures of papers; [`generate`] makes traces; [`sweep`] has grids of runs, [`report`] charts and pages.
+//! [`disk`] knows how long a disk takes; [`machine`] puts hosts, caches, a network and a filer around it; [`figures`] reproduces figures of papers; [`generate`] makes traces; [`sweep`] has grids of runs, [`report`] charts and pages.
 
 pub mod advise;
 pub mod blocks;
 pub mod curves;
+pub mod disk;
 pub mod event;
 pub mod figures;
 pub mod generate;

@@ -3,8 +3,6 @@
 //! One process is one disk with two exports on the same arms: `disk`, and `redo` behind it, where Destage keeps its
 //! atomic groups. A flush promises nothing beyond its time: the bytes die with the process.
 
-mod model;
-mod profile;
 mod server;
 mod store;
 
@@ -15,8 +13,8 @@ use std::sync::mpsc;
 
 use clap::Args;
 
-pub(crate) use self::model::Counts;
-pub(crate) use self::profile::Profile;
+pub(crate) use destage_sim::disk::{Counts, Profile};
+
 use self::server::{Device, Word};
 use crate::Result;
 

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use destage_block::nbd::server::{Connection, Cookie, Event, Export, Limits, Received, Tls};
 use destage_block::request::{Reply, Request, RequestError, Status};
 use destage_runtime::sockets::{Listen, Listener, Stream};
+use destage_sim::disk::{Access, Model, Moment, Profile};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
 use rustix::io::Errno;
@@ -19,8 +20,6 @@ use rustix::time::{
 };
 
 use super::DeviceArgs;
-use super::model::{Access, Model, Moment};
-use super::profile::Profile;
 use super::store::Store;
 use crate::Result;
 

@@ -28,6 +28,11 @@ impl Stream {
         ((u128::from(self.next_number()) * u128::from(limit)) >> 64) as u64
     }
 
+    /// A number from 0 to below 1, all equally likely.
+    pub fn share(&mut self) -> f64 {
+        (self.next_number() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
     /// A span from zero to twice `mean`, all equally likely.
     pub fn around(&mut self, mean: Span) -> Span {
         Span(self.below(2 * mean.0 + 1))

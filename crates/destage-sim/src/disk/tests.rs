@@ -2,7 +2,6 @@
 
 use destage_core::{ReadsFirst, Time};
 
-use super::super::profile::Accesses;
 use super::*;
 
 const DISK: u64 = 8 << 30;
@@ -24,7 +23,7 @@ fn run_out(model: &mut Model) -> Moment {
 /// The mean time of accesses one at a time, microseconds.
 fn mean_us(profile: Profile, access: Access, sequential: bool) -> f64 {
     let mut model = Model::new(profile, DISK, 7);
-    let mut rng = Rng::new(1);
+    let mut rng = Stream::new(1, "places");
     let (mut now, count) = (Moment::ZERO, 4_000);
     for n in 0..count {
         let block = if sequential { n } else { rng.below(DISK / FIRST_BYTES) };
@@ -57,13 +56,13 @@ fn accesses_take_the_times_of_table_1() {
     }
 }
 
-const TABLE: Accesses = super::super::profile::TABLE_1_RAID_US;
+const TABLE: Accesses = TABLE_1_RAID_US;
 
 #[test]
 fn the_same_seed_takes_the_same_time_and_another_does_not() {
     let end = |seed| {
         let mut model = Model::new(Profile::RAID, DISK, seed);
-        let mut rng = Rng::new(3);
+        let mut rng = Stream::new(3, "places");
         for n in 0..500 {
             model.submit(us(n * 100), n, Access::Read, rng.below(DISK / 4096) * 4096, 4096);
         }
@@ -130,7 +129,7 @@ fn arms_work_at_the_same_time_and_bound_what_does() {
 #[test]
 fn sorted_accesses_are_cheaper_than_scattered_ones() {
     let mut scattered: Vec<u64> = (0..1_000).collect();
-    let mut rng = Rng::new(1);
+    let mut rng = Stream::new(1, "places");
     (0..scattered.len()).for_each(|at| scattered.swap(at, rng.below(1_000) as usize));
     let took = |order: &[u64]| {
         let mut model = Model::new(Profile::RAID.with_write_cache(0), DISK, 1);
@@ -192,7 +191,7 @@ fn batch_beside_reads(requests_max: impl Fn(&ReadsFirst, Time) -> usize) -> (Dur
     const WRITES: u64 = 600;
     const READ: u64 = u64::MAX;
     let think = Duration::from_millis(20);
-    let mut rng = Rng::new(3);
+    let mut rng = Stream::new(3, "places");
     let mut places: Vec<u64> = (0..WRITES).map(|_| rng.below(1 << 17) * 8192).collect();
     places.sort_unstable();
     let mut model = Model::new(Profile::RAID.with_write_cache(0), 1 << 30, 1);

@@ -1,4 +1,5 @@
-//! How long a disk takes, in virtual time: requests and the moment go in, what is done by then comes out.
+//! How long a disk takes, in virtual time: requests and the moment go in, what is done by then comes out. The simulator
+//! and the modelled disk of the benchmarks ask the same model.
 //!
 //! Each arm serves one access at a time, in the order of the addresses, upwards and round again (C-SCAN); what has
 //! waited long goes first. An access that goes on where the arm's last one ended costs the sequential time. Any other
@@ -11,20 +12,28 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::profile::{FIRST_BYTES, Profile};
-use crate::keys::Rng;
+use crate::event::Stream;
+
+mod profile;
+#[cfg(test)]
+mod tests;
+
+pub use profile::{Accesses, FIRST_BYTES, Profile, TABLE_1_RAID_US, TABLE_1_SSD_US};
 
 /// Since the model began.
-pub(crate) type Moment = Duration;
+pub type Moment = Duration;
 
 /// What is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
+pub enum Access {
+    /// Bytes from the medium.
     Read,
+    /// Bytes to the medium, or into the write cache.
     Write {
         /// Done only once it is on the medium.
         through: bool,
     },
+    /// Everything written before is on the medium.
     Flush,
     /// What moves no data, such as a trim.
     Note,
@@ -32,12 +41,17 @@ pub(crate) enum Access {
 
 /// What the disk did since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Counts {
-    pub(crate) reads: u64,
-    pub(crate) read_bytes: u64,
-    pub(crate) writes: u64,
-    pub(crate) written_bytes: u64,
-    pub(crate) flushes: u64,
+pub struct Counts {
+    /// Requests to read.
+    pub reads: u64,
+    /// Their bytes.
+    pub read_bytes: u64,
+    /// Requests to write.
+    pub writes: u64,
+    /// Their bytes.
+    pub written_bytes: u64,
+    /// Requests to flush.
+    pub flushes: u64,
 }
 
 impl Counts {
@@ -59,11 +73,11 @@ impl Counts {
 
 /// A disk in virtual time. The same requests at the same moments with the same seed take the same time.
 #[derive(Debug)]
-pub(crate) struct Model {
+pub struct Model {
     profile: Profile,
     span_bytes: u64,
     arms: Vec<Arm>,
-    rng: Rng,
+    random: Stream,
     /// Requests with parts that the arms have not served.
     requests: HashMap<u64, Request>,
     /// Answers on their way.
@@ -79,6 +93,8 @@ pub(crate) struct Model {
     tags: HashMap<u64, u64>,
     is_instant: bool,
     counts: Counts,
+    /// For how long all arms have worked, or will have once they are done.
+    busy: Duration,
 }
 
 #[derive(Debug)]
@@ -116,13 +132,14 @@ struct Part {
 const PATIENCE: u32 = 32;
 
 impl Model {
-    pub(crate) fn new(profile: Profile, span_bytes: u64, seed: u64) -> Self {
+    /// A disk of so many bytes; the seed is of its rotation.
+    pub fn new(profile: Profile, span_bytes: u64, seed: u64) -> Self {
         let arms = (0..profile.arms).map(|_| Arm::default()).collect();
         Self {
             profile,
             span_bytes,
             arms,
-            rng: Rng::new(seed),
+            random: Stream::new(seed, "rotation"),
             requests: HashMap::new(),
             answers: BinaryHeap::new(),
             waiting: VecDeque::new(),
@@ -133,11 +150,12 @@ impl Model {
             tags: HashMap::new(),
             is_instant: false,
             counts: Counts::default(),
+            busy: Duration::ZERO,
         }
     }
 
     /// Takes a request; `tag` comes back from [`Model::done`]. Lengths may be 0 where there is no data.
-    pub(crate) fn submit(&mut self, now: Moment, tag: u64, access: Access, offset: u64, len: u64) {
+    pub fn submit(&mut self, now: Moment, tag: u64, access: Access, offset: u64, len: u64) {
         self.advance(now);
         self.next += 1;
         let number = self.next;
@@ -164,7 +182,7 @@ impl Model {
     }
 
     /// The tags of the requests that are answered by `now`, in their order.
-    pub(crate) fn done(&mut self, now: Moment) -> Vec<u64> {
+    pub fn done(&mut self, now: Moment) -> Vec<u64> {
         self.advance(now);
         let mut tags = Vec::new();
         while let Some(Reverse((at, number))) = self.answers.peek().copied() {
@@ -178,7 +196,7 @@ impl Model {
     }
 
     /// When something happens next, if nothing is asked meanwhile.
-    pub(crate) fn next_moment(&self) -> Option<Moment> {
+    pub fn next_moment(&self) -> Option<Moment> {
         let answers = self.answers.peek().map(|Reverse((at, _))| *at);
         let arms = self.arms.iter().filter_map(|arm| arm.serving.map(|(until, _)| until));
         arms.chain(answers).min()
@@ -186,7 +204,7 @@ impl Model {
 
     /// With `true` everything takes no time from now on, what is under way included; with `false` the disk is itself
     /// again.
-    pub(crate) fn set_instant(&mut self, now: Moment, is_instant: bool) {
+    pub fn set_instant(&mut self, now: Moment, is_instant: bool) {
         self.advance(now);
         self.is_instant = is_instant;
         if is_instant {
@@ -202,8 +220,14 @@ impl Model {
         }
     }
 
-    pub(crate) fn counts(&self) -> Counts {
+    /// What it was asked since it began.
+    pub fn counts(&self) -> Counts {
         self.counts
+    }
+
+    /// How long its arms have worked, on average.
+    pub fn busy(&self) -> Duration {
+        self.busy / self.arms.len() as u32
     }
 
     /// Moves every arm on to `now`, in the order in which they finish.
@@ -300,6 +324,7 @@ impl Model {
             true => Duration::ZERO,
             false => self.service(self.arms[arm].head, part),
         };
+        self.busy += took;
         self.arms[arm].head = part.address + part.len;
         self.arms[arm].serving = Some((now + took, part));
     }
@@ -320,7 +345,7 @@ impl Model {
             let distance = part.address.abs_diff(head) as f64;
             let share = distance * self.arms.len() as f64 / self.span_bytes as f64;
             // The mean of the root of the distance of two uniform points of [0, 1] is 8/15.
-            half * share.min(1.0).sqrt() * (15.0 / 8.0) + half * 2.0 * self.rng.unit()
+            half * share.min(1.0).sqrt() * (15.0 / 8.0) + half * 2.0 * self.random.share()
         };
         Duration::from_nanos(((base + transfer + moved) * 1000.0) as u64)
     }
@@ -376,7 +401,3 @@ impl Arm {
         self.queue.remove(&key)
     }
 }
-
-#[cfg(test)]
-#[path = "model_tests.rs"]
-mod tests;
