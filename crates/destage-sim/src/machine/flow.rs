@@ -82,22 +82,32 @@ impl Machine<'_> {
             self.ready.push_back((parent, true));
             return;
         }
-        let tier = host * self.levels;
-        let step = Step::ReplyingWrite;
-        let units = Units::new(&[]);
+        self.wait(host * self.levels, parent, WaitFor::Committed);
+    }
+
+    /// Asks every tier of a host to send what is dirty; nobody waits for it.
+    pub(super) fn drain(&mut self, host: u16) {
+        let base = host * self.levels;
+        for tier in base..base + self.levels {
+            let parent = self.tasks.add(Task::Background);
+            self.wait(tier, parent, WaitFor::Decided);
+        }
+    }
+
+    /// Waits until everything that a tier has logged so far has come so far.
+    fn wait(&mut self, tier: u16, parent: TaskId, until: WaitFor) {
         let id = self.tasks.add(Task::Access {
             tier,
             parent,
-            units,
+            units: Units::new(&[]),
             absent: 0,
-            step,
+            step: Step::ReplyingWrite,
             versions: Vec::new(),
         });
-        let core = &mut self.tiers[usize::from(tier)].core;
-        let lsn = Lsn(core.next_lsn().0 - 1);
-        let until = WaitFor::Committed;
-        core.handle(self.now, Input::Wait { request: RequestId(id.into()), lsn, until });
-        self.tiers[usize::from(tier)].needs_tick = true;
+        let state = &mut self.tiers[usize::from(tier)];
+        let lsn = Lsn(state.core.next_lsn().0 - 1);
+        state.core.handle(self.now, Input::Wait { request: RequestId(id.into()), lsn, until });
+        state.needs_tick = true;
         self.touched.push(tier);
     }
 
@@ -439,14 +449,15 @@ impl Machine<'_> {
 
     /// What was written through is below, or not.
     fn through_done(&mut self, id: TaskId, how: Access, is_ok: bool) {
-        let Task::Access { tier, units, .. } = self.tasks.get(id) else { return };
-        let (tier, units) = (*tier, units.clone());
+        let Task::Access { tier, units, absent, .. } = self.tasks.get(id) else { return };
+        let (tier, units, absent) = (*tier, units.clone(), *absent);
         let block = self.settings.block.get() as u32;
         let sizes: Vec<_> = units.as_slice().iter().map(|&unit| (unit, block)).collect();
         let result = if is_ok { Ok(()) } else { Err(Fault::Unavailable) };
         let state = &mut self.tiers[usize::from(tier)];
         let mut installed = 0;
         if is_ok && how == Access::Through {
+            state.counters.allocated += u64::from(absent);
             for &unit in units.as_slice() {
                 installed += u64::from(state.take_frame(unit));
             }

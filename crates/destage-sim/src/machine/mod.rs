@@ -6,6 +6,7 @@
 
 mod crash;
 mod device;
+mod disk;
 mod flow;
 mod remote;
 mod report;
@@ -19,8 +20,8 @@ mod words;
 
 pub use report::{Bucket, Crash, Destage, Kind, Latency, Origin, Report, StationLoad};
 pub use settings::{
-    Architecture, Arrivals, Device, Devices, Discipline, Fault, FaultKind, Faulty, Settings,
-    SettingsError, Spread, Start, Tier, WritePolicy,
+    Architecture, Arrivals, Device, Devices, Discipline, Disk, DiskProfile, Fault, FaultKind,
+    Faulty, Settings, SettingsError, Spread, Start, Tier, WritePolicy,
 };
 
 use crate::blocks::TooManyBlocks;

@@ -1,5 +1,6 @@
 //! Between a host and the filer, and the devices' queues.
 
+use super::disk::REDO_PLACE;
 use super::run::{Event, Machine};
 use super::settings::{FaultKind, Faulty};
 use super::task::{Arrives, Remote, Task, TaskId, Units};
@@ -53,7 +54,7 @@ impl Machine<'_> {
             is_halfway: false,
             failed: false,
             // Behind everything else, so that no write in place joins it.
-            block: 1 << 62,
+            block: REDO_PLACE,
             blocks,
             arrives: None,
         });
@@ -68,6 +69,13 @@ impl Machine<'_> {
     fn begin_stage(&mut self, id: TaskId) {
         let filer = self.stations.len() as u16 - 1;
         let Task::Remote(remote) = self.tasks.get(id) else { return };
+        if self.disk.is_some() {
+            // The way there and back is a part of its times.
+            remote.is_halfway = true;
+            let kind = if remote.is_write { JobKind::Write } else { JobKind::Read };
+            let (block, blocks) = (remote.block, remote.blocks.into());
+            return self.ask_disk(id, kind, block, blocks);
+        }
         let at_filer = remote.is_write == remote.is_halfway;
         let station = if at_filer { filer } else { remote.host * 2 + 1 };
         let kind = if remote.is_write { JobKind::Write } else { JobKind::Read };
@@ -79,7 +87,7 @@ impl Machine<'_> {
     pub(super) fn stage_done(&mut self, id: TaskId) {
         let fails = self.filer_fails();
         let Task::Remote(remote) = self.tasks.get(id) else { return };
-        let was_at_filer = remote.is_write == remote.is_halfway;
+        let was_at_filer = remote.is_write == remote.is_halfway || self.disk.is_some();
         remote.failed |= was_at_filer && fails;
         if !remote.is_halfway {
             remote.is_halfway = true;

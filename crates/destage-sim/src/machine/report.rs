@@ -112,6 +112,9 @@ pub struct Destage {
     pub written_blocks: u64,
     /// Those of them that were dirty already: what coalescing can save.
     pub written_on_dirty: u64,
+    /// Blocks that a write took room for: of blocks that the tier did not hold, and beside versions that it still needs. Those
+    /// written through are among them, though not among `written_blocks`.
+    pub write_allocations: u64,
     /// Blocks that left for the level below.
     pub destaged_blocks: u64,
     /// Bursts: everything that left at one point in time.
@@ -132,6 +135,8 @@ pub struct Destage {
     pub refused: u64,
     /// Batches that were tried again.
     pub retries: u64,
+    /// Clean blocks that made room for others.
+    pub evictions: u64,
 }
 
 /// What a crash would lose.

@@ -1,6 +1,7 @@
 //! The machine: what it consists of, how its requests begin and end, and what is counted of them.
 
 use super::crash::Watch;
+use super::disk::Filer;
 use super::report::{Destage, Gathered, Kind, Origin, Report, StationLoad};
 use super::settings::{Architecture, Arrivals, Faulty, Settings, Start};
 use super::task::{self, Task, TaskId, Tasks, Units};
@@ -20,6 +21,8 @@ pub(super) enum Event {
     Issue { thread: u16 },
     /// A server of a station is done.
     Served { station: u16, server: u16 },
+    /// Something happens at the modelled disk.
+    Disk,
     /// A tier's core wants to look at the time.
     Tick { tier: u16 },
 }
@@ -37,6 +40,8 @@ pub(super) struct Machine<'s> {
     pub(super) tiers: Vec<Tier>,
     pub(super) levels: u16,
     pub(super) stations: Vec<Station>,
+    /// In the place of the last station, where there is one.
+    pub(super) disk: Option<Filer>,
     pub(super) watch: Option<Watch>,
     /// Where each block lies on its device.
     pub(super) places: Vec<u64>,
@@ -47,6 +52,7 @@ pub(super) struct Machine<'s> {
     pending: u64,
     last_write: u32,
     writes_since_flush: Vec<u32>,
+    writes_since_drain: Vec<u32>,
     seen: Seen,
 }
 
@@ -120,6 +126,7 @@ impl<'s> Machine<'s> {
             tiers,
             levels,
             stations,
+            disk: devices.disk.map(|disk| Filer::new(disk, settings.seed)),
             places: Vec::new(),
             origin: Origin::default(),
             blocks: Blocks::new(settings.block.get() as u32),
@@ -128,6 +135,7 @@ impl<'s> Machine<'s> {
             pending: 0,
             last_write: 0,
             writes_since_flush: vec![0; settings.hosts.into()],
+            writes_since_drain: vec![0; settings.hosts.into()],
             seen: Seen::default(),
             settings,
         }
@@ -238,6 +246,7 @@ impl<'s> Machine<'s> {
         match *event {
             Event::Issue { .. } => {}
             Event::Served { station, server } => self.served(station, server),
+            Event::Disk => self.disk_moved(),
             Event::Tick { tier } => {
                 let state = &mut self.tiers[usize::from(tier)];
                 if state.timer == Some(self.now) {
@@ -423,6 +432,9 @@ impl<'s> Machine<'s> {
                 false => {}
             }
         }
+        if request.is_write && self.settings.drain_every > 0 {
+            self.drain_if_due(request.host);
+        }
         self.go_on(&request, delay);
         if !request.measured {
             return;
@@ -439,6 +451,16 @@ impl<'s> Machine<'s> {
         }
     }
 
+    /// A drain of the host's own after so many writes.
+    fn drain_if_due(&mut self, host: u16) {
+        let since = &mut self.writes_since_drain[usize::from(host)];
+        *since += 1;
+        if *since == self.settings.drain_every {
+            *since = 0;
+            self.drain(host);
+        }
+    }
+
     /// The thread of a request that is over goes on.
     fn go_on(&mut self, request: &task::Request, delay: Span) {
         if let Arrivals::Closed { think, .. } = self.settings.arrivals
@@ -451,7 +473,7 @@ impl<'s> Machine<'s> {
 
     fn begin_measuring(&mut self) {
         self.tiers.iter_mut().for_each(Tier::reset);
-        let busy_before = self.stations.iter().map(Station::served).collect();
+        let busy_before = self.served_by_now();
         self.seen = Seen { since: Some(self.now), until: self.now, busy_before, ..Seen::default() };
         self.origin = Origin::default();
         if self.settings.start == Start::Restarted {
@@ -515,23 +537,32 @@ impl<'s> Machine<'s> {
     }
 
     fn loads(&self, before: &[(u64, Span)], duration: Span) -> Vec<StationLoad> {
-        let load = |(index, station): (usize, &Station)| {
+        let load = |(index, (served, busy)): (usize, (u64, Span))| {
             let (host, last) = (index / 2, self.stations.len() - 1);
             let (name, servers) = match index {
+                _ if index == last && self.disk.is_some() => ("disk".into(), 1),
                 _ if index == last => ("filer".into(), self.settings.devices.filer.servers),
                 _ if index % 2 == 0 => {
                     (format!("flash {host}"), self.settings.devices.flash.servers)
                 }
                 _ => (format!("network {host}"), 1),
             };
-            let (served, busy) = station.served();
             let (served_before, busy_before) = before.get(index).copied().unwrap_or_default();
             let worked = busy.saturating_sub(busy_before).as_secs_f64();
             let all = duration.as_secs_f64() * f64::from(servers);
             let busy = if all > 0.0 { worked / all } else { 0.0 };
             StationLoad { name, served: served - served_before, busy }
         };
-        self.stations.iter().enumerate().map(load).collect()
+        self.served_by_now().into_iter().enumerate().map(load).collect()
+    }
+
+    /// What each device has served so far, and for how long it worked; of a modelled disk the mean of its arms.
+    fn served_by_now(&self) -> Vec<(u64, Span)> {
+        let mut all: Vec<_> = self.stations.iter().map(Station::served).collect();
+        if let (Some(last), Some(disk)) = (all.last_mut(), &self.disk) {
+            *last = disk.served();
+        }
+        all
     }
 }
 

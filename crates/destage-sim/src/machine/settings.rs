@@ -1,6 +1,7 @@
 //! What is simulated: every parameter of a run, as files and reports have them.
 
 use super::words;
+use crate::disk::{Model, Profile};
 use crate::hits::Replacements;
 use destage_core::{Acknowledge, AtLimit, Limits, Order, Policy, Span, When};
 use destage_runtime::units::{Bytes, Interval};
@@ -28,6 +29,9 @@ pub struct Settings {
     pub start: Start,
     /// A flush follows every so many writes of a host, for traces without flushes; 0, the default, for none.
     pub flush_every: u32,
+    /// After every so many writes of a host everything dirty begins to leave, as `destage block drain` asks for; 0, the default,
+    /// for never.
+    pub drain_every: u32,
     /// The devices.
     pub devices: Devices,
     /// What happens to devices.
@@ -73,6 +77,8 @@ pub struct Tier {
     pub at_limit: AtLimit,
     /// Most of the tier that may be dirty, in percent; 1 to 100, default 50.
     pub dirty_percent: u8,
+    /// Whether dirty blocks have room of their own beside `size`, as in `destage block`; default false.
+    pub dirty_apart: bool,
     /// The low mark, in percent of that; 0 to 99, default 75.
     pub low_percent: u8,
     /// Most bytes of undecided writes that its log holds; 0, the default, for no limit but that of the dirty blocks.
@@ -85,6 +91,9 @@ pub struct Tier {
     pub batch: Bytes,
     /// How long a lone write waits for company. Default 0.
     pub linger: Interval,
+    /// Whether the groups of a journaled tier go to a redo store before they are written in place, as Destage has it; if
+    /// not, the storage itself takes each as a whole, and what a crash leaves there is not looked at. Default true.
+    pub redo: bool,
     /// Whether it survives a crash of its host.
     pub persistent: bool,
     /// As the data front end has it: copies are in memory and only its log is on the device, and a batch reaches the origin in
@@ -158,6 +167,32 @@ pub struct Devices {
     pub kilobyte: Interval,
     /// The filer, or the origin whatever it is.
     pub filer: Device,
+    /// A modelled disk that takes the filer's place: then `filer` does not count, nor do `packet` and `kilobyte`, for its
+    /// times are those at the host.
+    pub disk: Option<Disk>,
+}
+
+/// A disk that knows where its arms are: see [`crate::disk`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Disk {
+    /// Which one.
+    pub profile: DiskProfile,
+    /// Its bytes, over which seeks go; 1M to 16T.
+    pub size: Bytes,
+    /// Bytes of its volatile write cache; 0, the default, for none.
+    #[serde(default)]
+    pub write_cache: Bytes,
+}
+
+/// A disk that the model knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DiskProfile {
+    /// Two disks behind a network, by table 1 of Koller and others, "Write policies for host-side flash caches", 2013.
+    Raid,
+    /// Networked flash.
+    Flash,
 }
 
 /// A device as a station.
@@ -271,6 +306,7 @@ impl Default for Settings {
             warmup_requests: 0,
             start: Start::Warm,
             flush_every: 0,
+            drain_every: 0,
             devices: Devices::default(),
             faults: Vec::new(),
             crashes: Vec::new(),
@@ -291,12 +327,14 @@ impl Default for Tier {
             staleness: Interval(Span::from_secs(30)),
             at_limit: AtLimit::Throttle,
             dirty_percent: 50,
+            dirty_apart: false,
             low_percent: 75,
             log: Bytes(0),
             batch_groups: 65_536,
             batches: 64,
             batch: Bytes(16 << 20),
             linger: Interval(Span::ZERO),
+            redo: true,
             persistent: false,
             rows: false,
         }
@@ -317,7 +355,14 @@ impl Default for Devices {
             ..Device::default()
         };
         let packet = Interval(Span::from_nanos(8_200));
-        Self { ram: Interval(Span::from_nanos(400)), flash, packet, kilobyte: packet, filer }
+        Self {
+            ram: Interval(Span::from_nanos(400)),
+            flash,
+            packet,
+            kilobyte: packet,
+            filer,
+            disk: None,
+        }
     }
 }
 
@@ -345,7 +390,25 @@ impl Devices {
     pub fn infinitely_fast() -> Self {
         let zero = Interval(Span::ZERO);
         let device = Device { servers: 1_024, merge_blocks: 0, ..Device::default() };
-        Self { ram: zero, packet: zero, kilobyte: zero, flash: device.clone(), filer: device }
+        Self {
+            ram: zero,
+            packet: zero,
+            kilobyte: zero,
+            flash: device.clone(),
+            filer: device,
+            disk: None,
+        }
+    }
+}
+
+impl Disk {
+    /// The disk as the model has it.
+    pub(super) fn model(&self, seed: u64) -> Model {
+        let profile = match self.profile {
+            DiskProfile::Raid => Profile::RAID,
+            DiskProfile::Flash => Profile::FLASH,
+        };
+        Model::new(profile.with_write_cache(self.write_cache.get()), self.size.get(), seed)
     }
 }
 
@@ -364,6 +427,10 @@ impl Settings {
             Arrivals::Open { speed_percent } => speed_percent > 0,
             Arrivals::Closed { threads, .. } => threads > 0,
         };
+        let disk = self.devices.disk;
+        let fits = |disk: Disk| (1 << 20..=1 << 44).contains(&disk.size.get());
+        let disturbs_disk =
+            |fault: &Fault| fault.device == Faulty::Filer && fault.kind != FaultKind::Fail;
         let fails_flash =
             |fault: &Fault| fault.device == Faulty::Flash && fault.kind == FaultKind::Fail;
         let both = self.ram.size.get() > 0 && self.flash.size.get() > 0;
@@ -393,6 +460,15 @@ impl Settings {
             ),
             (spans.chain(devices).all(is_span), "a device takes at most 1h for a block"),
             (!self.faults.iter().any(fails_flash), "the flash can stall or be slow, but not fail"),
+            (
+                self.crashes.is_empty() || (self.ram.redo && self.flash.redo),
+                "what a crash leaves is known only of groups with a redo store",
+            ),
+            (disk.is_none_or(fits), "a modelled disk has 1M to 16T"),
+            (
+                disk.is_none() || !self.faults.iter().any(disturbs_disk),
+                "a modelled disk can fail, but neither stall nor be slow",
+            ),
             (
                 self.architecture == Architecture::Naive || both,
                 "the unified architecture needs RAM and flash",

@@ -311,3 +311,67 @@ fn settings_out_of_range_are_refused_by_name() {
             .contains("unified")
     );
 }
+
+/// Random writes of single blocks from four threads, with a cache before the paper's disk.
+fn before_a_disk(policy: WritePolicy, change: impl FnOnce(&mut Settings)) -> Report {
+    let requests: Vec<_> = (0..600).map(|n| request(0, Op::Write, n * 7_919 % 8_192)).collect();
+    let mut settings = settings(0, 8_192);
+    let size = Bytes(32 << 20);
+    settings.devices.disk = Some(Disk { profile: DiskProfile::Raid, size, write_cache: Bytes(0) });
+    settings.arrivals = Arrivals::Closed { threads: 4, think: us(0) };
+    settings.flash.policy = policy;
+    settings.flash.when = When::OnPressure;
+    settings.drain_every = 600;
+    change(&mut settings);
+    report(&requests, &settings)
+}
+
+#[test]
+fn a_modelled_disk_takes_the_origins_place() {
+    let through = before_a_disk(WritePolicy::WriteThrough, |_| {});
+    let alone = |settings: &mut Settings| {
+        settings.arrivals = Arrivals::Closed { threads: 1, think: us(0) };
+    };
+    let one = before_a_disk(WritePolicy::WriteThrough, alone);
+    // Table 1 has 5.285 ms for a random write; these take steps of a part of the disk.
+    let mean = one.writes.latency.mean;
+    assert!((0.004..0.007).contains(&mean), "{mean}");
+    // Two arms.
+    assert!(through.duration_seconds < one.duration_seconds * 0.65, "{through:?}");
+    let disk = through.stations.last().expect("the disk");
+    assert_eq!((disk.name.as_str(), disk.served), ("disk", 600));
+    assert!(disk.busy > 0.8, "{disk:?}");
+    let back = before_a_disk(WritePolicy::WriteBack, |_| {});
+    assert!(back.writes.latency.max < 0.001, "{:?}", back.writes.latency);
+}
+
+#[test]
+fn a_drain_sends_everything_and_a_group_goes_to_the_redo_store_unless_the_storage_takes_it_whole() {
+    let sent = |report: &Report| {
+        (report.origin.write_blocks, report.origin.redo_blocks, report.destage.dirty_left)
+    };
+    let journaled = before_a_disk(WritePolicy::Journaled, |_| {});
+    assert_eq!(sent(&journaled), (600, 600, 0));
+    let whole = before_a_disk(WritePolicy::Journaled, |settings| settings.flash.redo = false);
+    assert_eq!(sent(&whole), (600, 0, 0));
+    let lazy = before_a_disk(WritePolicy::Journaled, |settings| settings.drain_every = 0);
+    assert_eq!(sent(&lazy), (0, 0, 600));
+    assert_eq!(lazy.destage.write_allocations, 600);
+}
+
+#[test]
+fn dirty_blocks_apart_leave_the_clean_ones_their_room() {
+    // Blocks 0 to 99 are read, 100 to 149 written, 0 to 99 read again, before room for 100.
+    let reads = |from: u64| (0..100).map(move |n| request((from + n) * 1_000, Op::Read, n));
+    let writes = (0..50).map(|n| request((200 + n) * 1_000, Op::Write, 100 + n));
+    let requests: Vec<_> = reads(0).chain(writes).chain(reads(400)).collect();
+    let evictions = |dirty_apart: bool| {
+        let mut settings = settings(0, 100);
+        settings.flash.when = When::OnPressure;
+        settings.flash.dirty_percent = 100;
+        settings.flash.dirty_apart = dirty_apart;
+        report(&requests, &settings).destage.evictions
+    };
+    assert_eq!(evictions(true), 0);
+    assert!(evictions(false) >= 50);
+}

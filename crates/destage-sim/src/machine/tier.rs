@@ -65,6 +65,7 @@ pub(super) struct Tier {
     pub(super) has_redo: bool,
     /// See [`TierSettings::rows`].
     pub(super) has_rows: bool,
+    is_grouped: bool,
     pub(super) is_direct: bool,
     pub(super) ticks_first: bool,
     pub(super) needs_tick: bool,
@@ -86,6 +87,7 @@ pub(super) struct Tier {
 pub(super) struct Counters {
     written: u64,
     on_dirty: u64,
+    pub(super) allocated: u64,
     destaged: u64,
     bursts: u64,
     burst_at: Option<Time>,
@@ -95,6 +97,7 @@ pub(super) struct Counters {
     age_max: Span,
     pub(super) refused: u64,
     retries_before: u64,
+    evictions_before: u64,
 }
 
 impl Tier {
@@ -126,12 +129,16 @@ impl Tier {
         Self {
             is_direct: policy.waits_for_origin(),
             ticks_first: !matches!(policy.when, destage_core::When::Async),
-            core: Core::new(Time::ZERO, policy).with_cache(choice, true),
+            core: Core::new(Time::ZERO, policy).with_cache(choice, !tier.dirty_apart),
             host,
             below,
             has_medium: !is_ram,
             is_unordered: tier.is_unordered(),
-            has_redo: tier.policy == super::WritePolicy::Journaled && below.is_none() && !tier.rows,
+            is_grouped: tier.policy == super::WritePolicy::Journaled,
+            has_redo: tier.policy == super::WritePolicy::Journaled
+                && tier.redo
+                && below.is_none()
+                && !tier.rows,
             has_rows: tier.rows && !is_ram,
             needs_tick: false,
             timer: None,
@@ -194,8 +201,14 @@ impl Tier {
     fn wrote(&mut self, now: Time, unit: UnitId, lsn: Lsn) {
         let in_flash = self.take_frame(unit);
         self.unsynced += u64::from(in_flash || self.has_rows);
+        let is_present = self.core.is_present(unit);
+        let (is_unordered, keeps_groups) = (self.is_unordered, self.is_grouped);
         let known = self.known.reach(unit, Known::default());
+        // The version before is needed: it stands for a state of its own, or is on its way.
+        let is_kept =
+            known.pending > 0 && !is_unordered && (!keeps_groups || known.newest <= known.sent);
         self.counters.written += 1;
+        self.counters.allocated += u64::from(is_kept || (known.pending == 0 && !is_present));
         if known.newest > known.sent {
             self.counters.on_dirty += 1;
         } else {
@@ -318,8 +331,12 @@ impl Tier {
 
     /// Counting begins anew.
     pub(super) fn reset(&mut self) {
-        let retries_before = self.core.status().retries;
-        self.counters = Counters { retries_before, ..Counters::default() };
+        let status = self.core.status();
+        self.counters = Counters {
+            retries_before: status.retries,
+            evictions_before: status.evictions,
+            ..Counters::default()
+        };
     }
 
     pub(super) fn add_to(&self, sum: &mut Destage, ages: &mut u128) {
@@ -327,6 +344,7 @@ impl Tier {
         let status = self.core.status();
         sum.written_blocks += counters.written;
         sum.written_on_dirty += counters.on_dirty;
+        sum.write_allocations += counters.allocated;
         sum.destaged_blocks += counters.destaged;
         sum.bursts += counters.bursts;
         sum.burst_max = sum.burst_max.max(counters.burst_max);
@@ -335,6 +353,7 @@ impl Tier {
         sum.dirty_left += self.dirty;
         sum.refused += counters.refused;
         sum.retries += status.retries - counters.retries_before;
+        sum.evictions += status.evictions - counters.evictions_before;
         *ages += counters.age_sum;
     }
 }

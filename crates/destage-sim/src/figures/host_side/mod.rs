@@ -1,0 +1,259 @@
+//! Koller and others, "Write policies for host-side flash caches", FAST 2013: figures 12 to 15.
+//!
+//! The policies are the core's, the disks are of its table 1, and everything is in the paper's proportions, but some
+//! hundredths of its size. Rates are of the second half of each stream. What is assumed is in `docs/SIMULATION.md`.
+
+mod load;
+mod setup;
+
+use self::load::{FileSystem, Stream, Workload};
+use self::setup::{Policy, Sample, Setup};
+use super::{Figure, Found};
+use crate::generate::Ycsb;
+use rayon::prelude::*;
+
+pub(super) const FIGURES: &[Figure] = &[
+    Figure {
+        name: "host-12",
+        title: "throughput of the write policies by workload (Koller et al. 2013)",
+        run: by_workload,
+    },
+    Figure {
+        name: "host-13",
+        title: "the file server by size of the cache (Koller et al. 2013)",
+        run: by_cache,
+    },
+    Figure {
+        name: "host-14",
+        title: "PostMark by size of the journal (Koller et al. 2013)",
+        run: by_journal,
+    },
+    Figure {
+        name: "host-15",
+        title: "PostMark by file system and size of the cache (Koller et al. 2013)",
+        run: by_file_system,
+    },
+];
+
+/// Of figure 12 and 14: the cache holds three quarters of the set, 1.5 of 2 GB.
+const CACHE_PERCENT: u64 = 75;
+/// The journal of 100 MB before a set of 2 GB.
+const JOURNAL_PERCENT: u64 = 5;
+/// Of figure 13: 100 MB before 2.5 GB.
+const FIGURE_13_JOURNAL_PERCENT: u64 = 4;
+
+/// A ratio of rates, and of what.
+type Ratio = (&'static str, Policy, Policy);
+
+/// A stream under some policies, all at once; in their order.
+fn measure(all: &[Setup<'_>]) -> Vec<Sample> {
+    all.par_iter().map(Setup::measure).collect()
+}
+
+/// A stream in figure 12's sizes.
+fn usual(stream: &Stream, policy: Policy, seed: u64) -> Setup<'_> {
+    let (cache_percent, journal_percent) = (CACHE_PERCENT, JOURNAL_PERCENT);
+    Setup { stream, cache_percent, journal_percent, policy, seed }
+}
+
+/// The names of the three ratios that figure 12 has for each workload.
+macro_rules! over_write_through {
+    ($workload:literal) => {
+        [
+            (concat!($workload, ": write-back / write-through"), Policy::Back, Policy::Through),
+            (concat!($workload, ": ordered / write-through"), Policy::Ordered, Policy::Through),
+            (concat!($workload, ": journaled / write-through"), Policy::Journaled, Policy::Through),
+        ]
+    };
+}
+
+const BY_WORKLOAD: [(Workload, [Ratio; 3]); 7] = [
+    (Workload::FileServer, over_write_through!("file server")),
+    (Workload::MailServer, over_write_through!("mail server")),
+    (Workload::PostMark, over_write_through!("PostMark")),
+    (Workload::TpcC, over_write_through!("TPC-C")),
+    (Workload::Ycsb(Ycsb::A), over_write_through!("YCSB-A")),
+    (Workload::Ycsb(Ycsb::B), over_write_through!("YCSB-B")),
+    (Workload::Ycsb(Ycsb::F), over_write_through!("YCSB-F")),
+];
+
+fn by_workload(seed: u64) -> Found {
+    let mut found = Found::new();
+    for (workload, ratios) in BY_WORKLOAD {
+        let stream = workload.stream(seed);
+        found.extend(ratios_of(&stream, &ratios, seed));
+        match workload {
+            Workload::FileServer => found.push(larger_journal(&stream, seed)),
+            Workload::TpcC => found.extend(terminals(&stream, seed)),
+            Workload::Ycsb(Ycsb::F) => found.extend(best_of_ycsb_f(&stream, seed)),
+            _ => {}
+        }
+    }
+    found
+}
+
+fn ratios_of(stream: &Stream, ratios: &[Ratio], seed: u64) -> Found {
+    let mut policies: Vec<Policy> = Vec::new();
+    for &(_, of, over) in ratios {
+        for policy in [of, over] {
+            if !policies.contains(&policy) {
+                policies.push(policy);
+            }
+        }
+    }
+    let setups: Vec<_> = policies.iter().map(|&policy| usual(stream, policy, seed)).collect();
+    let samples = measure(&setups);
+    let rate = |policy| {
+        let at = policies.iter().position(|&known| known == policy);
+        samples[at.expect("every policy was measured")].rate
+    };
+    ratios.iter().map(|&(what, of, over)| (what, rate(of) / rate(over))).collect()
+}
+
+/// The file server writes whole files, of which the journal holds few.
+fn larger_journal(stream: &Stream, seed: u64) -> (&'static str, f64) {
+    let through = usual(stream, Policy::Through, seed);
+    let journaled =
+        Setup { journal_percent: 4 * JOURNAL_PERCENT, ..usual(stream, Policy::Journaled, seed) };
+    let samples = measure(&[through, journaled]);
+    (
+        "file server, a journal four times as large: journaled / write-through",
+        samples[0].over(samples[1]),
+    )
+}
+
+/// Terminals beside one another hide what a write through costs.
+fn terminals(stream: &Stream, seed: u64) -> Found {
+    let ratios = [
+        ("TPC-C, 16 terminals: write-back / write-through", Policy::Back, Policy::Through),
+        ("TPC-C, 16 terminals: ordered / write-through", Policy::Ordered, Policy::Through),
+    ];
+    ratios_of(&stream.with_threads(16), &ratios, seed)
+}
+
+fn best_of_ycsb_f(stream: &Stream, seed: u64) -> Found {
+    let ratios = [
+        ("YCSB-F: ordered / write-back on demand", Policy::Ordered, Policy::OnDemand),
+        ("YCSB-F: ordered / journaled", Policy::Ordered, Policy::Journaled),
+    ];
+    ratios_of(stream, &ratios, seed)
+}
+
+/// The sizes of the cache in figure 13, percent of the set of 2.5 GB: 0.5 to 2.5 GB.
+const SIZES: [u64; 5] = [20, 40, 60, 80, 100];
+
+fn by_cache(seed: u64) -> Found {
+    let stream = Workload::FileServer.stream(seed);
+    let at = |stream, cache_percent, policy| Setup {
+        stream,
+        cache_percent,
+        journal_percent: FIGURE_13_JOURNAL_PERCENT,
+        policy,
+        seed,
+    };
+    let of = |policy| measure(&SIZES.map(|size| at(&stream, size, policy)));
+    let (through, demand) = (of(Policy::Through), of(Policy::OnDemand));
+    let (ordered, journaled) = (of(Policy::Ordered), of(Policy::Journaled));
+    let [largest, half] = [SIZES.len() - 1, 0];
+    let few = stream.with_threads(16);
+    let extra = measure(&[
+        at(&stream, 100, Policy::Strict),
+        at(&few, 20, Policy::Strict),
+        at(&few, 20, Policy::Through),
+        at(&stream, 80, Policy::JournaledWhole),
+        at(&stream, 100, Policy::JournaledWhole),
+        at(&stream, 20, Policy::Back),
+    ]);
+    let rate = |over: &[Sample], of: &[Sample], size: usize| over[size].over(of[size]);
+    vec![
+        ("0.5 GB: write-through / write-back on demand", rate(&demand, &through, half)),
+        ("0.5 GB: journaled / write-back on demand", rate(&demand, &journaled, half)),
+        ("1 GB: journaled / write-back on demand", rate(&demand, &journaled, 1)),
+        ("1.5 GB: write-back on demand / write-through", rate(&through, &demand, 2)),
+        ("2 GB: write-back on demand / write-through", rate(&through, &demand, 3)),
+        ("2 GB: ordered / write-through", rate(&through, &ordered, 3)),
+        ("2 GB: journaled / write-through", rate(&through, &journaled, 3)),
+        ("2.5 GB: write-back on demand / write-through", rate(&through, &demand, largest)),
+        ("2.5 GB: ordered / write-through", rate(&through, &ordered, largest)),
+        ("2.5 GB: journaled / write-through", rate(&through, &journaled, largest)),
+        ("2 GB: journaled, groups taken whole / write-through", through[3].over(extra[3])),
+        ("2.5 GB: journaled, groups taken whole / write-through", through[largest].over(extra[4])),
+        ("2.5 GB: ordered / write-back on demand", rate(&demand, &ordered, largest)),
+        ("2.5 GB: strict / write-back on demand", demand[largest].over(extra[0])),
+        ("0.5 GB: ordered / write-through", rate(&through, &ordered, half)),
+        ("0.5 GB, 16 threads: strict / write-through", extra[2].over(extra[1])),
+        ("0.5 GB: write-back in batches / on demand", demand[half].over(extra[5])),
+        ("2.5 GB: blocks at the disks for each written, write-through", through[largest].written),
+        ("2.5 GB: the same, write-back on demand", demand[largest].written),
+        ("2.5 GB: the same, ordered", ordered[largest].written),
+        ("2.5 GB: the same, journaled, redo store included", journaled[largest].written),
+        ("2.5 GB: the same, journaled, groups taken whole", extra[4].written),
+        ("0.5 GB: write allocations, write-back on demand", demand[half].allocated),
+        ("2.5 GB: write allocations, write-back on demand", demand[largest].allocated),
+        ("0.5 GB: write allocations, ordered", ordered[half].allocated),
+        ("2.5 GB: write allocations, ordered", ordered[largest].allocated),
+    ]
+}
+
+/// The sizes of the journal in figure 14, percent of a set of 2 GB: 25, 50, 100, 250 and 500 MB.
+const JOURNALS: [u64; 5] = [1, 2, 5, 12, 24];
+
+fn by_journal(seed: u64) -> Found {
+    let stream = Workload::PostMark.stream(seed);
+    let journaled = JOURNALS.map(|journal_percent| Setup {
+        journal_percent,
+        ..usual(&stream, Policy::Journaled, seed)
+    });
+    let ends = [Policy::Through, Policy::OnDemand].map(|policy| usual(&stream, policy, seed));
+    let samples = measure(&[&ends[..], &journaled[..]].concat());
+    let (through, demand, journaled) = (samples[0], samples[1], &samples[2..]);
+    let climbs = journaled.windows(2).map(|pair| pair[0].over(pair[1])).fold(f64::MAX, f64::min);
+    vec![
+        ("25 MB: journaled / write-through", through.over(journaled[0])),
+        ("100 MB: journaled / write-through", through.over(journaled[2])),
+        ("500 MB: journaled / write-through", through.over(journaled[4])),
+        ("25 MB: journaled / write-back on demand", demand.over(journaled[0])),
+        ("500 MB: journaled / write-back on demand", demand.over(journaled[4])),
+        ("500 MB / 25 MB: journaled", journaled[0].over(journaled[4])),
+        ("each journal / the next smaller one, least", climbs),
+        (
+            "500 MB / 25 MB: blocks at the disks, journaled",
+            journaled[4].written / journaled[0].written,
+        ),
+    ]
+}
+
+/// The names of figure 15's ratios, of the larger cache and of the smaller one.
+macro_rules! on_file_system {
+    ($name:literal) => {
+        [
+            concat!($name, ", 2 GB: write-back on demand / write-through"),
+            concat!($name, ", 2 GB: ordered / write-through"),
+            concat!($name, ", 2 GB: journaled / write-through"),
+            concat!($name, ", 1 GB: journaled / write-through"),
+        ]
+    };
+}
+
+const BY_FILE_SYSTEM: [(FileSystem, [&str; 4]); 4] = [
+    (FileSystem::Plain, on_file_system!("ext2")),
+    (FileSystem::Metadata, on_file_system!("ext3, ext4")),
+    (FileSystem::Data, on_file_system!("ext3, ext4, data journaled")),
+    (FileSystem::CopyOnWrite, on_file_system!("btrfs")),
+];
+
+fn by_file_system(seed: u64) -> Found {
+    let files = Workload::PostMark.stream(seed);
+    let mut found = Found::new();
+    for (file_system, names) in BY_FILE_SYSTEM {
+        let stream = files.on(file_system);
+        let at = |cache_percent, policy| Setup { cache_percent, ..usual(&stream, policy, seed) };
+        let large = [Policy::Through, Policy::OnDemand, Policy::Ordered, Policy::Journaled];
+        let small = [Policy::Through, Policy::Journaled].map(|policy| at(50, policy));
+        let samples = measure(&[&large.map(|policy| at(100, policy))[..], &small[..]].concat());
+        let ratios = [(0, 1), (0, 2), (0, 3), (4, 5)];
+        let ratio = |(over, of): (usize, usize)| samples[over].over(samples[of]);
+        found.extend(names.into_iter().zip(ratios.map(ratio)));
+    }
+    found
+}

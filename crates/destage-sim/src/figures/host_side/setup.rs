@@ -1,0 +1,156 @@
+//! One measurement: a load before a cache before the paper's disks, under one policy.
+
+use super::load::Stream;
+use crate::disk::TABLE_1_SSD_US;
+use crate::hits::Replacements;
+use crate::machine::{
+    self, Arrivals, Device, Devices, Disk, DiskProfile, Report, Settings, Tier, WritePolicy,
+};
+use destage_core::{AtLimit, Span, When};
+use destage_runtime::units::{Bytes, Interval};
+use std::convert::Infallible;
+
+/// How dirty blocks leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Policy {
+    /// Written to the disks at once.
+    Through,
+    /// The paper's write-back: what is dirty stays until its room is needed, and then leaves write by write.
+    OnDemand,
+    /// Destage's: the same, but as a sorted batch.
+    Back,
+    /// Destage's `ordered`: from flush to flush.
+    Ordered,
+    /// The paper's order, of completion and issue.
+    Strict,
+    /// Destage's: groups of at most the journal, each with a copy in a redo store.
+    Journaled,
+    /// The same on storage that takes a group as a whole, as the paper's does.
+    JournaledWhole,
+}
+
+/// What is measured.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Setup<'a> {
+    pub(super) stream: &'a Stream,
+    /// The cache, percent of what the stream touches.
+    pub(super) cache_percent: u64,
+    /// The journal, in the same percent: what may be dirty under a journaled policy.
+    pub(super) journal_percent: u64,
+    pub(super) policy: Policy,
+    pub(super) seed: u64,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sample {
+    /// Requests each second.
+    pub(super) rate: f64,
+    /// Blocks written to the disks for each block written, copies in a redo store included.
+    pub(super) written: f64,
+    /// Blocks that took room in the cache, of those written.
+    pub(super) allocated: f64,
+}
+
+impl Setup<'_> {
+    pub(super) fn measure(&self) -> Sample {
+        let settings = self.settings();
+        let requests = self.stream.requests.iter().copied().map(Ok::<_, Infallible>);
+        let report = machine::run(requests, &settings).expect("the settings fit one another");
+        Sample::of(&report)
+    }
+
+    fn settings(&self) -> Settings {
+        Settings {
+            flash: self.tier(),
+            arrivals: Arrivals::Closed {
+                threads: self.stream.threads,
+                think: Interval(Span::ZERO),
+            },
+            warmup_requests: self.stream.requests.len() as u64 / 2,
+            flush_every: self.stream.flush_every,
+            devices: self.devices(),
+            seed: self.seed,
+            ..Settings::default()
+        }
+    }
+
+    fn tier(&self) -> Tier {
+        let cache = self.stream.set_bytes() * self.cache_percent / 100;
+        let journal = (self.journal_percent * 100 / self.cache_percent).clamp(1, DIRTY_PERCENT);
+        let (policy, dirty, low, batch_groups) = match self.policy {
+            Policy::Through => (WritePolicy::WriteThrough, DIRTY_PERCENT, LOW_PERCENT, GROUPS_MAX),
+            Policy::OnDemand => {
+                (WritePolicy::WriteBack, DIRTY_PERCENT, LOW_ON_DEMAND, ON_DEMAND_GROUPS)
+            }
+            Policy::Back => (WritePolicy::WriteBack, DIRTY_PERCENT, LOW_PERCENT, GROUPS_MAX),
+            Policy::Ordered => (WritePolicy::Ordered, DIRTY_PERCENT, LOW_PERCENT, GROUPS_MAX),
+            Policy::Strict => (WritePolicy::Strict, DIRTY_PERCENT, LOW_ON_DEMAND, GROUPS_MAX),
+            Policy::Journaled | Policy::JournaledWhole => {
+                (WritePolicy::Journaled, journal, LOW_PERCENT, GROUPS_MAX)
+            }
+        };
+        Tier {
+            size: Bytes(cache),
+            replacement: Replacements::Arc,
+            policy,
+            when: When::OnPressure,
+            staleness: Interval::NONE,
+            at_limit: AtLimit::Block,
+            dirty_percent: dirty as u8,
+            low_percent: low as u8,
+            batch_groups,
+            batch: Bytes(1 << 30),
+            redo: self.policy == Policy::Journaled,
+            persistent: true,
+            ..Tier::default()
+        }
+    }
+
+    fn devices(&self) -> Devices {
+        let us = |micros| Interval(Span::from_micros(micros));
+        let flash = Device {
+            read: us(TABLE_1_SSD_US.random_read),
+            write: us(TABLE_1_SSD_US.random_write),
+            next: us(FLASH_NEXT_US),
+            ..Device::default()
+        };
+        let disk = Disk {
+            profile: DiskProfile::Raid,
+            size: Bytes(self.stream.end_bytes.max(1 << 20)),
+            write_cache: Bytes(0),
+        };
+        Devices { flash, disk: Some(disk), ..Devices::default() }
+    }
+}
+
+/// What may be dirty where no journal bounds it, percent of the cache: all but what reads on their way need.
+const DIRTY_PERCENT: u64 = 95;
+/// Down to which share of that a batch goes.
+const LOW_PERCENT: u64 = 50;
+/// On demand only the room that is needed is made.
+const LOW_ON_DEMAND: u64 = 99;
+/// On demand so many writes leave at a time, one for each disk.
+const ON_DEMAND_GROUPS: u32 = 2;
+/// Most groups of a batch that nothing else bounds.
+const GROUPS_MAX: u32 = 65_536;
+/// Each further 4 KiB of a request at the flash: 500 MB/s.
+const FLASH_NEXT_US: u64 = 8;
+
+impl Sample {
+    /// The rate of another one over this one's.
+    pub(super) fn over(self, of: Self) -> f64 {
+        of.rate / self.rate
+    }
+
+    fn of(report: &Report) -> Self {
+        let requests = report.reads.latency.count + report.writes.latency.count;
+        let written = report.writes.counts.blocks.all.max(1) as f64;
+        let sent = report.origin.write_blocks + report.origin.redo_blocks;
+        Self {
+            rate: requests as f64 / report.duration_seconds,
+            written: sent as f64 / written,
+            allocated: report.destage.write_allocations as f64 / written,
+        }
+    }
+}
