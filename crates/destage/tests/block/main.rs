@@ -6,6 +6,7 @@ mod harness;
 
 mod applications;
 mod clients;
+mod conformance;
 mod crash;
 mod damage;
 mod disks;

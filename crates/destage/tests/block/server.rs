@@ -259,6 +259,12 @@ impl SlowDisk {
         Self::filtered(scratch, image, &["rate"], &rate)
     }
 
+    /// Serves `image` and writes down every request in `origin.log`; `None` if nbdkit is not there.
+    pub(crate) fn noting(scratch: &Scratch, image: &Path) -> Option<Self> {
+        let log = format!("logfile={}", scratch.join("origin.log").display());
+        Self::filtered(scratch, image, &["log"], &[log])
+    }
+
     fn filtered(scratch: &Scratch, image: &Path, filters: &[&str], how: &[String]) -> Option<Self> {
         if !crate::harness::has("nbdkit") {
             return None;
