@@ -3,6 +3,8 @@
 use crate::trace::{Extent, Op, Request};
 use hashbrown::HashMap;
 
+pub use destage_core::replace::spread as mix;
+
 /// Default block size, bytes.
 pub const BLOCK_BYTES: u32 = 4_096;
 
@@ -244,14 +246,6 @@ fn take_number(next: &mut u32) -> Result<u32, TooManyBlocks> {
     let number = *next;
     *next = number.checked_add(1).filter(|&next| next < NONE).ok_or(TooManyBlocks)?;
     Ok(number)
-}
-
-/// Spreads a number over all 64 bits, one to one (the finaliser of SplitMix64; Steele, Lea and Flood, OOPSLA 2014).
-pub fn mix(number: u64) -> u64 {
-    let number = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let number = (number ^ number >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    number ^ number >> 31
 }
 
 #[cfg(test)]

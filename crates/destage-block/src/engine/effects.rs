@@ -138,7 +138,7 @@ impl Volume {
 
     /// A block leaves the cache.
     pub(super) fn evict(&mut self, unit: UnitId) {
-        let identity = self.slots.lba(unit).0;
+        let identity = self.slots.identity(unit);
         self.slots.evict(unit);
         self.upkeep.changed(self.now);
         self.core.handle(self.now, Input::Evicted { identity });

@@ -38,7 +38,7 @@ impl Volume {
     }
 
     fn fetched(&mut self, unit: UnitId, result: Result<(), Fault>) {
-        let identity = self.slots.lba(unit).0;
+        let identity = self.slots.identity(unit);
         let result = result.map(|()| BLOCK as u32);
         self.core.handle(self.now, Input::Fetched { unit, result, identity });
     }

@@ -4,6 +4,7 @@ use super::overlay::Shared;
 use crate::block::{Extent, Lba};
 use crate::cache::index::{Index, SlotState};
 use destage_core::UnitId;
+use destage_core::replace::spread;
 use hashbrown::{HashMap, HashSet};
 
 /// A block's clean bytes that are still on their way into its slot.
@@ -78,6 +79,11 @@ impl Slots {
     /// The block that has this handle.
     pub(super) fn lba(&self, unit: UnitId) -> Lba {
         self.index.lba(unit.0).expect("a handle in use has a block")
+    }
+
+    /// By which the block is recognised when it returns: the core remembers evicted blocks by it.
+    pub(super) fn identity(&self, unit: UnitId) -> u64 {
+        spread(self.lba(unit).0)
     }
 
     /// The checksum of the clean copy in the slot, if it holds one.

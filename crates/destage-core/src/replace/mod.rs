@@ -22,6 +22,15 @@ pub use s3fifo::S3Fifo;
 pub use single::{Clock, Fifo, Lru, Sieve};
 pub use two_q::TwoQ;
 
+/// An identity from a number: spread over all 64 bits, one to one, for what is remembered of evicted units is found by the lower
+/// and told apart by the upper ones (the finaliser of SplitMix64; Steele, Lea and Flood, OOPSLA 2014).
+pub const fn spread(number: u64) -> u64 {
+    let number = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ number >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ number >> 31
+}
+
 /// Decides which of the present units leave. Sizes are bytes; units may differ in size.
 ///
 /// Where the driver makes room before it inserts, as the policies' papers have it, it says [`Replacement::expect`] first, then

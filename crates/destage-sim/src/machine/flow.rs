@@ -85,12 +85,13 @@ impl Machine<'_> {
         self.wait(host * self.levels, parent, WaitFor::Committed);
     }
 
-    /// Asks every tier of a host to send what is dirty; nobody waits for it.
+    /// Asks every tier of a host to send what is dirty. No request waits for it, but the run does not end before.
     pub(super) fn drain(&mut self, host: u16) {
         let base = host * self.levels;
         for tier in base..base + self.levels {
-            let parent = self.tasks.add(Task::Background);
+            let parent = self.tasks.add(Task::Drain);
             self.wait(tier, parent, WaitFor::Decided);
+            self.pending += 1;
         }
     }
 
@@ -159,7 +160,7 @@ impl Machine<'_> {
             Effect::Fetch { unit } => {
                 let state = &mut self.tiers[index];
                 if state.is_written(unit) {
-                    let identity = mix(unit.0.into());
+                    let identity = mix(self.places[unit.0 as usize]);
                     let result = Ok(self.settings.block.get() as u32);
                     state.core.handle(self.now, Input::Fetched { unit, result, identity });
                 } else {
@@ -171,7 +172,10 @@ impl Machine<'_> {
             Effect::Evict { unit } => {
                 let state = &mut self.tiers[index];
                 state.give_frame(unit);
-                state.core.handle(self.now, Input::Evicted { identity: mix(unit.0.into()) });
+                state.core.handle(
+                    self.now,
+                    Input::Evicted { identity: mix(self.places[unit.0 as usize]) },
+                );
             }
             Effect::Settled { lsn, applied } => {
                 if let Some(owner) = self.tiers[index].group(lsn).owner {
@@ -407,6 +411,7 @@ impl Machine<'_> {
         }
         match self.tasks.take(id) {
             Task::Request(request) => self.request_done(request, is_ok),
+            Task::Drain => self.pending -= 1,
             Task::Access { parent, .. } => self.ready.push_back((parent, is_ok)),
             Task::Fetch { tier, units } => self.fetched(tier, &units, is_ok),
             Task::Part { batch, index } => self.part_done(batch, index, is_ok),
@@ -430,7 +435,7 @@ impl Machine<'_> {
             if is_ok {
                 installed += u64::from(state.take_frame(unit));
             }
-            let identity = mix(unit.0.into());
+            let identity = mix(self.places[unit.0 as usize]);
             state.core.handle(self.now, Input::Fetched { unit, result, identity });
         }
         state.needs_tick |= state.core.policy().read_priority || state.ticks_first;

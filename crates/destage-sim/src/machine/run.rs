@@ -49,7 +49,8 @@ pub(super) struct Machine<'s> {
     blocks: Blocks,
     found: Vec<Block>,
     issued: u64,
-    pending: u64,
+    /// Requests and drains that are not over.
+    pub(super) pending: u64,
     last_write: u32,
     writes_since_flush: Vec<u32>,
     writes_since_drain: Vec<u32>,

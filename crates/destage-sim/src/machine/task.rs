@@ -42,6 +42,8 @@ pub(super) enum Task {
     Sync { tier: u16, upto: Lsn },
     /// Nobody waits.
     Background,
+    /// Everything dirty leaves a tier.
+    Drain,
     /// Between a host and the filer.
     Remote(Remote),
     /// Free.
