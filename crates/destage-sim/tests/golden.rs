@@ -66,6 +66,7 @@ fn settings(policy: WritePolicy, when: When) -> Settings {
             packet: us(8),
             kilobyte: us(8),
             filer: device(90, 400, 16),
+            disk: None,
         },
         seed: 7,
         ..Settings::default()
