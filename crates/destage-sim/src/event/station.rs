@@ -141,6 +141,11 @@ impl Station {
         self.waiting.len()
     }
 
+    /// How many are served at once.
+    pub fn servers(&self) -> usize {
+        self.under_way.len()
+    }
+
     /// Jobs served so far, and for how long all servers worked.
     pub fn served(&self) -> (u64, Span) {
         (self.served, self.busy_time)

@@ -44,7 +44,30 @@ pub(super) fn station(
     Station::new(rules, Box::new(Times { device: device.clone(), random, disturbed }))
 }
 
-/// The link of a host: a packet for the request, one for the answer, and the bytes. One transfer at a time.
+/// Stations of each host: its flash, and its link in either direction, for neither waits for the other.
+const STATIONS: u16 = 3;
+
+/// The flash of a host among the stations.
+pub(super) fn flash_of(host: u16) -> u16 {
+    host * STATIONS
+}
+
+/// The direction of a host's link that carries data to or from the filer.
+pub(super) fn link_of(host: u16, to_filer: bool) -> u16 {
+    host * STATIONS + 1 + u16::from(to_filer)
+}
+
+/// What a station that is not the filer is called in reports.
+pub(super) fn name_of(station: u16) -> String {
+    let host = station / STATIONS;
+    match station % STATIONS {
+        0 => format!("flash {host}"),
+        1 => format!("network to {host}"),
+        _ => format!("network from {host}"),
+    }
+}
+
+/// A direction of the link of a host: a packet for the request, one for the answer, and the bytes. One transfer at a time.
 pub(super) fn link(packet: Span, kilobyte: Span, block_bytes: u64) -> Station {
     let rules = Rules { discipline: event::Discipline::Fifo, servers: 1, merge_blocks_max: 0 };
     let block = Span(kilobyte.0.saturating_mul(block_bytes) / 1_024);

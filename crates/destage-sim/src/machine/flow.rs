@@ -1,8 +1,8 @@
 //! How accesses go down the tiers and come back: carries out what the cores ask for.
 
 use super::run::{Event, Machine};
-use super::task;
 use super::task::{Run, Step, Task, TaskId, Units};
+use super::{device, task};
 use crate::blocks::mix;
 use crate::event::JobKind;
 use destage_core::{
@@ -251,7 +251,7 @@ impl Machine<'_> {
             return;
         }
         let place = self.places[units.as_slice()[0].0 as usize];
-        let station = state.host * 2;
+        let station = device::flash_of(state.host);
         self.submit(station, id, JobKind::Read, place, held);
     }
 
@@ -264,7 +264,7 @@ impl Machine<'_> {
             return self.synced(tier, upto);
         }
         // The log is written in one piece.
-        let station = state.host * 2;
+        let station = device::flash_of(state.host);
         let id = self.tasks.add(Task::Sync { tier, upto });
         self.submit(station, id, JobKind::Write, upto.0, blocks);
     }
@@ -447,7 +447,7 @@ impl Machine<'_> {
     fn install(&mut self, tier: u16, first: UnitId, blocks: u64) {
         if blocks > 0 {
             let id = self.tasks.add(Task::Background);
-            let station = self.tiers[usize::from(tier)].host * 2;
+            let station = device::flash_of(self.tiers[usize::from(tier)].host);
             self.submit(station, id, JobKind::Write, self.places[first.0 as usize], blocks);
         }
     }
@@ -474,7 +474,7 @@ impl Machine<'_> {
             return;
         }
         // The reply follows the cached copy, as in the block front end.
-        let station = state.host * 2;
+        let station = device::flash_of(state.host);
         let place = self.places[units.as_slice()[0].0 as usize];
         self.submit(station, id, JobKind::Write, place, installed);
     }

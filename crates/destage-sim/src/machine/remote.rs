@@ -1,5 +1,6 @@
 //! Between a host and the filer, and the devices' queues.
 
+use super::device;
 use super::disk::REDO_PLACE;
 use super::run::{Event, Machine};
 use super::settings::{FaultKind, Faulty};
@@ -77,7 +78,7 @@ impl Machine<'_> {
             return self.ask_disk(id, kind, block, blocks);
         }
         let at_filer = remote.is_write == remote.is_halfway;
-        let station = if at_filer { filer } else { remote.host * 2 + 1 };
+        let station = if at_filer { filer } else { device::link_of(remote.host, remote.is_write) };
         let kind = if remote.is_write { JobKind::Write } else { JobKind::Read };
         let (block, blocks) = (remote.block, remote.blocks.into());
         self.submit(station, id, kind, block, blocks);

@@ -112,7 +112,9 @@ impl<'s> Machine<'s> {
                 faults,
             ));
             let (packet, kilobyte) = (devices.packet.span(), devices.kilobyte.span());
-            stations.push(device::link(packet, kilobyte, settings.block.get()));
+            for _ in 0..2 {
+                stations.push(device::link(packet, kilobyte, settings.block.get()));
+            }
         }
         let (filer, faults) = (&devices.filer, &settings.faults);
         stations.push(device::station(filer, settings.seed, "filer", Faulty::Filer, faults));
@@ -539,18 +541,15 @@ impl<'s> Machine<'s> {
 
     fn loads(&self, before: &[(u64, Span)], duration: Span) -> Vec<StationLoad> {
         let load = |(index, (served, busy)): (usize, (u64, Span))| {
-            let (host, last) = (index / 2, self.stations.len() - 1);
-            let (name, servers) = match index {
-                _ if index == last && self.disk.is_some() => ("disk".into(), 1),
-                _ if index == last => ("filer".into(), self.settings.devices.filer.servers),
-                _ if index % 2 == 0 => {
-                    (format!("flash {host}"), self.settings.devices.flash.servers)
-                }
-                _ => (format!("network {host}"), 1),
+            let is_filer = index == self.stations.len() - 1;
+            let (name, servers) = match &self.disk {
+                Some(_) if is_filer => ("disk".into(), 1),
+                _ if is_filer => ("filer".into(), self.stations[index].servers()),
+                _ => (device::name_of(index as u16), self.stations[index].servers()),
             };
             let (served_before, busy_before) = before.get(index).copied().unwrap_or_default();
             let worked = busy.saturating_sub(busy_before).as_secs_f64();
-            let all = duration.as_secs_f64() * f64::from(servers);
+            let all = duration.as_secs_f64() * servers as f64;
             let busy = if all > 0.0 { worked / all } else { 0.0 };
             StationLoad { name, served: served - served_before, busy }
         };

@@ -89,6 +89,19 @@ fn a_closed_loop_waits_for_each_request_of_a_thread() {
 }
 
 #[test]
+fn reads_and_writes_use_the_directions_of_the_link_and_wait_for_their_own_only() {
+    let longest_read = |other: Op| {
+        let requests: Vec<Request> = (0..40)
+            .map(|index| request(0, if index < 39 { other } else { Op::Read }, index * 9))
+            .collect();
+        (report(&requests, &settings(0, 0)).reads.latency.max * 1e6).round() as u64
+    };
+    // The histogram's longest is exact: 100 at the filer, 20 on the link.
+    assert_eq!(longest_read(Op::Write), 120);
+    assert_eq!(longest_read(Op::Read), 100 + 40 * 20);
+}
+
+#[test]
 fn the_same_settings_and_requests_give_the_same_hash_on_any_number_of_threads() {
     let requests = generated(3, 4_000);
     let mut settings = settings(400, 3_000);
