@@ -21,7 +21,9 @@ fn working_set() -> Vec<Request> {
         set_blocks: 20_000,
         all_blocks: 2_000_000,
         region_blocks: 64,
+        skew: 1,
         outside_percent: 10,
+        outside_halvings: 0,
         write_percent: 30,
         request_blocks: 2,
     };

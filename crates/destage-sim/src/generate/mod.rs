@@ -46,8 +46,13 @@ pub enum Load {
         all_blocks: u64,
         /// Blocks of a region.
         region_blocks: u64,
+        /// How unevenly regions are used: the first of so many drawn, in the order of the set; 1 is even, at most 16.
+        skew: u8,
         /// Requests outside of the working set, in percent.
         outside_percent: u8,
+        /// How unevenly those go: over the file system, its first half, quarter and so on, halved up to so many times, each
+        /// equally likely, so that popularity falls with the rank; 0 is even, at most 40.
+        outside_halvings: u8,
         /// Writes, in percent.
         write_percent: u8,
         /// Mean blocks of a request; each has from one to twice as many less one.

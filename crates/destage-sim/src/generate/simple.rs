@@ -11,8 +11,10 @@ pub(super) struct WorkingSet {
     /// Where the regions begin.
     regions: Vec<u64>,
     region_blocks: u64,
+    skew: u8,
     all_blocks: u64,
     outside_percent: u8,
+    outside_halvings: u8,
     write_percent: u8,
     request_blocks: u64,
     random: Stream,
@@ -24,7 +26,9 @@ impl WorkingSet {
             set_blocks,
             all_blocks,
             region_blocks,
+            skew,
             outside_percent,
+            outside_halvings,
             write_percent,
             request_blocks,
         } = load
@@ -42,14 +46,22 @@ impl WorkingSet {
         if !(1..=1 << 15).contains(&request_blocks) {
             return Err(GenerateError("a request has 1 to 32768 blocks on average"));
         }
+        if !(1..=16).contains(&skew) {
+            return Err(GenerateError("a skew is 1, which is even, to 16"));
+        }
+        if outside_halvings > 40 {
+            return Err(GenerateError("a file system is halved 0 to 40 times"));
+        }
         let mut places = Stream::new(seed, "regions");
         // Regions may overlap, as in a file system whose files share nothing they hardly do.
         let place = |_| places.below(all_blocks / region_blocks) * region_blocks;
         Ok(Self {
             regions: (0..set_blocks / region_blocks).map(place).collect(),
             region_blocks,
+            skew,
             all_blocks,
             outside_percent,
+            outside_halvings,
             write_percent,
             request_blocks,
             random,
@@ -63,9 +75,17 @@ impl Operations for WorkingSet {
         let is_outside = random.below(100) < u64::from(self.outside_percent);
         let op = chance(random, self.write_percent, Op::Write, Op::Read);
         let (from, len) = match is_outside {
-            true => (0, self.all_blocks),
+            true => {
+                let halvings = match self.outside_halvings {
+                    0 => 0,
+                    most => random.below(u64::from(most) + 1),
+                };
+                (0, (self.all_blocks >> halvings).max(1))
+            }
             false => {
-                let region = random.below(self.regions.len() as u64);
+                let count = self.regions.len() as u64;
+                let drawn = (0..self.skew).map(|_| random.below(count));
+                let region = drawn.min().expect("at least one is drawn");
                 (self.regions[region as usize], self.region_blocks)
             }
         };

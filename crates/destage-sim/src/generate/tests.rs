@@ -9,7 +9,9 @@ fn working_set() -> Load {
         set_blocks: 10_000,
         all_blocks: 10_000_000,
         region_blocks: 100,
+        skew: 1,
         outside_percent: 20,
+        outside_halvings: 0,
         write_percent: 30,
         request_blocks: 3,
     }
@@ -83,6 +85,37 @@ fn what_is_written_is_read_again() {
 }
 
 #[test]
+fn a_skew_prefers_regions_and_halvings_prefer_a_part_of_the_file_system() {
+    let uses = |change: fn(&mut u8, &mut u8, &mut u8)| {
+        let mut load = working_set();
+        let Load::WorkingSet { skew, outside_percent, outside_halvings, .. } = &mut load else {
+            panic!()
+        };
+        change(skew, outside_percent, outside_halvings);
+        run(load, 40_000).into_iter().map(|(_, block, _)| block).collect::<Vec<u64>>()
+    };
+    // The shares of the first tenth of what there is, by rank.
+    let busiest = |blocks: &[u64]| {
+        let mut regions = HashMap::new();
+        blocks.iter().for_each(|block| *regions.entry(block / 100).or_insert(0u32) += 1);
+        let mut counts: Vec<u32> = regions.into_values().collect();
+        counts.sort_unstable_by(|a, b| b.cmp(a));
+        f64::from(counts[..10].iter().sum::<u32>()) / blocks.len() as f64
+    };
+    let even = busiest(&uses(|_, outside, _| *outside = 0));
+    let skewed = busiest(&uses(|skew, outside, _| (*skew, *outside) = (2, 0)));
+    // Of two draws the lower one is in the first tenth with 19 %; the busiest ten of a hundred even regions have little over 10.
+    assert!((0.10..0.13).contains(&even) && (0.17..0.22).contains(&skewed), "{even} {skewed}");
+    let low = |blocks: Vec<u64>| {
+        blocks.iter().filter(|block| **block < 10_000_000 / 16).count() as f64 / blocks.len() as f64
+    };
+    let even = low(uses(|_, outside, _| *outside = 100));
+    let halved = low(uses(|_, outside, halvings| (*outside, *halvings) = (100, 3)));
+    // A quarter each to the whole, the half, the quarter and the eighth: (1/16 + 1/8 + 1/4 + 1/2) / 4.
+    assert!((0.055..0.07).contains(&even) && (0.22..0.25).contains(&halved), "{even} {halved}");
+}
+
+#[test]
 fn parameters_out_of_range_are_refused() {
     let refused = |load| generate(load, 1).requests().err().is_some();
     let Load::WorkingSet { set_blocks, all_blocks, region_blocks, .. } = working_set() else {
@@ -92,7 +125,9 @@ fn parameters_out_of_range_are_refused() {
         set_blocks: set,
         all_blocks: all,
         region_blocks: region,
+        skew: 1,
         outside_percent: outside,
+        outside_halvings: 0,
         write_percent: 30,
         request_blocks: request,
     };
@@ -103,6 +138,15 @@ fn parameters_out_of_range_are_refused() {
     assert!(refused(load(set_blocks, BLOCKS_MAX + 1, region_blocks, 20, 1)));
     assert!(refused(load(set_blocks, all_blocks, region_blocks, 101, 1)));
     assert!(refused(load(set_blocks, all_blocks, region_blocks, 20, 0)));
+    let uneven = |change: fn(&mut u8, &mut u8)| {
+        let mut load = working_set();
+        let Load::WorkingSet { skew, outside_halvings, .. } = &mut load else { panic!() };
+        change(skew, outside_halvings);
+        load
+    };
+    assert!(!refused(uneven(|skew, halvings| (*skew, *halvings) = (16, 40))));
+    assert!(refused(uneven(|skew, _| *skew = 0)) && refused(uneven(|skew, _| *skew = 17)));
+    assert!(refused(uneven(|_, halvings| *halvings = 41)));
     assert!(refused(Load::Ycsb { workload: Ycsb::A, records: 0 }));
     let no_hosts = Generate { hosts: 0, ..generate(working_set(), 1) };
     assert!(no_hosts.requests().err().is_some());

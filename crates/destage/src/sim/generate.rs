@@ -43,9 +43,17 @@ pub(crate) struct GenerateArgs {
     #[arg(long, default_value = "1M", value_parser = |s: &str| bytes(s, "4K", "1T"), value_name = "SIZE")]
     region: Bytes,
 
+    /// working-set: how unevenly regions are used: 1 is evenly, more is a preference for some, up to 16.
+    #[arg(long, default_value = "1", value_parser = clap::value_parser!(u8).range(1..=16), value_name = "N")]
+    skew: u8,
+
     /// working-set: requests that go anywhere in the file system, in percent.
     #[arg(long, default_value = "20", value_parser = clap::value_parser!(u8).range(0..=100), value_name = "PERCENT")]
     outside: u8,
+
+    /// working-set: how unevenly those go: over the file system, its half, its quarter and so on, up to so many times halved.
+    #[arg(long, default_value = "0", value_parser = clap::value_parser!(u8).range(0..=40), value_name = "N")]
+    outside_halvings: u8,
 
     /// Writes, in percent. Default: 30 for working-set, 35 for mogul.
     #[arg(long, value_parser = clap::value_parser!(u8).range(0..=100), value_name = "PERCENT")]
@@ -114,7 +122,9 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), CliError> {
             set_blocks: blocks(args.working_set),
             all_blocks: blocks(args.file_system),
             region_blocks: blocks(args.region),
+            skew: args.skew,
             outside_percent: args.outside,
+            outside_halvings: args.outside_halvings,
             write_percent: args.writes.unwrap_or(30),
             request_blocks: args.request_blocks,
         },
