@@ -101,12 +101,12 @@ fn digest(report: &Report) -> u64 {
 }
 
 const GOLDEN: [(&str, u64); 6] = [
-    ("write-through", 12_750_793_918_280_527_578),
-    ("write-back, periodic", 11_372_635_376_603_160_919),
-    ("write-back, interval", 6_250_745_318_415_914_555),
-    ("ordered", 6_129_383_094_826_192_060),
-    ("journaled", 269_497_799_467_492_972),
-    ("journaled, closed loop", 13_116_124_912_591_580_742),
+    ("write-through", 592_045_002_090_091_643),
+    ("write-back, periodic", 17_744_395_950_890_598_611),
+    ("write-back, interval", 8_937_796_146_389_056_640),
+    ("ordered", 2_605_233_377_636_035_133),
+    ("journaled", 12_953_947_942_982_442_842),
+    ("journaled, closed loop", 889_905_444_880_949_657),
 ];
 
 #[test]
