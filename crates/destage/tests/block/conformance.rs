@@ -164,15 +164,14 @@ fn live(policy: &Policy, steps: &[Step]) -> Option<(Counts, u64)> {
     let number = |pointer: &str| status.pointer(pointer).and_then(Value::as_u64).expect(pointer);
     let after = asked(&log);
     let [read_blocks, origin_written_blocks] = [0, 1].map(|index| after[index] - before[index]);
-    let destaged_blocks = number("/volumes/0/destaged_blocks_total");
     // An atomic group holds what its blocks were before, so that a replay knows them: the simulator leaves that out.
-    let read_before = if policy.name == "journaled" { destaged_blocks } else { 0 };
+    let read_before = number("/volumes/0/before_fetched_blocks_total");
     let counts = Counts {
         hit_blocks: number("/volumes/0/hit_blocks_total"),
         miss_blocks: number("/volumes/0/miss_blocks_total"),
         evictions: number("/cache/evictions_total"),
         dirty_left: number("/volumes/0/dirty_bytes") / BLOCK,
-        destaged_blocks,
+        destaged_blocks: number("/volumes/0/destaged_blocks_total"),
         origin_read_blocks: read_blocks - read_before,
         origin_written_blocks,
     };
