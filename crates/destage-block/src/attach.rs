@@ -295,6 +295,22 @@ pub fn void_evidence(store: &mut RedoStore, origin: &dyn Origin) -> Result<(), R
     void_upto(store, origin, upto)
 }
 
+/// Writes from `from` on are sent to the origin. If some of them, and later ones, were there already, as after a crash, a
+/// block may be older again for a while than what was noted of it: that does not count any longer, durably. Else free.
+///
+/// # Errors
+/// As the origin and the store report them.
+pub fn void_evidence_from(
+    store: &mut RedoStore,
+    origin: &dyn Origin,
+    from: Lsn,
+) -> Result<(), RedoError> {
+    if from > store.evidence_reach()? {
+        return Ok(());
+    }
+    void_evidence(store, origin)
+}
+
 /// Forgets what was noted of blocks, durably; `upto` is a number of the log that writes from now on.
 pub(crate) fn void_upto(
     store: &mut RedoStore,

@@ -309,6 +309,28 @@ fn torn_evidence_falls_back_to_the_one_before() {
     }
 }
 
+/// Both copies: the next one, written over one of them, may be torn while the other one comes back.
+#[test]
+fn what_is_void_names_no_blocks_in_either_copy() {
+    let world = World::new();
+    world.detached();
+    let mut store = world.open();
+    attach(&mut store, &world.origin, &claim(1)).unwrap();
+    leave_evidence(&mut store, &world.origin, Lsn(20)).unwrap();
+    // What is sent for the first time changes nothing.
+    void_evidence_from(&mut store, &world.origin, Lsn(21)).unwrap();
+    assert_eq!(store.read_evidence().unwrap().unwrap().blocks.len(), 5);
+    void_evidence_from(&mut store, &world.origin, Lsn(20)).unwrap();
+    world.disk.crash(1);
+    for copy in [2 * BLOCK, 6 * BLOCK] {
+        let fork = world.disk.fork();
+        fork.edit("redo", |bytes| bytes[copy + 600] ^= 1);
+        let medium = SimOrigin::new(&fork, "redo", 300 << 10);
+        let evidence = RedoStore::open(Arc::new(medium)).unwrap().read_evidence().unwrap().unwrap();
+        assert_eq!((evidence.upto, evidence.blocks), (Lsn(20), Vec::new()));
+    }
+}
+
 #[test]
 fn the_recent_blocks_are_the_newest_each_once() {
     let mut recent = RecentBlocks::new();

@@ -7,6 +7,8 @@ mod choice;
 mod claims;
 mod client;
 mod damage;
+mod evidence;
+mod full_log;
 mod model;
 pub(super) mod random;
 mod reads_first;
@@ -134,4 +136,14 @@ fn an_origin_without_replay_fails_the_check_of_the_journaled_policy() {
 #[test]
 fn no_write_is_lost_where_a_batch_holds_a_request_that_is_committed_in_part() {
     Sim::new(Choice::short_log(8, false)).run();
+}
+
+/// Power goes twice, the second time while a start sends again what the origin held already: none of it is foreign.
+#[test]
+fn what_a_start_sends_again_is_not_foreign_after_the_next_crash() {
+    let like = Choice::any(166);
+    let (policy, checked, blocks) = (like.policy, like.checked, like.blocks);
+    let choice = Choice { policy, checked, blocks, has_redo: true, ..Choice::any(953) };
+    let (counts, _) = Sim::new(choice).run();
+    assert!(counts.crashes == 2 && counts.compared > 0, "{counts:?}");
 }

@@ -130,6 +130,18 @@ impl RedoStore {
         Ok(())
     }
 
+    /// A policy without groups may have sent these writes before a crash, and later ones as well.
+    pub(super) fn void_outdated_evidence(
+        &mut self,
+        origin: &dyn Origin,
+        group: &Group,
+    ) -> Result<(), RedoError> {
+        if group.pieces.is_empty() {
+            return Ok(());
+        }
+        attach::void_evidence_from(self, origin, group.from)
+    }
+
     /// Payload and header, durable.
     pub(super) fn write_group(
         &mut self,
@@ -138,6 +150,7 @@ impl RedoStore {
         payload: &dyn Payload,
         reach: Reach,
     ) -> Result<(GroupHeader, u32), RedoError> {
+        self.void_outdated_evidence(origin, group)?;
         self.phase = Phase::Writing;
         self.begin_writes()?;
         let number = self.header.done_group + 1;

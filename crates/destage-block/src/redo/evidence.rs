@@ -92,14 +92,18 @@ impl RedoStore {
     pub(crate) fn read_evidence(&self) -> Result<Option<Evidence>, RedoError> {
         let mut newest: Option<Evidence> = None;
         for offset in EVIDENCE_OFFSETS {
-            let mut bytes = vec![0; EVIDENCE_BYTES];
-            self.medium.read(offset, &mut bytes)?;
-            let Some(found) = Evidence::decode(&bytes, self.seed()) else { continue };
+            let Some(found) = self.read_copy(offset)? else { continue };
             if newest.as_ref().is_none_or(|newest| newest.sequence < found.sequence) {
                 newest = Some(found);
             }
         }
         Ok(newest)
+    }
+
+    fn read_copy(&self, offset: u64) -> Result<Option<Evidence>, RedoError> {
+        let mut bytes = vec![0; EVIDENCE_BYTES];
+        self.medium.read(offset, &mut bytes)?;
+        Ok(Evidence::decode(&bytes, self.seed()))
     }
 
     /// A block has reached the origin past the store; `crc` as in [`RecentBlocks::push`].
@@ -120,12 +124,29 @@ impl RedoStore {
         Ok(self.read_evidence()?.map(|evidence| evidence.upto))
     }
 
-    /// As [`RedoStore::write_evidence`], of evidence that names no blocks, durably; nothing if that is so already.
+    /// Up to where evidence says what blocks hold that a start after a crash may find: either copy may be torn then.
+    pub(crate) fn evidence_reach(&mut self) -> Result<Lsn, RedoError> {
+        if let Some(reach) = self.evidence_reach {
+            return Ok(reach);
+        }
+        let mut reach = Lsn::ZERO;
+        for offset in EVIDENCE_OFFSETS {
+            let named = self.read_copy(offset)?.filter(|copy| !copy.blocks.is_empty());
+            reach = reach.max(named.map_or(Lsn::ZERO, |copy| copy.upto));
+        }
+        self.evidence_reach = Some(reach);
+        Ok(reach)
+    }
+
+    /// As [`RedoStore::write_evidence`], of evidence that names no blocks, durably, and in both copies: what is written later
+    /// over one of them may be torn by a crash, and what was written over the other one not be there at all.
     pub(crate) fn void_evidence(&mut self, evidence: &Evidence) -> Result<(), RedoError> {
         self.losses = self.medium.losses();
         self.write_evidence(evidence)?;
+        self.write_evidence(evidence)?;
         self.flush()?;
         self.is_evidence_void = true;
+        self.evidence_reach = Some(Lsn::ZERO);
         Ok(())
     }
 
@@ -135,6 +156,7 @@ impl RedoStore {
             Some(sequence) => sequence,
             None => self.read_evidence()?.map_or(0, |newest| newest.sequence),
         } + 1;
+        self.evidence_reach = Some(self.evidence_reach()?.max(evidence.upto));
         let evidence = Evidence { sequence, ..evidence.clone() };
         let offset = EVIDENCE_OFFSETS[(sequence % 2) as usize];
         self.evidence_sequence = Some(sequence);

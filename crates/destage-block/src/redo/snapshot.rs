@@ -45,6 +45,7 @@ impl RedoStore {
     ) -> Result<(), RedoError> {
         // Or a replay could put the store's last group over this one.
         self.settle()?;
+        self.void_outdated_evidence(origin, group)?;
         // The origin says what it was first.
         let note =
             SnapshotNote { store: String::new(), cache: self.header.attach.cache, done: group.to };

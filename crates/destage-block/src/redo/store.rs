@@ -33,7 +33,9 @@ pub struct RedoStore {
     pub(crate) recent: RecentBlocks,
     /// What `done` was when this process began.
     pub(super) resumed: Lsn,
-    /// The newest evidence is known to name no blocks, durably.
+    /// See [`RedoStore::evidence_reach`], once known.
+    pub(super) evidence_reach: Option<Lsn>,
+    /// No copy of the evidence names blocks, durably.
     pub(crate) is_evidence_void: bool,
     /// Groups go past the halves: see [`RedoStore::set_snapshots`].
     pub(super) takes_snapshots: bool,
@@ -136,6 +138,7 @@ impl RedoStore {
             is_before_checked: true,
             may_have_grown: false,
             evidence_sequence: None,
+            evidence_reach: None,
             recent: RecentBlocks::new(),
             resumed,
             is_evidence_void: false,

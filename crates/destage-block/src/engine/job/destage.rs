@@ -142,6 +142,7 @@ fn send_plain(context: &Context, part: &Part) -> Result<(), Failure> {
         return Ok(());
     }
     settle(context)?;
+    void_outdated(context, part.from)?;
     let losses = origin.losses();
     send_all(origin, &requests)?;
     origin.flush()?;
@@ -184,6 +185,13 @@ pub(super) fn settle_for_good(context: &Context) -> Result<(), RedoError> {
     let Some(redo) = &context.redo else { return Ok(()) };
     let mut redo = redo.lock().unwrap_or_else(PoisonError::into_inner);
     attach::void_evidence(&mut redo, &*context.origin)
+}
+
+/// Blocks that are sent again may be older than what was noted of them before: see [`attach::void_evidence_from`].
+fn void_outdated(context: &Context, from: Lsn) -> Result<(), RedoError> {
+    let Some(redo) = &context.redo else { return Ok(()) };
+    let mut redo = redo.lock().unwrap_or_else(PoisonError::into_inner);
+    attach::void_evidence_from(&mut redo, &*context.origin, from)
 }
 
 /// Leaves evidence of what the origin holds now, by which a start after a crash finds out that someone else wrote there.
