@@ -148,5 +148,5 @@ fn unknown(name: &str) -> CliError {
 
 fn list() -> String {
     let all = Chosen { figures: figures::ALL.to_vec(), on_traces: figures::ON_TRACES.to_vec() };
-    all.titles().map(|(name, title)| format!("{name:<12}{title}\n")).collect()
+    all.titles().map(|(name, title)| format!("{name:<18}{title}\n")).collect()
 }
