@@ -1,11 +1,13 @@
 //! Applications that know what they made durable, and that can tell whether it is there.
 
-use crate::harness::Random;
+use crate::harness::{PATIENCE, Random};
 use rusqlite::Connection;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// What writes.
 #[derive(Clone, Copy, Debug)]
@@ -20,16 +22,29 @@ pub(crate) enum Application {
 
 /// Its steps have the numbers from 1; one that is noted here is durable.
 #[derive(Debug, Default)]
-pub(crate) struct Steps(AtomicU64);
+pub(crate) struct Steps {
+    newest: AtomicU64,
+    is_held: AtomicBool,
+}
 
 impl Steps {
     /// The newest durable step.
     pub(crate) fn done(&self) -> u64 {
-        self.0.load(Ordering::SeqCst)
+        self.newest.load(Ordering::SeqCst)
+    }
+
+    /// Lets the application stop after the step that it is at, or go on.
+    pub(crate) fn hold(&self, is_held: bool) {
+        self.is_held.store(is_held, Ordering::SeqCst);
     }
 
     fn note(&self, step: u64) {
-        self.0.store(step, Ordering::SeqCst);
+        self.newest.store(step, Ordering::SeqCst);
+        // Not for ever, or a test that fails meanwhile would not end.
+        let until = Instant::now() + PATIENCE * 2;
+        while self.is_held.load(Ordering::SeqCst) && Instant::now() < until {
+            thread::sleep(Duration::from_millis(5));
+        }
     }
 }
 

@@ -114,22 +114,28 @@ impl Case {
             let until = Instant::now() + WORK_MAX;
             // A slow one is killed where it is by then.
             eventually("the application goes on", PATIENCE, || {
-                steps.done() >= more || worker.is_finished() || Instant::now() > until
+                let is_stuck = behind > 0 && is_full(&server);
+                steps.done() >= more || worker.is_finished() || is_stuck || Instant::now() > until
             });
             thread::sleep(Duration::from_millis(random.between(0, 100)));
             match lacks {
                 Lacks::Something => {}
                 Lacks::LastSteps => {
                     server.ask(&["pause"]);
-                    // The first of them may have begun before.
+                    // The first of them may have begun before. Where there is no room left, it holds much more than a step.
                     let held = steps.done() + 3;
                     eventually("the application goes on without the origin", PATIENCE, || {
-                        steps.done() >= held || worker.is_finished()
+                        steps.done() >= held || worker.is_finished() || is_full(&server)
                     });
                 }
-                Lacks::HalfTheBacklog => half_sent(&server),
+                Lacks::HalfTheBacklog => {
+                    // Else it might write as fast as that is sent.
+                    steps.hold(true);
+                    half_sent(&server);
+                }
             }
             server.kill();
+            steps.hold(false);
             marked
         });
         // A file system without a disk: it can be unmounted, whatever it says.
@@ -199,6 +205,10 @@ impl Outcome {
         }
         Ok(found)
     }
+}
+
+fn is_full(server: &Server) -> bool {
+    server.volume("mode") == "full"
 }
 
 /// Lets the backlog be sent, and returns when about half of it is at the origin.
