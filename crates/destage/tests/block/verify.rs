@@ -24,8 +24,8 @@ const WORK: Duration = seconds(3);
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     arguments: &'static [&'static str],
-    /// When what is dirty is sent.
-    destaging: &'static [&'static str],
+    /// Whether nothing is sent to the origin.
+    is_paused: bool,
     /// Whether an answered write is durable without a flush.
     is_durable_at_once: bool,
 }
@@ -43,14 +43,13 @@ pub(crate) const CASES: [Case; 6] = [
 ];
 
 const fn case(name: &'static str, arguments: &'static [&'static str]) -> Case {
-    let destaging = &["--linger", "0", "--batch-size", "1M"];
-    Case { name, arguments, destaging, is_durable_at_once: false }
+    Case { name, arguments, is_paused: false, is_durable_at_once: false }
 }
 
-/// Nothing reaches the origin before the kill, however fast the machine is and however soon the clients are done.
+/// Nothing reaches the origin before the kill, however fast it is; the clients go on until there is no room left.
 const NOTHING_SENT: Case = Case {
-    destaging: &["--when", "pressure", "-D", "1h"],
-    ..case("verify-nothing-sent", &["--policy", "write-back"])
+    is_paused: true,
+    ..case("verify-nothing-sent", &["--policy", "write-back", "-D", "1h"])
 };
 
 /// One volume before a slow disk, and everything that was done to it.
@@ -58,6 +57,7 @@ struct Run {
     scratch: Scratch,
     disk: Option<SlowDisk>,
     launch: Launch,
+    is_paused: bool,
     stamps: Stamps,
     record: Record,
 }
@@ -68,14 +68,18 @@ impl Run {
         let image = image(&scratch, SECTORS * SECTOR as u64);
         let disk = SlowDisk::start(&scratch, &image, DELAY_MS)?;
         let launch = Launch::before(&scratch, &disk.uri).redo_at(scratch.join("redo"));
-        let launch = launch.with(case.arguments).with(case.destaging);
-        let disk = Some(disk);
-        Some(Self { scratch, disk, launch, stamps: Stamps::default(), record: Record::default() })
+        let launch = launch.with(case.arguments).with(&["--linger", "0", "--batch-size", "1M"]);
+        let (disk, is_paused) = (Some(disk), case.is_paused);
+        let (stamps, record) = (Stamps::default(), Record::default());
+        Some(Self { scratch, disk, launch, is_paused, stamps, record })
     }
 
     /// All clients at work for a while; then, if told so, the server is killed under them.
     fn phase(&mut self, seed: u64, phase: u64, and_kill: bool) {
         let server = self.launch.start();
+        if self.is_paused {
+            server.ask(&["pause"]);
+        }
         let end = Instant::now() + work();
         let stamps = &self.stamps;
         let clients: Vec<Client> = (0..CLIENTS).map(|_| server.client()).collect();
