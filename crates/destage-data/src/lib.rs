@@ -4,6 +4,7 @@ pub mod catalog;
 pub mod cells;
 pub mod change;
 pub mod engine;
+pub mod mapping;
 pub mod origins;
 pub mod parked;
 pub mod plan;

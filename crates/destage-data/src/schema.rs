@@ -1,5 +1,6 @@
 //! What the origin's catalogue says about its tables, as far as caching depends on it.
 
+use crate::mapping::{MappingSettings, Mappings};
 use crate::value::ColumnType;
 use hashbrown::HashMap;
 
@@ -14,6 +15,8 @@ pub struct Schema {
     pub tables: Vec<Table>,
     /// What cannot be reached, and why.
     pub unreachable: Vec<Unreachable>,
+    /// Keys of the user's own making.
+    pub mappings: Mappings,
     by_name: HashMap<Vec<u8>, TableId>,
 }
 
@@ -125,7 +128,8 @@ impl Schema {
             let reason = format!("it is beyond the first {TABLES_MAX} tables");
             unreachable.push(Unreachable { name: table.name, reason });
         }
-        let mut schema = Self { tables, unreachable, by_name: HashMap::new() };
+        let mut schema =
+            Self { tables, unreachable, mappings: Mappings::default(), by_name: HashMap::new() };
         for (index, table) in schema.tables.iter_mut().enumerate() {
             table.id =
                 TableId(u16::try_from(index).expect("an origin has fewer than 65,536 tables"));
@@ -138,6 +142,15 @@ impl Schema {
             schema.by_name.insert(table.name.clone().into_bytes(), table.id);
         }
         schema
+    }
+
+    /// Makes rows reachable under keys of the user's own making.
+    ///
+    /// # Errors
+    /// Names the mapping, and what does not fit the tables; nothing has changed then.
+    pub fn map_keys(&mut self, settings: &[MappingSettings]) -> Result<(), String> {
+        self.mappings = Mappings::new(self, settings)?;
+        Ok(())
     }
 
     /// The table of that id.

@@ -1,5 +1,6 @@
 //! What `destage serve` is told, parsed and checked: flags and files are read elsewhere.
 
+use crate::mapping::MappingSettings;
 use destage_core::{Policy, Span};
 use destage_record::RecordSettings;
 use destage_runtime::sockets::Listen;
@@ -47,6 +48,8 @@ pub struct Settings {
     pub adopt: bool,
     /// Settings of single tables, by the table's name.
     pub tables: BTreeMap<String, TableSettings>,
+    /// Keys besides `table:primary-key`, in the order in which they are tried.
+    pub mappings: Vec<MappingSettings>,
     /// Where to record what the core is told; `None` for nowhere.
     pub record: Option<RecordSettings>,
     /// A shell command to run against the started server; it drains and ends with it.
@@ -116,6 +119,7 @@ impl Default for Settings {
             take_over: false,
             adopt: false,
             tables: BTreeMap::new(),
+            mappings: Vec::new(),
             record: None,
             run: None,
             unsafe_flags: UnsafeFlags::default(),

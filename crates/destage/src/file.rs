@@ -33,10 +33,19 @@ pub(crate) fn read<T>(
     parse(&text).map_err(|e| CliError::usage(format!("in {}: {e}", path.display())))
 }
 
+/// The keys of a file.
+pub(crate) fn keys(text: &str) -> Result<toml::Table, String> {
+    toml::from_str(text).map_err(|e| e.to_string())
+}
+
 impl<A: Args> FlagFile<A> {
     /// Parses and checks a file's text: its flags, and its sections `[kind.NAME]`.
     pub(crate) fn parse(text: &str, kind: &str) -> Result<(Self, Sections), String> {
-        let mut keys: toml::Table = toml::from_str(text).map_err(|e| e.to_string())?;
+        Self::of_keys(keys(text)?, kind)
+    }
+
+    /// The same for keys that are read already.
+    pub(crate) fn of_keys(mut keys: toml::Table, kind: &str) -> Result<(Self, Sections), String> {
         let sections = match keys.remove(kind) {
             None => Vec::new(),
             Some(toml::Value::Table(sections)) => sections.into_iter().collect(),

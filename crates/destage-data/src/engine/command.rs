@@ -1,6 +1,8 @@
 //! The commands: their names, what they take, and their arguments checked and made canonical.
 
-use super::key::{parse_key, show};
+use super::key::{resolve, show};
+use super::strings::SetOptions;
+use crate::mapping::Shape;
 use crate::schema::{Schema, Table, TableId};
 use std::ops::Range;
 
@@ -20,6 +22,21 @@ pub(crate) enum Verb {
     HDel,
     HIncrBy,
     HIncrByFloat,
+    Get,
+    /// SET without options.
+    Set,
+    /// SET with NX, XX or GET; GETSET, SETNX.
+    SetIf,
+    MGet,
+    MSet,
+    MSetNx,
+    /// INCR, DECR, INCRBY and DECRBY.
+    IncrBy,
+    IncrByFloat,
+    Append,
+    StrLen,
+    GetRange,
+    GetDel,
     Del,
     Exists,
     Type,
@@ -78,6 +95,8 @@ pub(crate) const SPECS: &[Spec] = &[
     spec("hset", Verb::HSet, -4, Write),
     spec("hmget", Verb::HMGet, -3, Read),
     spec("hmset", Verb::HMSet, -4, Write),
+    spec("get", Verb::Get, 2, Read),
+    spec("set", Verb::Set, -3, Write),
     spec("hincrby", Verb::HIncrBy, 4, Write),
     spec("hsetnx", Verb::HSetNx, 4, Write),
     spec("hkeys", Verb::HKeys, 2, Read),
@@ -86,6 +105,20 @@ pub(crate) const SPECS: &[Spec] = &[
     spec("hexists", Verb::HExists, 3, Read),
     spec("hdel", Verb::HDel, -3, Write),
     spec("hincrbyfloat", Verb::HIncrByFloat, 4, Write),
+    spec("mget", Verb::MGet, -2, Read),
+    spec("mset", Verb::MSet, -3, Write),
+    spec("incr", Verb::IncrBy, 2, Write),
+    spec("incrby", Verb::IncrBy, 3, Write),
+    spec("decr", Verb::IncrBy, 2, Write),
+    spec("decrby", Verb::IncrBy, 3, Write),
+    spec("incrbyfloat", Verb::IncrByFloat, 3, Write),
+    spec("append", Verb::Append, 3, Write),
+    spec("strlen", Verb::StrLen, 2, Read),
+    spec("getrange", Verb::GetRange, 4, Read),
+    spec("setnx", Verb::SetIf, 3, Write),
+    spec("getset", Verb::SetIf, 3, Write),
+    spec("getdel", Verb::GetDel, 2, Write),
+    spec("msetnx", Verb::MSetNx, -3, Write),
     spec("del", Verb::Del, -2, Write),
     spec("unlink", Verb::Del, -2, Write),
     spec("exists", Verb::Exists, -2, Read),
@@ -142,15 +175,14 @@ pub(crate) fn is_http(request: &[&[u8]]) -> bool {
 fn unknown(name: &[u8]) -> String {
     let lower = String::from_utf8_lossy(name).to_ascii_lowercase();
     let hint = match lower.as_str() {
-        "get" | "set" | "mget" | "mset" | "incr" | "incrby" | "decr" | "append" | "setex" => {
-            "rows are hashes: use HGET, HSET, HINCRBY on table:primary-key"
-        }
         "flushall" | "flushdb" => "it would delete the origin's rows; use DEL on single rows",
         "keys" | "dbsize" | "randomkey" => "use SCAN 0 MATCH table:*",
         "hscan" | "hrandfield" => "HGETALL, HKEYS and HVALS give a whole row",
         "hstrlen" => "HGET the column",
         "expire" | "pexpire" | "expireat" | "persist" | "ttl" | "pttl" | "hexpire" | "hpexpire"
-        | "httl" => "rows do not expire; DEL deletes a row at the origin",
+        | "httl" | "setex" | "psetex" | "getex" => {
+            "rows do not expire; DEL deletes a row at the origin"
+        }
         "wait" => "use WAITAOF for the journal, DESTAGE WAIT for the origin",
         "save" | "bgsave" | "bgrewriteaof" => {
             "every write is journaled; DESTAGE DRAIN brings it to the origin"
@@ -166,16 +198,21 @@ fn unknown(name: &[u8]) -> String {
 pub(crate) struct Prepared {
     pub(crate) verb: Verb,
     pub(crate) group: Group,
+    /// What the first key is.
+    pub(super) shape: Shape,
     /// Encoded keys, one after the other, with their tables.
     keys: Vec<u8>,
     pub(crate) key_list: Vec<(TableId, Range<usize>)>,
     /// Columns asked for or to be cleared.
     pub(crate) columns: Vec<usize>,
     /// Columns to set, with their canonical values.
-    values: Vec<u8>,
-    sets: Vec<(usize, Range<usize>)>,
-    /// For the increments: the amount as given.
+    pub(super) values: Vec<u8>,
+    pub(super) sets: Vec<(usize, Range<usize>)>,
+    /// For the increments: the amount as given; for APPEND: what is appended.
     pub(crate) amount: Vec<u8>,
+    pub(super) options: SetOptions,
+    /// GETRANGE's places.
+    pub(super) places: (i64, i64),
 }
 
 impl Default for Prepared {
@@ -183,12 +220,15 @@ impl Default for Prepared {
         Self {
             verb: Verb::Type,
             group: Read,
+            shape: Shape::Hash,
             keys: Vec::new(),
             key_list: Vec::new(),
             columns: Vec::new(),
             values: Vec::new(),
             sets: Vec::new(),
             amount: Vec::new(),
+            options: SetOptions::default(),
+            places: (0, 0),
         }
     }
 }
@@ -219,6 +259,7 @@ impl Prepared {
         self.values.clear();
         self.sets.clear();
         self.amount.clear();
+        self.options = SetOptions::default();
     }
 
     /// Checks a data command's arguments and stores them.
@@ -235,7 +276,13 @@ impl Prepared {
         if matches!(spec.verb, Verb::Del | Verb::Exists) {
             return args[1..].iter().try_for_each(|key| self.push_key(schema, key).map(|_| ()));
         }
-        let table = self.push_key(schema, args[1])?;
+        if spec.verb.is_of_strings() {
+            return self.read_string(schema, spec, args);
+        }
+        let (table, shape) = self.push_key(schema, args[1])?;
+        if shape != Shape::Hash && spec.verb != Verb::Type {
+            return Err(wrong_type(args[1], shape));
+        }
         let rest = &args[2..];
         match spec.verb {
             Verb::HGet | Verb::HMGet | Verb::HExists => {
@@ -248,11 +295,18 @@ impl Prepared {
         }
     }
 
-    fn push_key<'s>(&mut self, schema: &'s Schema, key: &[u8]) -> Result<&'s Table, String> {
+    pub(super) fn push_key<'s>(
+        &mut self,
+        schema: &'s Schema,
+        key: &[u8],
+    ) -> Result<(&'s Table, Shape), String> {
         let start = self.keys.len();
-        let table = parse_key(schema, key, &mut self.keys)?;
+        let (table, shape) = resolve(schema, key, &mut self.keys)?;
+        if self.key_list.is_empty() {
+            self.shape = shape;
+        }
         self.key_list.push((table.id, start..self.keys.len()));
-        Ok(table)
+        Ok((table, shape))
     }
 
     fn push_column(&mut self, table: &Table, field: &[u8]) -> Result<(), String> {
@@ -321,32 +375,36 @@ impl Prepared {
         field: &[u8],
         amount: &[u8],
     ) -> Result<(), String> {
-        use crate::value::ColumnType as Type;
         let index = find_writable(table, field)?;
-        let column = &table.columns[index];
         if index < table.key_len {
-            return Err(format!("ERR {}.{} is part of the key", table.name, column.name));
+            let name = &table.columns[index].name;
+            return Err(format!("ERR {}.{name} is part of the key", table.name));
         }
+        self.push_number(table, index, spec.verb == Verb::HIncrBy, amount)
+    }
+
+    /// Checks the amount by which a column is to grow; `is_integer` as HINCRBY wants it.
+    pub(super) fn push_number(
+        &mut self,
+        table: &Table,
+        index: usize,
+        is_integer: bool,
+        amount: &[u8],
+    ) -> Result<(), String> {
+        use crate::value::ColumnType as Type;
+        let column = &table.columns[index];
         let whole = matches!(column.ty, Type::Int { .. });
-        let numeric = whole
-            || matches!(
-                column.ty,
-                Type::Float4
-                    | Type::Float8
-                    | Type::SqliteReal
-                    | Type::SqliteNumeric
-                    | Type::Numeric { .. }
-            );
+        let numeric = is_numeric(&column.ty);
         let text = std::str::from_utf8(amount).unwrap_or("");
         let number = text.strip_prefix('+').unwrap_or(text);
-        let amount_fits = match spec.verb {
-            Verb::HIncrBy => number.parse::<i64>().is_ok(),
-            _ => number.parse::<f64>().is_ok_and(f64::is_finite),
+        let amount_fits = match is_integer {
+            true => number.parse::<i64>().is_ok(),
+            false => number.parse::<f64>().is_ok_and(f64::is_finite),
         };
         if !amount_fits {
-            return Err(match spec.verb {
-                Verb::HIncrBy => "ERR value is not an integer or out of range".into(),
-                _ => "ERR value is not a valid float".into(),
+            return Err(match is_integer {
+                true => super::strings::NOT_INTEGER.into(),
+                false => super::strings::NOT_FLOAT.into(),
             });
         }
         if !numeric {
@@ -372,6 +430,32 @@ impl Prepared {
     }
 }
 
+/// Whether the column's values are numbers, which can be incremented.
+pub(super) fn is_numeric(ty: &crate::value::ColumnType) -> bool {
+    use crate::value::ColumnType as Type;
+    matches!(
+        ty,
+        Type::Int { .. }
+            | Type::Float4
+            | Type::Float8
+            | Type::SqliteReal
+            | Type::SqliteNumeric
+            | Type::Numeric { .. }
+    )
+}
+
+/// A command does not fit what the key is.
+pub(super) fn wrong_type(key: &[u8], shape: Shape) -> String {
+    let (is, hint) = match shape {
+        Shape::Hash => (
+            "a row, read as a hash",
+            "use HGET, HSET, HINCRBY; [[string]] in the settings maps keys to single columns",
+        ),
+        Shape::String(_) => ("a string", "use GET, SET, INCRBY"),
+    };
+    format!("WRONGTYPE the key '{}' is {is}: {hint}", show(key))
+}
+
 /// `1.0` as `1`; everything else as it is.
 fn without_zeros(number: &str) -> &str {
     match number.split_once('.') {
@@ -380,7 +464,7 @@ fn without_zeros(number: &str) -> &str {
     }
 }
 
-fn unfit(table: &Table, index: usize, value: &[u8], why: &str) -> String {
+pub(super) fn unfit(table: &Table, index: usize, value: &[u8], why: &str) -> String {
     let column = &table.columns[index];
     format!(
         "ERR {}.{} ({}) does not take '{}': {why}",

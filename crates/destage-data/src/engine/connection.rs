@@ -412,7 +412,7 @@ impl Engine {
         let (mut units, mut named) = (Vec::new(), Vec::new());
         for key in keys {
             let mut cells = Vec::new();
-            let table = super::key::parse_key(&self.schema, key, &mut cells)?.id;
+            let table = super::key::resolve(&self.schema, key, &mut cells)?.0.id;
             units.extend(self.rows.find(table, &cells));
             named.push((table, cells.into()));
         }
@@ -429,7 +429,8 @@ impl Engine {
 
 fn write_spec(reply: &mut Reply<'_>, spec: &Spec) {
     let (first, last, step) = match (spec.group, spec.verb) {
-        (_, Verb::Del | Verb::Exists | Verb::Watch) => (1, -1, 1),
+        (_, Verb::Del | Verb::Exists | Verb::Watch | Verb::MGet) => (1, -1, 1),
+        (_, Verb::MSet | Verb::MSetNx) => (1, -1, 2),
         (Group::Server, _) => (0, 0, 0),
         _ => (1, 1, 1),
     };

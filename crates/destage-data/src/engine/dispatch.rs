@@ -337,9 +337,11 @@ impl Engine {
                 _ => Ack::OriginInvalidate,
             };
         }
-        let structural = prepared.sets().any(|(column, _)| table.columns[column].structural);
-        let cascades =
-            !table.class.cascades_to.is_empty() && (prepared.verb == Verb::Del || structural);
+        // MSET may set columns of several tables; one that another table's column makes structural waits for nothing.
+        let is_structural = |column: usize| table.columns.get(column).is_some_and(|c| c.structural);
+        let structural = prepared.sets().any(|(column, _)| is_structural(column));
+        let deletes = matches!(prepared.verb, Verb::Del | Verb::GetDel);
+        let cascades = !table.class.cascades_to.is_empty() && (deletes || structural);
         match settings.ack_origin || cascades {
             true => Ack::Origin,
             false => Ack::Policy,

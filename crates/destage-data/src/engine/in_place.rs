@@ -1,4 +1,4 @@
-//! The short way for the commonest write: HSET of values as long as the old ones, in a row that is present. The row is
+//! The short way for the commonest write: HSET or SET of values as long as the old ones, in a row that is present. The row is
 //! patched where it lies. Everything else takes the general way, which gives the same result.
 
 use super::Engine;
@@ -18,7 +18,9 @@ impl Engine {
         prepared: &Prepared,
         unit: UnitId,
     ) -> bool {
-        if !matches!(prepared.verb, Verb::HSet | Verb::HMSet) || prepared.sets().len() == 0 {
+        if !matches!(prepared.verb, Verb::HSet | Verb::HMSet | Verb::Set)
+            || prepared.sets().len() == 0
+        {
             return false;
         }
         let row = self.rows.get(unit);
@@ -47,7 +49,7 @@ impl Engine {
             self.append_group(session, &[(unit, size)], Access::Back);
             let mut reply = Reply::new(&mut session.out, session.protocol);
             match prepared.verb {
-                Verb::HMSet => reply.ok(),
+                Verb::HMSet | Verb::Set => reply.ok(),
                 _ => reply.integer(0),
             }
         }

@@ -1,11 +1,29 @@
-//! Keys: `table:pk`, for composite primary keys `table:a:b`.
+//! Keys: `table:pk`, for composite primary keys `table:a:b`, and those that the settings map.
 //!
 //! Inside a table's name and inside the parts of a composite key, `:` is written `%3A` and `%` is written `%25`. With one key
 //! column, everything after the first colon is the value, in which `%3A` and `%25` are decoded too.
 
 use crate::cells::{Cell, push_cell};
+use crate::mapping::Shape;
 use crate::schema::{Schema, Table};
 use std::borrow::Cow;
+
+/// Reads a key of either kind; the canonical key cells of its row are appended to `out`.
+///
+/// # Errors
+/// A message that says which keys would work.
+pub(crate) fn resolve<'s>(
+    schema: &'s Schema,
+    key: &[u8],
+    out: &mut Vec<u8>,
+) -> Result<(&'s Table, Shape), String> {
+    if !schema.mappings.is_empty()
+        && let Some(mapped) = schema.mappings.resolve(schema, key, out)
+    {
+        return mapped.map(|mapped| (schema.table(mapped.table), mapped.shape));
+    }
+    parse_key(schema, key, out).map(|table| (table, Shape::Hash))
+}
 
 /// Reads a key; its canonical key cells are appended to `out`.
 ///

@@ -22,6 +22,7 @@ mod rows;
 mod scan;
 mod session;
 mod slabs;
+mod strings;
 mod txn;
 mod watch;
 
@@ -49,6 +50,7 @@ use std::sync::Arc;
 use txn::Txn;
 use watch::Watched;
 
+pub(crate) use key::{decode, show};
 pub use report::StartReport;
 
 /// The only ordering domain so far: the whole origin.

@@ -4,6 +4,7 @@ use super::command::{Prepared, Verb};
 use super::rows::Rows;
 use super::txn::{Txn, Update};
 use crate::cells::{Cell, Reader};
+use crate::mapping::Shape;
 use crate::resp::Reply;
 use crate::schema::{Schema, Table};
 use crate::value::ColumnType;
@@ -71,7 +72,11 @@ impl Context<'_> {
             Verb::HExists => self.has_field(unit, prepared.columns[0], reply),
             Verb::Exists => self.exists(units, reply),
             Verb::Type => {
-                reply.simple(if self.row(unit).is_some() { "hash" } else { "none" });
+                let kind = match prepared.shape {
+                    Shape::Hash => "hash",
+                    Shape::String(_) => "string",
+                };
+                reply.simple(if self.row(unit).is_some() { kind } else { "none" });
                 Ok(())
             }
             Verb::HSet | Verb::HMSet => self.set(table, unit, prepared, reply),
@@ -79,15 +84,16 @@ impl Context<'_> {
             Verb::HDel => self.clear(table, unit, &prepared.columns, reply),
             Verb::HIncrBy | Verb::HIncrByFloat => self.increment(table, unit, prepared, reply),
             Verb::Del => self.delete(prepared, units, reply),
+            verb if verb.is_of_strings() => self.perform_string(prepared, units, reply),
             _ => unreachable!("not a data command"),
         }
     }
 
-    fn row(&self, unit: UnitId) -> Option<&[u8]> {
+    pub(super) fn row(&self, unit: UnitId) -> Option<&[u8]> {
         self.txn.row(self.rows, unit)
     }
 
-    fn cell(&self, unit: UnitId, column: usize) -> Result<Option<&[u8]>, Trouble> {
+    pub(super) fn cell(&self, unit: UnitId, column: usize) -> Result<Option<&[u8]>, Trouble> {
         let Some(row) = self.row(unit) else { return Ok(None) };
         match Reader::new(row).nth(column) {
             Some(Cell::Value(value)) => Ok(Some(value)),
@@ -228,7 +234,7 @@ impl Context<'_> {
         Ok(())
     }
 
-    fn increment(
+    pub(super) fn increment(
         &mut self,
         table: &Table,
         unit: UnitId,
@@ -252,6 +258,7 @@ impl Context<'_> {
                 let number = std::str::from_utf8(&sum).ok().and_then(|text| text.parse().ok());
                 reply.integer(number.unwrap_or_default());
             }
+            Verb::IncrBy => reply.integer(super::strings::integer(&sum)?),
             _ => reply.bulk(&sum),
         }
         self.txn.set(self.rows, table, unit, vec![(index, update)]);

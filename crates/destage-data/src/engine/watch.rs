@@ -6,7 +6,7 @@
 //! which it takes its place in the order of all writes.
 
 use super::Engine;
-use super::key::parse_key;
+use super::key::resolve;
 use super::session::Session;
 use crate::resp::Reply;
 use crate::schema::TableId;
@@ -64,8 +64,8 @@ impl Engine {
         let mut rows = Vec::with_capacity(keys.len());
         for key in keys {
             let mut cells = Vec::new();
-            match parse_key(&self.schema, key, &mut cells) {
-                Ok(table) => rows.push((table.id, cells.into())),
+            match resolve(&self.schema, key, &mut cells) {
+                Ok((table, _)) => rows.push((table.id, cells.into())),
                 Err(message) => return self.fail(session, &message),
             }
         }

@@ -41,7 +41,9 @@ pub(super) fn start(settings: &Settings) -> Result<Started, ServeError> {
         .map_err(|error| ServeError::journal(&error))?;
     let origin =
         origins::open(&url, settings.origin_timeout).map_err(|error| ServeError::origin(&error))?;
-    let schema = Arc::new(origin.schema().map_err(|error| ServeError::origin(&error))?);
+    let mut schema = origin.schema().map_err(|error| ServeError::origin(&error))?;
+    schema.map_keys(&settings.mappings).map_err(|error| ServeError::new(exit::USAGE, error))?;
+    let schema = Arc::new(schema);
     check_tables(settings, &schema)?;
     let catalog = Catalog::of(&schema);
     let (mut journal, recovery) = open_journal(settings, disk, &catalog)?;

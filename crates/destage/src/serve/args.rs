@@ -158,8 +158,8 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     adopt: bool,
 
-    /// Settings from a file: the flags' names without dashes in front as keys, and [table.NAME] sections. Flags and environment
-    /// override it.
+    /// Settings from a file: the flags' names without dashes in front as keys, [table.NAME] sections, and [[string]] and [[hash]]
+    /// sections that map keys to tables. Flags and environment override it.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
@@ -233,6 +233,7 @@ impl ServeArgs {
             take_over: self.take_over,
             adopt: self.adopt,
             tables: BTreeMap::new(),
+            mappings: Vec::new(),
             record: self
                 .record
                 .map(|path| RecordSettings { path, bytes_max: self.record_size.get() }),

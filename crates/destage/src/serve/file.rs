@@ -1,9 +1,11 @@
-//! The settings file of `destage serve`: flags, and sections of single tables.
+//! The settings file of `destage serve`: flags, sections of single tables, and mappings of keys.
 
 use super::args::ServeArgs;
+use super::mappings;
 use crate::error::CliError;
 use crate::file::{self, FlagFile};
 use clap::ArgMatches;
+use destage_data::mapping::MappingSettings;
 use destage_data::settings::TableSettings;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -14,6 +16,8 @@ pub(crate) struct File {
     flags: FlagFile<ServeArgs>,
     /// The `[table.NAME]` sections.
     pub(crate) tables: BTreeMap<String, TableSettings>,
+    /// The `[[hash]]` and `[[string]]` sections.
+    pub(crate) mappings: Vec<MappingSettings>,
 }
 
 #[derive(Default, Deserialize)]
@@ -45,12 +49,14 @@ pub(crate) fn read(path: &Path) -> Result<File, CliError> {
 }
 
 fn parse(text: &str) -> Result<File, String> {
-    let (flags, sections) = FlagFile::parse(text, "table")?;
+    let mut keys = file::keys(text)?;
+    let mappings = mappings::take(&mut keys)?;
+    let (flags, sections) = FlagFile::of_keys(keys, "table")?;
     let tables = sections
         .into_iter()
         .map(|(name, section)| table(&name, section).map(|settings| (name, settings)))
         .collect::<Result<_, _>>()?;
-    Ok(File { flags, tables })
+    Ok(File { flags, tables, mappings })
 }
 
 impl File {

@@ -3,6 +3,7 @@
 use super::*;
 use clap::FromArgMatches;
 use destage_core::{Acknowledge, Span, When};
+use destage_data::mapping::ShapeSettings;
 use destage_data::settings::Settings;
 use destage_runtime::sockets::Listen;
 
@@ -80,6 +81,29 @@ fn table_sections_are_read() {
 }
 
 #[test]
+fn mappings_are_read_and_kinds_are_tried_in_a_fixed_order() {
+    let text = r#"
+        [[string]]
+        key = "counter:{id}"
+        table = "counters"
+        value = "n"
+        [[string]]
+        key = "note:{id}"
+        table = "notes"
+        value = "text"
+        [[hash]]
+        key = "{ycsb_key=user*}"
+        table = "usertable"
+    "#;
+    let mappings = parse(text).map_err(|e| e.to_string()).ok().unwrap().mappings;
+    let keys: Vec<&str> = mappings.iter().map(|mapping| mapping.key.as_str()).collect();
+    assert_eq!(keys, ["counter:{id}", "note:{id}", "{ycsb_key=user*}"]);
+    assert_eq!(mappings[0].table, "counters");
+    assert_eq!(mappings[0].shape, ShapeSettings::String { value: "n".into() });
+    assert_eq!(mappings[2].shape, ShapeSettings::Hash);
+}
+
+#[test]
 fn wrong_files_name_the_key_and_what_works() {
     for (text, parts) in [
         ("polciy = 'write-back'", vec!["unknown key 'polciy'", "policy", "[table.NAME]"]),
@@ -94,6 +118,9 @@ fn wrong_files_name_the_key_and_what_works() {
         ("[table.t]\nblnd = true", vec!["[table.t]", "unknown field `blnd`", "`blind`"]),
         ("[table.t]\nack = 'disk'", vec!["[table.t]", "unknown variant `disk`", "`origin`"]),
         ("[table.t]\ntriggers = 'all'", vec!["[table.t]", "\"none\" nor a list"]),
+        ("[[string]]\nkey = 'a'", vec!["[[string]] number 1", "missing field `table`"]),
+        ("[[hash]]\nkey = 'a'\ntable = 't'\nvalue = 'v'", vec!["[[hash]] 'a'", "`value`"]),
+        ("[string]\nkey = 'a'", vec!["[[string]]", "double brackets"]),
         ("policy = ", vec!["TOML parse error at line 1"]),
     ] {
         let error = refusal(text);

@@ -3,6 +3,7 @@
 pub(crate) mod args;
 mod checks;
 mod file;
+mod mappings;
 
 use crate::error::CliError;
 use args::ServeArgs;
@@ -25,6 +26,7 @@ fn settings(matches: &ArgMatches) -> Result<Settings, CliError> {
             let file = file::read(path)?;
             let mut settings = file.merged(matches)?.into_settings()?;
             settings.tables = file.tables;
+            settings.mappings = file.mappings;
             settings
         }
     };

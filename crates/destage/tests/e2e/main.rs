@@ -8,6 +8,7 @@ mod harness;
 mod herd;
 mod identity;
 mod load;
+mod mapped;
 mod origin_away;
 mod policies;
 mod record;

@@ -1,0 +1,422 @@
+//! Strings over one column of a table: GET, SET, INCR and their kin on keys that `[[string]]` maps.
+//!
+//! The key is the row's, the value one column of it; the other columns keep what they hold, or get their defaults. So a string
+//! is destaged, parked, watched and evicted as the row that it is a part of.
+
+use super::command::{Prepared, Spec, Verb, is_numeric, unfit, wrong_type};
+use super::perform::{Context, Trouble};
+use super::txn::Update;
+use crate::mapping::Shape;
+use crate::resp::Reply;
+use crate::schema::{Schema, Table};
+use crate::value::ColumnType;
+use destage_core::UnitId;
+use std::ops::Range;
+
+/// Redis's own words, which clients compare.
+pub(super) const NOT_INTEGER: &str = "ERR value is not an integer or out of range";
+pub(super) const NOT_FLOAT: &str = "ERR value is not a valid float";
+const OVERFLOW: &str = "ERR increment or decrement would overflow";
+const SYNTAX: &str = "ERR syntax error";
+
+/// What SET and its kin ask besides the value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SetOptions {
+    /// NX: only if there is no value.
+    absent: bool,
+    /// XX: only if there is one.
+    present: bool,
+    /// GET: reply with the old value.
+    get: bool,
+    /// SETNX replies with a number.
+    counts: bool,
+}
+
+impl Verb {
+    /// Whether the command works on strings alone.
+    pub(super) fn is_of_strings(self) -> bool {
+        matches!(
+            self,
+            Self::Get
+                | Self::Set
+                | Self::SetIf
+                | Self::MGet
+                | Self::MSet
+                | Self::MSetNx
+                | Self::IncrBy
+                | Self::IncrByFloat
+                | Self::Append
+                | Self::StrLen
+                | Self::GetRange
+                | Self::GetDel
+        )
+    }
+}
+
+impl Prepared {
+    /// Checks the arguments of a command on strings.
+    ///
+    /// # Errors
+    /// A message for the client.
+    pub(super) fn read_string(
+        &mut self,
+        schema: &Schema,
+        spec: &Spec,
+        args: &[&[u8]],
+    ) -> Result<(), String> {
+        match spec.verb {
+            Verb::MGet => {
+                return args[1..]
+                    .iter()
+                    .try_for_each(|key| self.push_string(schema, key).map(drop));
+            }
+            Verb::MSet | Verb::MSetNx => return self.read_pairs(schema, spec, &args[1..]),
+            _ => {}
+        }
+        let (table, column) = self.push_string(schema, args[1])?;
+        match spec.verb {
+            Verb::Set | Verb::SetIf => self.read_set(table, column, spec, &args[2..]),
+            Verb::IncrBy => self.read_increment(table, column, spec, args.get(2).copied()),
+            Verb::IncrByFloat => match is_numeric(&table.columns[column].ty) {
+                true => self.push_number(table, column, false, args[2]),
+                false => {
+                    self.amount.extend_from_slice(args[2]);
+                    decimal(args[2]).map(drop).ok_or_else(|| NOT_FLOAT.into())
+                }
+            },
+            Verb::Append => {
+                self.amount.extend_from_slice(args[2]);
+                Ok(())
+            }
+            Verb::GetRange => {
+                let place = |arg| integer(arg).map_err(|_| NOT_INTEGER.to_owned());
+                self.places = (place(args[2])?, place(args[3])?);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A key that must be a string's; its column is noted, too.
+    fn push_string<'s>(
+        &mut self,
+        schema: &'s Schema,
+        key: &[u8],
+    ) -> Result<(&'s Table, usize), String> {
+        let (table, shape) = self.push_key(schema, key)?;
+        let Shape::String(column) = shape else { return Err(wrong_type(key, shape)) };
+        self.columns.push(column);
+        Ok((table, column))
+    }
+
+    fn read_pairs(&mut self, schema: &Schema, spec: &Spec, pairs: &[&[u8]]) -> Result<(), String> {
+        if !pairs.len().is_multiple_of(2) {
+            return Err(format!("ERR wrong number of arguments for '{}' command", spec.name));
+        }
+        for pair in pairs.chunks_exact(2) {
+            let (table, column) = self.push_string(schema, pair[0])?;
+            self.push_value(table, column, pair[1])?;
+        }
+        Ok(())
+    }
+
+    fn push_value(&mut self, table: &Table, column: usize, value: &[u8]) -> Result<(), String> {
+        let canonical = table.columns[column].ty.canonical(value);
+        let canonical = canonical.map_err(|error| unfit(table, column, value, &error.0))?;
+        let start = self.values.len();
+        self.values.extend_from_slice(&canonical);
+        self.sets.push((column, start..self.values.len()));
+        Ok(())
+    }
+
+    /// SET key value [NX | XX] [GET] [KEEPTTL], SETNX key value, GETSET key value
+    fn read_set(
+        &mut self,
+        table: &Table,
+        column: usize,
+        spec: &Spec,
+        args: &[&[u8]],
+    ) -> Result<(), String> {
+        self.push_value(table, column, args[0])?;
+        let options = &mut self.options;
+        match spec.name {
+            "setnx" => (options.absent, options.counts) = (true, true),
+            "getset" => options.get = true,
+            _ => {}
+        }
+        for option in &args[1..] {
+            match option.to_ascii_lowercase().as_slice() {
+                b"nx" => options.absent = true,
+                b"xx" => options.present = true,
+                b"get" => options.get = true,
+                b"keepttl" => {}
+                b"ex" | b"px" | b"exat" | b"pxat" => {
+                    return Err(format!(
+                        "ERR {} is a row of the origin, and rows do not expire: SET it without {}, and DEL deletes it",
+                        table.name,
+                        String::from_utf8_lossy(option).to_uppercase()
+                    ));
+                }
+                _ => return Err(SYNTAX.into()),
+            }
+        }
+        if options.absent && options.present {
+            return Err(SYNTAX.into());
+        }
+        if *options != SetOptions::default() {
+            self.verb = Verb::SetIf;
+        }
+        Ok(())
+    }
+
+    fn read_increment(
+        &mut self,
+        table: &Table,
+        column: usize,
+        spec: &Spec,
+        by: Option<&[u8]>,
+    ) -> Result<(), String> {
+        let by = integer(by.unwrap_or(b"1")).map_err(|_| NOT_INTEGER.to_owned())?;
+        let by = match spec.name {
+            "decr" | "decrby" => by.checked_neg().ok_or("ERR decrement would overflow")?,
+            _ => by,
+        };
+        let amount = itoa::Buffer::new().format(by).as_bytes().to_vec();
+        match is_numeric(&table.columns[column].ty) {
+            true => self.push_number(table, column, true, &amount),
+            false => {
+                self.amount = amount;
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Context<'_> {
+    /// Performs one command on strings; its reply is appended.
+    pub(super) fn perform_string(
+        &mut self,
+        prepared: &Prepared,
+        units: &[UnitId],
+        reply: &mut Reply<'_>,
+    ) -> Result<(), Trouble> {
+        let schema = self.schema;
+        let table = schema.table(prepared.key_list[0].0);
+        let (unit, column) = (units[0], prepared.columns[0]);
+        match prepared.verb {
+            Verb::Get => reply.bulk_or_null(self.cell(unit, column)?),
+            Verb::MGet => {
+                reply.array(units.len());
+                for (&unit, &column) in units.iter().zip(&prepared.columns) {
+                    reply.bulk_or_null(self.cell(unit, column)?);
+                }
+            }
+            Verb::StrLen => {
+                reply.integer(self.cell(unit, column)?.map_or(0, |value| value.len() as i64));
+            }
+            Verb::GetRange => {
+                let value = self.cell(unit, column)?.unwrap_or_default();
+                reply.bulk(&value[range(prepared.places, value.len())]);
+            }
+            Verb::GetDel => {
+                reply.bulk_or_null(self.cell(unit, column)?);
+                if self.row(unit).is_some() {
+                    self.txn.delete(table.id, unit);
+                }
+            }
+            Verb::Set | Verb::MSet => {
+                self.set_strings(prepared, units);
+                reply.ok();
+            }
+            Verb::MSetNx => return self.set_all_absent(prepared, units, reply),
+            Verb::SetIf => return self.set_if(prepared, units, reply),
+            Verb::Append => return self.append(table, unit, prepared, reply),
+            Verb::IncrBy | Verb::IncrByFloat => {
+                return self.increment_string(table, unit, prepared, reply);
+            }
+            _ => unreachable!("not a command on strings"),
+        }
+        Ok(())
+    }
+
+    /// Sets each key's value.
+    fn set_strings(&mut self, prepared: &Prepared, units: &[UnitId]) {
+        for (((table, _), (column, value)), &unit) in
+            prepared.keys().zip(prepared.sets()).zip(units)
+        {
+            let sets = vec![(column, Update::To(value.to_vec()))];
+            self.txn.set(self.rows, self.schema.table(table), unit, sets);
+        }
+    }
+
+    fn set_if(
+        &mut self,
+        prepared: &Prepared,
+        units: &[UnitId],
+        reply: &mut Reply<'_>,
+    ) -> Result<(), Trouble> {
+        let options = prepared.options;
+        let old = self.cell(units[0], prepared.columns[0])?;
+        let is_done = !(options.absent && old.is_some() || options.present && old.is_none());
+        match (options.get, options.counts) {
+            (true, _) => reply.bulk_or_null(old),
+            (false, true) => reply.integer(i64::from(is_done)),
+            (false, false) if is_done => reply.ok(),
+            (false, false) => reply.null(),
+        }
+        if is_done {
+            self.set_strings(prepared, units);
+        }
+        Ok(())
+    }
+
+    fn set_all_absent(
+        &mut self,
+        prepared: &Prepared,
+        units: &[UnitId],
+        reply: &mut Reply<'_>,
+    ) -> Result<(), Trouble> {
+        let mut is_done = true;
+        for (&unit, &column) in units.iter().zip(&prepared.columns) {
+            is_done &= self.cell(unit, column)?.is_none();
+        }
+        if is_done {
+            self.set_strings(prepared, units);
+        }
+        reply.integer(i64::from(is_done));
+        Ok(())
+    }
+
+    fn append(
+        &mut self,
+        table: &Table,
+        unit: UnitId,
+        prepared: &Prepared,
+        reply: &mut Reply<'_>,
+    ) -> Result<(), Trouble> {
+        let column = prepared.columns[0];
+        let old = self.cell(unit, column)?.unwrap_or_default();
+        let longer = [old, &prepared.amount].concat();
+        self.replace_string(table, unit, column, &longer, |new| {
+            reply.integer(new.len() as i64);
+        })
+    }
+
+    /// Increments a number, or a text that reads as one, as Redis's strings do.
+    fn increment_string(
+        &mut self,
+        table: &Table,
+        unit: UnitId,
+        prepared: &Prepared,
+        reply: &mut Reply<'_>,
+    ) -> Result<(), Trouble> {
+        let column = prepared.columns[0];
+        let old = self.cell(unit, column)?.unwrap_or(b"0");
+        let is_whole = prepared.verb == Verb::IncrBy;
+        if is_numeric(&table.columns[column].ty) {
+            if is_whole {
+                integer(old)?;
+            }
+            return self.increment(table, unit, prepared, reply);
+        }
+        if is_whole {
+            let sum = integer(old)?.checked_add(integer(&prepared.amount)?);
+            let sum = sum.ok_or_else(|| Trouble::Error(OVERFLOW.into()))?;
+            let text = itoa::Buffer::new().format(sum).as_bytes().to_vec();
+            return self.replace_string(table, unit, column, &text, |_| reply.integer(sum));
+        }
+        let sum = decimal(old)
+            .zip(decimal(&prepared.amount))
+            .and_then(|(old, amount)| exact().add(&old, &amount).ok())
+            .ok_or_else(|| Trouble::Error(NOT_FLOAT.into()))?;
+        let text = without_zeros(&sum).to_vec();
+        self.replace_string(table, unit, column, &text, |new| reply.bulk(new))
+    }
+
+    /// Sets a value that follows from the old one.
+    fn replace_string(
+        &mut self,
+        table: &Table,
+        unit: UnitId,
+        column: usize,
+        value: &[u8],
+        reply: impl FnOnce(&[u8]),
+    ) -> Result<(), Trouble> {
+        let canonical = table.columns[column].ty.canonical(value);
+        let canonical = canonical.map_err(|error| unfit(table, column, value, &error.0))?;
+        reply(&canonical);
+        let sets = vec![(column, Update::To(canonical.into_owned()))];
+        self.txn.set(self.rows, table, unit, sets);
+        Ok(())
+    }
+}
+
+/// A whole number as Redis reads it.
+pub(super) fn integer(text: &[u8]) -> Result<i64, Trouble> {
+    let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+    number.ok_or_else(|| Trouble::Error(NOT_INTEGER.into()))
+}
+
+fn exact() -> ColumnType {
+    ColumnType::Numeric { precision: None }
+}
+
+/// A finite number in exact form.
+fn decimal(text: &[u8]) -> Option<Vec<u8>> {
+    let number: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
+    number.is_finite().then(|| exact().canonical(text).ok().map(|exact| exact.into_owned()))?
+}
+
+/// `1.50` as `1.5`, `2.0` as `2`.
+fn without_zeros(number: &[u8]) -> &[u8] {
+    if !number.contains(&b'.') {
+        return number;
+    }
+    let kept = number.iter().rposition(|&byte| byte != b'0').map_or(0, |last| last + 1);
+    number[..kept].strip_suffix(b".").unwrap_or(&number[..kept])
+}
+
+/// The bytes between two places, both included; negative ones count from the end, as in Redis.
+fn range((first, last): (i64, i64), len: usize) -> Range<usize> {
+    let len = len as i64;
+    if first < 0 && last < 0 && first > last {
+        return 0..0;
+    }
+    let place = |at: i64| if at < 0 { (len + at).max(0) } else { at };
+    let (first, last) = (place(first), place(last).min(len - 1));
+    match len == 0 || first > last {
+        true => 0..0,
+        false => first as usize..last as usize + 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_those_of_redis() {
+        for (places, expected) in [
+            ((0, 3), 0..4),
+            ((-3, -1), 6..9),
+            ((0, -1), 0..9),
+            ((10, 100), 0..0),
+            ((5, 100), 5..9),
+            ((-100, 2), 0..3),
+            ((4, 2), 0..0),
+            ((-1, -3), 0..0),
+            ((-20, -10), 0..1),
+            ((-10, -20), 0..0),
+        ] {
+            assert_eq!(range(places, 9), expected, "{places:?}");
+        }
+        assert_eq!(range((0, -1), 0), 0..0);
+    }
+
+    #[test]
+    fn numbers_lose_zeros_that_say_nothing() {
+        for (number, expected) in [("1.50", "1.5"), ("2.0", "2"), ("10", "10"), ("0.00", "0")] {
+            assert_eq!(without_zeros(number.as_bytes()), expected.as_bytes());
+        }
+    }
+}

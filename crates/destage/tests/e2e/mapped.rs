@@ -1,0 +1,113 @@
+//! Keys of the user's own making: they behave as in Redis itself, whatever the cache, the destager and crashes do meanwhile.
+
+mod strings;
+
+use crate::harness::{Client, Database, Launch, Random, Reply, Scratch, Server};
+
+/// A server whose settings file holds these mappings.
+pub(crate) fn launch(scratch: &Scratch, database: &Database, data: &str, mappings: &str) -> Launch {
+    let path = scratch.join(format!("{data}.toml"));
+    std::fs::write(&path, mappings).expect("the settings can be written");
+    let launch = Launch::before(scratch, &database.url());
+    let path = path.to_str().expect("the path is text");
+    launch.elsewhere(scratch, data).with(&["--config", path])
+}
+
+/// Seed and steps before the database of that number: most of them before the first one, which is the fastest.
+pub(crate) fn rounds(database: usize) -> (u64, u64) {
+    (database as u64, if database == 0 { 1_200 } else { 250 })
+}
+
+/// Replies as they compare: of errors, the first word.
+fn comparable(reply: Reply) -> Reply {
+    match reply {
+        Reply::Error(message) => {
+            Reply::Error(message.split(' ').next().unwrap_or_default().to_owned())
+        }
+        Reply::Array(replies) => Reply::Array(replies.into_iter().map(comparable).collect()),
+        reply => reply,
+    }
+}
+
+/// Sends the same commands to both, and to the server what moves data about in between: rows are dropped from the cache,
+/// destaged, kept from being destaged, and the server is killed and started again. Every reply must be the same.
+pub(crate) fn behaves_as_redis(
+    launch: &Launch,
+    redis: &mut Client,
+    (seed, steps): (u64, u64),
+    keys: &[&str],
+    mut command: impl FnMut(&mut Random) -> Vec<String>,
+) -> Server {
+    let mut random = Random::new(seed, 1);
+    let mut server = launch.start();
+    let mut client = server.client();
+    for step in 0..steps {
+        match random.between(0, 150) {
+            0 => {
+                drop(client);
+                server.kill();
+                server = launch.start();
+                client = server.client();
+            }
+            1..3 => drop(client.run("DESTAGE PAUSE")),
+            3..6 => drop(client.run("DESTAGE RESUME")),
+            6..10 => {
+                client.run("DESTAGE RESUME");
+                client.run("DESTAGE DRAIN");
+            }
+            10..25 => {
+                let key = random.pick(keys);
+                client.call(&["DESTAGE", "INVALIDATE", key]).int();
+            }
+            _ => {}
+        }
+        let commands: Vec<Vec<String>> = match random.between(0, 12) {
+            0 => {
+                let count = random.between(1, 5);
+                let multi = vec![vec!["MULTI".to_owned()]];
+                let inner = (0..count).map(|_| command(&mut random));
+                multi.into_iter().chain(inner).chain([vec!["EXEC".to_owned()]]).collect()
+            }
+            _ => vec![command(&mut random)],
+        };
+        let expected: Vec<Reply> = commands.iter().map(|words| redis.call(words)).collect();
+        let said: Vec<Reply> = commands.iter().map(|words| client.call(words)).collect();
+        if is_aborted(&said, &expected) {
+            // Destage undoes a transaction in which a command fails; Redis does what it can. Both go on from the same state.
+            undo(redis, &mut client, keys);
+            continue;
+        }
+        let comparable =
+            |replies: &[Reply]| replies.iter().cloned().map(comparable).collect::<Vec<_>>();
+        assert_eq!(
+            comparable(&said),
+            comparable(&expected),
+            "seed {seed}, step {step}, {commands:?}: {said:?} instead of {expected:?}"
+        );
+    }
+    client.run("DESTAGE RESUME");
+    server
+}
+
+/// Whether a command failed inside a transaction.
+fn is_aborted(said: &[Reply], expected: &[Reply]) -> bool {
+    let fails = |reply: &Reply| match reply {
+        Reply::Array(replies) => replies.iter().any(Reply::is_error),
+        _ => false,
+    };
+    let aborts = said.len() > 1 && said.last().is_some_and(Reply::is_error);
+    assert_eq!(
+        aborts,
+        said.len() > 1 && expected.last().is_some_and(fails),
+        "{said:?} {expected:?}"
+    );
+    aborts
+}
+
+/// Empties these keys on both sides.
+fn undo(redis: &mut Client, client: &mut Client, keys: &[&str]) {
+    for key in keys {
+        redis.call(&["DEL", key]).int();
+        client.call(&["DEL", key]).int();
+    }
+}
