@@ -36,6 +36,7 @@ impl Engine {
                 let text = self.info(args.get(1).copied());
                 Reply::new(&mut session.out, session.protocol).text(&text);
             }
+            Verb::Multi if session.is_leased() => self.defer(session),
             Verb::Multi if session.multi.is_some() => {
                 self.complain(session, "ERR MULTI calls can not be nested");
             }
@@ -339,12 +340,15 @@ impl Engine {
                 None => self.fail(session, "ERR DESTAGE WAIT timeout-in-ms (0: as long as it takes)"),
             },
             b"begin" => self.begin_leased(session, &args[2..]),
+            b"exclude" | b"absent" => {
+                self.fail(session, "ERR that belongs between DESTAGE BEGIN and EXEC");
+            }
             b"nextid" => self.next_id(client, session, &args[2..]),
             b"invalidate" => self.invalidate_keys(session, &args[2..]),
             _ => self.fail(
                 session,
                 "ERR unknown DESTAGE subcommand; supported: STATUS, POLICY [part=value ...], PAUSE, RESUME, FLUSH \
-                 [ms], DRAIN [ms], WAIT ms, BEGIN [ms], NEXTID table [n], INVALIDATE key [key ...]",
+                 [ms], DRAIN [ms], WAIT ms, BEGIN [ms], EXCLUDE key [key ...], ABSENT key [key ...], NEXTID table [n], INVALIDATE key [key ...]",
             ),
         }
     }

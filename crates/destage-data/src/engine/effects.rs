@@ -7,6 +7,7 @@ use super::session::{Session, Through, WaitKind, Waiting};
 use super::{Engine, FetchJob, Groups, Io};
 use crate::origins::ParkedGroup;
 use crate::resp::{Args, Reply, parse};
+use crate::schema::TableId;
 use destage_core::{
     Access, BatchId, ClientId, DomainId, Input, Intent, Lsn, Outcome, Refusal, RequestId, UnitId,
 };
@@ -315,8 +316,25 @@ impl Engine {
     pub(super) fn fetch(&mut self, unit: UnitId) {
         self.rows.unload(unit);
         let table = self.rows.get(unit).table;
-        let key = self.rows.key(unit).into();
+        let key: Box<[u8]> = self.rows.key(unit).into();
+        if !self.absent.is_empty() && !self.overlay.is_chained(unit) {
+            let row = (table, key);
+            if self.absent.contains(&row) {
+                return self.fetched_nothing(unit, table, &row.1);
+            }
+            self.fetches.push_back(FetchJob { unit, table, key: row.1 });
+            return;
+        }
         self.fetches.push_back(FetchJob { unit, table, key });
+    }
+
+    /// As if the origin had been asked for a row and had said that there is none.
+    fn fetched_nothing(&mut self, unit: UnitId, table: TableId, key: &[u8]) {
+        let none = self.overlay.overlay(&self.schema, unit, table, key, None, Lsn(u64::MAX));
+        self.rows.set(unit, none.as_deref());
+        let identity = self.rows.identity(table, key);
+        let result = Ok(self.rows.bytes(unit));
+        self.core.handle(self.now, Input::Fetched { unit, result, identity });
     }
 
     pub(super) fn destage(&mut self, batch: BatchId) {

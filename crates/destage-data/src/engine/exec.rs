@@ -37,8 +37,7 @@ impl Engine {
         }
         let queued = self.read_queued(&multi);
         if self.is_leased_to_another(session, data_commands(&queued)) {
-            session.multi = Some(multi);
-            return self.wait_for_lease(client, session, EXEC);
+            return self.exec_leased_away(client, session, multi);
         }
         let (_, units) = self.queued_units(&queued);
         if units.is_empty() {
@@ -67,6 +66,16 @@ impl Engine {
         }
     }
 
+    /// Another session may write what this one would: transactions wait until it ends; sessions, whose own leases others
+    /// might wait for, end.
+    fn exec_leased_away(&mut self, client: ClientId, session: &mut Session, multi: Multi) {
+        if multi.begun {
+            return self.not_done(session);
+        }
+        session.multi = Some(multi);
+        self.wait_for_lease(client, session, EXEC);
+    }
+
     /// Executes the transaction: its units are present.
     pub(super) fn exec_now(
         &mut self,
@@ -83,9 +92,8 @@ impl Engine {
             return self.not_done(session);
         }
         if self.is_leased_to_another(session, data_commands(&queued)) {
-            session.multi = Some(multi);
             self.release_locks(&units, access);
-            return self.wait_for_lease(client, session, EXEC);
+            return self.exec_leased_away(client, session, multi);
         }
         if !self.are_present(&units) {
             session.multi = Some(multi);

@@ -53,6 +53,18 @@ pub(crate) fn parse_key<'s>(
     result.map(|()| table)
 }
 
+/// The table that a key names, and the row's key cells.
+///
+/// # Errors
+/// As for [`parse_key`].
+pub(crate) fn key_cells<'s>(
+    schema: &'s Schema,
+    key: &[u8],
+) -> Result<(&'s Table, Vec<u8>), String> {
+    let mut cells = Vec::with_capacity(key.len());
+    parse_key(schema, key, &mut cells).map(|table| (table, cells))
+}
+
 fn parse_parts(table: &Table, rest: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
     if let [column] = table.key() {
         return push_part(table, column, rest, out);

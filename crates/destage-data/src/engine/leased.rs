@@ -10,9 +10,11 @@ use super::Engine;
 use super::command::{Group, Prepared, Spec, Verb};
 use super::dispatch::Answer;
 use super::exec::Queued;
+use super::key::key_cells;
 use super::perform::{Context, Trouble};
 use super::session::{Multi, Session, Waiting};
 use super::txn::Txn;
+use super::watch::RowKey;
 use crate::resp::{Protocol, Reply};
 use destage_core::lease::Denied;
 use destage_core::{Access, ClientId, Intent, Lsn, Span, UnitId};
@@ -44,8 +46,66 @@ impl Engine {
             return self.fail(session, "ERR DESTAGE BEGIN leases what is read; UNWATCH first");
         }
         session.watch = Some(self.watched.leases.begin(self.now, Span::from_millis(lifetime)));
-        session.multi = Some(Multi { leased: true, ..Multi::default() });
+        session.multi = Some(Multi { leased: true, begun: true, ..Multi::default() });
         Reply::new(&mut session.out, session.protocol).ok();
+    }
+
+    /// MULTI in a session under leases: the commands that follow are kept for EXEC, which takes X leases on what they write
+    /// in the step in which it performs them.
+    pub(super) fn defer(&mut self, session: &mut Session) {
+        if let Some(multi) = &mut session.multi {
+            multi.leased = false;
+        }
+        Reply::new(&mut session.out, session.protocol).ok();
+    }
+
+    /// DESTAGE EXCLUDE key [key ...]: X leases on rows that are to be read and then written.
+    fn exclude(&mut self, session: &mut Session, keys: &[&[u8]]) {
+        let Some(rows) = self.row_keys(session, keys, "EXCLUDE") else { return };
+        let token = session.watch.expect("a session under leases has a token until it ends");
+        if !self.config.unsafe_flags.no_leases {
+            let mut taken =
+                rows.iter().map(|key| self.watched.leases.exclude(self.now, token, key));
+            if let Some(denied) = taken.find_map(Result::err) {
+                return self.lost(session, denied);
+            }
+        }
+        Reply::new(&mut session.out, session.protocol).ok();
+    }
+
+    /// DESTAGE ABSENT key [key ...]: rows that the origin does not have, as the client knows; until the session ends they are
+    /// not looked for.
+    fn assume_absent(&mut self, session: &mut Session, keys: &[&[u8]]) {
+        let Some(rows) = self.row_keys(session, keys, "ABSENT") else { return };
+        for key in rows {
+            if self.absent.insert(key.clone()) {
+                session.absent.push(key);
+            }
+        }
+        Reply::new(&mut session.out, session.protocol).ok();
+    }
+
+    fn row_keys(
+        &mut self,
+        session: &mut Session,
+        keys: &[&[u8]],
+        command: &str,
+    ) -> Option<Vec<RowKey>> {
+        if keys.is_empty() {
+            self.complain(session, &format!("ERR DESTAGE {command} key [key ...]"));
+            return None;
+        }
+        let mut rows = Vec::with_capacity(keys.len());
+        for key in keys {
+            match key_cells(&self.schema, key) {
+                Ok((table, cells)) => rows.push((table.id, cells.into())),
+                Err(message) => {
+                    self.complain(session, &message);
+                    return None;
+                }
+            }
+        }
+        Some(rows)
     }
 
     /// A command between DESTAGE BEGIN and EXEC.
@@ -60,6 +120,12 @@ impl Engine {
         match (spec.group, spec.verb) {
             (Group::Server, Verb::Ping | Verb::Echo) => {
                 return self.server_command(client, session, spec, args);
+            }
+            (Group::Server, Verb::Destage) if args[1].eq_ignore_ascii_case(b"exclude") => {
+                return self.exclude(session, &args[2..]);
+            }
+            (Group::Server, Verb::Destage) if args[1].eq_ignore_ascii_case(b"absent") => {
+                return self.assume_absent(session, &args[2..]);
             }
             (Group::Server, _) => {
                 let message = format!("ERR {} is not allowed in transactions", spec.name);

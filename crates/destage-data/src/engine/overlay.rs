@@ -71,6 +71,11 @@ impl Overlay {
         self.chains.remove(&unit);
     }
 
+    /// Whether groups changed this unit while its row was not loaded.
+    pub(crate) fn is_chained(&self, unit: UnitId) -> bool {
+        self.chains.contains_key(&unit)
+    }
+
     /// A group is on its way to the parked ones.
     pub(crate) fn begin_park(&mut self, lsn: Lsn) {
         self.parking.insert(lsn);

@@ -1,6 +1,7 @@
 //! A connection as the engine sees it: bytes in, bytes out, and what it waits for.
 
 use super::txn::Staged;
+use super::watch::RowKey;
 use crate::resp::Protocol;
 use crate::schema::TableId;
 use destage_core::lease::Token;
@@ -30,6 +31,8 @@ pub(crate) struct Session {
     pub(crate) multi: Option<Multi>,
     /// The session of S leases on the keys that it watches.
     pub(crate) watch: Option<Token>,
+    /// The rows of which it says that the origin does not have them.
+    pub(crate) absent: Vec<RowKey>,
     pub(crate) waiting: Option<Waiting>,
     /// The next command's rows were destaged and fetched again for it.
     pub(crate) settled: bool,
@@ -47,6 +50,8 @@ pub(crate) struct Multi {
     pub(crate) failed: bool,
     /// Begun by DESTAGE BEGIN: commands are answered at once, under leases.
     pub(crate) leased: bool,
+    /// Begun by DESTAGE BEGIN, also where MULTI has followed: it never waits for the leases of others.
+    pub(crate) begun: bool,
 }
 
 /// What keeps a connection from executing its next command.

@@ -14,7 +14,7 @@ use destage_core::lease::Leases;
 use destage_core::{ClientId, Span, Time, UnitId};
 
 /// A row by its table and its encoded key.
-type RowKey = (TableId, Box<[u8]>);
+pub(crate) type RowKey = (TableId, Box<[u8]>);
 
 /// The keys that connections watch.
 #[derive(Debug, Default)]
@@ -90,6 +90,9 @@ impl Engine {
 
     /// Watches nothing any more.
     pub(super) fn unwatch(&mut self, session: &mut Session) {
+        for key in session.absent.drain(..) {
+            self.absent.remove(&key);
+        }
         if let Some(token) = session.watch.take() {
             let written = self.watched.leases.abort(token);
             if !written.is_empty() {

@@ -427,6 +427,7 @@ fn a_leased_session_that_comes_late_is_fenced() {
         assert!(world.told(0, wrong).contains("-ERR DESTAGE BEGIN"), "{wrong}");
     }
     assert!(
-        world.told(1, "DESTAGE BEGIN\nSCAN 0\nMULTI\nWATCH item:0").matches("-ERR").count() == 3
+        world.told(1, "DESTAGE BEGIN\nSCAN 0\nMULTI\nMULTI\nWATCH item:0").matches("-ERR").count()
+            == 3
     );
 }
