@@ -12,4 +12,5 @@ pub mod resp;
 pub mod schema;
 pub mod serve;
 pub mod settings;
+pub mod store;
 pub mod value;

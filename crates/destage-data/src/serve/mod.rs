@@ -1,10 +1,11 @@
 //! `destage serve`, live: sockets, threads, the journal's disk and the origin's connections around the [`Engine`].
 //!
 //! One thread owns the engine and all clients' sockets. The journal, the destager and the readers of the origin have
-//! threads of their own and report back through [`Event`]s.
+//! threads of their own and report back through events.
 
 mod client;
 mod control;
+mod inside;
 mod server;
 mod start;
 mod sync;
@@ -16,6 +17,10 @@ use crate::settings::Settings;
 use destage_core::{BatchId, DomainId, Lsn, Span};
 use destage_journal::Flush;
 use destage_runtime::{exit, shutdown};
+use server::{Host, LocalEvent, Server};
+
+pub(crate) use inside::Inside;
+pub(crate) use server::Local;
 
 /// Why the server ended other than as asked.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -69,6 +74,8 @@ enum Event {
     Fenced(OriginError),
     /// The admin port asks something of the engine.
     Control(Box<dyn FnOnce(&mut Engine) + Send>),
+    /// A connection from within the process.
+    Local(LocalEvent),
     /// A signal.
     Shutdown(shutdown::Request),
     /// The command of `--run` ended with this code.
@@ -81,5 +88,6 @@ enum Event {
 /// [`ServeError`] with the exit code; what was acknowledged is in the journal in any case.
 pub fn run(settings: Settings) -> Result<(), ServeError> {
     let started = start::start(&settings)?;
-    server::Server::new(settings, started)?.run()
+    let (server, _) = Server::new(settings, started, Host::Program)?;
+    server.run()
 }

@@ -1,6 +1,10 @@
 //! The server's thread: sockets, the engine, and the hand-over to the threads that block.
 
 mod connections;
+mod locals;
+
+pub(crate) use locals::Local;
+pub(super) use locals::LocalEvent;
 
 use super::client::Client;
 use super::control::EngineControl;
@@ -18,6 +22,7 @@ use destage_runtime::progress::Progress;
 use destage_runtime::sockets::{Listen, Listener};
 use destage_runtime::{child, exit, policy, shutdown};
 use mio::{Events, Interest, Poll, Token, Waker};
+use std::collections::HashMap;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -37,12 +42,23 @@ const SLEEP_MAX: Duration = Duration::from_secs(1);
 /// How long the end of the process waits for a flush under way.
 const FLUSH_WAIT_MAX: Duration = Duration::from_secs(10);
 
+/// Where the server runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Host {
+    /// It is the program: it listens, heeds signals and announces itself.
+    Program,
+    /// It is a part of a program, which says whether it listens.
+    Library { listens: bool },
+}
+
 /// The live server.
 pub(super) struct Server {
     poll: Poll,
     events: Receiver<Event>,
     listener: Option<Listener>,
     clients: Vec<Option<Client>>,
+    /// Connections from within the process, with their mailboxes.
+    locals: HashMap<ClientId, Sender<Vec<u8>>>,
     /// Clients that were not read to the end.
     unread: Vec<ClientId>,
     sends: Vec<ClientId>,
@@ -58,7 +74,7 @@ pub(super) struct Server {
     company: usize,
     settings: Settings,
     _admin: Option<AdminHandle>,
-    _signals: shutdown::Watcher,
+    _signals: Option<shutdown::Watcher>,
     draining: Option<Draining>,
     stopped: Option<ServeError>,
     child_code: Option<u8>,
@@ -72,7 +88,12 @@ struct Draining {
 }
 
 impl Server {
-    pub(super) fn new(settings: Settings, started: Started) -> Result<Self, ServeError> {
+    /// A server, and where events for it go.
+    pub(super) fn new(
+        settings: Settings,
+        started: Started,
+        host: Host,
+    ) -> Result<(Self, Outbox), ServeError> {
         let internal =
             |error: io::Error| ServeError::new(exit::BUG, format!("cannot start: {error}"));
         let Started { clock, engine, origin, writer, epoch, is_example } = started;
@@ -101,22 +122,23 @@ impl Server {
             };
             fetcher.spawn(read_jobs.clone()).map_err(internal)?;
         }
-        let mut listener = Listener::bind(&settings.listen)
-            .map_err(|error| ServeError::new(exit::ADDRESS_IN_USE, error.to_string()))?;
-        poll.registry()
-            .register(listener.source(), LISTENER, Interest::READABLE)
-            .map_err(internal)?;
+        let listener = match host {
+            Host::Library { listens: false } => None,
+            Host::Program | Host::Library { .. } => Some(Self::listen(&settings, &poll)?),
+        };
         let admin = Self::start_admin(&settings, &outbox)?;
-        let signals = outbox.clone();
-        let signals = shutdown::watch(move |request| signals.send(Event::Shutdown(request)))
-            .map_err(internal)?;
+        let signals = match host {
+            Host::Program => Some(Self::watch_signals(&outbox).map_err(internal)?),
+            Host::Library { .. } => None,
+        };
         let clock = Arc::new(clock);
         let server = Self {
             syncer: Syncer::spawn(outbox.clone(), clock.now()).map_err(internal)?,
             poll,
             events,
-            listener: Some(listener),
+            listener,
             clients: Vec::new(),
+            locals: HashMap::new(),
             unread: Vec::new(),
             sends: Vec::new(),
             buffer: vec![0; READ_BYTES].into_boxed_slice(),
@@ -134,9 +156,30 @@ impl Server {
             stopped: None,
             child_code: None,
         };
-        server.announce(&origin.describe(), is_example);
-        server.start_child(outbox).map_err(internal)?;
-        Ok(server)
+        if host == Host::Program {
+            server.announce(&origin.describe(), is_example);
+            server.start_child(outbox.clone()).map_err(internal)?;
+        }
+        Ok((server, outbox))
+    }
+
+    /// Where clients connect, if they can.
+    pub(super) fn address(&self) -> Option<String> {
+        self.listener.as_ref().map(Listener::address)
+    }
+
+    fn listen(settings: &Settings, poll: &Poll) -> Result<Listener, ServeError> {
+        let mut listener = Listener::bind(&settings.listen)
+            .map_err(|error| ServeError::new(exit::ADDRESS_IN_USE, error.to_string()))?;
+        let registered = poll.registry().register(listener.source(), LISTENER, Interest::READABLE);
+        registered
+            .map_err(|error| ServeError::new(exit::BUG, format!("cannot listen: {error}")))?;
+        Ok(listener)
+    }
+
+    fn watch_signals(outbox: &Outbox) -> io::Result<shutdown::Watcher> {
+        let outbox = outbox.clone();
+        shutdown::watch(move |request| outbox.send(Event::Shutdown(request)))
     }
 
     fn start_admin(
@@ -264,6 +307,12 @@ impl Server {
                 return;
             }
             self.dispatch(events);
+            // Those within the process write by events.
+            while !self.locals.is_empty()
+                && let Ok(event) = self.events.try_recv()
+            {
+                self.event(event);
+            }
         }
     }
 
@@ -379,6 +428,7 @@ impl Server {
                 self.stop(StopReason::Fenced);
             }
             Event::Control(work) => work(&mut self.engine),
+            Event::Local(event) => self.local(event),
             Event::Shutdown(shutdown::Request::Drain) => self.drain(),
             Event::Shutdown(shutdown::Request::Now) => {
                 self.drain();

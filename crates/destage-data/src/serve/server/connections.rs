@@ -146,7 +146,7 @@ impl Server {
     /// Sends what may leave, as far as the socket takes it.
     fn send(&mut self, id: ClientId) {
         let Some(client) = self.clients.get_mut(id.0 as usize).and_then(Option::as_mut) else {
-            return;
+            return self.send_local(id);
         };
         let Some((ready, closing)) = self.engine.outgoing(id) else { return };
         while client.sent < ready.len() && !client.blocked {

@@ -1,0 +1,83 @@
+//! The server as a part of another program: on a thread of its own, told what to do by events.
+
+use super::control::EngineControl;
+use super::server::{Host, Local, LocalEvent, Server};
+use super::workers::Outbox;
+use super::{Event, ServeError, start};
+use crate::schema::Schema;
+use crate::settings::Settings;
+use destage_runtime::admin::Control;
+use destage_runtime::{exit, shutdown};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::{self, JoinHandle};
+
+/// A running server.
+pub(crate) struct Inside {
+    outbox: Outbox,
+    schema: Arc<Schema>,
+    address: Option<String>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    ended: Arc<OnceLock<Result<(), ServeError>>>,
+}
+
+impl Inside {
+    /// Starts it; it serves Redis clients, too, if it `listens`.
+    ///
+    /// # Errors
+    /// As for [`super::run`].
+    pub(crate) fn start(settings: Settings, listens: bool) -> Result<Self, ServeError> {
+        let started = start::start(&settings)?;
+        let schema = started.engine.schema().clone();
+        let (server, outbox) = Server::new(settings, started, Host::Library { listens })?;
+        let address = server.address();
+        let ended = Arc::new(OnceLock::new());
+        let end = ended.clone();
+        let serve = move || {
+            // Nobody else says how it ended.
+            let _ = end.set(server.run());
+        };
+        let thread =
+            thread::Builder::new().name("destage".into()).spawn(serve).map_err(|error| {
+                ServeError::new(exit::BUG, format!("cannot start a thread: {error}"))
+            })?;
+        Ok(Self { outbox, schema, address, thread: Mutex::new(Some(thread)), ended })
+    }
+
+    pub(crate) fn schema(&self) -> &Arc<Schema> {
+        &self.schema
+    }
+
+    /// Where Redis clients connect, if they can.
+    pub(crate) fn address(&self) -> Option<&str> {
+        self.address.as_deref()
+    }
+
+    pub(crate) fn connect(&self) -> Option<Local> {
+        Local::open(&self.outbox)
+    }
+
+    pub(crate) fn control(&self) -> impl Control {
+        EngineControl { outbox: self.outbox.clone() }
+    }
+
+    /// How it ended, if it has.
+    pub(crate) fn ended(&self) -> Option<&Result<(), ServeError>> {
+        self.ended.get()
+    }
+
+    /// Ends it: destages what is dirty, for as long as the settings say, or leaves that in the journal.
+    ///
+    /// # Errors
+    /// Something is left, or it had failed before.
+    pub(crate) fn stop(&self, drains: bool) -> Result<(), ServeError> {
+        self.outbox.send(match drains {
+            true => Event::Shutdown(shutdown::Request::Drain),
+            false => Event::Local(LocalEvent::Stop),
+        });
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if thread.is_some_and(|thread| thread.join().is_err()) {
+            return Err(ServeError::new(exit::BUG, "its thread panicked"));
+        }
+        self.ended.get().cloned().unwrap_or(Ok(()))
+    }
+}

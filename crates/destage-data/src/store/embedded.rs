@@ -1,0 +1,342 @@
+//! The cache manager within this process: an engine on a thread of its own, its journal on the local disk.
+
+use super::wire::{Answer, push_request, read_answer};
+use super::{CacheManager, CacheSession, Change, Error, ErrorKind, Key, Lease, Row};
+use super::{Value, value::Field};
+use crate::cells::{Cell, Reader};
+use crate::engine::key_cells;
+use crate::schema::{Schema, Table};
+use crate::serve::{Inside, Local};
+use crate::settings::Settings;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Conversations kept for the next session.
+const IDLE_MAX: usize = 64;
+
+/// The cache manager within this process.
+pub struct Embedded {
+    inside: Inside,
+    idle: Mutex<Vec<Conversation>>,
+    names: Vec<Names>,
+}
+
+/// A table's names, shared by all rows.
+struct Names {
+    table: Arc<str>,
+    columns: Vec<Arc<str>>,
+}
+
+impl Embedded {
+    pub(super) fn start(settings: Settings, listens: bool) -> Result<Self, Error> {
+        let inside = Inside::start(settings, listens)?;
+        let names = |table: &Table| Names {
+            table: table.name.as_str().into(),
+            columns: table.columns.iter().map(|column| column.name.as_str().into()).collect(),
+        };
+        let names = inside.schema().tables.iter().map(names).collect();
+        Ok(Self { inside, idle: Mutex::default(), names })
+    }
+
+    pub(super) fn inside(&self) -> &Inside {
+        &self.inside
+    }
+
+    fn conversation(&self) -> Result<Conversation, Error> {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        if let Some(conversation) = idle {
+            return Ok(conversation);
+        }
+        let local = self.inside.connect().ok_or_else(|| match self.inside.ended() {
+            None => Error::new(
+                ErrorKind::Busy,
+                "too many sessions at once, or the store is closing; see Options::sessions_max",
+            ),
+            Some(end) => Error::closed(end.as_ref().err()),
+        })?;
+        Ok(Conversation { local, buffer: Vec::new(), unread: 0 })
+    }
+
+    /// Keeps a conversation that has come to a whole end.
+    fn keep(&self, conversation: Conversation) {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < IDLE_MAX {
+            idle.push(conversation);
+        }
+    }
+
+    /// Has requests answered that belong to no session.
+    pub(super) fn ask(&self, requests: Vec<u8>, count: usize) -> Result<Vec<Answer>, Error> {
+        let mut conversation = self.conversation()?;
+        let answers = conversation.ask(requests, count).map_err(|error| self.closed(error))?;
+        self.keep(conversation);
+        Ok(answers)
+    }
+
+    /// An error of the conversation itself: with the reason for which the engine has ended.
+    fn closed(&self, error: Error) -> Error {
+        match self.inside.ended() {
+            Some(end) => Error::closed(end.as_ref().err()),
+            None => error,
+        }
+    }
+
+    /// A row from the answer to HGETALL, which leaves NULLs out.
+    fn row(&self, key: &Key, answer: Answer) -> Result<Option<Row>, Error> {
+        let Answer::Array(Some(fields)) = answer.accepted()? else { return Ok(None) };
+        if fields.is_empty() {
+            return Ok(None);
+        }
+        let (table, _) = key_cells(self.inside.schema(), key.0.as_bytes())
+            .map_err(|message| Error::told(&message))?;
+        let names = &self.names[usize::from(table.id.0)];
+        let mut row = Vec::with_capacity(names.columns.len());
+        let mut fields = fields.into_iter().filter_map(|answer| match answer {
+            Answer::Bulk(bytes) => bytes,
+            _ => None,
+        });
+        let mut next = fields.next().zip(fields.next());
+        for name in &names.columns {
+            let is_it = |(field, _): &mut (Vec<u8>, Vec<u8>)| field == name.as_bytes();
+            let value = match next.take_if(is_it) {
+                Some((_, value)) => {
+                    next = fields.next().zip(fields.next());
+                    value.into()
+                }
+                None => Value::NULL,
+            };
+            row.push((name.clone(), Field::Is(value)));
+        }
+        Ok(Some(Row { table: names.table.clone(), fields: row }))
+    }
+}
+
+impl CacheManager for Embedded {
+    fn schema(&self) -> &Arc<Schema> {
+        self.inside.schema()
+    }
+
+    fn begin(&self, lifetime: Duration) -> Result<Box<dyn CacheSession + '_>, Error> {
+        let conversation = Some(self.conversation()?);
+        Ok(Box::new(EmbeddedSession { manager: self, conversation, lifetime, begun: false }))
+    }
+
+    fn look(&self, keys: &[Key]) -> Result<Vec<Option<Row>>, Error> {
+        let mut requests = Vec::new();
+        keys.iter().for_each(|key| push_request(&mut requests, &[b"HGETALL", key.0.as_bytes()]));
+        let answers = self.ask(requests, keys.len())?;
+        keys.iter().zip(answers).map(|(key, answer)| self.row(key, answer)).collect()
+    }
+}
+
+/// A session: it begins with its first request.
+struct EmbeddedSession<'m> {
+    manager: &'m Embedded,
+    /// None once the session has ended.
+    conversation: Option<Conversation>,
+    lifetime: Duration,
+    begun: bool,
+}
+
+impl EmbeddedSession<'_> {
+    fn ask(&mut self, requests: Vec<u8>, count: usize) -> Result<Vec<Answer>, Error> {
+        let Some(conversation) = &mut self.conversation else {
+            return Err(Error::new(ErrorKind::Conflict, "the session has ended"));
+        };
+        conversation.ask(requests, count).map_err(|error| self.manager.closed(error))
+    }
+
+    /// Appends what begins the session, unless it has begun; the number of its answers is returned.
+    fn push_begin(&mut self, requests: &mut Vec<u8>) -> usize {
+        if std::mem::replace(&mut self.begun, true) {
+            return 0;
+        }
+        let lifetime = self.lifetime.as_millis().to_string();
+        push_request(requests, &[b"DESTAGE", b"BEGIN", lifetime.as_bytes()]);
+        1
+    }
+}
+
+impl CacheSession for EmbeddedSession<'_> {
+    fn read(&mut self, lease: Lease, keys: &[Key]) -> Result<Vec<Option<Row>>, Error> {
+        let mut requests = Vec::new();
+        let mut before = self.push_begin(&mut requests);
+        if lease == Lease::X && !keys.is_empty() {
+            let mut words: Vec<&[u8]> = vec![b"DESTAGE", b"EXCLUDE"];
+            words.extend(keys.iter().map(|key| key.0.as_bytes()));
+            push_request(&mut requests, &words);
+            before += 1;
+        }
+        keys.iter().for_each(|key| push_request(&mut requests, &[b"HGETALL", key.0.as_bytes()]));
+        let mut answers = self.ask(requests, before + keys.len())?.into_iter();
+        for answer in answers.by_ref().take(before) {
+            answer.accepted()?;
+        }
+        keys.iter().zip(answers).map(|(key, answer)| self.manager.row(key, answer)).collect()
+    }
+
+    fn commit(&mut self, changes: &[Change]) -> Result<(), Error> {
+        let mut requests = Vec::new();
+        let mut count = 0;
+        let unknown = |change: &&Change| matches!(change, Change::Insert { is_known: false, .. });
+        let unknown: Vec<&Change> = changes.iter().filter(unknown).collect();
+        if !unknown.is_empty() {
+            count += self.push_begin(&mut requests);
+            let mut words: Vec<&[u8]> = vec![b"DESTAGE", b"ABSENT"];
+            words.extend(unknown.iter().map(|change| change.key().0.as_bytes()));
+            push_request(&mut requests, &words);
+            count += 1;
+        }
+        if !changes.is_empty() {
+            push_request(&mut requests, &[b"MULTI"]);
+            count += 1;
+            for change in changes {
+                count += push_change(&mut requests, self.manager.schema(), change);
+            }
+        } else if !self.begun {
+            return Ok(());
+        }
+        push_request(&mut requests, &[b"EXEC"]);
+        let mut answers = self.ask(requests, count + 1)?;
+        self.begun = false;
+        let end = answers.pop();
+        let refused = answers.into_iter().find_map(|answer| answer.accepted().err());
+        match (end, refused) {
+            (Some(Answer::Array(Some(_))), _) => Ok(()),
+            // What was refused first says more than that therefore nothing was done.
+            (Some(Answer::Error(message)), Some(refused)) if message.starts_with("EXECABORT") => {
+                Err(refused)
+            }
+            (Some(Answer::Error(message)), _) => Err(Error::told(&message)),
+            _ => Err(Error::new(
+                ErrorKind::Conflict,
+                "a row that the session has read or changes was changed or leased by another one",
+            )),
+        }
+    }
+
+    fn abort(&mut self) {
+        if std::mem::take(&mut self.begun)
+            && let Some(conversation) = &mut self.conversation
+        {
+            let mut requests = Vec::new();
+            push_request(&mut requests, &[b"DISCARD"]);
+            conversation.post(requests, 1);
+        }
+    }
+}
+
+impl Drop for EmbeddedSession<'_> {
+    fn drop(&mut self) {
+        self.abort();
+        if let Some(conversation) = self.conversation.take() {
+            self.manager.keep(conversation);
+        }
+    }
+}
+
+/// Appends a change as commands; their number is returned.
+fn push_change(requests: &mut Vec<u8>, schema: &Schema, change: &Change) -> usize {
+    let key = change.key().0.as_bytes();
+    match change {
+        Change::Set { fields, .. } => push_fields(requests, key, fields, None),
+        Change::Insert { fields, .. } => {
+            // A row of nothing but its key: one of the key's columns is named, with the value that it has anyway.
+            let own = key_column(schema, key);
+            push_fields(requests, key, fields, own)
+        }
+        Change::Inc { field, by, .. } => {
+            let is_whole = by.parse::<i64>().is_ok();
+            let name: &[u8] = if is_whole { b"HINCRBY" } else { b"HINCRBYFLOAT" };
+            push_request(requests, &[name, key, field.as_bytes(), by.as_bytes()]);
+            1
+        }
+        Change::Delete { .. } => {
+            push_request(requests, &[b"DEL", key]);
+            1
+        }
+    }
+}
+
+/// A key's first column with its value.
+fn key_column(schema: &Schema, key: &[u8]) -> Option<(String, Vec<u8>)> {
+    let (table, cells) = key_cells(schema, key).ok()?;
+    let value = Reader::new(&cells).cell().and_then(Cell::value)?;
+    Some((table.columns[0].name.clone(), value.to_vec()))
+}
+
+/// Values are set and NULLs cleared; `own` is set besides.
+fn push_fields(
+    requests: &mut Vec<u8>,
+    key: &[u8],
+    fields: &[(String, Value)],
+    own: Option<(String, Vec<u8>)>,
+) -> usize {
+    let mut set: Vec<&[u8]> = vec![b"HSET", key];
+    let mut clear: Vec<&[u8]> = vec![b"HDEL", key];
+    if let Some((name, value)) = &own {
+        set.extend([name.as_bytes(), value]);
+    }
+    for (name, value) in fields {
+        match value.as_bytes() {
+            Some(value) => set.extend([name.as_bytes(), value]),
+            None => clear.push(name.as_bytes()),
+        }
+    }
+    let mut count = 0;
+    for words in [set, clear] {
+        if words.len() > 2 {
+            push_request(requests, &words);
+            count += 1;
+        }
+    }
+    count
+}
+
+/// One connection to the engine.
+struct Conversation {
+    local: Local,
+    buffer: Vec<u8>,
+    /// Answers that nobody waits for.
+    unread: usize,
+}
+
+impl Conversation {
+    /// Sends requests whose answers nobody needs.
+    fn post(&mut self, requests: Vec<u8>, count: usize) {
+        self.local.send(requests);
+        self.unread += count;
+    }
+
+    /// Sends requests and waits for all answers.
+    fn ask(&mut self, requests: Vec<u8>, count: usize) -> Result<Vec<Answer>, Error> {
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        self.local.send(requests);
+        while self.unread > 0 {
+            self.answer()?;
+            self.unread -= 1;
+        }
+        (0..count).map(|_| self.answer()).collect()
+    }
+
+    fn answer(&mut self) -> Result<Answer, Error> {
+        loop {
+            if let Some((answer, used)) = read_answer(&self.buffer)? {
+                self.buffer.drain(..used);
+                return Ok(answer);
+            }
+            let bytes = self.local.receive().ok_or_else(|| Error::closed(None))?;
+            self.buffer.extend_from_slice(&bytes);
+        }
+    }
+}
+
+impl Drop for Embedded {
+    fn drop(&mut self) {
+        if let Err(error) = self.inside.stop(false) {
+            tracing::info!(%error, "the store has stopped");
+        }
+    }
+}

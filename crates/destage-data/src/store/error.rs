@@ -1,0 +1,115 @@
+//! What can go wrong, sorted by what the caller does about it.
+
+use crate::serve::ServeError;
+use destage_runtime::admin::ControlError;
+
+/// An error of the library: what happened, to what, and what to do.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Error {
+    kind: ErrorKind,
+    message: String,
+    #[source]
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+/// What to do about an [`Error`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// Another session was faster, or this one took longer than its leases last: [`Store::session`](super::Store::session)
+    /// tries again by itself, and gives this error only when its patience is over.
+    Conflict,
+    /// Too much waits already: try again after a while. Sessions do so by themselves.
+    Busy,
+    /// The limit of buffered writes is reached: try again when some are destaged.
+    Full,
+    /// The oldest write has waited for the origin longer than D: no write is acknowledged until the origin is up again.
+    Stale,
+    /// The origin is needed and cannot be reached.
+    Unavailable,
+    /// The origin refuses what is needed: permissions, mostly.
+    Denied,
+    /// The origin has judged the write, under write-through, and rejected it. Nothing was done.
+    Rejected,
+    /// A key, field or value does not fit the tables, or the session asks for what is not possible. Nothing was done.
+    Invalid,
+    /// The row to be inserted exists.
+    Exists,
+    /// The row to be changed does not exist.
+    Missing,
+    /// Not everything was done in the time given.
+    Timeout,
+    /// The store could not be opened, has failed, or is closed.
+    Closed,
+    /// The caller's own reason to end a session: see [`Error::abort`].
+    Aborted,
+}
+
+impl Error {
+    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), source: None }
+    }
+
+    /// The caller's own reason to end a session without effect, to be told to whoever called
+    /// [`Store::session`](super::Store::session).
+    pub fn abort(reason: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Aborted, reason)
+    }
+
+    /// As [`Error::abort`], for an error of another kind, which becomes the source of this one.
+    pub fn abort_with(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        let source = error.into();
+        Self { kind: ErrorKind::Aborted, message: source.to_string(), source: Some(source) }
+    }
+
+    /// What to do about it.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// Whether the same session may succeed if it is tried again at once or after a while.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self.kind, ErrorKind::Conflict | ErrorKind::Busy)
+    }
+
+    /// An error as the engine words it: the first word is its kind.
+    pub(crate) fn told(message: &str) -> Self {
+        let (word, rest) = message.split_once(' ').unwrap_or((message, ""));
+        let kind = match word {
+            "RETRY" => ErrorKind::Conflict,
+            "BUSY" => ErrorKind::Busy,
+            "FULL" => ErrorKind::Full,
+            "STALE" => ErrorKind::Stale,
+            "UNAVAILABLE" => ErrorKind::Unavailable,
+            "DENIED" => ErrorKind::Denied,
+            "REJECTED" | "PARKED" => ErrorKind::Rejected,
+            "TIMEOUT" => ErrorKind::Timeout,
+            "STOPPED" => ErrorKind::Closed,
+            _ => ErrorKind::Invalid,
+        };
+        Self::new(kind, rest)
+    }
+
+    pub(crate) fn closed(reason: Option<&ServeError>) -> Self {
+        let why = reason.map_or_else(|| "it is closed or closing".to_owned(), ToString::to_string);
+        Self::new(ErrorKind::Closed, format!("the store does not answer: {why}"))
+    }
+}
+
+impl From<ServeError> for Error {
+    fn from(error: ServeError) -> Self {
+        Self { kind: ErrorKind::Closed, message: error.to_string(), source: Some(Box::new(error)) }
+    }
+}
+
+impl From<ControlError> for Error {
+    fn from(error: ControlError) -> Self {
+        let kind = match error {
+            ControlError::Unavailable(_) => ErrorKind::Closed,
+            ControlError::Invalid(_) => ErrorKind::Invalid,
+            ControlError::Failed(_) => ErrorKind::Timeout,
+        };
+        Self::new(kind, error.to_string())
+    }
+}

@@ -1,0 +1,248 @@
+//! One attempt at a session: what it has read, what it will change, and how it sees its own changes.
+
+use super::arrays::Edit;
+use super::view::{applied, canonical_key};
+use super::{CacheSession, Change, Error, ErrorKind, Key, Lease, Row, Value};
+use crate::schema::Schema;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// A session in progress, handed to the closure of [`Store::session`](super::Store::session).
+///
+/// What it has read stays as it is until the session ends, or the session is tried again; what it changes only it sees until
+/// then. A closure may therefore run several times, and must leave nothing behind outside of the session.
+pub struct Session<'s> {
+    schema: Arc<Schema>,
+    held: Box<dyn CacheSession + 's>,
+    /// The least lease that reads take.
+    least: Lease,
+    /// The rows read, as this session sees them.
+    rows: HashMap<Key, Option<Row>>,
+    changes: Vec<Change>,
+    is_lost: bool,
+}
+
+impl<'s> Session<'s> {
+    pub(super) fn new(schema: Arc<Schema>, held: Box<dyn CacheSession + 's>, least: Lease) -> Self {
+        Self { schema, held, least, rows: HashMap::new(), changes: Vec::new(), is_lost: false }
+    }
+
+    /// Whether another session was faster, so that this one cannot take effect.
+    pub(super) fn is_lost(&self) -> bool {
+        self.is_lost
+    }
+
+    pub(super) fn commit(mut self) -> Result<(), Error> {
+        self.held.commit(&self.changes)
+    }
+
+    /// A row under an S lease; `None` if it does not exist.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`] if another session may write it: pass it on, and the session is tried again.
+    pub fn read(&mut self, key: impl Into<Key>) -> Result<Option<Row>, Error> {
+        self.read_under(self.least, &[key.into()]).map(|mut rows| rows.pop().flatten())
+    }
+
+    /// As [`Session::read`], for a row that must exist.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Missing`] if it does not; otherwise as for [`Session::read`].
+    pub fn row(&mut self, key: impl Into<Key>) -> Result<Row, Error> {
+        let key = key.into();
+        self.read(&key)?.ok_or_else(|| missing(&key))
+    }
+
+    /// Several rows in one round trip, as for [`Session::read`].
+    ///
+    /// # Errors
+    /// As for [`Session::read`].
+    pub fn read_all(&mut self, keys: &[Key]) -> Result<Vec<Option<Row>>, Error> {
+        self.read_under(self.least, keys)
+    }
+
+    /// Rows under X leases: no other session gets a lease on them meanwhile, and single writes wait. Worth it for rows that
+    /// many sessions change, since the others are told before they have done their work in vain.
+    ///
+    /// # Errors
+    /// As for [`Session::read`].
+    pub fn read_to_write(&mut self, keys: &[Key]) -> Result<Vec<Option<Row>>, Error> {
+        self.read_under(Lease::X, keys)
+    }
+
+    fn read_under(&mut self, lease: Lease, keys: &[Key]) -> Result<Vec<Option<Row>>, Error> {
+        let keys: Vec<Key> =
+            keys.iter().map(|key| canonical_key(&self.schema, key)).collect::<Result<_, _>>()?;
+        let is_needed = |key: &&Key| lease == Lease::X || !self.rows.contains_key(*key);
+        let mut needed: Vec<Key> = keys.iter().filter(is_needed).cloned().collect();
+        needed.sort_unstable();
+        needed.dedup();
+        if !needed.is_empty() {
+            let found = self.held.read(lease, &needed);
+            let found = self.watched(found)?;
+            for (key, mut row) in needed.into_iter().zip(found) {
+                for change in self.changes.iter().filter(|change| *change.key() == key) {
+                    row = applied(&self.schema, row, change)?;
+                }
+                self.rows.insert(key, row);
+            }
+        }
+        Ok(keys.iter().map(|key| self.rows.get(key).cloned().flatten()).collect())
+    }
+
+    /// Notes whether the session has lost.
+    fn watched<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
+        if let Err(error) = &result {
+            self.is_lost |= error.kind() == ErrorKind::Conflict;
+        }
+        result
+    }
+
+    fn change(&mut self, change: Change) -> Result<(), Error> {
+        if let Some(row) = self.rows.get_mut(change.key()) {
+            *row = applied(&self.schema, row.take(), &change)?;
+        }
+        self.changes.push(change);
+        Ok(())
+    }
+
+    /// Sets columns; a row that does not exist is made. NULL is a value like others.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`]: a key, column or value does not fit, found here or at the end.
+    pub fn set<'f>(
+        &mut self,
+        key: impl Into<Key>,
+        fields: impl IntoIterator<Item = (&'f str, Value)>,
+    ) -> Result<(), Error> {
+        let key = canonical_key(&self.schema, &key.into())?;
+        self.change(Change::Set { key, fields: owned(fields) })
+    }
+
+    /// Sets columns to NULL.
+    ///
+    /// # Errors
+    /// As for [`Session::set`]; also where a column is NOT NULL.
+    pub fn unset(&mut self, key: impl Into<Key>, columns: &[&str]) -> Result<(), Error> {
+        let key = canonical_key(&self.schema, &key.into())?;
+        let fields = columns.iter().map(|&column| (column.to_owned(), Value::NULL)).collect();
+        self.change(Change::Set { key, fields })
+    }
+
+    /// Adds to a number, NULL counting as 0; the row need not have been read. *Units:* `by` is a decimal number of the
+    /// column's type.
+    ///
+    /// # Errors
+    /// As for [`Session::set`]; also where the column is no number, or the sum leaves its range.
+    pub fn inc(
+        &mut self,
+        key: impl Into<Key>,
+        column: &str,
+        by: impl ToString,
+    ) -> Result<(), Error> {
+        let key = canonical_key(&self.schema, &key.into())?;
+        self.change(Change::Inc { key, field: column.to_owned(), by: by.to_string() })
+    }
+
+    /// Makes a row. Whether it exists is looked up first, at the origin if need be.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Exists`] if it does; otherwise as for [`Session::set`] and [`Session::read`].
+    pub fn insert<'f>(
+        &mut self,
+        key: impl Into<Key>,
+        fields: impl IntoIterator<Item = (&'f str, Value)>,
+    ) -> Result<(), Error> {
+        let key = key.into();
+        if self.read(&key)?.is_some() {
+            return Err(Error::new(ErrorKind::Exists, format!("{key} exists already")));
+        }
+        let key = canonical_key(&self.schema, &key)?;
+        self.change(Change::Insert { key, fields: owned(fields), is_known: true })
+    }
+
+    /// Makes a row that the caller knows to be new, since its key comes from a counter, say. The origin is not asked; should
+    /// it have the row after all, it rejects the session when that is destaged, and the session is parked.
+    ///
+    /// # Errors
+    /// As for [`Session::set`].
+    pub fn insert_new<'f>(
+        &mut self,
+        key: impl Into<Key>,
+        fields: impl IntoIterator<Item = (&'f str, Value)>,
+    ) -> Result<(), Error> {
+        let key = canonical_key(&self.schema, &key.into())?;
+        self.change(Change::Insert { key, fields: owned(fields), is_known: false })
+    }
+
+    /// Deletes a row, if it exists.
+    ///
+    /// # Errors
+    /// The key names no row.
+    pub fn delete(&mut self, key: impl Into<Key>) -> Result<(), Error> {
+        let key = canonical_key(&self.schema, &key.into())?;
+        self.change(Change::Delete { key })
+    }
+
+    /// Appends an element to a JSON array; NULL counts as the empty one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Missing`] if the row does not exist; [`ErrorKind::Invalid`] if the column holds no JSON array; otherwise
+    /// as for [`Session::read`].
+    pub fn push(
+        &mut self,
+        key: impl Into<Key>,
+        column: &str,
+        element: impl Into<serde_json::Value>,
+    ) -> Result<(), Error> {
+        self.edit(key.into(), column, Edit::Push(element.into()))
+    }
+
+    /// Removes every equal element from a JSON array.
+    ///
+    /// # Errors
+    /// As for [`Session::push`].
+    pub fn pull(
+        &mut self,
+        key: impl Into<Key>,
+        column: &str,
+        element: impl Into<serde_json::Value>,
+    ) -> Result<(), Error> {
+        self.edit(key.into(), column, Edit::Pull(element.into()))
+    }
+
+    /// Appends an element to a JSON array unless it holds an equal one.
+    ///
+    /// # Errors
+    /// As for [`Session::push`].
+    pub fn add_to_set(
+        &mut self,
+        key: impl Into<Key>,
+        column: &str,
+        element: impl Into<serde_json::Value>,
+    ) -> Result<(), Error> {
+        self.edit(key.into(), column, Edit::AddToSet(element.into()))
+    }
+
+    /// What an array becomes is computed here, under the session's lease, and set as a whole: applied twice, it is the same,
+    /// as the paper's table 2 asks of origins that might apply it twice.
+    fn edit(&mut self, key: Key, column: &str, edit: Edit) -> Result<(), Error> {
+        let row = self.row(&key)?;
+        let old: Option<String> = row.get(column)?;
+        let edited = edit
+            .apply(old.as_deref())
+            .map_err(|why| Error::new(ErrorKind::Invalid, format!("{key} {column} {why}")))?;
+        match edited {
+            Some(new) => self.set(key, [(column, new.into())]),
+            None => Ok(()),
+        }
+    }
+}
+
+fn missing(key: &Key) -> Error {
+    Error::new(ErrorKind::Missing, format!("{key} does not exist"))
+}
+
+fn owned<'f>(fields: impl IntoIterator<Item = (&'f str, Value)>) -> Vec<(String, Value)> {
+    fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}

@@ -1,0 +1,203 @@
+//! What sessions change, how they see it, and what the origin gets of it.
+
+use crate::support::{Place, bank};
+use destage_data::store::{Error, ErrorKind, Key, Options, Row, Store, Value};
+
+const SHOP: &str = r#"
+CREATE TABLE products (id INTEGER PRIMARY KEY, name TEXT NOT NULL, stock INTEGER NOT NULL DEFAULT 5, note TEXT, tags TEXT);
+CREATE TABLE lines (orders INTEGER, line INTEGER, product INTEGER NOT NULL, PRIMARY KEY (orders, line));
+INSERT INTO products VALUES (1, 'pen', 7, 'blue', '["a"]'), (2, 'ink', 1, NULL, NULL);
+"#;
+
+fn stock(row: Option<Row>) -> i64 {
+    row.expect("the product exists").get("stock").expect("a number")
+}
+
+#[test]
+fn a_session_sees_its_own_changes_and_others_see_them_once_it_has_ended() {
+    let place = Place::new(SHOP);
+    let store = place.open();
+    store
+        .session(|s| {
+            // Before the row is read, and after.
+            s.inc(("products", 1), "stock", 2)?;
+            assert_eq!(stock(s.read(("products", 1))?), 9);
+            s.set("products:01", [("stock", 20.into()), ("note", Value::NULL)])?;
+            s.inc(("products", 1), "stock", -1)?;
+            let row = s.row(("products", 1))?;
+            assert_eq!((row.get("stock")?, row.get::<Option<String>>("note")?), (19, None));
+            s.insert(("products", 3), [("name", "nib".into())])?;
+            assert_eq!(stock(s.read(("products", 3))?), 5, "the column's default");
+            s.delete(("products", 2))?;
+            assert_eq!(s.read(("products", 2))?, None);
+            assert_eq!(stock(store.read(("products", 1))?), 7, "nobody else sees it yet");
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!(stock(store.read(("products", 1)).unwrap()), 19);
+    assert_eq!(store.read(("products", 2)).unwrap(), None);
+    store.drain().unwrap();
+    let all = "SELECT group_concat(id || name || stock || coalesce(note, '-')) FROM products";
+    assert_eq!(place.at_origin(all).as_deref(), Some("1pen19-,3nib5-"));
+    store.close().unwrap();
+}
+
+#[test]
+fn a_session_that_ends_in_an_error_leaves_nothing() {
+    let place = Place::new(SHOP);
+    let store = place.open();
+    let aborted = store.session(|s| {
+        s.inc(("products", 1), "stock", 1)?;
+        s.delete(("products", 2))?;
+        Err::<(), _>(Error::abort("no more paper"))
+    });
+    let error = aborted.unwrap_err();
+    assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::Aborted, "no more paper"));
+    // One that the engine finds only in the end.
+    let refused = store.session(|s| {
+        s.inc(("products", 1), "stock", 1)?;
+        s.set(("products", 2), [("name", Value::NULL)])
+    });
+    let error = refused.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    assert!(error.to_string().contains("NOT NULL"), "{error}");
+    assert_eq!(stock(store.read(("products", 1)).unwrap()), 7);
+    assert!(store.read(("products", 2)).unwrap().is_some());
+    store.close().unwrap();
+}
+
+#[test]
+fn arrays_are_pushed_pulled_and_used_as_sets() {
+    let place = Place::new(SHOP);
+    let store = place.open();
+    let tags = |store: &Store, id: i64| -> Option<String> {
+        store.read(("products", id)).unwrap().unwrap().get("tags").unwrap()
+    };
+    store
+        .session(|s| {
+            s.push(("products", 1), "tags", "a")?;
+            s.add_to_set(("products", 1), "tags", "b")?;
+            s.add_to_set(("products", 1), "tags", "b")?;
+            s.push(("products", 2), "tags", 7)
+        })
+        .unwrap();
+    assert_eq!(tags(&store, 1).as_deref(), Some(r#"["a","a","b"]"#));
+    assert_eq!(tags(&store, 2).as_deref(), Some("[7]"));
+    store.session(|s| s.pull(("products", 1), "tags", "a")).unwrap();
+    assert_eq!(tags(&store, 1).as_deref(), Some(r#"["b"]"#));
+    let no_array = store.session(|s| s.push(("products", 1), "name", "x")).unwrap_err();
+    assert!(no_array.to_string().contains("no JSON array"), "{no_array}");
+    let no_row = store.session(|s| s.push(("products", 9), "tags", "x")).unwrap_err();
+    assert_eq!(no_row.kind(), ErrorKind::Missing);
+    store.close().unwrap();
+}
+
+#[test]
+fn a_row_that_exists_is_not_inserted_again() {
+    let place = Place::new(SHOP);
+    let store = place.open();
+    let again = store.session(|s| s.insert(("products", 1), [("name", "pin".into())]));
+    assert_eq!(again.unwrap_err().kind(), ErrorKind::Exists);
+    // Said to be new though it is not: nobody asks the origin, which finds out and keeps the session as parked.
+    store.session(|s| s.insert_new(("products", 2), [("name", "pin".into())])).unwrap();
+    store.drain().unwrap();
+    assert_eq!(store.status().unwrap().destage.parked_groups, 1);
+    let name = "SELECT name FROM products WHERE id = 2";
+    assert_eq!(place.at_origin(name).as_deref(), Some("ink"));
+    store.close().unwrap();
+}
+
+#[test]
+fn new_rows_are_there_at_once_and_others_are_asked_for() {
+    let place = Place::new(SHOP);
+    let store = place.open();
+    let insert = |orders: i64| {
+        store.session(|s| {
+            for line in 1..=10 {
+                s.insert_new(("lines", (orders, line)), [("product", 1.into())])?;
+            }
+            Ok(())
+        })
+    };
+    insert(1).unwrap();
+    let product: i64 = store.read(("lines", (1, 10))).unwrap().unwrap().get("product").unwrap();
+    assert_eq!(product, 1);
+    assert_eq!(store.read(("lines", (1, 11))).unwrap(), None, "asked, since nobody knows");
+    store.drain().unwrap();
+    assert_eq!(place.at_origin("SELECT count(*) FROM lines").as_deref(), Some("10"));
+    store.close().unwrap();
+}
+
+#[test]
+fn what_was_done_survives_the_end_of_the_process() {
+    let place = bank(2);
+    let store = place.open();
+    store.pause().unwrap();
+    let transfer = |store: &Store| {
+        store.session(|s| {
+            s.inc(("accounts", 1), "balance", -10)?;
+            s.inc(("accounts", 2), "balance", 10)
+        })
+    };
+    transfer(&store).unwrap();
+    drop(store);
+    let sum = "SELECT group_concat(balance) FROM accounts";
+    assert_eq!(place.at_origin(sum).as_deref(), Some("100,100"));
+    let store = place.open();
+    let balance: i64 = store.read(("accounts", 2)).unwrap().unwrap().get("balance").unwrap();
+    assert_eq!(balance, 110);
+    store.close().unwrap();
+    assert_eq!(place.at_origin(sum).as_deref(), Some("90,110"));
+}
+
+#[test]
+fn one_folder_and_one_origin_belong_to_one_store() {
+    let place = bank(1);
+    let store = place.open();
+    let second = place.options().open().err().expect("the folder is in use");
+    assert_eq!(second.kind(), ErrorKind::Closed);
+    assert!(!second.to_string().is_empty());
+    store.close().unwrap();
+    let missing = Options::new("sqlite:/nowhere/at/all.db", "/nowhere").open().err();
+    assert!(missing.is_some());
+    let bad = place.options().policy("d=soon").open().err().expect("no such policy");
+    assert_eq!(bad.kind(), ErrorKind::Invalid, "{bad}");
+}
+
+#[test]
+fn redis_clients_and_sessions_share_one_store() {
+    use std::io::{Read as _, Write as _};
+    let place = bank(1);
+    let options = place.options().listen(([127, 0, 0, 1], 0).into(), None);
+    let store = options.open().unwrap();
+    let mut client = std::net::TcpStream::connect(store.address().unwrap()).unwrap();
+    store.session(|s| s.inc(("accounts", 1), "balance", 1)).unwrap();
+    client.write_all(b"HINCRBY accounts:1 balance 1\r\n").unwrap();
+    let mut reply = [0; 6];
+    client.read_exact(&mut reply).unwrap();
+    assert_eq!(&reply, b":102\r\n");
+    let balance: i64 = store.read("accounts:1").unwrap().unwrap().get("balance").unwrap();
+    assert_eq!(balance, 102);
+    store.close().unwrap();
+}
+
+#[test]
+fn keys_fields_and_values_that_do_not_fit_are_named() {
+    let place = Place::new(SHOP);
+    let store = place.open();
+    let of = |result: Result<(), Error>| {
+        let error = result.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        error.to_string()
+    };
+    assert!(of(store.session(|s| s.delete("nothing:1"))).contains("products"));
+    let value = of(store.session(|s| s.set(("products", 1), [("stock", "many".into())])));
+    assert!(value.contains("products.stock"), "{value}");
+    let column = of(store.session(|s| s.inc(("products", 1), "wings", 1)));
+    assert!(column.contains("wings"), "{column}");
+    let keys = [Key::from(("products", 1)), Key::from("products")];
+    assert!(store.read_all(&keys).is_err());
+    let row = store.read(&keys[0]).unwrap().unwrap();
+    assert!(row.get::<i64>("name").unwrap_err().to_string().contains("'pen'"));
+    store.close().unwrap();
+}
