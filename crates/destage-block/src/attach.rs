@@ -367,7 +367,7 @@ fn sum(origin: &dyn Origin, offset: u64, len: u64) -> Result<u32, OriginError> {
 }
 
 /// The checksum of a block; `None` behind the end.
-fn block_sum(origin: &dyn Origin, lba: Lba) -> Result<Option<u32>, OriginError> {
+pub(crate) fn block_sum(origin: &dyn Origin, lba: Lba) -> Result<Option<u32>, OriginError> {
     let mut buf = [0; BLOCK];
     let Some(len) = origin.size().checked_sub(lba.offset()).filter(|len| *len > 0) else {
         return Ok(None);

@@ -52,7 +52,7 @@ pub struct Report {
 pub struct VolumeReport {
     /// Its export name.
     pub name: String,
-    /// What it does with requests: one of [`policy::MODES`], `frozen`, `changing-policy` or `closing`.
+    /// What it does with requests: one of [`policy::MODES`], `frozen`, `changing-policy`, `cache-lost` or `closing`.
     pub mode: String,
     /// `write-through`, `write-back`, `ordered` or `journaled`, with its order and bounds.
     pub policy: String,

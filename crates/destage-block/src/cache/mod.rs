@@ -20,6 +20,7 @@ mod region;
 mod resize;
 mod sealed;
 mod superblock;
+mod watch;
 
 pub use check::{Against, CacheCheck, CheckError, check};
 pub use checkpoint::CheckpointWriter;
@@ -33,6 +34,7 @@ pub use resize::{Resized, resize};
 pub use superblock::{
     Attachment, CACHE_VERSION, Copy, ORIGIN_NAME_BYTES_MAX, OriginId, Superblock,
 };
+pub use watch::{Tampering, Watch};
 
 use crate::block::BLOCK;
 use checkpoint::Checkpoints;
@@ -131,18 +133,35 @@ impl CacheDevice {
     /// # Errors
     /// [`CacheError`] tells what is there instead, or what is wrong with it.
     pub fn open(file: Box<dyn DiskFile>, origin: &OriginId) -> Result<Self, CacheError> {
+        Self::open_if(file, |found| match found.is_same(origin) {
+            true => Ok(()),
+            false => Err(CacheError::OtherOrigin {
+                cache_name: found.name.clone(),
+                cache_uuid: found.uuid,
+                wanted_name: origin.name.clone(),
+                wanted_uuid: origin.uuid,
+            }),
+        })
+    }
+
+    /// Opens a cache whatever origin its superblock names. Whoever calls this finds out by other means whether it is the right
+    /// one before anything is sent, and notes it by [`CacheDevice::set_origin`].
+    ///
+    /// # Errors
+    /// As [`CacheDevice::open`].
+    pub fn open_of_any_origin(file: Box<dyn DiskFile>) -> Result<Self, CacheError> {
+        Self::open_if(file, |_| Ok(()))
+    }
+
+    fn open_if(
+        file: Box<dyn DiskFile>,
+        is_right: impl FnOnce(&OriginId) -> Result<(), CacheError>,
+    ) -> Result<Self, CacheError> {
         let medium = Medium::new(file);
         let copies = superblock::read_copies(&medium)?;
         let superblock = superblock::choose(&copies)?;
         check_size(&medium, &superblock.geometry)?;
-        if !superblock.origin.is_same(origin) {
-            return Err(CacheError::OtherOrigin {
-                cache_name: superblock.origin.name,
-                cache_uuid: superblock.origin.uuid,
-                wanted_name: origin.name.clone(),
-                wanted_uuid: origin.uuid,
-            });
-        }
+        is_right(&superblock.origin)?;
         // What is read now may come from a cache that no sync has reached; the older copies are overwritten on the
         // strength of it.
         medium.sync().map_err(CacheError::io("sync the cache device"))?;

@@ -34,6 +34,9 @@ impl Volume {
     pub fn check_change(&self, policy: &Policy) -> Result<(), &'static str> {
         let policy = fit(policy, &self.shape, self.slots.index().slots());
         check_policy(&policy, &self.shape)?;
+        if self.is_cache_lost && !policy.waits_for_origin() {
+            return Err("the cache's file is not what it was: only write-through needs no cache");
+        }
         if self.drains_before(&policy) && self.core.status().paused && self.undecided() > 0 {
             return Err(
                 "this change waits until everything is at the origin, and destaging is paused: resume first",
@@ -93,6 +96,15 @@ impl Volume {
         self.core.handle(self.now, input);
         self.core.handle(self.now, Input::Tick);
         self.pump();
+    }
+
+    /// The cache's file is not what it was: what is logged from now on may not be there after a crash. No write and no flush is
+    /// taken any more, unless the policy writes through; what is dirty is sent to the origin as far as it can be read.
+    pub fn lose_cache(&mut self, now: Time) {
+        self.is_cache_lost = true;
+        self.thaw(now);
+        self.resume(now);
+        self.drain(now);
     }
 
     /// Destages what is dirty now, whatever the policy says.

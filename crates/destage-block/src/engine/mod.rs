@@ -19,6 +19,7 @@ mod extents;
 mod fetch;
 mod install;
 mod job;
+mod known;
 mod line;
 mod losses;
 mod member;
@@ -57,6 +58,7 @@ use upkeep::Upkeep;
 
 pub use consistency::{ConsistencyGroup, ConsistencyGroupStatus, GroupDone, GroupJob};
 pub use job::{Context, Job, JobDone, JobKind};
+pub use known::known_blocks;
 pub use losses::LossesTold;
 pub use member::GroupClock;
 pub use recover::{Logged, OpenError, Parts};
@@ -163,6 +165,8 @@ pub struct Volume {
     /// Who waits for the volume to be frozen.
     freezing: Vec<u64>,
     is_closing: bool,
+    /// See [`Volume::lose_cache`].
+    is_cache_lost: bool,
     stopped: Option<StopReason>,
     /// Writes went past the log since the origin was last flushed.
     is_origin_unflushed: bool,

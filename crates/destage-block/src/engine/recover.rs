@@ -96,7 +96,7 @@ impl Logged {
 }
 
 /// Everything up to here is at the origin, as the cache's marks say; what the log has let go was as well.
-fn decided(cache: &CacheDevice, recovery: &Recovery) -> Lsn {
+pub(super) fn decided(cache: &CacheDevice, recovery: &Recovery) -> Lsn {
     Lsn(cache.decided().max(recovery.first_lsn - 1))
 }
 
@@ -178,6 +178,7 @@ impl Volume {
             is_frozen: false,
             freezing: Vec::new(),
             is_closing: false,
+            is_cache_lost: false,
             stopped: None,
             is_origin_unflushed: false,
             origin_flushes: 0,

@@ -83,6 +83,11 @@ impl Volume {
         if self.stopped.is_some() && !is_look {
             return Err(RequestError::Io);
         }
+        // What goes to the origin first needs no cache.
+        let is_lost = self.is_cache_lost && !self.core.policy().waits_for_origin();
+        if is_lost && (request.is_write() || request.is_flush()) {
+            return Err(RequestError::Io);
+        }
         Ok(())
     }
 

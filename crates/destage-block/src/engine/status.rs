@@ -42,6 +42,8 @@ pub enum VolumeMode {
     ChangingPolicy,
     /// No write is taken; reads of blocks without undecided changes are served by the origin, others fail.
     Stopped(StopReason),
+    /// No write and no flush is taken, since the cache's file is not what it was; what it holds is sent to the origin.
+    CacheLost,
     /// Requests are refused.
     Closing,
 }
@@ -165,6 +167,7 @@ impl Volume {
         match self.stopped {
             Some(reason) => VolumeMode::Stopped(reason),
             None if self.is_closing => VolumeMode::Closing,
+            None if self.is_cache_lost => VolumeMode::CacheLost,
             None if self.is_frozen => VolumeMode::Frozen,
             None if self.next_policy.is_some() => VolumeMode::ChangingPolicy,
             None => VolumeMode::Serving(core),

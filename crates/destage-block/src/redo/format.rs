@@ -34,7 +34,9 @@ const HEADER: usize = SECTOR;
 /// Where the bytes begin that version 1 lacks.
 const CONSISTENCY: usize = 192;
 /// Longer names of places are not kept.
-pub(super) const PLACE_BYTES_MAX: usize = HEADER - 4 - CONSISTENCY - 36;
+pub(super) const PLACE_BYTES_MAX: usize = WHOLE_FROM - CONSISTENCY - 36;
+/// Where the last number before the checksum stands.
+const WHOLE_FROM: usize = HEADER - 4 - 8;
 const GROUP_FIXED: usize = 80;
 const PIECE: usize = 16;
 const COMMIT: usize = 40;
@@ -83,6 +85,9 @@ pub(super) struct Header {
     pub(super) decided: [u8; 16],
     /// Whose commit record decides this store's groups of several volumes.
     pub(super) coordinator: CoordinatorRecord,
+    /// The store took a lost one's place: before the origin has come so far it may be no state that existed. Zero: it always
+    /// is one.
+    pub(super) whole_from: Lsn,
 }
 
 /// Where to ask whether a group of several volumes is committed.
@@ -137,7 +142,8 @@ impl Header {
         let place = place.filter(|place| place.len() <= PLACE_BYTES_MAX).unwrap_or_default();
         out.extend_from_slice(&(place.len() as u32).to_le_bytes());
         out.extend_from_slice(place);
-        out.resize(HEADER - 4, 0);
+        out.resize(WHOLE_FROM, 0);
+        push_words(&mut out, &[self.whole_from.0]);
         let crc = crc32c(&out[16..]);
         out.extend_from_slice(&crc.to_le_bytes());
         out.resize(PAGE as usize, 0);
@@ -162,9 +168,13 @@ impl Header {
         if u32_at(bytes, len - 4) != crc32c(&bytes[16..len - 4]) {
             return Err(HeaderProblem::Broken);
         }
-        let (decided, coordinator) = match version {
-            1 => ([0; 16], CoordinatorRecord::default()),
-            _ => (array(bytes, CONSISTENCY), CoordinatorRecord::decode(bytes)),
+        let (decided, coordinator, whole_from) = match version {
+            1 => ([0; 16], CoordinatorRecord::default(), 0),
+            _ => (
+                array(bytes, CONSISTENCY),
+                CoordinatorRecord::decode(bytes),
+                u64_at(bytes, WHOLE_FROM),
+            ),
         };
         let host = (u32_at(bytes, 116) as usize).min(HOST_BYTES_MAX);
         Ok(Self {
@@ -185,6 +195,7 @@ impl Header {
             log_since: u64_at(bytes, CONSISTENCY - 8),
             decided,
             coordinator,
+            whole_from: Lsn(whole_from),
         })
     }
 }

@@ -99,6 +99,7 @@ impl RedoStore {
             log_since: 0,
             decided: [0; 16],
             coordinator: CoordinatorRecord::default(),
+            whole_from: Lsn::ZERO,
         };
         let mut store = Self::with(medium, header, 1);
         store.phase = Phase::Idle;
@@ -181,6 +182,25 @@ impl RedoStore {
         self.header.done_lsn
     }
 
+    /// The store takes the place of one that is lost, which may have been in the middle of a group: before the origin has
+    /// everything up to `lsn` again it may be no state that existed. Durable with the next attach record.
+    pub(crate) fn set_whole_from(&mut self, lsn: Lsn) {
+        self.header.whole_from = lsn;
+    }
+
+    /// The write up to which the origin must have come to be a state that existed, if it has not: see
+    /// [`RedoStore::set_whole_from`].
+    ///
+    /// # Errors
+    /// As the medium reports them.
+    pub fn unwhole_before(&self) -> Result<Option<Lsn>, RedoError> {
+        let whole_from = self.header.whole_from;
+        if whole_from <= self.done() || Some(whole_from) <= self.evidence_upto()? {
+            return Ok(None);
+        }
+        Ok(Some(whole_from))
+    }
+
     /// Blocks are written past the store from now on: what it knows of their contents is out of date.
     pub fn forget_recent(&mut self) {
         self.recent = RecentBlocks::new();
@@ -222,6 +242,10 @@ impl RedoStore {
         if attach.cache != before.attach.cache {
             self.header.log_since = attach.generation;
             self.header.done_lsn = Lsn::ZERO;
+            if before.attach.generation > 0 {
+                // It counts in the log of the cache that is given up.
+                self.header.whole_from = Lsn::ZERO;
+            }
         }
         self.header.attach = attach;
         self.losses = self.medium.losses();

@@ -20,6 +20,13 @@ impl Left {
     pub(super) fn note(&mut self, served: &Served) {
         let (name, origin) = (&served.name, &served.description);
         let writes = served.volume.undecided();
+        if let Some(why) = report::tampered(served) {
+            self.failed.push(match writes {
+                0 => format!("{why}; everything is at {origin}"),
+                _ => format!("{why}; {writes} writes are not known to be at {origin}"),
+            });
+            return;
+        }
         let has_failed = served.volume.stop_reason() == Some(StopReason::JournalFailed);
         if let (true, Some(why)) = (has_failed, report::stopped(served)) {
             self.failed.push(format!("{why}; {writes} writes are not known to be at {origin}"));

@@ -10,6 +10,7 @@ mod flusher;
 mod fuse;
 mod groups;
 mod left;
+mod lost_store;
 mod pool;
 mod report;
 mod server;
@@ -17,6 +18,7 @@ mod slice;
 mod spin;
 mod start;
 mod take_up;
+mod watch;
 
 use crate::engine::{GroupDone, JobDone, Volume};
 use crate::settings::Settings;
@@ -62,6 +64,10 @@ struct Served {
     group: Option<String>,
     /// Its origin is replaced as a whole by each group.
     takes_snapshots: bool,
+    /// Looks at its cache's file; none for a device.
+    watch: Option<crate::cache::Watch>,
+    /// What has become of that file, if it is not as it was.
+    tampered: Option<crate::cache::Tampering>,
 }
 
 /// What other threads tell the server.

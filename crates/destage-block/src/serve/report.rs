@@ -65,6 +65,7 @@ fn mode_name(mode: VolumeMode) -> &'static str {
         VolumeMode::Frozen => "frozen",
         VolumeMode::ChangingPolicy => "changing-policy",
         VolumeMode::Stopped(_) => policy::mode_name(destage_core::Mode::Stopped),
+        VolumeMode::CacheLost => "cache-lost",
         VolumeMode::Closing => "closing",
     }
 }
@@ -81,6 +82,15 @@ pub(super) fn stopped(served: &Served) -> Option<String> {
         StopReason::OriginChanged => "its origin is not as it was left".to_owned(),
     };
     Some(format!("volume '{}' has stopped: {why}", served.name))
+}
+
+/// What has become of a volume's cache file, if it is not as it was, and what to do.
+pub(super) fn tampered(served: &Served) -> Option<String> {
+    let (name, cache, found) = (&served.name, &served.cache, served.tampered.as_ref()?);
+    Some(format!(
+        "volume '{name}': the cache {cache} {found} while it was in use: it takes no writes, and sends what it holds to the origin \
+         as long as it can be read; then end the server and give it a sound cache"
+    ))
 }
 
 /// One volume.
@@ -151,6 +161,9 @@ pub(super) fn report(volumes: &mut [Served], counted: Counted, now: Time) -> Rep
     report.volumes = volumes.iter_mut().map(|served| volume(served, now)).collect();
     if let Some(stopped) = report.volumes.iter().find(|volume| volume.mode == "stopped") {
         report.mode.clone_from(&stopped.mode);
+    }
+    for served in volumes.iter() {
+        report.warnings.extend(tampered(served));
     }
     report.finish()
 }

@@ -10,6 +10,7 @@ use super::pool::{Outbox, Pool};
 use super::report::Counted;
 use super::spin::Spin;
 use super::start::Started;
+use super::watch::Watches;
 use super::{Event, ServeError, Served, slice};
 use crate::engine::{Context, Job, JobKind};
 use crate::nbd::server::{Exports, Tls};
@@ -69,6 +70,7 @@ pub(super) struct Server {
     /// What a sync of each volume's log takes.
     sync_latency: Vec<Duration>,
     spin: Spin,
+    pub(super) watches: Watches,
     clock: Arc<Clock>,
     /// The volumes as files, if they are wanted.
     pub(super) files: Option<Files>,
@@ -131,6 +133,7 @@ impl Server {
             pool,
             groups,
             under_way: 0,
+            watches: Watches::new(),
             spin: Spin::new(Duration::from_nanos(settings.spin.as_nanos())),
             clock: Arc::new(clock),
             files,
@@ -237,6 +240,7 @@ impl Server {
                 self.event(event);
             }
             self.end_handshakes();
+            self.watch_caches();
             self.turn();
         }
         self.finish()

@@ -3,9 +3,9 @@
 use super::groups::{self, Members};
 use super::report::Latencies;
 use super::take_up::{Recovered, take_up, take_up_blindly};
-use super::{ServeError, Served, control};
+use super::{ServeError, Served, control, lost_store};
 use crate::attach;
-use crate::cache::{CacheDevice, CacheError, Creation, FileMedia, OriginId, Sizing};
+use crate::cache::{CacheDevice, CacheError, Creation, FileMedia, OriginId, Sizing, Watch};
 use crate::engine::{self, Context, GroupClock, OpenError, Parts, Volume, VolumeOptions};
 use crate::nbd::server::{Export, Tls};
 use crate::nbd::tls::{Identity, server_config};
@@ -132,7 +132,9 @@ fn open(settings: &VolumeSettings, opening: &mut Opening) -> Result<(Served, Con
         name: identity.name.clone(),
         volume_bytes: origin.size(),
     };
-    let (cache, is_new) = open_cache(settings, media, &id, clock)?;
+    let (cache, is_new) = open_cache(settings, media, &id, redo.as_ref(), clock)?;
+    let watch = Watch::on(&settings.cache)
+        .map_err(|error| cache_error(settings, &CacheError::io("look at the file")(error)))?;
     let options =
         Options { unsafe_no_fsync: settings.unsafe_flags.no_fsync, ..cache.log_options() };
     let (journal, recovery) = Journal::open(cache.log(), options)
@@ -144,6 +146,7 @@ fn open(settings: &VolumeSettings, opening: &mut Opening) -> Result<(Served, Con
         last: journal.last(),
         has_undecided: journal.last() > cache.decided(),
     };
+    lost_store::take_identity(settings, redo.as_mut(), &*origin, &recovered, &id)?;
     let applied = match &mut redo {
         None => {
             take_up_blindly(settings, &recovered)?;
@@ -193,6 +196,8 @@ fn open(settings: &VolumeSettings, opening: &mut Opening) -> Result<(Served, Con
         file_losses_known: 0,
         group: settings.group.as_ref().map(|group| group.name.clone()),
         takes_snapshots: settings.atomic == Atomic::Snapshot,
+        watch,
+        tampered: None,
     };
     let redo = redo.map(|redo| Arc::new(Mutex::new(redo)));
     Ok((served, Context { cache, origin, redo, turns }))
@@ -225,6 +230,7 @@ fn open_cache(
     settings: &VolumeSettings,
     media: FileMedia,
     id: &OriginId,
+    redo: Option<&RedoStore>,
     clock: &Clock,
 ) -> Result<(Arc<CacheDevice>, bool), ServeError> {
     let failed = |error: CacheError| cache_error(settings, &error);
@@ -238,7 +244,7 @@ fn open_cache(
         created_ns: clock.now().0,
         overwrite,
     };
-    match CacheDevice::open(Box::new(media), id) {
+    match lost_store::open(settings, media, id, redo) {
         Ok(cache) => Ok((Arc::new(cache), false)),
         Err(CacheError::NotACache) => {
             // What is there may be someone's data: only an empty one is taken.
@@ -246,7 +252,11 @@ fn open_cache(
             let cache = CacheDevice::create(Box::new(media), &creation(false)).map_err(failed)?;
             Ok((Arc::new(cache), true))
         }
-        Err(error) => Err(failed(error)),
+        Err(error) => {
+            let advice = lost_store::advice(&error, redo);
+            let refused = failed(error);
+            Err(ServeError::new(refused.code, refused.message + advice))
+        }
     }
 }
 

@@ -122,6 +122,13 @@ pub(super) fn take_up(
     if !is_ours && !recovered.is_new {
         refuse_outdated(settings, recovered)?;
     }
+    if !is_ours && let Some(upto) = redo.unwhole_before().map_err(failed)? {
+        tracing::warn!(
+            origin = settings.origin,
+            upto = upto.0,
+            "the cache before this one had lost its redo store and not yet sent everything again: the volume may be no state              that existed: check its file system"
+        );
+    }
     if settings.adopt && !recovered.is_new {
         forget_clean(settings, recovered)?;
     }

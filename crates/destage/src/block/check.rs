@@ -161,8 +161,14 @@ impl Origins {
         let Some(store) = &self.store else { return };
         let (cache, origin) = (found.superblock.uuid, found.superblock.origin.uuid);
         if *origin.as_bytes() != store.uuid() {
+            let advice = match store.attachment().generation {
+                0 => {
+                    "; its redo store is an unused one, as after a loss: see --adopt of 'destage block serve'"
+                }
+                _ => "",
+            };
             self.faults.push(format!(
-                "the cache belongs to the origin {} ({origin}), not to this one",
+                "the cache belongs to the origin {} ({origin}), not to this one{advice}",
                 found.superblock.origin.name
             ));
             return;

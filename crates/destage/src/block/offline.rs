@@ -134,6 +134,13 @@ pub(crate) fn replay(args: &ReplayArgs) -> Result<(), CliError> {
     let medium = origin::open(&place, &options).map_err(|error| origin_error(&error))?;
     let failed = |error: RedoError| redo_error(&place, &error);
     let mut store = RedoStore::open(medium).map_err(failed)?;
+    if store.attachment().generation == 0 {
+        let message = format!(
+            "{place} was never used by a cache, so it does not tell whether {} is whole: name the redo store that was in use",
+            args.origin
+        );
+        return Err(CliError::new(exit::ORIGIN_WENT_BACK, message));
+    }
     let decide = |in_doubt: &InDoubt| match args.alone {
         true => Ok(true),
         false => ask_coordinator(args.coordinator.as_deref(), &options, in_doubt),
@@ -158,7 +165,18 @@ pub(crate) fn replay(args: &ReplayArgs) -> Result<(), CliError> {
             },
             args.origin
         ),
-    })
+    })?;
+    match store.unwhole_before().map_err(failed)? {
+        None => Ok(()),
+        Some(upto) => Err(CliError::new(
+            exit::ORIGIN_WENT_BACK,
+            format!(
+                "{place} took the place of a lost redo store, and its cache had not sent everything again up to write {}: {} may be \
+                 no state that existed. Start the cache that it belongs to; if that is lost, check the file system",
+                upto.0, args.origin
+            ),
+        )),
+    }
 }
 
 pub(super) fn origin_error(error: &OriginError) -> CliError {

@@ -238,9 +238,10 @@ fn a_group_survives_its_server_and_its_end() {
     assert_eq!(server.stop(), 0);
 }
 
-#[test]
-fn a_volume_alone_names_the_store_that_knows() {
-    let Some(mut pair) = grouped() else { return };
+/// A group that is committed, and of which the log's disk holds a part; what was written, all of it flushed. `None` where nbdkit is
+/// missing.
+fn committed_and_not_done() -> Option<(Pair, History)> {
+    let mut pair = grouped()?;
     // Half a minute for what follows: a group of which the log's disk holds the first block is committed and not done.
     let log = &mut pair.log;
     log.disk = None;
@@ -251,11 +252,41 @@ fn a_volume_alone_names_the_store_that_knows() {
     writer.put(DATABASE, 0);
     // No neighbours: each is a request of its own.
     (0..BLOCKS).step_by(2).for_each(|block| _ = writer.put(LOG, block));
+    writer.clients.iter().for_each(|client| client.flush().expect("a flush"));
     server.ask(&["resume"]);
     eventually("the log's first block arrives", PATIENCE, || {
         pair.log.state().is_ok_and(|state| state.iter().any(|&number| number > 0))
     });
     pair.kill(server);
+    Some((pair, writer.history))
+}
+
+#[test]
+fn a_coordinators_store_that_is_lost_is_replaced_and_all_volumes_become_one_state() {
+    let Some((pair, history)) = committed_and_not_done() else { return };
+    std::fs::remove_file(pair.database.redo()).expect("the store is lost");
+    let (code, said) = pair.launch.refused();
+    assert_eq!(code, 13, "{said}");
+    let adopting = pair.launch.clone().with(&["--adopt"]);
+    let (code, said) = adopting.refused();
+    assert_eq!(code, 10, "the log's last group is in doubt: {said}");
+    let alone = pair.log.replay(&["--alone"]);
+    assert!(alone.status.success(), "{}", text(&alone.stderr));
+    let server = adopting.start();
+    server.ask(&["drain"]);
+    assert_eq!(server.stop(), 0);
+    let mut state = pair.database.state().expect("nothing is torn");
+    state.extend(pair.log.state().expect("nothing is torn"));
+    history.is_prefix(&state, history.acknowledged).expect("everything arrived");
+    for volume in [&pair.database, &pair.log] {
+        let replayed = volume.replay(&[]);
+        assert!(replayed.status.success(), "{}", text(&replayed.stderr));
+    }
+}
+
+#[test]
+fn a_volume_alone_names_the_store_that_knows() {
+    let Some((pair, _)) = committed_and_not_done() else { return };
     let away = pair.database.scratch.join("away");
     std::fs::rename(pair.database.redo(), &away).expect("it can be moved");
     let refused = pair.log.replay(&[]);

@@ -65,6 +65,11 @@ impl History {
         Ok(())
     }
 
+    /// Whether this block was written after that number.
+    pub(crate) fn is_overwritten(&self, block: u64, after: u64) -> bool {
+        self.next(block, after).is_some()
+    }
+
     /// The first write to this block after that number, if there is one.
     fn next(&self, block: u64, after: u64) -> Option<usize> {
         (after as usize..self.writes.len()).find(|&index| self.writes[index].0 == block)

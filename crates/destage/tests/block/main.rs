@@ -5,6 +5,7 @@
 mod harness;
 
 mod applications;
+mod cache_file;
 mod clients;
 mod conformance;
 mod crash;
@@ -14,6 +15,7 @@ mod file_systems;
 mod files;
 mod group;
 mod history;
+mod lost_store;
 mod machine;
 mod offline;
 mod older_copies;

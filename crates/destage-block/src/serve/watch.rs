@@ -1,0 +1,58 @@
+//! Cache files that are cut, removed or replaced under the running server: found within a second, told, and the volume brought
+//! to the origin as long as its log can still be read.
+
+use super::Served;
+use super::server::Server;
+use crate::cache::{Tampering, Watch};
+use destage_core::{Span, Time};
+
+/// When cache files are looked at.
+#[derive(Debug)]
+pub(super) struct Watches {
+    due: Time,
+}
+
+impl Watches {
+    pub(super) fn new() -> Self {
+        Self { due: Time::ZERO }
+    }
+}
+
+impl Server {
+    /// Looks at the cache files if it is time to. Whatever time it takes, it is one look at each in a second.
+    pub(super) fn watch_caches(&mut self) {
+        let now = self.now();
+        if now < self.watches.due {
+            return;
+        }
+        self.watches.due = now + EVERY;
+        for index in 0..self.volumes.len() {
+            let served = &mut self.volumes[index];
+            if served.tampered.is_some() {
+                continue;
+            }
+            let Some(found) = served.watch.as_ref().and_then(Watch::look) else { continue };
+            found_tampered(served, found, now);
+            // What is sent together needs all of the group.
+            let group = self.volumes[index].group.clone();
+            let mates =
+                self.volumes.iter_mut().filter(|mate| group.is_some() && mate.group == group);
+            mates.for_each(|mate| mate.volume.hurry(now));
+        }
+    }
+}
+
+fn found_tampered(served: &mut Served, found: Tampering, now: Time) {
+    tracing::error!(
+        volume = served.name,
+        cache = served.cache,
+        undecided = served.volume.undecided(),
+        "the cache's file {found} while it was in use: writes and flushes fail from now on, and what the cache holds is sent to \
+         the origin as long as it can be read. Then end the server and give it a sound cache; \
+         'destage block policy write-through' takes writes meanwhile"
+    );
+    served.tampered = Some(found);
+    served.volume.lose_cache(now);
+}
+
+const EVERY: Span = Span::from_secs(1);
