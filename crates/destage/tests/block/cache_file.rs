@@ -53,8 +53,7 @@ fn holds(image: &Path, block: u64, number: u64) -> bool {
     bytes == stamped(number)
 }
 
-/// > What is dirty in a cache whose file was cut, removed or replaced under its server is sent to the origin as long as it can
-/// > be read, and no FLUSH is ever answered as done meanwhile.
+/// > Once that is noticed, within a second, no FLUSH is ever answered as done, unless the policy writes through.
 #[test]
 fn a_cache_that_is_cut_under_its_server_is_told_and_sent_to_the_origin() {
     for policy in ["journaled", "ordered", "write-back"] {
