@@ -117,6 +117,7 @@ impl Engine {
         if access == Access::Back {
             session.lsn = lsn;
             session.wrote = true;
+            self.tell_changed(lsn);
         }
     }
 

@@ -2,8 +2,10 @@
 
 use super::command::{Group, SPECS, Spec, Verb};
 use super::session::{Job, Multi, Session, WaitKind, Waiting};
+use super::watch::RowKey;
 use super::{Engine, Io};
 use crate::resp::{Protocol, Reply};
+use crate::schema::TableId;
 use crate::value::ColumnType;
 use destage_core::{ClientId, Input, Span, WaitFor};
 
@@ -421,6 +423,8 @@ impl Engine {
             named.push((table, cells.into()));
         }
         let count = units.len() as i64;
+        let tables: Vec<TableId> = named.iter().map(|(table, _): &RowKey| *table).collect();
+        self.tell_unsure(&tables);
         // It may have changed: that is why it is to be dropped.
         named.into_iter().for_each(|key| self.watched.change(&key));
         self.wake_lease_waiters();

@@ -261,6 +261,7 @@ impl Engine {
         }
         through.units.iter().for_each(|&unit| self.unload_if_absent(unit));
         if applied {
+            self.tell_changed(lsn);
             self.invalidate_tables(&through);
         }
         let client = ClientId(through.client);
@@ -286,6 +287,7 @@ impl Engine {
             return;
         }
         self.watched.change_tables(&through.invalidates);
+        self.tell_unsure(&through.invalidates);
         self.wake_lease_waiters();
         for unit in self.rows.units_of_tables(&through.invalidates) {
             if !through.units.contains(&unit) {
@@ -310,6 +312,7 @@ impl Engine {
     pub(super) fn forget(&mut self, upto: Lsn) {
         self.overlay.forget(upto);
         self.structural.forget(self.core.decided());
+        self.tell_decided();
         self.journal.reclaim(self.core.decided().0, self.now.0);
     }
 

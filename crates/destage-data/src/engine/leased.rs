@@ -11,6 +11,7 @@ use super::command::{Group, Prepared, Spec, Verb};
 use super::dispatch::Answer;
 use super::exec::Queued;
 use super::key::key_cells;
+use super::observe::entry_key;
 use super::perform::{Context, Trouble};
 use super::session::{Multi, Session, Waiting};
 use super::txn::Txn;
@@ -73,6 +74,20 @@ impl Engine {
         Reply::new(&mut session.out, session.protocol).ok();
     }
 
+    /// DESTAGE SHARE name [name ...]: S leases on cache entries of the library, by their names.
+    fn share_entries(&mut self, session: &mut Session, names: &[&[u8]]) {
+        let token = session.watch.expect("a session under leases has a token until it ends");
+        if !self.config.unsafe_flags.no_leases {
+            let leases = &mut self.watched.leases;
+            let mut taken =
+                names.iter().map(|name| leases.share(self.now, token, &entry_key(name)));
+            if let Some(denied) = taken.find_map(Result::err) {
+                return self.lost(session, denied);
+            }
+        }
+        Reply::new(&mut session.out, session.protocol).ok();
+    }
+
     /// DESTAGE ABSENT key [key ...]: rows that the origin does not have, as the client knows; until the session ends they are
     /// not looked for.
     fn assume_absent(&mut self, session: &mut Session, keys: &[&[u8]]) {
@@ -123,6 +138,9 @@ impl Engine {
             }
             (Group::Server, Verb::Destage) if args[1].eq_ignore_ascii_case(b"exclude") => {
                 return self.exclude(session, &args[2..]);
+            }
+            (Group::Server, Verb::Destage) if args[1].eq_ignore_ascii_case(b"share") => {
+                return self.share_entries(session, &args[2..]);
             }
             (Group::Server, Verb::Destage) if args[1].eq_ignore_ascii_case(b"absent") => {
                 return self.assume_absent(session, &args[2..]);

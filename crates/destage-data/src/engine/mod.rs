@@ -14,6 +14,7 @@ mod exec;
 mod in_place;
 mod key;
 mod leased;
+mod observe;
 mod origin;
 mod overlay;
 mod perform;
@@ -54,6 +55,7 @@ pub(crate) use key::{decode, show};
 pub use report::StartReport;
 
 pub(crate) use key::{format_key, key_cells};
+pub(crate) use observe::Observer;
 
 /// The only ordering domain so far: the whole origin.
 pub const DOMAIN: DomainId = DomainId(0);
@@ -167,6 +169,7 @@ pub struct Engine {
     watched: Watched,
     /// Rows of which sessions say that the origin does not have them.
     absent: HashSet<watch::RowKey>,
+    observers: Vec<Arc<dyn Observer>>,
     /// Waits that clients asked for and the core has not been told of.
     waits: Vec<(RequestId, Lsn, WaitFor)>,
     next_request: u64,
@@ -233,6 +236,7 @@ impl Engine {
             deadlines: BTreeSet::new(),
             watched: Watched::default(),
             absent: HashSet::new(),
+            observers: Vec::new(),
             waits: Vec::new(),
             next_request: 0,
             runnable: VecDeque::new(),
@@ -355,6 +359,13 @@ impl Engine {
             session.authenticated = true;
         }
         Some(client)
+    }
+
+    /// The client's next reply tells of this write, and leaves when that may be told.
+    pub fn see(&mut self, client: ClientId, lsn: Lsn) {
+        if let Some(session) = self.session(client) {
+            session.lsn = session.lsn.max(lsn);
+        }
     }
 
     /// A client is gone. What it wrote stays; what it waited for is dropped.

@@ -22,7 +22,7 @@ pub(super) struct EngineControl {
 }
 
 impl EngineControl {
-    fn ask<T: Send + 'static>(
+    pub(super) fn ask<T: Send + 'static>(
         &self,
         question: impl FnOnce(&mut Engine) -> T + Send + 'static,
     ) -> Result<T, ControlError> {

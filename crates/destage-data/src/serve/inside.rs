@@ -4,9 +4,10 @@ use super::control::EngineControl;
 use super::server::{Host, Local, LocalEvent, Server};
 use super::workers::Outbox;
 use super::{Event, ServeError, start};
+use crate::engine::Engine;
 use crate::schema::Schema;
 use crate::settings::Settings;
-use destage_runtime::admin::Control;
+use destage_runtime::admin::{Control, ControlError};
 use destage_runtime::{exit, shutdown};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -58,6 +59,17 @@ impl Inside {
 
     pub(crate) fn control(&self) -> impl Control {
         EngineControl { outbox: self.outbox.clone() }
+    }
+
+    /// Has the engine do something between all else.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub(crate) fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Engine) -> T + Send + 'static,
+    ) -> Result<T, ControlError> {
+        EngineControl { outbox: self.outbox.clone() }.ask(work)
     }
 
     /// How it ended, if it has.

@@ -4,21 +4,28 @@ use super::wire::{Answer, push_request, read_answer};
 use super::{CacheManager, CacheSession, Change, Error, ErrorKind, Key, Lease, Row};
 use super::{Value, value::Field};
 use crate::cells::{Cell, Reader};
-use crate::engine::key_cells;
+use crate::engine::{Engine, Observer, key_cells};
 use crate::schema::{Schema, Table};
 use crate::serve::{Inside, Local};
 use crate::settings::Settings;
+use destage_core::Lsn;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Conversations kept for the next session.
 const IDLE_MAX: usize = 64;
+/// How long an entry waits for what it depends on to be destaged, and how often it looks.
+const DECIDE_MAX: Duration = Duration::from_secs(30);
+const DECIDE_LOOK: Duration = Duration::from_millis(1);
 
 /// The cache manager within this process.
 pub struct Embedded {
     inside: Inside,
     idle: Mutex<Vec<Conversation>>,
     names: Vec<Names>,
+    /// Up to here, what writes left may be told.
+    seen: AtomicU64,
 }
 
 /// A table's names, shared by all rows.
@@ -35,7 +42,7 @@ impl Embedded {
             columns: table.columns.iter().map(|column| column.name.as_str().into()).collect(),
         };
         let names = inside.schema().tables.iter().map(names).collect();
-        Ok(Self { inside, idle: Mutex::default(), names })
+        Ok(Self { inside, idle: Mutex::default(), names, seen: AtomicU64::new(0) })
     }
 
     pub(super) fn inside(&self) -> &Inside {
@@ -63,6 +70,43 @@ impl Embedded {
         if idle.len() < IDLE_MAX {
             idle.push(conversation);
         }
+    }
+
+    /// Tells an observer of every change from now on.
+    pub(super) fn observe(&self, observer: Arc<dyn Observer>) -> Result<(), Error> {
+        Ok(self.inside.run(move |engine| engine.observe(observer))?)
+    }
+
+    /// Waits until the origin has decided everything up to here, which is hurried.
+    pub(super) fn decide(&self, upto: Lsn) -> Result<(), Error> {
+        self.inside.run(Engine::hurry)?;
+        let until = Instant::now() + DECIDE_MAX;
+        while self.inside.run(|engine| engine.decided())? < upto {
+            if Instant::now() >= until {
+                let message = format!(
+                    "the origin has not taken write {} within {DECIDE_MAX:?}, which the entry depends on; see the status",
+                    upto.0
+                );
+                return Err(Error::new(ErrorKind::Timeout, message));
+            }
+            std::thread::sleep(DECIDE_LOOK);
+        }
+        Ok(())
+    }
+
+    /// Waits until what shows this write may be told, as every reply does.
+    pub(super) fn see(&self, lsn: Lsn) -> Result<(), Error> {
+        if self.seen.load(Ordering::Relaxed) >= lsn.0 {
+            return Ok(());
+        }
+        let mut conversation = self.conversation()?;
+        conversation.local.see(lsn);
+        let mut requests = Vec::new();
+        push_request(&mut requests, &[b"PING"]);
+        conversation.ask(requests, 1).map_err(|error| self.closed(error))?;
+        self.keep(conversation);
+        self.seen.fetch_max(lsn.0, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Has requests answered that belong to no session.
@@ -173,6 +217,14 @@ impl CacheSession for EmbeddedSession<'_> {
             answer.accepted()?;
         }
         keys.iter().zip(answers).map(|(key, answer)| self.manager.row(key, answer)).collect()
+    }
+
+    fn share(&mut self, name: &str) -> Result<(), Error> {
+        let mut requests = Vec::new();
+        let count = self.push_begin(&mut requests) + 1;
+        push_request(&mut requests, &[b"DESTAGE", b"SHARE", name.as_bytes()]);
+        let answers = self.ask(requests, count)?;
+        answers.into_iter().try_for_each(|answer| answer.accepted().map(drop))
     }
 
     fn commit(&mut self, changes: &[Change]) -> Result<(), Error> {

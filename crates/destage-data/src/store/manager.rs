@@ -35,6 +35,12 @@ pub trait CacheSession: Send {
     /// lease or its time is up; otherwise as for [`CacheManager::look`].
     fn read(&mut self, lease: Lease, keys: &[Key]) -> Result<Vec<Option<Row>>, Error>;
 
+    /// Takes an S lease on a cache entry, by its name.
+    ///
+    /// # Errors
+    /// As for `read`.
+    fn share(&mut self, name: &str) -> Result<(), Error>;
+
     /// Takes X leases on what changes, validates the session, and makes one write group of its changes: all in one step,
     /// with which the session ends. It returns once the group is as durable as the policy's `d` asks for; under
     /// write-through, once the origin has it.

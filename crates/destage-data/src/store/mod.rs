@@ -41,6 +41,7 @@
 
 mod arrays;
 mod embedded;
+mod entries;
 mod error;
 mod manager;
 mod options;
@@ -50,7 +51,9 @@ mod value;
 mod view;
 mod wire;
 
+pub use crate::change::Op;
 pub use embedded::Embedded;
+pub use entries::{ColumnChange, Computed, ENTRIES_MAX_DEFAULT, Entries, Entry, Merge, RowChange};
 pub use error::{Error, ErrorKind};
 pub use manager::{CacheManager, CacheSession, Change, Lease};
 pub use options::{LEASE_DEFAULT, LEASE_MAX, LEASE_MIN, Options, PATIENCE_DEFAULT};

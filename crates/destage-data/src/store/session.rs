@@ -90,6 +90,12 @@ impl<'s> Session<'s> {
         Ok(keys.iter().map(|key| self.rows.get(key).cloned().flatten()).collect())
     }
 
+    /// An S lease on a cache entry.
+    pub(super) fn share(&mut self, name: &str) -> Result<(), Error> {
+        let shared = self.held.share(name);
+        self.watched(shared)
+    }
+
     /// Notes whether the session has lost.
     fn watched<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
         if let Err(error) = &result {

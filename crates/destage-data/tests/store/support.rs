@@ -17,7 +17,7 @@ impl Place {
         place
     }
 
-    fn file(&self) -> PathBuf {
+    pub(crate) fn file(&self) -> PathBuf {
         self.folder.path().join("origin.db")
     }
 

@@ -5,7 +5,7 @@ use super::{Draining, Server};
 use crate::serve::Event;
 use crate::serve::workers::Outbox;
 use crossbeam_channel::{Receiver, Sender};
-use destage_core::ClientId;
+use destage_core::{ClientId, Lsn};
 use destage_runtime::progress::Progress;
 
 /// What such a connection tells the server.
@@ -15,6 +15,8 @@ pub(crate) enum LocalEvent {
     Open(Sender<(ClientId, Receiver<Vec<u8>>)>),
     /// Requests.
     Requests(ClientId, Vec<u8>),
+    /// Its next reply tells of this write.
+    See(ClientId, Lsn),
     /// It has ended.
     Close(ClientId),
     /// The server is to end at once: what is dirty stays in the journal.
@@ -40,6 +42,11 @@ impl Local {
     /// Sends whole requests.
     pub(crate) fn send(&self, requests: Vec<u8>) {
         self.outbox.send(Event::Local(LocalEvent::Requests(self.client, requests)));
+    }
+
+    /// Has the next reply wait until this write may be told of.
+    pub(crate) fn see(&self, lsn: Lsn) {
+        self.outbox.send(Event::Local(LocalEvent::See(self.client, lsn)));
     }
 
     /// Waits for bytes of replies; `None` if the server has ended.
@@ -68,6 +75,7 @@ impl Server {
                     self.engine.receive(now, client, &requests);
                 }
             }
+            LocalEvent::See(client, lsn) => self.engine.see(client, lsn),
             LocalEvent::Close(client) => self.close_local(client),
             LocalEvent::Stop => {
                 let (first, until) = (self.engine.undecided(), Some(self.clock.now()));

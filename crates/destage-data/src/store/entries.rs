@@ -1,0 +1,436 @@
+//! Cache entries of any type: what a program computes from the origin, kept as it would be computed now.
+//!
+//! A *mapping* names the entries that a change of a row makes another. On a miss the mapping tells which buffered writes
+//! matter to the entry. Either the origin decides them first, and then the entry is computed there (Algorithm 1); or it is
+//! computed at once, and the changes that the origin lacks are merged into it as *query result changes* (Algorithm 3). What
+//! is cached is merged with later changes in the same way, before those are acknowledged, or dropped.
+//!
+//! *Source:* Ghandeharizadeh and Nguyen, write-back with cache augmented data stores, section 3.
+
+use super::{Error, ErrorKind, Session, Store};
+use crate::cells::{Cell, Reader};
+use crate::change::{self, GroupWriter, Op, Set};
+use crate::engine::Observer;
+use crate::schema::{Schema, Table, TableId};
+use destage_core::Lsn;
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// How often a miss starts anew because the entry changed while it was computed, before it gives up keeping it.
+const MISSES_MAX: u32 = 8;
+/// Most cached entries of a kind, unless given; the oldest go first.
+pub const ENTRIES_MAX_DEFAULT: usize = 100_000;
+
+/// A kind of cache entries. Mappings and merges are called on the engine's thread: they compute, and ask nobody.
+///
+/// `examples/social_counter.rs` has one.
+pub trait Entry: Send + Sync + 'static {
+    /// What is cached.
+    type Value: Clone + Send + 'static;
+
+    /// Computes an entry at the origin, by whatever means the program has to ask it.
+    ///
+    /// # Errors
+    /// Whatever went wrong: [`Error::abort_with`].
+    fn compute(&self, name: &str) -> Result<Computed<Self::Value>, Error>;
+
+    /// The mapping: the names of the entries that this change makes another. All that a change *may* make another must be
+    /// named, or reads see old entries.
+    fn mapping(&self, change: &RowChange<'_>) -> Vec<String>;
+
+    /// Merges a change into an entry that the mapping has named for it and that was computed with its watermark. By default
+    /// the entry is dropped instead, and computed again when it is next asked for.
+    fn merge(&self, name: &str, value: &mut Self::Value, change: &RowChange<'_>) -> Merge {
+        let _ = (name, value, change);
+        Merge::Drop
+    }
+
+    /// How many entries of this kind are kept.
+    fn entries_max(&self) -> usize {
+        ENTRIES_MAX_DEFAULT
+    }
+}
+
+/// What became of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Merge {
+    /// It is now as if it had been computed after the change.
+    Merged,
+    /// It must be computed again.
+    Drop,
+}
+
+/// An entry as computed at the origin.
+#[derive(Clone, Debug)]
+pub struct Computed<T> {
+    value: T,
+    as_of: Option<u64>,
+}
+
+impl<T> Computed<T> {
+    /// An entry from a state of the origin that is not known closer: what the mapping names is destaged before it is
+    /// computed (Algorithm 1).
+    pub fn after_destaging(value: T) -> Self {
+        Self { value, as_of: None }
+    }
+
+    /// An entry together with the origin's watermark in the same snapshot (`SELECT seq FROM destage_watermark WHERE domain =
+    /// 0`, as a part of the same statement): what the origin lacks is merged into it (Algorithm 3). For origins with one
+    /// ordering domain.
+    pub fn as_of(value: T, watermark: u64) -> Self {
+        Self { value, as_of: Some(watermark) }
+    }
+}
+
+/// A change of one row, as mappings and merges see it.
+#[derive(Clone, Copy, Debug)]
+pub struct RowChange<'a> {
+    table: &'a Table,
+    change: &'a change::Change<'a>,
+}
+
+/// What a change does to a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ColumnChange<'a> {
+    /// It takes this value; `None` is NULL.
+    To(Option<&'a [u8]>),
+    /// It grows by this amount, a decimal number in text form.
+    By(&'a [u8]),
+}
+
+impl<'a> RowChange<'a> {
+    /// The table's name.
+    pub fn table(&self) -> &'a str {
+        &self.table.name
+    }
+
+    /// Whether the row is made, changed or deleted.
+    pub fn op(&self) -> Op {
+        self.change.op
+    }
+
+    /// A column of the primary key, in text form; empty if there is no such one.
+    pub fn key(&self, column: &str) -> &'a str {
+        let mut cells = self.table.key().iter().zip(Reader::new(self.change.key));
+        let found = cells.find(|(key, _)| key.name == column);
+        let value = found.and_then(|(_, cell)| cell.value()).unwrap_or_default();
+        std::str::from_utf8(value).unwrap_or_default()
+    }
+
+    /// What happens to a column; `None` if nothing does. Of a row that is made, columns with constant defaults are named,
+    /// too; of one that is changed, only those that change: a mapping that depends on other columns must be told by them.
+    pub fn column(&self, name: &str) -> Option<ColumnChange<'a>> {
+        let index = self.table.column(name.as_bytes())?;
+        let (_, set) = self.change.sets().find(|(column, _)| *column == index)?;
+        Some(match set {
+            Set::To(Cell::Value(value)) => ColumnChange::To(Some(value)),
+            Set::To(Cell::Null | Cell::Unknown) => ColumnChange::To(None),
+            Set::By(amount) => ColumnChange::By(amount),
+        })
+    }
+
+    /// A column's new value as a number, if the change sets it to one.
+    pub fn number(&self, name: &str) -> Option<i64> {
+        match self.column(name)? {
+            ColumnChange::To(value) => std::str::from_utf8(value?).ok()?.parse().ok(),
+            ColumnChange::By(_) => None,
+        }
+    }
+}
+
+/// The entries of one kind, from [`Store::entries`]. They are followed until this is dropped.
+pub struct Entries<'s, E: Entry> {
+    store: &'s Store,
+    kind: Arc<Kind<E>>,
+}
+
+struct Kind<E: Entry> {
+    entry: E,
+    state: Mutex<State<E::Value>>,
+}
+
+impl<E: Entry> std::fmt::Debug for Kind<E> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Kind").finish_non_exhaustive()
+    }
+}
+
+struct State<V> {
+    cached: HashMap<String, Cached<V>>,
+    /// The names cached, oldest first; some are gone again.
+    order: VecDeque<String>,
+    /// What the origin may lack, oldest first: the paper's mappings.
+    pending: VecDeque<Pending>,
+    /// What is not in `pending` any more: up to here everything is at the origin.
+    decided: Lsn,
+    /// Misses under way: while there are any, nothing pending is forgotten, since their snapshots may be old.
+    misses: usize,
+    /// Counts what changed in ways that nobody knows.
+    unsure: u64,
+    /// Whether entries come with their watermark, as far as is known.
+    tells_watermark: bool,
+}
+
+struct Cached<V> {
+    value: V,
+    /// The newest change in it.
+    newest: Lsn,
+    /// The watermark as of which it was computed: changes up to there are in it already, later ones can be merged.
+    as_of: Option<Lsn>,
+}
+
+/// A change that the origin may lack, with the entries that it makes another.
+struct Pending {
+    lsn: Lsn,
+    names: Vec<String>,
+    bytes: Arc<[u8]>,
+}
+
+impl<V> State<V> {
+    fn trim(&mut self) {
+        if self.misses == 0 {
+            while self.pending.front().is_some_and(|pending| pending.lsn <= self.decided) {
+                self.pending.pop_front();
+            }
+        }
+    }
+
+    fn newest_pending(&self, name: &str) -> Option<Lsn> {
+        let mut newest_first = self.pending.iter().rev();
+        newest_first.find(|pending| pending.names.iter().any(|n| n == name)).map(|p| p.lsn)
+    }
+
+    fn keep(&mut self, name: &str, cached: Cached<V>, entries_max: usize) {
+        if self.cached.insert(name.to_owned(), cached).is_none() {
+            self.order.push_back(name.to_owned());
+        }
+        while self.order.len() > entries_max
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.cached.remove(&oldest);
+        }
+    }
+}
+
+impl<E: Entry> Kind<E> {
+    fn state(&self) -> MutexGuard<'_, State<E::Value>> {
+        // A mapping or merge that panicked has ended the engine's thread, and with it the store.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<E: Entry> Observer for Kind<E> {
+    fn changed(&self, schema: &Schema, lsn: Lsn, change: &change::Change<'_>) -> Vec<String> {
+        let row = RowChange { table: schema.table(change.table), change };
+        let names = self.entry.mapping(&row);
+        if names.is_empty() {
+            return names;
+        }
+        let mut state = self.state();
+        for name in &names {
+            let Some(cached) = state.cached.get_mut(name) else { continue };
+            if cached.as_of.is_some_and(|as_of| lsn <= as_of) {
+                continue;
+            }
+            cached.newest = cached.newest.max(lsn);
+            let is_merged = cached.as_of.is_some()
+                && self.entry.merge(name, &mut cached.value, &row) == Merge::Merged;
+            if !is_merged {
+                state.cached.remove(name);
+            }
+        }
+        let bytes = encoded(change);
+        state.pending.push_back(Pending { lsn, names: names.clone(), bytes });
+        names
+    }
+
+    fn unsure(&self, _: &[TableId]) {
+        let mut state = self.state();
+        state.cached.clear();
+        state.order.clear();
+        state.unsure += 1;
+    }
+
+    fn decided(&self, upto: Lsn) {
+        let mut state = self.state();
+        state.decided = state.decided.max(upto);
+        state.trim();
+    }
+}
+
+impl Store {
+    /// Follows cache entries of a kind from now on.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Closed`].
+    pub fn entries<E: Entry>(&self, entry: E) -> Result<Entries<'_, E>, Error> {
+        let state = State {
+            cached: HashMap::new(),
+            order: VecDeque::new(),
+            pending: VecDeque::new(),
+            decided: Lsn::ZERO,
+            misses: 0,
+            unsure: 0,
+            tells_watermark: true,
+        };
+        let kind = Arc::new(Kind { entry, state: Mutex::new(state) });
+        self.manager.observe(kind.clone())?;
+        Ok(Entries { store: self, kind })
+    }
+}
+
+impl<E: Entry> Entries<'_, E> {
+    /// The entry of this name: as it is after every write that was acknowledged before.
+    ///
+    /// # Errors
+    /// What [`Entry::compute`] said; [`ErrorKind::Timeout`] if the buffered writes that matter could not be destaged;
+    /// [`ErrorKind::Closed`].
+    pub fn get(&self, name: &str) -> Result<E::Value, Error> {
+        let (value, newest) = self.find(name)?;
+        // Under d = 0 nobody sees what a crash could undo.
+        self.store.manager.see(newest)?;
+        Ok(value)
+    }
+
+    /// As [`Entries::get`], within a session, which holds an S lease on the entry: should a change make it another before
+    /// the session has ended, the session runs again. What the session itself has changed is not in it.
+    ///
+    /// # Errors
+    /// As for [`Entries::get`] and [`Session::read`].
+    pub fn get_in(&self, session: &mut Session<'_>, name: &str) -> Result<E::Value, Error> {
+        session.share(name)?;
+        self.get(name)
+    }
+
+    /// Whether the entry is cached.
+    pub fn is_cached(&self, name: &str) -> bool {
+        self.kind.state().cached.contains_key(name)
+    }
+
+    fn find(&self, name: &str) -> Result<(E::Value, Lsn), Error> {
+        for attempt in 1.. {
+            let mut state = self.kind.state();
+            if let Some(cached) = state.cached.get(name) {
+                return Ok((cached.value.clone(), cached.newest));
+            }
+            let before = (state.newest_pending(name), state.unsure, state.decided);
+            let tells_watermark = state.tells_watermark;
+            state.misses += 1;
+            drop(state);
+            let computed = self.compute(name, before.0, tells_watermark);
+            let mut state = self.kind.state();
+            state.misses -= 1;
+            let found = computed.map(|computed| self.install(&mut state, name, computed, before));
+            state.trim();
+            let newest = state.newest_pending(name);
+            drop(state);
+            match (found?, newest) {
+                (Found::Kept(value, newest), _) => return Ok((value, newest)),
+                (Found::Fit(value, newest), _) if attempt >= MISSES_MAX => {
+                    return Ok((value, newest));
+                }
+                (Found::Old, _) if attempt >= MISSES_MAX => break,
+                (Found::Old, Some(newest)) => self.store.manager.decide(newest)?,
+                (Found::Fit(..) | Found::Old, _) => {}
+            }
+        }
+        let message =
+            format!("the entry '{name}' changes faster than it can be computed; try again");
+        Err(Error::new(ErrorKind::Timeout, message))
+    }
+
+    /// Computes the entry; unless it tells its watermark, the writes that matter are at the origin before.
+    fn compute(
+        &self,
+        name: &str,
+        newest: Option<Lsn>,
+        tells_watermark: bool,
+    ) -> Result<Computed<E::Value>, Error> {
+        if let Some(newest) = newest.filter(|_| !tells_watermark) {
+            self.store.manager.decide(newest)?;
+        }
+        let computed = self.kind.entry.compute(name)?;
+        if computed.as_of.is_some() || !tells_watermark {
+            return Ok(computed);
+        }
+        // The first one of its kind.
+        self.kind.state().tells_watermark = false;
+        match newest {
+            Some(newest) => {
+                self.store.manager.decide(newest)?;
+                self.kind.entry.compute(name)
+            }
+            None => Ok(computed),
+        }
+    }
+
+    /// Keeps what was computed, if that can be told as of now.
+    fn install(
+        &self,
+        state: &mut State<E::Value>,
+        name: &str,
+        computed: Computed<E::Value>,
+        (newest, unsure, decided): (Option<Lsn>, u64, Lsn),
+    ) -> Found<E::Value> {
+        let Computed { mut value, as_of } = computed;
+        let as_of = as_of.map(Lsn);
+        let last = match as_of {
+            // Older than what is known to be there: a replica that lags. What it lacks may be forgotten.
+            Some(as_of) if as_of < decided => return Found::Old,
+            Some(as_of) => match self.merge_pending(state, name, &mut value, as_of) {
+                Some(last) => last,
+                None => return Found::Old,
+            },
+            None => newest.unwrap_or(Lsn::ZERO),
+        };
+        let has_changed = as_of.is_none() && state.newest_pending(name) > newest;
+        if has_changed || state.unsure != unsure {
+            return Found::Fit(value, last);
+        }
+        let cached = Cached { value: value.clone(), newest: last, as_of };
+        state.keep(name, cached, self.kind.entry.entries_max());
+        Found::Kept(value, last)
+    }
+
+    /// Merges what the origin lacked (Algorithm 3); the newest change is returned, or `None` if one cannot be merged.
+    fn merge_pending(
+        &self,
+        state: &State<E::Value>,
+        name: &str,
+        value: &mut E::Value,
+        as_of: Lsn,
+    ) -> Option<Lsn> {
+        let schema = self.store.schema();
+        let key_len = |id: TableId| Some(schema.table(id).key_len);
+        let mut last = as_of;
+        let lacking = state.pending.iter().filter(|pending| pending.lsn > as_of);
+        for pending in lacking.filter(|pending| pending.names.iter().any(|n| n == name)) {
+            last = pending.lsn;
+            for change in change::changes(&pending.bytes, key_len).flatten() {
+                let row = RowChange { table: schema.table(change.table), change: &change };
+                if self.kind.entry.merge(name, value, &row) == Merge::Drop {
+                    return None;
+                }
+            }
+        }
+        Some(last)
+    }
+}
+
+/// What came of a miss, with the newest change in it.
+enum Found<V> {
+    /// It is kept.
+    Kept(V, Lsn),
+    /// It holds everything from before it was asked for, and may lack what came since.
+    Fit(V, Lsn),
+    /// It lacks more.
+    Old,
+}
+
+/// One change in the form of a group.
+fn encoded(change: &change::Change<'_>) -> Arc<[u8]> {
+    let mut writer = GroupWriter::new();
+    writer.begin(change.table, change.op, change.key);
+    change.sets().for_each(|(column, set)| writer.set(column, set));
+    writer.finish().into()
+}
