@@ -86,6 +86,14 @@ pub trait DiskFile: Send + Sync + Debug {
     /// After an error any part may have been written.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
 
+    /// Writes some bytes each at its offset, in any order or at the same time.
+    ///
+    /// # Errors
+    /// After an error any part of any of them may have been written.
+    fn write_each(&self, writes: &[(u64, &[u8])]) -> io::Result<()> {
+        writes.iter().try_for_each(|&(offset, bytes)| self.write_at(offset, bytes))
+    }
+
     /// Makes the file's bytes and length durable.
     ///
     /// # Errors

@@ -1,7 +1,9 @@
 //! The real medium: a file or a block device, held by one process at a time.
 
 mod direct;
+mod extents;
 mod prepared;
+mod ring;
 
 use super::CacheError;
 use destage_journal::{DiskFile, LocalFile};
@@ -140,6 +142,26 @@ impl DiskFile for FileMedia {
         let prepared = self.prepared.as_ref();
         let _guard = prepared.map(|p| p.before_write(&self.file.0, range, zeros)).transpose()?;
         self.put(offset, bytes)
+    }
+
+    fn write_each(&self, writes: &[(u64, &[u8])]) -> io::Result<()> {
+        let Some(direct) = &self.direct else {
+            return writes.iter().try_for_each(|&(offset, bytes)| self.write_at(offset, bytes));
+        };
+        let is_plain = |&(offset, bytes): &(u64, &[u8])| {
+            let range = offset..offset.saturating_add(bytes.len() as u64);
+            direct.takes(offset, bytes.len())
+                && self.prepared.as_ref().is_none_or(|prepared| prepared.is_known(&range))
+        };
+        let (together, alone): (Vec<_>, Vec<_>) = writes.iter().partition(|write| is_plain(write));
+        alone.iter().try_for_each(|&(offset, bytes)| self.write_at(offset, bytes))?;
+        match direct.write_each(&together) {
+            // As for a single one.
+            Err(e) if e.kind() == io::ErrorKind::InvalidInput => {
+                together.iter().try_for_each(|&(offset, bytes)| self.write_at(offset, bytes))
+            }
+            written => written,
+        }
     }
 
     fn sync_data(&self) -> io::Result<()> {

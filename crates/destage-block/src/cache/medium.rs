@@ -61,6 +61,12 @@ impl Medium {
         self.shared.file.write_at(offset, bytes)
     }
 
+    /// Writes some bytes each at its offset, in any order.
+    pub(crate) fn write_each(&self, writes: &[(u64, &[u8])]) -> io::Result<()> {
+        self.check()?;
+        self.shared.file.write_each(writes)
+    }
+
     /// Writes zeros in bounded pieces.
     pub(crate) fn write_zeros(&self, from: u64, to: u64) -> io::Result<()> {
         let zeros = vec![0; ZEROS_BYTES.min(to.saturating_sub(from)) as usize];

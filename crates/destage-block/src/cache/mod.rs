@@ -42,6 +42,7 @@ use crc32c::crc32c;
 use destage_journal::{Disk, DiskFile, Options};
 use marks::Marks;
 use medium::Medium;
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -299,24 +300,18 @@ impl CacheDevice {
     /// # Errors
     /// As the medium reports them. Any of the slots may then hold anything.
     pub fn write_slots(&self, blocks: &[(Handle, &[u8])]) -> Result<(), CacheError> {
-        let mut joined = Vec::new();
+        let Some((first, _)) = blocks.first() else { return Ok(()) };
         let adjacent = |a: &(Handle, &[u8]), b: &(Handle, &[u8])| a.0 + 1 == b.0;
-        for run in blocks.chunk_by(adjacent).flat_map(|run| run.chunks(SLOTS_PER_WRITE)) {
-            let first = run[0].0;
+        let runs = || blocks.chunk_by(adjacent).flat_map(|run| run.chunks(SLOTS_PER_WRITE));
+        let joined: Vec<Cow<'_, [u8]>> = runs().map(joined).collect();
+        let mut writes = Vec::with_capacity(joined.len());
+        for (run, bytes) in runs().zip(&joined) {
             assert!(run[run.len() - 1].0 < self.slots(), "slots of this device");
             assert!(run.iter().all(|(_, block)| block.len() == BLOCK), "whole blocks");
-            let bytes = match run {
-                [(_, block)] => block,
-                _ => {
-                    joined.clear();
-                    run.iter().for_each(|(_, block)| joined.extend_from_slice(block));
-                    &joined[..]
-                }
-            };
-            let written = self.medium.write(self.geometry.slot(first), bytes);
-            written.map_err(CacheError::io(format!("write slot {first} of the cache")))?;
+            writes.push((self.geometry.slot(run[0].0), &bytes[..]));
         }
-        Ok(())
+        let written = self.medium.write_each(&writes);
+        written.map_err(CacheError::io(format!("write slots from {first} on of the cache")))
     }
 
     /// Up to where the origin is known to have come.
@@ -426,6 +421,14 @@ fn check_empty(medium: &Medium) -> Result<(), CacheError> {
         return Err(CacheError::NotEmpty);
     }
     Ok(())
+}
+
+/// The bytes of neighbours, one after the other.
+fn joined<'a>(run: &[(Handle, &'a [u8])]) -> Cow<'a, [u8]> {
+    match run {
+        [(_, block)] => Cow::Borrowed(block),
+        _ => Cow::Owned(run.iter().flat_map(|(_, block)| block.iter().copied()).collect()),
+    }
 }
 
 const SLOTS_PER_WRITE: usize = (1 << 20) / BLOCK;

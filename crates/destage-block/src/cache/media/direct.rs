@@ -4,6 +4,7 @@
 //! syncs would wait for the slots'. What is written directly is at the device when the write returns, and a sync only has
 //! to flush the device's own cache.
 
+use super::ring::{Ring, Rings};
 use rustix::fs::OFlags;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -19,6 +20,7 @@ pub(super) struct Direct {
     align: u64,
     /// Memory that the device takes bytes from, for the next writes. As many as there ever were writes at a time.
     buffers: Mutex<Vec<Vec<u8>>>,
+    rings: Rings,
 }
 
 impl Direct {
@@ -34,7 +36,7 @@ impl Direct {
             return Err(io::Error::other("another file has taken its name"));
         }
         let align = Self::alignment(&direct)?;
-        Ok(Self { file: direct, align, buffers: Mutex::default() })
+        Ok(Self { file: direct, align, buffers: Mutex::default(), rings: Rings::default() })
     }
 
     /// The least alignment that the file system takes, found by trying.
@@ -67,14 +69,54 @@ impl Direct {
         written
     }
 
-    fn write_from(&self, memory: &mut Vec<u8>, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        let needed = bytes.len().min(WRITE_BYTES_MAX) + MEMORY_ALIGN;
-        if memory.len() < needed {
-            *memory = vec![0; needed];
+    /// Writes some bytes each at its offset, in any order, all of which it [`Direct::takes`].
+    ///
+    /// # Errors
+    /// As the device reports them; any part of any of them may then have been written.
+    pub(super) fn write_each(&self, writes: &[(u64, &[u8])]) -> io::Result<()> {
+        let ring = if writes.len() > 1 { self.rings.take() } else { None };
+        let Some(mut ring) = ring else {
+            return writes.iter().try_for_each(|&(offset, bytes)| self.write(offset, bytes));
+        };
+        let mut memory = self.spares().pop().unwrap_or_default();
+        let mut rest = writes;
+        let mut written = Ok(());
+        while !rest.is_empty() && written.is_ok() {
+            let (some, others) = rest.split_at(fitting(rest));
+            written = self.write_some(&mut ring, &mut memory, some);
+            rest = others;
         }
+        self.spares().push(memory);
+        self.rings.give_back(ring);
+        written
+    }
+
+    fn write_some(
+        &self,
+        ring: &mut Ring,
+        memory: &mut Vec<u8>,
+        writes: &[(u64, &[u8])],
+    ) -> io::Result<()> {
+        // One that is too long for the memory comes alone.
+        if let &[(offset, bytes)] = writes {
+            return self.write_from(memory, offset, bytes);
+        }
+        let room = |bytes: &[u8]| bytes.len().next_multiple_of(MEMORY_ALIGN);
+        let mut rest = reserve(memory, writes.iter().map(|(_, bytes)| room(bytes)).sum());
+        let mut placed = Vec::with_capacity(writes.len());
+        for &(offset, bytes) in writes {
+            let (place, behind) = rest.split_at_mut(room(bytes));
+            place[..bytes.len()].copy_from_slice(bytes);
+            placed.push((offset, &place[..bytes.len()]));
+            rest = behind;
+        }
+        ring.write(&self.file, &placed)
+    }
+
+    fn write_from(&self, memory: &mut Vec<u8>, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let mut at = offset;
         for piece in bytes.chunks(WRITE_BYTES_MAX) {
-            let room = aligned(memory, piece.len());
+            let room = reserve(memory, piece.len());
             room.copy_from_slice(piece);
             self.file.write_all_at(room, at)?;
             at += piece.len() as u64;
@@ -85,6 +127,24 @@ impl Direct {
     fn spares(&self) -> std::sync::MutexGuard<'_, Vec<Vec<u8>>> {
         self.buffers.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// How many of the writes, at least one, are done together.
+fn fitting(writes: &[(u64, &[u8])]) -> usize {
+    let mut bytes_total = 0;
+    let mut fits = |(_, bytes): &&(u64, &[u8])| {
+        bytes_total += bytes.len().next_multiple_of(MEMORY_ALIGN);
+        bytes_total <= WRITE_BYTES_MAX
+    };
+    writes.iter().take_while(|write| fits(write)).count().max(1)
+}
+
+/// `len` bytes of the memory, which grows if need be, aligned.
+fn reserve(memory: &mut Vec<u8>, len: usize) -> &mut [u8] {
+    if memory.len() < len + MEMORY_ALIGN {
+        *memory = vec![0; len + MEMORY_ALIGN];
+    }
+    aligned(memory, len)
 }
 
 /// `len` bytes of the memory that begin where a device can take them from.

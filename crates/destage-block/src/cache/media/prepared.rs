@@ -5,6 +5,7 @@
 //! long as flushing the device. So the first short write somewhere fills the whole neighbourhood with zeros, and those
 //! that follow find written space.
 
+use super::extents;
 use rustix::fs::{SeekFrom, seek};
 use std::fs::File;
 use std::io;
@@ -58,6 +59,11 @@ impl Prepared {
         Ok(None)
     }
 
+    /// Whether writes there need no preparation.
+    pub(super) fn is_known(&self, bytes: &Range<u64>) -> bool {
+        self.chunks_of(bytes).all(|chunk| self.is_written(chunk))
+    }
+
     fn chunks_of(&self, bytes: &Range<u64>) -> Range<u64> {
         // What lies behind the known end is left alone.
         let end = self.chunks.len() as u64 * u64::from(u64::BITS);
@@ -76,8 +82,25 @@ fn place(chunk: u64) -> (usize, u64) {
 
 /// The parts of a range that were never written. None where the file system does not tell, or behind the file's end.
 fn holes(file: &File, range: Range<u64>) -> Vec<Range<u64>> {
+    let Ok(end) = file.metadata().map(|meta| meta.len().min(range.end)) else { return Vec::new() };
+    let range = range.start..end.max(range.start);
+    match extents::written(file, &range) {
+        Ok(written) => between(&written, range),
+        Err(_) => sought(file, range),
+    }
+}
+
+/// What of a range lies between some parts of it, which are in ascending order.
+fn between(parts: &[Range<u64>], range: Range<u64>) -> Vec<Range<u64>> {
+    let ends = std::iter::once(range.start).chain(parts.iter().map(|part| part.end));
+    let starts = parts.iter().map(|part| part.start).chain(std::iter::once(range.end));
+    ends.zip(starts).map(|(from, to)| from..to).filter(|hole| hole.start < hole.end).collect()
+}
+
+/// The holes as the file system's search finds them, which may look at all of a large file.
+fn sought(file: &File, range: Range<u64>) -> Vec<Range<u64>> {
     let mut holes = Vec::new();
-    let Ok(end) = file.metadata().map(|meta| meta.len().min(range.end)) else { return holes };
+    let end = range.end;
     let mut at = range.start;
     while at < end {
         let Ok(hole) = seek(file, SeekFrom::Hole(at)) else { return holes };
