@@ -1,7 +1,6 @@
 //! Opening a volume: what an earlier run left in the log, the index and the marks.
 
 use super::before::Before;
-use super::extents::ExtentMap;
 use super::member::Membership;
 use super::overlay::{Group, Overlay};
 use super::slots::Slots;
@@ -19,6 +18,7 @@ use destage_journal::{Journal, Recovery, Summary};
 use destage_runtime::mode_log::ModeLog;
 use hashbrown::HashMap;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// What a volume is made of.
@@ -69,7 +69,8 @@ pub enum OpenError {
 pub struct Logged {
     /// The origin holds everything up to here, as far as the cache knows.
     pub decided: Lsn,
-    extents: ExtentMap<()>,
+    /// In ascending order, none of them touching another.
+    runs: Vec<Range<u64>>,
 }
 
 impl Logged {
@@ -78,21 +79,36 @@ impl Logged {
     /// # Errors
     /// [`OpenError`] if it cannot be read.
     pub fn after(upto: Lsn, cache: &CacheDevice, recovery: &Recovery) -> Result<Self, OpenError> {
-        let mut extents = ExtentMap::default();
+        let mut written = Vec::new();
         let mut summaries = recovery.summaries(upto.0 + 1);
         while let Some(summary) = summaries.advance()? {
             let broken = |source| OpenError::Record { lsn: summary.lsn, source };
             let group =
                 GroupSummary::decode(summary.summary, summary.payload_bytes).map_err(broken)?;
-            group.header.extents.iter().for_each(|&extent| extents.insert(extent, ()));
+            let extents = group.header.extents.iter();
+            written.extend(extents.map(|extent| extent.first.0..extent.end().0));
         }
-        Ok(Self { decided: decided(cache, recovery), extents })
+        Ok(Self { decided: decided(cache, recovery), runs: joined(written) })
     }
 
     /// Whether a block is among them.
     pub fn contains(&self, lba: Lba) -> bool {
-        self.extents.get(lba).is_some()
+        let index = self.runs.partition_point(|run| run.end <= lba.0);
+        self.runs.get(index).is_some_and(|run| run.contains(&lba.0))
     }
+}
+
+/// The same blocks in as few runs as there can be, in ascending order.
+fn joined(mut written: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    written.sort_unstable_by_key(|run| run.start);
+    let mut runs: Vec<Range<u64>> = Vec::new();
+    for run in written {
+        match runs.last_mut() {
+            Some(last) if run.start <= last.end => last.end = last.end.max(run.end),
+            _ => runs.push(run),
+        }
+    }
+    runs
 }
 
 /// Everything up to here is at the origin, as the cache's marks say; what the log has let go was as well.
@@ -191,6 +207,7 @@ impl Volume {
             is_log_syncing: false,
             rhythm: FlushRhythm::default(),
             payload: Vec::new(),
+            batches_due: VecDeque::new(),
             jobs_running: 0,
             replies: VecDeque::new(),
             counters: super::status::Counters::default(),
@@ -238,15 +255,17 @@ impl Volume {
                 lsn.0, self.shape.size
             )));
         }
-        if lsn > checkpoint || lsn > decided {
+        let kind = group.header.kind;
+        let is_undecided = lsn > decided;
+        let has_handles = is_undecided && kind == GroupKind::Write;
+        if (is_undecided || lsn > checkpoint) && !has_handles {
             lbas.iter().for_each(|&lba| self.drop_outdated(lba));
         }
-        if lsn <= decided {
+        if !is_undecided {
             return Ok(());
         }
-        let kind = group.header.kind;
         let mut units = Vec::new();
-        if kind == GroupKind::Write {
+        if has_handles {
             units.reserve_exact(lbas.len());
             for &lba in &lbas {
                 units.push(self.handle_for(lba)?);
@@ -307,9 +326,15 @@ impl Volume {
         }
     }
 
-    /// A handle for a dirty block; clean ones give way.
+    /// A handle for a dirty block, whose clean copy, if there is one, is outdated; other clean ones give way.
     fn handle_for(&mut self, lba: Lba) -> Result<UnitId, OpenError> {
-        if self.slots.find(lba).is_none() && self.slots.free_len() == 0 {
+        if let Some(unit) = self.slots.find(lba) {
+            if !self.overlay.is_written(unit) {
+                self.slots.set_undefined(unit);
+            }
+            return Ok(unit);
+        }
+        if self.slots.free_len() == 0 {
             let mut handles = (0..self.slots.index().slots()).map(UnitId);
             let clean = handles.find(|&unit| self.slots.crc(unit).is_some());
             let clean = clean.ok_or_else(|| {
@@ -319,7 +344,7 @@ impl Volume {
             })?;
             self.slots.evict(clean);
         }
-        Ok(self.slots.take(lba))
+        Ok(self.slots.take_new(lba))
     }
 
     /// Tells the core of the clean blocks.
@@ -417,3 +442,21 @@ const WRITE_BLOCKS_MAX: u32 = 8_192;
 const ZERO_BLOCKS_MAX: u32 = 16_384;
 /// Clean blocks that the core is told of together.
 const RESTORED_TOGETHER: usize = 1 << 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_hold_what_was_written_and_nothing_else() {
+        let logged =
+            |written: &[Range<u64>]| Logged { decided: Lsn::ZERO, runs: joined(written.to_vec()) };
+        assert!(!logged(&[]).contains(Lba(0)));
+        let some = logged(&[8..9, 0..2, 4..6, 1..3, 5..6, 2..3, 9..11]);
+        assert_eq!(some.runs, [0..3, 4..6, 8..11]);
+        let inside = [0, 1, 2, 4, 5, 8, 9, 10];
+        for lba in 0..13 {
+            assert_eq!(some.contains(Lba(lba)), inside.contains(&lba), "block {lba}");
+        }
+    }
+}

@@ -60,6 +60,14 @@ impl Slots {
         if let Some(unit) = self.find(lba) {
             return unit;
         }
+        self.take_new(lba)
+    }
+
+    /// A handle for a block that has none.
+    ///
+    /// # Panics
+    /// As [`Slots::take`].
+    pub(super) fn take_new(&mut self, lba: Lba) -> UnitId {
         UnitId(self.index.insert(lba).expect("the caller made sure that a handle is free"))
     }
 
