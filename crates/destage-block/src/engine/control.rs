@@ -209,6 +209,7 @@ impl Volume {
     pub(super) fn is_quiet_for_close(&self) -> bool {
         self.asked.is_empty()
             && self.jobs.is_empty()
+            && self.batches_due.is_empty()
             && self.sync_due.is_none()
             && self.jobs_running == 0
             && self.installs.is_empty()

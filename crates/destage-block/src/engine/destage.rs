@@ -14,23 +14,39 @@ impl Volume {
         if let (Some(membership), Some(&last)) = (&mut self.membership, lsns.last()) {
             return membership.want(batch, last);
         }
+        self.batches_due.push_back(batch);
+    }
+
+    /// The next batch as a job. It is put together no sooner than there is nothing more urgent to do: at this moment clients
+    /// are usually owed their replies.
+    pub(super) fn take_batch(&mut self) -> Option<Job> {
+        let batch = self.batches_due.pop_front()?;
+        let lsns = self.core.batch(batch).to_vec();
+        let job = self.plan(batch, &lsns);
+        let failure = match job {
+            Ok(job) => return Some(job),
+            Err(failure) => failure,
+        };
+        self.destage_done(batch, &[], Err(failure));
+        self.pump();
+        self.jobs.pop_front()
+    }
+
+    fn plan(&mut self, batch: BatchId, lsns: &[Lsn]) -> Result<Job, Failure> {
         let order = self.core.policy().order;
         let parts = match order {
             // Without order newer versions stand for older ones, so no part may undo what one before it sends.
-            Order::Any => vec![lsns.clone()],
-            _ => self.cut_at_marks(&lsns),
+            Order::Any => vec![lsns.to_vec()],
+            _ => self.cut_at_marks(lsns),
         };
         let parts: Result<Vec<Part>, Failure> =
             parts.into_iter().map(|lsns| self.part(&lsns, order)).collect();
-        let parts = match parts {
-            Ok(parts) => parts,
-            Err(failure) => return self.destage_done(batch, &[], Err(failure)),
-        };
+        let parts = parts?;
         let is_atomic = order == Order::Domain;
-        let mark = self.mark_before(&lsns, order);
+        let mark = self.mark_before(lsns, order);
         let job = DestageJob { batch, mark, is_atomic, parts };
         job.pins().into_iter().for_each(|lsn| self.pin_log(lsn));
-        self.jobs.push_back(Job(JobWork::Destage(job)));
+        Ok(Job(JobWork::Destage(job)))
     }
 
     /// Cuts a batch where an application said that the volume is consistent.

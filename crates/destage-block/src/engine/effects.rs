@@ -45,13 +45,9 @@ impl Volume {
         self.sync_due = Some(upto);
     }
 
-    /// The sync that is due. Where several clients' requests are under way it is made of two jobs, a short one that writes and
-    /// one that makes durable, so that those that come meanwhile can be written beside the second.
+    /// The sync that is due, which writes first what is not written yet.
     pub(super) fn take_sync(&mut self) -> Option<Job> {
         let asked = self.sync_due.filter(|_| !self.is_log_busy && !self.is_log_syncing)?;
-        if self.journal.written() < asked.0 && self.asked.len() > 1 && self.may_write_ahead() {
-            return Some(self.take_write());
-        }
         self.sync_due = None;
         let written = self.journal.written() >= asked.0;
         if let Some(sync) = self.journal.sync().filter(|_| written) {

@@ -37,8 +37,8 @@ use crate::block::BLOCK;
 use crate::request::{Reply, RequestError};
 use before::Before;
 use destage_core::{
-    ClientId, DomainId, Effect, FlushRhythm, Input, Lsn, Policy, RequestId, Sequential, Span,
-    StopReason, Time, UnitId,
+    BatchId, ClientId, DomainId, Effect, FlushRhythm, Input, Lsn, Policy, RequestId, Sequential,
+    Span, StopReason, Time, UnitId,
 };
 use destage_journal::Journal;
 use destage_record::{RecordSettings, RecordedCore};
@@ -179,6 +179,8 @@ pub struct Volume {
     /// To be paused as soon as the next policy is in force.
     is_pause_due: bool,
     jobs: VecDeque<Job>,
+    /// Batches that the core wants at the origin and that are not jobs yet.
+    batches_due: VecDeque<BatchId>,
     /// The log is to be made durable up to here.
     sync_due: Option<Lsn>,
     /// Someone is writing the log now.
@@ -236,7 +238,8 @@ impl Volume {
 
     /// The next job to be carried out. Jobs may run at the same time and end in any order.
     pub fn poll_job(&mut self) -> Option<Job> {
-        let job = self.jobs.pop_front().or_else(|| self.take_sync())?;
+        let job =
+            self.take_sync().or_else(|| self.jobs.pop_front()).or_else(|| self.take_batch())?;
         self.jobs_running += 1;
         Some(job)
     }

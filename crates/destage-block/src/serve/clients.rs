@@ -13,8 +13,9 @@ use std::io;
 
 /// Bytes of requests and replies that the clients' connections may hold together.
 const MEMORY_MAX: usize = 512 << 20;
-/// How often in a row one connection is read before others get their turn.
-const READS_IN_A_ROW: usize = 8;
+/// How often in a row one connection is read before others get their turn, and before what it sent begins: of many requests
+/// that came together the first ones are at the disk while the others are received.
+const READS_IN_A_ROW: usize = 2;
 
 /// One connection.
 pub(super) struct Client {
@@ -213,6 +214,19 @@ impl Server {
             self.held_back.push(place);
         }
         Ok(())
+    }
+
+    /// Sends what clients are owed before this thread waits for a disk itself.
+    pub(super) fn send_replies(&mut self) {
+        for &place in &self.looks {
+            let Some(client) = self.clients[place].as_mut() else { continue };
+            // What is wrong with the connection shows again when its turn comes.
+            if client.connection.wants_write()
+                && let Err(error) = client.connection.send()
+            {
+                tracing::debug!(%error, "cannot reply");
+            }
+        }
     }
 
     fn is_short_of_memory(&self, place: usize) -> bool {

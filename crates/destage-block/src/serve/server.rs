@@ -319,9 +319,9 @@ impl Server {
         let kind = job.kind();
         let is_quick = self.sync_latency[index] <= INLINE_SYNC_MAX;
         let ran = match kind {
-            // The sync that follows is what takes time, and runs elsewhere.
-            JobKind::Log if is_quick && job.is_short() => Ok(job.run(&self.contexts[index])),
+            // Of several clients the others are heard meanwhile.
             JobKind::Log if is_quick && is_alone => {
+                self.send_replies();
                 let began = Instant::now();
                 let done = job.run(&self.contexts[index]);
                 let latency = &mut self.sync_latency[index];
@@ -349,7 +349,8 @@ impl Server {
         let is_idle = self.asked.is_empty();
         for index in 0..self.volumes.len() {
             let Some(job) = self.volumes[index].volume.poll_ahead(is_idle) else { continue };
-            if job.is_short() && self.sync_latency[index] <= INLINE_SYNC_MAX {
+            let is_quick = self.sync_latency[index] <= INLINE_SYNC_MAX;
+            if self.asked.len() <= 1 && job.is_short() && is_quick {
                 let done = job.run(&self.contexts[index]);
                 let now = self.now();
                 self.volumes[index].volume.finished(now, done);
