@@ -17,6 +17,8 @@ pub struct Schema {
     pub unreachable: Vec<Unreachable>,
     /// Keys of the user's own making.
     pub mappings: Mappings,
+    /// A write group may change one row only: the origin has no transactions over several.
+    pub one_row_groups: bool,
     by_name: HashMap<Vec<u8>, TableId>,
 }
 
@@ -128,8 +130,13 @@ impl Schema {
             let reason = format!("it is beyond the first {TABLES_MAX} tables");
             unreachable.push(Unreachable { name: table.name, reason });
         }
-        let mut schema =
-            Self { tables, unreachable, mappings: Mappings::default(), by_name: HashMap::new() };
+        let mut schema = Self {
+            tables,
+            unreachable,
+            mappings: Mappings::default(),
+            one_row_groups: false,
+            by_name: HashMap::new(),
+        };
         for (index, table) in schema.tables.iter_mut().enumerate() {
             table.id =
                 TableId(u16::try_from(index).expect("an origin has fewer than 65,536 tables"));

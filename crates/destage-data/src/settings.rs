@@ -68,6 +68,20 @@ pub struct TableSettings {
     /// The tables that this one's triggers, rules or policies change, as the user declares them; an empty list for none.
     /// `None`: not declared, so writes go through.
     pub triggers: Option<Vec<String>>,
+    /// What the documents of a MongoDB collection hold. `None`: not declared, so the collection's validator says it.
+    pub document: Option<DocumentSettings>,
+}
+
+/// What the documents of a collection hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DocumentSettings {
+    /// The type of `_id`: string, int, long or objectId.
+    pub id: Option<String>,
+    /// The fields by name (with dots in between: inside nested documents) and their types: string, int, long, double, bool,
+    /// date, objectId, binData, or json for what is only shown.
+    pub fields: BTreeMap<String, String>,
+    /// The fields without which no document is made.
+    pub required: Vec<String>,
 }
 
 /// Ways to break promises on purpose, so that the tests can see that they would notice.

@@ -98,7 +98,8 @@ impl Cache {
                 self.engine.receive(NOW, self.client, request.as_bytes());
                 let jobs = self.engine.take_fetches(1);
                 let rows = jobs.iter().map(|job| Some(self.row(job))).collect();
-                let snapshot = Snapshot { rows, watermarks: vec![(DOMAIN, Lsn::ZERO)] };
+                let snapshot =
+                    Snapshot { rows, watermarks: vec![(DOMAIN, Lsn::ZERO)], seen: Vec::new() };
                 self.engine.fetched(NOW, jobs, snapshot);
                 self.engine.tick(NOW);
                 let mut sends = Vec::new();

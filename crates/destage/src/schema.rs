@@ -10,15 +10,20 @@ use destage_data::value::ColumnType;
 use destage_runtime::exit;
 use destage_runtime::units::Interval;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// Flags of `schema`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SchemaArgs {
-    /// The origin: sqlite:FILE, postgres://USER:PASSWORD@HOST[:PORT]/DATABASE or, for MariaDB,
-    /// mysql://USER:PASSWORD@HOST[:PORT]/DATABASE.
+    /// The origin: sqlite:FILE, postgres://USER:PASSWORD@HOST[:PORT]/DATABASE, for MariaDB
+    /// mysql://USER:PASSWORD@HOST[:PORT]/DATABASE, or mongodb://USER:PASSWORD@HOST[:PORT]/DATABASE.
     #[arg(long, env = "DESTAGE_ORIGIN", hide_env_values = true, value_name = "URL")]
     origin: String,
+
+    /// The settings file of the server, whose [table.NAME] sections say what the collections of a MongoDB hold.
+    #[arg(long, value_name = "FILE")]
+    config: Option<std::path::PathBuf>,
 
     /// Longest wait for one answer of the origin. 100ms to 5m.
     #[arg(
@@ -37,7 +42,11 @@ pub(crate) struct SchemaArgs {
 /// Reads the catalogue and shows it.
 pub(crate) fn run(args: &SchemaArgs) -> Result<(), CliError> {
     let timeout = args.origin_timeout.duration().expect("none is out of its range");
-    let origin = origins::open(&args.origin, timeout).map_err(|e| failed(&e))?;
+    let tables = match &args.config {
+        Some(path) => crate::serve::tables(path)?,
+        None => BTreeMap::new(),
+    };
+    let origin = origins::open(&args.origin, timeout, &tables).map_err(|e| failed(&e))?;
     let schema = origin.schema().map_err(|e| failed(&e))?;
     match args.format {
         Format::Table => print(&table(&origin.describe(), &schema)),

@@ -25,7 +25,7 @@ impl Engine {
     }
 
     /// A fetch brought the rows of `jobs`, in order.
-    pub fn fetched(&mut self, now: Time, jobs: Vec<FetchJob>, snapshot: Snapshot) {
+    pub fn fetched(&mut self, now: Time, jobs: Vec<FetchJob>, mut snapshot: Snapshot) {
         self.now = self.now.max(now);
         self.measured.origin_works();
         let watermark = snapshot.watermark(super::DOMAIN);
@@ -33,8 +33,10 @@ impl Engine {
             let error = OriginError::new(Fault::Unavailable, "the origin went back");
             return self.fetch_failed(now, jobs, &error);
         }
-        for (job, row) in jobs.into_iter().zip(snapshot.rows) {
+        let rows = std::mem::take(&mut snapshot.rows);
+        for (index, (job, row)) in jobs.into_iter().zip(rows).enumerate() {
             let FetchJob { unit, table, key } = job;
+            let watermark = snapshot.seen(index, watermark);
             let row = match self.config.unsafe_flags.no_overlay {
                 true => row,
                 false => self.overlay.overlay(&self.schema, unit, table, &key, row, watermark),

@@ -199,11 +199,19 @@ impl Txn {
         std::mem::take(&mut self.staged)
     }
 
-    /// Checks what can only be judged at the end: that new rows are complete.
+    /// Checks what can only be judged at the end: that new rows are complete, and that the origin takes so many at once.
     ///
     /// # Errors
-    /// A message that lists the missing columns.
+    /// A message that lists the missing columns, or says what to do instead.
     pub(crate) fn check(&self, schema: &Schema, rows: &Rows) -> Result<(), String> {
+        let several = |other: &[RowChange]| other[0].unit != other[1].unit;
+        if schema.one_row_groups && self.changes.windows(2).any(several) {
+            return Err(
+                "this origin takes documents one at a time: a command or a MULTI that changes several of them could \
+                 end half done; change each in a command of its own"
+                    .to_owned(),
+            );
+        }
         for change in self.changes.iter().filter(|change| change.op == Op::Insert) {
             let table = schema.table(change.table);
             let missing: Vec<&str> = table

@@ -5,6 +5,7 @@
 //! retries: faults are classified ([`Fault`]) and the core decides.
 
 mod ledger;
+mod mongo;
 mod mysql;
 mod open;
 mod postgres;
@@ -12,6 +13,7 @@ mod quote;
 mod sqlite;
 mod tls;
 
+pub use mongo::Mongo;
 pub use mysql::Mysql;
 pub use open::{ADDRESSES, open};
 pub use postgres::Postgres;
@@ -71,9 +73,17 @@ pub struct Snapshot {
     pub rows: Vec<Option<Box<[u8]>>>,
     /// Each domain's watermark in the same snapshot. A domain without a row stands at 0.
     pub watermarks: Vec<(DomainId, Lsn)>,
+    /// For each row, in the same order: the last group of its own that it holds, where it may be ahead of the watermark. Empty
+    /// where rows and watermarks are of one snapshot.
+    pub seen: Vec<Lsn>,
 }
 
 impl Snapshot {
+    /// The number up to which the row of this index holds all groups: its own or the watermark of its domain, `watermark`.
+    pub fn seen(&self, index: usize, watermark: Lsn) -> Lsn {
+        self.seen.get(index).copied().unwrap_or(watermark).max(watermark)
+    }
+
     /// The watermark of a domain.
     pub fn watermark(&self, domain: DomainId) -> Lsn {
         self.watermarks.iter().find(|(d, _)| *d == domain).map_or(Lsn::ZERO, |(_, lsn)| *lsn)

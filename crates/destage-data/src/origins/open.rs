@@ -1,25 +1,39 @@
 //! From an origin's address to the origin.
 
-use super::{Mysql, Origin, OriginError, Postgres, Sqlite};
+use super::{Mongo, Mysql, Origin, OriginError, Postgres, Sqlite};
+use crate::settings::TableSettings;
 use destage_core::Fault;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// The addresses that [`open`] takes, for help and messages.
-pub const ADDRESSES: &str = "sqlite:FILE, postgres://USER:PASSWORD@HOST[:PORT]/DATABASE or \
-     mysql://USER:PASSWORD@HOST[:PORT]/DATABASE (MariaDB)";
+pub const ADDRESSES: &str = "sqlite:FILE, postgres://USER:PASSWORD@HOST[:PORT]/DATABASE, \
+     mysql://USER:PASSWORD@HOST[:PORT]/DATABASE (MariaDB) or \
+     mongodb://USER:PASSWORD@HOST[:PORT]/DATABASE";
 
-/// The origin at `url`. Nothing is connected yet, except that a SQLite file must exist. `timeout` bounds connecting and each request.
+/// The origin at `url`. Nothing is connected yet, except that a SQLite file must exist. `timeout` bounds connecting and each request; `tables` are
+/// the settings of single tables, which say what the collections of a MongoDB hold.
 ///
 /// # Errors
 /// [`Fault::Denied`] if the address cannot be read or names a store that is not supported; otherwise as the origin says.
-pub fn open(url: &str, timeout: Duration) -> Result<Arc<dyn Origin>, OriginError> {
+pub fn open(
+    url: &str,
+    timeout: Duration,
+    tables: &BTreeMap<String, TableSettings>,
+) -> Result<Arc<dyn Origin>, OriginError> {
     let denied = |message: String| OriginError::new(Fault::Denied, message);
     let Some((scheme, rest)) = url.split_once(':') else {
         // Without a scheme there is no place for a password, so the text may be shown.
         return Err(denied(format!("'{url}' is not the address of an origin: use {ADDRESSES}")));
     };
+    let declared = tables.iter().find(|(_, settings)| settings.document.is_some());
+    if let Some((name, _)) = declared.filter(|_| !scheme.starts_with("mongodb")) {
+        return Err(denied(format!(
+            "[table.{name}] says what documents hold (id, fields, required): that is for mongodb:// only"
+        )));
+    }
     match scheme {
         "sqlite" => {
             let path = rest.strip_prefix("//").unwrap_or(rest);
@@ -29,6 +43,9 @@ pub fn open(url: &str, timeout: Duration) -> Result<Arc<dyn Origin>, OriginError
             Ok(Arc::new(Sqlite::open(Path::new(path), timeout)?))
         }
         "postgres" | "postgresql" => Ok(Arc::new(Postgres::new(url)?.timeout(timeout))),
+        "mongodb" | "mongodb+srv" => {
+            Ok(Arc::new(Mongo::new(url)?.timeout(timeout).declared(tables)))
+        }
         "mysql" | "mariadb" => Ok(Arc::new(Mysql::new(url)?.timeout(timeout))),
         _ => Err(denied(format!("'{scheme}:' is not an origin that works: use {ADDRESSES}"))),
     }
@@ -39,7 +56,7 @@ mod tests {
     use super::*;
 
     fn refusal(url: &str) -> OriginError {
-        open(url, Duration::from_secs(1)).err().expect("the address is wrong")
+        open(url, Duration::from_secs(1), &BTreeMap::new()).err().expect("the address is wrong")
     }
 
     #[test]

@@ -39,8 +39,8 @@ pub(super) fn start(settings: &Settings) -> Result<Started, ServeError> {
     // The journal first: its lock keeps a second process from touching anything.
     let disk = DirDisk::open(settings.data.join(JOURNAL_FOLDER))
         .map_err(|error| ServeError::journal(&error))?;
-    let origin =
-        origins::open(&url, settings.origin_timeout).map_err(|error| ServeError::origin(&error))?;
+    let origin = origins::open(&url, settings.origin_timeout, &settings.tables)
+        .map_err(|error| ServeError::origin(&error))?;
     let mut schema = origin.schema().map_err(|error| ServeError::origin(&error))?;
     schema.map_keys(&settings.mappings).map_err(|error| ServeError::new(exit::USAGE, error))?;
     let schema = Arc::new(schema);

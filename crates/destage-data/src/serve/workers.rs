@@ -163,6 +163,7 @@ pub(super) struct Packed {
     /// For each row its end; `None` where there is no row.
     ends: Vec<Option<usize>>,
     watermarks: Vec<(DomainId, Lsn)>,
+    seen: Vec<Lsn>,
 }
 
 impl Packed {
@@ -176,7 +177,7 @@ impl Packed {
             })
         };
         let ends = snapshot.rows.iter().map(&mut pack).collect();
-        Self { bytes, ends, watermarks: snapshot.watermarks }
+        Self { bytes, ends, watermarks: snapshot.watermarks, seen: snapshot.seen }
     }
 
     /// The rows, in the memory of the calling thread.
@@ -189,7 +190,7 @@ impl Packed {
                 row
             })
         });
-        Snapshot { rows: rows.collect(), watermarks: self.watermarks }
+        Snapshot { rows: rows.collect(), watermarks: self.watermarks, seen: self.seen }
     }
 }
 

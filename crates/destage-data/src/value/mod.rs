@@ -59,6 +59,8 @@ pub enum ColumnType {
     Bool,
     /// Lower-case with dashes.
     Uuid,
+    /// MongoDB's identifier: 24 hexadecimal digits in lower case.
+    ObjectId,
     /// `YYYY-MM-DD`.
     Date,
     /// `HH:MM:SS[.ffffff]`, with at most `precision` digits of a second.
@@ -119,6 +121,7 @@ impl ColumnType {
             Self::SqliteNumeric => return sqlite::canonical(input),
             Self::Numeric { precision } => numeric::canonical(input, *precision)?,
             Self::Uuid => text::uuid(input)?,
+            Self::ObjectId => text::object_id(input)?,
             Self::Date => time::date(input)?,
             Self::Time { precision } => time::time(input, *precision)?,
             Self::Timestamp { zone, precision } => time::timestamp(input, *zone, *precision)?,

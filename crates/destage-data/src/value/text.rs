@@ -71,6 +71,15 @@ pub(super) fn uuid(input: &[u8]) -> Result<String, ValueError> {
         .ok_or_else(|| refused("UUIDs such as a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11", input))
 }
 
+/// 24 hexadecimal digits, in lower case.
+pub(super) fn object_id(input: &[u8]) -> Result<String, ValueError> {
+    let digits = trimmed(input);
+    if digits.len() != 24 || !digits.iter().all(u8::is_ascii_hexdigit) {
+        return Err(refused("24 hexadecimal digits such as 65a0c3d2e1f0a1b2c3d4e5f6", input));
+    }
+    Ok(digits.iter().map(|digit| char::from(digit.to_ascii_lowercase())).collect())
+}
+
 fn parse_uuid(input: &[u8]) -> Option<String> {
     let mut rest = match input {
         [b'{', inner @ .., b'}'] => inner,
@@ -163,5 +172,18 @@ mod tests {
             assert!(uuid(input.as_bytes()).is_err(), "{input}");
         }
         assert!(uuid(b"a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11-").is_err());
+    }
+
+    #[test]
+    fn object_ids_have_one_spelling() {
+        let canonical = "65a0c3d2e1f0a1b2c3d4e5f6";
+        for input in [canonical, "65A0C3D2E1F0A1B2C3D4E5F6", " 65a0c3d2e1f0a1b2c3d4e5f6"] {
+            assert_eq!(object_id(input.as_bytes()).unwrap(), canonical);
+        }
+        for input in
+            ["", "65a0c3d2e1f0a1b2c3d4e5f", "65a0c3d2e1f0a1b2c3d4e5f6a", "g5a0c3d2e1f0a1b2c3d4e5f6"]
+        {
+            assert!(object_id(input.as_bytes()).is_err(), "{input}");
+        }
     }
 }

@@ -15,8 +15,9 @@ use std::path::PathBuf;
 /// Flags of `serve`.
 #[derive(Args, Clone)]
 pub(crate) struct ServeArgs {
-    /// The origin: sqlite:FILE, postgres://USER:PASSWORD@HOST[:PORT]/DATABASE or, for MariaDB,
-    /// mysql://USER:PASSWORD@HOST[:PORT]/DATABASE. Without one, a small example shop in SQLite is created in the data folder.
+    /// The origin: sqlite:FILE, postgres://USER:PASSWORD@HOST[:PORT]/DATABASE, for MariaDB
+    /// mysql://USER:PASSWORD@HOST[:PORT]/DATABASE, or mongodb://USER:PASSWORD@HOST[:PORT]/DATABASE. Without one, a small example
+    /// shop in SQLite is created in the data folder.
     #[arg(long, env = "DESTAGE_ORIGIN", hide_env_values = true, value_name = "URL")]
     origin: Option<String>,
 

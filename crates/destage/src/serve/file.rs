@@ -6,7 +6,7 @@ use crate::error::CliError;
 use crate::file::{self, FlagFile};
 use clap::ArgMatches;
 use destage_data::mapping::MappingSettings;
-use destage_data::settings::TableSettings;
+use destage_data::settings::{DocumentSettings, TableSettings};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,6 +26,9 @@ struct TableSection {
     blind: bool,
     ack: AckWord,
     triggers: Option<Triggers>,
+    id: Option<String>,
+    fields: BTreeMap<String, String>,
+    required: Vec<String>,
 }
 
 #[derive(Default, Deserialize, PartialEq)]
@@ -81,7 +84,11 @@ fn table(name: &str, section: toml::Value) -> Result<TableSettings, String> {
             ));
         }
     };
-    Ok(TableSettings { blind: section.blind, ack_origin: section.ack == AckWord::Origin, triggers })
+    let TableSection { id, fields, required, .. } = section;
+    let is_said = id.is_some() || !fields.is_empty() || !required.is_empty();
+    let document = is_said.then_some(DocumentSettings { id, fields, required });
+    let ack_origin = section.ack == AckWord::Origin;
+    Ok(TableSettings { blind: section.blind, ack_origin, triggers, document })
 }
 
 #[cfg(test)]

@@ -75,7 +75,10 @@ fn table_sections_are_read() {
         ack = "policy"
     "#;
     let tables = parse(text).map_err(|e| e.to_string()).ok().unwrap().tables;
-    assert_eq!(tables["orders"], TableSettings { blind: true, ack_origin: true, triggers: None });
+    assert_eq!(
+        tables["orders"],
+        TableSettings { blind: true, ack_origin: true, ..Default::default() }
+    );
     assert_eq!(tables["lines"].triggers, Some(vec!["stock".into(), "audit".into()]));
     assert_eq!(tables["audit"], TableSettings { triggers: Some(vec![]), ..Default::default() });
 }

@@ -8,7 +8,9 @@ mod mappings;
 use crate::error::CliError;
 use args::ServeArgs;
 use clap::{ArgMatches, FromArgMatches};
-use destage_data::settings::{Settings, UnsafeFlags};
+use destage_data::settings::{Settings, TableSettings, UnsafeFlags};
+use std::collections::BTreeMap;
+use std::path::Path;
 
 /// Reads the settings file, if there is one, then starts the server and stays until it ends.
 pub(crate) fn run(matches: &ArgMatches) -> Result<(), CliError> {
@@ -32,6 +34,11 @@ fn settings(matches: &ArgMatches) -> Result<Settings, CliError> {
     };
     checks::check(&settings)?;
     Ok(settings)
+}
+
+/// The settings of single tables in a file.
+pub(crate) fn tables(path: &Path) -> Result<BTreeMap<String, TableSettings>, CliError> {
+    file::read(path).map(|file| file.tables)
 }
 
 fn start(settings: Settings) -> Result<(), CliError> {

@@ -58,7 +58,8 @@ impl Script {
                 initial.get(&place).map(shop::row_cells)
             });
             let rows = rows.collect();
-            let snapshot = Snapshot { rows, watermarks: vec![(DOMAIN, Lsn(watermark))] };
+            let snapshot =
+                Snapshot { rows, watermarks: vec![(DOMAIN, Lsn(watermark))], seen: Vec::new() };
             self.engine.fetched(self.now, jobs, snapshot);
             self.turn();
         }

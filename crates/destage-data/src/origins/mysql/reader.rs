@@ -88,7 +88,7 @@ impl Reader for MysqlReader {
         let watermarks = self.watermarks()?;
         if keys.is_empty() {
             let rows = self.connection.rows(&what, &format!("SELECT * FROM {watermarks}"))?;
-            return Ok(Snapshot { rows: Vec::new(), watermarks: parsed(&rows) });
+            return Ok(Snapshot { watermarks: parsed(&rows), ..Snapshot::default() });
         }
         let columns = join(table.columns.iter().map(|c| qualified(selected(c))), ", ");
         let mut sql = format!(
@@ -108,7 +108,7 @@ impl Reader for MysqlReader {
             }
         }
         let rows = keys.iter().map(|key| rows.get(*key).cloned()).collect();
-        Ok(Snapshot { rows, watermarks })
+        Ok(Snapshot { rows, watermarks, ..Snapshot::default() })
     }
 
     fn scan(

@@ -57,12 +57,12 @@ impl Reader for PostgresReader {
         if keys.is_empty() {
             let rows = self.query(&what, &format!("SELECT {watermarks}"), &[], &[])?;
             let text: Option<&str> = rows.first().and_then(|row| row.get(0));
-            return Ok(Snapshot { rows: Vec::new(), watermarks: parse_watermarks(text) });
+            return Ok(Snapshot { watermarks: parse_watermarks(text), ..Snapshot::default() });
         }
         let sql = fetch_sql(table, watermarks);
         let found =
             self.query(&what, &sql, &key_types(table), &key_arrays(table, keys.iter().copied())?)?;
-        let mut snapshot = Snapshot { rows: vec![None; keys.len()], watermarks: Vec::new() };
+        let mut snapshot = Snapshot { rows: vec![None; keys.len()], ..Snapshot::default() };
         for row in &found {
             let place: i64 = row.get(0);
             if place == 1 {

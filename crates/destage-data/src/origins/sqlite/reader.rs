@@ -36,7 +36,7 @@ impl Reader for SqliteReader {
                     .map_err(|error| classify(&error, &doing()))?;
                 rows.push(found.then(|| row.as_slice().into()));
             }
-            Ok(Snapshot { rows, watermarks })
+            Ok(Snapshot { rows, watermarks, ..Snapshot::default() })
         })
     }
 

@@ -52,6 +52,7 @@ impl Sim {
             fetching.snapshot = Some(Snapshot {
                 rows: fetching.jobs.iter().map(row).collect(),
                 watermarks: vec![(DOMAIN, Lsn(self.origin.watermark))],
+                seen: Vec::new(),
             });
         }
         self.later(self.options.fetch_ns, Event::FetchEnd(job));
