@@ -60,7 +60,7 @@ fn node(sources: &Path, home: &Path) -> Result<PathBuf> {
 }
 
 /// npm installs beside the manifest: on a copy, so that the sources' folder stays as it is committed.
-fn copied(from: &Path, to: &Path) -> Result<PathBuf> {
+pub(crate) fn copied(from: &Path, to: &Path) -> Result<PathBuf> {
     let failed = |error: std::io::Error| format!("failed to copy {}: {error}", from.display());
     std::fs::create_dir_all(to).map_err(failed)?;
     for entry in std::fs::read_dir(from).map_err(failed)? {
@@ -71,12 +71,12 @@ fn copied(from: &Path, to: &Path) -> Result<PathBuf> {
 }
 
 /// Whether `folder` was filled from exactly this list of packages.
-fn up_to_date(folder: &Path, list: &Path) -> Result<bool> {
+pub(crate) fn up_to_date(folder: &Path, list: &Path) -> Result<bool> {
     let wanted = read(list)?;
     Ok(std::fs::read_to_string(folder.join(MARK)).is_ok_and(|present| present == wanted))
 }
 
-fn remember(folder: &Path, list: &Path) -> Result<()> {
+pub(crate) fn remember(folder: &Path, list: &Path) -> Result<()> {
     let mark = folder.join(MARK);
     std::fs::write(&mark, read(list)?)
         .map_err(|error| format!("failed to write {}: {error}", mark.display()))
@@ -87,7 +87,7 @@ fn read(file: &Path) -> Result<String> {
         .map_err(|error| format!("failed to read {}: {error}", file.display()))
 }
 
-fn run(name: &str, command: &mut Command) -> Result<()> {
+pub(crate) fn run(name: &str, command: &mut Command) -> Result<()> {
     let status = command
         .stdin(Stdio::null())
         .status()

@@ -2,6 +2,7 @@
 
 mod bench;
 mod clients;
+mod ferretdb;
 mod servers;
 mod soak;
 mod steps;
@@ -24,7 +25,7 @@ struct Arguments {
 enum Task {
     /// Formatting, lints, unit and integration tests, the real binary before real clients and databases, a short soak.
     ///
-    /// Installs what is missing through apt-get (as root), pip, go and npm, and starts a private PostgreSQL and MariaDB that end with
+    /// Installs what is missing through apt-get (as root), pip, go and npm, builds FerretDB, and starts a private PostgreSQL and MariaDB that end with
     /// the run.
     Test {
         /// Run one step (fmt, clippy, unit, build, e2e, bench, soak), or the end-to-end tests whose names contain this.

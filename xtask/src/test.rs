@@ -2,7 +2,7 @@
 
 use crate::servers::Server;
 use crate::steps::Steps;
-use crate::{Result, cargo, clients, root, soak, target, tools};
+use crate::{Result, cargo, clients, ferretdb, root, soak, target, tools};
 use std::process::Command;
 
 /// Runs every step, or the one of that name, or the end-to-end tests whose names contain it. True if all passed.
@@ -102,6 +102,7 @@ impl Environment {
         }
         tools::ensure()?;
         let mut variables = clients::install()?;
+        variables.extend(ferretdb::build()?);
         let servers = vec![Server::postgres()?, Server::mariadb()?];
         variables.extend(servers.iter().flat_map(Server::environment));
         // Everything has just been installed: a test that misses its tool is to fail.

@@ -210,11 +210,12 @@ fn the_exit_codes_are_those_of_the_program() {
 #[test]
 fn the_metrics_named_exist() {
     /// Tables at the origin, and a module in a log filter.
-    const OTHERS: [&str; 6] = [
+    const OTHERS: [&str; 7] = [
         "destage_owner",
         "destage_watermark",
         "destage_parked",
         "destage_sequence",
+        "destage_tombstones",
         "destage_journal",
         // The library.
         "destage_data",

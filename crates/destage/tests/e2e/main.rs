@@ -9,6 +9,7 @@ mod herd;
 mod identity;
 mod load;
 mod mapped;
+mod mongo;
 mod origin_away;
 mod policies;
 mod record;

@@ -4,6 +4,7 @@
 //! fails it where `DESTAGE_TEST_REQUIRE` is set (as `cargo xtask test` does after installing everything).
 
 pub(crate) mod database;
+pub(crate) mod ferretdb;
 pub(crate) mod mariadb;
 pub(crate) mod postgres;
 pub(crate) mod proxy;

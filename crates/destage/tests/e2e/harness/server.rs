@@ -280,6 +280,11 @@ impl Server {
         std::iter::from_fn(next).take(count).collect()
     }
 
+    /// Sends it a signal that does not end it.
+    pub(crate) fn signal(&self, by: Signal) {
+        signal(self.starting.child.id(), by);
+    }
+
     /// kill -9.
     #[track_caller]
     pub(crate) fn kill(mut self) {
