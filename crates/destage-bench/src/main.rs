@@ -1,6 +1,6 @@
 //! Side-by-side benchmarks: one machine, one run, one client, everything through a socket.
 //!
-//! `data` and `block` start Destage and its peers, run the sides of each comparison in turn, and print the
+//! `data`, `block` and `tpcc` start Destage and its peers, run the sides of each comparison in turn, and print the
 //! ratios pair by pair with the servers' CPU time per request. `load`, `proxy` and `device` are their load
 //! generator, their delaying proxy and their modelled disk, on their own.
 
@@ -25,6 +25,7 @@ mod redis_benchmark;
 mod report;
 mod servers;
 mod stats;
+mod tpcc;
 
 use std::net::TcpListener;
 use std::process::ExitCode;
@@ -32,7 +33,7 @@ use std::time::Duration;
 
 use clap::Parser as _;
 
-use crate::cli::{Cli, Command, LoadArgs, ProxyArgs};
+use crate::cli::{Cli, Command, LoadArgs, ProxyArgs, TpccArgs};
 use crate::load::{Bound, Load};
 
 /// Failures end the program with their message, so no caller tells them apart.
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         Command::Data(arguments) => data::run(&arguments),
         Command::Block(arguments) => block::run(&arguments),
         Command::Device(arguments) => device::run(&arguments),
+        Command::Tpcc(arguments) => run_tpcc(&arguments),
         Command::Load(arguments) => run_load(&arguments),
         Command::Proxy(arguments) => run_proxy(&arguments),
     };
@@ -52,6 +54,13 @@ fn main() -> ExitCode {
             eprintln!("error: {error}");
             ExitCode::FAILURE
         }
+    }
+}
+
+fn run_tpcc(arguments: &TpccArgs) -> Result<()> {
+    match (&arguments.worker, &arguments.worker_data) {
+        (Some(url), Some(data)) => tpcc::run_worker(arguments, url, data),
+        _ => tpcc::run(arguments),
     }
 }
 

@@ -1,0 +1,304 @@
+//! `destage-bench tpcc`: TPC-C on the library, against the same transactions at PostgreSQL itself.
+//!
+//! All five transactions with the standard's mix and inputs, without keying and think times, and without the texts that no
+//! transaction reads. So the figures compare the sides with each other, and with nobody's published results.
+//!
+//! *Source:* TPC Benchmark C, revision 5.11; Ghandeharizadeh and Nguyen, write-back with cache augmented data stores,
+//! section 4.3.
+
+mod check;
+mod direct;
+mod library;
+mod load;
+mod measure;
+mod random;
+mod sql;
+mod worker;
+
+use crate::Result;
+use crate::cli::TpccArgs;
+use crate::machine::Machine;
+use crate::place;
+use crate::report::{Report, Table};
+use crate::servers::{POSTGRES_SETTINGS, Postgres, postgres_version};
+use destage_data::store::{Options, Store};
+use measure::{Measured, measure};
+use random::{Input, KINDS};
+use sql::Sql;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
+use std::time::Duration;
+
+pub(crate) use worker::run as run_worker;
+
+/// How large the database is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scale {
+    /// Warehouses.
+    pub(crate) warehouses: i64,
+    /// Items; the standard's number is 100,000.
+    pub(crate) items: i64,
+    /// Customers of a district; the standard's number is 3,000.
+    pub(crate) customers: i64,
+}
+
+/// How a transaction ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Done {
+    Committed,
+    /// As its input asks for.
+    RolledBack,
+}
+
+/// Whoever performs transactions for one client.
+pub(crate) trait Target {
+    /// # Errors
+    /// It was not performed.
+    fn perform(&mut self, input: &Input) -> Result<Done>;
+}
+
+/// Who performs them, and under what policy.
+const SIDES: [(&str, Option<&[&str]>); 4] = [
+    ("the origin directly", None),
+    ("write-through", Some(&["policy=write-through"])),
+    ("write-back, d = 0", Some(&["policy=write-back", "commit=0"])),
+    ("write-back, d = 1s", Some(&["policy=write-back", "commit=1s"])),
+];
+
+/// A database server, or files.
+enum Origin {
+    Postgres(Postgres),
+    Sqlite(PathBuf),
+}
+
+impl Origin {
+    /// A new database like the first one; its address is returned.
+    fn copy(&self, name: &str) -> Result<String> {
+        match self {
+            Self::Postgres(server) => {
+                server.query()?.run(&format!("CREATE DATABASE {name} TEMPLATE tpcc"))?;
+                Ok(postgres_url(server, name))
+            }
+            Self::Sqlite(folder) => {
+                let file = folder.join(format!("{name}.db"));
+                std::fs::copy(folder.join("tpcc.db"), &file)?;
+                Ok(format!("sqlite:{}", file.display()))
+            }
+        }
+    }
+
+    /// The first database.
+    fn first(&self) -> Result<String> {
+        match self {
+            Self::Postgres(server) => {
+                server.query()?.run("CREATE DATABASE tpcc")?;
+                Ok(postgres_url(server, "tpcc"))
+            }
+            Self::Sqlite(folder) => Ok(format!("sqlite:{}", folder.join("tpcc.db").display())),
+        }
+    }
+}
+
+/// Another program may have taken the port that was free a moment ago.
+fn start_postgres(dir: &Path) -> Result<Postgres> {
+    Postgres::start(dir).or_else(|error| {
+        eprintln!("once more, since it failed: {error}");
+        Postgres::start(dir)
+    })
+}
+
+fn postgres_url(server: &Postgres, name: &str) -> String {
+    format!("postgres://bench@{}/{name}", server.address)
+}
+
+/// Runs every side, checks the conditions after each, and kills the last one.
+///
+/// # Errors
+/// A side could not be measured, or a condition is broken.
+pub(crate) fn run(arguments: &TpccArgs) -> Result<()> {
+    let folder = place::run_folder(arguments.run.dir.as_deref())?;
+    let path = folder.path().to_owned();
+    if arguments.run.keep {
+        eprintln!("the origin's data and the journals are kept in {}", folder.keep().display());
+    }
+    let scale = scale(arguments)?;
+    let seconds = arguments.seconds.unwrap_or(if arguments.quick { 1.0 } else { 20.0 });
+    let time = Duration::try_from_secs_f64(seconds)?;
+    let threads =
+        arguments.threads.unwrap_or_else(|| usize::try_from(scale.warehouses).unwrap_or(1));
+    if threads == 0 || time.is_zero() {
+        return Err("--threads and --seconds must be above 0".into());
+    }
+    let origin = match arguments.sqlite {
+        true => Origin::Sqlite(path.clone()),
+        false => Origin::Postgres(start_postgres(&path)?),
+    };
+    let mut report = new_report(arguments, &scale, threads, seconds, &path)?;
+    eprintln!("loading {} warehouses", scale.warehouses);
+    let first = origin.first()?;
+    let mut sql = Sql::open(&first)?;
+    load::load(&mut sql, &scale, arguments.seed)?;
+    check::check(&mut sql)?;
+    drop(sql);
+    let mut found = Vec::new();
+    for (index, (name, policy)) in SIDES.into_iter().enumerate() {
+        if policy.is_none() && arguments.sqlite {
+            continue;
+        }
+        eprintln!("{name}");
+        let url = origin.copy(&format!("side{index}"))?;
+        let data = path.join(format!("journal{index}"));
+        let load = Load { scale, threads, time, seed: arguments.seed };
+        let measured = match policy {
+            None => at_origin(&url, &load)?,
+            Some(policy) => through_store(&url, &data, policy, &load)?,
+        };
+        check::check(&mut Sql::open(&url)?).map_err(|error| format!("{name}, drained: {error}"))?;
+        found.push((name, measured));
+    }
+    let kills = if arguments.quick { 2 } else { 5 };
+    let url = origin.copy("killed")?;
+    let lost = worker::kill_and_check(&url, &path.join("killed"), arguments, &scale, kills)?;
+    report.tables = tables(&found, kills, lost);
+    report.publish(arguments.run.json.as_deref(), arguments.run.output.as_deref())
+}
+
+/// What a side has to do.
+#[derive(Clone, Copy)]
+pub(crate) struct Load {
+    scale: Scale,
+    threads: usize,
+    time: Duration,
+    seed: u64,
+}
+
+fn scale(arguments: &TpccArgs) -> Result<Scale> {
+    let quick = arguments.quick;
+    let scale = Scale {
+        warehouses: arguments.warehouses.unwrap_or(if quick { 1 } else { 2 }),
+        items: arguments.items.unwrap_or(if quick { 1_000 } else { 100_000 }),
+        customers: arguments.customers.unwrap_or(if quick { 100 } else { 3_000 }),
+    };
+    let fits = (1..=10_000).contains(&scale.warehouses)
+        && (20..=100_000).contains(&scale.items)
+        && (10..=3_000).contains(&scale.customers);
+    match fits {
+        true => Ok(scale),
+        false => {
+            Err("--warehouses takes 1 to 10000, --items 20 to 100000, --customers 10 to 3000"
+                .into())
+        }
+    }
+}
+
+fn at_origin(url: &str, load: &Load) -> Result<Measured> {
+    let first = Sql::open(url)?.numbers("SELECT max(h_id) + 1 FROM history")?;
+    let history = Arc::new(AtomicI64::new(first[0][0]));
+    let target = |_| direct::Direct::new(url, history.clone());
+    measure(load, target, || Ok(()))
+}
+
+fn through_store(url: &str, data: &Path, policy: &[&str], load: &Load) -> Result<Measured> {
+    let store = open(url, data, policy)?;
+    let shared = library::Shared::new(&store, url)?;
+    let measured = measure(load, |_| Ok(&shared), || Ok(store.drain()?))?;
+    let parked = store.status()?.destage.parked_groups;
+    if parked > 0 {
+        return Err(format!("the origin rejected {parked} sessions").into());
+    }
+    drop(shared);
+    store.close()?;
+    Ok(measured)
+}
+
+/// A store for the benchmark: room for everything, so that only the policy tells the sides apart.
+fn open(url: &str, data: &Path, policy: &[&str]) -> Result<Store> {
+    let room = ["cache-size=4G", "dirty-limit=2G", "journal-size=8G"];
+    let options = Options::new(url, data).lease(Duration::from_secs(10));
+    let options = policy.iter().chain(&room).fold(options, |options, part| options.policy(*part));
+    Ok(options.open()?)
+}
+
+fn new_report(
+    arguments: &TpccArgs,
+    scale: &Scale,
+    threads: usize,
+    seconds: f64,
+    dir: &Path,
+) -> Result<Report> {
+    let mut machine = Machine::look(dir)?;
+    let version = match arguments.sqlite {
+        true => ("SQLite", rusqlite::version().to_owned()),
+        false => ("PostgreSQL", postgres_version()),
+    };
+    machine.versions.push((version.0.into(), version.1));
+    let postgres: Vec<String> =
+        POSTGRES_SETTINGS.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let settings = [
+        (
+            "scale",
+            format!(
+                "{} warehouses, {} items, {} customers per district",
+                scale.warehouses, scale.items, scale.customers
+            ),
+        ),
+        ("clients", format!("{threads}, without keying and think times")),
+        ("PostgreSQL's settings", format!("{}; otherwise defaults", postgres.join(", "))),
+    ];
+    Ok(Report {
+        front_end: "tpcc",
+        command: place::command_line(),
+        seed: arguments.seed,
+        seconds,
+        pairs: 1,
+        machine,
+        settings: settings.map(|(name, value)| (name.to_owned(), value)).into(),
+        figures: Vec::new(),
+        memory: Vec::new(),
+        tables: Vec::new(),
+        failures: Vec::new(),
+    })
+}
+
+fn tables(found: &[(&str, Measured)], kills: u32, lost: i64) -> Vec<Table> {
+    let columns = |first: &str| {
+        std::iter::once(first.to_owned()).chain(found.iter().map(|(name, _)| (*name).to_owned()))
+    };
+    let row = |name: &str, cell: &dyn Fn(&Measured) -> String| {
+        std::iter::once(name.to_owned()).chain(found.iter().map(|(_, m)| cell(m))).collect()
+    };
+    let mut times: Vec<Vec<String>> = Vec::new();
+    for (kind, name) in KINDS.iter().enumerate() {
+        times.push(row(name, &|measured| measured.mean_ms(kind)));
+        times.push(row(&format!("{name}, p99"), &|measured| measured.p99_ms(kind)));
+    }
+    let rates = vec![
+        row("tpmC, to the end of the drain", &|measured| {
+            crate::figure::thousands(measured.tpmc(measured.drained))
+        }),
+        row("tpmC, while the clients run", &|measured| {
+            crate::figure::thousands(measured.tpmc(measured.ran))
+        }),
+        row("transactions", &|measured| crate::figure::thousands(measured.transactions() as f64)),
+    ];
+    let killed = format!(
+        "Conditions 1 to 6, 8 and 9 of the standard hold at the origin after the load, after each drain, and, with write-back \
+         and d = 0, after each of {kills} kills: at once, and again after the next start has drained. Of the new orders \
+         acknowledged before a kill, {lost} were missing."
+    );
+    vec![
+        Table {
+            title: "TPC-C: rates".into(),
+            note: killed,
+            columns: columns("").collect(),
+            rows: rates,
+        },
+        Table {
+            title: "TPC-C: response times, ms".into(),
+            note: "Means, and the time within which 99 % are done.".into(),
+            columns: columns("transaction").collect(),
+            rows: times,
+        },
+    ]
+}
