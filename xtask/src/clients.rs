@@ -16,10 +16,12 @@ pub(crate) fn install() -> Result<Vec<(&'static str, String)>> {
     let python = python(&sources.join("python"), &home)?;
     let go = go(&sources.join("go"), &home)?;
     let node = node(&sources.join("node"), &home)?;
+    let java = java(&sources.join("java"), &home)?;
     Ok(vec![
         ("DESTAGE_TEST_PYTHON", python.display().to_string()),
         ("DESTAGE_TEST_GO_CLIENT", go.display().to_string()),
         ("DESTAGE_TEST_NODE_CLIENT", node.display().to_string()),
+        ("DESTAGE_TEST_JAVA_CLIENT", java.display().to_string()),
     ])
 }
 
@@ -57,6 +59,24 @@ fn node(sources: &Path, home: &Path) -> Result<PathBuf> {
         remember(&work, &manifest)?;
     }
     Ok(work.join("client.mjs"))
+}
+
+/// The folder of the client program's classes and the libraries that it needs.
+fn java(sources: &Path, home: &Path) -> Result<PathBuf> {
+    let work = home.join("java");
+    let manifest = sources.join("pom.xml");
+    if !up_to_date(&work, &manifest)? {
+        let mut copy = Command::new("mvn");
+        copy.args(["--quiet", "--batch-mode", "dependency:copy-dependencies"]);
+        copy.arg(format!("-DoutputDirectory={}", work.display())).current_dir(sources);
+        run("mvn", &mut copy)?;
+        remember(&work, &manifest)?;
+    }
+    let libraries = work.join("*");
+    let mut compile = Command::new("javac");
+    compile.arg("-cp").arg(libraries).arg("-d").arg(&work).arg("Client.java");
+    run("javac", compile.current_dir(sources))?;
+    Ok(work)
 }
 
 /// npm installs beside the manifest: on a copy, so that the sources' folder stays as it is committed.

@@ -36,6 +36,8 @@ const TOOLS: &[Tool] = &[
     Tool { package: "golang-go", present: || in_path("go") },
     Tool { package: "nodejs", present: || in_path("node") },
     Tool { package: "npm", present: || in_path("npm") },
+    Tool { package: "default-jdk-headless", present: || in_path("java") && in_path("javac") },
+    Tool { package: "maven", present: || in_path("mvn") },
 ];
 
 /// Installs what is missing.

@@ -22,7 +22,7 @@ struct CatalogTable {
 impl Catalog {
     /// The catalog of a schema.
     pub fn of(schema: &Schema) -> Self {
-        let tables = schema.tables.iter().map(|table| CatalogTable {
+        let tables = schema.reachable().iter().map(|table| CatalogTable {
             name: table.name.clone(),
             key_len: table.key_len,
             columns: table.columns.iter().map(|column| column.name.clone()).collect(),

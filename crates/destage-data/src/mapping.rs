@@ -1,9 +1,10 @@
 //! Keys as the user writes them, over tables of the origin: strings over a column, hashes under other names.
 //!
-//! A pattern is literal text and places for key columns: `counter:{id}`. `{id=user*}` takes only values that begin with `user`,
-//! which is part of the value. Patterns are tried in the order of the settings, before `table:primary-key`.
+//! A pattern is literal text and places for key columns: `counter:{id}`. `{id=user*}` takes only values that begin with
+//! `user`, which is part of the value. Patterns are tried in the order of the settings, before `table:primary-key`.
 
 use crate::cells::{Cell, push_cell};
+use crate::collection::{self, Collection, CollectionId};
 use crate::schema::{Schema, Table, TableId};
 use crate::value::ColumnType;
 
@@ -28,7 +29,21 @@ pub enum ShapeSettings {
         /// The column.
         value: String,
     },
+    /// The members of the rows that share the rest of the primary key.
+    Set {
+        /// The column of the members, part of the primary key.
+        member: String,
+        /// The column of the scores, of a sorted set.
+        score: Option<String>,
+        /// Most members that are cached as a whole.
+        members_max: usize,
+    },
 }
+
+/// Members that are cached as a whole, unless the settings say otherwise, and how many they may allow.
+pub const MEMBERS_MAX_DEFAULT: usize = 10_000;
+/// See [`MEMBERS_MAX_DEFAULT`].
+pub const MEMBERS_MAX_RANGE: std::ops::RangeInclusive<usize> = 1..=1_000_000;
 
 /// What a key is to clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +52,10 @@ pub enum Shape {
     Hash,
     /// A column of a row, by its index.
     String(usize),
+    /// A set.
+    Set(CollectionId),
+    /// A sorted set.
+    SortedSet(CollectionId),
 }
 
 /// The mappings of a schema, in the order in which they are tried.
@@ -71,7 +90,7 @@ impl Mappings {
     ///
     /// # Errors
     /// Names the mapping, and what does not fit.
-    pub fn new(schema: &Schema, settings: &[MappingSettings]) -> Result<Self, String> {
+    pub fn new(schema: &mut Schema, settings: &[MappingSettings]) -> Result<Self, String> {
         let list = settings.iter().map(|settings| {
             Mapping::new(schema, settings)
                 .map_err(|error| format!("the mapping of the keys '{}': {error}", settings.key))
@@ -110,24 +129,82 @@ impl Mappings {
 }
 
 impl Mapping {
-    fn new(schema: &Schema, settings: &MappingSettings) -> Result<Self, String> {
+    fn new(schema: &mut Schema, settings: &MappingSettings) -> Result<Self, String> {
         let pattern = Pattern::parse(&settings.key)?;
+        if let ShapeSettings::Set { member, score, members_max } = &settings.shape {
+            let shape = add_set(schema, &settings.table, member, score.as_deref(), *members_max)?;
+            return Self::over(schema, pattern, shape.0, shape.1);
+        }
         let table = find_table(schema, &settings.table)?;
         let shape = match &settings.shape {
-            ShapeSettings::Hash => Shape::Hash,
+            ShapeSettings::Hash | ShapeSettings::Set { .. } => Shape::Hash,
             ShapeSettings::String { value } => Shape::String(value_column(table, value)?),
         };
+        let table = table.id;
+        Self::over(schema, pattern, table, shape)
+    }
+
+    /// A mapping whose pattern gives the key of that table.
+    fn over(
+        schema: &Schema,
+        pattern: Pattern,
+        table: TableId,
+        shape: Shape,
+    ) -> Result<Self, String> {
+        let table = schema.table(table);
         let key = (0..table.key_len).map(|column| place_of(&pattern, table, column));
         let key = key.collect::<Result<Vec<usize>, String>>()?;
         if let Some(extra) = pattern.names().nth(key.len()) {
             let columns = names(table.key());
-            return Err(format!(
-                "'{extra}' is one name too many: the key of {} is {columns}",
-                table.name
-            ));
+            return Err(match columns.as_str() {
+                "" => format!(
+                    "'{extra}' is one name too many: all rows of {} are members",
+                    table.name
+                ),
+                columns => format!(
+                    "'{extra}' is one name too many: of the key of {} it takes {columns}",
+                    table.name
+                ),
+            });
         }
         Ok(Self { pattern, table: table.id, shape, key })
     }
+}
+
+/// Adds a collection to the schema.
+fn add_set(
+    schema: &mut Schema,
+    table: &str,
+    member: &str,
+    score: Option<&str>,
+    members_max: usize,
+) -> Result<(TableId, Shape), String> {
+    if !MEMBERS_MAX_RANGE.contains(&members_max) {
+        let (low, high) = (MEMBERS_MAX_RANGE.start(), MEMBERS_MAX_RANGE.end());
+        return Err(format!("members-max is {low} to {high}"));
+    }
+    if schema.one_row_groups {
+        return Err("sets are not served before this kind of origin".into());
+    }
+    let table = find_table(schema, table)?;
+    let member = find_column(table, member)?;
+    let score = score.map(|score| find_column(table, score)).transpose()?;
+    collection::check(table, member, score)?;
+    let collection = Collection {
+        id: CollectionId(0),
+        table: table.id,
+        parts: [TableId(0); 2],
+        owners: (0..table.key_len).filter(|&column| column != member).collect(),
+        member,
+        score,
+        members_max,
+    };
+    let added = schema.add_collection(collection).ok_or("there are too many tables")?;
+    let shape = match added.is_sorted() {
+        true => Shape::SortedSet(added.id),
+        false => Shape::Set(added.id),
+    };
+    Ok((added.whole(), shape))
 }
 
 fn find_table<'s>(schema: &'s Schema, name: &str) -> Result<&'s Table, String> {
@@ -228,8 +305,8 @@ impl Pattern {
         self.places.iter().map(|place| place.name.as_str())
     }
 
-    /// Whether the pattern takes the key; the places' values are left in `values`. A value is never empty, and ends where the
-    /// text behind it first occurs; in it, `%3A` and `%25` are decoded. The last one goes on to the end, and is taken as it is.
+    /// Whether the pattern takes the key; the places' values are left in `values`. A value is never empty, and ends where
+    /// the text behind it first occurs; in it, `%3A` and `%25` are decoded. The last one goes on to the end, as it is.
     fn matches<'k>(&self, key: &'k [u8], values: &mut Vec<std::borrow::Cow<'k, [u8]>>) -> bool {
         values.clear();
         let Some(mut rest) = key.strip_prefix(&self.head[..]) else { return false };

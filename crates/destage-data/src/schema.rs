@@ -1,5 +1,6 @@
 //! What the origin's catalogue says about its tables, as far as caching depends on it.
 
+use crate::collection::{Collection, CollectionId, Part};
 use crate::mapping::{MappingSettings, Mappings};
 use crate::value::ColumnType;
 use hashbrown::HashMap;
@@ -11,7 +12,7 @@ pub struct TableId(pub u16);
 /// The tables of an origin.
 #[derive(Clone, Debug, Default)]
 pub struct Schema {
-    /// The reachable tables, ordered by name.
+    /// The reachable tables, ordered by name, and behind them the cache's own ones.
     pub tables: Vec<Table>,
     /// What cannot be reached, and why.
     pub unreachable: Vec<Unreachable>,
@@ -19,6 +20,8 @@ pub struct Schema {
     pub mappings: Mappings,
     /// A write group may change one row only: the origin has no transactions over several.
     pub one_row_groups: bool,
+    /// Sets and sorted sets over tables.
+    pub collections: Vec<Collection>,
     by_name: HashMap<Vec<u8>, TableId>,
 }
 
@@ -57,6 +60,10 @@ pub struct Table {
     pub has_unique: bool,
     /// The key column whose values the origin can hand out (identity, sequence, rowid), if any.
     pub generated_key: Option<usize>,
+    /// The collections whose elements its rows are.
+    pub collections: Vec<CollectionId>,
+    /// Of the cache's own tables: what their units stand for.
+    pub part: Option<(CollectionId, Part)>,
     by_column: HashMap<Vec<u8>, u16>,
 }
 
@@ -130,13 +137,7 @@ impl Schema {
             let reason = format!("it is beyond the first {TABLES_MAX} tables");
             unreachable.push(Unreachable { name: table.name, reason });
         }
-        let mut schema = Self {
-            tables,
-            unreachable,
-            mappings: Mappings::default(),
-            one_row_groups: false,
-            by_name: HashMap::new(),
-        };
+        let mut schema = Self { tables, unreachable, ..Self::default() };
         for (index, table) in schema.tables.iter_mut().enumerate() {
             table.id =
                 TableId(u16::try_from(index).expect("an origin has fewer than 65,536 tables"));
@@ -158,6 +159,54 @@ impl Schema {
     pub fn map_keys(&mut self, settings: &[MappingSettings]) -> Result<(), String> {
         self.mappings = Mappings::new(self, settings)?;
         Ok(())
+    }
+
+    /// The tables of the origin, without the cache's own ones.
+    pub fn reachable(&self) -> &[Table] {
+        let own = self.collections.len() * 2;
+        &self.tables[..self.tables.len() - own]
+    }
+
+    /// Adds a collection and its tables; `None` if there are too many tables.
+    pub(crate) fn add_collection(&mut self, mut collection: Collection) -> Option<&Collection> {
+        if self.tables.len() + 2 > TABLES_MAX {
+            return None;
+        }
+        let id = CollectionId(u16::try_from(self.collections.len()).ok()?);
+        collection.id = id;
+        for (place, part) in [Part::Whole, Part::Page].into_iter().enumerate() {
+            let elements = self.table(collection.table);
+            let mut table = Table::named(elements.name.clone(), String::new());
+            table.id = TableId(u16::try_from(self.tables.len()).ok()?);
+            table.columns =
+                collection.owners.iter().map(|&index| elements.columns[index].clone()).collect();
+            if part == Part::Page {
+                let query = Column {
+                    name: String::new(),
+                    sql_name: String::new(),
+                    ty: ColumnType::Bytes,
+                    type_name: String::new(),
+                    not_null: false,
+                    default: ColumnDefault::None,
+                    generated: false,
+                    structural: false,
+                    checked: false,
+                };
+                table.columns.extend(std::iter::repeat_n(query, crate::collection::QUERY_CELLS));
+            }
+            table.key_len = table.columns.len();
+            table.part = Some((id, part));
+            collection.parts[place] = table.id;
+            self.tables.push(table);
+        }
+        self.tables[usize::from(collection.table.0)].collections.push(id);
+        self.collections.push(collection);
+        self.collections.last()
+    }
+
+    /// The collection of that id.
+    pub fn collection(&self, id: CollectionId) -> &Collection {
+        &self.collections[usize::from(id.0)]
     }
 
     /// The table of that id.
@@ -186,6 +235,8 @@ impl Table {
             foreign_keys: Vec::new(),
             has_unique: false,
             generated_key: None,
+            collections: Vec::new(),
+            part: None,
             by_column: HashMap::new(),
         }
     }

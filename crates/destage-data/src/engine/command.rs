@@ -1,6 +1,7 @@
 //! The commands: their names, what they take, and their arguments checked and made canonical.
 
 use super::key::{resolve, show};
+use super::sets::SetCommand;
 use super::strings::SetOptions;
 use crate::mapping::Shape;
 use crate::schema::{Schema, Table, TableId};
@@ -37,6 +38,14 @@ pub(crate) enum Verb {
     StrLen,
     GetRange,
     GetDel,
+    AddMembers,
+    RemoveMembers,
+    HasMembers,
+    /// ZADD and ZINCRBY.
+    AddScores,
+    Scores,
+    /// A question about a whole set, or a range of it.
+    Ask,
     Del,
     Exists,
     Type,
@@ -119,6 +128,28 @@ pub(crate) const SPECS: &[Spec] = &[
     spec("getset", Verb::SetIf, 3, Write),
     spec("getdel", Verb::GetDel, 2, Write),
     spec("msetnx", Verb::MSetNx, -3, Write),
+    spec("sadd", Verb::AddMembers, -3, Write),
+    spec("srem", Verb::RemoveMembers, -3, Write),
+    spec("sismember", Verb::HasMembers, 3, Read),
+    spec("smismember", Verb::HasMembers, -3, Read),
+    spec("smembers", Verb::Ask, 2, Read),
+    spec("scard", Verb::Ask, 2, Read),
+    spec("zadd", Verb::AddScores, -4, Write),
+    spec("zincrby", Verb::AddScores, 4, Write),
+    spec("zrem", Verb::RemoveMembers, -3, Write),
+    spec("zscore", Verb::Scores, 3, Read),
+    spec("zmscore", Verb::Scores, -3, Read),
+    spec("zcard", Verb::Ask, 2, Read),
+    spec("zcount", Verb::Ask, 4, Read),
+    spec("zlexcount", Verb::Ask, 4, Read),
+    spec("zrank", Verb::Ask, -3, Read),
+    spec("zrevrank", Verb::Ask, -3, Read),
+    spec("zrange", Verb::Ask, -4, Read),
+    spec("zrevrange", Verb::Ask, -4, Read),
+    spec("zrangebyscore", Verb::Ask, -4, Read),
+    spec("zrevrangebyscore", Verb::Ask, -4, Read),
+    spec("zrangebylex", Verb::Ask, -4, Read),
+    spec("zrevrangebylex", Verb::Ask, -4, Read),
     spec("del", Verb::Del, -2, Write),
     spec("unlink", Verb::Del, -2, Write),
     spec("exists", Verb::Exists, -2, Read),
@@ -201,7 +232,7 @@ pub(crate) struct Prepared {
     /// What the first key is.
     pub(super) shape: Shape,
     /// Encoded keys, one after the other, with their tables.
-    keys: Vec<u8>,
+    pub(super) keys: Vec<u8>,
     pub(crate) key_list: Vec<(TableId, Range<usize>)>,
     /// Columns asked for or to be cleared.
     pub(crate) columns: Vec<usize>,
@@ -213,6 +244,10 @@ pub(crate) struct Prepared {
     pub(super) options: SetOptions,
     /// GETRANGE's places.
     pub(super) places: (i64, i64),
+    /// What a command on a collection says besides.
+    pub(super) set: Option<Box<SetCommand>>,
+    /// How many of the keys were given; others are those of a set's elements.
+    pub(super) own_keys: usize,
 }
 
 impl Default for Prepared {
@@ -229,6 +264,8 @@ impl Default for Prepared {
             amount: Vec::new(),
             options: SetOptions::default(),
             places: (0, 0),
+            set: None,
+            own_keys: 0,
         }
     }
 }
@@ -260,6 +297,7 @@ impl Prepared {
         self.sets.clear();
         self.amount.clear();
         self.options = SetOptions::default();
+        self.set = None;
     }
 
     /// Checks a data command's arguments and stores them.
@@ -274,7 +312,11 @@ impl Prepared {
     ) -> Result<(), String> {
         self.clear(spec);
         if matches!(spec.verb, Verb::Del | Verb::Exists) {
+            self.own_keys = args.len() - 1;
             return args[1..].iter().try_for_each(|key| self.push_key(schema, key).map(|_| ()));
+        }
+        if spec.verb.is_of_sets() {
+            return self.read_set_command(schema, spec, args);
         }
         if spec.verb.is_of_strings() {
             return self.read_string(schema, spec, args);
@@ -293,6 +335,13 @@ impl Prepared {
             Verb::HIncrBy | Verb::HIncrByFloat => self.push_amount(table, spec, rest[0], rest[1]),
             _ => Ok(()),
         }
+    }
+
+    /// Adds a key that is encoded already.
+    pub(super) fn push_own_key(&mut self, table: TableId, key: &[u8]) {
+        let start = self.keys.len();
+        self.keys.extend_from_slice(key);
+        self.key_list.push((table, start..self.keys.len()));
     }
 
     pub(super) fn push_key<'s>(
@@ -452,6 +501,8 @@ pub(super) fn wrong_type(key: &[u8], shape: Shape) -> String {
             "use HGET, HSET, HINCRBY; [[string]] in the settings maps keys to single columns",
         ),
         Shape::String(_) => ("a string", "use GET, SET, INCRBY"),
+        Shape::Set(_) => ("a set", "use SADD, SREM, SMEMBERS"),
+        Shape::SortedSet(_) => ("a sorted set", "use ZADD, ZREM, ZRANGE"),
     };
     format!("WRONGTYPE the key '{}' is {is}: {hint}", show(key))
 }

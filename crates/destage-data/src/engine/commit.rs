@@ -68,6 +68,10 @@ impl Engine {
             self.overlay.chain(unit, lsn);
             changed.push((unit, self.rows.bytes(unit)));
         }
+        match access {
+            Access::Back => self.note_members(lsn, &mut changed),
+            Access::Through | Access::Around => self.note_watched_members(),
+        }
         self.append_group(session, &changed, access);
         if access == Access::Back {
             return;
@@ -135,6 +139,11 @@ impl Engine {
                 self.add_cascades(table.id, &mut tables);
             }
         }
+        let collections =
+            tables.iter().flat_map(|table| self.schema.table(*table).collections.iter());
+        let parts: Vec<TableId> =
+            collections.flat_map(|id| self.schema.collection(*id).parts).collect();
+        tables.extend(parts);
         tables
     }
 

@@ -216,7 +216,7 @@ impl Engine {
         Reply::new(&mut session.out, session.protocol).simple("QUEUED");
     }
 
-    fn data_command(
+    pub(super) fn data_command(
         &mut self,
         client: ClientId,
         session: &mut Session,
@@ -227,7 +227,10 @@ impl Engine {
         let mut prepared = std::mem::take(&mut self.prepared);
         match prepared.read(&self.schema, spec, args) {
             Err(message) => self.fail(session, &message),
-            Ok(()) => self.data_prepared(client, session, &prepared, raw),
+            Ok(()) => {
+                self.locate(&mut prepared, session.attempts);
+                self.data_prepared(client, session, &prepared, raw);
+            }
         }
         self.prepared = prepared;
     }
@@ -424,7 +427,7 @@ impl Engine {
         session.lsn = session.lsn.max(observed);
         match performed {
             Ok(()) => {
-                session.settled = false;
+                (session.settled, session.attempts) = (false, 0);
                 self.commit(client, session, &mut txn, units, access, start);
             }
             Err(trouble) => {
@@ -433,6 +436,7 @@ impl Engine {
                 match trouble {
                     Trouble::Error(message) => self.fail(session, &message),
                     Trouble::Unknown => self.settle(client, session, units, raw),
+                    Trouble::Again => self.perform_again(client, session, units, raw),
                 }
             }
         }

@@ -75,6 +75,7 @@ impl Engine {
         }
         let mut prepared = std::mem::take(&mut self.prepared);
         prepared.read(&self.schema, spec, &list).expect("the arguments were checked before");
+        self.locate(&mut prepared, session.attempts);
         let all: Vec<UnitId> =
             prepared.keys().map(|(table, key)| self.rows.find_or_insert(table, key)).collect();
         let units = dedup(&all);
@@ -259,6 +260,9 @@ impl Engine {
                 self.rows.set(staged.unit, staged.row.as_deref());
             }
         }
+        if applied {
+            self.settle_members(lsn);
+        }
         through.units.iter().for_each(|&unit| self.unload_if_absent(unit));
         if applied {
             self.tell_changed(lsn);
@@ -292,6 +296,9 @@ impl Engine {
         for unit in self.rows.units_of_tables(&through.invalidates) {
             if !through.units.contains(&unit) {
                 self.invalidate(unit);
+                if self.core.is_present(unit) {
+                    self.doubt(unit);
+                }
             }
         }
     }
@@ -318,6 +325,7 @@ impl Engine {
 
     pub(super) fn fetch(&mut self, unit: UnitId) {
         self.rows.unload(unit);
+        self.begin_page(unit);
         let table = self.rows.get(unit).table;
         let key: Box<[u8]> = self.rows.key(unit).into();
         if !self.absent.is_empty() && !self.overlay.is_chained(unit) {

@@ -2,6 +2,7 @@
 //! all of them.
 
 use super::Engine;
+use super::collections::{Attempt, OVERTAKEN};
 use super::command::{Group, Prepared, Verb, find};
 use super::dispatch::{Answer, dedup};
 use super::perform::{Context, Trouble};
@@ -12,6 +13,16 @@ use destage_core::{Access, ClientId, Intent, Lsn, UnitId};
 
 /// EXEC as a request, for when it is executed again.
 pub(super) const EXEC: &[u8] = b"*1\r\n$4\r\nEXEC\r\n";
+
+/// What became of a transaction.
+enum Performed {
+    /// It was done, or refused.
+    Done,
+    /// Values are needed that only the origin knows.
+    Unknown,
+    /// Other parts of collections are needed.
+    Again,
+}
 
 /// A command between MULTI and EXEC.
 pub(super) enum Queued {
@@ -35,7 +46,7 @@ impl Engine {
         if !self.is_unchanged(session) {
             return self.not_done(session);
         }
-        let queued = self.read_queued(&multi);
+        let queued = self.read_queued(&multi, session.attempts);
         if self.is_leased_to_another(session, data_commands(&queued)) {
             return self.exec_leased_away(client, session, multi);
         }
@@ -85,7 +96,7 @@ impl Engine {
         observed: Lsn,
     ) {
         let multi = session.multi.take().expect("EXEC waits with its commands");
-        let queued = self.read_queued(&multi);
+        let queued = self.read_queued(&multi, session.attempts);
         let (all, units) = self.queued_units(&queued);
         if !self.is_unchanged(session) {
             self.release_locks(&units, access);
@@ -99,15 +110,30 @@ impl Engine {
             session.multi = Some(multi);
             return self.begin_anew(session, &units, access, EXEC);
         }
-        if self.perform_all(client, session, &queued, &all, &units, access, observed) {
-            return;
+        match self.perform_all(client, session, &queued, &all, &units, access, observed) {
+            Performed::Done => {}
+            // Values are needed that only the origin knows; EXEC starts anew once they are here.
+            Performed::Unknown => {
+                session.multi = Some(multi);
+                self.settle(client, session, &units, EXEC);
+            }
+            Performed::Again => match self.attempt_again(session, &units) {
+                Attempt::Again => {
+                    session.multi = Some(multi);
+                    self.exec(client, session);
+                }
+                Attempt::TooMany => {
+                    self.unwatch(session);
+                    self.fail(
+                        session,
+                        &format!("EXECABORT Transaction discarded, nothing was done: {OVERTAKEN}"),
+                    );
+                }
+            },
         }
-        // Values are needed that only the origin knows; EXEC starts anew once they are here.
-        session.multi = Some(multi);
-        self.settle(client, session, &units, EXEC);
     }
 
-    pub(super) fn read_queued(&mut self, multi: &Multi) -> Vec<Queued> {
+    pub(super) fn read_queued(&mut self, multi: &Multi, attempts: u32) -> Vec<Queued> {
         let mut args = Args::default();
         let mut queued = Vec::with_capacity(multi.requests.len());
         for raw in &multi.requests {
@@ -123,6 +149,7 @@ impl Engine {
                     let mut prepared = Box::<Prepared>::default();
                     let checked = prepared.read(&self.schema, spec, &list);
                     checked.expect("the arguments were checked when they were queued");
+                    self.locate(&mut prepared, attempts);
                     Queued::Data(prepared)
                 }
             });
@@ -139,7 +166,7 @@ impl Engine {
         (all, units)
     }
 
-    /// False if values are needed that only the origin knows; then nothing has been done.
+    /// Unless it is done, nothing has been done.
     #[expect(clippy::too_many_arguments, reason = "the commands, their place and the core's word")]
     fn perform_all(
         &mut self,
@@ -150,14 +177,14 @@ impl Engine {
         units: &[UnitId],
         access: Access,
         observed: Lsn,
-    ) -> bool {
+    ) -> Performed {
         let start = session.out.len();
         let mut txn = std::mem::take(&mut self.txn);
         txn.clear();
         if self.config.unsafe_flags.split_sessions && access == Access::Back {
             self.perform_apart(client, session, queued, all, &mut txn);
             self.txn = txn;
-            return true;
+            return Performed::Done;
         }
         let performed = self.perform_queued(session, queued, all, &mut txn);
         let checked =
@@ -165,12 +192,12 @@ impl Engine {
         let checked = checked.and_then(|()| self.write_group(&txn));
         // An error tells of what it met, too.
         session.lsn = session.lsn.max(observed);
-        let known = match checked {
+        let done = match checked {
             Ok(()) => {
-                session.settled = false;
+                (session.settled, session.attempts) = (false, 0);
                 self.unwatch(session);
                 self.commit(client, session, &mut txn, units, access, start);
-                true
+                Performed::Done
             }
             Err(trouble) => {
                 session.out.truncate(start);
@@ -178,20 +205,21 @@ impl Engine {
                     self.release_locks(units, access);
                 }
                 match trouble {
-                    Trouble::Unknown => false,
+                    Trouble::Unknown => Performed::Unknown,
+                    Trouble::Again => Performed::Again,
                     Trouble::Error(message) => {
                         self.unwatch(session);
                         let message = message.strip_prefix("ERR ").unwrap_or(&message);
                         let message =
                             format!("EXECABORT Transaction discarded, nothing was done: {message}");
                         self.fail(session, &message);
-                        true
+                        Performed::Done
                     }
                 }
             }
         };
         self.txn = txn;
-        known
+        done
     }
 
     /// For the tests' negative control: each command is a group of its own.

@@ -25,7 +25,10 @@ impl Engine {
         }
         let row = self.rows.get(unit);
         let table = self.schema.table(row.table);
-        if row.kind != Kind::Row || table.columns.iter().any(|column| column.generated) {
+        if row.kind != Kind::Row
+            || !table.collections.is_empty()
+            || table.columns.iter().any(|column| column.generated)
+        {
             return false;
         }
         let mut patches = std::mem::take(&mut self.patches);

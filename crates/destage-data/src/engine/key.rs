@@ -134,8 +134,8 @@ fn table_names(schema: &Schema) -> String {
         encode(table.name.as_bytes(), true, &mut name);
         String::from_utf8_lossy(&name).into_owned()
     };
-    let shown: Vec<String> = schema.tables.iter().take(SHOWN_MAX).map(escaped).collect();
-    match (shown.len(), schema.tables.len().saturating_sub(SHOWN_MAX)) {
+    let shown: Vec<String> = schema.reachable().iter().take(SHOWN_MAX).map(escaped).collect();
+    match (shown.len(), schema.reachable().len().saturating_sub(SHOWN_MAX)) {
         (0, _) => "none with a primary key was found (see `destage schema`)".into(),
         (_, 0) => shown.join(", "),
         (_, more) => format!("{} and {more} more (see `destage schema`)", shown.join(", ")),

@@ -161,7 +161,7 @@ impl Engine {
         let Some(multi) = session.multi.take() else { return };
         let is_more = multi.bytes + raw.len() > self.config.limits.bytes_max
             || multi.requests.len() >= WRITES_MAX;
-        let queued = self.read_queued(&multi);
+        let queued = self.read_queued(&multi, session.attempts);
         session.multi = Some(multi);
         if is_more && spec.group == Group::Write {
             let message = format!(
@@ -170,6 +170,7 @@ impl Engine {
             );
             return self.complain(session, &message);
         }
+        self.locate(&mut prepared, session.attempts);
         let queued: Vec<Queued> =
             queued.into_iter().chain([Queued::Data(Box::new(prepared))]).collect();
         let (_, units) = self.queued_units(&queued);
@@ -236,7 +237,7 @@ impl Engine {
         }
         let Some(mut multi) = session.multi.take() else { return };
         multi.requests.push(raw.into());
-        let queued = self.read_queued(&multi);
+        let queued = self.read_queued(&multi, session.attempts);
         multi.requests.pop();
         let (all, units) = self.queued_units(&queued);
         session.multi = Some(multi);
@@ -250,7 +251,7 @@ impl Engine {
         session.lsn = session.lsn.max(observed);
         match performed {
             Ok(reply) => {
-                session.settled = false;
+                (session.settled, session.attempts) = (false, 0);
                 session.out.extend_from_slice(&reply);
                 if let (Some(multi), true) = (&mut session.multi, is_write(queued.last())) {
                     multi.bytes += raw.len();
@@ -259,6 +260,7 @@ impl Engine {
             }
             Err(Trouble::Error(message)) => self.complain(session, &message),
             Err(Trouble::Unknown) => self.settle(client, session, &units, raw),
+            Err(Trouble::Again) => self.perform_again(client, session, &units, raw),
         }
     }
 

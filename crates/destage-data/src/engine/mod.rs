@@ -5,11 +5,14 @@
 //! clients send ([`Engine::receive`]), carries out the [`Io`] it is given, reports completions, and calls
 //! [`Engine::tick`] when it has nothing more at hand.
 
+mod ask;
+mod collections;
 mod command;
 mod commit;
 mod connection;
 mod dispatch;
 mod effects;
+mod elements;
 mod exec;
 mod in_place;
 mod key;
@@ -22,6 +25,7 @@ mod report;
 mod rows;
 mod scan;
 mod session;
+mod sets;
 mod slabs;
 mod strings;
 mod txn;
@@ -173,6 +177,10 @@ pub struct Engine {
     /// Waits that clients asked for and the core has not been told of.
     waits: Vec<(RequestId, Lsn, WaitFor)>,
     next_request: u64,
+    /// Moments of what happens to collections.
+    moment: u64,
+    /// When the fetches of pages under way began.
+    page_starts: HashMap<UnitId, u64>,
     runnable: VecDeque<ClientId>,
     sends: Vec<ClientId>,
     /// Released while their session was at work.
@@ -239,6 +247,8 @@ impl Engine {
             observers: Vec::new(),
             waits: Vec::new(),
             next_request: 0,
+            moment: 0,
+            page_starts: HashMap::new(),
             runnable: VecDeque::new(),
             sends: Vec::new(),
             late_sends: Vec::new(),
@@ -322,6 +332,9 @@ impl Engine {
         let mut units = Vec::new();
         for change in overlay::changes(&self.schema, bytes) {
             units.push(self.rows.find_or_insert(change.table, change.key));
+        }
+        if !self.schema.collections.is_empty() {
+            units.extend(self.collections_of(bytes, true));
         }
         match units.len() {
             0 | 1 => units,
@@ -424,6 +437,8 @@ impl Engine {
     /// The next rows to fetch: up to `limit`, all of one table.
     pub fn take_fetches(&mut self, limit: usize) -> Vec<FetchJob> {
         let Some(table) = self.fetches.front().map(|job| job.table) else { return Vec::new() };
+        // Each collection is a question of its own.
+        let limit = if self.schema.table(table).part.is_some() { 1 } else { limit };
         let count = self.fetches.iter().take(limit).take_while(|job| job.table == table).count();
         self.fetches.drain(..count).collect()
     }

@@ -4,7 +4,10 @@ use super::session::{Job, Waiting};
 use super::{Engine, FetchJob, Io};
 use crate::origins::{Applied, OriginError, Snapshot};
 use crate::resp::Reply;
-use destage_core::{BatchId, ClientId, DomainId, Fault, Input, Lsn, Span, StopReason, Time};
+use crate::schema::TableId;
+use destage_core::{
+    BatchId, ClientId, DomainId, Fault, Input, Lsn, Span, StopReason, Time, UnitId,
+};
 use std::sync::Arc;
 
 impl Engine {
@@ -37,18 +40,28 @@ impl Engine {
         for (index, (job, row)) in jobs.into_iter().zip(rows).enumerate() {
             let FetchJob { unit, table, key } = job;
             let watermark = snapshot.seen(index, watermark);
+            if let Some(part) = self.schema.table(table).part {
+                self.install_members(unit, part, &key, row.as_deref(), watermark);
+                self.installed(unit, table, &key);
+                continue;
+            }
             let row = match self.config.unsafe_flags.no_overlay {
                 true => row,
                 false => self.overlay.overlay(&self.schema, unit, table, &key, row, watermark),
             };
             self.rows.set(unit, row.as_deref());
             self.overlay.unchain(unit);
-            let identity = self.rows.identity(table, &key);
-            let result = Ok(self.rows.bytes(unit));
-            self.core.handle(self.now, Input::Fetched { unit, result, identity });
-            self.pump();
+            self.installed(unit, table, &key);
         }
         self.run_ready();
+    }
+
+    /// What was fetched is in its place.
+    fn installed(&mut self, unit: UnitId, table: TableId, key: &[u8]) {
+        let identity = self.rows.identity(table, key);
+        let result = Ok(self.rows.bytes(unit));
+        self.core.handle(self.now, Input::Fetched { unit, result, identity });
+        self.pump();
     }
 
     /// Whether a snapshot is older than what the origin had `confirmed` before: it was restored, or this is a replica that

@@ -116,6 +116,18 @@ impl Overlay {
         }
     }
 
+    /// The groups that changed a unit and that a reader at `watermark` lacks, oldest first.
+    pub(crate) fn later(&self, unit: UnitId, watermark: Lsn) -> Vec<(Lsn, &[u8])> {
+        let parked = self.parked.get(&unit).into_iter().flatten();
+        let chain = self.chains.get(&unit).into_iter().flatten();
+        let lacks = |lsn: &&Lsn| **lsn > watermark || self.parking.contains(lsn);
+        let later = chain.filter(lacks).filter_map(|&lsn| Some((lsn, &self.get(lsn)?.bytes[..])));
+        let mut groups: Vec<(Lsn, &[u8])> =
+            parked.map(|(lsn, bytes)| (*lsn, &bytes[..])).chain(later).collect();
+        groups.sort_unstable_by_key(|(lsn, _)| *lsn);
+        groups
+    }
+
     /// A row as readers must see it: as fetched at `watermark`, with every later change of the unit.
     pub(crate) fn overlay(
         &self,
@@ -126,14 +138,7 @@ impl Overlay {
         mut row: Option<Box<[u8]>>,
         watermark: Lsn,
     ) -> Option<Box<[u8]>> {
-        let parked = self.parked.get(&unit).into_iter().flatten();
-        let chain = self.chains.get(&unit).into_iter().flatten();
-        let lacks = |lsn: &&Lsn| **lsn > watermark || self.parking.contains(lsn);
-        let later = chain.filter(lacks).filter_map(|&lsn| Some((lsn, &self.get(lsn)?.bytes[..])));
-        let mut groups: Vec<(Lsn, &[u8])> =
-            parked.map(|(lsn, bytes)| (*lsn, &bytes[..])).chain(later).collect();
-        groups.sort_unstable_by_key(|(lsn, _)| *lsn);
-        for (_, bytes) in groups {
+        for (_, bytes) in self.later(unit, watermark) {
             for change in changes(schema, bytes) {
                 if change.table == table && change.key == key {
                     row = apply(schema.table(table), row.as_deref(), &change);

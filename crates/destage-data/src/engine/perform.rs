@@ -1,7 +1,9 @@
 //! What the data commands do, upon rows that are all present.
 
+use super::collections::member_units;
 use super::command::{Prepared, Verb};
 use super::rows::Rows;
+use super::sets::whole_of;
 use super::txn::{Txn, Update};
 use crate::cells::{Cell, Reader};
 use crate::mapping::Shape;
@@ -17,6 +19,8 @@ pub(crate) enum Trouble {
     Error(String),
     /// A value is needed that only the origin knows: destage and fetch the rows again first.
     Unknown,
+    /// Other parts of a collection are needed than those given.
+    Again,
 }
 
 impl From<String> for Trouble {
@@ -75,8 +79,10 @@ impl Context<'_> {
                 let kind = match prepared.shape {
                     Shape::Hash => "hash",
                     Shape::String(_) => "string",
+                    Shape::Set(_) => "set",
+                    Shape::SortedSet(_) => "zset",
                 };
-                reply.simple(if self.row(unit).is_some() { kind } else { "none" });
+                reply.simple(if self.is_there(unit)? { kind } else { "none" });
                 Ok(())
             }
             Verb::HSet | Verb::HMSet => self.set(table, unit, prepared, reply),
@@ -84,6 +90,7 @@ impl Context<'_> {
             Verb::HDel => self.clear(table, unit, &prepared.columns, reply),
             Verb::HIncrBy | Verb::HIncrByFloat => self.increment(table, unit, prepared, reply),
             Verb::Del => self.delete(prepared, units, reply),
+            verb if verb.is_of_sets() => self.perform_set(prepared, units, reply),
             verb if verb.is_of_strings() => self.perform_string(prepared, units, reply),
             _ => unreachable!("not a data command"),
         }
@@ -160,8 +167,20 @@ impl Context<'_> {
         Ok(())
     }
 
+    /// Whether there is such a row, or a member of such a set.
+    fn is_there(&self, unit: UnitId) -> Result<bool, Trouble> {
+        match whole_of(self.schema, self.rows.get(unit).table) {
+            Some(id) => self.has_members(id, unit),
+            None => Ok(self.row(unit).is_some()),
+        }
+    }
+
     fn exists(&self, units: &[UnitId], reply: &mut Reply<'_>) -> Result<(), Trouble> {
-        reply.integer(units.iter().filter(|&&unit| self.row(unit).is_some()).count() as i64);
+        let mut count = 0;
+        for &unit in units {
+            count += i64::from(self.is_there(unit)?);
+        }
+        reply.integer(count);
         Ok(())
     }
 
@@ -272,8 +291,11 @@ impl Context<'_> {
         reply: &mut Reply<'_>,
     ) -> Result<(), Trouble> {
         let mut deleted = 0;
-        for ((table, _), &unit) in prepared.keys().zip(units) {
-            if self.row(unit).is_some() {
+        let members = member_units(units, prepared.own_keys);
+        for ((table, _), &unit) in prepared.keys().zip(units).take(prepared.own_keys) {
+            if let Some(id) = whole_of(self.schema, table) {
+                deleted += i64::from(self.delete_members(id, unit, &members)?);
+            } else if self.row(unit).is_some() {
                 self.txn.delete(table, unit);
                 deleted += 1;
             }

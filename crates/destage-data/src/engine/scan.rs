@@ -173,7 +173,7 @@ impl Engine {
     pub(super) fn scan_command(&mut self, client: ClientId, session: &mut Session, args: &[&[u8]]) {
         match self.read_scan(args) {
             Err(message) => self.fail(session, &message),
-            Ok(scan) if !scan.hashes || self.schema.tables.is_empty() => {
+            Ok(scan) if !scan.hashes || self.schema.reachable().is_empty() => {
                 let mut reply = Reply::new(&mut session.out, session.protocol);
                 reply.array(2);
                 reply.bulk(b"0");
@@ -291,7 +291,9 @@ impl Engine {
         let next_table = TableId(scan.table.0 + 1);
         let more = match is_last {
             false => Some(Scan { after: last, ..scan }),
-            true if scan.all_tables && usize::from(next_table.0) < self.schema.tables.len() => {
+            true if scan.all_tables
+                && usize::from(next_table.0) < self.schema.reachable().len() =>
+            {
                 Some(Scan { table: next_table, after: None, ..scan })
             }
             true => None,

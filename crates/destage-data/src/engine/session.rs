@@ -36,6 +36,8 @@ pub(crate) struct Session {
     pub(crate) waiting: Option<Waiting>,
     /// The next command's rows were destaged and fetched again for it.
     pub(crate) settled: bool,
+    /// How often the next command has asked for parts of a collection in vain.
+    pub(crate) attempts: u32,
     /// Close once `ready` has been sent.
     pub(crate) closing: bool,
 }

@@ -19,6 +19,8 @@ pub use open::{ADDRESSES, open};
 pub use postgres::Postgres;
 pub use sqlite::{Sqlite, create_example};
 
+use crate::cells::Cell;
+use crate::collection::Edge;
 use crate::schema::{Schema, Table};
 use destage_core::{DomainId, Fault, Lsn};
 use std::fmt;
@@ -93,6 +95,47 @@ impl Snapshot {
 /// Encoded keys, in key order.
 pub type Keys = Vec<Box<[u8]>>;
 
+/// Rows that share the values of some key columns, in an order.
+#[derive(Clone, Debug)]
+pub struct Range<'a> {
+    /// Key columns with their values.
+    pub equal: Vec<(usize, Cell<'a>)>,
+    /// The columns to order by: a number, and then a column of the key by the bytes of its canonical form; or that alone.
+    pub order: Vec<usize>,
+    /// Where the first of these columns begins.
+    pub min: Option<Edge>,
+    /// Where it ends.
+    pub max: Option<Edge>,
+    /// From the end to the beginning.
+    pub reverse: bool,
+    /// At most so many.
+    pub limit: usize,
+}
+
+impl Range<'_> {
+    /// The edges with the operators that keep them.
+    fn edges(&self) -> impl Iterator<Item = (&'static str, &Edge)> {
+        let operator = |edge: &Edge, [included, excluded]: [&'static str; 2]| match edge.is_included
+        {
+            true => included,
+            false => excluded,
+        };
+        let min = self.min.iter().map(move |edge| (operator(edge, [">=", ">"]), edge));
+        let max = self.max.iter().map(move |edge| (operator(edge, ["<=", "<"]), edge));
+        min.chain(max)
+    }
+
+    /// Whether a column is ordered as a number.
+    fn is_number(&self, column: usize) -> bool {
+        self.order.len() == 2 && self.order[0] == column
+    }
+
+    /// What follows an expression in ORDER BY.
+    fn direction(&self) -> &'static str {
+        if self.reverse { " DESC" } else { "" }
+    }
+}
+
 /// A connection for reads.
 pub trait Reader: Send {
     /// The rows of `keys` (encoded key cells) with the watermarks of the same snapshot, in one statement.
@@ -113,12 +156,39 @@ pub trait Reader: Send {
         limit: usize,
     ) -> Result<(Keys, Lsn), OriginError>;
 
+    /// The rows of a range with the watermarks of the same snapshot, in one statement.
+    ///
+    /// # Errors
+    /// As for `fetch`; [`Fault::Denied`] where the origin has no such ranges.
+    fn range(&mut self, table: &Table, range: &Range<'_>) -> Result<Snapshot, OriginError> {
+        let _ = range;
+        Err(no_ranges(table))
+    }
+
+    /// How many rows have these values in these columns, with the watermarks of the same snapshot.
+    ///
+    /// # Errors
+    /// As for `range`.
+    fn count(
+        &mut self,
+        table: &Table,
+        equal: &[(usize, Cell<'_>)],
+    ) -> Result<(u64, Vec<(DomainId, Lsn)>), OriginError> {
+        let _ = equal;
+        Err(no_ranges(table))
+    }
+
     /// Reserves `count` new values of the table's generated key; the first one is returned. They are consecutive where the
     /// origin allows it; otherwise each value is listed.
     ///
     /// # Errors
     /// As for `fetch`; [`Fault::Denied`] if the table has no generated key.
     fn next_keys(&mut self, table: &Table, count: u32) -> Result<Vec<i64>, OriginError>;
+}
+
+fn no_ranges(table: &Table) -> OriginError {
+    let message = format!("this kind of origin does not serve sets over {}", table.name);
+    OriginError::new(Fault::Denied, message)
 }
 
 /// Who owns an origin: one row there.

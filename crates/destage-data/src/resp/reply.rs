@@ -106,6 +106,25 @@ impl<'a> Reply<'a> {
         self.number(b'*', len as i64);
     }
 
+    /// Starts a set of `len` replies: an array in RESP2.
+    pub fn set(&mut self, len: usize) {
+        let kind = if self.is_typed() { b'~' } else { b'*' };
+        self.number(kind, len as i64);
+    }
+
+    /// A number with a fraction, as text: a string in RESP2.
+    pub fn double(&mut self, number: &str) {
+        match self.is_typed() {
+            true => self.line(b',', number.as_bytes()),
+            false => self.bulk(number.as_bytes()),
+        }
+    }
+
+    /// Whether the protocol has types of its own for more than strings, whole numbers and arrays.
+    pub fn is_typed(&self) -> bool {
+        self.protocol == Protocol::V3
+    }
+
     /// Starts a map of `len` pairs: a flat array in RESP2.
     pub fn map(&mut self, len: usize) {
         match self.protocol {

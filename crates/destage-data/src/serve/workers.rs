@@ -1,6 +1,7 @@
 //! The origin's threads: one that writes, some that read.
 
 use super::Event;
+use crate::collection;
 use crate::engine::{DOMAIN, FetchJob, Groups};
 use crate::origins::{
     Applied, GroupRef, Origin, OriginError, ParkedGroup, Reader, Snapshot, WriteClaim, Writer,
@@ -226,6 +227,12 @@ impl Fetcher {
         match job {
             ReadJob::Fetch(jobs) => {
                 let table = schema.table(jobs[0].table);
+                if table.part.is_some() {
+                    let key = &jobs[0].key;
+                    let result =
+                        self.with_reader(|reader| collection::read(reader, &schema, table, key));
+                    return Event::Fetched { jobs, result: result.map(Packed::new) };
+                }
                 let keys: Vec<&[u8]> = jobs.iter().map(|job| &job.key[..]).collect();
                 let result = self.with_reader(|reader| reader.fetch(table, &keys)).map(Packed::new);
                 Event::Fetched { jobs, result }

@@ -159,8 +159,8 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     adopt: bool,
 
-    /// Settings from a file: the flags' names without dashes in front as keys, [table.NAME] sections, and [[string]] and [[hash]]
-    /// sections that map keys to tables. Flags and environment override it.
+    /// Settings from a file: the flags' names without dashes in front as keys, [table.NAME] sections, and [[string]], [[set]],
+    /// [[zset]] and [[hash]] sections that map keys to tables. Flags and environment override it.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 

@@ -16,7 +16,7 @@ pub(crate) struct File {
     flags: FlagFile<ServeArgs>,
     /// The `[table.NAME]` sections.
     pub(crate) tables: BTreeMap<String, TableSettings>,
-    /// The `[[hash]]` and `[[string]]` sections.
+    /// The `[[string]]`, `[[set]]`, `[[zset]]` and `[[hash]]` sections.
     pub(crate) mappings: Vec<MappingSettings>,
 }
 

@@ -1,6 +1,6 @@
-//! The sections of the settings file that map keys to tables: `[[string]]`, `[[hash]]`.
+//! The sections of the settings file that map keys to tables: `[[string]]`, `[[set]]`, `[[zset]]`, `[[hash]]`.
 
-use destage_data::mapping::{MappingSettings, ShapeSettings};
+use destage_data::mapping::{MEMBERS_MAX_DEFAULT, MappingSettings, ShapeSettings};
 use serde::Deserialize;
 
 #[derive(Deserialize)]
@@ -18,6 +18,25 @@ struct HashSection {
     table: String,
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct SetSection {
+    key: String,
+    table: String,
+    member: String,
+    members_max: Option<usize>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct SortedSetSection {
+    key: String,
+    table: String,
+    member: String,
+    score: String,
+    members_max: Option<usize>,
+}
+
 /// Takes the mappings out of a file's keys: the special kinds first, each in the order of the file.
 ///
 /// # Errors
@@ -28,6 +47,24 @@ pub(super) fn take(keys: &mut toml::Table) -> Result<Vec<MappingSettings>, Strin
         key: section.key,
         table: section.table,
         shape: ShapeSettings::String { value: section.value },
+    })?;
+    take_kind(keys, "set", &mut mappings, |section: SetSection| MappingSettings {
+        key: section.key,
+        table: section.table,
+        shape: ShapeSettings::Set {
+            member: section.member,
+            score: None,
+            members_max: section.members_max.unwrap_or(MEMBERS_MAX_DEFAULT),
+        },
+    })?;
+    take_kind(keys, "zset", &mut mappings, |section: SortedSetSection| MappingSettings {
+        key: section.key,
+        table: section.table,
+        shape: ShapeSettings::Set {
+            member: section.member,
+            score: Some(section.score),
+            members_max: section.members_max.unwrap_or(MEMBERS_MAX_DEFAULT),
+        },
     })?;
     take_kind(keys, "hash", &mut mappings, |section: HashSection| MappingSettings {
         key: section.key,

@@ -1,6 +1,7 @@
 //! Unmodified clients perform every command, on the same shop, before either database.
 
 use crate::harness::{Client, Database, Launch, Scratch, Server, has, output, prepared, shop};
+use crate::mapped::launch;
 use std::process::Command;
 
 /// The shop behind a server, once for each database at hand and each of these protocols.
@@ -62,6 +63,48 @@ fn node_redis_performs_every_command_in_both_protocols() {
         assert!(said.contains("checks"), "{said}");
         shop_holds_what_the_clients_wrote(server, database);
     });
+}
+
+/// The tables behind YCSB's keys: the rows, and the index of all keys that its scans read.
+const YCSB_TABLES: &str = "
+CREATE TABLE usertable (
+    ycsb_key VARCHAR(60) PRIMARY KEY, field0 VARCHAR(200), field1 VARCHAR(200), field2 VARCHAR(200),
+    field3 VARCHAR(200), field4 VARCHAR(200), field5 VARCHAR(200), field6 VARCHAR(200), field7 VARCHAR(200),
+    field8 VARCHAR(200), field9 VARCHAR(200)
+);
+CREATE TABLE ycsb_index (ycsb_key VARCHAR(60) PRIMARY KEY, place BIGINT NOT NULL);
+";
+
+const YCSB_MAPPINGS: &str = r#"
+[[hash]]
+key = "{ycsb_key=user*}"
+table = "usertable"
+
+[[zset]]
+key = "_indices"
+table = "ycsb_index"
+member = "ycsb_key"
+score = "place"
+members-max = 20
+"#;
+
+#[test]
+fn jedis_performs_the_calls_of_ycsb() {
+    let Some(folder) = prepared("DESTAGE_TEST_JAVA_CLIENT") else { return };
+    let scratch = Scratch::new();
+    let databases = [Some(Database::sqlite(&scratch)), Database::postgres(), Database::mariadb()];
+    for (number, database) in databases.into_iter().flatten().enumerate() {
+        let database = database.with(YCSB_TABLES);
+        let server = launch(&scratch, &database, &format!("data-{number}"), YCSB_MAPPINGS).start();
+        let classes = format!("{folder}:{folder}/*");
+        let said = output(Command::new("java").args(["-cp", &classes, "Client", &server.port()]));
+        assert!(said.contains("checks"), "{said}");
+        server.drain();
+        for table in ["usertable", "ycsb_index"] {
+            assert_eq!(database.number(&format!("SELECT count(*) FROM {table}")), 59);
+        }
+        assert_eq!(database.number("SELECT count(*) FROM usertable WHERE field7 = 'changed'"), 1);
+    }
 }
 
 #[test]

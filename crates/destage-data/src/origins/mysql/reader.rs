@@ -7,7 +7,7 @@ use super::tables::{self, WATERMARKS};
 use crate::cells;
 use crate::origins::ledger::parse_watermarks;
 use crate::origins::quote::join;
-use crate::origins::{Keys, OriginError, Reader, Snapshot};
+use crate::origins::{Keys, OriginError, Range, Reader, Snapshot};
 use crate::schema::{Column, Table};
 use crate::value::{ColumnType, MysqlType};
 use destage_core::{DomainId, Fault, Lsn};
@@ -127,6 +127,35 @@ impl Reader for MysqlReader {
         Ok((keys, lowest.unwrap_or(Lsn::ZERO)))
     }
 
+    fn range(&mut self, table: &Table, range: &Range<'_>) -> Result<Snapshot, OriginError> {
+        let what = format!("read a range of {}", table.name);
+        let sql = range_sql(table, &self.watermarks()?, range)?;
+        self.check_size(&what, &sql)?;
+        let found = self.connection.rows(&what, &sql)?;
+        let rows = found.iter().filter_map(|row| encoded_row(row, &table.columns)).map(Some);
+        Ok(Snapshot { rows: rows.collect(), watermarks: parsed(&found) })
+    }
+
+    fn count(
+        &mut self,
+        table: &Table,
+        equal: &[(usize, cells::Cell<'_>)],
+    ) -> Result<(u64, Vec<(DomainId, Lsn)>), OriginError> {
+        let what = format!("count rows of {}", table.name);
+        let watermarks = self.watermarks()?;
+        let conditions = conditions(table, equal)?;
+        let sql = format!(
+            "SELECT destage_w.destage_w, (SELECT count(*) FROM {} AS t WHERE {}) FROM {watermarks}",
+            table.sql_name,
+            join(&conditions, " AND ")
+        );
+        self.check_size(&what, &sql)?;
+        let found = self.connection.rows(&what, &sql)?;
+        let count = found.first().and_then(|row| row.get(1)?.as_deref());
+        let count = count.and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
+        Ok((count.unwrap_or(0), parsed(&found)))
+    }
+
     fn next_keys(&mut self, table: &Table, count: u32) -> Result<Vec<i64>, OriginError> {
         let what = format!("reserve keys of {}", table.name);
         let Some(key) = table.generated_key.map(|column| &table.columns[column]) else {
@@ -194,6 +223,60 @@ fn scan_sql(
         join(named('o'), ", ")
     ));
     Ok(sql)
+}
+
+/// One row even where the range is empty, so that the watermarks arrive in any case.
+fn range_sql(table: &Table, watermarks: &str, range: &Range<'_>) -> Result<String, OriginError> {
+    let order = |index: usize| {
+        let column = &table.columns[index];
+        let name = qualified(column.sql_name.clone());
+        match (range.is_number(index), &column.ty) {
+            (true, _) => name,
+            (false, ColumnType::Int { .. }) => {
+                format!("CAST(CAST({name} AS CHAR CHARACTER SET utf8mb4) AS BINARY)")
+            }
+            (false, _) => ordered(&name, column),
+        }
+    };
+    let first = range.order[0];
+    let mut conditions = conditions(table, &range.equal)?;
+    for (operator, edge) in range.edges() {
+        let mut condition = format!("{} {operator} ", order(first));
+        let cell = cells::Cell::Value(&edge.value);
+        match range.is_number(first) {
+            true => push(&mut condition, cell, &table.columns[first])?,
+            false => push_binary(&mut condition, cell),
+        }
+        conditions.push(condition);
+    }
+    let columns = table.columns.iter().enumerate();
+    let values = columns.map(|(at, column)| format!("{} AS k{at}", qualified(selected(column))));
+    let direction = range.direction();
+    let orders = range.order.iter().map(|&index| order(index) + direction);
+    Ok(format!(
+        "SELECT destage_w.destage_w, s.* FROM {watermarks} LEFT JOIN (SELECT {} FROM {} AS t WHERE {} ORDER BY {} \
+         LIMIT {}) AS s ON true",
+        join(values, ", "),
+        table.sql_name,
+        join(&conditions, " AND "),
+        join(orders, ", "),
+        range.limit
+    ))
+}
+
+/// `column = value` for each; true where there is none.
+fn conditions(
+    table: &Table,
+    equal: &[(usize, cells::Cell<'_>)],
+) -> Result<Vec<String>, OriginError> {
+    let mut conditions = vec!["true".to_owned()];
+    for &(index, cell) in equal {
+        let column = &table.columns[index];
+        let mut condition = format!("{} = ", qualified(column.sql_name.clone()));
+        push(&mut condition, cell, column)?;
+        conditions.push(condition);
+    }
+    Ok(conditions)
 }
 
 /// Greater in the first column, or equal there and greater in the next one; the first alone may use an index.

@@ -9,6 +9,7 @@ mod catalog;
 mod connection;
 mod error;
 mod parts;
+mod range;
 mod reader;
 mod settings;
 mod statements;

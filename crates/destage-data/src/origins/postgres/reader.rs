@@ -6,10 +6,10 @@ use super::tables::WATERMARKS;
 use super::wire::{Array, Form, Param, Raw, casted, push_read, refs, selected};
 use crate::cells;
 use crate::origins::ledger::parse_watermarks;
-use crate::origins::{Keys, OriginError, Reader, Snapshot};
+use crate::origins::{Keys, OriginError, Range, Reader, Snapshot};
 use crate::schema::{Column, Table};
 use crate::value::ColumnType;
-use destage_core::{Fault, Lsn};
+use destage_core::{DomainId, Fault, Lsn};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
@@ -26,7 +26,7 @@ impl PostgresReader {
     }
 
     /// The expression for all watermarks.
-    fn watermarks(&mut self) -> Result<&'static str, OriginError> {
+    pub(super) fn watermarks(&mut self) -> Result<&'static str, OriginError> {
         if !self.has_watermarks {
             self.has_watermarks =
                 self.connection.run("look for the watermarks", async |client| {
@@ -37,7 +37,7 @@ impl PostgresReader {
         Ok(if self.has_watermarks { WATERMARKS } else { "NULL::text" })
     }
 
-    fn query(
+    pub(super) fn query(
         &mut self,
         what: &str,
         sql: &str,
@@ -106,6 +106,18 @@ impl Reader for PostgresReader {
             keys.extend(encoded_row(row, 1, table.key(), table)?);
         }
         Ok((keys, lowest.unwrap_or(Lsn::ZERO)))
+    }
+
+    fn range(&mut self, table: &Table, range: &Range<'_>) -> Result<Snapshot, OriginError> {
+        self.read_range(table, range)
+    }
+
+    fn count(
+        &mut self,
+        table: &Table,
+        equal: &[(usize, cells::Cell<'_>)],
+    ) -> Result<(u64, Vec<(DomainId, Lsn)>), OriginError> {
+        self.count_rows(table, equal)
     }
 
     fn next_keys(&mut self, table: &Table, count: u32) -> Result<Vec<i64>, OriginError> {
@@ -186,7 +198,7 @@ fn scan_sql(table: &Table, watermarks: &str, after: bool) -> String {
 }
 
 /// An expression that sorts as keys do: numbers by value, everything else by the bytes of its canonical form.
-fn ordered(expression: &str, column: &Column) -> String {
+pub(super) fn ordered(expression: &str, column: &Column) -> String {
     match column.ty {
         ColumnType::Text { .. } | ColumnType::Enum(_) => {
             format!("{expression}::text COLLATE \"C\"")
@@ -199,7 +211,7 @@ fn ordered(expression: &str, column: &Column) -> String {
 }
 
 /// The cells from result column `first` on; `None` where the first one, a key column, is NULL: there is no row.
-fn encoded_row(
+pub(super) fn encoded_row(
     row: &Row,
     first: usize,
     columns: &[Column],

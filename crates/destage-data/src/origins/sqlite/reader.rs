@@ -2,11 +2,12 @@
 
 use super::error::{classify, refused};
 use super::{ledger, types};
-use crate::cells;
+use crate::cells::{self, Cell};
 use crate::origins::quote::join;
-use crate::origins::{Keys, OriginError, Reader, Snapshot};
+use crate::origins::{Keys, OriginError, Range, Reader, Snapshot};
 use crate::schema::{Column, Table};
-use destage_core::Lsn;
+use crate::value::ColumnType;
+use destage_core::{DomainId, Lsn};
 use rusqlite::Connection;
 
 pub(super) struct SqliteReader {
@@ -53,6 +54,30 @@ impl Reader for SqliteReader {
                 .map_err(|error| classify(&error, &doing()))?;
             let lowest = watermarks.iter().map(|(_, lsn)| *lsn).min().unwrap_or_default();
             Ok((keys, lowest))
+        })
+    }
+
+    fn range(&mut self, table: &Table, range: &Range<'_>) -> Result<Snapshot, OriginError> {
+        let doing = || format!("cannot read a range of table {}", table.name);
+        ledger::snapshot(&self.connection, |connection| {
+            let watermarks = ledger::watermarks(connection)?;
+            let rows =
+                range_rows(connection, table, range).map_err(|error| classify(&error, &doing()))?;
+            Ok(Snapshot { rows, watermarks })
+        })
+    }
+
+    fn count(
+        &mut self,
+        table: &Table,
+        equal: &[(usize, Cell<'_>)],
+    ) -> Result<(u64, Vec<(DomainId, Lsn)>), OriginError> {
+        let doing = || format!("cannot count rows of table {}", table.name);
+        ledger::snapshot(&self.connection, |connection| {
+            let watermarks = ledger::watermarks(connection)?;
+            let count =
+                count_rows(connection, table, equal).map_err(|error| classify(&error, &doing()))?;
+            Ok((count, watermarks))
         })
     }
 
@@ -148,6 +173,98 @@ fn scan_keys(
         keys.push(key.into_boxed_slice());
     }
     Ok(keys)
+}
+
+fn range_rows(
+    connection: &Connection,
+    table: &Table,
+    range: &Range<'_>,
+) -> rusqlite::Result<Vec<Option<Box<[u8]>>>> {
+    let order = |index: usize| {
+        let column = &table.columns[index];
+        match (range.is_number(index), &column.ty) {
+            // By its text, as members sort.
+            (false, ColumnType::Int { .. }) => format!("CAST({} AS TEXT)", column.sql_name),
+            _ => column.sql_name.clone(),
+        }
+    };
+    let first = range.order[0];
+    let mut conditions = conditions(table, &range.equal);
+    for (at, (operator, _)) in range.edges().enumerate() {
+        let place = range.equal.len() + at + 1;
+        conditions.push(format!("{} {operator} ?{place}", order(first)));
+    }
+    let direction = range.direction();
+    let sql = format!(
+        "SELECT {} FROM {} WHERE {} ORDER BY {} LIMIT {}",
+        names(&table.columns),
+        table.sql_name,
+        join(conditions.iter(), " AND "),
+        join(range.order.iter().map(|&index| order(index) + direction), ", "),
+        range.limit
+    );
+    let mut statement = connection.prepare_cached(&sql)?;
+    bind_all(&mut statement, table, &range.equal)?;
+    let text = ColumnType::Text { chars_max: None };
+    let ty = match (range.is_number(first), &table.columns[first].ty) {
+        (false, ColumnType::Int { .. }) => &text,
+        (_, ty) => ty,
+    };
+    for (at, (_, edge)) in range.edges().enumerate() {
+        types::bind(&mut statement, range.equal.len() + at + 1, ty, Cell::Value(&edge.value))?;
+    }
+    let mut found = Vec::new();
+    let mut rows = statement.raw_query();
+    while let Some(row) = rows.next()? {
+        let mut cells = Vec::new();
+        for column in 0..table.columns.len() {
+            types::push_value(&mut cells, row.get_ref(column)?);
+        }
+        found.push(Some(cells.into_boxed_slice()));
+    }
+    Ok(found)
+}
+
+/// `column = ?` for each; true where there is none.
+fn conditions(table: &Table, equal: &[(usize, Cell<'_>)]) -> Vec<String> {
+    let terms = equal.iter().enumerate();
+    let equal =
+        terms.map(|(i, (column, _))| format!("{} = ?{}", table.columns[*column].sql_name, i + 1));
+    // Old tables may hold NULL in their keys; no key reaches those rows.
+    let present = table.key().iter().map(|column| format!("{} IS NOT NULL", column.sql_name));
+    equal.chain(present).collect()
+}
+
+fn bind_all(
+    statement: &mut rusqlite::Statement<'_>,
+    table: &Table,
+    equal: &[(usize, Cell<'_>)],
+) -> rusqlite::Result<()> {
+    for (i, (column, cell)) in equal.iter().enumerate() {
+        types::bind(statement, i + 1, &table.columns[*column].ty, *cell)?;
+    }
+    Ok(())
+}
+
+fn count_rows(
+    connection: &Connection,
+    table: &Table,
+    equal: &[(usize, Cell<'_>)],
+) -> rusqlite::Result<u64> {
+    let conditions = conditions(table, equal);
+    let sql = format!(
+        "SELECT count(*) FROM {} WHERE {}",
+        table.sql_name,
+        join(conditions.iter(), " AND ")
+    );
+    let mut statement = connection.prepare_cached(&sql)?;
+    bind_all(&mut statement, table, equal)?;
+    let mut rows = statement.raw_query();
+    let count: i64 = match rows.next()? {
+        Some(row) => row.get(0)?,
+        None => 0,
+    };
+    Ok(count.cast_unsigned())
 }
 
 fn names(columns: &[Column]) -> String {

@@ -110,12 +110,7 @@ fn strings_behave_as_in_redis_through_evictions_destages_and_crashes() {
 fn restarted_with_a_backlog(scratch: &Scratch, arguments: &[&str]) -> Server {
     let database = Database::sqlite(scratch).with(TABLES);
     database.execute("INSERT INTO notes (name, body) VALUES ('a', 'old')");
-    let launch = launch(scratch, &database, "data", MAPPINGS).with(&[
-        "--when",
-        "periodic:1h",
-        "--staleness",
-        "none",
-    ]);
+    let launch = launch(scratch, &database, "data", MAPPINGS).with(&["--when", "periodic:1h"]);
     let server = launch.start();
     server.client().run("SET note:a new").ok();
     server.kill();

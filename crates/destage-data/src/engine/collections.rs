@@ -1,0 +1,427 @@
+//! Collections as units: fetched, kept in step with the rows of their elements, dropped.
+//!
+//! Every group that changes an element changes its collections too: it is noted for them whether they are loaded or not, so
+//! that what a fetch brings can be overlaid, and it is applied to what is loaded. A page holds as long as its collection has
+//! not changed since; moments are counted by a clock of the engine's own.
+
+use super::command::{Prepared, Verb};
+use super::elements::{self, Element, Page, Whole, compare, elements, number};
+use super::overlay::changes;
+use super::rows::Kind;
+use super::session::Session;
+use super::sets::whole_of;
+use super::{Engine, dispatch};
+use crate::cells::{Cell, Reader};
+use crate::change::{Change, Op, Set};
+use crate::collection::{By, Collection, CollectionId, Part, Query};
+use crate::resp::{Args, parse};
+use destage_core::{Access, ClientId, Input, Lsn, UnitId};
+use std::collections::{HashMap, HashSet};
+
+/// What became of an attempt that needs other parts of a collection than it was given.
+pub(super) enum Attempt {
+    /// Try again: they will be asked for.
+    Again,
+    /// There were too many attempts.
+    TooMany,
+}
+
+/// What a client is told whose question was overtaken by writes again and again.
+pub(super) const OVERTAKEN: &str =
+    "BUSY the set changes faster than parts of it can be read; try again";
+
+impl Engine {
+    /// Adds the units that a command needs besides its keys, as far as that is known: a page of a large collection, or the
+    /// rows of all elements.
+    pub(super) fn locate(&mut self, prepared: &mut Prepared, attempts: u32) {
+        if prepared.verb == Verb::Del && !self.schema.collections.is_empty() {
+            return self.locate_members(prepared);
+        }
+        let Some(command) = prepared.set.as_deref() else { return };
+        let Some(ask) = &command.ask else { return };
+        let collection = self.schema.collection(command.collection);
+        let (table, owners) = prepared.keys().next().expect("a question has a key");
+        let Some(unit) = self.rows.find(table, owners) else { return };
+        let Some(Whole::Large { .. }) = self.whole(collection, unit) else { return };
+        // What cannot be asked is told when it is performed.
+        let elements = self.schema.table(collection.table);
+        let Ok(query) = ask.page(collection, elements, attempts) else { return };
+        let mut key = owners.to_vec();
+        query.encode(&mut key);
+        let page = collection.page();
+        prepared.push_own_key(page, &key);
+    }
+
+    /// For DEL: the members' rows.
+    fn locate_members(&mut self, prepared: &mut Prepared) {
+        let schema = self.schema.clone();
+        let mut found: Vec<(CollectionId, Vec<u8>, Vec<u8>)> = Vec::new();
+        for (table, owners) in prepared.keys() {
+            let Some(id) = whole_of(&schema, table) else { continue };
+            let collection = schema.collection(id);
+            let Some(unit) = self.rows.find(table, owners) else { continue };
+            if let Some(Whole::Full(run)) = self.whole(collection, unit) {
+                let members = elements(run, collection.is_sorted());
+                found.extend(members.map(|e| (id, owners.to_vec(), e.member.to_vec())));
+            }
+        }
+        for (id, owners, member) in found {
+            prepared.push_element_key(&schema, schema.collection(id), &owners, &member);
+        }
+    }
+
+    /// What is known of a collection whose unit is present.
+    fn whole(&self, collection: &Collection, unit: UnitId) -> Option<Whole<'_>> {
+        let row = self.rows.get(unit);
+        if row.kind != Kind::Row || !self.core.is_present(unit) {
+            return None;
+        }
+        let mut cells = Reader::new(row.cells);
+        cells.cells(collection.owners.len())?;
+        Some(Whole::read(cells))
+    }
+
+    /// The moment after the last one.
+    fn next_moment(&mut self) -> u64 {
+        self.moment += 1;
+        self.moment
+    }
+
+    /// A page is asked for at the origin.
+    pub(super) fn begin_page(&mut self, unit: UnitId) {
+        let table = self.rows.get(unit).table;
+        if let Some((_, Part::Page)) = self.schema.table(table).part {
+            let now = self.next_moment();
+            self.page_starts.insert(unit, now);
+        }
+    }
+
+    /// Installs what a fetch of a collection brought.
+    pub(super) fn install_members(
+        &mut self,
+        unit: UnitId,
+        (id, part): (CollectionId, Part),
+        key: &[u8],
+        fetched: Option<&[u8]>,
+        watermark: Lsn,
+    ) {
+        let now = self.next_moment();
+        let started = self.page_starts.remove(&unit).unwrap_or(0);
+        let schema = self.schema.clone();
+        let collection = schema.collection(id);
+        let mut cells = Reader::new(key);
+        let owners = cells.cells(collection.owners.len()).expect("keys begin with the owner");
+        let query = match part {
+            Part::Whole => None,
+            Part::Page => Some(Query::decode(&mut cells).expect("keys of pages are made here")),
+        };
+        let whole = match part {
+            Part::Whole => Some(unit),
+            Part::Page => self.rows.find(collection.whole(), owners),
+        };
+        let groups = match (whole, self.config.unsafe_flags.no_overlay) {
+            (Some(unit), false) => self.overlay.later(unit, watermark),
+            _ => Vec::new(),
+        };
+        let mut pending = Vec::new();
+        for (_, bytes) in &groups {
+            for change in changes(&schema, bytes).filter(|c| c.table == collection.table) {
+                let mut own = Vec::new();
+                let member = collection.split(change.key, &mut own).to_vec();
+                if own == owners {
+                    pending.push((member, change));
+                }
+            }
+        }
+        let fetched = fetched.unwrap_or_default();
+        let mut row = key.to_vec();
+        match query {
+            Some(query) if query.by == By::Count => {
+                count_of(fetched, &pending, started, now).write(&mut row);
+            }
+            query => {
+                let limit = query.as_ref().map_or(collection.members_max + 1, |query| query.limit);
+                let reverse = query.as_ref().is_some_and(|query| query.reverse);
+                let read = overlaid(&schema, collection, fetched, &pending, (limit, reverse));
+                match (&query, &read) {
+                    (None, Some(read))
+                        if read.is_complete && read.len <= collection.members_max =>
+                    {
+                        Whole::Full(&read.run).write(&mut row);
+                    }
+                    (None, Some(_)) => Whole::Large { loaded: now, changed: now }.write(&mut row),
+                    (None, None) => Whole::Unknown.write(&mut row),
+                    (Some(_), Some(read)) => Page::Elements {
+                        started,
+                        installed: now,
+                        is_complete: read.is_complete,
+                        elements: &read.run,
+                    }
+                    .write(&mut row),
+                    (Some(_), None) => Page::Unknown.write(&mut row),
+                }
+            }
+        }
+        self.rows.set(unit, Some(&row));
+    }
+
+    /// Lets collections follow a group that is visible from now on, which the writer holds. Each collection that it changes is
+    /// added to what it changed.
+    pub(super) fn note_members(&mut self, lsn: Lsn, changed: &mut Vec<(UnitId, u32)>) {
+        if self.schema.collections.is_empty() {
+            return;
+        }
+        let mut writer = std::mem::take(&mut self.writer);
+        for unit in self.collections_of(writer.finish(), true) {
+            self.overlay.chain(unit, lsn);
+            self.follow(unit, writer.finish());
+            changed.push((unit, self.rows.bytes(unit)));
+        }
+        self.writer = writer;
+    }
+
+    /// Lets collections follow a group that waited for the origin's word, and got it.
+    pub(super) fn settle_members(&mut self, lsn: Lsn) {
+        if self.schema.collections.is_empty() {
+            return;
+        }
+        let Some(bytes) = self.overlay.get(lsn).map(|group| group.bytes.clone()) else { return };
+        for unit in self.collections_of(&bytes, false) {
+            self.overlay.chain(unit, lsn);
+            if self.core.is_present(unit) {
+                self.follow(unit, &bytes);
+                let units = [(unit, self.rows.bytes(unit))];
+                let input =
+                    Input::Through { units: &units, access: Access::Through, result: Ok(()) };
+                self.core.handle(self.now, input);
+            }
+        }
+    }
+
+    /// Tells those who watch them that a group, which the writer holds, changes collections.
+    pub(super) fn note_watched_members(&mut self) {
+        if self.schema.collections.is_empty() || self.watched.is_empty() {
+            return;
+        }
+        let mut writer = std::mem::take(&mut self.writer);
+        let schema = self.schema.clone();
+        for change in changes(&schema, writer.finish()) {
+            for &id in &schema.table(change.table).collections {
+                let collection = schema.collection(id);
+                let mut owners = Vec::new();
+                collection.split(change.key, &mut owners);
+                self.watched.change(&(collection.whole(), owners.into()));
+            }
+        }
+        self.writer = writer;
+    }
+
+    /// The units of the collections that a group changes, each once; those that have none get one if `insert` says so.
+    pub(super) fn collections_of(&mut self, bytes: &[u8], insert: bool) -> Vec<UnitId> {
+        let schema = self.schema.clone();
+        let mut units = Vec::new();
+        let mut owners = Vec::new();
+        for change in changes(&schema, bytes) {
+            for &id in &schema.table(change.table).collections {
+                let collection = schema.collection(id);
+                owners.clear();
+                collection.split(change.key, &mut owners);
+                match insert {
+                    true => units.push(self.rows.find_or_insert(collection.whole(), &owners)),
+                    false => units.extend(self.rows.find(collection.whole(), &owners)),
+                }
+            }
+        }
+        if units.len() > 1 { dispatch::dedup(&units) } else { units }
+    }
+
+    /// Applies a group to what is loaded of a collection.
+    fn follow(&mut self, unit: UnitId, bytes: &[u8]) {
+        let schema = self.schema.clone();
+        let table = schema.table(self.rows.get(unit).table);
+        let Some((id, _)) = table.part else { return };
+        let collection = schema.collection(id);
+        let now = self.next_moment();
+        let Some(whole) = self.whole(collection, unit) else { return };
+        let owners = self.rows.key(unit).to_vec();
+        let mut row = owners.clone();
+        match whole {
+            Whole::Unknown => return,
+            Whole::Large { loaded, .. } => Whole::Large { loaded, changed: now }.write(&mut row),
+            Whole::Full(run) => {
+                let mut run = Some(run.to_vec());
+                for change in changes(&schema, bytes).filter(|c| c.table == collection.table) {
+                    let mut own = Vec::new();
+                    let member = collection.split(change.key, &mut own);
+                    if own == owners {
+                        run = run.and_then(|run| after(&schema, collection, run, member, &change));
+                    }
+                }
+                let is_sorted = collection.is_sorted();
+                match run {
+                    None => Whole::Unknown.write(&mut row),
+                    Some(run) if elements(&run, is_sorted).count() > collection.members_max => {
+                        Whole::Large { loaded: now, changed: now }.write(&mut row);
+                    }
+                    Some(run) => Whole::Full(&run).write(&mut row),
+                }
+            }
+        }
+        self.rows.set(unit, Some(&row));
+    }
+
+    /// A collection may have changed at the origin by itself, while changes of its own keep it where it is: it is destaged and
+    /// fetched again before it is used.
+    pub(super) fn doubt(&mut self, unit: UnitId) {
+        let row = self.rows.get(unit);
+        if row.kind == Kind::Row && whole_of(&self.schema, row.table).is_some() {
+            let mut row = self.rows.key(unit).to_vec();
+            Whole::Unknown.write(&mut row);
+            self.rows.set(unit, Some(&row));
+        }
+    }
+
+    /// A command needs other parts of a collection than it was given: those that are of no use are dropped.
+    pub(super) fn attempt_again(&mut self, session: &mut Session, units: &[UnitId]) -> Attempt {
+        session.attempts += 1;
+        for &unit in units {
+            let table = self.rows.get(unit).table;
+            if let Some((_, Part::Page)) = self.schema.table(table).part {
+                self.invalidate(unit);
+            }
+        }
+        match session.attempts > super::ask::ATTEMPTS_MAX {
+            false => Attempt::Again,
+            true => {
+                session.attempts = 0;
+                Attempt::TooMany
+            }
+        }
+    }
+
+    /// Executes a command once more from its bytes.
+    pub(super) fn perform_again(
+        &mut self,
+        client: ClientId,
+        session: &mut Session,
+        units: &[UnitId],
+        raw: &[u8],
+    ) {
+        if let Attempt::TooMany = self.attempt_again(session, units) {
+            return self.fail(session, OVERTAKEN);
+        }
+        let mut args = Args::default();
+        parse(raw, &self.config.limits, &mut args).expect("the request was read before");
+        let mut list = Vec::new();
+        args.to_slices(raw, &mut list);
+        let spec = super::command::find(&list).expect("the command was found before");
+        match session.is_leased() {
+            true => self.leased_request(client, session, spec, raw, &list),
+            false => self.data_command(client, session, spec, raw, &list),
+        }
+    }
+}
+
+/// The elements of a fetched part, with every later change.
+struct Read {
+    run: Vec<u8>,
+    len: usize,
+    /// Whether there are no more behind it.
+    is_complete: bool,
+}
+
+/// A fetched part with pending changes; `None` if only the origin knows what becomes of them.
+fn overlaid(
+    schema: &crate::schema::Schema,
+    collection: &Collection,
+    fetched: &[u8],
+    pending: &[(Vec<u8>, Change<'_>)],
+    (limit, reverse): (usize, bool),
+) -> Option<Read> {
+    let is_sorted = collection.is_sorted();
+    let mut read: Vec<Element<'_>> = elements(fetched, is_sorted).collect();
+    read.sort_unstable_by(compare);
+    let is_complete = read.len() < limit;
+    let horizon = if reverse { read.first() } else { read.last() }.copied();
+    let mut scores: HashMap<Vec<u8>, Vec<u8>> =
+        read.iter().map(|element| (element.member.to_vec(), element.score.to_vec())).collect();
+    for (member, change) in pending {
+        let old = scores.get(member).map(Vec::as_slice);
+        match scored(schema, collection, old, change)? {
+            Some(score) => drop(scores.insert(member.clone(), score)),
+            None => drop(scores.remove(member)),
+        }
+    }
+    let mut all: Vec<Element<'_>> =
+        scores.iter().map(|(member, score)| Element { score, member }).collect();
+    if let (false, Some(horizon)) = (is_complete, horizon) {
+        all.retain(|element| match reverse {
+            true => compare(element, &horizon).is_ge(),
+            false => compare(element, &horizon).is_le(),
+        });
+    }
+    all.sort_unstable_by(compare);
+    let mut run = Vec::new();
+    all.iter().for_each(|&element| elements::push(&mut run, is_sorted, element));
+    Some(Read { run, len: all.len(), is_complete })
+}
+
+/// An element's score after a change; the inner `None` if it is no element then, the outer one if only the origin knows.
+fn scored(
+    schema: &crate::schema::Schema,
+    collection: &Collection,
+    old: Option<&[u8]>,
+    change: &Change<'_>,
+) -> Option<Option<Vec<u8>>> {
+    let set = change.sets().find(|(column, _)| Some(*column) == collection.score);
+    match (change.op, set) {
+        (Op::Delete, _) => Some(None),
+        (Op::Insert | Op::Update, Some((_, Set::To(Cell::Value(score))))) => {
+            Some(Some(score.to_vec()))
+        }
+        (Op::Insert, _) => Some(Some(Vec::new())),
+        (Op::Update, Some((column, Set::By(amount)))) => {
+            let ty = &schema.table(collection.table).columns[column].ty;
+            ty.add(old?, amount).ok().map(Some)
+        }
+        (Op::Update, _) => Some(old.map(<[u8]>::to_vec)),
+    }
+}
+
+/// A run of all elements after a change; `None` if only the origin knows.
+fn after(
+    schema: &crate::schema::Schema,
+    collection: &Collection,
+    run: Vec<u8>,
+    member: &[u8],
+    change: &Change<'_>,
+) -> Option<Vec<u8>> {
+    let is_sorted = collection.is_sorted();
+    let old = elements(&run, is_sorted).find(|element| element.member == member);
+    let new = scored(schema, collection, old.map(|element| element.score), change)?;
+    if old.is_some_and(|old| new.as_deref() == Some(old.score)) {
+        return Some(run);
+    }
+    Some(elements::changed(&run, is_sorted, member, new.as_deref()))
+}
+
+/// The number of elements with pending inserts and deletes.
+fn count_of<'a>(
+    fetched: &[u8],
+    pending: &[(Vec<u8>, Change<'_>)],
+    started: u64,
+    installed: u64,
+) -> Page<'a> {
+    let count = Reader::new(fetched).cell().and_then(Cell::value).map_or(0.0, number) as i64;
+    let growth = pending.iter().map(|(_, change)| match change.op {
+        Op::Insert => 1,
+        Op::Update => 0,
+        Op::Delete => -1,
+    });
+    Page::Count { started, installed, count: count + growth.sum::<i64>() }
+}
+
+/// The members' rows behind the keys of a DEL.
+pub(super) fn member_units(units: &[UnitId], own: usize) -> HashSet<UnitId> {
+    units[own.min(units.len())..].iter().copied().collect()
+}
