@@ -1,8 +1,8 @@
 //! Sets and sorted sets over junction tables: which rows are their elements, and how parts of them are asked for.
 //!
-//! An element is a row whose key is the set's owner (no, one or several columns) and the member. A collection as a whole is a
-//! unit of its own, so that it is fetched, evicted and watched like a row: its key is the owner, and it stands in a table that
-//! only the cache knows. A collection too large to be cached is read in pages, which are units as well.
+//! An element is a row whose key is the set's owner (no, one or several columns) and the member. A collection as a whole
+//! is a unit of its own, so that it is fetched, evicted and watched like a row: its key is the owner, and it stands in a
+//! table that only the cache knows. A collection too large to be cached is read in pages, which are units as well.
 
 use crate::cells::{Cell, Reader, push_cell};
 use crate::origins::{self, OriginError, Snapshot};
@@ -158,8 +158,8 @@ impl Query {
     }
 }
 
-/// Reads what a unit of the cache's own tables stands for: one row of cells, of each element its score, if it has one, and its
-/// member; or their number alone.
+/// Reads what a unit of the cache's own tables stands for: one row of cells, of each element its score, if it has one, and
+/// its member; or their number alone.
 ///
 /// # Errors
 /// As for [`origins::Reader::fetch`].
@@ -186,7 +186,7 @@ pub(crate) fn read(
         let (count, watermarks) = reader.count(table, &owners)?;
         let mut row = Vec::new();
         push_cell(&mut row, Cell::Value(count.to_string().as_bytes()));
-        return Ok(Snapshot { rows: vec![Some(row.into())], watermarks });
+        return Ok(Snapshot { rows: vec![Some(row.into())], watermarks, ..Snapshot::default() });
     }
     let order = match (query.by, collection.score) {
         (By::Score, Some(score)) => vec![score, collection.member],
@@ -209,7 +209,8 @@ pub(crate) fn read(
         }
         push_cell(&mut out, cells[collection.member]);
     }
-    Ok(Snapshot { rows: vec![Some(out.into())], watermarks: found.watermarks })
+    let rows = vec![Some(out.into())];
+    Ok(Snapshot { rows, watermarks: found.watermarks, ..Snapshot::default() })
 }
 
 /// Whether members of that type can be ordered by the bytes of their canonical form at every origin.

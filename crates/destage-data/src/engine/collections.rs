@@ -165,8 +165,8 @@ impl Engine {
         self.rows.set(unit, Some(&row));
     }
 
-    /// Lets collections follow a group that is visible from now on, which the writer holds. Each collection that it changes is
-    /// added to what it changed.
+    /// Lets collections follow a group that is visible from now on, which the writer holds. Each collection that it changes
+    /// is added to what it changed.
     pub(super) fn note_members(&mut self, lsn: Lsn, changed: &mut Vec<(UnitId, u32)>) {
         if self.schema.collections.is_empty() {
             return;
@@ -270,8 +270,8 @@ impl Engine {
         self.rows.set(unit, Some(&row));
     }
 
-    /// A collection may have changed at the origin by itself, while changes of its own keep it where it is: it is destaged and
-    /// fetched again before it is used.
+    /// A collection may have changed at the origin by itself, while changes of its own keep it where it is: it is destaged
+    /// and fetched again before it is used.
     pub(super) fn doubt(&mut self, unit: UnitId) {
         let row = self.rows.get(unit);
         if row.kind == Kind::Row && whole_of(&self.schema, row.table).is_some() {

@@ -1,5 +1,5 @@
-//! The short way for the commonest write: HSET or SET of values as long as the old ones, in a row that is present. The row is
-//! patched where it lies. Everything else takes the general way, which gives the same result.
+//! The short way for the commonest write: HSET or SET of values as long as the old ones, in a row that is present. The row
+//! is patched where it lies. Everything else takes the general way, which gives the same result.
 
 use super::Engine;
 use super::command::{Prepared, Verb};

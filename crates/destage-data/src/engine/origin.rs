@@ -91,6 +91,7 @@ impl Engine {
         self.now = self.now.max(now);
         self.measured.origin_failed(self.now, error);
         for FetchJob { unit, table, key } in jobs {
+            self.page_starts.remove(&unit);
             let identity = self.rows.identity(table, &key);
             let result = Err(error.fault);
             self.core.handle(self.now, Input::Fetched { unit, result, identity });

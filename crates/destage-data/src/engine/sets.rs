@@ -411,7 +411,11 @@ impl Context<'_> {
         for element in elements(&self.full(collection, unit)?, collection.is_sorted()) {
             let mut key = Vec::new();
             collection.push_element(key_len, owners, element.member, &mut key);
-            let found = self.rows.find(collection.table, &key).filter(|unit| rows.contains(unit));
+            // Also what this transaction has added before.
+            let is_given = |unit: &UnitId| {
+                rows.contains(unit) || self.txn.staged.iter().any(|s| s.unit == *unit)
+            };
+            let found = self.rows.find(collection.table, &key).filter(is_given);
             deleted.push(found.ok_or(Trouble::Again)?);
         }
         let any = !deleted.is_empty();

@@ -1,7 +1,7 @@
 //! Strings over one column of a table: GET, SET, INCR and their kin on keys that `[[string]]` maps.
 //!
-//! The key is the row's, the value one column of it; the other columns keep what they hold, or get their defaults. So a string
-//! is destaged, parked, watched and evicted as the row that it is a part of.
+//! The key is the row's, the value one column of it; the other columns keep what they hold, or get their defaults. So a
+//! string is destaged, parked, watched and evicted as the row that it is a part of.
 
 use super::command::{Prepared, Spec, Verb, is_numeric, unfit, wrong_type};
 use super::perform::{Context, Trouble};

@@ -133,7 +133,8 @@ impl Reader for MysqlReader {
         self.check_size(&what, &sql)?;
         let found = self.connection.rows(&what, &sql)?;
         let rows = found.iter().filter_map(|row| encoded_row(row, &table.columns)).map(Some);
-        Ok(Snapshot { rows: rows.collect(), watermarks: parsed(&found) })
+        let (rows, watermarks) = (rows.collect(), parsed(&found));
+        Ok(Snapshot { rows, watermarks, ..Snapshot::default() })
     }
 
     fn count(

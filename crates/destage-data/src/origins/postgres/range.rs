@@ -117,7 +117,7 @@ impl PostgresReader {
         for row in &found {
             rows.extend(encoded_row(row, 1, &table.columns, table)?.map(Some));
         }
-        Ok(Snapshot { rows, watermarks })
+        Ok(Snapshot { rows, watermarks, ..Snapshot::default() })
     }
 
     pub(super) fn count_rows(

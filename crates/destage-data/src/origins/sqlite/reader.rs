@@ -63,7 +63,7 @@ impl Reader for SqliteReader {
             let watermarks = ledger::watermarks(connection)?;
             let rows =
                 range_rows(connection, table, range).map_err(|error| classify(&error, &doing()))?;
-            Ok(Snapshot { rows, watermarks })
+            Ok(Snapshot { rows, watermarks, ..Snapshot::default() })
         })
     }
 

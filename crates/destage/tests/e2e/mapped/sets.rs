@@ -238,6 +238,15 @@ fn a_transaction_sees_its_own_members_and_a_watched_set_ends_it() {
         let members: Vec<String> = replies.array()[2].array().iter().map(Reply::text).collect();
         assert_eq!(members, ["p0", "p2", "new"]);
         assert_eq!(replies.array()[3].int(), 6);
+        for command in
+            ["MULTI", "SADD tags:1 red", "SADD tags:1 new", "DEL tags:1", "SCARD tags:1", "EXEC"]
+        {
+            let reply = one.run(command);
+            if command == "EXEC" {
+                let replies = reply.array().iter().map(Reply::int).collect::<Vec<_>>();
+                assert_eq!(replies, [1, 1, 1, 0]);
+            }
+        }
         one.run("WATCH rank:a").ok();
         other.run("ZADD rank:a 9 theirs");
         one.run("MULTI").ok();
