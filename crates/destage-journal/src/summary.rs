@@ -408,6 +408,58 @@ mod tests {
         assert!(!trailer.is_of(&head(8), &after(52, 103)), "a batch followed");
     }
 
+    /// The summary that `docs/FORMAT.md` shows: of the segment shown there, up to its batch with records.
+    fn example() -> Vec<u8> {
+        let summarise: Summarise =
+            |payload, out| out.extend_from_slice(&payload[..payload.len().min(5)]);
+        let mut builder = Builder::new(Some(summarise));
+        let mut payload = Vec::new();
+        push_record(&mut payload, 1_700_000_000_000_000_000, 0, b"first group");
+        push_record(&mut payload, 1_700_000_000_000_001_000, 7, b"");
+        builder.follow(0, 0);
+        builder.list(0x1200, 1, 2, &payload);
+        builder.follow(0, 0);
+        let segment = Segment {
+            number: 1,
+            file_bytes: 65_536,
+            first_lsn: 1,
+            next_lsn: 3,
+            stamp_max_ns: 1_700_000_000_000_001_000,
+            end: 0x1400,
+            summary: None,
+        };
+        builder.seal(seed(EXAMPLE_UUID), &segment, 1, 3).unwrap()
+    }
+
+    const EXAMPLE_UUID: &[u8; 16] =
+        b"\x00\x01\x02\x03\x04\x05\x46\x07\x88\x09\x0a\x0b\x0c\x0d\x0e\x0f";
+
+    #[test]
+    fn the_documented_summary_is_what_is_written_and_tells_the_records() {
+        let document = include_str!("../../../docs/FORMAT.md");
+        let section = document.split("\n### A summary\n").nth(1).expect("the section is there");
+        let shown = section.split("```hexdump\n").nth(1).and_then(|rest| rest.split("```").next());
+        let bytes = example();
+        let rows = bytes.chunks(16).enumerate().filter(|(_, row)| row.iter().any(|&b| b != 0));
+        let written: String = rows
+            .map(|(i, row)| {
+                let hex: Vec<_> = row.iter().map(|b| format!("{b:02x}")).collect();
+                format!("{:06x}  {}\n", 65_536 - bytes.len() + i * 16, hex.join(" "))
+            })
+            .collect();
+        assert_eq!(shown, Some(written.as_str()), "this build writes:\n{written}");
+        let trailer = Trailer::decode(bytes.last_chunk().unwrap(), seed(EXAMPLE_UUID));
+        let trailer = trailer.expect("its checksum holds");
+        let from = bytes.len() - TRAILER - trailer.body_len as usize;
+        let body = &bytes[from..bytes.len() - TRAILER];
+        assert!(crc32c(body) == trailer.body_crc && is_sound(body, &trailer));
+        let mut cursor = Cursor::default();
+        let told: Vec<_> = std::iter::from_fn(|| cursor.advance(body))
+            .map(|entry| (entry.lsn, entry.payload_at, &body[entry.from..entry.to]))
+            .collect();
+        assert_eq!(told, [(1, 0x1246, &b"first"[..]), (2, 0x125f, &b""[..])]);
+    }
+
     #[test]
     fn each_changed_byte_is_noticed() {
         let (builder, bytes) = sealed();

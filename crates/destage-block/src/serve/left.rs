@@ -9,6 +9,8 @@ use destage_runtime::exit;
 pub(super) struct Left {
     /// Volumes whose log cannot be gone on with.
     failed: Vec<String>,
+    /// Volumes that another host has taken over.
+    fenced: Vec<String>,
     /// Volumes with writes that the next start sends.
     dirty: Vec<String>,
     /// Volumes whose origin has not confirmed what was written through.
@@ -27,6 +29,14 @@ impl Left {
             });
             return;
         }
+        if served.volume.stop_reason() == Some(StopReason::Fenced) {
+            self.fenced.push(format!(
+                "another host has taken {origin} over from volume '{name}': {writes} writes that were not known to be there stay in \
+                 {}, and no start sends them over newer ones",
+                served.cache
+            ));
+            return;
+        }
         let has_failed = served.volume.stop_reason() == Some(StopReason::JournalFailed);
         if let (true, Some(why)) = (has_failed, report::stopped(served)) {
             self.failed.push(format!("{why}; {writes} writes are not known to be at {origin}"));
@@ -39,7 +49,7 @@ impl Left {
     }
 
     /// # Errors
-    /// With the code of the worst: `JOURNAL_UNUSABLE` or `DIRTY_REMAINS`, and all volumes that are concerned.
+    /// With the code of the worst: `JOURNAL_UNUSABLE`, `FENCED` or `DIRTY_REMAINS`, and all volumes that are concerned.
     pub(super) fn verdict(mut self) -> Result<(), ServeError> {
         let dirty = (!self.dirty.is_empty()).then(|| {
             format!(
@@ -48,8 +58,13 @@ impl Left {
             )
         });
         if !self.failed.is_empty() {
+            self.failed.extend(self.fenced);
             self.failed.extend(dirty);
             return Err(ServeError::new(exit::JOURNAL_UNUSABLE, self.failed.join("; ")));
+        }
+        if !self.fenced.is_empty() {
+            self.fenced.extend(dirty);
+            return Err(ServeError::new(exit::FENCED, self.fenced.join("; ")));
         }
         if let Some(message) = dirty {
             return Err(ServeError::new(exit::DIRTY_REMAINS, message));

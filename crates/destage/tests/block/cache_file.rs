@@ -2,7 +2,7 @@
 
 use crate::harness::{PATIENCE, Scratch, eventually};
 use crate::history::{BLOCK, stamped};
-use crate::server::{Launch, Server, image};
+use crate::server::{Launch, Server, SlowDisk, image};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -138,4 +138,36 @@ fn two_servers_never_share_a_cache_or_an_origin() {
     server.ask(&["resume"]);
     server.ask(&["drain"]);
     assert_eq!(server.stop(), 0);
+}
+
+/// Two hosts at one origin: the second is refused until it is told to take over; then the first sends nothing more and says so.
+#[test]
+fn a_server_whose_origin_is_taken_over_sends_nothing_more_and_ends_as_fenced() {
+    let (first, second) = (Scratch::new(), Scratch::new());
+    let (origin, store) = (image(&first, 4 << 20), image(&second, 32 << 20));
+    let Some(disk) = SlowDisk::start(&first, &origin, 0) else { return };
+    let redo = SlowDisk::start(&second, &store, 0).expect("nbdkit was there a moment ago");
+    let launch = |scratch| Launch::before(scratch, &disk.uri).redo_at(redo.uri.clone().into());
+    let server = launch(&first).start();
+    server.ask(&["pause"]);
+    let client = server.client();
+    client.write(0, &stamped(1), true).expect("a write");
+    let (code, said) = launch(&second).refused();
+    assert_eq!(code, 11, "{said}");
+    assert!(said.contains("--adopt"), "{said}");
+    let other = launch(&second).with(&["--adopt"]).start();
+    other.client().write(BLOCK as u64, &stamped(2), true).expect("a write");
+    other.ask(&["drain"]);
+    server.ask(&["resume"]);
+    eventually("the first notices", PATIENCE, || server.volume("mode") == "stopped");
+    client.write(0, &stamped(3), true).expect_err("it takes no writes");
+    assert_eq!(server.stop(), 11);
+    assert!(
+        !holds(&origin, 0, 1),
+        "a write of the first host came after the second had taken over"
+    );
+    assert!(holds(&origin, 1, 2));
+    let (code, said) = launch(&first).with(&["--adopt"]).refused();
+    assert_eq!(code, 11, "its writes would go over newer ones: {said}");
+    assert_eq!(other.stop(), 0);
 }
