@@ -37,6 +37,8 @@ pub fn init(filter: &str, format: Format) -> Result<(), LogError> {
         .with_env_filter(parsed)
         .with_writer(std::io::stderr)
         .with_target(false)
+        // A log that cannot be written, as on a full disk, must not end the process: that would be told to the same place.
+        .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal());
     let done = match format {
         Format::Plain => builder.try_init(),

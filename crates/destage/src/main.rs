@@ -20,6 +20,7 @@ use clap::{CommandFactory, FromArgMatches};
 use cli::{Cli, Subcommand};
 use destage_runtime::{exit, log};
 use error::CliError;
+use std::io::Write;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -32,7 +33,7 @@ fn main() -> ExitCode {
     match run(cli, &matches) {
         Ok(()) => ExitCode::from(exit::OK),
         Err(error) => {
-            eprintln!("error: {error}");
+            say(&format!("error: {error}"));
             ExitCode::from(error.code)
         }
     }
@@ -62,13 +63,18 @@ fn run(cli: Cli, matches: &clap::ArgMatches) -> Result<(), CliError> {
     }
 }
 
+/// Tells the user, if anybody can be told: where the log cannot be written, as on a full disk, the exit code still counts.
+fn say(message: &str) {
+    let _ = writeln!(std::io::stderr(), "{message}");
+}
+
 /// A panic in any thread ends the process with the exit code of a bug: half a server must not go on. The journal holds
 /// what was acknowledged.
 fn stop_at_a_bug() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         print(info);
-        eprintln!("error: this is a bug in Destage; what was acknowledged is in the journal");
+        say("error: this is a bug in Destage; what was acknowledged is in the journal");
         std::process::exit(exit::BUG.into());
     }));
 }

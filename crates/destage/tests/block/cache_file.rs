@@ -171,3 +171,19 @@ fn a_server_whose_origin_is_taken_over_sends_nothing_more_and_ends_as_fenced() {
     assert_eq!(code, 11, "its writes would go over newer ones: {said}");
     assert_eq!(other.stop(), 0);
 }
+
+/// The log's disk is full: nothing can be told, and everything goes on.
+#[test]
+fn a_log_that_cannot_be_written_ends_no_server_and_changes_no_exit_code() {
+    let scratch = Scratch::new();
+    let image = image(&scratch, 4 << 20);
+    let launch = Launch::before(&scratch, &image.display().to_string());
+    let server = launch.clone().logging_to("/dev/full".into()).start();
+    server.client().write(0, &stamped(5), true).expect("a write");
+    fs::remove_file(&launch.cache).expect("it is removed");
+    // That is told, to nobody.
+    eventually("the loss is noticed", PATIENCE, || server.volume("mode") == "cache-lost");
+    eventually("everything is sent", PATIENCE, || server.volume("dirty_writes") == 0);
+    assert!(holds(&image, 0, 5));
+    assert_eq!(server.stop(), 13);
+}

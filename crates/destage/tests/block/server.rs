@@ -59,6 +59,12 @@ impl Launch {
         self
     }
 
+    /// With its log there.
+    pub(crate) fn logging_to(mut self, path: PathBuf) -> Self {
+        self.log = path;
+        self
+    }
+
     /// More arguments.
     pub(crate) fn with(mut self, arguments: &[&str]) -> Self {
         self.arguments.extend(arguments.iter().map(|argument| (*argument).to_owned()));
@@ -92,8 +98,7 @@ impl Launch {
         let Some(ready) = line else {
             release(child.id());
             let status = child.wait();
-            let log = std::fs::read_to_string(&self.log).unwrap_or_default();
-            panic!("destage did not start: {status:?}\n{log}");
+            panic!("destage did not start: {status:?}\n{}", log_text(&self.log));
         };
         let field = |name: &str| {
             let rest = ready.split_once(name).expect("the ready line has it").1;
@@ -108,6 +113,14 @@ impl Launch {
         let output = self.command().output().expect("the binary starts");
         let text = format!("{}{}", text(&output.stdout), text(&output.stderr));
         (output.status.code().unwrap_or(-1), text)
+    }
+}
+
+/// What a server said, if that can be read: a device has no end.
+fn log_text(log: &Path) -> String {
+    match log.is_file() {
+        true => std::fs::read_to_string(log).unwrap_or_default(),
+        false => String::new(),
     }
 }
 
@@ -202,7 +215,7 @@ impl Drop for Server {
         if let Ok(None) = self.child.try_wait() {
             let _ = self.child.kill();
             if std::thread::panicking() {
-                eprintln!("{}", std::fs::read_to_string(&self.log).unwrap_or_default());
+                eprintln!("{}", log_text(&self.log));
             }
         }
         self.reap();
