@@ -43,6 +43,10 @@ pub(crate) struct Scale {
     pub(crate) customers: i64,
 }
 
+/// What a machine's stall may take without a session being tried again or given up.
+const LEASE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(600);
+
 /// How a transaction ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Done {
@@ -215,7 +219,7 @@ fn through_store(url: &str, data: &Path, policy: &[&str], load: &Load) -> Result
 /// A store for the benchmark: room for everything, so that only the policy tells the sides apart.
 fn open(url: &str, data: &Path, policy: &[&str]) -> Result<Store> {
     let room = ["cache-size=4G", "dirty-limit=2G", "journal-size=8G"];
-    let options = Options::new(url, data).lease(Duration::from_secs(10));
+    let options = Options::new(url, data).lease(LEASE).patience(PATIENCE);
     let options = policy.iter().chain(&room).fold(options, |options, part| options.policy(*part));
     Ok(options.open()?)
 }

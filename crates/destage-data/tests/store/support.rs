@@ -1,8 +1,9 @@
 //! A store before a new file.
 
-use destage_data::store::{Options, Store};
+use destage_data::store::{LEASE_MAX, Options, Store};
 use rusqlite::Connection;
 use std::path::PathBuf;
+use std::time::Duration;
 use tempfile::TempDir;
 
 /// A database with the folder of its journal.
@@ -34,7 +35,9 @@ impl Place {
 
     pub(crate) fn options(&self) -> Options {
         let origin = format!("sqlite:{}", self.file().display());
-        Options::new(origin, self.folder.path().join("data"))
+        // Long enough that no stall of the machine ends a lease, or a thread's patience.
+        let options = Options::new(origin, self.folder.path().join("data"));
+        options.lease(LEASE_MAX).patience(Duration::from_secs(600))
     }
 
     pub(crate) fn open(&self) -> Store {
