@@ -2,7 +2,7 @@
 
 use super::scratch::{Scratch, adopt, release};
 use super::server::signal;
-use super::{PATIENCE, prepared};
+use super::{PATIENCE, eventually, prepared};
 use mongodb::Client;
 use mongodb::bson::{Document, doc};
 use mongodb::options::FindOneOptions;
@@ -12,6 +12,7 @@ use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use tokio::runtime::{Builder, Runtime};
 
 /// A server with one database, `shop`. Ended when dropped.
@@ -34,9 +35,7 @@ impl Ferret {
         }
         let folder = scratch.join("ferretdb");
         std::fs::create_dir(&folder).expect("a folder can be made");
-        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
-        let address = free.local_addr().expect("it is bound").to_string();
-        drop(free);
+        let address = free_address();
         let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
         let mut server = Self { program, folder, address, running: None, runtime };
         server.restart();
@@ -59,6 +58,11 @@ impl Ferret {
     /// Starts it again at the same address.
     #[track_caller]
     pub(crate) fn restart(&mut self) {
+        eventually("FerretDB starts", PATIENCE, || self.try_start());
+    }
+
+    /// False if it has given up, its port being in use, say.
+    fn try_start(&mut self) -> bool {
         let log = File::options().create(true).append(true).open(self.folder.join("log"));
         let mut child = Command::new(&self.program)
             .arg(&self.address)
@@ -72,9 +76,13 @@ impl Ferret {
         let mut ready = String::new();
         let output = child.stdout.take().expect("the output is piped");
         BufReader::new(output).read_line(&mut ready).expect("FerretDB prints its address");
-        assert!(ready.starts_with("mongodb://"), "FerretDB did not start: see {:?}", self.folder);
         let pipe = child.stdin.take().expect("the input is piped");
         self.running = Some((child, pipe));
+        let is_ready = ready.starts_with("mongodb://");
+        if !is_ready {
+            self.kill();
+        }
+        is_ready
     }
 
     /// Runs a command.
@@ -139,6 +147,19 @@ impl Ferret {
             tokio::time::timeout(PATIENCE, question(client)).await.expect("FerretDB answers")
         });
         answer.expect("FerretDB takes it")
+    }
+}
+
+/// An address that nobody uses, out of the range from which the kernel gives ports to connections, so that it stays free
+/// while the server is down.
+fn free_address() -> String {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed) + std::process::id().wrapping_mul(61);
+        let port = 20_000 + (number % 12_000) as u16;
+        if let Ok(free) = TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
+            return free.local_addr().expect("it is bound").to_string();
+        }
     }
 }
 
