@@ -235,7 +235,7 @@ impl Engine {
         self.prepared = prepared;
     }
 
-    fn data_prepared(
+    pub(super) fn data_prepared(
         &mut self,
         client: ClientId,
         session: &mut Session,

@@ -85,6 +85,10 @@ impl Engine {
             self.wait_for_lease(client, session, raw);
         } else if matches!(intent, Intent::Write { fetch: false, .. }) || self.are_present(&units) {
             self.execute(client, session, &prepared, &all, &units, access, observed, raw);
+        } else if !self.schema.collections.is_empty() {
+            // At once: what has come is kept for it while the rest is fetched, however little room there is.
+            self.release_locks(&units, access);
+            self.data_prepared(client, session, &prepared, raw);
         } else {
             self.begin_anew(session, &units, access, raw);
         }

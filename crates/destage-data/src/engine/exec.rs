@@ -108,6 +108,10 @@ impl Engine {
         }
         if !self.are_present(&units) {
             session.multi = Some(multi);
+            if !self.schema.collections.is_empty() {
+                self.release_locks(&units, access);
+                return self.exec(client, session);
+            }
             return self.begin_anew(session, &units, access, EXEC);
         }
         match self.perform_all(client, session, &queued, &all, &units, access, observed) {

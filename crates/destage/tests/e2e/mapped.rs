@@ -50,12 +50,16 @@ pub(crate) fn behaves_as_redis(
     let mut random = Random::new(seed, 1);
     let mut server = launch.start();
     let mut client = server.client();
+    let mut has_room = true;
     for step in 0..steps {
         match random.between(0, 150) {
             0 => {
                 drop(client);
                 server.kill();
-                server = launch.start();
+                // Every other time without room for anything that is clean.
+                has_room = !has_room;
+                let room = if has_room { "1G" } else { "0" };
+                server = launch.with(&["--cache-size", room]).start();
                 client = server.client();
             }
             1..3 => drop(client.run("DESTAGE PAUSE")),
