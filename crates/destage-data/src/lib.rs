@@ -4,6 +4,7 @@ pub mod catalog;
 pub mod cells;
 pub mod change;
 pub mod collection;
+pub mod derived;
 pub mod engine;
 pub mod mapping;
 pub mod origins;

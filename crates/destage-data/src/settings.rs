@@ -1,5 +1,6 @@
 //! What `destage serve` is told, parsed and checked: flags and files are read elsewhere.
 
+use crate::derived::QuerySettings;
 use crate::mapping::MappingSettings;
 use destage_core::{Policy, Span};
 use destage_record::RecordSettings;
@@ -50,6 +51,8 @@ pub struct Settings {
     pub tables: BTreeMap<String, TableSettings>,
     /// Keys besides `table:primary-key`, in the order in which they are tried.
     pub mappings: Vec<MappingSettings>,
+    /// The derived keys.
+    pub queries: Vec<QuerySettings>,
     /// Where to record what the core is told; `None` for nowhere.
     pub record: Option<RecordSettings>,
     /// A shell command to run against the started server; it drains and ends with it.
@@ -68,6 +71,8 @@ pub struct TableSettings {
     /// The tables that this one's triggers, rules or policies change, as the user declares them; an empty list for none.
     /// `None`: not declared, so writes go through.
     pub triggers: Option<Vec<String>>,
+    /// Cached rows are fetched again after this time, for what others change at the origin.
+    pub max_age: Option<Span>,
     /// What the documents of a MongoDB collection hold. `None`: not declared, so the collection's validator says it.
     pub document: Option<DocumentSettings>,
 }
@@ -99,6 +104,10 @@ pub struct UnsafeFlags {
     pub split_sessions: bool,
     /// Neither leases nor watched keys stop anybody.
     pub no_leases: bool,
+    /// A derived key's query runs before the writes are destaged that it must show.
+    pub no_query_destage: bool,
+    /// Writes leave the cached results of queries as they are.
+    pub no_query_invalidation: bool,
 }
 
 impl UnsafeFlags {
@@ -134,6 +143,7 @@ impl Default for Settings {
             adopt: false,
             tables: BTreeMap::new(),
             mappings: Vec::new(),
+            queries: Vec::new(),
             record: None,
             run: None,
             unsafe_flags: UnsafeFlags::default(),

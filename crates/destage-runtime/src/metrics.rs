@@ -219,7 +219,7 @@ pub const LATENCIES: [LatencyMetric; 3] = [
 
 /// Every metric without labels.
 #[rustfmt::skip]
-pub const CATALOGUE: [Metric; 54] = [
+pub const CATALOGUE: [Metric; 61] = [
     g("destage_uptime_seconds", "Time since the start of the process", |r| r.uptime_seconds),
     g("destage_paused", "1 while destaging is paused by request", |r| flag(r.paused)),
     g("destage_ready", "1 while clients are served as the policy says", |r| flag(r.ready().is_ok())),
@@ -260,6 +260,13 @@ pub const CATALOGUE: [Metric; 54] = [
     g("destage_batch_groups_mean", "Mean groups per batch over the last minutes", |r| r.destage.batch_groups.mean),
     g("destage_coalescing_ratio", "Changes per row written; NaN before the first batch", |r| r.destage.coalescing_ratio.unwrap_or(f64::NAN)),
     c("destage_cache_hits_total", "Accesses to units that were present", |r| r.cache.hits_total as f64),
+    c("destage_derived_hits_total", "Answers from cached results of derived keys", |r| r.derived.hits_total as f64),
+    c("destage_derived_misses_total", "Requests that waited for a derived key's query", |r| r.derived.misses_total as f64),
+    c("destage_derived_queries_total", "Queries of derived keys run at the origin", |r| r.derived.queries_total as f64),
+    c("destage_derived_destaged_first_total", "Queries that waited for buffered writes to be destaged", |r| r.derived.destaged_first_total as f64),
+    c("destage_derived_timeouts_total", "Requests for derived keys given up at their deadline", |r| r.derived.timeouts_total as f64),
+    c("destage_derived_failures_total", "Queries of derived keys that failed", |r| r.derived.failures_total as f64),
+    g("destage_derived_waiting", "Requests that wait for a derived key's query", |r| r.derived.waiting as f64),
     c("destage_cache_misses_total", "Accesses to units that had to be fetched", |r| r.cache.misses_total as f64),
     c("destage_cache_evictions_total", "Units dropped to make room", |r| r.cache.evictions_total as f64),
     g("destage_cache_units", "Evictable units", |r| r.cache.units as f64),

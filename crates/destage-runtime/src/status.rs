@@ -41,6 +41,8 @@ pub struct Report {
     pub journal: JournalReport,
     /// Memory.
     pub memory: MemoryReport,
+    /// Derived keys.
+    pub derived: DerivedReport,
     /// The volumes of the block front end. The fields above are those of the volume whose origin is furthest behind.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<VolumeReport>,
@@ -286,6 +288,28 @@ pub struct JournalReport {
     pub cut_bytes_at_start: u64,
     /// Groups found undecided at the start.
     pub recovered_groups_at_start: u64,
+}
+
+/// Derived keys: results of queries at the origin.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DerivedReport {
+    /// `[[query]]` sections.
+    pub keys: u64,
+    /// Answers from cached results.
+    pub hits_total: u64,
+    /// Requests that waited for a query.
+    pub misses_total: u64,
+    /// Queries run at the origin.
+    pub queries_total: u64,
+    /// Queries that had to wait for buffered writes to be destaged.
+    pub destaged_first_total: u64,
+    /// Requests given up at their deadline.
+    pub timeouts_total: u64,
+    /// Queries that failed.
+    pub failures_total: u64,
+    /// Requests that wait now.
+    pub waiting: u64,
 }
 
 /// Memory, bytes.

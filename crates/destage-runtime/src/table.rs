@@ -36,6 +36,12 @@ pub(crate) fn render(report: &Report) -> String {
             let _ = writeln!(out, "  {label:<24} {value}");
         }
     }
+    if report.derived.keys > 0 {
+        let _ = writeln!(out, "\nderived keys");
+        for (label, value) in derived(report) {
+            let _ = writeln!(out, "  {label:<24} {value}");
+        }
+    }
     for volume in &report.volumes {
         let name = if volume.name.is_empty() { "(default)" } else { &volume.name };
         let _ = writeln!(out, "\nvolume {name}");
@@ -44,6 +50,34 @@ pub(crate) fn render(report: &Report) -> String {
         }
     }
     out
+}
+
+fn derived(report: &Report) -> Rows {
+    let derived = &report.derived;
+    let queries = format!(
+        "{}, {} of them behind writes destaged first",
+        count(derived.queries_total),
+        count(derived.destaged_first_total)
+    );
+    let given_up = format!(
+        "{} at their deadline, {} queries failed",
+        count(derived.timeouts_total),
+        count(derived.failures_total)
+    );
+    vec![
+        ("patterns", count(derived.keys)),
+        (
+            "answers",
+            format!(
+                "{} cached, {} by queries",
+                count(derived.hits_total),
+                count(derived.misses_total)
+            ),
+        ),
+        ("queries", queries),
+        ("given up", given_up),
+        ("waiting", count(derived.waiting)),
+    ]
 }
 
 fn volume(v: &VolumeReport) -> Rows {

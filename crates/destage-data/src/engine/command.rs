@@ -49,6 +49,8 @@ pub(crate) enum Verb {
     Del,
     Exists,
     Type,
+    Ttl,
+    PTtl,
     Scan,
     Multi,
     Exec,
@@ -154,6 +156,8 @@ pub(crate) const SPECS: &[Spec] = &[
     spec("unlink", Verb::Del, -2, Write),
     spec("exists", Verb::Exists, -2, Read),
     spec("type", Verb::Type, 2, Read),
+    spec("ttl", Verb::Ttl, 2, Read),
+    spec("pttl", Verb::PTtl, 2, Read),
     spec("scan", Verb::Scan, -2, Server),
     spec("multi", Verb::Multi, 1, Server),
     spec("exec", Verb::Exec, 1, Server),
@@ -317,6 +321,10 @@ impl Prepared {
         }
         if spec.verb.is_of_sets() {
             return self.read_set_command(schema, spec, args);
+        }
+        if matches!(spec.verb, Verb::Ttl | Verb::PTtl) {
+            // Derived keys alone take these.
+            return Err(unknown(args[0]));
         }
         if spec.verb.is_of_strings() {
             return self.read_string(schema, spec, args);

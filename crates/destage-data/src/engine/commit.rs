@@ -52,6 +52,7 @@ impl Engine {
         if txn.is_empty() {
             return self.release_locks(units, access);
         }
+        self.note_derived(txn);
         let lsn = self.core.next_lsn();
         if access == Access::Back {
             // What the origin may still reject, no scan shows.
@@ -126,7 +127,7 @@ impl Engine {
     }
 
     /// The tables in which the origin changes rows by itself when it applies this transaction.
-    fn cascades(&self, txn: &Txn) -> Vec<TableId> {
+    pub(super) fn cascades(&self, txn: &Txn) -> Vec<TableId> {
         let mut tables = Vec::new();
         for (table, op, sets) in txn.touched() {
             let settings = &self.tables[usize::from(table.0)];

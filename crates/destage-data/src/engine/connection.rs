@@ -402,7 +402,7 @@ impl Engine {
     /// DESTAGE INVALIDATE key [key ...]: the number of cached rows dropped.
     fn invalidate_keys(&mut self, session: &mut Session, keys: &[&[u8]]) {
         if keys.is_empty() {
-            return self.fail(session, "ERR DESTAGE INVALIDATE key [key ...]");
+            return self.fail(session, "ERR DESTAGE INVALIDATE key|table:*|* [...]");
         }
         match self.invalidate_named(keys) {
             Ok(count) => Reply::new(&mut session.out, session.protocol).integer(count),
@@ -410,23 +410,31 @@ impl Engine {
         }
     }
 
-    /// Drops the cached copies of rows; returns how many there were. Rows with undecided changes stay.
+    /// Drops the cached copies of rows, of all rows of a table (`table:*`), of everything (`*`), or the cached results of derived
+    /// keys; returns how many there were. Rows with undecided changes stay.
     ///
     /// # Errors
-    /// A key names no row; nothing has been dropped.
+    /// A key names no row; those behind it have not been dropped.
     pub fn invalidate_named(&mut self, keys: &[&[u8]]) -> Result<i64, String> {
-        let (mut units, mut named) = (Vec::new(), Vec::new());
+        let (mut units, mut named, mut others) = (Vec::new(), Vec::new(), 0);
         for key in keys {
+            if let Some(dropped) = self.invalidate_pattern(key).or_else(|| self.drop_derived(key)) {
+                others += dropped?;
+                continue;
+            }
             let mut cells = Vec::new();
             let table = super::key::resolve(&self.schema, key, &mut cells)?.0.id;
             units.extend(self.rows.find(table, &cells));
             named.push((table, cells.into()));
         }
-        let count = units.len() as i64;
+        let count = units.len() as i64 + others;
         let tables: Vec<TableId> = named.iter().map(|(table, _): &RowKey| *table).collect();
         self.tell_unsure(&tables);
         // It may have changed: that is why it is to be dropped.
-        named.into_iter().for_each(|key| self.watched.change(&key));
+        for key in named {
+            self.watched.change(&key);
+            self.note_derived_foreign(key.0);
+        }
         self.wake_lease_waiters();
         for unit in units {
             self.invalidate(unit);

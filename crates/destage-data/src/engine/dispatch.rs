@@ -154,6 +154,9 @@ impl Engine {
         {
             return self.fail(session, "NOAUTH Authentication required.");
         }
+        if self.derived.is_on() && self.derived_request(client, session, spec, list) {
+            return;
+        }
         let is_control = matches!(
             spec.verb,
             Verb::Exec | Verb::Discard | Verb::Multi | Verb::Watch | Verb::Quit | Verb::Reset

@@ -18,7 +18,7 @@ fn client_of(request: RequestId) -> ClientId {
 
 impl Engine {
     /// Takes a session out if it still waits for this request.
-    fn take_waiting(&mut self, request: RequestId) -> Option<(ClientId, Box<Session>)> {
+    pub(super) fn take_waiting(&mut self, request: RequestId) -> Option<(ClientId, Box<Session>)> {
         let client = client_of(request);
         let slot = self.sessions.get_mut(client.0 as usize)?;
         match slot.as_ref()?.pending_request() {
@@ -28,7 +28,7 @@ impl Engine {
     }
 
     /// Puts a session back and lets it go on.
-    fn put_back(&mut self, client: ClientId, session: Box<Session>) {
+    pub(super) fn put_back(&mut self, client: ClientId, session: Box<Session>) {
         self.sessions[client.0 as usize] = Some(session);
         self.runnable.push_back(client);
     }
@@ -250,6 +250,11 @@ impl Engine {
             return;
         };
         self.core.handle(self.now, Input::Cancel { request });
+        let waiting = self.session(client).and_then(|session| session.waiting.as_ref());
+        if let Some(Waiting::Derived { name, .. }) = waiting {
+            let name = name.clone();
+            return self.derived_timed_out(client, &name);
+        }
         self.finish_wait(request, None);
     }
 
@@ -328,9 +333,12 @@ impl Engine {
     }
 
     pub(super) fn fetch(&mut self, unit: UnitId) {
+        let table = self.rows.get(unit).table;
+        if self.is_derived(table) {
+            return self.fetch_derived(unit);
+        }
         self.rows.unload(unit);
         self.begin_page(unit);
-        let table = self.rows.get(unit).table;
         let key: Box<[u8]> = self.rows.key(unit).into();
         if !self.absent.is_empty() && !self.overlay.is_chained(unit) {
             let row = (table, key);

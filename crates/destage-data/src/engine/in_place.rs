@@ -43,11 +43,15 @@ impl Engine {
             }
         }
         let open = all_found && self.writer.finish().len() <= self.journal.payload_bytes_max();
+        if open && self.derived.is_on() {
+            let before: Box<[u8]> = self.rows.get(unit).cells.into();
+            let mut after = before.clone();
+            patch(&mut after, &patches, prepared);
+            self.note_derived_row(prepared.key_list[0].0, &before, &after);
+        }
         if open {
             let cells = self.rows.cells_mut(unit);
-            for (&start, (_, value)) in patches.iter().zip(prepared.sets()) {
-                cells[start..start + value.len()].copy_from_slice(value);
-            }
+            patch(cells, &patches, prepared);
             let size = self.rows.bytes(unit);
             self.append_group(session, &[(unit, size)], Access::Back);
             let mut reply = Reply::new(&mut session.out, session.protocol);
@@ -58,6 +62,13 @@ impl Engine {
         }
         self.patches = patches;
         open
+    }
+}
+
+/// Puts the new values in their places.
+fn patch(cells: &mut [u8], patches: &[usize], prepared: &Prepared) {
+    for (&start, (_, value)) in patches.iter().zip(prepared.sets()) {
+        cells[start..start + value.len()].copy_from_slice(value);
     }
 }
 

@@ -10,10 +10,12 @@ mod collections;
 mod command;
 mod commit;
 mod connection;
+mod derived;
 mod dispatch;
 mod effects;
 mod elements;
 mod exec;
+mod groups;
 mod in_place;
 mod key;
 mod leased;
@@ -32,11 +34,13 @@ mod txn;
 mod watch;
 
 use crate::change::GroupWriter;
-use crate::origins::{GroupRef, ParkedGroup};
+use crate::origins::ParkedGroup;
 use crate::resp::RequestLimits;
 use crate::schema::{Schema, TableId};
 use crate::settings::{Settings, TableSettings, UnsafeFlags};
 use command::Prepared;
+use derived::Derived;
+use derived::foreign::Ages;
 use destage_core::{
     BatchId, ClientId, Core, DomainId, Effect, Input, Lsn, Policy, RequestId, StopReason, Time,
     UnitId, WaitFor,
@@ -49,12 +53,13 @@ use perform::FieldNames;
 use report::Measured;
 use rows::Rows;
 use scan::{Cursors, Structural};
-use session::{Session, Through};
+use session::{Session, Through, Waiting};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use txn::Txn;
 use watch::Watched;
 
+pub use groups::Groups;
 pub(crate) use key::{decode, show};
 pub use report::StartReport;
 
@@ -107,31 +112,17 @@ pub enum Io {
         /// How many.
         count: u32,
     },
+    /// Run the query of a derived key, then [`Engine::queried`].
+    Query {
+        /// Which question this is.
+        job: u64,
+        /// The query's number among [`Engine::queries`].
+        query: usize,
+        /// Its parameters' values, as cells.
+        values: Box<[u8]>,
+    },
     /// Stop serving; the process ends with the reason's exit code.
     Stop(StopReason),
-}
-
-/// The groups of a batch, in one piece of memory.
-#[derive(Debug, Default)]
-pub struct Groups {
-    bytes: Vec<u8>,
-    ends: Vec<(Lsn, usize)>,
-}
-
-impl Groups {
-    fn push(&mut self, lsn: Lsn, bytes: &[u8]) {
-        self.bytes.extend_from_slice(bytes);
-        self.ends.push((lsn, self.bytes.len()));
-    }
-
-    /// The groups, oldest first.
-    pub fn iter(&self) -> impl Iterator<Item = GroupRef<'_>> {
-        let starts = std::iter::once(0).chain(self.ends.iter().map(|(_, end)| *end));
-        self.ends
-            .iter()
-            .zip(starts)
-            .map(|(&(lsn, end), start)| GroupRef { lsn, bytes: &self.bytes[start..end] })
-    }
 }
 
 /// A row to be fetched; [`Engine::fetched`] or [`Engine::fetch_failed`] follows.
@@ -174,6 +165,9 @@ pub struct Engine {
     /// Rows of which sessions say that the origin does not have them.
     absent: HashSet<watch::RowKey>,
     observers: Vec<Arc<dyn Observer>>,
+    derived: Derived,
+    /// When cached rows of some tables are fetched again.
+    ages: Ages,
     /// Waits that clients asked for and the core has not been told of.
     waits: Vec<(RequestId, Lsn, WaitFor)>,
     next_request: u64,
@@ -219,10 +213,14 @@ impl Engine {
         origin: String,
         decided: Lsn,
     ) -> Self {
-        let tables = schema
+        let tables: Vec<TableSettings> = schema
             .tables
             .iter()
-            .map(|table| settings.tables.get(&table.name).cloned().unwrap_or_default());
+            .map(|table| settings.tables.get(&table.name).cloned().unwrap_or_default())
+            .collect();
+        let aged = schema.tables.iter().zip(&tables);
+        let ages =
+            Ages::new(aged.filter_map(|(table, settings)| Some((table.id, settings.max_age?))));
         Self {
             now,
             started: now,
@@ -233,7 +231,7 @@ impl Engine {
             overlay: Overlay::new(decided),
             structural: Structural::default(),
             fields: FieldNames::new(&schema),
-            tables: tables.collect(),
+            tables,
             sessions: Vec::new(),
             free_sessions: Vec::new(),
             clients: 0,
@@ -245,6 +243,8 @@ impl Engine {
             watched: Watched::default(),
             absent: HashSet::new(),
             observers: Vec::new(),
+            derived: Derived::default(),
+            ages,
             waits: Vec::new(),
             next_request: 0,
             moment: 0,
@@ -292,6 +292,7 @@ impl Engine {
             self.overlay.chain(unit, lsn);
         }
         self.structural.note(&self.schema, lsn, bytes);
+        self.note_derived_group(lsn);
         self.overlay.push(lsn, stamp, bytes.into());
         let size = bytes.len() + overlay::GROUP_OVERHEAD;
         self.core.handle(
@@ -390,6 +391,9 @@ impl Engine {
         if let Some(request) = session.pending_request() {
             self.core.handle(self.now, Input::Cancel { request });
         }
+        if let Some(Waiting::Derived { name, .. }) = &session.waiting {
+            self.leave_miss(client, name);
+        }
         self.clients -= 1;
         // While the core still holds replies for this number, it must not be given to another client.
         if session.announced {
@@ -415,6 +419,7 @@ impl Engine {
             self.wait_timed_out(client);
         }
         self.expire_leases();
+        self.expire_rows();
         self.core.handle(self.now, Input::Tick);
         self.modes.tick(self.now);
         self.pump();
@@ -424,9 +429,8 @@ impl Engine {
     /// When to call [`Engine::tick`] at the latest.
     pub fn next_timeout(&self) -> Option<Time> {
         let deadline = self.deadlines.first().map(|&(deadline, _)| deadline);
-        let timeouts =
-            [deadline, self.core.next_timeout(), self.modes.due(), self.watched.next_timeout()];
-        timeouts.into_iter().flatten().min()
+        let others = [self.modes.due(), self.watched.next_timeout(), self.ages.next_timeout()];
+        [deadline, self.core.next_timeout()].into_iter().chain(others).flatten().min()
     }
 
     /// Jobs to start, in order.

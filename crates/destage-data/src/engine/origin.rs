@@ -51,6 +51,7 @@ impl Engine {
             };
             self.rows.set(unit, row.as_deref());
             self.overlay.unchain(unit);
+            self.ages.note(self.now, table, unit);
             self.installed(unit, table, &key);
         }
         self.run_ready();
@@ -123,6 +124,7 @@ impl Engine {
         };
         self.core.handle(self.now, Input::Destaged { batch, result });
         self.pump();
+        self.derived_decided();
         self.run_ready();
     }
 
@@ -142,6 +144,7 @@ impl Engine {
         };
         self.core.handle(self.now, Input::Parked { lsn, result });
         self.pump();
+        self.derived_decided();
         self.run_ready();
     }
 

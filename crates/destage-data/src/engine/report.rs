@@ -153,6 +153,7 @@ impl Engine {
         report.memory.groups_bytes = status.dirty_bytes;
         report.memory.clients_bytes =
             self.sessions.iter().flatten().map(|s| (s.output_bytes() + s.input.len()) as u64).sum();
+        report.derived = self.derived.report();
         if self.measured.journal_full {
             let full = "the journal's disk is full: writes wait; free some space";
             report.warnings.push(full.into());

@@ -93,6 +93,17 @@ impl Rows {
         }
     }
 
+    /// Takes in more tables, whose keys have `key_len` columns.
+    pub(crate) fn add_tables(&mut self, count: usize, key_len: usize) {
+        self.key_lens.extend(std::iter::repeat_n(key_len, count));
+    }
+
+    /// Whether a unit is in use for a row of this table.
+    pub(crate) fn is_of(&self, unit: UnitId, table: TableId) -> bool {
+        let handle = self.slots.get(unit).copied().filter(|&handle| handle != Handle::NONE);
+        handle.is_some_and(|handle| split(self.slabs.get(handle)).table == table)
+    }
+
     /// A hash of what a unit stands for.
     pub(crate) fn identity(&self, table: TableId, key: &[u8]) -> u64 {
         self.hasher.hash_one((table.0, key))

@@ -70,6 +70,8 @@ pub(crate) enum Waiting {
     Origin { lsn: Lsn },
     /// WAITAOF, DESTAGE WAIT, FLUSH or DRAIN.
     Wait { request: RequestId, kind: WaitKind, deadline: Option<Time> },
+    /// The result of a derived key's query.
+    Derived { request: RequestId, deadline: Time, name: super::derived::Name },
     /// An answer from the origin.
     Job { request: RequestId, job: Job },
 }
@@ -113,6 +115,7 @@ impl Session {
             Waiting::Units { request, .. }
             | Waiting::Settling { request, .. }
             | Waiting::Wait { request, .. }
+            | Waiting::Derived { request, .. }
             | Waiting::Job { request, .. } => Some(*request),
             Waiting::Lease { .. } | Waiting::Origin { .. } => None,
         }

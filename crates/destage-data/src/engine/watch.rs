@@ -63,6 +63,16 @@ impl Engine {
         }
         let mut rows = Vec::with_capacity(keys.len());
         for key in keys {
+            if let Some(tables) = self.watched_tables(key) {
+                match tables {
+                    // Any write to a table that the result depends on.
+                    Ok(tables) => {
+                        rows.extend(tables.into_iter().map(|table| (table, Box::default())))
+                    }
+                    Err(message) => return self.fail(session, &message),
+                }
+                continue;
+            }
             let mut cells = Vec::new();
             match resolve(&self.schema, key, &mut cells) {
                 Ok((table, _)) => rows.push((table.id, cells.into())),
@@ -130,8 +140,9 @@ impl Engine {
             return;
         }
         for &(unit, _) in changed {
-            let key = (self.rows.get(unit).table, self.rows.key(unit).into());
+            let key: RowKey = (self.rows.get(unit).table, self.rows.key(unit).into());
             self.watched.change(&key);
+            self.note_table_watched(key.0);
         }
     }
 }

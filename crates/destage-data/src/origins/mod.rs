@@ -21,6 +21,7 @@ pub use sqlite::{Sqlite, create_example};
 
 use crate::cells::Cell;
 use crate::collection::Edge;
+use crate::derived::{Answer, Query, Uses};
 use crate::schema::{Schema, Table};
 use destage_core::{DomainId, Fault, Lsn};
 use std::fmt;
@@ -184,6 +185,24 @@ pub trait Reader: Send {
     /// # Errors
     /// As for `fetch`; [`Fault::Denied`] if the table has no generated key.
     fn next_keys(&mut self, table: &Table, count: u32) -> Result<Vec<i64>, OriginError>;
+
+    /// Which tables the query of a derived key reads.
+    ///
+    /// # Errors
+    /// As for `fetch`; [`Fault::Denied`] if the query cannot be run.
+    fn uses(&mut self, _query: &Query, _schema: &Schema) -> Result<Uses, OriginError> {
+        Err(OriginError::new(Fault::Denied, "the origin takes no SQL, so it has no derived keys"))
+    }
+
+    /// Runs the query of a derived key on one snapshot, in which nothing can be written. `values` are its parameters' values,
+    /// as cells.
+    ///
+    /// # Errors
+    /// As for `fetch`; [`Fault::Rejected`] for values that the query does not bear.
+    fn query(&mut self, query: &Query, _values: &[u8]) -> Result<Answer, OriginError> {
+        let message = format!("the origin takes no SQL, so it has no {}", query.key);
+        Err(OriginError::new(Fault::Denied, message))
+    }
 }
 
 fn no_ranges(table: &Table) -> OriginError {

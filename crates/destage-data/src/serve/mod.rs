@@ -11,6 +11,7 @@ mod start;
 mod sync;
 mod workers;
 
+use crate::derived::Answer;
 use crate::engine::{Engine, FetchJob};
 use crate::origins::{Applied, Keys, OriginError};
 use crate::settings::Settings;
@@ -64,6 +65,8 @@ enum Event {
     Scanned { request: u64, result: Result<(Keys, Lsn), OriginError> },
     /// Keys were reserved, or not.
     KeysReserved { request: u64, result: Result<Vec<i64>, OriginError> },
+    /// The query of a derived key ended.
+    Queried { job: u64, result: Result<Answer, OriginError> },
     /// A batch was applied, or not.
     Destaged { batch: BatchId, result: Result<Applied, OriginError> },
     /// A group was moved past, or not.

@@ -117,6 +117,7 @@ impl Server {
             let fetcher = Fetcher {
                 origin: origin.clone(),
                 schema: schema.clone(),
+                queries: engine.queries(),
                 reader: None,
                 outbox: outbox.clone(),
             };
@@ -379,6 +380,9 @@ impl Server {
             Io::NextKeys { request, table, count } => {
                 self.reads.send(ReadJob::NextKeys { request, table, count }).expect(alive);
             }
+            Io::Query { job, query, values } => {
+                self.reads.send(ReadJob::Query { job, query, values }).expect(alive);
+            }
             Io::Stop(reason) => self.stop(reason),
         }
     }
@@ -420,6 +424,7 @@ impl Server {
             Event::KeysReserved { request, result } => {
                 self.engine.keys_reserved(now, request, result);
             }
+            Event::Queried { job, result } => self.engine.queried(now, job, result),
             Event::Destaged { batch, result } => self.engine.destaged(now, batch, result),
             Event::Parked { lsn, result } => self.engine.parked(now, lsn, result),
             Event::Shown { watermarks } => self.engine.shown(now, &watermarks),

@@ -2,10 +2,12 @@
 
 use super::ServeError;
 use crate::catalog::Catalog;
+use crate::derived::{self, Queries};
 use crate::engine::{DOMAIN, Engine, StartReport};
 use crate::origins::{self, Claim, Origin, Owner, Writer};
+use crate::schema::Schema;
 use crate::settings::Settings;
-use destage_core::{Lsn, Time};
+use destage_core::{Fault, Lsn, Time};
 use destage_journal::{DirDisk, ErrorKind, Journal, Options, Recovery};
 use destage_runtime::clock::Clock;
 use destage_runtime::exit;
@@ -45,6 +47,7 @@ pub(super) fn start(settings: &Settings) -> Result<Started, ServeError> {
     schema.map_keys(&settings.mappings).map_err(|error| ServeError::new(exit::USAGE, error))?;
     let schema = Arc::new(schema);
     check_tables(settings, &schema)?;
+    let queries = queries(settings, &schema, &*origin)?;
     let catalog = Catalog::of(&schema);
     let (mut journal, recovery) = open_journal(settings, disk, &catalog)?;
     let mut writer = origin.writer().map_err(|error| ServeError::origin(&error))?;
@@ -71,6 +74,7 @@ pub(super) fn start(settings: &Settings) -> Result<Started, ServeError> {
     let description = origin.describe();
     let mut engine =
         Engine::new(clock.now(), schema.clone(), journal, settings, description, watermark);
+    engine.derive(queries);
     recover_parked(&mut engine, &mut *writer)?;
     let newest = recover(settings, &mut engine, &recovery, &catalog, watermark)?;
     engine.recovered_upto(Lsn(recovery.last_lsn.max(watermark.0)));
@@ -118,7 +122,7 @@ fn origin_url(settings: &Settings) -> Result<(String, bool), ServeError> {
     Ok((format!("sqlite:{}", path.display()), true))
 }
 
-fn check_tables(settings: &Settings, schema: &crate::schema::Schema) -> Result<(), ServeError> {
+fn check_tables(settings: &Settings, schema: &Schema) -> Result<(), ServeError> {
     let declared = settings.tables.values().flat_map(|table| table.triggers.iter().flatten());
     for name in settings.tables.keys().chain(declared) {
         if schema.find(name.as_bytes()).is_none() {
@@ -131,6 +135,34 @@ fn check_tables(settings: &Settings, schema: &crate::schema::Schema) -> Result<(
         }
     }
     Ok(())
+}
+
+/// The derived keys, which the origin has prepared.
+fn queries(
+    settings: &Settings,
+    schema: &Schema,
+    origin: &dyn Origin,
+) -> Result<Arc<Queries>, ServeError> {
+    let queries = Queries::new(&settings.queries, schema)
+        .map_err(|error| ServeError::new(exit::USAGE, error))?;
+    for mapping in &settings.mappings {
+        let word = mapping.key.split('{').next().unwrap_or_default();
+        if let Some(query) = queries.begins(word.as_bytes()) {
+            let message = format!(
+                "[[query]] key = '{}': the keys '{}' begin with the same word; begin one of them with another",
+                query.key, mapping.key
+            );
+            return Err(ServeError::new(exit::USAGE, message));
+        }
+    }
+    if !queries.is_empty() {
+        let mut reader = origin.reader().map_err(|error| ServeError::origin(&error))?;
+        derived::check(&queries, schema, &mut *reader).map_err(|error| match error.fault {
+            Fault::Denied | Fault::Rejected => ServeError::new(exit::USAGE, error.message),
+            _ => ServeError::origin(&error),
+        })?;
+    }
+    Ok(Arc::new(queries))
 }
 
 fn open_journal(

@@ -2,6 +2,7 @@
 
 use super::Event;
 use crate::collection;
+use crate::derived::Queries;
 use crate::engine::{DOMAIN, FetchJob, Groups};
 use crate::origins::{
     Applied, GroupRef, Origin, OriginError, ParkedGroup, Reader, Snapshot, WriteClaim, Writer,
@@ -200,12 +201,14 @@ pub(super) enum ReadJob {
     Fetch(Vec<FetchJob>),
     Scan { request: u64, table: TableId, after: Option<Box<[u8]>>, limit: usize },
     NextKeys { request: u64, table: TableId, count: u32 },
+    Query { job: u64, query: usize, values: Box<[u8]> },
 }
 
 /// A reading thread's state.
 pub(super) struct Fetcher {
     pub(super) origin: Arc<dyn Origin>,
     pub(super) schema: Arc<Schema>,
+    pub(super) queries: Arc<Queries>,
     pub(super) reader: Option<Box<dyn Reader>>,
     pub(super) outbox: Outbox,
 }
@@ -246,6 +249,12 @@ impl Fetcher {
                 let table = schema.table(table);
                 let result = self.with_reader(|reader| reader.next_keys(table, count));
                 Event::KeysReserved { request, result }
+            }
+            ReadJob::Query { job, query, values } => {
+                let queries = self.queries.clone();
+                let query = queries.get(query);
+                let result = self.with_reader(|reader| reader.query(query, &values));
+                Event::Queried { job, result }
             }
         }
     }

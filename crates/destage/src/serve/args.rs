@@ -201,6 +201,14 @@ pub(crate) struct ServeArgs {
     /// For tests: neither leases nor watched keys stop anybody.
     #[arg(long, hide = true)]
     unsafe_no_leases: bool,
+
+    /// For tests: a derived key's query runs before what it must show is destaged.
+    #[arg(long, hide = true)]
+    unsafe_no_query_destage: bool,
+
+    /// For tests: writes leave the cached results of derived keys as they are.
+    #[arg(long, hide = true)]
+    unsafe_no_query_invalidation: bool,
 }
 
 // By hand: the origin's address and the password stay out of logs.
@@ -235,6 +243,7 @@ impl ServeArgs {
             adopt: self.adopt,
             tables: BTreeMap::new(),
             mappings: Vec::new(),
+            queries: Vec::new(),
             record: self
                 .record
                 .map(|path| RecordSettings { path, bytes_max: self.record_size.get() }),
@@ -246,6 +255,8 @@ impl ServeArgs {
                 no_read_gate: self.unsafe_no_read_gate,
                 split_sessions: self.unsafe_split_sessions,
                 no_leases: self.unsafe_no_leases,
+                no_query_destage: self.unsafe_no_query_destage,
+                no_query_invalidation: self.unsafe_no_query_invalidation,
             },
         })
     }

@@ -1,10 +1,11 @@
-//! The settings file of `destage serve`: flags, sections of single tables, and mappings of keys.
+//! The settings file of `destage serve`: flags, sections of single tables, mappings of keys, and derived keys.
 
 use super::args::ServeArgs;
-use super::mappings;
+use super::{mappings, queries};
 use crate::error::CliError;
 use crate::file::{self, FlagFile};
 use clap::ArgMatches;
+use destage_data::derived::QuerySettings;
 use destage_data::mapping::MappingSettings;
 use destage_data::settings::{DocumentSettings, TableSettings};
 use serde::Deserialize;
@@ -18,6 +19,8 @@ pub(crate) struct File {
     pub(crate) tables: BTreeMap<String, TableSettings>,
     /// The `[[string]]`, `[[set]]`, `[[zset]]` and `[[hash]]` sections.
     pub(crate) mappings: Vec<MappingSettings>,
+    /// The `[[query]]` sections.
+    pub(crate) queries: Vec<QuerySettings>,
 }
 
 #[derive(Default, Deserialize)]
@@ -29,6 +32,7 @@ struct TableSection {
     id: Option<String>,
     fields: BTreeMap<String, String>,
     required: Vec<String>,
+    max_age: Option<String>,
 }
 
 #[derive(Default, Deserialize, PartialEq)]
@@ -54,12 +58,13 @@ pub(crate) fn read(path: &Path) -> Result<File, CliError> {
 fn parse(text: &str) -> Result<File, String> {
     let mut keys = file::keys(text)?;
     let mappings = mappings::take(&mut keys)?;
+    let queries = queries::take(&mut keys)?;
     let (flags, sections) = FlagFile::of_keys(keys, "table")?;
     let tables = sections
         .into_iter()
         .map(|(name, section)| table(&name, section).map(|settings| (name, settings)))
         .collect::<Result<_, _>>()?;
-    Ok(File { flags, tables, mappings })
+    Ok(File { flags, tables, mappings, queries })
 }
 
 impl File {
@@ -84,11 +89,13 @@ fn table(name: &str, section: toml::Value) -> Result<TableSettings, String> {
             ));
         }
     };
+    let max_age = section.max_age.as_deref().map(queries::age).transpose();
+    let max_age = max_age.map_err(|error| format!("[table.{name}]: max_age: {error}"))?;
     let TableSection { id, fields, required, .. } = section;
     let is_said = id.is_some() || !fields.is_empty() || !required.is_empty();
     let document = is_said.then_some(DocumentSettings { id, fields, required });
     let ack_origin = section.ack == AckWord::Origin;
-    Ok(TableSettings { blind: section.blind, ack_origin, triggers, document })
+    Ok(TableSettings { blind: section.blind, ack_origin, triggers, max_age, document })
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ pub(crate) mod args;
 mod checks;
 mod file;
 mod mappings;
+mod queries;
 
 use crate::error::CliError;
 use args::ServeArgs;
@@ -29,6 +30,7 @@ fn settings(matches: &ArgMatches) -> Result<Settings, CliError> {
             let mut settings = file.merged(matches)?.into_settings()?;
             settings.tables = file.tables;
             settings.mappings = file.mappings;
+            settings.queries = file.queries;
             settings
         }
     };
@@ -47,8 +49,16 @@ fn start(settings: Settings) -> Result<(), CliError> {
 
 /// Says aloud, whatever the log level, what has been switched off.
 fn warn(settings: &Settings) {
-    let UnsafeFlags { no_fsync, no_watermark, no_overlay, no_read_gate, split_sessions, no_leases } =
-        settings.unsafe_flags;
+    let UnsafeFlags {
+        no_fsync,
+        no_watermark,
+        no_overlay,
+        no_read_gate,
+        split_sessions,
+        no_leases,
+        no_query_destage,
+        no_query_invalidation,
+    } = settings.unsafe_flags;
     for (set, flag, loss) in [
         (no_fsync, "--unsafe-no-fsync", "a crash loses acknowledged writes"),
         (no_watermark, "--unsafe-no-watermark", "a retry applies writes twice"),
@@ -56,6 +66,12 @@ fn warn(settings: &Settings) {
         (no_read_gate, "--unsafe-no-read-gate", "a crash takes back values that were read"),
         (split_sessions, "--unsafe-split-sessions", "transactions come apart"),
         (no_leases, "--unsafe-no-leases", "sessions overwrite what others have read"),
+        (no_query_destage, "--unsafe-no-query-destage", "derived keys miss acknowledged writes"),
+        (
+            no_query_invalidation,
+            "--unsafe-no-query-invalidation",
+            "derived keys show what was before acknowledged writes",
+        ),
     ] {
         if set {
             eprintln!("WARNING: {flag}: {loss}; for tests only, never with data that matters");

@@ -4,6 +4,7 @@ mod clients;
 mod command_line;
 mod crash;
 mod damage;
+mod derived;
 mod harness;
 mod herd;
 mod identity;

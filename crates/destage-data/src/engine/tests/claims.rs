@@ -12,15 +12,15 @@ use destage_testkit::origin::{Change, Op, Set};
 use std::sync::Arc;
 
 /// An engine whose journal and origin do what the script says.
-struct Script {
-    engine: Engine,
-    client: ClientId,
-    now: Time,
-    ios: Vec<Io>,
+pub(super) struct Script {
+    pub(super) engine: Engine,
+    pub(super) client: ClientId,
+    pub(super) now: Time,
+    pub(super) ios: Vec<Io>,
 }
 
 impl Script {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let options = Options { switches: false, ack_origin: false, ..Options::choose(0) };
         let mut settings = options.settings();
         settings.policy = destage_core::Policy::default();
@@ -35,7 +35,7 @@ impl Script {
     }
 
     /// Sends commands, one per line.
-    fn send(&mut self, commands: &str) {
+    pub(super) fn send(&mut self, commands: &str) {
         let lines = commands.lines().map(str::trim).filter(|line| !line.is_empty());
         let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let bytes: Vec<u8> = lines.flat_map(|line| encode(&words(line))).collect();
@@ -43,7 +43,7 @@ impl Script {
         self.turn();
     }
 
-    fn turn(&mut self) {
+    pub(super) fn turn(&mut self) {
         self.engine.tick(self.now);
         self.ios.extend(self.engine.take_io());
     }
@@ -75,7 +75,7 @@ impl Script {
     }
 
     /// Lets the batch that is due be applied.
-    fn destage(&mut self) {
+    pub(super) fn destage(&mut self) {
         self.now = self.now + Span::from_millis(50);
         self.turn();
         let at = self.ios.iter().position(|io| matches!(io, Io::Destage { .. }));
@@ -87,7 +87,7 @@ impl Script {
     }
 
     /// What may be sent now, and whether the connection is to be closed after it.
-    fn received(&mut self) -> (String, bool) {
+    pub(super) fn received(&mut self) -> (String, bool) {
         let (ready, closing) = self.engine.outgoing(self.client).unwrap();
         (String::from_utf8(std::mem::take(ready)).unwrap(), closing)
     }
@@ -228,7 +228,7 @@ fn rows_of_an_origin_that_went_back_are_not_told() {
 
 impl Script {
     /// What the client is told, once the journal holds everything.
-    fn told(&mut self, commands: &str) -> String {
+    pub(super) fn told(&mut self, commands: &str) -> String {
         self.send(commands);
         self.settle();
         self.received().0
@@ -244,7 +244,7 @@ impl Script {
     }
 
     /// As another client, which stays connected.
-    fn by_another(&mut self, commands: &str) {
+    pub(super) fn by_another(&mut self, commands: &str) {
         let client = self.engine.connect().unwrap();
         let before = std::mem::replace(&mut self.client, client);
         self.told(commands);

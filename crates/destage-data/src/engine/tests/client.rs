@@ -1,6 +1,7 @@
 //! Clients: what they send, and whether what they are told is true.
 
 use super::command::{Data, Rows, Value, encode, read_reply};
+use super::derived::Asked;
 use super::options::Rng;
 use super::shop::{self, CHILD, DERIVED, ITEM, KEYS, NAMES, PARENT};
 use super::sim::{Event, Sim};
@@ -21,6 +22,7 @@ pub(super) enum Request {
     WaitAof,
     Wait,
     Scan,
+    Derived(Asked),
     Ping(String),
     Hello,
     Quit,
@@ -166,6 +168,11 @@ impl Sim {
         }
         let word = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         match client.rng.below(100) {
+            0..70 if self.options.derives && client.rng.chance(20) => {
+                let asked = Asked::choose(&mut client.rng, self.next_command);
+                let words = asked.words();
+                self.send(client, bytes, Request::Derived(asked), &words);
+            }
             0..70 => {
                 let number = self.number();
                 let command = self.command(&mut client.rng, number);
@@ -409,6 +416,7 @@ impl Sim {
             }
             Request::Wait => self.check_wait(own, &value),
             Request::Scan => self.scan_page(index, value),
+            Request::Derived(asked) => self.check_derived(&asked, low, &value),
             Request::Data(number) | Request::Exec(number) => {
                 let lsn = self.check_data(number, low, &value);
                 self.clients[index].own = own.max(lsn);

@@ -65,6 +65,8 @@ pub(super) struct Options {
     pub(super) ack_origin: bool,
     /// Transactions watch rows.
     pub(super) watches: bool,
+    /// Clients ask for derived keys.
+    pub(super) derives: bool,
     /// They say so and do not.
     pub(super) forgets_to_watch: bool,
     pub(super) downs: Vec<Time>,
@@ -120,6 +122,8 @@ impl Options {
             unsafe_no_watermark: false,
             forgets_to_watch: false,
             watches: rng.chance(50),
+            // Of its own stream, so that seeds which do not derive stay what they were.
+            derives: Rng::new(seed, 9).chance(40),
         }
     }
 
@@ -134,6 +138,11 @@ impl Options {
     /// Longest pause between two pipelines of a client.
     pub(super) fn think_ns(&self) -> u64 {
         8_000_000
+    }
+
+    /// How long a request waits for a derived key.
+    pub(super) fn deadline(&self) -> Span {
+        Rng::new(self.seed, 10).pick(&[Span::from_secs(10), Span::from_millis(40)])
     }
 
     /// Nothing fails any more.

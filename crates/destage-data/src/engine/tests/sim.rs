@@ -6,6 +6,7 @@ mod restart;
 mod storage;
 
 use super::client::{Client, Issued, Watching};
+use super::derived::Asking;
 use super::history::History;
 use super::options::{Options, Rng};
 use super::shop;
@@ -31,6 +32,8 @@ pub(super) enum Event {
     WriteEnd,
     ScanRead(u64),
     ScanEnd(u64),
+    QueryRead(u64),
+    QueryEnd(u64),
     Tick,
     Admin,
     OriginDown,
@@ -103,9 +106,10 @@ pub(super) struct Sim {
     flushing: Option<Flushing>,
     fetching: BTreeMap<u64, Fetching>,
     scanning: BTreeMap<u64, Scanning>,
+    pub(super) asking: BTreeMap<u64, Asking>,
     writes: VecDeque<Write>,
     next_job: u64,
-    down: bool,
+    pub(super) down: bool,
     ticking: Option<Time>,
     pub(super) quiet: bool,
     stopped: Option<StopReason>,
@@ -131,6 +135,8 @@ pub(super) struct Counts {
     /// Transactions that watched rows, and those of them that were not done.
     pub(super) watched: u64,
     pub(super) not_done: u64,
+    /// Results of derived keys.
+    pub(super) derived: u64,
 }
 
 impl Counts {
@@ -146,6 +152,7 @@ impl Counts {
         self.evictions += other.evictions;
         self.watched += other.watched;
         self.not_done += other.not_done;
+        self.derived += other.derived;
     }
 }
 
@@ -193,6 +200,7 @@ impl Sim {
             flushing: None,
             fetching: BTreeMap::new(),
             scanning: BTreeMap::new(),
+            asking: BTreeMap::new(),
             writes: VecDeque::new(),
             next_job: 0,
             down: false,
@@ -206,6 +214,7 @@ impl Sim {
             counts: Counts::default(),
             options,
         };
+        sim.options.derive(&mut sim.engine);
         sim.begin_life();
         for at in sim.options.downs.clone() {
             let up = at + Span(sim.rng.below(300_000_000));
@@ -284,6 +293,8 @@ impl Sim {
             Event::WriteEnd => self.end_write(),
             Event::ScanRead(job) => self.read_scan(job),
             Event::ScanEnd(job) => self.end_scan(job),
+            Event::QueryRead(job) => self.read_query(job),
+            Event::QueryEnd(job) => self.end_query(job),
             Event::Tick => {
                 self.ticking = None;
                 self.engine.tick(self.now);
@@ -358,7 +369,7 @@ impl Sim {
         }
     }
 
-    fn job(&mut self) -> u64 {
+    pub(super) fn job(&mut self) -> u64 {
         self.next_job += 1;
         self.next_job
     }
@@ -394,6 +405,7 @@ impl Sim {
                 self.scanning.insert(job, Scanning { request, table, after, limit, page: None });
                 self.later(self.options.fetch_ns, Event::ScanRead(job));
             }
+            Io::Query { job, query, values } => self.ask(job, query, &values),
             Io::NextKeys { .. } => panic!("nobody asked for keys"),
             Io::Stop(reason) => self.stopped = Some(reason),
         }
@@ -428,6 +440,8 @@ fn event_number(event: Event) -> u64 {
         Event::WriteEnd => 104,
         Event::ScanRead(n) => 1_000_000 + n,
         Event::ScanEnd(n) => 2_000_000 + n,
+        Event::QueryRead(n) => 3_000_000 + n,
+        Event::QueryEnd(n) => 4_000_000 + n,
         Event::Tick => 105,
         Event::Admin => 106,
         Event::OriginDown => 107,

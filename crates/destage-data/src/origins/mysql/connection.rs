@@ -2,6 +2,7 @@
 
 use super::error::classified;
 use super::settings::Settings;
+use crate::derived::{Json, ROWS_MAX, too_large};
 use crate::origins::OriginError;
 use destage_core::Fault;
 use mysql_async::prelude::Queryable;
@@ -65,6 +66,28 @@ impl Connection {
     pub(super) fn rows(&mut self, what: &str, sql: &str) -> Result<Vec<Texts>, OriginError> {
         let rows = self.run(what, async |conn| conn.query::<Row, _>(sql).await)?;
         Ok(rows.into_iter().map(texts).collect())
+    }
+
+    /// A query's rows as JSON.
+    pub(super) fn json(&mut self, what: &str, sql: &str) -> Result<Vec<u8>, OriginError> {
+        self.run(what, async |conn| {
+            let mut result = conn.query_iter(sql).await?;
+            let columns = result.columns().unwrap_or_default();
+            let mut json = Json::new(columns.iter().map(|column| shown(column.name_ref())));
+            let mut count = 0;
+            while let Some(row) = result.next().await? {
+                super::query::push_row(&mut json, &columns, row.unwrap());
+                count += 1;
+                if count > ROWS_MAX {
+                    return Ok(Err(too_large()));
+                }
+                if let Err(error) = json.check_size() {
+                    return Ok(Err(error));
+                }
+            }
+            result.drop_result().await?;
+            Ok(Ok(json.finish()))
+        })?
     }
 
     /// Runs statements that return no rows, in one packet; how many rows each of them met.
@@ -161,6 +184,11 @@ async fn connect(settings: &Settings) -> Result<Conn, Error> {
         }
         (connected, _) => connected,
     }
+}
+
+/// A name of a result's column; names are UTF-8 in this session.
+fn shown(name: &[u8]) -> &str {
+    std::str::from_utf8(name).unwrap_or("?")
 }
 
 fn texts(row: Row) -> Texts {

@@ -56,7 +56,7 @@ fn push_value(out: &mut String, value: &[u8], ty: &ColumnType) -> Option<()> {
 }
 
 /// A plain decimal number.
-fn push_number(out: &mut String, text: &str) -> Option<()> {
+pub(super) fn push_number(out: &mut String, text: &str) -> Option<()> {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let plain = digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     if !plain || !digits.starts_with(|first: char| first.is_ascii_digit()) {

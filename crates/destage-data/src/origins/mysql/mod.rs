@@ -9,6 +9,7 @@ mod catalog;
 mod connection;
 mod error;
 mod literal;
+mod query;
 mod reader;
 mod settings;
 mod statements;

@@ -5,16 +5,17 @@ use super::literal::{push, push_binary, push_read, selected};
 use super::statements::push_matches;
 use super::tables::{self, WATERMARKS};
 use crate::cells;
+use crate::derived::{Answer, Query, Uses};
 use crate::origins::ledger::parse_watermarks;
 use crate::origins::quote::join;
 use crate::origins::{Keys, OriginError, Range, Reader, Snapshot};
-use crate::schema::{Column, Table};
+use crate::schema::{Column, Schema, Table};
 use crate::value::{ColumnType, MysqlType};
 use destage_core::{DomainId, Fault, Lsn};
 use hashbrown::HashMap;
 
 pub(super) struct MysqlReader {
-    connection: Connection,
+    pub(super) connection: Connection,
     /// Whether the watermark table was there when last looked for. A writer creates it.
     has_watermarks: bool,
 }
@@ -25,7 +26,7 @@ impl MysqlReader {
     }
 
     /// The table of one row that holds all watermarks.
-    fn watermarks(&mut self) -> Result<String, OriginError> {
+    pub(super) fn watermarks(&mut self) -> Result<String, OriginError> {
         if !self.has_watermarks {
             self.has_watermarks = tables::are_there(&mut self.connection)?;
         }
@@ -155,6 +156,14 @@ impl Reader for MysqlReader {
         let count = found.first().and_then(|row| row.get(1)?.as_deref());
         let count = count.and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
         Ok((count.unwrap_or(0), parsed(&found)))
+    }
+
+    fn uses(&mut self, query: &Query, schema: &Schema) -> Result<Uses, OriginError> {
+        self.query_uses(query, schema)
+    }
+
+    fn query(&mut self, query: &Query, values: &[u8]) -> Result<Answer, OriginError> {
+        self.run_query(query, values)
     }
 
     fn next_keys(&mut self, table: &Table, count: u32) -> Result<Vec<i64>, OriginError> {
@@ -344,7 +353,7 @@ fn qualified(expression: String) -> String {
     format!("t.{expression}")
 }
 
-fn parsed(rows: &[Texts]) -> Vec<(DomainId, Lsn)> {
+pub(super) fn parsed(rows: &[Texts]) -> Vec<(DomainId, Lsn)> {
     let text = rows.first().and_then(|row| row.first()?.as_deref());
     parse_watermarks(text.and_then(|text| std::str::from_utf8(text).ok()))
 }

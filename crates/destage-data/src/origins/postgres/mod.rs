@@ -9,6 +9,7 @@ mod catalog;
 mod connection;
 mod error;
 mod parts;
+mod query;
 mod range;
 mod reader;
 mod settings;

@@ -5,16 +5,17 @@ use super::statements::{key_arrays, key_types, matches};
 use super::tables::WATERMARKS;
 use super::wire::{Array, Form, Param, Raw, casted, push_read, refs, selected};
 use crate::cells;
+use crate::derived::{Answer, Query, Uses};
 use crate::origins::ledger::parse_watermarks;
 use crate::origins::{Keys, OriginError, Range, Reader, Snapshot};
-use crate::schema::{Column, Table};
+use crate::schema::{Column, Schema, Table};
 use crate::value::ColumnType;
 use destage_core::{DomainId, Fault, Lsn};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 pub(super) struct PostgresReader {
-    connection: Connection,
+    pub(super) connection: Connection,
     /// Whether the watermark table was there when last looked for. A writer creates it.
     has_watermarks: bool,
 }
@@ -37,7 +38,7 @@ impl PostgresReader {
         Ok(if self.has_watermarks { WATERMARKS } else { "NULL::text" })
     }
 
-    pub(super) fn query(
+    pub(super) fn rows(
         &mut self,
         what: &str,
         sql: &str,
@@ -55,13 +56,13 @@ impl Reader for PostgresReader {
         let watermarks = self.watermarks()?;
         let what = format!("read {}", table.name);
         if keys.is_empty() {
-            let rows = self.query(&what, &format!("SELECT {watermarks}"), &[], &[])?;
+            let rows = self.rows(&what, &format!("SELECT {watermarks}"), &[], &[])?;
             let text: Option<&str> = rows.first().and_then(|row| row.get(0));
             return Ok(Snapshot { watermarks: parse_watermarks(text), ..Snapshot::default() });
         }
         let sql = fetch_sql(table, watermarks);
         let found =
-            self.query(&what, &sql, &key_types(table), &key_arrays(table, keys.iter().copied())?)?;
+            self.rows(&what, &sql, &key_types(table), &key_arrays(table, keys.iter().copied())?)?;
         let mut snapshot = Snapshot { rows: vec![None; keys.len()], ..Snapshot::default() };
         for row in &found {
             let place: i64 = row.get(0);
@@ -95,7 +96,7 @@ impl Reader for PostgresReader {
         let sql = scan_sql(table, watermarks, after.is_some());
         // Where no index has the order, reading the whole table beats reading it through one.
         self.connection.prefer_indexes(false)?;
-        let found = self.query(&what, &sql, &types, &params);
+        let found = self.rows(&what, &sql, &types, &params);
         let restored = self.connection.prefer_indexes(true);
         let found = found?;
         restored?;
@@ -118,6 +119,14 @@ impl Reader for PostgresReader {
         equal: &[(usize, cells::Cell<'_>)],
     ) -> Result<(u64, Vec<(DomainId, Lsn)>), OriginError> {
         self.count_rows(table, equal)
+    }
+
+    fn uses(&mut self, query: &Query, schema: &Schema) -> Result<Uses, OriginError> {
+        self.query_uses(query, schema)
+    }
+
+    fn query(&mut self, query: &Query, values: &[u8]) -> Result<Answer, OriginError> {
+        self.run_query(query, values)
     }
 
     fn next_keys(&mut self, table: &Table, count: u32) -> Result<Vec<i64>, OriginError> {

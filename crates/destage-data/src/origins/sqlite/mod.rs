@@ -5,6 +5,7 @@ mod checks;
 mod error;
 mod example;
 mod ledger;
+mod query;
 mod reader;
 mod types;
 mod writer;

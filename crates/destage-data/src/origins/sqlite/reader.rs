@@ -1,11 +1,12 @@
 //! Reads on a miss, scans and key reservation.
 
 use super::error::{classify, refused};
-use super::{ledger, types};
+use super::{ledger, query, types};
 use crate::cells::{self, Cell};
+use crate::derived::{Answer, Query, Uses};
 use crate::origins::quote::join;
 use crate::origins::{Keys, OriginError, Range, Reader, Snapshot};
-use crate::schema::{Column, Table};
+use crate::schema::{Column, Schema, Table};
 use crate::value::ColumnType;
 use destage_core::{DomainId, Lsn};
 use rusqlite::Connection;
@@ -79,6 +80,14 @@ impl Reader for SqliteReader {
                 count_rows(connection, table, equal).map_err(|error| classify(&error, &doing()))?;
             Ok((count, watermarks))
         })
+    }
+
+    fn uses(&mut self, query: &Query, schema: &Schema) -> Result<Uses, OriginError> {
+        query::uses(&self.connection, query, schema)
+    }
+
+    fn query(&mut self, query: &Query, values: &[u8]) -> Result<Answer, OriginError> {
+        query::run(&self.connection, query, values)
     }
 
     fn next_keys(&mut self, table: &Table, count: u32) -> Result<Vec<i64>, OriginError> {

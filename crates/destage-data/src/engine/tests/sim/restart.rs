@@ -23,6 +23,7 @@ impl Sim {
         self.ticking = None;
         self.fetching.clear();
         self.scanning.clear();
+        self.asking.clear();
         if power && self.rng.chance(60) {
             // The power goes in the middle of what the disk was doing.
             self.disk.power_off_after(1 + self.rng.below(4));
@@ -107,6 +108,7 @@ impl Sim {
             "model".into(),
             Lsn(watermark),
         );
+        self.options.derive(&mut engine);
         for (lsn, payload) in &self.origin.parked {
             let bytes = crate::parked::decode(engine.schema(), payload).unwrap();
             engine.recover_parked(Lsn(*lsn), &bytes);

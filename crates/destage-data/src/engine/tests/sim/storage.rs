@@ -38,7 +38,7 @@ impl Sim {
         }
     }
 
-    pub(super) fn unavailable() -> OriginError {
+    pub(in crate::engine::tests) fn unavailable() -> OriginError {
         OriginError::new(Fault::Unavailable, "the model is away")
     }
 

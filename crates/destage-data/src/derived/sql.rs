@@ -1,0 +1,152 @@
+//! The text of a query: where its parameters stand.
+
+/// One statement, with places for parameters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Statement {
+    pieces: Vec<Piece>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Piece {
+    Text(String),
+    Parameter(usize),
+}
+
+impl Statement {
+    /// Finds `$name` outside of quotes and comments.
+    ///
+    /// # Errors
+    /// A name that is no parameter, a parameter that is not used, several statements, quotes without an end.
+    pub fn parse(sql: &str, names: &[String]) -> Result<Self, String> {
+        let sql = sql.trim().trim_end_matches(';').trim_end();
+        let mut scanner = Scanner { sql, at: 0 };
+        let (mut pieces, mut text) = (Vec::new(), String::new());
+        while let Some(token) = scanner.next()? {
+            match token {
+                Token::Other(part) => text.push_str(part),
+                Token::Parameter(name) => {
+                    let number = names.iter().position(|other| other == name);
+                    let number = number.ok_or_else(|| {
+                        format!("the key has no parameter {{{name}}} for ${name}")
+                    })?;
+                    pieces.push(Piece::Text(std::mem::take(&mut text)));
+                    pieces.push(Piece::Parameter(number));
+                }
+            }
+        }
+        pieces.push(Piece::Text(text));
+        let unused = (0..names.len()).find(|&at| !pieces.contains(&Piece::Parameter(at)));
+        if let Some(unused) = unused {
+            return Err(format!("the SQL does not use ${}", names[unused]));
+        }
+        let begins = sql.split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default();
+        match begins.to_ascii_lowercase().as_str() {
+            "select" | "with" => Ok(Self { pieces }),
+            _ => Err("the SQL begins with SELECT or WITH".into()),
+        }
+    }
+
+    /// The text, with each parameter written by `write`.
+    pub fn render(&self, mut write: impl FnMut(&mut String, usize)) -> String {
+        let mut out = String::new();
+        for piece in &self.pieces {
+            match piece {
+                Piece::Text(text) => out.push_str(text),
+                Piece::Parameter(number) => write(&mut out, *number),
+            }
+        }
+        out
+    }
+
+    /// Whether a name stands in it as a word, in quotes or not, whatever its case.
+    pub fn mentions(&self, name: &str) -> bool {
+        let text = self.render(|out, _| out.push(' ')).to_ascii_lowercase();
+        let name = name.rsplit('.').next().unwrap_or(name).to_ascii_lowercase();
+        let is_word = |c: char| c.is_alphanumeric() || c == '_' || c == '$';
+        text.match_indices(&name).any(|(at, _)| {
+            let before = text[..at].chars().next_back();
+            let after = text[at + name.len()..].chars().next();
+            !before.is_some_and(is_word) && !after.is_some_and(is_word)
+        })
+    }
+}
+
+enum Token<'s> {
+    Other(&'s str),
+    Parameter(&'s str),
+}
+
+struct Scanner<'s> {
+    sql: &'s str,
+    at: usize,
+}
+
+fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80
+}
+
+impl<'s> Scanner<'s> {
+    fn next(&mut self) -> Result<Option<Token<'s>>, String> {
+        let rest = &self.sql[self.at..];
+        let Some(&first) = rest.as_bytes().first() else { return Ok(None) };
+        if first == b'$' {
+            return self.parameter(rest).map(Some);
+        }
+        let len = match first {
+            b'\'' | b'"' | b'`' => self.quoted(rest, first)?,
+            b'-' if rest.starts_with("--") => rest.find('\n').unwrap_or(rest.len()),
+            b'/' if rest.starts_with("/*") => self.comment(rest)?,
+            b';' => return Err("the SQL must be one statement".into()),
+            _ if is_word(first) => {
+                // A '$' inside a word belongs to it.
+                let end = |byte: u8| !is_word(byte) && byte != b'$';
+                rest.bytes().position(end).unwrap_or(rest.len())
+            }
+            _ => 1,
+        };
+        self.at += len;
+        Ok(Some(Token::Other(&rest[..len])))
+    }
+
+    fn parameter(&mut self, rest: &'s str) -> Result<Token<'s>, String> {
+        let name = &rest[1..];
+        let len = name.bytes().position(|byte| !is_word(byte)).unwrap_or(name.len());
+        let (name, after) = name.split_at(len);
+        if after.starts_with('$') {
+            return Err("texts are quoted by '...', not by $...$".into());
+        }
+        if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
+            return Err(format!("'${name}' is no parameter: they are named as in the key"));
+        }
+        self.at += 1 + len;
+        Ok(Token::Parameter(name))
+    }
+
+    /// The length of a text or name in quotes; a doubled quote stands for itself.
+    fn quoted(&self, rest: &str, quote: u8) -> Result<usize, String> {
+        // PostgreSQL's E'...' knows backslashes.
+        let before = &self.sql.as_bytes()[..self.at];
+        let escapes = quote == b'\''
+            && matches!(before.last(), Some(b'e' | b'E'))
+            && !before[..before.len() - 1].last().is_some_and(|&byte| is_word(byte));
+        let bytes = rest.as_bytes();
+        let mut at = 1;
+        while let Some(&byte) = bytes.get(at) {
+            match byte {
+                b'\\' if escapes => at += 2,
+                _ if byte != quote => at += 1,
+                _ if bytes.get(at + 1) == Some(&quote) => at += 2,
+                _ => return Ok(at + 1),
+            }
+        }
+        Err(format!("the SQL ends inside of {}...{}", char::from(quote), char::from(quote)))
+    }
+
+    fn comment(&self, rest: &str) -> Result<usize, String> {
+        let end = rest.find("*/").ok_or("the SQL ends inside of a comment")?;
+        if rest[2..end].contains("/*") {
+            return Err("a comment inside a comment: databases do not agree where it ends".into());
+        }
+        Ok(end + 2)
+    }
+}

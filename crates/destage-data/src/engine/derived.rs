@@ -1,0 +1,488 @@
+//! Derived keys: GET of a key whose value is the result of a query at the origin.
+//!
+//! A result is cached as a row of a table of its own, one for each query, so that it is counted, used and evicted like any
+//! other row. On a miss the mapping (the query's `depends_on`) names the newest buffered write that matters; the origin
+//! decides everything up to that one first, hurried, and only then the query runs (write-back with cache augmented data
+//! stores, Algorithm 1, under Design 2's order). What was asked as of a change is answered by a result as of that change or
+//! a later one, and a result is kept only while nothing that it depends on has changed since ([`Versions`]). Requests for one
+//! key share a query.
+
+mod commands;
+pub(super) mod foreign;
+
+use super::dispatch::{Answer as Word, PREFETCH_CLIENT};
+use super::rows::Kind;
+use super::session::{Session, Waiting};
+use super::txn::Txn;
+use super::{Engine, Io};
+use crate::cells::{Cell, Reader, push_cell};
+use crate::derived::{Answer, Queries, Query, Version, Versions};
+use crate::origins::OriginError;
+use crate::resp::Reply;
+use crate::schema::TableId;
+use destage_core::{ClientId, Fault, Input, Intent, Lsn, RequestId, Time, UnitId, WaitFor};
+use destage_runtime::status::DerivedReport;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+
+/// Queries at the origin at once: half of the readers, so that rows can still be fetched.
+const QUERIES_MAX: usize = 2;
+
+/// A derived key: its query, and its parameters' values as cells.
+pub(super) type Name = (usize, Box<[u8]>);
+
+/// The derived keys and what is known of them.
+#[derive(Debug, Default)]
+pub(super) struct Derived {
+    queries: Arc<Queries>,
+    /// The number of the first table that stands for a query.
+    first_table: usize,
+    versions: Versions,
+    misses: HashMap<Name, Miss>,
+    /// Misses that wait for the origin to decide a write.
+    destaging: BTreeMap<Lsn, Vec<Name>>,
+    /// Misses whose query may run.
+    ready: VecDeque<Name>,
+    running: HashMap<u64, (Name, Version, Time)>,
+    next_job: u64,
+    /// A result on its way into the cache.
+    arriving: Option<(UnitId, Vec<u8>)>,
+    pub(super) counts: Counts,
+}
+
+/// What happened so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    /// Answers from the cache.
+    pub(super) hits: u64,
+    /// Requests that waited for a query.
+    pub(super) misses: u64,
+    /// Queries that ran.
+    pub(super) queries: u64,
+    /// Queries before which writes were destaged.
+    pub(super) destaged_first: u64,
+    /// Requests given up at their deadline.
+    pub(super) timeouts: u64,
+    /// Queries that failed.
+    pub(super) failures: u64,
+}
+
+/// A key whose result is not cached, and who wants it.
+#[derive(Debug, Default)]
+struct Miss {
+    phase: Phase,
+    waiters: Vec<Waiter>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+enum Phase {
+    #[default]
+    New,
+    /// The origin has not decided yet what the result must hold.
+    Destaging(Version),
+    /// It has.
+    Ready(Version),
+    Running,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waiter {
+    client: ClientId,
+    request: RequestId,
+    /// The result must hold everything up to this change.
+    count: u64,
+}
+
+/// A cached result.
+struct Cached<'r> {
+    unit: UnitId,
+    /// The change as of which it holds.
+    count: u64,
+    at: Time,
+    json: &'r [u8],
+}
+
+impl Derived {
+    /// Whether there are derived keys at all.
+    pub(super) fn is_on(&self) -> bool {
+        !self.queries.is_empty()
+    }
+
+    /// The row's key under which a result is cached.
+    fn place(&self, name: &Name) -> (TableId, Vec<u8>) {
+        let mut key = Vec::with_capacity(name.1.len() + 4);
+        push_cell(&mut key, Cell::Value(&name.1));
+        let table = u16::try_from(self.first_table + name.0);
+        (TableId(table.expect("queries are limited with the tables")), key)
+    }
+
+    fn query(&self, name: &Name) -> &Query {
+        self.queries.get(name.0)
+    }
+
+    fn newest(&self, name: &Name) -> Version {
+        self.versions.newest(name.0, self.query(name), &name.1)
+    }
+
+    /// What there is to see of them.
+    pub(super) fn report(&self) -> DerivedReport {
+        let Counts { hits, misses, queries, destaged_first, timeouts, failures } = self.counts;
+        DerivedReport {
+            keys: self.queries.len() as u64,
+            hits_total: hits,
+            misses_total: misses,
+            queries_total: queries,
+            destaged_first_total: destaged_first,
+            timeouts_total: timeouts,
+            failures_total: failures,
+            waiting: self.misses.values().map(|miss| miss.waiters.len() as u64).sum(),
+        }
+    }
+}
+
+impl Engine {
+    /// Serves derived keys. Before anything is recovered or connected.
+    pub fn derive(&mut self, queries: Arc<Queries>) {
+        let first_table = self.schema.tables.len();
+        self.rows.add_tables(queries.len(), 1);
+        let versions = Versions::new(&queries, first_table);
+        self.derived = Derived { queries, first_table, versions, ..Derived::default() };
+    }
+
+    /// The derived keys.
+    pub fn queries(&self) -> Arc<Queries> {
+        self.derived.queries.clone()
+    }
+
+    /// Whether a row is a query's result.
+    pub(super) fn is_derived(&self, table: TableId) -> bool {
+        self.derived.is_on() && usize::from(table.0) >= self.derived.first_table
+    }
+
+    /// Notes what a transaction changes, before it does.
+    pub(super) fn note_derived(&mut self, txn: &Txn) {
+        if !self.derived.is_on() || self.config.unsafe_flags.no_query_invalidation {
+            return;
+        }
+        let lsn = self.core.next_lsn();
+        let cascades = self.cascades(txn);
+        let versions = &mut self.derived.versions;
+        for staged in &txn.staged {
+            let row = self.rows.get(staged.unit);
+            let before = (row.kind == Kind::Row).then_some(row.cells);
+            versions.row(row.table, before, staged.row.as_deref(), lsn);
+        }
+        for unit in txn.blind_units() {
+            versions.table(self.rows.get(unit).table, lsn);
+        }
+        cascades.into_iter().for_each(|table| versions.table(table, lsn));
+        let is_unforeseeable = |table: TableId| {
+            let undeclared = self.tables[usize::from(table.0)].triggers.is_none();
+            undeclared && self.schema.table(table).class.opaque.is_some()
+        };
+        if txn.touched().any(|(table, ..)| is_unforeseeable(table)) {
+            versions.everything(lsn);
+        }
+    }
+
+    /// Notes a change of one row that is patched where it lies.
+    pub(super) fn note_derived_row(&mut self, table: TableId, before: &[u8], after: &[u8]) {
+        if !self.config.unsafe_flags.no_query_invalidation {
+            let lsn = self.core.next_lsn();
+            self.derived.versions.row(table, Some(before), Some(after), lsn);
+        }
+    }
+
+    /// A group that an earlier run left may have changed anything.
+    pub(super) fn note_derived_group(&mut self, lsn: Lsn) {
+        if self.derived.is_on() {
+            self.derived.versions.everything(lsn);
+        }
+    }
+
+    /// The cached result, whether or not it is still good.
+    fn cached(&self, name: &Name) -> Option<Cached<'_>> {
+        let (table, key) = self.derived.place(name);
+        let unit = self.rows.find(table, &key)?;
+        let row = self.rows.get(unit);
+        if row.kind != Kind::Row || !self.core.is_present(unit) {
+            return None;
+        }
+        let mut cells = Reader::new(row.cells).skip(1);
+        let stamps = cells.next().and_then(Cell::value)?;
+        let json = cells.next().and_then(Cell::value)?;
+        let (count, at) = stamps.split_first_chunk::<8>()?;
+        let at = at.first_chunk::<8>()?;
+        Some(Cached {
+            unit,
+            count: u64::from_le_bytes(*count),
+            at: Time(u64::from_le_bytes(*at)),
+            json,
+        })
+    }
+
+    /// Whether a cached result may still be given out.
+    fn is_fresh(&self, name: &Name, cached: &Cached<'_>) -> bool {
+        let query = self.derived.query(name);
+        let is_young = query.max_age.is_none_or(|age| self.now.since(cached.at) < age);
+        let newest = self.derived.versions.dropped(name.0, &name.1);
+        let newest = if query.keep { newest } else { self.derived.newest(name) };
+        is_young && newest.count <= cached.count
+    }
+
+    /// The unit of a result that is cached and good; one that is old is dropped.
+    fn fresh(&mut self, name: &Name) -> Option<UnitId> {
+        let cached = self.cached(name)?;
+        let unit = cached.unit;
+        if self.is_fresh(name, &cached) {
+            return Some(unit);
+        }
+        self.invalidate(unit);
+        None
+    }
+
+    /// GET of a derived key.
+    fn get_derived(&mut self, client: ClientId, session: &mut Session, name: Name) {
+        let Some(unit) = self.fresh(&name) else { return self.miss(client, session, name) };
+        let request = self.request_id(client.0);
+        match self.access(request, Intent::Read, &[unit]) {
+            Word::Now(_, observed) => session.lsn = session.lsn.max(observed),
+            Word::Refused(refusal) => return self.refused(session, refusal),
+            Word::Later => self.core.handle(self.now, Input::Cancel { request }),
+        }
+        let Some(cached) = self.cached(&name) else { return self.miss(client, session, name) };
+        Reply::new(&mut session.out, session.protocol).bulk(cached.json);
+        self.derived.counts.hits += 1;
+    }
+
+    /// Has a request wait for the result.
+    fn miss(&mut self, client: ClientId, session: &mut Session, name: Name) {
+        self.derived.counts.misses += 1;
+        let request = self.request_id(client.0);
+        let query = self.derived.query(&name);
+        let newest = match query.keep {
+            true => self.derived.versions.dropped(name.0, &name.1),
+            false => self.derived.newest(&name),
+        };
+        let deadline = self.now + query.deadline;
+        self.deadlines.insert((deadline, client));
+        session.waiting = Some(Waiting::Derived { request, deadline, name: name.clone() });
+        let miss = self.derived.misses.entry(name.clone()).or_default();
+        miss.waiters.push(Waiter { client, request, count: newest.count });
+        if matches!(miss.phase, Phase::New) {
+            self.begin_query(name);
+        }
+    }
+
+    /// Has the origin decide what the result must hold.
+    fn begin_query(&mut self, name: Name) {
+        let newest = self.derived.newest(&name);
+        let is_decided =
+            newest.lsn <= self.core.decided() || self.config.unsafe_flags.no_query_destage;
+        let phase = if is_decided { Phase::Ready(newest) } else { Phase::Destaging(newest) };
+        if let Some(miss) = self.derived.misses.get_mut(&name) {
+            miss.phase = phase;
+        }
+        if is_decided {
+            self.derived.ready.push_back(name);
+            return self.start_queries();
+        }
+        self.derived.counts.destaged_first += 1;
+        self.derived.destaging.entry(newest.lsn).or_default().push(name);
+        let request = self.request_id(PREFETCH_CLIENT);
+        self.core
+            .handle(self.now, Input::Wait { request, lsn: newest.lsn, until: WaitFor::Decided });
+    }
+
+    /// The origin has decided more than before.
+    pub(super) fn derived_decided(&mut self) {
+        let decided = self.core.decided();
+        while let Some(entry) = self.derived.destaging.first_entry()
+            && *entry.key() <= decided
+        {
+            let lsn = *entry.key();
+            for name in entry.remove() {
+                let Some(miss) = self.derived.misses.get_mut(&name) else { continue };
+                // Another miss of the same key may have taken its place.
+                if let Phase::Destaging(version) = miss.phase
+                    && version.lsn == lsn
+                {
+                    miss.phase = Phase::Ready(version);
+                    self.derived.ready.push_back(name);
+                }
+            }
+        }
+        self.start_queries();
+    }
+
+    fn start_queries(&mut self) {
+        while self.derived.running.len() < QUERIES_MAX
+            && let Some(name) = self.derived.ready.pop_front()
+        {
+            let newest = self.derived.newest(&name);
+            let Some(miss) = self.derived.misses.get_mut(&name) else { continue };
+            let Phase::Ready(version) = miss.phase else { continue };
+            miss.phase = Phase::Running;
+            // What came meanwhile may be decided as well.
+            let version = if newest.lsn <= self.core.decided() { newest } else { version };
+            self.derived.next_job += 1;
+            let job = self.derived.next_job;
+            self.derived.counts.queries += 1;
+            self.io.push(Io::Query { job, query: name.0, values: name.1.clone() });
+            self.derived.running.insert(job, (name, version, self.now));
+        }
+    }
+
+    /// A query ended.
+    pub fn queried(&mut self, now: Time, job: u64, result: Result<Answer, OriginError>) {
+        self.now = self.now.max(now);
+        let Some((name, version, at)) = self.derived.running.remove(&job) else { return };
+        let result = result.and_then(|answer| self.not_older(answer, version));
+        match result {
+            Ok(answer) => {
+                self.measured.origin_works();
+                self.answer(&name, version, at, &answer.json);
+            }
+            Err(error) => self.query_failed(&name, &error),
+        }
+        self.start_queries();
+        self.pump();
+        self.run_ready();
+    }
+
+    /// Refuses what an origin says that has forgotten what it had decided.
+    fn not_older(&mut self, answer: Answer, version: Version) -> Result<Answer, OriginError> {
+        let watermarks = answer.watermarks.iter();
+        let mut ours = watermarks.filter(|(domain, _)| *domain == super::DOMAIN);
+        let watermark = ours.next().map_or(Lsn::ZERO, |(_, lsn)| *lsn);
+        let is_checked = !self.config.unsafe_flags.no_query_destage;
+        match is_checked && self.went_back(watermark, version.lsn) {
+            true => Err(OriginError::new(Fault::Unavailable, "the origin went back")),
+            false => Ok(answer),
+        }
+    }
+
+    /// Answers those whom the result satisfies, and keeps it if it is good for others.
+    fn answer(&mut self, name: &Name, version: Version, at: Time, json: &[u8]) {
+        let Some(miss) = self.derived.misses.get_mut(name) else { return };
+        miss.phase = Phase::New;
+        let (answered, others): (Vec<Waiter>, Vec<Waiter>) =
+            miss.waiters.drain(..).partition(|waiter| waiter.count <= version.count);
+        miss.waiters = others;
+        let has_others = !miss.waiters.is_empty();
+        for waiter in answered {
+            self.end_derived(waiter, |reply| reply.bulk(json));
+        }
+        self.keep_result(name, version, at, json);
+        match has_others {
+            // They asked behind a later change.
+            true => self.begin_query(name.clone()),
+            false => drop(self.derived.misses.remove(name)),
+        }
+    }
+
+    fn query_failed(&mut self, name: &Name, error: &OriginError) {
+        self.derived.counts.failures += 1;
+        let word = match error.fault {
+            Fault::Denied | Fault::Rejected => "DENIED",
+            _ => {
+                self.measured.origin_failed(self.now, error);
+                "UNAVAILABLE"
+            }
+        };
+        let message = format!("{word} {}: {}", self.config.origin, error.message);
+        let Some(miss) = self.derived.misses.remove(name) else { return };
+        for waiter in miss.waiters {
+            self.measured.errors += 1;
+            self.end_derived(waiter, |reply| reply.error(&message));
+        }
+    }
+
+    /// Answers one request, if its client still waits for it.
+    fn end_derived(&mut self, waiter: Waiter, write: impl FnOnce(&mut Reply<'_>)) {
+        let Some((client, mut session)) = self.take_waiting(waiter.request) else { return };
+        debug_assert_eq!(client, waiter.client, "a request's number names its client");
+        if let Some(Waiting::Derived { deadline, .. }) = session.waiting.take() {
+            self.deadlines.remove(&(deadline, client));
+        }
+        write(&mut Reply::new(&mut session.out, session.protocol));
+        self.put_back(client, session);
+    }
+
+    /// Caches a result unless it is old already.
+    fn keep_result(&mut self, name: &Name, version: Version, at: Time, json: &[u8]) {
+        let newest = match self.derived.query(name).keep {
+            true => self.derived.versions.dropped(name.0, &name.1),
+            false => self.derived.newest(name),
+        };
+        if newest.count > version.count {
+            return;
+        }
+        let (table, key) = self.derived.place(name);
+        let unit = self.rows.find_or_insert(table, &key);
+        if self.core.is_present(unit) {
+            return;
+        }
+        let mut cells = key;
+        let stamps = [version.count.to_le_bytes(), at.0.to_le_bytes()].concat();
+        push_cell(&mut cells, Cell::Value(&stamps));
+        push_cell(&mut cells, Cell::Value(json));
+        self.derived.arriving = Some((unit, cells));
+        // The core counts it in as it does a row that is fetched.
+        let request = self.request_id(PREFETCH_CLIENT);
+        let _ = self.access(request, Intent::Read, &[unit]);
+        self.derived.arriving = None;
+    }
+
+    /// The core wants a result that is at hand.
+    pub(super) fn fetch_derived(&mut self, unit: UnitId) {
+        let arriving = self.derived.arriving.take_if(|(arriving, _)| *arriving == unit);
+        let result = match arriving {
+            Some((_, cells)) => {
+                self.rows.set(unit, Some(&cells));
+                Ok(self.rows.bytes(unit))
+            }
+            // It was dropped while it was asked for; whoever wants it asks anew.
+            None => Err(Fault::Unavailable),
+        };
+        let row = self.rows.get(unit);
+        let identity = self.rows.identity(row.table, self.rows.key(unit));
+        self.core.handle(self.now, Input::Fetched { unit, result, identity });
+    }
+
+    /// A request has waited for as long as it may.
+    pub(super) fn derived_timed_out(&mut self, client: ClientId, name: &Name) {
+        self.derived.counts.timeouts += 1;
+        let query = self.derived.query(name);
+        let (key, limit) = (query.key.clone(), query.deadline.as_secs_f64());
+        let phase = self.derived.misses.get(name).map(|miss| miss.phase);
+        let message = match phase {
+            Some(Phase::Destaging(version)) => format!(
+                "TIMEOUT a result of {key} must hold writes up to {}, and {} has decided those up to {} after {limit} s; see \
+                 DESTAGE STATUS",
+                version.lsn.0,
+                self.config.origin,
+                self.core.decided().0
+            ),
+            _ => format!(
+                "TIMEOUT the query of {key} has not ended after {limit} s at {}",
+                self.config.origin
+            ),
+        };
+        let waiters = self.leave_miss(client, name);
+        for waiter in waiters {
+            self.measured.errors += 1;
+            self.end_derived(waiter, |reply| reply.error(&message));
+        }
+    }
+
+    /// Takes a client out of those who wait for a result; a miss that nobody waits for any more ends.
+    pub(super) fn leave_miss(&mut self, client: ClientId, name: &Name) -> Vec<Waiter> {
+        let Some(miss) = self.derived.misses.get_mut(name) else { return Vec::new() };
+        let left = miss.waiters.extract_if(.., |waiter| waiter.client == client).collect();
+        if miss.waiters.is_empty() && !matches!(miss.phase, Phase::Running) {
+            self.derived.misses.remove(name);
+        }
+        left
+    }
+}

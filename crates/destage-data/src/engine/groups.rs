@@ -1,0 +1,27 @@
+//! The groups of a batch on their way to the origin.
+
+use crate::origins::GroupRef;
+use destage_core::Lsn;
+
+/// The groups of a batch, in one piece of memory.
+#[derive(Debug, Default)]
+pub struct Groups {
+    bytes: Vec<u8>,
+    ends: Vec<(Lsn, usize)>,
+}
+
+impl Groups {
+    pub(super) fn push(&mut self, lsn: Lsn, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+        self.ends.push((lsn, self.bytes.len()));
+    }
+
+    /// The groups, oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = GroupRef<'_>> {
+        let starts = std::iter::once(0).chain(self.ends.iter().map(|(_, end)| *end));
+        self.ends
+            .iter()
+            .zip(starts)
+            .map(|(&(lsn, end), start)| GroupRef { lsn, bytes: &self.bytes[start..end] })
+    }
+}
