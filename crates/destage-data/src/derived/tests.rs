@@ -50,7 +50,7 @@ fn matched(settings: QuerySettings, name: &str, place: &str) -> QuerySettings {
 }
 
 fn refusal(settings: &[QuerySettings]) -> String {
-    Queries::new(settings, &schema()).err().expect("the settings are wrong")
+    Queries::new(settings, &schema()).expect_err("the settings are wrong")
 }
 
 #[test]

@@ -80,6 +80,7 @@ impl Engine {
     /// rows were dropped; those with undecided changes stay.
     pub fn changed_at_origin(&mut self, table: TableId, keys: Option<&[Box<[u8]>]>) -> usize {
         self.note_derived_foreign(table);
+        self.tell_unsure(&[table]);
         let units: Vec<UnitId> = match keys {
             None => {
                 self.watched.change_tables(&[table]);
