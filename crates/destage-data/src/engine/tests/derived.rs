@@ -355,7 +355,7 @@ fn commands_that_do_not_fit_a_derived_key_say_which_do() {
         ("GET children", "those that begin so are children:{of}"),
         ("GET children:x", "-ERR the key's part {of} takes a value of parent"),
         ("DEL all item:0", "-ERR 'item:0' is no derived key"),
-        ("GET item:0", "-ERR unknown command 'GET'"),
+        ("GET item:0", "-WRONGTYPE the key 'item:0' is a row"),
         ("DESTAGE INVALIDATE children", "-ERR the key 'children' fits no"),
         ("WATCH children", "-ERR the key 'children' fits no"),
         ("MULTI\nGET all", "-ERR all is a derived key: GET it before MULTI"),
