@@ -15,8 +15,8 @@ mod dispatch;
 mod effects;
 mod elements;
 mod exec;
-mod groups;
 mod in_place;
+mod jobs;
 mod key;
 mod leased;
 mod observe;
@@ -59,7 +59,7 @@ use std::sync::Arc;
 use txn::Txn;
 use watch::Watched;
 
-pub use groups::Groups;
+pub use jobs::{FetchJob, Groups};
 pub(crate) use key::{decode, show};
 pub use report::StartReport;
 
@@ -123,17 +123,6 @@ pub enum Io {
     },
     /// Stop serving; the process ends with the reason's exit code.
     Stop(StopReason),
-}
-
-/// A row to be fetched; [`Engine::fetched`] or [`Engine::fetch_failed`] follows.
-#[derive(Debug)]
-pub struct FetchJob {
-    /// The unit.
-    pub unit: UnitId,
-    /// Its table.
-    pub table: TableId,
-    /// Its encoded key.
-    pub key: Box<[u8]>,
 }
 
 /// The engine: see the module.

@@ -1,7 +1,8 @@
-//! The groups of a batch on their way to the origin.
+//! What goes to the threads that do I/O: the groups of a batch, rows to be fetched.
 
 use crate::origins::GroupRef;
-use destage_core::Lsn;
+use crate::schema::TableId;
+use destage_core::{Lsn, UnitId};
 
 /// The groups of a batch, in one piece of memory.
 #[derive(Debug, Default)]
@@ -24,4 +25,15 @@ impl Groups {
             .zip(starts)
             .map(|(&(lsn, end), start)| GroupRef { lsn, bytes: &self.bytes[start..end] })
     }
+}
+
+/// A row to be fetched; [`super::Engine::fetched`] or [`super::Engine::fetch_failed`] follows.
+#[derive(Debug)]
+pub struct FetchJob {
+    /// The unit.
+    pub unit: UnitId,
+    /// Its table.
+    pub table: TableId,
+    /// Its encoded key.
+    pub key: Box<[u8]>,
 }
