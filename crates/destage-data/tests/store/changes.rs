@@ -158,7 +158,8 @@ fn one_folder_and_one_origin_belong_to_one_store() {
     assert_eq!(second.kind(), ErrorKind::Closed);
     assert!(!second.to_string().is_empty());
     store.close().unwrap();
-    let missing = Options::new("sqlite:/nowhere/at/all.db", "/nowhere").open().err();
+    let data = tempfile::tempdir().unwrap();
+    let missing = Options::new("sqlite:/nowhere/at/all.db", data.path()).open().err();
     assert!(missing.is_some());
     let bad = place.options().policy("d=soon").open().err().expect("no such policy");
     assert_eq!(bad.kind(), ErrorKind::Invalid, "{bad}");
