@@ -26,20 +26,16 @@ impl Volume {
         if self.is_log_busy || self.sync_due.is_some() || !self.may_write_ahead() {
             return None;
         }
+        self.is_log_busy = true;
         self.jobs_running += 1;
-        Some(self.take_write())
+        Some(Job(JobWork::WriteAhead(self.journal.take())))
     }
 
     /// Whether nothing speaks against writing to the log without making it durable.
-    pub(super) fn may_write_ahead(&self) -> bool {
+    fn may_write_ahead(&self) -> bool {
         let is_full = self.upkeep.sync_again.is_some() || self.now < self.upkeep.ahead_not_before;
         // Many short batches take more of the log's room than few long ones.
         self.stopped.is_none() && !is_full && !self.upkeep.is_log_short
-    }
-
-    pub(super) fn take_write(&mut self) -> Job {
-        self.is_log_busy = true;
-        Job(JobWork::WriteAhead(self.journal.take()))
     }
 
     /// The log was written, or not. What was not comes with the next sync, which meets the same trouble.

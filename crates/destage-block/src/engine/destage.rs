@@ -20,15 +20,14 @@ impl Volume {
     /// The next batch as a job. It is put together no sooner than there is nothing more urgent to do: at this moment clients
     /// are usually owed their replies.
     pub(super) fn take_batch(&mut self) -> Option<Job> {
-        let batch = self.batches_due.pop_front()?;
-        let lsns = self.core.batch(batch).to_vec();
-        let job = self.plan(batch, &lsns);
-        let failure = match job {
-            Ok(job) => return Some(job),
-            Err(failure) => failure,
-        };
-        self.destage_done(batch, &[], Err(failure));
-        self.pump();
+        while let Some(batch) = self.batches_due.pop_front() {
+            let lsns = self.core.batch(batch).to_vec();
+            match self.plan(batch, &lsns) {
+                Ok(job) => return Some(job),
+                Err(failure) => self.destage_done(batch, &[], Err(failure)),
+            }
+            self.pump();
+        }
         self.jobs.pop_front()
     }
 

@@ -126,7 +126,8 @@ pub(super) fn take_up(
         tracing::warn!(
             origin = settings.origin,
             upto = upto.0,
-            "the cache before this one had lost its redo store and not yet sent everything again: the volume may be no state              that existed: check its file system"
+            "the cache before this one had lost its redo store and not yet sent everything again: the volume may be no state \
+             that existed: check its file system"
         );
     }
     if settings.adopt && !recovered.is_new {

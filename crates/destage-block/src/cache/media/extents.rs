@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn space_that_was_only_allocated_is_not_written_and_dirty_pages_are() {
-        let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         let file = File::options().create_new(true).write(true).open(path).unwrap();
         fallocate(&file, FallocateFlags::empty(), 0, 1 << 20).unwrap();
