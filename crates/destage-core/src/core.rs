@@ -8,6 +8,7 @@ mod commit;
 mod destage;
 mod due;
 mod level;
+mod parked;
 mod queue;
 
 use crate::groups::{Group, Groups, State, UnitList};
@@ -161,8 +162,10 @@ impl Core {
             }
             Input::RecoveredParked { lsn, units } => self.recovered_parked(lsn, units),
             Input::RecoveredUpto { lsn } => self.recovered_upto(lsn),
+            Input::HoldParked { held } => self.destager.hold_parked(held),
+            Input::Unparked { lsn, units } => self.unparked(lsn, units),
             Input::SetPolicy(policy) => self.set_policy(policy),
-            Input::Pause => self.destager.paused = true,
+            Input::Pause => self.destager.pause(),
             Input::Resume => self.destager.resume(),
             Input::Drain => self.destager.draining = true,
             Input::Tick => self.tick(),
@@ -223,6 +226,16 @@ impl Core {
     /// Whether the unit's cached copy may be used, as far as the core knows.
     pub fn is_present(&self, unit: UnitId) -> bool {
         self.units.is_present(unit)
+    }
+
+    /// Whether the unit is being fetched.
+    pub fn is_fetching(&self, unit: UnitId) -> bool {
+        self.units.is_fetching(unit)
+    }
+
+    /// Whether groups are on their way to the parked ones.
+    pub fn is_parking(&self) -> bool {
+        self.destager.is_parking()
     }
 
     /// Everything up to here is decided.

@@ -160,6 +160,20 @@ pub enum Input<'a> {
         /// The newest number that the journal or the origin holds.
         lsn: Lsn,
     },
+    /// Someone is about to decide on parked groups: until this is taken back, no group is parked behind another one, so that
+    /// none joins those that are about to leave. It waits at the head of its domain instead.
+    HoldParked {
+        /// Whether they are held.
+        held: bool,
+    },
+    /// A parked group is parked no more: it was applied after all, or given up. Its units are fetched again before they are
+    /// used, with the undecided changes overlaid.
+    Unparked {
+        /// The group.
+        lsn: Lsn,
+        /// The units it changed, and those that were changed in its place.
+        units: &'a [UnitId],
+    },
     /// Use another policy from now on. Must have passed [`Policy::validate`].
     SetPolicy(&'a Policy),
     /// Stop destaging until `Resume`. The staleness bound stays in force.

@@ -4,6 +4,7 @@ use crate::id::{Lsn, UnitId};
 use crate::per_unit::PerUnit;
 use crate::replace::{Chosen, Replacement};
 use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
 use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 
@@ -33,7 +34,8 @@ pub(crate) struct Units {
     flags: PerUnit<u8>,
     pub(crate) cache: Chosen,
     dirty: HashMap<UnitId, Dirty>,
-    parked: HashMap<UnitId, Lsn>,
+    /// The parked groups that changed a unit, oldest first.
+    parked: HashMap<UnitId, Vec<Lsn>>,
     /// For each fetch under way, the decided mark when it began: later groups must stay available to it.
     pins: HashMap<UnitId, Lsn>,
     pin_counts: BTreeMap<Lsn, u32>,
@@ -152,11 +154,23 @@ impl Units {
         }
     }
 
-    /// Pins the unit for as long as the process lives, because a change of it is parked.
+    /// Pins the unit until [`Units::unpark`], because a change of it is parked.
     pub(crate) fn park(&mut self, unit: UnitId, lsn: Lsn) {
         self.cache.remove(unit);
         self.set(unit, PARKED);
-        self.parked.entry(unit).or_insert(lsn);
+        self.parked.entry(unit).or_default().push(lsn);
+    }
+
+    /// A group that changed the unit is parked no more, and the cached copy holds what may not be so.
+    pub(crate) fn unpark(&mut self, unit: UnitId, lsn: Lsn) {
+        if let Some(parked) = self.parked.get_mut(&unit) {
+            parked.retain(|&other| other != lsn);
+            if parked.is_empty() {
+                self.parked.remove(&unit);
+                self.clear(unit, PARKED);
+            }
+        }
+        self.make_stale(unit);
     }
 
     /// The parked group that the unit's later changes depend on.
@@ -164,7 +178,7 @@ impl Units {
         if self.flags(unit) & PARKED == 0 {
             return None;
         }
-        self.parked.get(&unit).copied()
+        self.parked.get(&unit)?.first().copied()
     }
 
     /// The fetch under way is not good enough any more.

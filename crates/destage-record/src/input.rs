@@ -39,6 +39,8 @@ mod tag {
     pub(super) const RESUME: u8 = 21;
     pub(super) const DRAIN: u8 = 22;
     pub(super) const TICK: u8 = 23;
+    pub(super) const HOLD_PARKED: u8 = 24;
+    pub(super) const UNPARKED: u8 = 25;
 }
 
 /// Appends an input.
@@ -108,6 +110,11 @@ pub(crate) fn encode(out: &mut Vec<u8>, input: &Input<'_>) {
             put_units(out, units);
         }
         Input::RecoveredUpto { lsn } => one(out, tag::RECOVERED_UPTO, lsn.0),
+        Input::HoldParked { held } => out.extend([tag::HOLD_PARKED, held.into()]),
+        Input::Unparked { lsn, units } => {
+            one(out, tag::UNPARKED, lsn.0);
+            put_units(out, units);
+        }
         Input::SetPolicy(policy) => {
             out.push(tag::SET_POLICY);
             let bytes = postcard::to_stdvec(policy).expect("a policy is plain numbers");
@@ -184,6 +191,10 @@ pub(crate) fn decode<'s>(bytes: &mut Bytes<'_>, scratch: &'s mut Scratch) -> Opt
             units: units(bytes, &mut scratch.units)?,
         },
         tag::RECOVERED_UPTO => Input::RecoveredUpto { lsn: Lsn(bytes.number()?) },
+        tag::HOLD_PARKED => Input::HoldParked { held: flag(bytes)? },
+        tag::UNPARKED => {
+            Input::Unparked { lsn: Lsn(bytes.number()?), units: units(bytes, &mut scratch.units)? }
+        }
         tag::SET_POLICY => {
             let len = bytes.number()?.try_into().ok()?;
             let policy: Policy = postcard::from_bytes(bytes.take(len)?).ok()?;
@@ -206,7 +217,8 @@ pub(crate) fn highest_unit(input: &Input<'_>) -> Option<u64> {
         | Input::Release { units }
         | Input::Restored { units, .. }
         | Input::Recovered { units, .. }
-        | Input::RecoveredParked { units, .. } => units.iter().copied().max(),
+        | Input::RecoveredParked { units, .. }
+        | Input::Unparked { units, .. } => units.iter().copied().max(),
         Input::Write { units, .. } | Input::Through { units, .. } => {
             units.iter().map(|&(unit, _)| unit).max()
         }
@@ -220,6 +232,7 @@ pub(crate) fn highest_unit(input: &Input<'_>) -> Option<u64> {
         | Input::Destaged { .. }
         | Input::Parked { .. }
         | Input::RecoveredUpto { .. }
+        | Input::HoldParked { .. }
         | Input::SetPolicy(_)
         | Input::Pause
         | Input::Resume

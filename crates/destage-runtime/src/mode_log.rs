@@ -1,6 +1,6 @@
 //! Tells the log of changes of mode: the first at once, a flutter between two modes once in a while with its count.
 
-use crate::policy::mode_name;
+use crate::policy::{mode_meaning, mode_name};
 use destage_core::{Mode, Span, Time};
 
 /// What the log was told of an engine's mode.
@@ -56,7 +56,8 @@ impl ModeLog {
     pub fn tick(&mut self, now: Time) {
         if let Some(Line { mode, changes }) = self.line(now) {
             let volume = (!self.volume.is_empty()).then_some(&*self.volume);
-            tracing::info!(volume, mode = mode_name(mode), changes, "mode changed");
+            let (mode, meaning) = (mode_name(mode), mode_meaning(mode));
+            tracing::info!(volume, mode, meaning, changes, "mode changed");
         }
     }
 

@@ -210,6 +210,18 @@ pub fn mode_name(mode: Mode) -> &'static str {
     }
 }
 
+/// What the mode means, for the log.
+pub fn mode_meaning(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Normal => "the policy is in force",
+        Mode::Throttled => "dirty bytes are above the low mark: writes are delayed",
+        Mode::Full => "the dirty or the journal's limit is reached: writes wait or fail",
+        Mode::Fallback => "the dirty or the journal's limit is reached: writes go through",
+        Mode::StalenessExceeded => "the oldest undecided write is older than D",
+        Mode::Stopped => "fenced by another owner, or the journal failed",
+    }
+}
+
 fn unknown(text: &str, kind: &str, possible: &str) -> PolicyTextError {
     PolicyTextError(format!("'{text}' is not {kind}: use {possible}"))
 }

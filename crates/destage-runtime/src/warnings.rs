@@ -23,28 +23,39 @@ pub fn of(report: &Report) -> Vec<String> {
 }
 
 fn mode(report: &Report, out: &mut Vec<String>) {
+    let reached = reached(report);
     let message = match report.mode.as_str() {
-        "throttled" => "writes are delayed: dirty bytes are above the low mark (--dirty-limit)",
-        "full" => {
-            "writes wait or fail: the dirty or journal limit is reached (--dirty-limit, --journal-size, --at-limit)"
+        "throttled" => {
+            "writes are delayed: dirty bytes are above the low mark (--dirty-limit)".to_owned()
         }
-        "fallback" => {
-            "writes go through to the origin until the dirty bytes fall below the low mark (--dirty-limit)"
-        }
+        "full" => format!("writes wait or fail (--at-limit): {reached}"),
+        "fallback" => format!("writes go through to the origin meanwhile: {reached}"),
         "staleness-exceeded" => {
             "D exceeded: no write is acknowledged until the origin catches up (--staleness)"
+                .to_owned()
         }
-        "stopped" => "stopped: fenced by another owner, or the journal failed; see the log",
+        "stopped" => {
+            "stopped: fenced by another owner, or the journal failed; see the log".to_owned()
+        }
         _ => return,
     };
-    out.push(message.into());
+    out.push(message);
+}
+
+/// Which limit it is.
+fn reached(report: &Report) -> &'static str {
+    let most = report.policy.journal_bytes_max;
+    match most > 0 && report.journal.dirty_bytes >= most {
+        true => "the journal's limit is reached (--journal-size)",
+        false => "the dirty limit is reached (--dirty-limit)",
+    }
 }
 
 fn bounds(report: &Report, out: &mut Vec<String>) {
     let parked = report.destage.parked_groups;
     if parked > 0 {
         out.push(format!(
-            "{} write group(s) rejected by the origin are parked in its table destage_parked",
+            "{} write group(s) that the origin rejected are parked; see 'destage parked list'",
             human::count(parked)
         ));
     }
@@ -75,6 +86,15 @@ mod tests {
         let mut report = Report { mode: "normal".into(), ..Report::default() };
         report.policy.staleness_seconds = Some(30.0);
         assert_eq!(of(&report), Vec::<String>::new());
+    }
+
+    #[test]
+    fn writes_that_go_through_name_the_limit_that_is_reached() {
+        let mut report = Report { mode: "fallback".into(), ..Report::default() };
+        (report.policy.journal_bytes_max, report.journal.dirty_bytes) = (1_000, 999);
+        assert!(of(&report)[0].contains("--dirty-limit"));
+        report.journal.dirty_bytes = 1_000;
+        assert!(of(&report)[0].contains("--journal-size"));
     }
 
     #[test]

@@ -189,6 +189,29 @@ impl Origin {
         Ok(false)
     }
 
+    /// Takes groups out of the parked ones and applies `groups` in their order, or does nothing.
+    ///
+    /// # Errors
+    /// See [`Refusal`]; also rejected if one of them is not parked.
+    pub fn unpark(&mut self, epoch: u64, parked: &[u64], groups: &[Group]) -> Result<(), Refusal> {
+        if self.owner.as_ref().is_none_or(|(_, owner)| *owner != epoch) {
+            return Err(Refusal::Fenced);
+        }
+        if let Some(lsn) = parked.iter().find(|lsn| !self.parked.contains_key(lsn)) {
+            return Err(Refusal::Rejected(format!("group {lsn} is not parked")));
+        }
+        let before = self.rows.clone();
+        for group in groups {
+            if let Err(reason) = self.apply_group(group) {
+                self.rows = before;
+                return Err(Refusal::Rejected(format!("group {}: {reason}", group.lsn)));
+            }
+        }
+        self.parked.retain(|lsn, _| !parked.contains(lsn));
+        self.fates.extend(groups.iter().map(|group| (group.lsn, Fate::Applied)));
+        Ok(())
+    }
+
     fn has_landed(&self, claim: Claim, upto: u64) -> Result<bool, Refusal> {
         if claim.unsafe_no_watermark {
             return Ok(false);

@@ -1,6 +1,6 @@
 //! The subcommands and what they share.
 
-use crate::{admin, block, commands, journal, schema, serve, sim, status};
+use crate::{admin, block, commands, journal, parked, schema, serve, sim, status};
 use clap::Parser;
 use destage_runtime::{exit, log};
 
@@ -61,6 +61,11 @@ pub(crate) enum Subcommand {
     Drain(admin::AdminArgs),
     /// Drop the cached copy of a row, after something else has changed it at the origin.
     Invalidate(commands::InvalidateArgs),
+    /// Show what the origin rejected, and decide on it: apply it after all, edited or not, or give it up.
+    Parked {
+        #[command(subcommand)]
+        command: parked::ParkedCommand,
+    },
     /// Look into, check, export or repair the journal of a server that is not running.
     Journal(journal::JournalArgs),
 }

@@ -10,6 +10,7 @@ mod error;
 mod file;
 mod journal;
 mod output;
+mod parked;
 mod schema;
 mod serve;
 mod sim;
@@ -59,6 +60,7 @@ fn run(cli: Cli, matches: &clap::ArgMatches) -> Result<(), CliError> {
         Subcommand::Flush(args) => commands::plain("flush", &args),
         Subcommand::Drain(args) => commands::plain("drain", &args),
         Subcommand::Invalidate(args) => commands::invalidate(&args),
+        Subcommand::Parked { command } => parked::run(&command),
         Subcommand::Journal(args) => journal::run(&args),
     }
 }

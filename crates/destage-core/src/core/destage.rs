@@ -24,7 +24,7 @@ struct Batch {
 pub(super) struct Destager {
     pub(super) domains: Vec<Domain>,
     batches: HashMap<BatchId, Batch>,
-    parkings: HashMap<Lsn, Parking>,
+    pub(super) parkings: HashMap<Lsn, Parking>,
     next_batch: u64,
     /// Units of what is under way or to be repeated; consulted where groups may overtake one another.
     units_in_flight: HashSet<UnitId>,
@@ -37,8 +37,12 @@ pub(super) struct Destager {
     next_look: Time,
     waits: HashMap<Lsn, Vec<RequestId>>,
     /// Numbers of the groups parked since the start, for late waits; bounded by `parked_max`.
-    parked: HashSet<Lsn>,
+    pub(super) parked: HashSet<Lsn>,
     pub(super) parked_groups: u64,
+    /// Paused because too many groups are parked.
+    pub(super) overfull: bool,
+    /// See [`crate::Input::HoldParked`].
+    pub(super) parked_held: bool,
 }
 
 /// How far a batch is searched for groups that may overtake (order per unit), in groups per batch size.
@@ -60,6 +64,8 @@ impl Destager {
             waits: HashMap::new(),
             parked: HashSet::new(),
             parked_groups: 0,
+            overfull: false,
+            parked_held: false,
         };
         destager.restart_period(now, policy);
         destager
@@ -123,7 +129,7 @@ impl Destager {
         self.unblock();
     }
 
-    fn unblock(&mut self) {
+    pub(super) fn unblock(&mut self) {
         for domain in &mut self.domains {
             domain.blocked = Lsn::ZERO;
         }
@@ -133,8 +139,14 @@ impl Destager {
         self.domains.iter().any(|domain| domain.failing)
     }
 
+    pub(super) fn pause(&mut self) {
+        self.paused = true;
+        self.overfull = false;
+    }
+
     pub(super) fn resume(&mut self) {
         self.paused = false;
+        self.overfull = false;
         for domain in &mut self.domains {
             domain.retry_at = Time::ZERO;
         }
@@ -191,6 +203,9 @@ impl Core {
     }
 
     pub(super) fn may_start(&self, domain: &Domain) -> bool {
+        if self.waits_for_decision(domain) {
+            return false;
+        }
         let batches_max = match self.policy.order {
             Order::Unit { batches_max } => batches_max,
             Order::Domain | Order::Any | Order::Epoch | Order::Strict => 1,
@@ -289,7 +304,7 @@ impl Core {
     }
 
     /// The parked group that this one must join, because it changes a unit of it.
-    fn depends_on(&self, lsn: Lsn) -> Option<Lsn> {
+    pub(super) fn depends_on(&self, lsn: Lsn) -> Option<Lsn> {
         let group = self.groups.get(lsn)?;
         group.units.as_slice().iter().find_map(|&unit| self.units.parked(unit))
     }
@@ -465,9 +480,7 @@ impl Core {
         if !through {
             self.destager.note_parked(lsn);
             units.as_slice().iter().for_each(|&unit| self.units.park(unit, lsn));
-            if self.destager.parked_groups >= u64::from(self.policy.limits.parked_max) {
-                self.destager.paused = true;
-            }
+            self.pause_if_overfull();
         }
         self.decided_one(lsn, false);
         self.forget();

@@ -6,6 +6,7 @@ mod destage;
 mod due;
 mod level;
 mod limits;
+mod parked;
 
 use super::Core;
 use crate::id::{BatchId, ClientId, DomainId, Lsn, RequestId, UnitId};

@@ -345,12 +345,14 @@ impl Engine {
             b"exclude" | b"absent" => {
                 self.fail(session, "ERR that belongs between DESTAGE BEGIN and EXEC");
             }
+            b"parked" => self.parked_command(client, session, &texts),
             b"nextid" => self.next_id(client, session, &args[2..]),
             b"invalidate" => self.invalidate_keys(session, &args[2..]),
             _ => self.fail(
                 session,
                 "ERR unknown DESTAGE subcommand; supported: STATUS, POLICY [part=value ...], PAUSE, RESUME, FLUSH \
-                 [ms], DRAIN [ms], WAIT ms, BEGIN [ms], EXCLUDE key [key ...], ABSENT key [key ...], NEXTID table [n], INVALIDATE key [key ...]",
+                 [ms], DRAIN [ms], WAIT ms, BEGIN [ms], EXCLUDE key [key ...], ABSENT key [key ...], NEXTID table \
+                 [n], INVALIDATE key [key ...], PARKED LIST | SHOW id | RETRY id|ALL | EDIT id changes | SKIP id",
             ),
         }
     }

@@ -11,6 +11,7 @@ mod command;
 mod commit;
 mod connection;
 mod derived;
+mod decide;
 mod dispatch;
 mod effects;
 mod elements;
@@ -60,6 +61,7 @@ use txn::Txn;
 use watch::Watched;
 
 pub use jobs::{FetchJob, Groups};
+pub use decide::{Asker, ParkedAnswer, ParkedCommand};
 pub(crate) use key::{decode, show};
 pub use report::StartReport;
 
@@ -121,6 +123,18 @@ pub enum Io {
         /// Its parameters' values, as cells.
         values: Box<[u8]>,
     },
+    /// Take groups out of the parked ones and apply `groups` in order, in one transaction, then [`Engine::unparked`].
+    Unpark {
+        /// What is parked no more.
+        parked: Vec<Lsn>,
+        /// What is applied.
+        groups: Groups,
+    },
+    /// Read everything parked, then [`Engine::parked_listed`].
+    ListParked {
+        /// Which question this is.
+        request: u64,
+    },
     /// Stop serving; the process ends with the reason's exit code.
     Stop(StopReason),
 }
@@ -146,6 +160,8 @@ pub struct Engine {
     through: HashMap<Lsn, Through>,
     /// Why single groups were rejected, until they are parked.
     reasons: HashMap<Lsn, String>,
+    /// Decisions on parked groups.
+    decisions: decide::Decisions,
     /// The watermark at the origin, after the batches that succeeded.
     watermark: Lsn,
     deadlines: BTreeSet<(Time, ClientId)>,
@@ -227,6 +243,7 @@ impl Engine {
             cursors: Cursors::default(),
             through: HashMap::new(),
             reasons: HashMap::new(),
+            decisions: decide::Decisions::default(),
             watermark: decided,
             deadlines: BTreeSet::new(),
             watched: Watched::default(),
@@ -315,6 +332,13 @@ impl Engine {
         }
         self.structural.park(&self.schema, bytes);
         self.core.handle(self.now, Input::RecoveredParked { lsn, units: &units });
+        self.decisions.know(lsn, units, Ok(shared));
+    }
+
+    /// Takes a group that is parked at the origin and cannot be read any more. Readers do not see it.
+    pub fn recover_unreadable(&mut self, lsn: Lsn, why: String) {
+        self.core.handle(self.now, Input::RecoveredParked { lsn, units: &[] });
+        self.decisions.know(lsn, Vec::new(), Err(why));
     }
 
     /// The rows that a group changes, each once.
@@ -412,6 +436,7 @@ impl Engine {
         self.core.handle(self.now, Input::Tick);
         self.modes.tick(self.now);
         self.pump();
+        self.next_decision();
         self.run_ready();
     }
 

@@ -38,6 +38,7 @@ impl Engine {
         }
         let rows = std::mem::take(&mut snapshot.rows);
         for (index, (job, row)) in jobs.into_iter().zip(rows).enumerate() {
+            let Some(job) = self.hold_back(job) else { continue };
             let FetchJob { unit, table, key } = job;
             let watermark = snapshot.seen(index, watermark);
             if let Some(part) = self.schema.table(table).part {
@@ -93,6 +94,7 @@ impl Engine {
         self.measured.origin_failed(self.now, error);
         for FetchJob { unit, table, key } in jobs {
             self.page_starts.remove(&unit);
+            self.decisions.fetch_failed(unit);
             let identity = self.rows.identity(table, &key);
             let result = Err(error.fault);
             self.core.handle(self.now, Input::Fetched { unit, result, identity });
@@ -157,10 +159,12 @@ impl Engine {
         self.overlay.end_park(lsn);
         let Some(group) = self.overlay.get(lsn) else { return };
         let bytes: Arc<[u8]> = (&*group.bytes).into();
-        for unit in self.units_of(&bytes) {
+        let units = self.units_of(&bytes);
+        for &unit in &units {
             self.overlay.park(unit, lsn, &bytes);
         }
         self.structural.park(&self.schema, &bytes);
+        self.decisions.know(lsn, units, Ok(bytes));
     }
 
     /// Takes the job that a client waits for, if it still does.

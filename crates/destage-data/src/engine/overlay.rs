@@ -5,7 +5,7 @@ use crate::cells::{Cell, Reader, push_cell};
 use crate::change::{Change, Op, Set};
 use crate::schema::{Schema, Table, TableId};
 use destage_core::{Lsn, Time, UnitId};
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 /// A buffered write group.
@@ -91,6 +91,35 @@ impl Overlay {
         self.parked.entry(unit).or_default().push((lsn, group.clone()));
         if let Some(chain) = self.chains.get_mut(&unit) {
             chain.retain(|&other| other != lsn);
+        }
+    }
+
+    /// A group is parked no more.
+    pub(crate) fn unpark(&mut self, unit: UnitId, lsn: Lsn) {
+        if let Some(parked) = self.parked.get_mut(&unit) {
+            parked.retain(|(other, _)| *other != lsn);
+            if parked.is_empty() {
+                self.parked.remove(&unit);
+            }
+        }
+    }
+
+    /// These units' rows are to be loaded again although they have undecided changes: notes which groups hold these.
+    pub(crate) fn chain_again(
+        &mut self,
+        units: &HashSet<UnitId>,
+        units_of: impl Fn(&[u8]) -> Vec<UnitId>,
+    ) {
+        self.chains.retain(|unit, _| !units.contains(unit));
+        let mut lsn = self.base;
+        for group in &self.groups {
+            for unit in units_of(&group.bytes).into_iter().filter(|unit| units.contains(unit)) {
+                let chain = self.chains.entry(unit).or_default();
+                if chain.last() != Some(&lsn) {
+                    chain.push(lsn);
+                }
+            }
+            lsn = lsn.next();
         }
     }
 

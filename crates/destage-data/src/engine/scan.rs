@@ -12,7 +12,7 @@ use crate::origins::{Keys, OriginError};
 use crate::resp::Reply;
 use crate::schema::{Schema, TableId};
 use destage_core::{ClientId, Fault, Lsn, Time};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 /// Cursors kept at once; the oldest are forgotten first.
 const CURSORS_MAX: usize = 10_000;
@@ -61,6 +61,8 @@ pub(crate) struct Structural {
     by_key: KeyOrder,
     by_lsn: BTreeMap<Lsn, Vec<(TableId, Vec<u8>)>>,
     parked: KeyOrder,
+    /// What is parked from now on, and the pages under way that may be from before and need the rest as well.
+    fewer_parked: Option<(KeyOrder, BTreeSet<u64>)>,
     /// Pages under way, with what was decided when they were asked for: they may show no more than that.
     pins: BTreeMap<u64, Lsn>,
     decided: Lsn,
@@ -84,12 +86,24 @@ impl Structural {
 
     /// Notes the inserts and deletes of a group that is parked.
     pub(crate) fn park(&mut self, schema: &Schema, bytes: &[u8]) {
-        for change in super::overlay::changes(schema, bytes) {
-            if change.op != Op::Update {
-                let place = (change.table, order_key(schema.table(change.table), change.key));
-                let entry = (Lsn::ZERO, change.op == Op::Insert, change.key.into());
-                self.parked.insert(place, entry);
-            }
+        note_parked(&mut self.parked, schema, bytes);
+        if let Some((fewer, _)) = &mut self.fewer_parked {
+            note_parked(fewer, schema, bytes);
+        }
+    }
+
+    /// Some groups are parked no more; these still are.
+    pub(super) fn unpark<'g>(&mut self, schema: &Schema, still: impl Iterator<Item = &'g [u8]>) {
+        let mut fewer = KeyOrder::new();
+        still.for_each(|bytes| note_parked(&mut fewer, schema, bytes));
+        self.fewer_parked = Some((fewer, self.pins.keys().copied().collect()));
+        self.drop_unparked();
+    }
+
+    /// Forgets what is parked no more once no page needs it.
+    fn drop_unparked(&mut self) {
+        if let Some((fewer, _)) = self.fewer_parked.take_if(|(_, pages)| pages.is_empty()) {
+            self.parked = fewer;
         }
     }
 
@@ -106,6 +120,10 @@ impl Structural {
     /// The page came, or will not come.
     fn unpin(&mut self, request: u64) {
         self.pins.remove(&request);
+        if let Some((_, pages)) = &mut self.fewer_parked {
+            pages.remove(&request);
+        }
+        self.drop_unparked();
         self.forget(self.decided);
     }
 
@@ -165,6 +183,16 @@ impl Structural {
             }
         }
         merged.into_values().collect()
+    }
+}
+
+fn note_parked(parked: &mut KeyOrder, schema: &Schema, bytes: &[u8]) {
+    for change in super::overlay::changes(schema, bytes) {
+        if change.op != Op::Update {
+            let place = (change.table, order_key(schema.table(change.table), change.key));
+            let entry = (Lsn::ZERO, change.op == Op::Insert, change.key.into());
+            parked.insert(place, entry);
+        }
     }
 }
 

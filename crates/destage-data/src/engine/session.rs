@@ -88,7 +88,12 @@ pub(crate) enum WaitKind {
 #[derive(Debug)]
 pub(crate) enum Job {
     Scan(super::scan::Scan),
-    NextKeys { table: TableId, count: u32 },
+    NextKeys {
+        table: TableId,
+        count: u32,
+    },
+    /// DESTAGE PARKED: the answer comes by itself.
+    Parked,
 }
 
 /// A write that waits for the origin's word.

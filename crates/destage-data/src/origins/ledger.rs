@@ -57,9 +57,9 @@ pub(super) fn fenced(place: &str, ours: u64, theirs: Option<u64>) -> OriginError
     OriginError::new(Fault::Fenced, message)
 }
 
-/// A statement did not touch its rows exactly. `target` is `None` where a group was to be parked.
+/// A statement did not touch its rows exactly. `target` is `None` where a group was to be parked or taken back.
 pub(super) fn missed(target: Option<(&Table, Op)>, expected: u64, rows: u64) -> String {
-    let (table, op) = target.map_or(("destage_parked", "insert"), |(table, op)| {
+    let (table, op) = target.map_or(("destage_parked", "change"), |(table, op)| {
         let op = match op {
             Op::Insert => "insert",
             Op::Update => "update",
@@ -67,7 +67,25 @@ pub(super) fn missed(target: Option<(&Table, Op)>, expected: u64, rows: u64) -> 
         };
         (table.name.as_str(), op)
     });
-    format!("an {op} of {expected} rows of {table} met {rows}: the others do not exist there")
+    format!("{op} of {expected} rows of {table} met {rows}: the others do not exist there")
+}
+
+/// The statement that meets one row if the claim's owner still is the owner, and holds it until the transaction ends.
+pub(super) fn still_ours(claim: &WriteClaim) -> String {
+    format!(
+        "UPDATE destage_watermark SET seq = seq WHERE domain = {} AND epoch = {}",
+        claim.domain.0,
+        signed(claim.epoch)
+    )
+}
+
+/// The statement that takes one group out of the parked ones.
+pub(super) fn take_parked(claim: &WriteClaim, lsn: Lsn) -> String {
+    format!(
+        "DELETE FROM destage_parked WHERE domain = {} AND seq = {}",
+        claim.domain.0,
+        signed(lsn.0)
+    )
 }
 
 /// As databases hold it that know no unsigned numbers.

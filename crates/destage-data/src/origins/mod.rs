@@ -322,6 +322,24 @@ pub trait Writer: Send {
     /// # Errors
     /// See [`OriginError`].
     fn parked(&mut self) -> Result<Vec<ParkedGroup>, OriginError>;
+
+    /// Takes groups out of the parked ones, each exactly once, and applies `groups` in their order, in one transaction. The
+    /// watermark stays; `expected` of the claim is not looked at. It waits for the end of such a transaction of this owner's
+    /// that may still be under way, so with nothing to do it tells that there is none.
+    ///
+    /// # Errors
+    /// As for `apply`; [`Fault::Rejected`] as well if a parked group is not there any more. Nothing was done then.
+    fn unpark(
+        &mut self,
+        schema: &Schema,
+        claim: &WriteClaim,
+        parked: &[Lsn],
+        groups: &[GroupRef<'_>],
+    ) -> Result<Applied, OriginError> {
+        let _ = (schema, claim, parked, groups);
+        let message = "this origin cannot take back what it has parked; see destage_parked there";
+        Err(OriginError::new(Fault::Denied, message))
+    }
 }
 
 /// Taking over an origin.

@@ -2,7 +2,7 @@
 
 use super::Event;
 use super::workers::Outbox;
-use crate::engine::Engine;
+use crate::engine::{Asker, Engine, ParkedCommand};
 use destage_core::Lsn;
 use destage_runtime::admin::{Control, ControlError};
 use destage_runtime::status::Report;
@@ -57,6 +57,25 @@ impl EngineControl {
         Ok(json!({ "decided": reached.0 }))
     }
 
+    /// Shows or decides on what is parked.
+    fn parked(&self, args: &[String]) -> Result<Value, ControlError> {
+        let command = ParkedCommand::parse(args).map_err(ControlError::Invalid)?;
+        let (answer, answered) = mpsc::sync_channel(1);
+        let asker = Asker::new(move |told| {
+            // Whoever asked may have stopped waiting.
+            let _ = answer.send(told);
+        });
+        let work = Box::new(move |engine: &mut Engine| engine.ask_parked(command, asker));
+        self.outbox.send(Event::Control(work));
+        match answered.recv_timeout(FLUSH_MAX) {
+            Ok(told) => told.map_err(ControlError::Failed),
+            Err(_) => Err(ControlError::Unavailable(format!(
+                "the origin has not answered within {} s; the decision stands, see the log and the list of parked writes",
+                FLUSH_MAX.as_secs()
+            ))),
+        }
+    }
+
     fn wait(
         &self,
         start: fn(&mut Engine) -> Lsn,
@@ -102,8 +121,9 @@ impl Control for EngineControl {
                 })?;
                 dropped.map(|count| json!({ "invalidated": count })).map_err(ControlError::Invalid)
             }
+            "parked" => self.parked(args),
             _ => Err(ControlError::Invalid(format!(
-                "there is no command '{name}': use policy, pause, resume, flush, drain or invalidate"
+                "there is no command '{name}': use policy, pause, resume, flush, drain, invalidate or parked"
             ))),
         }
     }

@@ -13,7 +13,7 @@ mod workers;
 
 use crate::derived::Answer;
 use crate::engine::{Engine, FetchJob};
-use crate::origins::{Applied, Keys, OriginError};
+use crate::origins::{Applied, Keys, OriginError, ParkedGroup};
 use crate::settings::Settings;
 use destage_core::{BatchId, DomainId, Lsn, Span};
 use destage_journal::Flush;
@@ -71,6 +71,10 @@ enum Event {
     Destaged { batch: BatchId, result: Result<Applied, OriginError> },
     /// A group was moved past, or not.
     Parked { lsn: Lsn, result: Result<(), OriginError> },
+    /// Parked groups were taken back, or not.
+    Unparked { result: Result<Applied, OriginError> },
+    /// The parked groups were read, or not.
+    ParkedListed { request: u64, result: Result<Vec<ParkedGroup>, OriginError> },
     /// The heartbeat was renewed and found the origin's watermarks there.
     Shown { watermarks: Vec<(DomainId, Lsn)> },
     /// The heartbeat found another owner.

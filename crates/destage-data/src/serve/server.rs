@@ -111,6 +111,7 @@ impl Server {
             epoch,
             unsafe_no_watermark: settings.unsafe_flags.no_watermark,
             outbox: outbox.clone(),
+            doubt: None,
         };
         destager.spawn(write_jobs).map_err(internal)?;
         for _ in 0..FETCHERS {
@@ -383,6 +384,12 @@ impl Server {
             Io::Query { job, query, values } => {
                 self.reads.send(ReadJob::Query { job, query, values }).expect(alive);
             }
+            Io::Unpark { parked, groups } => {
+                self.writes.send(WriteJob::Unpark { parked, groups }).expect(alive);
+            }
+            Io::ListParked { request } => {
+                self.writes.send(WriteJob::ListParked { request }).expect(alive);
+            }
             Io::Stop(reason) => self.stop(reason),
         }
     }
@@ -427,6 +434,10 @@ impl Server {
             Event::Queried { job, result } => self.engine.queried(now, job, result),
             Event::Destaged { batch, result } => self.engine.destaged(now, batch, result),
             Event::Parked { lsn, result } => self.engine.parked(now, lsn, result),
+            Event::Unparked { result } => self.engine.unparked(now, result),
+            Event::ParkedListed { request, result } => {
+                self.engine.parked_listed(request, result);
+            }
             Event::Shown { watermarks } => self.engine.shown(now, &watermarks),
             Event::Fenced(error) => {
                 tracing::error!(error = error.message, "fenced");

@@ -8,7 +8,7 @@ use crate::origins::{self, Claim, Origin, Owner, Writer};
 use crate::schema::Schema;
 use crate::settings::Settings;
 use destage_core::{Fault, Lsn, Time};
-use destage_journal::{DirDisk, ErrorKind, Journal, Options, Recovery};
+use destage_journal::{DirDisk, ErrorKind, Journal, Options, Records, Recovery};
 use destage_runtime::clock::Clock;
 use destage_runtime::exit;
 use destage_runtime::progress::Progress;
@@ -326,11 +326,14 @@ fn recover_parked(engine: &mut Engine, writer: &mut dyn Writer) -> Result<(), Se
     for parked in writer.parked().map_err(|error| ServeError::origin(&error))? {
         match crate::parked::decode(engine.schema(), &parked.payload) {
             Ok(bytes) => engine.recover_parked(parked.lsn, &bytes),
-            Err(error) => tracing::warn!(
-                lsn = parked.lsn.0,
-                %error,
-                "a parked write cannot be read any more; readers do not see it"
-            ),
+            Err(error) => {
+                tracing::warn!(
+                    lsn = parked.lsn.0,
+                    %error,
+                    "a parked write cannot be read any more; readers do not see it. Edit or skip it: destage parked"
+                );
+                engine.recover_unreadable(parked.lsn, error.to_string());
+            }
         }
     }
     Ok(())
@@ -364,9 +367,13 @@ fn recover(
             let old = Catalog::decode(record.catalog).ok_or_else(|| {
                 ServeError::new(exit::JOURNAL_UNUSABLE, "the journal's catalog cannot be read")
             })?;
-            translated = old
-                .translate(&schema, record.payload)
-                .map_err(|lacks| schema_changed(lsn, &lacks))?;
+            translated = match old.translate(&schema, record.payload) {
+                Ok(payload) => payload,
+                Err(lacks) => {
+                    let others = unfit(&schema, &mut records)?;
+                    return Err(schema_changed(lsn, &lacks, &others));
+                }
+            };
             &translated
         };
         newest = Time(record.stamp_ns);
@@ -396,13 +403,38 @@ fn gap(settings: &Settings, watermark: Lsn, next: u64, found: Lsn) -> ServeError
     )
 }
 
-fn schema_changed(lsn: Lsn, lacks: &str) -> ServeError {
+/// Which of the further writes do not fit the schema any more.
+fn unfit(schema: &Schema, records: &mut Records) -> Result<Vec<u64>, ServeError> {
+    let mut lsns = Vec::new();
+    while let Some(record) = records.advance().map_err(|error| ServeError::journal(&error))? {
+        let old = Catalog::decode(record.catalog);
+        if old.is_none_or(|old| old.translate(schema, record.payload).is_err()) {
+            lsns.push(record.lsn);
+        }
+    }
+    Ok(lsns)
+}
+
+fn schema_changed(lsn: Lsn, lacks: &str, others: &[u64]) -> ServeError {
+    let named: Vec<String> = others.iter().take(NAMED_MAX).map(u64::to_string).collect();
+    let others = match others.len() {
+        0 => String::new(),
+        count if count > NAMED_MAX => format!(
+            "; {count} later ones do not fit either: {} and {} more",
+            named.join(", "),
+            count - NAMED_MAX
+        ),
+        count => format!("; {count} later ones do not fit either: {}", named.join(", ")),
+    };
     ServeError::new(
         exit::JOURNAL_UNUSABLE,
         format!(
-            "the origin's schema changed while writes were undestaged: write {} needs what is not there: {lacks}. Bring it \
-             back until the journal is drained, or export the writes with `destage journal export`",
+            "the origin's schema changed while writes were undestaged: write {} needs what is not there: {lacks}{others}. \
+             Bring it back until the journal is drained, or export the writes with `destage journal export`",
             lsn.0
         ),
     )
 }
+
+/// Numbers of writes that one message names.
+const NAMED_MAX: usize = 20;

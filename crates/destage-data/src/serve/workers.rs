@@ -18,6 +18,9 @@ use std::time::{Duration, Instant};
 /// How often an owner shows itself at the origin.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(5);
 
+/// How often an outcome in doubt is looked for.
+const DOUBT_EVERY: Duration = Duration::from_millis(200);
+
 /// Where events go: to the server, which is woken.
 #[derive(Clone)]
 pub(super) struct Outbox {
@@ -48,6 +51,13 @@ pub(super) enum WriteJob {
         expected: Lsn,
         parked: Option<ParkedGroup>,
     },
+    Unpark {
+        parked: Vec<Lsn>,
+        groups: Groups,
+    },
+    ListParked {
+        request: u64,
+    },
     /// The last one: everything is decided. Answered when it is done or has failed.
     Release {
         done: Sender<()>,
@@ -62,6 +72,8 @@ pub(super) struct Destager {
     pub(super) epoch: u64,
     pub(super) unsafe_no_watermark: bool,
     pub(super) outbox: Outbox,
+    /// Parked groups were to be taken back, and nobody knows whether they were: which, and what failed.
+    pub(super) doubt: Option<(Vec<Lsn>, OriginError)>,
 }
 
 impl Destager {
@@ -79,7 +91,9 @@ impl Destager {
                 shown = Instant::now();
                 self.show();
             }
-            match jobs.recv_timeout(HEARTBEAT_EVERY.saturating_sub(shown.elapsed())) {
+            self.settle_doubt();
+            let patience = if self.doubt.is_some() { DOUBT_EVERY } else { HEARTBEAT_EVERY };
+            match jobs.recv_timeout(patience.saturating_sub(shown.elapsed())) {
                 Ok(WriteJob::Apply { batch, expected, groups }) => {
                     let result = self.apply(expected, &groups);
                     self.outbox.send(Event::Destaged { batch, result });
@@ -88,6 +102,11 @@ impl Destager {
                     let claim = self.claim(expected);
                     let result = self.with_writer(|w| w.park(&claim, lsn, parked.as_ref()));
                     self.outbox.send(Event::Parked { lsn, result });
+                }
+                Ok(WriteJob::Unpark { parked, groups }) => self.unpark(parked, &groups),
+                Ok(WriteJob::ListParked { request }) => {
+                    let result = self.with_writer(|writer| writer.parked());
+                    self.outbox.send(Event::ParkedListed { request, result });
                 }
                 Ok(WriteJob::Release { done }) => {
                     self.release();
@@ -137,6 +156,47 @@ impl Destager {
         let schema = self.schema.clone();
         let refs: Vec<GroupRef<'_>> = groups.iter().collect();
         self.with_writer(|writer| writer.apply(&schema, &claim, &refs))
+    }
+
+    fn unpark(&mut self, parked: Vec<Lsn>, groups: &Groups) {
+        let claim = self.claim(Lsn::ZERO);
+        let schema = self.schema.clone();
+        let refs: Vec<GroupRef<'_>> = groups.iter().collect();
+        // Without a connection nothing can have been done.
+        let is_connected = self.with_writer(|_| Ok(()));
+        let result = is_connected.and_then(|()| {
+            let result = self.with_writer(|writer| writer.unpark(&schema, &claim, &parked, &refs));
+            if let Err(error) = &result
+                && error.fault == Fault::Unavailable
+            {
+                self.doubt = Some((parked, error.clone()));
+            }
+            result
+        });
+        if self.doubt.is_none() {
+            self.outbox.send(Event::Unparked { result });
+        }
+    }
+
+    /// Looks whether groups that were to be taken back are still parked.
+    fn settle_doubt(&mut self) {
+        let Some((parked, error)) = self.doubt.take() else { return };
+        let claim = self.claim(Lsn::ZERO);
+        let schema = self.schema.clone();
+        let found = self.with_writer(|writer| {
+            // Waits until the transaction in doubt has ended.
+            writer.unpark(&schema, &claim, &[], &[])?;
+            writer.parked()
+        });
+        let result = match found {
+            Ok(found) => match found.iter().any(|group| parked.contains(&group.lsn)) {
+                true => Err(error),
+                false => Ok(Applied::default()),
+            },
+            Err(again) if again.fault == Fault::Fenced => Err(again),
+            Err(_) => return self.doubt = Some((parked, error)),
+        };
+        self.outbox.send(Event::Unparked { result });
     }
 
     /// Runs `work` on the connection, which is opened if there is none and dropped if it is in doubt.

@@ -5,7 +5,7 @@ use crate::io::StopReason;
 use crate::policy::When;
 
 /// Writes groups 1.. over these units, all committed, with destaging held back until now.
-fn dirty(policy: Policy, groups: &[&[u32]]) -> (Pair, Vec<Effect>) {
+pub(super) fn dirty(policy: Policy, groups: &[&[u32]]) -> (Pair, Vec<Effect>) {
     let mut pair = Pair::new(policy);
     pair.send(Input::Pause);
     for (index, units) in groups.iter().enumerate() {

@@ -76,6 +76,8 @@ pub(super) struct Options {
     pub(super) cache_bytes_max: u64,
     pub(super) unsafe_flags: UnsafeFlags,
     pub(super) unsafe_no_watermark: bool,
+    /// Parked groups are tried again once in a while.
+    pub(super) decides: bool,
 }
 
 impl Options {
@@ -124,6 +126,8 @@ impl Options {
             watches: rng.chance(50),
             // Of its own stream, so that seeds which do not derive stay what they were.
             derives: Rng::new(seed, 9).chance(40),
+            // What is derived is checked against the origin's history, which a late write is no part of.
+            decides: rewind.is_none() && !Rng::new(seed, 9).chance(40) && rng.chance(60),
         }
     }
 

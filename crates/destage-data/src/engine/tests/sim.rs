@@ -10,7 +10,7 @@ use super::derived::Asking;
 use super::history::History;
 use super::options::{Options, Rng};
 use super::shop;
-use crate::engine::{Engine, FetchJob, Io};
+use crate::engine::{Asker, Engine, FetchJob, Io, ParkedCommand};
 use crate::origins::{OriginError, Snapshot};
 use destage_core::{BatchId, Lsn, Span, StopReason, Time};
 use destage_journal::{Flush, Journal};
@@ -61,6 +61,8 @@ pub(super) struct Write {
     expected: u64,
     groups: Vec<(u64, Vec<u8>)>,
     parked: Option<String>,
+    /// The groups that are to be parked no more.
+    unparked: Option<Vec<u64>>,
     result: Option<Result<(), OriginError>>,
 }
 
@@ -137,6 +139,8 @@ pub(super) struct Counts {
     pub(super) not_done: u64,
     /// Results of derived keys.
     pub(super) derived: u64,
+    /// Groups that were parked and applied later.
+    pub(super) unparked: u64,
 }
 
 impl Counts {
@@ -153,6 +157,7 @@ impl Counts {
         self.watched += other.watched;
         self.not_done += other.not_done;
         self.derived += other.derived;
+        self.unparked += other.unparked;
     }
 }
 
@@ -320,6 +325,9 @@ impl Sim {
                 let policy = self.options.policy(&mut self.rng);
                 self.engine.set_policy(&policy);
             }
+            5 if self.options.decides => {
+                self.engine.ask_parked(ParkedCommand::Retry(None), Asker::new(drop));
+            }
             _ => {}
         }
     }
@@ -385,6 +393,7 @@ impl Sim {
                     expected: expected.0,
                     groups,
                     parked: None,
+                    unparked: None,
                     result: None,
                 });
             }
@@ -395,9 +404,17 @@ impl Sim {
                     expected: expected.0,
                     groups,
                     parked: parked.map(|parked| parked.payload),
+                    unparked: None,
                     result: None,
                 });
             }
+            Io::Unpark { parked, groups } => {
+                let groups = groups.iter().map(|g| (g.lsn.0, g.bytes.to_vec())).collect();
+                let unparked = Some(parked.iter().map(|lsn| lsn.0).collect());
+                let (batch, expected, result) = (None, 0, None);
+                self.enqueue(Write { batch, expected, groups, parked: None, unparked, result });
+            }
+            Io::ListParked { .. } => panic!("nobody asked for a list"),
             Io::Scan { request, table, after, limit } => {
                 let job = self.job();
                 let table = usize::from(table.0);

@@ -4,7 +4,9 @@ use super::connection::{Connection, Texts};
 use super::literal::push_text;
 use super::statements::{Statement, push_bucket};
 use super::tables::{self, WATERMARKS};
-use crate::origins::ledger::{self, fenced, missed, parse_watermarks, signed};
+use crate::origins::ledger::{
+    self, fenced, missed, parse_watermarks, signed, still_ours, take_parked,
+};
 use crate::origins::{
     Applied, Claim, GroupRef, OriginError, Owner, ParkedGroup, WriteClaim, Writer,
 };
@@ -59,6 +61,21 @@ impl MysqlWriter {
         ledger::landed(self.connection.place(), claim, found, groups)
     }
 
+    /// The statements of a plan.
+    fn statements<'p>(
+        &self,
+        schema: &'p Schema,
+        plan: &Plan<'_>,
+    ) -> Result<Vec<Statement<'p>>, OriginError> {
+        let mut statements = Vec::new();
+        for bucket in &plan.buckets {
+            let table = schema.table(bucket.table);
+            let bytes_max = self.connection.packet_bytes_max();
+            push_bucket(&mut statements, table, bucket, bytes_max)?;
+        }
+        Ok(statements)
+    }
+
     /// Applies the groups of one transaction.
     fn apply_part(
         &mut self,
@@ -69,23 +86,18 @@ impl MysqlWriter {
         let Some(last) = groups.last() else { return Ok((End::Committed, Applied::default())) };
         let plan: Plan<'_> = plan(schema, groups.iter().map(|group| group.bytes))
             .map_err(|error| OriginError::new(Fault::Failed, error))?;
-        let mut statements = Vec::new();
-        for bucket in &plan.buckets {
-            let table = schema.table(bucket.table);
-            let bytes_max = self.connection.packet_bytes_max();
-            push_bucket(&mut statements, table, bucket, bytes_max)?;
-        }
-        let end = self.transaction("apply a batch", claim, last.lsn, &statements)?;
+        let statements = self.statements(schema, &plan)?;
+        let end = self.transaction("apply a batch", claim, Some(last.lsn), &statements)?;
         let applied = Applied { changes: plan.changes as u64, rows: plan.rows() as u64 };
         Ok((end, applied))
     }
 
-    /// Runs one transaction that moves the watermark and then does the rest.
+    /// Runs one transaction that moves the watermark up to `upto`, or holds it where it is, and then does the rest.
     fn transaction(
         &mut self,
         what: &str,
         claim: &WriteClaim,
-        upto: Lsn,
+        upto: Option<Lsn>,
         statements: &[Statement<'_>],
     ) -> Result<End, OriginError> {
         let mut end = self.body(what, claim, upto, statements);
@@ -104,10 +116,10 @@ impl MysqlWriter {
         &mut self,
         what: &str,
         claim: &WriteClaim,
-        upto: Lsn,
+        upto: Option<Lsn>,
         statements: &[Statement<'_>],
     ) -> Result<End, OriginError> {
-        let moved = compare_and_set(claim, upto);
+        let moved = upto.map_or_else(|| still_ours(claim), |upto| compare_and_set(claim, upto));
         let mut rest = statements;
         let mut first = true;
         while first || !rest.is_empty() {
@@ -296,9 +308,29 @@ impl Writer for MysqlWriter {
             }
             statements.push(Statement { sql, rows: 1, target: None });
         }
-        match self.transaction(WHAT, claim, lsn, &statements)? {
+        match self.transaction(WHAT, claim, Some(lsn), &statements)? {
             End::Committed => Ok(()),
             End::Moved => self.landed(claim, &[GroupRef { lsn, bytes: &[] }]).map(drop),
+        }
+    }
+
+    fn unpark(
+        &mut self,
+        schema: &Schema,
+        claim: &WriteClaim,
+        parked: &[Lsn],
+        groups: &[GroupRef<'_>],
+    ) -> Result<Applied, OriginError> {
+        let plan: Plan<'_> = plan(schema, groups.iter().map(|group| group.bytes))
+            .map_err(|error| OriginError::new(Fault::Rejected, error))?;
+        let take = |&lsn| Statement { sql: take_parked(claim, lsn), rows: 1, target: None };
+        let mut statements: Vec<Statement<'_>> = parked.iter().map(take).collect();
+        statements.extend(self.statements(schema, &plan)?);
+        match self.transaction("take back parked groups", claim, None, &statements)? {
+            End::Committed => {
+                Ok(Applied { changes: plan.changes as u64, rows: plan.rows() as u64 })
+            }
+            End::Moved => Err(self.fenced(claim.epoch)),
         }
     }
 

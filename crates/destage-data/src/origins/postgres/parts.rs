@@ -241,18 +241,7 @@ impl<'r, 'p> Run<'r, 'p> {
         bucket: &Bucket<'_>,
         rows: &[usize],
     ) -> Result<Step<'r>, Failure> {
-        let table = self.batch.schema.table(bucket.table);
-        let (sql, types) = bucket_sql(table, bucket);
-        let statement = session.statement(&sql, &types).await.map_err(|error| {
-            Failure::Database(format!("prepare to write {}", table.name), error)
-        })?;
-        Ok(Step {
-            statement,
-            params: bucket_params(table, bucket, rows)?,
-            rows: rows.len() as u64,
-            check_after: bucket.check_after,
-            target: Some((table, bucket.op)),
-        })
+        step(session, self.batch.schema, bucket, rows).await
     }
 
     /// Where the watermark stands before a part.
@@ -291,6 +280,28 @@ impl<'p> Part<'p> {
     fn last(&self) -> Lsn {
         self.groups.last().expect("a part holds groups").lsn
     }
+}
+
+/// The statement that writes some rows of a bucket.
+pub(super) async fn step<'s>(
+    session: &mut Session,
+    schema: &'s Schema,
+    bucket: &Bucket<'_>,
+    rows: &[usize],
+) -> Result<Step<'s>, Failure> {
+    let table = schema.table(bucket.table);
+    let (sql, types) = bucket_sql(table, bucket);
+    let statement = session
+        .statement(&sql, &types)
+        .await
+        .map_err(|error| Failure::Database(format!("prepare to write {}", table.name), error))?;
+    Ok(Step {
+        statement,
+        params: bucket_params(table, bucket, rows)?,
+        rows: rows.len() as u64,
+        check_after: bucket.check_after,
+        target: Some((table, bucket.op)),
+    })
 }
 
 /// The part of the time for an operation in which parts may begin.

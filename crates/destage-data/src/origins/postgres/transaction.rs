@@ -84,6 +84,17 @@ impl Cas {
         })
     }
 
+    /// Holds the watermark where it is, if the claim's owner still is the owner.
+    pub(super) async fn hold(session: &mut Session, claim: &WriteClaim) -> Result<Self, Error> {
+        let types = [Type::INT4, Type::INT8, Type::INT8, Type::INT8];
+        Ok(Self {
+            statement: session.statement(HOLD, &types).await?,
+            domain: i32::from(claim.domain.0),
+            numbers: [0, 0, signed(claim.epoch)],
+            compares: true,
+        })
+    }
+
     async fn run(&self, client: &Client) -> Result<u64, Error> {
         let [upto, expected, epoch] = &self.numbers;
         if self.compares {
@@ -215,6 +226,10 @@ fn verdict(tests: &[Test<'_>], results: Vec<Result<u64, Error>>) -> End {
 
 const COMPARE_AND_SET: &str =
     "UPDATE destage_watermark SET seq = $2 WHERE domain = $1 AND seq = $3 AND epoch = $4";
+
+/// With the same parameters, of which the first two numbers are equal.
+const HOLD: &str =
+    "UPDATE destage_watermark SET seq = seq + $2 - $3 WHERE domain = $1 AND epoch = $4";
 
 /// For tests of what the comparison is good for.
 const SET: &str = "UPDATE destage_watermark SET seq = $2 WHERE domain = $1";

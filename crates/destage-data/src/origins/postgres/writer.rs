@@ -1,7 +1,7 @@
 //! Writes: who owns the origin, and batches applied exactly once.
 
-use super::connection::Connection;
-use super::parts::{Batch, CONNECTIONS_MAX, Failure, Outcome};
+use super::connection::{Connection, Session};
+use super::parts::{Batch, CONNECTIONS_MAX, Failure, Outcome, step};
 use super::settings::Settings;
 use super::tables::{self, WATERMARKS};
 use super::transaction::{Cas, End, Step, Transaction};
@@ -10,6 +10,7 @@ use crate::origins::ledger::{self, fenced, parse_watermarks, signed, unsigned};
 use crate::origins::{
     Applied, Claim, GroupRef, OriginError, Owner, ParkedGroup, WriteClaim, Writer,
 };
+use crate::plan::{Plan, plan};
 use crate::schema::Schema;
 use destage_core::{DomainId, Fault, Lsn};
 use std::time::{Duration, Instant};
@@ -174,15 +175,56 @@ impl PostgresWriter {
                 Transaction { cas, marker: None, follows: None, early: Vec::new(), steps };
             transaction.run(&session.client, check, || {}).await
         })?;
+        if self.has_committed(what, end)? {
+            return Ok(());
+        }
+        self.landed(claim, &[GroupRef { lsn: upto, bytes: &[] }]).map(drop)
+    }
+
+    /// How a transaction ended; false if the watermark was not where it was expected.
+    fn has_committed(&mut self, what: &str, end: End) -> Result<bool, OriginError> {
         match end {
-            End::Committed => Ok(()),
-            End::Moved => self.landed(claim, &[GroupRef { lsn: upto, bytes: &[] }]).map(drop),
+            End::Committed => Ok(true),
+            End::Moved => Ok(false),
             End::Failed(error) => Err(self.connection().failed(what, &error)),
             End::Missed(message) => Err(OriginError::new(
                 Fault::Rejected,
                 format!("failed to {what} at {}: {message}", self.connections[0].place()),
             )),
         }
+    }
+
+    /// Someone else owns the origin.
+    fn fenced(&mut self, ours: u64) -> OriginError {
+        match self.owner() {
+            Ok(owner) => fenced(self.connections[0].place(), ours, owner.map(|owner| owner.epoch)),
+            Err(error) => error,
+        }
+    }
+
+    /// What takes groups out of the parked ones and writes a plan's rows.
+    async fn steps_of_unpark<'s>(
+        session: &mut Session,
+        schema: &'s Schema,
+        claim: &WriteClaim,
+        parked: &[Lsn],
+        plan: &Plan<'_>,
+    ) -> Result<Vec<Step<'s>>, Failure> {
+        let mut steps = Vec::new();
+        for lsn in parked {
+            let statement = session.statement(TAKE_PARKED, &[Type::INT4, Type::INT8]).await;
+            let statement =
+                statement.map_err(|error| Failure::Database(UNPARK.to_owned(), error))?;
+            let domain = i32::from(claim.domain.0).to_be_bytes().to_vec();
+            let params = [domain, signed(lsn.0).to_be_bytes().to_vec()];
+            let params = params.into_iter().map(|number| Param::scalar(Some(number))).collect();
+            steps.push(Step { statement, params, rows: 1, check_after: false, target: None });
+        }
+        for bucket in &plan.buckets {
+            let rows: Vec<usize> = (0..bucket.len()).collect();
+            steps.push(step(session, schema, bucket, &rows).await?);
+        }
+        Ok(steps)
     }
 }
 
@@ -218,8 +260,7 @@ impl Writer for PostgresWriter {
         if claimed {
             return Ok(());
         }
-        let now = self.owner()?.map(|owner| owner.epoch);
-        Err(fenced(self.connections[0].place(), claim.epoch, now))
+        Err(self.fenced(claim.epoch))
     }
 
     fn apply(
@@ -258,6 +299,40 @@ impl Writer for PostgresWriter {
         self.advance("park a group", claim, lsn, step)
     }
 
+    fn unpark(
+        &mut self,
+        schema: &Schema,
+        claim: &WriteClaim,
+        parked: &[Lsn],
+        groups: &[GroupRef<'_>],
+    ) -> Result<Applied, OriginError> {
+        let plan: Plan<'_> = plan(schema, groups.iter().map(|group| group.bytes))
+            .map_err(|error| OriginError::new(Fault::Rejected, error))?;
+        let check = &self.check_deferred;
+        let end = self.connections[0].run_session(UNPARK, async |session| {
+            let cas = Cas::hold(session, claim).await?;
+            let steps = match Self::steps_of_unpark(session, schema, claim, parked, &plan).await {
+                Ok(steps) => steps,
+                Err(failure) => return Ok(Err(failure)),
+            };
+            let transaction =
+                Transaction { cas, marker: None, follows: None, early: Vec::new(), steps };
+            transaction.run(&session.client, check, || {}).await.map(Ok)
+        })?;
+        let end = match end {
+            Ok(end) => end,
+            Err(Failure::Database(what, error)) => {
+                return Err(self.connection().failed(&what, &error));
+            }
+            Err(Failure::Other(error)) => return Err(error),
+            Err(Failure::Moved) => End::Moved,
+        };
+        match self.has_committed(UNPARK, end)? {
+            true => Ok(Applied { changes: plan.changes as u64, rows: plan.rows() as u64 }),
+            false => Err(self.fenced(claim.epoch)),
+        }
+    }
+
     fn heartbeat(&mut self, epoch: u64) -> Result<Vec<(DomainId, Lsn)>, OriginError> {
         let sql = format!(
             "UPDATE destage_owner SET heartbeat = clock_timestamp() \
@@ -269,10 +344,7 @@ impl Writer for PostgresWriter {
         })?;
         match row {
             Some(row) => Ok(parse_watermarks(row.get(0))),
-            None => {
-                let now = self.owner()?.map(|owner| owner.epoch);
-                Err(fenced(self.connections[0].place(), epoch, now))
-            }
+            None => Err(self.fenced(epoch)),
         }
     }
 
@@ -285,8 +357,7 @@ impl Writer for PostgresWriter {
         if released == 1 {
             return Ok(());
         }
-        let now = self.owner()?.map(|owner| owner.epoch);
-        Err(fenced(self.connections[0].place(), epoch, now))
+        Err(self.fenced(epoch))
     }
 
     fn parked(&mut self) -> Result<Vec<ParkedGroup>, OriginError> {
@@ -341,6 +412,9 @@ const DEFERRED: &str = "SELECT DISTINCT format('%I.%I', n.nspname, c.conname) \
 
 const PARK: &str = "INSERT INTO destage_parked (domain, seq, depends_on, reason, payload) \
      VALUES ($1, $2, $3, $4, $5)";
+
+const UNPARK: &str = "take back parked groups";
+const TAKE_PARKED: &str = "DELETE FROM destage_parked WHERE domain = $1 AND seq = $2";
 
 /// After this long a refused connection is tried again.
 const MORE_AFTER: Duration = Duration::from_secs(60);

@@ -5,6 +5,7 @@ use super::reader::key_condition;
 use super::{PAGE_CACHE_KIB, ledger, set_page_cache, types};
 use crate::cells;
 use crate::change::Op;
+use crate::origins::ledger::{missed, still_ours, take_parked};
 use crate::origins::quote::{join, shown_key};
 use crate::origins::{
     Applied, Claim, GroupRef, OriginError, Owner, ParkedGroup, WriteClaim, Writer,
@@ -118,6 +119,35 @@ impl Writer for SqliteWriter {
             let Some(group) = parked else { return Ok(()) };
             store_parked(connection, group)
                 .map_err(|error| classify(&error, &format!("cannot park group {}", lsn.0)))
+        })
+    }
+
+    fn unpark(
+        &mut self,
+        schema: &Schema,
+        claim: &WriteClaim,
+        parked: &[Lsn],
+        groups: &[GroupRef<'_>],
+    ) -> Result<Applied, OriginError> {
+        let plan = plan(schema, groups.iter().map(|group| group.bytes))
+            .map_err(|error| OriginError::new(Fault::Rejected, error))?;
+        let run = |connection: &Connection, sql: &str| {
+            connection
+                .execute(sql, [])
+                .map_err(|error| classify(&error, "cannot take back a parked group"))
+        };
+        ledger::write(&self.connection, |connection| {
+            if run(connection, &still_ours(claim))? != 1 {
+                return Err(fenced(claim.epoch));
+            }
+            for &lsn in parked {
+                let rows = run(connection, &take_parked(claim, lsn))?;
+                if rows != 1 {
+                    return Err(OriginError::new(Fault::Rejected, missed(None, 1, rows as u64)));
+                }
+            }
+            apply_plan(connection, schema, &plan)?;
+            Ok(Applied { changes: plan.changes as u64, rows: plan.rows() as u64 })
         })
     }
 

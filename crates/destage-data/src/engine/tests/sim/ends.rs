@@ -59,7 +59,8 @@ impl Sim {
             let until = self.now + Span::from_millis(50);
             self.run(until);
             let busy = self.clients.iter().any(Client::is_waiting);
-            if self.engine.undecided() == 0 && !busy && self.fetching.is_empty() {
+            let is_idle = self.fetching.is_empty() && self.writes.is_empty();
+            if self.engine.undecided() == 0 && !busy && is_idle {
                 break;
             }
         }

@@ -1,6 +1,6 @@
 //! The journal's disk and the origin: what takes time, fails, and lands in between.
 
-use super::{Event, Fetching, Flushing, Sim};
+use super::{Event, Fetching, Flushing, Sim, Write};
 use crate::engine::tests::shop;
 use crate::engine::{DOMAIN, FetchJob};
 use crate::origins::{Applied, OriginError, Snapshot};
@@ -112,17 +112,51 @@ impl Sim {
                     .collect();
                 self.origin.apply(claim, &groups)
             }
-            None => self.origin.park(claim, write.groups[0].0, write.parked.clone()),
-        };
-        let error = |refusal| match refusal {
-            Refusal::Rejected(reason) => OriginError::new(Fault::Rejected, reason),
-            Refusal::Fenced => OriginError::new(Fault::Fenced, "fenced"),
-            Refusal::Elsewhere(at) => {
-                OriginError::new(Fault::Failed, format!("the watermark is at {at}"))
+            None if write.unparked.is_some() => {
+                let result = self.land_unparked(epoch);
+                return self.writes[0].result = Some(result);
             }
+            None => self.origin.park(claim, write.groups[0].0, write.parked.clone()),
         };
         write.result = Some(result.map(|_| ()).map_err(error));
         self.check_origin();
+    }
+
+    /// Parked groups are applied after all, behind whatever the origin has taken since.
+    fn land_unparked(&mut self, epoch: u64) -> Result<(), OriginError> {
+        let Write { groups, unparked, .. } = &self.writes[0];
+        let group = |(lsn, bytes): &(u64, Vec<u8>)| {
+            assert_eq!(&self.history.entry(*lsn).bytes, bytes, "group {lsn} changed on its way");
+            Group { lsn: *lsn, changes: shop::changes(bytes) }
+        };
+        let groups: Vec<Group> = groups.iter().map(group).collect();
+        let parked = unparked.as_deref().unwrap_or_default();
+        self.origin.unpark(epoch, parked, &groups).map_err(error)?;
+        self.counts.unparked += groups.len() as u64;
+        let rows = &mut self.mirror.1;
+        for change in groups.iter().flat_map(|group| &group.changes) {
+            let table = &self.history.tables[change.place.0];
+            match origin::apply(table, rows.get(&change.place), change) {
+                Some(row) => rows.insert(change.place, row),
+                None => rows.remove(&change.place),
+            };
+        }
+        self.check_origin();
+        Ok(())
+    }
+
+    /// As the server finds out what became of it; `None` as long as the origin is away.
+    fn look_for_unparked(&self, write: &Write) -> Option<Result<(), OriginError>> {
+        let (Some(lsns), Some(result)) = (&write.unparked, &write.result) else {
+            return Some(Ok(()));
+        };
+        match result.clone() {
+            Err(error) if error.fault == Fault::Unavailable => {
+                let is_there = lsns.iter().any(|lsn| self.origin.parked.contains_key(lsn));
+                (!self.down).then_some(if is_there { Err(error) } else { Ok(()) })
+            }
+            result => Some(result),
+        }
     }
 
     /// The origin holds exactly what was written up to its watermark, without what is parked.
@@ -150,8 +184,16 @@ impl Sim {
 
     pub(super) fn end_write(&mut self) {
         let Some(write) = self.writes.pop_front() else { return };
+        let Some(found) = self.look_for_unparked(&write) else {
+            self.writes.push_front(write);
+            return self.later(self.options.write_ns, Event::WriteEnd);
+        };
         if !self.writes.is_empty() {
             self.later(self.options.write_ns, Event::WriteRun);
+        }
+        if write.unparked.is_some() {
+            let result = found.map(|()| Applied::default());
+            return self.engine.unparked(self.now, result);
         }
         let result = write.result.expect("it ran");
         match write.batch {
@@ -160,6 +202,16 @@ impl Sim {
                 self.engine.destaged(self.now, batch, result);
             }
             None => self.engine.parked(self.now, Lsn(write.groups[0].0), result),
+        }
+    }
+}
+
+fn error(refusal: Refusal) -> OriginError {
+    match refusal {
+        Refusal::Rejected(reason) => OriginError::new(Fault::Rejected, reason),
+        Refusal::Fenced => OriginError::new(Fault::Fenced, "fenced"),
+        Refusal::Elsewhere(at) => {
+            OriginError::new(Fault::Failed, format!("the watermark is at {at}"))
         }
     }
 }

@@ -1,0 +1,53 @@
+//! Parked groups after they were parked: held while someone decides on them, and let go.
+
+use super::Core;
+use super::destage::Destager;
+use super::queue::{Domain, Repeat};
+use crate::id::{Lsn, UnitId};
+
+impl Destager {
+    /// See [`crate::Input::HoldParked`].
+    pub(super) fn hold_parked(&mut self, held: bool) {
+        self.parked_held = held;
+        self.unblock();
+    }
+
+    /// Whether groups are on their way to the parked ones, or are to be sent there again.
+    pub(super) fn is_parking(&self) -> bool {
+        let again = |repeat: &Repeat| matches!(repeat, Repeat::Park(_));
+        !self.parkings.is_empty() || self.domains.iter().any(|d| d.repeats.iter().any(again))
+    }
+}
+
+impl Core {
+    /// Whether the domain's head would be parked behind groups that may be about to leave.
+    pub(super) fn waits_for_decision(&self, domain: &Domain) -> bool {
+        let depends = || domain.head().is_some_and(|head| self.depends_on(head).is_some());
+        self.destager.parked_held && domain.repeats.is_empty() && depends()
+    }
+
+    /// At the cap someone has to look first.
+    pub(super) fn pause_if_overfull(&mut self) {
+        let is_overfull = self.destager.parked_groups >= u64::from(self.policy.limits.parked_max);
+        if is_overfull && !self.destager.paused {
+            self.destager.pause();
+            self.destager.overfull = true;
+        }
+    }
+
+    /// See [`crate::Input::Unparked`].
+    pub(super) fn unparked(&mut self, lsn: Lsn, units: &[UnitId]) {
+        if self.destager.parked.remove(&lsn) {
+            self.destager.parked_groups -= 1;
+        }
+        let has_room = self.destager.parked_groups < u64::from(self.policy.limits.parked_max);
+        if self.destager.overfull && has_room {
+            self.destager.resume();
+        }
+        for &unit in units {
+            self.units.unpark(unit, lsn);
+            self.drop_if_idle(unit);
+        }
+        self.destager.unblock();
+    }
+}

@@ -1,0 +1,91 @@
+//! Groups that leave the parked ones again.
+
+use super::destage::dirty;
+use super::*;
+
+const HELD: Input<'_> = Input::HoldParked { held: true };
+const FREE: Input<'_> = Input::HoldParked { held: false };
+
+fn unparked(units: &[UnitId]) -> Input<'_> {
+    Input::Unparked { lsn: Lsn(1), units }
+}
+
+/// Group 1, the first write of unit 0, is parked.
+fn one_parked(policy: Policy) -> Pair {
+    let (mut pair, _) = dirty(policy, &[&[0]]);
+    pair.destage_failed(0, Fault::Rejected);
+    assert_eq!(pair.parked(1), [forget(1)]);
+    pair
+}
+
+#[test]
+fn what_left_the_parked_ones_is_fetched_again_and_destaged_as_any_other() {
+    let mut pair = one_parked(policy());
+    pair.load(0);
+    assert!(pair.core.is_present(UnitId(0)));
+    assert_eq!(pair.send(unparked(&[UnitId(0)])), [evict(0)]);
+    assert_eq!(pair.core.status().parked_groups, 0);
+    pair.load(0);
+    pair.write(2, &[0]);
+    assert_eq!(pair.synced(2), [send(2), destage(1)]);
+    pair.destaged(1);
+    pair.assert_clean(1);
+}
+
+#[test]
+fn a_unit_stays_parked_while_another_group_of_it_is() {
+    let mut pair = one_parked(policy());
+    pair.write(2, &[0]);
+    assert_eq!(pair.synced(2), [send(2), park(2, Some(1))]);
+    pair.parked(2);
+    assert_eq!(pair.send(unparked(&[UnitId(0)])), []);
+    pair.load(0);
+    pair.write(3, &[0]);
+    assert_eq!(pair.synced(3), [send(3), park(3, Some(2))]);
+    pair.parked(3);
+    assert_eq!(pair.core.status().parked_groups, 2);
+}
+
+#[test]
+fn while_parked_groups_are_held_none_joins_them_and_others_pass() {
+    let mut pair = one_parked(policy());
+    assert_eq!(pair.send(HELD), []);
+    pair.load(1);
+    pair.write(2, &[1]);
+    pair.write(3, &[0]);
+    assert_eq!(pair.synced(2), [send(2), sync(3), destage(1)]);
+    assert_eq!(pair.synced(3), [send(3)]);
+    assert!(!pair.destaged(1).contains(&park(3, Some(1))));
+    assert_eq!(pair.core.next_timeout(), pair.core.stale_at(), "nothing to look for meanwhile");
+    assert_eq!(pair.send(unparked(&[UnitId(0)])), [destage(2)]);
+    assert_eq!(pair.send(FREE), []);
+    pair.destaged(2);
+    assert_eq!(pair.core.status().parked_groups, 0);
+}
+
+#[test]
+fn what_is_held_is_parked_afterwards_if_nothing_left() {
+    let mut pair = one_parked(policy());
+    pair.send(HELD);
+    pair.write(2, &[0]);
+    assert_eq!(pair.synced(2), [send(2)]);
+    assert!(!pair.core.is_parking());
+    assert_eq!(pair.send(FREE), [park(2, Some(1))]);
+    assert!(pair.core.is_parking());
+    pair.parked(2);
+    assert!(!pair.core.is_parking());
+}
+
+#[test]
+fn the_pause_of_the_cap_ends_with_room_but_not_one_by_request() {
+    let mut few = policy();
+    few.limits.parked_max = 1;
+    let mut pair = one_parked(few.clone());
+    assert!(pair.core.status().paused);
+    pair.send(unparked(&[UnitId(0)]));
+    assert!(!pair.core.status().paused);
+    let mut pair = one_parked(few);
+    pair.send(Input::Pause);
+    pair.send(unparked(&[UnitId(0)]));
+    assert!(pair.core.status().paused);
+}
