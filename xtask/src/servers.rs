@@ -39,8 +39,13 @@ impl Server {
     /// # Errors
     /// Names the program that failed, with its output.
     pub(crate) fn mariadb() -> Result<Self> {
-        let (guard, url) = start("MariaDB", &script("mariadb.sh"), &[])?;
-        Ok(Self { name: "MariaDB", guard, variables: vec![("DESTAGE_TEST_MARIADB", url)] })
+        let script = script("mariadb.sh");
+        let (guard, url) = start("MariaDB", &script, &[])?;
+        let variables = vec![
+            ("DESTAGE_TEST_MARIADB", url),
+            ("DESTAGE_TEST_MARIADB_SCRIPT", script.display().to_string()),
+        ];
+        Ok(Self { name: "MariaDB", guard, variables })
     }
 
     /// What the tests must know of it.

@@ -4,6 +4,7 @@ mod distance;
 mod drain;
 mod hits;
 mod hset;
+mod limits;
 mod memory;
 mod postgres;
 mod sqlite;
@@ -16,11 +17,12 @@ use crate::bench::Bench;
 type Case = (&'static str, fn(&mut Bench) -> Result<()>);
 
 /// In the order in which they run.
-pub(crate) const CASES: [Case; 7] = [
+pub(crate) const CASES: [Case; 8] = [
     ("hits", hits::run),
     ("hset", hset::run),
     ("postgres", postgres::run),
     ("drain", drain::run),
+    ("limits", limits::run),
     ("sqlite", sqlite::run),
     ("distance", distance::run),
     ("memory", memory::run),

@@ -5,11 +5,10 @@
 //! it acknowledges, nor whether replies wait for it: simulated crashes in the journal's and the engine's own tests do. The
 //! watermark is looked at once at the start, too: `origin_away` shows what its absence does while the server runs.
 
+use crate::harness::rounds::hold;
 use crate::harness::{Database, Launch, PATIENCE, Random, Scratch, eventually, millis};
 use crate::load::{self, Load, Mix, Observed};
 use observed::Allowed;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -149,47 +148,9 @@ pub(crate) fn round(case: &Case, seed: u64) -> Option<Result<i64, String>> {
     Some(checks().map_err(|what| format!("{}, seed {seed}: {what}", case.name)))
 }
 
-/// Runs a case with many seeds, two at a time; the failures, or `None` where its database is missing.
-fn rounds(case: &Case, seeds: u64) -> Option<Vec<String>> {
-    let next = AtomicU64::new(0);
-    let failures = Mutex::new(Vec::new());
-    let missing = AtomicU64::new(0);
-    thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds {
-                        return;
-                    }
-                    match round(case, seed) {
-                        None => {
-                            missing.store(1, Ordering::Relaxed);
-                            return;
-                        }
-                        Some(Ok(_)) => {}
-                        Some(Err(what)) => {
-                            failures.lock().expect("no round panics here").push(what);
-                        }
-                    }
-                }
-            });
-        }
-    });
-    (missing.into_inner() == 0).then(|| failures.into_inner().expect("no round panics here"))
-}
-
 #[track_caller]
 fn holds(case: &Case, seeds: u64) {
-    if let Some(failures) = rounds(case, seeds) {
-        assert!(
-            failures.is_empty(),
-            "{} of {seeds} seeds failed:\n{}\nreproduce: cargo xtask soak --case {} --seed N",
-            failures.len(),
-            failures.join("\n"),
-            case.name
-        );
-    }
+    hold(case.name, seeds, |seed| round(case, seed));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use crate::crash::observed::Allowed;
 use crate::harness::{
-    Database, Launch, PATIENCE, Postgres, Proxy, Random, Reply, Scratch, Server, eventually,
+    Database, Kind, Launch, OwnServer, PATIENCE, Proxy, Random, Reply, Scratch, Server, eventually,
     millis, seconds,
 };
 use crate::load::{self, Histories, Load, Mix, Observed};
@@ -21,14 +21,14 @@ const DEPTH: usize = 2;
 /// A server before a database of its own that may be stopped.
 struct Setup {
     scratch: Scratch,
-    postgres: Postgres,
+    origin: OwnServer,
     database: Database,
 }
 
-fn setup() -> Option<Setup> {
-    let postgres = Postgres::start()?;
-    let database = load::tables(Database::in_server(&postgres));
-    Some(Setup { scratch: Scratch::new(), postgres, database })
+fn setup(kind: Kind) -> Option<Setup> {
+    let origin = OwnServer::start(kind)?;
+    let database = load::tables(origin.database());
+    Some(Setup { scratch: Scratch::new(), origin, database })
 }
 
 impl Setup {
@@ -42,24 +42,26 @@ impl Setup {
 /// How the database goes away under load, and for how long.
 pub(crate) struct Outage {
     seed: u64,
+    kind: Kind,
     /// D.
     staleness: Duration,
     at_limit: &'static str,
     /// How long it is away, longer than D.
     lasts: Duration,
-    goes: fn(&mut Postgres),
-    returns: fn(&mut Postgres),
+    goes: fn(&mut OwnServer),
+    returns: fn(&mut OwnServer),
 }
 
 impl Outage {
     /// A short one, after which writes fail.
     const STOP: Self = Self {
         seed: 1,
+        kind: Kind::Postgres,
         staleness: seconds(6),
         at_limit: "fail",
         lasts: seconds(9),
-        goes: Postgres::stop,
-        returns: Postgres::restart,
+        goes: OwnServer::stop,
+        returns: OwnServer::restart,
     };
     /// A whole minute with the default of D.
     const MINUTE: Self = Self { staleness: seconds(30), lasts: seconds(60), ..Self::STOP };
@@ -71,10 +73,11 @@ impl Outage {
         let lasts = staleness + millis(random.between(2_000, 6_000));
         let at_limit = *random.pick(&["fail", "block"]);
         let (goes, returns) = match random.between(0, 2) {
-            0 => (Postgres::stop as fn(&mut Postgres), Postgres::restart as fn(&mut Postgres)),
-            _ => (Postgres::freeze as fn(&mut Postgres), Postgres::thaw as fn(&mut Postgres)),
+            0 => (OwnServer::stop as fn(&mut OwnServer), OwnServer::restart as fn(&mut OwnServer)),
+            _ => (OwnServer::freeze as fn(&mut OwnServer), OwnServer::thaw as fn(&mut OwnServer)),
         };
-        Self { seed, staleness, at_limit, lasts, goes, returns }
+        let kind = *random.pick(&[Kind::Postgres, Kind::Mariadb]);
+        Self { seed, kind, staleness, at_limit, lasts, goes, returns }
     }
 
     /// Takes the database away until D is passed, and brings it back; the number of writes acknowledged, or `None` where
@@ -83,7 +86,7 @@ impl Outage {
     /// # Panics
     /// If something is not as promised.
     pub(crate) fn run(self) -> Option<i64> {
-        let mut setup = setup()?;
+        let mut setup = setup(self.kind)?;
         let server = setup.launch(self.staleness, self.at_limit).start();
         let (mix, pause) = (Mix::Cached, millis(2));
         let load = Load::paced(server.listen, self.seed, CLIENTS, DEPTH, mix, pause);
@@ -91,7 +94,7 @@ impl Outage {
 
         let before = Instant::now();
         let lag = server.status()["rpo"]["total_loss_seconds"].as_f64().expect("a number");
-        (self.goes)(&mut setup.postgres);
+        (self.goes)(&mut setup.origin);
         let gone = Instant::now();
         let mut exceeded = None;
         while gone.elapsed() < self.lasts || exceeded.is_none() {
@@ -110,7 +113,7 @@ impl Outage {
         self.is_felt(&server);
 
         let returned = Instant::now();
-        (self.returns)(&mut setup.postgres);
+        (self.returns)(&mut setup.origin);
         let works = Instant::now();
         eventually("writes go on", PATIENCE, || load.last_ack() > works + millis(300));
         let histories = load.stop();
@@ -173,8 +176,20 @@ fn with_the_database_stopped_writes_go_on_until_d_then_wait_and_all_arrives_once
 }
 
 #[test]
+fn with_mariadb_stopped_writes_go_on_until_d_then_fail_and_all_arrives_once() {
+    Outage { seed: 5, kind: Kind::Mariadb, ..Outage::STOP }.run();
+}
+
+#[test]
+fn with_mariadb_frozen_writes_go_on_until_d_then_wait_and_all_arrives_once() {
+    let (goes, returns) = (OwnServer::freeze, OwnServer::thaw);
+    let (kind, at_limit) = (Kind::Mariadb, "block");
+    Outage { seed: 6, kind, at_limit, goes, returns, ..Outage::STOP }.run();
+}
+
+#[test]
 fn with_the_database_frozen_writes_go_on_until_d_then_wait_and_all_arrives_once() {
-    let (goes, returns) = (Postgres::freeze, Postgres::thaw);
+    let (goes, returns) = (OwnServer::freeze, OwnServer::thaw);
     Outage { seed: 3, at_limit: "block", goes, returns, ..Outage::STOP }.run();
 }
 
@@ -190,19 +205,19 @@ fn with_the_database_away_for_a_minute_writes_go_on_for_d_then_wait_and_all_arri
 
 #[test]
 fn a_crash_during_an_outage_loses_nothing_and_d_counts_from_before_it() {
-    let Some(mut setup) = setup() else { return };
+    let Some(mut setup) = setup(Kind::Postgres) else { return };
     let staleness = seconds(3);
     let launch = setup.launch(staleness, "fail");
     let server = launch.start();
     let load = Load::start(server.listen, 4, 3, 1, Mix::Full);
     eventually("the load runs", PATIENCE, || load.acks() > 100);
-    setup.postgres.stop();
+    setup.origin.stop();
     thread::sleep(millis(500));
     server.kill();
     let histories = load.finish();
     // Longer than D in all: what waits in the journal is too old for anything to be acknowledged before it is at the origin.
     thread::sleep(staleness);
-    setup.postgres.restart();
+    setup.origin.restart();
     let server = launch.start();
     let mut client = server.client();
     let read = Observed::by_client(&mut client, &histories);
@@ -240,9 +255,9 @@ fn a_locked_sqlite_file_is_waited_for() {
 }
 
 /// Loses the answers to the commits of batches, again and again under load; what is wrong afterwards.
-fn lost_answers(more: &[&str]) -> Option<Result<(), String>> {
+fn lost_answers(database: Option<Database>, more: &[&str]) -> Option<Result<(), String>> {
     let scratch = Scratch::new();
-    let database = load::tables(Database::postgres()?);
+    let database = load::tables(database?);
     let (proxy, url) = Proxy::before(&database.url());
     let server = Launch::before(&scratch, &url).with(more).start();
     let load = Load::start(server.listen, 6, 4, 2, Mix::Cached);
@@ -268,15 +283,19 @@ fn lost_answers(more: &[&str]) -> Option<Result<(), String>> {
 
 #[test]
 fn a_batch_whose_answer_is_lost_is_not_applied_twice() {
-    if let Some(checked) = lost_answers(&[]) {
-        checked.expect("nothing is lost or doubled");
+    for database in [Database::postgres(), Database::mariadb()] {
+        if let Some(checked) = lost_answers(database, &[]) {
+            checked.expect("nothing is lost or doubled");
+        }
     }
 }
 
 #[test]
 fn without_the_watermark_a_batch_whose_answer_is_lost_is_applied_twice() {
-    if let Some(checked) = lost_answers(&["--unsafe-no-watermark"]) {
-        let what = checked.expect_err("lost answers did no harm: the test proves nothing");
-        assert!(what.contains("drained"), "{what}");
+    for database in [Database::postgres(), Database::mariadb()] {
+        if let Some(checked) = lost_answers(database, &["--unsafe-no-watermark"]) {
+            let what = checked.expect_err("lost answers did no harm: the test proves nothing");
+            assert!(what.contains("drained"), "{what}");
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Safe by default: who may connect, how much they may ask for, and what their values cannot do.
 
-use crate::harness::{Client, Launch, PATIENCE, Reply, Scratch, seconds, shop};
+use crate::harness::{Client, Database, Launch, PATIENCE, Reply, Scratch, seconds, shop};
 use std::io::Read;
 use std::net::TcpStream;
 
@@ -178,8 +178,7 @@ fn values_keys_and_names_cannot_carry_sql() {
 #[test]
 fn tables_and_columns_with_odd_names_are_quoted() {
     let scratch = Scratch::new();
-    let databases =
-        [Some(crate::harness::Database::sqlite(&scratch)), crate::harness::Database::postgres()];
+    let databases = [Some(Database::sqlite(&scratch)), Database::postgres(), Database::mariadb()];
     for (number, database) in databases.into_iter().flatten().enumerate() {
         let database = database.with(
             "CREATE TABLE \"select \"\"from\"\" where; --\" (\"order\" INTEGER PRIMARY KEY, \

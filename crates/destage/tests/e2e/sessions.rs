@@ -7,12 +7,11 @@
 
 mod client;
 
+use crate::harness::rounds::hold;
 use crate::harness::{Client, Database, Launch, PATIENCE, Random, Scratch, eventually, millis};
 use client::{Customer, Shared, Told};
 use destage_testkit::history::{register, sessions};
 use std::collections::BTreeMap;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 /// Accounts, each with this balance at first.
@@ -29,17 +28,26 @@ CREATE TABLE registers (id INTEGER PRIMARY KEY, value BIGINT NOT NULL);
 pub(crate) struct Case {
     /// The name that a `reproduce:` line gives.
     pub(crate) name: &'static str,
-    postgres: bool,
+    /// Its database; `None` (after saying so) where that is missing.
+    origin: fn(&Scratch) -> Option<Database>,
     /// Clients watch what they have looked at.
     watches: bool,
     arguments: &'static [&'static str],
 }
 
 /// Before a small file.
-pub(crate) const SQLITE: Case =
-    Case { name: "sessions-sqlite", postgres: false, watches: true, arguments: &[] };
+pub(crate) const SQLITE: Case = Case {
+    name: "sessions-sqlite",
+    origin: |scratch| Some(Database::sqlite(scratch)),
+    watches: true,
+    arguments: &[],
+};
 /// Before a database server.
-pub(crate) const POSTGRES: Case = Case { name: "sessions-postgres", postgres: true, ..SQLITE };
+pub(crate) const POSTGRES: Case =
+    Case { name: "sessions-postgres", origin: |_| Database::postgres(), ..SQLITE };
+/// Before another one.
+pub(crate) const MARIADB: Case =
+    Case { name: "sessions-mariadb", origin: |_| Database::mariadb(), ..SQLITE };
 
 /// Other ways through the gateway; one is chosen by the seed.
 const VARIANTS: [&[&str]; 7] = [
@@ -83,10 +91,7 @@ fn check_sum(accounts: &Accounts, place: &str) -> Result<(), String> {
 /// database is missing.
 pub(crate) fn round(case: &Case, seed: u64) -> Option<Result<i64, String>> {
     let scratch = Scratch::new();
-    let database = match case.postgres {
-        true => Database::postgres()?,
-        false => Database::sqlite(&scratch),
-    };
+    let database = (case.origin)(&scratch)?;
     let ids = |count: u64, row: &str| {
         let rows: Vec<_> = (0..count).map(|id| format!("({id}, {row})")).collect();
         rows.join(", ")
@@ -198,43 +203,11 @@ fn judge(
     Ok((summary.sessions - seen_at_origin.len()) as i64)
 }
 
-/// Runs a case with many seeds, two at a time; the failures and the sessions, or `None` where its database is missing.
-fn rounds(case: &Case, seeds: u64) -> Option<(Vec<String>, i64)> {
-    let next = AtomicU64::new(0);
-    let results = Mutex::new(Some((Vec::new(), 0)));
-    thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds {
-                        return;
-                    }
-                    let result = round(case, seed);
-                    let mut results = results.lock().expect("no round panics here");
-                    match (result, results.as_mut()) {
-                        (Some(Ok(sessions)), Some((_, sum))) => *sum += sessions,
-                        (Some(Err(what)), Some((failures, _))) => failures.push(what),
-                        _ => return *results = None,
-                    }
-                }
-            });
-        }
-    });
-    results.into_inner().expect("no round panics here")
-}
-
 #[track_caller]
 fn holds(case: &Case, seeds: u64) {
-    let Some((failures, sessions)) = rounds(case, seeds) else { return };
-    assert!(
-        failures.is_empty(),
-        "{} of {seeds} seeds failed:\n{}\nreproduce: cargo xtask soak --front data --case {} --seed N",
-        failures.len(),
-        failures.join("\n"),
-        case.name
-    );
-    assert!(sessions > seeds.cast_signed() * 10, "{sessions} sessions prove little");
+    if let Some(sessions) = hold(case.name, seeds, |seed| round(case, seed)) {
+        assert!(sessions > seeds.cast_signed() * 10, "{sessions} sessions prove little");
+    }
 }
 
 #[test]
@@ -245,6 +218,11 @@ fn sessions_are_serial_and_whole_through_kill_9_before_sqlite() {
 #[test]
 fn sessions_are_serial_and_whole_through_kill_9_before_postgres() {
     holds(&POSTGRES, 8);
+}
+
+#[test]
+fn sessions_are_serial_and_whole_through_kill_9_before_mariadb() {
+    holds(&MARIADB, 6);
 }
 
 /// The first failure within 50 seeds.

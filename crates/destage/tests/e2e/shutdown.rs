@@ -1,6 +1,8 @@
 //! Signals end the server in order: everything is at the origin, or it says what is not.
 
-use crate::harness::{Client, Database, Launch, PATIENCE, Postgres, Scratch, eventually, shop};
+use crate::harness::{
+    Client, Database, Kind, Launch, OwnServer, PATIENCE, Scratch, eventually, shop,
+};
 use crate::load::{self, Load, Mix, Observed};
 use rustix::process::Signal;
 
@@ -24,10 +26,10 @@ const HELD_BACK: [&str; 4] = ["--when", "pressure", "--staleness", "1h"];
 fn sigterm_and_sigint_drain_and_exit_0() {
     let scratch = Scratch::new();
     for (number, signal) in [Signal::TERM, Signal::INT].into_iter().enumerate() {
-        for database in shop::each(&scratch.folder(&format!("{number}"))) {
+        let databases = shop::each(&scratch.folder(&format!("{number}")));
+        for (which, database) in databases.into_iter().enumerate() {
             let launch = Launch::before(&scratch, &database.url()).with(&HELD_BACK);
-            let kind = database.url().starts_with("postgres");
-            let launch = launch.elsewhere(&scratch, &format!("data-{number}-{kind}"));
+            let launch = launch.elsewhere(&scratch, &format!("data-{number}-{which}"));
             let server = launch.start();
             write_rows(&mut server.client(), 500);
             assert_eq!(rows_arrived(&database), 0, "not held back");
@@ -54,21 +56,23 @@ fn clients_under_way_are_answered_or_cut_off_but_never_half_served_at_shutdown()
 
 #[test]
 fn without_the_origin_shutdown_exits_12_says_what_remains_and_the_next_start_takes_it_up() {
-    let Some(mut postgres) = Postgres::start() else { return };
-    let scratch = Scratch::new();
-    let database = shop::filled(Database::in_server(&postgres));
-    let launch =
-        Launch::before(&scratch, &database.url()).with(&HELD_BACK).with(&["--drain-timeout", "1s"]);
-    let server = launch.start();
-    write_rows(&mut server.client(), 300);
-    postgres.stop();
-    server.terminate(PATIENCE).says(12, &["300"]);
-    postgres.restart();
-    assert_eq!(rows_arrived(&database), 0);
-    let server = launch.start();
-    assert_eq!(server.client().run("HGET customers:5299 name").text(), "c299");
-    server.drain();
-    assert_eq!(rows_arrived(&database), 300);
+    for kind in [Kind::Postgres, Kind::Mariadb] {
+        let Some(mut origin) = OwnServer::start(kind) else { return };
+        let scratch = Scratch::new();
+        let database = shop::filled(origin.database());
+        let launch = Launch::before(&scratch, &database.url()).with(&HELD_BACK);
+        let launch = launch.with(&["--drain-timeout", "1s"]);
+        let server = launch.start();
+        write_rows(&mut server.client(), 300);
+        origin.stop();
+        server.terminate(PATIENCE).says(12, &["300"]);
+        origin.restart();
+        assert_eq!(rows_arrived(&database), 0);
+        let server = launch.start();
+        assert_eq!(server.client().run("HGET customers:5299 name").text(), "c299");
+        server.drain();
+        assert_eq!(rows_arrived(&database), 300);
+    }
 }
 
 #[test]

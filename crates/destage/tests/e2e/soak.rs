@@ -24,7 +24,7 @@ fn rounds() {
         is_long: false,
         round: Box::new(move |seed| crash::round(case, seed).unwrap_or(Ok(0))),
     });
-    let sessions = [sessions::SQLITE, sessions::POSTGRES].map(|case| Scenario {
+    let sessions = [sessions::SQLITE, sessions::POSTGRES, sessions::MARIADB].map(|case| Scenario {
         name: case.name,
         is_long: false,
         round: Box::new(move |seed| sessions::round(&case, seed).unwrap_or(Ok(0))),

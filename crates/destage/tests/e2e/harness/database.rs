@@ -2,7 +2,7 @@
 
 use super::mariadb::{self, mariadb};
 use super::postgres::{self, psql};
-use super::{PATIENCE, Postgres, Scratch};
+use super::{PATIENCE, Scratch};
 use rusqlite::types::ValueRef;
 use std::path::PathBuf;
 
@@ -33,15 +33,12 @@ impl Database {
         mariadb::new_database().map(Self::Mariadb)
     }
 
-    /// An empty database in a test's own PostgreSQL.
-    pub(crate) fn in_server(server: &Postgres) -> Self {
-        Self::Postgres(server.database())
-    }
-
-    /// With these tables. `ID` in the statements stands for a key whose values the database can hand out.
+    /// With these tables. `ID` in the statements stands for a key whose values the database can hand out, `NAME` for text in a
+    /// key.
     #[track_caller]
     pub(crate) fn with(self, sql: &str) -> Self {
-        self.execute(&sql.replace(
+        let name = if let Self::Mariadb(_) = self { " VARCHAR(255) " } else { " TEXT " };
+        self.execute(&sql.replace(" NAME ", name).replace(
             " ID ",
             match self {
                 Self::Sqlite(_) => " INTEGER PRIMARY KEY ",

@@ -1,4 +1,4 @@
-//! The MariaDB server that `cargo xtask test` shares.
+//! MariaDB: databases in a server, and SQL past Destage.
 
 use super::{output, prepared};
 use std::process::Command;
@@ -6,14 +6,18 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A new database in the shared server; `None` (after saying so) where there is no server.
 pub(crate) fn new_database() -> Option<String> {
+    Some(create_database(&prepared("DESTAGE_TEST_MARIADB")?))
+}
+
+/// A new database in that server.
+pub(super) fn create_database(server: &str) -> String {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
-    let server = prepared("DESTAGE_TEST_MARIADB")?;
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let name = format!("e2e_{}_{number}", std::process::id());
     // Keys of text are told apart by their bytes.
-    mariadb(&server, &format!("CREATE DATABASE {name} COLLATE utf8mb4_nopad_bin"));
+    mariadb(server, &format!("CREATE DATABASE {name} COLLATE utf8mb4_nopad_bin"));
     let (address, _) = server.rsplit_once('/').expect("the address names a database");
-    Some(format!("{address}/{name}"))
+    format!("{address}/{name}")
 }
 
 /// Runs SQL directly, past Destage; rows of values, NULL as `NULL`.

@@ -6,6 +6,7 @@
 pub(crate) mod database;
 pub(crate) mod ferretdb;
 pub(crate) mod mariadb;
+pub(crate) mod own_server;
 pub(crate) mod postgres;
 pub(crate) mod proxy;
 pub(crate) mod random;
@@ -17,7 +18,7 @@ pub(crate) mod server;
 pub(crate) mod shop;
 
 pub(crate) use database::Database;
-pub(crate) use postgres::Postgres;
+pub(crate) use own_server::{Kind, OwnServer};
 pub(crate) use proxy::Proxy;
 pub(crate) use random::Random;
 pub(crate) use redis::Redis;

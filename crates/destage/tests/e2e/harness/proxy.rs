@@ -24,7 +24,7 @@ struct State {
 }
 
 impl Proxy {
-    /// Before the server of a `postgres://` URL; gives the URL that leads through the proxy.
+    /// Before the server of a database's URL; gives the URL that leads through the proxy.
     pub(crate) fn before(url: &str) -> (Self, String) {
         let (user, address) = url.split_once('@').expect("the URL has a user");
         let (server, database) = address.split_once('/').expect("the URL has a database");
@@ -72,24 +72,26 @@ impl State {
         let kept = [twin(&client), twin(&server)];
         self.streams.lock().expect("no holder panics").extend(kept);
         let (from_client, to_server) = (twin(&client), twin(&server));
+        let (state, commits) = (self.clone(), Arc::new(AtomicBool::new(false)));
+        let sent = commits.clone();
+        thread::spawn(move || pass(from_client, to_server, |bytes| state.watch(bytes, &sent)));
         let state = self.clone();
-        thread::spawn(move || pass(from_client, to_server, |bytes| state.watch(bytes)));
-        let state = self.clone();
-        thread::spawn(move || pass(server, client, |bytes| state.hear(bytes)));
+        thread::spawn(move || pass(server, client, |_| state.hear(&commits)));
     }
 
-    /// Looks at what a client sends, all of which arrives.
-    fn watch(&self, bytes: &[u8]) -> bool {
+    /// Looks at what a client sends, all of which arrives. A COMMIT is sent by itself, once everything before it is answered.
+    fn watch(&self, bytes: &[u8], commits: &AtomicBool) -> bool {
         if mentions_commit(bytes) && self.armed.swap(false, Ordering::AcqRel) {
+            commits.store(true, Ordering::Release);
             self.deaf.store(true, Ordering::Release);
         }
         true
     }
 
-    /// Looks at what the server answers, and says whether the client is to hear it.
-    fn hear(&self, bytes: &[u8]) -> bool {
+    /// Notes the answer to the COMMIT, and says whether the client is to hear what the server answers.
+    fn hear(&self, commits: &AtomicBool) -> bool {
         let deaf = self.deaf.load(Ordering::Acquire);
-        if deaf && mentions_commit(bytes) {
+        if deaf && commits.swap(false, Ordering::AcqRel) {
             self.lost.store(true, Ordering::Release);
         }
         !deaf
@@ -111,5 +113,5 @@ fn pass(mut from: TcpStream, mut to: TcpStream, passes: impl Fn(&[u8]) -> bool) 
     let _ = to.shutdown(Shutdown::Both);
 }
 
-/// The statement, and the tag of its answer.
+/// The statement.
 const COMMIT: &[u8] = b"COMMIT";

@@ -16,6 +16,47 @@ pub(crate) struct Scenario {
     pub(crate) round: Box<dyn Fn(u64) -> Result<i64, String> + Sync>,
 }
 
+/// Runs rounds with many seeds, two at a time; what they acknowledged in all, or `None` where their database is missing.
+///
+/// # Panics
+/// With every round that failed.
+#[track_caller]
+pub(crate) fn hold(
+    name: &str,
+    seeds: u64,
+    round: impl Fn(u64) -> Option<Result<i64, String>> + Sync,
+) -> Option<i64> {
+    let next = AtomicU64::new(0);
+    let results = Mutex::new(Some((Vec::new(), 0)));
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds {
+                        return;
+                    }
+                    let result = round(seed);
+                    let mut results = results.lock().expect("no holder panics");
+                    match (result, results.as_mut()) {
+                        (Some(Ok(count)), Some((_, sum))) => *sum += count,
+                        (Some(Err(what)), Some((failures, _))) => failures.push(what),
+                        _ => return *results = None,
+                    }
+                }
+            });
+        }
+    });
+    let (failures, sum) = results.into_inner().expect("no holder panics")?;
+    assert!(
+        failures.is_empty(),
+        "{} of {seeds} seeds failed:\n{}\nreproduce: cargo xtask soak --front data --case {name} --seed N",
+        failures.len(),
+        failures.join("\n"),
+    );
+    Some(sum)
+}
+
 const WITH_LONG_MIN: Duration = Duration::from_secs(600);
 
 impl Scenario {

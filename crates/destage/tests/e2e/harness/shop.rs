@@ -1,4 +1,4 @@
-//! The shop that most tests use, in either database.
+//! The shop that most tests use, in any database.
 
 use super::{Database, Scratch};
 
@@ -31,8 +31,8 @@ CREATE TABLE order_lines (
     PRIMARY KEY (order_id, product_id)
 );
 CREATE TABLE labels (
-    name TEXT NOT NULL,
-    kind TEXT NOT NULL,
+    name NAME NOT NULL,
+    kind NAME NOT NULL,
     note TEXT,
     PRIMARY KEY (name, kind)
 );
@@ -64,16 +64,24 @@ pub(crate) fn postgres() -> Option<Database> {
     Database::postgres().map(filled)
 }
 
-/// The shop in that empty PostgreSQL database.
+/// The shop in the shared MariaDB; `None` (after saying so) where there is none.
+#[track_caller]
+pub(crate) fn mariadb() -> Option<Database> {
+    Database::mariadb().map(filled)
+}
+
+/// The shop in that empty database.
 #[track_caller]
 pub(crate) fn filled(database: Database) -> Database {
     let database = database.with(SHOP);
-    database.execute(SEQUENCES);
+    if let Database::Postgres(_) = database {
+        database.execute(SEQUENCES);
+    }
     database
 }
 
 /// The shop in each kind of database that is at hand.
 #[track_caller]
 pub(crate) fn each(scratch: &Scratch) -> Vec<Database> {
-    [Some(sqlite(scratch)), postgres()].into_iter().flatten().collect()
+    [Some(sqlite(scratch)), postgres(), mariadb()].into_iter().flatten().collect()
 }
