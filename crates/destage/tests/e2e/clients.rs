@@ -8,7 +8,8 @@ use std::process::Command;
 fn on_each_shop(protocols: &[&str], body: impl Fn(&Server, &Database, &str)) {
     for protocol in protocols {
         let scratch = Scratch::new();
-        for (number, database) in shop::each(&scratch).into_iter().enumerate() {
+        let databases = [Some(shop::sqlite(&scratch)), shop::postgres()].into_iter().flatten();
+        for (number, database) in databases.enumerate() {
             let launch = Launch::before(&scratch, &database.url());
             let server = launch.elsewhere(&scratch, &format!("data-{number}")).start();
             body(&server, &database, protocol);
