@@ -183,6 +183,24 @@ impl Decisions {
 }
 
 impl Engine {
+    /// Takes a group that is parked at the origin.
+    pub fn recover_parked(&mut self, lsn: Lsn, bytes: &[u8]) {
+        let units = self.units_of(bytes);
+        let shared: Arc<[u8]> = bytes.into();
+        for &unit in &units {
+            self.overlay.park(unit, lsn, &shared);
+        }
+        self.structural.park(&self.schema, bytes);
+        self.core.handle(self.now, Input::RecoveredParked { lsn, units: &units });
+        self.decisions.know(lsn, units, Ok(shared));
+    }
+
+    /// Takes a group that is parked at the origin and cannot be read any more. Readers do not see it.
+    pub fn recover_unreadable(&mut self, lsn: Lsn, why: String) {
+        self.core.handle(self.now, Input::RecoveredParked { lsn, units: &[] });
+        self.decisions.know(lsn, Vec::new(), Err(why));
+    }
+
     /// DESTAGE PARKED ...
     pub(super) fn parked_command(
         &mut self,
@@ -218,7 +236,7 @@ impl Engine {
             ParkedCommand::Show(lsn) => shown(&groups, lsn),
             _ => Ok(groups.iter().map(|group| in_short(&groups, group)).collect()),
         });
-        self.answer(asker, answer);
+        self.answer_parked(asker, answer);
         self.run_ready();
     }
 
@@ -369,7 +387,7 @@ impl Engine {
         if let Ok(answer) = &answer {
             tracing::info!(command = ?active.command, %answer, "decided on parked writes");
         }
-        self.answer(active.asker, answer);
+        self.answer_parked(active.asker, answer);
         self.pump();
     }
 
@@ -445,7 +463,7 @@ impl Engine {
         format!("{word} {}", error.message)
     }
 
-    fn answer(&mut self, asker: Asker, answer: ParkedAnswer) {
+    fn answer_parked(&mut self, asker: Asker, answer: ParkedAnswer) {
         let request = match asker.0 {
             Who::Other(tell) => return tell(answer),
             Who::Client(request) => request,

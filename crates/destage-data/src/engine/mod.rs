@@ -10,8 +10,8 @@ mod collections;
 mod command;
 mod commit;
 mod connection;
-mod derived;
 mod decide;
+mod derived;
 mod dispatch;
 mod effects;
 mod elements;
@@ -60,8 +60,8 @@ use std::sync::Arc;
 use txn::Txn;
 use watch::Watched;
 
-pub use jobs::{FetchJob, Groups};
 pub use decide::{Asker, ParkedAnswer, ParkedCommand};
+pub use jobs::{FetchJob, Groups};
 pub(crate) use key::{decode, show};
 pub use report::StartReport;
 
@@ -321,24 +321,6 @@ impl Engine {
     pub fn recovered_upto(&mut self, lsn: Lsn) {
         self.core.handle(self.now, Input::RecoveredUpto { lsn });
         self.pump();
-    }
-
-    /// Takes a group that is parked at the origin.
-    pub fn recover_parked(&mut self, lsn: Lsn, bytes: &[u8]) {
-        let units = self.units_of(bytes);
-        let shared: Arc<[u8]> = bytes.into();
-        for &unit in &units {
-            self.overlay.park(unit, lsn, &shared);
-        }
-        self.structural.park(&self.schema, bytes);
-        self.core.handle(self.now, Input::RecoveredParked { lsn, units: &units });
-        self.decisions.know(lsn, units, Ok(shared));
-    }
-
-    /// Takes a group that is parked at the origin and cannot be read any more. Readers do not see it.
-    pub fn recover_unreadable(&mut self, lsn: Lsn, why: String) {
-        self.core.handle(self.now, Input::RecoveredParked { lsn, units: &[] });
-        self.decisions.know(lsn, Vec::new(), Err(why));
     }
 
     /// The rows that a group changes, each once.
