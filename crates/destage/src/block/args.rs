@@ -433,6 +433,8 @@ impl VolumeArgs {
         let log = self.log_size.map_or_else(|| self.cache_size.get() / 4, Bytes::get);
         policy.limits.journal_bytes_max = (log / 4 * 3).max(1 << 20);
         set_dirty_limit(&mut policy, self.dirty_limit.map_or(log / 4, Bytes::get));
+        // Clean blocks may take what the device leaves them; the engine lowers this to it.
+        policy.limits.cache_bytes_max = u64::MAX;
         policy.limits.batch_groups_max = 65_536;
         policy.limits.batch_bytes_max = self.batch_size.get();
         policy.limits.linger = self.linger.span();

@@ -138,6 +138,18 @@ fn a_long_sequential_write_leaves_what_is_cached_and_survives_a_crash_as_any_oth
     }
 }
 
+/// Beyond what its log and its dirty blocks take.
+#[test]
+fn clean_blocks_may_take_all_of_a_large_cache() {
+    let scratch = Scratch::new();
+    let arguments = ["--cache-size", "2560M", "--log-size", "64M", "--dirty-limit", "32M"];
+    let server = launch(&scratch).with(&arguments).start();
+    let status = server.status();
+    let bytes = status.pointer("/policy/cache_bytes_max").and_then(serde_json::Value::as_u64);
+    let bytes = bytes.expect("a number");
+    assert!(bytes > 2000 * MIB, "only {} MiB of 2,560 are used for clean blocks", bytes / MIB);
+}
+
 #[test]
 fn a_changed_origin_is_noticed_at_the_start() {
     let scratch = Scratch::new();
