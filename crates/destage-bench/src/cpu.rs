@@ -25,14 +25,14 @@ pub(crate) fn tree_cpu(root: u32) -> Result<Duration> {
     Ok(Duration::from_nanos(ticks * (1_000_000_000 / per_second)))
 }
 
-/// Resident memory of one process, bytes.
+/// Memory of its own that one process holds, bytes: not the pages of its program, which come and go with what it runs.
 pub(crate) fn resident_bytes(pid: u32) -> Result<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let kib = status
         .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .find_map(|line| line.strip_prefix("RssAnon:"))
         .and_then(|rest| rest.trim().trim_end_matches("kB").trim().parse::<u64>().ok())
-        .ok_or_else(|| format!("process {pid} shows no VmRSS"))?;
+        .ok_or_else(|| format!("process {pid} shows no RssAnon"))?;
     Ok(kib * 1024)
 }
 
