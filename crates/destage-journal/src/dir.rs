@@ -29,7 +29,14 @@ impl DirDisk {
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
                 return Err(Error::io(format_args!("create {}", path.display()), e));
             }
-            Err(_) => {}
+            // Whoever made it may have been stopped before its name was durable. Without the right to look there, only
+            // someone who has it can have seen to that.
+            Err(_) => match sync_parent(&path) {
+                Err(error) if error.kind() != ErrorKind::Invalid => {
+                    tracing::warn!(%error, "a crash could lose the journal's directory if it is new");
+                }
+                _ => {}
+            },
             Ok(()) => sync_parent(&path)?,
         }
         let dir = open_dir(&path)?;

@@ -9,6 +9,11 @@ use std::io;
 /// What the journal relies on, and nothing more: bytes are durable after [`DiskFile::sync_data`] of their file succeeded;
 /// a creation, rename or removal is durable after [`Disk::sync_dir`] succeeded; a rename is atomic; a sector of 512
 /// bytes is written whole or not at all. Before that, any subset of the sectors and names may survive a crash.
+///
+/// After a sync of a file that failed, not even a later one that succeeds makes durable what was written before it (the
+/// system may have dropped it, or takes it for written, and shows it to readers all the same): only what is written once
+/// more. Names are other than that: a later sync of the directory makes all of them durable, since a file system whose
+/// own journal fails stops.
 pub trait Disk: Send + Sync + Debug {
     /// The names of all files, in any order.
     ///
@@ -97,7 +102,7 @@ pub trait DiskFile: Send + Sync + Debug {
     /// Makes the file's bytes and length durable.
     ///
     /// # Errors
-    /// After an error nothing is known about what was written since the last success.
+    /// After an error nothing is known about what was written since the last success, nor does a later success tell.
     fn sync_data(&self) -> io::Result<()>;
 
     /// Cuts or extends (by zeros) the file.

@@ -76,12 +76,23 @@ pub(crate) struct Scan {
     pub(crate) chain: Chain,
     /// The broken end of the last segment, as offsets.
     pub(crate) torn: Option<(u64, u64)>,
+    pub(crate) unproven: Unproven,
     pub(crate) clean: bool,
     pub(crate) catalog: Arc<[u8]>,
     /// Of the last segment.
     pub(crate) summary: Builder,
     /// Segments that were made ready but never begun, ascending.
     pub(crate) ready: Vec<u64>,
+}
+
+/// The end of the last segment, of which no mark says that it is durable, as the scan has read it.
+///
+/// It may be in the system's cache only: after a sync that failed the system takes what it did not write for written. So
+/// neither does another sync bring it to the medium, nor would another read surely find it.
+#[derive(Debug, Default)]
+pub(crate) struct Unproven {
+    from: u64,
+    bytes: Vec<u8>,
 }
 
 impl Scan {
@@ -212,9 +223,12 @@ struct Walk {
     chain: Chain,
     segments: VecDeque<Segment>,
     torn: Option<(u64, u64)>,
+    unproven: Unproven,
     clean: bool,
     catalog: Arc<[u8]>,
     summary: Builder,
+    /// Of each batch of the last segment: the next group's number, and where the batch ends.
+    ends: Vec<(u64, usize)>,
 }
 
 impl Walk {
@@ -223,9 +237,11 @@ impl Walk {
             chain: Chain::begin(first),
             segments: VecDeque::new(),
             torn: None,
+            unproven: Unproven::default(),
             clean: false,
             catalog: Arc::default(),
             summary: Builder::new(summarise),
+            ends: Vec::new(),
         }
     }
 
@@ -297,7 +313,10 @@ impl Walk {
             summary: None,
         });
         match next {
-            None => self.tail(number, bytes, end),
+            None => {
+                self.unproven = self.unproven_of(bytes, end);
+                self.tail(number, bytes, end)
+            }
             // Where the next segment starts, this one had ended: what lies behind was cut long ago.
             Some(next) if self.chain.sequence == next.first_sequence => Ok(()),
             Some(_) => {
@@ -327,10 +346,22 @@ impl Walk {
             self.clean = batch.header.flags & FLAG_CLOSE != 0;
             if next.is_none() {
                 self.summary.push(offset as u64, &batch.header, batch.payload);
+                self.ends.push((batch.header.next_lsn(), batch.end));
             }
             offset = batch.end;
         }
         (offset, stamp_max_ns)
+    }
+
+    /// What lies behind the batch with the newest group that a mark calls durable. If that is in an earlier segment, not
+    /// even the last one's header is proven.
+    fn unproven_of(&self, bytes: &[u8], end: usize) -> Unproven {
+        let durable = |&&(next_lsn, _): &&(u64, usize)| next_lsn > self.chain.durable;
+        let first = self.segments.back().map_or(0, |segment| segment.first_lsn);
+        let proven = self.ends.iter().find(durable).filter(|_| self.chain.durable >= first);
+        let from = proven.map_or(0, |&(_, end)| end);
+        let unproven = bytes.get(from..end.min(bytes.len())).unwrap_or_default();
+        Unproven { from: from as u64, bytes: unproven.to_vec() }
     }
 
     fn tail(&mut self, number: u64, bytes: &[u8], end: usize) -> Result<(), Error> {
@@ -355,6 +386,7 @@ impl Walk {
             segments: self.segments,
             chain: self.chain,
             torn: self.torn,
+            unproven: self.unproven,
             clean: self.clean,
             catalog: self.catalog,
             summary: self.summary,
@@ -363,9 +395,17 @@ impl Walk {
     }
 }
 
-/// Makes what was read durable (it may have come from a cache that no sync has reached) and the cut final: what it leaves
-/// behind is overwritten, so that it never looks new again.
-pub(crate) fn settle(file: &dyn DiskFile, torn: Option<(u64, u64)>) -> std::io::Result<()> {
+/// Makes what was read durable and the cut final. What no mark calls durable is written again first, since a sync alone
+/// does not bring it to the medium if an earlier one has failed; and what the cut leaves behind is overwritten, so that it
+/// never looks new again.
+pub(crate) fn settle(
+    file: &dyn DiskFile,
+    unproven: &Unproven,
+    torn: Option<(u64, u64)>,
+) -> std::io::Result<()> {
+    if !unproven.bytes.is_empty() {
+        file.write_at(unproven.from, &unproven.bytes)?;
+    }
     if let Some((from, to)) = torn {
         file.write_at(from, &vec![0; (to - from) as usize])?;
     }

@@ -66,7 +66,7 @@ pub(crate) fn resume(disk: Arc<dyn Disk>, scan: Scan, options: &Options) -> Resu
     store.adopt_files(prepared, spares);
     let name = segment_name(last.number);
     disk.open(&name, false)
-        .and_then(|file| settle(&*file, scan.torn))
+        .and_then(|file| settle(&*file, &scan.unproven, scan.torn))
         .map_err(|e| Error::io(format_args!("make {name} durable"), e))?;
     if let Some(torn) = scan.torn() {
         tracing::warn!(at = %torn.at, bytes = torn.bytes, "cut the journal's torn tail");

@@ -47,6 +47,7 @@ struct State {
     power_off_at: Option<u64>,
     powered_off: bool,
     bytes_max: Option<u64>,
+    unsafe_no_rewrites: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -126,6 +127,19 @@ impl SimDisk {
     /// The process dies, the disk does not: all that was written stays. Handles are dead.
     pub fn kill(&self) {
         self.state().restart();
+    }
+
+    /// The cache lets go of sectors, chosen by `seed`, that a failed sync covered and that it takes for clean since: from
+    /// now on readers see what reached the medium.
+    pub fn evict(&self, seed: u64) {
+        let mut random = Random(seed);
+        let mut state = self.state();
+        state.inodes.iter_mut().for_each(|inode| inode.evict(&mut random));
+    }
+
+    /// Negative control: whoever writes the bytes that are there already writes nothing.
+    pub fn set_unsafe_no_rewrites(&self, on: bool) {
+        self.state().unsafe_no_rewrites = on;
     }
 
     /// The bytes of a file, as a reader sees them now.
@@ -281,6 +295,27 @@ impl Inode {
         }
     }
 
+    fn holds(&self, offset: usize, bytes: &[u8]) -> bool {
+        self.now.get(offset..).is_some_and(|rest| rest.starts_with(bytes))
+    }
+
+    fn evict(&mut self, random: &mut Random) {
+        for (sector, versions) in std::mem::take(&mut self.limbo) {
+            let is_clean = !self.dirty.contains_key(&sector);
+            let from = sector * SECTOR;
+            let to = (from + SECTOR).min(self.durable.len());
+            if !is_clean || to <= from || random.below(2) == 0 {
+                self.limbo.insert(sector, versions);
+                continue;
+            }
+            // Any of the versions may have reached the medium before the sync failed, or none.
+            if let Some(version) = versions.get(random.below(versions.len() + 1)) {
+                self.durable[from..to].copy_from_slice(&version[..to - from]);
+            }
+            self.now[from..to].copy_from_slice(&self.durable[from..to]);
+        }
+    }
+
     fn crash(&mut self, keep: usize, random: &mut Random) {
         let mut bytes = std::mem::take(&mut self.durable);
         if random.below(100) < keep {
@@ -410,6 +445,9 @@ impl DiskFile for SimFile {
         let grows = end.saturating_sub(state.inodes[self.inode].now.len() as u64);
         if state.bytes_max.is_some_and(|max| grows > 0 && state.total_bytes() + grows > max) {
             return Err(io::ErrorKind::StorageFull.into());
+        }
+        if state.unsafe_no_rewrites && state.inodes[self.inode].holds(offset as usize, bytes) {
+            return after(late);
         }
         state.inodes[self.inode].write(offset as usize, bytes);
         after(late)

@@ -76,6 +76,8 @@ pub(super) struct Options {
     pub(super) cache_bytes_max: u64,
     pub(super) unsafe_flags: UnsafeFlags,
     pub(super) unsafe_no_watermark: bool,
+    /// The disk leaves out writes of what it shows already: a start can only sync what it has seen.
+    pub(super) unsafe_no_rewrites: bool,
     /// Parked groups are tried again once in a while.
     pub(super) decides: bool,
 }
@@ -122,6 +124,7 @@ impl Options {
             cache_bytes_max: rng.pick(&[0, 300, 1_000, 1 << 20]),
             unsafe_flags: UnsafeFlags::default(),
             unsafe_no_watermark: false,
+            unsafe_no_rewrites: false,
             forgets_to_watch: false,
             watches: rng.chance(50),
             // Of its own stream, so that seeds which do not derive stay what they were.

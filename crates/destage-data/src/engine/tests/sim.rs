@@ -167,6 +167,7 @@ impl Sim {
     pub(super) fn new(options: Options) -> Self {
         let rng = Rng::new(options.seed, 1);
         let disk = SimDisk::new();
+        disk.set_unsafe_no_rewrites(options.unsafe_no_rewrites);
         let (journal, _) = Journal::open(Arc::new(disk.clone()), options.journal()).unwrap();
         let mut origin = Origin::new(shop::model());
         origin.rows = shop::initial().into_iter().collect();
