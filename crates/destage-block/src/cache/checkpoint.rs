@@ -75,6 +75,13 @@ impl Checkpoints {
         self.shared.headers()
     }
 
+    /// Writes the newest header once more, not synced. Its chunks were durable before it was there.
+    pub(super) fn write_again(&self) -> Result<(), CacheError> {
+        let newest = self.shared.state().newest;
+        let written = newest.map_or(Ok(()), |header| self.shared.write_header(header));
+        written.map_err(CacheError::io("write the index checkpoint's header again"))
+    }
+
     /// The incarnation of the log that closed the volume with the checkpoint in force.
     pub(super) fn closed_by(&self) -> Option<u32> {
         let closed_by = self.shared.state().newest.map(|header| header.closed_by);
@@ -179,18 +186,11 @@ impl CheckpointWriter {
     /// If chunks are missing.
     pub fn commit(self) -> Result<u64, CacheError> {
         assert!(self.next_chunk().is_none(), "all chunks are written before the commit");
-        let shared = &self.shared;
-        let mut page = vec![0; PAGE as usize];
-        page[8..16].copy_from_slice(&self.header.generation.to_le_bytes());
-        page[16..24].copy_from_slice(&self.header.lsn.to_le_bytes());
-        page[24..28].copy_from_slice(&shared.geometry.slots.to_le_bytes());
-        page[28..32].copy_from_slice(&self.header.closed_by.to_le_bytes());
-        sealed::seal(&mut page[..HEADER], HEADER_MAGIC, shared.seed);
-        let medium = &shared.medium;
-        let area = shared.area(self.header).start;
+        let (shared, medium) = (&self.shared, &self.shared.medium);
         // The chunks are durable before anything says that they are there.
+        let synced = medium.sync();
         let committed =
-            medium.sync().and_then(|()| medium.write(area, &page)).and_then(|()| medium.sync());
+            synced.and_then(|()| shared.write_header(self.header)).and_then(|()| medium.sync());
         committed.map_err(CacheError::io("commit the index checkpoint"))?;
         let mut state = shared.state();
         state.newest = Some(self.header);
@@ -217,6 +217,16 @@ impl Shared {
 
     fn chunk_offset(&self, header: Header, chunk: u32) -> u64 {
         self.area(header).start + PAGE + u64::from(chunk) * self.geometry.chunk_bytes()
+    }
+
+    fn write_header(&self, header: Header) -> io::Result<()> {
+        let mut page = vec![0; PAGE as usize];
+        page[8..16].copy_from_slice(&header.generation.to_le_bytes());
+        page[16..24].copy_from_slice(&header.lsn.to_le_bytes());
+        page[24..28].copy_from_slice(&self.geometry.slots.to_le_bytes());
+        page[28..32].copy_from_slice(&header.closed_by.to_le_bytes());
+        sealed::seal(&mut page[..HEADER], HEADER_MAGIC, self.seed);
+        self.medium.write(self.area(header).start, &page)
     }
 
     fn headers(&self) -> Result<[Option<Header>; 2], CacheError> {

@@ -47,6 +47,13 @@ impl Marks {
         self.current.lock().unwrap_or_else(PoisonError::into_inner).decided
     }
 
+    /// Writes the mark in force once more, not synced.
+    pub(super) fn write_again(&self) -> Result<(), CacheError> {
+        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let written = current.write(&self.medium, self.seed);
+        written.map_err(CacheError::io("write the decided mark again"))
+    }
+
     /// Durable when it returns. A lower mark than the one in force changes nothing.
     pub(super) fn set(&self, decided: u64) -> Result<(), CacheError> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);

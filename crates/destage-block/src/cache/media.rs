@@ -41,14 +41,19 @@ impl FileMedia {
     pub fn create(path: &Path, bytes: u64) -> Result<Self, CacheError> {
         let new = !path.exists();
         let (file, found) = open_file(path, Access::Create)?;
+        let what = || format!("allocate {bytes} bytes for {}", path.display());
         if found >= bytes {
+            if !is_device(&file)? {
+                // Whoever made it may have been stopped before it was durable.
+                let durable = file.sync_all().and_then(|()| sync_parent(path));
+                durable.map_err(CacheError::io(what()))?;
+            }
             return Ok(Self::of(file, path, found, Access::Create));
         }
         if is_device(&file)? {
             return Err(CacheError::TooSmall { expected: bytes, found });
         }
         let file = LocalFile(file);
-        let what = || format!("allocate {bytes} bytes for {}", path.display());
         if let Err(error) = allocate(&file, bytes) {
             if new {
                 // An empty file would only puzzle; the error is what counts.

@@ -163,16 +163,28 @@ impl CacheDevice {
         let superblock = superblock::choose(&copies)?;
         check_size(&medium, &superblock.geometry)?;
         is_right(&superblock.origin)?;
-        // What is read now may come from a cache that no sync has reached; the older copies are overwritten on the
-        // strength of it.
-        medium.sync().map_err(CacheError::io("sync the cache device"))?;
+        let cache = Self::take_up(medium, superblock)?;
+        cache.settle(&copies)?;
+        Ok(cache)
+    }
+
+    /// Makes durable what counts, on the strength of which the older copies are overwritten later. It may be in the system's
+    /// cache only, even after a sync that succeeds, if an earlier one failed; the same bytes written once more are not. The
+    /// log and the slots see to themselves: the journal writes its end again, and slots have checksums.
+    fn settle(&self, copies: &[Copy; 2]) -> Result<(), CacheError> {
+        let superblock = self.superblock();
+        superblock::write_again(&self.medium, &superblock, copies)?;
+        self.log.write_again()?;
+        self.marks.write_again()?;
+        self.checkpoints.write_again()?;
+        self.sync()?;
         if copies.iter().any(|copy| *copy != Copy::Sound(superblock.clone())) {
             tracing::warn!(
                 "one copy of the cache's superblock was out of date or damaged; written again"
             );
-            superblock::write_copies(&medium, &superblock)?;
+            superblock::write_copies(&self.medium, &superblock)?;
         }
-        Self::take_up(medium, superblock)
+        Ok(())
     }
 
     fn take_up(medium: Medium, superblock: Superblock) -> Result<Self, CacheError> {

@@ -90,6 +90,14 @@ impl RegionDisk {
         Ok(Self { region: Arc::new(region) })
     }
 
+    /// Writes the name table in force once more, not synced. Before anything has changed.
+    pub(super) fn write_again(&self) -> Result<(), CacheError> {
+        let (region, state) = (&*self.region, self.region.state());
+        let table = Table { generation: state.generation, entries: state.entries().0 };
+        let written = table.write(&region.medium, &region.geometry, region.seed);
+        written.map_err(CacheError::io("write the log's name table again"))
+    }
+
     /// Extents without a file.
     pub fn free_extents(&self) -> u32 {
         let state = self.region.state();
@@ -176,20 +184,15 @@ impl Region {
 
     /// Makes names and lengths durable as they are now.
     fn commit(&self, state: &mut State) -> io::Result<()> {
-        let files: Vec<(Entry, Arc<Node>)> = state
-            .names
-            .iter()
-            .map(|(name, node)| {
-                let len = node.len.load(Ordering::Acquire);
-                (Entry { name: name.clone(), extent: node.extent, len }, node.clone())
-            })
-            .collect();
+        let (entries, nodes) = state.entries();
         // A length becomes durable after the bytes that it covers: what an extent held before must not show in its file.
-        if files.iter().any(|(entry, node)| entry.len > node.durable_len.load(Ordering::Acquire)) {
+        let grows = |(entry, node): (&Entry, &Arc<Node>)| {
+            entry.len > node.durable_len.load(Ordering::Acquire)
+        };
+        if entries.iter().zip(&nodes).any(grows) {
             self.sync_before_switch()?;
         }
         let generation = state.generation + 1;
-        let (entries, nodes): (Vec<_>, Vec<_>) = files.into_iter().unzip();
         let table = Table { generation, entries };
         table.write(&self.medium, &self.geometry, self.seed)?;
         self.medium.sync()?;
@@ -215,6 +218,15 @@ impl Region {
 }
 
 impl State {
+    /// What the table says of all files, and the files.
+    fn entries(&self) -> (Vec<Entry>, Vec<Arc<Node>>) {
+        let file = |(name, node): (&String, &Arc<Node>)| {
+            let len = node.len.load(Ordering::Acquire);
+            (Entry { name: name.clone(), extent: node.extent, len }, node.clone())
+        };
+        self.names.iter().map(file).unzip()
+    }
+
     fn take_free(&mut self) -> Option<u32> {
         let unused = |r: &Removed| r.durable && Arc::strong_count(&r.node) == 1;
         if let Some(at) = self.removed.iter().position(unused) {

@@ -184,6 +184,22 @@ pub(crate) fn write_copies(medium: &Medium, superblock: &Superblock) -> Result<(
     Ok(())
 }
 
+/// Writes those copies again, not synced, that hold what is in force already.
+pub(crate) fn write_again(
+    medium: &Medium,
+    superblock: &Superblock,
+    copies: &[Copy; 2],
+) -> Result<(), CacheError> {
+    let page = superblock.encode();
+    for (copy, offset) in copies.iter().zip(SUPERBLOCKS) {
+        if *copy == Copy::Sound(superblock.clone()) {
+            let written = medium.write(offset, &page);
+            written.map_err(CacheError::io("write the superblock again"))?;
+        }
+    }
+    Ok(())
+}
+
 /// Makes sure that nothing is taken for a cache until the new one is complete.
 pub(crate) fn erase_copies(medium: &Medium) -> Result<(), CacheError> {
     for offset in SUPERBLOCKS {

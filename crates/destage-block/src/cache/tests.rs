@@ -3,6 +3,7 @@
 use super::*;
 use crate::block::Lba;
 use destage_testkit::SimDisk;
+use destage_testkit::disk::Count;
 
 const TOTAL: u64 = 4 << 20;
 
@@ -387,5 +388,83 @@ fn what_a_start_has_found_is_durable_from_then_on() {
         disk.crash(seed);
         let decided = CacheDevice::open(file(&disk), &origin()).unwrap().decided();
         assert!(decided >= 2, "seed {seed}: {decided}");
+    }
+}
+
+/// Everything that a device says of itself; each part only ever grows.
+fn told(cache: &CacheDevice) -> [u64; 4] {
+    let files = cache.log().list().unwrap().len() as u64;
+    [
+        cache.decided(),
+        cache.superblock().attachment.begun,
+        files,
+        cache.checkpoint_lsn().unwrap_or(0),
+    ]
+}
+
+/// Changes each part, until one fails.
+fn change(cache: &CacheDevice, to: u64) -> Result<(), CacheError> {
+    cache.set_decided(to)?;
+    cache.set_attachment(Attachment { begun: to, made: to - 1 })?;
+    let log = cache.log();
+    let made = log.open(&format!("segment-{to:010}"), true).and_then(|_| log.sync_dir());
+    made.map_err(CacheError::io("make a file of the log"))?;
+    let index = Index::new(cache.slots());
+    let mut writer = cache.begin_checkpoint(to);
+    while let Some(chunk) = writer.next_chunk() {
+        writer.write(&index.chunk(chunk))?;
+    }
+    writer.commit().map(drop)
+}
+
+/// A sync fails, a start sees what the system shows, and the power goes at one of its operations.
+#[derive(Clone, Copy, Debug)]
+struct Fall {
+    failing_sync: u64,
+    lost_at: u64,
+    seed: u64,
+}
+
+fn falls(failing_sync: u64) -> impl Iterator<Item = Fall> {
+    let each = |lost_at| (0..3).map(move |seed| Fall { failing_sync, lost_at, seed });
+    (1..=16).flat_map(each)
+}
+
+fn told_after(fall: Fall, without_rewrites: bool) -> Result<(), String> {
+    let (disk, cache) = created();
+    (1..=2).for_each(|to| change(&cache, to).unwrap());
+    disk.fail_after(Count::Syncs, fall.failing_sync, std::io::ErrorKind::Other);
+    change(&cache, 3).unwrap_err();
+    drop(cache);
+    disk.kill();
+    disk.set_unsafe_no_rewrites(without_rewrites);
+    let cache = CacheDevice::open(file(&disk), &origin()).unwrap();
+    let found = told(&cache);
+    disk.power_off_after(fall.lost_at);
+    let ended = (4..).find(|&to| change(&cache, to).is_err());
+    assert!(ended.is_some(), "the power goes");
+    disk.set_unsafe_no_rewrites(false);
+    disk.crash(fall.failing_sync * 1_000 + fall.lost_at * 10 + fall.seed);
+    let cache = CacheDevice::open(file(&disk), &origin()).map_err(|error| error.to_string())?;
+    let then = told(&cache);
+    let is_kept = then.iter().zip(&found).all(|(then, found)| then >= found);
+    if is_kept { Ok(()) } else { Err(format!("{found:?} was found, then {then:?}")) }
+}
+
+#[test]
+fn what_a_start_has_found_stays_though_a_sync_had_failed_before() {
+    // One of the mark, two of the superblock, one of the name table, two of the checkpoint.
+    for fall in (1..=6).flat_map(falls) {
+        if let Err(why) = told_after(fall, false) {
+            panic!("{fall:?}: {why}");
+        }
+    }
+}
+
+#[test]
+fn a_start_that_only_syncs_what_it_has_found_fails_the_same_test() {
+    for failing_sync in [1, 3, 4, 6] {
+        let fails = |fall| told_after(fall, true).is_err();
+        assert!(falls(failing_sync).any(fails), "sync {failing_sync}: nobody would notice");
     }
 }
