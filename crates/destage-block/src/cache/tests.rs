@@ -426,7 +426,7 @@ struct Fall {
 }
 
 fn falls(failing_sync: u64) -> impl Iterator<Item = Fall> {
-    let each = |lost_at| (0..3).map(move |seed| Fall { failing_sync, lost_at, seed });
+    let each = move |lost_at| (0..3).map(move |seed| Fall { failing_sync, lost_at, seed });
     (1..=16).flat_map(each)
 }
 

@@ -111,6 +111,23 @@ fn a_sync_that_claims_what_was_logged_meanwhile_loses_acknowledged_writes() {
     assert!(late > 0 && in_time == 0, "too much claimed {late}, what is true {in_time}");
 }
 
+#[test]
+fn what_a_start_sees_after_failed_syncs_outlives_the_next_loss_of_power() {
+    let failing = |seed| Choice { failing_syncs: true, ..Choice::any(seed) };
+    let total = (0..40).fold(Counts::default(), |mut total, seed| {
+        total.add(&Sim::new(failing(seed)).run().0);
+        total
+    });
+    assert!(total.failed_syncs > 10, "{total:?}");
+}
+
+/// Negative control: a start that syncs what it sees, and does not write it again.
+#[test]
+fn a_start_that_only_syncs_what_it_sees_after_failed_syncs_loses_it() {
+    let (synced, rewritten) = broken(Choice::failing);
+    assert!(synced > 0 && rewritten == 0, "synced {synced}, written again {rewritten}");
+}
+
 /// Negative control: what the cache held of a block before an earlier group is taken for what the origin holds.
 #[test]
 fn outdated_copies_taken_for_what_the_origin_holds_fail_the_replay() {

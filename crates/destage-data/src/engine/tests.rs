@@ -161,14 +161,19 @@ fn a_missing_watermark_is_noticed() {
     assert!(caught(|options| options.unsafe_no_watermark = true).is_some());
 }
 
+/// `DESTAGE_SWEEP=n` takes the first n seeds, `DESTAGE_SEED` one.
 #[test]
 fn a_crash_at_any_step_keeps_every_promise() {
-    for seed in [1, 4] {
-        for step in 1..100 {
-            let options = Options { crash_at: step, ..Options::choose(seed) };
-            if let Some(message) = failure(options) {
-                panic!("seed {seed}, crash at step {step}: {message}");
-            }
-        }
+    let seeds: Vec<u64> = match (number("DESTAGE_SEED"), number("DESTAGE_SWEEP")) {
+        (Some(seed), _) => vec![seed],
+        (None, Some(count)) => (0..count).collect(),
+        (None, None) => vec![1, 4],
+    };
+    let mut broken = Vec::new();
+    for (seed, step) in seeds.iter().flat_map(|&seed| (1..100).map(move |step| (seed, step))) {
+        let options = Options { crash_at: step, ..Options::choose(seed) };
+        let message = failure(options);
+        broken.extend(message.map(|why| format!("seed {seed}, crash at step {step}: {why}")));
     }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
 }

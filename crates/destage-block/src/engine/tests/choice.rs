@@ -21,6 +21,10 @@ pub(super) struct Choice {
     pub(super) unsafe_no_replay: bool,
     /// Whether a sync is told to have covered all that was logged by its end: a negative control.
     pub(super) unsafe_late_syncs: bool,
+    /// Whether some losses of power are none: the disk fails for a while, and the process starts anew.
+    pub(super) failing_syncs: bool,
+    /// Whether the disk leaves out writes of what it shows already: a negative control.
+    pub(super) unsafe_no_rewrites: bool,
     /// How often the log is written ahead.
     pub(super) ahead_percent: u64,
     /// In this share of the crashes the cache is lost with the host.
@@ -87,6 +91,8 @@ impl Choice {
             slots: random.pick(&[100, 400]),
             unsafe_no_replay: false,
             unsafe_late_syncs: false,
+            failing_syncs: false,
+            unsafe_no_rewrites: false,
             ahead_percent: 10,
             lose_cache_percent: 35,
             outage_percent: random.pick(&[0, 0, 3]),
@@ -167,6 +173,12 @@ impl Choice {
         choice.policy.when = When::OnPressure;
         (choice.lives, choice.requests) = (6, 40);
         choice
+    }
+
+    /// The disk fails for a while, and starts rely on what the system shows of it.
+    pub(super) fn failing(seed: u64, is_unsafe: bool) -> Self {
+        let choice = Self::syncing(seed, false);
+        Self { failing_syncs: true, unsafe_no_rewrites: is_unsafe, ..choice }
     }
 
     /// The cache is always lost, and the redo store replayed or not.

@@ -32,6 +32,8 @@ pub(super) struct Counts {
     pub(super) compared: u64,
     pub(super) aheads: u64,
     pub(super) syncs_beside: u64,
+    /// Restarts of the process on what a disk shows whose syncs had failed.
+    pub(super) failed_syncs: u64,
 }
 
 impl Counts {
@@ -52,6 +54,7 @@ impl Counts {
         self.compared += other.compared;
         self.aheads += other.aheads;
         self.syncs_beside += other.syncs_beside;
+        self.failed_syncs += other.failed_syncs;
     }
 }
 
@@ -392,9 +395,11 @@ impl Sim {
     fn crash(&mut self, end: End) {
         self.counts.crashes += 1;
         let decided = self.volume.core.decided();
+        let is_restart = end == End::PowerOff && self.only_syncs_failed();
+        self.counts.failed_syncs += u64::from(is_restart);
         match end {
-            End::Kill => self.world.disk.kill(),
-            _ => self.world.disk.crash(self.random.next()),
+            End::PowerOff if !is_restart => self.world.disk.crash(self.random.next()),
+            _ => self.world.disk.kill(),
         }
         self.world.origin.come_back();
         self.is_away = false;
@@ -405,6 +410,10 @@ impl Sim {
         let is_cache_lost = self.random.below(100) < self.choice.lose_cache_percent;
         if is_cache_lost {
             self.counts.losses += 1;
+            if is_restart {
+                // What is left of the origin is compared as its medium has it.
+                self.world.disk.crash(self.random.next());
+            }
             self.check_origin(decided);
             self.world.new_cache();
         }
@@ -419,6 +428,14 @@ impl Sim {
         }
         self.harvested = self.volume.last();
         self.check_everything("the volume after a crash");
+    }
+
+    /// Whether what looked like a loss of power was a disk that failed for a while: the next process sees what the system
+    /// shows of it. Not where clients rely on the origin's own durability, of which they are told.
+    fn only_syncs_failed(&mut self) -> bool {
+        self.choice.failing_syncs
+            && !self.volume.policy().waits_for_origin()
+            && self.random.chance(50)
     }
 
     /// The cache is gone: what the policy promises of the origin alone.

@@ -35,7 +35,9 @@ const REDO_BYTES: u64 = 2 << 20;
 
 impl World {
     pub(super) fn new(choice: &Choice) -> Self {
-        Self::named(SimDisk::new(), "", 7, choice)
+        let disk = SimDisk::new();
+        disk.set_unsafe_no_rewrites(choice.unsafe_no_rewrites);
+        Self::named(disk, "", 7, choice)
     }
 
     /// One of several volumes on a disk.
