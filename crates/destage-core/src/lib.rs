@@ -21,6 +21,7 @@
 extern crate alloc;
 
 mod core;
+pub mod expiry;
 mod groups;
 mod id;
 mod io;

@@ -56,6 +56,8 @@ pub enum Shape {
     Set(CollectionId),
     /// A sorted set.
     SortedSet(CollectionId),
+    /// A plain cache key, which is a string, a hash or nothing.
+    Plain,
 }
 
 /// The mappings of a schema, in the order in which they are tried.

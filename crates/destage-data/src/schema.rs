@@ -22,6 +22,8 @@ pub struct Schema {
     pub one_row_groups: bool,
     /// Sets and sorted sets over tables.
     pub collections: Vec<Collection>,
+    /// The table of the plain cache keys: of keys that name no row, where they are served.
+    pub plain: Option<TableId>,
     by_name: HashMap<Vec<u8>, TableId>,
 }
 
@@ -64,6 +66,8 @@ pub struct Table {
     pub collections: Vec<CollectionId>,
     /// Of the cache's own tables: what their units stand for.
     pub part: Option<(CollectionId, Part)>,
+    /// Clients may have the cached copies of its rows expire.
+    pub copies_expire: bool,
     by_column: HashMap<Vec<u8>, u16>,
 }
 
@@ -163,7 +167,7 @@ impl Schema {
 
     /// The tables of the origin, without the cache's own ones.
     pub fn reachable(&self) -> &[Table] {
-        let own = self.collections.len() * 2;
+        let own = self.collections.len() * 2 + usize::from(self.plain.is_some());
         &self.tables[..self.tables.len() - own]
     }
 
@@ -181,18 +185,8 @@ impl Schema {
             table.columns =
                 collection.owners.iter().map(|&index| elements.columns[index].clone()).collect();
             if part == Part::Page {
-                let query = Column {
-                    name: String::new(),
-                    sql_name: String::new(),
-                    ty: ColumnType::Bytes,
-                    type_name: String::new(),
-                    not_null: false,
-                    default: ColumnDefault::None,
-                    generated: false,
-                    structural: false,
-                    checked: false,
-                };
-                table.columns.extend(std::iter::repeat_n(query, crate::collection::QUERY_CELLS));
+                let queries = std::iter::repeat_n(own_column(), crate::collection::QUERY_CELLS);
+                table.columns.extend(queries);
             }
             table.key_len = table.columns.len();
             table.part = Some((id, part));
@@ -202,6 +196,30 @@ impl Schema {
         self.tables[usize::from(collection.table.0)].collections.push(id);
         self.collections.push(collection);
         self.collections.last()
+    }
+
+    /// Serves keys that name no row as plain cache keys. After every collection has been added.
+    ///
+    /// # Errors
+    /// There are too many tables.
+    pub fn serve_plain_keys(&mut self) -> Result<(), String> {
+        if self.tables.len() >= TABLES_MAX {
+            return Err(format!("{TABLES_MAX} tables leave none for plain cache keys"));
+        }
+        let mut table = Table::named(String::new(), String::new());
+        table.id = TableId(u16::try_from(self.tables.len()).map_err(|error| error.to_string())?);
+        table.columns = vec![own_column(); PLAIN_COLUMNS];
+        table.key_len = 1;
+        self.plain = Some(table.id);
+        self.tables.push(table);
+        Ok(())
+    }
+
+    /// Clients may have the cached copies of these tables' rows expire. After every collection has been added.
+    pub fn let_copies_expire(&mut self, is_meant: impl Fn(&str) -> bool) {
+        for table in &mut self.tables {
+            table.copies_expire = is_meant(&table.name);
+        }
     }
 
     /// The collection of that id.
@@ -217,6 +235,28 @@ impl Schema {
     /// The table of that name.
     pub fn find(&self, name: &[u8]) -> Option<&Table> {
         self.by_name.get(name).map(|&id| self.table(id))
+    }
+}
+
+/// The columns of plain cache keys: the key, its value if it is a string, its fields if it is a hash.
+const PLAIN_COLUMNS: usize = 3;
+/// The column of a plain string's value.
+pub(crate) const PLAIN_STRING: usize = 1;
+/// The column of a plain hash's fields.
+pub(crate) const PLAIN_HASH: usize = 2;
+
+/// A column of the cache's own tables.
+fn own_column() -> Column {
+    Column {
+        name: String::new(),
+        sql_name: String::new(),
+        ty: ColumnType::Bytes,
+        type_name: String::new(),
+        not_null: false,
+        default: ColumnDefault::None,
+        generated: false,
+        structural: false,
+        checked: false,
     }
 }
 
@@ -237,6 +277,7 @@ impl Table {
             generated_key: None,
             collections: Vec::new(),
             part: None,
+            copies_expire: false,
             by_column: HashMap::new(),
         }
     }

@@ -53,12 +53,24 @@ pub struct Settings {
     pub mappings: Vec<MappingSettings>,
     /// The derived keys.
     pub queries: Vec<QuerySettings>,
+    /// What becomes of keys that name no row.
+    pub unmapped: Unmapped,
     /// Where to record what the core is told; `None` for nowhere.
     pub record: Option<RecordSettings>,
     /// A shell command to run against the started server; it drains and ends with it.
     pub run: Option<String>,
     /// Negative controls of the tests.
     pub unsafe_flags: UnsafeFlags,
+}
+
+/// What becomes of keys that name no row: neither `table:primary-key` nor a mapping takes them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unmapped {
+    /// They are refused.
+    #[default]
+    Reject,
+    /// They are plain cache keys: held in memory alone, evicted like cached rows, gone at the end of the process.
+    Cache,
 }
 
 /// Settings of one table.
@@ -73,6 +85,8 @@ pub struct TableSettings {
     pub triggers: Option<Vec<String>>,
     /// Cached rows are fetched again after this time, for what others change at the origin.
     pub max_age: Option<Span>,
+    /// EXPIRE and its kin work on the table's keys: the cached copy expires and is fetched again, never the row.
+    pub copies_expire: bool,
     /// What the documents of a MongoDB collection hold. `None`: not declared, so the collection's validator says it.
     pub document: Option<DocumentSettings>,
 }
@@ -144,6 +158,7 @@ impl Default for Settings {
             tables: BTreeMap::new(),
             mappings: Vec::new(),
             queries: Vec::new(),
+            unmapped: Unmapped::default(),
             record: None,
             run: None,
             unsafe_flags: UnsafeFlags::default(),

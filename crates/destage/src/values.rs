@@ -1,5 +1,6 @@
 //! The forms of values on the command line, with their errors.
 
+use destage_data::settings::Unmapped;
 use destage_runtime::sockets::Listen;
 use destage_runtime::units::{Bytes, Interval};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -68,6 +69,15 @@ where
         Ok(value)
     } else {
         Err(format!("out of range: {low} to {high}"))
+    }
+}
+
+/// What becomes of keys that name no row.
+pub(crate) fn unmapped(text: &str) -> Result<Unmapped, String> {
+    match text {
+        "reject" => Ok(Unmapped::Reject),
+        "cache" => Ok(Unmapped::Cache),
+        _ => Err("reject or cache".into()),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The commands: their names, what they take, and their arguments checked and made canonical.
 
+use super::expire::Expire;
 use super::key::{resolve, show};
 use super::sets::SetCommand;
 use super::strings::SetOptions;
@@ -26,7 +27,7 @@ pub(crate) enum Verb {
     Get,
     /// SET without options.
     Set,
-    /// SET with NX, XX or GET; GETSET, SETNX.
+    /// SET with NX, XX, GET or a time; GETSET, SETNX, SETEX, PSETEX.
     SetIf,
     MGet,
     MSet,
@@ -38,6 +39,7 @@ pub(crate) enum Verb {
     StrLen,
     GetRange,
     GetDel,
+    GetEx,
     AddMembers,
     RemoveMembers,
     HasMembers,
@@ -49,8 +51,13 @@ pub(crate) enum Verb {
     Del,
     Exists,
     Type,
+    /// EXPIRE, PEXPIRE, EXPIREAT and PEXPIREAT.
+    Expire,
+    Persist,
     Ttl,
     PTtl,
+    ExpireTime,
+    PExpireTime,
     Scan,
     Multi,
     Exec,
@@ -129,6 +136,9 @@ pub(crate) const SPECS: &[Spec] = &[
     spec("setnx", Verb::SetIf, 3, Write),
     spec("getset", Verb::SetIf, 3, Write),
     spec("getdel", Verb::GetDel, 2, Write),
+    spec("setex", Verb::SetIf, 4, Write),
+    spec("psetex", Verb::SetIf, 4, Write),
+    spec("getex", Verb::GetEx, -2, Write),
     spec("msetnx", Verb::MSetNx, -3, Write),
     spec("sadd", Verb::AddMembers, -3, Write),
     spec("srem", Verb::RemoveMembers, -3, Write),
@@ -158,6 +168,13 @@ pub(crate) const SPECS: &[Spec] = &[
     spec("type", Verb::Type, 2, Read),
     spec("ttl", Verb::Ttl, 2, Read),
     spec("pttl", Verb::PTtl, 2, Read),
+    spec("expiretime", Verb::ExpireTime, 2, Read),
+    spec("pexpiretime", Verb::PExpireTime, 2, Read),
+    spec("expire", Verb::Expire, -3, Write),
+    spec("pexpire", Verb::Expire, -3, Write),
+    spec("expireat", Verb::Expire, -3, Write),
+    spec("pexpireat", Verb::Expire, -3, Write),
+    spec("persist", Verb::Persist, 2, Write),
     spec("scan", Verb::Scan, -2, Server),
     spec("multi", Verb::Multi, 1, Server),
     spec("exec", Verb::Exec, 1, Server),
@@ -214,10 +231,7 @@ fn unknown(name: &[u8]) -> String {
         "keys" | "dbsize" | "randomkey" => "use SCAN 0 MATCH table:*",
         "hscan" | "hrandfield" => "HGETALL, HKEYS and HVALS give a whole row",
         "hstrlen" => "HGET the column",
-        "expire" | "pexpire" | "expireat" | "persist" | "ttl" | "pttl" | "hexpire" | "hpexpire"
-        | "httl" | "setex" | "psetex" | "getex" => {
-            "rows do not expire; DEL deletes a row at the origin"
-        }
+        "hexpire" | "hpexpire" | "httl" => "fields do not expire; EXPIRE has a whole key expire",
         "wait" => "use WAITAOF for the journal, DESTAGE WAIT for the origin",
         "save" | "bgsave" | "bgrewriteaof" => {
             "every write is journaled; DESTAGE DRAIN brings it to the origin"
@@ -250,6 +264,10 @@ pub(crate) struct Prepared {
     pub(super) places: (i64, i64),
     /// What a command on a collection says besides.
     pub(super) set: Option<Box<SetCommand>>,
+    /// What becomes of the key's deadline.
+    pub(super) expire: Expire,
+    /// Fields of a plain hash, and between them the values that they are to have, in `values`.
+    pub(super) fields: Vec<Range<usize>>,
     /// How many of the keys were given; others are those of a set's elements.
     pub(super) own_keys: usize,
 }
@@ -269,6 +287,8 @@ impl Default for Prepared {
             options: SetOptions::default(),
             places: (0, 0),
             set: None,
+            expire: Expire::default(),
+            fields: Vec::new(),
             own_keys: 0,
         }
     }
@@ -302,6 +322,8 @@ impl Prepared {
         self.amount.clear();
         self.options = SetOptions::default();
         self.set = None;
+        self.expire = Expire::default();
+        self.fields.clear();
     }
 
     /// Checks a data command's arguments and stores them.
@@ -322,18 +344,20 @@ impl Prepared {
         if spec.verb.is_of_sets() {
             return self.read_set_command(schema, spec, args);
         }
-        if matches!(spec.verb, Verb::Ttl | Verb::PTtl) {
-            // Derived keys alone take these.
-            return Err(unknown(args[0]));
+        if spec.verb.is_of_expiry() {
+            return self.read_expiry(schema, spec, args);
         }
         if spec.verb.is_of_strings() {
             return self.read_string(schema, spec, args);
         }
         let (table, shape) = self.push_key(schema, args[1])?;
-        if shape != Shape::Hash && spec.verb != Verb::Type {
-            return Err(wrong_type(args[1], shape));
-        }
         let rest = &args[2..];
+        match shape {
+            _ if spec.verb == Verb::Type => return Ok(()),
+            Shape::Hash => {}
+            Shape::Plain => return self.read_fields(spec, rest),
+            _ => return Err(wrong_type(args[1], shape)),
+        }
         match spec.verb {
             Verb::HGet | Verb::HMGet | Verb::HExists => {
                 rest.iter().try_for_each(|field| self.push_column(table, field))
@@ -511,6 +535,10 @@ pub(super) fn wrong_type(key: &[u8], shape: Shape) -> String {
         Shape::String(_) => ("a string", "use GET, SET, INCRBY"),
         Shape::Set(_) => ("a set", "use SADD, SREM, SMEMBERS"),
         Shape::SortedSet(_) => ("a sorted set", "use ZADD, ZREM, ZRANGE"),
+        Shape::Plain => (
+            "a plain cache key, which is a string or a hash",
+            "[[set]] and [[zset]] in the settings map keys to tables",
+        ),
     };
     format!("WRONGTYPE the key '{}' is {is}: {hint}", show(key))
 }

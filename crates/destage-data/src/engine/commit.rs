@@ -49,7 +49,9 @@ impl Engine {
         access: Access,
         start: usize,
     ) {
+        let beside = self.take_beside(txn);
         if txn.is_empty() {
+            self.keep_beside(beside);
             return self.release_locks(units, access);
         }
         self.note_derived(txn);
@@ -75,11 +77,12 @@ impl Engine {
         }
         self.append_group(session, &changed, access);
         if access == Access::Back {
-            return;
+            return self.keep_beside(beside);
         }
         let written: HashSet<UnitId> = changed.iter().map(|(unit, _)| *unit).collect();
-        let unchanged: Vec<UnitId> =
-            units.iter().copied().filter(|unit| !written.contains(unit)).collect();
+        // What changes beside the group stays locked, too, until the origin has decided.
+        let is_unchanged = |unit: &UnitId| !written.contains(unit) && !beside.changes(*unit);
+        let unchanged: Vec<UnitId> = units.iter().copied().filter(is_unchanged).collect();
         self.release_locks(&unchanged, access);
         self.through.insert(
             lsn,
@@ -90,6 +93,7 @@ impl Engine {
                 access,
                 invalidates: self.cascades(txn),
                 units: changed.iter().map(|(unit, _)| *unit).collect(),
+                beside,
             },
         );
         session.waiting = Some(Waiting::Origin { lsn });

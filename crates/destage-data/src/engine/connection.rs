@@ -426,6 +426,10 @@ impl Engine {
             }
             let mut cells = Vec::new();
             let table = super::key::resolve(&self.schema, key, &mut cells)?.0.id;
+            if self.schema.plain == Some(table) {
+                // It is no copy of anything.
+                continue;
+            }
             units.extend(self.rows.find(table, &cells));
             named.push((table, cells.into()));
         }

@@ -288,6 +288,9 @@ impl Engine {
         intent: Intent,
         units: &[UnitId],
     ) -> Answer {
+        if !self.expiries.is_empty() {
+            self.expire_due(units);
+        }
         self.core.handle(self.now, Input::Access { request, intent, units });
         while let Some(effect) = self.core.poll_effect() {
             match effect {
@@ -313,7 +316,7 @@ impl Engine {
         let mut write = None;
         let mut single = true;
         for prepared in commands {
-            if prepared.group != Group::Write {
+            if prepared.group != Group::Write || !prepared.changes_rows(self.schema.plain) {
                 continue;
             }
             let (bytes, ack, blind) = write.unwrap_or((GROUP_OVERHEAD as u32, Ack::Policy, true));
@@ -417,8 +420,14 @@ impl Engine {
             txn.set_blind(prepared, units[0], &mut Reply::new(&mut session.out, session.protocol));
             Ok(())
         } else {
-            let mut context =
-                Context { schema: &schema, rows: &self.rows, txn: &mut txn, fields: &self.fields };
+            let mut context = Context {
+                schema: &schema,
+                rows: &self.rows,
+                txn: &mut txn,
+                fields: &self.fields,
+                now: self.now,
+                expiries: &self.expiries,
+            };
             let mut reply = Reply::new(&mut session.out, session.protocol);
             context.perform(prepared, all, &mut reply).and_then(|()| {
                 txn.check(&schema, &self.rows)

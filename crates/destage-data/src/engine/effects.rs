@@ -3,6 +3,7 @@
 use super::command::{Group, Verb, find};
 use super::dispatch::{PREFETCH_CLIENT, dedup};
 use super::exec::EXEC;
+use super::rows::Kind;
 use super::session::{Session, Through, WaitKind, Waiting};
 use super::{Engine, FetchJob, Groups, Io};
 use crate::origins::ParkedGroup;
@@ -273,9 +274,13 @@ impl Engine {
             self.settle_members(lsn);
         }
         through.units.iter().for_each(|&unit| self.unload_if_absent(unit));
-        if applied {
-            self.tell_changed(lsn);
-            self.invalidate_tables(&through);
+        match applied {
+            true => {
+                self.tell_changed(lsn);
+                self.invalidate_tables(&through);
+                self.keep_beside(through.beside);
+            }
+            false => self.drop_beside(&through.beside),
         }
         let client = ClientId(through.client);
         let Some(slot) = self.sessions.get_mut(through.client as usize) else { return };
@@ -337,6 +342,9 @@ impl Engine {
         if self.is_derived(table) {
             return self.fetch_derived(unit);
         }
+        if self.schema.plain == Some(table) {
+            return self.fetch_plain(unit);
+        }
         self.rows.unload(unit);
         self.begin_page(unit);
         let key: Box<[u8]> = self.rows.key(unit).into();
@@ -358,6 +366,20 @@ impl Engine {
         let identity = self.rows.identity(table, key);
         let result = Ok(self.rows.bytes(unit));
         self.core.handle(self.now, Input::Fetched { unit, result, identity });
+    }
+
+    /// Drops a unit and gives up its number.
+    pub(super) fn evict(&mut self, unit: UnitId) {
+        let row = self.rows.get(unit);
+        if self.schema.plain == Some(row.table) && row.kind == Kind::Row {
+            self.plain_changed(unit);
+        }
+        if !self.expiries.is_empty() {
+            self.expiries.set(unit, None);
+        }
+        let identity = self.rows.remove(unit);
+        self.overlay.unchain(unit);
+        self.core.handle(self.now, Input::Evicted { identity });
     }
 
     pub(super) fn destage(&mut self, batch: BatchId) {

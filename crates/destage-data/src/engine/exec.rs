@@ -272,8 +272,14 @@ impl Engine {
     ) -> Result<(), Trouble> {
         let mut reply = Reply::new(&mut session.out, session.protocol);
         reply.array(queued.len());
-        let mut context =
-            Context { schema: &self.schema, rows: &self.rows, txn, fields: &self.fields };
+        let mut context = Context {
+            schema: &self.schema,
+            rows: &self.rows,
+            txn,
+            fields: &self.fields,
+            now: self.now,
+            expiries: &self.expiries,
+        };
         let mut rest = all;
         for command in queued {
             if reply.waiting_bytes() > self.config.output_bytes_max {

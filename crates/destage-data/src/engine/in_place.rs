@@ -7,6 +7,7 @@ use super::rows::Kind;
 use super::session::Session;
 use crate::cells::{Cell, Reader};
 use crate::change::{Op, Set};
+use crate::mapping::Shape;
 use crate::resp::Reply;
 use destage_core::{Access, UnitId};
 
@@ -20,6 +21,9 @@ impl Engine {
     ) -> bool {
         if !matches!(prepared.verb, Verb::HSet | Verb::HMSet | Verb::Set)
             || prepared.sets().len() == 0
+            || prepared.shape == Shape::Plain
+            // SET ends a deadline.
+            || prepared.verb == Verb::Set && !self.expiries.is_empty()
         {
             return false;
         }

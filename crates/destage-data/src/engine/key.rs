@@ -22,7 +22,21 @@ pub(crate) fn resolve<'s>(
     {
         return mapped.map(|mapped| (schema.table(mapped.table), mapped.shape));
     }
+    if let Some(plain) = schema.plain
+        && !names_table(schema, key)
+    {
+        push_cell(out, Cell::Value(key));
+        return Ok((schema.table(plain), Shape::Plain));
+    }
     parse_key(schema, key, out).map(|table| (table, Shape::Hash))
+}
+
+/// Whether a key begins with the name of a table, be it one that cannot be reached.
+pub(super) fn names_table(schema: &Schema, key: &[u8]) -> bool {
+    let Some(colon) = memchr::memchr(b':', key) else { return false };
+    let name = decode(&key[..colon]);
+    let is_it = |table: &crate::schema::Unreachable| table.name.as_bytes() == &name[..];
+    schema.find(&name).is_some() || schema.unreachable.iter().any(is_it)
 }
 
 /// Reads a key; its canonical key cells are appended to `out`.

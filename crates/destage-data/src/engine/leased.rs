@@ -272,8 +272,14 @@ impl Engine {
         all: &[UnitId],
         txn: &mut Txn,
     ) -> Result<Vec<u8>, Trouble> {
-        let mut context =
-            Context { schema: &self.schema, rows: &self.rows, txn, fields: &self.fields };
+        let mut context = Context {
+            schema: &self.schema,
+            rows: &self.rows,
+            txn,
+            fields: &self.fields,
+            now: self.now,
+            expiries: &self.expiries,
+        };
         let (mut out, mut rest) = (Vec::new(), all);
         for command in queued {
             let Queued::Data(prepared) = command else { continue };

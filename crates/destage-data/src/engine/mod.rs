@@ -16,6 +16,8 @@ mod dispatch;
 mod effects;
 mod elements;
 mod exec;
+mod expire;
+mod fields;
 mod in_place;
 mod jobs;
 mod key;
@@ -24,6 +26,7 @@ mod observe;
 mod origin;
 mod overlay;
 mod perform;
+mod plain;
 mod report;
 mod rows;
 mod scan;
@@ -42,6 +45,7 @@ use crate::settings::{Settings, TableSettings, UnsafeFlags};
 use command::Prepared;
 use derived::Derived;
 use derived::foreign::Ages;
+use destage_core::expiry::Expiries;
 use destage_core::{
     BatchId, ClientId, Core, DomainId, Effect, Input, Lsn, Policy, RequestId, StopReason, Time,
     UnitId, WaitFor,
@@ -173,6 +177,10 @@ pub struct Engine {
     derived: Derived,
     /// When cached rows of some tables are fetched again.
     ages: Ages,
+    /// When plain cache keys and cached copies expire.
+    expiries: Expiries,
+    /// Plain cache keys that were asked for and did not exist.
+    absent_plain: Vec<UnitId>,
     /// Waits that clients asked for and the core has not been told of.
     waits: Vec<(RequestId, Lsn, WaitFor)>,
     next_request: u64,
@@ -251,6 +259,8 @@ impl Engine {
             observers: Vec::new(),
             derived: Derived::default(),
             ages,
+            expiries: Expiries::default(),
+            absent_plain: Vec::new(),
             waits: Vec::new(),
             next_request: 0,
             moment: 0,
@@ -415,6 +425,8 @@ impl Engine {
         }
         self.expire_leases();
         self.expire_rows();
+        self.expire_some();
+        self.drop_absent_plain();
         self.core.handle(self.now, Input::Tick);
         self.modes.tick(self.now);
         self.pump();
@@ -426,7 +438,11 @@ impl Engine {
     pub fn next_timeout(&self) -> Option<Time> {
         let deadline = self.deadlines.first().map(|&(deadline, _)| deadline);
         let others = [self.modes.due(), self.watched.next_timeout(), self.ages.next_timeout()];
-        [deadline, self.core.next_timeout()].into_iter().chain(others).flatten().min()
+        [deadline, self.core.next_timeout(), self.expiries.next_timeout()]
+            .into_iter()
+            .chain(others)
+            .flatten()
+            .min()
     }
 
     /// Jobs to start, in order.
@@ -586,11 +602,7 @@ impl Engine {
             }
             Effect::Settled { lsn, applied } => self.settled(lsn, applied),
             Effect::Forget { upto } => self.forget(upto),
-            Effect::Evict { unit } => {
-                let identity = self.rows.remove(unit);
-                self.overlay.unchain(unit);
-                self.core.handle(self.now, Input::Evicted { identity });
-            }
+            Effect::Evict { unit } => self.evict(unit),
             Effect::Mode(mode) => self.modes.changed(self.now, mode),
             Effect::Stop(reason) => self.io.push(Io::Stop(reason)),
         }

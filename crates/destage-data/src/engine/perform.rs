@@ -10,7 +10,8 @@ use crate::mapping::Shape;
 use crate::resp::Reply;
 use crate::schema::{Schema, Table};
 use crate::value::ColumnType;
-use destage_core::UnitId;
+use destage_core::expiry::Expiries;
+use destage_core::{Time, UnitId};
 
 /// Why a command was not performed. Nothing has been done.
 #[derive(Debug)]
@@ -36,6 +37,8 @@ pub(crate) struct Context<'a> {
     pub(crate) txn: &'a mut Txn,
     /// `\r\n`-framed field names, per table and column.
     pub(crate) fields: &'a FieldNames,
+    pub(crate) now: Time,
+    pub(crate) expiries: &'a Expiries,
 }
 
 /// Every column's name as a bulk string, ready to be copied into replies.
@@ -66,6 +69,9 @@ impl Context<'_> {
         let schema = self.schema;
         let table = schema.table(first);
         let unit = units[0];
+        if prepared.shape == Shape::Plain && prepared.verb.is_of_hashes() {
+            return self.perform_fields(table, unit, prepared, reply);
+        }
         match prepared.verb {
             Verb::HGetAll | Verb::HKeys | Verb::HVals => {
                 self.read_all(table, unit, prepared.verb, reply)
@@ -81,6 +87,7 @@ impl Context<'_> {
                     Shape::String(_) => "string",
                     Shape::Set(_) => "set",
                     Shape::SortedSet(_) => "zset",
+                    Shape::Plain => self.plain_type(unit),
                 };
                 reply.simple(if self.is_there(unit)? { kind } else { "none" });
                 Ok(())
@@ -90,6 +97,7 @@ impl Context<'_> {
             Verb::HDel => self.clear(table, unit, &prepared.columns, reply),
             Verb::HIncrBy | Verb::HIncrByFloat => self.increment(table, unit, prepared, reply),
             Verb::Del => self.delete(prepared, units, reply),
+            verb if verb.is_of_expiry() => self.perform_expiry(prepared, unit, reply),
             verb if verb.is_of_sets() => self.perform_set(prepared, units, reply),
             verb if verb.is_of_strings() => self.perform_string(prepared, units, reply),
             _ => unreachable!("not a data command"),
@@ -168,7 +176,7 @@ impl Context<'_> {
     }
 
     /// Whether there is such a row, or a member of such a set.
-    fn is_there(&self, unit: UnitId) -> Result<bool, Trouble> {
+    pub(super) fn is_there(&self, unit: UnitId) -> Result<bool, Trouble> {
         match whole_of(self.schema, self.rows.get(unit).table) {
             Some(id) => self.has_members(id, unit),
             None => Ok(self.row(unit).is_some()),
@@ -296,7 +304,7 @@ impl Context<'_> {
             if let Some(id) = whole_of(self.schema, table) {
                 deleted += i64::from(self.delete_members(id, unit, &members)?);
             } else if self.row(unit).is_some() {
-                self.txn.delete(table, unit);
+                self.remove(table, unit);
                 deleted += 1;
             }
         }

@@ -237,6 +237,32 @@ impl Rows {
         units.map(|(unit, _)| unit).collect()
     }
 
+    /// Present rows of a table, from a unit on: at most so many, looking at `looked_max` units. And the unit from which to go
+    /// on, if there may be more.
+    pub(crate) fn present_from(
+        &self,
+        table: TableId,
+        first: UnitId,
+        limit: usize,
+        looked_max: usize,
+    ) -> (Vec<UnitId>, Option<UnitId>) {
+        let end = self.slots.len().min((first.0 as usize).saturating_add(looked_max)) as u32;
+        let mut units = Vec::new();
+        for unit in (first.0..end).map(UnitId) {
+            if units.len() == limit {
+                return (units, Some(unit));
+            }
+            if self.slots[unit] != Handle::NONE {
+                let row = self.get(unit);
+                if row.table == table && row.kind == Kind::Row {
+                    units.push(unit);
+                }
+            }
+        }
+        let is_end = end as usize == self.slots.len();
+        (units, (!is_end).then_some(UnitId(end)))
+    }
+
     /// Units in use.
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()

@@ -3,7 +3,7 @@
 //! A cursor is a number for a place in a bounded table of places. A page is read from the origin in key order and merged
 //! with the undecided inserts and deletes of the same range, so a scan sees every row that exists throughout.
 
-use super::key::{decode, format_key, order_key, unknown_table};
+use super::key::{decode, format_key, names_table, order_key, unknown_table};
 use super::session::{Job, Session, Waiting};
 use super::{Engine, Io, KeyOrder};
 use crate::cells::{Cell, Reader};
@@ -11,7 +11,7 @@ use crate::change::Op;
 use crate::origins::{Keys, OriginError};
 use crate::resp::Reply;
 use crate::schema::{Schema, TableId};
-use destage_core::{ClientId, Fault, Lsn, Time};
+use destage_core::{ClientId, Fault, Lsn, Time, UnitId};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 /// Cursors kept at once; the oldest are forgotten first.
@@ -19,6 +19,8 @@ const CURSORS_MAX: usize = 10_000;
 /// Rows in a page unless COUNT says otherwise, and the most that COUNT may say.
 const COUNT_DEFAULT: usize = 10;
 const COUNT_MAX: usize = 10_000;
+/// Units of all kinds that are looked at for one page of plain cache keys: some 0.1 ms.
+const LOOKED_MAX: usize = 10_000;
 
 /// A scan's place and terms.
 #[derive(Clone, Debug)]
@@ -29,8 +31,15 @@ pub(crate) struct Scan {
     after: Option<Box<[u8]>>,
     pattern: Option<Box<[u8]>>,
     count: usize,
-    /// Rows are asked for that can have the type asked for.
-    hashes: bool,
+    /// TYPE, in lower case.
+    kind: Option<Box<[u8]>>,
+}
+
+impl Scan {
+    /// Whether keys of this type are asked for.
+    fn wants(&self, kind: &str) -> bool {
+        self.kind.as_deref().is_none_or(|wanted| wanted == kind.as_bytes())
+    }
 }
 
 /// Places to go on from.
@@ -201,14 +210,39 @@ impl Engine {
     pub(super) fn scan_command(&mut self, client: ClientId, session: &mut Session, args: &[&[u8]]) {
         match self.read_scan(args) {
             Err(message) => self.fail(session, &message),
-            Ok(scan) if !scan.hashes || self.schema.reachable().is_empty() => {
-                let mut reply = Reply::new(&mut session.out, session.protocol);
-                reply.array(2);
-                reply.bulk(b"0");
-                reply.array(0);
+            Ok(scan) if self.schema.plain == Some(scan.table) => {
+                self.reply_plain_page(session, scan);
             }
-            Ok(scan) => self.ask_page(client, session, scan),
+            Ok(scan) if scan.wants("hash") && !self.schema.reachable().is_empty() => {
+                self.ask_page(client, session, scan);
+            }
+            // There are no such rows.
+            Ok(scan) => match self.schema.plain.filter(|_| scan.all_tables) {
+                Some(table) => self.reply_plain_page(session, Scan { table, after: None, ..scan }),
+                None => write_page(&mut Reply::new(&mut session.out, session.protocol), 0, &[]),
+            },
         }
+    }
+
+    /// Replies with plain cache keys.
+    fn reply_plain_page(&mut self, session: &mut Session, scan: Scan) {
+        let first = scan.after.as_deref().and_then(|after| after.try_into().ok());
+        let first = UnitId(first.map_or(0, u32::from_le_bytes));
+        let (units, next) = self.rows.present_from(scan.table, first, scan.count, LOOKED_MAX);
+        let mut names: Vec<Vec<u8>> = Vec::with_capacity(units.len());
+        for unit in units {
+            let mut cells = Reader::new(self.rows.get(unit).cells);
+            let name = cells.next().and_then(Cell::value).unwrap_or_default();
+            let kind = if cells.next() == Some(Cell::Null) { "hash" } else { "string" };
+            let is_matched = scan.pattern.as_ref().is_none_or(|pattern| glob(pattern, name));
+            if is_matched && scan.wants(kind) && !self.expiries.is_due(unit, self.now) {
+                names.push(name.to_vec());
+            }
+        }
+        let cursor = next.map_or(0, |unit| {
+            self.cursors.insert(Scan { after: Some(unit.0.to_le_bytes().into()), ..scan })
+        });
+        write_page(&mut Reply::new(&mut session.out, session.protocol), cursor, &names);
     }
 
     fn read_scan(&self, args: &[&[u8]]) -> Result<Scan, String> {
@@ -223,7 +257,7 @@ impl Engine {
                     after: None,
                     pattern: None,
                     count: COUNT_DEFAULT,
-                    hashes: true,
+                    kind: None,
                 },
                 _ => self.cursors.places.get(&cursor).cloned().ok_or(
                     "ERR this cursor is unknown or was forgotten; start again with SCAN 0",
@@ -231,7 +265,7 @@ impl Engine {
             };
         if !args[2..].len().is_multiple_of(2) {
             return Err(
-                "ERR syntax error: SCAN cursor [MATCH table:*] [COUNT n] [TYPE hash]".into()
+                "ERR syntax error: SCAN cursor [MATCH pattern] [COUNT n] [TYPE type]".into()
             );
         }
         for option in args[2..].chunks_exact(2) {
@@ -244,10 +278,10 @@ impl Engine {
                     let count = count.ok_or("ERR COUNT is a number from 1")?;
                     scan.count = usize::try_from(count).unwrap_or(COUNT_MAX).min(COUNT_MAX);
                 }
-                b"type" => scan.hashes = option[1].eq_ignore_ascii_case(b"hash"),
+                b"type" => scan.kind = Some(option[1].to_ascii_lowercase().into()),
                 _ => {
                     return Err(
-                        "ERR syntax error: SCAN cursor [MATCH table:*] [COUNT n] [TYPE hash]"
+                        "ERR syntax error: SCAN cursor [MATCH pattern] [COUNT n] [TYPE type]"
                             .into(),
                     );
                 }
@@ -262,9 +296,10 @@ impl Engine {
             pattern.iter().position(|byte| b"*?[\\".contains(byte)).unwrap_or(pattern.len());
         if let Some(colon) = pattern[..literal].iter().position(|&byte| byte == b':') {
             let name = &pattern[..colon];
-            let table = self.schema.find(&decode(name));
-            let table = table.ok_or_else(|| unknown_table(&self.schema, name))?;
-            scan.table = table.id;
+            let table = self.schema.find(&decode(name)).map(|table| table.id);
+            let plain = self.schema.plain.filter(|_| !names_table(&self.schema, pattern));
+            let table = table.or(plain);
+            scan.table = table.ok_or_else(|| unknown_table(&self.schema, name))?;
             scan.all_tables = false;
         }
         scan.pattern = Some(pattern.into());
@@ -324,18 +359,18 @@ impl Engine {
             {
                 Some(Scan { table: next_table, after: None, ..scan })
             }
-            true => None,
+            true => self.schema.plain.filter(|_| scan.all_tables).map(|table| Scan {
+                table,
+                after: None,
+                ..scan
+            }),
         };
         let cursor = more.map_or(0, |scan| self.cursors.insert(scan));
         // The page may show any buffered insert or delete.
         let newest = self.last();
         let Some(session) = self.session(client) else { return };
         session.lsn = session.lsn.max(newest);
-        let mut reply = Reply::new(&mut session.out, session.protocol);
-        reply.array(2);
-        reply.bulk(cursor.to_string().as_bytes());
-        reply.array(names.len());
-        names.iter().for_each(|name| reply.bulk(name));
+        write_page(&mut Reply::new(&mut session.out, session.protocol), cursor, &names);
     }
 
     /// Reserved keys, unless a buffered row has one of them.
@@ -351,6 +386,13 @@ impl Engine {
         };
         (!keys.iter().any(is_taken)).then_some(keys)
     }
+}
+
+fn write_page(reply: &mut Reply<'_>, cursor: u64, names: &[Vec<u8>]) {
+    reply.array(2);
+    reply.bulk(cursor.to_string().as_bytes());
+    reply.array(names.len());
+    names.iter().for_each(|name| reply.bulk(name));
 }
 
 /// Redis's glob patterns: `*`, `?`, `[abc]`, `[^a-z]`, `\x`. Takes time proportional to the lengths' product at worst.

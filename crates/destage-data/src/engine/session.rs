@@ -1,5 +1,6 @@
 //! A connection as the engine sees it: bytes in, bytes out, and what it waits for.
 
+use super::plain::Beside;
 use super::txn::Staged;
 use super::watch::RowKey;
 use crate::resp::Protocol;
@@ -106,6 +107,8 @@ pub(crate) struct Through {
     /// Tables of which the origin may have changed rows that were not named.
     pub(crate) invalidates: Vec<TableId>,
     pub(crate) units: Vec<UnitId>,
+    /// What it does besides.
+    pub(crate) beside: Beside,
 }
 
 impl Session {

@@ -4,11 +4,12 @@
 //! string is destaged, parked, watched and evicted as the row that it is a part of.
 
 use super::command::{Prepared, Spec, Verb, is_numeric, unfit, wrong_type};
+use super::expire::{Change, refuse_expiry};
 use super::perform::{Context, Trouble};
 use super::txn::Update;
 use crate::mapping::Shape;
 use crate::resp::Reply;
-use crate::schema::{Schema, Table};
+use crate::schema::{PLAIN_HASH, PLAIN_STRING, Schema, Table};
 use crate::value::ColumnType;
 use destage_core::UnitId;
 use std::ops::Range;
@@ -16,7 +17,7 @@ use std::ops::Range;
 /// Redis's own words, which clients compare.
 pub(super) const NOT_INTEGER: &str = "ERR value is not an integer or out of range";
 pub(super) const NOT_FLOAT: &str = "ERR value is not a valid float";
-const OVERFLOW: &str = "ERR increment or decrement would overflow";
+pub(super) const OVERFLOW: &str = "ERR increment or decrement would overflow";
 const SYNTAX: &str = "ERR syntax error";
 
 /// What SET and its kin ask besides the value.
@@ -49,6 +50,7 @@ impl Verb {
                 | Self::StrLen
                 | Self::GetRange
                 | Self::GetDel
+                | Self::GetEx
         )
     }
 }
@@ -76,6 +78,7 @@ impl Prepared {
         let (table, column) = self.push_string(schema, args[1])?;
         match spec.verb {
             Verb::Set | Verb::SetIf => self.read_set(table, column, spec, &args[2..]),
+            Verb::GetEx => self.read_get_ex(table, spec, &args[2..]),
             Verb::IncrBy => self.read_increment(table, column, spec, args.get(2).copied()),
             Verb::IncrByFloat => match is_numeric(&table.columns[column].ty) {
                 true => self.push_number(table, column, false, args[2]),
@@ -97,6 +100,15 @@ impl Prepared {
         }
     }
 
+    /// Whether the command fails where a plain cache key is a hash.
+    fn needs_string(&self) -> bool {
+        match self.verb {
+            Verb::MGet | Verb::Set | Verb::MSet | Verb::MSetNx => false,
+            Verb::SetIf => self.options.get,
+            _ => true,
+        }
+    }
+
     /// A key that must be a string's; its column is noted, too.
     fn push_string<'s>(
         &mut self,
@@ -104,7 +116,11 @@ impl Prepared {
         key: &[u8],
     ) -> Result<(&'s Table, usize), String> {
         let (table, shape) = self.push_key(schema, key)?;
-        let Shape::String(column) = shape else { return Err(wrong_type(key, shape)) };
+        let column = match shape {
+            Shape::String(column) => column,
+            Shape::Plain => PLAIN_STRING,
+            _ => return Err(wrong_type(key, shape)),
+        };
         self.columns.push(column);
         Ok((table, column))
     }
@@ -113,6 +129,7 @@ impl Prepared {
         if !pairs.len().is_multiple_of(2) {
             return Err(format!("ERR wrong number of arguments for '{}' command", spec.name));
         }
+        self.expire.change = Change::Never;
         for pair in pairs.chunks_exact(2) {
             let (table, column) = self.push_string(schema, pair[0])?;
             self.push_value(table, column, pair[1])?;
@@ -129,7 +146,8 @@ impl Prepared {
         Ok(())
     }
 
-    /// SET key value [NX | XX] [GET] [KEEPTTL], SETNX key value, GETSET key value
+    /// SET key value [NX | XX] [GET] [KEEPTTL | EX s | PX ms | EXAT s | PXAT ms], SETNX key value, GETSET key value, SETEX key s
+    /// value, PSETEX key ms value
     fn read_set(
         &mut self,
         table: &Table,
@@ -137,36 +155,67 @@ impl Prepared {
         spec: &Spec,
         args: &[&[u8]],
     ) -> Result<(), String> {
-        self.push_value(table, column, args[0])?;
-        let options = &mut self.options;
+        let mut expire = None;
+        let options = match spec.name {
+            "setex" | "psetex" => {
+                let word: &[u8] = if spec.name == "setex" { b"ex" } else { b"px" };
+                expire = Change::read(word, args[0], spec.name)?;
+                self.push_value(table, column, args[1])?;
+                &args[2..]
+            }
+            _ => {
+                self.push_value(table, column, args[0])?;
+                &args[1..]
+            }
+        };
         match spec.name {
-            "setnx" => (options.absent, options.counts) = (true, true),
-            "getset" => options.get = true,
+            "setnx" => (self.options.absent, self.options.counts) = (true, true),
+            "getset" => self.options.get = true,
             _ => {}
         }
-        for option in &args[1..] {
-            match option.to_ascii_lowercase().as_slice() {
-                b"nx" => options.absent = true,
-                b"xx" => options.present = true,
-                b"get" => options.get = true,
-                b"keepttl" => {}
-                b"ex" | b"px" | b"exat" | b"pxat" => {
-                    return Err(format!(
-                        "ERR {} is a row of the origin, and rows do not expire: SET it without {}, and DEL deletes it",
-                        table.name,
-                        String::from_utf8_lossy(option).to_uppercase()
-                    ));
+        let mut options = options.iter();
+        while let Some(option) = options.next() {
+            let word = option.to_ascii_lowercase();
+            match word.as_slice() {
+                b"nx" => self.options.absent = true,
+                b"xx" => self.options.present = true,
+                b"get" => self.options.get = true,
+                b"keepttl" if expire.is_none() => expire = Some(Change::Keep),
+                b"ex" | b"px" | b"exat" | b"pxat" if expire.is_none() => {
+                    let time = options.next().ok_or(SYNTAX)?;
+                    expire = Change::read(&word, time, spec.name)?;
                 }
                 _ => return Err(SYNTAX.into()),
             }
         }
-        if options.absent && options.present {
+        if self.options.absent && self.options.present {
             return Err(SYNTAX.into());
         }
-        if *options != SetOptions::default() {
+        self.expire.change = expire.unwrap_or(Change::Never);
+        let is_timed = self.expire.change.is_timed();
+        if is_timed {
+            refuse_expiry(self.shape, table)?;
+        }
+        if is_timed || self.options != SetOptions::default() {
             self.verb = Verb::SetIf;
         }
         Ok(())
+    }
+
+    /// GETEX key [PERSIST | EX s | PX ms | EXAT s | PXAT ms]
+    fn read_get_ex(&mut self, table: &Table, spec: &Spec, args: &[&[u8]]) -> Result<(), String> {
+        self.expire.change = match args {
+            [] => return Ok(()),
+            [word] if word.eq_ignore_ascii_case(b"persist") => Change::Never,
+            [word, time] => {
+                Change::read(&word.to_ascii_lowercase(), time, spec.name)?.ok_or(SYNTAX)?
+            }
+            _ => return Err(SYNTAX.into()),
+        };
+        match self.expire.change.is_timed() {
+            true => refuse_expiry(self.shape, table),
+            false => Ok(()),
+        }
     }
 
     fn read_increment(
@@ -203,6 +252,9 @@ impl Context<'_> {
         let schema = self.schema;
         let table = schema.table(prepared.key_list[0].0);
         let (unit, column) = (units[0], prepared.columns[0]);
+        if schema.plain.is_some() && prepared.needs_string() {
+            self.refuse_hash(unit)?;
+        }
         match prepared.verb {
             Verb::Get => reply.bulk_or_null(self.cell(unit, column)?),
             Verb::MGet => {
@@ -221,7 +273,14 @@ impl Context<'_> {
             Verb::GetDel => {
                 reply.bulk_or_null(self.cell(unit, column)?);
                 if self.row(unit).is_some() {
-                    self.txn.delete(table.id, unit);
+                    self.remove(table.id, unit);
+                }
+            }
+            Verb::GetEx => {
+                let value = self.cell(unit, column)?;
+                reply.bulk_or_null(value);
+                if value.is_some() {
+                    self.change_deadline(table.id, unit, prepared.expire.change);
                 }
             }
             Verb::Set | Verb::MSet => {
@@ -239,13 +298,17 @@ impl Context<'_> {
         Ok(())
     }
 
-    /// Sets each key's value.
+    /// Sets each key's value, and its deadline.
     fn set_strings(&mut self, prepared: &Prepared, units: &[UnitId]) {
         for (((table, _), (column, value)), &unit) in
             prepared.keys().zip(prepared.sets()).zip(units)
         {
-            let sets = vec![(column, Update::To(value.to_vec()))];
-            self.txn.set(self.rows, self.schema.table(table), unit, sets);
+            let mut sets = vec![(column, Update::To(value.to_vec()))];
+            if self.is_plain(unit) {
+                sets.push((PLAIN_HASH, Update::Null));
+            }
+            self.write(self.schema.table(table), unit, sets);
+            self.change_deadline(table, unit, prepared.expire.change);
         }
     }
 
@@ -257,7 +320,8 @@ impl Context<'_> {
     ) -> Result<(), Trouble> {
         let options = prepared.options;
         let old = self.cell(units[0], prepared.columns[0])?;
-        let is_done = !(options.absent && old.is_some() || options.present && old.is_none());
+        let is_set = self.is_set(units[0], prepared.columns[0])?;
+        let is_done = !(options.absent && is_set || options.present && !is_set);
         match (options.get, options.counts) {
             (true, _) => reply.bulk_or_null(old),
             (false, true) => reply.integer(i64::from(is_done)),
@@ -278,7 +342,7 @@ impl Context<'_> {
     ) -> Result<(), Trouble> {
         let mut is_done = true;
         for (&unit, &column) in units.iter().zip(&prepared.columns) {
-            is_done &= self.cell(unit, column)?.is_none();
+            is_done &= !self.is_set(unit, column)?;
         }
         if is_done {
             self.set_strings(prepared, units);
@@ -346,8 +410,16 @@ impl Context<'_> {
         let canonical = canonical.map_err(|error| unfit(table, column, value, &error.0))?;
         reply(&canonical);
         let sets = vec![(column, Update::To(canonical.into_owned()))];
-        self.txn.set(self.rows, table, unit, sets);
+        self.write(table, unit, sets);
         Ok(())
+    }
+
+    /// Whether a key holds anything that SETNX leaves alone.
+    fn is_set(&self, unit: UnitId, column: usize) -> Result<bool, Trouble> {
+        match self.is_plain(unit) {
+            true => Ok(self.row(unit).is_some()),
+            false => Ok(self.cell(unit, column)?.is_some()),
+        }
     }
 }
 
@@ -357,18 +429,18 @@ pub(super) fn integer(text: &[u8]) -> Result<i64, Trouble> {
     number.ok_or_else(|| Trouble::Error(NOT_INTEGER.into()))
 }
 
-fn exact() -> ColumnType {
+pub(super) fn exact() -> ColumnType {
     ColumnType::Numeric { precision: None }
 }
 
 /// A finite number in exact form.
-fn decimal(text: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn decimal(text: &[u8]) -> Option<Vec<u8>> {
     let number: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
     number.is_finite().then(|| exact().canonical(text).ok().map(|exact| exact.into_owned()))?
 }
 
 /// `1.50` as `1.5`, `2.0` as `2`.
-fn without_zeros(number: &[u8]) -> &[u8] {
+pub(super) fn without_zeros(number: &[u8]) -> &[u8] {
     if !number.contains(&b'.') {
         return number;
     }

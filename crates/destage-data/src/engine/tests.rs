@@ -8,6 +8,7 @@ mod command;
 mod derived;
 mod history;
 mod options;
+mod plain;
 mod shop;
 mod sim;
 

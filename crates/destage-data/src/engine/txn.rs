@@ -8,7 +8,7 @@ use crate::cells::{Cell, Reader};
 use crate::change::{GroupWriter, Op, Set};
 use crate::resp::Reply;
 use crate::schema::{ColumnDefault, Schema, Table, TableId};
-use destage_core::UnitId;
+use destage_core::{Time, UnitId};
 use std::collections::HashMap;
 
 /// How a column of a row changes, owned.
@@ -43,6 +43,8 @@ pub(crate) struct Txn {
     /// Where a row is staged, once there are more than `SEARCHED_MAX`.
     places: HashMap<UnitId, usize>,
     changes: Vec<RowChange>,
+    /// Deadlines that keys get, or lose; the last word on a key counts.
+    pub(crate) deadlines: Vec<(UnitId, Option<Time>)>,
 }
 
 /// Up to so many staged rows, looking through them is faster than a map.
@@ -53,6 +55,7 @@ impl Txn {
         self.staged.clear();
         self.places.clear();
         self.changes.clear();
+        self.deadlines.clear();
     }
 
     /// Where a row is staged.
@@ -102,6 +105,32 @@ impl Txn {
             }
         };
         self.stage(unit, Some(row), Some(newest));
+    }
+
+    /// Changes columns of what no write group tells of, which is created if it does not exist.
+    pub(crate) fn set_beside(
+        &mut self,
+        rows: &Rows,
+        table: &Table,
+        unit: UnitId,
+        sets: &[(usize, Update)],
+    ) {
+        let cells = match self.row(rows, unit) {
+            Some(row) => Reader::new(row).collect(),
+            None => new_cells(table, rows.key(unit)),
+        };
+        let row = changed(table, cells, sets);
+        self.stage(unit, Some(row), None);
+    }
+
+    /// Deletes what no write group tells of.
+    pub(crate) fn delete_beside(&mut self, unit: UnitId) {
+        self.stage(unit, None, None);
+    }
+
+    /// Takes out what is staged of these units. Nothing more may be staged afterwards.
+    pub(crate) fn take_of(&mut self, is_meant: impl Fn(UnitId) -> bool) -> Vec<Staged> {
+        self.staged.extract_if(.., |staged| is_meant(staged.unit)).collect()
     }
 
     /// The earlier change of the row that these sets may join. What other rows may depend on keeps its place among their

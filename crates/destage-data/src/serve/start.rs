@@ -6,7 +6,7 @@ use crate::derived::{self, Queries};
 use crate::engine::{DOMAIN, Engine, StartReport};
 use crate::origins::{self, Claim, Origin, Owner, Writer};
 use crate::schema::Schema;
-use crate::settings::Settings;
+use crate::settings::{Settings, Unmapped};
 use destage_core::{Fault, Lsn, Time};
 use destage_journal::{DirDisk, ErrorKind, Journal, Options, Records, Recovery};
 use destage_runtime::clock::Clock;
@@ -44,7 +44,7 @@ pub(super) fn start(settings: &Settings) -> Result<Started, ServeError> {
     let origin = origins::open(&url, settings.origin_timeout, &settings.tables)
         .map_err(|error| ServeError::origin(&error))?;
     let mut schema = origin.schema().map_err(|error| ServeError::origin(&error))?;
-    schema.map_keys(&settings.mappings).map_err(|error| ServeError::new(exit::USAGE, error))?;
+    serve_keys(settings, &mut schema).map_err(|error| ServeError::new(exit::USAGE, error))?;
     let schema = Arc::new(schema);
     check_tables(settings, &schema)?;
     let queries = queries(settings, &schema, &*origin)?;
@@ -90,6 +90,16 @@ pub(super) fn start(settings: &Settings) -> Result<Started, ServeError> {
         engine.set_start_report(StartReport { cut_bytes: torn.bytes });
     }
     Ok(Started { clock, engine, origin, writer, epoch, is_example })
+}
+
+/// Adds the keys that the settings make to those of the tables.
+fn serve_keys(settings: &Settings, schema: &mut Schema) -> Result<(), String> {
+    schema.map_keys(&settings.mappings)?;
+    schema.let_copies_expire(|name| settings.tables.get(name).is_some_and(|t| t.copies_expire));
+    match settings.unmapped {
+        Unmapped::Reject => Ok(()),
+        Unmapped::Cache => schema.serve_plain_keys(),
+    }
 }
 
 /// Begins the recording that was asked for.

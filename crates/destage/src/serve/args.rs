@@ -1,10 +1,10 @@
 //! The flags of `serve`. The same names are the keys of the settings file.
 
 use crate::error::CliError;
-use crate::values::{Admin, admin, bytes, interval, listen, password, staleness};
+use crate::values::{Admin, admin, bytes, interval, listen, password, staleness, unmapped};
 use clap::Args;
 use destage_core::{Acknowledge, AtLimit, Policy, When};
-use destage_data::settings::{Settings, UnsafeFlags};
+use destage_data::settings::{Settings, Unmapped, UnsafeFlags};
 use destage_record::RecordSettings;
 use destage_runtime::policy::{parse_acknowledge, parse_at_limit, parse_when, set_dirty_limit};
 use destage_runtime::sockets::Listen;
@@ -159,6 +159,11 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     adopt: bool,
 
+    /// What becomes of keys that name no row, neither as table:primary-key nor by a mapping: they are refused (reject), or they are
+    /// plain cache keys (cache), held in memory alone as in a Redis without persistence, and evicted within --cache-size.
+    #[arg(long, default_value = "reject", value_parser = unmapped, value_name = "CHOICE")]
+    unmapped: Unmapped,
+
     /// Settings from a file: the flags' names without dashes in front as keys, [table.NAME] sections, and [[string]], [[set]],
     /// [[zset]] and [[hash]] sections that map keys to tables. Flags and environment override it.
     #[arg(long, value_name = "FILE")]
@@ -244,6 +249,7 @@ impl ServeArgs {
             tables: BTreeMap::new(),
             mappings: Vec::new(),
             queries: Vec::new(),
+            unmapped: self.unmapped,
             record: self
                 .record
                 .map(|path| RecordSettings { path, bytes_max: self.record_size.get() }),

@@ -33,6 +33,15 @@ struct TableSection {
     fields: BTreeMap<String, String>,
     required: Vec<String>,
     max_age: Option<String>,
+    ttl: TtlWord,
+}
+
+#[derive(Default, Deserialize, PartialEq)]
+#[serde(rename_all = "kebab-case")]
+enum TtlWord {
+    #[default]
+    Refuse,
+    CachedCopy,
 }
 
 #[derive(Default, Deserialize, PartialEq)]
@@ -95,7 +104,9 @@ fn table(name: &str, section: toml::Value) -> Result<TableSettings, String> {
     let is_said = id.is_some() || !fields.is_empty() || !required.is_empty();
     let document = is_said.then_some(DocumentSettings { id, fields, required });
     let ack_origin = section.ack == AckWord::Origin;
-    Ok(TableSettings { blind: section.blind, ack_origin, triggers, max_age, document })
+    let copies_expire = section.ttl == TtlWord::CachedCopy;
+    let blind = section.blind;
+    Ok(TableSettings { blind, ack_origin, triggers, max_age, copies_expire, document })
 }
 
 #[cfg(test)]

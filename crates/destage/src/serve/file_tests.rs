@@ -73,6 +73,8 @@ fn table_sections_are_read() {
         [table.audit]
         triggers = "none"
         ack = "policy"
+        [table.prices]
+        ttl = "cached-copy"
     "#;
     let tables = parse(text).map_err(|e| e.to_string()).ok().unwrap().tables;
     assert_eq!(
@@ -81,6 +83,7 @@ fn table_sections_are_read() {
     );
     assert_eq!(tables["lines"].triggers, Some(vec!["stock".into(), "audit".into()]));
     assert_eq!(tables["audit"], TableSettings { triggers: Some(vec![]), ..Default::default() });
+    assert_eq!(tables["prices"], TableSettings { copies_expire: true, ..Default::default() });
 }
 
 #[test]
@@ -120,6 +123,8 @@ fn wrong_files_name_the_key_and_what_works() {
         ("table = 3", vec!["[table.NAME]"]),
         ("[table.t]\nblnd = true", vec!["[table.t]", "unknown field `blnd`", "`blind`"]),
         ("[table.t]\nack = 'disk'", vec!["[table.t]", "unknown variant `disk`", "`origin`"]),
+        ("[table.t]\nttl = 'row'", vec!["[table.t]", "unknown variant `row`", "`cached-copy`"]),
+        ("unmapped = 'keep'", vec!["'keep'", "--unmapped", "reject or cache"]),
         ("[table.t]\ntriggers = 'all'", vec!["[table.t]", "\"none\" nor a list"]),
         ("[[string]]\nkey = 'a'", vec!["[[string]] number 1", "missing field `table`"]),
         ("[[hash]]\nkey = 'a'\ntable = 't'\nvalue = 'v'", vec!["[[hash]] 'a'", "`value`"]),

@@ -1,5 +1,6 @@
 //! Keys of the user's own making: they behave as in Redis itself, whatever the cache, the destager and crashes do meanwhile.
 
+mod plain;
 mod sets;
 mod strings;
 
@@ -15,12 +16,16 @@ pub(crate) fn launch(scratch: &Scratch, database: &Database, data: &str, mapping
     launch.elsewhere(scratch, data).with(&["--config", path, "--staleness", "none"])
 }
 
+/// Seconds since the Unix epoch: later than what counts from now.
+const FAR_FUTURE: i64 = 4_000_000_000;
+
 /// Seed and steps before the database of that number: most of them before the first one, which is the fastest.
 pub(crate) fn rounds(database: usize) -> (u64, u64) {
     (database as u64, if database == 0 { 900 } else { 150 })
 }
 
-/// Replies as they compare: of errors, the first word; sets without their order.
+/// Replies as they compare: of errors, the first word; sets without their order; of times that count from now, that there is
+/// one.
 fn comparable(commands: &[Vec<String>], reply: Reply) -> Reply {
     match (reply, commands.first().map(|words| words[0].as_str())) {
         (Reply::Error(message), _) => {
@@ -29,6 +34,12 @@ fn comparable(commands: &[Vec<String>], reply: Reply) -> Reply {
         (Reply::Array(mut replies), Some("SMEMBERS")) => {
             replies.sort_by_key(Reply::text);
             Reply::Array(replies)
+        }
+        (Reply::Int(time), Some("TTL" | "EXPIRETIME")) if (0..FAR_FUTURE).contains(&time) => {
+            Reply::Int(0)
+        }
+        (Reply::Int(ms), Some("PTTL" | "PEXPIRETIME")) if (0..FAR_FUTURE * 1_000).contains(&ms) => {
+            Reply::Int(0)
         }
         (Reply::Array(replies), Some("MULTI")) => {
             let inner = replies.into_iter().zip(commands[1..].chunks(1));
@@ -83,24 +94,34 @@ pub(crate) fn behaves_as_redis(
             }
             _ => vec![command(&mut random)],
         };
-        let expected: Vec<Reply> = commands.iter().map(|words| redis.call(words)).collect();
-        let said: Vec<Reply> = commands.iter().map(|words| client.call(words)).collect();
-        if is_aborted(&said, &expected) {
-            // Destage undoes a transaction in which a command fails; Redis does what it can. Both go on from the same state.
-            undo(redis, &mut client, keys);
-            continue;
-        }
-        let compared = |replies: &[Reply]| -> Vec<Reply> {
-            replies.iter().cloned().map(|reply| comparable(&commands, reply)).collect()
-        };
-        assert_eq!(
-            compared(&said),
-            compared(&expected),
-            "seed {seed}, step {step}, {commands:?}: {said:?} instead of {expected:?}"
-        );
+        same_replies(redis, &mut client, &commands, keys, &format!("seed {seed}, step {step}"));
     }
     client.run("DESTAGE RESUME");
     server
+}
+
+/// Sends the same commands to both; every reply must be the same.
+fn same_replies(
+    redis: &mut Client,
+    client: &mut Client,
+    commands: &[Vec<String>],
+    keys: &[&str],
+    place: &str,
+) {
+    let expected: Vec<Reply> = commands.iter().map(|words| redis.call(words)).collect();
+    let said: Vec<Reply> = commands.iter().map(|words| client.call(words)).collect();
+    if is_aborted(&said, &expected) {
+        // Destage undoes a transaction in which a command fails; Redis does what it can. Both go on from the same state.
+        return undo(redis, client, keys);
+    }
+    let compared = |replies: &[Reply]| -> Vec<Reply> {
+        replies.iter().cloned().map(|reply| comparable(commands, reply)).collect()
+    };
+    assert_eq!(
+        compared(&said),
+        compared(&expected),
+        "{place}, {commands:?}: {said:?} instead of {expected:?}"
+    );
 }
 
 /// Whether a command failed inside a transaction.

@@ -122,7 +122,9 @@ impl Engine {
         let tables: Vec<TableId> = match pattern.strip_suffix(b"*")? {
             b"" => {
                 (0..self.derived.queries.len()).for_each(|query| self.drop_query(query));
-                self.schema.tables.iter().map(|table| table.id).collect()
+                let plain = self.schema.plain;
+                let tables = self.schema.tables.iter().map(|table| table.id);
+                tables.filter(|table| Some(*table) != plain).collect()
             }
             prefix => {
                 let word = prefix.strip_suffix(b":")?;

@@ -5,6 +5,7 @@ use super::options::Options;
 use super::shop;
 use crate::engine::{DOMAIN, Engine, Io};
 use crate::origins::{Applied, Snapshot};
+use crate::schema::Schema;
 use destage_core::{ClientId, Lsn, Span, StopReason, Time};
 use destage_journal::Journal;
 use destage_testkit::SimDisk;
@@ -21,6 +22,11 @@ pub(super) struct Script {
 
 impl Script {
     pub(super) fn new() -> Self {
+        Self::serving(|_| {})
+    }
+
+    /// With more keys than the tables have.
+    pub(super) fn serving(more: impl FnOnce(&mut Schema)) -> Self {
         let options = Options { switches: false, ack_origin: false, ..Options::choose(0) };
         let mut settings = options.settings();
         settings.policy = destage_core::Policy::default();
@@ -28,7 +34,9 @@ impl Script {
         let disk = Arc::new(SimDisk::new());
         let (journal, _) = Journal::open(disk, options.journal()).unwrap();
         let now = Time::from_secs(1_000);
-        let schema = Arc::new(shop::schema());
+        let mut schema = shop::schema();
+        more(&mut schema);
+        let schema = Arc::new(schema);
         let mut engine = Engine::new(now, schema, journal, &settings, "model".into(), Lsn::ZERO);
         let client = engine.connect().unwrap();
         Self { engine, client, now, ios: Vec::new() }
@@ -92,7 +100,7 @@ impl Script {
         (String::from_utf8(std::mem::take(ready)).unwrap(), closing)
     }
 
-    fn group(&self, lsn: u64) -> Vec<Change> {
+    pub(super) fn group(&self, lsn: u64) -> Vec<Change> {
         shop::changes(&self.engine.overlay.get(Lsn(lsn)).unwrap().bytes)
     }
 }
@@ -235,7 +243,7 @@ impl Script {
     }
 
     /// Answers fetches and syncs until there are none.
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         self.fetch(0);
         while self.ios.iter().any(|io| matches!(io, Io::Sync)) {
             self.sync();

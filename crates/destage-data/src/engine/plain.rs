@@ -1,0 +1,345 @@
+//! Plain cache keys: strings and hashes under keys that name no row, where the settings allow them.
+//!
+//! A plain key is a unit like a row, of a table of the cache's own, so that it is counted, used, locked and evicted like any
+//! cached row. But nothing stands behind it: what is not in memory does not exist. A transaction stages its changes of plain
+//! keys beside those of rows; they take effect when its write group does, and are no part of it, so neither the journal nor
+//! the origin ever hears of them.
+
+use super::Engine;
+use super::command::{Prepared, Spec, Verb};
+use super::fields::Fields;
+use super::perform::{Context, Trouble};
+use super::rows::{Kind, RowRef};
+use super::strings::{NOT_FLOAT, NOT_INTEGER, OVERFLOW, decimal, exact, integer, without_zeros};
+use super::txn::{Staged, Txn, Update};
+use crate::resp::Reply;
+use crate::schema::{PLAIN_HASH, PLAIN_STRING, Table, TableId};
+use destage_core::expiry::DEADLINE_BYTES;
+use destage_core::{Access, Input, Time, UnitId};
+
+/// What Redis says of a command that does not fit what its key holds.
+const WRONG_KIND: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
+
+/// What a transaction does that is no part of its write group.
+#[derive(Debug, Default)]
+pub(crate) struct Beside {
+    /// Plain keys.
+    keys: Vec<Staged>,
+    /// Deadlines, of plain keys and of cached copies.
+    deadlines: Vec<(UnitId, Option<Time>)>,
+}
+
+impl Beside {
+    /// Whether it changes this plain key.
+    pub(super) fn changes(&self, unit: UnitId) -> bool {
+        self.keys.iter().any(|staged| staged.unit == unit)
+    }
+}
+
+impl Verb {
+    /// Whether the command works on hashes alone.
+    pub(super) fn is_of_hashes(self) -> bool {
+        matches!(
+            self,
+            Self::HGetAll
+                | Self::HGet
+                | Self::HSet
+                | Self::HMGet
+                | Self::HMSet
+                | Self::HSetNx
+                | Self::HKeys
+                | Self::HVals
+                | Self::HLen
+                | Self::HExists
+                | Self::HDel
+                | Self::HIncrBy
+                | Self::HIncrByFloat
+        )
+    }
+}
+
+impl Prepared {
+    /// Checks the arguments of a command on a plain hash.
+    ///
+    /// # Errors
+    /// A message for the client.
+    pub(super) fn read_fields(&mut self, spec: &Spec, args: &[&[u8]]) -> Result<(), String> {
+        let fields = match spec.verb {
+            Verb::HSet | Verb::HMSet if !args.len().is_multiple_of(2) => {
+                return Err(format!("ERR wrong number of arguments for '{}' command", spec.name));
+            }
+            Verb::HIncrBy => {
+                integer(args[1]).map_err(|_| NOT_INTEGER.to_owned())?;
+                &args[..1]
+            }
+            Verb::HIncrByFloat => {
+                decimal(args[1]).ok_or(NOT_FLOAT)?;
+                &args[..1]
+            }
+            _ => args,
+        };
+        if fields.len() < args.len() {
+            self.amount.extend_from_slice(args[1]);
+        }
+        for field in fields {
+            let start = self.values.len();
+            self.values.extend_from_slice(field);
+            self.fields.push(start..self.values.len());
+        }
+        Ok(())
+    }
+
+    /// The fields given, and what stands between them.
+    fn words(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        self.fields.iter().map(|range| &self.values[range.clone()])
+    }
+
+    /// Whether it changes rows: its write group must be admitted.
+    pub(super) fn changes_rows(&self, plain: Option<TableId>) -> bool {
+        let is_deadline = matches!(self.verb, Verb::Expire | Verb::Persist | Verb::GetEx);
+        let is_of_row = |&(table, _): &(TableId, _)| Some(table) != plain;
+        !is_deadline && (plain.is_none() || self.key_list.iter().any(is_of_row))
+    }
+}
+
+impl Context<'_> {
+    /// Whether a unit is a plain key.
+    #[inline]
+    pub(super) fn is_plain(&self, unit: UnitId) -> bool {
+        self.schema.plain.is_some_and(|plain| self.rows.get(unit).table == plain)
+    }
+
+    /// Changes columns of a row or a plain key.
+    pub(super) fn write(&mut self, table: &Table, unit: UnitId, sets: Vec<(usize, Update)>) {
+        match self.schema.plain == Some(table.id) {
+            true => self.txn.set_beside(self.rows, table, unit, &sets),
+            false => self.txn.set(self.rows, table, unit, sets),
+        }
+    }
+
+    /// Deletes a row or a plain key that exists.
+    pub(super) fn remove(&mut self, table: TableId, unit: UnitId) {
+        match self.schema.plain == Some(table) {
+            true => self.txn.delete_beside(unit),
+            false => self.txn.delete(table, unit),
+        }
+        self.forget_deadline(unit);
+    }
+
+    /// What TYPE says of a plain key that is there.
+    pub(super) fn plain_type(&self, unit: UnitId) -> &'static str {
+        match self.cell(unit, PLAIN_HASH) {
+            Ok(Some(_)) => "hash",
+            _ => "string",
+        }
+    }
+
+    /// Refuses a command on strings where a plain key is a hash.
+    ///
+    /// # Errors
+    /// It is one.
+    pub(super) fn refuse_hash(&self, unit: UnitId) -> Result<(), Trouble> {
+        match self.is_plain(unit) && self.cell(unit, PLAIN_HASH)?.is_some() {
+            true => Err(Trouble::Error(WRONG_KIND.into())),
+            false => Ok(()),
+        }
+    }
+
+    /// Performs one command on a plain hash; its reply is appended.
+    pub(super) fn perform_fields(
+        &mut self,
+        table: &Table,
+        unit: UnitId,
+        prepared: &Prepared,
+        reply: &mut Reply<'_>,
+    ) -> Result<(), Trouble> {
+        if self.cell(unit, PLAIN_STRING)?.is_some() {
+            return Err(Trouble::Error(WRONG_KIND.into()));
+        }
+        let computed;
+        let run = self.cell(unit, PLAIN_HASH)?.unwrap_or_default();
+        let mut fields = Fields::read(run, prepared.fields.len());
+        let mut words = prepared.words();
+        let mut first = || words.next().expect("the count of arguments was checked");
+        let is_changed = match prepared.verb {
+            Verb::HGetAll | Verb::HKeys | Verb::HVals => {
+                fields.tell(prepared.verb, reply);
+                false
+            }
+            Verb::HGet => {
+                reply.bulk_or_null(fields.get(first()));
+                false
+            }
+            Verb::HMGet => {
+                reply.array(words.len());
+                words.for_each(|field| reply.bulk_or_null(fields.get(field)));
+                false
+            }
+            Verb::HLen => {
+                reply.integer(fields.len() as i64);
+                false
+            }
+            Verb::HExists => {
+                reply.integer(i64::from(fields.get(first()).is_some()));
+                false
+            }
+            Verb::HSet | Verb::HMSet => {
+                let mut added = 0;
+                while let (Some(field), Some(value)) = (words.next(), words.next()) {
+                    added += i64::from(fields.put(field, value));
+                }
+                if prepared.verb == Verb::HSet {
+                    reply.integer(added)
+                } else {
+                    reply.ok()
+                }
+                true
+            }
+            Verb::HSetNx => {
+                let field = first();
+                let is_new = fields.get(field).is_none();
+                if is_new {
+                    fields.put(field, first());
+                }
+                reply.integer(i64::from(is_new));
+                is_new
+            }
+            Verb::HDel => {
+                let removed = words.filter(|field| fields.remove(field)).count();
+                reply.integer(removed as i64);
+                removed > 0
+            }
+            Verb::HIncrBy | Verb::HIncrByFloat => {
+                let field = first();
+                let is_whole = prepared.verb == Verb::HIncrBy;
+                computed = sum(is_whole, fields.get(field), &prepared.amount)?;
+                match is_whole {
+                    true => reply.integer(integer(&computed)?),
+                    false => reply.bulk(&computed),
+                }
+                fields.put(field, &computed);
+                true
+            }
+            _ => unreachable!("not a command on hashes"),
+        };
+        if !is_changed {
+            return Ok(());
+        }
+        let is_empty = fields.len() == 0;
+        let run = fields.encode();
+        drop(fields);
+        match is_empty {
+            true => self.remove(table.id, unit),
+            false => self.write(table, unit, vec![(PLAIN_HASH, Update::To(run))]),
+        }
+        Ok(())
+    }
+}
+
+/// What a field holds after an increment.
+fn sum(is_whole: bool, old: Option<&[u8]>, amount: &[u8]) -> Result<Vec<u8>, Trouble> {
+    let old = old.unwrap_or(b"0");
+    let trouble = |message: &str| Trouble::Error(message.into());
+    if is_whole {
+        let old = integer(old).map_err(|_| trouble("ERR hash value is not an integer"))?;
+        let sum = old.checked_add(integer(amount)?).ok_or_else(|| trouble(OVERFLOW))?;
+        return Ok(itoa::Buffer::new().format(sum).as_bytes().to_vec());
+    }
+    let old = decimal(old).ok_or_else(|| trouble("ERR hash value is not a float"))?;
+    let sum = decimal(amount).and_then(|amount| exact().add(&old, &amount).ok());
+    sum.map(|sum| without_zeros(&sum).to_vec()).ok_or_else(|| trouble(NOT_FLOAT))
+}
+
+impl Engine {
+    /// The core wants a plain key that is not in memory: there is nothing else that could hold it.
+    pub(super) fn fetch_plain(&mut self, unit: UnitId) {
+        if self.rows.get(unit).kind == Kind::NotLoaded {
+            self.rows.set(unit, None);
+            self.absent_plain.push(unit);
+        }
+        let row = self.rows.get(unit);
+        let identity = self.rows.identity(row.table, self.rows.key(unit));
+        let result = Ok(self.plain_bytes(unit));
+        self.core.handle(self.now, Input::Fetched { unit, result, identity });
+    }
+
+    /// Drops what was asked for and still does not exist: it would take the room of something that does.
+    pub(super) fn drop_absent_plain(&mut self) {
+        let Some(plain) = self.schema.plain else { return };
+        for unit in std::mem::take(&mut self.absent_plain) {
+            // The number may stand for something else by now.
+            if self.rows.is_of(unit, plain) && self.rows.get(unit).kind == Kind::Absent {
+                self.invalidate(unit);
+            }
+        }
+    }
+
+    /// Bytes that a plain key takes, its deadline included.
+    fn plain_bytes(&self, unit: UnitId) -> u32 {
+        let deadline = self.expiries.get(unit).map_or(0, |_| DEADLINE_BYTES);
+        self.rows.bytes(unit).saturating_add(deadline)
+    }
+
+    /// Takes out of a transaction what is no part of its write group.
+    pub(super) fn take_beside(&self, txn: &mut Txn) -> Beside {
+        let deadlines = std::mem::take(&mut txn.deadlines);
+        let keys = match self.schema.plain {
+            None => Vec::new(),
+            Some(plain) => txn.take_of(|unit| self.rows.get(unit).table == plain),
+        };
+        Beside { keys, deadlines }
+    }
+
+    /// Lets what a transaction did beside its write group take effect, and frees the plain keys that it locked.
+    pub(super) fn keep_beside(&mut self, beside: Beside) {
+        let Beside { keys, deadlines } = beside;
+        if keys.is_empty() && deadlines.is_empty() {
+            return;
+        }
+        for staged in &keys {
+            if staged.row.is_some() {
+                self.rows.set(staged.unit, staged.row.as_deref());
+                continue;
+            }
+            self.plain_changed(staged.unit);
+            self.expiries.set(staged.unit, None);
+            self.invalidate(staged.unit);
+            self.core.handle(self.now, Input::Release { units: &[staged.unit] });
+        }
+        let plain = self.schema.plain;
+        let is_there = |row: RowRef<'_>| row.kind == Kind::Row && Some(row.table) == plain;
+        let timed = deadlines.iter().map(|&(unit, _)| unit);
+        let units: Vec<UnitId> = keys.iter().map(|staged| staged.unit).chain(timed).collect();
+        for &(unit, at) in &deadlines {
+            if is_there(self.rows.get(unit)) {
+                self.expiries.set(unit, at);
+            }
+        }
+        for unit in super::dispatch::dedup(&units) {
+            if is_there(self.rows.get(unit)) {
+                self.plain_changed(unit);
+                let units = [(unit, self.plain_bytes(unit))];
+                let input =
+                    Input::Through { units: &units, access: Access::Through, result: Ok(()) };
+                self.core.handle(self.now, input);
+            }
+        }
+        self.set_deadlines(&deadlines);
+    }
+
+    /// Gives up what a transaction would have done beside its write group, which the origin has rejected.
+    pub(super) fn drop_beside(&mut self, beside: &Beside) {
+        let units: Vec<UnitId> = beside.keys.iter().map(|staged| staged.unit).collect();
+        if !units.is_empty() {
+            self.core.handle(self.now, Input::Release { units: &units });
+        }
+    }
+
+    /// Tells those who watch it that a plain key changes.
+    pub(super) fn plain_changed(&mut self, unit: UnitId) {
+        if !self.watched.is_empty() {
+            let key = (self.rows.get(unit).table, self.rows.key(unit).into());
+            self.watched.change(&key);
+        }
+    }
+}
