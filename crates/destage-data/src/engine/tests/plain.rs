@@ -166,12 +166,14 @@ impl Model {
         let key = words[1];
         let reply = match words[0] {
             "SET" => self.set(key, words[2], &words[3..]),
-            "GET" => self.text(key).map_or_else(|e| e, |text| text.map_or(NIL.into(), |t| bulk(t))),
+            "GET" => self
+                .text(key)
+                .map_or_else(|e| e, |text| text.map_or_else(|| NIL.into(), |t| bulk(t))),
             "GETDEL" => match self.text(key).map(|text| text.cloned()) {
                 Err(error) => error,
                 Ok(text) => {
                     self.keys.remove(key);
-                    text.map_or(NIL.into(), |text| bulk(&text))
+                    text.map_or_else(|| NIL.into(), |text| bulk(&text))
                 }
             },
             "APPEND" => match self.text(key).map(|text| text.cloned().unwrap_or_default()) {
