@@ -1,6 +1,6 @@
 //! Writing the log ahead, and syncs that are shared.
 
-use super::claims::{Bench, lazy};
+use super::bench::{Bench, lazy};
 use crate::block::BLOCK;
 use crate::engine::JobKind;
 use crate::request::{Reply, Request};

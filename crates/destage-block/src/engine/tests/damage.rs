@@ -1,6 +1,6 @@
 //! A log that was damaged after it was written: found where a dirty block is read for the origin.
 
-use super::claims::{Bench, lazy};
+use super::bench::{Bench, lazy};
 use crate::block::BLOCK;
 use crate::cache::record::STORED_BLOCK;
 use crate::engine::VolumeMode;

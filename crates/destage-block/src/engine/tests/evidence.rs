@@ -1,6 +1,6 @@
 //! What is noted of the origin's blocks, where a start sends writes again that were there before the crash.
 
-use super::claims::{Bench, lazy};
+use super::bench::{Bench, lazy};
 use crate::block::BLOCK;
 use crate::request::Request;
 use destage_core::{Order, WaitFor};

@@ -1,6 +1,6 @@
 //! A log without room for all that is written.
 
-use super::claims::{Bench, lazy};
+use super::bench::{Bench, lazy};
 use crate::block::BLOCK;
 use crate::engine::JobKind;
 use crate::request::Reply;

@@ -1,6 +1,6 @@
 //! A client's read at the origin while a batch is on its way there.
 
-use super::claims::lazy;
+use super::bench::lazy;
 use super::world::World;
 use crate::block::BLOCK;
 use crate::engine::{Context, Job, JobKind, Volume};

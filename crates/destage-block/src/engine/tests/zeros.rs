@@ -1,6 +1,6 @@
 //! What takes no slots: zeros, long sequential reads and writes; and that reads leave writes their share of the slots.
 
-use super::claims::{Bench, lazy};
+use super::bench::{Bench, lazy};
 use crate::block::BLOCK;
 use crate::request::{Reply, Request};
 use destage_core::{Acknowledge, Order, When};
