@@ -115,6 +115,17 @@ impl RedoStore {
         Ok(pieces.into_iter().map(|sums| sums.piece.extent).collect())
     }
 
+    /// The last write of the group that this store says is committed and may not be done, if there is one.
+    ///
+    /// # Errors
+    /// As for `recover`.
+    pub fn pending_upto(&self) -> Result<Option<Lsn>, RedoError> {
+        if self.phase == Phase::Idle {
+            return Ok(None);
+        }
+        Ok(self.pending(&|_| Ok(false))?.map(|pending| pending.header.to))
+    }
+
     /// Whether the group that may be under way is whole in the store; how many blocks it has.
     ///
     /// # Errors

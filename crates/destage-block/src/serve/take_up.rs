@@ -99,6 +99,7 @@ pub(super) fn take_up(
 ) -> Result<Lsn, ServeError> {
     let failed = |error: RedoError| redo_error(&settings.origin, &error);
     check_generation(settings, redo, recovered)?;
+    check_pending(settings, redo, recovered)?;
     let logged = own_writes(settings, redo, recovered)?;
     let is_undecided = |lba| logged.as_ref().is_some_and(|logged| logged.contains(lba));
     let own = logged
@@ -200,6 +201,36 @@ fn check_generation(
                 "{cache} was attached to {origin} {knows} times, but the redo store knows of {recorded}: the redo store is an \
                  older copy of itself, and {origin} perhaps as well. Bring the newer one back, or start with --adopt, which drops \
                  the cached copies and goes on from the origin as it is"
+            ),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// A group that the store would finish, and that the cache knows to be done: durable at the origin before the mark was. No
+/// store that is up to date has one, since the next group begins by making known that the one before is done; an older copy
+/// from within the same attachment has. To finish it would bring old blocks back where one holds by chance what it held then.
+fn check_pending(
+    settings: &VolumeSettings,
+    redo: &RedoStore,
+    recovered: &Recovered<'_>,
+) -> Result<(), ServeError> {
+    let is_ours = redo.attachment().cache == *recovered.cache.superblock().uuid.as_bytes();
+    if !is_ours || recovered.is_new {
+        return Ok(());
+    }
+    let failed = |error: RedoError| redo_error(&settings.origin, &error);
+    let decided = recovered.cache.decided();
+    match redo.pending_upto().map_err(failed)? {
+        Some(upto) if upto.0 < decided => Err(ServeError::new(
+            exit::ORIGIN_WENT_BACK,
+            format!(
+                "the redo store of {} would finish a group up to write {}, but {} knows that the origin holds everything up to \
+                 {decided}: the redo store is an older copy of itself, as a backup brings it back, and perhaps the origin as \
+                 well. Bring the newer one back; if it is lost, move this one away and start with --adopt",
+                settings.origin,
+                upto.0,
+                settings.cache.display()
             ),
         )),
         _ => Ok(()),

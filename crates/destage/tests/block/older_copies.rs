@@ -138,3 +138,57 @@ fn an_older_redo_store_without_attachments_would_be_taken() {
     let server = setup.launch.start();
     assert_eq!(first_block(&server), stamped(2), "what the origin never had");
 }
+
+/// One group of one block.
+fn destaged(server: &Server, number: u64) {
+    server.client().write(0, &stamped(number), true).expect("it is written");
+    server.ask(&["drain"]);
+}
+
+/// A redo store from within the last attachment, in the middle of a group that the origin has got past: whether its start is
+/// refused or a server starts with it. `groups_after`: how many groups came after that one.
+fn store_of_an_earlier_group(groups_after: u64) -> (Setup, Result<Server, (i32, String)>) {
+    let setup = setup("journaled");
+    let store = PathBuf::from(format!("{}.destage", setup.image.display()));
+    let launch = setup.launch.clone().with(&["--when", "pressure", "-D", "1h"]);
+    let server = launch.start();
+    destaged(&server, 1);
+    // Its headers say so much.
+    let headers = fs::read(&store).expect("the store")[..2 * BLOCK].to_vec();
+    destaged(&server, 2);
+    let mut earlier = fs::read(&store).expect("the store");
+    earlier[..2 * BLOCK].copy_from_slice(&headers);
+    for _ in 0..groups_after {
+        // What the block held before that group.
+        destaged(&server, 1);
+    }
+    if groups_after == 0 {
+        server.kill();
+        fs::write(&store, earlier).expect("it is brought back");
+        return (setup, Ok(launch.start()));
+    }
+    // What is at the origin is noted in the cache now and then, and at the end.
+    assert_eq!(server.stop(), 0);
+    fs::write(&store, earlier).expect("it is brought back");
+    (setup, Err(launch.refused()))
+}
+
+/// > Under `journaled` a redo store that would finish a group which its cache knows to be done is always refused.
+#[test]
+fn a_redo_store_of_an_earlier_group_is_refused() {
+    let (setup, started) = store_of_an_earlier_group(3);
+    let (code, said) = started.err().expect("it is refused");
+    assert_eq!(code, 14, "{said}");
+    assert!(said.contains("older copy of itself") && said.contains("finish a group"), "{said}");
+    assert!(fs::read(&setup.image).expect("the image").starts_with(&stamped(1)));
+}
+
+/// The control: the same group is finished where nothing has come after it, as after a crash in its middle.
+#[test]
+fn a_redo_store_in_the_middle_of_its_last_group_is_taken() {
+    let (setup, started) = store_of_an_earlier_group(0);
+    let server = started.expect("it starts");
+    assert_eq!(first_block(&server), stamped(2));
+    assert_eq!(server.stop(), 0);
+    assert!(fs::read(&setup.image).expect("the image").starts_with(&stamped(2)));
+}

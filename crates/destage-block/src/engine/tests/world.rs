@@ -116,6 +116,11 @@ impl World {
         if choice.has_redo && replayed.is_none() {
             self.examine(&cache, &recovery);
         }
+        if choice.has_redo && replayed.is_none() {
+            // By which a start recognises an older copy of the redo store: one that is none never looks like it.
+            let pending = self.open_redo(false).pending_upto().unwrap();
+            assert!(pending.is_none_or(|upto| upto.0 >= cache.decided()), "{pending:?}");
+        }
         let redo = replayed.or_else(|| choice.has_redo.then(|| self.open_redo(true)));
         let parts = Parts {
             cache: cache.clone(),
