@@ -3,6 +3,7 @@
 use super::recover::{check_policy, fit};
 use super::write::NewGroup;
 use super::{Volume, Wait};
+use crate::block::BLOCK;
 use crate::cache::record::GroupKind;
 use crate::request::RequestError;
 use destage_core::{Access, Input, Lsn, Order, Policy, StopReason, Time, WaitFor};
@@ -68,6 +69,19 @@ impl Volume {
         }
         self.core.handle(self.now, Input::Tick);
         true
+    }
+
+    /// The volume has so many bytes from now on. The origin has them already, durably, and whoever starts this volume again
+    /// finds them there.
+    ///
+    /// # Panics
+    /// If it shrinks, or what was its last block was a part of one: nobody knows what the rest of it holds.
+    pub fn grow(&mut self, size: u64) {
+        assert!(
+            size >= self.shape.size && self.shape.size.is_multiple_of(BLOCK as u64),
+            "a volume of whole blocks that grows"
+        );
+        self.shape.size = size;
     }
 
     /// Stops destaging until [`Volume::resume`]. The staleness bound stays in force. While the policy is being changed, it

@@ -13,14 +13,14 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 #[cfg(test)]
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// An open file or block device, locked against other processes that lock as well.
 #[derive(Debug)]
 pub struct FileOrigin {
     path: PathBuf,
-    size: u64,
+    size: AtomicU64,
     store: String,
     /// If it was put here by [`Origin::replace`].
     note: Option<SnapshotNote>,
@@ -68,7 +68,7 @@ impl FileOrigin {
         }
         Ok(Self {
             path: path.to_owned(),
-            size,
+            size: AtomicU64::new(size),
             store: store_of(&meta),
             note: SnapshotNote::of(&file, &meta),
             is_device: meta.file_type().is_block_device(),
@@ -123,8 +123,8 @@ impl FileOrigin {
 
     fn check(&self, offset: u64, len: u64) -> Result<(), OriginError> {
         match offset.checked_add(len) {
-            Some(end) if end <= self.size => Ok(()),
-            _ => Err(OriginError::beyond(&self.shown(), offset, len, self.size)),
+            Some(end) if end <= self.size() => Ok(()),
+            _ => Err(OriginError::beyond(&self.shown(), offset, len, self.size())),
         }
     }
 
@@ -166,13 +166,13 @@ impl FileOrigin {
         let file = open(&self.path).map_err(unavailable)?;
         let meta = metadata(&file, &self.path).map_err(unavailable)?;
         let size = size_of(&file, &meta).unwrap_or(0);
-        if store_of(&meta) != self.store || size < self.size {
+        if store_of(&meta) != self.store || size < self.size() {
             let message = format!(
                 "{} is no longer what was opened (was {} of {} bytes, is {} of {size} bytes): \
                  restart once the right one is back",
                 self.path.display(),
                 self.store,
-                self.size,
+                self.size(),
                 store_of(&meta)
             );
             return Err(OriginError::new(OriginErrorKind::Denied, message));
@@ -188,15 +188,15 @@ impl FileOrigin {
             return Ok(());
         }
         let size = metadata(file, &self.path)?.len();
-        if size >= self.size {
-            return Ok(());
+        match self.size() {
+            known if size < known => Err(OriginError::shrunk(&self.shown(), known, size)),
+            _ => Ok(()),
         }
-        let message = format!(
-            "{} has shrunk from {} to {size} bytes: someone else has changed it; nothing is written until this is mended",
-            self.path.display(),
-            self.size
-        );
-        Err(OriginError::new(OriginErrorKind::Denied, message))
+    }
+
+    /// The same file, of which only so many bytes are used.
+    pub(super) fn of_size(self, size: u64) -> Self {
+        Self { size: AtomicU64::new(size), ..self }
     }
 
     pub(super) fn handle(&self) -> Arc<File> {
@@ -244,7 +244,22 @@ impl FileOrigin {
 
 impl Origin for FileOrigin {
     fn size(&self) -> u64 {
-        self.size
+        self.size.load(Ordering::Acquire)
+    }
+
+    fn take_up_growth(&self) -> Result<u64, OriginError> {
+        let what = || "find the size of".to_owned();
+        let size = self.with_file(Call::Read, what, |file| size_of(file, &file.metadata()?))?;
+        let known = self.size();
+        if size < known {
+            return Err(OriginError::shrunk(&self.shown(), known, size));
+        }
+        if size > known {
+            // The size of a file is as volatile as its bytes.
+            self.flush()?;
+            self.size.store(size, Ordering::Release);
+        }
+        Ok(size)
     }
 
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), OriginError> {
@@ -309,7 +324,7 @@ impl Origin for FileOrigin {
         let meta = metadata(&self.handle(), &self.path)?;
         Ok(Identity {
             name: self.shown(),
-            size: self.size,
+            size: self.size(),
             store: self.lineage().to_owned(),
             modified_ns: modified_ns(&meta).filter(|_| !self.is_device),
         })

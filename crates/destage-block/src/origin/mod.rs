@@ -26,8 +26,16 @@ pub use turns::{InTurn, Turns};
 /// Bytes are durable after an [`Origin::flush`] that began after their write returned has succeeded; before that, any
 /// subset of sectors of 512 bytes may survive a crash of the store.
 pub trait Origin: Send + Sync + Debug {
-    /// Its size in bytes.
+    /// Its size in bytes. Changes by [`Origin::take_up_growth`] only.
     fn size(&self) -> u64;
+
+    /// Uses what was added to the store's end since it was opened: its size now, which a crash of the store does not take back.
+    ///
+    /// # Errors
+    /// `Denied` if it is smaller than it was. The size stays what it was after any error.
+    fn take_up_growth(&self) -> Result<u64, OriginError> {
+        Ok(self.size())
+    }
 
     /// Fills `buf` from `offset` on.
     ///
@@ -116,6 +124,10 @@ impl<O: Origin + ?Sized> Origin for Arc<O> {
         (**self).size()
     }
 
+    fn take_up_growth(&self) -> Result<u64, OriginError> {
+        (**self).take_up_growth()
+    }
+
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), OriginError> {
         (**self).read(offset, buf)
     }
@@ -200,6 +212,14 @@ impl OriginError {
             OriginErrorKind::Failed => "look into the system's log for the device's own words",
         };
         Self::new(kind, format!("failed to {what}: {error}; {advice}"))
+    }
+
+    /// A store that was cut.
+    pub(crate) fn shrunk(name: &str, then: u64, now: u64) -> Self {
+        let message = format!(
+            "{name} has shrunk from {then} to {now} bytes: someone else has changed it; nothing is written until this is mended"
+        );
+        Self::new(OriginErrorKind::Denied, message)
     }
 
     /// A request that reaches beyond the end.

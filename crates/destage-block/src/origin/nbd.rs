@@ -10,7 +10,7 @@ use crate::nbd::client::{Client, ClientError, ClientOptions};
 use crate::nbd::uri::Uri;
 use crate::nbd::wire::{errno, transmission};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 /// How to reach an export.
@@ -35,7 +35,9 @@ impl Default for NbdOptions {
 pub struct NbdOrigin {
     uri: Uri,
     options: NbdOptions,
-    size: u64,
+    size: AtomicU64,
+    /// Held by each request, and alone while the connections are exchanged for others.
+    requests: RwLock<()>,
     can_flush: bool,
     lines: Vec<Line>,
     next: AtomicUsize,
@@ -89,7 +91,8 @@ impl NbdOrigin {
         lines[0].state.lock().unwrap_or_else(PoisonError::into_inner).client = Some(client.into());
         Ok(Self {
             uri: uri.clone(),
-            size,
+            size: AtomicU64::new(size),
+            requests: RwLock::new(()),
             can_flush,
             options,
             lines,
@@ -110,6 +113,7 @@ impl NbdOrigin {
         is_write: bool,
         run: impl FnOnce(&Client) -> Result<T, ClientError>,
     ) -> Result<T, OriginError> {
+        let _request = self.requests.read().unwrap_or_else(PoisonError::into_inner);
         let index = self.next.fetch_add(1, Ordering::Relaxed) % self.lines.len();
         let line = &self.lines[index];
         let client = self.connected(line)?;
@@ -154,7 +158,8 @@ impl NbdOrigin {
     fn connect(&self) -> Result<Arc<Client>, OriginError> {
         let client = Client::connect(&self.uri, &self.options.client).map_err(|e| of_client(&e))?;
         let is_multi = client.offers(transmission::CAN_MULTI_CONN);
-        if client.size() != self.size
+        // One that has grown is the same one: what was added counts once it is taken up.
+        if client.size() < self.size()
             || client.block_sizes().min as usize > BLOCK
             || client.offers(transmission::READ_ONLY)
             || client.offers(transmission::SEND_FLUSH) != self.can_flush
@@ -164,7 +169,7 @@ impl NbdOrigin {
                 "{} is no longer what was opened (it had {} bytes, now {}; or it takes other requests): \
                  restart once the right one is back",
                 self.uri,
-                self.size,
+                self.size(),
                 client.size()
             );
             return Err(OriginError::new(OriginErrorKind::Denied, message));
@@ -243,7 +248,26 @@ fn unavailable(message: &str) -> OriginError {
 
 impl Origin for NbdOrigin {
     fn size(&self) -> u64 {
-        self.size
+        self.size.load(Ordering::Acquire)
+    }
+
+    /// A connection knows the size that the export had when it was made, so all are made anew.
+    fn take_up_growth(&self) -> Result<u64, OriginError> {
+        let client = self.connect()?;
+        let size = client.size();
+        if size == self.size() {
+            return Ok(size);
+        }
+        let _alone = self.requests.write().unwrap_or_else(PoisonError::into_inner);
+        // No request is under way: what the old connections have carried is durable after this.
+        self.flush()?;
+        for line in &self.lines {
+            line.state.lock().unwrap_or_else(PoisonError::into_inner).client = None;
+        }
+        let mut first = self.lines[0].state.lock().unwrap_or_else(PoisonError::into_inner);
+        *first = State { client: Some(client), ..State::default() };
+        self.size.store(size, Ordering::Release);
+        Ok(size)
     }
 
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), OriginError> {
@@ -286,7 +310,7 @@ impl Origin for NbdOrigin {
         // Servers tell of whole blocks only.
         let block = BLOCK as u64;
         let first = offset / block * block;
-        let end = (offset + len).next_multiple_of(block).min(self.size);
+        let end = (offset + len).next_multiple_of(block).min(self.size());
         let mut runs = self.with_line(false, |client| client.allocation(first, end - first))?;
         // What comes before the range is no part of the answer; what comes after it does no harm.
         let mut skip = offset - first;
@@ -301,7 +325,7 @@ impl Origin for NbdOrigin {
     fn identity(&self) -> Result<Identity, OriginError> {
         let name = self.uri.to_string();
         let store = format!("export \"{}\" at {}", self.uri.export, self.uri.place);
-        Ok(Identity { name, size: self.size, store, modified_ns: None })
+        Ok(Identity { name, size: self.size(), store, modified_ns: None })
     }
 }
 

@@ -194,11 +194,12 @@ impl SnapshotOrigin {
         fsetxattr(&file, ATTRIBUTE, &note.encode(inode), XattrFlags::empty())
             .map_err(|error| io("note what is in the next state of", error.into()))?;
         let handle = file.try_clone().map_err(|error| io("open the next state of", error))?;
-        let copy = FileOrigin::of(handle, &copy_path)?;
+        // What others have added at the end counts once it is taken up.
+        let copy = FileOrigin::of(handle, &copy_path)?.of_size(old.size());
         change(&copy)?;
         // Beside its bytes its length, owner and note, none of which the name may come before.
         file.sync_all().map_err(|error| io("make durable the next state of", error))?;
-        let next = FileOrigin::of(file, &self.path)?;
+        let next = FileOrigin::of(file, &self.path)?.of_size(old.size());
         std::fs::rename(&copy_path, &self.path).map_err(|error| io("replace", error))?;
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
         self.losses.fetch_add(current.losses(), Ordering::AcqRel);
@@ -211,6 +212,12 @@ impl SnapshotOrigin {
 impl Origin for SnapshotOrigin {
     fn size(&self) -> u64 {
         self.current().size()
+    }
+
+    /// What was added to a file that was being replaced at that moment is not part of the next one: then it has not grown.
+    fn take_up_growth(&self) -> Result<u64, OriginError> {
+        let _alone = self.writes.write().unwrap_or_else(PoisonError::into_inner);
+        self.current().take_up_growth()
     }
 
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), OriginError> {

@@ -103,6 +103,10 @@ impl Origin for InTurn {
         self.origin.size()
     }
 
+    fn take_up_growth(&self) -> Result<u64, OriginError> {
+        self.origin.take_up_growth()
+    }
+
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), OriginError> {
         self.take(|| self.origin.read(offset, buf))
     }

@@ -1,6 +1,7 @@
 //! The admin port's side of the volumes.
 
 use super::groups::check_member;
+use super::grow::{self, Growth};
 use super::pool::Outbox;
 use super::{Event, Served, report};
 use crate::settings::COMMIT_UNASKED;
@@ -34,13 +35,14 @@ pub(super) struct VolumesControl {
     names: Vec<String>,
     /// The consistency group of each volume.
     groups: Vec<Option<String>>,
+    growth: Growth,
 }
 
 impl VolumesControl {
-    pub(super) fn new(outbox: Outbox, volumes: &[Served]) -> Self {
+    pub(super) fn new(outbox: Outbox, volumes: &[Served], growth: Growth) -> Self {
         let names = volumes.iter().map(|served| served.name.clone()).collect();
         let groups = volumes.iter().map(|served| served.group.clone()).collect();
-        Self { outbox, names, groups }
+        Self { outbox, names, groups, growth }
     }
 
     fn ask<T: Send + 'static>(
@@ -162,6 +164,34 @@ impl VolumesControl {
             std::thread::sleep(LOOK_EVERY);
         }
         Ok(json!("frozen"))
+    }
+
+    /// One volume after the other: what stops one leaves those before it grown.
+    fn grow(&self, chosen: &[usize]) -> Result<Value, ControlError> {
+        let _alone = self.growth.alone();
+        let mut sizes = Vec::with_capacity(chosen.len());
+        for &index in chosen {
+            let known = self.each(&[index], |served, _| grow::check(served))?.remove(0);
+            let known = known.map_err(ControlError::Failed)?;
+            let name = &self.names[index];
+            let size = self
+                .growth
+                .take_up(index, known)
+                .map_err(|why| ControlError::Failed(format!("volume '{name}': {why}")))?;
+            if size > known {
+                self.each(&[index], move |served, _| served.volume.grow(size))?;
+                self.growth.announce(index, size);
+                tracing::info!(volume = %name, then = known, now = size, "the origin has grown, and the volume with it");
+            }
+            sizes.push((size, size - known));
+        }
+        if sizes.iter().all(|&(_, added)| added == 0) {
+            return Err(ControlError::Failed(
+                "no origin is larger than its volume: let it grow first, then ask again".into(),
+            ));
+        }
+        let sizes = sizes.into_iter();
+        Ok(self.named(chosen, sizes.map(|(size, added)| json!({ "bytes": size, "added": added }))))
     }
 
     fn policy(&self, chosen: &[usize], args: &[String]) -> Result<Value, ControlError> {
@@ -305,12 +335,13 @@ impl Control for VolumesControl {
             "mark" => self.mark(&chosen, false),
             "checkpoint" => self.mark(&chosen, rest.iter().any(|arg| arg == "wait")),
             "freeze" => self.freeze(&chosen),
+            "grow" => self.grow(&chosen),
             "thaw" => {
                 self.each(&chosen, |served, now| served.volume.thaw(now)).map(|_| json!("thawed"))
             }
             _ => Err(ControlError::Invalid(format!(
-                "there is no command '{name}': use policy, pause, resume, drain, detach, mark, checkpoint, freeze or \
-                 thaw"
+                "there is no command '{name}': use policy, pause, resume, drain, detach, mark, checkpoint, freeze, \
+                 thaw or grow"
             ))),
         }
     }

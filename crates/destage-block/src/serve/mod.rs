@@ -9,6 +9,7 @@ mod files;
 mod flusher;
 mod fuse;
 mod groups;
+mod grow;
 mod left;
 mod lost_store;
 mod pool;

@@ -5,6 +5,7 @@ use super::control::{View, VolumesControl};
 use super::flusher;
 use super::fuse::Files;
 use super::groups::Groups;
+use super::grow::{Growth, LiveExports};
 use super::left::Left;
 use super::pool::{Outbox, Pool};
 use super::report::Counted;
@@ -45,7 +46,7 @@ pub(super) struct Server {
     pub(super) poll: Poll,
     events: Receiver<Event>,
     pub(super) listener: Option<Listener>,
-    pub(super) exports: Arc<dyn Exports>,
+    pub(super) exports: Arc<LiveExports>,
     pub(super) names: Vec<String>,
     pub(super) tls: Tls,
     pub(super) clients: Vec<Option<Client>>,
@@ -104,8 +105,9 @@ impl Server {
         poll.registry()
             .register(listener.source(), LISTENER, Interest::READABLE)
             .map_err(internal)?;
-        let admin = start_admin(&settings, &outbox, &volumes)?;
         let files = Files::mount(&settings, &volumes, &outbox)?;
+        let growth = Growth::new(&contexts, &exports, files.as_ref());
+        let admin = start_admin(&settings, &outbox, &volumes, growth)?;
         let signals = outbox.clone();
         let signals = shutdown::watch(move |request| signals.send(Event::Shutdown(request)))
             .map_err(internal)?;
@@ -113,8 +115,8 @@ impl Server {
             poll,
             events,
             listener: Some(listener),
-            names: exports.iter().map(|export| export.name.clone()).collect(),
-            exports: Arc::new(exports),
+            names: exports.list().into_iter().map(|export| export.name).collect(),
+            exports,
             tls,
             clients: Vec::new(),
             looks: Vec::new(),
@@ -498,9 +500,10 @@ fn start_admin(
     settings: &Settings,
     outbox: &Outbox,
     volumes: &[Served],
+    growth: Growth,
 ) -> Result<Option<AdminHandle>, ServeError> {
     let Some(address) = settings.admin else { return Ok(None) };
-    let control = Arc::new(VolumesControl::new(outbox.clone(), volumes));
+    let control = Arc::new(VolumesControl::new(outbox.clone(), volumes, growth));
     let admin = admin::serve(address, control, settings.password.clone()).map_err(|error| {
         let message =
             format!("cannot listen on {address}: {error}; choose another port with --admin");

@@ -1,6 +1,7 @@
 //! Starting: whose origin and whose cache it is, what an earlier run left, and whether all of it fits together.
 
 use super::groups::{self, Members};
+use super::grow::LiveExports;
 use super::report::Latencies;
 use super::take_up::{Recovered, take_up, take_up_blindly};
 use super::{ServeError, Served, control, lost_store};
@@ -24,7 +25,7 @@ pub(super) struct Started {
     pub(super) clock: Clock,
     pub(super) volumes: Vec<Served>,
     pub(super) contexts: Vec<Context>,
-    pub(super) exports: Vec<Export>,
+    pub(super) exports: Arc<LiveExports>,
     pub(super) groups: Vec<Members>,
     pub(super) tls: Tls,
 }
@@ -58,7 +59,7 @@ pub(super) fn start(settings: &Settings) -> Result<Started, ServeError> {
         export.description = format!("{} cached by destage", served.description);
         export
     });
-    let exports = exports.collect();
+    let exports = Arc::new(LiveExports::new(exports.collect()));
     Ok(Started { clock: opening.clock, volumes, contexts, exports, groups, tls })
 }
 

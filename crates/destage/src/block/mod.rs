@@ -43,12 +43,14 @@ pub(crate) enum BlockCommand {
     Drain(VolumesArgs),
     /// Destage everything, give the origins back and end the server.
     Detach(VolumesArgs),
+    /// Make volumes as large as their origins have become, while they are served.
+    Grow(VolumesArgs),
     /// Show what a cache says of itself; changes nothing, works beside a running server.
     Inspect(InspectArgs),
     /// Check everything in a cache that is not in use, and compare it with its origin; exit code 13 if something is broken, 14
     /// if clean blocks differ from the origin. Changes nothing.
     Check(CheckArgs),
-    /// Give a cache that is not in use and holds nothing dirty another size; its clean blocks are kept.
+    /// Give a cache that is not in use and holds nothing dirty another size; its clean blocks are kept. See 'grow' for volumes.
     Resize(ResizeArgs),
     /// Complete or drop the last atomic group at an origin whose host is lost, so that it is a state that really existed.
     Replay(ReplayArgs),
@@ -71,6 +73,7 @@ pub(crate) fn run(command: &BlockCommand, matches: &ArgMatches) -> Result<(), Cl
         BlockCommand::Resume(args) => commands::plain("resume", args),
         BlockCommand::Drain(args) => commands::plain("drain", args),
         BlockCommand::Detach(args) => commands::plain("detach", args),
+        BlockCommand::Grow(args) => commands::plain("grow", args),
         BlockCommand::Inspect(args) => offline::inspect(args),
         BlockCommand::Check(args) => check::run(args),
         BlockCommand::Resize(args) => resize::run(args),

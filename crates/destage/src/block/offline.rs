@@ -141,6 +141,10 @@ pub(crate) fn replay(args: &ReplayArgs) -> Result<(), CliError> {
         );
         return Err(CliError::new(exit::ORIGIN_WENT_BACK, message));
     }
+    if origin.size() > store.origin_bytes() {
+        // What was added is no part of the last group, whose blocks are compared all the same.
+        store.accept_growth();
+    }
     let decide = |in_doubt: &InDoubt| match args.alone {
         true => Ok(true),
         false => ask_coordinator(args.coordinator.as_deref(), &options, in_doubt),

@@ -249,3 +249,24 @@ fn a_block_device_is_an_origin_like_a_file() {
     drop(device);
     assert!(std::fs::read(&path).unwrap() == expected);
 }
+
+#[test]
+fn what_was_added_counts_once_it_is_taken_up() {
+    let (_folder, path) = disk(8_192);
+    let origin = FileOrigin::open(&path).unwrap();
+    assert_eq!(origin.take_up_growth().unwrap(), 8_192);
+    let set_len = |bytes| File::options().write(true).open(&path).unwrap().set_len(bytes).unwrap();
+    set_len(12_288);
+    assert_eq!(origin.size(), 8_192);
+    origin.write(8_192, &[1; 512]).unwrap_err();
+    inject(&origin, Call::Sync, libc::EIO);
+    origin.take_up_growth().unwrap_err();
+    assert_eq!(origin.size(), 8_192, "a crash could take it back");
+    assert_eq!(origin.take_up_growth().unwrap(), 12_288);
+    origin.write(8_192, &[1; 512]).unwrap();
+    assert_eq!(origin.identity().unwrap().size, 12_288);
+    set_len(8_192);
+    let refused = origin.take_up_growth().unwrap_err();
+    assert_eq!((refused.kind, origin.size()), (OriginErrorKind::Denied, 12_288));
+    assert!(refused.message.contains("has shrunk from 12288 to 8192"), "{refused}");
+}

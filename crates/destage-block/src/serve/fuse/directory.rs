@@ -14,15 +14,23 @@ use fuser::{
 };
 use std::ffi::OsStr;
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 /// A file.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) name: String,
-    /// Bytes.
-    pub(super) size: u64,
+    /// Bytes. May grow.
+    pub(super) size: Arc<AtomicU64>,
     pub(super) read_only: bool,
+}
+
+impl Entry {
+    fn size(&self) -> u64 {
+        self.size.load(Ordering::Acquire)
+    }
 }
 
 /// The folder.
@@ -49,8 +57,8 @@ impl Directory {
 
     fn shape(&self, inode: INodeNo) -> Result<(usize, Shape), Errno> {
         let volume = self.volume(inode)?;
-        let Entry { size, read_only, .. } = self.entries[volume];
-        Ok((volume, Shape { size, read_only }))
+        let entry = &self.entries[volume];
+        Ok((volume, Shape { size: entry.size(), read_only: entry.read_only }))
     }
 
     fn attributes(&self, inode: INodeNo) -> Result<FileAttr, Errno> {
@@ -58,7 +66,7 @@ impl Directory {
             Ok(volume) => {
                 let entry = &self.entries[volume];
                 let perm = if entry.read_only { 0o400 } else { 0o600 };
-                (FileType::RegularFile, entry.size, perm, 1)
+                (FileType::RegularFile, entry.size(), perm, 1)
             }
             Err(_) if inode == INodeNo::ROOT => (FileType::Directory, 0, 0o500, 2),
             Err(_) => return Err(Errno::ENOENT),
@@ -177,7 +185,7 @@ impl Filesystem for Directory {
     /// The block size tells a loop device what it can discard.
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
         let block = BLOCK as u64;
-        let blocks = self.entries.iter().map(|entry| entry.size.div_ceil(block)).sum();
+        let blocks = self.entries.iter().map(|entry| entry.size().div_ceil(block)).sum();
         reply.statfs(blocks, 0, 0, self.entries.len() as u64, 0, BLOCK as u32, 255, BLOCK as u32);
     }
 
@@ -293,11 +301,11 @@ impl Filesystem for Directory {
 /// The inode of the first volume's file; the folder itself has number 1.
 const FIRST_FILE: u64 = 2;
 
-fn inode_of(volume: usize) -> INodeNo {
+pub(super) fn inode_of(volume: usize) -> INodeNo {
     INodeNo(volume as u64 + FIRST_FILE)
 }
 
-/// How long the kernel may remember names and sizes: they stay as they are.
+/// How long the kernel may remember names and sizes: it is told of the one that changes.
 const REMEMBER: Duration = Duration::from_secs(60);
 /// Most bytes of one write.
 const WRITE_MAX: u32 = 1 << 20;

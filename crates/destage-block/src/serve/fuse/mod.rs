@@ -18,10 +18,16 @@ use destage_core::Time;
 use destage_runtime::exit;
 use directory::{Directory, Entry};
 use fuser::{
-    BackgroundSession, Errno, FileHandle, FopenFlags, ReplyData, ReplyEmpty, ReplyOpen, ReplyWrite,
+    BackgroundSession, Errno, FileHandle, FopenFlags, Notifier, ReplyData, ReplyEmpty, ReplyOpen,
+    ReplyWrite,
 };
 use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// What the file of a volume without a name is called.
 const DEFAULT_NAME: &str = "disk";
@@ -94,11 +100,48 @@ pub(super) fn opened(answer: ReplyOpen) {
     answer.opened(FileHandle(0), flags);
 }
 
+/// The files' sizes.
+#[derive(Clone)]
+pub(super) struct Sizes {
+    sizes: Vec<Arc<AtomicU64>>,
+    paths: Vec<PathBuf>,
+    notifier: Notifier,
+}
+
+impl Sizes {
+    /// A volume's file has another size from now on, also for who has it open, such as a loop device. Not to be called on a
+    /// thread that serves the files: the kernel asks for the size meanwhile.
+    pub(super) fn set(&self, volume: usize, size: u64) {
+        self.sizes[volume].store(size, Ordering::Release);
+        // Of the attributes only: nothing of the content is in the page cache. A file that the kernel does not know is no
+        // error: it will ask.
+        let _ = self.notifier.inval_inode(directory::inode_of(volume), -1, 0);
+        if let Err(error) = learn(&self.paths[volume], size) {
+            let file = self.paths[volume].display();
+            tracing::warn!(%error, "the kernel does not know the new size of {file} yet: 'stat' it before 'losetup -c'");
+        }
+    }
+}
+
+/// Has the kernel ask for a file's size, which a loop device does not do: the end that a seek finds is what the kernel knows.
+/// While writes end it drops the answers.
+fn learn(file: &Path, size: u64) -> io::Result<()> {
+    let mut file = File::open(file)?;
+    for _ in 0..LEARN_TIMES_MAX {
+        if file.seek(SeekFrom::End(0))? == size {
+            return Ok(());
+        }
+        std::thread::sleep(LEARN_AGAIN);
+    }
+    Err(io::Error::other("writes under way keep it from asking"))
+}
+
 /// The mounted folder. Unmounted when dropped.
 pub(super) struct Files {
     session: Option<BackgroundSession>,
     folder: PathBuf,
     names: Vec<String>,
+    sizes: Sizes,
     /// How often the files are open. A loop device holds its file open.
     pub(super) open: usize,
     /// Requests that wait until their volumes have room, and since when; the oldest first.
@@ -120,19 +163,29 @@ impl Files {
         let entries = volumes.iter().zip(&settings.volumes).zip(&names);
         let entries = entries.map(|((served, volume), name)| Entry {
             name: name.clone(),
-            size: served.volume.size(),
+            size: Arc::new(AtomicU64::new(served.volume.size())),
             read_only: volume.read_only,
         });
-        let directory = Directory::new(entries.collect(), outbox.clone());
+        let entries: Vec<Entry> = entries.collect();
+        let sizes = entries.iter().map(|entry| entry.size.clone()).collect();
+        let directory = Directory::new(entries, outbox.clone());
         let folder = mount::prepare(folder)?;
         let session = mount::mount(directory, &folder)?;
+        let notifier = session.notifier();
+        let paths = names.iter().map(|name| folder.join(name)).collect();
+        let sizes = Sizes { sizes, paths, notifier };
         let session = Some(session);
-        Ok(Some(Self { session, folder, names, open: 0, waiting: VecDeque::new() }))
+        Ok(Some(Self { session, folder, names, sizes, open: 0, waiting: VecDeque::new() }))
     }
 
     /// Where a volume's file is.
     pub(super) fn path(&self, volume: usize) -> PathBuf {
         self.folder.join(&self.names[volume])
+    }
+
+    /// For whoever changes the files' sizes.
+    pub(super) fn sizes(&self) -> Sizes {
+        self.sizes.clone()
     }
 
     /// The mounted folder.
@@ -177,6 +230,9 @@ fn names<'a>(volumes: impl Iterator<Item = &'a str>) -> Result<Vec<String>, Serv
     Ok(names)
 }
 
+/// How often the kernel is made to ask for a size, and the time in between.
+const LEARN_TIMES_MAX: u32 = 100;
+const LEARN_AGAIN: Duration = Duration::from_millis(20);
 /// Most bytes of a file's name.
 const NAME_MAX: usize = 255;
 
