@@ -29,7 +29,8 @@ pub trait Origin: Send + Sync + Debug {
     /// Its size in bytes. Changes by [`Origin::take_up_growth`] only.
     fn size(&self) -> u64;
 
-    /// Uses what was added to the store's end since it was opened: its size now, which a crash of the store does not take back.
+    /// Uses what was added to the store's end since it was opened: its size now, which a crash of the store does not take
+    /// back.
     ///
     /// # Errors
     /// `Denied` if it is smaller than it was. The size stays what it was after any error.
@@ -217,7 +218,8 @@ impl OriginError {
     /// A store that was cut.
     pub(crate) fn shrunk(name: &str, then: u64, now: u64) -> Self {
         let message = format!(
-            "{name} has shrunk from {then} to {now} bytes: someone else has changed it; nothing is written until this is mended"
+            "{name} has shrunk from {then} to {now} bytes: someone else has changed it; nothing is written until this is \
+             mended"
         );
         Self::new(OriginErrorKind::Denied, message)
     }

@@ -1,6 +1,7 @@
-//! Origins that grow while they are served. The order is the point: the origin's new size is durable there, then in the redo
-//! store, then in the cache, and only then does anyone hear of it. So what was written behind the old end is inside the volume
-//! for every later start, wherever a crash comes in between; a start takes up by itself what did not get that far.
+//! Origins that grow while they are served. The order is the point: the origin's new size is durable there, then in the
+//! redo store, then in the cache, and only then does anyone hear of it. So what was written behind the old end is inside
+//! the volume for every later start, wherever a crash comes in between; a start takes up by itself what did not get that
+//! far.
 
 use super::Served;
 use super::fuse::{Files, Sizes};

@@ -208,8 +208,9 @@ fn check_generation(
 }
 
 /// A group that the store would finish, and that the cache knows to be done: durable at the origin before the mark was. No
-/// store that is up to date has one, since the next group begins by making known that the one before is done; an older copy
-/// from within the same attachment has. To finish it would bring old blocks back where one holds by chance what it held then.
+/// store that is up to date has one, since the next group begins by making known that the one before is done; an older
+/// copy from within the same attachment has. To finish it would bring old blocks back where one holds by chance what it
+/// held then.
 fn check_pending(
     settings: &VolumeSettings,
     redo: &RedoStore,
@@ -225,9 +226,9 @@ fn check_pending(
         Some(upto) if upto.0 < decided => Err(ServeError::new(
             exit::ORIGIN_WENT_BACK,
             format!(
-                "the redo store of {} would finish a group up to write {}, but {} knows that the origin holds everything up to \
-                 {decided}: the redo store is an older copy of itself, as a backup brings it back, and perhaps the origin as \
-                 well. Bring the newer one back; if it is lost, move this one away and start with --adopt",
+                "the redo store of {} would finish a group up to write {}, but {} knows that the origin holds everything \
+                 up to {decided}: the redo store is an older copy of itself, as a backup brings it back, and perhaps the \
+                 origin as well. Bring the newer one back; if it is lost, move this one away and start with --adopt",
                 settings.origin,
                 upto.0,
                 settings.cache.display()

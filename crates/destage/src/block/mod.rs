@@ -50,7 +50,8 @@ pub(crate) enum BlockCommand {
     /// Check everything in a cache that is not in use, and compare it with its origin; exit code 13 if something is broken, 14
     /// if clean blocks differ from the origin. Changes nothing.
     Check(CheckArgs),
-    /// Give a cache that is not in use and holds nothing dirty another size; its clean blocks are kept. See 'grow' for volumes.
+    /// Give a cache that is not in use and holds nothing dirty another size; its clean blocks are kept. For volumes see
+    /// 'grow'.
     Resize(ResizeArgs),
     /// Complete or drop the last atomic group at an origin whose host is lost, so that it is a state that really existed.
     Replay(ReplayArgs),

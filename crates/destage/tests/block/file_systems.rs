@@ -19,8 +19,8 @@ const STEPS_BEHIND: u64 = 60;
 const WORK_MAX: Duration = seconds(30);
 /// Kills of each test, unless `DESTAGE_KILLS` says how many.
 const KILLS: u64 = 2;
-/// Kills within which a policy without order must be found out. Each finds it out, unless the machine stands still for longer
-/// than the disk takes for the second half of a backlog.
+/// Kills within which a policy without order must be found out. Each finds it out, unless the machine stands still for
+/// longer than the disk takes for the second half of a backlog.
 const KILLS_CONTROL: u64 = 12;
 
 /// What is run on what, and under which policy.
@@ -219,8 +219,8 @@ fn is_full(server: &Server) -> bool {
 }
 
 /// Has an ext4 write everything in place and call its own log empty. Done before a backlog and at its end, the blocks that
-/// say so are among its first, where a policy without order sends the newest that there is of a block: half of the backlog then
-/// is metadata of the end, a log that is empty, and none of the blocks that were written late for the first time.
+/// say so are among its first, where a policy without order sends the newest that there is of a block: half of the backlog
+/// then is metadata of the end, a log that is empty, and none of the blocks that were written late for the first time.
 fn empty_log(mounted: &Mounted) {
     for what in ["--freeze", "--unfreeze"] {
         run("fsfreeze", &[what, argument(mounted.path())])

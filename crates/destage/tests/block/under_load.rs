@@ -31,8 +31,8 @@ fn change_policies(server: &Server, random: &mut Random, ends: &AtomicBool, chan
     }
 }
 
-/// Kills a server whose policy is being changed under a client's writes. With the cache everything flushed is there, whatever
-/// the policy of the next start is; without it the origin is whole epochs and a part of the next.
+/// Kills a server whose policy is being changed under a client's writes. With the cache everything flushed is there,
+/// whatever the policy of the next start is; without it the origin is whole epochs and a part of the next.
 fn changed_and_killed(round: u64) -> Option<()> {
     let scratch = Scratch::new();
     let image = image(&scratch, BLOCKS * BLOCK as u64);

@@ -123,8 +123,8 @@ impl Sizes {
     }
 }
 
-/// Has the kernel ask for a file's size, which a loop device does not do: the end that a seek finds is what the kernel knows.
-/// While writes end it drops the answers.
+/// Has the kernel ask for a file's size, which a loop device does not do: the end that a seek finds is what the kernel
+/// knows. While writes end it drops the answers.
 fn learn(file: &Path, size: u64) -> io::Result<()> {
     let mut file = File::open(file)?;
     for _ in 0..LEARN_TIMES_MAX {
