@@ -4,6 +4,7 @@
 //! payload, I/O and clocks to the driver.
 
 mod access;
+mod across;
 mod commit;
 mod destage;
 mod due;
@@ -118,6 +119,14 @@ impl Core {
         self
     }
 
+    /// The same with at most so many batches and parkings under way at once, over all ordering domains: no more than the driver
+    /// carries out at once, so that what waits for its turn goes on growing. To be said before any input.
+    #[must_use]
+    pub fn with_parallel(mut self, most: u32) -> Self {
+        self.destager.parallel_max = most.max(1);
+        self
+    }
+
     /// Takes one input. Poll the effects afterwards, all of them, in order.
     ///
     /// `now` must not go back; an earlier time counts as the latest one seen.
@@ -132,6 +141,7 @@ impl Core {
                 self.write(domain, units, bytes, journal_bytes, access);
             }
             Input::Join { lsn } => self.join(lsn),
+            Input::Across { lsn, domains } => self.spread(lsn, domains),
             Input::Through { units, access, result } => self.carried(units, access, result),
             Input::Release { units } => self.release(units),
             Input::Respond { client, lsn, wrote } => self.respond(client, lsn, wrote),
@@ -157,6 +167,7 @@ impl Core {
                     state: State::Queued,
                     access: Access::Back,
                     is_joined: false,
+                    is_across: false,
                 };
                 self.recovered(lsn, group);
             }
@@ -211,6 +222,16 @@ impl Core {
     /// If the batch is not under way.
     pub fn batch(&self, batch: BatchId) -> &[Lsn] {
         self.destager.batch(batch)
+    }
+
+    /// The domains of an undecided group that belongs to several of them, ascending; `None` for all others.
+    pub fn domains_across(&self, lsn: Lsn) -> Option<&[DomainId]> {
+        self.destager.across(lsn)
+    }
+
+    /// The domain of an undecided group; the one it was written with where it belongs to several.
+    pub fn domain_of(&self, lsn: Lsn) -> Option<DomainId> {
+        self.groups.get(lsn).map(|group| group.domain)
     }
 
     /// The policy in force.
@@ -302,6 +323,7 @@ impl Core {
             state: State::Queued,
             access,
             is_joined: false,
+            is_across: false,
         });
         for &(unit, size) in units {
             self.units.written(unit, lsn, size);
@@ -429,6 +451,7 @@ impl Core {
             self.forgotten = upto;
             self.effects.push_back(Effect::Forget { upto });
         }
+        self.answer_all_decided(decided);
     }
 
     fn stop(&mut self, reason: StopReason) {
@@ -444,6 +467,7 @@ impl Core {
         match until {
             WaitFor::Committed => self.wait_committed(request, lsn),
             WaitFor::Decided => self.wait_decided(request, lsn),
+            WaitFor::AllDecided => self.wait_all_decided(request, lsn),
         }
     }
 

@@ -52,6 +52,8 @@ pub(crate) struct Group {
     pub(crate) access: Access,
     /// The group after it belongs to the same request.
     pub(crate) is_joined: bool,
+    /// It belongs to further domains than `domain`.
+    pub(crate) is_across: bool,
 }
 
 /// Groups from the oldest undecided one to the newest.
@@ -115,6 +117,7 @@ impl Groups {
                 state: State::Done,
                 access: Access::Back,
                 is_joined: false,
+                is_across: false,
             });
         }
     }

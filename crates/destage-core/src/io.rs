@@ -38,6 +38,15 @@ pub enum Input<'a> {
         /// The newest group.
         lsn: Lsn,
     },
+    /// The newest group belongs to all these domains, its own among them: it is applied when it is at the head of each, and
+    /// the watermarks of all of them move at once. To be said before the next group is written or recovered. Not under
+    /// [`crate::Order::Unit`].
+    Across {
+        /// The newest group.
+        lsn: Lsn,
+        /// Its domains, ascending, each once.
+        domains: &'a [DomainId],
+    },
     /// The driver has carried the write of a request that was executed with [`Access::Through`] or [`Access::Around`] to
     /// the origin by itself, without a group. Only where [`Effect::Execute`] observed nothing undecided, or the write would
     /// overtake it.
@@ -234,6 +243,8 @@ pub enum WaitFor {
     Committed,
     /// The origin has decided the group.
     Decided,
+    /// The origin has decided every group up to this one.
+    AllDecided,
 }
 
 /// Something the driver must do, from [`crate::Core::poll_effect`]. In the order given.
@@ -282,7 +293,7 @@ pub enum Effect {
     Destage {
         /// The batch.
         batch: BatchId,
-        /// Its domain.
+        /// Its domain; the domains of its first group where that belongs to several, see [`crate::Core::domains_across`].
         domain: DomainId,
     },
     /// Move one group out of the queue: in one origin transaction advance the watermark past it and, if `keep`, store it

@@ -60,6 +60,8 @@ pub struct Table {
     pub foreign_keys: Vec<ForeignKey>,
     /// Whether a unique or exclusion constraint or unique index exists besides the primary key.
     pub has_unique: bool,
+    /// The unique constraints and indexes behind `has_unique`, where the catalogue tells their columns.
+    pub uniques: Vec<Unique>,
     /// The key column whose values the origin can hand out (identity, sequence, rowid), if any.
     pub generated_key: Option<usize>,
     /// The collections whose elements its rows are.
@@ -74,6 +76,8 @@ pub struct Table {
 /// A foreign key, seen from the referencing table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForeignKey {
+    /// The constraint's name, where the origin gives it one.
+    pub name: Option<String>,
     /// The referencing columns, by index.
     pub columns: Vec<usize>,
     /// The referenced table.
@@ -82,6 +86,15 @@ pub struct ForeignKey {
     pub parent_columns: Vec<usize>,
     /// Whether two values match exactly when their canonical forms are equal byte for byte (same type, binary collation).
     pub exact: bool,
+}
+
+/// A unique constraint or index besides the primary key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unique {
+    /// Its name.
+    pub name: String,
+    /// Its columns, by index; expressions are left out.
+    pub columns: Vec<usize>,
 }
 
 /// What the origin does beyond storing the row as it was sent.
@@ -274,6 +287,7 @@ impl Table {
             referenced_by: Vec::new(),
             foreign_keys: Vec::new(),
             has_unique: false,
+            uniques: Vec::new(),
             generated_key: None,
             collections: Vec::new(),
             part: None,

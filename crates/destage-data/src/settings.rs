@@ -55,6 +55,8 @@ pub struct Settings {
     pub queries: Vec<QuerySettings>,
     /// What becomes of keys that name no row.
     pub unmapped: Unmapped,
+    /// The partition into ordering domains; empty for one domain over the whole origin.
+    pub domains: Vec<DomainSettings>,
     /// Where to record what the core is told; `None` for nowhere.
     pub record: Option<RecordSettings>,
     /// A shell command to run against the started server; it drains and ends with it.
@@ -103,6 +105,23 @@ pub struct DocumentSettings {
     pub required: Vec<String>,
 }
 
+/// An ordering domain by its tables, or several by the value of a column.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DomainSettings {
+    /// Its name, which status, metrics and messages use.
+    pub name: String,
+    /// Its tables. With a column none may be given: then all tables whose key has the column, as far as they are in no other.
+    pub tables: Vec<String>,
+    /// The column of the primary key by whose value the rows are told apart; `None`: the tables are one domain as a whole.
+    pub column: Option<String>,
+    /// Tables that call the column otherwise, and how.
+    pub columns: BTreeMap<String, String>,
+    /// Into how many domains the column's values are spread; 1 to [`crate::domains::DOMAINS_MAX`].
+    pub count: u16,
+    /// Constraints, cascades and triggers that cross its border are known to be harmless.
+    pub assume_independent: bool,
+}
+
 /// Ways to break promises on purpose, so that the tests can see that they would notice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UnsafeFlags {
@@ -122,6 +141,8 @@ pub struct UnsafeFlags {
     pub no_query_destage: bool,
     /// Writes leave the cached results of queries as they are.
     pub no_query_invalidation: bool,
+    /// One watermark for all ordering domains, whichever a batch belongs to.
+    pub one_watermark: bool,
 }
 
 impl UnsafeFlags {
@@ -159,6 +180,7 @@ impl Default for Settings {
             mappings: Vec::new(),
             queries: Vec::new(),
             unmapped: Unmapped::default(),
+            domains: Vec::new(),
             record: None,
             run: None,
             unsafe_flags: UnsafeFlags::default(),

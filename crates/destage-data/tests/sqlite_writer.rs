@@ -156,7 +156,7 @@ fn odd_names_and_hostile_values_stay_names_and_values() {
     let row = shop.row(table, &[hostile]).unwrap();
     assert_eq!(row, [Some(hostile.into()), Some(hostile.into()), Some("3".into())]);
     let (keys, at) = shop.reader.scan(&shop.schema.tables[0], None, 10).unwrap();
-    assert_eq!((keys, at), (vec![key(&[hostile]).into()], Lsn(2)));
+    assert_eq!((keys, at), (vec![key(&[hostile]).into()], vec![(DOMAIN, Lsn(2))]));
     let delete = shop.group(&[(table, Delete, &[hostile], &[])]);
     shop.apply(&[delete]).unwrap();
     assert_eq!(shop.row(table, &[hostile]), None);

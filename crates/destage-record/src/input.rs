@@ -11,6 +11,7 @@ use destage_core::{
 pub struct Scratch {
     units: Vec<UnitId>,
     sizes: Vec<(UnitId, u32)>,
+    domains: Vec<DomainId>,
     policy: Policy,
 }
 
@@ -41,6 +42,7 @@ mod tag {
     pub(super) const TICK: u8 = 23;
     pub(super) const HOLD_PARKED: u8 = 24;
     pub(super) const UNPARKED: u8 = 25;
+    pub(super) const ACROSS: u8 = 26;
 }
 
 /// Appends an input.
@@ -60,6 +62,11 @@ pub(crate) fn encode(out: &mut Vec<u8>, input: &Input<'_>) {
             put_sizes(out, units);
         }
         Input::Join { lsn } => one(out, tag::JOIN, lsn.0),
+        Input::Across { lsn, domains } => {
+            one(out, tag::ACROSS, lsn.0);
+            put(out, domains.len() as u64);
+            domains.iter().for_each(|domain| put(out, domain.0.into()));
+        }
         Input::Through { units, access, result } => {
             out.extend([tag::THROUGH, access_code(access), result_code(result)]);
             put_sizes(out, units);
@@ -74,7 +81,7 @@ pub(crate) fn encode(out: &mut Vec<u8>, input: &Input<'_>) {
             put(out, lsn.0);
         }
         Input::Wait { request, lsn, until } => {
-            out.extend([tag::WAIT, (until == WaitFor::Decided).into()]);
+            out.extend([tag::WAIT, until_code(until)]);
             put(out, request.0);
             put(out, lsn.0);
         }
@@ -144,6 +151,10 @@ pub(crate) fn decode<'s>(bytes: &mut Bytes<'_>, scratch: &'s mut Scratch) -> Opt
             units: sizes(bytes, &mut scratch.sizes)?,
         },
         tag::JOIN => Input::Join { lsn: Lsn(bytes.number()?) },
+        tag::ACROSS => Input::Across {
+            lsn: Lsn(bytes.number()?),
+            domains: domains(bytes, &mut scratch.domains)?,
+        },
         tag::THROUGH => Input::Through {
             access: access(bytes)?,
             result: result(bytes)?,
@@ -156,7 +167,7 @@ pub(crate) fn decode<'s>(bytes: &mut Bytes<'_>, scratch: &'s mut Scratch) -> Opt
             lsn: Lsn(bytes.number()?),
         },
         tag::WAIT => Input::Wait {
-            until: if flag(bytes)? { WaitFor::Decided } else { WaitFor::Committed },
+            until: until(bytes)?,
             request: RequestId(bytes.number()?),
             lsn: Lsn(bytes.number()?),
         },
@@ -224,6 +235,7 @@ pub(crate) fn highest_unit(input: &Input<'_>) -> Option<u64> {
         }
         Input::Fetched { unit, .. } | Input::Invalidate { unit } => Some(unit),
         Input::Join { .. }
+        | Input::Across { .. }
         | Input::Respond { .. }
         | Input::Wait { .. }
         | Input::Cancel { .. }
@@ -288,6 +300,27 @@ fn sizes<'s>(
         sizes.push((UnitId(bytes.number32()?), bytes.number32()?));
     }
     Some(sizes)
+}
+
+fn domains<'s>(bytes: &mut Bytes<'_>, domains: &'s mut Vec<DomainId>) -> Option<&'s [DomainId]> {
+    domains.clear();
+    for _ in 0..count(bytes)? {
+        domains.push(domain(bytes)?);
+    }
+    Some(domains)
+}
+
+fn until_code(until: WaitFor) -> u8 {
+    match until {
+        WaitFor::Committed => 0,
+        WaitFor::Decided => 1,
+        WaitFor::AllDecided => 2,
+    }
+}
+
+fn until(bytes: &mut Bytes<'_>) -> Option<WaitFor> {
+    let all = [WaitFor::Committed, WaitFor::Decided, WaitFor::AllDecided];
+    all.get(usize::from(bytes.byte()?)).copied()
 }
 
 fn put_intent(out: &mut Vec<u8>, intent: Intent) {

@@ -109,14 +109,27 @@ pub struct Claim {
     pub unsafe_no_watermark: bool,
 }
 
+/// How a write moves the watermark of one domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// The domain.
+    pub domain: u16,
+    /// Where the writer believes its watermark to be.
+    pub expected: u64,
+    /// Where it is then.
+    pub upto: u64,
+}
+
 /// The origin.
 #[derive(Clone, Debug, Default)]
 pub struct Origin {
     tables: Vec<Table>,
     /// The rows.
     pub rows: BTreeMap<Place, Row>,
-    /// Groups up to here are decided.
+    /// Groups up to here are decided, of the first domain.
     pub watermark: u64,
+    /// The same for other domains, by number.
+    pub others: BTreeMap<u16, u64>,
     /// Who owns it: the journal's identity and the epoch.
     pub owner: Option<(String, u64)>,
     /// Parked groups, with whatever the writer stored.
@@ -155,7 +168,21 @@ impl Origin {
     /// See [`Refusal`].
     pub fn apply(&mut self, claim: Claim, groups: &[Group]) -> Result<bool, Refusal> {
         let Some(last) = groups.last() else { return Ok(true) };
-        if self.has_landed(claim, last.lsn)? {
+        let mark = Mark { domain: 0, expected: claim.expected, upto: last.lsn };
+        self.apply_across(claim, &[mark], groups)
+    }
+
+    /// As [`Origin::apply`], moving the watermarks of these domains; what the claim expects does not count.
+    ///
+    /// # Errors
+    /// See [`Refusal`].
+    pub fn apply_across(
+        &mut self,
+        claim: Claim,
+        marks: &[Mark],
+        groups: &[Group],
+    ) -> Result<bool, Refusal> {
+        if self.has_landed(claim, marks)? {
             return Ok(true);
         }
         let before = self.rows.clone();
@@ -165,7 +192,7 @@ impl Origin {
                 return Err(Refusal::Rejected(format!("group {}: {reason}", group.lsn)));
             }
         }
-        self.watermark = last.lsn;
+        self.reach(marks);
         self.fates.extend(groups.iter().map(|group| (group.lsn, Fate::Applied)));
         Ok(false)
     }
@@ -180,10 +207,25 @@ impl Origin {
         lsn: u64,
         parked: Option<String>,
     ) -> Result<bool, Refusal> {
-        if self.has_landed(claim, lsn)? {
+        let mark = Mark { domain: 0, expected: claim.expected, upto: lsn };
+        self.park_across(claim, &[mark], lsn, parked)
+    }
+
+    /// As [`Origin::park`], moving the watermarks of these domains.
+    ///
+    /// # Errors
+    /// See [`Refusal`].
+    pub fn park_across(
+        &mut self,
+        claim: Claim,
+        marks: &[Mark],
+        lsn: u64,
+        parked: Option<String>,
+    ) -> Result<bool, Refusal> {
+        if self.has_landed(claim, marks)? {
             return Ok(true);
         }
-        self.watermark = lsn;
+        self.reach(marks);
         self.fates.insert(lsn, if parked.is_some() { Fate::Parked } else { Fate::Dropped });
         self.parked.extend(parked.map(|parked| (lsn, parked)));
         Ok(false)
@@ -212,17 +254,51 @@ impl Origin {
         Ok(())
     }
 
-    fn has_landed(&self, claim: Claim, upto: u64) -> Result<bool, Refusal> {
+    /// Moves the watermark of what is no domain of groups, unless a domain stands below what is expected of it.
+    ///
+    /// # Errors
+    /// See [`Refusal`].
+    pub fn mark(&mut self, claim: Claim, mark: Mark, floors: &[Mark]) -> Result<bool, Refusal> {
+        if let Some(low) = floors.iter().find(|floor| self.at(floor.domain) < floor.expected) {
+            return Err(Refusal::Elsewhere(self.at(low.domain)));
+        }
+        let landed = self.has_landed(claim, &[mark])?;
+        if !landed {
+            self.reach(&[mark]);
+        }
+        Ok(landed)
+    }
+
+    /// Where a domain stands.
+    pub fn at(&self, domain: u16) -> u64 {
+        match domain {
+            0 => self.watermark,
+            _ => self.others.get(&domain).copied().unwrap_or(0),
+        }
+    }
+
+    fn reach(&mut self, marks: &[Mark]) {
+        for mark in marks {
+            match mark.domain {
+                0 => self.watermark = mark.upto,
+                domain => drop(self.others.insert(domain, mark.upto)),
+            }
+        }
+    }
+
+    fn has_landed(&self, claim: Claim, marks: &[Mark]) -> Result<bool, Refusal> {
         if claim.unsafe_no_watermark {
             return Ok(false);
         }
         if self.owner.as_ref().is_none_or(|(_, epoch)| *epoch != claim.epoch) {
             return Err(Refusal::Fenced);
         }
-        match self.watermark {
-            at if at == claim.expected => Ok(false),
-            at if at >= upto => Ok(true),
-            at => Err(Refusal::Elsewhere(at)),
+        if marks.iter().all(|mark| self.at(mark.domain) == mark.expected) {
+            return Ok(false);
+        }
+        match marks.iter().find(|mark| self.at(mark.domain) < mark.upto) {
+            None => Ok(true),
+            Some(mark) => Err(Refusal::Elsewhere(self.at(mark.domain))),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Destaging: batches, their order, failures, rejected groups.
 
+use super::across::Across;
 use super::queue::{Domain, Isolate, Parking, Repeat};
 use super::{Core, is_temporary};
 use crate::groups::State;
@@ -43,6 +44,11 @@ pub(super) struct Destager {
     pub(super) overfull: bool,
     /// See [`crate::Input::HoldParked`].
     pub(super) parked_held: bool,
+    pub(super) across: Across,
+    /// Most batches and parkings under way at once.
+    pub(super) parallel_max: u32,
+    /// The domain that may start first, where `parallel_max` keeps some from starting.
+    turn: usize,
 }
 
 /// How far a batch is searched for groups that may overtake (order per unit), in groups per batch size.
@@ -66,6 +72,9 @@ impl Destager {
             parked_groups: 0,
             overfull: false,
             parked_held: false,
+            across: Across::default(),
+            parallel_max: u32::MAX,
+            turn: 0,
         };
         destager.restart_period(now, policy);
         destager
@@ -94,7 +103,7 @@ impl Destager {
         Some(passed)
     }
 
-    fn domain(&mut self, id: DomainId) -> &mut Domain {
+    pub(super) fn domain(&mut self, id: DomainId) -> &mut Domain {
         let index = usize::from(id.0);
         while self.domains.len() <= index {
             self.domains.push(Domain::new(DomainId(self.domains.len() as u16)));
@@ -156,6 +165,11 @@ impl Destager {
         for requests in self.waits.values_mut() {
             requests.retain(|&waiting| waiting != request);
         }
+        self.across.cancel(request);
+    }
+
+    fn has_room(&self) -> bool {
+        self.batches.len() + self.parkings.len() < self.parallel_max as usize
     }
 }
 
@@ -165,6 +179,7 @@ impl Core {
         if let Some(group) = self.groups.get(lsn) {
             let domain = group.domain;
             self.destager.hurry(domain, lsn);
+            self.destager.hurry_across(lsn);
             self.gate.hurry(lsn);
         }
     }
@@ -183,7 +198,7 @@ impl Core {
 
     /// When destaging becomes due by the passing of time alone.
     pub(super) fn destage_at(&self) -> Option<Time> {
-        if self.destager.paused {
+        if self.destager.paused || !self.destager.has_room() {
             return None;
         }
         let looks = !matches!(self.policy.when, When::Async | When::OnPressure);
@@ -220,8 +235,13 @@ impl Core {
             return;
         }
         self.look_at_ages();
-        for index in 0..self.destager.domains.len() {
-            while self.start_next(index) {}
+        let count = self.destager.domains.len();
+        let first = self.destager.turn;
+        for index in (0..count).map(|step| (first + step) % count) {
+            while self.destager.has_room() && self.start_next(index) {
+                let is_bounded = self.destager.parallel_max < u32::MAX;
+                self.destager.turn = if is_bounded { (index + 1) % count } else { 0 };
+            }
         }
     }
 
@@ -250,10 +270,13 @@ impl Core {
     /// Starts one batch of a domain, or parks its head if that depends on a parked group.
     fn start_batch(&mut self, index: usize, due: Lsn) -> bool {
         let head = self.destager.domains[index].head().expect("something is due");
+        if !self.heads_meet(head) {
+            return false;
+        }
         if let Some(parked) = self.depends_on(head)
             && !self.overtakes(head)
         {
-            self.destager.domains[index].queue.pop_front();
+            self.destager.take_head(index, head);
             // A client that waits for the origin's word is told of the rejection instead.
             let keep = self.groups.get(head).is_some_and(|group| group.access == Access::Back);
             self.park(Parking { lsn: head, depends_on: Some(parked), keep });
@@ -261,6 +284,7 @@ impl Core {
         }
         let lsns = match self.policy.order {
             Order::Unit { .. } => self.pick_free(index, due),
+            _ if self.destager.across(head).is_some() => self.pick_across(head, due),
             Order::Domain | Order::Any | Order::Epoch | Order::Strict => {
                 self.pick_prefix(index, due)
             }
@@ -273,6 +297,7 @@ impl Core {
             group.state = State::InFlight;
             self.destager.units_in_flight.extend(group.units.as_slice());
         }
+        self.destager.hold_others(lsns[0], DomainId(index as u16));
         self.send_batch(index, lsns);
         true
     }
@@ -309,7 +334,7 @@ impl Core {
         group.units.as_slice().iter().find_map(|&unit| self.units.parked(unit))
     }
 
-    fn batch_limit(&self, domain: &Domain) -> usize {
+    pub(super) fn batch_limit(&self, domain: &Domain) -> usize {
         let most = self.policy.limits.batch_groups_max as usize;
         domain.isolate.map_or(most, |isolate| isolate.size.min(most))
     }
@@ -333,6 +358,7 @@ impl Core {
             // A request that the journal holds in part waits for its rest, unless it is the first one: then the journal may
             // have no room for the rest before this part is gone.
             let is_over = is_over || lsn > self.gate.committed;
+            let is_over = is_over || group.is_across;
             if ends || (whole > 0 && (is_over || self.depends_on(lsn).is_some())) {
                 break;
             }
@@ -381,6 +407,8 @@ impl Core {
         let group = self.groups.get_mut(parking.lsn).expect("queued groups are undecided");
         group.state = State::InFlight;
         self.destager.units_in_flight.extend(group.units.as_slice());
+        let lead = group.domain;
+        self.destager.hold_others(parking.lsn, lead);
         self.send_parking(parking);
     }
 
@@ -417,9 +445,13 @@ impl Core {
         self.destager.rate.add(count as f64 / seconds);
         self.counters.batches += 1;
         self.counters.destaged += count as u64;
-        let domain = self.destager.domain(batch.domain);
-        domain.answered();
-        domain.grow(*batch.lsns.last().expect("batches hold groups"));
+        let last = *batch.lsns.last().expect("batches hold groups");
+        self.destager.release_others(batch.lsns[0], batch.domain);
+        for id in self.destager.domains_of(batch.lsns[0], batch.domain).iter().copied() {
+            let domain = self.destager.domain(id);
+            domain.answered();
+            domain.grow(last);
+        }
         self.free_units(&batch.lsns);
         for &lsn in &batch.lsns {
             self.decided_one(lsn, true);
@@ -431,6 +463,7 @@ impl Core {
     fn batch_rejected(&mut self, batch: Batch) {
         let count = batch.lsns.len();
         self.destager.domain(batch.domain).answered();
+        self.destager.release_others(batch.lsns[0], batch.domain);
         if count == 1 {
             let lsn = batch.lsns[0];
             let through = self.groups.get(lsn).is_some_and(|g| g.access != Access::Back);
@@ -441,11 +474,15 @@ impl Core {
             group.state = State::Queued;
         }
         self.free_units(&batch.lsns);
-        let domain = self.destager.domain(batch.domain);
-        domain.put_back(&batch.lsns);
-        let until = domain.isolate.map_or(Lsn::ZERO, |isolate| isolate.until);
-        let until = until.max(*batch.lsns.last().expect("batches hold groups"));
-        domain.isolate = Some(Isolate { size: count / 2, until });
+        let last = *batch.lsns.last().expect("batches hold groups");
+        for id in self.destager.domains_of(batch.lsns[0], batch.domain).iter().copied() {
+            let lsns: Vec<Lsn> =
+                batch.lsns.iter().copied().filter(|&l| self.is_in(l, id)).collect();
+            let domain = self.destager.domain(id);
+            domain.put_back(&lsns);
+            let until = domain.isolate.map_or(Lsn::ZERO, |isolate| isolate.until);
+            domain.isolate = Some(Isolate { size: count / 2, until: until.max(last) });
+        }
     }
 
     /// Nobody knows whether it landed: it is repeated as it was.
@@ -474,7 +511,10 @@ impl Core {
             return self.failed(id, Repeat::Park(parking), fault);
         }
         domain.answered();
-        domain.grow(lsn);
+        self.destager.release_others(lsn, id);
+        for id in self.destager.domains_of(lsn, id).iter().copied() {
+            self.destager.domain(id).grow(lsn);
+        }
         self.destager.free(units.as_slice());
         self.counters.rejected += 1;
         if !through {
@@ -509,6 +549,7 @@ impl Core {
         for request in self.destager.waits.remove(&lsn).unwrap_or_default() {
             self.effects.push_back(Effect::Waited { request, outcome });
         }
+        self.destager.across.decided(lsn);
         self.settled_upto(lsn);
     }
 }

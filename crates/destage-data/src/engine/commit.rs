@@ -1,11 +1,11 @@
 //! From a performed transaction to a write group: appended to the journal, told to the core, visible or waiting for the
 //! origin's word.
 
+use super::Engine;
 use super::overlay::GROUP_OVERHEAD;
 use super::perform::Trouble;
 use super::session::{Session, Through, Waiting};
 use super::txn::Txn;
-use super::{DOMAIN, Engine};
 use crate::change::Op;
 use crate::schema::TableId;
 use destage_core::{Access, ClientId, Input, UnitId};
@@ -109,19 +109,21 @@ impl Engine {
         let lsn = self.core.next_lsn();
         self.note_changes(changed);
         let bytes = self.writer.finish();
-        self.journal.append(lsn.0, self.now.0, DOMAIN.0, bytes);
+        let spread = self.domains.partition().of_group(&self.schema, bytes);
+        self.journal.append(lsn.0, self.now.0, spread.noted().0, bytes);
         self.overlay.push(lsn, self.now, bytes.into());
         let journal_bytes = bytes.len() as u32;
         self.core.handle(
             self.now,
             Input::Write {
-                domain: DOMAIN,
+                domain: spread.first(),
                 units: changed,
                 bytes: journal_bytes + GROUP_OVERHEAD as u32,
                 journal_bytes,
                 access,
             },
         );
+        self.tell_across(lsn, &spread);
         session.last_write = lsn;
         if access == Access::Back {
             session.lsn = lsn;

@@ -291,7 +291,8 @@ impl Engine {
         };
         let until = match kind {
             WaitKind::Aof | WaitKind::Flushed => WaitFor::Committed,
-            WaitKind::Destaged | WaitKind::Drained => WaitFor::Decided,
+            WaitKind::Destaged => WaitFor::Decided,
+            WaitKind::Drained => WaitFor::AllDecided,
         };
         if let Some(deadline) = deadline {
             self.deadlines.insert((deadline, client));

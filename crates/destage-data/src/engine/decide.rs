@@ -186,6 +186,7 @@ impl Engine {
     /// Takes a group that is parked at the origin.
     pub fn recover_parked(&mut self, lsn: Lsn, bytes: &[u8]) {
         let units = self.units_of(bytes);
+        self.count_parked(bytes);
         let shared: Arc<[u8]> = bytes.into();
         for &unit in &units {
             self.overlay.park(unit, lsn, &shared);

@@ -332,9 +332,10 @@ impl Engine {
 
     pub(super) fn forget(&mut self, upto: Lsn) {
         self.overlay.forget(upto);
-        self.structural.forget(self.core.decided());
+        let decided = self.core.decided();
+        self.structural.forget(decided);
         self.tell_decided();
-        self.journal.reclaim(self.core.decided().0, self.now.0);
+        self.journal.reclaim(self.domains.reclaimable(decided).0, self.now.0);
     }
 
     pub(super) fn fetch(&mut self, unit: UnitId) {
@@ -348,15 +349,16 @@ impl Engine {
         self.rows.unload(unit);
         self.begin_page(unit);
         let key: Box<[u8]> = self.rows.key(unit).into();
+        let confirmed = self.domains.watermark(self.domain_of(table, &key));
         if !self.absent.is_empty() && !self.overlay.is_chained(unit) {
             let row = (table, key);
             if self.absent.contains(&row) {
                 return self.fetched_nothing(unit, table, &row.1);
             }
-            self.fetches.push_back(FetchJob { unit, table, key: row.1 });
+            self.fetches.push_back(FetchJob { unit, table, key: row.1, confirmed });
             return;
         }
-        self.fetches.push_back(FetchJob { unit, table, key });
+        self.fetches.push_back(FetchJob { unit, table, key, confirmed });
     }
 
     /// As if the origin had been asked for a row and had said that there is none.
@@ -382,7 +384,7 @@ impl Engine {
         self.core.handle(self.now, Input::Evicted { identity });
     }
 
-    pub(super) fn destage(&mut self, batch: BatchId) {
+    pub(super) fn destage(&mut self, batch: BatchId, domain: DomainId) {
         let lsns = self.core.batch(batch);
         let mut groups = Groups::default();
         for &lsn in lsns {
@@ -391,7 +393,9 @@ impl Engine {
         }
         let (first, last) = (lsns[0], *lsns.last().expect("batches hold groups"));
         self.measured.batch_started(self.now, first, last, &self.overlay);
-        self.io.push(Io::Destage { batch, expected: self.watermark, groups });
+        let marks = self.marks(lsns, domain);
+        self.moving.insert(first, marks.clone());
+        self.io.push(Io::Destage { batch, marks, groups });
     }
 
     pub(super) fn park(&mut self, lsn: Lsn, domain: DomainId, depends_on: Option<Lsn>, keep: bool) {
@@ -411,6 +415,8 @@ impl Engine {
                 .expect("groups are checked when they are written or recovered");
             ParkedGroup { domain, lsn, depends_on, reason: reason.clone(), payload }
         });
-        self.io.push(Io::Park { lsn, expected: self.watermark, parked });
+        let marks = self.marks(&[lsn], domain);
+        self.moving.insert(lsn, marks.clone());
+        self.io.push(Io::Park { lsn, marks, parked });
     }
 }

@@ -36,4 +36,6 @@ pub struct FetchJob {
     pub table: TableId,
     /// Its encoded key.
     pub key: Box<[u8]>,
+    /// Up to where the row's domain was known to be decided when the row was asked for.
+    pub confirmed: Lsn,
 }

@@ -13,6 +13,7 @@ mod connection;
 mod decide;
 mod derived;
 mod dispatch;
+mod domains;
 mod effects;
 mod elements;
 mod exec;
@@ -38,7 +39,8 @@ mod txn;
 mod watch;
 
 use crate::change::GroupWriter;
-use crate::origins::ParkedGroup;
+use crate::domains::Partition;
+use crate::origins::{Mark, ParkedGroup, Watermarks};
 use crate::resp::RequestLimits;
 use crate::schema::{Schema, TableId};
 use crate::settings::{Settings, TableSettings, UnsafeFlags};
@@ -53,6 +55,7 @@ use destage_core::{
 use destage_journal::Journal;
 use destage_record::{RecordSettings, RecordedCore};
 use destage_runtime::mode_log::ModeLog;
+use domains::Domains;
 use overlay::Overlay;
 use perform::FieldNames;
 use report::Measured;
@@ -72,7 +75,7 @@ pub use report::StartReport;
 pub(crate) use key::{format_key, key_cells};
 pub(crate) use observe::Observer;
 
-/// The only ordering domain so far: the whole origin.
+/// The first ordering domain: the whole origin, unless the settings say otherwise.
 pub const DOMAIN: DomainId = DomainId(0);
 
 /// Work for the threads that do I/O.
@@ -84,19 +87,28 @@ pub enum Io {
     Destage {
         /// The batch.
         batch: BatchId,
-        /// The domain's watermark before it.
-        expected: Lsn,
+        /// How the watermarks of its domains move.
+        marks: Box<[Mark]>,
         /// The groups, oldest first.
         groups: Groups,
     },
-    /// Move the watermark past one group and keep it as parked if one is given, then [`Engine::parked`].
+    /// Move the watermarks past one group and keep it as parked if one is given, then [`Engine::parked`].
     Park {
         /// The group.
         lsn: Lsn,
-        /// The domain's watermark before it.
-        expected: Lsn,
+        /// How the watermarks of its domains move.
+        marks: Box<[Mark]>,
         /// What to store.
         parked: Option<ParkedGroup>,
+    },
+    /// Move the mark of all domains, then [`Engine::marked_all`].
+    MarkAll {
+        /// Where it stands.
+        expected: Lsn,
+        /// Everything up to here is decided.
+        upto: Lsn,
+        /// Where each domain stands at least; else the origin went back.
+        floors: Watermarks,
     },
     /// Read keys in order, then [`Engine::scanned`].
     Scan {
@@ -166,8 +178,10 @@ pub struct Engine {
     reasons: HashMap<Lsn, String>,
     /// Decisions on parked groups.
     decisions: decide::Decisions,
-    /// The watermark at the origin, after the batches that succeeded.
-    watermark: Lsn,
+    /// The ordering domains and their watermarks.
+    domains: Domains,
+    /// How the watermarks move by what is under way, by its first group.
+    moving: HashMap<Lsn, Box<[Mark]>>,
     deadlines: BTreeSet<(Time, ClientId)>,
     /// The keys that connections watch.
     watched: Watched,
@@ -252,7 +266,8 @@ impl Engine {
             through: HashMap::new(),
             reasons: HashMap::new(),
             decisions: decide::Decisions::default(),
-            watermark: decided,
+            domains: Domains::one(Partition::one(&schema), decided),
+            moving: HashMap::new(),
             deadlines: BTreeSet::new(),
             watched: Watched::default(),
             absent: HashSet::new(),
@@ -309,26 +324,31 @@ impl Engine {
         }
         self.structural.note(&self.schema, lsn, bytes);
         self.note_derived_group(lsn);
+        // In between are groups of other domains, which are decided.
+        self.overlay.skip_to(lsn, stamp);
         self.overlay.push(lsn, stamp, bytes.into());
+        let spread = self.domains.partition().of_group(&self.schema, bytes);
         let size = bytes.len() + overlay::GROUP_OVERHEAD;
         self.core.handle(
             self.now,
             Input::Recovered {
                 lsn,
                 stamp,
-                domain: DOMAIN,
+                domain: spread.first(),
                 level: 0,
                 units: &units,
                 bytes: size as u32,
                 journal_bytes: bytes.len() as u32,
             },
         );
+        self.tell_across(lsn, &spread);
         self.measured.recovered += 1;
         self.pump();
     }
 
     /// The journal or the origin has used numbers up to this one. After the last [`Engine::recover`].
     pub fn recovered_upto(&mut self, lsn: Lsn) {
+        self.overlay.skip_to(lsn.next(), self.now);
         self.core.handle(self.now, Input::RecoveredUpto { lsn });
         self.pump();
     }
@@ -428,6 +448,7 @@ impl Engine {
         self.expire_some();
         self.drop_absent_plain();
         self.core.handle(self.now, Input::Tick);
+        self.move_mark();
         self.modes.tick(self.now);
         self.pump();
         self.next_decision();
@@ -438,7 +459,8 @@ impl Engine {
     pub fn next_timeout(&self) -> Option<Time> {
         let deadline = self.deadlines.first().map(|&(deadline, _)| deadline);
         let others = [self.modes.due(), self.watched.next_timeout(), self.ages.next_timeout()];
-        [deadline, self.core.next_timeout(), self.expiries.next_timeout()]
+        let mark = self.domains.mark_at(self.core.decided());
+        [deadline, self.core.next_timeout(), self.expiries.next_timeout(), mark]
             .into_iter()
             .chain(others)
             .flatten()
@@ -547,7 +569,7 @@ impl Engine {
     pub fn hurry(&mut self) {
         let request = self.request_id(dispatch::PREFETCH_CLIENT);
         let lsn = self.last();
-        self.core.handle(self.now, Input::Wait { request, lsn, until: WaitFor::Decided });
+        self.core.handle(self.now, Input::Wait { request, lsn, until: WaitFor::AllDecided });
         self.pump();
         self.run_ready();
     }
@@ -596,7 +618,7 @@ impl Engine {
             Effect::Waited { request, outcome } => self.waited(request, outcome),
             Effect::Sync { .. } => self.io.push(Io::Sync),
             Effect::Fetch { unit } => self.fetch(unit),
-            Effect::Destage { batch, .. } => self.destage(batch),
+            Effect::Destage { batch, domain } => self.destage(batch, domain),
             Effect::Park { lsn, domain, depends_on, keep } => {
                 self.park(lsn, domain, depends_on, keep);
             }

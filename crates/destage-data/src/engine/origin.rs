@@ -5,9 +5,7 @@ use super::{Engine, FetchJob, Io};
 use crate::origins::{Applied, OriginError, Snapshot};
 use crate::resp::Reply;
 use crate::schema::TableId;
-use destage_core::{
-    BatchId, ClientId, DomainId, Fault, Input, Lsn, Span, StopReason, Time, UnitId,
-};
+use destage_core::{BatchId, ClientId, Fault, Input, Lsn, Span, StopReason, Time, UnitId};
 use std::sync::Arc;
 
 impl Engine {
@@ -31,15 +29,18 @@ impl Engine {
     pub fn fetched(&mut self, now: Time, jobs: Vec<FetchJob>, mut snapshot: Snapshot) {
         self.now = self.now.max(now);
         self.measured.origin_works();
-        let watermark = snapshot.watermark(super::DOMAIN);
-        if self.went_back(watermark, self.overlay.forgotten()) {
-            let error = OriginError::new(Fault::Unavailable, "the origin went back");
-            return self.fetch_failed(now, jobs, &error);
+        let mut seen = Vec::with_capacity(jobs.len());
+        for job in &jobs {
+            let Some(watermark) = self.seen(&snapshot.watermarks, job) else {
+                let error = OriginError::new(Fault::Unavailable, "the origin went back");
+                return self.fetch_failed(now, jobs, &error);
+            };
+            seen.push(watermark);
         }
         let rows = std::mem::take(&mut snapshot.rows);
-        for (index, (job, row)) in jobs.into_iter().zip(rows).enumerate() {
+        for (index, ((job, row), watermark)) in jobs.into_iter().zip(rows).zip(seen).enumerate() {
             let Some(job) = self.hold_back(job) else { continue };
-            let FetchJob { unit, table, key } = job;
+            let FetchJob { unit, table, key, .. } = job;
             let watermark = snapshot.seen(index, watermark);
             if let Some(part) = self.schema.table(table).part {
                 self.install_members(unit, part, &key, row.as_deref(), watermark);
@@ -77,22 +78,11 @@ impl Engine {
         is_older
     }
 
-    /// The heartbeat found these watermarks. The writer does one thing at a time, so they cover whatever it has reported
-    /// before.
-    pub fn shown(&mut self, now: Time, watermarks: &[(DomainId, Lsn)]) {
-        self.now = self.now.max(now);
-        let ours = watermarks.iter().find(|(domain, _)| *domain == super::DOMAIN);
-        if let Some((_, watermark)) = ours {
-            let decided = self.core.decided();
-            self.went_back(*watermark, decided);
-        }
-    }
-
     /// A fetch failed.
     pub fn fetch_failed(&mut self, now: Time, jobs: Vec<FetchJob>, error: &OriginError) {
         self.now = self.now.max(now);
         self.measured.origin_failed(self.now, error);
-        for FetchJob { unit, table, key } in jobs {
+        for FetchJob { unit, table, key, .. } in jobs {
             self.page_starts.remove(&unit);
             self.decisions.fetch_failed(unit);
             let identity = self.rows.identity(table, &key);
@@ -108,11 +98,14 @@ impl Engine {
         self.now = self.now.max(now);
         let lsns = self.core.batch(batch);
         let (first, last) = (lsns[0], *lsns.last().expect("batches hold groups"));
+        let count = lsns.len();
+        let marks = self.moving.remove(&first).expect("every batch was sent");
+        let stamps = self.measured.batch_ended(first);
         let result = match result {
             Ok(applied) => {
-                self.watermark = last;
+                self.reached(&marks);
                 self.measured.origin_works();
-                self.measured.batch_applied(self.now, lsns.len(), applied);
+                self.measured.batch_applied(self.now, stamps, count, applied);
                 Ok(())
             }
             Err(error) => {
@@ -133,9 +126,10 @@ impl Engine {
     /// A group was moved past, or not.
     pub fn parked(&mut self, now: Time, lsn: Lsn, result: Result<(), OriginError>) {
         self.now = self.now.max(now);
+        let marks = self.moving.remove(&lsn).expect("every parking was sent");
         let result = match result {
             Ok(()) => {
-                self.watermark = lsn;
+                self.reached(&marks);
                 self.note_parked(lsn);
                 Ok(())
             }
@@ -160,6 +154,7 @@ impl Engine {
         let Some(group) = self.overlay.get(lsn) else { return };
         let bytes: Arc<[u8]> = (&*group.bytes).into();
         let units = self.units_of(&bytes);
+        self.count_parked(&bytes);
         for &unit in &units {
             self.overlay.park(unit, lsn, &bytes);
         }

@@ -56,6 +56,14 @@ impl Overlay {
         self.groups.push_back(Group { stamp, bytes });
     }
 
+    /// The groups before this one that are not here are decided: they hold nothing.
+    pub(crate) fn skip_to(&mut self, lsn: Lsn, stamp: Time) {
+        let next = self.base.0 + self.groups.len() as u64;
+        if !self.groups.is_empty() {
+            self.groups.extend((next..lsn.0).map(|_| Group { stamp, bytes: Box::default() }));
+        }
+    }
+
     /// Notes that a group changed a unit whose row is not loaded.
     pub(crate) fn chain(&mut self, unit: UnitId, lsn: Lsn) {
         let chain = self.chains.entry(unit).or_default();
@@ -126,11 +134,6 @@ impl Overlay {
     /// Whether a change of this unit is parked.
     pub(crate) fn is_parked(&self, unit: UnitId) -> bool {
         self.parked.contains_key(&unit)
-    }
-
-    /// Groups up to here are dropped: only rows read at this watermark or later can be overlaid.
-    pub(crate) fn forgotten(&self) -> Lsn {
-        Lsn(self.base.0 - 1)
     }
 
     /// A group's payload.

@@ -6,7 +6,7 @@ use crate::origins::{Applied, OriginError};
 use destage_core::{ClientId, Lsn, Time};
 use destage_runtime::latency::{Latency, SizeWindow};
 use destage_runtime::status::Report;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// What happened before the engine existed.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,8 +28,8 @@ pub(crate) struct Measured {
     batch_groups: SizeWindow,
     changes: u64,
     rows: u64,
-    /// When the oldest and the newest group of the batch under way were written.
-    batch_stamps: Option<(Time, Time)>,
+    /// When the oldest and the newest group of each batch under way were written, by its first group.
+    batch_stamps: HashMap<Lsn, (Time, Time)>,
     last_commit: Lsn,
     last_error: Option<String>,
     failing_since: Option<Time>,
@@ -52,7 +52,7 @@ impl Measured {
             batch_groups: SizeWindow::new(now),
             changes: 0,
             rows: 0,
-            batch_stamps: None,
+            batch_stamps: HashMap::new(),
             last_commit: Lsn::ZERO,
             last_error: None,
             failing_since: None,
@@ -75,12 +75,23 @@ impl Measured {
 
     pub(crate) fn batch_started(&mut self, now: Time, first: Lsn, last: Lsn, overlay: &Overlay) {
         let stamp = |lsn| overlay.get(lsn).map_or(now, |group| group.stamp);
-        self.batch_stamps = Some((stamp(first), stamp(last)));
+        self.batch_stamps.insert(first, (stamp(first), stamp(last)));
+    }
+
+    /// A batch is not under way any more, however it ended: when its oldest and newest group were written.
+    pub(crate) fn batch_ended(&mut self, first: Lsn) -> Option<(Time, Time)> {
+        self.batch_stamps.remove(&first)
     }
 
     /// Records the batch's oldest and newest group.
-    pub(crate) fn batch_applied(&mut self, now: Time, groups: usize, applied: Applied) {
-        if let Some((oldest, newest)) = self.batch_stamps.take() {
+    pub(crate) fn batch_applied(
+        &mut self,
+        now: Time,
+        stamps: Option<(Time, Time)>,
+        groups: usize,
+        applied: Applied,
+    ) {
+        if let Some((oldest, newest)) = stamps {
             self.destage.record(now, now.since(oldest));
             self.destage.record(now, now.since(newest));
         }

@@ -8,7 +8,7 @@ use super::session::{Job, Session, Waiting};
 use super::{Engine, Io, KeyOrder};
 use crate::cells::{Cell, Reader};
 use crate::change::Op;
-use crate::origins::{Keys, OriginError};
+use crate::origins::{Keys, OriginError, Watermarks};
 use crate::resp::Reply;
 use crate::schema::{Schema, TableId};
 use destage_core::{ClientId, Fault, Lsn, Time, UnitId};
@@ -309,6 +309,7 @@ impl Engine {
     fn ask_page(&mut self, client: ClientId, session: &mut Session, scan: Scan) {
         let request = self.request_id(client.0);
         self.structural.pin(request.0);
+        self.domains.ask(request.0);
         self.io.push(Io::Scan {
             request: request.0,
             table: scan.table,
@@ -319,18 +320,32 @@ impl Engine {
     }
 
     /// A page of keys came, or failed.
-    pub fn scanned(&mut self, now: Time, request: u64, result: Result<(Keys, Lsn), OriginError>) {
+    pub fn scanned(
+        &mut self,
+        now: Time,
+        request: u64,
+        result: Result<(Keys, Watermarks), OriginError>,
+    ) {
         self.now = self.now.max(now);
         let Some((client, Job::Scan(scan))) = self.take_job(request) else {
+            self.domains.unask(request);
             return self.structural.unpin(request);
         };
         match result {
-            Err(error) => self.job_failed(client, &error),
-            Ok((_, watermark)) if self.went_back(watermark, self.structural.pinned(request)) => {
-                let error = OriginError::new(Fault::Unavailable, "the origin went back");
+            Err(error) => {
+                self.domains.unask(request);
                 self.job_failed(client, &error);
             }
-            Ok((page, watermark)) => self.reply_page(client, scan, page, watermark),
+            Ok((page, watermarks)) => {
+                let pinned = self.structural.pinned(request);
+                match self.seen_page(request, &watermarks, pinned) {
+                    Some(watermark) => self.reply_page(client, scan, page, watermark),
+                    None => {
+                        let error = OriginError::new(Fault::Unavailable, "the origin went back");
+                        self.job_failed(client, &error);
+                    }
+                }
+            }
         }
         self.structural.unpin(request);
         self.runnable.push_back(client);

@@ -178,3 +178,49 @@ fn a_crash_at_any_step_keeps_every_promise() {
     }
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
+
+/// The same with several ordering domains, whose batches are under way at once.
+fn with_domains(seed: u64) -> Options {
+    let mut options = Options::choose(seed);
+    options.domains = Some([1, 2, 4][seed as usize % 3]);
+    options
+}
+
+#[test]
+fn nothing_promised_is_broken_with_several_ordering_domains() {
+    let mut total = Counts::default();
+    for seed in 0..number("DESTAGE_SEEDS").unwrap_or(100) {
+        match catch_unwind(AssertUnwindSafe(|| run(with_domains(seed)))) {
+            Ok((counts, _)) => total.add(&counts),
+            Err(panic) => {
+                eprintln!("domains, seed {seed}");
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+    eprintln!("{total:?}");
+    assert!(total.across > 100 && total.parallel > 100 && total.parked > 10, "{total:?}");
+}
+
+#[test]
+fn a_crash_at_any_step_keeps_every_promise_of_every_domain() {
+    for seed in [1, 5] {
+        for step in 1..80 {
+            let options = Options { crash_at: step, ..with_domains(seed) };
+            if let Some(message) = failure(options) {
+                panic!("seed {seed}, crash at step {step}: {message}");
+            }
+        }
+    }
+}
+
+#[test]
+fn one_watermark_for_domains_that_are_destaged_at_once_is_noticed() {
+    assert!(
+        caught(|options| {
+            options.domains = Some(4);
+            options.unsafe_flags.one_watermark = true;
+        })
+        .is_some()
+    );
+}

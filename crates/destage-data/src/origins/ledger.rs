@@ -1,6 +1,6 @@
 //! What origins over the network make alike of Destage's own tables there: numbers, watermarks, who owns the origin.
 
-use super::{GroupRef, OriginError, WriteClaim};
+use super::{AcrossClaim, GroupRef, OriginError, WriteClaim};
 use crate::change::Op;
 use crate::schema::Table;
 use destage_core::{DomainId, Fault, Lsn};
@@ -50,6 +50,48 @@ pub(super) fn landed(
     ))
 }
 
+/// The same for a write of several domains, with the watermark and the epoch `found` for each. Done if it had landed.
+///
+/// # Errors
+/// As for [`landed`]; also where some have moved and others have not, which nothing of ours does.
+pub(super) fn landed_across(
+    place: &str,
+    claim: &AcrossClaim<'_>,
+    found: impl Fn(DomainId) -> Option<(Lsn, u64)>,
+) -> Result<(), OriginError> {
+    for mark in claim.marks {
+        let upto = [GroupRef { lsn: mark.upto, bytes: &[] }];
+        landed(place, &claim.of(mark), found(mark.domain), &upto)?;
+    }
+    Ok(())
+}
+
+/// Whether no domain stands below what was confirmed of it.
+///
+/// # Errors
+/// [`Fault::Failed`] names the first that does.
+pub(super) fn check_floors(
+    place: &str,
+    found: &[(DomainId, Lsn)],
+    floors: &[(DomainId, Lsn)],
+) -> Result<(), OriginError> {
+    let at = |domain: DomainId| {
+        found.iter().find(|(d, _)| *d == domain).map_or(Lsn::ZERO, |&(_, lsn)| lsn)
+    };
+    match floors.iter().find(|&&(domain, floor)| at(domain) < floor) {
+        None => Ok(()),
+        Some(&(domain, floor)) => Err(OriginError::new(
+            Fault::Failed,
+            format!(
+                "{place} went back: domain {} stands at write {}, and was at {}",
+                domain.0,
+                at(domain).0,
+                floor.0
+            ),
+        )),
+    }
+}
+
 /// The origin has another owner.
 pub(super) fn fenced(place: &str, ours: u64, theirs: Option<u64>) -> OriginError {
     let theirs = theirs.map_or_else(|| "none".to_owned(), |epoch| epoch.to_string());
@@ -79,13 +121,9 @@ pub(super) fn still_ours(claim: &WriteClaim) -> String {
     )
 }
 
-/// The statement that takes one group out of the parked ones.
-pub(super) fn take_parked(claim: &WriteClaim, lsn: Lsn) -> String {
-    format!(
-        "DELETE FROM destage_parked WHERE domain = {} AND seq = {}",
-        claim.domain.0,
-        signed(lsn.0)
-    )
+/// The statement that takes one group out of the parked ones, whatever its domains: no two have one number.
+pub(super) fn take_parked(lsn: Lsn) -> String {
+    format!("DELETE FROM destage_parked WHERE seq = {}", signed(lsn.0))
 }
 
 /// As databases hold it that know no unsigned numbers.

@@ -55,6 +55,16 @@ pub trait Origin: Send + Sync {
     /// Unreachable, or the catalogue may not be read.
     fn schema(&self) -> Result<Schema, OriginError>;
 
+    /// How many [`Writer`]s may apply batches of different ordering domains at once; 1 unless the origin says otherwise.
+    fn writers_max(&self) -> usize {
+        1
+    }
+
+    /// Whether a transaction can move the watermarks of several ordering domains, as [`Writer::apply_across`] does.
+    fn has_domains(&self) -> bool {
+        false
+    }
+
     /// Opens a connection for reads.
     ///
     /// # Errors
@@ -75,10 +85,22 @@ pub struct Snapshot {
     /// For each key asked, in order: the encoded row (see [`crate::cells`]), or `None` where there is no row.
     pub rows: Vec<Option<Box<[u8]>>>,
     /// Each domain's watermark in the same snapshot. A domain without a row stands at 0.
-    pub watermarks: Vec<(DomainId, Lsn)>,
+    pub watermarks: Watermarks,
     /// For each row, in the same order: the last group of its own that it holds, where it may be ahead of the watermark. Empty
     /// where rows and watermarks are of one snapshot.
     pub seen: Vec<Lsn>,
+}
+
+/// Watermarks by domain.
+pub type Watermarks = Vec<(DomainId, Lsn)>;
+
+/// In the place of a domain: everything up to this watermark is decided, in whatever domain it is.
+pub const ALL_DOMAINS: DomainId = DomainId(u16::MAX);
+
+/// Up to where a domain is decided by these watermarks: its own, and what is said of all.
+pub fn decided_of(watermarks: &[(DomainId, Lsn)], domain: DomainId) -> Lsn {
+    let concerns = |&&(d, _): &&(DomainId, Lsn)| d == domain || d == ALL_DOMAINS;
+    watermarks.iter().filter(concerns).map(|&(_, lsn)| lsn).max().unwrap_or(Lsn::ZERO)
 }
 
 impl Snapshot {
@@ -89,7 +111,7 @@ impl Snapshot {
 
     /// The watermark of a domain.
     pub fn watermark(&self, domain: DomainId) -> Lsn {
-        self.watermarks.iter().find(|(d, _)| *d == domain).map_or(Lsn::ZERO, |(_, lsn)| *lsn)
+        decided_of(&self.watermarks, domain)
     }
 }
 
@@ -155,7 +177,7 @@ pub trait Reader: Send {
         table: &Table,
         after: Option<&[u8]>,
         limit: usize,
-    ) -> Result<(Keys, Lsn), OriginError>;
+    ) -> Result<(Keys, Watermarks), OriginError>;
 
     /// The rows of a range with the watermarks of the same snapshot, in one statement.
     ///
@@ -304,11 +326,52 @@ pub trait Writer: Send {
         parked: Option<&ParkedGroup>,
     ) -> Result<(), OriginError>;
 
+    /// As `apply`, for groups of several domains, in one transaction that moves all their watermarks. Where the origin's
+    /// [`Origin::has_domains`] says so.
+    ///
+    /// # Errors
+    /// As for `apply`. [`Fault::Failed`] where one watermark has moved and another has not.
+    fn apply_across(
+        &mut self,
+        _schema: &Schema,
+        _claim: &AcrossClaim<'_>,
+        _groups: &[GroupRef<'_>],
+    ) -> Result<Applied, OriginError> {
+        Err(OriginError::new(Fault::Denied, "this origin has one ordering domain only"))
+    }
+
+    /// As `park`, for one group of several domains.
+    ///
+    /// # Errors
+    /// As for `apply_across`.
+    fn park_across(
+        &mut self,
+        _claim: &AcrossClaim<'_>,
+        _parked: Option<&ParkedGroup>,
+    ) -> Result<(), OriginError> {
+        Err(OriginError::new(Fault::Denied, "this origin has one ordering domain only"))
+    }
+
+    /// Moves the mark of [`ALL_DOMAINS`] from the claim's number to `upto`, in one step with a look at the domains: nothing is
+    /// moved where one of them stands below its number in `floors`, since the origin went back then. Where the origin's
+    /// [`Origin::has_domains`] says so.
+    ///
+    /// # Errors
+    /// As for `apply`; [`Fault::Failed`] where the origin went back.
+    fn mark_all(
+        &mut self,
+        _claim: &WriteClaim,
+        _upto: Lsn,
+        _floors: &[(DomainId, Lsn)],
+    ) -> Result<(), OriginError> {
+        Err(OriginError::new(Fault::Denied, "this origin has one ordering domain only"))
+    }
+
     /// Renews the owner's heartbeat, and reads back the watermarks.
     ///
     /// # Errors
     /// [`Fault::Fenced`] if the epoch is not ours any more.
-    fn heartbeat(&mut self, epoch: u64) -> Result<Vec<(DomainId, Lsn)>, OriginError>;
+    fn heartbeat(&mut self, epoch: u64) -> Result<Watermarks, OriginError>;
 
     /// Says that the owner has stopped and has nothing undecided, so that another one need not wait; its next claim or
     /// heartbeat takes that back.
@@ -368,4 +431,38 @@ pub struct WriteClaim {
     pub expected: Lsn,
     /// Negative control for the tests: applies without looking at the watermark, so that a repeated batch counts twice.
     pub unsafe_no_watermark: bool,
+}
+
+/// What a write of several domains states about itself.
+#[derive(Clone, Copy, Debug)]
+pub struct AcrossClaim<'m> {
+    /// Our epoch.
+    pub epoch: u64,
+    /// The domains, ascending.
+    pub marks: &'m [Mark],
+    /// As for [`WriteClaim`].
+    pub unsafe_no_watermark: bool,
+}
+
+/// How a write moves the watermark of one domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// The domain.
+    pub domain: DomainId,
+    /// Its watermark before this write.
+    pub expected: Lsn,
+    /// Its watermark afterwards: the domain's last group of the write.
+    pub upto: Lsn,
+}
+
+impl AcrossClaim<'_> {
+    /// The claim for one of the domains.
+    pub(crate) fn of(&self, mark: &Mark) -> WriteClaim {
+        WriteClaim {
+            domain: mark.domain,
+            epoch: self.epoch,
+            expected: mark.expected,
+            unsafe_no_watermark: self.unsafe_no_watermark,
+        }
+    }
 }

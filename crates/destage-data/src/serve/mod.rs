@@ -6,6 +6,7 @@
 mod client;
 mod control;
 mod inside;
+mod owned;
 mod server;
 mod start;
 mod sync;
@@ -13,9 +14,9 @@ mod workers;
 
 use crate::derived::Answer;
 use crate::engine::{Engine, FetchJob};
-use crate::origins::{Applied, Keys, OriginError, ParkedGroup};
+use crate::origins::{Applied, Keys, OriginError, ParkedGroup, Watermarks};
 use crate::settings::Settings;
-use destage_core::{BatchId, DomainId, Lsn, Span};
+use destage_core::{BatchId, Lsn, Span};
 use destage_journal::Flush;
 use destage_runtime::{exit, shutdown};
 use server::{Host, LocalEvent, Server};
@@ -62,7 +63,7 @@ enum Event {
     /// Rows were fetched, or not.
     Fetched { jobs: Vec<FetchJob>, result: Result<workers::Packed, OriginError> },
     /// A page of keys was read, or not.
-    Scanned { request: u64, result: Result<(Keys, Lsn), OriginError> },
+    Scanned { request: u64, result: Result<(Keys, Watermarks), OriginError> },
     /// Keys were reserved, or not.
     KeysReserved { request: u64, result: Result<Vec<i64>, OriginError> },
     /// The query of a derived key ended.
@@ -76,7 +77,10 @@ enum Event {
     /// The parked groups were read, or not.
     ParkedListed { request: u64, result: Result<Vec<ParkedGroup>, OriginError> },
     /// The heartbeat was renewed and found the origin's watermarks there.
-    Shown { watermarks: Vec<(DomainId, Lsn)> },
+    /// No older than what was `confirmed` before.
+    Shown { watermarks: Watermarks, confirmed: Vec<Lsn> },
+    /// The mark of all ordering domains has moved, or not.
+    MarkedAll { upto: Lsn, result: Result<(), OriginError> },
     /// The heartbeat found another owner.
     Fenced(OriginError),
     /// The admin port asks something of the engine.

@@ -10,9 +10,10 @@ use super::client::Client;
 use super::control::EngineControl;
 use super::start::Started;
 use super::sync::Syncer;
-use super::workers::{Destager, Fetcher, Outbox, ReadJob, WriteJob};
+use super::workers::{Confirmed, Destager, Fetcher, Outbox, ReadJob, WriteJob};
 use super::{Event, ServeError};
 use crate::engine::{Engine, Io};
+use crate::origins::Mark;
 use crate::settings::Settings;
 use crossbeam_channel::{Receiver, Sender};
 use destage_core::{ClientId, Lsn, StopReason, Time};
@@ -66,7 +67,8 @@ pub(super) struct Server {
     clock: Arc<Clock>,
     engine: Engine,
     syncer: Syncer,
-    writes: Sender<WriteJob>,
+    /// One for each thread that writes to the origin.
+    writes: Vec<Sender<WriteJob>>,
     reads: Sender<ReadJob>,
     fetches: usize,
     /// Clients that sent something since the last sync, and how many the one before released.
@@ -96,24 +98,32 @@ impl Server {
     ) -> Result<(Self, Outbox), ServeError> {
         let internal =
             |error: io::Error| ServeError::new(exit::BUG, format!("cannot start: {error}"));
-        let Started { clock, engine, origin, writer, epoch, is_example } = started;
+        let Started { clock, engine, origin, writer, writers, epoch, is_example } = started;
         let poll = Poll::new().map_err(internal)?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKER).map_err(internal)?);
         let (sender, events) = crossbeam_channel::unbounded();
         let outbox = Outbox { sender, waker };
-        let (writes, write_jobs) = crossbeam_channel::unbounded();
         let (reads, read_jobs) = crossbeam_channel::unbounded();
         let schema = engine.schema().clone();
-        let destager = Destager {
-            origin: origin.clone(),
-            schema: schema.clone(),
-            writer: Some(writer),
-            epoch,
-            unsafe_no_watermark: settings.unsafe_flags.no_watermark,
-            outbox: outbox.clone(),
-            doubt: None,
-        };
-        destager.spawn(write_jobs).map_err(internal)?;
+        let confirmed = Arc::new(Confirmed::new(engine.watermarks()));
+        let mut writer = Some(writer);
+        let mut writes = Vec::with_capacity(writers);
+        for at in 0..writers {
+            let (sender, jobs) = crossbeam_channel::unbounded();
+            let destager = Destager {
+                origin: origin.clone(),
+                schema: schema.clone(),
+                writer: writer.take(),
+                epoch,
+                is_first: at == 0,
+                confirmed: confirmed.clone(),
+                unsafe_no_watermark: settings.unsafe_flags.no_watermark,
+                outbox: outbox.clone(),
+                doubt: None,
+            };
+            destager.spawn(jobs).map_err(internal)?;
+            writes.push(sender);
+        }
         for _ in 0..FETCHERS {
             let fetcher = Fetcher {
                 origin: origin.clone(),
@@ -369,11 +379,16 @@ impl Server {
         let alive = "workers live as long as the server";
         match io {
             Io::Sync => self.syncer.want(),
-            Io::Destage { batch, expected, groups } => {
-                self.writes.send(WriteJob::Apply { batch, expected, groups }).expect(alive);
+            Io::Destage { batch, marks, groups } => {
+                let writer = self.writer_of(&marks);
+                writer.send(WriteJob::Apply { batch, marks, groups }).expect(alive);
             }
-            Io::Park { lsn, expected, parked } => {
-                self.writes.send(WriteJob::Park { lsn, expected, parked }).expect(alive);
+            Io::Park { lsn, marks, parked } => {
+                let writer = self.writer_of(&marks);
+                writer.send(WriteJob::Park { lsn, marks, parked }).expect(alive);
+            }
+            Io::MarkAll { expected, upto, floors } => {
+                self.writes[0].send(WriteJob::MarkAll { expected, upto, floors }).expect(alive);
             }
             Io::Scan { request, table, after, limit } => {
                 self.reads.send(ReadJob::Scan { request, table, after, limit }).expect(alive);
@@ -385,13 +400,19 @@ impl Server {
                 self.reads.send(ReadJob::Query { job, query, values }).expect(alive);
             }
             Io::Unpark { parked, groups } => {
-                self.writes.send(WriteJob::Unpark { parked, groups }).expect(alive);
+                self.writes[0].send(WriteJob::Unpark { parked, groups }).expect(alive);
             }
             Io::ListParked { request } => {
-                self.writes.send(WriteJob::ListParked { request }).expect(alive);
+                self.writes[0].send(WriteJob::ListParked { request }).expect(alive);
             }
             Io::Stop(reason) => self.stop(reason),
         }
+    }
+
+    /// The thread that writes these domains: always the same one for a domain.
+    fn writer_of(&self, marks: &[Mark]) -> &Sender<WriteJob> {
+        let domain = marks.first().map_or(0, |mark| usize::from(mark.domain.0));
+        &self.writes[domain % self.writes.len()]
     }
 
     fn stop(&mut self, reason: StopReason) {
@@ -438,7 +459,10 @@ impl Server {
             Event::ParkedListed { request, result } => {
                 self.engine.parked_listed(request, result);
             }
-            Event::Shown { watermarks } => self.engine.shown(now, &watermarks),
+            Event::Shown { watermarks, confirmed } => {
+                self.engine.shown(now, &watermarks, &confirmed)
+            }
+            Event::MarkedAll { upto, result } => self.engine.marked_all(now, upto, result),
             Event::Fenced(error) => {
                 tracing::error!(error = error.message, "fenced");
                 self.stop(StopReason::Fenced);
@@ -515,7 +539,11 @@ impl Server {
         let left = self.engine.undecided();
         let decided = self.engine.decided();
         if left == 0 {
-            release(&self.writes, self.settings.origin_timeout);
+            if let Some((expected, upto, floors)) = self.engine.last_mark() {
+                // Whoever starts with other domains then sees that nothing is left. Its fate is in the log.
+                let _ = self.writes[0].send(WriteJob::MarkAll { expected, upto, floors });
+            }
+            release(&self.writes[0], self.settings.origin_timeout);
         }
         let report = self.engine.report();
         let journal = self.engine.into_journal();

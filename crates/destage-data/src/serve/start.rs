@@ -1,10 +1,10 @@
 //! Starting: whose origin it is, what the journal holds that the origin does not, and whether both fit together.
 
-use super::ServeError;
+use super::{ServeError, owned};
 use crate::catalog::Catalog;
 use crate::derived::{self, Queries};
-use crate::engine::{DOMAIN, Engine, StartReport};
-use crate::origins::{self, Claim, Origin, Owner, Writer};
+use crate::engine::{Engine, StartReport};
+use crate::origins::{self, Origin, Owner, Watermarks, Writer};
 use crate::schema::Schema;
 use crate::settings::{Settings, Unmapped};
 use destage_core::{Fault, Lsn, Time};
@@ -17,8 +17,6 @@ use std::time::Duration;
 
 /// An owner whose heartbeat is younger than this is alive.
 const HEARTBEAT_ALIVE: Duration = Duration::from_secs(15);
-/// Hash of the partition into ordering domains: one domain for the whole origin.
-const DOMAIN_MAP: u64 = 1;
 /// The journal's folder and the example shop, inside the data folder.
 const JOURNAL_FOLDER: &str = "journal";
 const EXAMPLE_FILE: &str = "shop.db";
@@ -31,6 +29,8 @@ pub(super) struct Started {
     pub(super) engine: Engine,
     pub(super) origin: Arc<dyn Origin>,
     pub(super) writer: Box<dyn Writer>,
+    /// How many threads may write at once, the one of `writer` included.
+    pub(super) writers: usize,
     pub(super) epoch: u64,
     pub(super) is_example: bool,
 }
@@ -52,32 +52,30 @@ pub(super) fn start(settings: &Settings) -> Result<Started, ServeError> {
     let (mut journal, recovery) = open_journal(settings, disk, &catalog)?;
     let mut writer = origin.writer().map_err(|error| ServeError::origin(&error))?;
     let owner = writer.owner().map_err(|error| ServeError::origin(&error))?;
-    let watermark = watermark_of(owner.as_ref());
+    let partition = Arc::new(owned::partition(settings, &*origin, &schema)?);
+    let newest = owned::newest(owner.as_ref());
     identify(settings, &*origin, owner.as_ref(), journal.uuid(), &recovery)?;
-    if watermark.0 > journal.last() {
-        tracing::warn!(watermark = watermark.0, "adopting the origin; numbering goes on after it");
-        journal.skip_to(watermark.0 + 1);
+    if newest.0 > journal.last() {
+        tracing::warn!(watermark = newest.0, "adopting the origin; numbering goes on after it");
+        journal.skip_to(newest.0 + 1);
     }
-    let epoch = owner.as_ref().map_or(1, |owner| owner.epoch + 1);
-    let claim = Claim {
-        journal: journal.uuid().into(),
-        expected: owner.map(|owner| owner.epoch),
-        epoch,
-        domain_map: DOMAIN_MAP,
-        domains: vec![DOMAIN],
-    };
-    writer.claim(&claim).map_err(|error| ServeError::origin(&error))?;
+    let last = recovery.last_lsn.max(newest.0);
+    let epoch = owned::claim(&mut *writer, &partition, journal.uuid(), owner, Lsn(last))
+        .map_err(|refusal| refusal.in_words(&origin.describe()))?;
     // A transaction of the process before may have landed until the claim shut it out.
     let owner = writer.owner().map_err(|error| ServeError::origin(&error))?;
-    let watermark = watermark.max(watermark_of(owner.as_ref()));
+    let found = owner.as_ref().map(|owner| owner.watermarks.clone()).unwrap_or_default();
+    let watermark = owned::decided(owner.as_ref());
     let clock = Clock::new();
     let description = origin.describe();
+    let writers = if partition.is_one() { 1 } else { origin.writers_max().min(partition.len()) };
     let mut engine =
-        Engine::new(clock.now(), schema.clone(), journal, settings, description, watermark);
+        Engine::new(clock.now(), schema.clone(), journal, settings, description, watermark)
+            .with_domains(partition, &found, writers);
     engine.derive(queries);
     recover_parked(&mut engine, &mut *writer)?;
-    let newest = recover(settings, &mut engine, &recovery, &catalog, watermark)?;
-    engine.recovered_upto(Lsn(recovery.last_lsn.max(watermark.0)));
+    let newest = recover(settings, &mut engine, &recovery, &catalog, watermark, &found)?;
+    engine.recovered_upto(Lsn(last));
     clock.not_before(newest);
     record(settings, &mut engine)?;
     if let Some(torn) = recovery.torn {
@@ -89,7 +87,7 @@ pub(super) fn start(settings: &Settings) -> Result<Started, ServeError> {
         );
         engine.set_start_report(StartReport { cut_bytes: torn.bytes });
     }
-    Ok(Started { clock, engine, origin, writer, epoch, is_example })
+    Ok(Started { clock, engine, origin, writer, writers, epoch, is_example })
 }
 
 /// Adds the keys that the settings make to those of the tables.
@@ -212,11 +210,6 @@ fn open_journal(
     })
 }
 
-fn watermark_of(owner: Option<&Owner>) -> Lsn {
-    let watermarks = owner.map(|owner| &owner.watermarks[..]).unwrap_or_default();
-    watermarks.iter().find(|(domain, _)| *domain == DOMAIN).map_or(Lsn::ZERO, |(_, lsn)| *lsn)
-}
-
 /// Refuses to start where journal and origin do not belong together.
 fn identify(
     settings: &Settings,
@@ -240,29 +233,21 @@ fn identify(
             ),
         ));
     };
-    if owner.domain_map != DOMAIN_MAP {
-        return Err(ServeError::new(
-            exit::USAGE,
-            format!(
-                "{describe} was written with another partition into ordering domains; drain it with the settings it \
-                 was written with first"
-            ),
-        ));
-    }
     if owner.journal != uuid {
         return identify_foreign(settings, &describe, owner, recovery);
     }
-    let watermark = watermark_of(Some(owner)).0;
-    if watermark > recovery.last_lsn && !settings.adopt {
+    let newest = owned::newest(Some(owner)).0;
+    if newest > recovery.last_lsn && !settings.adopt {
         return Err(ServeError::new(
             exit::JOURNAL_UNUSABLE,
             format!(
-                "{describe} has writes up to {watermark}, but the journal in {data} ends at {}: its end was lost or cut. \
-                 --adopt goes on after {watermark}; what the journal lost stays lost",
+                "{describe} has writes up to {newest}, but the journal in {data} ends at {}: its end was lost or cut. \
+                 --adopt goes on after {newest}; what the journal lost stays lost",
                 recovery.last_lsn
             ),
         ));
     }
+    let watermark = owned::decided(Some(owner)).0;
     if watermark + 1 < recovery.first_lsn {
         return Err(ServeError::new(
             exit::ORIGIN_WENT_BACK,
@@ -319,7 +304,7 @@ fn identify_foreign(
             ),
         ));
     }
-    if recovery.last_lsn > watermark_of(Some(owner)).0 {
+    if recovery.last_lsn > owned::newest(Some(owner)).0 {
         return Err(ServeError::new(
             exit::FENCED,
             format!(
@@ -356,6 +341,7 @@ fn recover(
     recovery: &Recovery,
     catalog: &Catalog,
     watermark: Lsn,
+    found: &Watermarks,
 ) -> Result<Time, ServeError> {
     let current = catalog.encode();
     let total = recovery.last_lsn.saturating_sub(watermark.0);
@@ -386,8 +372,11 @@ fn recover(
             };
             &translated
         };
-        newest = Time(record.stamp_ns);
-        engine.recover(lsn, newest, payload);
+        let stamp = Time(record.stamp_ns);
+        if owned::is_undecided(engine, found, lsn, payload)? {
+            newest = stamp;
+            engine.recover(lsn, newest, payload);
+        }
         bar.set(lsn.0 - watermark.0);
     }
     bar.finish();

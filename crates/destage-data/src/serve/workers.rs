@@ -5,13 +5,15 @@ use crate::collection;
 use crate::derived::Queries;
 use crate::engine::{DOMAIN, FetchJob, Groups};
 use crate::origins::{
-    Applied, GroupRef, Origin, OriginError, ParkedGroup, Reader, Snapshot, WriteClaim, Writer,
+    ALL_DOMAINS, AcrossClaim, Applied, GroupRef, Mark, Origin, OriginError, ParkedGroup, Reader,
+    Snapshot, Watermarks, WriteClaim, Writer,
 };
 use crate::schema::{Schema, TableId};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
-use destage_core::{BatchId, DomainId, Fault, Lsn};
+use destage_core::{BatchId, Fault, Lsn};
 use mio::Waker;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -43,12 +45,12 @@ impl Outbox {
 pub(super) enum WriteJob {
     Apply {
         batch: BatchId,
-        expected: Lsn,
+        marks: Box<[Mark]>,
         groups: Groups,
     },
     Park {
         lsn: Lsn,
-        expected: Lsn,
+        marks: Box<[Mark]>,
         parked: Option<ParkedGroup>,
     },
     Unpark {
@@ -58,18 +60,46 @@ pub(super) enum WriteJob {
     ListParked {
         request: u64,
     },
+    /// Moves the mark of all domains.
+    MarkAll {
+        expected: Lsn,
+        upto: Lsn,
+        floors: Watermarks,
+    },
     /// The last one: everything is decided. Answered when it is done or has failed.
     Release {
         done: Sender<()>,
     },
 }
 
-/// The writing thread's state.
+/// What the origin has confirmed of each ordering domain, for all writing threads.
+#[derive(Debug)]
+pub(super) struct Confirmed(Box<[AtomicU64]>);
+
+impl Confirmed {
+    pub(super) fn new(watermarks: &[Lsn]) -> Self {
+        Self(watermarks.iter().map(|lsn| AtomicU64::new(lsn.0)).collect())
+    }
+
+    fn reached(&self, marks: &[Mark]) {
+        for mark in marks {
+            self.0[usize::from(mark.domain.0)].fetch_max(mark.upto.0, Ordering::SeqCst);
+        }
+    }
+
+    fn now(&self) -> Vec<Lsn> {
+        self.0.iter().map(|at| Lsn(at.load(Ordering::SeqCst))).collect()
+    }
+}
+
+/// The writing thread's state. Where several write, the first one shows the owner, the others only apply and park.
 pub(super) struct Destager {
     pub(super) origin: Arc<dyn Origin>,
     pub(super) schema: Arc<Schema>,
     pub(super) writer: Option<Box<dyn Writer>>,
     pub(super) epoch: u64,
+    pub(super) is_first: bool,
+    pub(super) confirmed: Arc<Confirmed>,
     pub(super) unsafe_no_watermark: bool,
     pub(super) outbox: Outbox,
     /// Parked groups were to be taken back, and nobody knows whether they were: which, and what failed.
@@ -89,24 +119,31 @@ impl Destager {
             // However busy it is: an owner that does not show itself would be taken for dead.
             if shown.elapsed() >= HEARTBEAT_EVERY {
                 shown = Instant::now();
-                self.show();
+                if self.is_first {
+                    self.show();
+                }
             }
             self.settle_doubt();
             let patience = if self.doubt.is_some() { DOUBT_EVERY } else { HEARTBEAT_EVERY };
             match jobs.recv_timeout(patience.saturating_sub(shown.elapsed())) {
-                Ok(WriteJob::Apply { batch, expected, groups }) => {
-                    let result = self.apply(expected, &groups);
+                Ok(WriteJob::Apply { batch, marks, groups }) => {
+                    let result = self.apply(&marks, &groups);
                     self.outbox.send(Event::Destaged { batch, result });
                 }
-                Ok(WriteJob::Park { lsn, expected, parked }) => {
-                    let claim = self.claim(expected);
-                    let result = self.with_writer(|w| w.park(&claim, lsn, parked.as_ref()));
+                Ok(WriteJob::Park { lsn, marks, parked }) => {
+                    let result = self.park(lsn, &marks, parked.as_ref());
                     self.outbox.send(Event::Parked { lsn, result });
                 }
                 Ok(WriteJob::Unpark { parked, groups }) => self.unpark(parked, &groups),
                 Ok(WriteJob::ListParked { request }) => {
                     let result = self.with_writer(|writer| writer.parked());
                     self.outbox.send(Event::ParkedListed { request, result });
+                }
+                Ok(WriteJob::MarkAll { expected, upto, floors }) => {
+                    let mark = Mark { domain: ALL_DOMAINS, expected, upto };
+                    let claim = self.across(&[mark]).of(&mark);
+                    let result = self.with_writer(|w| w.mark_all(&claim, upto, &floors));
+                    self.outbox.send(Event::MarkedAll { upto, result });
                 }
                 Ok(WriteJob::Release { done }) => {
                     self.release();
@@ -123,8 +160,10 @@ impl Destager {
     /// Renews the heartbeat at the origin, and learns whether that went back, which no batch tells while nobody writes.
     fn show(&mut self) {
         let epoch = self.epoch;
+        // What other threads have written meanwhile, the heartbeat may not see.
+        let confirmed = self.confirmed.now();
         match self.with_writer(|writer| writer.heartbeat(epoch)) {
-            Ok(watermarks) => self.outbox.send(Event::Shown { watermarks }),
+            Ok(watermarks) => self.outbox.send(Event::Shown { watermarks, confirmed }),
             Err(error) if error.fault == Fault::Fenced => self.outbox.send(Event::Fenced(error)),
             // The next batch tells what is wrong.
             Err(_) => {}
@@ -142,24 +181,45 @@ impl Destager {
         }
     }
 
-    fn claim(&self, expected: Lsn) -> WriteClaim {
-        WriteClaim {
-            domain: DOMAIN,
-            epoch: self.epoch,
-            expected,
-            unsafe_no_watermark: self.unsafe_no_watermark,
-        }
+    fn across<'m>(&self, marks: &'m [Mark]) -> AcrossClaim<'m> {
+        AcrossClaim { epoch: self.epoch, marks, unsafe_no_watermark: self.unsafe_no_watermark }
     }
 
-    fn apply(&mut self, expected: Lsn, groups: &Groups) -> Result<Applied, OriginError> {
-        let claim = self.claim(expected);
+    /// For what holds the first domain's watermark where it is, which is enough to shut out another owner.
+    fn hold(&self) -> WriteClaim {
+        let mark = Mark { domain: DOMAIN, expected: Lsn::ZERO, upto: Lsn::ZERO };
+        self.across(&[mark]).of(&mark)
+    }
+
+    fn apply(&mut self, marks: &[Mark], groups: &Groups) -> Result<Applied, OriginError> {
+        let claim = self.across(marks);
         let schema = self.schema.clone();
         let refs: Vec<GroupRef<'_>> = groups.iter().collect();
-        self.with_writer(|writer| writer.apply(&schema, &claim, &refs))
+        let applied = self.with_writer(|writer| match marks {
+            [only] => writer.apply(&schema, &claim.of(only), &refs),
+            _ => writer.apply_across(&schema, &claim, &refs),
+        })?;
+        self.confirmed.reached(marks);
+        Ok(applied)
+    }
+
+    fn park(
+        &mut self,
+        lsn: Lsn,
+        marks: &[Mark],
+        parked: Option<&ParkedGroup>,
+    ) -> Result<(), OriginError> {
+        let claim = self.across(marks);
+        self.with_writer(|writer| match marks {
+            [only] => writer.park(&claim.of(only), lsn, parked),
+            _ => writer.park_across(&claim, parked),
+        })?;
+        self.confirmed.reached(marks);
+        Ok(())
     }
 
     fn unpark(&mut self, parked: Vec<Lsn>, groups: &Groups) {
-        let claim = self.claim(Lsn::ZERO);
+        let claim = self.hold();
         let schema = self.schema.clone();
         let refs: Vec<GroupRef<'_>> = groups.iter().collect();
         // Without a connection nothing can have been done.
@@ -181,7 +241,7 @@ impl Destager {
     /// Looks whether groups that were to be taken back are still parked.
     fn settle_doubt(&mut self) {
         let Some((parked, error)) = self.doubt.take() else { return };
-        let claim = self.claim(Lsn::ZERO);
+        let claim = self.hold();
         let schema = self.schema.clone();
         let found = self.with_writer(|writer| {
             // Waits until the transaction in doubt has ended.
@@ -224,7 +284,7 @@ pub(super) struct Packed {
     bytes: Vec<u8>,
     /// For each row its end; `None` where there is no row.
     ends: Vec<Option<usize>>,
-    watermarks: Vec<(DomainId, Lsn)>,
+    watermarks: Watermarks,
     seen: Vec<Lsn>,
 }
 

@@ -9,11 +9,13 @@ fn every_input(policy: &Policy) -> Vec<Input<'_>> {
     let write = |ack, fetch| Intent::Write { bytes: 77, ack, fetch };
     let mut inputs = vec![
         Input::Join { lsn },
+        Input::Across { lsn, domains: &[DomainId(0), DomainId(300)] },
         Input::Release { units: UNITS },
         Input::Respond { client: ClientId(9), lsn, wrote: true },
         Input::Respond { client: ClientId(9), lsn, wrote: false },
         Input::Wait { request, lsn, until: WaitFor::Committed },
         Input::Wait { request, lsn, until: WaitFor::Decided },
+        Input::Wait { request, lsn, until: WaitFor::AllDecided },
         Input::Cancel { request },
         Input::Fetched { unit: UnitId(5), result: Ok(4_096), identity: u64::MAX },
         Input::Restored { units: UNITS, bytes: 4_096 },

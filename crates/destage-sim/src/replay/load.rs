@@ -57,13 +57,16 @@ pub(super) struct Write {
     pub(super) journal_bytes: u32,
     /// The next group belongs to it.
     pub(super) is_joined: bool,
+    /// All its domains, where it belongs to several.
+    pub(super) across: Box<[DomainId]>,
     /// Items that it wrote whole, so that they may be read without being fetched.
     pub(super) whole: Box<[u32]>,
 }
 
 impl Write {
     fn new(domain: DomainId, items: Box<[(u32, u32)]>, bytes: u32, journal_bytes: u32) -> Self {
-        Self { domain, items, bytes, journal_bytes, is_joined: false, whole: [].into() }
+        let (is_joined, across, whole) = (false, [].into(), [].into());
+        Self { domain, items, bytes, journal_bytes, is_joined, across, whole }
     }
 }
 
@@ -150,6 +153,14 @@ impl Load {
     }
 }
 
+impl Load {
+    /// The write that was told last, while its request is executed.
+    fn newest_write(&mut self) -> Option<&mut Write> {
+        let request = self.open.executing.map(|request| request as usize)?;
+        self.requests.get_mut(request)?.writes.last_mut()
+    }
+}
+
 impl Observer for Load {
     fn input(&mut self, now: Time, input: &Input<'_>, core: &Core) {
         if self.began.is_none() {
@@ -179,10 +190,13 @@ impl Observer for Load {
                 self.wrote(write, request.or(self.open.executing));
             }
             Input::Join { .. } => {
-                let request = self.open.executing.map(|request| request as usize);
-                let writes = request.and_then(|request| self.requests.get_mut(request));
-                if let Some(write) = writes.and_then(|request| request.writes.last_mut()) {
+                if let Some(write) = self.newest_write() {
                     write.is_joined = true;
+                }
+            }
+            Input::Across { domains, .. } => {
+                if let Some(write) = self.newest_write() {
+                    write.across = domains.into();
                 }
             }
             Input::Through { units, result: Ok(()), .. } => {

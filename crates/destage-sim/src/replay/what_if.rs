@@ -339,6 +339,9 @@ impl Run<'_> {
         if is_joined {
             self.tell_only(Input::Join { lsn });
         }
+        if !write.across.is_empty() {
+            self.tell_only(Input::Across { lsn, domains: &write.across });
+        }
         self.written_whole(&write.whole);
     }
 

@@ -164,8 +164,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, default_value = "reject", value_parser = unmapped, value_name = "CHOICE")]
     unmapped: Unmapped,
 
-    /// Settings from a file: the flags' names without dashes in front as keys, [table.NAME] sections, and [[string]], [[set]],
-    /// [[zset]] and [[hash]] sections that map keys to tables. Flags and environment override it.
+    /// Settings from a file: the flags' names without dashes in front as keys, [table.NAME] sections, [[string]], [[set]], [[zset]]
+    /// and [[hash]] sections that map keys to tables, and [[domain]] sections. Flags and environment override it.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
@@ -214,6 +214,9 @@ pub(crate) struct ServeArgs {
     /// For tests: writes leave the cached results of derived keys as they are.
     #[arg(long, hide = true)]
     unsafe_no_query_invalidation: bool,
+    /// For tests: all ordering domains move one watermark.
+    #[arg(long, hide = true)]
+    unsafe_one_watermark: bool,
 }
 
 // By hand: the origin's address and the password stay out of logs.
@@ -250,6 +253,7 @@ impl ServeArgs {
             mappings: Vec::new(),
             queries: Vec::new(),
             unmapped: self.unmapped,
+            domains: Vec::new(),
             record: self
                 .record
                 .map(|path| RecordSettings { path, bytes_max: self.record_size.get() }),
@@ -263,6 +267,7 @@ impl ServeArgs {
                 no_leases: self.unsafe_no_leases,
                 no_query_destage: self.unsafe_no_query_destage,
                 no_query_invalidation: self.unsafe_no_query_invalidation,
+                one_watermark: self.unsafe_one_watermark,
             },
         })
     }

@@ -6,8 +6,9 @@ use crate::error::CliError;
 use crate::file::{self, FlagFile};
 use clap::ArgMatches;
 use destage_data::derived::QuerySettings;
+use destage_data::domains::COUNT_DEFAULT;
 use destage_data::mapping::MappingSettings;
-use destage_data::settings::{DocumentSettings, TableSettings};
+use destage_data::settings::{DocumentSettings, DomainSettings, TableSettings};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,6 +22,8 @@ pub(crate) struct File {
     pub(crate) mappings: Vec<MappingSettings>,
     /// The `[[query]]` sections.
     pub(crate) queries: Vec<QuerySettings>,
+    /// The `[[domain]]` entries.
+    pub(crate) domains: Vec<DomainSettings>,
 }
 
 #[derive(Default, Deserialize)]
@@ -42,6 +45,20 @@ enum TtlWord {
     #[default]
     Refuse,
     CachedCopy,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DomainEntry {
+    name: String,
+    #[serde(default)]
+    tables: Vec<String>,
+    column: Option<String>,
+    #[serde(default)]
+    columns: BTreeMap<String, String>,
+    count: Option<u16>,
+    #[serde(default)]
+    assume_independent: bool,
 }
 
 #[derive(Default, Deserialize, PartialEq)]
@@ -68,12 +85,13 @@ fn parse(text: &str) -> Result<File, String> {
     let mut keys = file::keys(text)?;
     let mappings = mappings::take(&mut keys)?;
     let queries = queries::take(&mut keys)?;
+    let domains = domains(keys.remove("domain"))?;
     let (flags, sections) = FlagFile::of_keys(keys, "table")?;
     let tables = sections
         .into_iter()
         .map(|(name, section)| table(&name, section).map(|settings| (name, settings)))
         .collect::<Result<_, _>>()?;
-    Ok(File { flags, tables, mappings, queries })
+    Ok(File { flags, tables, mappings, queries, domains })
 }
 
 impl File {
@@ -81,6 +99,36 @@ impl File {
     pub(crate) fn merged(&self, line: &ArgMatches) -> Result<ServeArgs, CliError> {
         self.flags.merged(line)
     }
+}
+
+/// The ordering domains of the `[[domain]]` entries, in their order.
+fn domains(entries: Option<toml::Value>) -> Result<Vec<DomainSettings>, String> {
+    let entries = match entries {
+        None => return Ok(Vec::new()),
+        Some(toml::Value::Array(entries)) => entries,
+        Some(_) => return Err("'domain' is not a list: write [[domain]]".into()),
+    };
+    let domain = |entry: toml::Value| {
+        let entry: DomainEntry = entry
+            .try_into()
+            .map_err(|e: toml::de::Error| format!("[[domain]]: {}", e.message()))?;
+        let by_value = entry.column.is_some() || !entry.columns.is_empty();
+        if !by_value && entry.count.is_some() {
+            let name = entry.name;
+            return Err(format!(
+                "[[domain]] {name}: count is for domains by the value of a column"
+            ));
+        }
+        Ok(DomainSettings {
+            name: entry.name,
+            tables: entry.tables,
+            column: entry.column,
+            columns: entry.columns,
+            count: entry.count.unwrap_or(if by_value { COUNT_DEFAULT } else { 1 }),
+            assume_independent: entry.assume_independent,
+        })
+    };
+    entries.into_iter().map(domain).collect()
 }
 
 fn table(name: &str, section: toml::Value) -> Result<TableSettings, String> {

@@ -31,6 +31,7 @@ fn settings(matches: &ArgMatches) -> Result<Settings, CliError> {
             settings.tables = file.tables;
             settings.mappings = file.mappings;
             settings.queries = file.queries;
+            settings.domains = file.domains;
             settings
         }
     };
@@ -58,6 +59,7 @@ fn warn(settings: &Settings) {
         no_leases,
         no_query_destage,
         no_query_invalidation,
+        one_watermark,
     } = settings.unsafe_flags;
     for (set, flag, loss) in [
         (no_fsync, "--unsafe-no-fsync", "a crash loses acknowledged writes"),
@@ -72,6 +74,7 @@ fn warn(settings: &Settings) {
             "--unsafe-no-query-invalidation",
             "derived keys show what was before acknowledged writes",
         ),
+        (one_watermark, "--unsafe-one-watermark", "writes of other domains pass for destaged"),
     ] {
         if set {
             eprintln!("WARNING: {flag}: {loss}; for tests only, never with data that matters");

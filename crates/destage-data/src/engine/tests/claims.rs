@@ -196,7 +196,7 @@ fn a_scan_shows_an_insert_that_is_destaged_while_its_page_is_on_its_way() {
     let Io::Scan { request, .. } = script.ios.remove(at) else { unreachable!() };
     // The page is read, then the insert reaches the origin, then the page arrives.
     script.destage();
-    script.engine.scanned(script.now, request, Ok((Vec::new(), Lsn::ZERO)));
+    script.engine.scanned(script.now, request, Ok((Vec::new(), vec![(DOMAIN, Lsn::ZERO)])));
     let (page, _) = script.received();
     assert!(page.contains("item:7"), "{page}");
 }
@@ -215,7 +215,7 @@ fn a_write_that_waits_for_the_origin_is_no_part_of_a_scan() {
     let at = script.ios.iter().position(|io| matches!(io, Io::Scan { .. })).unwrap();
     let Io::Scan { request, .. } = script.ios.remove(at) else { unreachable!() };
     let page = vec![shop::key_cells(0).into()];
-    script.engine.scanned(script.now, request, Ok((page, Lsn::ZERO)));
+    script.engine.scanned(script.now, request, Ok((page, vec![(DOMAIN, Lsn::ZERO)])));
     script.sync();
     assert!(script.received().0.contains("item:0"));
 }

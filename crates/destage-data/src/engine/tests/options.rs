@@ -67,6 +67,8 @@ pub(super) struct Options {
     pub(super) watches: bool,
     /// Clients ask for derived keys.
     pub(super) derives: bool,
+    /// Several ordering domains, of which so many batches may be under way at once.
+    pub(super) domains: Option<usize>,
     /// They say so and do not.
     pub(super) forgets_to_watch: bool,
     pub(super) downs: Vec<Time>,
@@ -131,6 +133,7 @@ impl Options {
             derives: Rng::new(seed, 9).chance(40),
             // What is derived is checked against the origin's history, which a late write is no part of.
             decides: rewind.is_none() && !Rng::new(seed, 9).chance(40) && rng.chance(60),
+            domains: None,
         }
     }
 
@@ -176,6 +179,9 @@ impl Options {
             unsafe_flags: self.unsafe_flags,
             ..Settings::default()
         };
+        if self.domains.is_some() {
+            settings.domains = shop::domains();
+        }
         if self.ack_origin {
             let table = TableSettings { ack_origin: true, ..TableSettings::default() };
             settings.tables.insert(shop::NAMES[shop::PARENT].into(), table);

@@ -3,6 +3,7 @@
 use crate::cells::{Cell, Reader, push_cell};
 use crate::change;
 use crate::schema::{Class, Column, ColumnDefault, ForeignKey, Schema, Table, TableId};
+use crate::settings::DomainSettings;
 use crate::value::ColumnType;
 use destage_testkit::origin::{self, Change, Op, Place, Row, Set};
 
@@ -61,6 +62,7 @@ pub(super) fn schema() -> Schema {
     );
     child.references = vec![TableId(PARENT as u16)];
     child.foreign_keys = vec![ForeignKey {
+        name: None,
         columns: vec![1],
         parent: TableId(PARENT as u16),
         parent_columns: vec![0],
@@ -96,6 +98,26 @@ pub(super) fn schema() -> Schema {
     parent.referenced_by = vec![TableId(CHILD as u16)];
     parent.class = Class::default();
     Schema::new(vec![child, derived, item, parent], vec![])
+}
+
+/// Four ordering domains: a family of tables, another table by its key, and the rest. What a unique index compares across
+/// them is decided by whoever comes first, which is what a user takes on with `assume_independent`.
+pub(super) fn domains() -> Vec<DomainSettings> {
+    let family = DomainSettings {
+        name: "family".into(),
+        tables: vec![NAMES[CHILD].into(), NAMES[PARENT].into()],
+        count: 1,
+        ..DomainSettings::default()
+    };
+    let items = DomainSettings {
+        name: "items".into(),
+        tables: vec![NAMES[ITEM].into()],
+        column: Some("id".into()),
+        count: 2,
+        assume_independent: true,
+        ..DomainSettings::default()
+    };
+    vec![family, items]
 }
 
 /// The same for the model.

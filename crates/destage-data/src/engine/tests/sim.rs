@@ -10,14 +10,15 @@ use super::derived::Asking;
 use super::history::History;
 use super::options::{Options, Rng};
 use super::shop;
+use crate::domains::{DOMAINS_MAX, Partition};
 use crate::engine::{Asker, Engine, FetchJob, Io, ParkedCommand};
-use crate::origins::{OriginError, Snapshot};
+use crate::origins::{ALL_DOMAINS, Mark, OriginError, Snapshot, Watermarks};
 use destage_core::{BatchId, Lsn, Span, StopReason, Time};
 use destage_journal::{Flush, Journal};
 use destage_testkit::SimDisk;
 use destage_testkit::origin::{self, Origin};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 
 /// What is to happen at some time.
@@ -28,8 +29,8 @@ pub(super) enum Event {
     FlushEnd,
     FetchRead(u64),
     FetchEnd(u64),
-    WriteRun,
-    WriteEnd,
+    WriteRun(u64),
+    WriteEnd(u64),
     ScanRead(u64),
     ScanEnd(u64),
     QueryRead(u64),
@@ -52,18 +53,33 @@ pub(super) struct Scanning {
     table: usize,
     after: Option<i64>,
     limit: usize,
-    page: Option<(Vec<Box<[u8]>>, Lsn)>,
+    page: Option<(Vec<Box<[u8]>>, Watermarks)>,
 }
 
-/// A job of the origin's writer.
+/// A job of one of the origin's writers.
 pub(super) struct Write {
-    batch: Option<BatchId>,
-    expected: u64,
+    work: Work,
+    marks: Vec<origin::Mark>,
     groups: Vec<(u64, Vec<u8>)>,
     parked: Option<String>,
     /// The groups that are to be parked no more.
-    unparked: Option<Vec<u64>>,
+    unparked: Vec<u64>,
     result: Option<Result<(), OriginError>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Work {
+    Batch(BatchId),
+    Park,
+    Unpark,
+    MarkAll,
+}
+
+impl Work {
+    /// It moves the watermark of an ordering domain.
+    fn is_ordered(self) -> bool {
+        matches!(self, Self::Batch(_) | Self::Park)
+    }
 }
 
 /// A flush under way: whether it syncs, and whether the engine waits for it.
@@ -96,8 +112,8 @@ pub(super) struct Sim {
     pub(super) owners: BTreeMap<u64, u64>,
     crashed_at: Time,
     disk: SimDisk,
-    /// The origin as the history says it must be, and how far.
-    mirror: (u64, BTreeMap<origin::Place, origin::Row>),
+    /// The origin as the history says it must be, and how far, by domain.
+    mirror: (Vec<u64>, BTreeMap<origin::Place, origin::Row>),
     backup: Option<Origin>,
     epoch: u64,
     heap: BinaryHeap<Reverse<(Time, u64, u64, Event)>>,
@@ -109,7 +125,7 @@ pub(super) struct Sim {
     fetching: BTreeMap<u64, Fetching>,
     scanning: BTreeMap<u64, Scanning>,
     pub(super) asking: BTreeMap<u64, Asking>,
-    writes: VecDeque<Write>,
+    writes: BTreeMap<u64, Write>,
     next_job: u64,
     pub(super) down: bool,
     ticking: Option<Time>,
@@ -141,6 +157,9 @@ pub(super) struct Counts {
     pub(super) derived: u64,
     /// Groups that were parked and applied later.
     pub(super) unparked: u64,
+    /// Writes of several domains, and those that began while another was under way.
+    pub(super) across: u64,
+    pub(super) parallel: u64,
 }
 
 impl Counts {
@@ -158,6 +177,8 @@ impl Counts {
         self.not_done += other.not_done;
         self.derived += other.derived;
         self.unparked += other.unparked;
+        self.across += other.across;
+        self.parallel += other.parallel;
     }
 }
 
@@ -181,6 +202,7 @@ impl Sim {
             "model".into(),
             Lsn::ZERO,
         );
+        let engine = with_domains(engine, &options, &Vec::new());
         let mut sim = Self {
             now,
             rng,
@@ -195,7 +217,7 @@ impl Sim {
             owners: BTreeMap::new(),
             crashed_at: now,
             disk,
-            mirror: (0, origin.rows.clone()),
+            mirror: (vec![0; usize::from(DOMAINS_MAX)], origin.rows.clone()),
             origin,
             backup: None,
             epoch,
@@ -207,7 +229,7 @@ impl Sim {
             fetching: BTreeMap::new(),
             scanning: BTreeMap::new(),
             asking: BTreeMap::new(),
-            writes: VecDeque::new(),
+            writes: BTreeMap::new(),
             next_job: 0,
             down: false,
             ticking: None,
@@ -295,8 +317,8 @@ impl Sim {
             Event::FlushEnd => self.end_flush(),
             Event::FetchRead(job) => self.read_fetch(job),
             Event::FetchEnd(job) => self.end_fetch(job),
-            Event::WriteRun => self.run_write(),
-            Event::WriteEnd => self.end_write(),
+            Event::WriteRun(job) => self.run_write(job),
+            Event::WriteEnd(job) => self.end_write(job),
             Event::ScanRead(job) => self.read_scan(job),
             Event::ScanEnd(job) => self.end_scan(job),
             Event::QueryRead(job) => self.read_query(job),
@@ -339,7 +361,8 @@ impl Sim {
         }
         if let Some(backup) = self.backup.take() {
             let rows = backup.rows.clone();
-            self.mirror = (backup.watermark, rows);
+            let at = (0..DOMAINS_MAX).map(|domain| self.reached(&backup, domain)).collect();
+            self.mirror = (at, rows);
             self.origin = backup;
         }
     }
@@ -386,36 +409,45 @@ impl Sim {
     fn start_io(&mut self, io: Io) {
         match io {
             Io::Sync => self.wanted = true,
-            Io::Destage { batch, expected, groups } => {
+            Io::Destage { batch, marks, groups } => {
                 let groups = groups.iter().map(|g| (g.lsn.0, g.bytes.to_vec())).collect();
                 self.check_batch(&groups);
                 self.enqueue(Write {
-                    batch: Some(batch),
-                    expected: expected.0,
+                    work: Work::Batch(batch),
+                    marks: marks.iter().map(mark_of).collect(),
                     groups,
                     parked: None,
-                    unparked: None,
+                    unparked: Vec::new(),
                     result: None,
                 });
             }
-            Io::Park { lsn, expected, parked } => {
+            Io::Park { lsn, marks, parked } => {
                 let groups = vec![(lsn.0, Vec::new())];
                 self.enqueue(Write {
-                    batch: None,
-                    expected: expected.0,
+                    work: Work::Park,
+                    marks: marks.iter().map(mark_of).collect(),
                     groups,
                     parked: parked.map(|parked| parked.payload),
-                    unparked: None,
+                    unparked: Vec::new(),
                     result: None,
                 });
             }
             Io::Unpark { parked, groups } => {
                 let groups = groups.iter().map(|g| (g.lsn.0, g.bytes.to_vec())).collect();
-                let unparked = Some(parked.iter().map(|lsn| lsn.0).collect());
-                let (batch, expected, result) = (None, 0, None);
-                self.enqueue(Write { batch, expected, groups, parked: None, unparked, result });
+                let unparked = parked.iter().map(|lsn| lsn.0).collect();
+                let (work, marks, result) = (Work::Unpark, Vec::new(), None);
+                self.enqueue(Write { work, marks, groups, parked: None, unparked, result });
             }
             Io::ListParked { .. } => panic!("nobody asked for a list"),
+            Io::MarkAll { expected, upto, floors } => {
+                let mark = Mark { domain: ALL_DOMAINS, expected, upto };
+                let (work, mut marks) = (Work::MarkAll, vec![mark_of(&mark)]);
+                let floor = |(domain, lsn)| Mark { domain, expected: lsn, upto: lsn };
+                marks.extend(floors.into_iter().map(floor).map(|mark| mark_of(&mark)));
+                let (groups, unparked) = (Vec::new(), Vec::new());
+                let (parked, result) = (None, None);
+                self.enqueue(Write { work, marks, groups, parked, unparked, result });
+            }
             Io::Scan { request, table, after, limit } => {
                 let job = self.job();
                 let table = usize::from(table.0);
@@ -440,11 +472,33 @@ impl Sim {
     }
 
     fn enqueue(&mut self, write: Write) {
-        self.writes.push_back(write);
-        if self.writes.len() == 1 {
-            self.later(self.options.write_ns, Event::WriteRun);
-        }
+        let job = self.job();
+        let is_free = |other: &Write| {
+            let domains: Vec<u16> = other.marks.iter().map(|mark| mark.domain).collect();
+            let are_ordered = other.work.is_ordered() && write.work.is_ordered();
+            !are_ordered || !write.marks.iter().any(|mark| domains.contains(&mark.domain))
+        };
+        assert!(self.writes.values().all(is_free), "a domain is written by two at once");
+        let limit = self.options.domains.unwrap_or(1);
+        let batches = self.writes.values().filter(|write| write.work.is_ordered()).count();
+        assert!(batches < limit || !write.work.is_ordered(), "more writes than writers");
+        self.counts.parallel += u64::from(batches > 0);
+        self.counts.across += u64::from(write.marks.len() > 1);
+        self.writes.insert(job, write);
+        self.later(self.options.write_ns, Event::WriteRun(job));
     }
+}
+
+fn mark_of(mark: &Mark) -> origin::Mark {
+    origin::Mark { domain: mark.domain.0, expected: mark.expected.0, upto: mark.upto.0 }
+}
+
+/// The engine with the ordering domains of the run.
+fn with_domains(engine: Engine, options: &Options, found: &Watermarks) -> Engine {
+    let Some(parallel) = options.domains else { return engine };
+    let settings = options.settings();
+    let partition = Partition::new(engine.schema(), &settings.domains, &settings.tables).unwrap();
+    engine.with_domains(Arc::new(partition), found, parallel)
 }
 
 fn event_number(event: Event) -> u64 {
@@ -454,12 +508,12 @@ fn event_number(event: Event) -> u64 {
         Event::FlushEnd => 102,
         Event::FetchRead(n) => 1_000 + n,
         Event::FetchEnd(n) => 100_000 + n,
-        Event::WriteRun => 103,
-        Event::WriteEnd => 104,
+        Event::WriteRun(n) => 3_000_000 + n,
+        Event::WriteEnd(n) => 4_000_000 + n,
         Event::ScanRead(n) => 1_000_000 + n,
         Event::ScanEnd(n) => 2_000_000 + n,
-        Event::QueryRead(n) => 3_000_000 + n,
-        Event::QueryEnd(n) => 4_000_000 + n,
+        Event::QueryRead(n) => 5_000_000 + n,
+        Event::QueryEnd(n) => 6_000_000 + n,
         Event::Tick => 105,
         Event::Admin => 106,
         Event::OriginDown => 107,

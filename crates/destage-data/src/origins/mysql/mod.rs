@@ -57,6 +57,9 @@ impl Mysql {
     }
 }
 
+/// Most writers at once, each with one connection: a server allows some hundred to all its users.
+const WRITERS_MAX: usize = 8;
+
 impl Origin for Mysql {
     fn describe(&self) -> String {
         self.settings.place.clone()
@@ -64,6 +67,14 @@ impl Origin for Mysql {
 
     fn schema(&self) -> Result<Schema, OriginError> {
         catalog::read(&mut Connection::open(&self.settings)?)
+    }
+
+    fn writers_max(&self) -> usize {
+        WRITERS_MAX
+    }
+
+    fn has_domains(&self) -> bool {
+        true
     }
 
     fn reader(&self) -> Result<Box<dyn Reader>, OriginError> {

@@ -8,7 +8,7 @@ use crate::cells;
 use crate::derived::{Answer, Query, Uses};
 use crate::origins::ledger::parse_watermarks;
 use crate::origins::quote::join;
-use crate::origins::{Keys, OriginError, Range, Reader, Snapshot};
+use crate::origins::{Keys, OriginError, Range, Reader, Snapshot, Watermarks};
 use crate::schema::{Column, Schema, Table};
 use crate::value::{ColumnType, MysqlType};
 use destage_core::{DomainId, Fault, Lsn};
@@ -117,15 +117,15 @@ impl Reader for MysqlReader {
         table: &Table,
         after: Option<&[u8]>,
         limit: usize,
-    ) -> Result<(Keys, Lsn), OriginError> {
+    ) -> Result<(Keys, Watermarks), OriginError> {
         let what = format!("scan {}", table.name);
         let watermarks = self.watermarks()?;
         let sql = scan_sql(table, &watermarks, after, limit)?;
         self.check_size(&what, &sql)?;
         let found = self.connection.rows(&what, &sql)?;
-        let lowest = parsed(&found).into_iter().map(|(_, lsn)| lsn).min();
+        let watermarks = parsed(&found);
         let keys = found.iter().filter_map(|row| encoded_row(row, table.key())).collect();
-        Ok((keys, lowest.unwrap_or(Lsn::ZERO)))
+        Ok((keys, watermarks))
     }
 
     fn range(&mut self, table: &Table, range: &Range<'_>) -> Result<Snapshot, OriginError> {

@@ -8,7 +8,8 @@ use crate::origins::ledger::{
     self, fenced, missed, parse_watermarks, signed, still_ours, take_parked,
 };
 use crate::origins::{
-    Applied, Claim, GroupRef, OriginError, Owner, ParkedGroup, WriteClaim, Writer,
+    AcrossClaim, Applied, Claim, GroupRef, Mark, OriginError, Owner, ParkedGroup, Watermarks,
+    WriteClaim, Writer,
 };
 use crate::plan::{Plan, plan};
 use crate::schema::Schema;
@@ -76,31 +77,40 @@ impl MysqlWriter {
         Ok(statements)
     }
 
+    /// Some watermark was not where it was expected. Done if the whole had landed before.
+    fn landed_across(&mut self, claim: &AcrossClaim<'_>) -> Result<(), OriginError> {
+        let sql = "SELECT domain, seq, epoch FROM destage_watermark";
+        let rows = self.connection.rows("read the watermarks", sql)?;
+        let found = |domain: DomainId| {
+            let row = rows.iter().find(|row| number(row, 0) == u64::from(domain.0))?;
+            Some((Lsn(number(row, 1)), number(row, 2)))
+        };
+        ledger::landed_across(self.connection.place(), claim, found)
+    }
+
     /// Applies the groups of one transaction.
     fn apply_part(
         &mut self,
         schema: &Schema,
-        claim: &WriteClaim,
+        claim: &AcrossClaim<'_>,
         groups: &[GroupRef<'_>],
     ) -> Result<(End, Applied), OriginError> {
-        let Some(last) = groups.last() else { return Ok((End::Committed, Applied::default())) };
         let plan: Plan<'_> = plan(schema, groups.iter().map(|group| group.bytes))
             .map_err(|error| OriginError::new(Fault::Failed, error))?;
         let statements = self.statements(schema, &plan)?;
-        let end = self.transaction("apply a batch", claim, Some(last.lsn), &statements)?;
+        let end = self.transaction("apply a batch", &Moves::of(claim), &statements)?;
         let applied = Applied { changes: plan.changes as u64, rows: plan.rows() as u64 };
         Ok((end, applied))
     }
 
-    /// Runs one transaction that moves the watermark up to `upto`, or holds it where it is, and then does the rest.
+    /// Runs one transaction that moves the watermarks, or holds one, and then does the rest.
     fn transaction(
         &mut self,
         what: &str,
-        claim: &WriteClaim,
-        upto: Option<Lsn>,
+        moves: &Moves,
         statements: &[Statement<'_>],
     ) -> Result<End, OriginError> {
-        let mut end = self.body(what, claim, upto, statements);
+        let mut end = self.body(what, moves, statements);
         if matches!(end, Ok(End::Committed)) {
             let committed = self.connection.script(what, &["COMMIT"]);
             end = committed.map(|_| End::Committed);
@@ -115,17 +125,16 @@ impl MysqlWriter {
     fn body(
         &mut self,
         what: &str,
-        claim: &WriteClaim,
-        upto: Option<Lsn>,
+        moves: &Moves,
         statements: &[Statement<'_>],
     ) -> Result<End, OriginError> {
-        let moved = upto.map_or_else(|| still_ours(claim), |upto| compare_and_set(claim, upto));
         let mut rest = statements;
         let mut first = true;
         while first || !rest.is_empty() {
             let mut script: Vec<&str> = Vec::new();
             if first {
-                script.extend(["START TRANSACTION", &moved]);
+                script.push("START TRANSACTION");
+                script.extend(moves.sql.iter().map(String::as_str));
             }
             let ours = script.len();
             let mut bytes: usize = script.iter().map(|sql| sql.len() + 1).sum();
@@ -140,7 +149,8 @@ impl MysqlWriter {
             let mut met = Vec::new();
             let done = self.connection.script_until(what, &script, &mut met);
             // What the others made of it says nothing if the watermark was elsewhere.
-            if first && met.get(1) == Some(&0) && !claim.unsafe_no_watermark {
+            let compared = met.iter().skip(1).take(moves.sql.len());
+            if first && moves.compares && compared.into_iter().any(|&rows| rows == 0) {
                 return Ok(End::Moved);
             }
             done?;
@@ -258,11 +268,12 @@ impl Writer for MysqlWriter {
                 shown = Instant::now();
             }
             let (part, rest) = groups.split_at(groups.len().min(self.transaction_groups));
-            match self.apply_part(schema, &claim, part)? {
+            let upto = part.last().map_or(claim.expected, |last| last.lsn);
+            match self.apply_part(schema, &alone(&claim, &[mark(&claim, upto)]), part)? {
                 (End::Committed, applied) => {
                     sum.changes += applied.changes;
                     sum.rows += applied.rows;
-                    claim.expected = part.last().map_or(claim.expected, |last| last.lsn);
+                    claim.expected = upto;
                     groups = rest;
                 }
                 (End::Moved, _) => {
@@ -279,6 +290,26 @@ impl Writer for MysqlWriter {
         &mut self,
         claim: &WriteClaim,
         lsn: Lsn,
+        parked: Option<&ParkedGroup>,
+    ) -> Result<(), OriginError> {
+        self.park_across(&alone(claim, &[mark(claim, lsn)]), parked)
+    }
+
+    fn apply_across(
+        &mut self,
+        schema: &Schema,
+        claim: &AcrossClaim<'_>,
+        groups: &[GroupRef<'_>],
+    ) -> Result<Applied, OriginError> {
+        match self.apply_part(schema, claim, groups)? {
+            (End::Committed, applied) => Ok(applied),
+            (End::Moved, _) => self.landed_across(claim).map(|()| Applied::default()),
+        }
+    }
+
+    fn park_across(
+        &mut self,
+        claim: &AcrossClaim<'_>,
         parked: Option<&ParkedGroup>,
     ) -> Result<(), OriginError> {
         const WHAT: &str = "park a group";
@@ -308,9 +339,9 @@ impl Writer for MysqlWriter {
             }
             statements.push(Statement { sql, rows: 1, target: None });
         }
-        match self.transaction(WHAT, claim, Some(lsn), &statements)? {
+        match self.transaction(WHAT, &Moves::of(claim), &statements)? {
             End::Committed => Ok(()),
-            End::Moved => self.landed(claim, &[GroupRef { lsn, bytes: &[] }]).map(drop),
+            End::Moved => self.landed_across(claim),
         }
     }
 
@@ -323,10 +354,10 @@ impl Writer for MysqlWriter {
     ) -> Result<Applied, OriginError> {
         let plan: Plan<'_> = plan(schema, groups.iter().map(|group| group.bytes))
             .map_err(|error| OriginError::new(Fault::Rejected, error))?;
-        let take = |&lsn| Statement { sql: take_parked(claim, lsn), rows: 1, target: None };
+        let take = |&lsn| Statement { sql: take_parked(lsn), rows: 1, target: None };
         let mut statements: Vec<Statement<'_>> = parked.iter().map(take).collect();
         statements.extend(self.statements(schema, &plan)?);
-        match self.transaction("take back parked groups", claim, None, &statements)? {
+        match self.transaction("take back parked groups", &Moves::hold(claim), &statements)? {
             End::Committed => {
                 Ok(Applied { changes: plan.changes as u64, rows: plan.rows() as u64 })
             }
@@ -334,7 +365,31 @@ impl Writer for MysqlWriter {
         }
     }
 
-    fn heartbeat(&mut self, epoch: u64) -> Result<Vec<(DomainId, Lsn)>, OriginError> {
+    fn mark_all(
+        &mut self,
+        claim: &WriteClaim,
+        upto: Lsn,
+        floors: &[(DomainId, Lsn)],
+    ) -> Result<(), OriginError> {
+        const WHAT: &str = "move the mark of all domains";
+        let mut sql = compare_and_set(claim, upto);
+        for (domain, floor) in floors {
+            // A table that is changed may be read in a derived one only.
+            sql.push_str(&format!(
+                " AND coalesce((SELECT seq FROM (SELECT seq FROM destage_watermark WHERE domain = {}) AS w), 0) >= {}",
+                domain.0,
+                signed(floor.0)
+            ));
+        }
+        if self.connection.script(WHAT, &[sql])? == [1] {
+            return Ok(());
+        }
+        let found = self.heartbeat(claim.epoch)?;
+        ledger::check_floors(self.connection.place(), &found, floors)?;
+        self.landed(claim, &[GroupRef { lsn: upto, bytes: &[] }]).map(drop)
+    }
+
+    fn heartbeat(&mut self, epoch: u64) -> Result<Watermarks, OriginError> {
         const WHAT: &str = "renew the heartbeat";
         let sql = format!(
             "UPDATE destage_owner SET heartbeat = {NOW} WHERE id = 1 AND epoch = {}",
@@ -369,6 +424,37 @@ impl Writer for MysqlWriter {
             payload: text(row, 4),
         };
         Ok(rows.iter().map(parked).collect())
+    }
+}
+
+/// How a claim moves the watermark of its domain.
+fn mark(claim: &WriteClaim, upto: Lsn) -> Mark {
+    Mark { domain: claim.domain, expected: claim.expected, upto }
+}
+
+/// The claim of one domain as one of several.
+fn alone<'m>(claim: &WriteClaim, marks: &'m [Mark]) -> AcrossClaim<'m> {
+    let WriteClaim { epoch, unsafe_no_watermark, .. } = *claim;
+    AcrossClaim { epoch, marks, unsafe_no_watermark }
+}
+
+/// What a transaction does to the watermarks before anything else.
+struct Moves {
+    sql: Vec<String>,
+    /// Each statement must meet one row.
+    compares: bool,
+}
+
+impl Moves {
+    /// Moves them as the claim says.
+    fn of(claim: &AcrossClaim<'_>) -> Self {
+        let sql = claim.marks.iter().map(|mark| compare_and_set(&claim.of(mark), mark.upto));
+        Self { sql: sql.collect(), compares: !claim.unsafe_no_watermark }
+    }
+
+    /// Holds one where it is.
+    fn hold(claim: &WriteClaim) -> Self {
+        Self { sql: vec![still_ours(claim)], compares: !claim.unsafe_no_watermark }
     }
 }
 

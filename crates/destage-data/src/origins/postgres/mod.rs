@@ -26,6 +26,9 @@ use connection::Connection;
 use settings::Settings;
 use std::time::Duration;
 
+/// Most writers at once, each with up to two connections: a server allows some hundred to all its users.
+const WRITERS_MAX: usize = 8;
+
 /// A PostgreSQL database.
 pub struct Postgres {
     settings: Settings,
@@ -68,6 +71,14 @@ impl Origin for Postgres {
 
     fn schema(&self) -> Result<Schema, OriginError> {
         catalog::read(&mut Connection::open(&self.settings)?)
+    }
+
+    fn writers_max(&self) -> usize {
+        WRITERS_MAX
+    }
+
+    fn has_domains(&self) -> bool {
+        true
     }
 
     fn reader(&self) -> Result<Box<dyn Reader>, OriginError> {

@@ -206,7 +206,7 @@ impl<'r, 'p> Run<'r, 'p> {
         let cas = cas.map_err(|error| Failure::Database("move the watermark".to_owned(), error))?;
         let is_overlapped = self.connections > 1 && at + 1 < self.parts.len();
         let mut transaction = Transaction {
-            cas,
+            cas: vec![cas],
             marker: is_overlapped.then(|| self.marker(at)),
             follows: overlaps.then(|| self.marker(at - 1)),
             early: Vec::new(),

@@ -7,7 +7,7 @@ use super::wire::{Array, Form, Param, Raw, casted, push_read, refs, selected};
 use crate::cells;
 use crate::derived::{Answer, Query, Uses};
 use crate::origins::ledger::parse_watermarks;
-use crate::origins::{Keys, OriginError, Range, Reader, Snapshot};
+use crate::origins::{Keys, OriginError, Range, Reader, Snapshot, Watermarks};
 use crate::schema::{Column, Schema, Table};
 use crate::value::ColumnType;
 use destage_core::{DomainId, Fault, Lsn};
@@ -82,7 +82,7 @@ impl Reader for PostgresReader {
         table: &Table,
         after: Option<&[u8]>,
         limit: usize,
-    ) -> Result<(Keys, Lsn), OriginError> {
+    ) -> Result<(Keys, Watermarks), OriginError> {
         let watermarks = self.watermarks()?;
         let what = format!("scan {}", table.name);
         let mut types = vec![Type::INT8_ARRAY];
@@ -101,12 +101,12 @@ impl Reader for PostgresReader {
         let found = found?;
         restored?;
         let text: Option<&str> = found.first().and_then(|row| row.get(0));
-        let lowest = parse_watermarks(text).into_iter().map(|(_, lsn)| lsn).min();
+        let watermarks = parse_watermarks(text);
         let mut keys = Vec::with_capacity(found.len());
         for row in &found {
             keys.extend(encoded_row(row, 1, table.key(), table)?);
         }
-        Ok((keys, lowest.unwrap_or(Lsn::ZERO)))
+        Ok((keys, watermarks))
     }
 
     fn range(&mut self, table: &Table, range: &Range<'_>) -> Result<Snapshot, OriginError> {

@@ -18,7 +18,8 @@ use tokio_postgres::{Client, Error, Statement};
 
 /// A transaction, ready to be sent.
 pub(super) struct Transaction<'a> {
-    pub(super) cas: Cas,
+    /// Of each domain, all compared alike.
+    pub(super) cas: Vec<Cas>,
     /// What is locked until the transaction ends, for the one behind it.
     pub(super) marker: Option<Marker>,
     /// The marker of the transaction before, if that may still be under way.
@@ -163,8 +164,10 @@ impl Transaction<'_> {
         if self.follows.is_some() {
             requests.simple(wait);
         }
-        let test = if self.cas.compares { Test::Watermark } else { Test::Done };
-        requests.push(test, self.cas.run(client));
+        for cas in &self.cas {
+            let test = if cas.compares { Test::Watermark } else { Test::Done };
+            requests.push(test, cas.run(client));
+        }
         self.steps.iter().for_each(|step| requests.step(step));
         (requests.tests, requests.futures)
     }

@@ -1,6 +1,6 @@
 //! Writes: who owns the origin, and batches applied exactly once.
 
-use super::connection::{Connection, Session};
+use super::connection::Connection;
 use super::parts::{Batch, CONNECTIONS_MAX, Failure, Outcome, step};
 use super::settings::Settings;
 use super::tables::{self, WATERMARKS};
@@ -8,13 +8,14 @@ use super::transaction::{Cas, End, Step, Transaction};
 use super::wire::Param;
 use crate::origins::ledger::{self, fenced, parse_watermarks, signed, unsigned};
 use crate::origins::{
-    Applied, Claim, GroupRef, OriginError, Owner, ParkedGroup, WriteClaim, Writer,
+    AcrossClaim, Applied, Claim, GroupRef, Mark, OriginError, Owner, ParkedGroup, Watermarks,
+    WriteClaim, Writer,
 };
 use crate::plan::{Plan, plan};
 use crate::schema::Schema;
 use destage_core::{DomainId, Fault, Lsn};
 use std::time::{Duration, Instant};
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error};
 
 pub(super) struct PostgresWriter {
@@ -159,26 +160,107 @@ impl PostgresWriter {
         ledger::landed(self.connections[0].place(), claim, found, groups)
     }
 
-    /// Runs one transaction that moves the watermark past a group and does `step`.
+    /// Some watermark was not where it was expected. Done if the whole had landed before.
+    fn landed_across(&mut self, claim: &AcrossClaim<'_>) -> Result<(), OriginError> {
+        let rows = self.connection().run("read the watermarks", async |client| {
+            client.query("SELECT domain, seq, epoch FROM destage_watermark", &[]).await
+        })?;
+        let found = |domain: DomainId| {
+            let row = rows.iter().find(|row| row.get::<_, i32>(0) == i32::from(domain.0))?;
+            Some((Lsn(unsigned(row.get(1))), unsigned(row.get(2))))
+        };
+        ledger::landed_across(self.connections[0].place(), claim, found)
+    }
+
+    /// The statement that keeps a group as parked.
+    fn park_step(&mut self, parked: &ParkedGroup) -> Result<Step<'static>, OriginError> {
+        let types = [Type::INT4, Type::INT8, Type::INT8, Type::TEXT, Type::TEXT];
+        let statement = self.connection().prepared("park a group", PARK, &types)?;
+        let seq = |lsn: Lsn| Some(signed(lsn.0).to_be_bytes().to_vec());
+        let text = |text: &str| Some(text.replace('\0', "\u{fffd}").into_bytes());
+        let params = [
+            Some(i32::from(parked.domain.0).to_be_bytes().to_vec()),
+            seq(parked.lsn),
+            parked.depends_on.and_then(seq),
+            text(&parked.reason),
+            text(&parked.payload),
+        ];
+        let params = params.into_iter().map(Param::scalar).collect();
+        Ok(Step { statement, params, rows: 1, check_after: false, target: None })
+    }
+
+    /// The statements of a plan.
+    fn steps<'a>(
+        &mut self,
+        schema: &'a Schema,
+        plan: &Plan<'_>,
+    ) -> Result<Vec<Step<'a>>, OriginError> {
+        const WHAT: &str = "prepare to write";
+        let steps = self.connections[0].run_session(WHAT, async |session| {
+            let mut steps = Vec::with_capacity(plan.buckets.len());
+            for bucket in &plan.buckets {
+                let rows: Vec<usize> = (0..bucket.len()).collect();
+                match step(session, schema, bucket, &rows).await {
+                    Ok(step) => steps.push(step),
+                    Err(failure) => return Ok(Err(failure)),
+                }
+            }
+            Ok(Ok(steps))
+        })?;
+        steps.map_err(|failure| match failure {
+            Failure::Database(what, error) => self.connection().failed(&what, &error),
+            Failure::Other(error) => error,
+            Failure::Moved => unreachable!("nothing is sent yet"),
+        })
+    }
+
+    /// The statements that take groups out of the parked ones.
+    fn take_steps(&mut self, parked: &[Lsn]) -> Result<Vec<Step<'static>>, OriginError> {
+        let mut steps = Vec::with_capacity(parked.len());
+        for lsn in parked {
+            let statement = self.connection().prepared(UNPARK, TAKE_PARKED, &[Type::INT8])?;
+            let params = vec![Param::scalar(Some(signed(lsn.0).to_be_bytes().to_vec()))];
+            steps.push(Step { statement, params, rows: 1, check_after: false, target: None });
+        }
+        Ok(steps)
+    }
+
+    fn apply_marked(
+        &mut self,
+        schema: &Schema,
+        claim: &AcrossClaim<'_>,
+        groups: &[GroupRef<'_>],
+    ) -> Result<Applied, OriginError> {
+        let plan = plan(schema, groups.iter().map(|group| group.bytes))
+            .map_err(|error| OriginError::new(Fault::Failed, error))?;
+        let steps = self.steps(schema, &plan)?;
+        Ok(match self.advance("apply a batch", claim, steps)? {
+            true => Applied { changes: plan.changes as u64, rows: plan.rows() as u64 },
+            false => Applied::default(),
+        })
+    }
+
+    /// Runs one transaction that moves the watermarks and does `steps`. False if it had landed before.
     fn advance(
         &mut self,
         what: &str,
-        claim: &WriteClaim,
-        upto: Lsn,
-        step: Option<Step<'_>>,
-    ) -> Result<(), OriginError> {
+        claim: &AcrossClaim<'_>,
+        steps: Vec<Step<'_>>,
+    ) -> Result<bool, OriginError> {
         let check = &self.check_deferred;
         let end = self.connections[0].run_session(what, async |session| {
-            let cas = Cas::prepare(session, claim, upto).await?;
-            let steps = step.into_iter().collect();
+            let mut cas = Vec::with_capacity(claim.marks.len());
+            for mark in claim.marks {
+                cas.push(Cas::prepare(session, &claim.of(mark), mark.upto).await?);
+            }
             let transaction =
                 Transaction { cas, marker: None, follows: None, early: Vec::new(), steps };
             transaction.run(&session.client, check, || {}).await
         })?;
-        if self.has_committed(what, end)? {
-            return Ok(());
+        match self.has_committed(what, end)? {
+            true => Ok(true),
+            false => self.landed_across(claim).map(|()| false),
         }
-        self.landed(claim, &[GroupRef { lsn: upto, bytes: &[] }]).map(drop)
     }
 
     /// How a transaction ended; false if the watermark was not where it was expected.
@@ -200,31 +282,6 @@ impl PostgresWriter {
             Ok(owner) => fenced(self.connections[0].place(), ours, owner.map(|owner| owner.epoch)),
             Err(error) => error,
         }
-    }
-
-    /// What takes groups out of the parked ones and writes a plan's rows.
-    async fn steps_of_unpark<'s>(
-        session: &mut Session,
-        schema: &'s Schema,
-        claim: &WriteClaim,
-        parked: &[Lsn],
-        plan: &Plan<'_>,
-    ) -> Result<Vec<Step<'s>>, Failure> {
-        let mut steps = Vec::new();
-        for lsn in parked {
-            let statement = session.statement(TAKE_PARKED, &[Type::INT4, Type::INT8]).await;
-            let statement =
-                statement.map_err(|error| Failure::Database(UNPARK.to_owned(), error))?;
-            let domain = i32::from(claim.domain.0).to_be_bytes().to_vec();
-            let params = [domain, signed(lsn.0).to_be_bytes().to_vec()];
-            let params = params.into_iter().map(|number| Param::scalar(Some(number))).collect();
-            steps.push(Step { statement, params, rows: 1, check_after: false, target: None });
-        }
-        for bucket in &plan.buckets {
-            let rows: Vec<usize> = (0..bucket.len()).collect();
-            steps.push(step(session, schema, bucket, &rows).await?);
-        }
-        Ok(steps)
     }
 }
 
@@ -280,23 +337,13 @@ impl Writer for PostgresWriter {
         lsn: Lsn,
         parked: Option<&ParkedGroup>,
     ) -> Result<(), OriginError> {
-        let mut step = None;
-        if let Some(parked) = parked {
-            let types = [Type::INT4, Type::INT8, Type::INT8, Type::TEXT, Type::TEXT];
-            let statement = self.connection().prepared("park a group", PARK, &types)?;
-            let seq = |lsn: Lsn| Some(signed(lsn.0).to_be_bytes().to_vec());
-            let text = |text: &str| Some(text.replace('\0', "\u{fffd}").into_bytes());
-            let params = [
-                Some(i32::from(parked.domain.0).to_be_bytes().to_vec()),
-                seq(parked.lsn),
-                parked.depends_on.and_then(seq),
-                text(&parked.reason),
-                text(&parked.payload),
-            ];
-            let params = params.into_iter().map(Param::scalar).collect();
-            step = Some(Step { statement, params, rows: 1, check_after: false, target: None });
-        }
-        self.advance("park a group", claim, lsn, step)
+        let marks = [Mark { domain: claim.domain, expected: claim.expected, upto: lsn }];
+        let claim = AcrossClaim {
+            epoch: claim.epoch,
+            marks: &marks,
+            unsafe_no_watermark: claim.unsafe_no_watermark,
+        };
+        self.park_across(&claim, parked)
     }
 
     fn unpark(
@@ -308,32 +355,67 @@ impl Writer for PostgresWriter {
     ) -> Result<Applied, OriginError> {
         let plan: Plan<'_> = plan(schema, groups.iter().map(|group| group.bytes))
             .map_err(|error| OriginError::new(Fault::Rejected, error))?;
+        let mut steps = self.take_steps(parked)?;
+        steps.extend(self.steps(schema, &plan)?);
         let check = &self.check_deferred;
         let end = self.connections[0].run_session(UNPARK, async |session| {
-            let cas = Cas::hold(session, claim).await?;
-            let steps = match Self::steps_of_unpark(session, schema, claim, parked, &plan).await {
-                Ok(steps) => steps,
-                Err(failure) => return Ok(Err(failure)),
-            };
+            let cas = vec![Cas::hold(session, claim).await?];
             let transaction =
                 Transaction { cas, marker: None, follows: None, early: Vec::new(), steps };
-            transaction.run(&session.client, check, || {}).await.map(Ok)
+            transaction.run(&session.client, check, || {}).await
         })?;
-        let end = match end {
-            Ok(end) => end,
-            Err(Failure::Database(what, error)) => {
-                return Err(self.connection().failed(&what, &error));
-            }
-            Err(Failure::Other(error)) => return Err(error),
-            Err(Failure::Moved) => End::Moved,
-        };
         match self.has_committed(UNPARK, end)? {
             true => Ok(Applied { changes: plan.changes as u64, rows: plan.rows() as u64 }),
             false => Err(self.fenced(claim.epoch)),
         }
     }
 
-    fn heartbeat(&mut self, epoch: u64) -> Result<Vec<(DomainId, Lsn)>, OriginError> {
+    fn apply_across(
+        &mut self,
+        schema: &Schema,
+        claim: &AcrossClaim<'_>,
+        groups: &[GroupRef<'_>],
+    ) -> Result<Applied, OriginError> {
+        let result = self.apply_marked(schema, claim, groups);
+        self.careful = result.is_err();
+        result
+    }
+
+    fn park_across(
+        &mut self,
+        claim: &AcrossClaim<'_>,
+        parked: Option<&ParkedGroup>,
+    ) -> Result<(), OriginError> {
+        let step = parked.map(|parked| self.park_step(parked)).transpose()?;
+        self.advance("park a group", claim, step.into_iter().collect()).map(drop)
+    }
+
+    fn mark_all(
+        &mut self,
+        claim: &WriteClaim,
+        upto: Lsn,
+        floors: &[(DomainId, Lsn)],
+    ) -> Result<(), OriginError> {
+        const WHAT: &str = "move the mark of all domains";
+        let domains: Vec<i32> = floors.iter().map(|(domain, _)| i32::from(domain.0)).collect();
+        let numbers: Vec<i64> = floors.iter().map(|(_, lsn)| signed(lsn.0)).collect();
+        let domain = i32::from(claim.domain.0);
+        let (upto_seq, expected, epoch) =
+            (signed(upto.0), signed(claim.expected.0), signed(claim.epoch));
+        let moved = self.connection().run(WHAT, async |client| {
+            let params: [&(dyn ToSql + Sync); 6] =
+                [&domain, &upto_seq, &expected, &epoch, &domains, &numbers];
+            client.execute(MARK_ALL, &params).await
+        })?;
+        if moved == 1 {
+            return Ok(());
+        }
+        let found = self.heartbeat(claim.epoch)?;
+        ledger::check_floors(self.connections[0].place(), &found, floors)?;
+        self.landed(claim, &[GroupRef { lsn: upto, bytes: &[] }]).map(drop)
+    }
+
+    fn heartbeat(&mut self, epoch: u64) -> Result<Watermarks, OriginError> {
         let sql = format!(
             "UPDATE destage_owner SET heartbeat = clock_timestamp() \
              WHERE id = 1 AND epoch = $1 RETURNING {WATERMARKS}"
@@ -377,6 +459,11 @@ impl Writer for PostgresWriter {
     }
 }
 
+/// The mark moves only if every domain is where it was known to be, or beyond.
+const MARK_ALL: &str = "UPDATE destage_watermark SET seq = $2 WHERE domain = $1 AND seq = $3 AND epoch = $4 \
+    AND NOT EXISTS (SELECT FROM unnest($5::int4[], $6::int8[]) AS f (domain, seq) \
+    LEFT JOIN destage_watermark w ON w.domain = f.domain WHERE coalesce(w.seq, 0) < f.seq)";
+
 async fn claim_in_transaction(client: &Client, claim: &Claim) -> Result<bool, Error> {
     let (epoch, map) = (signed(claim.epoch), claim.domain_map.to_string());
     let owned = match claim.expected {
@@ -414,7 +501,7 @@ const PARK: &str = "INSERT INTO destage_parked (domain, seq, depends_on, reason,
      VALUES ($1, $2, $3, $4, $5)";
 
 const UNPARK: &str = "take back parked groups";
-const TAKE_PARKED: &str = "DELETE FROM destage_parked WHERE domain = $1 AND seq = $2";
+const TAKE_PARKED: &str = "DELETE FROM destage_parked WHERE seq = $1";
 
 /// After this long a refused connection is tried again.
 const MORE_AFTER: Duration = Duration::from_secs(60);

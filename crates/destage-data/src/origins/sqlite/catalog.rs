@@ -5,7 +5,9 @@ use super::{checks, ledger, types};
 use crate::cells::Reader;
 use crate::origins::OriginError;
 use crate::origins::quote::{identifier, join};
-use crate::schema::{Column, ColumnDefault, ForeignKey, Schema, Table, TableId, Unreachable};
+use crate::schema::{
+    Column, ColumnDefault, ForeignKey, Schema, Table, TableId, Unique, Unreachable,
+};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Result};
 use std::collections::{BTreeMap, BTreeSet};
@@ -183,8 +185,14 @@ impl Catalog<'_> {
                 continue;
             }
             let (unique, partial): (bool, bool) = (row.get(1)?, row.get(3)?);
-            let (columns, expression) = self.index_columns(&row.get::<_, String>(0)?)?;
+            let name: String = row.get(0)?;
+            let (columns, expression) = self.index_columns(&name)?;
             table.has_unique |= unique;
+            if unique {
+                let of = |column: &String| table.columns.iter().position(|c| c.name == *column);
+                let columns = columns.iter().filter_map(of).collect();
+                table.uniques.push(Unique { name, columns });
+            }
             for (i, column) in table.columns.iter_mut().enumerate() {
                 let everything = expression || partial;
                 column.checked |= everything && i >= table.key_len;
@@ -324,6 +332,7 @@ impl Catalog<'_> {
 fn relate_two(found: &mut [Found], child: usize, parent: usize, reference: &Reference) {
     let parent_table = &found[parent].table;
     let mut key = ForeignKey {
+        name: None,
         columns: Vec::new(),
         parent: id(parent),
         parent_columns: Vec::new(),

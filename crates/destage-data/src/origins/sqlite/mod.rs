@@ -90,6 +90,11 @@ impl Origin for Sqlite {
         catalog::read(&self.connect()?)
     }
 
+    /// One writer at a time, as SQLite has it: domains are kept in order apart, and destaged in turn.
+    fn has_domains(&self) -> bool {
+        true
+    }
+
     fn reader(&self) -> Result<Box<dyn Reader>, OriginError> {
         Ok(Box::new(reader::SqliteReader::new(self.connect()?)))
     }

@@ -5,7 +5,7 @@ use super::{ledger, query, types};
 use crate::cells::{self, Cell};
 use crate::derived::{Answer, Query, Uses};
 use crate::origins::quote::join;
-use crate::origins::{Keys, OriginError, Range, Reader, Snapshot};
+use crate::origins::{Keys, OriginError, Range, Reader, Snapshot, Watermarks};
 use crate::schema::{Column, Schema, Table};
 use crate::value::ColumnType;
 use destage_core::{DomainId, Lsn};
@@ -47,14 +47,13 @@ impl Reader for SqliteReader {
         table: &Table,
         after: Option<&[u8]>,
         limit: usize,
-    ) -> Result<(Keys, Lsn), OriginError> {
+    ) -> Result<(Keys, Watermarks), OriginError> {
         let doing = || format!("cannot scan table {}", table.name);
         ledger::snapshot(&self.connection, |connection| {
             let watermarks = ledger::watermarks(connection)?;
             let keys = scan_keys(connection, table, after, limit)
                 .map_err(|error| classify(&error, &doing()))?;
-            let lowest = watermarks.iter().map(|(_, lsn)| *lsn).min().unwrap_or_default();
-            Ok((keys, lowest))
+            Ok((keys, watermarks))
         })
     }
 

@@ -8,7 +8,8 @@ use crate::change::Op;
 use crate::origins::ledger::{missed, still_ours, take_parked};
 use crate::origins::quote::{join, shown_key};
 use crate::origins::{
-    Applied, Claim, GroupRef, OriginError, Owner, ParkedGroup, WriteClaim, Writer,
+    AcrossClaim, Applied, Claim, GroupRef, OriginError, Owner, ParkedGroup, Watermarks, WriteClaim,
+    Writer,
 };
 use crate::plan::{Bucket, Plan, plan};
 use crate::schema::{Schema, Table};
@@ -44,6 +45,35 @@ impl SqliteWriter {
         self.is_large = is_large;
         Ok(())
     }
+
+    /// Moves the watermarks by `advance` and does what is planned, in one transaction.
+    fn apply_planned(
+        &mut self,
+        schema: &Schema,
+        plan: &Plan<'_>,
+        advance: impl FnOnce(&Connection) -> Result<Advance, OriginError>,
+    ) -> Result<Applied, OriginError> {
+        self.is_busy = true;
+        self.size_page_cache(true)?;
+        ledger::write(&self.connection, |connection| match advance(connection)? {
+            Advance::Landed => Ok(Applied::default()),
+            Advance::Moved => {
+                apply_plan(connection, schema, plan)?;
+                Ok(Applied { changes: plan.changes as u64, rows: plan.rows() as u64 })
+            }
+        })
+    }
+}
+
+/// Keeps a group as parked, unless an earlier attempt has done so.
+fn park_moved(
+    connection: &Connection,
+    moved: Advance,
+    parked: Option<&ParkedGroup>,
+) -> Result<(), OriginError> {
+    let (Advance::Moved, Some(group)) = (moved, parked) else { return Ok(()) };
+    store_parked(connection, group)
+        .map_err(|error| classify(&error, &format!("cannot park group {}", group.lsn.0)))
 }
 
 impl Writer for SqliteWriter {
@@ -97,15 +127,18 @@ impl Writer for SqliteWriter {
         let Some(last) = groups.last() else { return Ok(Applied::default()) };
         let plan = plan(schema, groups.iter().map(|group| group.bytes))
             .map_err(|error| OriginError::new(Fault::Rejected, error))?;
-        self.is_busy = true;
-        self.size_page_cache(true)?;
-        ledger::write(&self.connection, |connection| match advance(connection, claim, last.lsn)? {
-            Advance::Landed => Ok(Applied::default()),
-            Advance::Moved => {
-                apply_plan(connection, schema, &plan)?;
-                Ok(Applied { changes: plan.changes as u64, rows: plan.rows() as u64 })
-            }
-        })
+        self.apply_planned(schema, &plan, |connection| advance(connection, claim, last.lsn))
+    }
+
+    fn apply_across(
+        &mut self,
+        schema: &Schema,
+        claim: &AcrossClaim<'_>,
+        groups: &[GroupRef<'_>],
+    ) -> Result<Applied, OriginError> {
+        let plan = plan(schema, groups.iter().map(|group| group.bytes))
+            .map_err(|error| OriginError::new(Fault::Rejected, error))?;
+        self.apply_planned(schema, &plan, |connection| advance_all(connection, claim))
     }
 
     fn park(
@@ -115,10 +148,8 @@ impl Writer for SqliteWriter {
         parked: Option<&ParkedGroup>,
     ) -> Result<(), OriginError> {
         ledger::write(&self.connection, |connection| {
-            let Advance::Moved = advance(connection, claim, lsn)? else { return Ok(()) };
-            let Some(group) = parked else { return Ok(()) };
-            store_parked(connection, group)
-                .map_err(|error| classify(&error, &format!("cannot park group {}", lsn.0)))
+            let moved = advance(connection, claim, lsn)?;
+            park_moved(connection, moved, parked)
         })
     }
 
@@ -141,7 +172,7 @@ impl Writer for SqliteWriter {
                 return Err(fenced(claim.epoch));
             }
             for &lsn in parked {
-                let rows = run(connection, &take_parked(claim, lsn))?;
+                let rows = run(connection, &take_parked(lsn))?;
                 if rows != 1 {
                     return Err(OriginError::new(Fault::Rejected, missed(None, 1, rows as u64)));
                 }
@@ -151,7 +182,32 @@ impl Writer for SqliteWriter {
         })
     }
 
-    fn heartbeat(&mut self, epoch: u64) -> Result<Vec<(DomainId, Lsn)>, OriginError> {
+    fn park_across(
+        &mut self,
+        claim: &AcrossClaim<'_>,
+        parked: Option<&ParkedGroup>,
+    ) -> Result<(), OriginError> {
+        ledger::write(&self.connection, |connection| {
+            let moved = advance_all(connection, claim)?;
+            park_moved(connection, moved, parked)
+        })
+    }
+
+    fn mark_all(
+        &mut self,
+        claim: &WriteClaim,
+        upto: Lsn,
+        floors: &[(DomainId, Lsn)],
+    ) -> Result<(), OriginError> {
+        ledger::write(&self.connection, |connection| {
+            advance(connection, claim, upto)?;
+            let found = ledger::watermarks(connection)?;
+            // Undone with the transaction.
+            crate::origins::ledger::check_floors("the database", &found, floors)
+        })
+    }
+
+    fn heartbeat(&mut self, epoch: u64) -> Result<Watermarks, OriginError> {
         if !std::mem::take(&mut self.is_busy) {
             self.size_page_cache(false)?;
         }
@@ -246,11 +302,32 @@ fn store_parked(connection: &Connection, group: &ParkedGroup) -> rusqlite::Resul
     Ok(())
 }
 
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Advance {
     /// The watermark stands at the new place; the transaction goes on.
     Moved,
     /// It was there or beyond already: an earlier attempt had landed.
     Landed,
+}
+
+/// Compares and sets the watermarks of several domains: all of them, or none.
+fn advance_all(connection: &Connection, claim: &AcrossClaim<'_>) -> Result<Advance, OriginError> {
+    let mut all = None;
+    for mark in claim.marks {
+        let moved = advance(connection, &claim.of(mark), mark.upto)?;
+        if all.is_some_and(|all| all != moved) {
+            return Err(OriginError::new(
+                Fault::Failed,
+                format_args!(
+                    "the watermark of domain {} does not go with those of the other domains of write {}: the origin was \
+                     changed by hand",
+                    mark.domain.0, mark.upto.0
+                ),
+            ));
+        }
+        all = Some(moved);
+    }
+    Ok(all.unwrap_or(Advance::Landed))
 }
 
 /// Compares and sets the domain's watermark.

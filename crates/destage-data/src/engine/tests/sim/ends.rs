@@ -67,7 +67,16 @@ impl Sim {
         let waiting: Vec<_> = self.clients.iter().filter(|client| client.is_waiting()).collect();
         assert!(waiting.is_empty(), "clients wait for ever: {waiting:?}");
         assert_eq!(self.engine.undecided(), 0, "not everything is destaged");
-        assert_eq!(self.origin.watermark, self.history.last());
+        let partition = self.engine.partition().clone();
+        for domain in partition.ids() {
+            let is_in = |lsn: &u64| {
+                let spread =
+                    partition.of_group(self.engine.schema(), &self.history.entry(*lsn).bytes);
+                spread.as_slice().contains(&domain)
+            };
+            let newest = (1..=self.history.last()).rev().find(is_in).unwrap_or(0);
+            assert_eq!(self.origin.at(domain.0), newest, "domain {}", partition.name(domain));
+        }
         self.check_end();
         self.check_leaks();
     }

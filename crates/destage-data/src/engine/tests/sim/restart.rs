@@ -1,8 +1,9 @@
 //! Crash and restart: what survives, and whether that is what was promised.
 
-use super::{Flushing, Sim};
+use super::{Flushing, Sim, with_domains};
 use crate::engine::Engine;
 use crate::engine::tests::shop;
+use crate::origins::ALL_DOMAINS;
 use destage_core::{Lsn, Span, StopReason, Time};
 use destage_journal::Journal;
 use destage_testkit::origin::Fate;
@@ -80,22 +81,27 @@ impl Sim {
         let (journal, recovery) = self.open_journal();
         let lands = self.rng.below(5);
         if lands == 0 {
-            self.land_write(self.epoch);
+            self.land_writes(self.epoch);
         }
         let (uuid, epoch) = self.origin.owner.clone().expect("it was claimed");
         assert_eq!(uuid, journal.uuid(), "the journal is another one");
         if lands == 1 {
-            self.land_write(epoch);
+            self.land_writes(epoch);
         }
         self.epoch = self.origin.claim(journal.uuid(), Some(epoch)).unwrap();
         if lands == 2 {
-            self.land_write(epoch);
+            self.land_writes(epoch);
         }
         self.writes.clear();
-        let watermark = self.origin.watermark;
+        let found = self.watermarks();
+        let newest = found.iter().map(|(_, lsn)| lsn.0).max().unwrap_or(0);
+        let watermark = match self.options.domains {
+            Some(_) => self.origin.at(ALL_DOMAINS.0),
+            None => self.origin.watermark,
+        };
         assert!(
-            watermark <= recovery.last_lsn,
-            "the origin has group {watermark}, the journal ends at {}",
+            newest <= recovery.last_lsn,
+            "the origin has group {newest}, the journal ends at {}",
             recovery.last_lsn
         );
         assert!(watermark + 1 >= recovery.first_lsn, "the journal let go of what is needed");
@@ -109,6 +115,7 @@ impl Sim {
             Lsn(watermark),
         );
         self.options.derive(&mut engine);
+        engine = with_domains(engine, &self.options, &found);
         for (lsn, payload) in &self.origin.parked {
             let bytes = crate::parked::decode(engine.schema(), payload).unwrap();
             engine.recover_parked(Lsn(*lsn), &bytes);
@@ -117,11 +124,30 @@ impl Sim {
         while let Some(record) = records.advance().unwrap() {
             let entry = self.history.entry(record.lsn);
             assert_eq!(entry.bytes, record.payload, "group {} changed in the journal", record.lsn);
-            engine.recover(Lsn(record.lsn), Time(record.stamp_ns), record.payload);
+            let (spread, open) = engine.undecided_in(&found, Lsn(record.lsn), record.payload);
+            if self.options.unsafe_flags.one_watermark || open > 0 {
+                assert!(
+                    open == spread.as_slice().len() || self.options.unsafe_flags.one_watermark,
+                    "group {} is decided in some of its domains only",
+                    record.lsn
+                );
+                engine.recover(Lsn(record.lsn), Time(record.stamp_ns), record.payload);
+            }
         }
+        engine.recovered_upto(Lsn(recovery.last_lsn));
         self.engine = engine;
         if self.quiet {
             self.engine.drain();
+        }
+    }
+
+    /// Some of what was under way reaches the origin late.
+    fn land_writes(&mut self, epoch: u64) {
+        let jobs: Vec<u64> = self.writes.keys().copied().collect();
+        for job in jobs {
+            if self.rng.chance(70) {
+                self.land_write(job, epoch);
+            }
         }
     }
 

@@ -1,11 +1,13 @@
 //! The journal's disk and the origin: what takes time, fails, and lands in between.
 
-use super::{Event, Fetching, Flushing, Sim, Write};
+use super::{Event, Fetching, Flushing, Sim, Work, Write};
+use crate::domains::Partition;
+use crate::engine::FetchJob;
 use crate::engine::tests::shop;
-use crate::engine::{DOMAIN, FetchJob};
-use crate::origins::{Applied, OriginError, Snapshot};
-use destage_core::{Fault, Lsn};
-use destage_testkit::origin::{self, Fate, Group, Refusal};
+use crate::origins::{Applied, OriginError, Snapshot, Watermarks};
+use crate::schema::TableId;
+use destage_core::{DomainId, Fault, Lsn};
+use destage_testkit::origin::{self, Fate, Group, Origin, Refusal};
 
 impl Sim {
     pub(super) fn start_flush(&mut self) {
@@ -51,7 +53,7 @@ impl Sim {
             };
             fetching.snapshot = Some(Snapshot {
                 rows: fetching.jobs.iter().map(row).collect(),
-                watermarks: vec![(DOMAIN, Lsn(self.origin.watermark))],
+                watermarks: watermarks(&self.origin),
                 seen: Vec::new(),
             });
         }
@@ -71,7 +73,8 @@ impl Sim {
         if !self.down {
             let keys = self.origin.scan(scan.table, scan.after, scan.limit);
             let keys = keys.into_iter().map(|key| shop::key_cells(key).into()).collect();
-            scan.page = Some((keys, Lsn(self.origin.watermark)));
+            let watermarks = watermarks(&self.origin);
+            scan.page = Some((keys, watermarks));
         }
         self.later(self.options.fetch_ns, Event::ScanEnd(job));
     }
@@ -82,39 +85,50 @@ impl Sim {
         self.engine.scanned(self.now, scan.request, result);
     }
 
-    pub(super) fn run_write(&mut self) {
+    pub(super) fn run_write(&mut self, job: u64) {
         let failed_before = self.down || self.rng.chance(self.options.fail_percent);
         if !failed_before {
-            self.land_write(self.epoch);
+            self.land_write(job, self.epoch);
         }
         let lost = self.rng.chance(self.options.lost_percent);
         if (failed_before || lost)
-            && let Some(write) = self.writes.front_mut()
+            && let Some(write) = self.writes.get_mut(&job)
         {
             write.result = Some(Err(Self::unavailable()));
         }
-        self.later(self.options.write_ns, Event::WriteEnd);
+        self.later(self.options.write_ns, Event::WriteEnd(job));
     }
 
     /// The transaction takes effect at the origin.
-    pub(super) fn land_write(&mut self, epoch: u64) {
-        let Some(write) = self.writes.front_mut() else { return };
+    pub(super) fn land_write(&mut self, job: u64, epoch: u64) {
+        let Some(write) = self.writes.get_mut(&job) else { return };
         let claim = origin::Claim {
             epoch,
-            expected: write.expected,
+            expected: 0,
             unsafe_no_watermark: self.options.unsafe_no_watermark,
         };
-        let result = match write.batch {
-            Some(_) => {
+        let marks = &write.marks;
+        let result = match write.work {
+            Work::MarkAll => self.origin.mark(claim, marks[0], &marks[1..]),
+            Work::Batch(_) => {
                 let groups = write.groups.iter();
                 let groups: Vec<Group> = groups
                     .map(|(lsn, bytes)| Group { lsn: *lsn, changes: shop::changes(bytes) })
                     .collect();
-                self.origin.apply(claim, &groups)
+                self.origin.apply_across(claim, marks, &groups)
             }
-            None if write.unparked.is_some() => {
-                let result = self.land_unparked(epoch);
-                return self.writes[0].result = Some(result);
+            Work::Park => {
+                let parked = write.parked.clone();
+                self.origin.park_across(claim, marks, write.groups[0].0, parked)
+            }
+            Work::Unpark => {
+                let result = self.land_unparked(job, epoch);
+                if let Some(write) = self.writes.get_mut(&job) {
+                    write.result = Some(result);
+                }
+                return;
+            }
+        };
             }
             None => self.origin.park(claim, write.groups[0].0, write.parked.clone()),
         };
@@ -123,15 +137,14 @@ impl Sim {
     }
 
     /// Parked groups are applied after all, behind whatever the origin has taken since.
-    fn land_unparked(&mut self, epoch: u64) -> Result<(), OriginError> {
-        let Write { groups, unparked, .. } = &self.writes[0];
+    fn land_unparked(&mut self, job: u64, epoch: u64) -> Result<(), OriginError> {
+        let Write { groups, unparked, .. } = &self.writes[&job];
         let group = |(lsn, bytes): &(u64, Vec<u8>)| {
             assert_eq!(&self.history.entry(*lsn).bytes, bytes, "group {lsn} changed on its way");
             Group { lsn: *lsn, changes: shop::changes(bytes) }
         };
         let groups: Vec<Group> = groups.iter().map(group).collect();
-        let parked = unparked.as_deref().unwrap_or_default();
-        self.origin.unpark(epoch, parked, &groups).map_err(error)?;
+        self.origin.unpark(epoch, unparked, &groups).map_err(error)?;
         self.counts.unparked += groups.len() as u64;
         let rows = &mut self.mirror.1;
         for change in groups.iter().flat_map(|group| &group.changes) {
@@ -147,61 +160,85 @@ impl Sim {
 
     /// As the server finds out what became of it; `None` as long as the origin is away.
     fn look_for_unparked(&self, write: &Write) -> Option<Result<(), OriginError>> {
-        let (Some(lsns), Some(result)) = (&write.unparked, &write.result) else {
+        let (Work::Unpark, Some(result)) = (write.work, &write.result) else {
             return Some(Ok(()));
         };
         match result.clone() {
             Err(error) if error.fault == Fault::Unavailable => {
-                let is_there = lsns.iter().any(|lsn| self.origin.parked.contains_key(lsn));
+                let is_there = write.unparked.iter().any(|lsn| self.origin.parked.contains_key(lsn));
                 (!self.down).then_some(if is_there { Err(error) } else { Ok(()) })
             }
             result => Some(result),
         }
     }
 
-    /// The origin holds exactly what was written up to its watermark, without what is parked.
+    /// Up to where a domain is decided, as its own watermark says.
+    pub(super) fn reached(&self, origin: &Origin, domain: u16) -> u64 {
+        origin.at(if self.options.unsafe_flags.one_watermark { 0 } else { domain })
+    }
+
+    /// The origin holds exactly what was written up to the watermark of each domain, without what is parked.
     pub(super) fn check_origin(&mut self) {
-        let (at, rows) = &mut self.mirror;
-        for lsn in *at + 1..=self.origin.watermark {
-            if self.origin.fates.get(&lsn) == Some(&Fate::Applied) {
-                for change in &self.history.entry(lsn).changes {
-                    let table = &self.history.tables[change.place.0];
-                    let row = origin::apply(table, rows.get(&change.place), change);
-                    match row {
-                        Some(row) => rows.insert(change.place, row),
-                        None => rows.remove(&change.place),
-                    };
-                }
+        let partition = self.engine.partition().clone();
+        for domain in partition.ids() {
+            let upto = self.reached(&self.origin, domain.0);
+            let from = self.mirror.0[usize::from(domain.0)] + 1;
+            for lsn in from..=upto {
+                self.mirror_group(&partition, domain, lsn);
             }
+            self.mirror.0[usize::from(domain.0)] = upto.max(from - 1);
         }
-        *at = (*at).max(self.origin.watermark);
         assert_eq!(
-            *rows, self.origin.rows,
-            "the origin at {} differs from the history",
-            self.origin.watermark
+            self.mirror.1, self.origin.rows,
+            "the origin at {:?} differs from the history",
+            self.mirror.0
         );
     }
 
-    pub(super) fn end_write(&mut self) {
-        let Some(write) = self.writes.pop_front() else { return };
-        let Some(found) = self.look_for_unparked(&write) else {
-            self.writes.push_front(write);
-            return self.later(self.options.write_ns, Event::WriteEnd);
+    /// Repeats a decided group's changes of the rows of a domain.
+    fn mirror_group(&mut self, partition: &Partition, domain: DomainId, lsn: u64) {
+        let entry = self.history.entry(lsn);
+        let in_domain = |place: origin::Place| {
+            partition.of_row(TableId(place.0 as u16), &shop::key_cells(place.1)) == domain
         };
-        if !self.writes.is_empty() {
-            self.later(self.options.write_ns, Event::WriteRun);
+        let mut changes = entry.changes.iter().filter(|change| in_domain(change.place)).peekable();
+        let fate = self.origin.fates.get(&lsn);
+        let is_ours = changes.peek().is_some();
+        assert!(!is_ours || fate.is_some(), "group {lsn} is behind the watermark and undecided");
+        if fate != Some(&Fate::Applied) {
+            return;
         }
-        if write.unparked.is_some() {
-            let result = found.map(|()| Applied::default());
-            return self.engine.unparked(self.now, result);
+        for change in changes {
+            let table = &self.history.tables[change.place.0];
+            match origin::apply(table, self.mirror.1.get(&change.place), change) {
+                Some(row) => self.mirror.1.insert(change.place, row),
+                None => self.mirror.1.remove(&change.place),
+            };
         }
+    }
+
+    pub(super) fn watermarks(&self) -> Watermarks {
+        watermarks(&self.origin)
+    }
+
+    pub(super) fn end_write(&mut self, job: u64) {
+        let Some(write) = self.writes.remove(&job) else { return };
+        let Some(found) = self.look_for_unparked(&write) else {
+            self.writes.insert(job, write);
+            return self.later(self.options.write_ns, Event::WriteEnd(job));
+        };
         let result = write.result.expect("it ran");
-        match write.batch {
-            Some(batch) => {
+        match write.work {
+            Work::MarkAll => {
+                let upto = Lsn(write.marks[0].upto);
+                self.engine.marked_all(self.now, upto, result);
+            }
+            Work::Batch(batch) => {
                 let result = result.map(|()| Applied::default());
                 self.engine.destaged(self.now, batch, result);
             }
-            None => self.engine.parked(self.now, Lsn(write.groups[0].0), result),
+            Work::Park => self.engine.parked(self.now, Lsn(write.groups[0].0), result),
+            Work::Unpark => self.engine.unparked(self.now, found.map(|()| Applied::default())),
         }
     }
 }
@@ -214,4 +251,10 @@ fn error(refusal: Refusal) -> OriginError {
             OriginError::new(Fault::Failed, format!("the watermark is at {at}"))
         }
     }
+}
+
+/// All watermarks, as a read of the origin finds them.
+fn watermarks(origin: &Origin) -> Watermarks {
+    let others = origin.others.iter().map(|(&domain, &at)| (DomainId(domain), Lsn(at)));
+    std::iter::once((DomainId(0), Lsn(origin.watermark))).chain(others).collect()
 }

@@ -8,7 +8,7 @@ use super::connection::Connection;
 use crate::origins::OriginError;
 use crate::origins::quote::identifier;
 use crate::schema::{
-    Class, Column, ColumnDefault, ForeignKey, Schema, Table, TableId, Unreachable,
+    Class, Column, ColumnDefault, ForeignKey, Schema, Table, TableId, Unique, Unreachable,
 };
 use queries::{Attribute, Facts, Reference, Relation};
 use std::collections::HashMap;
@@ -159,8 +159,15 @@ impl<'a> Builder<'a> {
             let Some(&place) = self.places.get(part.table.as_str()) else { continue };
             let table = &mut self.tables[place];
             table.has_unique = true;
-            if let Some(column) = table.columns.iter_mut().find(|c| c.name == part.column) {
-                column.structural = true;
+            if table.uniques.last().is_none_or(|unique| unique.name != part.name) {
+                table.uniques.push(Unique { name: part.name.clone(), columns: Vec::new() });
+            }
+            let Some(at) = table.columns.iter().position(|c| c.name == part.column) else {
+                continue;
+            };
+            table.columns[at].structural = true;
+            if let Some(unique) = table.uniques.last_mut().filter(|_| !part.is_prefix) {
+                unique.columns.push(at);
             }
         }
     }
@@ -218,6 +225,7 @@ impl<'a> Builder<'a> {
         let place_of =
             |table: &Table, name: &str| table.columns.iter().position(|c| c.name == name);
         let mut link = ForeignKey {
+            name: parts.first().map(|part| part.constraint.2.clone()),
             columns: Vec::new(),
             parent: id(parent_place),
             parent_columns: Vec::new(),

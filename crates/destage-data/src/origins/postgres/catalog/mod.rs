@@ -7,7 +7,7 @@ mod types;
 use super::connection::Connection;
 use crate::origins::OriginError;
 use crate::schema::{
-    Class, Column, ColumnDefault, ForeignKey, Schema, Table, TableId, Unreachable,
+    Class, Column, ColumnDefault, ForeignKey, Schema, Table, TableId, Unique, Unreachable,
 };
 use defaults::Candidate;
 use destage_core::Fault;
@@ -182,6 +182,9 @@ impl<'a> Builder<'a> {
             let Some((place, _)) = self.places.get(&index.relation) else { continue };
             self.tables[*place].has_unique |= index.unique;
             if index.unique {
+                let columns = self.indexes(index.relation, &index.columns);
+                let unique = Unique { name: index.name.clone(), columns };
+                self.tables[*place].uniques.push(unique);
                 self.mark(index.relation, &index.columns, |column| column.structural = true);
                 self.mark(index.relation, &index.looked_at, |column| column.structural = true);
             }
@@ -216,6 +219,11 @@ impl<'a> Builder<'a> {
                 if kind != "p" {
                     self.each_of([*relation, 0], |table| table.has_unique = true);
                 }
+                // An exclusion constraint may refuse a row because of any other one.
+                if kind == "x" {
+                    let unique = Unique { name: constraint.name.clone(), columns: Vec::new() };
+                    self.each_of([*relation, 0], |table| table.uniques.push(unique.clone()));
+                }
             }
         }
     }
@@ -228,6 +236,7 @@ impl<'a> Builder<'a> {
         match (child, parent) {
             (Some(child), Some(parent)) => {
                 let link = ForeignKey {
+                    name: Some(key.name.clone()),
                     columns: self.indexes(key.relation, &key.columns),
                     parent: id(parent),
                     parent_columns: self.indexes(key.parent, &key.parent_columns),

@@ -65,6 +65,7 @@ pub(super) struct TypeFacts {
 
 pub(super) struct Constraint {
     pub(super) relation: u32,
+    pub(super) name: String,
     /// `p` primary, `u` unique, `x` exclusion, `f` foreign, `c` check.
     pub(super) kind: String,
     pub(super) columns: Vec<i16>,
@@ -78,6 +79,7 @@ pub(super) struct Constraint {
 
 pub(super) struct Index {
     pub(super) relation: u32,
+    pub(super) name: String,
     pub(super) unique: bool,
     pub(super) columns: Vec<i16>,
     /// Columns in its expressions or condition.
@@ -158,6 +160,7 @@ fn type_facts(row: &Row) -> TypeFacts {
 fn constraint(row: &Row) -> Constraint {
     Constraint {
         relation: row.get("relation"),
+        name: row.get("name"),
         kind: row.get("kind"),
         columns: row.get("columns"),
         parent: row.get("parent"),
@@ -171,6 +174,7 @@ fn constraint(row: &Row) -> Constraint {
 fn index(row: &Row) -> Index {
     Index {
         relation: row.get("relation"),
+        name: row.get("name"),
         unique: row.get("is_unique"),
         columns: row.get("columns"),
         looked_at: row.get("looked_at"),
@@ -224,7 +228,7 @@ FROM pg_type t WHERE t.typtype IN ('d', 'e') OR t.typname = 'citext'";
 
 /// Copies that partitions hold of their parent's constraints are left out.
 const CONSTRAINTS: &str = "
-SELECT c.conrelid AS relation, c.contype::text AS kind,
+SELECT c.conrelid AS relation, c.conname::text AS name, c.contype::text AS kind,
        coalesce(c.conkey, '{}') AS columns, c.confrelid AS parent,
        coalesce(c.confkey, '{}') AS parent_columns,
        c.contype = 'f' AND (c.confupdtype NOT IN ('a', 'r') OR c.confdeltype NOT IN ('a', 'r'))
@@ -236,7 +240,8 @@ WHERE (c.conrelid = ANY ($1::oid[]) OR c.confrelid = ANY ($1::oid[])) AND c.conp
 ORDER BY c.oid";
 
 const INDEXES: &str = "
-SELECT i.indrelid AS relation, i.indisunique AND NOT i.indisprimary AS is_unique,
+SELECT i.indrelid AS relation, i.indexrelid::regclass::text AS name,
+       i.indisunique AND NOT i.indisprimary AS is_unique,
        array(SELECT k FROM unnest(i.indkey::int2[]) AS k WHERE k > 0) AS columns,
        array(SELECT d.refobjsubid::int2 FROM pg_depend d
              WHERE (i.indexprs IS NOT NULL OR i.indpred IS NOT NULL)

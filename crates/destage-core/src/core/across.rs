@@ -1,0 +1,186 @@
+//! Groups of several ordering domains: each waits until it is at the head of all of them, and leaves all of them at once.
+
+use super::Core;
+use super::destage::Destager;
+use crate::id::{DomainId, Lsn, RequestId};
+use crate::io::{Access, Effect, Outcome};
+use crate::time::Time;
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use hashbrown::HashMap;
+use serde::{Deserialize, Serialize};
+
+/// What spans domains.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub(super) struct Across {
+    /// The domains of each undecided group of several, ascending.
+    domains: HashMap<Lsn, Arc<[DomainId]>>,
+    /// Who waits until everything up to a group is decided.
+    waits: BTreeMap<Lsn, Vec<RequestId>>,
+}
+
+impl Across {
+    pub(super) fn decided(&mut self, lsn: Lsn) {
+        self.domains.remove(&lsn);
+    }
+
+    pub(super) fn cancel(&mut self, request: RequestId) {
+        for requests in self.waits.values_mut() {
+            requests.retain(|&waiting| waiting != request);
+        }
+    }
+}
+
+impl Destager {
+    /// The domains of a group of several.
+    pub(super) fn across(&self, lsn: Lsn) -> Option<&[DomainId]> {
+        self.across.domains.get(&lsn).map(|domains| &**domains)
+    }
+
+    /// The domains of whatever begins with this group: its own, or `alone`.
+    pub(super) fn domains_of(&self, lsn: Lsn, alone: DomainId) -> Arc<[DomainId]> {
+        match self.across.domains.get(&lsn) {
+            Some(domains) => domains.clone(),
+            None => Arc::new([alone]),
+        }
+    }
+
+    pub(super) fn hurry_across(&mut self, lsn: Lsn) {
+        for id in self.across.domains.get(&lsn).cloned().iter().flat_map(|all| all.iter()) {
+            self.hurry(*id, lsn);
+        }
+    }
+
+    /// Takes the group at the head of a domain out of all its queues.
+    pub(super) fn take_head(&mut self, index: usize, head: Lsn) {
+        for id in self.domains_of(head, DomainId(index as u16)).iter().copied() {
+            let taken = self.domain(id).queue.pop_front();
+            assert!(taken == Some(head), "a group leaves when it is at the head of its domains");
+        }
+    }
+
+    /// Something that begins with this group is under way, led by one of its domains: the others stand still meanwhile.
+    pub(super) fn hold_others(&mut self, lsn: Lsn, lead: DomainId) {
+        for id in self.others(lsn, lead) {
+            self.domain(id).in_flight += 1;
+        }
+    }
+
+    /// It has ended.
+    pub(super) fn release_others(&mut self, lsn: Lsn, lead: DomainId) {
+        for id in self.others(lsn, lead) {
+            self.domain(id).in_flight -= 1;
+        }
+    }
+
+    fn others(&self, lsn: Lsn, lead: DomainId) -> Vec<DomainId> {
+        let domains = self.across(lsn).unwrap_or_default();
+        domains.iter().copied().filter(|&id| id != lead).collect()
+    }
+}
+
+impl Core {
+    /// The newest group belongs to all these domains.
+    pub(super) fn spread(&mut self, lsn: Lsn, domains: &[DomainId]) {
+        assert!(lsn == self.groups.last(), "a group's domains are told before the next is written");
+        assert!(domains.is_sorted_by(|a, b| a < b), "domains are ascending, each once");
+        let group = self.groups.get_mut(lsn).expect("the newest group is undecided");
+        assert!(domains.contains(&group.domain), "a group's own domain is among its domains");
+        if domains.len() < 2 {
+            return;
+        }
+        group.is_across = true;
+        let (own, access) = (group.domain, group.access);
+        for &id in domains.iter().filter(|&&id| id != own) {
+            self.destager.queue(id, lsn);
+            if access != Access::Back {
+                self.destager.hurry(id, lsn);
+            }
+        }
+        self.destager.across.domains.insert(lsn, domains.into());
+    }
+
+    /// Whether a group at the head of one of its domains is at the head of all of them, and they stand still. Else the others
+    /// are asked to come up to it.
+    pub(super) fn heads_meet(&mut self, head: Lsn) -> bool {
+        let Some(domains) = self.destager.across.domains.get(&head).cloned() else { return true };
+        let now = self.now;
+        let meets = |id: &DomainId| {
+            let domain = &self.destager.domains[usize::from(id.0)];
+            let is_still = domain.in_flight == 0 && domain.repeats.is_empty();
+            is_still && now >= domain.retry_at.max(Time::ZERO) && domain.head() == Some(head)
+        };
+        if domains.iter().all(meets) {
+            return true;
+        }
+        self.destager.hurry_across(head);
+        false
+    }
+
+    pub(super) fn is_in(&self, lsn: Lsn, id: DomainId) -> bool {
+        match self.destager.across(lsn) {
+            Some(domains) => domains.contains(&id),
+            None => self.groups.get(lsn).is_some_and(|group| group.domain == id),
+        }
+    }
+
+    /// The groups from the head of several domains on, in order, as far as none belongs to further domains.
+    pub(super) fn pick_across(&mut self, head: Lsn, due: Lsn) -> Vec<Lsn> {
+        let domains = self.destager.domains_of(head, DomainId(0));
+        let queues: Vec<_> =
+            domains.iter().map(|id| &self.destager.domains[usize::from(id.0)]).collect();
+        let limit = queues.iter().map(|domain| self.batch_limit(domain)).min().unwrap_or(1);
+        let mut places: Vec<usize> = queues.iter().map(|_| 0).collect();
+        let mut picked: Vec<Lsn> = Vec::new();
+        let mut bytes = 0;
+        loop {
+            let heads = queues.iter().zip(&places).filter_map(|(domain, &at)| domain.queue.get(at));
+            let Some(&lsn) = heads.min() else { break };
+            let group = self.groups.get(lsn).expect("queued groups are undecided");
+            bytes += u64::from(group.bytes);
+            let is_over = picked.len() >= limit || bytes > self.policy.limits.batch_bytes_max;
+            let is_early = lsn > due || lsn > self.gate.committed;
+            if !picked.is_empty() && (is_over || is_early || self.reaches_beyond(lsn, &domains)) {
+                break;
+            }
+            picked.push(lsn);
+            for (domain, at) in queues.iter().zip(&mut places) {
+                *at += usize::from(domain.queue.get(*at) == Some(&lsn));
+            }
+        }
+        for (id, count) in domains.iter().zip(places) {
+            self.destager.domain(*id).queue.drain(..count);
+        }
+        picked
+    }
+
+    /// Whether a group cannot go with those of these domains: it belongs to another one as well, or is to be parked.
+    fn reaches_beyond(&self, lsn: Lsn, domains: &[DomainId]) -> bool {
+        let own = self.destager.across(lsn).unwrap_or_default();
+        own.iter().any(|id| !domains.contains(id)) || self.depends_on(lsn).is_some()
+    }
+
+    pub(super) fn wait_all_decided(&mut self, request: RequestId, lsn: Lsn) {
+        if self.groups.decided() >= lsn {
+            return self.effects.push_back(Effect::Waited { request, outcome: Outcome::Done });
+        }
+        self.destager.across.waits.entry(lsn).or_default().push(request);
+        for index in 0..self.destager.domains.len() {
+            self.destager.hurry(DomainId(index as u16), lsn);
+        }
+        self.gate.hurry(lsn);
+    }
+
+    /// Answers those who wait for everything up to a group.
+    pub(super) fn answer_all_decided(&mut self, decided: Lsn) {
+        if self.destager.across.waits.is_empty() {
+            return;
+        }
+        let later = self.destager.across.waits.split_off(&decided.next());
+        let waits = core::mem::replace(&mut self.destager.across.waits, later);
+        for request in waits.into_values().flatten() {
+            self.effects.push_back(Effect::Waited { request, outcome: Outcome::Done });
+        }
+    }
+}
