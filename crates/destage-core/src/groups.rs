@@ -131,6 +131,12 @@ impl Groups {
         self.list.get_mut(usize::try_from(lsn.0.checked_sub(self.base.0)?).ok()?)
     }
 
+    /// The groups that are not decided, oldest first.
+    pub(crate) fn undecided(&self) -> impl Iterator<Item = (Lsn, &Group)> {
+        let numbered = (self.base.0..).map(Lsn).zip(&self.list);
+        numbered.filter(|(_, group)| group.state != State::Done)
+    }
+
     /// Whether the group is decided.
     pub(crate) fn is_done(&self, lsn: Lsn) -> bool {
         lsn < self.base || self.get(lsn).is_some_and(|group| group.state == State::Done)

@@ -48,5 +48,5 @@ pub use policy::{Acknowledge, AtLimit, Limits, Order, Policy, PolicyError, When}
 pub use reads_first::ReadsFirst;
 pub use rhythm::FlushRhythm;
 pub use sequential::Sequential;
-pub use status::Status;
+pub use status::{DomainStatus, Status};
 pub use time::{Span, Time};

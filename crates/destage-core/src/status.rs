@@ -66,3 +66,14 @@ pub struct Status {
     /// The origin failed last time and is waited for.
     pub origin_down: bool,
 }
+
+/// What is to be seen of one ordering domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DomainStatus {
+    /// Its undecided groups; one of several domains counts in each.
+    pub dirty_groups: u64,
+    /// Age of the oldest of them.
+    pub staleness: Span,
+    /// The origin does not answer to it.
+    pub failing: bool,
+}

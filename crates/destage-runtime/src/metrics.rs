@@ -1,7 +1,7 @@
 //! A report as metrics for Prometheus. [`CATALOGUE`] names them all; units are in the names.
 
 use crate::policy::MODES;
-use crate::status::{Latencies, Report, VolumeReport};
+use crate::status::{DomainReport, Latencies, Report, VolumeReport};
 use ::metrics::{counter, describe_counter, describe_gauge, gauge, with_local_recorder};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 
@@ -48,6 +48,16 @@ pub struct VolumeMetric {
     /// Its help text.
     pub help: &'static str,
     value: fn(&VolumeReport) -> f64,
+}
+
+/// One gauge of each ordering domain of the data front end, with the label `domain`; none where there is one domain only.
+#[derive(Clone, Copy, Debug)]
+pub struct DomainMetric {
+    /// Its name.
+    pub name: &'static str,
+    /// Its help text.
+    pub help: &'static str,
+    value: fn(&DomainReport) -> f64,
 }
 
 /// Renders reports for `/metrics`.
@@ -109,6 +119,11 @@ pub fn publish(report: &Report) {
             }
         }
     }
+    for domain in &report.domains {
+        for metric in DOMAINS {
+            gauge!(metric.name, "domain" => domain.name.clone()).set((metric.value)(domain));
+        }
+    }
     for mode in MODES {
         gauge!(MODE, "mode" => mode).set(flag(report.mode == mode));
     }
@@ -129,6 +144,9 @@ pub fn describe() {
             Kind::Counter => describe_counter!(metric.name, metric.help),
             Kind::Gauge => describe_gauge!(metric.name, metric.help),
         }
+    }
+    for metric in DOMAINS {
+        describe_gauge!(metric.name, metric.help);
     }
     for metric in LATENCIES {
         describe_gauge!(metric.name, metric.help);
@@ -170,6 +188,24 @@ const fn vc(
 ) -> VolumeMetric {
     VolumeMetric { name, kind: Kind::Counter, help, value }
 }
+
+const fn dg(
+    name: &'static str,
+    help: &'static str,
+    value: fn(&DomainReport) -> f64,
+) -> DomainMetric {
+    DomainMetric { name, help, value }
+}
+
+/// Every metric with the label `domain`.
+#[rustfmt::skip]
+pub const DOMAINS: [DomainMetric; 5] = [
+    dg("destage_domain_decided_lsn", "The last decided write of the ordering domain", |d| d.watermark as f64),
+    dg("destage_domain_dirty_groups", "Undecided writes of the ordering domain", |d| d.dirty_groups as f64),
+    dg("destage_domain_staleness_seconds", "Age of the domain's oldest undecided write", |d| d.staleness_seconds),
+    dg("destage_domain_parked_groups", "Parked writes of the ordering domain", |d| d.parked_groups as f64),
+    dg("destage_domain_failing", "1 while the origin does not answer to the domain's writes", |d| flag(d.failing)),
+];
 
 /// Every metric with the label `volume`.
 #[rustfmt::skip]

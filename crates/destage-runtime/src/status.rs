@@ -46,6 +46,27 @@ pub struct Report {
     /// The volumes of the block front end. The fields above are those of the volume whose origin is furthest behind.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<VolumeReport>,
+    /// The ordering domains of the data front end, where there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub domains: Vec<DomainReport>,
+}
+
+/// One ordering domain of the data front end.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DomainReport {
+    /// Its name; `default` for the tables that are in no other.
+    pub name: String,
+    /// The last of its writes that the origin has decided.
+    pub watermark: u64,
+    /// Its undecided writes; one of several domains counts in each.
+    pub dirty_groups: u64,
+    /// Age of the oldest of them.
+    pub staleness_seconds: f64,
+    /// Its writes that were parked since the start, or found so.
+    pub parked_groups: u64,
+    /// The origin does not answer to its writes.
+    pub failing: bool,
 }
 
 /// One volume of the block front end.

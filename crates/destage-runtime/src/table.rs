@@ -42,6 +42,19 @@ pub(crate) fn render(report: &Report) -> String {
             let _ = writeln!(out, "  {label:<24} {value}");
         }
     }
+    if !report.domains.is_empty() {
+        let _ = writeln!(out, "\ndomains");
+    }
+    for d in &report.domains {
+        let state = if d.failing { ", failing" } else { "" };
+        let (dirty, age, parked) = (d.dirty_groups, seconds(d.staleness_seconds), d.parked_groups);
+        let decided = d.watermark;
+        let _ = writeln!(
+            out,
+            "  {:<24} {dirty} undecided, {age} old, {parked} parked, decided up to {decided}{state}",
+            d.name
+        );
+    }
     for volume in &report.volumes {
         let name = if volume.name.is_empty() { "(default)" } else { &volume.name };
         let _ = writeln!(out, "\nvolume {name}");

@@ -223,6 +223,7 @@ fn the_metrics_named_exist() {
     let mut known: BTreeSet<_> = metrics::CATALOGUE.iter().map(|metric| metric.name).collect();
     known.extend(metrics::LATENCIES.iter().flat_map(|m| [m.name, m.count_name]));
     known.extend([metrics::MODE, metrics::INFO]);
+    known.extend(metrics::DOMAINS.iter().map(|metric| metric.name));
     known.extend(OTHERS);
     for page in ["OPERATIONS", "SEMANTICS", "POLICIES"] {
         let page = read(format!("docs/{page}.md"));

@@ -171,6 +171,34 @@ fn write_through_waits_for_the_origin() {
 fn the_origin_shows_a_prefix_of_the_writes() {
     let scratch = Scratch::new();
     let (database, launch) = shop_with(&scratch, &["--linger", "0"]);
+    shows_a_prefix_of_the_customers(&database, &launch);
+}
+
+/// > The writes of one domain always reach the origin in the order in which they entered the journal, exactly once, whatever
+/// > happens to other domains.
+#[test]
+fn the_origin_shows_a_prefix_of_the_writes_of_each_domain() {
+    let scratch = Scratch::new();
+    let file = scratch.join("destage.toml");
+    let apart =
+        "[[domain]]\nname = 'customers'\ntables = ['customers']\nassume_independent = true\n";
+    std::fs::write(&file, apart).expect("the test's folder can be written");
+    let file = file.to_str().expect("the test's folder has a plain name");
+    let (database, launch) = shop_with(&scratch, &["--linger", "0", "--config", file]);
+    let server = launch.start();
+    let mut client = server.client();
+    let stock = database.number("SELECT stock FROM products WHERE id = 1");
+    // The other domain has something on its way all the while, and again after a crash.
+    for _ in 0..50 {
+        client.run("HINCRBY products:1 stock 1");
+    }
+    server.kill();
+    shows_a_prefix_of_the_customers(&database, &launch);
+    assert_eq!(database.number("SELECT stock FROM products WHERE id = 1"), stock + 50);
+}
+
+/// Two customers are written in turn: at the origin the first one leads by at most one, in many states.
+fn shows_a_prefix_of_the_customers(database: &Database, launch: &Launch) {
     // Looking at it does not wait for a moment without a transaction.
     database.execute("PRAGMA journal_mode = WAL");
     let server = launch.start();
@@ -203,6 +231,7 @@ fn the_origin_shows_a_prefix_of_the_writes() {
         origin.join().expect("every state had existed");
         assert!(enough(), "only {seen:?} states were seen");
     });
+    server.drain();
 }
 
 /// > The commands of one `MULTI ... EXEC` always reach the origin in one transaction, or not at all.

@@ -4,7 +4,8 @@ use super::Core;
 use super::destage::Destager;
 use crate::id::{DomainId, Lsn, RequestId};
 use crate::io::{Access, Effect, Outcome};
-use crate::time::Time;
+use crate::status::DomainStatus;
+use crate::time::{Span, Time};
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -101,6 +102,26 @@ impl Core {
         self.destager.across.domains.insert(lsn, domains.into());
     }
 
+    /// What is to be seen of each domain, up to the last one that was ever written to. Looks at every undecided group.
+    pub fn domain_statuses(&self) -> Vec<DomainStatus> {
+        let blank = |domain: &super::queue::Domain| DomainStatus {
+            dirty_groups: 0,
+            staleness: Span::ZERO,
+            failing: domain.failing,
+        };
+        let mut all: Vec<DomainStatus> = self.destager.domains.iter().map(blank).collect();
+        for (lsn, group) in self.groups.undecided() {
+            let own = [group.domain];
+            for id in self.destager.across(lsn).unwrap_or(&own) {
+                if let Some(status) = all.get_mut(usize::from(id.0)) {
+                    status.dirty_groups += 1;
+                    status.staleness = status.staleness.max(self.now.since(group.stamp));
+                }
+            }
+        }
+        all
+    }
+
     /// Whether a group at the head of one of its domains is at the head of all of them, and they stand still. Else the others
     /// are asked to come up to it.
     pub(super) fn heads_meet(&mut self, head: Lsn) -> bool {
@@ -131,6 +152,8 @@ impl Core {
         let queues: Vec<_> =
             domains.iter().map(|id| &self.destager.domains[usize::from(id.0)]).collect();
         let limit = queues.iter().map(|domain| self.batch_limit(domain)).min().unwrap_or(1);
+        // What is due in one of them takes along what is older in the others.
+        let due = queues.iter().filter_map(|domain| self.due(domain)).fold(due, Lsn::max);
         let mut places: Vec<usize> = queues.iter().map(|_| 0).collect();
         let mut picked: Vec<Lsn> = Vec::new();
         let mut bytes = 0;

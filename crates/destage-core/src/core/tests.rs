@@ -1,6 +1,7 @@
 //! The core, scripted: inputs and clock jumps on one side, exact effects on the other.
 
 mod access;
+mod across;
 mod commit;
 mod destage;
 mod due;

@@ -8,6 +8,7 @@ use super::{Engine, FetchJob, Io};
 use crate::domains::{Partition, Spread};
 use crate::origins::{ALL_DOMAINS, Mark, OriginError, Watermarks, decided_of};
 use destage_core::{Core, DomainId, Fault, Input, Lsn, Span, StopReason, Time};
+use destage_runtime::status::DomainReport;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -216,6 +217,28 @@ impl Engine {
                 return;
             }
         }
+    }
+
+    /// What is to be seen of the domains; nothing where there is one only.
+    pub(super) fn domain_reports(&self) -> Vec<DomainReport> {
+        let partition = &self.domains.partition;
+        if partition.is_one() {
+            return Vec::new();
+        }
+        let statuses = self.core.domain_statuses();
+        let report = |domain: DomainId| {
+            let at = usize::from(domain.0);
+            let status = statuses.get(at);
+            DomainReport {
+                name: partition.name(domain).to_owned(),
+                watermark: self.domains.watermarks[at].0,
+                dirty_groups: status.map_or(0, |status| status.dirty_groups),
+                staleness_seconds: status.map_or(0.0, |status| status.staleness.as_secs_f64()),
+                parked_groups: self.domains.parked[at],
+                failing: status.is_some_and(|status| status.failing),
+            }
+        };
+        partition.ids().map(report).collect()
     }
 
     /// Where each domain stands at the origin.

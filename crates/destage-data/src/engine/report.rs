@@ -159,6 +159,7 @@ impl Engine {
         report.journal.fsync_latency = measured.fsync.summary(now);
         report.journal.cut_bytes_at_start = measured.start.cut_bytes;
         report.journal.recovered_groups_at_start = measured.recovered;
+        report.domains = self.domain_reports();
         report.memory.rows_bytes = status.cache_bytes + status.pinned_bytes;
         report.memory.index_bytes = (self.rows.len() * super::rows::OVERHEAD) as u64;
         report.memory.groups_bytes = status.dirty_bytes;

@@ -26,6 +26,8 @@ pub(crate) struct Case {
     loss: Option<Duration>,
     load_ms: (u64, u64),
     mix: Mix,
+    /// A settings file; one with ordering domains has the origin follow each of them apart.
+    config: Option<&'static str>,
 }
 
 /// Nothing may be lost; the small file before everything else.
@@ -36,6 +38,7 @@ pub(crate) const SQLITE: Case = Case {
     loss: None,
     load_ms: (20, 400),
     mix: Mix::Full,
+    config: None,
 };
 /// The same before a database server.
 pub(crate) const POSTGRES: Case =
@@ -54,6 +57,30 @@ pub(crate) const SQLITE_SECOND: Case = Case {
 /// Both.
 pub(crate) const POSTGRES_SECOND: Case =
     Case { name: "postgres-1s", origin: |_| Database::postgres(), ..SQLITE_SECOND };
+
+/// Seven ordering domains: registers and events by their keys, counters and orphans together.
+const DOMAINS: &str = "
+[[domain]]
+name = 'registers'
+tables = ['registers']
+column = 'id'
+count = 3
+
+[[domain]]
+name = 'events'
+tables = ['events']
+column = 'client'
+count = 3
+";
+/// Sessions span domains, everything else is in one of them.
+pub(crate) const SQLITE_DOMAINS: Case =
+    Case { name: "sqlite-domains", mix: Mix::Poisoned, config: Some(DOMAINS), ..SQLITE };
+/// The same before a database server, which takes several batches at once.
+pub(crate) const POSTGRES_DOMAINS: Case =
+    Case { name: "postgres-domains", origin: |_| Database::postgres(), ..SQLITE_DOMAINS };
+/// And before another one.
+pub(crate) const MARIADB_DOMAINS: Case =
+    Case { name: "mariadb-domains", origin: |_| Database::mariadb(), ..SQLITE_DOMAINS };
 
 /// Some rows are rejected by the origin.
 pub(crate) const SQLITE_PARKED: Case = Case { name: "sqlite-parked", mix: Mix::Poisoned, ..SQLITE };
@@ -94,6 +121,7 @@ pub(crate) fn round(case: &Case, seed: u64) -> Option<Result<i64, String>> {
         .with(case.arguments)
         .with(variant)
         .with(&["--linger", *random.pick(&linger), "--batch", *random.pick(&batch)]);
+    let launch = configured(case, &scratch, launch);
     let server = launch.start();
     let load = Load::start(
         server.listen,
@@ -120,9 +148,12 @@ pub(crate) fn round(case: &Case, seed: u64) -> Option<Result<i64, String>> {
         (Some(_), None) => Allowed::AnySuffix,
     };
     let checks = || {
-        Observed::by_database(&database)
-            .check(&histories, Allowed::AnySuffix)
-            .map_err(|what| format!("at the origin after the crash: {what}"))?;
+        let origin = Observed::by_database(&database);
+        let held = match case.config {
+            None => origin.check(&histories, Allowed::AnySuffix),
+            Some(_) => origin.check_by_domain(&histories),
+        };
+        held.map_err(|what| format!("at the origin after the crash: {what}"))?;
         // The start is work too, and may be cut short as often as it likes.
         for _ in 0..random.between(0, 3) {
             let mut starting = launch.spawn();
@@ -146,6 +177,14 @@ pub(crate) fn round(case: &Case, seed: u64) -> Option<Result<i64, String>> {
     };
     let mut checks = checks;
     Some(checks().map_err(|what| format!("{}, seed {seed}: {what}", case.name)))
+}
+
+/// With the case's settings file, if it has one.
+fn configured(case: &Case, scratch: &Scratch, launch: Launch) -> Launch {
+    let Some(text) = case.config else { return launch };
+    let path = scratch.join("destage.toml");
+    std::fs::write(&path, text).expect("the test's folder can be written");
+    launch.with(&["--config", path.to_str().expect("the test's folder has a plain name")])
 }
 
 #[track_caller]
@@ -181,6 +220,21 @@ fn rejected_rows_are_parked_once_and_take_nothing_along_through_kill_9_before_po
 #[test]
 fn rejected_rows_are_parked_once_and_take_nothing_along_through_kill_9_before_mariadb() {
     holds(&MARIADB_PARKED, 4);
+}
+
+#[test]
+fn with_several_ordering_domains_kill_9_loses_and_doubles_nothing_before_sqlite() {
+    holds(&SQLITE_DOMAINS, 12);
+}
+
+#[test]
+fn with_several_ordering_domains_kill_9_loses_and_doubles_nothing_before_postgres() {
+    holds(&POSTGRES_DOMAINS, 10);
+}
+
+#[test]
+fn with_several_ordering_domains_kill_9_loses_and_doubles_nothing_before_mariadb() {
+    holds(&MARIADB_DOMAINS, 5);
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod command_line;
 mod crash;
 mod damage;
 mod derived;
+mod domains;
 mod harness;
 mod herd;
 mod identity;

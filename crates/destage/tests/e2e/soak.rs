@@ -5,7 +5,7 @@ use crate::harness::rounds::{Scenario, soak};
 use crate::origin_away::Outage;
 use crate::sessions;
 
-const CRASHES: [Case; 8] = [
+const CRASHES: [Case; 11] = [
     crash::SQLITE,
     crash::POSTGRES,
     crash::SQLITE_SECOND,
@@ -14,6 +14,9 @@ const CRASHES: [Case; 8] = [
     crash::POSTGRES_PARKED,
     crash::MARIADB,
     crash::MARIADB_PARKED,
+    crash::SQLITE_DOMAINS,
+    crash::POSTGRES_DOMAINS,
+    crash::MARIADB_DOMAINS,
 ];
 
 #[test]

@@ -114,6 +114,54 @@ impl Observed {
         Ok(())
     }
 
+    /// Checks that this is a prefix of every ordering domain: of the counters, of each client's registers, of its events. What
+    /// spans them, the sessions, is there whole or not at all.
+    ///
+    /// # Errors
+    /// What does not fit.
+    pub(crate) fn check_by_domain(&self, histories: &Histories) -> Result<(), String> {
+        let global = self.counters[&0];
+        let mut sessions = 0;
+        for history in &histories.clients {
+            let client = history.client;
+            sessions += self.counters[&(10 + client)];
+            let mut state = Prefix::default();
+            let mut fitting = None;
+            let mut sets = vec![-1];
+            for (at, operation) in history.operations.iter().enumerate() {
+                if fitting.is_none() && state.fits_but_second(self, client) {
+                    fitting = Some(at);
+                }
+                if operation.outcome != Outcome::Refused {
+                    state.perform(operation.seq, operation.kind, history.mix);
+                    sets.extend((operation.kind == Kind::Set).then_some(operation.seq));
+                }
+            }
+            if fitting.is_none() && state.fits_but_second(self, client) {
+                fitting = Some(history.operations.len());
+            }
+            let Some(length) = fitting else {
+                return Err(format!(
+                    "client {client}: nothing leaves {} sessions, register {}, {} events",
+                    self.counters[&(10 + client)],
+                    self.registers[&client],
+                    self.events[client].len()
+                ));
+            };
+            check_global(history, global, &(length..=length))?;
+            if !sets.contains(&self.registers[&(100 + client)]) {
+                return Err(format!(
+                    "client {client}: nobody set {}",
+                    self.registers[&(100 + client)]
+                ));
+            }
+        }
+        match sessions == global {
+            true => Ok(()),
+            false => Err(format!("{sessions} sessions, but the global counter says {global}")),
+        }
+    }
+
     /// The prefixes of a client's operations that explain what is found: they differ only by what leaves no trace of its
     /// own (increments of the shared counter).
     fn prefixes(
@@ -224,9 +272,12 @@ impl Prefix {
     }
 
     fn fits(&self, observed: &Observed, client: usize) -> bool {
+        self.fits_but_second(observed, client) && self.second == observed.registers[&(100 + client)]
+    }
+
+    fn fits_but_second(&self, observed: &Observed, client: usize) -> bool {
         self.sessions == observed.counters[&(10 + client)]
             && self.register == observed.registers[&client]
-            && self.second == observed.registers[&(100 + client)]
             && self.events == observed.events[client]
     }
 }
