@@ -224,12 +224,12 @@ fn rejected_rows_are_parked_once_and_take_nothing_along_through_kill_9_before_ma
 
 #[test]
 fn with_several_ordering_domains_kill_9_loses_and_doubles_nothing_before_sqlite() {
-    holds(&SQLITE_DOMAINS, 12);
+    holds(&SQLITE_DOMAINS, 8);
 }
 
 #[test]
 fn with_several_ordering_domains_kill_9_loses_and_doubles_nothing_before_postgres() {
-    holds(&POSTGRES_DOMAINS, 10);
+    holds(&POSTGRES_DOMAINS, 8);
 }
 
 #[test]
