@@ -136,6 +136,11 @@ impl Overlay {
         self.parked.contains_key(&unit)
     }
 
+    /// Groups up to here are dropped: only rows read at this watermark or later can be overlaid.
+    pub(crate) fn forgotten(&self) -> Lsn {
+        Lsn(self.base.0 - 1)
+    }
+
     /// A group's payload.
     pub(crate) fn get(&self, lsn: Lsn) -> Option<&Group> {
         self.groups.get(usize::try_from(lsn.0.checked_sub(self.base.0)?).ok()?)
