@@ -201,7 +201,9 @@ impl Partition {
 
     /// The domain of a row.
     pub fn of_row(&self, table: TableId, key: &[u8]) -> DomainId {
-        match self.places[usize::from(table.0)] {
+        // Tables that stand for parts of others come after them, and only where there is one domain.
+        let place = self.places.get(usize::from(table.0)).copied();
+        match place.unwrap_or(Place::Whole(DomainId(0))) {
             Place::Whole(domain) => domain,
             Place::Split { column, first, count } => {
                 let cell = Reader::new(key).nth(column);

@@ -19,6 +19,11 @@ pub(super) fn partition(
 ) -> Result<Partition, ServeError> {
     let usage = |message: String| ServeError::new(exit::USAGE, message);
     let partition = Partition::new(schema, &settings.domains, &settings.tables).map_err(usage)?;
+    if !partition.is_one() && schema.tables.iter().any(|table| table.part.is_some()) {
+        return Err(usage(
+            "sets and sorted sets ([[set]], [[zset]]) do not go together with [[domain]] yet: leave one of them out".into(),
+        ));
+    }
     if !partition.is_one() && !origin.has_domains() {
         return Err(usage(format!(
             "{} cannot move the watermarks of several ordering domains in one transaction: leave [[domain]] out",

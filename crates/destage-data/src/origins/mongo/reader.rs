@@ -5,7 +5,7 @@ use super::guard::{self, Guard, Ours};
 use super::owner::State;
 use super::statements::{at_path, id};
 use super::types::{Kind, key_cells, push_read};
-use crate::origins::{Keys, OriginError, Reader, Snapshot};
+use crate::origins::{Keys, OriginError, Reader, Snapshot, Watermarks};
 use crate::schema::Table;
 use destage_core::{Fault, Lsn};
 use hashbrown::HashMap;
@@ -54,11 +54,10 @@ impl Reader for MongoReader {
         table: &Table,
         after: Option<&[u8]>,
         limit: usize,
-    ) -> Result<(Keys, Lsn), OriginError> {
+    ) -> Result<(Keys, Watermarks), OriginError> {
         let what = format!("scan {}", table.name);
         let state = State::read(&mut self.connection)?;
         let watermarks = state.as_ref().map(State::watermarks).unwrap_or_default();
-        let lowest = watermarks.into_iter().map(|(_, lsn)| lsn).min().unwrap_or(Lsn::ZERO);
         let column = &table.columns[0];
         let mut bound = match after {
             Some(key) => doc! { "$gt": id(table, key)? },
@@ -83,7 +82,7 @@ impl Reader for MongoReader {
             bound = doc! { "$gt": last };
         }
         keys.truncate(limit);
-        Ok((keys, lowest))
+        Ok((keys, watermarks))
     }
 
     fn next_keys(&mut self, table: &Table, _count: u32) -> Result<Vec<i64>, OriginError> {
