@@ -31,6 +31,8 @@ pub struct Partition {
     /// By table.
     places: Vec<Place>,
     map: u64,
+    /// A write may have the origin change rows of other domains, which was declared to be harmless.
+    has_effects_across: bool,
 }
 
 /// Where a table's rows belong.
@@ -43,6 +45,10 @@ enum Place {
         first: u16,
         count: u16,
     },
+}
+
+impl Place {
+    const REST: Self = Self::Whole(DomainId(0));
 }
 
 /// The domains of a group.
@@ -81,7 +87,8 @@ impl Partition {
     /// One domain for the whole origin.
     pub fn one(schema: &Schema) -> Self {
         let places = vec![Place::Whole(DomainId(0)); schema.tables.len()];
-        Self { names: vec![REST.to_owned()], places, map: MAP_OF_ONE }
+        let names = vec![REST.to_owned()];
+        Self { names, places, map: MAP_OF_ONE, has_effects_across: false }
     }
 
     /// The partition that the settings ask for.
@@ -100,6 +107,9 @@ impl Partition {
         let mut owners: Vec<Option<usize>> = vec![None; schema.tables.len()];
         for (index, domain) in domains.iter().enumerate() {
             check_name(domain, &domains[..index])?;
+            for name in domain.columns.keys() {
+                find(schema, domain, name)?;
+            }
             for name in &domain.tables {
                 let table = find(schema, domain, name)?;
                 if let Some(other) = owners[usize::from(table.0)].replace(index) {
@@ -120,6 +130,7 @@ impl Partition {
             owners[usize::from(table.0)].is_some_and(|index| domains[index].assume_independent)
         };
         partition.check_crossings(schema, tables, independent)?;
+        partition.has_effects_across = partition.has_effects_across(schema, tables);
         partition.map = map_of(domains);
         Ok(partition)
     }
@@ -203,14 +214,33 @@ impl Partition {
     pub fn of_row(&self, table: TableId, key: &[u8]) -> DomainId {
         // Tables that stand for parts of others come after them, and only where there is one domain.
         let place = self.places.get(usize::from(table.0)).copied();
-        match place.unwrap_or(Place::Whole(DomainId(0))) {
+        match place.unwrap_or(Place::REST) {
             Place::Whole(domain) => domain,
             Place::Split { column, first, count } => {
                 let cell = Reader::new(key).nth(column);
                 let value = cell.and_then(|cell| cell.value()).unwrap_or_default();
-                DomainId(first + (fnv1a(FNV_BASIS, value) % u64::from(count)) as u16)
+                DomainId(first + spread(value, count))
             }
         }
+    }
+
+    /// The domains whose writes may change rows of these tables, ascending.
+    pub(crate) fn of_tables(&self, tables: impl Iterator<Item = TableId>) -> Box<[DomainId]> {
+        if self.has_effects_across {
+            return self.ids().collect();
+        }
+        let mut domains: Vec<DomainId> = Vec::new();
+        for table in tables {
+            match self.places.get(usize::from(table.0)).copied().unwrap_or(Place::REST) {
+                Place::Whole(domain) => domains.push(domain),
+                Place::Split { first, count, .. } => {
+                    domains.extend((first..first + count).map(DomainId));
+                }
+            }
+        }
+        domains.sort_unstable();
+        domains.dedup();
+        domains.into()
     }
 
     /// The domains of a group that is known to be whole.
@@ -231,6 +261,14 @@ impl Partition {
             _ => Spread::Several(domains.into()),
         }
     }
+}
+
+/// Which of `count` domains a value belongs to: whole numbers in turn, so that as many domains as there are numbers are one
+/// each; others by a hash.
+fn spread(value: &[u8], count: u16) -> u16 {
+    let number = std::str::from_utf8(value).ok().and_then(|text| text.parse::<u64>().ok());
+    let number = number.unwrap_or_else(|| fnv1a(FNV_BASIS, value));
+    (number % u64::from(count)) as u16
 }
 
 fn check_name(domain: &DomainSettings, before: &[DomainSettings]) -> Result<(), String> {

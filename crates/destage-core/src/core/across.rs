@@ -102,6 +102,18 @@ impl Core {
         self.destager.across.domains.insert(lsn, domains.into());
     }
 
+    /// The newest undecided group of a domain that is not newer than `upto`. Not under [`crate::Order::Unit`].
+    pub fn last_undecided(&self, id: DomainId, upto: Lsn) -> Option<Lsn> {
+        let domain = self.destager.domains.get(usize::from(id.0))?;
+        let queued = domain.newest_upto(upto);
+        if queued > Lsn::ZERO {
+            return Some(queued);
+        }
+        // What has left the queue is older than what is in it.
+        let away = self.destager.away();
+        away.filter(|&lsn| lsn <= upto && self.is_in(lsn, id)).max()
+    }
+
     /// What is to be seen of each domain, up to the last one that was ever written to. Looks at every undecided group.
     pub fn domain_statuses(&self) -> Vec<DomainStatus> {
         let blank = |domain: &super::queue::Domain| DomainStatus {

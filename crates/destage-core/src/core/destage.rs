@@ -168,6 +168,17 @@ impl Destager {
         self.across.cancel(request);
     }
 
+    /// The groups under way, and those that are to be repeated.
+    pub(super) fn away(&self) -> impl Iterator<Item = Lsn> {
+        let sent = self.batches.values().flat_map(|batch| batch.lsns.iter().copied());
+        let repeats = self.domains.iter().flat_map(|domain| &domain.repeats);
+        let again = repeats.flat_map(|repeat| match repeat {
+            Repeat::Batch(lsns) => &lsns[..],
+            Repeat::Park(parking) => core::slice::from_ref(&parking.lsn),
+        });
+        sent.chain(self.parkings.keys().copied()).chain(again.copied())
+    }
+
     fn has_room(&self) -> bool {
         self.batches.len() + self.parkings.len() < self.parallel_max as usize
     }

@@ -21,7 +21,7 @@ use destage_core::{DomainId, Fault, Lsn, Span};
 use pattern::Pattern;
 pub use sql::Statement;
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A `[[query]]` of the settings file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -300,6 +300,14 @@ impl Query {
     /// The tables that it reads and Destage writes.
     pub(crate) fn dependencies(&self) -> &[Dependency] {
         &self.dependencies
+    }
+
+    /// The tables whose writes may change a result; `None` if it reads others as well, which Destage does not know.
+    pub(crate) fn tables(&self) -> Option<impl Iterator<Item = TableId>> {
+        let all = self.dependencies.iter().map(|dependency| dependency.table);
+        let known: BTreeSet<TableId> = all.clone().collect();
+        let declared: BTreeSet<&str> = self.depends_on.iter().map(String::as_str).collect();
+        (known.len() == declared.len()).then_some(all)
     }
 
     /// The parameters' values in the form in which the origin gets them.

@@ -68,6 +68,27 @@ impl Partition {
         found
     }
 
+    /// Whether the origin itself changes rows of other domains than that of the row which is written, or may.
+    pub(super) fn has_effects_across(
+        &self,
+        schema: &Schema,
+        settings: &BTreeMap<String, TableSettings>,
+    ) -> bool {
+        schema.tables.iter().any(|table| {
+            let mut found = Vec::new();
+            if let Some(reason) = &table.class.opaque {
+                self.effects_of(schema, table, reason, settings.get(&table.name), &mut found);
+            }
+            let leaves = |&child: &TableId| {
+                let child = schema.table(child);
+                let mut keys = child.foreign_keys.iter().filter(|key| key.parent == table.id);
+                let is_known = keys.clone().next().is_some();
+                !is_known || keys.any(|key| !self.keeps(child, key))
+            };
+            !found.is_empty() || table.class.cascades_to.iter().any(leaves)
+        })
+    }
+
     fn place_of(&self, table: TableId) -> Place {
         self.places[usize::from(table.0)]
     }

@@ -396,7 +396,11 @@ impl Engine {
     fn let_go(&mut self, sent: &Sent) {
         let mut gone = Vec::new();
         for lsn in &sent.lsns {
-            let mut units = self.decisions.known.remove(lsn).map(|k| k.units).unwrap_or_default();
+            let known = self.decisions.known.remove(lsn);
+            if let Some(Ok(bytes)) = known.as_ref().map(|known| &known.bytes) {
+                self.uncount_parked(bytes);
+            }
+            let mut units = known.map(|known| known.units).unwrap_or_default();
             units.iter().for_each(|&unit| self.overlay.unpark(unit, *lsn));
             if *lsn == sent.root {
                 units.extend(&sent.edited);

@@ -17,10 +17,12 @@ use super::txn::Txn;
 use super::{Engine, Io};
 use crate::cells::{Cell, Reader, push_cell};
 use crate::derived::{Answer, Queries, Query, Version, Versions};
-use crate::origins::OriginError;
+use crate::origins::{OriginError, decided_of};
 use crate::resp::Reply;
 use crate::schema::TableId;
-use destage_core::{ClientId, Fault, Input, Intent, Lsn, RequestId, Time, UnitId, WaitFor};
+use destage_core::{
+    ClientId, DomainId, Fault, Input, Intent, Lsn, RequestId, Time, UnitId, WaitFor,
+};
 use destage_runtime::status::DerivedReport;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -35,6 +37,8 @@ pub(super) type Name = (usize, Box<[u8]>);
 #[derive(Debug, Default)]
 pub(super) struct Derived {
     queries: Arc<Queries>,
+    /// For each, the ordering domains whose writes may change its results.
+    domains: Vec<Box<[DomainId]>>,
     /// The number of the first table that stands for a query.
     first_table: usize,
     versions: Versions,
@@ -43,7 +47,7 @@ pub(super) struct Derived {
     destaging: BTreeMap<Lsn, Vec<Name>>,
     /// Misses whose query may run.
     ready: VecDeque<Name>,
-    running: HashMap<u64, (Name, Version, Time)>,
+    running: HashMap<u64, Running>,
     next_job: u64,
     /// A result on its way into the cache.
     arriving: Option<(UnitId, Vec<u8>)>,
@@ -72,6 +76,16 @@ pub(super) struct Counts {
 struct Miss {
     phase: Phase,
     waiters: Vec<Waiter>,
+}
+
+/// A query under way.
+#[derive(Debug)]
+struct Running {
+    name: Name,
+    version: Version,
+    at: Time,
+    /// Where the domains of the query must stand in its answer.
+    confirmed: Box<[Lsn]>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -141,12 +155,18 @@ impl Derived {
 }
 
 impl Engine {
-    /// Serves derived keys. Before anything is recovered or connected.
+    /// Serves derived keys. Before anything is recovered or connected, and after [`Engine::with_domains`].
     pub fn derive(&mut self, queries: Arc<Queries>) {
         let first_table = self.schema.tables.len();
         self.rows.add_tables(queries.len(), 1);
         let versions = Versions::new(&queries, first_table);
-        self.derived = Derived { queries, first_table, versions, ..Derived::default() };
+        let partition = self.domains.partition();
+        let domains_of = |index: usize| match queries.get(index).tables() {
+            Some(tables) => partition.of_tables(tables),
+            None => partition.ids().collect(),
+        };
+        let domains = (0..queries.len()).map(domains_of).collect();
+        self.derived = Derived { queries, domains, first_table, versions, ..Derived::default() };
     }
 
     /// The derived keys.
@@ -278,7 +298,7 @@ impl Engine {
     fn begin_query(&mut self, name: Name) {
         let newest = self.derived.newest(&name);
         let is_decided =
-            newest.lsn <= self.core.decided() || self.config.unsafe_flags.no_query_destage;
+            self.holds_upto(name.0, newest.lsn) || self.config.unsafe_flags.no_query_destage;
         let phase = if is_decided { Phase::Ready(newest) } else { Phase::Destaging(newest) };
         if let Some(miss) = self.derived.misses.get_mut(&name) {
             miss.phase = phase;
@@ -288,31 +308,59 @@ impl Engine {
             return self.start_queries();
         }
         self.derived.counts.destaged_first += 1;
+        for lsn in self.undecided_of(name.0, newest.lsn) {
+            let request = self.request_id(PREFETCH_CLIENT);
+            self.core.handle(self.now, Input::Wait { request, lsn, until: WaitFor::Decided });
+        }
         self.derived.destaging.entry(newest.lsn).or_default().push(name);
-        let request = self.request_id(PREFETCH_CLIENT);
-        self.core
-            .handle(self.now, Input::Wait { request, lsn: newest.lsn, until: WaitFor::Decided });
+    }
+
+    /// Whether the origin has decided all writes up to this one that may change results of a query.
+    fn holds_upto(&self, query: usize, upto: Lsn) -> bool {
+        upto <= self.core.decided()
+            || !self.domains.partition().is_one() && self.undecided_of(query, upto).is_empty()
+    }
+
+    /// What the origin must decide for that: of each of the query's domains the newest write.
+    fn undecided_of(&self, query: usize, upto: Lsn) -> Vec<Lsn> {
+        if self.domains.partition().is_one() {
+            return vec![upto];
+        }
+        let domains = self.derived.domains[query].iter();
+        domains.filter_map(|&domain| self.core.last_undecided(domain, upto)).collect()
     }
 
     /// The origin has decided more than before.
     pub(super) fn derived_decided(&mut self) {
-        let decided = self.core.decided();
-        while let Some(entry) = self.derived.destaging.first_entry()
-            && *entry.key() <= decided
-        {
-            let lsn = *entry.key();
-            for name in entry.remove() {
-                let Some(miss) = self.derived.misses.get_mut(&name) else { continue };
-                // Another miss of the same key may have taken its place.
-                if let Phase::Destaging(version) = miss.phase
-                    && version.lsn == lsn
-                {
-                    miss.phase = Phase::Ready(version);
-                    self.derived.ready.push_back(name);
-                }
+        for (lsn, name) in self.take_destaged() {
+            let Some(miss) = self.derived.misses.get_mut(&name) else { continue };
+            // Another miss of the same key may have taken its place.
+            if let Phase::Destaging(version) = miss.phase
+                && version.lsn == lsn
+            {
+                miss.phase = Phase::Ready(version);
+                self.derived.ready.push_back(name);
             }
         }
         self.start_queries();
+    }
+
+    /// The misses that need not wait for a write any more, with the write that they waited for.
+    fn take_destaged(&mut self) -> Vec<(Lsn, Name)> {
+        let later = self.derived.destaging.split_off(&self.core.decided().next());
+        let decided = std::mem::replace(&mut self.derived.destaging, later);
+        let pairs = |(lsn, names): (Lsn, Vec<Name>)| names.into_iter().map(move |name| (lsn, name));
+        let mut found: Vec<(Lsn, Name)> = decided.into_iter().flat_map(pairs).collect();
+        if !self.domains.partition().is_one() {
+            let later = std::mem::take(&mut self.derived.destaging);
+            for (lsn, name) in later.into_iter().flat_map(pairs) {
+                match self.holds_upto(name.0, lsn) {
+                    true => found.push((lsn, name)),
+                    false => self.derived.destaging.entry(lsn).or_default().push(name),
+                }
+            }
+        }
+        found
     }
 
     fn start_queries(&mut self) {
@@ -324,20 +372,28 @@ impl Engine {
             let Phase::Ready(version) = miss.phase else { continue };
             miss.phase = Phase::Running;
             // What came meanwhile may be decided as well.
-            let version = if newest.lsn <= self.core.decided() { newest } else { version };
+            let version = if self.holds_upto(name.0, newest.lsn) { newest } else { version };
+            let confirmed = match self.domains.partition().is_one() {
+                true => [version.lsn].into(),
+                false => {
+                    let domains = self.derived.domains[name.0].iter();
+                    domains.map(|&domain| self.domains.watermark(domain)).collect()
+                }
+            };
             self.derived.next_job += 1;
             let job = self.derived.next_job;
             self.derived.counts.queries += 1;
             self.io.push(Io::Query { job, query: name.0, values: name.1.clone() });
-            self.derived.running.insert(job, (name, version, self.now));
+            self.derived.running.insert(job, Running { name, version, at: self.now, confirmed });
         }
     }
 
     /// A query ended.
     pub fn queried(&mut self, now: Time, job: u64, result: Result<Answer, OriginError>) {
         self.now = self.now.max(now);
-        let Some((name, version, at)) = self.derived.running.remove(&job) else { return };
-        let result = result.and_then(|answer| self.not_older(answer, version));
+        let Some(running) = self.derived.running.remove(&job) else { return };
+        let result = result.and_then(|answer| self.not_older(answer, &running));
+        let Running { name, version, at, .. } = running;
         match result {
             Ok(answer) => {
                 self.measured.origin_works();
@@ -351,12 +407,13 @@ impl Engine {
     }
 
     /// Refuses what an origin says that has forgotten what it had decided.
-    fn not_older(&mut self, answer: Answer, version: Version) -> Result<Answer, OriginError> {
-        let watermarks = answer.watermarks.iter();
-        let mut ours = watermarks.filter(|(domain, _)| *domain == super::DOMAIN);
-        let watermark = ours.next().map_or(Lsn::ZERO, |(_, lsn)| *lsn);
-        let is_checked = !self.config.unsafe_flags.no_query_destage;
-        match is_checked && self.went_back(watermark, version.lsn) {
+    fn not_older(&mut self, answer: Answer, running: &Running) -> Result<Answer, OriginError> {
+        if self.config.unsafe_flags.no_query_destage {
+            return Ok(answer);
+        }
+        let domains = self.derived.domains[running.name.0].clone();
+        let mut known = domains.iter().zip(&running.confirmed);
+        match known.any(|(&d, &at)| self.went_back(decided_of(&answer.watermarks, d), at)) {
             true => Err(OriginError::new(Fault::Unavailable, "the origin went back")),
             false => Ok(answer),
         }

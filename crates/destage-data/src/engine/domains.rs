@@ -24,7 +24,7 @@ pub(super) struct Domains {
     all: AllMark,
     /// For pages under way, where the domains stood when they were asked for.
     asked: BTreeMap<u64, Box<[Lsn]>>,
-    /// Groups of each domain that were parked since the start or found so.
+    /// Parked groups of each domain.
     parked: Vec<u64>,
     /// Negative control: see [`crate::settings::UnsafeFlags::one_watermark`].
     unsafe_one_watermark: bool,
@@ -178,6 +178,14 @@ impl Engine {
         let spread = self.domains.partition.of_group(&self.schema, bytes);
         for domain in spread.as_slice() {
             self.domains.parked[usize::from(domain.0)] += 1;
+        }
+    }
+
+    /// It is parked no more.
+    pub(super) fn uncount_parked(&mut self, bytes: &[u8]) {
+        let spread = self.domains.partition.of_group(&self.schema, bytes);
+        for domain in spread.as_slice() {
+            self.domains.parked[usize::from(domain.0)] -= 1;
         }
     }
 

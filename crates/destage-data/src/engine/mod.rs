@@ -28,6 +28,7 @@ mod origin;
 mod overlay;
 mod perform;
 mod plain;
+mod recover;
 mod report;
 mod rows;
 mod scan;
@@ -314,58 +315,6 @@ impl Engine {
         subject: &str,
     ) -> std::io::Result<()> {
         self.core.record(settings, version, subject)
-    }
-
-    /// Takes a group that the journal held at start and the origin has not decided, in order.
-    pub fn recover(&mut self, lsn: Lsn, stamp: Time, bytes: &[u8]) {
-        let units = self.units_of(bytes);
-        for &unit in &units {
-            self.overlay.chain(unit, lsn);
-        }
-        self.structural.note(&self.schema, lsn, bytes);
-        self.note_derived_group(lsn);
-        // In between are groups of other domains, which are decided.
-        self.overlay.skip_to(lsn, stamp);
-        self.overlay.push(lsn, stamp, bytes.into());
-        let spread = self.domains.partition().of_group(&self.schema, bytes);
-        let size = bytes.len() + overlay::GROUP_OVERHEAD;
-        self.core.handle(
-            self.now,
-            Input::Recovered {
-                lsn,
-                stamp,
-                domain: spread.first(),
-                level: 0,
-                units: &units,
-                bytes: size as u32,
-                journal_bytes: bytes.len() as u32,
-            },
-        );
-        self.tell_across(lsn, &spread);
-        self.measured.recovered += 1;
-        self.pump();
-    }
-
-    /// The journal or the origin has used numbers up to this one. After the last [`Engine::recover`].
-    pub fn recovered_upto(&mut self, lsn: Lsn) {
-        self.overlay.skip_to(lsn.next(), self.now);
-        self.core.handle(self.now, Input::RecoveredUpto { lsn });
-        self.pump();
-    }
-
-    /// The rows that a group changes, each once.
-    fn units_of(&mut self, bytes: &[u8]) -> Vec<UnitId> {
-        let mut units = Vec::new();
-        for change in overlay::changes(&self.schema, bytes) {
-            units.push(self.rows.find_or_insert(change.table, change.key));
-        }
-        if !self.schema.collections.is_empty() {
-            units.extend(self.collections_of(bytes, true));
-        }
-        match units.len() {
-            0 | 1 => units,
-            _ => dispatch::dedup(&units),
-        }
     }
 
     /// A client connected; `None` if there are too many.

@@ -130,6 +130,45 @@ fn a_write_that_is_rejected_in_one_domain_is_parked_there_and_does_not_stop_the_
     }
 }
 
+#[test]
+fn what_is_parked_in_several_domains_is_applied_with_what_builds_on_it() {
+    let scratch = Scratch::new();
+    for (number, database) in each(&scratch).into_iter().enumerate() {
+        let folder = scratch.folder(&number.to_string());
+        let path = config(&folder, "apart.toml", APART);
+        let launch = Launch::before(&folder, &database.url()).with(&["--config", &path]);
+        let server = launch.start();
+        let mut client = server.client();
+        ok(&mut client, "MULTI");
+        ok(&mut client, "HSET orders:9 customer 77");
+        ok(&mut client, "HINCRBY stock:3:1 n -1");
+        ok(&mut client, "EXEC");
+        // Behind it by the stock, in a domain of its own.
+        ok(&mut client, "HINCRBY stock:3:1 n -1");
+        ok(&mut client, "HINCRBY visits:1 n 1");
+        server.drain();
+        let parked = || ["default", "stock.3", "visits"].map(|domain| seen(&server, domain));
+        assert_eq!(parked(), [(0, 1), (0, 2), (0, 0)]);
+        let early = client.run("DESTAGE PARKED RETRY ALL");
+        assert!(!early.is_error() && parked()[1] == (0, 2), "{early:?}");
+        database.execute("INSERT INTO customers (id) VALUES (77)");
+        let reply = client.run("DESTAGE PARKED RETRY 1");
+        assert!(!reply.is_error(), "{reply:?}");
+        assert_eq!(parked(), [(0, 0); 3]);
+        let stock = "SELECT n FROM stock WHERE warehouse = 3";
+        assert_eq!((database.number(stock), client.run("HGET stock:3:1 n").int()), (8, 8));
+        ok(&mut client, "HINCRBY stock:3:1 n -1");
+        ok(&mut client, "HINCRBY orders:9 paid 5");
+        server.drain();
+        assert_eq!(database.number(stock), 7);
+        assert_eq!(database.number("SELECT paid FROM orders WHERE id = 9"), 5);
+        assert_eq!(database.number("SELECT count(*) FROM destage_parked"), 0);
+        server.terminate(PATIENCE).says(0, &[]);
+        let server = launch.start();
+        assert_eq!(server.client().run("HGET stock:3:1 n").int(), 7);
+    }
+}
+
 /// A lock of a whole table, held by a session of its own until it is dropped.
 struct Locked(Child);
 
@@ -192,7 +231,28 @@ fn a_domain_whose_table_is_locked_does_not_hold_the_others_back() {
     assert_eq!(database.number("SELECT n FROM stock WHERE warehouse = 1"), 11);
 }
 
-/// The control of the test above: in one domain the later write stays behind the earlier one.
+#[test]
+fn a_derived_key_waits_for_the_domains_of_its_tables_only() {
+    let folder = Scratch::new();
+    let query = "[[query]]\nkey = 'visited'\nsql = 'SELECT sum(n) AS n FROM visits'\ndepends_on = ['visits']\ndeadline = '60s'\n";
+    let path = config(&folder, "queried.toml", &format!("{APART}{query}"));
+    let Some((_scratch, database, server, locked, _postgres)) = behind_a_lock(&["--config", &path])
+    else {
+        return;
+    };
+    let mut client = server.client();
+    for visits in 1..=3 {
+        let told = client.run("GET visited").text();
+        assert_eq!(told, format!("[{{\"n\":{visits}}}]"), "the stock is still locked");
+        ok(&mut client, "HINCRBY visits:2 n 1");
+    }
+    assert_eq!(seen(&server, "stock.1").0, 1);
+    drop(locked);
+    server.drain();
+    assert_eq!(database.number("SELECT n FROM stock WHERE warehouse = 1"), 11);
+}
+
+/// The control of `a_domain_whose_table_is_locked_does_not_hold_the_others_back`: in one domain the later write stays behind the earlier one.
 #[test]
 fn in_one_domain_a_locked_table_holds_back_what_was_written_after() {
     let Some((_scratch, database, server, locked, _postgres)) = behind_a_lock(&[]) else { return };

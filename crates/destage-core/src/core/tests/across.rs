@@ -53,6 +53,24 @@ fn a_group_of_two_domains_goes_when_it_is_at_the_head_of_both() {
 }
 
 #[test]
+fn the_last_undecided_group_of_a_domain_is_found_wherever_it_is() {
+    let (mut pair, _) = spread(|core| core, &[&[0], &[1], &[0, 1], &[0], &[1], &[2]]);
+    let last = |pair: &Pair, domain, upto| {
+        pair.core.last_undecided(DomainId(domain), Lsn(upto)).map(|lsn| lsn.0)
+    };
+    assert_eq!([6, 3, 2].map(|upto| last(&pair, 0, upto)), [Some(4), Some(3), Some(1)]);
+    assert_eq!([6, 5].map(|upto| last(&pair, 2, upto)), [Some(6), None]);
+    assert_eq!(last(&pair, 9, 6), None);
+    pair.destaged(0);
+    assert_eq!(last(&pair, 0, 2), None);
+    pair.destaged(1);
+    assert_eq!([0, 1].map(|domain| last(&pair, domain, 6)), [Some(4), Some(5)], "under way");
+    assert_eq!(last(&pair, 1, 4), Some(3));
+    pair.destage_failed(3, Fault::Unavailable);
+    assert_eq!([0, 1].map(|domain| last(&pair, domain, 6)), [Some(4), Some(5)], "to be repeated");
+}
+
+#[test]
 fn a_batch_of_two_domains_stops_before_a_group_of_a_third() {
     let (mut pair, effects) = spread(|core| core, &[&[0, 1], &[1, 2], &[0], &[2]]);
     // The domain of the third waits: it is blocked behind the second group.

@@ -4,7 +4,7 @@ use super::command::encode;
 use super::options::Options;
 use super::shop;
 use crate::engine::{DOMAIN, Engine, Io};
-use crate::origins::{Applied, Snapshot};
+use crate::origins::{Applied, Mark, Snapshot};
 use crate::schema::Schema;
 use destage_core::{ClientId, Lsn, Span, StopReason, Time};
 use destage_journal::Journal;
@@ -27,6 +27,14 @@ impl Script {
 
     /// With more keys than the tables have.
     pub(super) fn serving(more: impl FnOnce(&mut Schema)) -> Self {
+        Self::over(more, |engine| engine)
+    }
+
+    /// The engine is prepared before anything else.
+    pub(super) fn over(
+        more: impl FnOnce(&mut Schema),
+        prepare: impl FnOnce(Engine) -> Engine,
+    ) -> Self {
         let options = Options { switches: false, ack_origin: false, ..Options::choose(0) };
         let mut settings = options.settings();
         settings.policy = destage_core::Policy::default();
@@ -37,7 +45,8 @@ impl Script {
         let mut schema = shop::schema();
         more(&mut schema);
         let schema = Arc::new(schema);
-        let mut engine = Engine::new(now, schema, journal, &settings, "model".into(), Lsn::ZERO);
+        let engine = Engine::new(now, schema, journal, &settings, "model".into(), Lsn::ZERO);
+        let mut engine = prepare(engine);
         let client = engine.connect().unwrap();
         Self { engine, client, now, ios: Vec::new() }
     }
@@ -84,9 +93,15 @@ impl Script {
 
     /// Lets the batch that is due be applied.
     pub(super) fn destage(&mut self) {
+        self.destage_where(|_| true);
+    }
+
+    /// Lets a batch be applied that moves the watermarks so.
+    pub(super) fn destage_where(&mut self, is_meant: impl Fn(&[Mark]) -> bool) {
         self.now = self.now + Span::from_millis(50);
         self.turn();
-        let at = self.ios.iter().position(|io| matches!(io, Io::Destage { .. }));
+        let meant = |io: &Io| matches!(io, Io::Destage { marks, .. } if is_meant(marks));
+        let at = self.ios.iter().position(meant);
         let Io::Destage { batch, .. } = self.ios.remove(at.expect("a batch is due")) else {
             return;
         };

@@ -4,11 +4,14 @@ use super::claims::Script;
 use super::command::Value;
 use super::options::{Options, Rng};
 use super::shop::{self, CHILD, ITEM, KEYS, PARENT};
-use super::sim::{Event, Sim};
+use super::sim::{Event, Sim, watermarks};
 use crate::cells::{Cell, Reader};
 use crate::derived::{Answer, Queries, QuerySettings};
+use crate::domains::Partition;
 use crate::engine::{DOMAIN, Engine, Io};
-use destage_core::{Lsn, Span};
+use crate::origins::Mark;
+use crate::schema::TableId;
+use destage_core::{DomainId, Lsn, Span};
 use destage_testkit::origin::{Fate, Place, Row};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -45,11 +48,15 @@ pub(super) fn queries(deadline: Span) -> Arc<Queries> {
 /// A query's result: the rows that it selects, as text.
 fn answer(query: usize, of: &str, row: impl Fn(Place) -> Option<Row>) -> String {
     let places = TABLES[query].iter().flat_map(|&table| (0..KEYS[table]).map(move |k| (table, k)));
-    let column = [1, 0, 2][query];
     let selected = places
         .filter_map(|place| row(place).map(|row| (place, row)))
-        .filter(|(_, row)| query == 1 || row[column].as_deref() == Some(of));
+        .filter(|(_, row)| is_selected(query, of, row));
     format!("{:?}", selected.collect::<Vec<_>>())
+}
+
+fn is_selected(query: usize, of: &str, row: &Row) -> bool {
+    let column = [1, 0, 2][query];
+    query == 1 || row[column].as_deref() == Some(of)
 }
 
 /// A question to the model's origin.
@@ -107,7 +114,7 @@ impl Sim {
         if !self.down {
             let rows = &self.origin.rows;
             let text = answer(asking.query, &asking.of, |place| rows.get(&place).cloned());
-            let watermarks = vec![(DOMAIN, Lsn(self.origin.watermark))];
+            let watermarks = watermarks(&self.origin);
             asking.answer = Some(Answer { json: text.into_bytes(), watermarks });
         }
         self.later(self.options.fetch_ns, Event::QueryEnd(number));
@@ -154,18 +161,41 @@ impl Sim {
             .flat_map(|&table| (0..KEYS[table]).map(move |key| (table, key)))
             .collect();
         let kept_out = self.kept_out();
-        let at = |upto: u64| {
-            answer(asked.query, &asked.of, |place| {
-                self.history.fold(place, upto, |lsn, _| !kept_out.contains(&lsn))
-            })
+        let row = |place: Place, upto: u64| {
+            self.history.fold(place, upto, |lsn, _| !kept_out.contains(&lsn))
         };
-        let moments = self.history.changes_after(&places, low);
-        let fits = std::iter::once(low).chain(moments).any(|upto| at(upto) == *told);
+        let at = |upto: u64| answer(asked.query, &asked.of, |place| row(place, upto));
+        let partition = self.engine.partition();
+        // Each domain is shown as it was at a moment, and where there is one only, all is.
+        let fits = match partition.is_one() {
+            true => {
+                let moments = self.history.changes_after(&places, low);
+                std::iter::once(low).chain(moments).any(|upto| at(upto) == *told)
+            }
+            false => partition.ids().all(|domain| {
+                let is_in = |place: &Place| {
+                    partition.of_row(TableId(place.0 as u16), &shop::key_cells(place.1)) == domain
+                };
+                let places: Vec<Place> = places.iter().copied().filter(is_in).collect();
+                let moments = self.history.changes_after(&places, low);
+                std::iter::once(low).chain(moments).any(|upto| {
+                    places.iter().all(|&place| shows(told, asked, place, row(place, upto)))
+                })
+            }),
+        };
         assert!(
             fits,
             "an old result: {asked:?} since group {low} was told {told}, and it was {}",
             at(low)
         );
+    }
+}
+
+/// Whether a result shows a row as it is, or lacks it if it is not selected.
+fn shows(told: &str, asked: &Asked, place: Place, row: Option<Row>) -> bool {
+    match row.filter(|row| is_selected(asked.query, &asked.of, row)) {
+        Some(row) => told.contains(&format!("{:?}", (place, row))),
+        None => !told.contains(&format!("({place:?}, ")),
     }
 }
 
@@ -258,6 +288,44 @@ fn a_query_waits_for_the_writes_that_it_must_show_and_for_no_others() {
     let replies = script.received().0;
     assert!(!replies.contains("[0]"), "{replies}");
     assert_eq!(script.asked(), NONE);
+}
+
+#[test]
+fn a_query_waits_for_its_own_ordering_domains_and_for_no_others() {
+    let mut script = Script::over(
+        |_| {},
+        |engine| {
+            let partition = Partition::new(engine.schema(), &shop::domains(), &BTreeMap::new());
+            let mut engine = engine.with_domains(Arc::new(partition.unwrap()), &Vec::new(), 4);
+            engine.derive(queries(Span::from_secs(10)));
+            engine
+        },
+    );
+    script.told("HSET item:0 n 1\nHSET child:0 tag v1\nHSET item:1 n 1");
+    script.send("GET children:0\nGET all");
+    let family = |marks: &[Mark]| marks[0].domain == DomainId(1);
+    assert_eq!(script.asked(), NONE, "a buffered write is its concern");
+    script.destage_where(family);
+    let jobs = script.asked();
+    assert_eq!(jobs.len(), 1, "the items' domains are not its concern");
+    let watermarks = vec![(DomainId(1), Lsn(2))];
+    let answer = Answer { json: b"[0]".to_vec(), watermarks };
+    script.engine.queried(script.now, jobs[0], Ok(answer));
+    script.turn();
+    assert_eq!(script.received().0, "$3\r\n[0]\r\n");
+    assert_eq!(script.asked(), NONE, "the other one's concern they are");
+    script.destage_where(|marks| !family(marks));
+    assert_eq!(script.asked(), NONE, "both of them");
+    script.destage_where(|marks| !family(marks));
+    let jobs = script.asked();
+    assert_eq!(jobs.len(), 1);
+    // One of its domains has gone back.
+    let watermarks = vec![(DomainId(1), Lsn(2)), (DomainId(2), Lsn(1)), (DomainId(3), Lsn(1))];
+    let answer = Answer { json: b"[1]".to_vec(), watermarks };
+    script.engine.queried(script.now, jobs[0], Ok(answer));
+    script.turn();
+    assert!(script.received().0.starts_with("-UNAVAILABLE"));
+    assert!(script.ios.iter().any(|io| matches!(io, Io::Stop(_))));
 }
 
 #[test]

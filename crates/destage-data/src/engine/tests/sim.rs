@@ -5,6 +5,8 @@ mod ends;
 mod restart;
 mod storage;
 
+pub(super) use storage::watermarks;
+
 use super::client::{Client, Issued, Watching};
 use super::derived::Asking;
 use super::history::History;

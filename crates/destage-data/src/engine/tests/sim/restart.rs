@@ -114,8 +114,8 @@ impl Sim {
             "model".into(),
             Lsn(watermark),
         );
-        self.options.derive(&mut engine);
         engine = with_domains(engine, &self.options, &found);
+        self.options.derive(&mut engine);
         for (lsn, payload) in &self.origin.parked {
             let bytes = crate::parked::decode(engine.schema(), payload).unwrap();
             engine.recover_parked(Lsn(*lsn), &bytes);

@@ -129,9 +129,6 @@ impl Sim {
                 return;
             }
         };
-            }
-            None => self.origin.park(claim, write.groups[0].0, write.parked.clone()),
-        };
         write.result = Some(result.map(|_| ()).map_err(error));
         self.check_origin();
     }
@@ -165,7 +162,8 @@ impl Sim {
         };
         match result.clone() {
             Err(error) if error.fault == Fault::Unavailable => {
-                let is_there = write.unparked.iter().any(|lsn| self.origin.parked.contains_key(lsn));
+                let is_there =
+                    write.unparked.iter().any(|lsn| self.origin.parked.contains_key(lsn));
                 (!self.down).then_some(if is_there { Err(error) } else { Ok(()) })
             }
             result => Some(result),
@@ -254,7 +252,7 @@ fn error(refusal: Refusal) -> OriginError {
 }
 
 /// All watermarks, as a read of the origin finds them.
-fn watermarks(origin: &Origin) -> Watermarks {
+pub(in crate::engine::tests) fn watermarks(origin: &Origin) -> Watermarks {
     let others = origin.others.iter().map(|(&domain, &at)| (DomainId(domain), Lsn(at)));
     std::iter::once((DomainId(0), Lsn(origin.watermark))).chain(others).collect()
 }
