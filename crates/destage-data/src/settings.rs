@@ -122,6 +122,28 @@ pub struct DomainSettings {
     pub assume_independent: bool,
 }
 
+impl DomainSettings {
+    /// These tables, as one domain.
+    pub fn of_tables<'t>(
+        name: impl Into<String>,
+        tables: impl IntoIterator<Item = &'t str>,
+    ) -> Self {
+        let tables = tables.into_iter().map(str::to_owned).collect();
+        Self { name: name.into(), tables, count: 1, ..Self::default() }
+    }
+
+    /// Tables and the column of each one's primary key by whose value its rows are told apart, as `count` domains.
+    pub fn by_columns<'t>(
+        name: impl Into<String>,
+        columns: impl IntoIterator<Item = (&'t str, &'t str)>,
+        count: u16,
+    ) -> Self {
+        let owned = |(table, column): (&str, &str)| (table.to_owned(), column.to_owned());
+        let columns = columns.into_iter().map(owned).collect();
+        Self { name: name.into(), columns, count, ..Self::default() }
+    }
+}
+
 /// Ways to break promises on purpose, so that the tests can see that they would notice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UnsafeFlags {

@@ -4,6 +4,7 @@ use super::wire::{Answer, push_request, read_answer};
 use super::{CacheManager, CacheSession, Change, Error, ErrorKind, Key, Lease, Row};
 use super::{Value, value::Field};
 use crate::cells::{Cell, Reader};
+use crate::domains::Partition;
 use crate::engine::{Engine, Observer, key_cells};
 use crate::schema::{Schema, Table};
 use crate::serve::{Inside, Local};
@@ -75,6 +76,16 @@ impl Embedded {
     /// Tells an observer of every change from now on.
     pub(super) fn observe(&self, observer: Arc<dyn Observer>) -> Result<(), Error> {
         Ok(self.inside.run(move |engine| engine.observe(observer))?)
+    }
+
+    /// The ordering domains.
+    pub(super) fn partition(&self) -> Result<Arc<Partition>, Error> {
+        Ok(self.inside.run(|engine| engine.partition().clone())?)
+    }
+
+    /// Where each ordering domain is known to stand at the origin.
+    pub(super) fn watermarks(&self) -> Result<Vec<Lsn>, Error> {
+        Ok(self.inside.run(|engine| engine.watermarks().to_vec())?)
     }
 
     /// Waits until the origin has decided everything up to here, which is hurried.

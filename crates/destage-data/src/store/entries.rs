@@ -10,9 +10,11 @@
 use super::{Error, ErrorKind, Session, Store};
 use crate::cells::{Cell, Reader};
 use crate::change::{self, GroupWriter, Op, Set};
+use crate::domains::Partition;
 use crate::engine::Observer;
+use crate::origins::{Watermarks, decided_of};
 use crate::schema::{Schema, Table, TableId};
-use destage_core::Lsn;
+use destage_core::{DomainId, Lsn};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -64,7 +66,32 @@ pub enum Merge {
 #[derive(Clone, Debug)]
 pub struct Computed<T> {
     value: T,
-    as_of: Option<u64>,
+    as_of: Option<AsOf>,
+}
+
+/// Where the origin stood: each ordering domain by its number, or the only one.
+#[derive(Clone, Debug)]
+enum AsOf {
+    One(Lsn),
+    Each(Watermarks),
+}
+
+impl AsOf {
+    fn of(&self, domain: DomainId) -> Lsn {
+        match self {
+            Self::One(watermark) => *watermark,
+            Self::Each(watermarks) => decided_of(watermarks, domain),
+        }
+    }
+
+    fn newest(&self) -> Lsn {
+        match self {
+            Self::One(watermark) => *watermark,
+            Self::Each(watermarks) => {
+                watermarks.iter().map(|&(_, lsn)| lsn).max().unwrap_or(Lsn::ZERO)
+            }
+        }
+    }
 }
 
 impl<T> Computed<T> {
@@ -75,10 +102,17 @@ impl<T> Computed<T> {
     }
 
     /// An entry together with the origin's watermark in the same snapshot (`SELECT seq FROM destage_watermark WHERE domain =
-    /// 0`, as a part of the same statement): what the origin lacks is merged into it (Algorithm 3). For origins with one
-    /// ordering domain.
+    /// 0`, as a part of the same statement): what the origin lacks is merged into it (Algorithm 3). For origins that
+    /// have always been one ordering domain; see [`Computed::as_of_each`] for others.
     pub fn as_of(value: T, watermark: u64) -> Self {
-        Self { value, as_of: Some(watermark) }
+        Self { value, as_of: Some(AsOf::One(Lsn(watermark))) }
+    }
+
+    /// The same with all watermarks (`SELECT domain, seq FROM destage_watermark`, as a part of the same statement), for
+    /// origins with any number of ordering domains.
+    pub fn as_of_each(value: T, watermarks: impl IntoIterator<Item = (u16, u64)>) -> Self {
+        let watermarks = watermarks.into_iter().map(|(domain, seq)| (DomainId(domain), Lsn(seq)));
+        Self { value, as_of: Some(AsOf::Each(watermarks.collect())) }
     }
 }
 
@@ -146,6 +180,7 @@ pub struct Entries<'s, E: Entry> {
 
 struct Kind<E: Entry> {
     entry: E,
+    partition: Arc<Partition>,
     state: Mutex<State<E::Value>>,
 }
 
@@ -175,13 +210,14 @@ struct Cached<V> {
     value: V,
     /// The newest change in it.
     newest: Lsn,
-    /// The watermark as of which it was computed: changes up to there are in it already, later ones can be merged.
-    as_of: Option<Lsn>,
+    /// The watermarks as of which it was computed: changes up to there are in it already, later ones can be merged.
+    as_of: Option<AsOf>,
 }
 
 /// A change that the origin may lack, with the entries that it makes another.
 struct Pending {
     lsn: Lsn,
+    domain: DomainId,
     names: Vec<String>,
     bytes: Arc<[u8]>,
 }
@@ -226,10 +262,11 @@ impl<E: Entry> Observer for Kind<E> {
         if names.is_empty() {
             return names;
         }
+        let domain = self.partition.of_row(change.table, change.key);
         let mut state = self.state();
         for name in &names {
             let Some(cached) = state.cached.get_mut(name) else { continue };
-            if cached.as_of.is_some_and(|as_of| lsn <= as_of) {
+            if cached.as_of.as_ref().is_some_and(|as_of| lsn <= as_of.of(domain)) {
                 continue;
             }
             cached.newest = cached.newest.max(lsn);
@@ -240,7 +277,7 @@ impl<E: Entry> Observer for Kind<E> {
             }
         }
         let bytes = encoded(change);
-        state.pending.push_back(Pending { lsn, names: names.clone(), bytes });
+        state.pending.push_back(Pending { lsn, domain, names: names.clone(), bytes });
         names
     }
 
@@ -273,7 +310,8 @@ impl Store {
             unsure: 0,
             tells_watermark: true,
         };
-        let kind = Arc::new(Kind { entry, state: Mutex::new(state) });
+        let partition = self.manager.partition()?;
+        let kind = Arc::new(Kind { entry, partition, state: Mutex::new(state) });
         self.manager.observe(kind.clone())?;
         Ok(Entries { store: self, kind })
     }
@@ -313,14 +351,22 @@ impl<E: Entry> Entries<'_, E> {
             if let Some(cached) = state.cached.get(name) {
                 return Ok((cached.value.clone(), cached.newest));
             }
-            let before = (state.newest_pending(name), state.unsure, state.decided);
+            let mut before = Before {
+                newest: state.newest_pending(name),
+                unsure: state.unsure,
+                decided: vec![state.decided],
+            };
             let tells_watermark = state.tells_watermark;
             state.misses += 1;
             drop(state);
-            let computed = self.compute(name, before.0, tells_watermark);
+            let computed = self.known(&mut before).and_then(|()| {
+                let computed = self.compute(name, before.newest, tells_watermark)?;
+                self.check_domains(&computed)?;
+                Ok(computed)
+            });
             let mut state = self.kind.state();
             state.misses -= 1;
-            let found = computed.map(|computed| self.install(&mut state, name, computed, before));
+            let found = computed.map(|computed| self.install(&mut state, name, computed, &before));
             state.trim();
             let newest = state.newest_pending(name);
             drop(state);
@@ -337,6 +383,25 @@ impl<E: Entry> Entries<'_, E> {
         let message =
             format!("the entry '{name}' changes faster than it can be computed; try again");
         Err(Error::new(ErrorKind::Timeout, message))
+    }
+
+    /// Completes where each of several domains is known to stand.
+    fn known(&self, before: &mut Before) -> Result<(), Error> {
+        if !self.kind.partition.is_one() {
+            before.decided = self.store.manager.watermarks()?;
+        }
+        Ok(())
+    }
+
+    /// One watermark says nothing about several domains.
+    fn check_domains(&self, computed: &Computed<E::Value>) -> Result<(), Error> {
+        match computed.as_of {
+            Some(AsOf::One(_)) if !self.kind.partition.is_one() => Err(Error::new(
+                ErrorKind::Invalid,
+                "the origin has several ordering domains: compute entries by Computed::as_of_each or after_destaging",
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// Computes the entry; unless it tells its watermark, the writes that matter are at the origin before.
@@ -370,21 +435,20 @@ impl<E: Entry> Entries<'_, E> {
         state: &mut State<E::Value>,
         name: &str,
         computed: Computed<E::Value>,
-        (newest, unsure, decided): (Option<Lsn>, u64, Lsn),
+        before: &Before,
     ) -> Found<E::Value> {
         let Computed { mut value, as_of } = computed;
-        let as_of = as_of.map(Lsn);
-        let last = match as_of {
+        let last = match &as_of {
             // Older than what is known to be there: a replica that lags. What it lacks may be forgotten.
-            Some(as_of) if as_of < decided => return Found::Old,
+            Some(as_of) if before.is_ahead_of(as_of) => return Found::Old,
             Some(as_of) => match self.merge_pending(state, name, &mut value, as_of) {
                 Some(last) => last,
                 None => return Found::Old,
             },
-            None => newest.unwrap_or(Lsn::ZERO),
+            None => before.newest.unwrap_or(Lsn::ZERO),
         };
-        let has_changed = as_of.is_none() && state.newest_pending(name) > newest;
-        if has_changed || state.unsure != unsure {
+        let has_changed = as_of.is_none() && state.newest_pending(name) > before.newest;
+        if has_changed || state.unsure != before.unsure {
             return Found::Fit(value, last);
         }
         let cached = Cached { value: value.clone(), newest: last, as_of };
@@ -398,14 +462,14 @@ impl<E: Entry> Entries<'_, E> {
         state: &State<E::Value>,
         name: &str,
         value: &mut E::Value,
-        as_of: Lsn,
+        as_of: &AsOf,
     ) -> Option<Lsn> {
         let schema = self.store.schema();
         let key_len = |id: TableId| Some(schema.table(id).key_len);
-        let mut last = as_of;
-        let lacking = state.pending.iter().filter(|pending| pending.lsn > as_of);
+        let mut last = as_of.newest();
+        let lacking = state.pending.iter().filter(|pending| pending.lsn > as_of.of(pending.domain));
         for pending in lacking.filter(|pending| pending.names.iter().any(|n| n == name)) {
-            last = pending.lsn;
+            last = last.max(pending.lsn);
             for change in change::changes(&pending.bytes, key_len).flatten() {
                 let row = RowChange { table: schema.table(change.table), change: &change };
                 if self.kind.entry.merge(name, value, &row) == Merge::Drop {
@@ -414,6 +478,22 @@ impl<E: Entry> Entries<'_, E> {
             }
         }
         Some(last)
+    }
+}
+
+/// What was known when a miss began.
+struct Before {
+    /// The newest change that the origin may lack.
+    newest: Option<Lsn>,
+    unsure: u64,
+    /// Where each ordering domain stands at the origin, by its number.
+    decided: Vec<Lsn>,
+}
+
+impl Before {
+    fn is_ahead_of(&self, as_of: &AsOf) -> bool {
+        let mut domains = (0..).map(DomainId).zip(&self.decided);
+        domains.any(|(domain, &decided)| as_of.of(domain) < decided)
     }
 }
 

@@ -1,7 +1,7 @@
 //! How a store is opened.
 
 use super::{Embedded, Error, ErrorKind, Store};
-use crate::settings::Settings;
+use crate::settings::{DomainSettings, Settings};
 use destage_runtime::policy;
 use destage_runtime::sockets::Listen;
 use std::net::SocketAddr;
@@ -81,6 +81,13 @@ impl Options {
         self.settings.listen = Listen::Tcp(address);
         self.settings.password = password;
         self.listens = true;
+        self
+    }
+
+    /// Divides the origin into ordering domains, as a `[[domain]]` section of the settings file does; may be repeated.
+    #[must_use]
+    pub fn domain(mut self, domain: DomainSettings) -> Self {
+        self.settings.domains.push(domain);
         self
     }
 
