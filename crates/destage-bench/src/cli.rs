@@ -100,6 +100,9 @@ pub(crate) struct TpccArgs {
     /// The worker's journal
     #[arg(long, hide = true, value_name = "PATH")]
     pub(crate) worker_data: Option<PathBuf>,
+    /// The worker's origin is divided into a domain per warehouse
+    #[arg(long, hide = true)]
+    pub(crate) worker_domains: bool,
     #[command(flatten)]
     pub(crate) run: RunArgs,
 }

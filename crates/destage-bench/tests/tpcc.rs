@@ -9,7 +9,7 @@ fn run(arguments: &[&str]) -> String {
     let open = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(folder.path(), open).expect("its mode can be changed");
     let mut command = Command::new(env!("CARGO_BIN_EXE_destage-bench"));
-    command.args(["tpcc", "--quick", "--items", "100", "--customers", "20", "--threads", "2"]);
+    command.args(["tpcc", "--quick", "--items", "100", "--customers", "20", "--warehouses", "2"]);
     command.args(["--seconds", "0.5", "--dir"]).arg(folder.path()).args(arguments);
     let output = command.output().expect("the program starts");
     let (out, err) =

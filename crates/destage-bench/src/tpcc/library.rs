@@ -30,12 +30,15 @@ impl Entry for LastOrder {
         let mut origin = self.origin.lock().unwrap_or_else(PoisonError::into_inner);
         let rows = origin.numbers(&format!(
             "SELECT coalesce((SELECT max(o_id) FROM orders WHERE o_w_id = {w} AND o_d_id = {d} AND o_c_id = {c}), 0), \
-             (SELECT seq FROM destage_watermark WHERE domain = 0)"
+             domain, seq FROM destage_watermark"
         ));
-        match rows.map_err(Error::abort_with)?.first().map(Vec::as_slice) {
-            Some(&[order, watermark]) => Ok(Computed::as_of(order, watermark.cast_unsigned())),
-            _ => Err(Error::abort("the origin has no watermark")),
-        }
+        let rows = rows.map_err(Error::abort_with)?;
+        let Some(&order) = rows.first().and_then(|row| row.first()) else {
+            return Err(Error::abort("the origin has no watermark"));
+        };
+        let watermark =
+            |row: &Vec<i64>| Some((u16::try_from(row[1]).ok()?, row[2].cast_unsigned()));
+        Ok(Computed::as_of_each(order, rows.iter().filter_map(watermark)))
     }
 
     fn mapping(&self, change: &RowChange<'_>) -> Vec<String> {
@@ -183,13 +186,12 @@ impl<'s> Shared<'s> {
                 ("h_c_w_id", of.0.into()),
                 ("h_c_d_id", of.1.into()),
                 ("h_c_id", c.into()),
-                ("h_w_id", (*w).into()),
                 ("h_d_id", (*d).into()),
                 ("h_date", now().into()),
                 ("h_amount", (*amount).into()),
                 ("h_data", format!("{w_name}    {d_name}").into()),
             ];
-            s.insert_new(("history", history), fields)
+            s.insert_new(("history", (*w, history)), fields)
         })
     }
 

@@ -21,6 +21,8 @@ use crate::machine::Machine;
 use crate::place;
 use crate::report::{Report, Table};
 use crate::servers::{POSTGRES_SETTINGS, Postgres, postgres_version};
+use destage_data::domains::DOMAINS_MAX;
+use destage_data::settings::DomainSettings;
 use destage_data::store::{Options, Store};
 use measure::{Measured, measure};
 use random::{Input, KINDS};
@@ -62,12 +64,52 @@ pub(crate) trait Target {
     fn perform(&mut self, input: &Input) -> Result<Done>;
 }
 
-/// Who performs them, and under what policy.
-const SIDES: [(&str, Option<&[&str]>); 4] = [
-    ("the origin directly", None),
-    ("write-through", Some(&["policy=write-through"])),
-    ("write-back, d = 0", Some(&["policy=write-back", "commit=0"])),
-    ("write-back, d = 1s", Some(&["policy=write-back", "commit=1s"])),
+/// Who performs them.
+struct Side {
+    name: &'static str,
+    /// The store's; `None` for the origin itself.
+    policy: Option<&'static [&'static str]>,
+    domains: Domains,
+}
+
+/// How the origin is divided into ordering domains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Domains {
+    One,
+    /// As far as there may be so many.
+    OnePerWarehouse,
+}
+
+const SIDES: [Side; 5] = [
+    Side { name: "the origin directly", policy: None, domains: Domains::One },
+    Side { name: "write-through", policy: Some(&["policy=write-through"]), domains: Domains::One },
+    Side {
+        name: "write-back, d = 0",
+        policy: Some(&["policy=write-back", "commit=0"]),
+        domains: Domains::One,
+    },
+    Side {
+        name: "write-back, d = 1s",
+        policy: Some(&["policy=write-back", "commit=1s"]),
+        domains: Domains::One,
+    },
+    Side {
+        name: "write-back, d = 1s, a domain per warehouse",
+        policy: Some(&["policy=write-back", "commit=1s"]),
+        domains: Domains::OnePerWarehouse,
+    },
+];
+
+/// The tables of a warehouse, and how each calls it. The items are in no domain of a warehouse; nobody writes them.
+const WAREHOUSES: [(&str, &str); 8] = [
+    ("warehouse", "w_id"),
+    ("district", "d_w_id"),
+    ("customer", "c_w_id"),
+    ("history", "h_w_id"),
+    ("new_orders", "no_w_id"),
+    ("orders", "o_w_id"),
+    ("order_line", "ol_w_id"),
+    ("stock", "s_w_id"),
 ];
 
 /// A database server, or files.
@@ -146,7 +188,7 @@ pub(crate) fn run(arguments: &TpccArgs) -> Result<()> {
     check::check(&mut sql)?;
     drop(sql);
     let mut found = Vec::new();
-    for (index, (name, policy)) in SIDES.into_iter().enumerate() {
+    for (index, Side { name, policy, domains }) in SIDES.into_iter().enumerate() {
         if policy.is_none() && arguments.sqlite {
             continue;
         }
@@ -156,7 +198,7 @@ pub(crate) fn run(arguments: &TpccArgs) -> Result<()> {
         let load = Load { scale, threads, time, seed: arguments.seed };
         let measured = match policy {
             None => at_origin(&url, &load)?,
-            Some(policy) => through_store(&url, &data, policy, &load)?,
+            Some(policy) => through_store(&url, &data, policy, domains, &load)?,
         };
         check::check(&mut Sql::open(&url)?).map_err(|error| format!("{name}, drained: {error}"))?;
         found.push((name, measured));
@@ -203,8 +245,14 @@ fn at_origin(url: &str, load: &Load) -> Result<Measured> {
     measure(load, target, || Ok(()))
 }
 
-fn through_store(url: &str, data: &Path, policy: &[&str], load: &Load) -> Result<Measured> {
-    let store = open(url, data, policy)?;
+fn through_store(
+    url: &str,
+    data: &Path,
+    policy: &[&str],
+    domains: Domains,
+    load: &Load,
+) -> Result<Measured> {
+    let store = open(url, data, policy, domains, &load.scale)?;
     let shared = library::Shared::new(&store, url)?;
     let measured = measure(load, |_| Ok(&shared), || Ok(store.drain()?))?;
     let parked = store.status()?.destage.parked_groups;
@@ -217,9 +265,13 @@ fn through_store(url: &str, data: &Path, policy: &[&str], load: &Load) -> Result
 }
 
 /// A store for the benchmark: room for everything, so that only the policy tells the sides apart.
-fn open(url: &str, data: &Path, policy: &[&str]) -> Result<Store> {
+fn open(url: &str, data: &Path, policy: &[&str], domains: Domains, scale: &Scale) -> Result<Store> {
     let room = ["cache-size=4G", "dirty-limit=2G", "journal-size=8G"];
-    let options = Options::new(url, data).lease(LEASE).patience(PATIENCE);
+    let mut options = Options::new(url, data).lease(LEASE).patience(PATIENCE);
+    if domains == Domains::OnePerWarehouse {
+        let count = u16::try_from(scale.warehouses).unwrap_or(u16::MAX).min(DOMAINS_MAX - 1);
+        options = options.domain(DomainSettings::by_columns("warehouse", WAREHOUSES, count));
+    }
     let options = policy.iter().chain(&room).fold(options, |options, part| options.policy(*part));
     Ok(options.open()?)
 }

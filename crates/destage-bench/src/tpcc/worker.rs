@@ -2,7 +2,7 @@
 
 use super::random::{Input, Random};
 use super::sql::Sql;
-use super::{Done, Scale, Target as _, check, library, open, scale};
+use super::{Domains, Done, Scale, Target as _, check, library, open, scale};
 use crate::Result;
 use crate::cli::TpccArgs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -19,13 +19,18 @@ const POLICY: [&str; 2] = ["policy=write-back", "commit=0"];
 /// One failed.
 pub(crate) fn run(arguments: &TpccArgs, url: &str, data: &Path) -> Result<()> {
     let scale = scale(arguments)?;
-    let store = open(url, data, &POLICY)?;
+    let domains = match arguments.worker_domains {
+        true => Domains::OnePerWarehouse,
+        false => Domains::One,
+    };
+    let store = open(url, data, &POLICY, domains, &scale)?;
     let shared = library::Shared::new(&store, url)?;
     let mut random = Random::new(arguments.seed);
     let mut target = &shared;
     let mut acknowledged = 0_i64;
     loop {
-        let input = Input::next(&mut random, &scale, 1);
+        let warehouse = 1 + acknowledged % scale.warehouses;
+        let input = Input::next(&mut random, &scale, warehouse);
         if target.perform(&input)? == Done::Committed && input.kind() == 0 {
             acknowledged += 1;
             let mut out = std::io::stdout().lock();
@@ -50,10 +55,12 @@ pub(super) fn kill_and_check(
     let mut sql = Sql::open(url)?;
     for kill in 1..=kills {
         let before = check::orders(&mut sql)?;
-        let acknowledged = work_until_killed(url, data, arguments, scale, kill)?;
+        // What is drained may be divided anew.
+        let domains = if kill % 2 == 1 { Domains::OnePerWarehouse } else { Domains::One };
+        let acknowledged = work_until_killed(url, data, arguments, scale, kill, domains)?;
         let blame = |when: &str, error| format!("kill {kill}, {when}: {error}");
         check::check(&mut sql).map_err(|error| blame("at once", error))?;
-        let store = open(url, data, &POLICY)?;
+        let store = open(url, data, &POLICY, domains, scale)?;
         store.drain()?;
         store.close()?;
         check::check(&mut sql).map_err(|error| blame("drained", error))?;
@@ -75,6 +82,7 @@ fn work_until_killed(
     arguments: &TpccArgs,
     scale: &Scale,
     kill: u32,
+    domains: Domains,
 ) -> Result<i64> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["tpcc", "--worker", url, "--worker-data"]).arg(data);
@@ -85,6 +93,9 @@ fn work_until_killed(
         ("--seed", arguments.seed.cast_signed() + i64::from(kill)),
     ] {
         command.args([name, &value.to_string()]);
+    }
+    if domains == Domains::OnePerWarehouse {
+        command.arg("--worker-domains");
     }
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
     let out = child.stdout.take().ok_or("the worker has no output")?;
