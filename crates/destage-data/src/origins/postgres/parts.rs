@@ -253,9 +253,11 @@ impl<'r, 'p> Run<'r, 'p> {
     }
 
     /// One is held by the part itself, one by whoever waits for the part before: with one more than there are connections
-    /// none is taken twice.
+    /// none is taken twice. Those of several ordering domains are apart: their parts do not wait for one another.
     fn marker(&self, at: usize) -> Marker {
-        Marker(self.batch.marker, at % (CONNECTIONS_MAX + 1))
+        const MARKERS: usize = CONNECTIONS_MAX + 1;
+        let domain = usize::from(self.batch.claim.domain.0);
+        Marker(self.batch.marker, domain * MARKERS + at % MARKERS)
     }
 
     fn outcome(self) -> Outcome {
