@@ -1,7 +1,8 @@
 //! The tables and their first rows.
 //!
 //! As the standard has them, but: amounts are whole numbers of cents, on every side alike; a row of the history has a number,
-//! since rows without a key cannot be cached, and the key begins with the warehouse; and texts that no transaction reads are left out.
+//! since rows without a key cannot be cached, and its key begins with the warehouse; and texts that no transaction reads are
+//! left out.
 //!
 //! *Source:* TPC Benchmark C, clauses 1.3 and 4.3.3.
 

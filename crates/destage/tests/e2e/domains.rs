@@ -252,7 +252,8 @@ fn a_derived_key_waits_for_the_domains_of_its_tables_only() {
     assert_eq!(database.number("SELECT n FROM stock WHERE warehouse = 1"), 11);
 }
 
-/// The control of `a_domain_whose_table_is_locked_does_not_hold_the_others_back`: in one domain the later write stays behind the earlier one.
+/// The control of `a_domain_whose_table_is_locked_does_not_hold_the_others_back`: in one domain the later write stays behind
+/// the earlier one.
 #[test]
 fn in_one_domain_a_locked_table_holds_back_what_was_written_after() {
     let Some((_scratch, database, server, locked, _postgres)) = behind_a_lock(&[]) else { return };
