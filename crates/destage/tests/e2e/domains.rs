@@ -1,7 +1,9 @@
 //! Ordering domains: what a settings file may divide, that divided writes do not wait for one another, and that a partition
 //! changes only when nothing is on its way. Crashes with several domains are among the rounds of `crash`.
 
-use crate::harness::{Client, Database, Launch, PATIENCE, Postgres, Scratch, Server, eventually};
+use crate::harness::{
+    Client, Database, Kind, Launch, OwnServer, PATIENCE, Scratch, Server, eventually,
+};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -197,9 +199,9 @@ impl Drop for Locked {
 }
 
 /// Writes the stock, which is locked at the origin, then the visits, which are not.
-fn behind_a_lock(more: &[&str]) -> Option<(Scratch, Database, Server, Locked, Postgres)> {
-    let postgres = Postgres::start()?;
-    let database = Database::in_server(&postgres).with(TABLES);
+fn behind_a_lock(more: &[&str]) -> Option<(Scratch, Database, Server, Locked, OwnServer)> {
+    let postgres = OwnServer::start(Kind::Postgres)?;
+    let database = postgres.database().with(TABLES);
     let scratch = Scratch::new();
     let server = Launch::before(&scratch, &database.url()).with(more).start();
     let mut client = server.client();
