@@ -37,9 +37,9 @@ impl PostgresReader {
     ) -> Result<Uses, OriginError> {
         let what = "prepare the SQL";
         let sql = sql(query);
-        let names: Vec<&str> = schema.tables.iter().map(|table| table.name.as_str()).collect();
-        let sql_names: Vec<&str> =
-            schema.tables.iter().map(|table| table.sql_name.as_str()).collect();
+        let tables = schema.reachable();
+        let names: Vec<&str> = tables.iter().map(|table| table.name.as_str()).collect();
+        let sql_names: Vec<&str> = tables.iter().map(|table| table.sql_name.as_str()).collect();
         let parsed = self.connection.run(what, async |client| {
             client.batch_execute("BEGIN READ ONLY").await?;
             let statement = client.prepare(&sql).await?;
