@@ -292,10 +292,18 @@ fn a_batch_whose_answer_is_lost_is_not_applied_twice() {
 
 #[test]
 fn without_the_watermark_a_batch_whose_answer_is_lost_is_applied_twice() {
-    for database in [Database::postgres(), Database::mariadb()] {
-        if let Some(checked) = lost_answers(database, &["--unsafe-no-watermark"]) {
-            let what = checked.expect_err("lost answers did no harm: the test proves nothing");
-            assert!(what.contains("drained"), "{what}");
+    // Which batches lose their answers is up to the load, and a batch that comes twice shows only where it counts: so a round
+    // may pass.
+    const ROUNDS_MAX: usize = 8;
+    for database in [Database::postgres, Database::mariadb] {
+        let rounds =
+            (0..ROUNDS_MAX).map_while(|_| lost_answers(database(), &["--unsafe-no-watermark"]));
+        let mut rounds = rounds.peekable();
+        if rounds.peek().is_none() {
+            continue;
         }
+        let what = rounds.find_map(Result::err);
+        let what = what.expect("lost answers did no harm: the test proves nothing");
+        assert!(what.contains("drained"), "{what}");
     }
 }
