@@ -124,6 +124,7 @@ impl Domain {
         self.isolate = self
             .isolate
             .filter(|isolate| reached < isolate.until)
-            .map(|isolate| Isolate { size: isolate.size * 2, ..isolate });
+            // Of many groups that are parked in turn, each doubles it.
+            .map(|isolate| Isolate { size: isolate.size.saturating_mul(2), ..isolate });
     }
 }

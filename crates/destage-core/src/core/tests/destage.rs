@@ -187,6 +187,27 @@ fn nothing_overtakes_a_group_that_is_being_parked() {
     assert_eq!(pair.core.status().dirty_groups, 0);
 }
 
+/// Each one that is parked lets batches grow, however many there are.
+#[test]
+fn behind_many_groups_that_are_parked_in_turn_the_rest_is_destaged() {
+    let mut units: Vec<&[u32]> = [&[0][..]; 100].to_vec();
+    units.extend([&[1][..], &[2]]);
+    let (mut pair, mut effects) = dirty(policy(), &units);
+    while pair.core.status().parked_groups < 100 {
+        let next = effects.iter().find_map(|effect| match effect {
+            Effect::Park { lsn, .. } => Some((true, lsn.0)),
+            Effect::Destage { batch, .. } => Some((false, batch.0)),
+            _ => None,
+        });
+        effects = match next.expect("something is under way until all are parked") {
+            (true, lsn) => pair.parked(lsn),
+            (false, batch) => pair.destage_failed(batch, Fault::Rejected),
+        };
+    }
+    let is_destage = |effect: &Effect| matches!(effect, Effect::Destage { .. });
+    assert!(effects.iter().any(is_destage), "{effects:?}");
+}
+
 #[test]
 fn a_parking_of_unknown_outcome_is_repeated_as_a_parking() {
     let (mut pair, _) = dirty(policy(), &[&[0]]);
