@@ -8,6 +8,7 @@ mod across;
 mod commit;
 mod destage;
 mod due;
+mod halt;
 mod level;
 mod parked;
 mod queue;
@@ -15,7 +16,7 @@ mod queue;
 use crate::groups::{Group, Groups, State, UnitList};
 use crate::id::{BatchId, DomainId, Lsn, RequestId, UnitId};
 use crate::io::{Access, Effect, Fault, Input, Mode, StopReason, WaitFor};
-use crate::policy::{AtLimit, Policy};
+use crate::policy::{AtLimit, OnReject, Policy};
 use crate::replace::{Choice, Chosen, Replacement};
 use crate::status::Status;
 use crate::time::{Span, Time};
@@ -127,6 +128,14 @@ impl Core {
         self
     }
 
+    /// The same with another choice for the rejected writes of one ordering domain than [`Policy::on_reject`]. To be said
+    /// before any input.
+    #[must_use]
+    pub fn with_on_reject(mut self, domain: DomainId, on_reject: OnReject) -> Self {
+        self.destager.domain(domain).on_reject = Some(on_reject);
+        self
+    }
+
     /// Takes one input. Poll the effects afterwards, all of them, in order.
     ///
     /// `now` must not go back; an earlier time counts as the latest one seen.
@@ -153,6 +162,7 @@ impl Core {
             }
             Input::Evicted { identity } => self.units.cache.evicted(identity),
             Input::Invalidate { unit } => self.invalidate(unit),
+            Input::Reload { unit } => self.reload(unit),
             Input::Synced { upto, result } => self.synced(upto, result),
             Input::Destaged { batch, result } => self.destaged(batch, result),
             Input::Parked { lsn, result } => self.parked(lsn, result),
@@ -173,11 +183,15 @@ impl Core {
             }
             Input::RecoveredParked { lsn, units } => self.recovered_parked(lsn, units),
             Input::RecoveredUpto { lsn } => self.recovered_upto(lsn),
+            Input::Collective { units } => {
+                units.iter().for_each(|&unit| self.units.stands_for_many(unit));
+            }
             Input::HoldParked { held } => self.destager.hold_parked(held),
             Input::Unparked { lsn, units } => self.unparked(lsn, units),
             Input::SetPolicy(policy) => self.set_policy(policy),
             Input::Pause => self.destager.pause(),
             Input::Resume => self.destager.resume(),
+            Input::ResumeParking => self.destager.resume_parking(),
             Input::Drain => self.destager.draining = true,
             Input::Tick => self.tick(),
         }
@@ -249,6 +263,16 @@ impl Core {
         self.units.is_present(unit)
     }
 
+    /// Whether undecided changes pin the unit.
+    pub fn has_undecided(&self, unit: UnitId) -> bool {
+        self.units.has_undecided(unit)
+    }
+
+    /// Whether the unit has undecided or parked changes.
+    pub fn is_dirty(&self, unit: UnitId) -> bool {
+        self.units.is_dirty(unit)
+    }
+
     /// Whether the unit is being fetched.
     pub fn is_fetching(&self, unit: UnitId) -> bool {
         self.units.is_fetching(unit)
@@ -257,6 +281,11 @@ impl Core {
     /// Whether groups are on their way to the parked ones.
     pub fn is_parking(&self) -> bool {
         self.destager.is_parking()
+    }
+
+    /// Whether groups are to be sent to the parked ones again, which they are not before [`Input::Resume`].
+    pub fn is_parking_paused(&self) -> bool {
+        self.destager.is_parking_paused()
     }
 
     /// Everything up to here is decided.
@@ -380,6 +409,7 @@ impl Core {
         }
         self.policy = policy.clone();
         self.destager.restart_period(self.now, policy);
+        self.destager.stop_less(policy);
         self.requests.fallback = false;
         // Who was promised durability still gets it, without waiting for an interval that was not agreed.
         self.hurry_held();

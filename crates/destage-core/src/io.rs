@@ -116,7 +116,14 @@ pub enum Input<'a> {
         /// The unit.
         unit: UnitId,
     },
-    /// A [`Effect::Sync`] ended. A failure fences the core: a failed sync is never retried as if it had succeeded.
+    /// As `Invalidate`, for dirty units as well: such a unit is fetched again before it is used, and the driver overlays its
+    /// undecided changes. What is being fetched for a dirty unit is not repeated: the driver does that.
+    Reload {
+        /// The unit.
+        unit: UnitId,
+    },
+    /// A [`Effect::Sync`] ended, or the journal became durable or failed without having been asked to. A failure fences the
+    /// core: a failed sync is never retried as if it had succeeded.
     Synced {
         /// The group up to which the journal is durable: more than before. Fewer groups than it was asked for, where the journal
         /// had room for a part: the rest is asked for again.
@@ -162,6 +169,13 @@ pub enum Input<'a> {
         /// The units it changed.
         units: &'a [UnitId],
     },
+    /// These units stand for many others each, as a set does for its members: a group that changes one of them does not build on
+    /// every parked group that did so, but on those that changed a unit of its own. Before the `Parked` or `RecoveredParked` of a
+    /// group that changed them; until nothing of the unit is parked any more.
+    Collective {
+        /// The units.
+        units: &'a [UnitId],
+    },
     /// Numbers up to this one were used in an earlier run and must not be used again, whether or not their groups are
     /// still undecided. After the last `Recovered`; needed where groups are decided out of order (several domains,
     /// [`crate::Order::Unit`]).
@@ -187,8 +201,11 @@ pub enum Input<'a> {
     SetPolicy(&'a Policy),
     /// Stop destaging until `Resume`. The staleness bound stays in force.
     Pause,
-    /// Destage again; also ends the back-off after a failure.
+    /// Destage again; also ends the back-off after a failure, and what [`Effect::Halted`] told.
     Resume,
+    /// As `Resume`; and what domains halted at because the origin rejected it is parked if it is rejected once more, whatever
+    /// [`crate::OnReject`] says.
+    ResumeParking,
     /// Destage everything now and from now on, as before a shutdown.
     Drain,
     /// The driver has nothing more at hand, or a timeout passed: decide what to start. Harmless at any time.
@@ -328,8 +345,24 @@ pub enum Effect {
     },
     /// The mode of operation changed; to be shown and logged.
     Mode(Mode),
+    /// Nothing more of a domain is sent to the origin before [`Input::Resume`]; to be shown and logged.
+    Halted {
+        /// The domain.
+        domain: DomainId,
+        /// Why.
+        halt: Halt,
+    },
     /// Stop acknowledging and serving; keep the journal.
     Stop(StopReason),
+}
+
+/// Why a domain stands still until someone has looked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub enum Halt {
+    /// The origin rejected this group, which is undecided still, under [`crate::OnReject::Stop`].
+    Rejected(Lsn),
+    /// More groups were parked within a minute than [`crate::Limits::parked_per_minute_max`] allows.
+    ParkedTooFast,
 }
 
 /// How a wait ended.

@@ -41,10 +41,10 @@ mod units;
 pub use crate::core::Core;
 pub use id::{BatchId, ClientId, DomainId, Lsn, RequestId, UnitId};
 pub use io::{
-    Access, Ack, Effect, Fault, Input, Intent, Mode, Outcome, Refusal, StopReason, WaitFor,
+    Access, Ack, Effect, Fault, Halt, Input, Intent, Mode, Outcome, Refusal, StopReason, WaitFor,
 };
 pub use per_unit::PerUnit;
-pub use policy::{Acknowledge, AtLimit, Limits, Order, Policy, PolicyError, When};
+pub use policy::{Acknowledge, AtLimit, Limits, OnReject, Order, Policy, PolicyError, When};
 pub use reads_first::ReadsFirst;
 pub use rhythm::FlushRhythm;
 pub use sequential::Sequential;

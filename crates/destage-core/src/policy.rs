@@ -26,6 +26,8 @@ pub struct Policy {
     pub staleness: Span,
     /// What happens to a write when a limit is reached.
     pub at_limit: AtLimit,
+    /// What becomes of an acknowledged write that the origin rejects, in the ordering domains that nothing else is said of.
+    pub on_reject: OnReject,
     /// Amounts that bound memory, the journal and batches.
     pub limits: Limits,
 }
@@ -112,6 +114,15 @@ pub enum AtLimit {
     Fail,
 }
 
+/// What becomes of an acknowledged write that the origin rejects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub enum OnReject {
+    /// It is parked, and with it what builds on it; everything else goes on.
+    Park,
+    /// Its ordering domain halts with it at the head, until [`crate::Input::Resume`].
+    Stop,
+}
+
 /// Amounts that bound memory, the journal and batches. All bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Limits {
@@ -133,8 +144,10 @@ pub struct Limits {
     pub retry_min: Span,
     /// Longest wait between retries. Default 2 s.
     pub retry_max: Span,
-    /// Parked groups that may pile up before the domain stops. Default 10,000.
+    /// Parked groups that may pile up before destaging pauses. Default 10,000.
     pub parked_max: u32,
+    /// Groups of one domain that may be parked within a minute before it halts. Default 1,000; [`u32::MAX`] for no limit.
+    pub parked_per_minute_max: u32,
     /// Sequential reads and writes of more than this many bytes pass the cache by, where the front end can; [`u64::MAX`], the
     /// default, for none. See [`crate::Sequential`] and [`Policy::acknowledges_stream`].
     pub sequential_bytes_max: u64,
@@ -164,6 +177,7 @@ impl Default for Policy {
             commit: Span::ZERO,
             staleness: Span::from_secs(30),
             at_limit: AtLimit::Throttle,
+            on_reject: OnReject::Park,
             limits: Limits::default(),
         }
     }
@@ -182,6 +196,7 @@ impl Default for Limits {
             retry_min: Span::from_millis(50),
             retry_max: Span::from_secs(2),
             parked_max: 10_000,
+            parked_per_minute_max: 1_000,
             sequential_bytes_max: u64::MAX,
             waiting_max: 65_536,
         }

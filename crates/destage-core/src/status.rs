@@ -1,7 +1,7 @@
 //! A snapshot of what the core knows, for people and metrics.
 
 use crate::id::Lsn;
-use crate::io::Mode;
+use crate::io::{Halt, Mode};
 use crate::time::Span;
 
 /// Counters and gauges. Counters count from the core's start.
@@ -76,4 +76,6 @@ pub struct DomainStatus {
     pub staleness: Span,
     /// The origin does not answer to it.
     pub failing: bool,
+    /// Why it stands still until someone has looked, if it does.
+    pub halt: Option<Halt>,
 }

@@ -5,7 +5,7 @@ use crate::per_unit::PerUnit;
 use crate::replace::{Chosen, Replacement};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use serde::{Deserialize, Serialize};
 
 const PRESENT: u8 = 1;
@@ -36,6 +36,8 @@ pub(crate) struct Units {
     dirty: HashMap<UnitId, Dirty>,
     /// The parked groups that changed a unit, oldest first.
     parked: HashMap<UnitId, Vec<Lsn>>,
+    /// Those of the parked units that stand for many others, see [`crate::Input::Collective`].
+    collective: HashSet<UnitId>,
     /// For each fetch under way, the decided mark when it began: later groups must stay available to it.
     pins: HashMap<UnitId, Lsn>,
     pin_counts: BTreeMap<Lsn, u32>,
@@ -161,12 +163,18 @@ impl Units {
         self.parked.entry(unit).or_default().push(lsn);
     }
 
+    /// Of this unit, which is parked or is about to be, nothing builds on what is parked.
+    pub(crate) fn stands_for_many(&mut self, unit: UnitId) {
+        self.collective.insert(unit);
+    }
+
     /// A group that changed the unit is parked no more, and the cached copy holds what may not be so.
     pub(crate) fn unpark(&mut self, unit: UnitId, lsn: Lsn) {
         if let Some(parked) = self.parked.get_mut(&unit) {
             parked.retain(|&other| other != lsn);
             if parked.is_empty() {
                 self.parked.remove(&unit);
+                self.collective.remove(&unit);
                 self.clear(unit, PARKED);
             }
         }
@@ -175,7 +183,7 @@ impl Units {
 
     /// The parked group that the unit's later changes depend on.
     pub(crate) fn parked(&self, unit: UnitId) -> Option<Lsn> {
-        if self.flags(unit) & PARKED == 0 {
+        if self.flags(unit) & PARKED == 0 || self.collective.contains(&unit) {
             return None;
         }
         self.parked.get(&unit)?.first().copied()
@@ -256,6 +264,14 @@ impl Units {
             self.cache.remove(unit);
             self.clear(unit, PRESENT | FRESH);
         }
+    }
+
+    /// The same, and what a fetch under way brings is no better: it may have looked at the origin before.
+    pub(crate) fn make_doubtful(&mut self, unit: UnitId) {
+        if self.is_fetching(unit) {
+            self.outdate_fetch(unit);
+        }
+        self.make_absent(unit);
     }
 
     /// Forgets a unit's cached copy even though it is dirty: its changes are overlaid again by the next fetch.

@@ -3,7 +3,7 @@
 
 use destage_core::{
     Access, Ack, Acknowledge, AtLimit, BatchId, ClientId, Core, DomainId, Effect, Fault, Input,
-    Intent, Limits, Lsn, Order, Policy, RequestId, Span, Time, UnitId, WaitFor, When,
+    Intent, Limits, Lsn, OnReject, Order, Policy, RequestId, Span, Time, UnitId, WaitFor, When,
 };
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,6 +27,7 @@ enum Step {
     Sleep(u16),
     Pause,
     Resume,
+    ResumeParking,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -46,6 +47,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => any::<u16>().prop_map(Step::Sleep),
         1 => Just(Step::Pause),
         1 => Just(Step::Resume),
+        1 => Just(Step::ResumeParking),
     ]
 }
 
@@ -68,11 +70,13 @@ fn policy(n: u8) -> Policy {
         staleness: [ms(200), Span::MAX][usize::from(pick(5, 2))],
         at_limit: [AtLimit::Throttle, AtLimit::Block, AtLimit::WriteThrough, AtLimit::Fail]
             [usize::from(pick(6, 4))],
+        on_reject: [OnReject::Park, OnReject::Stop][usize::from(n % 5 / 3)],
         limits: Limits {
             dirty_bytes_max: 65_536,
             dirty_bytes_low: 40_000,
             cache_bytes_max: 250,
             batch_groups_max: 3,
+            parked_per_minute_max: 2,
             ..Limits::default()
         },
     }
@@ -143,6 +147,7 @@ impl Model {
             }
             Effect::Forget { upto } => assert!(self.groups.keys().all(|&lsn| lsn > upto)),
             Effect::Mode(_) => {}
+            Effect::Halted { .. } => {}
             Effect::Stop(reason) => panic!("stopped: {reason:?}"),
         }
     }
@@ -266,6 +271,7 @@ impl Model {
                 self.settle_down();
             }
             Step::Pause => self.handle(Input::Pause),
+            Step::ResumeParking => self.handle(Input::ResumeParking),
             Step::Resume => self.handle(Input::Resume),
         }
     }
@@ -280,6 +286,8 @@ impl Model {
         for _ in 0..10_000 {
             if !self.under_way.is_empty() {
                 self.end(0, 0);
+            } else if self.core.halts().next().is_some() {
+                self.handle(Input::Resume);
             } else if let Some(at) = self.core.next_timeout() {
                 self.now = self.now.max(at);
                 self.settle_down();

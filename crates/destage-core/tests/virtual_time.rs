@@ -84,11 +84,12 @@ fn the_runs_meet_every_kind_of_trouble() {
         sum.fetches += report.fetches;
         sum.unknown += report.unknown;
         sum.rejected += report.rejected;
+        sum.halted += report.halted;
     }
     println!("{sum:?}");
     assert!(sum.groups > 1_000 && sum.acked > 1_000 && sum.crashes > 60, "{sum:?}");
     assert!(sum.refused > 20 && sum.fetches > 1_000 && sum.unknown > 50, "{sum:?}");
-    assert!(sum.rejected > 50, "{sum:?}");
+    assert!(sum.rejected > 50 && sum.halted > 5, "{sum:?}");
 }
 
 fn must_be_caught(sabotage: Sabotage, crash: Crash, telling: &str) {

@@ -1,7 +1,7 @@
 //! Effects as one number.
 
 use crate::codec::put;
-use destage_core::{Access, Core, Effect, Lsn, Mode, Outcome, Refusal, StopReason};
+use destage_core::{Access, Core, Effect, Halt, Lsn, Mode, Outcome, Refusal, StopReason};
 
 /// A digest of the effects that a core has given, in their order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,6 +83,13 @@ fn encode(out: &mut Vec<u8>, core: &Core, effect: Option<&Effect>) {
         Some(Effect::Evict { unit }) => numbers(out, 11, [unit.0.into()]),
         Some(Effect::Mode(mode)) => out.extend([12, mode_code(*mode)]),
         Some(Effect::Stop(reason)) => out.extend([13, reason_code(*reason)]),
+        Some(Effect::Halted { domain, halt }) => {
+            let at = match halt {
+                Halt::Rejected(lsn) => lsn.0,
+                Halt::ParkedTooFast => 0,
+            };
+            numbers(out, 14, [domain.0.into(), at]);
+        }
     }
 }
 

@@ -43,6 +43,9 @@ mod tag {
     pub(super) const HOLD_PARKED: u8 = 24;
     pub(super) const UNPARKED: u8 = 25;
     pub(super) const ACROSS: u8 = 26;
+    pub(super) const RELOAD: u8 = 27;
+    pub(super) const COLLECTIVE: u8 = 28;
+    pub(super) const RESUME_PARKING: u8 = 29;
 }
 
 /// Appends an input.
@@ -60,6 +63,10 @@ pub(crate) fn encode(out: &mut Vec<u8>, input: &Input<'_>) {
             put(out, bytes.into());
             put(out, journal_bytes.into());
             put_sizes(out, units);
+        }
+        Input::Collective { units } => {
+            out.push(tag::COLLECTIVE);
+            put_units(out, units);
         }
         Input::Join { lsn } => one(out, tag::JOIN, lsn.0),
         Input::Across { lsn, domains } => {
@@ -102,6 +109,7 @@ pub(crate) fn encode(out: &mut Vec<u8>, input: &Input<'_>) {
             out.extend(identity.to_le_bytes());
         }
         Input::Invalidate { unit } => one(out, tag::INVALIDATE, unit.0.into()),
+        Input::Reload { unit } => one(out, tag::RELOAD, unit.0.into()),
         Input::Synced { upto, result } => ended(out, tag::SYNCED, upto.0, result),
         Input::Destaged { batch, result } => ended(out, tag::DESTAGED, batch.0, result),
         Input::Parked { lsn, result } => ended(out, tag::PARKED, lsn.0, result),
@@ -130,6 +138,7 @@ pub(crate) fn encode(out: &mut Vec<u8>, input: &Input<'_>) {
         }
         Input::Pause => out.push(tag::PAUSE),
         Input::Resume => out.push(tag::RESUME),
+        Input::ResumeParking => out.push(tag::RESUME_PARKING),
         Input::Drain => out.push(tag::DRAIN),
         Input::Tick => out.push(tag::TICK),
     }
@@ -161,6 +170,7 @@ pub(crate) fn decode<'s>(bytes: &mut Bytes<'_>, scratch: &'s mut Scratch) -> Opt
             units: sizes(bytes, &mut scratch.sizes)?,
         },
         tag::RELEASE => Input::Release { units: units(bytes, &mut scratch.units)? },
+        tag::COLLECTIVE => Input::Collective { units: units(bytes, &mut scratch.units)? },
         tag::RESPOND => Input::Respond {
             wrote: flag(bytes)?,
             client: ClientId(bytes.number32()?),
@@ -183,6 +193,7 @@ pub(crate) fn decode<'s>(bytes: &mut Bytes<'_>, scratch: &'s mut Scratch) -> Opt
         }
         tag::EVICTED => Input::Evicted { identity: bytes.fixed64()? },
         tag::INVALIDATE => Input::Invalidate { unit: UnitId(bytes.number32()?) },
+        tag::RELOAD => Input::Reload { unit: UnitId(bytes.number32()?) },
         tag::SYNCED => Input::Synced { result: result(bytes)?, upto: Lsn(bytes.number()?) },
         tag::DESTAGED => {
             Input::Destaged { result: result(bytes)?, batch: BatchId(bytes.number()?) }
@@ -215,6 +226,7 @@ pub(crate) fn decode<'s>(bytes: &mut Bytes<'_>, scratch: &'s mut Scratch) -> Opt
         }
         tag::PAUSE => Input::Pause,
         tag::RESUME => Input::Resume,
+        tag::RESUME_PARKING => Input::ResumeParking,
         tag::DRAIN => Input::Drain,
         tag::TICK => Input::Tick,
         _ => return None,
@@ -229,11 +241,14 @@ pub(crate) fn highest_unit(input: &Input<'_>) -> Option<u64> {
         | Input::Restored { units, .. }
         | Input::Recovered { units, .. }
         | Input::RecoveredParked { units, .. }
+        | Input::Collective { units }
         | Input::Unparked { units, .. } => units.iter().copied().max(),
         Input::Write { units, .. } | Input::Through { units, .. } => {
             units.iter().map(|&(unit, _)| unit).max()
         }
-        Input::Fetched { unit, .. } | Input::Invalidate { unit } => Some(unit),
+        Input::Fetched { unit, .. } | Input::Invalidate { unit } | Input::Reload { unit } => {
+            Some(unit)
+        }
         Input::Join { .. }
         | Input::Across { .. }
         | Input::Respond { .. }
@@ -248,6 +263,7 @@ pub(crate) fn highest_unit(input: &Input<'_>) -> Option<u64> {
         | Input::SetPolicy(_)
         | Input::Pause
         | Input::Resume
+        | Input::ResumeParking
         | Input::Drain
         | Input::Tick => None,
     };

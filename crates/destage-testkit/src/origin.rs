@@ -28,6 +28,8 @@ pub struct Column {
     pub unique: bool,
     /// A row of this table must have the value as its key.
     pub references: Option<usize>,
+    /// Rows go with the row that they refer to.
+    pub cascades: bool,
     /// What a new row gets where nothing is given, from its key.
     pub default: Option<fn(i64) -> String>,
     /// Computed from the row at every change.
@@ -45,6 +47,8 @@ pub enum Op {
     Update,
     /// It must exist.
     Delete,
+    /// It changes if it exists.
+    UpdateIfThere,
 }
 
 /// How a column changes.
@@ -136,6 +140,8 @@ pub struct Origin {
     pub parked: BTreeMap<u64, String>,
     /// What became of each group.
     pub fates: BTreeMap<u64, Fate>,
+    /// What groups changed besides, by cascades.
+    pub implied: BTreeMap<u64, Vec<Change>>,
 }
 
 impl Origin {
@@ -147,6 +153,11 @@ impl Origin {
     /// The tables.
     pub fn tables(&self) -> &[Table] {
         &self.tables
+    }
+
+    /// From now on values of a column above `max` are refused, or none are.
+    pub fn limit(&mut self, table: usize, column: usize, max: Option<i64>) {
+        self.tables[table].columns[column].max = max;
     }
 
     /// Makes `journal` the owner if the epoch still is `expected`; the new epoch is returned.
@@ -189,6 +200,7 @@ impl Origin {
         for group in groups {
             if let Err(reason) = self.apply_group(group) {
                 self.rows = before;
+                self.implied.retain(|lsn, _| groups.iter().all(|group| group.lsn != *lsn));
                 return Err(Refusal::Rejected(format!("group {}: {reason}", group.lsn)));
             }
         }
@@ -246,6 +258,7 @@ impl Origin {
         for group in groups {
             if let Err(reason) = self.apply_group(group) {
                 self.rows = before;
+                self.implied.retain(|lsn, _| groups.iter().all(|group| group.lsn != *lsn));
                 return Err(Refusal::Rejected(format!("group {}: {reason}", group.lsn)));
             }
         }
@@ -305,13 +318,36 @@ impl Origin {
     fn apply_group(&mut self, group: &Group) -> Result<(), String> {
         for change in &group.changes {
             self.change(change)?;
+            if change.op == Op::Delete {
+                self.cascade(group.lsn, change.place);
+            }
             self.check(change)?;
         }
         Ok(())
     }
 
+    /// Deletes the rows that go with a deleted one.
+    fn cascade(&mut self, lsn: u64, (parent, key): Place) {
+        let value = Some(key.to_string());
+        let tables = &self.tables;
+        let goes = |((table, _), row): &(&Place, &Row)| {
+            let columns = tables[*table].columns.iter().enumerate();
+            let mut referring = columns.filter(|(_, c)| c.cascades && c.references == Some(parent));
+            referring.any(|(index, _)| row[index] == value)
+        };
+        let gone: Vec<Place> = self.rows.iter().filter(goes).map(|(place, _)| *place).collect();
+        for place in gone {
+            self.rows.remove(&place);
+            let change = Change { place, op: Op::Delete, sets: Vec::new() };
+            self.implied.entry(lsn).or_default().push(change);
+        }
+    }
+
     fn change(&mut self, change: &Change) -> Result<(), String> {
         let exists = self.rows.contains_key(&change.place);
+        if change.op == Op::UpdateIfThere && !exists {
+            return Ok(());
+        }
         if exists == (change.op == Op::Insert) {
             return Err(format!("{change:?} meets a row that does not fit"));
         }
@@ -385,8 +421,8 @@ impl Origin {
 pub fn apply(table: &Table, row: Option<&Row>, change: &Change) -> Option<Row> {
     let key = change.place.1;
     let mut row = match (change.op, row) {
-        (Op::Delete, _) | (Op::Update, None) => return None,
-        (Op::Update, Some(row)) => row.clone(),
+        (Op::Delete, _) | (Op::Update | Op::UpdateIfThere, None) => return None,
+        (Op::Update | Op::UpdateIfThere, Some(row)) => row.clone(),
         (Op::Insert, _) => {
             let defaults = table.columns.iter().map(|column| column.default.map(|make| make(key)));
             let mut row: Row = defaults.collect();

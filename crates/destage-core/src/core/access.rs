@@ -427,6 +427,13 @@ impl Core {
         self.drop_if_idle(unit);
     }
 
+    pub(super) fn reload(&mut self, unit: UnitId) {
+        match self.units.has_undecided(unit) {
+            true => self.units.make_stale(unit),
+            false => self.invalidate(unit),
+        }
+    }
+
     /// Takes a request out of every line it stands in, so that its number may be used again at once.
     fn leave_lines(&mut self, request: RequestId) {
         let Some(waiting) = self.requests.waiting.get(&request) else { return };

@@ -120,6 +120,7 @@ impl Core {
             dirty_groups: 0,
             staleness: Span::ZERO,
             failing: domain.failing,
+            halt: domain.halt,
         };
         let mut all: Vec<DomainStatus> = self.destager.domains.iter().map(blank).collect();
         for (lsn, group) in self.groups.undecided() {
@@ -141,7 +142,8 @@ impl Core {
         let now = self.now;
         let meets = |id: &DomainId| {
             let domain = &self.destager.domains[usize::from(id.0)];
-            let is_still = domain.in_flight == 0 && domain.repeats.is_empty();
+            let is_still =
+                domain.in_flight == 0 && domain.repeats.is_empty() && domain.halt.is_none();
             is_still && now >= domain.retry_at.max(Time::ZERO) && domain.head() == Some(head)
         };
         if domains.iter().all(meets) {

@@ -181,23 +181,25 @@ impl Core {
     }
 
     pub(super) fn synced(&mut self, upto: Lsn, result: Result<(), Fault>) {
-        let (asked, began) = self.gate.syncing.take().expect("only a sync under way ends");
+        let under_way = self.gate.syncing.take();
         if result.is_err() {
             return self.stop(StopReason::JournalFailed);
         }
+        // What nobody had asked for covers whatever it covers.
+        let (asked, began) = under_way.unwrap_or((Lsn::ZERO, self.now));
         assert!(
             upto > self.gate.committed || upto >= asked,
             "a sync that covers nothing has failed"
         );
         let gate = &mut self.gate;
         let since = gate.syncing_since.take();
-        gate.committed = upto;
-        if upto >= asked {
-            gate.latency.add(self.now.since(began).as_nanos() as f64);
-        } else {
+        gate.committed = upto.max(gate.committed);
+        if upto < asked {
             // The journal had room for a part: whoever waits for the rest still does.
             gate.uncommitted_since = since.or(gate.uncommitted_since);
             gate.hurry = true;
+        } else if under_way.is_some() {
+            gate.latency.add(self.now.since(began).as_nanos() as f64);
         }
         if upto >= gate.appended {
             gate.uncommitted_since = None;

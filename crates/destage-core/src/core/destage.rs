@@ -153,12 +153,18 @@ impl Destager {
         self.overfull = false;
     }
 
-    pub(super) fn resume(&mut self) {
+    pub(super) fn unpause(&mut self) {
         self.paused = false;
         self.overfull = false;
+    }
+
+    pub(super) fn resume(&mut self) {
+        self.unpause();
         for domain in &mut self.domains {
             domain.retry_at = Time::ZERO;
+            domain.go_on();
         }
+        self.unblock();
     }
 
     pub(super) fn cancel(&mut self, request: RequestId) {
@@ -229,7 +235,7 @@ impl Core {
     }
 
     pub(super) fn may_start(&self, domain: &Domain) -> bool {
-        if self.waits_for_decision(domain) {
+        if domain.halt.is_some() || self.waits_for_decision(domain) {
             return false;
         }
         let batches_max = match self.policy.order {
@@ -432,7 +438,7 @@ impl Core {
     }
 
     /// Lets later groups pass that share units with these.
-    fn free_units(&mut self, lsns: &[Lsn]) {
+    pub(super) fn free_units(&mut self, lsns: &[Lsn]) {
         for &lsn in lsns {
             let group = self.groups.get(lsn).expect("groups in flight are undecided");
             self.destager.free(group.units.as_slice());
@@ -478,6 +484,9 @@ impl Core {
         if count == 1 {
             let lsn = batch.lsns[0];
             let through = self.groups.get(lsn).is_some_and(|g| g.access != Access::Back);
+            if !through && self.stops_at(lsn, batch.domain) {
+                return self.halt_at(lsn, batch.domain);
+            }
             return self.park(Parking { lsn, depends_on: None, keep: !through });
         }
         for &lsn in &batch.lsns {
@@ -532,6 +541,7 @@ impl Core {
             self.destager.note_parked(lsn);
             units.as_slice().iter().for_each(|&unit| self.units.park(unit, lsn));
             self.pause_if_overfull();
+            self.halt_if_parked_fast(lsn, id);
         }
         self.decided_one(lsn, false);
         self.forget();
@@ -548,7 +558,7 @@ impl Core {
             self.effects.push_back(Effect::Settled { lsn, applied });
             if access == Access::Around || !applied {
                 // What was rejected tells that the cached copy may be wrong.
-                units.as_slice().iter().for_each(|&unit| self.units.make_absent(unit));
+                units.as_slice().iter().for_each(|&unit| self.units.make_doubtful(unit));
             }
             self.release_locks(units.as_slice());
         }

@@ -14,8 +14,21 @@ impl Destager {
 
     /// Whether groups are on their way to the parked ones, or are to be sent there again.
     pub(super) fn is_parking(&self) -> bool {
-        let again = |repeat: &Repeat| matches!(repeat, Repeat::Park(_));
-        !self.parkings.is_empty() || self.domains.iter().any(|d| d.repeats.iter().any(again))
+        !self.parkings.is_empty() || self.domains.iter().any(Domain::parks_again)
+    }
+
+    /// Whether groups are to be sent to the parked ones again, and nothing is sent before someone says so.
+    pub(super) fn is_parking_paused(&self) -> bool {
+        let stands = |domain: &Domain| self.paused || domain.halt.is_some();
+        self.parkings.is_empty()
+            && self.is_parking()
+            && self.domains.iter().filter(|domain| domain.parks_again()).all(stands)
+    }
+}
+
+impl Domain {
+    fn parks_again(&self) -> bool {
+        self.repeats.iter().any(|repeat| matches!(repeat, Repeat::Park(_)))
     }
 }
 
@@ -42,7 +55,7 @@ impl Core {
         }
         let has_room = self.destager.parked_groups < u64::from(self.policy.limits.parked_max);
         if self.destager.overfull && has_room {
-            self.destager.resume();
+            self.destager.unpause();
         }
         for &unit in units {
             self.units.unpark(unit, lsn);

@@ -1,8 +1,8 @@
 //! The queue of one ordering domain, and what is to be repeated at its head.
 
 use crate::id::{DomainId, Lsn};
-use crate::io::Fault;
-use crate::policy::Limits;
+use crate::io::{Fault, Halt};
+use crate::policy::{Limits, OnReject};
 use crate::time::{Span, Time};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -32,7 +32,34 @@ pub(super) struct Domain {
     pub(super) due: Lsn,
     /// The adaptive policy owes so much of a further group.
     pub(super) credit: f64,
+    /// Instead of what the policy says.
+    pub(super) on_reject: Option<OnReject>,
+    /// It stands still until someone has looked.
+    pub(super) halt: Option<Halt>,
+    /// What is rejected up to here is parked, whatever `on_reject` says.
+    pub(super) may_park: Lsn,
+    pub(super) parked_lately: Lately,
 }
+
+/// How much was parked within the minute that began with the first of it.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+pub(super) struct Lately {
+    since: Time,
+    groups: u32,
+}
+
+impl Lately {
+    /// Counts one more; how many there are.
+    pub(super) fn count(&mut self, now: Time) -> u32 {
+        if self.groups == 0 || now.since(self.since) >= MINUTE {
+            *self = Self { since: now, groups: 0 };
+        }
+        self.groups = self.groups.saturating_add(1);
+        self.groups
+    }
+}
+
+const MINUTE: Span = Span::from_secs(60);
 
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(super) struct Isolate {
@@ -70,6 +97,10 @@ impl Domain {
             hurry: Lsn::ZERO,
             due: Lsn::ZERO,
             credit: 0.0,
+            on_reject: None,
+            halt: None,
+            may_park: Lsn::ZERO,
+            parked_lately: Lately::default(),
         }
     }
 

@@ -5,14 +5,15 @@ mod across;
 mod commit;
 mod destage;
 mod due;
+mod halt;
 mod level;
 mod limits;
 mod parked;
 
 use super::Core;
 use crate::id::{BatchId, ClientId, DomainId, Lsn, RequestId, UnitId};
-use crate::io::{Access, Ack, Effect, Fault, Input, Intent, Mode, Outcome, Refusal, WaitFor};
-use crate::policy::{Limits, Order, Policy};
+use crate::io::{Access, Ack, Effect, Fault, Halt, Input, Intent, Mode, Outcome, Refusal, WaitFor};
+use crate::policy::{Limits, OnReject, Order, Policy};
 use crate::time::{Span, Time};
 use alloc::vec::Vec;
 use hashbrown::HashMap;

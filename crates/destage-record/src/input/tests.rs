@@ -21,6 +21,7 @@ fn every_input(policy: &Policy) -> Vec<Input<'_>> {
         Input::Restored { units: UNITS, bytes: 4_096 },
         Input::Evicted { identity: 1 },
         Input::Invalidate { unit: UnitId(8) },
+        Input::Reload { unit: UnitId(8) },
         Input::Recovered {
             lsn,
             stamp: Time(9),
@@ -31,6 +32,7 @@ fn every_input(policy: &Policy) -> Vec<Input<'_>> {
             journal_bytes: 12,
         },
         Input::RecoveredParked { lsn, units: UNITS },
+        Input::Collective { units: UNITS },
         Input::HoldParked { held: true },
         Input::HoldParked { held: false },
         Input::Unparked { lsn, units: UNITS },
@@ -38,6 +40,7 @@ fn every_input(policy: &Policy) -> Vec<Input<'_>> {
         Input::SetPolicy(policy),
         Input::Pause,
         Input::Resume,
+        Input::ResumeParking,
         Input::Drain,
         Input::Tick,
     ];

@@ -58,7 +58,7 @@ pub const FLASH_MIN: u64 = 64 << 20;
 const LOG_MIN: u64 = 32 << 20;
 /// The largest.
 const LOG_MAX: u64 = 1 << 40;
-/// What of the blocks may be dirty, in percent: with the log's share of the cache, half of the log.
+/// What of the blocks may be dirty, in percent: with the log's share of the cache, a quarter of the log.
 const DIRTY_PERCENT: u64 = 8;
 /// The largest dirty limit of the block front end, bytes.
 const DIRTY_MAX: u64 = 1 << 40;
@@ -133,6 +133,7 @@ impl Wish {
             staleness: Interval(self.rpo),
             // A dirty row counts twice, so that this is the other half of the memory.
             dirty_percent: 50,
+            counts_writes: false,
             batch: Bytes(1 << 40),
             batch_groups: ROWS_BATCH,
             linger: Interval(ROWS_LINGER),
@@ -152,8 +153,7 @@ impl Wish {
     ) -> Settings {
         let log = self.log();
         let size = flash - log;
-        // A dirty block counts twice: the write that made it so, and itself.
-        let dirty_percent = (DIRTY_MAX / 2 * 100 / size).clamp(1, DIRTY_PERCENT);
+        let dirty_percent = (DIRTY_MAX * 100 / size).clamp(1, DIRTY_PERCENT);
         let flash = Tier {
             size: Bytes(size),
             // What the log may hold before it is destaged for room.
@@ -164,6 +164,7 @@ impl Wish {
             when,
             staleness: Interval(self.rpo),
             dirty_percent: dirty_percent as u8,
+            counts_writes: true,
             persistent: true,
             ..base.flash.clone()
         };

@@ -183,7 +183,7 @@ impl Machine<'_> {
                 }
             }
             Effect::Mode(_) => {}
-            Effect::Park { .. } | Effect::Stop(_) => {
+            Effect::Park { .. } | Effect::Halted { .. } | Effect::Stop(_) => {
                 unreachable!("nothing is rejected and no sync fails here: {effect:?}")
             }
         }

@@ -3,7 +3,7 @@
 use super::words;
 use crate::disk::{Model, Profile};
 use crate::hits::Replacements;
-use destage_core::{Acknowledge, AtLimit, Limits, Order, Policy, Span, When};
+use destage_core::{Acknowledge, AtLimit, Limits, OnReject, Order, Policy, Span, When};
 use destage_runtime::units::{Bytes, Interval};
 use serde::{Deserialize, Serialize};
 
@@ -79,6 +79,9 @@ pub struct Tier {
     pub dirty_percent: u8,
     /// Whether dirty blocks have room of their own beside `size`, as in `destage block`; default false.
     pub dirty_apart: bool,
+    /// Whether the bytes of writes alone count as dirty, as in `destage block`. If not, the default, a dirty block counts as
+    /// well, against twice as much, so that writes to one block leave each other more room than writes to many.
+    pub counts_writes: bool,
     /// The low mark, in percent of that; 0 to 99, default 75.
     pub low_percent: u8,
     /// Most bytes of undecided writes that its log holds; 0, the default, for no limit but that of the dirty blocks.
@@ -328,6 +331,7 @@ impl Default for Tier {
             at_limit: AtLimit::Throttle,
             dirty_percent: 50,
             dirty_apart: false,
+            counts_writes: false,
             low_percent: 75,
             log: Bytes(0),
             batch_groups: 65_536,
@@ -509,8 +513,9 @@ impl Settings {
 impl Tier {
     /// The core's policy for a tier of so many blocks.
     pub fn core_policy(&self, blocks: u64, block: u64, is_ram: bool) -> Policy {
-        // A dirty block counts twice: the write that made it so, and itself.
-        let dirty_max = (blocks * u64::from(self.dirty_percent) / 100 * 2 * block).max(65_536);
+        // A dirty block counts twice unless told: the write that made it so, and itself.
+        let times = if self.counts_writes { 1 } else { 2 };
+        let dirty_max = (blocks * u64::from(self.dirty_percent) / 100 * times * block).max(65_536);
         let log = if self.log.get() == 0 { 1 << 60 } else { self.log.get() };
         Policy {
             acknowledge: match self.policy {
@@ -528,6 +533,8 @@ impl Tier {
                 _ => Order::Any,
             },
             read_priority: self.read_priority,
+            // Nothing is rejected here.
+            on_reject: OnReject::Park,
             commit: self.commit.span(),
             staleness: self.staleness.span(),
             at_limit: self.at_limit,

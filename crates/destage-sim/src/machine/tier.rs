@@ -126,10 +126,11 @@ impl Tier {
         let block = settings.block.get();
         let policy = tier.core_policy(size / block, block, is_ram);
         let choice = tier.replacement.choice().expect("the settings were checked");
+        let core = Core::new(Time::ZERO, policy).with_cache(choice, !tier.dirty_apart);
         Self {
-            is_direct: policy.waits_for_origin(),
-            ticks_first: !matches!(policy.when, destage_core::When::Async),
-            core: Core::new(Time::ZERO, policy).with_cache(choice, !tier.dirty_apart),
+            is_direct: core.policy().waits_for_origin(),
+            ticks_first: !matches!(core.policy().when, destage_core::When::Async),
+            core: if tier.counts_writes { core.counting_writes_only() } else { core },
             host,
             below,
             has_medium: !is_ram,

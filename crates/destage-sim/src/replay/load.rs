@@ -226,7 +226,7 @@ impl Observer for Load {
                     self.identities[item as usize] = Some(identity);
                 }
             }
-            Input::Invalidate { unit } => {
+            Input::Invalidate { unit } | Input::Reload { unit } => {
                 let item = self.item(unit, core);
                 self.arrives(now, Arrival::Invalidate(item));
             }

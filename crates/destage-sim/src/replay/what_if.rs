@@ -283,6 +283,7 @@ impl Run<'_> {
                 | Effect::Park { .. }
                 | Effect::Forget { .. }
                 | Effect::Mode(_)
+                | Effect::Halted { .. }
                 | Effect::Stop(_) => {}
             }
         }

@@ -274,6 +274,7 @@ impl Cache {
                 }
                 Effect::Refuse { .. }
                 | Effect::Park { .. }
+                | Effect::Halted { .. }
                 | Effect::Settled { .. }
                 | Effect::Stop(_) => {
                     unreachable!("nothing is refused or fails here: {effect:?}")

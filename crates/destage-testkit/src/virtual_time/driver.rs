@@ -45,6 +45,7 @@ enum Event {
     Switch(usize),
     Pause,
     Resume,
+    ResumeParking,
 }
 
 #[derive(Debug)]
@@ -261,6 +262,17 @@ impl<'w> Driver<'w> {
         }
     }
 
+    /// Someone looks at a domain that has halted after a while, and has it go on, parking or not.
+    fn halted(&mut self) {
+        self.world.report.halted += 1;
+        let event = match self.world.chance.chance(50) {
+            true => Event::ResumeParking,
+            false => Event::Resume,
+        };
+        let later = Span::from_millis(self.world.chance.below(100));
+        self.after(later, event);
+    }
+
     fn after(&mut self, span: Span, event: Event) {
         self.sequence += 1;
         self.events.insert((self.world.now + span, self.sequence), event);
@@ -324,6 +336,7 @@ impl<'w> Driver<'w> {
             }
             Event::Pause => self.core.handle(now, Input::Pause),
             Event::Resume => self.core.handle(now, Input::Resume),
+            Event::ResumeParking => self.core.handle(now, Input::ResumeParking),
         }
         Ok(())
     }
@@ -402,6 +415,7 @@ impl<'w> Driver<'w> {
                 self.core.handle(self.world.now, Input::Evicted { identity: u64::from(slot.key) });
             }
             Effect::Mode(_) => {}
+            Effect::Halted { .. } => self.halted(),
             Effect::Stop(reason) => return Err(format!("the core stopped: {reason:?}")),
         }
         Ok(())

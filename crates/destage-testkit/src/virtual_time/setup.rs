@@ -1,7 +1,7 @@
 //! What a run is made of, chosen from its seed.
 
 use super::rng::Rng;
-use destage_core::{Acknowledge, AtLimit, Limits, Order, Policy, Span, When};
+use destage_core::{Acknowledge, AtLimit, Limits, OnReject, Order, Policy, Span, When};
 
 /// One run.
 #[derive(Clone, Debug)]
@@ -65,6 +65,8 @@ pub struct Report {
     pub unknown: u64,
     /// Groups parked or dropped.
     pub rejected: u64,
+    /// How often a domain halted.
+    pub halted: u64,
 }
 
 /// The choices of a run.
@@ -101,7 +103,8 @@ impl Options {
             _ => Span::from_secs(5),
         };
         let policy = policy(rng, commit, staleness);
-        let others = (0..rng.below(3)).map(|_| policy_beside(rng, &policy)).collect();
+        let others: Vec<Policy> = (0..rng.below(3)).map(|_| policy_beside(rng, &policy)).collect();
+        let (policy, others) = halting(seed, policy, others);
         let away_ms = (0..rng.below(3))
             .map(|_| (rng.below(400), rng.pick(&[5, 100, 1_000])))
             .map(|(from, length)| (from, from + length))
@@ -123,6 +126,19 @@ impl Options {
             cancel_percent: rng.pick(&[0, 0, 10]),
         }
     }
+}
+
+/// Some of the policies halt at what is rejected, or where too much is. Of a stream of its own, so that seeds without it stay
+/// what they were.
+fn halting(seed: u64, mut policy: Policy, mut others: Vec<Policy>) -> (Policy, Vec<Policy>) {
+    let rng = &mut Rng::new(seed, 2);
+    if rng.chance(40) {
+        for policy in others.iter_mut().chain([&mut policy]) {
+            policy.on_reject = rng.pick(&[OnReject::Stop, OnReject::Park]);
+            policy.limits.parked_per_minute_max = rng.pick(&[0, 2, u64::from(u32::MAX)]) as u32;
+        }
+    }
+    (policy, others)
 }
 
 fn policy_beside(rng: &mut Rng, base: &Policy) -> Policy {
@@ -175,6 +191,7 @@ fn policy(rng: &mut Rng, commit: Span, staleness: Span) -> Policy {
             AtLimit::WriteThrough,
             AtLimit::Fail,
         ]),
+        on_reject: OnReject::Park,
         limits,
     };
     policy.validate().expect("the choices fit together");

@@ -91,6 +91,26 @@ fn write_around_drops_the_unit_at_the_end() {
 }
 
 #[test]
+fn what_a_fetch_saw_before_the_origin_decided_a_write_around_or_rejected_one_is_fetched_again() {
+    for acknowledge in [Acknowledge::Origin, Acknowledge::OriginInvalidate] {
+        let mut pair = Pair::new(Policy { acknowledge, ..policy() });
+        assert_eq!(pair.read(1, 0), [fetch(0)]);
+        pair.write(2, &[0]);
+        pair.synced(1);
+        match acknowledge {
+            Acknowledge::Origin => {
+                pair.destage_failed(0, Fault::Rejected);
+                assert_eq!(pair.parked(1), [settled(1, false)]);
+            }
+            _ => assert_eq!(pair.destaged(0), [settled(1, true)]),
+        }
+        assert_eq!(pair.fetched(0), [forget(1), fetch(0)]);
+        assert_eq!(pair.fetched(0), [execute(1), send(1)]);
+        pair.assert_clean(1);
+    }
+}
+
+#[test]
 fn a_blind_write_behind_a_write_around_keeps_its_handle() {
     let around = Policy { acknowledge: Acknowledge::OriginInvalidate, ..policy() };
     let mut pair = Pair::new(around);
@@ -185,6 +205,33 @@ fn invalidate_drops_clean_units_repeats_fetches_and_spares_dirty_ones() {
     assert!(pair.core.is_present(unit));
     pair.settle();
     pair.assert_clean(1);
+}
+
+#[test]
+fn reload_drops_dirty_units_too_which_are_fetched_before_they_are_used() {
+    let mut pair = Pair::new(policy());
+    let unit = UnitId(0);
+    pair.load(0);
+    assert_eq!(
+        pair.send(Input::Reload { unit }),
+        [evict(0)],
+        "a clean one is as good as invalidated"
+    );
+    pair.write(1, &[0]);
+    assert_eq!(pair.send(Input::Reload { unit }), []);
+    assert!(!pair.core.is_present(unit) && pair.core.has_undecided(unit));
+    assert_eq!(pair.read(2, 0), [fetch(0)]);
+    assert_eq!(pair.send(Input::Reload { unit }), [], "the driver repeats what it fetches");
+    assert_eq!(
+        pair.fetched(0),
+        [executed(2, Access::Back, 1)],
+        "the reply waits for the write that it shows"
+    );
+    assert!(pair.core.is_present(unit));
+    pair.send(Input::Reload { unit });
+    pair.settle();
+    assert!(!pair.core.has_undecided(unit));
+    pair.assert_clean(0);
 }
 
 #[test]

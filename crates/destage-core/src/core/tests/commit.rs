@@ -48,6 +48,19 @@ fn a_sync_of_a_part_releases_that_part_and_the_rest_is_asked_for_again() {
 }
 
 #[test]
+fn what_was_written_early_counts_or_stops_as_what_was_asked_for() {
+    let interval = || Policy { commit: ms(1_000), ..policy() };
+    let mut pair = Pair::new(interval());
+    pair.write(1, &[0]);
+    assert_eq!(pair.synced(1), [destage(0)], "nobody had asked");
+    assert_eq!(pair.core.status().uncommitted_age, Span::ZERO);
+    let mut pair = Pair::new(interval());
+    pair.write(1, &[0]);
+    let effects = pair.send(Input::Synced { upto: Lsn::ZERO, result: Err(Fault::Failed) });
+    assert_eq!(effects, [Effect::Stop(StopReason::JournalFailed)]);
+}
+
+#[test]
 fn with_an_interval_memory_is_enough_and_the_sync_ends_within_it() {
     let mut pair = Pair::new(Policy { commit: ms(1_000), ..policy() });
     assert_eq!(pair.write(1, &[0]), [execute(1), send(1)]);

@@ -47,6 +47,25 @@ fn a_unit_stays_parked_while_another_group_of_it_is() {
 }
 
 #[test]
+fn a_unit_that_stands_for_many_makes_nothing_build_on_what_is_parked() {
+    let (mut pair, _) = dirty(policy(), &[&[0, 5]]);
+    pair.destage_failed(0, Fault::Rejected);
+    pair.send(Input::Collective { units: &[UnitId(5)] });
+    pair.parked(1);
+    pair.load(1);
+    pair.write(2, &[1, 5]);
+    assert_eq!(pair.synced(2), [send(2), destage(1)]);
+    pair.destaged(1);
+    pair.write(3, &[0, 5]);
+    assert_eq!(pair.synced(3), [send(3), park(3, Some(1))], "it changes another unit of it, too");
+    pair.parked(3);
+    // Nothing of it is parked any more, so the word is void.
+    pair.send(unparked(&[UnitId(0), UnitId(5)]));
+    pair.send(Input::Unparked { lsn: Lsn(3), units: &[UnitId(0), UnitId(5)] });
+    assert_eq!(pair.core.status().parked_groups, 0);
+}
+
+#[test]
 fn while_parked_groups_are_held_none_joins_them_and_others_pass() {
     let mut pair = one_parked(policy());
     assert_eq!(pair.send(HELD), []);
@@ -88,4 +107,32 @@ fn the_pause_of_the_cap_ends_with_room_but_not_one_by_request() {
     pair.send(Input::Pause);
     pair.send(unparked(&[UnitId(0)]));
     assert!(pair.core.status().paused);
+}
+
+#[test]
+fn while_destaging_is_paused_nothing_is_sent_to_the_parked_ones_again() {
+    let (mut pair, _) = dirty(policy(), &[&[0]]);
+    pair.destage_failed(0, Fault::Rejected);
+    pair.send(Input::Pause);
+    assert!(pair.core.is_parking() && !pair.core.is_parking_paused(), "it is on its way");
+    let result = Err(Fault::Unavailable);
+    pair.send(Input::Parked { lsn: Lsn(1), result });
+    assert!(pair.core.is_parking_paused());
+    assert_eq!(pair.send(Input::Resume), [park(1, None)]);
+    assert!(!pair.core.is_parking_paused());
+}
+
+#[test]
+fn room_among_the_parked_ones_ends_no_halt() {
+    let mut few = policy();
+    (few.limits.parked_max, few.limits.parked_per_minute_max) = (1, 0);
+    let (mut pair, _) = dirty(few, &[&[0], &[1]]);
+    pair.destage_failed(0, Fault::Rejected);
+    pair.destage_failed(1, Fault::Rejected);
+    pair.parked(1);
+    assert!(pair.core.status().paused);
+    assert_eq!(pair.send(unparked(&[UnitId(0)])), [evict(0)]);
+    assert!(!pair.core.status().paused);
+    assert_eq!(pair.core.halts().count(), 1);
+    assert_eq!(pair.send(Input::Resume), [destage(2)]);
 }
