@@ -81,6 +81,11 @@ impl DirDisk {
         &self.path
     }
 
+    /// The file whose lock stands for the whole directory: while it is in its place, so is the journal.
+    pub fn lock_path(&self) -> PathBuf {
+        self.path.join(LOCK_NAME)
+    }
+
     fn narrow_files(&self) -> Result<(), Error> {
         let names = self.list().map_err(|e| Error::io("list the journal's directory", e))?;
         for name in names {

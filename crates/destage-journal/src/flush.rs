@@ -5,7 +5,7 @@ use crate::error::{Error, Position};
 use crate::format::{
     BATCH_HEADER, BatchHeader, FLAG_CLOSE, FLAG_SKIP, PAGE, SegmentHeader, padded, seed,
 };
-use crate::store::{Segment, Store};
+use crate::store::{Segment, Stamps, Store};
 use crate::summary::Builder;
 use crate::upkeep::Upkeep;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub(crate) struct BatchMeta {
     pub(crate) end: usize,
     pub(crate) records: u32,
     pub(crate) first_lsn: u64,
-    pub(crate) stamp_max_ns: u64,
+    pub(crate) stamps: Stamps,
     pub(crate) flags: u64,
     /// The catalog in force from this batch on, if it is another one.
     pub(crate) catalog: Option<Arc<[u8]>>,
@@ -171,16 +171,16 @@ impl Writer {
             .take_while(|batch| batch.catalog.is_none() && self.takes(bytes, batch, start))
             .count();
         let run = &batches[from..=from + more];
-        let mut stamp_max_ns = 0;
+        let mut stamps = Stamps::default();
         for batch in run {
             self.seal(batch, bytes);
-            stamp_max_ns = stamp_max_ns.max(batch.stamp_max_ns);
+            stamps.join(batch.stamps);
         }
         let end = start + padded(run[more].end - start);
         let last = from + more + 1 == batches.len();
         let filled = if last { self.fill_page(bytes, start, end) } else { end };
         let at = Position { segment: self.number, offset: self.offset };
-        self.put(&bytes[start..filled], (end - start) as u64, stamp_max_ns)?;
+        self.put(&bytes[start..filled], (end - start) as u64, stamps)?;
         self.written.extend(run.iter().map(|batch| WrittenBatch {
             first_lsn: batch.first_lsn,
             records: batch.records,
@@ -233,7 +233,7 @@ impl Writer {
     }
 
     /// Writes sealed batches; `used` bytes of them count, the rest is filling.
-    fn put(&mut self, bytes: &[u8], used: u64, stamp_max_ns: u64) -> Result<(), Error> {
+    fn put(&mut self, bytes: &[u8], used: u64, stamps: Stamps) -> Result<(), Error> {
         let written = self.file.write_at(self.offset, bytes);
         written.map_err(|e| self.store.fence(&format!("write segment {}", self.number), e))?;
         self.wrote();
@@ -242,7 +242,7 @@ impl Writer {
         let segment = index.segments.back_mut().expect("the segment being written is in the index");
         segment.next_lsn = self.next_lsn;
         segment.end = self.offset;
-        segment.stamp_max_ns = segment.stamp_max_ns.max(stamp_max_ns);
+        segment.stamps.join(stamps);
         Ok(())
     }
 
@@ -290,7 +290,7 @@ impl Writer {
             end: BATCH_HEADER,
             records: 0,
             first_lsn: self.next_lsn,
-            stamp_max_ns: 0,
+            stamps: Stamps::default(),
             flags: flags & FLAG_CLOSE,
             catalog: None,
         };
@@ -298,7 +298,7 @@ impl Writer {
         let end = padded(BATCH_HEADER);
         bytes.resize(end, 0);
         let filled = self.fill_page(&mut bytes, 0, end);
-        self.put(&bytes[..filled], end as u64, 0)?;
+        self.put(&bytes[..filled], end as u64, Stamps::default())?;
         let marked = self.durable;
         self.sync()?;
         self.marked = marked;
@@ -339,7 +339,7 @@ impl Writer {
             file_bytes: self.capacity,
             first_lsn: self.next_lsn,
             next_lsn: self.next_lsn,
-            stamp_max_ns: 0,
+            stamps: Stamps::default(),
             end: self.offset,
             summary: None,
         });

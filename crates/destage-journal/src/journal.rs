@@ -8,7 +8,7 @@ use crate::options::{Options, check_catalog};
 use crate::read::Records;
 use crate::recover::{Progress, Recovery, scan};
 use crate::start;
-use crate::store::{Store, segment_name};
+use crate::store::{Stamps, Store, segment_name};
 use crate::sync::Sync;
 use crate::upkeep::{Upkeep, Worker};
 use std::collections::BTreeMap;
@@ -78,6 +78,9 @@ pub struct JournalStatus {
     pub journal_bytes_max: u64,
     /// The oldest group still readable; `last_lsn + 1` if none is.
     pub oldest_lsn: u64,
+    /// When that was written, as [`Journal::append`] was told; `None` without one, or where the start has read a summary of its
+    /// segment only.
+    pub oldest_stamp_ns: Option<u64>,
     /// The oldest group that is not decided, as [`Journal::reclaim`] was last told.
     pub oldest_needed_lsn: u64,
     /// The newest group appended.
@@ -188,7 +191,7 @@ impl Journal {
         push_record(&mut self.buffer.bytes, stamp_ns, domain, payload);
         let batch = self.buffer.batches.last_mut().expect("a batch is open");
         batch.records += 1;
-        batch.stamp_max_ns = batch.stamp_max_ns.max(stamp_ns);
+        batch.stamps.note(stamp_ns);
         self.last = lsn;
         offset as u32
     }
@@ -210,7 +213,7 @@ impl Journal {
             end: 0,
             records: 0,
             first_lsn,
-            stamp_max_ns: 0,
+            stamps: Stamps::default(),
             flags: if std::mem::take(&mut self.skip) { FLAG_SKIP } else { 0 },
             catalog,
         });
@@ -389,7 +392,7 @@ impl Journal {
         loop {
             let popped = self.store.index().pop_unless(|index, oldest| {
                 let needed = oldest.next_lsn > decided + 1;
-                let young = now_ns.saturating_sub(oldest.stamp_max_ns) < retain_ns;
+                let young = now_ns.saturating_sub(oldest.stamps.max_ns) < retain_ns;
                 needed || (young && index.bytes(segment_bytes) <= bytes_max)
             });
             let Some(segment) = popped else { return };
@@ -432,6 +435,7 @@ impl Journal {
                 .sum(),
             journal_bytes_max: self.journal_bytes_max,
             oldest_lsn: oldest.map_or(self.last + 1, |s| s.first_lsn),
+            oldest_stamp_ns: oldest.and_then(|s| s.stamps.min_ns),
             oldest_needed_lsn: self.decided + 1,
             last_lsn: self.last,
             written_lsn: self.written,

@@ -8,7 +8,7 @@ use crate::format::{
     CATALOG_OFFSET, FLAG_CLOSE, FORMAT_VERSION, HeaderProblem, RecordReader, SECTOR, SegmentHeader,
 };
 use crate::read::Records;
-use crate::store::{FileKind, Segment, read_file, segment_name, survey};
+use crate::store::{FileKind, Segment, Stamps, read_file, segment_name, survey};
 use crate::summaries::Summaries;
 use crate::summary::{self, Builder, Summarise};
 use std::collections::VecDeque;
@@ -274,7 +274,7 @@ impl Walk {
             file_bytes: head.segment_bytes,
             first_lsn: head.first_lsn,
             next_lsn: self.chain.next_lsn,
-            stamp_max_ns: trailer.stamp_max_ns,
+            stamps: Stamps { min_ns: None, max_ns: trailer.stamp_max_ns },
             end: trailer.end,
             summary: Some(trailer),
         });
@@ -302,13 +302,13 @@ impl Walk {
             return Err(Error::corrupt(number, bytes.len() as u64, "the file has been cut"));
         }
         bytes.truncate(head.segment_bytes as usize);
-        let (end, stamp_max_ns) = self.batches(head, next, bytes);
+        let (end, stamps) = self.batches(head, next, bytes);
         self.segments.push_back(Segment {
             number,
             file_bytes: head.segment_bytes,
             first_lsn: head.first_lsn,
             next_lsn: self.chain.next_lsn,
-            stamp_max_ns,
+            stamps,
             end: end as u64,
             summary: None,
         });
@@ -326,22 +326,22 @@ impl Walk {
         }
     }
 
-    /// Follows the batches of one segment. Returns where they end and their newest stamp.
+    /// Follows the batches of one segment. Returns where they end and when their records were written.
     fn batches(
         &mut self,
         head: &SegmentHeader,
         next: Option<&SegmentHeader>,
         bytes: &[u8],
-    ) -> (usize, u64) {
+    ) -> (usize, Stamps) {
         let mut offset = head.data_start() as usize;
-        let mut stamp_max_ns = 0;
+        let mut stamps = Stamps::default();
         while next.is_none_or(|n| self.chain.sequence < n.first_sequence) {
             let Some(batch) = self.chain.follow(bytes, offset) else {
                 break;
             };
             let mut records = RecordReader::new(batch.payload);
             while let Some(record) = records.read() {
-                stamp_max_ns = stamp_max_ns.max(record.stamp_ns);
+                stamps.note(record.stamp_ns);
             }
             self.clean = batch.header.flags & FLAG_CLOSE != 0;
             if next.is_none() {
@@ -350,7 +350,7 @@ impl Walk {
             }
             offset = batch.end;
         }
-        (offset, stamp_max_ns)
+        (offset, stamps)
     }
 
     /// What lies behind the batch with the newest group that a mark calls durable. If that is in an earlier segment, not

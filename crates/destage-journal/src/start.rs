@@ -6,7 +6,7 @@ use crate::flush::Writer;
 use crate::journal::first_header;
 use crate::options::Options;
 use crate::recover::{Recovery, Scan, settle};
-use crate::store::{FileKind, NEW_NAME, Segment, Store, segment_name, survey};
+use crate::store::{FileKind, NEW_NAME, Segment, Stamps, Store, segment_name, survey};
 use crate::summary::Builder;
 use crate::upkeep::{Upkeep, Worker};
 use std::collections::VecDeque;
@@ -38,7 +38,7 @@ pub(crate) fn create(disk: Arc<dyn Disk>, options: &Options) -> Result<Begun, Er
         file_bytes: bytes,
         first_lsn: 1,
         next_lsn: 1,
-        stamp_max_ns: 0,
+        stamps: Stamps::default(),
         end: header.data_start(),
         summary: None,
     };

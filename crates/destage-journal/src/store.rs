@@ -51,11 +51,33 @@ pub(crate) struct Segment {
     pub(crate) first_lsn: u64,
     /// After its newest record.
     pub(crate) next_lsn: u64,
-    pub(crate) stamp_max_ns: u64,
+    pub(crate) stamps: Stamps,
     /// After its last batch.
     pub(crate) end: u64,
     /// What a start has read instead of the segment.
     pub(crate) summary: Option<Trailer>,
+}
+
+/// When the records of a batch or a segment were written.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Stamps {
+    /// The oldest one's time; `None` without records, or where only a summary was read.
+    pub(crate) min_ns: Option<u64>,
+    /// The newest one's.
+    pub(crate) max_ns: u64,
+}
+
+impl Stamps {
+    /// A record.
+    pub(crate) fn note(&mut self, stamp_ns: u64) {
+        self.join(Self { min_ns: Some(stamp_ns), max_ns: stamp_ns });
+    }
+
+    /// Others' records.
+    pub(crate) fn join(&mut self, others: Self) {
+        self.min_ns = self.min_ns.into_iter().chain(others.min_ns).min();
+        self.max_ns = self.max_ns.max(others.max_ns);
+    }
 }
 
 impl Store {

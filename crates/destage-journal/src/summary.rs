@@ -169,7 +169,7 @@ impl Builder {
             durable: self.durable,
             end: segment.end,
             flags: self.flags,
-            stamp_max_ns: segment.stamp_max_ns,
+            stamp_max_ns: segment.stamps.max_ns,
         };
         let mut bytes = vec![0; room as usize - TRAILER - self.body.len()];
         bytes.extend_from_slice(&self.body);
@@ -339,6 +339,7 @@ const RECORD: usize = 18;
 mod tests {
     use super::*;
     use crate::format::push_record;
+    use crate::store::Stamps;
 
     fn head(number: u64) -> SegmentHeader {
         SegmentHeader {
@@ -369,7 +370,7 @@ mod tests {
             file_bytes: 1 << 20,
             first_lsn: 100,
             next_lsn: 102,
-            stamp_max_ns: 1_001,
+            stamps: Stamps { min_ns: Some(1_000), max_ns: 1_001 },
             end: 8_192,
             summary: None,
         };
@@ -424,7 +425,7 @@ mod tests {
             file_bytes: 65_536,
             first_lsn: 1,
             next_lsn: 3,
-            stamp_max_ns: 1_700_000_000_000_001_000,
+            stamps: Stamps { min_ns: None, max_ns: 1_700_000_000_000_001_000 },
             end: 0x1400,
             summary: None,
         };

@@ -28,7 +28,9 @@ fn undecided_groups_are_never_reclaimed_whatever_they_take() {
 fn decided_groups_stay_readable_for_the_retention() {
     let disk = SimDisk::new();
     let retaining = Options { retain: Duration::from_nanos(200_000), ..options() };
-    let (mut journal, _) = Journal::open(Arc::new(disk), retaining).unwrap();
+    let disk = Arc::new(disk);
+    let (mut journal, _) = Journal::open(disk.clone(), retaining.clone()).unwrap();
+    assert_eq!(journal.status().oldest_stamp_ns, None);
     // Group n carries the stamp n * 1,000 ns.
     for _ in 0..400 {
         commit(&mut journal, &[1; 3_000]);
@@ -39,7 +41,12 @@ fn decided_groups_stay_readable_for_the_retention() {
     assert_eq!(journal.read(201, 400).count(), 200);
     // A clock that went back makes nothing older.
     journal.reclaim(400, 1);
-    assert_eq!(journal.status().oldest_lsn, oldest);
+    let status = journal.status();
+    assert_eq!((status.oldest_lsn, status.oldest_stamp_ns), (oldest, Some(oldest * 1_000)));
+    journal.close().unwrap();
+    let (mut journal, _) = Journal::open(disk, retaining).unwrap();
+    let status = journal.status();
+    assert_eq!((status.oldest_lsn, status.oldest_stamp_ns), (oldest, Some(oldest * 1_000)));
     journal.reclaim(400, u64::MAX);
     assert_eq!(journal.status().segments, 1, "the one being written stays");
 }
