@@ -4,21 +4,25 @@ use std::io;
 use std::process::{Command, ExitStatus};
 use std::thread;
 
-/// Starts `command` in a shell with `env` added to its environment, and calls `done` on its own thread once it has ended.
-/// Its standard streams are this process's. Returns its process id.
+/// Starts `command` in a shell with `env` added to its environment, in which `None` unsets what this process has, and calls
+/// `done` on its own thread once it has ended. Its standard streams are this process's. Returns its process id.
 ///
 /// # Errors
 /// The shell or the thread could not be started.
 pub fn run(
     command: &str,
-    env: &[(&str, String)],
+    env: &[(&str, Option<String>)],
     done: impl FnOnce(io::Result<ExitStatus>) + Send + 'static,
 ) -> io::Result<u32> {
-    let mut child = Command::new("/bin/sh")
-        .arg("-c")
-        .arg(command)
-        .envs(env.iter().map(|(name, value)| (name, value)))
-        .spawn()?;
+    let mut shell = Command::new("/bin/sh");
+    shell.arg("-c").arg(command);
+    for (name, value) in env {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    let mut child = shell.spawn()?;
     let id = child.id();
     thread::Builder::new().name("run".into()).spawn(move || done(child.wait()))?;
     Ok(id)
@@ -37,7 +41,7 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
 
-    fn code_of(command: &str, env: &[(&str, String)]) -> u8 {
+    fn code_of(command: &str, env: &[(&str, Option<String>)]) -> u8 {
         let (sender, receiver) = mpsc::channel();
         run(command, env, move |status| sender.send(status.unwrap()).unwrap()).unwrap();
         exit_code(receiver.recv_timeout(Duration::from_secs(20)).unwrap())
@@ -45,8 +49,11 @@ mod tests {
 
     #[test]
     fn the_command_sees_its_environment_and_its_status_comes_back() {
-        let env = [("DESTAGE_PORT", "6380".to_string())];
-        assert_eq!(code_of("test \"$DESTAGE_PORT\" = 6380 && exit 7", &env), 7);
+        let env = [("DESTAGE_PORT", Some("6380".to_string())), ("HOME", None)];
+        assert_eq!(
+            code_of("test \"$DESTAGE_PORT\" = 6380 && test -z \"${HOME-}\" && exit 7", &env),
+            7
+        );
         assert_eq!(code_of("true", &[]), 0);
         assert_eq!(code_of("kill -TERM $$", &[]), 143);
     }

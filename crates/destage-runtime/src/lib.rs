@@ -19,3 +19,4 @@ mod table;
 pub mod tls;
 pub mod units;
 pub mod warnings;
+pub mod watch;

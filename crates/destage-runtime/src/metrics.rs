@@ -199,12 +199,13 @@ const fn dg(
 
 /// Every metric with the label `domain`.
 #[rustfmt::skip]
-pub const DOMAINS: [DomainMetric; 5] = [
+pub const DOMAINS: [DomainMetric; 6] = [
     dg("destage_domain_decided_lsn", "The last decided write of the ordering domain", |d| d.watermark as f64),
     dg("destage_domain_dirty_groups", "Undecided writes of the ordering domain", |d| d.dirty_groups as f64),
     dg("destage_domain_staleness_seconds", "Age of the domain's oldest undecided write", |d| d.staleness_seconds),
     dg("destage_domain_parked_groups", "Parked writes of the ordering domain", |d| d.parked_groups as f64),
     dg("destage_domain_failing", "1 while the origin does not answer to the domain's writes", |d| flag(d.failing)),
+    dg("destage_domain_halted", "1 while the domain stands still until destage resume", |d| flag(d.halted)),
 ];
 
 /// Every metric with the label `volume`.
@@ -255,7 +256,7 @@ pub const LATENCIES: [LatencyMetric; 3] = [
 
 /// Every metric without labels.
 #[rustfmt::skip]
-pub const CATALOGUE: [Metric; 61] = [
+pub const CATALOGUE: [Metric; 67] = [
     g("destage_uptime_seconds", "Time since the start of the process", |r| r.uptime_seconds),
     g("destage_paused", "1 while destaging is paused by request", |r| flag(r.paused)),
     g("destage_ready", "1 while clients are served as the policy says", |r| flag(r.ready().is_ok())),
@@ -292,6 +293,7 @@ pub const CATALOGUE: [Metric; 61] = [
     c("destage_destaged_rows_total", "Rows that batches wrote at the origin", |r| r.destage.rows_total as f64),
     c("destage_rejected_groups_total", "Groups rejected by the origin", |r| r.destage.rejected_total as f64),
     g("destage_parked_groups", "Groups parked at the origin now", |r| r.destage.parked_groups as f64),
+    g("destage_halted_domains", "Ordering domains that stand still until destage resume", |r| r.halted.len() as f64),
     g("destage_destage_groups_per_second", "Measured destage rate", |r| r.destage.groups_per_second),
     g("destage_batch_groups_mean", "Mean groups per batch over the last minutes", |r| r.destage.batch_groups.mean),
     g("destage_coalescing_ratio", "Changes per row written; NaN before the first batch", |r| r.destage.coalescing_ratio.unwrap_or(f64::NAN)),
@@ -303,6 +305,11 @@ pub const CATALOGUE: [Metric; 61] = [
     c("destage_derived_timeouts_total", "Requests for derived keys given up at their deadline", |r| r.derived.timeouts_total as f64),
     c("destage_derived_failures_total", "Queries of derived keys that failed", |r| r.derived.failures_total as f64),
     g("destage_derived_waiting", "Requests that wait for a derived key's query", |r| r.derived.waiting as f64),
+    g("destage_invalidation_tables", "Tables of which the origin tells what others change", |r| r.invalidation.tables as f64),
+    g("destage_invalidation_listening", "Whether the origin is heard telling it", |r| f64::from(u8::from(r.invalidation.listening))),
+    c("destage_invalidation_notifications_total", "Notifications of changes by others", |r| r.invalidation.notifications_total as f64),
+    c("destage_invalidation_dropped_total", "Cached copies dropped because of changes by others", |r| r.invalidation.dropped_total as f64),
+    c("destage_invalidation_resyncs_total", "Times that everything cached of these tables was dropped", |r| r.invalidation.resyncs_total as f64),
     c("destage_cache_misses_total", "Accesses to units that had to be fetched", |r| r.cache.misses_total as f64),
     c("destage_cache_evictions_total", "Units dropped to make room", |r| r.cache.evictions_total as f64),
     g("destage_cache_units", "Evictable units", |r| r.cache.units as f64),

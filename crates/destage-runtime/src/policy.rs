@@ -2,7 +2,7 @@
 
 use crate::status::PolicyReport;
 use crate::units::{Bytes, Interval};
-use destage_core::{Acknowledge, AtLimit, Mode, Order, Policy, Span, When};
+use destage_core::{Acknowledge, AtLimit, Mode, OnReject, Order, Policy, Span, When};
 
 /// A policy, or a part of one, that cannot be read or is out of range.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -62,9 +62,33 @@ pub fn parse_at_limit(text: &str) -> Result<AtLimit, PolicyTextError> {
     }
 }
 
+/// Reads `park` or `stop`.
+///
+/// # Errors
+/// Lists what is possible.
+pub fn parse_on_reject(text: &str) -> Result<OnReject, PolicyTextError> {
+    match text {
+        "park" => Ok(OnReject::Park),
+        "stop" => Ok(OnReject::Stop),
+        _ => Err(unknown(text, "a choice for rejected writes", "park or stop")),
+    }
+}
+
+/// Reads how many writes may be parked in a minute, or `none`, as [`destage_core::Limits::parked_per_minute_max`] has it.
+///
+/// # Errors
+/// It is neither a number from 1 to 1,000,000 nor `none`.
+pub fn parse_parked_per_minute(text: &str) -> Result<u32, PolicyTextError> {
+    match text.parse() {
+        _ if text == "none" => Ok(u32::MAX),
+        Ok(most @ 1..=1_000_000) => Ok(most),
+        _ => Err(unknown(text, "a number of parked writes", "1 to 1000000, or none")),
+    }
+}
+
 /// Changes parts of `policy` as a run-time command asks: each argument is a policy (`write-through`) or `part=value` with
 /// the parts `policy`, `when`, `read-priority`, `commit`, `staleness`, `at-limit`, `dirty-limit`, `cache-size`,
-/// `journal-size`, `batch`, `linger`, `bypass-sequential` (of a volume).
+/// `journal-size`, `batch`, `linger`, `on-reject` and `parked-per-minute` (of a data server), `bypass-sequential` (of a volume).
 ///
 /// # Errors
 /// An argument cannot be read or the resulting policy is out of range; `policy` is not changed then.
@@ -96,6 +120,10 @@ fn change_part(policy: &mut Policy, part: &str, value: &str) -> Result<(), Polic
         "journal-size" => policy.limits.journal_bytes_max = bytes()?,
         "batch" => policy.limits.batch_groups_max = value.parse().map_err(|e| in_part(&e))?,
         "linger" => policy.limits.linger = span()?,
+        "on-reject" => policy.on_reject = parse_on_reject(value)?,
+        "parked-per-minute" => {
+            policy.limits.parked_per_minute_max = parse_parked_per_minute(value)?;
+        }
         "bypass-sequential" if value == "none" => policy.limits.sequential_bytes_max = u64::MAX,
         "bypass-sequential" => policy.limits.sequential_bytes_max = bytes()?,
         _ => {
@@ -103,7 +131,7 @@ fn change_part(policy: &mut Policy, part: &str, value: &str) -> Result<(), Polic
                 part,
                 "a part of the policy",
                 "policy, when, read-priority, commit, staleness, at-limit, dirty-limit, cache-size, \
-                 journal-size, batch, linger or bypass-sequential",
+                 journal-size, batch, linger, on-reject, parked-per-minute or bypass-sequential",
             ));
         }
     }
@@ -139,6 +167,7 @@ pub fn describe(policy: &Policy) -> PolicyReport {
         },
         read_priority: policy.read_priority,
         at_limit: at_limit_name(policy.at_limit).into(),
+        on_reject: on_reject_name(policy.on_reject).into(),
         commit_seconds: policy.commit.as_secs_f64(),
         staleness_seconds: bound(policy.staleness),
         dirty_bytes_max: policy.limits.dirty_bytes_max,
@@ -149,18 +178,22 @@ pub fn describe(policy: &Policy) -> PolicyReport {
         batch_bytes_max: policy.limits.batch_bytes_max,
         linger_seconds: policy.limits.linger.as_secs_f64(),
         parked_groups_max: u64::from(policy.limits.parked_max),
+        parked_per_minute_max: Some(policy.limits.parked_per_minute_max)
+            .filter(|&most| most != u32::MAX)
+            .map(u64::from),
     }
 }
 
 /// One line with the policy and both bounds, as the ready line shows it: `write-back, async, d = 0, D = 30s, at limit throttle`.
 pub fn summary(policy: &Policy) -> String {
     format!(
-        "{}, {}, d = {}, D = {}, at limit {}",
+        "{}, {}, d = {}, D = {}, at limit {}{}",
         acknowledge_name(policy.acknowledge),
         when_text(policy.when),
         Interval(policy.commit),
         Interval(policy.staleness),
         at_limit_name(policy.at_limit),
+        if policy.on_reject == OnReject::Stop { ", on reject stop" } else { "" },
     )
 }
 
@@ -191,6 +224,14 @@ pub fn at_limit_name(at_limit: AtLimit) -> &'static str {
         AtLimit::Block => "block",
         AtLimit::WriteThrough => "write-through",
         AtLimit::Fail => "fail",
+    }
+}
+
+/// The word that [`parse_on_reject`] reads.
+pub fn on_reject_name(on_reject: OnReject) -> &'static str {
+    match on_reject {
+        OnReject::Park => "park",
+        OnReject::Stop => "stop",
     }
 }
 
@@ -243,6 +284,9 @@ mod tests {
             assert_eq!(when_text(parse_when(text).unwrap()), text);
         }
         assert_eq!(when_text(parse_when("interval:5s").unwrap()), "interval:5s,1s");
+        for text in ["park", "stop"] {
+            assert_eq!(on_reject_name(parse_on_reject(text).unwrap()), text);
+        }
         for text in ["throttle", "block", "write-through", "fail"] {
             assert_eq!(at_limit_name(parse_at_limit(text).unwrap()), text);
         }
@@ -276,6 +320,8 @@ mod tests {
             (["commit=40s"], "must exceed the commit interval"),
             (["colour=red"], "'colour' is not a part of the policy"),
             (["batch=many"], "batch: "),
+            (["on-reject=drop"], "use park or stop"),
+            (["parked-per-minute=0"], "1 to 1000000, or none"),
             (["when=periodic:1ms"], "10 ms to 1 h"),
             (["read-priority=yes"], "read-priority: 'yes' is not a choice: use on or off"),
         ] {
@@ -290,5 +336,7 @@ mod tests {
         policy.commit = Span::from_secs(1);
         assert_eq!(summary(&policy), "write-back, async, d = 1s, D = none, at limit throttle");
         assert_eq!(describe(&policy).staleness_seconds, None);
+        policy.on_reject = OnReject::Stop;
+        assert!(summary(&policy).ends_with(", at limit throttle, on reject stop"));
     }
 }

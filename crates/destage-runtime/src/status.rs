@@ -43,12 +43,29 @@ pub struct Report {
     pub memory: MemoryReport,
     /// Derived keys.
     pub derived: DerivedReport,
+    /// What the origin tells of others' changes.
+    pub invalidation: InvalidationReport,
     /// The volumes of the block front end. The fields above are those of the volume whose origin is furthest behind.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<VolumeReport>,
     /// The ordering domains of the data front end, where there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub domains: Vec<DomainReport>,
+    /// The ordering domains that stand still until someone has looked.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub halted: Vec<HaltReport>,
+}
+
+/// An ordering domain that stands still until `destage resume`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HaltReport {
+    /// Its name.
+    pub domain: String,
+    /// The write that the origin rejected; absent where too many were parked.
+    pub write: Option<u64>,
+    /// Why, in the origin's words if it was the origin.
+    pub reason: String,
 }
 
 /// One ordering domain of the data front end.
@@ -67,6 +84,8 @@ pub struct DomainReport {
     pub parked_groups: u64,
     /// The origin does not answer to its writes.
     pub failing: bool,
+    /// It stands still until someone has looked: see [`Report::halted`].
+    pub halted: bool,
 }
 
 /// One volume of the block front end.
@@ -159,6 +178,8 @@ pub struct PolicyReport {
     pub read_priority: bool,
     /// What happens to a write at a limit.
     pub at_limit: String,
+    /// What becomes of a write that the origin rejects: `park` or `stop`.
+    pub on_reject: String,
     /// `d`.
     pub commit_seconds: f64,
     /// `D`; absent where there is no bound.
@@ -177,8 +198,10 @@ pub struct PolicyReport {
     pub batch_bytes_max: u64,
     /// How long a lone group waits for company.
     pub linger_seconds: f64,
-    /// Parked groups at which the domain stops.
+    /// Parked groups at which destaging pauses.
     pub parked_groups_max: u64,
+    /// Groups of a domain parked within a minute beyond which it halts; absent where there is no limit.
+    pub parked_per_minute_max: Option<u64>,
 }
 
 /// The origin.
@@ -331,6 +354,23 @@ pub struct DerivedReport {
     pub failures_total: u64,
     /// Requests that wait now.
     pub waiting: u64,
+}
+
+/// What the origin tells of others' changes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct InvalidationReport {
+    /// Tables of which it tells; none where no triggers are installed.
+    pub tables: u64,
+    /// Whether it is heard now.
+    pub listening: bool,
+    /// Notifications of changes by others.
+    pub notifications_total: u64,
+    /// Cached copies that were dropped, or are fetched again, because of them.
+    pub dropped_total: u64,
+    /// How often everything cached of these tables was dropped, since changes may have been missed: once at the start, and
+    /// after each loss of the connection.
+    pub resyncs_total: u64,
 }
 
 /// Memory, bytes.

@@ -1,7 +1,7 @@
 //! A report as a table for people.
 
 use crate::human::{bytes, count, percent, seconds};
-use crate::status::{Latencies, Report, VolumeReport};
+use crate::status::{Latencies, PolicyReport, Report, VolumeReport};
 use std::fmt::Write;
 
 type Rows = Vec<(&'static str, String)>;
@@ -42,11 +42,21 @@ pub(crate) fn render(report: &Report) -> String {
             let _ = writeln!(out, "  {label:<24} {value}");
         }
     }
+    if report.invalidation.tables > 0 {
+        let _ = writeln!(out, "\nothers' changes");
+        for (label, value) in invalidation(report) {
+            let _ = writeln!(out, "  {label:<24} {value}");
+        }
+    }
     if !report.domains.is_empty() {
         let _ = writeln!(out, "\ndomains");
     }
     for d in &report.domains {
-        let state = if d.failing { ", failing" } else { "" };
+        let state = match (d.halted, d.failing) {
+            (true, _) => ", halted",
+            (false, true) => ", failing",
+            (false, false) => "",
+        };
         let (dirty, age, parked) = (d.dirty_groups, seconds(d.staleness_seconds), d.parked_groups);
         let decided = d.watermark;
         let _ = writeln!(
@@ -90,6 +100,18 @@ fn derived(report: &Report) -> Rows {
         ("queries", queries),
         ("given up", given_up),
         ("waiting", count(derived.waiting)),
+    ]
+}
+
+fn invalidation(report: &Report) -> Rows {
+    let invalidation = &report.invalidation;
+    let listening = if invalidation.listening { "yes" } else { "no, trying again" };
+    vec![
+        ("tables", count(invalidation.tables)),
+        ("listening", listening.to_owned()),
+        ("notifications", count(invalidation.notifications_total)),
+        ("copies dropped", count(invalidation.dropped_total)),
+        ("resyncs", count(invalidation.resyncs_total)),
     ]
 }
 
@@ -138,7 +160,7 @@ fn volume(v: &VolumeReport) -> Rows {
 fn contract(r: &Report) -> Rows {
     let policy = &r.policy;
     let staleness = policy.staleness_seconds.map_or_else(|| "none".into(), seconds);
-    vec![
+    let mut rows = vec![
         ("policy", format!("{}, {}, order {}", policy.acknowledge, policy.when, policy.order)),
         ("at a limit", policy.at_limit.clone()),
         (
@@ -157,7 +179,11 @@ fn contract(r: &Report) -> Rows {
                 seconds(r.rpo.total_loss_max_seconds),
             ),
         ),
-    ]
+    ];
+    if r.front_end == "serve" {
+        rows.insert(2, ("what is rejected", on_reject(policy)));
+    }
+    rows
 }
 
 fn origin(r: &Report) -> Rows {
@@ -220,6 +246,16 @@ fn writes(r: &Report) -> Rows {
         ),
         ("commit latency", latency(&writes.commit_latency)),
     ]
+}
+
+fn on_reject(policy: &PolicyReport) -> String {
+    let halts = policy.parked_per_minute_max.map_or(String::new(), |most| {
+        format!(", and halts its domain beyond {} a minute", count(most))
+    });
+    match policy.on_reject.as_str() {
+        "stop" => "halts its domain".into(),
+        _ => format!("is parked{halts}"),
+    }
 }
 
 fn destage(r: &Report) -> Rows {

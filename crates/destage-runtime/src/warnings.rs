@@ -1,7 +1,7 @@
 //! What the numbers of a report mean for the user, and what to do about it.
 
 use crate::human;
-use crate::status::Report;
+use crate::status::{HaltReport, Report};
 
 /// The warnings that follow from the numbers alone.
 pub fn of(report: &Report) -> Vec<String> {
@@ -18,6 +18,7 @@ pub fn of(report: &Report) -> Vec<String> {
             since.as_deref().unwrap_or("an unknown time")
         ));
     }
+    halted(report, &mut out);
     bounds(report, &mut out);
     out
 }
@@ -48,6 +49,21 @@ fn reached(report: &Report) -> &'static str {
     match most > 0 && report.journal.dirty_bytes >= most {
         true => "the journal's limit is reached (--journal-size)",
         false => "the dirty limit is reached (--dirty-limit)",
+    }
+}
+
+fn halted(report: &Report, out: &mut Vec<String>) {
+    for HaltReport { domain, write, reason } in &report.halted {
+        out.push(match write {
+            Some(write) => format!(
+                "the ordering domain '{domain}' has halted at write {write}, which the origin rejected (on_reject = stop): \
+                 {reason}. Mend what the origin lacks and 'destage resume', or park the write: 'destage resume --park'"
+            ),
+            None => format!(
+                "the ordering domain '{domain}' has halted: {reason} (--parked-per-minute). See 'destage parked list', \
+                 then 'destage resume'"
+            ),
+        });
     }
 }
 
@@ -107,6 +123,12 @@ mod tests {
         report.policy.staleness_seconds = Some(30.0);
         report.rpo.total_loss_seconds = 29.0;
         report.journal.cut_bytes_at_start = 2_048;
+        let halt = |domain: &str, write| HaltReport {
+            domain: domain.into(),
+            write,
+            reason: "no such parent".into(),
+        };
+        report.halted = vec![halt("default", Some(7)), halt("stock.1", None)];
         let all = of(&report).join("\n");
         for part in [
             "--dirty-limit",
@@ -115,6 +137,9 @@ mod tests {
             "3 write group(s)",
             "near its bound D = 30.0 s",
             "torn tail of 2.0 KiB",
+            "'default' has halted at write 7, which the origin rejected (on_reject = stop): no such parent",
+            "destage resume --park",
+            "'stock.1' has halted: no such parent (--parked-per-minute)",
         ] {
             assert!(all.contains(part), "{part} in {all}");
         }

@@ -20,7 +20,6 @@ mod region;
 mod resize;
 mod sealed;
 mod superblock;
-mod watch;
 
 pub use check::{Against, CacheCheck, CheckError, check};
 pub use checkpoint::CheckpointWriter;
@@ -34,7 +33,6 @@ pub use resize::{Resized, resize};
 pub use superblock::{
     Attachment, CACHE_VERSION, Copy, ORIGIN_NAME_BYTES_MAX, OriginId, Superblock,
 };
-pub use watch::{Tampering, Watch};
 
 use crate::block::BLOCK;
 use checkpoint::Checkpoints;

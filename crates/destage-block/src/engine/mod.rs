@@ -332,7 +332,9 @@ impl Volume {
             Effect::Sync { upto } => self.start_sync(upto),
             Effect::Fetch { unit } => self.fetch(unit),
             Effect::Destage { batch, .. } => self.destage(batch),
-            Effect::Park { .. } => unreachable!("no batch is ever reported as rejected"),
+            Effect::Park { .. } | Effect::Halted { .. } => {
+                unreachable!("no batch is ever reported as rejected")
+            }
             Effect::Settled { lsn, applied } => self.settled(lsn, applied),
             Effect::Forget { upto } => self.forget(upto),
             Effect::Evict { unit } => self.evict(unit),

@@ -66,9 +66,9 @@ struct Served {
     /// Its origin is replaced as a whole by each group.
     takes_snapshots: bool,
     /// Looks at its cache's file; none for a device.
-    watch: Option<crate::cache::Watch>,
+    watch: Option<destage_runtime::watch::Watch>,
     /// What has become of that file, if it is not as it was.
-    tampered: Option<crate::cache::Tampering>,
+    tampered: Option<destage_runtime::watch::Tampering>,
 }
 
 /// What other threads tell the server.

@@ -199,8 +199,8 @@ impl Server {
     fn start_child(&self, outbox: Outbox) -> io::Result<()> {
         let Some(command) = &self.settings.run else { return Ok(()) };
         let uri = self.uri(0);
-        let mut env = vec![("uri", uri.clone()), ("nbd_uri", uri)];
-        env.extend(self.file(0).map(|file| ("file", file)));
+        let mut env = vec![("uri", Some(uri.clone())), ("nbd_uri", Some(uri))];
+        env.extend(self.file(0).map(|file| ("file", Some(file))));
         let ended = move |status: io::Result<ExitStatus>| {
             outbox.send(Event::ChildEnded(status.map_or(exit::BUG, child::exit_code)));
         };

@@ -6,7 +6,7 @@ use super::report::Latencies;
 use super::take_up::{Recovered, take_up, take_up_blindly};
 use super::{ServeError, Served, control, lost_store};
 use crate::attach;
-use crate::cache::{CacheDevice, CacheError, Creation, FileMedia, OriginId, Sizing, Watch};
+use crate::cache::{CacheDevice, CacheError, Creation, FileMedia, OriginId, Sizing};
 use crate::engine::{self, Context, GroupClock, OpenError, Parts, Volume, VolumeOptions};
 use crate::nbd::server::{Export, Tls};
 use crate::nbd::tls::{Identity, server_config};
@@ -17,6 +17,7 @@ use destage_core::Order;
 use destage_journal::{ErrorKind, Journal, Options};
 use destage_runtime::clock::Clock;
 use destage_runtime::exit;
+use destage_runtime::watch::Watch;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -3,8 +3,8 @@
 
 use super::Served;
 use super::server::Server;
-use crate::cache::{Tampering, Watch};
 use destage_core::{Span, Time};
+use destage_runtime::watch::{Tampering, Watch};
 
 /// When cache files are looked at.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! Connections within bounds: so many at once, each dropped when it is silent for too long.
+//! Connections within bounds: so many at once, each dropped when a request does not come or go on for too long.
 
 use axum::serve::Listener;
 use std::io;
@@ -14,8 +14,12 @@ use tokio::time::{Instant, Sleep};
 
 /// Connections at once; further ones wait to be accepted.
 pub(super) const CONNECTIONS_MAX: usize = 64;
-/// A connection that sends nothing for so long, while nothing is being answered, is dropped.
+/// How long a place is kept for a request that has not begun, and then for the rest of its head. Clients that keep connections
+/// for later open new ones, so that those who come meanwhile are not kept out.
+const HEAD_MAX: Duration = Duration::from_secs(10);
+/// The same for what follows: its body, and the client's taking in the answer.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
+const HEAD_END: &[u8] = b"\r\n\r\n";
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// A TCP listener that accepts at most [`CONNECTIONS_MAX`] connections at once.
@@ -58,18 +62,63 @@ impl Listener for Bounded {
 /// A connection that ends when it is silent for too long.
 pub(super) struct Connection {
     stream: TcpStream,
-    silence: Pin<Box<Sleep>>,
+    stage: Stage,
+    limit: Pin<Box<Sleep>>,
     _place: OwnedSemaphorePermit,
+}
+
+/// What a connection is waiting for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// A request.
+    Idle,
+    /// The rest of its head, of whose end so many bytes have come.
+    Head(usize),
+    /// Its body, its answer, or the client, which takes in the answer.
+    Busy,
 }
 
 impl Connection {
     fn new(stream: TcpStream, place: OwnedSemaphorePermit) -> Self {
-        Self { stream, silence: Box::pin(tokio::time::sleep(SILENCE_MAX)), _place: place }
+        let limit = Box::pin(tokio::time::sleep(HEAD_MAX));
+        Self { stream, stage: Stage::Idle, limit, _place: place }
     }
 
-    fn heard(&mut self) {
-        self.silence.as_mut().reset(Instant::now() + SILENCE_MAX);
+    fn enter(&mut self, stage: Stage) {
+        let limit = if stage == Stage::Busy { SILENCE_MAX } else { HEAD_MAX };
+        self.limit.as_mut().reset(Instant::now() + limit);
+        self.stage = stage;
     }
+
+    fn heard(&mut self, bytes: &[u8]) {
+        let matched = match self.stage {
+            Stage::Busy => return self.enter(Stage::Busy),
+            Stage::Idle => {
+                self.enter(Stage::Head(0));
+                0
+            }
+            Stage::Head(matched) => matched,
+        };
+        match head_end(matched, bytes) {
+            matched if matched == HEAD_END.len() => self.enter(Stage::Busy),
+            // The limit is for all of the head.
+            matched => self.stage = Stage::Head(matched),
+        }
+    }
+
+    /// Whether it has been silent for too long.
+    fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
+        self.limit.as_mut().poll(cx).is_ready()
+    }
+}
+
+/// How many bytes of a head's end have come, after `matched` and these.
+fn head_end(matched: usize, bytes: &[u8]) -> usize {
+    bytes.iter().fold(matched, |matched, &byte| match matched {
+        _ if matched == HEAD_END.len() => matched,
+        _ if byte == HEAD_END[matched] => matched + 1,
+        _ => usize::from(byte == HEAD_END[0]),
+    })
 }
 
 impl AsyncRead for Connection {
@@ -78,10 +127,11 @@ impl AsyncRead for Connection {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
         let polled = Pin::new(&mut self.stream).poll_read(cx, buf);
         match polled {
-            Poll::Ready(_) => self.heard(),
-            Poll::Pending if self.silence.as_mut().poll(cx).is_ready() => {
+            Poll::Ready(_) => self.heard(&buf.filled()[before..]),
+            Poll::Pending if self.is_over(cx) => {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
             Poll::Pending => {}
@@ -97,8 +147,14 @@ impl AsyncWrite for Connection {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        if polled.is_ready() {
-            self.heard();
+        match polled {
+            // All of the answer, or it goes on at once.
+            Poll::Ready(_) => self.enter(Stage::Idle),
+            Poll::Pending if self.stage != Stage::Busy => self.enter(Stage::Busy),
+            Poll::Pending if self.is_over(cx) => {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+            Poll::Pending => {}
         }
         polled
     }
@@ -109,5 +165,23 @@ impl AsyncWrite for Connection {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_head_is_found_wherever_it_is_cut() {
+        let head = b"GET / HTTP/1.1\r\nHost: h\r\r\n\n\r\n\r\nbody";
+        let end = head.len() - "body".len();
+        for cut in 0..head.len() {
+            let matched = head_end(head_end(0, &head[..cut]), &head[cut..]);
+            assert_eq!(matched, HEAD_END.len(), "cut at {cut}");
+        }
+        for short in 0..end {
+            assert!(head_end(0, &head[..short]) < HEAD_END.len(), "{short} bytes");
+        }
     }
 }

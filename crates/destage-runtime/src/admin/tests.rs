@@ -145,6 +145,24 @@ fn large_bodies_are_refused_and_silent_connections_do_not_block_others() {
 }
 
 #[test]
+fn requests_that_do_not_go_on_shut_nobody_out() {
+    let (admin, _fake) = start(None);
+    let stuck: Vec<_> = (0..listener::CONNECTIONS_MAX)
+        .map(|at| {
+            let mut stream = TcpStream::connect(admin.addr()).unwrap();
+            // Some say nothing, some begin a request, some have had an answer.
+            let whole = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
+            stream.write_all(["", "GET /sta", whole][at % 3].as_bytes()).unwrap();
+            stream
+        })
+        .collect();
+    let answer =
+        raw(&admin, "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    drop(stuck);
+}
+
+#[test]
 fn stopping_frees_the_address_even_with_open_connections() {
     let (admin, _fake) = start(None);
     let addr = admin.addr();
@@ -160,7 +178,7 @@ fn stopping_frees_the_address_even_with_open_connections() {
 
 fn raw(admin: &AdminHandle, request: &str) -> String {
     let mut stream = TcpStream::connect(admin.addr()).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();

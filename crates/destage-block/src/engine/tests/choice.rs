@@ -71,6 +71,7 @@ impl Choice {
             at_limit,
             limits,
             read_priority: random.chance(20),
+            ..Policy::default()
         };
         let options = VolumeOptions {
             memory_bytes_max: random.pick(&[0, 64 << 10, 64 << 20]),

@@ -1,11 +1,11 @@
-//! Whether a cache file is still the one that was opened.
+//! Whether a file is still the one that was opened.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Looks at a cache file from time to time: nobody but its server may cut it or put another one in its place, and the server's
+/// Looks at a file from time to time that nobody but its server may cut, remove or put another one in the place of: the server's
 /// own reads and writes would not notice for long.
 #[derive(Debug)]
 pub struct Watch {
@@ -15,7 +15,7 @@ pub struct Watch {
     bytes: u64,
 }
 
-/// What has become of a cache file.
+/// What has become of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tampering {
     /// It is shorter than it was: bytes now, and before.
@@ -27,8 +27,8 @@ pub enum Tampering {
 }
 
 impl Watch {
-    /// A look at the file under this name, which is open as a cache; `None` for a device, which keeps its size, and whose loss is
-    /// an error of each access.
+    /// A look at the file under this name, which is in use; `None` for a device, which keeps its size, and whose loss is an error
+    /// of each access.
     ///
     /// # Errors
     /// If the file cannot be looked at.
@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn a_file_that_is_cut_removed_or_replaced_is_told() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("cache");
+        let path = folder.path().join("file");
         std::fs::write(&path, vec![7; 100_000]).unwrap();
         let watch = Watch::on(&path).unwrap().expect("it is a file");
         assert_eq!(watch.look(), None);
