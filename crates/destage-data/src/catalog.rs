@@ -1,7 +1,9 @@
-//! The names behind the numbers in journaled groups, so that a group is understood after the schema changed.
+//! The names behind the numbers in journaled groups, and the columns' types, so that a group is understood after the schema
+//! changed.
 
 use crate::cells::Reader;
-use crate::change::{GroupWriter, Op, changes};
+use crate::change::{Change, GroupWriter, Item, Op, Set, items};
+use crate::dml::{self, Dml};
 use crate::schema::{Column, ColumnDefault, Schema, Table, TableId};
 use crate::value::ColumnType;
 use serde::{Deserialize, Serialize};
@@ -9,7 +11,17 @@ use serde::{Deserialize, Serialize};
 /// Tables and columns in the order of their numbers.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Catalog {
+    /// Of the groups: 1, the first, was not written down; 2 knows raw SQL. Builds that know less see that their own catalog is
+    /// another one, and then look at each group before they take it.
+    #[serde(default = "first_format")]
+    format: u32,
     tables: Vec<CatalogTable>,
+}
+
+const FORMAT: u32 = 2;
+
+fn first_format() -> u32 {
+    1
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,6 +29,9 @@ struct CatalogTable {
     name: String,
     key_len: usize,
     columns: Vec<String>,
+    /// What the origin calls the columns' types; earlier versions left them out.
+    #[serde(default)]
+    types: Vec<String>,
 }
 
 impl Catalog {
@@ -26,8 +41,9 @@ impl Catalog {
             name: table.name.clone(),
             key_len: table.key_len,
             columns: table.columns.iter().map(|column| column.name.clone()).collect(),
+            types: table.columns.iter().map(|column| column.type_name.clone()).collect(),
         });
-        Self { tables: tables.collect() }
+        Self { format: FORMAT, tables: tables.collect() }
     }
 
     /// Its bytes in the journal.
@@ -67,31 +83,75 @@ impl Catalog {
     /// # Errors
     /// What the schema lacks now.
     pub fn translate(&self, schema: &Schema, bytes: &[u8]) -> Result<Vec<u8>, String> {
+        if self.format > FORMAT {
+            return Err(format!(
+                "a newer build of Destage wrote it, whose groups have format {}, and this one knows {FORMAT}",
+                self.format
+            ));
+        }
         let key_len = |id: TableId| self.tables.get(usize::from(id.0)).map(|table| table.key_len);
         let mut writer = GroupWriter::new();
-        for change in changes(bytes, key_len) {
-            let change = change.map_err(|error| error.to_string())?;
-            let old = &self.tables[usize::from(change.table.0)];
-            let table = schema
-                .find(old.name.as_bytes())
-                .ok_or_else(|| format!("the table {} is gone", old.name))?;
-            let new_key: Vec<&str> = table.key().iter().map(|c| c.name.as_str()).collect();
-            if old.columns[..old.key_len] != new_key[..] {
-                return Err(format!("the primary key of {} is another one now", old.name));
-            }
-            debug_assert_eq!(Reader::new(change.key).count(), old.key_len);
-            writer.begin(table.id, change.op, change.key);
-            if change.op == Op::Delete {
-                continue;
-            }
-            for (column, set) in change.sets() {
-                let name = old.columns.get(column).ok_or("a column number is out of range")?;
-                let column = table
-                    .column(name.as_bytes())
-                    .ok_or_else(|| format!("the column {}.{name} is gone", old.name))?;
-                writer.set(column, set);
+        for item in items(bytes, key_len) {
+            match item.map_err(|error| error.to_string())? {
+                Item::Change(change) => self.translate_change(schema, &change, &mut writer)?,
+                Item::Dml(dml) => writer.dml(&self.translate_dml(schema, &dml)?),
             }
         }
         Ok(writer.finish().to_vec())
+    }
+
+    /// The table that has taken the place of an old one, with that.
+    fn table<'a>(
+        &'a self,
+        schema: &'a Schema,
+        id: TableId,
+    ) -> Result<(&'a CatalogTable, &'a Table), String> {
+        let old = self.tables.get(usize::from(id.0)).ok_or("a table number is out of range")?;
+        let table = schema
+            .find(old.name.as_bytes())
+            .ok_or_else(|| format!("the table {} is gone", old.name))?;
+        let new_key: Vec<&str> = table.key().iter().map(|c| c.name.as_str()).collect();
+        if old.columns[..old.key_len] != new_key[..] {
+            return Err(format!("the primary key of {} is another one now", old.name));
+        }
+        Ok((old, table))
+    }
+
+    fn translate_change(
+        &self,
+        schema: &Schema,
+        change: &Change<'_>,
+        writer: &mut GroupWriter,
+    ) -> Result<(), String> {
+        let (old, table) = self.table(schema, change.table)?;
+        debug_assert_eq!(Reader::new(change.key).count(), old.key_len);
+        writer.begin(table.id, change.op, change.key);
+        if change.op == Op::Delete {
+            return Ok(());
+        }
+        for (column, set) in change.sets() {
+            let name = old.columns.get(column).ok_or("a column number is out of range")?;
+            let number = table
+                .column(name.as_bytes())
+                .ok_or_else(|| format!("the column {}.{name} is gone", old.name))?;
+            let now = &table.columns[number];
+            if matches!(set, Set::By(_)) && !now.ty.is_number() {
+                let was = old.types.get(column).map_or("a number", String::as_str);
+                return Err(format!(
+                    "the column {}.{name} was {was}, and an increment of it has no place in {}",
+                    old.name, now.type_name
+                ));
+            }
+            writer.set(number, set);
+        }
+        Ok(())
+    }
+
+    /// The SQL stays as it was given; what it declares is found by its names.
+    fn translate_dml(&self, schema: &Schema, dml: &Dml<'_>) -> Result<Vec<u8>, String> {
+        let parameters: Vec<dml::Parameter<'_>> = dml.parameters().collect();
+        let declared = dml.declared().map(|(id, row)| Ok((self.table(schema, id)?.1.id, row)));
+        let declared: Vec<dml::Declared<'_>> = declared.collect::<Result<_, String>>()?;
+        Ok(dml::encode(dml.sql(), &parameters, &declared))
     }
 }

@@ -7,8 +7,11 @@
 //! op      = 0 insert | 1 update | 2 delete (no list follows)
 //! kind    = 0 set | 1 increment (the cell is the signed amount, in the column's text form)
 //! ```
+//!
+//! Among them may stand raw SQL, for which `table` is 65535 and `op` is 3: see [`crate::dml`].
 
 use crate::cells::{Cell, Reader, push_cell, push_varint};
+use crate::dml::Dml;
 use crate::schema::TableId;
 
 /// What happens to the row.
@@ -62,6 +65,19 @@ impl<'a> Change<'a> {
     }
 }
 
+/// A part of a group.
+#[derive(Clone, Copy, Debug)]
+pub enum Item<'a> {
+    /// The change of one row.
+    Change(Change<'a>),
+    /// Raw SQL.
+    Dml(Dml<'a>),
+}
+
+/// What stands in the place of the table before raw SQL.
+const DML_TABLE: u16 = u16::MAX;
+const DML_OP: u8 = 3;
+
 /// Builds a group's bytes. Changes are closed by starting the next one or by [`GroupWriter::finish`].
 #[derive(Debug, Default)]
 pub struct GroupWriter {
@@ -107,6 +123,14 @@ impl GroupWriter {
         self.count += 1;
     }
 
+    /// Adds raw SQL, as [`crate::dml::encode`] writes it.
+    pub fn dml(&mut self, bytes: &[u8]) {
+        self.close();
+        push_varint(&mut self.out, u64::from(DML_TABLE));
+        self.out.push(DML_OP);
+        self.out.extend_from_slice(bytes);
+    }
+
     fn close(&mut self) {
         if self.open {
             push_varint(&mut self.out, self.count);
@@ -130,30 +154,65 @@ impl GroupWriter {
     }
 }
 
-/// Reads the changes of a group. `key_len` tells how many key columns a table has; `None` from it or malformed bytes end
-/// the iteration with an error.
-pub fn changes<'a>(
+/// Reads a group. `key_len` tells how many key columns a table has; `None` from it or malformed bytes end the iteration with
+/// an error.
+pub fn items<'a>(
     bytes: &'a [u8],
     key_len: impl Fn(TableId) -> Option<usize>,
-) -> impl Iterator<Item = Result<Change<'a>, MalformedGroup>> {
+) -> impl Iterator<Item = Result<Item<'a>, MalformedGroup>> {
     let mut reader = Reader::new(bytes);
     let mut failed = false;
     std::iter::from_fn(move || {
         if failed || reader.is_empty() {
             return None;
         }
-        let change = read_change(&mut reader, &key_len).ok_or(MalformedGroup);
-        failed = change.is_err();
-        Some(change)
+        let item = read_item(&mut reader, &key_len).ok_or(MalformedGroup);
+        failed = item.is_err();
+        Some(item)
     })
 }
 
+/// As [`items`], without the raw SQL.
+pub fn changes<'a>(
+    bytes: &'a [u8],
+    key_len: impl Fn(TableId) -> Option<usize>,
+) -> impl Iterator<Item = Result<Change<'a>, MalformedGroup>> {
+    items(bytes, key_len).filter_map(|item| match item {
+        Ok(Item::Change(change)) => Some(Ok(change)),
+        Ok(Item::Dml(_)) => None,
+        Err(error) => Some(Err(error)),
+    })
+}
+
+/// The raw SQL of a group that is known to be whole.
+pub(crate) fn statements<'a>(
+    bytes: &'a [u8],
+    key_len: impl Fn(TableId) -> Option<usize>,
+) -> impl Iterator<Item = Dml<'a>> {
+    items(bytes, key_len).filter_map(|item| match item {
+        Ok(Item::Dml(dml)) => Some(dml),
+        _ => None,
+    })
+}
+
+fn read_item<'a>(
+    reader: &mut Reader<'a>,
+    key_len: &impl Fn(TableId) -> Option<usize>,
+) -> Option<Item<'a>> {
+    let table = TableId(u16::try_from(reader.varint()?).ok()?);
+    match reader.byte()? {
+        DML_OP if table.0 == DML_TABLE => Dml::read(reader).map(Item::Dml),
+        op => read_change(table, op, reader, key_len).map(Item::Change),
+    }
+}
+
 fn read_change<'a>(
+    table: TableId,
+    op: u8,
     reader: &mut Reader<'a>,
     key_len: &impl Fn(TableId) -> Option<usize>,
 ) -> Option<Change<'a>> {
-    let table = TableId(u16::try_from(reader.varint()?).ok()?);
-    let op = match reader.byte()? {
+    let op = match op {
         0 => Op::Insert,
         1 => Op::Update,
         2 => Op::Delete,

@@ -230,7 +230,7 @@ pub(crate) fn is_member_type(ty: &ColumnType) -> bool {
 /// Whether scores of that type are numbers which compare at the origin as they do here.
 pub(crate) fn is_score_type(ty: &ColumnType) -> bool {
     matches!(
-        ty,
+        ty.signed(),
         ColumnType::Int { .. }
             | ColumnType::Float8
             | ColumnType::SqliteReal

@@ -6,10 +6,11 @@
 mod crossing;
 
 use crate::cells::Reader;
-use crate::change::changes;
+use crate::change::{Item, items};
+use crate::dml::Dml;
 use crate::schema::{Schema, Table, TableId};
 use crate::settings::{DomainSettings, TableSettings};
-use destage_core::DomainId;
+use destage_core::{DomainId, OnReject};
 use std::collections::BTreeMap;
 
 /// Most domains of an origin. Each costs a row at the origin, and a queue.
@@ -31,6 +32,8 @@ pub struct Partition {
     /// By table.
     places: Vec<Place>,
     map: u64,
+    /// By domain, what becomes of its rejected writes, where that is said of it.
+    on_reject: Vec<Option<OnReject>>,
     /// A write may have the origin change rows of other domains, which was declared to be harmless.
     has_effects_across: bool,
 }
@@ -88,7 +91,8 @@ impl Partition {
     pub fn one(schema: &Schema) -> Self {
         let places = vec![Place::Whole(DomainId(0)); schema.tables.len()];
         let names = vec![REST.to_owned()];
-        Self { names, places, map: MAP_OF_ONE, has_effects_across: false }
+        let on_reject = vec![None];
+        Self { names, places, map: MAP_OF_ONE, on_reject, has_effects_across: false }
     }
 
     /// The partition that the settings ask for.
@@ -121,6 +125,7 @@ impl Partition {
         }
         for (index, domain) in domains.iter().enumerate() {
             partition.place(schema, index, domain, &mut owners)?;
+            partition.on_reject.resize(partition.names.len(), domain.on_reject);
         }
         if partition.names.len() > usize::from(DOMAINS_MAX) {
             let count = partition.names.len();
@@ -130,6 +135,7 @@ impl Partition {
             owners[usize::from(table.0)].is_some_and(|index| domains[index].assume_independent)
         };
         partition.check_crossings(schema, tables, independent)?;
+        partition.place_sets(schema)?;
         partition.has_effects_across = partition.has_effects_across(schema, tables);
         partition.map = map_of(domains);
         Ok(partition)
@@ -153,7 +159,7 @@ impl Partition {
             return Ok(());
         }
         let mut is_used = false;
-        for table in &schema.tables {
+        for table in schema.reachable() {
             let owner = &mut owners[usize::from(table.id.0)];
             let named = domain.columns.get(&table.name).or(domain.column.as_ref());
             let is_free = domain.tables.is_empty() && owner.is_none();
@@ -184,6 +190,32 @@ impl Partition {
         Ok(())
     }
 
+    /// A set belongs where its members do, which its own key has to tell.
+    fn place_sets(&mut self, schema: &Schema) -> Result<(), String> {
+        for collection in &schema.collections {
+            let table = schema.table(collection.table);
+            let place = match self.places[usize::from(table.id.0)] {
+                Place::Split { column, first, count } => {
+                    let owner = collection.owners.iter().position(|&owner| owner == column);
+                    let column = owner.ok_or_else(|| {
+                        let (name, column) = (&table.name, &table.columns[column].name);
+                        format!(
+                            "the rows of {name} are divided into ordering domains by {column}, which is the member in a [[set]] \
+                             or [[zset]] over {name}: such a set would belong to several domains. Leave that mapping out, or \
+                             put {name} into one domain by tables = [\"{name}\"]"
+                        )
+                    })?;
+                    Place::Split { column, first, count }
+                }
+                whole @ Place::Whole(_) => whole,
+            };
+            for part in collection.parts {
+                self.places[usize::from(part.0)] = place;
+            }
+        }
+        Ok(())
+    }
+
     /// How many domains there are; at least one.
     #[expect(clippy::len_without_is_empty, reason = "a partition is never empty")]
     pub fn len(&self) -> usize {
@@ -205,6 +237,11 @@ impl Partition {
         &self.names[usize::from(domain.0)]
     }
 
+    /// What becomes of a domain's rejected writes; `None` where the policy says it.
+    pub fn on_reject(&self, domain: DomainId) -> Option<OnReject> {
+        self.on_reject[usize::from(domain.0)]
+    }
+
     /// The partition as a number, for the owner's row at the origin.
     pub fn map(&self) -> u64 {
         self.map
@@ -212,7 +249,6 @@ impl Partition {
 
     /// The domain of a row.
     pub fn of_row(&self, table: TableId, key: &[u8]) -> DomainId {
-        // Tables that stand for parts of others come after them, and only where there is one domain.
         let place = self.places.get(usize::from(table.0)).copied();
         match place.unwrap_or(Place::REST) {
             Place::Whole(domain) => domain,
@@ -224,23 +260,34 @@ impl Partition {
         }
     }
 
+    /// Whether a write may have the origin change rows of other domains.
+    pub(crate) fn reaches_across(&self) -> bool {
+        self.has_effects_across
+    }
+
+    /// The domains that have rows of a table, ascending.
+    pub(crate) fn homes(&self, table: TableId) -> Vec<DomainId> {
+        match self.places.get(usize::from(table.0)).copied().unwrap_or(Place::REST) {
+            Place::Whole(domain) => vec![domain],
+            Place::Split { first, count, .. } => (first..first + count).map(DomainId).collect(),
+        }
+    }
+
+    /// The domains of all that raw SQL is declared to touch, ascending.
+    pub(crate) fn of_dml(&self, dml: &Dml<'_>) -> Vec<DomainId> {
+        let homes = dml.declared().flat_map(|(table, row)| match row {
+            Some(key) => vec![self.of_row(table, key)],
+            None => self.homes(table),
+        });
+        ascending(homes.collect())
+    }
+
     /// The domains whose writes may change rows of these tables, ascending.
     pub(crate) fn of_tables(&self, tables: impl Iterator<Item = TableId>) -> Box<[DomainId]> {
         if self.has_effects_across {
             return self.ids().collect();
         }
-        let mut domains: Vec<DomainId> = Vec::new();
-        for table in tables {
-            match self.places.get(usize::from(table.0)).copied().unwrap_or(Place::REST) {
-                Place::Whole(domain) => domains.push(domain),
-                Place::Split { first, count, .. } => {
-                    domains.extend((first..first + count).map(DomainId));
-                }
-            }
-        }
-        domains.sort_unstable();
-        domains.dedup();
-        domains.into()
+        ascending(tables.flat_map(|table| self.homes(table)).collect()).into()
     }
 
     /// The domains of a group that is known to be whole.
@@ -249,18 +296,26 @@ impl Partition {
             return Spread::One(DomainId(0));
         }
         let key_len = |table: TableId| schema.tables.get(usize::from(table.0)).map(|t| t.key_len);
-        let rows = changes(bytes, key_len)
-            .map(|change| change.expect("groups are checked when they are written or recovered"));
-        let mut domains: Vec<DomainId> =
-            rows.map(|change| self.of_row(change.table, change.key)).collect();
-        domains.sort_unstable();
-        domains.dedup();
+        let mut domains: Vec<DomainId> = Vec::new();
+        for item in items(bytes, key_len) {
+            match item.expect("groups are checked when they are written or recovered") {
+                Item::Change(change) => domains.push(self.of_row(change.table, change.key)),
+                Item::Dml(dml) => domains.extend(self.of_dml(&dml)),
+            }
+        }
+        let domains = ascending(domains);
         match domains[..] {
             [] => Spread::One(DomainId(0)),
             [only] => Spread::One(only),
             _ => Spread::Several(domains.into()),
         }
     }
+}
+
+fn ascending(mut domains: Vec<DomainId>) -> Vec<DomainId> {
+    domains.sort_unstable();
+    domains.dedup();
+    domains
 }
 
 /// Which of `count` domains a value belongs to: whole numbers in turn, so that as many domains as there are numbers are one

@@ -100,6 +100,11 @@ impl Mappings {
         Ok(Self { list: list.collect::<Result<_, _>>()? })
     }
 
+    /// The tables of the mappings whose patterns begin so, up to their first place.
+    pub(crate) fn under(&self, prefix: &[u8]) -> impl Iterator<Item = TableId> {
+        self.list.iter().filter(move |mapping| mapping.pattern.head == prefix).map(|m| m.table)
+    }
+
     /// Finds the mapping of a key and appends the key cells of its row to `out`; `None` if no pattern takes the key.
     ///
     /// # Errors

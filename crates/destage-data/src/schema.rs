@@ -184,6 +184,19 @@ impl Schema {
         &self.tables[..self.tables.len() - own]
     }
 
+    /// The tables behind the keys of the user's own making that begin so, up to their first place: of sets, the tables of the
+    /// members.
+    pub(crate) fn mapped_under(&self, prefix: &[u8]) -> Vec<TableId> {
+        let tables = self.mappings.under(prefix).map(|table| match self.table(table).part {
+            Some((id, _)) => self.collection(id).table,
+            None => table,
+        });
+        let mut tables: Vec<TableId> = tables.collect();
+        tables.sort_unstable();
+        tables.dedup();
+        tables
+    }
+
     /// Adds a collection and its tables; `None` if there are too many tables.
     pub(crate) fn add_collection(&mut self, mut collection: Collection) -> Option<&Collection> {
         if self.tables.len() + 2 > TABLES_MAX {

@@ -2,7 +2,7 @@
 
 use crate::derived::QuerySettings;
 use crate::mapping::MappingSettings;
-use destage_core::{Policy, Span};
+use destage_core::{OnReject, Policy, Span};
 use destage_record::RecordSettings;
 use destage_runtime::sockets::Listen;
 use std::collections::BTreeMap;
@@ -120,6 +120,8 @@ pub struct DomainSettings {
     pub count: u16,
     /// Constraints, cascades and triggers that cross its border are known to be harmless.
     pub assume_independent: bool,
+    /// What becomes of its rejected writes; `None`: as the policy says.
+    pub on_reject: Option<OnReject>,
 }
 
 impl DomainSettings {
@@ -165,6 +167,8 @@ pub struct UnsafeFlags {
     pub no_query_invalidation: bool,
     /// One watermark for all ordering domains, whichever a batch belongs to.
     pub one_watermark: bool,
+    /// What raw SQL is declared to touch is read without waiting for it.
+    pub no_opaque_wait: bool,
 }
 
 impl UnsafeFlags {

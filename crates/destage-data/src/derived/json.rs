@@ -97,7 +97,7 @@ impl Json {
     /// Refuses what has grown too large.
     ///
     /// # Errors
-    /// [`Fault::Denied`] past [`RESULT_BYTES_MAX`].
+    /// [`Fault::Rejected`] past [`RESULT_BYTES_MAX`].
     pub(crate) fn check_size(&self) -> Result<(), OriginError> {
         match self.out.len() <= RESULT_BYTES_MAX {
             true => Ok(()),
@@ -115,7 +115,7 @@ impl Json {
 /// A result of more than anyone can want under one key.
 pub(crate) fn too_large() -> OriginError {
     OriginError::new(
-        Fault::Denied,
+        Fault::Rejected,
         format!(
             "the result has more than {} rows or {} MiB: ask for less, for example by LIMIT",
             super::ROWS_MAX,

@@ -1,5 +1,7 @@
 //! The text of a query: where its parameters stand.
 
+use crate::schema::Schema;
+
 /// One statement, with places for parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Statement {
@@ -18,6 +20,46 @@ impl Statement {
     /// # Errors
     /// A name that is no parameter, a parameter that is not used, several statements, quotes without an end.
     pub fn parse(sql: &str, names: &[String]) -> Result<Self, String> {
+        let parsed = Self::scan(sql, |name| {
+            if name.starts_with(|c: char| c.is_ascii_digit()) {
+                return Err(format!("'${name}' is no parameter: they are named as in the key"));
+            }
+            let number = names.iter().position(|other| other == name);
+            number.ok_or_else(|| format!("the key has no parameter {{{name}}} for ${name}"))
+        })?;
+        if let Some(unused) = parsed.unused(names.len()) {
+            return Err(format!("the SQL does not use ${}", names[unused]));
+        }
+        match first_word(sql.trim()).as_str() {
+            "select" | "with" => Ok(parsed),
+            _ => Err("the SQL begins with SELECT or WITH".into()),
+        }
+    }
+
+    /// As [`Statement::parse`], for SQL that writes rows: its parameters are `$1` to `$count`.
+    ///
+    /// # Errors
+    /// As for [`Statement::parse`].
+    pub fn parse_dml(sql: &str, count: usize) -> Result<Self, String> {
+        let parsed = Self::scan(sql, |name| {
+            let number = name.parse().ok().filter(|number| (1..=count).contains(number));
+            let number: usize = number.ok_or_else(|| match count {
+                0 => format!("the SQL has ${name}, and no parameter is given"),
+                count => format!("the SQL has ${name}, and the parameters are $1 to ${count}"),
+            })?;
+            Ok(number - 1)
+        })?;
+        if let Some(unused) = parsed.unused(count) {
+            return Err(format!("the SQL does not use ${}", unused + 1));
+        }
+        match first_word(behind_comments(sql)).as_str() {
+            "insert" | "update" | "delete" | "replace" | "merge" | "with" => Ok(parsed),
+            _ => Err("the SQL begins with INSERT, UPDATE, DELETE, REPLACE, MERGE or WITH".into()),
+        }
+    }
+
+    /// Finds the parameters; `number` tells which one a name means.
+    fn scan(sql: &str, number: impl Fn(&str) -> Result<usize, String>) -> Result<Self, String> {
         let sql = sql.trim().trim_end_matches(';').trim_end();
         let mut scanner = Scanner { sql, at: 0 };
         let (mut pieces, mut text) = (Vec::new(), String::new());
@@ -25,25 +67,19 @@ impl Statement {
             match token {
                 Token::Other(part) => text.push_str(part),
                 Token::Parameter(name) => {
-                    let number = names.iter().position(|other| other == name);
-                    let number = number.ok_or_else(|| {
-                        format!("the key has no parameter {{{name}}} for ${name}")
-                    })?;
+                    let number = number(name)?;
                     pieces.push(Piece::Text(std::mem::take(&mut text)));
                     pieces.push(Piece::Parameter(number));
                 }
             }
         }
         pieces.push(Piece::Text(text));
-        let unused = (0..names.len()).find(|&at| !pieces.contains(&Piece::Parameter(at)));
-        if let Some(unused) = unused {
-            return Err(format!("the SQL does not use ${}", names[unused]));
-        }
-        let begins = sql.split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default();
-        match begins.to_ascii_lowercase().as_str() {
-            "select" | "with" => Ok(Self { pieces }),
-            _ => Err("the SQL begins with SELECT or WITH".into()),
-        }
+        Ok(Self { pieces })
+    }
+
+    /// The first of so many parameters that it does not use.
+    fn unused(&self, count: usize) -> Option<usize> {
+        (0..count).find(|&at| !self.pieces.contains(&Piece::Parameter(at)))
     }
 
     /// The text, with each parameter written by `write`.
@@ -58,6 +94,13 @@ impl Statement {
         out
     }
 
+    /// The origin's tables whose names stand in it, by name.
+    pub fn mentioned(&self, schema: &Schema) -> Vec<String> {
+        let reachable = schema.reachable().iter().map(|table| &table.name);
+        let all = reachable.chain(schema.unreachable.iter().map(|table| &table.name));
+        all.filter(|name| self.mentions(name)).cloned().collect()
+    }
+
     /// Whether a name stands in it as a word, in quotes or not, whatever its case.
     pub fn mentions(&self, name: &str) -> bool {
         let text = self.render(|out, _| out.push(' ')).to_ascii_lowercase();
@@ -68,6 +111,24 @@ impl Statement {
             let after = text[at + name.len()..].chars().next();
             !before.is_some_and(is_word) && !after.is_some_and(is_word)
         })
+    }
+}
+
+fn first_word(sql: &str) -> String {
+    let begins = sql.split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default();
+    begins.to_ascii_lowercase()
+}
+
+/// What follows the comments and blanks at the beginning.
+fn behind_comments(sql: &str) -> &str {
+    let mut rest = sql.trim_start();
+    loop {
+        let end = match () {
+            () if rest.starts_with("--") => rest.find('\n').map(|at| at + 1),
+            () if rest.starts_with("/*") => rest.find("*/").map(|at| at + 2),
+            () => return rest,
+        };
+        rest = rest[end.unwrap_or(rest.len())..].trim_start();
     }
 }
 
@@ -115,8 +176,8 @@ impl<'s> Scanner<'s> {
         if after.starts_with('$') {
             return Err("texts are quoted by '...', not by $...$".into());
         }
-        if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
-            return Err(format!("'${name}' is no parameter: they are named as in the key"));
+        if name.is_empty() {
+            return Err("a '$' that names no parameter".into());
         }
         self.at += 1 + len;
         Ok(Token::Parameter(name))

@@ -24,7 +24,7 @@ fn schema() -> Schema {
         column("id", int.clone()),
         column("region", text),
         column("year", int.clone()),
-        column("amount", ColumnType::Numeric { precision: None }),
+        column("amount", ColumnType::DECIMAL),
     ];
     orders.key_len = 1;
     let mut prices = Table::named("prices".into(), "prices".into());
@@ -145,6 +145,10 @@ fn parameters_stand_outside_of_quotes_and_comments() {
     let statement = Statement::parse("SELECT * FROM Orders o, `line items`", &[]).unwrap();
     assert!(statement.mentions("orders") && statement.mentions("line items"));
     assert!(!statement.mentions("order") && !statement.mentions("items2"));
+    // The cache's own tables are none of the origin's.
+    let mut schema = schema();
+    schema.serve_plain_keys().unwrap();
+    assert_eq!(statement.mentioned(&schema), ["orders"]);
 }
 
 fn row(region: &str) -> Vec<u8> {

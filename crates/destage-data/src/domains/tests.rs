@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::cells::{Cell, push_cell};
+use crate::mapping::{MappingSettings, ShapeSettings};
 use crate::schema::{Column, ColumnDefault, ForeignKey, Unique};
 use crate::value::ColumnType;
 
@@ -129,6 +130,42 @@ fn triggers_are_refused_until_their_effects_are_declared_inside_the_domain() {
     };
     assert!(Partition::new(&schema, &domains, &declared(&["orders"])).is_err());
     Partition::new(&schema, &domains, &declared(&[])).unwrap();
+}
+
+/// Tags of a warehouse, as members of a set.
+fn tagged(key: &str, member: &str) -> Schema {
+    let mut schema = Schema::new(vec![table("tags", 2, &["warehouse", "tag"])], Vec::new());
+    let shape = ShapeSettings::Set { member: member.into(), score: None, members_max: 10 };
+    let mapping = MappingSettings { key: key.into(), table: "tags".into(), shape };
+    schema.map_keys(&[mapping]).unwrap();
+    schema
+}
+
+#[test]
+fn a_set_is_in_the_domain_of_its_members() {
+    let schema = tagged("tags:{warehouse}", "tag");
+    let split = DomainSettings { columns: BTreeMap::new(), ..by_warehouse() };
+    for domains in [[split], [whole("tags", &["tags"])]] {
+        let partition = partition(&schema, &domains).unwrap();
+        let mut seen = std::collections::BTreeSet::new();
+        for warehouse in (0..20).map(|number| number.to_string()) {
+            let domain = partition.of_row(TableId(0), &key(&[&warehouse, "5"]));
+            for part in schema.collections[0].parts {
+                assert_eq!(partition.of_row(part, &key(&[&warehouse])), domain);
+            }
+            seen.insert(domain);
+        }
+        assert_eq!(seen.len(), partition.len() - 1);
+    }
+}
+
+#[test]
+fn a_set_whose_members_are_divided_is_refused() {
+    let schema = tagged("tagged:{tag}", "warehouse");
+    let split = DomainSettings { columns: BTreeMap::new(), ..by_warehouse() };
+    let refusal = partition(&schema, &[split]).unwrap_err();
+    assert!(refusal.contains("by warehouse, which is the member"), "{refusal}");
+    partition(&schema, &[whole("tags", &["tags"])]).unwrap();
 }
 
 #[test]

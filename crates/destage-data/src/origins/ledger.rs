@@ -1,6 +1,6 @@
 //! What origins over the network make alike of Destage's own tables there: numbers, watermarks, who owns the origin.
 
-use super::{AcrossClaim, GroupRef, OriginError, WriteClaim};
+use super::{AcrossClaim, GroupRef, Mark, OriginError, WriteClaim};
 use crate::change::Op;
 use crate::schema::Table;
 use destage_core::{DomainId, Fault, Lsn};
@@ -21,7 +21,8 @@ pub(super) fn parse_watermarks(text: Option<&str>) -> Vec<(DomainId, Lsn)> {
 /// which the groups had landed before.
 ///
 /// # Errors
-/// [`Fault::Fenced`] or [`Fault::Failed`], as [`super::Writer::apply`] says.
+/// [`Fault::Fenced`] or [`Fault::Failed`], as [`super::Writer::apply`] says; [`Fault::Unavailable`] where it is where it was
+/// expected after all.
 pub(super) fn landed(
     place: &str,
     claim: &WriteClaim,
@@ -40,14 +41,10 @@ pub(super) fn landed(
     if is_beyond || groups.iter().any(|group| group.lsn == seq) {
         return Ok(seq);
     }
-    Err(OriginError::new(
-        Fault::Failed,
-        format!(
-            "{place} stands at group {} of domain {domain}, expected {}: it was restored or \
-             changed by hand",
-            seq.0, claim.expected.0
-        ),
-    ))
+    if seq == claim.expected {
+        return Err(unmoved(place, claim));
+    }
+    Err(changed(place, claim, seq))
 }
 
 /// The same for a write of several domains, with the watermark and the epoch `found` for each. Done if it had landed.
@@ -59,11 +56,43 @@ pub(super) fn landed_across(
     claim: &AcrossClaim<'_>,
     found: impl Fn(DomainId) -> Option<(Lsn, u64)>,
 ) -> Result<(), OriginError> {
+    let stays = |mark: &Mark| found(mark.domain) == Some((mark.expected, claim.epoch));
+    if let [first, ..] = claim.marks
+        && claim.marks.iter().all(stays)
+    {
+        return Err(unmoved(place, &claim.of(first)));
+    }
     for mark in claim.marks {
-        let upto = [GroupRef { lsn: mark.upto, bytes: &[] }];
-        landed(place, &claim.of(mark), found(mark.domain), &upto)?;
+        let (upto, claim) = ([GroupRef { lsn: mark.upto, bytes: &[] }], claim.of(mark));
+        landed(place, &claim, found(mark.domain), &upto).map_err(|error| match error.fault {
+            Fault::Unavailable => changed(place, &claim, claim.expected),
+            _ => error,
+        })?;
     }
     Ok(())
+}
+
+/// The watermark is where the claim left it, and did not move all the same: nothing was lost, so there is nothing but to try
+/// again.
+pub(super) fn unmoved(place: &str, claim: &WriteClaim) -> OriginError {
+    let (domain, expected) = (claim.domain.0, claim.expected.0);
+    OriginError::new(
+        Fault::Unavailable,
+        format!(
+            "{place} did not move the watermark of domain {domain} from {expected}, where it stands"
+        ),
+    )
+}
+
+/// The watermark is where nothing of ours has put it.
+fn changed(place: &str, claim: &WriteClaim, found: Lsn) -> OriginError {
+    OriginError::new(
+        Fault::Failed,
+        format!(
+            "{place} stands at group {} of domain {}, expected {}: it was restored or changed by hand",
+            found.0, claim.domain.0, claim.expected.0
+        ),
+    )
 }
 
 /// Whether no domain stands below what was confirmed of it.
@@ -134,4 +163,54 @@ pub(super) fn signed(number: u64) -> i64 {
 /// Back from [`signed`]; 0 for what nobody but a stranger can have written.
 pub(super) fn unsigned(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EPOCH: u64 = 4;
+
+    fn claim(expected: u64) -> WriteClaim {
+        WriteClaim {
+            domain: DomainId(0),
+            epoch: EPOCH,
+            expected: Lsn(expected),
+            unsafe_no_watermark: false,
+        }
+    }
+
+    fn fault_of<T>(result: Result<T, OriginError>) -> Option<Fault> {
+        result.err().map(|error| error.fault)
+    }
+
+    #[test]
+    fn a_watermark_that_stayed_where_it_was_is_tried_again_and_one_elsewhere_went_back() {
+        let groups = [6, 7].map(|lsn| GroupRef { lsn: Lsn(lsn), bytes: &[] });
+        let landed = |found| landed("the origin", &claim(5), Some((Lsn(found), EPOCH)), &groups);
+        assert_eq!(fault_of(landed(5)), Some(Fault::Unavailable));
+        assert_eq!(fault_of(landed(4)), Some(Fault::Failed));
+        assert_eq!(landed(6).ok(), Some(Lsn(6)));
+        assert_eq!(landed(9).ok(), Some(Lsn(9)));
+    }
+
+    #[test]
+    fn of_several_watermarks_all_stay_or_none() {
+        let mark = |domain, expected| Mark {
+            domain: DomainId(domain),
+            expected: Lsn(expected),
+            upto: Lsn(9),
+        };
+        let marks = [mark(0, 5), mark(1, 3)];
+        let claim = AcrossClaim { epoch: EPOCH, marks: &marks, unsafe_no_watermark: false };
+        let landed = |found: [u64; 2]| {
+            let at = |domain: DomainId| Some((Lsn(found[usize::from(domain.0)]), EPOCH));
+            fault_of(landed_across("the origin", &claim, at))
+        };
+        assert_eq!(landed([5, 3]), Some(Fault::Unavailable));
+        assert_eq!(landed([9, 9]), None);
+        assert_eq!(landed([9, 3]), Some(Fault::Failed));
+        assert_eq!(landed([5, 9]), Some(Fault::Failed));
+        assert_eq!(landed([4, 3]), Some(Fault::Failed));
+    }
 }

@@ -4,6 +4,7 @@
 //! domain's watermark, exactly once; a [`Reader`] serves misses, each with the watermark of the same snapshot. Neither
 //! retries: faults are classified ([`Fault`]) and the core decides.
 
+mod foreign;
 mod ledger;
 mod mongo;
 mod mysql;
@@ -13,6 +14,8 @@ mod quote;
 mod sqlite;
 mod tls;
 
+pub(crate) use foreign::Heard;
+pub use foreign::{ChangedRows, ForeignChanges, InvalidationChange, Listener};
 pub use mongo::Mongo;
 pub use mysql::Mysql;
 pub use open::{ADDRESSES, open};
@@ -21,10 +24,12 @@ pub use sqlite::{Sqlite, create_example};
 
 use crate::cells::Cell;
 use crate::collection::Edge;
-use crate::derived::{Answer, Query, Uses};
+use crate::derived::{Answer, Query, Statement, Uses};
 use crate::schema::{Schema, Table};
 use destage_core::{DomainId, Fault, Lsn};
+use destage_runtime::exit;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A failure at the origin: what the core needs to know, and what the user does.
@@ -35,12 +40,53 @@ pub struct OriginError {
     pub fault: Fault,
     /// What happened, to what, in words; never a password.
     pub message: String,
+    /// It took longer than one operation may.
+    pub is_late: bool,
+    /// When.
+    pub stage: Stage,
+}
+
+/// When an [`OriginError`] happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// The address was looked at.
+    Address,
+    /// A connection was opened.
+    Connection,
+    /// The origin was asked something.
+    Request,
 }
 
 impl OriginError {
-    /// An error of that class.
+    /// An error of that class, of a request.
     pub fn new(fault: Fault, message: impl fmt::Display) -> Self {
-        Self { fault, message: message.to_string() }
+        Self { fault, message: message.to_string(), stage: Stage::Request, is_late: false }
+    }
+
+    /// The same at another stage.
+    pub fn at(self, stage: Stage) -> Self {
+        Self { stage, ..self }
+    }
+
+    /// Whether the origin refuses only what was asked of it, such as one table.
+    pub fn is_partial(&self) -> bool {
+        self.stage == Stage::Request && matches!(self.fault, Fault::Denied | Fault::Rejected)
+    }
+
+    /// How a program ends that cannot go on: one of [`exit::TABLE`].
+    pub fn exit_code(&self) -> u8 {
+        match (self.fault, self.stage) {
+            (Fault::Fenced, _) => exit::FENCED,
+            (Fault::Denied, Stage::Address) => exit::USAGE,
+            _ => exit::ORIGIN_UNREACHABLE,
+        }
+    }
+
+    /// The same for what took longer than one operation may.
+    #[must_use]
+    pub fn late(mut self) -> Self {
+        self.is_late = true;
+        self
     }
 }
 
@@ -77,6 +123,37 @@ pub trait Origin: Send + Sync {
     /// # Errors
     /// Unreachable or refused; where tables may not be created, the message holds the statements to run.
     fn writer(&self) -> Result<Box<dyn Writer>, OriginError>;
+
+    /// Opens a connection on which the origin tells what others change from now on; `None` if it tells of no table.
+    ///
+    /// # Errors
+    /// Unreachable or refused.
+    fn listener(&self, schema: &Arc<Schema>) -> Result<Option<Box<dyn Listener>>, OriginError> {
+        let _ = schema;
+        Ok(None)
+    }
+
+    /// Has the origin tell what others change in these tables; with `is_dry`, only says what that takes.
+    ///
+    /// # Errors
+    /// [`Fault::Denied`] if the origin cannot, or the user may not; unreachable. Nothing was done then.
+    fn install_invalidation(
+        &self,
+        tables: &[&Table],
+        is_dry: bool,
+    ) -> Result<InvalidationChange, OriginError> {
+        let _ = (tables, is_dry);
+        Err(foreign::no_invalidation(&self.describe()))
+    }
+
+    /// Takes back what [`Origin::install_invalidation`] did, for all tables; with `is_dry`, only says what that takes.
+    ///
+    /// # Errors
+    /// As for `install_invalidation`.
+    fn remove_invalidation(&self, is_dry: bool) -> Result<InvalidationChange, OriginError> {
+        let _ = is_dry;
+        Err(foreign::no_invalidation(&self.describe()))
+    }
 }
 
 /// Rows as of one snapshot.
@@ -216,12 +293,30 @@ pub trait Reader: Send {
         Err(OriginError::new(Fault::Denied, "the origin takes no SQL, so it has no derived keys"))
     }
 
-    /// Runs the query of a derived key on one snapshot, in which nothing can be written. `values` are its parameters' values,
-    /// as cells.
+    /// Has the origin prepare raw SQL, which is not run: it is one statement that writes rows. The names of the tables that it
+    /// writes by itself, without what triggers and cascades add; `None` where the origin does not tell.
     ///
     /// # Errors
-    /// As for `fetch`; [`Fault::Rejected`] for values that the query does not bear.
-    fn query(&mut self, query: &Query, _values: &[u8]) -> Result<Answer, OriginError> {
+    /// As for `fetch`; [`Fault::Denied`] if it is no such statement or cannot be prepared.
+    fn check_dml(
+        &mut self,
+        _statement: &Statement,
+        _schema: &Schema,
+    ) -> Result<Option<Vec<String>>, OriginError> {
+        Err(OriginError::new(Fault::Denied, "this kind of origin takes no SQL"))
+    }
+
+    /// Runs the query of a derived key on one snapshot, in which nothing can be written. `values` are its parameters' values,
+    /// as cells. At the origin nothing of it is left after `limit`, which is not zero, or after the time of one operation.
+    ///
+    /// # Errors
+    /// As for `fetch`; [`Fault::Rejected`] for values that the query does not bear. [`OriginError::is_late`] past the limit.
+    fn query(
+        &mut self,
+        query: &Query,
+        _values: &[u8],
+        _limit: Duration,
+    ) -> Result<Answer, OriginError> {
         let message = format!("the origin takes no SQL, so it has no {}", query.key);
         Err(OriginError::new(Fault::Denied, message))
     }
@@ -402,6 +497,23 @@ pub trait Writer: Send {
         let _ = (schema, claim, parked, groups);
         let message = "this origin cannot take back what it has parked; see destage_parked there";
         Err(OriginError::new(Fault::Denied, message))
+    }
+
+    /// After an `unpark` with an unknown outcome, on a new connection: brings it to an end and tells whether it was done.
+    ///
+    /// # Errors
+    /// As for `unpark`, but [`Fault::Rejected`]; the outcome is unknown still.
+    fn settle_unpark(
+        &mut self,
+        schema: &Schema,
+        claim: &WriteClaim,
+        parked: &[Lsn],
+        groups: &[GroupRef<'_>],
+    ) -> Result<bool, OriginError> {
+        let _ = groups;
+        // Waits until the transaction in doubt has ended.
+        self.unpark(schema, claim, &[], &[])?;
+        Ok(!self.parked()?.iter().any(|group| parked.contains(&group.lsn)))
     }
 }
 

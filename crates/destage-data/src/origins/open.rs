@@ -1,6 +1,6 @@
 //! From an origin's address to the origin.
 
-use super::{Mongo, Mysql, Origin, OriginError, Postgres, Sqlite};
+use super::{Mongo, Mysql, Origin, OriginError, Postgres, Sqlite, Stage};
 use crate::settings::TableSettings;
 use destage_core::Fault;
 use std::collections::BTreeMap;
@@ -19,6 +19,14 @@ pub const ADDRESSES: &str = "sqlite:FILE, postgres://USER:PASSWORD@HOST[:PORT]/D
 /// # Errors
 /// [`Fault::Denied`] if the address cannot be read or names a store that is not supported; otherwise as the origin says.
 pub fn open(
+    url: &str,
+    timeout: Duration,
+    tables: &BTreeMap<String, TableSettings>,
+) -> Result<Arc<dyn Origin>, OriginError> {
+    named(url, timeout, tables).map_err(|error| error.at(Stage::Address))
+}
+
+fn named(
     url: &str,
     timeout: Duration,
     tables: &BTreeMap<String, TableSettings>,
@@ -64,6 +72,7 @@ mod tests {
         for url in ["shop.db", "oracle://h/db", "sqlite:", ""] {
             let error = refusal(url);
             assert_eq!(error.fault, Fault::Denied, "{url}");
+            assert_eq!(error.exit_code(), destage_runtime::exit::USAGE, "{url}");
             assert!(error.message.contains("sqlite:FILE"), "{url}: {error}");
         }
         assert!(!refusal("oracle://u:hush@h/db").message.contains("hush"));

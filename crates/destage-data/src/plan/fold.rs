@@ -62,8 +62,8 @@ fn folded<'a>(
     match (target.increment, increment) {
         (false, false) => Some(Datum::Borrowed(cell)),
         (false, true) => {
-            let exact = matches!(column.ty, ColumnType::Int { .. } | ColumnType::Numeric { .. });
-            let sum = exact.then(|| column.ty.add(old.value()?, cell.value()?).ok())??;
+            let sum =
+                column.ty.is_exact().then(|| column.ty.add(old.value()?, cell.value()?).ok())??;
             Some(Datum::Folded(sum))
         }
         (true, true) => sum(column, old.value()?, cell.value()?).map(Datum::Folded),
@@ -74,21 +74,20 @@ fn folded<'a>(
 
 /// The sum of two amounts, where adding it equals adding them one after the other.
 fn sum(column: &Column, a: &[u8], b: &[u8]) -> Option<Vec<u8>> {
-    match column.ty {
+    match *column.ty.signed() {
         ColumnType::Int { .. } => {
             let sum = integer(a)?.checked_add(integer(b)?)?;
             Some(itoa::Buffer::new().format(sum).as_bytes().to_vec())
         }
         // With a fixed scale each step rounds; amounts that need no rounding add up exactly.
-        ColumnType::Numeric { precision } => {
+        ColumnType::Numeric { precision, .. } => {
             let fits = |amount| {
                 let places = decimal_places(amount);
                 precision.is_none_or(|(_, scale)| {
                     places.is_some_and(|p| i64::from(scale) >= i64::from(p))
                 })
             };
-            let wide = ColumnType::Numeric { precision: None };
-            (fits(a) && fits(b)).then(|| wide.add(a, b).ok())?
+            (fits(a) && fits(b)).then(|| ColumnType::DECIMAL.add(a, b).ok())?
         }
         _ => None,
     }

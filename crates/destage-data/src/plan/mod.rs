@@ -9,6 +9,7 @@
 //!   unique constraint nor a foreign key can tell the difference;
 //! - two changes of one row are folded into one only where no intermediate value can be rejected: never on structural or
 //!   checked columns, never over a NULL in a NOT NULL column; an insert never turns into an upsert;
+//! - raw SQL stands alone: what precedes it is applied before it, and what follows behind it;
 //! - what is not plain (triggers, generated columns, cascading changes, deferred constraints) stands alone, in order.
 //!
 //! The caller has checked that values fit their columns and that every prefix of the increments of an exact number does.
@@ -19,6 +20,7 @@ mod planner;
 
 use crate::cells::Cell;
 use crate::change::{MalformedGroup, Op, Set};
+use crate::dml::Dml;
 use crate::schema::{Schema, TableId};
 use hashbrown::HashMap;
 
@@ -27,28 +29,63 @@ use hashbrown::HashMap;
 pub struct Plan<'a> {
     /// In the order of their application.
     pub buckets: Vec<Bucket<'a>>,
+    /// Raw SQL between them, in order.
+    raw: Vec<Raw<'a>>,
     /// How many changes the groups held; [`Plan::rows`] of them are left.
     pub changes: usize,
     /// The rows touched, with the newest touch of each; only those behind the last change that stands alone.
     touched: HashMap<(TableId, &'a [u8]), u32>,
 }
 
-impl Plan<'_> {
-    /// Rows to write, after folding.
+impl<'a> Plan<'a> {
+    /// Rows to write, after folding; of raw SQL nobody knows how many, so each counts as one.
     pub fn rows(&self) -> usize {
-        self.buckets.iter().map(Bucket::len).sum()
+        self.raw.len() + self.buckets.iter().map(Bucket::len).sum::<usize>()
+    }
+
+    /// What is to be done, in order.
+    pub fn steps(&self) -> impl Iterator<Item = Step<'_, 'a>> {
+        let mut raw = self.raw.iter().peekable();
+        let mut buckets = self.buckets.iter().enumerate().peekable();
+        std::iter::from_fn(move || {
+            let next = buckets.peek().map_or(usize::MAX, |(place, _)| *place);
+            match raw.next_if(|raw| raw.before <= next) {
+                Some(raw) => Some(Step::Raw(raw)),
+                None => buckets.next().map(|(_, bucket)| Step::Bucket(bucket)),
+            }
+        })
     }
 
     /// Whether all of it commutes with whatever leaves its rows alone: updates of columns that no key, constraint or trigger
     /// looks at.
     pub fn is_free(&self) -> bool {
-        self.buckets.iter().all(|bucket| bucket.free)
+        self.raw.is_empty() && self.buckets.iter().all(|bucket| bucket.free)
     }
 
     /// Whether a row is written, by its table and encoded key; tells all rows only where [`Plan::is_free`].
     pub fn writes(&self, table: TableId, key: &[u8]) -> bool {
         self.touched.contains_key(&(table, key))
     }
+}
+
+/// Raw SQL of a plan.
+#[derive(Clone, Copy, Debug)]
+pub struct Raw<'a> {
+    /// The statement.
+    pub dml: Dml<'a>,
+    /// As [`Bucket::check_after`].
+    pub check_after: bool,
+    /// It comes before the bucket of this number.
+    before: usize,
+}
+
+/// What is to be done next.
+#[derive(Clone, Copy, Debug)]
+pub enum Step<'p, 'a> {
+    /// A multi-row statement.
+    Bucket(&'p Bucket<'a>),
+    /// Raw SQL.
+    Raw(&'p Raw<'a>),
 }
 
 /// One multi-row statement. Each of its rows must be written exactly once, else the batch is rejected.

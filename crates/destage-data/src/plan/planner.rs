@@ -1,9 +1,10 @@
 //! Where each change goes.
 
 use super::links::{Links, Structural};
-use super::{Bucket, Datum, Plan, Sets, Target, fold, target};
+use super::{Bucket, Datum, Plan, Raw, Sets, Target, fold, target};
 use crate::cells::Cell;
-use crate::change::{Change, MalformedGroup, Op, changes};
+use crate::change::{Change, Item, MalformedGroup, Op, items};
+use crate::dml::Dml;
 use crate::schema::{Schema, Table, TableId};
 use hashbrown::hash_map::Entry;
 use hashbrown::{DefaultHashBuilder, HashMap};
@@ -60,17 +61,32 @@ impl<'s, 'a> Planner<'s, 'a> {
     pub(super) fn group(&mut self, bytes: &'a [u8]) -> Result<(), MalformedGroup> {
         let schema = self.schema;
         let key_len = |id: TableId| schema.tables.get(usize::from(id.0)).map(|t| t.key_len);
-        for change in changes(bytes, key_len) {
-            self.change(change?)?;
+        for item in items(bytes, key_len) {
+            match item? {
+                Item::Change(change) => self.change(change)?,
+                Item::Dml(dml) => self.raw(dml),
+            }
         }
         if self.deferred {
             self.deferred = false;
             self.close();
-            if let Some(bucket) = self.plan.buckets.last_mut() {
-                bucket.check_after = true;
+            let buckets = self.plan.buckets.len();
+            let last = self.plan.raw.last_mut().filter(|raw| raw.before == buckets);
+            match (last, self.plan.buckets.last_mut()) {
+                (Some(raw), _) => raw.check_after = true,
+                (None, Some(bucket)) => bucket.check_after = true,
+                (None, None) => {}
             }
         }
         Ok(())
+    }
+
+    /// Nobody knows what it does, deferred constraints included.
+    fn raw(&mut self, dml: Dml<'a>) {
+        self.close();
+        self.deferred = true;
+        self.plan.changes += 1;
+        self.plan.raw.push(Raw { dml, check_after: false, before: self.plan.buckets.len() });
     }
 
     pub(super) fn finish(self) -> Plan<'a> {

@@ -116,7 +116,7 @@ impl Parser<'_> {
             self.digits()?;
         }
         if self.normal {
-            out.push_str(&numeric::canonical(&self.input[start..self.at], None)?);
+            out.push_str(&numeric::canonical(&self.input[start..self.at], None, false)?);
         }
         Ok(())
     }

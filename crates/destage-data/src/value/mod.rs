@@ -42,6 +42,8 @@ pub enum ColumnType {
     Numeric {
         /// Total digits and digits after the point.
         precision: Option<(u16, i16)>,
+        /// Whether `NaN` is one of the values, as in PostgreSQL.
+        has_nan: bool,
     },
     /// UTF-8 text without NUL.
     Text {
@@ -93,6 +95,9 @@ pub enum ColumnType {
 pub struct ValueError(pub String);
 
 impl ColumnType {
+    /// Exact decimals of any size and scale.
+    pub(crate) const DECIMAL: Self = Self::Numeric { precision: None, has_nan: false };
+
     /// The canonical form of `input`, borrowed where it is canonical already.
     ///
     /// # Errors
@@ -119,7 +124,9 @@ impl ColumnType {
             Self::Float8 => format_float8(float::parse8(input)?),
             Self::SqliteReal => format_sqlite_real(float::parse_sqlite(input)?),
             Self::SqliteNumeric => return sqlite::canonical(input),
-            Self::Numeric { precision } => numeric::canonical(input, *precision)?,
+            Self::Numeric { precision, has_nan } => {
+                numeric::canonical(input, *precision, *has_nan)?
+            }
             Self::Uuid => text::uuid(input)?,
             Self::ObjectId => text::object_id(input)?,
             Self::Date => time::date(input)?,
@@ -137,6 +144,53 @@ impl ColumnType {
         Ok(borrow_if_equal(input, output))
     }
 
+    /// The type without a rule against negative values, for what such a rule does not concern.
+    pub(crate) fn signed(&self) -> &Self {
+        match self {
+            Self::Mysql(MysqlType::Unsigned(signed)) => signed,
+            _ => self,
+        }
+    }
+
+    /// Whether sums of its values are the same in any grouping.
+    pub(crate) fn is_exact(&self) -> bool {
+        matches!(self.signed(), Self::Int { .. } | Self::Numeric { .. })
+    }
+
+    /// Whether amounts can be added to its values.
+    pub fn is_number(&self) -> bool {
+        match self {
+            Self::Int { .. }
+            | Self::Float4
+            | Self::Float8
+            | Self::SqliteReal
+            | Self::SqliteNumeric
+            | Self::Numeric { .. } => true,
+            Self::Mysql(ty) => ty.is_number(),
+            _ => false,
+        }
+    }
+
+    /// The form in which an amount is kept that values of this type are to grow by. Exact ones take the column's scale, so that
+    /// they add up to the same value in any grouping.
+    ///
+    /// # Errors
+    /// [`ValueError`] if the type is not numeric, or the amount is no finite number by which one of its values can grow.
+    pub fn amount<'a>(&self, input: &'a [u8]) -> Result<Cow<'a, [u8]>, ValueError> {
+        match self {
+            // It may be negative where no value is.
+            Self::Int { min, max } => {
+                let most = max.saturating_sub(*min);
+                number::int(input, most.saturating_neg(), most)
+            }
+            Self::Mysql(MysqlType::Unsigned(signed)) => signed.amount(input),
+            _ => {
+                self.add(b"0", input)?;
+                self.canonical(input)
+            }
+        }
+    }
+
     /// `value + amount` for HINCRBY and HINCRBYFLOAT, both canonical or (the amount) a plain decimal number; the result is
     /// canonical and equals what the origin computes for `column = column + amount`.
     ///
@@ -149,7 +203,7 @@ impl ColumnType {
             Self::Float8 => float::add8(value, amount).map(String::into_bytes),
             Self::SqliteReal => float::add_sqlite(value, amount).map(String::into_bytes),
             Self::SqliteNumeric => sqlite::add(value, amount),
-            Self::Numeric { precision } => {
+            Self::Numeric { precision, .. } => {
                 numeric::add(value, amount, *precision).map(String::into_bytes)
             }
             Self::Mysql(ty) => ty.add(value, amount),
@@ -181,3 +235,40 @@ fn trimmed(input: &[u8]) -> &[u8] {
 const NO_NUMBER: &str = "is not a number and cannot be incremented";
 /// Bytes of a refused value that a message shows.
 const SHOWN_BYTES_MAX: usize = 48;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_are_finite_numbers_that_a_value_can_grow_by() {
+        let int = ColumnType::Int { min: i64::MIN, max: i64::MAX };
+        let byte = ColumnType::Int { min: 0, max: 255 };
+        let cents = ColumnType::Numeric { precision: Some((10, 2)), has_nan: true };
+        let unsigned = ColumnType::Mysql(MysqlType::Unsigned(Box::new(cents.clone())));
+        for (ty, input, output) in [
+            (&int, "5", Some("5")),
+            (&int, "-9223372036854775807", Some("-9223372036854775807")),
+            (&int, "abc", None),
+            (&int, "1 WHERE 1 = 1", None),
+            (&int, "", None),
+            (&int, "1.5", None),
+            (&byte, "-3", Some("-3")),
+            (&byte, "256", None),
+            (&cents, "0.105", Some("0.11")),
+            (&cents, "NaN", None),
+            (&cents, "inf", None),
+            (&unsigned, "-0.105", Some("-0.11")),
+            (&ColumnType::Float8, "0.50", Some("0.5")),
+            (&ColumnType::Float8, "nan", None),
+            (&ColumnType::SqliteReal, "2", Some("2.0")),
+            (&ColumnType::SqliteNumeric, "12.50", Some("12.5")),
+            (&ColumnType::SqliteNumeric, "many", None),
+            (&ColumnType::Text { chars_max: None }, "5", None),
+            (&ColumnType::Date, "1", None),
+        ] {
+            let amount = ty.amount(input.as_bytes()).ok();
+            assert_eq!(amount.as_deref(), output.map(str::as_bytes), "{input} for {ty:?}");
+        }
+    }
+}

@@ -1,6 +1,6 @@
 //! What MariaDB's types do in their own way: lengths in bytes, blanks and zeros at the end, sets of labels.
 
-use super::{ValueError, float, refused, text, time};
+use super::{ColumnType, ValueError, float, refused, text, time};
 use super::{format_float4, format_float8};
 use std::borrow::Cow;
 
@@ -11,6 +11,8 @@ pub enum MysqlType {
     Float,
     /// DOUBLE: finite, otherwise as [`super::ColumnType::Float8`].
     Double,
+    /// DECIMAL, FLOAT or DOUBLE without negative values: as the type without UNSIGNED otherwise.
+    Unsigned(Box<ColumnType>),
     /// Text whose blanks at the end do not count: CHAR, which drops them, and keys that are compared without them.
     Trimmed {
         /// Most characters.
@@ -50,6 +52,7 @@ impl MysqlType {
             Self::Double => {
                 format_float8(finite(float::parse8(input)?, f64::is_finite, input)? + 0.0)
             }
+            Self::Unsigned(signed) => return not_negative(signed.canonical(input)?, input),
             Self::Trimmed { chars_max } => return text::text(trimmed(input), Some(*chars_max)),
             Self::Text { bytes_max } => {
                 text::utf8(input)?;
@@ -63,10 +66,18 @@ impl MysqlType {
         Ok(super::borrow_if_equal(input, output))
     }
 
+    pub(super) fn is_number(&self) -> bool {
+        matches!(self, Self::Float | Self::Double | Self::Unsigned(_))
+    }
+
     pub(super) fn add(&self, value: &[u8], amount: &[u8]) -> Result<Vec<u8>, ValueError> {
         let sum = match self {
             Self::Float => float::add4(value, amount)?,
             Self::Double => float::add8(value, amount)?,
+            Self::Unsigned(signed) => {
+                let sum = signed.add(value, amount)?;
+                return not_negative(Cow::Owned(sum), value).map(Cow::into_owned);
+            }
             _ => return Err(ValueError(super::NO_NUMBER.to_owned())),
         };
         Ok(sum.into_bytes())
@@ -75,6 +86,11 @@ impl MysqlType {
 
 fn finite<F: Copy>(value: F, is_finite: fn(F) -> bool, input: &[u8]) -> Result<F, ValueError> {
     if is_finite(value) { Ok(value) } else { Err(refused("finite numbers such as 1.5", input)) }
+}
+
+/// A canonical number that a column without negative ones takes.
+fn not_negative<'a>(number: Cow<'a, [u8]>, input: &[u8]) -> Result<Cow<'a, [u8]>, ValueError> {
+    if number.starts_with(b"-") { Err(refused("numbers from 0 on", input)) } else { Ok(number) }
 }
 
 fn trimmed(input: &[u8]) -> &[u8] {

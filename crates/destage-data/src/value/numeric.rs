@@ -3,9 +3,14 @@
 use super::{ValueError, refused, trimmed};
 
 /// The canonical form for a column of that precision and scale.
-pub(super) fn canonical(input: &[u8], precision: Option<(u16, i16)>) -> Result<String, ValueError> {
+pub(super) fn canonical(
+    input: &[u8],
+    precision: Option<(u16, i16)>,
+    has_nan: bool,
+) -> Result<String, ValueError> {
     match parse(input)? {
-        Number::NaN => Ok("NaN".to_owned()),
+        Number::NaN if has_nan => Ok("NaN".to_owned()),
+        Number::NaN => Err(refused("finite decimal numbers", input)),
         Number::Infinity { .. } if precision.is_some() => {
             Err(refused("finite decimal numbers", input))
         }
@@ -237,7 +242,7 @@ mod tests {
     use super::*;
 
     fn free(input: &str) -> Option<String> {
-        canonical(input.as_bytes(), None).ok()
+        canonical(input.as_bytes(), None, true).ok()
     }
 
     #[test]
@@ -264,7 +269,7 @@ mod tests {
 
     #[test]
     fn columns_round_half_away_from_zero_and_pad() {
-        let column = |input: &str, p, s| canonical(input.as_bytes(), Some((p, s))).ok();
+        let column = |input: &str, p, s| canonical(input.as_bytes(), Some((p, s)), true).ok();
         assert_eq!(column("1", 10, 2).as_deref(), Some("1.00"));
         assert_eq!(column("1.005", 10, 2).as_deref(), Some("1.01"));
         assert_eq!(column("-1.005", 10, 2).as_deref(), Some("-1.01"));
@@ -276,6 +281,8 @@ mod tests {
         assert_eq!(column("0.00345", 2, 4).as_deref(), Some("0.0035"));
         assert_eq!(column("0.01", 2, 4), None);
         assert_eq!(column("inf", 10, 2), None);
+        assert_eq!(column("nan", 10, 2).as_deref(), Some("NaN"));
+        assert!(canonical(b"nan", Some((10, 2)), false).is_err());
     }
 
     #[test]

@@ -5,6 +5,7 @@ use super::settings::Settings;
 use crate::origins::OriginError;
 use destage_core::Fault;
 use mongodb::bson::{Document, doc};
+use mongodb::error::ErrorKind;
 use mongodb::options::{ClientOptions, FindOptions};
 use mongodb::{Client, Database};
 use std::time::Duration;
@@ -14,22 +15,36 @@ pub(super) struct Connection {
     // Before the runtime, on which its tasks run.
     database: Database,
     runtime: Runtime,
-    timeout: Duration,
-    place: String,
+    settings: Settings,
+    usage: Use,
     /// An operation was given up half way: it may still be under way.
     given_up: bool,
 }
 
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Use {
+    /// Somebody waits for an answer: a server that is away is told soon, and at once where that is known.
+    Reading,
+    /// There is time.
+    Writing,
+    /// As for reading, but to find out whether the servers are there again.
+    Finding,
+}
+
 impl Connection {
-    pub(super) fn open(settings: &Settings) -> Result<Self, OriginError> {
-        let (timeout, place) = (settings.timeout, settings.place.clone());
+    pub(super) fn open(settings: &Settings, usage: Use) -> Result<Self, OriginError> {
+        if usage == Use::Reading {
+            settings.away.check()?;
+        }
         let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| {
             OriginError::new(Fault::Unavailable, format!("failed to start a runtime: {error}"))
         })?;
-        let connected = runtime.block_on(connect(settings));
-        let client = connected.map_err(|error| classified("connect", &place, &error))?;
+        let connected = runtime.block_on(connect(settings, usage));
+        let client = connected.map_err(|error| classified("connect", &settings.place, &error))?;
         let database = client.database(&settings.database);
-        let mut connection = Self { database, runtime, timeout, place, given_up: false };
+        let settings = settings.clone();
+        let mut connection = Self { database, runtime, settings, usage, given_up: false };
         connection.command("connect", doc! { "ping": 1 })?;
         Ok(connection)
     }
@@ -42,7 +57,7 @@ impl Connection {
     ) -> Result<Document, OriginError> {
         let reply = self.run(what, async |database| database.run_command(command).await)?;
         match reply.get_document("writeConcernError") {
-            Ok(error) => Err(command_failed(what, &self.place, error)),
+            Ok(error) => Err(command_failed(what, self.place(), error)),
             Err(_) => Ok(reply),
         }
     }
@@ -58,7 +73,7 @@ impl Connection {
         options.projection = query.projection;
         options.sort = query.sorted.then(|| doc! { "_id": 1 });
         options.limit = Some(query.limit);
-        options.max_time = Some(self.timeout);
+        options.max_time = Some(self.timeout());
         self.run(what, async |database| {
             let collection = database.collection::<Document>(collection);
             let mut cursor = collection.find(query.filter).with_options(options).await?;
@@ -77,29 +92,40 @@ impl Connection {
         operation: impl AsyncFnOnce(&Database) -> mongodb::error::Result<T>,
     ) -> Result<T, OriginError> {
         if self.given_up {
-            let message = format!("the connection to {} is closed", self.place);
+            let message = format!("the connection to {} is closed", self.place());
             return Err(OriginError::new(Fault::Unavailable, message));
         }
-        let (timeout, database) = (self.timeout, &self.database);
+        if self.usage == Use::Reading {
+            self.settings.away.check()?;
+        }
+        let (timeout, database) = (self.timeout(), &self.database);
         let outcome = self
             .runtime
             .block_on(async { tokio::time::timeout(timeout, operation(database)).await });
         let Ok(outcome) = outcome else {
             self.given_up = true;
             let message =
-                format!("failed to {what} at {}: no answer within {timeout:?}", self.place);
+                format!("failed to {what} at {}: no answer within {timeout:?}", self.place());
             return Err(OriginError::new(Fault::Unavailable, message));
         };
-        outcome.map_err(|error| classified(what, &self.place, &error))
+        outcome.inspect(|_| self.settings.away.end()).map_err(|error| {
+            let failed = classified(what, self.place(), &error);
+            let is_away = matches!(&*error.kind, ErrorKind::ServerSelection { .. });
+            // Who looks for a server needs nobody to look for one.
+            if is_away && self.usage != Use::Finding {
+                self.settings.away.begin(&self.settings, &failed);
+            }
+            failed
+        })
     }
 
     pub(super) fn place(&self) -> &str {
-        &self.place
+        &self.settings.place
     }
 
     /// The time that one operation may take.
     pub(super) fn timeout(&self) -> Duration {
-        self.timeout
+        self.settings.timeout
     }
 }
 
@@ -114,14 +140,47 @@ pub(super) struct Query {
     pub(super) limit: i64,
 }
 
-async fn connect(settings: &Settings) -> mongodb::error::Result<Client> {
+async fn connect(settings: &Settings, usage: Use) -> mongodb::error::Result<Client> {
     let mut options = ClientOptions::parse(settings.address.clone()).await?;
     options.app_name = Some("destage".to_owned());
-    options.server_selection_timeout = Some(settings.timeout);
+    let patience = if usage == Use::Writing { settings.timeout } else { FINDING_MAX };
+    options.server_selection_timeout = Some(settings.timeout.min(patience));
     options.connect_timeout = Some(settings.timeout);
     // One thing at a time; the core decides what is tried again.
     options.max_pool_size = Some(1);
     options.retry_reads = Some(false);
     options.retry_writes = Some(false);
     Client::with_options(options)
+}
+
+/// How long a read waits for a server to be found. Where one is there, this takes as long as connecting.
+const FINDING_MAX: Duration = Duration::from_secs(3);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A connection to where nothing answers, which finds that out soon; nobody has looked yet.
+    fn to_nowhere(usage: Use) -> Connection {
+        let url = "mongodb://127.0.0.1:1/nowhere";
+        let settings = Settings::parse(url, Duration::from_secs(60)).unwrap();
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let client = runtime.block_on(async {
+            let mut options = ClientOptions::parse(settings.address.clone()).await?;
+            options.server_selection_timeout = Some(Duration::from_millis(1));
+            Client::with_options(options)
+        });
+        let database = client.unwrap().database(&settings.database);
+        Connection { database, runtime, settings, usage, given_up: false }
+    }
+
+    #[test]
+    fn who_looks_for_a_server_has_no_other_thread_look_for_one() {
+        for usage in [Use::Reading, Use::Writing, Use::Finding] {
+            let mut connection = to_nowhere(usage);
+            assert!(connection.command("connect", doc! { "ping": 1 }).is_err());
+            let is_looked_for = connection.settings.away.check().is_err();
+            assert_eq!(is_looked_for, usage != Use::Finding, "{usage:?}");
+        }
+    }
 }

@@ -7,6 +7,7 @@
 //! nothing. Destage's own state is one document, in which it changes atomically ([`owner`]). Left to others: when to try
 //! again, and what to do with a rejected group.
 
+mod away;
 mod catalog;
 mod connection;
 mod error;
@@ -19,13 +20,14 @@ mod statements;
 mod steps;
 mod tombstones;
 mod types;
+mod unpark;
 mod validator;
 mod writer;
 
 use super::{Origin, OriginError, Reader, Writer};
 use crate::schema::Schema;
 use crate::settings::TableSettings;
-use connection::Connection;
+use connection::{Connection, Use};
 use settings::Settings;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -71,14 +73,19 @@ impl Origin for Mongo {
     }
 
     fn schema(&self) -> Result<Schema, OriginError> {
-        catalog::read(&mut Connection::open(&self.settings)?, &self.declared)
+        catalog::read(&mut Connection::open(&self.settings, Use::Writing)?, &self.declared)
+    }
+
+    fn has_domains(&self) -> bool {
+        // A group changes one document, which is in one domain, and all watermarks are in one document.
+        true
     }
 
     fn reader(&self) -> Result<Box<dyn Reader>, OriginError> {
-        Ok(Box::new(reader::MongoReader::new(Connection::open(&self.settings)?)))
+        Ok(Box::new(reader::MongoReader::new(Connection::open(&self.settings, Use::Reading)?)))
     }
 
     fn writer(&self) -> Result<Box<dyn Writer>, OriginError> {
-        Ok(Box::new(writer::MongoWriter::new(Connection::open(&self.settings)?)))
+        Ok(Box::new(writer::MongoWriter::new(Connection::open(&self.settings, Use::Writing)?)))
     }
 }

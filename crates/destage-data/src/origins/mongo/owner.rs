@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! destage_owner  { _id: "owner", journal, epoch, since, domain_map, heartbeat, released,
-//!                  watermarks: { "<domain>": seq }, parking: { a parked group on its way, if any } }
+//!                  watermarks: { "<domain>": seq }, parking: { a parked group on its way, if any },
+//!                  unparking: { a decision on parked groups under way, if any, see `unpark` } }
 //! destage_parked { _id: { domain, seq }, depends_on, reason, payload, parked_at }
 //! ```
 
@@ -10,14 +11,15 @@ use super::connection::{Connection, Query};
 use super::guard::Ours;
 use super::statements::{Verb, durable};
 use super::types::whole;
+use super::unpark;
 use crate::origins::ledger::{fenced, signed, unsigned};
 use crate::origins::{Claim, OriginError, Owner, ParkedGroup, WriteClaim};
 use destage_core::{DomainId, Fault, Lsn};
 use mongodb::bson::{Bson, DateTime, Document, doc};
 use std::time::Duration;
 
-const COLLECTION: &str = "destage_owner";
-const PARKED: &str = "destage_parked";
+pub(super) const COLLECTION: &str = "destage_owner";
+pub(super) const PARKED: &str = "destage_parked";
 const ID: &str = "owner";
 
 /// The owner's document as it was read.
@@ -68,6 +70,10 @@ impl State {
         self.document.get_document("parking").ok()
     }
 
+    pub(super) fn unparking(&self) -> Option<&Document> {
+        self.document.get_document("unparking").ok()
+    }
+
     /// With the age of the heartbeat by the server's clock.
     pub(super) fn owner(&self, connection: &mut Connection) -> Result<Owner, OriginError> {
         let hello = connection.command("read the server's clock", doc! { "hello": 1 })?;
@@ -91,7 +97,11 @@ pub(super) fn claim(connection: &mut Connection, claim: &Claim) -> Result<bool, 
     match (state, claim.expected) {
         (None, None) => claim_first(connection, claim),
         (Some(state), Some(expected)) if state.epoch() == expected => {
-            claim_from(connection, claim, &state)
+            let is_ours = claim_from(connection, claim, &state)?;
+            if is_ours && let Some(state) = State::read(connection)? {
+                unpark::recover(connection, &state)?;
+            }
+            Ok(is_ours)
         }
         _ => Ok(false),
     }
@@ -176,8 +186,24 @@ pub(super) fn advance(
     change(connection, "move the watermark", filter, set, false)
 }
 
+/// Moves the mark of all domains where it is as the claim expects and no domain is below its floor; whether that was so.
+pub(super) fn mark_all(
+    connection: &mut Connection,
+    claim: &WriteClaim,
+    upto: Lsn,
+    floors: &[(DomainId, Lsn)],
+) -> Result<bool, OriginError> {
+    let name = format!("watermarks.{}", claim.domain.0);
+    let mut filter = doc! { "epoch": signed(claim.epoch) };
+    filter.insert(name.as_str(), signed(claim.expected.0));
+    for (domain, floor) in floors.iter().filter(|(_, floor)| *floor > Lsn::ZERO) {
+        filter.insert(format!("watermarks.{}", domain.0), doc! { "$gte": signed(floor.0) });
+    }
+    change(connection, "move the mark of all domains", filter, doc! { name: signed(upto.0) }, false)
+}
+
 /// Changes the owner's document where it is as `filter` says; whether it was.
-fn change(
+pub(super) fn change(
     connection: &mut Connection,
     what: &str,
     mut filter: Document,

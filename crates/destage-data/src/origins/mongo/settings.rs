@@ -1,9 +1,11 @@
 //! Where the database is and how it is reached.
 
+use super::away::Away;
 use crate::origins::OriginError;
 use crate::origins::tls::is_loopback;
 use destage_core::Fault;
 use mongodb::options::{ConnectionString, HostInfo, ReadPreference, ServerAddress, Tls};
+use std::sync::Arc;
 use std::time::Duration;
 
 #[derive(Clone)]
@@ -13,6 +15,8 @@ pub(super) struct Settings {
     pub(super) timeout: Duration,
     /// Addresses and database, for people; without user and password.
     pub(super) place: String,
+    /// What those who read know of it.
+    pub(super) away: Arc<Away>,
 }
 
 impl Settings {
@@ -53,7 +57,7 @@ impl Settings {
                 "the connection leaves this machine and is not encrypted: add tls=true to the URL"
             );
         }
-        Ok(Self { address, database, timeout, place })
+        Ok(Self { address, database, timeout, place, away: Arc::default() })
     }
 }
 

@@ -69,19 +69,23 @@ pub(super) fn statement(
     ours: Ours,
 ) -> Result<Document, OriginError> {
     let id = id(table, step.key)?;
-    Ok(match &step.effect {
-        Effect::Insert(fields) => whole(table, &id, fields, ours.written(step.last))?,
-        Effect::Update(fields) => {
-            let change = update(table, fields, ours.written(step.last))?;
-            doc! { "q": ours.filter(&id, step.first), "u": change }
-        }
-        Effect::Replace(fields) => {
-            let document = whole(table, &id, fields, ours.written(step.last))?;
-            doc! { "q": ours.filter(&id, step.first), "u": document }
-        }
-        Effect::Delete | Effect::Nothing => {
-            doc! { "q": ours.filter(&id, step.first), "limit": 1 }
-        }
+    let filter = ours.filter(&id, step.first);
+    guarded(table, &id, &step.effect, filter, ours.written(step.last))
+}
+
+/// The statement of an effect on the document that `filter` finds, or that is made, and which has this guard then.
+pub(super) fn guarded(
+    table: &Table,
+    id: &Bson,
+    effect: &Effect<'_>,
+    filter: Document,
+    guard: Document,
+) -> Result<Document, OriginError> {
+    Ok(match effect {
+        Effect::Insert(fields) => whole(table, id, fields, guard)?,
+        Effect::Update(fields) => doc! { "q": filter, "u": update(table, fields, guard)? },
+        Effect::Replace(fields) => doc! { "q": filter, "u": whole(table, id, fields, guard)? },
+        Effect::Delete | Effect::Nothing => doc! { "q": filter, "limit": 1 },
     })
 }
 

@@ -1,7 +1,7 @@
 //! From write groups to steps: each changes one document, once, at its place in the order.
 
 use crate::cells::Cell;
-use crate::change::{Change, Op, Set, changes};
+use crate::change::{Change, Item, Op, Set, items};
 use crate::origins::{GroupRef, OriginError};
 use crate::schema::{Schema, Table, TableId};
 use destage_core::{Fault, Lsn};
@@ -78,8 +78,14 @@ fn step<'a>(
 ) -> Result<Option<Step<'a>>, OriginError> {
     let key_len = |id: TableId| schema.tables.get(usize::from(id.0)).map(|table| table.key_len);
     let mut found: Option<Step<'a>> = None;
-    for change in changes(group.bytes, key_len) {
-        let change = change.map_err(|error| OriginError::new(Fault::Failed, error))?;
+    for item in items(group.bytes, key_len) {
+        let change = match item.map_err(|error| OriginError::new(Fault::Failed, error))? {
+            Item::Change(change) => change,
+            Item::Dml(_) => {
+                let message = "raw SQL is among the writes, and the origin takes none";
+                return Err(OriginError::new(Fault::Rejected, message));
+            }
+        };
         let table = schema.table(change.table);
         let effect = match found.take() {
             None => first_effect(&change),

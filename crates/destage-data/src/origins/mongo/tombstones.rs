@@ -15,7 +15,7 @@ use hashbrown::HashMap;
 use mongodb::bson::{Bson, Document, doc};
 use std::time::{Duration, Instant};
 
-const COLLECTION: &str = "destage_tombstones";
+pub(super) const COLLECTION: &str = "destage_tombstones";
 
 /// A document that is gone, by its encoded key.
 type Deleted = (TableId, Box<[u8]>);

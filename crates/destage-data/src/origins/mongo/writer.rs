@@ -7,10 +7,12 @@ use super::statements::{Verb, id, statement};
 use super::steps::{Effect, Step, steps};
 use super::tombstones::Tombstones;
 use super::types::{key_cells, whole};
+use super::unpark;
 use crate::change::Op;
 use crate::origins::ledger::{self, fenced, missed};
 use crate::origins::{
-    Applied, Claim, GroupRef, OriginError, Owner, ParkedGroup, WriteClaim, Writer,
+    ALL_DOMAINS, Applied, Claim, GroupRef, OriginError, Owner, ParkedGroup, WriteClaim, Writer,
+    decided_of,
 };
 use crate::schema::{Schema, Table};
 use destage_core::{DomainId, Fault, Lsn};
@@ -288,9 +290,8 @@ impl Writer for MongoWriter {
         let Some(last) = groups.last() else { return Ok(Applied::default()) };
         let ours = Ours { ignored: claim.unsafe_no_watermark, ..state.ours() };
         if self.tombstones.is_none() {
-            let watermark = claim.expected;
-            self.tombstones =
-                Some(Tombstones::load(&mut self.connection, schema, ours, watermark)?);
+            let passed = passed(&state.watermarks(), claim.domain, claim.expected);
+            self.tombstones = Some(Tombstones::load(&mut self.connection, schema, ours, passed)?);
         }
         let steps = steps(schema, groups)?;
         let batch = Batch { schema, groups, ours };
@@ -306,7 +307,8 @@ impl Writer for MongoWriter {
         };
         self.advance(&claim, last.lsn, None, groups)?;
         if let Some(tombstones) = &mut self.tombstones {
-            tombstones.forget(&mut self.connection, last.lsn)?;
+            let passed = passed(&state.watermarks(), claim.domain, last.lsn);
+            tombstones.forget(&mut self.connection, passed)?;
         }
         Ok(Applied { changes: groups.len() as u64, rows })
     }
@@ -330,6 +332,22 @@ impl Writer for MongoWriter {
         }
     }
 
+    fn mark_all(
+        &mut self,
+        claim: &WriteClaim,
+        upto: Lsn,
+        floors: &[(DomainId, Lsn)],
+    ) -> Result<(), OriginError> {
+        if owner::mark_all(&mut self.connection, claim, upto, floors)? {
+            return Ok(());
+        }
+        let (state, watermark) = self.look(claim)?;
+        let found = watermark.map(|watermark| (watermark, state.epoch()));
+        ledger::check_floors(self.connection.place(), &state.watermarks(), floors)?;
+        let groups = [GroupRef { lsn: upto, bytes: &[] }];
+        ledger::landed(self.connection.place(), claim, found, &groups).map(drop)
+    }
+
     fn heartbeat(&mut self, epoch: u64) -> Result<Vec<(DomainId, Lsn)>, OriginError> {
         if !owner::show(&mut self.connection, epoch)? {
             return Err(owner::not_ours(&mut self.connection, epoch));
@@ -348,6 +366,41 @@ impl Writer for MongoWriter {
     fn parked(&mut self) -> Result<Vec<ParkedGroup>, OriginError> {
         owner::parked(&mut self.connection)
     }
+
+    fn unpark(
+        &mut self,
+        schema: &Schema,
+        claim: &WriteClaim,
+        parked: &[Lsn],
+        groups: &[GroupRef<'_>],
+    ) -> Result<Applied, OriginError> {
+        let (state, _) = self.look(claim)?;
+        unpark::unpark(&mut self.connection, schema, state.ours(), parked, groups)
+    }
+
+    fn settle_unpark(
+        &mut self,
+        schema: &Schema,
+        claim: &WriteClaim,
+        parked: &[Lsn],
+        groups: &[GroupRef<'_>],
+    ) -> Result<bool, OriginError> {
+        // What was sent may come later still, so it is sent again: whichever is the first counts.
+        match self.unpark(schema, claim, parked, groups) {
+            Ok(_) => Ok(true),
+            Err(error) if error.fault == Fault::Rejected => {
+                let left = owner::parked(&mut self.connection)?;
+                Ok(!left.iter().any(|group| parked.contains(&group.lsn)))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Up to where the watermarks of all domains have passed, with that of `domain` at `upto`.
+fn passed(watermarks: &[(DomainId, Lsn)], domain: DomainId, upto: Lsn) -> Lsn {
+    let others = watermarks.iter().filter(|(d, _)| *d != domain && *d != ALL_DOMAINS);
+    others.map(|(d, _)| decided_of(watermarks, *d)).fold(upto, Lsn::min)
 }
 
 /// How many of the first steps go into one command.
@@ -418,6 +471,6 @@ const STATEMENT_BYTES: usize = 400;
 /// What a field takes besides its value; names are short.
 const FIELD_BYTES: usize = 64;
 /// Looks at the documents of a command before giving up: whatever else writes to them, it cannot be this busy.
-const LOOKS_MAX: usize = 8;
+pub(super) const LOOKS_MAX: usize = 8;
 /// The part of the time for an operation in which nothing of us need be seen.
 const PATIENCE: u32 = 4;

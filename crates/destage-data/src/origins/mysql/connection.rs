@@ -6,7 +6,7 @@ use crate::derived::{Json, ROWS_MAX, too_large};
 use crate::origins::OriginError;
 use destage_core::Fault;
 use mysql_async::prelude::Queryable;
-use mysql_async::{Conn, DriverError, Error, QueryResult, Row, TextProtocol, Value};
+use mysql_async::{Conn, DriverError, Error, Params, QueryResult, Row, TextProtocol, Value};
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
@@ -100,7 +100,7 @@ impl Connection {
         self.script_until(what, statements, &mut met).map(|()| met)
     }
 
-    /// As [`Self::script`]; where one of them fails, the rows that those before it met are told all the same.
+    /// As [`Self::script`]; where one of them fails, the rows that those before it met are told all the same, but nothing of it.
     pub(super) fn script_until<S: AsRef<str>>(
         &mut self,
         what: &str,
@@ -121,6 +121,30 @@ impl Connection {
         self.answers(what, statements, &mut given, key).map(|()| given)
     }
 
+    /// Runs a single statement, whatever it returns, by the protocol that takes no more than one.
+    pub(super) fn execute(
+        &mut self,
+        what: &str,
+        sql: &str,
+        parameters: &[Value],
+    ) -> Result<(), OriginError> {
+        let parameters = match parameters {
+            [] => Params::Empty,
+            some => Params::Positional(some.to_vec()),
+        };
+        self.run(what, async |conn| conn.exec_drop(sql, parameters).await)
+    }
+
+    /// Prepares a single statement and forgets it again; how many columns it returns.
+    pub(super) fn prepare(&mut self, what: &str, sql: &str) -> Result<usize, OriginError> {
+        self.run(what, async |conn| {
+            let statement = conn.prep(sql).await?;
+            let columns = statement.num_columns();
+            conn.close(statement).await?;
+            Ok(usize::from(columns))
+        })
+    }
+
     fn answers<S: AsRef<str>>(
         &mut self,
         what: &str,
@@ -131,12 +155,16 @@ impl Connection {
         let text = crate::origins::quote::join(statements, ";");
         self.run(what, async |conn| {
             let mut result = conn.query_iter(text).await?;
-            answers.push(answer(&result));
-            while answers.len() < statements.len() {
+            // What became of a statement is told when its result is left: one that failed looks as if it had met no row.
+            for _ in 1..statements.len() {
+                let given = answer(&result);
                 result.next().await?;
-                answers.push(answer(&result));
+                answers.push(given);
             }
-            result.drop_result().await
+            let given = answer(&result);
+            result.drop_result().await?;
+            answers.push(given);
+            Ok(())
         })
     }
 
@@ -154,7 +182,7 @@ impl Connection {
             self.runtime.block_on(async { tokio::time::timeout(timeout, operation(conn)).await });
         let Ok(outcome) = outcome else {
             self.given_up = true;
-            return Err(late(what, &self.place, timeout));
+            return Err(late(what, &self.place, timeout).late());
         };
         outcome.map_err(|error| {
             self.given_up |= error.is_fatal();
@@ -209,7 +237,7 @@ fn setup(timeout: Duration) -> String {
         "SET SESSION sql_mode = {SQL_MODE}, time_zone = '+00:00', character_set_client = utf8mb4, character_set_results = utf8mb4, \
          collation_connection = utf8mb4_bin, tx_isolation = 'READ-COMMITTED', tx_read_only = 0, \
          autocommit = 1, completion_type = 0, foreign_key_checks = 1, unique_checks = 1, \
-         check_constraint_checks = 1, sql_select_limit = 18446744073709551615, \
+         check_constraint_checks = 1, sql_safe_updates = 0, sql_select_limit = 18446744073709551615, \
          group_concat_max_len = 1048576, in_predicate_conversion_threshold = 0, \
          innodb_lock_wait_timeout = {lock}, lock_wait_timeout = {lock}, \
          max_statement_time = {seconds}, idle_transaction_timeout = {whole}, \

@@ -7,13 +7,14 @@ use mysql_async::Error;
 /// Classifies a failure of `what` and says it in words.
 pub(super) fn classified(what: &str, place: &str, error: &Error) -> OriginError {
     match error {
-        Error::Server(server) => OriginError::new(
-            fault(server.code, &server.state),
-            format!(
+        Error::Server(server) => {
+            let message = format!(
                 "failed to {what} at {place}: {} [{}, SQLSTATE {}]",
                 server.message, server.code, server.state
-            ),
-        ),
+            );
+            let error = OriginError::new(fault(server.code, &server.state), message);
+            if STATEMENT_TIMEOUTS.contains(&server.code) { error.late() } else { error }
+        }
         // The URL was looked at before; what is left of it cannot be mended by waiting.
         Error::Url(error) => {
             OriginError::new(Fault::Denied, format!("failed to {what} at {place}: {error}"))
@@ -23,6 +24,9 @@ pub(super) fn classified(what: &str, place: &str, error: &Error) -> OriginError 
         }
     }
 }
+
+/// What ends a statement that takes longer than `max_statement_time`.
+const STATEMENT_TIMEOUTS: [u16; 2] = [1969, 3024];
 
 /// By the server's number, and by SQLSTATE where many numbers share a meaning. What is not known to concern the data or the
 /// moment needs a person.

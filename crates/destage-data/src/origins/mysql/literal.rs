@@ -26,7 +26,7 @@ pub(super) fn push(out: &mut String, cell: Cell<'_>, column: &Column) -> Result<
 }
 
 fn push_value(out: &mut String, value: &[u8], ty: &ColumnType) -> Option<()> {
-    match ty {
+    match ty.signed() {
         ColumnType::Bytes => push_bytes(out, value),
         ColumnType::Mysql(MysqlType::Bytes { .. } | MysqlType::PaddedBytes { .. }) => {
             push_bytes(out, value);
@@ -100,7 +100,7 @@ pub(super) fn push_binary(out: &mut String, cell: Cell<'_>) {
 /// The expression that reads a column.
 pub(super) fn selected(column: &Column) -> String {
     let name = &column.sql_name;
-    match column.ty {
+    match *column.ty.signed() {
         // The text of a FLOAT has six digits, that of a DOUBLE as many as it takes.
         ColumnType::Mysql(MysqlType::Float) => format!("{name} + 0e0"),
         ColumnType::Int { .. } if column.type_name == BIT => format!("{name} + 0"),
@@ -113,7 +113,7 @@ pub(super) fn selected(column: &Column) -> String {
 pub(super) fn push_read(out: &mut Vec<u8>, ty: &ColumnType, raw: Option<&[u8]>) {
     let Some(raw) = raw else { return push_cell(out, Cell::Null) };
     let number = || std::str::from_utf8(raw).ok().and_then(|text| text.parse::<f64>().ok());
-    match ty {
+    match ty.signed() {
         ColumnType::Text { .. }
         | ColumnType::Bytes
         | ColumnType::Enum(_)

@@ -3,12 +3,14 @@
 use super::literal::{push_number, push_text};
 use super::reader::{MysqlReader, parsed};
 use crate::cells::{Cell, Reader};
-use crate::derived::{Answer, Json, Kind, ParameterType, Query, Uses};
+use crate::derived::{Answer, Json, Kind, ParameterType, Query, Statement, Uses};
+use crate::dml::Parameter;
 use crate::origins::OriginError;
 use crate::schema::Schema;
 use destage_core::Fault;
 use mysql_async::consts::ColumnType;
 use mysql_async::{Column, Value};
+use std::time::Duration;
 
 /// One snapshot, in which nothing can be written.
 const BEGIN: [&str; 2] = [
@@ -33,10 +35,18 @@ impl MysqlReader {
         // A comment at the end of the query ends with its line.
         let sql = format!("SELECT * FROM ({nothing}\n) AS destage_q LIMIT 0");
         self.connection.rows("prepare the SQL", &sql)?;
-        let reachable = schema.tables.iter().map(|table| &table.name);
-        let all = reachable.chain(schema.unreachable.iter().map(|table| &table.name));
-        let mentioned = all.filter(|name| query.statement.mentions(name));
-        Ok(Uses { tables: mentioned.cloned().collect(), is_exact: false })
+        Ok(Uses { tables: query.statement.mentioned(schema), is_exact: false })
+    }
+
+    /// Has the server prepare raw SQL. It does not tell what that would write.
+    pub(super) fn prepare_dml(&mut self, statement: &Statement) -> Result<(), OriginError> {
+        let sql = dml_sql(statement, &mut Vec::new());
+        let columns = self.connection.prepare("prepare the SQL", &sql)?;
+        let begins_with = sql.trim_start().get(..4).unwrap_or_default();
+        if columns > 0 && begins_with.eq_ignore_ascii_case("with") {
+            return Err(OriginError::new(Fault::Denied, "the SQL writes no row"));
+        }
+        Ok(())
     }
 
     /// Runs the query in a transaction that cannot write.
@@ -44,19 +54,46 @@ impl MysqlReader {
         &mut self,
         query: &Query,
         values: &[u8],
+        limit: Duration,
     ) -> Result<Answer, OriginError> {
         let what = format!("run the query of {}", query.key);
         let sql = sql(query, values)?;
         let watermarks = format!("SELECT destage_w FROM {}", self.watermarks()?);
-        self.connection.script(&what, &BEGIN)?;
+        let usual = self.connection.timeout();
+        let begin = [BEGIN[0], BEGIN[1], &statement_limit(limit.min(usual))];
+        self.connection.script(&what, &begin)?;
         let found = self.connection.rows(&what, &watermarks);
         let answer = found.and_then(|found| {
             let json = self.connection.json(&what, &sql)?;
             Ok(Answer { json, watermarks: parsed(&found) })
         });
-        let ended = self.connection.script(&what, &["ROLLBACK"]);
+        let ended = self.connection.script(&what, &["ROLLBACK", &statement_limit(usual)]);
         let answer = answer?;
         ended.map(|_| answer)
+    }
+}
+
+/// Has the server end statements after that time.
+fn statement_limit(limit: Duration) -> String {
+    format!("SET max_statement_time = {}", limit.as_secs_f64().max(STATEMENT_SECONDS_MIN))
+}
+
+/// A statement with a question mark for each parameter, whose numbers are added in their order.
+pub(super) fn dml_sql(statement: &Statement, numbers: &mut Vec<usize>) -> String {
+    statement.render(|out, number| {
+        out.push('?');
+        numbers.push(number);
+    })
+}
+
+/// A parameter of raw SQL on its way.
+pub(super) fn dml_value(parameter: &Parameter<'_>) -> Value {
+    match *parameter {
+        Parameter::Null => Value::NULL,
+        Parameter::Text(text) => Value::Bytes(text.into()),
+        Parameter::Integer(number) => Value::Int(number),
+        Parameter::Real(number) => Value::Double(number),
+        Parameter::Bytes(bytes) => Value::Bytes(bytes.into()),
     }
 }
 
@@ -102,6 +139,9 @@ pub(super) fn push_row(json: &mut Json, columns: &[Column], row: Vec<Value>) {
         }
     }
 }
+
+/// The shortest time that the server knows; zero is none.
+const STATEMENT_SECONDS_MIN: f64 = 0.001;
 
 /// The character set of what is no text.
 const BINARY: u16 = 63;

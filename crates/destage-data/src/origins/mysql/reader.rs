@@ -5,7 +5,7 @@ use super::literal::{push, push_binary, push_read, selected};
 use super::statements::push_matches;
 use super::tables::{self, WATERMARKS};
 use crate::cells;
-use crate::derived::{Answer, Query, Uses};
+use crate::derived::{Answer, Query, Statement, Uses};
 use crate::origins::ledger::parse_watermarks;
 use crate::origins::quote::join;
 use crate::origins::{Keys, OriginError, Range, Reader, Snapshot, Watermarks};
@@ -13,6 +13,7 @@ use crate::schema::{Column, Schema, Table};
 use crate::value::{ColumnType, MysqlType};
 use destage_core::{DomainId, Fault, Lsn};
 use hashbrown::HashMap;
+use std::time::Duration;
 
 pub(super) struct MysqlReader {
     pub(super) connection: Connection,
@@ -162,8 +163,21 @@ impl Reader for MysqlReader {
         self.query_uses(query, schema)
     }
 
-    fn query(&mut self, query: &Query, values: &[u8]) -> Result<Answer, OriginError> {
-        self.run_query(query, values)
+    fn check_dml(
+        &mut self,
+        statement: &Statement,
+        _schema: &Schema,
+    ) -> Result<Option<Vec<String>>, OriginError> {
+        self.prepare_dml(statement).map(|()| None)
+    }
+
+    fn query(
+        &mut self,
+        query: &Query,
+        values: &[u8],
+        limit: Duration,
+    ) -> Result<Answer, OriginError> {
+        self.run_query(query, values, limit)
     }
 
     fn next_keys(&mut self, table: &Table, count: u32) -> Result<Vec<i64>, OriginError> {

@@ -2,8 +2,10 @@
 
 use super::connection::{Connection, Texts};
 use super::literal::push_text;
+use super::query::{dml_sql, dml_value};
 use super::statements::{Statement, push_bucket};
 use super::tables::{self, WATERMARKS};
+use crate::dml::Parameter;
 use crate::origins::ledger::{
     self, fenced, missed, parse_watermarks, signed, still_ours, take_parked,
 };
@@ -11,15 +13,24 @@ use crate::origins::{
     AcrossClaim, Applied, Claim, GroupRef, Mark, OriginError, Owner, ParkedGroup, Watermarks,
     WriteClaim, Writer,
 };
-use crate::plan::{Plan, plan};
+use crate::plan::{Plan, Raw, Step, plan};
 use crate::schema::Schema;
 use destage_core::{DomainId, Fault, Lsn};
+use mysql_async::Value;
 use std::time::{Duration, Instant};
 
 pub(super) struct MysqlWriter {
     connection: Connection,
     /// Most groups in one transaction.
     transaction_groups: usize,
+}
+
+/// A part of a transaction.
+enum Task<'a> {
+    /// Sent together with others.
+    Plain(Statement<'a>),
+    /// Raw SQL with its parameters, sent alone.
+    Raw(String, Vec<Value>),
 }
 
 /// How a transaction ended. Unless it is committed, nothing of it is left.
@@ -67,14 +78,21 @@ impl MysqlWriter {
         &self,
         schema: &'p Schema,
         plan: &Plan<'_>,
-    ) -> Result<Vec<Statement<'p>>, OriginError> {
+    ) -> Result<Vec<Task<'p>>, OriginError> {
+        let mut tasks = Vec::new();
         let mut statements = Vec::new();
-        for bucket in &plan.buckets {
-            let table = schema.table(bucket.table);
-            let bytes_max = self.connection.packet_bytes_max();
-            push_bucket(&mut statements, table, bucket, bytes_max)?;
+        for step in plan.steps() {
+            match step {
+                Step::Raw(raw) => tasks.push(raw_task(raw)?),
+                Step::Bucket(bucket) => {
+                    let table = schema.table(bucket.table);
+                    let bytes_max = self.connection.packet_bytes_max();
+                    push_bucket(&mut statements, table, bucket, bytes_max)?;
+                    tasks.extend(statements.drain(..).map(Task::Plain));
+                }
+            }
         }
-        Ok(statements)
+        Ok(tasks)
     }
 
     /// Some watermark was not where it was expected. Done if the whole had landed before.
@@ -108,9 +126,9 @@ impl MysqlWriter {
         &mut self,
         what: &str,
         moves: &Moves,
-        statements: &[Statement<'_>],
+        tasks: &[Task<'_>],
     ) -> Result<End, OriginError> {
-        let mut end = self.body(what, moves, statements);
+        let mut end = self.body(what, moves, tasks);
         if matches!(end, Ok(End::Committed)) {
             let committed = self.connection.script(what, &["COMMIT"]);
             end = committed.map(|_| End::Committed);
@@ -122,29 +140,33 @@ impl MysqlWriter {
     }
 
     /// Everything of a transaction but its end.
-    fn body(
-        &mut self,
-        what: &str,
-        moves: &Moves,
-        statements: &[Statement<'_>],
-    ) -> Result<End, OriginError> {
-        let mut rest = statements;
+    fn body(&mut self, what: &str, moves: &Moves, tasks: &[Task<'_>]) -> Result<End, OriginError> {
+        let mut rest = tasks;
         let mut first = true;
         while first || !rest.is_empty() {
+            if let (false, Some((Task::Raw(sql, parameters), later))) = (first, rest.split_first())
+            {
+                self.connection.execute(what, sql, parameters)?;
+                rest = later;
+                continue;
+            }
             let mut script: Vec<&str> = Vec::new();
             if first {
                 script.push("START TRANSACTION");
                 script.extend(moves.sql.iter().map(String::as_str));
             }
-            let ours = script.len();
             let mut bytes: usize = script.iter().map(|sql| sql.len() + 1).sum();
             let budget = self.connection.packet_bytes_max().min(SCRIPT_BYTES_MAX);
-            for statement in rest {
+            let ours = script.len();
+            let mut sent = Vec::new();
+            for task in rest {
+                let Task::Plain(statement) = task else { break };
                 bytes += statement.sql.len() + 1;
                 if bytes > budget && !script.is_empty() {
                     break;
                 }
                 script.push(&statement.sql);
+                sent.push(statement);
             }
             let mut met = Vec::new();
             let done = self.connection.script_until(what, &script, &mut met);
@@ -154,7 +176,6 @@ impl MysqlWriter {
                 return Ok(End::Moved);
             }
             done?;
-            let (sent, later) = rest.split_at(script.len() - ours);
             for (statement, &rows) in sent.iter().zip(&met[ours..]) {
                 if rows != statement.rows {
                     let missed = missed(statement.target, statement.rows, rows);
@@ -163,7 +184,7 @@ impl MysqlWriter {
                     return Err(OriginError::new(Fault::Rejected, message));
                 }
             }
-            rest = later;
+            rest = &rest[sent.len()..];
             first = false;
         }
         Ok(End::Committed)
@@ -337,7 +358,7 @@ impl Writer for MysqlWriter {
                 );
                 return Err(OriginError::new(Fault::Denied, message));
             }
-            statements.push(Statement { sql, rows: 1, target: None });
+            statements.push(Task::Plain(Statement { sql, rows: 1, target: None }));
         }
         match self.transaction(WHAT, &Moves::of(claim), &statements)? {
             End::Committed => Ok(()),
@@ -354,8 +375,8 @@ impl Writer for MysqlWriter {
     ) -> Result<Applied, OriginError> {
         let plan: Plan<'_> = plan(schema, groups.iter().map(|group| group.bytes))
             .map_err(|error| OriginError::new(Fault::Rejected, error))?;
-        let take = |&lsn| Statement { sql: take_parked(lsn), rows: 1, target: None };
-        let mut statements: Vec<Statement<'_>> = parked.iter().map(take).collect();
+        let take = |&lsn| Task::Plain(Statement { sql: take_parked(lsn), rows: 1, target: None });
+        let mut statements: Vec<Task<'_>> = parked.iter().map(take).collect();
         statements.extend(self.statements(schema, &plan)?);
         match self.transaction("take back parked groups", &Moves::hold(claim), &statements)? {
             End::Committed => {
@@ -425,6 +446,18 @@ impl Writer for MysqlWriter {
         };
         Ok(rows.iter().map(parked).collect())
     }
+}
+
+fn raw_task<'p>(raw: &Raw<'_>) -> Result<Task<'p>, OriginError> {
+    let statement = raw
+        .dml
+        .statement()
+        .map_err(|why| OriginError::new(Fault::Rejected, format!("cannot run raw SQL: {why}")))?;
+    let mut numbers = Vec::new();
+    let sql = dml_sql(&statement, &mut numbers);
+    let parameters: Vec<Parameter<'_>> = raw.dml.parameters().collect();
+    let values = numbers.into_iter().map(|number| dml_value(&parameters[number]));
+    Ok(Task::Raw(sql, values.collect()))
 }
 
 /// How a claim moves the watermark of its domain.

@@ -5,6 +5,7 @@ use super::settings::Settings;
 use crate::origins::OriginError;
 use destage_core::Fault;
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -12,7 +13,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::{Builder, Runtime};
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, Error, NoTls, Statement};
+use tokio_postgres::{AsyncMessage, Client, Error, NoTls, Statement};
 
 pub(super) struct Connection {
     runtime: Arc<Runtime>,
@@ -50,22 +51,29 @@ impl Session {
 
 impl Connection {
     pub(super) fn open(settings: &Settings) -> Result<Self, OriginError> {
-        let runtime = Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|e| unavailable(format!("failed to start a runtime: {e}")))?;
-        Self::open_beside(settings, Arc::new(runtime))
+        Self::open_beside(settings, new_runtime()?, None)
+    }
+
+    /// A connection that is told of others' notifications, of each its text, while one of its operations runs, or
+    /// [`Self::wait_for`].
+    pub(super) fn open_notified(settings: &Settings, hear: Hear) -> Result<Self, OriginError> {
+        Self::open_beside(settings, new_runtime()?, Some(hear))
     }
 
     /// Another connection like this one, on the same runtime: [`run_all`] drives both at once.
     pub(super) fn open_another(&self, settings: &Settings) -> Result<Self, OriginError> {
-        Self::open_beside(settings, self.runtime.clone())
+        Self::open_beside(settings, self.runtime.clone(), None)
     }
 
-    fn open_beside(settings: &Settings, runtime: Arc<Runtime>) -> Result<Self, OriginError> {
+    fn open_beside(
+        settings: &Settings,
+        runtime: Arc<Runtime>,
+        hear: Option<Hear>,
+    ) -> Result<Self, OriginError> {
         let place = settings.place.clone();
-        let connected = runtime
-            .block_on(async { tokio::time::timeout(settings.timeout, connect(settings)).await });
+        let connecting = connect(settings, hear);
+        let connected =
+            runtime.block_on(async { tokio::time::timeout(settings.timeout, connecting).await });
         let client = connected
             .map_err(|_| late("connect", &place, settings.timeout))?
             .map_err(|error| classified("connect", &place, &error))?;
@@ -127,6 +135,11 @@ impl Connection {
         self.run("set up the session", async |client| client.batch_execute(sql).await)
     }
 
+    /// Waits for something else than an answer, at most that long.
+    pub(super) fn wait_for<T>(&self, limit: Duration, what: impl Future<Output = T>) -> Option<T> {
+        self.runtime.block_on(async { tokio::time::timeout(limit, what).await }).ok()
+    }
+
     /// Whether it can be used no more.
     pub(super) fn is_closed(&self) -> bool {
         self.given_up || self.session.client.is_closed()
@@ -142,25 +155,52 @@ impl Connection {
     }
 }
 
+/// Takes in the text of a notification; dropped when the connection has ended.
+pub(super) type Hear = Box<dyn FnMut(&str) + Send>;
+
 /// Connects, encrypted or not, and leaves the connection to the runtime.
-async fn connect(settings: &Settings) -> Result<Client, Error> {
+async fn connect(settings: &Settings, hear: Option<Hear>) -> Result<Client, Error> {
     match &settings.tls {
-        None => settings.config.connect(NoTls).await.map(driven),
-        Some(tls) => settings.config.connect(tls.clone()).await.map(driven),
+        None => settings.config.connect(NoTls).await.map(|pair| driven(pair, hear)),
+        Some(tls) => settings.config.connect(tls.clone()).await.map(|pair| driven(pair, hear)),
     }
 }
 
-fn driven<S, T>((client, connection): (Client, tokio_postgres::Connection<S, T>)) -> Client
+fn driven<S, T>(
+    (client, mut connection): (Client, tokio_postgres::Connection<S, T>),
+    mut hear: Option<Hear>,
+) -> Client
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     tokio::spawn(async move {
-        if let Err(error) = connection.await {
-            tracing::debug!(%error, "the connection to PostgreSQL ended");
+        loop {
+            match poll_fn(|context| connection.poll_message(context)).await {
+                None => return,
+                Some(Ok(AsyncMessage::Notification(notification))) => {
+                    if let Some(hear) = &mut hear {
+                        hear(notification.payload());
+                    }
+                }
+                Some(Ok(AsyncMessage::Notice(notice))) => {
+                    tracing::debug!(%notice, "PostgreSQL says");
+                }
+                Some(Ok(_)) => {}
+                Some(Err(error)) => {
+                    tracing::debug!(%error, "the connection to PostgreSQL ended");
+                    return;
+                }
+            }
         }
     });
     client
+}
+
+fn new_runtime() -> Result<Arc<Runtime>, OriginError> {
+    let runtime = Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|e| unavailable(format!("failed to start a runtime: {e}")))?;
+    Ok(Arc::new(runtime))
 }
 
 /// Runs an operation that uses several connections of one runtime to its end, or gives all of them up when the time is over.
@@ -181,7 +221,7 @@ pub(super) fn run_all<T>(
         runtime.block_on(async { tokio::time::timeout(timeout, operation(sessions)).await });
     outcome.map_err(|_| {
         connections.iter_mut().for_each(|connection| connection.given_up = true);
-        late(what, &connections[0].place, timeout)
+        late(what, &connections[0].place, timeout).late()
     })
 }
 
@@ -189,7 +229,7 @@ pub(super) fn run_all<T>(
 pub(super) async fn pipelined<T>(futures: Vec<Pin<Box<dyn Future<Output = T> + '_>>>) -> Vec<T> {
     let mut pending: Vec<_> = futures.into_iter().map(Some).collect();
     let mut results: Vec<Option<T>> = pending.iter().map(|_| None).collect();
-    std::future::poll_fn(|context| {
+    poll_fn(|context| {
         let mut open = false;
         for (future, result) in pending.iter_mut().zip(&mut results) {
             let Some(running) = future else { continue };

@@ -22,7 +22,9 @@ pub(super) fn classified(what: &str, place: &str, error: &Error) -> OriginError 
         return OriginError::new(Fault::Unavailable, message);
     };
     let message = format!("failed to {what} at {place}: {}", words(db));
-    OriginError::new(fault(db.code().code()), message)
+    let state = db.code().code();
+    let error = OriginError::new(fault(state), message);
+    if state == CANCELLED { error.late() } else { error }
 }
 
 /// By SQLSTATE. What is not known to concern the data or the moment needs a person.
@@ -38,6 +40,9 @@ pub(super) fn fault(state: &str) -> Fault {
         },
     }
 }
+
+/// What ends a statement that takes longer than `statement_timeout`.
+const CANCELLED: &str = "57014";
 
 fn words(db: &DbError) -> String {
     let mut text = db.message().to_owned();

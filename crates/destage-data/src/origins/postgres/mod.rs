@@ -8,6 +8,8 @@
 mod catalog;
 mod connection;
 mod error;
+mod invalidation;
+mod listener;
 mod parts;
 mod query;
 mod range;
@@ -20,10 +22,12 @@ mod transaction;
 mod wire;
 mod writer;
 
-use super::{Origin, OriginError, Reader, Writer};
-use crate::schema::Schema;
+use super::{InvalidationChange, Listener, Origin, OriginError, Reader, Writer};
+use crate::schema::{Schema, Table};
 use connection::Connection;
+use listener::PostgresListener;
 use settings::Settings;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Most writers at once, each with up to two connections: a server allows some hundred to all its users.
@@ -88,5 +92,22 @@ impl Origin for Postgres {
     fn writer(&self) -> Result<Box<dyn Writer>, OriginError> {
         let connection = Connection::open(&self.settings)?;
         Ok(Box::new(writer::PostgresWriter::new(connection, self.settings.clone())?))
+    }
+
+    fn listener(&self, schema: &Arc<Schema>) -> Result<Option<Box<dyn Listener>>, OriginError> {
+        let listener = PostgresListener::open(&self.settings, schema)?;
+        Ok(listener.map(|listener| Box::new(listener) as _))
+    }
+
+    fn install_invalidation(
+        &self,
+        tables: &[&Table],
+        is_dry: bool,
+    ) -> Result<InvalidationChange, OriginError> {
+        invalidation::install(&mut Connection::open(&self.settings)?, tables, is_dry)
+    }
+
+    fn remove_invalidation(&self, is_dry: bool) -> Result<InvalidationChange, OriginError> {
+        invalidation::remove(&mut Connection::open(&self.settings)?, is_dry)
     }
 }

@@ -12,10 +12,12 @@
 //! Left to the caller: what to do with the rest when a part fails.
 
 use super::connection::{Connection, Session, pipelined, run_all};
+use super::query::dml_sql;
 use super::statements::{bucket_params, bucket_sql};
 use super::transaction::{Cas, End, Marker, Step, Transaction};
+use super::wire::Param;
 use crate::origins::{Applied, GroupRef, OriginError, WriteClaim};
-use crate::plan::{Bucket, Plan, plan};
+use crate::plan::{self, Bucket, Plan, plan};
 use crate::schema::Schema;
 use destage_core::{Fault, Lsn};
 use std::cell::{OnceCell, RefCell};
@@ -34,6 +36,8 @@ pub(super) struct Batch<'b> {
     pub(super) check: &'b str,
     /// The first number of the parts' markers.
     pub(super) marker: u32,
+    /// Whether triggers tell Destage of what others change.
+    pub(super) is_told_apart: bool,
 }
 
 /// How far it came.
@@ -206,13 +210,22 @@ impl<'r, 'p> Run<'r, 'p> {
         let cas = cas.map_err(|error| Failure::Database("move the watermark".to_owned(), error))?;
         let is_overlapped = self.connections > 1 && at + 1 < self.parts.len();
         let mut transaction = Transaction {
+            is_told_apart: self.batch.is_told_apart,
             cas: vec![cas],
             marker: is_overlapped.then(|| self.marker(at)),
             follows: overlaps.then(|| self.marker(at - 1)),
             early: Vec::new(),
             steps: Vec::new(),
         };
-        for bucket in &self.plan(at)?.buckets {
+        for planned in self.plan(at)?.steps() {
+            let bucket = match planned {
+                plan::Step::Bucket(bucket) => bucket,
+                // With it nothing overlaps, so there is nothing early.
+                plan::Step::Raw(raw) => {
+                    transaction.steps.push(raw_step(session, raw).await?);
+                    continue;
+                }
+            };
             let (early, rest) = self.rows(at, overlaps, bucket);
             if !early.is_empty() {
                 transaction.early.push(self.step(session, bucket, &early).await?);
@@ -300,10 +313,26 @@ pub(super) async fn step<'s>(
     Ok(Step {
         statement,
         params: bucket_params(table, bucket, rows)?,
-        rows: rows.len() as u64,
+        rows: Some(rows.len() as u64),
         check_after: bucket.check_after,
         target: Some((table, bucket.op)),
     })
+}
+
+/// Raw SQL, whose parameters have the types that the server finds for them.
+pub(super) async fn raw_step<'s>(
+    session: &mut Session,
+    raw: &plan::Raw<'_>,
+) -> Result<Step<'s>, Failure> {
+    let sql = raw
+        .dml
+        .statement()
+        .map_err(|why| OriginError::new(Fault::Rejected, format!("cannot run raw SQL: {why}")))?;
+    let statement = session.statement(&dml_sql(&sql), &[]).await;
+    let statement =
+        statement.map_err(|error| Failure::Database("prepare raw SQL".to_owned(), error))?;
+    let params = raw.dml.parameters().map(Param::raw).collect();
+    Ok(Step { statement, params, rows: None, check_after: raw.check_after, target: None })
 }
 
 /// The part of the time for an operation in which parts may begin.

@@ -2,11 +2,14 @@
 
 use super::reader::PostgresReader;
 use crate::cells::{Cell, Reader};
-use crate::derived::{Answer, Json, Kind, Query, ROWS_MAX, Uses, check_columns, too_large};
+use crate::derived::{Answer, Json, Kind, Query, ROWS_MAX, Statement, Uses};
+use crate::derived::{check_columns, too_large};
 use crate::origins::OriginError;
 use crate::origins::ledger::{NAMES, parse_watermarks};
 use crate::schema::Schema;
+use destage_core::Fault;
 use std::error::Error;
+use std::time::Duration;
 use tokio_postgres::types::private::BytesMut;
 use tokio_postgres::types::{Format, IsNull, ToSql, Type, to_sql_checked};
 use tokio_postgres::{Column, Row};
@@ -28,7 +31,41 @@ WHERE l.pid = pg_backend_pid() AND l.locktype = 'relation' AND c.relkind IN ('r'
   AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database()) \
   AND n.nspname NOT IN ('pg_catalog', 'information_schema')";
 
+/// The tables that this transaction has locked for writing, by the names that keys have or their own.
+const WRITTEN: &str = "\
+SELECT DISTINCT coalesce(t.name, c.relname::text) \
+FROM pg_catalog.pg_locks l \
+JOIN pg_catalog.pg_class c ON c.oid = l.relation \
+LEFT JOIN unnest($1::text[], $2::text[]) AS t (name, sql) ON to_regclass(t.sql) = c.oid \
+WHERE l.pid = pg_backend_pid() AND l.locktype = 'relation' AND l.mode = 'RowExclusiveLock' \
+  AND c.relkind IN ('r', 'p', 'f', 'v') \
+  AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())";
+
 impl PostgresReader {
+    /// Has the server parse raw SQL, and looks at what it would write.
+    pub(super) fn dml_writes(
+        &mut self,
+        statement: &Statement,
+        schema: &Schema,
+    ) -> Result<Vec<String>, OriginError> {
+        let sql = dml_sql(statement);
+        let tables = schema.reachable();
+        let names: Vec<&str> = tables.iter().map(|table| table.name.as_str()).collect();
+        let sql_names: Vec<&str> = tables.iter().map(|table| table.sql_name.as_str()).collect();
+        let parsed = self.connection.run("prepare the SQL", async |client| {
+            client.batch_execute("BEGIN READ ONLY").await?;
+            client.prepare(&sql).await?;
+            client.query(WRITTEN, &[&names, &sql_names]).await
+        });
+        let ended = self.rollback();
+        let rows = parsed?;
+        ended?;
+        if rows.is_empty() {
+            return Err(OriginError::new(Fault::Denied, "the SQL writes no row"));
+        }
+        Ok(rows.iter().map(|row| row.get(0)).collect())
+    }
+
     /// Has the server parse the statement, and looks at what that took hold of.
     pub(super) fn query_uses(
         &mut self,
@@ -61,10 +98,14 @@ impl PostgresReader {
         &mut self,
         query: &Query,
         values: &[u8],
+        limit: Duration,
     ) -> Result<Answer, OriginError> {
         let what = format!("run the query of {}", query.key);
         let watermarks = format!("SELECT {}", self.watermarks()?);
-        self.connection.run(&what, async |client| client.batch_execute(BEGIN).await)?;
+        // Rounded up: what is given up before its time would be the origin's failure.
+        let milliseconds = limit.min(self.connection.timeout()).as_millis() + 1;
+        let begin = format!("{BEGIN}; SET LOCAL statement_timeout = {milliseconds}");
+        self.connection.run(&what, async |client| client.batch_execute(&begin).await)?;
         let answer = self.run_in_transaction(&what, &watermarks, query, values);
         let ended = self.rollback();
         let answer = answer?;
@@ -113,7 +154,12 @@ impl PostgresReader {
 }
 
 fn sql(query: &Query) -> String {
-    query.statement.render(|out, number| out.push_str(&format!("${}", number + 1)))
+    dml_sql(&query.statement)
+}
+
+/// A statement with its parameters as PostgreSQL writes them.
+pub(super) fn dml_sql(statement: &Statement) -> String {
+    statement.render(|out, number| out.push_str(&format!("${}", number + 1)))
 }
 
 /// The query with each column as text, and with a limit.

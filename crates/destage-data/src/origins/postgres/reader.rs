@@ -5,12 +5,13 @@ use super::statements::{key_arrays, key_types, matches};
 use super::tables::WATERMARKS;
 use super::wire::{Array, Form, Param, Raw, casted, push_read, refs, selected};
 use crate::cells;
-use crate::derived::{Answer, Query, Uses};
+use crate::derived::{Answer, Query, Statement, Uses};
 use crate::origins::ledger::parse_watermarks;
 use crate::origins::{Keys, OriginError, Range, Reader, Snapshot, Watermarks};
 use crate::schema::{Column, Schema, Table};
 use crate::value::ColumnType;
 use destage_core::{DomainId, Fault, Lsn};
+use std::time::Duration;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
@@ -125,8 +126,21 @@ impl Reader for PostgresReader {
         self.query_uses(query, schema)
     }
 
-    fn query(&mut self, query: &Query, values: &[u8]) -> Result<Answer, OriginError> {
-        self.run_query(query, values)
+    fn check_dml(
+        &mut self,
+        statement: &Statement,
+        schema: &Schema,
+    ) -> Result<Option<Vec<String>>, OriginError> {
+        self.dml_writes(statement, schema).map(Some)
+    }
+
+    fn query(
+        &mut self,
+        query: &Query,
+        values: &[u8],
+        limit: Duration,
+    ) -> Result<Answer, OriginError> {
+        self.run_query(query, values, limit)
     }
 
     fn next_keys(&mut self, table: &Table, count: u32) -> Result<Vec<i64>, OriginError> {

@@ -27,10 +27,17 @@ impl Settings {
         }
         let (url, encryption) = Parameters::split(url);
         let mut config: Config = url.parse().map_err(|error| {
-            denied(format!(
-                "the PostgreSQL URL is malformed: {error}; expected \
-                 postgres://user:password@host:port/database, with ?sslmode=verify-full for TLS"
-            ))
+            denied(match other_parameter(&url) {
+                Some(other) => format!(
+                    "the PostgreSQL URL has the parameter {other}, which there is not: use sslmode, sslrootcert, sslcert, sslkey \
+                     or {}",
+                    PARAMETERS.join(", ")
+                ),
+                None => format!(
+                    "the PostgreSQL URL is malformed: {error}; expected \
+                     postgres://user:password@host:port/database, with ?sslmode=verify-full for TLS"
+                ),
+            })
         })?;
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
             config.host("localhost");
@@ -57,6 +64,14 @@ impl Settings {
     }
 }
 
+/// The name of a parameter that there is not. Where a password may have been read as one, nothing is named.
+fn other_parameter(url: &str) -> Option<&str> {
+    let behind_password = url.split_once('@').map_or(url, |(_, behind)| behind);
+    let (_, query) = behind_password.split_once('?').filter(|(_, query)| !query.contains('@'))?;
+    let names = query.split('&').map(|pair| pair.split_once('=').map_or(pair, |(name, _)| name));
+    names.into_iter().find(|name| !PARAMETERS.contains(name) && !name.is_empty())
+}
+
 fn place(config: &Config) -> String {
     let port = config.get_ports().first().copied().unwrap_or(5_432);
     let host = match config.get_hosts().first() {
@@ -77,6 +92,25 @@ pub(super) fn denied(message: impl std::fmt::Display) -> OriginError {
     OriginError::new(Fault::Denied, message)
 }
 
+/// What the client knows beside encryption.
+const PARAMETERS: [&str; 16] = [
+    "user",
+    "password",
+    "dbname",
+    "options",
+    "application_name",
+    "host",
+    "hostaddr",
+    "port",
+    "connect_timeout",
+    "tcp_user_timeout",
+    "keepalives",
+    "keepalives_idle",
+    "keepalives_interval",
+    "keepalives_retries",
+    "target_session_attrs",
+    "load_balance_hosts",
+];
 /// Fewer cost more per row; more hold the locks of more rows for longer and gain little.
 const TRANSACTION_GROUPS: usize = 1_000;
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
@@ -115,6 +149,18 @@ mod tests {
             let error = parse(url).err().expect(url);
             assert_eq!(error.fault, Fault::Denied, "{url}");
             assert!(!error.message.contains("secret"), "{}", error.message);
+        }
+    }
+
+    #[test]
+    fn an_unknown_parameter_is_named_and_no_part_of_a_password_is() {
+        let message = |url: &str| parse(url).err().expect(url).message;
+        let named = message("postgres://app:secret@h/db?connect_timeout=1&nonsense=secret");
+        assert!(named.contains("the parameter nonsense,"), "{named}");
+        assert!(!named.contains("secret"), "{named}");
+        for url in ["postgres://app:a?secret=1&b@h/db?x=2@", "postgres://app:a@b?secret=1@h/db"] {
+            let malformed = message(url);
+            assert!(!malformed.contains("secret"), "{malformed}");
         }
     }
 }

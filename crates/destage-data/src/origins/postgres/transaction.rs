@@ -6,6 +6,7 @@
 //! locks close a circle with it, the deadlock is found like any other.
 
 use super::connection::{Session, pipelined};
+use super::invalidation::OURS;
 use super::wire::{Param, refs};
 use crate::change::Op;
 use crate::origins::WriteClaim;
@@ -18,6 +19,8 @@ use tokio_postgres::{Client, Error, Statement};
 
 /// A transaction, ready to be sent.
 pub(super) struct Transaction<'a> {
+    /// Whether triggers tell Destage of what others change.
+    pub(super) is_told_apart: bool,
     /// Of each domain, all compared alike.
     pub(super) cas: Vec<Cas>,
     /// What is locked until the transaction ends, for the one behind it.
@@ -47,8 +50,8 @@ pub(super) struct Marker(pub(super) u32, pub(super) usize);
 pub(super) struct Step<'a> {
     pub(super) statement: Statement,
     pub(super) params: Vec<Param>,
-    /// How many rows it must touch.
-    pub(super) rows: u64,
+    /// How many rows it must touch, if that is known.
+    pub(super) rows: Option<u64>,
     pub(super) check_after: bool,
     pub(super) target: Option<(&'a Table, Op)>,
 }
@@ -135,10 +138,13 @@ impl Transaction<'_> {
         check: &str,
         begun: impl FnOnce(),
     ) -> Result<End, Error> {
-        let begin = match self.marker {
-            Some(marker) => format!("BEGIN; {}", marker.lock()),
-            None => "BEGIN".to_owned(),
-        };
+        let mut begin = "BEGIN".to_owned();
+        if self.is_told_apart {
+            begin.push_str(&format!("; {OURS}"));
+        }
+        if let Some(marker) = self.marker {
+            begin.push_str(&format!("; {}", marker.lock()));
+        }
         let wait = self.follows.map(Marker::wait).unwrap_or_default();
         let (tests, requests) = self.requests(client, [&begin, &wait, check], begun);
         match verdict(&tests, pipelined(requests).await) {
@@ -218,8 +224,8 @@ fn verdict(tests: &[Test<'_>], results: Vec<Result<u64, Error>>) -> End {
         match (test, result) {
             (_, Err(error)) => return End::Failed(error),
             (Test::Watermark, Ok(0)) => return End::Moved,
-            (Test::Rows(step), Ok(rows)) if rows != step.rows => {
-                return End::Missed(missed(step.target, step.rows, rows));
+            (Test::Rows(step), Ok(rows)) if step.rows.is_some_and(|expected| expected != rows) => {
+                return End::Missed(missed(step.target, step.rows.unwrap_or(rows), rows));
             }
             (_, Ok(_)) => {}
         }

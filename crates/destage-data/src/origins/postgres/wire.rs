@@ -4,6 +4,7 @@
 //! precision: an explicit cast would cut silently, the assignment to the column refuses.
 
 use crate::cells::{Cell, push_cell, push_varint};
+use crate::dml::Parameter;
 use crate::origins::OriginError;
 use crate::schema::Column;
 use crate::value::{ColumnType, format_float4, format_float8};
@@ -11,7 +12,7 @@ use destage_core::Fault;
 use std::borrow::Cow;
 use std::error::Error;
 use tokio_postgres::types::private::BytesMut;
-use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
+use tokio_postgres::types::{Format, FromSql, IsNull, ToSql, Type, to_sql_checked};
 
 /// How the values of a column are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,7 +157,7 @@ impl Array {
         for (slot, value) in self.bytes.as_chunks_mut::<4>().0.iter_mut().zip(header) {
             *slot = value.to_be_bytes();
         }
-        Param(Some(self.bytes))
+        Param::scalar(Some(self.bytes))
     }
 }
 
@@ -178,25 +179,47 @@ fn push_value(out: &mut Vec<u8>, form: Form, value: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// A parameter in its binary form, or NULL.
+/// A parameter in its binary form or as text, or NULL.
 #[derive(Debug)]
-pub(super) struct Param(Option<Vec<u8>>);
+pub(super) struct Param {
+    bytes: Option<Vec<u8>>,
+    is_text: bool,
+}
 
 impl Param {
     pub(super) fn scalar(bytes: Option<Vec<u8>>) -> Self {
-        Self(bytes)
+        Self { bytes, is_text: false }
+    }
+
+    /// The parameter of raw SQL, as the text that the server reads by the type it has found for it.
+    pub(super) fn raw(parameter: Parameter<'_>) -> Self {
+        let bytes = match parameter {
+            Parameter::Null => None,
+            Parameter::Text(text) => Some(text.as_bytes().to_vec()),
+            Parameter::Integer(number) => Some(number.to_string().into_bytes()),
+            Parameter::Real(number) => Some(format!("{number:?}").into_bytes()),
+            Parameter::Bytes(bytes) => {
+                let digits = bytes.iter().map(|byte| format!("{byte:02x}"));
+                Some(format!("\\x{}", digits.collect::<String>()).into_bytes())
+            }
+        };
+        Self { bytes, is_text: true }
     }
 }
 
 impl ToSql for Param {
     fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
-        let Some(bytes) = &self.0 else { return Ok(IsNull::Yes) };
+        let Some(bytes) = &self.bytes else { return Ok(IsNull::Yes) };
         out.extend_from_slice(bytes);
         Ok(IsNull::No)
     }
 
     fn accepts(_: &Type) -> bool {
         true
+    }
+
+    fn encode_format(&self, _: &Type) -> Format {
+        if self.is_text { Format::Text } else { Format::Binary }
     }
 
     to_sql_checked!();

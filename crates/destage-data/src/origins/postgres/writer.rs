@@ -1,7 +1,7 @@
 //! Writes: who owns the origin, and batches applied exactly once.
 
 use super::connection::Connection;
-use super::parts::{Batch, CONNECTIONS_MAX, Failure, Outcome, step};
+use super::parts::{Batch, CONNECTIONS_MAX, Failure, Outcome, raw_step, step};
 use super::settings::Settings;
 use super::tables::{self, WATERMARKS};
 use super::transaction::{Cas, End, Step, Transaction};
@@ -11,7 +11,7 @@ use crate::origins::{
     AcrossClaim, Applied, Claim, GroupRef, Mark, OriginError, Owner, ParkedGroup, Watermarks,
     WriteClaim, Writer,
 };
-use crate::plan::{Plan, plan};
+use crate::plan::{self, Plan, plan};
 use crate::schema::Schema;
 use destage_core::{DomainId, Fault, Lsn};
 use std::time::{Duration, Instant};
@@ -26,6 +26,8 @@ pub(super) struct PostgresWriter {
     check_deferred: String,
     /// The object id of the watermark table.
     marker: u32,
+    /// Whether triggers tell Destage of what others change.
+    is_told_apart: bool,
     /// Nothing has been applied since the last failure: one transaction at a time, so that whatever two of them did to one
     /// another cannot go on.
     careful: bool,
@@ -35,14 +37,15 @@ pub(super) struct PostgresWriter {
 
 impl PostgresWriter {
     pub(super) fn new(mut connection: Connection, settings: Settings) -> Result<Self, OriginError> {
-        let (standby, unsafe_settings, deferred) =
+        let (standby, unsafe_settings, is_told_apart, deferred) =
             connection.run("look at the server", async |client| {
                 let server = client.query_one(SERVER, &[]).await?;
                 let deferred: Vec<String> =
                     client.query(DEFERRED, &[]).await?.iter().map(|row| row.get(0)).collect();
                 let standby: bool = server.get(0);
                 let unsafe_settings: Option<String> = server.get(1);
-                Ok((standby, unsafe_settings, deferred))
+                let is_told_apart: bool = server.get(2);
+                Ok((standby, unsafe_settings, is_told_apart, deferred))
             })?;
         if standby {
             return Err(OriginError::new(
@@ -69,7 +72,15 @@ impl PostgresWriter {
             check_deferred.push_str(&format!("; SET CONSTRAINTS {} DEFERRED", deferred.join(", ")));
         }
         let connections = vec![connection];
-        Ok(Self { settings, connections, check_deferred, marker, careful: true, more_at: None })
+        Ok(Self {
+            settings,
+            connections,
+            check_deferred,
+            marker,
+            is_told_apart,
+            careful: true,
+            more_at: None,
+        })
     }
 
     fn connection(&mut self) -> &mut Connection {
@@ -123,7 +134,8 @@ impl PostgresWriter {
         let may_overlap = !self.careful && !claim.unsafe_no_watermark && groups.len() > size;
         let count = if may_overlap { self.connect_more() } else { 1 };
         let (check, marker) = (&self.check_deferred, self.marker);
-        let batch = Batch { schema, claim: *claim, check, marker };
+        let is_told_apart = self.is_told_apart;
+        let batch = Batch { schema, claim: *claim, check, marker, is_told_apart };
         batch.apply(&mut self.connections[..count], groups, size)
     }
 
@@ -186,7 +198,7 @@ impl PostgresWriter {
             text(&parked.payload),
         ];
         let params = params.into_iter().map(Param::scalar).collect();
-        Ok(Step { statement, params, rows: 1, check_after: false, target: None })
+        Ok(Step { statement, params, rows: Some(1), check_after: false, target: None })
     }
 
     /// The statements of a plan.
@@ -198,9 +210,15 @@ impl PostgresWriter {
         const WHAT: &str = "prepare to write";
         let steps = self.connections[0].run_session(WHAT, async |session| {
             let mut steps = Vec::with_capacity(plan.buckets.len());
-            for bucket in &plan.buckets {
-                let rows: Vec<usize> = (0..bucket.len()).collect();
-                match step(session, schema, bucket, &rows).await {
+            for planned in plan.steps() {
+                let prepared = match planned {
+                    plan::Step::Raw(raw) => raw_step(session, raw).await,
+                    plan::Step::Bucket(bucket) => {
+                        let rows: Vec<usize> = (0..bucket.len()).collect();
+                        step(session, schema, bucket, &rows).await
+                    }
+                };
+                match prepared {
                     Ok(step) => steps.push(step),
                     Err(failure) => return Ok(Err(failure)),
                 }
@@ -220,7 +238,7 @@ impl PostgresWriter {
         for lsn in parked {
             let statement = self.connection().prepared(UNPARK, TAKE_PARKED, &[Type::INT8])?;
             let params = vec![Param::scalar(Some(signed(lsn.0).to_be_bytes().to_vec()))];
-            steps.push(Step { statement, params, rows: 1, check_after: false, target: None });
+            steps.push(Step { statement, params, rows: Some(1), check_after: false, target: None });
         }
         Ok(steps)
     }
@@ -247,14 +265,20 @@ impl PostgresWriter {
         claim: &AcrossClaim<'_>,
         steps: Vec<Step<'_>>,
     ) -> Result<bool, OriginError> {
-        let check = &self.check_deferred;
+        let (check, is_told_apart) = (&self.check_deferred, self.is_told_apart);
         let end = self.connections[0].run_session(what, async |session| {
             let mut cas = Vec::with_capacity(claim.marks.len());
             for mark in claim.marks {
                 cas.push(Cas::prepare(session, &claim.of(mark), mark.upto).await?);
             }
-            let transaction =
-                Transaction { cas, marker: None, follows: None, early: Vec::new(), steps };
+            let transaction = Transaction {
+                is_told_apart,
+                cas,
+                marker: None,
+                follows: None,
+                early: Vec::new(),
+                steps,
+            };
             transaction.run(&session.client, check, || {}).await
         })?;
         match self.has_committed(what, end)? {
@@ -357,11 +381,17 @@ impl Writer for PostgresWriter {
             .map_err(|error| OriginError::new(Fault::Rejected, error))?;
         let mut steps = self.take_steps(parked)?;
         steps.extend(self.steps(schema, &plan)?);
-        let check = &self.check_deferred;
+        let (check, is_told_apart) = (&self.check_deferred, self.is_told_apart);
         let end = self.connections[0].run_session(UNPARK, async |session| {
             let cas = vec![Cas::hold(session, claim).await?];
-            let transaction =
-                Transaction { cas, marker: None, follows: None, early: Vec::new(), steps };
+            let transaction = Transaction {
+                is_told_apart,
+                cas,
+                marker: None,
+                follows: None,
+                early: Vec::new(),
+                steps,
+            };
             transaction.run(&session.client, check, || {}).await
         })?;
         match self.has_committed(UNPARK, end)? {
@@ -490,9 +520,10 @@ async fn claim_in_transaction(client: &Client, claim: &Claim) -> Result<bool, Er
     Ok(true)
 }
 
-/// Whether it is a standby, and settings under which a crash loses commits.
+/// Whether it is a standby, settings under which a crash loses commits, and whether there are triggers of Destage's.
 const SERVER: &str = "SELECT pg_is_in_recovery(), (SELECT string_agg(name || ' = off', ', ') \
-     FROM pg_settings WHERE name IN ('fsync', 'full_page_writes') AND setting = 'off')";
+     FROM pg_settings WHERE name IN ('fsync', 'full_page_writes') AND setting = 'off'), \
+     to_regproc('destage_changed') IS NOT NULL";
 
 const DEFERRED: &str = "SELECT DISTINCT format('%I.%I', n.nspname, c.conname) \
      FROM pg_constraint c JOIN pg_namespace n ON n.oid = c.connamespace WHERE c.condeferred";

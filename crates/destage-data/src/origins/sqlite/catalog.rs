@@ -28,6 +28,7 @@ struct Listed {
     name: String,
     kind: String,
     without_rowid: bool,
+    is_strict: bool,
     sql: String,
 }
 
@@ -63,7 +64,7 @@ impl Catalog<'_> {
 
     fn list(&self) -> Result<Vec<Listed>> {
         let mut statement = self.connection.prepare(
-            "SELECT l.name, l.type, l.wr, coalesce(m.sql, '') FROM pragma_table_list AS l \
+            "SELECT l.name, l.type, l.wr, l.strict, coalesce(m.sql, '') FROM pragma_table_list AS l \
              LEFT JOIN sqlite_master AS m ON m.name = l.name AND m.type IN ('table', 'view') \
              WHERE l.schema = 'main' AND l.name NOT LIKE 'sqlite\\_%' ESCAPE '\\' \
              ORDER BY l.name",
@@ -73,7 +74,8 @@ impl Catalog<'_> {
                 name: row.get(0)?,
                 kind: row.get(1)?,
                 without_rowid: row.get(2)?,
-                sql: row.get(3)?,
+                is_strict: row.get(3)?,
+                sql: row.get(4)?,
             })
         })?;
         let ours = |name: &str| ledger::TABLES.iter().any(|own| own.eq_ignore_ascii_case(name));
@@ -90,7 +92,7 @@ impl Catalog<'_> {
         }
         let sql_name = identifier(&listed.name);
         let mut table = Table::named(listed.name, sql_name);
-        self.columns(&mut table)?;
+        self.columns(&mut table, listed.is_strict)?;
         if table.key_len == 0 {
             return Ok(Err("it has no primary key".to_owned()));
         }
@@ -118,7 +120,7 @@ impl Catalog<'_> {
         Ok(Ok(Found { table, sql: listed.sql }))
     }
 
-    fn columns(&self, table: &mut Table) -> Result<()> {
+    fn columns(&self, table: &mut Table, is_strict: bool) -> Result<()> {
         let mut statement = self.connection.prepare(
             "SELECT name, type, \"notnull\", dflt_value, pk, hidden FROM pragma_table_xinfo(?1) \
              ORDER BY pk = 0, pk, cid",
@@ -132,7 +134,7 @@ impl Catalog<'_> {
             let mut column = Column {
                 sql_name: identifier(&name),
                 name,
-                ty: types::column_type(&type_name),
+                ty: types::column_type(&type_name, is_strict),
                 type_name,
                 // Old tables let NULL into their keys; no key reaches such rows.
                 not_null: row.get::<_, bool>(2)? || in_key,

@@ -3,7 +3,8 @@
 use super::error::{classify, refused};
 use crate::origins::OriginError;
 use destage_core::{DomainId, Fault, Lsn};
-use rusqlite::Connection;
+use rusqlite::{Connection, ffi};
+use std::ffi::c_int;
 
 /// Their names, which the catalogue leaves out.
 pub(super) const TABLES: [&str; 4] =
@@ -49,12 +50,36 @@ pub(super) fn watermarks(connection: &Connection) -> Result<Vec<(DomainId, Lsn)>
     rows.and_then(Iterator::collect).map_err(|error| classify(&error, READING))
 }
 
-/// Runs `work` in a transaction that holds the write lock from its start; undone if `work` fails.
+/// Runs `work` in a transaction that holds the write lock from its start; undone if `work` fails, and not begun where the
+/// database's name is not the open file's any more ([`Fault::Failed`]).
 pub(super) fn write<T>(
     connection: &Connection,
     work: impl FnOnce(&Connection) -> Result<T, OriginError>,
 ) -> Result<T, OriginError> {
+    if has_moved(connection) {
+        let path = connection.path().unwrap_or_default();
+        let message = format!(
+            "the database {path} was removed or replaced while it was in use: what was written since is in the old file only"
+        );
+        return Err(OriginError::new(Fault::Failed, message));
+    }
     transaction(connection, "BEGIN IMMEDIATE", work)
+}
+
+/// Whether the database's name is gone or another file's: whoever opens it sees nothing of what is written here.
+fn has_moved(connection: &Connection) -> bool {
+    let mut moved: c_int = 0;
+    // SAFETY: the handle is that of an open connection that this thread owns; this operation takes a pointer to an int, which
+    // outlives the call.
+    let status = unsafe {
+        ffi::sqlite3_file_control(
+            connection.handle(),
+            c"main".as_ptr(),
+            ffi::SQLITE_FCNTL_HAS_MOVED,
+            (&raw mut moved).cast(),
+        )
+    };
+    status == ffi::SQLITE_OK && moved != 0
 }
 
 /// Runs `work` on one snapshot.

@@ -8,8 +8,13 @@ use crate::derived::{check_columns, too_large};
 use crate::origins::OriginError;
 use crate::schema::Schema;
 use crate::value::format_sqlite_real;
+use destage_core::Fault;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Statement};
+use std::convert::Infallible;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
 
 fn sql(query: &Query) -> String {
     query.statement.render(|out, number| out.push_str(&format!("?{}", number + 1)))
@@ -31,27 +36,62 @@ pub(super) fn uses(
         return Err(refused("the SQL has other parameters than those of the key, written $name"));
     }
     check_columns(statement.column_names().into_iter())?;
-    let mut tables = opened(connection, &sql).map_err(|error| classify(&error, doing))?;
-    tables.retain(|name| !ledger::TABLES.contains(&name.as_str()));
-    tables.sort();
-    tables.dedup();
-    // As keys have them.
-    for name in &mut tables {
-        let known = schema.tables.iter().find(|table| table.name.eq_ignore_ascii_case(name));
-        known.into_iter().for_each(|table| name.clone_from(&table.name));
-    }
+    let tables = touched(connection, &sql, &["OpenRead", "ReopenIdx"]);
+    let mut tables = tables.map_err(|error| classify(&error, doing))?;
+    as_keys_have_them(&mut tables, schema);
     Ok(Uses { tables, is_exact: true })
 }
 
-fn opened(connection: &Connection, sql: &str) -> rusqlite::Result<Vec<String>> {
+/// Raw SQL with its parameters as SQLite writes them.
+pub(super) fn dml_sql(statement: &crate::derived::Statement) -> String {
+    statement.render(|out, number| out.push_str(&format!("?{}", number + 1)))
+}
+
+/// The tables that raw SQL writes, those that cascades and triggers write included.
+pub(super) fn written(
+    connection: &Connection,
+    statement: &crate::derived::Statement,
+    schema: &Schema,
+) -> Result<Vec<String>, OriginError> {
+    let doing = "cannot prepare the SQL";
+    let sql = dml_sql(statement);
+    let prepared = connection.prepare(&sql).map_err(|error| classify(&error, doing))?;
+    if prepared.readonly() {
+        return Err(refused("the SQL writes no row"));
+    }
+    let tables = touched(connection, &sql, &["OpenWrite", "Clear"]);
+    let mut tables = tables.map_err(|error| classify(&error, doing))?;
+    as_keys_have_them(&mut tables, schema);
+    Ok(tables)
+}
+
+/// Names each table once, as keys do.
+fn as_keys_have_them(tables: &mut Vec<String>, schema: &Schema) {
+    tables.retain(|name| !ledger::TABLES.contains(&name.as_str()));
+    tables.sort();
+    tables.dedup();
+    for name in tables {
+        let known = schema.tables.iter().find(|table| table.name.eq_ignore_ascii_case(name));
+        known.into_iter().for_each(|table| name.clone_from(&table.name));
+    }
+}
+
+/// The tables that a compiled statement opens by these instructions.
+fn touched(
+    connection: &Connection,
+    sql: &str,
+    instructions: &[&str],
+) -> rusqlite::Result<Vec<String>> {
     let mut explain = connection.prepare(&format!("EXPLAIN {sql}"))?;
     let mut rows = explain.raw_query();
     let mut roots: Vec<i64> = Vec::new();
     while let Some(row) = rows.next()? {
         let opcode: String = row.get(1)?;
+        // DELETE without WHERE opens nothing: it empties the table.
+        let (root, database) = if opcode == "Clear" { (2, 3) } else { (3, 4) };
         // Databases other than the main one are not the origin's.
-        if matches!(opcode.as_str(), "OpenRead" | "ReopenIdx") && row.get::<_, i64>(4)? == 0 {
-            roots.push(row.get(3)?);
+        if instructions.contains(&opcode.as_str()) && row.get::<_, i64>(database)? == 0 {
+            roots.push(row.get(root)?);
         }
     }
     let mut name = connection.prepare("SELECT tbl_name FROM sqlite_master WHERE rootpage = ?1")?;
@@ -65,12 +105,39 @@ fn opened(connection: &Connection, sql: &str) -> rusqlite::Result<Vec<String>> {
     Ok(tables)
 }
 
-/// Runs the query in a read transaction.
+/// Runs the query in a read transaction; what takes longer than `limit` is interrupted.
 pub(super) fn run(
     connection: &Connection,
     query: &Query,
     values: &[u8],
+    limit: Duration,
 ) -> Result<Answer, OriginError> {
+    let interrupt = connection.get_interrupt_handle();
+    let (ended, ends) = mpsc::channel::<Infallible>();
+    thread::scope(|scope| {
+        let watching =
+            thread::Builder::new().name("query limit".into()).spawn_scoped(scope, move || {
+                let is_late = ends.recv_timeout(limit) == Err(RecvTimeoutError::Timeout);
+                if is_late {
+                    interrupt.interrupt();
+                }
+                is_late
+            });
+        let watching = watching.map_err(|error| {
+            let message = format!("cannot limit the time of the query of {}: {error}", query.key);
+            OriginError::new(Fault::Unavailable, message)
+        })?;
+        let answer = answer(connection, query, values);
+        drop(ended);
+        let is_late = watching.join().unwrap_or(false);
+        answer.map_err(|error| match error.fault {
+            Fault::Unavailable if is_late => error.late(),
+            _ => error,
+        })
+    })
+}
+
+fn answer(connection: &Connection, query: &Query, values: &[u8]) -> Result<Answer, OriginError> {
     let doing = || format!("cannot run the query of {}", query.key);
     ledger::snapshot(connection, |connection| {
         let watermarks = ledger::watermarks(connection)?;

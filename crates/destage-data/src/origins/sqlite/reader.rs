@@ -3,13 +3,14 @@
 use super::error::{classify, refused};
 use super::{ledger, query, types};
 use crate::cells::{self, Cell};
-use crate::derived::{Answer, Query, Uses};
+use crate::derived::{Answer, Query, Statement, Uses};
 use crate::origins::quote::join;
 use crate::origins::{Keys, OriginError, Range, Reader, Snapshot, Watermarks};
 use crate::schema::{Column, Schema, Table};
 use crate::value::ColumnType;
 use destage_core::{DomainId, Lsn};
 use rusqlite::Connection;
+use std::time::Duration;
 
 pub(super) struct SqliteReader {
     connection: Connection,
@@ -85,8 +86,21 @@ impl Reader for SqliteReader {
         query::uses(&self.connection, query, schema)
     }
 
-    fn query(&mut self, query: &Query, values: &[u8]) -> Result<Answer, OriginError> {
-        query::run(&self.connection, query, values)
+    fn check_dml(
+        &mut self,
+        statement: &Statement,
+        schema: &Schema,
+    ) -> Result<Option<Vec<String>>, OriginError> {
+        query::written(&self.connection, statement, schema).map(Some)
+    }
+
+    fn query(
+        &mut self,
+        query: &Query,
+        values: &[u8],
+        limit: Duration,
+    ) -> Result<Answer, OriginError> {
+        query::run(&self.connection, query, values, limit)
     }
 
     fn next_keys(&mut self, table: &Table, count: u32) -> Result<Vec<i64>, OriginError> {

@@ -6,12 +6,14 @@
 //! program stored in a class that does not fit its column is delivered as its text.
 
 use crate::cells::{Cell, push_cell};
+use crate::dml::Parameter;
 use crate::value::{ColumnType, SqliteNumber, format_sqlite_real, sqlite_number};
 use rusqlite::Statement;
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 
-/// The type of a column declared as `declared`, by SQLite's rules of affinity.
-pub(super) fn column_type(declared: &str) -> ColumnType {
+/// The type of a column declared as `declared`, by SQLite's rules of affinity; `is_strict`: in a STRICT table, where ANY has
+/// none. In any other table that name is one without a rule of its own.
+pub(super) fn column_type(declared: &str, is_strict: bool) -> ColumnType {
     let name = declared.to_ascii_uppercase();
     let has = |part: &str| name.contains(part);
     if has("INT") {
@@ -21,7 +23,7 @@ pub(super) fn column_type(declared: &str) -> ColumnType {
         ColumnType::Text { chars_max: None }
     } else if has("BLOB") {
         ColumnType::Bytes
-    } else if name.is_empty() || name == "ANY" {
+    } else if name.is_empty() || (is_strict && name == "ANY") {
         ColumnType::Text { chars_max: None }
     } else if has("REAL") || has("FLOA") || has("DOUB") {
         ColumnType::SqliteReal
@@ -38,6 +40,22 @@ pub(super) fn bind(
     cell: Cell<'_>,
 ) -> rusqlite::Result<()> {
     statement.raw_bind_parameter(parameter, parameter_value(ty, cell))
+}
+
+/// Binds a parameter of raw SQL.
+pub(super) fn bind_parameter(
+    statement: &mut Statement<'_>,
+    place: usize,
+    parameter: Parameter<'_>,
+) -> rusqlite::Result<()> {
+    let value = match parameter {
+        Parameter::Null => ToSqlOutput::Owned(Value::Null),
+        Parameter::Text(text) => ToSqlOutput::Borrowed(ValueRef::Text(text.as_bytes())),
+        Parameter::Integer(number) => ToSqlOutput::Owned(Value::Integer(number)),
+        Parameter::Real(number) => ToSqlOutput::Owned(Value::Real(number)),
+        Parameter::Bytes(bytes) => ToSqlOutput::Borrowed(ValueRef::Blob(bytes)),
+    };
+    statement.raw_bind_parameter(place, value)
 }
 
 fn parameter_value<'a>(ty: &ColumnType, cell: Cell<'a>) -> ToSqlOutput<'a> {
@@ -97,14 +115,16 @@ mod tests {
             ("VARCHAR(20)", &text),
             ("clob", &text),
             ("", &text),
-            ("ANY", &text),
             ("BLOB", &ColumnType::Bytes),
             ("DOUBLE PRECISION", &ColumnType::SqliteReal),
             ("DECIMAL(10,2)", &ColumnType::SqliteNumeric),
             ("DATE", &ColumnType::SqliteNumeric),
             ("STRING", &ColumnType::SqliteNumeric),
+            ("ANY", &ColumnType::SqliteNumeric),
         ] {
-            assert_eq!(column_type(declared), *ty, "{declared}");
+            assert_eq!(column_type(declared, false), *ty, "{declared}");
         }
+        assert_eq!(column_type("any", true), text);
+        assert_eq!(column_type("INT", true), int);
     }
 }

@@ -1,17 +1,18 @@
 //! Batches together with their watermark, exactly once.
 
 use super::error::{classify, classify_row};
+use super::query::dml_sql;
 use super::reader::key_condition;
 use super::{PAGE_CACHE_KIB, ledger, set_page_cache, types};
 use crate::cells;
 use crate::change::Op;
-use crate::origins::ledger::{missed, still_ours, take_parked};
+use crate::origins::ledger::{missed, still_ours, take_parked, unmoved};
 use crate::origins::quote::{join, shown_key};
 use crate::origins::{
     AcrossClaim, Applied, Claim, GroupRef, OriginError, Owner, ParkedGroup, Watermarks, WriteClaim,
     Writer,
 };
-use crate::plan::{Bucket, Plan, plan};
+use crate::plan::{Bucket, Plan, Raw, Step, plan};
 use crate::schema::{Schema, Table};
 use crate::value::ColumnType;
 use destage_core::{DomainId, Fault, Lsn};
@@ -360,6 +361,9 @@ fn advance(connection: &Connection, claim: &WriteClaim, upto: Lsn) -> Result<Adv
     match found {
         Some((_, epoch)) if epoch.cast_unsigned() != claim.epoch => Err(fenced(claim.epoch)),
         Some((seq, _)) if seq.cast_unsigned() >= upto.0 => Ok(Advance::Landed),
+        Some((seq, _)) if seq.cast_unsigned() == claim.expected.0 => {
+            Err(unmoved("the database", claim))
+        }
         Some((seq, _)) => Err(OriginError::new(
             Fault::Failed,
             format_args!(
@@ -387,7 +391,14 @@ fn apply_plan(
     schema: &Schema,
     plan: &Plan<'_>,
 ) -> Result<(), OriginError> {
-    for bucket in &plan.buckets {
+    for step in plan.steps() {
+        let bucket = match step {
+            Step::Bucket(bucket) => bucket,
+            Step::Raw(raw) => {
+                run_raw(connection, raw)?;
+                continue;
+            }
+        };
         let table = schema.table(bucket.table);
         let mut statement = connection
             .prepare_cached(&statement_text(table, bucket))
@@ -403,6 +414,28 @@ fn apply_plan(
         }
     }
     Ok(())
+}
+
+/// Runs raw SQL, whatever number of rows it meets.
+fn run_raw(connection: &Connection, raw: &Raw<'_>) -> Result<(), OriginError> {
+    let doing = "cannot run raw SQL";
+    let rejected = |why: String| OriginError::new(Fault::Rejected, format_args!("{doing}: {why}"));
+    let sql = dml_sql(&raw.dml.statement().map_err(rejected)?);
+    let mut statement = connection.prepare_cached(&sql).map_err(|error| classify(&error, doing))?;
+    let run = |statement: &mut Statement<'_>| -> rusqlite::Result<()> {
+        for (at, parameter) in raw.dml.parameters().enumerate() {
+            types::bind_parameter(statement, at + 1, parameter)?;
+        }
+        let mut rows = statement.raw_query();
+        // What RETURNING returns is nobody's.
+        while rows.next()?.is_some() {}
+        Ok(())
+    };
+    run(&mut statement).map_err(|error| classify_row(&error, doing))?;
+    match raw.check_after && deferred_violations(connection) {
+        true => Err(rejected("a deferred foreign key is violated after it".into())),
+        false => Ok(()),
+    }
 }
 
 fn write_row(

@@ -16,6 +16,11 @@ pub(super) fn resolve(attribute: &Attribute, key: bool, json: bool) -> ColumnTyp
             ColumnType::Int { min: i64::MIN >> (64 - bits), max: i64::MAX >> (64 - bits) }
         }
     };
+    // Whole numbers have a least value anyway.
+    let real = |ty: ColumnType| match unsigned {
+        true => ColumnType::Mysql(MysqlType::Unsigned(Box::new(ty))),
+        false => ty,
+    };
     let bytes_max = attribute.bytes_max.unwrap_or(u32::MAX);
     let chars_max = attribute.chars_max.unwrap_or(u32::MAX);
     let precision = attribute.second_digits;
@@ -33,13 +38,14 @@ pub(super) fn resolve(attribute: &Attribute, key: bool, json: bool) -> ColumnTyp
         }
         "year" => ColumnType::Int { min: 1901, max: 2155 },
         "decimal" => {
-            ColumnType::Numeric { precision: Some((attribute.precision, attribute.scale)) }
+            let precision = Some((attribute.precision, attribute.scale));
+            real(ColumnType::Numeric { precision, has_nan: false })
         }
         // With a scale of its own it is rounded as only the server does.
         "float" if attribute.type_name.starts_with("float(") => ColumnType::Opaque,
         "double" if attribute.type_name.starts_with("double(") => ColumnType::Opaque,
-        "float" => ColumnType::Mysql(MysqlType::Float),
-        "double" => ColumnType::Mysql(MysqlType::Double),
+        "float" => real(ColumnType::Mysql(MysqlType::Float)),
+        "double" => real(ColumnType::Mysql(MysqlType::Double)),
         "char" => ColumnType::Mysql(MysqlType::Trimmed { chars_max }),
         "varchar" if key && !attribute.collation.contains("_nopad_") => {
             ColumnType::Mysql(MysqlType::Trimmed { chars_max })
@@ -67,7 +73,7 @@ pub(super) fn resolve(attribute: &Attribute, key: bool, json: bool) -> ColumnTyp
 /// Why keys may not have this column; `None` if they may.
 pub(super) fn key_obstacle(attribute: &Attribute, ty: &ColumnType) -> Option<String> {
     let text = |words: &str| Some(words.to_owned());
-    match ty {
+    match ty.signed() {
         ColumnType::Opaque => text("Destage knows no single form of its type"),
         ColumnType::Mysql(MysqlType::Float | MysqlType::Double) => {
             text("equal floating-point numbers may be written differently")

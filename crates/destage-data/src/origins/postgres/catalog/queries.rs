@@ -251,13 +251,14 @@ SELECT i.indrelid AS relation, i.indexrelid::regclass::text AS name,
 FROM pg_index i WHERE i.indrelid = ANY ($1::oid[])
 ORDER BY i.indexrelid";
 
-/// What fires for ordinary sessions; a partition's triggers count for the partitioned table.
+/// What fires for ordinary sessions; a partition's triggers count for the partitioned table. Destage's own change nothing.
 const EFFECTS: &str = "
 SELECT r.oid, 'trigger ' || quote_ident(t.tgname)
 FROM unnest($1::oid[]) AS r (oid)
 CROSS JOIN LATERAL (SELECT r.oid AS relid UNION SELECT p.relid FROM pg_partition_tree(r.oid) p) m
 JOIN pg_trigger t ON t.tgrelid = m.relid
 WHERE NOT t.tgisinternal AND t.tgenabled IN ('O', 'A')
+  AND t.tgfoid IS DISTINCT FROM to_regproc('destage_changed')
 UNION ALL
 SELECT w.ev_class, 'rule ' || quote_ident(w.rulename)
 FROM pg_rewrite w

@@ -55,7 +55,9 @@ fn builtin(oid: u32, modifier: i32) -> ColumnType {
         Some(Type::INT8) => int(i64::MIN, i64::MAX),
         Some(Type::FLOAT4) => ColumnType::Float4,
         Some(Type::FLOAT8) => ColumnType::Float8,
-        Some(Type::NUMERIC) => ColumnType::Numeric { precision: length.map(numeric_precision) },
+        Some(Type::NUMERIC) => {
+            ColumnType::Numeric { precision: length.map(numeric_precision), has_nan: true }
+        }
         Some(Type::TEXT) => ColumnType::Text { chars_max: None },
         Some(Type::VARCHAR) => ColumnType::Text { chars_max: length },
         Some(Type::BPCHAR) => match length {
@@ -93,7 +95,7 @@ pub(super) fn key_obstacle(resolved: &Resolved, deterministic: bool) -> Option<&
         ColumnType::Float4 | ColumnType::Float8 | ColumnType::SqliteReal => {
             Some("equal floating-point numbers may be written differently")
         }
-        ColumnType::Numeric { precision: None } => {
+        ColumnType::Numeric { precision: None, .. } => {
             Some("equal numbers of a numeric without scale may be written differently")
         }
         ColumnType::Json | ColumnType::Jsonb => Some("JSON has no single form to be found by"),
@@ -108,7 +110,7 @@ pub(super) fn compares_exactly(child: &ColumnType, parent: &ColumnType) -> bool 
     match (child, parent) {
         (Int { .. }, Int { .. }) | (Text { .. }, Text { .. }) => true,
         (ColumnType::Float4 | ColumnType::Float8 | ColumnType::Opaque, _) => false,
-        (ColumnType::Numeric { precision: None } | ColumnType::Jsonb | ColumnType::Json, _) => {
+        (ColumnType::Numeric { precision: None, .. } | ColumnType::Jsonb | ColumnType::Json, _) => {
             false
         }
         _ => child == parent,
