@@ -236,11 +236,12 @@ impl Ask {
         let What::Index(start, stop) = self.what else {
             return Some((false, self.offset, self.limit));
         };
-        let place = |at: i64| match len {
-            Some(len) if at < 0 => (len as i64 + at).max(if at == start { 0 } else { -1 }),
+        // A start before the beginning means the beginning, a stop there means nothing.
+        let place = |at: i64, lowest| match len {
+            Some(len) if at < 0 => (len as i64 + at).max(lowest),
             _ => at,
         };
-        let (first, last) = (place(start), place(stop));
+        let (first, last) = (place(start, 0), place(stop, -1));
         if (first < 0) != (last < 0) {
             // From within to before the beginning: nothing. Without the length nobody knows.
             return len.map(|_| (false, 0, 0));
@@ -263,10 +264,10 @@ impl Ask {
         attempts: u32,
     ) -> Result<Query, String> {
         let count = Query { by: By::Count, min: None, max: None, reverse: false, limit: 0 };
-        let (flip, skip, take) = match self.what {
-            What::Count => return Ok(count),
-            What::Rank(_) => return Err(large(collection)),
-            _ => self.window(None).ok_or_else(|| large(collection))?,
+        let (flip, skip, take) = match self.window(None) {
+            _ if self.what == What::Count => return Ok(count),
+            Some(window) if !self.needs_all() => window,
+            _ => return Err(large(collection)),
         };
         let by = match &self.what {
             What::Lex(_) | What::CountLex(_) => By::Member,
@@ -277,6 +278,11 @@ impl Ask {
         let needed = skip.saturating_add(take).min(collection.members_max);
         let slack = SLACK << attempts.min(ATTEMPTS_MAX);
         Ok(Query { by, min, max, reverse: self.reverse != flip, limit: needed + slack })
+    }
+
+    /// Whether the question needs all members, whatever it finds.
+    pub(super) fn needs_all(&self) -> bool {
+        matches!(self.what, What::Rank(_)) || self.window(None).is_none()
     }
 
     /// Whether a page that is not complete, with so many elements that are meant, answers the question.
@@ -351,12 +357,20 @@ fn score_edge(
         // What does not fit saturates: nothing lies beyond.
         return Some(Edge { value: (whole as i64).to_string().into(), is_included });
     }
-    let is_exact = !matches!(ty, ColumnType::Numeric { .. });
+    let is_exact = !matches!(ty.signed(), ColumnType::Numeric { .. });
     let value = ty.canonical(bound.to_string().as_bytes()).ok()?.into_owned();
     Some(Edge { value, is_included: !is_excluded || !is_exact })
 }
 
-fn large(collection: &Collection) -> String {
+/// What to read of a set that was large and may not be so any more: one member more than is cached, in the set's order.
+pub(super) fn everything(collection: &Collection, attempts: u32) -> Query {
+    let by = if collection.is_sorted() { By::Score } else { By::Member };
+    let limit = collection.members_max + 1 + (SLACK << attempts.min(ATTEMPTS_MAX));
+    Query { by, min: None, max: None, reverse: false, limit }
+}
+
+/// What is told where a question needs all members of a set that has too many.
+pub(super) fn large(collection: &Collection) -> String {
     format!(
         "LARGE the set has more than {} members, and this needs all of them: read it in parts, by ZRANGEBYSCORE or ZRANGE \
          with LIMIT, or raise members-max of its mapping",
@@ -386,6 +400,9 @@ mod tests {
             ("-3 -2", Some(5), Some((false, 2, 2))),
             ("-100 1", Some(5), Some((false, 0, 2))),
             ("-100 -50", Some(5), Some((false, 0, 0))),
+            ("-2 -2", Some(1), Some((false, 0, 0))),
+            ("-1 -1", Some(1), Some((false, 0, 1))),
+            ("-1 -1", Some(0), Some((false, 0, 0))),
             ("0 -100", Some(5), Some((false, 0, 0))),
             ("3 1", Some(5), Some((false, 3, 0))),
             ("0 -1", None, None),
@@ -406,7 +423,7 @@ mod tests {
         assert_eq!(score_edge(&int, (1.5, false), f64::floor), edge("1", true));
         assert_eq!(score_edge(&int, (f64::INFINITY, false), f64::floor), None);
         assert_eq!(score_edge(&ColumnType::Float8, (1.5, true), f64::ceil), edge("1.5", false));
-        let cents = ColumnType::Numeric { precision: Some((10, 2)) };
+        let cents = ColumnType::Numeric { precision: Some((10, 2)), has_nan: true };
         assert_eq!(score_edge(&cents, (1.5, true), f64::ceil), edge("1.50", true));
     }
 

@@ -4,6 +4,7 @@
 //! that what a fetch brings can be overlaid, and it is applied to what is loaded. A page holds as long as its collection has
 //! not changed since; moments are counted by a clock of the engine's own.
 
+use super::ask::everything;
 use super::command::{Prepared, Verb};
 use super::elements::{self, Element, Page, Whole, compare, elements, number};
 use super::overlay::changes;
@@ -15,6 +16,7 @@ use crate::cells::{Cell, Reader};
 use crate::change::{Change, Op, Set};
 use crate::collection::{By, Collection, CollectionId, Part, Query};
 use crate::resp::{Args, parse};
+use crate::schema::{ColumnDefault, TableId};
 use destage_core::{Access, ClientId, Input, Lsn, UnitId};
 use std::collections::{HashMap, HashSet};
 
@@ -34,40 +36,104 @@ impl Engine {
     /// Adds the units that a command needs besides its keys, as far as that is known: a page of a large collection, or the
     /// rows of all elements.
     pub(super) fn locate(&mut self, prepared: &mut Prepared, attempts: u32) {
-        if prepared.verb == Verb::Del && !self.schema.collections.is_empty() {
-            return self.locate_members(prepared);
+        if self.schema.collections.is_empty() {
+            return;
         }
+        match prepared.verb {
+            Verb::Ask => self.locate_page(prepared, attempts),
+            Verb::Del => self.locate_members(prepared, attempts),
+            verb if verb == Verb::Exists || verb == Verb::Type || verb.is_of_expiry() => {
+                self.locate_shrunk(prepared, false, attempts);
+            }
+            _ => {}
+        }
+    }
+
+    /// For a question: the page that answers it.
+    fn locate_page(&mut self, prepared: &mut Prepared, attempts: u32) {
         let Some(command) = prepared.set.as_deref() else { return };
         let Some(ask) = &command.ask else { return };
-        let collection = self.schema.collection(command.collection);
+        let schema = self.schema.clone();
+        let collection = schema.collection(command.collection);
+        if ask.needs_all() {
+            return self.locate_shrunk(prepared, true, attempts);
+        }
         let (table, owners) = prepared.keys().next().expect("a question has a key");
         let Some(unit) = self.rows.find(table, owners) else { return };
         let Some(Whole::Large { .. }) = self.whole(collection, unit) else { return };
         // What cannot be asked is told when it is performed.
-        let elements = self.schema.table(collection.table);
+        let elements = schema.table(collection.table);
         let Ok(query) = ask.page(collection, elements, attempts) else { return };
         let mut key = owners.to_vec();
         query.encode(&mut key);
-        let page = collection.page();
-        prepared.push_own_key(page, &key);
+        prepared.push_own_key(collection.page(), &key);
     }
 
-    /// For DEL: the members' rows.
-    fn locate_members(&mut self, prepared: &mut Prepared) {
+    /// Sets among the keys that had too many members, and of which it is not certain any more that they have too many, or if
+    /// not all are needed any: each is fetched as a whole again, or, where undecided changes keep it, a page of all its
+    /// members is read.
+    fn locate_shrunk(&mut self, prepared: &mut Prepared, needs_all: bool, attempts: u32) {
         let schema = self.schema.clone();
-        let mut found: Vec<(CollectionId, Vec<u8>, Vec<u8>)> = Vec::new();
+        let mut pages = Vec::new();
         for (table, owners) in prepared.keys() {
             let Some(id) = whole_of(&schema, table) else { continue };
             let collection = schema.collection(id);
             let Some(unit) = self.rows.find(table, owners) else { continue };
-            if let Some(Whole::Full(run)) = self.whole(collection, unit) {
-                let members = elements(run, collection.is_sorted());
-                found.extend(members.map(|e| (id, owners.to_vec(), e.member.to_vec())));
+            let Some(Whole::Large { loaded, changed, at_least }) = self.whole(collection, unit)
+            else {
+                continue;
+            };
+            // What was tried in vain was not certain either: the transaction itself removes members.
+            let enough = if needs_all { collection.members_max } else { 0 };
+            if at_least > enough && attempts == 0 {
+                continue;
             }
+            if changed > loaded {
+                self.invalidate(unit);
+                if !self.core.is_present(unit) {
+                    continue;
+                }
+            }
+            let mut key = owners.to_vec();
+            everything(collection, attempts).encode(&mut key);
+            pages.push((collection.page(), key));
+        }
+        pages.into_iter().for_each(|(page, key)| prepared.push_own_key(page, &key));
+    }
+
+    /// For DEL: the members' rows.
+    fn locate_members(&mut self, prepared: &mut Prepared, attempts: u32) {
+        let schema = self.schema.clone();
+        self.locate_shrunk(prepared, true, attempts);
+        let mut found: Vec<(CollectionId, Vec<u8>, Vec<u8>)> = Vec::new();
+        for (table, key) in prepared.keys() {
+            let Some((id, _)) = schema.table(table).part else { continue };
+            let collection = schema.collection(id);
+            let Some(unit) = self.rows.find(table, key) else { continue };
+            let Some((owners, run)) = self.loaded_members(collection, unit) else { continue };
+            let members = elements(run, collection.is_sorted());
+            found.extend(members.map(|e| (id, owners.to_vec(), e.member.to_vec())));
         }
         for (id, owners, member) in found {
             prepared.push_element_key(&schema, schema.collection(id), &owners, &member);
         }
+    }
+
+    /// The owner and the members that a unit of a collection holds, whole or page, if it is present.
+    fn loaded_members(&self, collection: &Collection, unit: UnitId) -> Option<(&[u8], &[u8])> {
+        let row = self.rows.get(unit);
+        if row.kind != Kind::Row || !self.core.is_present(unit) {
+            return None;
+        }
+        let mut cells = Reader::new(row.cells);
+        let owners = cells.cells(collection.owners.len())?;
+        if row.table == collection.whole() {
+            let Whole::Full(run) = Whole::read(cells) else { return None };
+            return Some((owners, run));
+        }
+        Query::decode(&mut cells)?;
+        let Page::Elements { elements: run, .. } = Page::read(cells) else { return None };
+        Some((owners, run))
     }
 
     /// What is known of a collection whose unit is present.
@@ -85,6 +151,21 @@ impl Engine {
     fn next_moment(&mut self) -> u64 {
         self.moment += 1;
         self.moment
+    }
+
+    /// Whether a unit stands for a set or a part of one.
+    pub(super) fn is_set(&self, unit: UnitId) -> bool {
+        // Behind the schema's tables are those of what is no row.
+        let table = self.schema.tables.get(usize::from(self.rows.get(unit).table.0));
+        table.is_some_and(|table| table.part.is_some())
+    }
+
+    /// The set that a page is a part of, if the unit is one and the set is known.
+    pub(super) fn set_of_page(&self, table: TableId, key: &[u8]) -> Option<UnitId> {
+        let (id, Part::Page) = self.schema.table(table).part? else { return None };
+        let collection = self.schema.collection(id);
+        let owners = Reader::new(key).cells(collection.owners.len())?;
+        self.rows.find(collection.whole(), owners)
     }
 
     /// A page is asked for at the origin.
@@ -119,19 +200,16 @@ impl Engine {
             Part::Whole => Some(unit),
             Part::Page => self.rows.find(collection.whole(), owners),
         };
+        if part == Part::Whole {
+            self.note_ahead(unit, watermark);
+        }
         let groups = match (whole, self.config.unsafe_flags.no_overlay) {
             (Some(unit), false) => self.overlay.later(unit, watermark),
             _ => Vec::new(),
         };
         let mut pending = Vec::new();
         for (_, bytes) in &groups {
-            for change in changes(&schema, bytes).filter(|c| c.table == collection.table) {
-                let mut own = Vec::new();
-                let member = collection.split(change.key, &mut own).to_vec();
-                if own == owners {
-                    pending.push((member, change));
-                }
-            }
+            pending.extend(changes_of(&schema, collection, owners, bytes));
         }
         let fetched = fetched.unwrap_or_default();
         let mut row = key.to_vec();
@@ -142,14 +220,19 @@ impl Engine {
             query => {
                 let limit = query.as_ref().map_or(collection.members_max + 1, |query| query.limit);
                 let reverse = query.as_ref().is_some_and(|query| query.reverse);
-                let read = overlaid(&schema, collection, fetched, &pending, (limit, reverse));
+                let is_page = query.is_some();
+                let read =
+                    overlaid(&schema, collection, fetched, &pending, (limit, reverse), is_page);
                 match (&query, &read) {
                     (None, Some(read))
                         if read.is_complete && read.len <= collection.members_max =>
                     {
                         Whole::Full(&read.run).write(&mut row);
                     }
-                    (None, Some(_)) => Whole::Large { loaded: now, changed: now }.write(&mut row),
+                    (None, Some(read)) => {
+                        let at_least = read.len;
+                        Whole::Large { loaded: now, changed: now, at_least }.write(&mut row);
+                    }
                     (None, None) => Whole::Unknown.write(&mut row),
                     (Some(_), Some(read)) => Page::Elements {
                         started,
@@ -180,6 +263,14 @@ impl Engine {
         self.writer = writer;
     }
 
+    /// What is fetched of a collection may hold groups already whose clients still wait for the origin's word.
+    fn note_ahead(&mut self, unit: UnitId, watermark: Lsn) {
+        match self.through.keys().any(|&lsn| lsn <= watermark) {
+            true => self.fetched_ahead.insert(unit, watermark),
+            false => self.fetched_ahead.remove(&unit),
+        };
+    }
+
     /// Lets collections follow a group that waited for the origin's word, and got it.
     pub(super) fn settle_members(&mut self, lsn: Lsn) {
         if self.schema.collections.is_empty() {
@@ -189,7 +280,10 @@ impl Engine {
         for unit in self.collections_of(&bytes, false) {
             self.overlay.chain(unit, lsn);
             if self.core.is_present(unit) {
-                self.follow(unit, &bytes);
+                // Added to once more, a score would count twice.
+                if self.fetched_ahead.get(&unit).is_none_or(|&seen| seen < lsn) {
+                    self.follow(unit, &bytes);
+                }
                 let units = [(unit, self.rows.bytes(unit))];
                 let input =
                     Input::Through { units: &units, access: Access::Through, result: Ok(()) };
@@ -247,23 +341,25 @@ impl Engine {
         let mut row = owners.clone();
         match whole {
             Whole::Unknown => return,
-            Whole::Large { loaded, .. } => Whole::Large { loaded, changed: now }.write(&mut row),
+            Whole::Large { loaded, at_least, .. } => {
+                let own = changes_of(&schema, collection, &owners, bytes);
+                // An insert counts for nothing: another writer may have made the row before.
+                let removed = own.filter(|(_, change)| change.op == Op::Delete).count();
+                let at_least = at_least.saturating_sub(removed);
+                Whole::Large { loaded, changed: now, at_least }.write(&mut row);
+            }
             Whole::Full(run) => {
                 let mut run = Some(run.to_vec());
-                for change in changes(&schema, bytes).filter(|c| c.table == collection.table) {
-                    let mut own = Vec::new();
-                    let member = collection.split(change.key, &mut own);
-                    if own == owners {
-                        run = run.and_then(|run| after(&schema, collection, run, member, &change));
-                    }
+                for (member, change) in changes_of(&schema, collection, &owners, bytes) {
+                    run = run.and_then(|run| after(&schema, collection, run, &member, &change));
                 }
-                let is_sorted = collection.is_sorted();
-                match run {
+                let count = |run: &[u8]| elements(run, collection.is_sorted()).count();
+                match run.map(|run| (count(&run), run)) {
                     None => Whole::Unknown.write(&mut row),
-                    Some(run) if elements(&run, is_sorted).count() > collection.members_max => {
-                        Whole::Large { loaded: now, changed: now }.write(&mut row);
+                    Some((at_least, _)) if at_least > collection.members_max => {
+                        Whole::Large { loaded: now, changed: now, at_least }.write(&mut row);
                     }
-                    Some(run) => Whole::Full(&run).write(&mut row),
+                    Some((_, run)) => Whole::Full(&run).write(&mut row),
                 }
             }
         }
@@ -322,6 +418,22 @@ impl Engine {
     }
 }
 
+/// The changes of a group to the elements of one owner, with their members.
+fn changes_of<'b>(
+    schema: &'b crate::schema::Schema,
+    collection: &Collection,
+    owners: &[u8],
+    bytes: &'b [u8],
+) -> impl Iterator<Item = (Vec<u8>, Change<'b>)> {
+    changes(schema, bytes).filter(|change| change.table == collection.table).filter_map(
+        move |change| {
+            let mut own = Vec::new();
+            let member = collection.split(change.key, &mut own).to_vec();
+            (own == owners).then_some((member, change))
+        },
+    )
+}
+
 /// The elements of a fetched part, with every later change.
 struct Read {
     run: Vec<u8>,
@@ -337,6 +449,7 @@ fn overlaid(
     fetched: &[u8],
     pending: &[(Vec<u8>, Change<'_>)],
     (limit, reverse): (usize, bool),
+    is_page: bool,
 ) -> Option<Read> {
     let is_sorted = collection.is_sorted();
     let mut read: Vec<Element<'_>> = elements(fetched, is_sorted).collect();
@@ -347,7 +460,7 @@ fn overlaid(
         read.iter().map(|element| (element.member.to_vec(), element.score.to_vec())).collect();
     for (member, change) in pending {
         let old = scores.get(member).map(Vec::as_slice);
-        match scored(schema, collection, old, change)? {
+        match scored(schema, collection, old, change, is_complete && !is_page)? {
             Some(score) => drop(scores.insert(member.clone(), score)),
             None => drop(scores.remove(member)),
         }
@@ -367,22 +480,29 @@ fn overlaid(
 }
 
 /// An element's score after a change; the inner `None` if it is no element then, the outer one if only the origin knows.
+/// `is_all`: what is not among those at hand is no element. The origin rejects an update of it.
 fn scored(
     schema: &crate::schema::Schema,
     collection: &Collection,
     old: Option<&[u8]>,
     change: &Change<'_>,
+    is_all: bool,
 ) -> Option<Option<Vec<u8>>> {
+    let table = schema.table(collection.table);
     let set = change.sets().find(|(column, _)| Some(*column) == collection.score);
     match (change.op, set) {
         (Op::Delete, _) => Some(None),
+        (Op::Update, _) if is_all && old.is_none() => Some(None),
         (Op::Insert | Op::Update, Some((_, Set::To(Cell::Value(score))))) => {
             Some(Some(score.to_vec()))
         }
-        (Op::Insert, _) => Some(Some(Vec::new())),
+        (Op::Insert, _) => match collection.score.map(|column| &table.columns[column].default) {
+            Some(ColumnDefault::Constant(score)) => Some(Some(score.clone())),
+            Some(ColumnDefault::Computed) => None,
+            Some(ColumnDefault::None) | None => Some(Some(Vec::new())),
+        },
         (Op::Update, Some((column, Set::By(amount)))) => {
-            let ty = &schema.table(collection.table).columns[column].ty;
-            ty.add(old?, amount).ok().map(Some)
+            table.columns[column].ty.add(old?, amount).ok().map(Some)
         }
         (Op::Update, _) => Some(old.map(<[u8]>::to_vec)),
     }
@@ -398,7 +518,7 @@ fn after(
 ) -> Option<Vec<u8>> {
     let is_sorted = collection.is_sorted();
     let old = elements(&run, is_sorted).find(|element| element.member == member);
-    let new = scored(schema, collection, old.map(|element| element.score), change)?;
+    let new = scored(schema, collection, old.map(|element| element.score), change, true)?;
     if old.is_some_and(|old| new.as_deref() == Some(old.score)) {
         return Some(run);
     }

@@ -210,7 +210,9 @@ pub(crate) fn find(args: &[&[u8]]) -> Result<&'static Spec, String> {
         .ok_or_else(|| unknown(name))?;
     let count = args.len() as i32;
     let fits = if spec.arity < 0 { count >= -spec.arity } else { count == spec.arity };
-    match fits {
+    // The only command with a greatest number of words besides an exact one.
+    let is_too_long = spec.verb == Verb::Ping && count > 2;
+    match fits && !is_too_long {
         true => Ok(spec),
         false => Err(format!("ERR wrong number of arguments for '{}' command", spec.name)),
     }
@@ -472,10 +474,7 @@ impl Prepared {
         is_integer: bool,
         amount: &[u8],
     ) -> Result<(), String> {
-        use crate::value::ColumnType as Type;
         let column = &table.columns[index];
-        let whole = matches!(column.ty, Type::Int { .. });
-        let numeric = is_numeric(&column.ty);
         let text = std::str::from_utf8(amount).unwrap_or("");
         let number = text.strip_prefix('+').unwrap_or(text);
         let amount_fits = match is_integer {
@@ -488,41 +487,22 @@ impl Prepared {
                 false => super::strings::NOT_FLOAT.into(),
             });
         }
-        if !numeric {
+        if !column.ty.is_number() {
             return Err(format!(
                 "ERR {}.{} ({}) is not a number and cannot be incremented",
                 table.name, column.name, column.type_name
             ));
         }
         // Clients whose amounts are floating-point numbers write whole ones so.
-        let number = if whole { without_zeros(number) } else { number };
+        let is_whole = matches!(column.ty, crate::value::ColumnType::Int { .. });
+        let number = if is_whole { without_zeros(number) } else { number };
         // A fraction added to a whole-number column fails here, by the column's own rule.
-        column.ty.add(b"0", number.as_bytes()).map_err(|e| unfit(table, index, amount, &e.0))?;
+        let kept = column.ty.amount(number.as_bytes());
+        let kept = kept.map_err(|error| unfit(table, index, amount, &error.0))?;
         self.columns.push(index);
-        // The amount takes the column's scale, so that increments add up to the same value in any grouping.
-        let exact = whole || matches!(column.ty, Type::Numeric { .. });
-        let canonical = exact.then(|| column.ty.canonical(number.as_bytes()));
-        match canonical {
-            Some(Ok(canonical)) => self.amount.extend_from_slice(&canonical),
-            Some(Err(error)) => return Err(unfit(table, index, amount, &error.0)),
-            None => self.amount.extend_from_slice(number.as_bytes()),
-        }
+        self.amount.extend_from_slice(&kept);
         Ok(())
     }
-}
-
-/// Whether the column's values are numbers, which can be incremented.
-pub(super) fn is_numeric(ty: &crate::value::ColumnType) -> bool {
-    use crate::value::ColumnType as Type;
-    matches!(
-        ty,
-        Type::Int { .. }
-            | Type::Float4
-            | Type::Float8
-            | Type::SqliteReal
-            | Type::SqliteNumeric
-            | Type::Numeric { .. }
-    )
 }
 
 /// A command does not fit what the key is.

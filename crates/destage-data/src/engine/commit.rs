@@ -2,11 +2,11 @@
 //! origin's word.
 
 use super::Engine;
+use super::opaque::Covers;
 use super::overlay::GROUP_OVERHEAD;
 use super::perform::Trouble;
 use super::session::{Session, Through, Waiting};
 use super::txn::Txn;
-use crate::change::Op;
 use crate::schema::TableId;
 use destage_core::{Access, ClientId, Input, UnitId};
 use std::collections::HashSet;
@@ -31,8 +31,8 @@ impl Engine {
         let bytes_max = self.journal.payload_bytes_max();
         if len > bytes_max {
             return Err(Trouble::Error(format!(
-                "ERR a write of {len} bytes exceeds {bytes_max}, the most that the journal takes at once (a part of \
-                 --journal-size); write it in parts"
+                "ERR a write of {len} bytes exceeds {bytes_max}, the most that the journal takes at once (16 MiB, or a \
+                 sixteenth of --journal-size where that is less); write it in parts"
             )));
         }
         Ok(())
@@ -54,6 +54,7 @@ impl Engine {
             self.keep_beside(beside);
             return self.release_locks(units, access);
         }
+        txn.forget_unchanged();
         self.note_derived(txn);
         let lsn = self.core.next_lsn();
         if access == Access::Back {
@@ -75,7 +76,17 @@ impl Engine {
             Access::Back => self.note_members(lsn, &mut changed),
             Access::Through | Access::Around => self.note_watched_members(),
         }
+        let covers = match txn.has_dml() {
+            true => self.covered_by_writer(),
+            false => Covers::default(),
+        };
+        if !covers.is_empty() {
+            self.cover(&covers, access, &mut changed);
+        }
         self.append_group(session, &changed, access);
+        if !covers.is_empty() {
+            self.make_opaque(lsn, &covers);
+        }
         if access == Access::Back {
             return self.keep_beside(beside);
         }
@@ -99,6 +110,14 @@ impl Engine {
         session.waiting = Some(Waiting::Origin { lsn });
     }
 
+    /// What the raw SQL of the group in the writer covers.
+    fn covered_by_writer(&mut self) -> Covers {
+        let mut writer = std::mem::take(&mut self.writer);
+        let covers = self.covered(writer.finish());
+        self.writer = writer;
+        covers
+    }
+
     /// Appends the group in the writer to the journal, and tells the core of it.
     pub(super) fn append_group(
         &mut self,
@@ -106,6 +125,15 @@ impl Engine {
         changed: &[(UnitId, u32)],
         access: Access,
     ) {
+        let mut named;
+        let changed = match self.opaque.covers_tables() {
+            false => changed,
+            true => {
+                named = changed.to_vec();
+                self.name_tables(&mut named);
+                &named
+            }
+        };
         let lsn = self.core.next_lsn();
         self.note_changes(changed);
         let bytes = self.writer.finish();
@@ -134,32 +162,10 @@ impl Engine {
 
     /// The tables in which the origin changes rows by itself when it applies this transaction.
     pub(super) fn cascades(&self, txn: &Txn) -> Vec<TableId> {
-        let mut tables = Vec::new();
-        for (table, op, sets) in txn.touched() {
-            let settings = &self.tables[usize::from(table.0)];
-            for name in settings.triggers.iter().flatten() {
-                tables.extend(self.schema.find(name.as_bytes()).map(|table| table.id));
-            }
-            let table = self.schema.table(table);
-            let structural = sets.iter().any(|(column, _)| table.columns[*column].structural);
-            if op == Op::Delete || structural {
-                self.add_cascades(table.id, &mut tables);
-            }
-        }
-        let collections =
-            tables.iter().flat_map(|table| self.schema.table(*table).collections.iter());
-        let parts: Vec<TableId> =
-            collections.flat_map(|id| self.schema.collection(*id).parts).collect();
-        tables.extend(parts);
-        tables
-    }
-
-    fn add_cascades(&self, table: TableId, tables: &mut Vec<TableId>) {
-        for &child in &self.schema.table(table).class.cascades_to {
-            if !tables.contains(&child) {
-                tables.push(child);
-                self.add_cascades(child, tables);
-            }
-        }
+        let changes = txn.touched().map(|(table, op, sets)| {
+            let columns = &self.schema.table(table).columns;
+            (table, op, sets.iter().any(|(column, _)| columns[*column].structural))
+        });
+        self.reached_by(changes)
     }
 }

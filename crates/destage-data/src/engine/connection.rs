@@ -1,13 +1,11 @@
-//! Commands about the connection and the server: what clients send besides data commands.
+//! Clients that come and go, and commands about the connection and the server: what clients send besides data commands.
 
 use super::command::{Group, SPECS, Spec, Verb};
 use super::session::{Job, Multi, Session, WaitKind, Waiting};
-use super::watch::RowKey;
 use super::{Engine, Io};
 use crate::resp::{Protocol, Reply};
-use crate::schema::TableId;
 use crate::value::ColumnType;
-use destage_core::{ClientId, Input, Span, WaitFor};
+use destage_core::{ClientId, Input, Lsn, Span, Time, WaitFor};
 
 /// Keys handed out by one DESTAGE NEXTID.
 const NEXT_KEYS_MAX: u32 = 10_000;
@@ -15,6 +13,69 @@ const NEXT_KEYS_MAX: u32 = 10_000;
 const REDIS_VERSION: &str = "7.2.0";
 
 impl Engine {
+    /// A client connected; `None` if there are too many.
+    pub fn connect(&mut self) -> Option<ClientId> {
+        if self.clients >= self.config.clients_max {
+            return None;
+        }
+        let mut session = Box::<Session>::default();
+        if self.config.password.is_none() {
+            session.authenticate();
+        }
+        self.clients += 1;
+        self.measured.accepted += 1;
+        match self.free_sessions.pop() {
+            Some(index) => {
+                self.sessions[index as usize] = Some(session);
+                Some(ClientId(index))
+            }
+            None => {
+                self.sessions.push(Some(session));
+                Some(ClientId(self.sessions.len() as u32 - 1))
+            }
+        }
+    }
+
+    /// As [`Engine::connect`], for a client of this very process, which needs no password.
+    pub fn connect_trusted(&mut self) -> Option<ClientId> {
+        let client = self.connect()?;
+        if let Some(session) = self.session(client) {
+            session.authenticate();
+            session.is_trusted = true;
+        }
+        Some(client)
+    }
+
+    /// The client's next reply tells of this write, and leaves when that may be told.
+    pub fn see(&mut self, client: ClientId, lsn: Lsn) {
+        if let Some(session) = self.session(client) {
+            session.lsn = session.lsn.max(lsn);
+        }
+    }
+
+    /// A client is gone. What it wrote stays; what it waited for is dropped.
+    pub fn disconnect(&mut self, now: Time, client: ClientId) {
+        self.now = self.now.max(now);
+        let Some(mut session) = self.sessions[client.0 as usize].take() else { return };
+        self.unwatch(&mut session);
+        self.deadlines.retain(|&(_, waiting)| waiting != client);
+        if let Some(request) = session.pending_request() {
+            self.core.handle(self.now, Input::Cancel { request });
+        }
+        if let Some(Waiting::Derived { name, .. }) = &session.waiting {
+            self.leave_miss(client, name);
+        }
+        self.clients -= 1;
+        // While the core still holds replies for this number, it must not be given to another client.
+        if session.announced {
+            self.measured.zombies.insert(client);
+        } else {
+            self.free_sessions.push(client.0);
+        }
+        self.pump();
+        self.run_ready();
+    }
+
     pub(super) fn server_command(
         &mut self,
         client: ClientId,
@@ -35,7 +96,7 @@ impl Engine {
             Verb::Command => self.command_table(session, args),
             Verb::Config => self.config_command(session, args),
             Verb::Info => {
-                let text = self.info(args.get(1).copied());
+                let text = self.info(&args[1..]);
                 Reply::new(&mut session.out, session.protocol).text(&text);
             }
             Verb::Multi if session.is_leased() => self.defer(session),
@@ -105,7 +166,7 @@ impl Engine {
             );
         }
         if user == b"default" && (self.config.password.is_none() || self.check_password(password)) {
-            session.authenticated = true;
+            session.authenticate();
             Reply::new(&mut session.out, session.protocol).ok();
         } else {
             self.fail(session, "WRONGPASS invalid username-password pair or user is disabled.");
@@ -132,7 +193,7 @@ impl Engine {
                             "WRONGPASS invalid username-password pair or user is disabled.",
                         );
                     }
-                    session.authenticated = true;
+                    session.authenticate();
                     rest = tail;
                 }
                 (b"setname", [name, tail @ ..]) => {
@@ -281,6 +342,15 @@ impl Engine {
         self.wait(client, session, WaitKind::Aof, timeout);
     }
 
+    /// DESTAGE DECIDED lsn ms, of the library: waits until the origin has decided a write, applied or parked.
+    fn wait_decided(&mut self, client: ClientId, session: &mut Session, args: &[&[u8]]) {
+        let numbers: Vec<u64> = args.iter().filter_map(|arg| number(arg)).collect();
+        let [lsn, timeout] = numbers[..] else {
+            return self.fail(session, "ERR value is not an integer or out of range");
+        };
+        self.wait(client, session, WaitKind::Decided(Lsn(lsn)), timeout);
+    }
+
     /// Waits until the connection's newest write is committed or decided; a timeout of 0 waits as long as it takes.
     fn wait(&mut self, client: ClientId, session: &mut Session, kind: WaitKind, timeout: u64) {
         let request = self.request_id(client.0);
@@ -288,11 +358,12 @@ impl Engine {
         let lsn = match kind {
             WaitKind::Flushed | WaitKind::Drained => self.last(),
             WaitKind::Aof | WaitKind::Destaged => session.last_write,
+            WaitKind::Decided(lsn) => lsn,
         };
         let until = match kind {
             WaitKind::Aof | WaitKind::Flushed => WaitFor::Committed,
             WaitKind::Destaged => WaitFor::Decided,
-            WaitKind::Drained => WaitFor::AllDecided,
+            WaitKind::Drained | WaitKind::Decided(_) => WaitFor::AllDecided,
         };
         if let Some(deadline) = deadline {
             self.deadlines.insert((deadline, client));
@@ -319,7 +390,13 @@ impl Engine {
     fn destage_command(&mut self, client: ClientId, session: &mut Session, args: &[&[u8]]) {
         let texts: Vec<String> =
             args[2..].iter().map(|arg| String::from_utf8_lossy(arg).into_owned()).collect();
-        match args[1].to_ascii_lowercase().as_slice() {
+        let subcommand = args[1].to_ascii_lowercase();
+        if matches!(&subcommand[..], b"status" | b"pause") && args.len() > 2 {
+            let name = String::from_utf8_lossy(&subcommand);
+            let message = format!("ERR wrong number of arguments for 'destage|{name}' command");
+            return self.fail(session, &message);
+        }
+        match subcommand.as_slice() {
             b"status" => {
                 let text = self.report().to_table();
                 Reply::new(&mut session.out, session.protocol).text(&text);
@@ -332,16 +409,17 @@ impl Engine {
                 self.core.handle(self.now, Input::Pause);
                 Reply::new(&mut session.out, session.protocol).ok();
             }
-            b"resume" => {
-                self.core.handle(self.now, Input::Resume);
-                Reply::new(&mut session.out, session.protocol).ok();
-            }
+            b"resume" => match self.resume_as(&texts) {
+                Ok(()) => Reply::new(&mut session.out, session.protocol).ok(),
+                Err(message) => self.fail(session, &format!("ERR {message}")),
+            },
             b"flush" => self.wait_for_all(client, session, WaitKind::Flushed, args.get(2).copied()),
             b"drain" => self.wait_for_all(client, session, WaitKind::Drained, args.get(2).copied()),
             b"wait" => match args.get(2).and_then(|arg| number(arg)) {
                 Some(timeout) => self.wait(client, session, WaitKind::Destaged, timeout),
                 None => self.fail(session, "ERR DESTAGE WAIT timeout-in-ms (0: as long as it takes)"),
             },
+            b"decided" if session.is_trusted => self.wait_decided(client, session, &args[2..]),
             b"begin" => self.begin_leased(session, &args[2..]),
             b"exclude" | b"absent" => {
                 self.fail(session, "ERR that belongs between DESTAGE BEGIN and EXEC");
@@ -351,8 +429,8 @@ impl Engine {
             b"invalidate" => self.invalidate_keys(session, &args[2..]),
             _ => self.fail(
                 session,
-                "ERR unknown DESTAGE subcommand; supported: STATUS, POLICY [part=value ...], PAUSE, RESUME, FLUSH \
-                 [ms], DRAIN [ms], WAIT ms, BEGIN [ms], EXCLUDE key [key ...], ABSENT key [key ...], NEXTID table \
+                "ERR unknown DESTAGE subcommand; supported: STATUS, POLICY [part=value ...], PAUSE, RESUME [PARK], \
+                 FLUSH [ms], DRAIN [ms], WAIT ms, BEGIN [ms], EXCLUDE key [key ...], ABSENT key [key ...], NEXTID table \
                  [n], INVALIDATE key [key ...], PARKED LIST | SHOW id | RETRY id|ALL | EDIT id changes | SKIP id",
             ),
         }
@@ -411,42 +489,6 @@ impl Engine {
             Ok(count) => Reply::new(&mut session.out, session.protocol).integer(count),
             Err(message) => self.fail(session, &message),
         }
-    }
-
-    /// Drops the cached copies of rows, of all rows of a table (`table:*`), of everything (`*`), or the cached results of derived
-    /// keys; returns how many there were. Rows with undecided changes stay.
-    ///
-    /// # Errors
-    /// A key names no row; those behind it have not been dropped.
-    pub fn invalidate_named(&mut self, keys: &[&[u8]]) -> Result<i64, String> {
-        let (mut units, mut named, mut others) = (Vec::new(), Vec::new(), 0);
-        for key in keys {
-            if let Some(dropped) = self.invalidate_pattern(key).or_else(|| self.drop_derived(key)) {
-                others += dropped?;
-                continue;
-            }
-            let mut cells = Vec::new();
-            let table = super::key::resolve(&self.schema, key, &mut cells)?.0.id;
-            if self.schema.plain == Some(table) {
-                // It is no copy of anything.
-                continue;
-            }
-            units.extend(self.rows.find(table, &cells));
-            named.push((table, cells.into()));
-        }
-        let count = units.len() as i64 + others;
-        let tables: Vec<TableId> = named.iter().map(|(table, _): &RowKey| *table).collect();
-        self.tell_unsure(&tables);
-        // It may have changed: that is why it is to be dropped.
-        for key in named {
-            self.watched.change(&key);
-            self.note_derived_foreign(key.0);
-        }
-        self.wake_lease_waiters();
-        for unit in units {
-            self.invalidate(unit);
-        }
-        Ok(count)
     }
 }
 

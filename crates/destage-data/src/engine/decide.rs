@@ -5,12 +5,16 @@
 //! builds on another parked group as well stays. Until the decision is known,
 //! - no group is parked behind those that may leave ([`Input::HoldParked`]);
 //! - their rows are served from the cache, which shows them changed either way, and none of them is installed from a
-//!   fetch, since nobody knows on which side of the transaction it looked.
+//!   fetch, since nobody knows on which side of the transaction it looked; the same holds for the sets whose members they
+//!   are, and for parts of large sets.
 //!
-//! Afterwards the rows are fetched again, with the undecided changes overlaid.
+//! Afterwards the rows and sets are fetched again, with the undecided changes overlaid. A set stands for many rows: it
+//! follows its members, and nothing builds on a group for having changed the same set.
+
+mod telling;
 
 use super::session::{Job, Session, Waiting};
-use super::{Engine, FetchJob, Groups, Io, overlay};
+use super::{Engine, FetchJob, Groups, Io};
 use crate::origins::{Applied, OriginError, ParkedGroup};
 use crate::resp::Reply;
 use crate::schema::TableId;
@@ -18,6 +22,7 @@ use destage_core::{ClientId, Fault, Input, Lsn, RequestId, StopReason, UnitId};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
+use telling::{in_short, push_value, shown};
 
 /// What someone wants of the parked groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,16 +57,32 @@ pub(super) struct Decisions {
     lists: HashMap<u64, (ParkedCommand, Asker)>,
     waiting: VecDeque<(ParkedCommand, Asker)>,
     active: Option<Active>,
-    /// Units whose fetch under way may have looked at the origin before a decision.
+    /// Units whose fetch under way may have looked at the origin before it changed them otherwise than by a batch.
     refetch: BTreeSet<UnitId>,
     next_list: u64,
+    /// Negative control for the tests: what is fetched meanwhile is installed.
+    pub(super) unsafe_installs: bool,
 }
 
-/// A parked group: its units, and its changes or why they cannot be read.
+/// A parked group: the rows and sets that it changes, and its changes or why they cannot be read.
 #[derive(Debug)]
 struct Known {
-    units: Vec<UnitId>,
+    units: Units,
     bytes: Result<Arc<[u8]>, String>,
+}
+
+/// What a group changes.
+#[derive(Debug, Default)]
+pub(super) struct Units {
+    rows: Vec<UnitId>,
+    /// The sets whose members the rows are.
+    sets: Vec<UnitId>,
+}
+
+impl Units {
+    fn all(&self) -> impl Iterator<Item = UnitId> {
+        self.rows.iter().chain(&self.sets).copied()
+    }
 }
 
 /// The decision under way.
@@ -81,10 +102,20 @@ struct Active {
 struct Sent {
     root: Lsn,
     lsns: Vec<Lsn>,
-    /// Units that it changes in the place of what was parked.
-    edited: Vec<UnitId>,
+    /// What it changes in the place of what was parked.
+    edited: Units,
+    /// Tables of which the origin may change further rows.
+    reached: Vec<TableId>,
     units: HashSet<UnitId>,
+    /// Tables of which raw SQL among it covers all rows.
+    tables: Vec<TableId>,
     held_back: Vec<FetchJob>,
+}
+
+impl Sent {
+    fn concerns(&self, job: &FetchJob) -> bool {
+        self.units.contains(&job.unit) || self.tables.contains(&job.table)
+    }
 }
 
 impl ParkedCommand {
@@ -131,7 +162,7 @@ impl std::fmt::Debug for Asker {
 
 impl Decisions {
     /// A group is parked.
-    pub(super) fn know(&mut self, lsn: Lsn, units: Vec<UnitId>, bytes: Result<Arc<[u8]>, String>) {
+    pub(super) fn know(&mut self, lsn: Lsn, units: Units, bytes: Result<Arc<[u8]>, String>) {
         self.known.insert(lsn, Known { units, bytes });
     }
 
@@ -140,14 +171,19 @@ impl Decisions {
         self.refetch.remove(&unit);
     }
 
+    /// What is being fetched is out of date: it is fetched once more.
+    pub(super) fn fetch_again(&mut self, unit: UnitId) {
+        self.refetch.insert(unit);
+    }
+
     /// Whether a group may leave before the others.
-    fn check(&self, root: Lsn, edited: &[UnitId]) -> Result<&Known, String> {
+    fn check(&self, root: Lsn, edited: &Units) -> Result<&Known, String> {
         let known = self
             .known
             .get(&root)
             .ok_or_else(|| format!("ERR write {} is not parked; see PARKED LIST", root.0))?;
-        let shares =
-            |other: &Known| known.units.iter().chain(edited).any(|unit| other.units.contains(unit));
+        let own = known.units.rows.iter().chain(&edited.rows);
+        let shares = |other: &Known| own.clone().any(|unit| other.units.rows.contains(unit));
         match self.known.range(..root).rev().find(|(_, other)| shares(other)) {
             Some((before, _)) => Err(format!(
                 "ERR write {} builds on the rejected write {}: decide on that one first",
@@ -157,27 +193,32 @@ impl Decisions {
         }
     }
 
-    /// A group and all that can follow it: what shares a unit with them and with nothing that stays.
-    fn with_followers(&self, root: Lsn, edited: &[UnitId]) -> (Vec<Lsn>, HashSet<UnitId>) {
-        let mut leaving: HashSet<UnitId> = edited.iter().copied().collect();
+    /// A group and all that can follow it: what shares a row with them and with nothing that stays. And everything that they
+    /// change.
+    fn with_followers(&self, root: Lsn, edited: &Units) -> (Vec<Lsn>, HashSet<UnitId>) {
+        let mut leaving: HashSet<UnitId> = edited.rows.iter().copied().collect();
         let mut staying: HashSet<UnitId> = HashSet::new();
+        let mut sets = edited.sets.clone();
         let mut lsns = Vec::new();
-        for (&lsn, known) in &self.known {
-            let follows = known.units.iter().any(|unit| leaving.contains(unit));
-            let is_bound = known.units.iter().any(|unit| staying.contains(unit));
+        for (&lsn, Known { units, .. }) in &self.known {
+            let follows = units.rows.iter().any(|unit| leaving.contains(unit));
+            let is_bound = units.rows.iter().any(|unit| staying.contains(unit));
             if lsn == root || (lsn > root && follows && !is_bound) {
                 lsns.push(lsn);
-                leaving.extend(&known.units);
+                leaving.extend(&units.rows);
+                sets.extend(&units.sets);
             } else {
-                staying.extend(&known.units);
+                staying.extend(&units.rows);
             }
         }
+        leaving.extend(sets);
         (lsns, leaving)
     }
 
     /// Of all, the next one that may leave.
     fn next_of_all(&self, upto: Lsn) -> Option<Lsn> {
-        let may_leave = |lsn: &Lsn| self.check(*lsn, &[]).is_ok_and(|known| known.bytes.is_ok());
+        let none = Units::default();
+        let may_leave = |lsn: &Lsn| self.check(*lsn, &none).is_ok_and(|known| known.bytes.is_ok());
         self.known.range(upto.next()..).map(|(&lsn, _)| lsn).find(may_leave)
     }
 }
@@ -185,21 +226,37 @@ impl Decisions {
 impl Engine {
     /// Takes a group that is parked at the origin.
     pub fn recover_parked(&mut self, lsn: Lsn, bytes: &[u8]) {
-        let units = self.units_of(bytes);
         self.count_parked(bytes);
+        self.show_parked(lsn, bytes);
+        let units = &self.decisions.known[&lsn].units;
+        let all: Vec<UnitId> = units.all().collect();
+        self.core.handle(self.now, Input::RecoveredParked { lsn, units: &all });
+    }
+
+    /// Has readers go on seeing a group that is parked, whose units the core is about to be told of.
+    pub(super) fn show_parked(&mut self, lsn: Lsn, bytes: &[u8]) {
+        let units = self.units_of(bytes);
+        let units = self.apart(units);
         let shared: Arc<[u8]> = bytes.into();
-        for &unit in &units {
-            self.overlay.park(unit, lsn, &shared);
-        }
+        units.all().for_each(|unit| self.overlay.park(unit, lsn, &shared));
         self.structural.park(&self.schema, bytes);
-        self.core.handle(self.now, Input::RecoveredParked { lsn, units: &units });
+        let covers = self.covered(bytes);
+        self.opaque.park(lsn, &covers);
+        if !units.sets.is_empty() {
+            self.core.handle(self.now, Input::Collective { units: &units.sets });
+        }
         self.decisions.know(lsn, units, Ok(shared));
+    }
+
+    fn apart(&self, units: Vec<UnitId>) -> Units {
+        let (sets, rows) = units.into_iter().partition(|&unit| self.is_set(unit));
+        Units { rows, sets }
     }
 
     /// Takes a group that is parked at the origin and cannot be read any more. Readers do not see it.
     pub fn recover_unreadable(&mut self, lsn: Lsn, why: String) {
         self.core.handle(self.now, Input::RecoveredParked { lsn, units: &[] });
-        self.decisions.know(lsn, Vec::new(), Err(why));
+        self.decisions.know(lsn, Units::default(), Err(why));
     }
 
     /// DESTAGE PARKED ...
@@ -256,6 +313,11 @@ impl Engine {
         };
         if self.core.is_parking() {
             // Those on their way are to be told from those that come later.
+            if self.core.is_parking_paused() {
+                let message = "PAUSED rejected writes are on their way to the parked ones, and destaging is paused: \
+                               DESTAGE RESUME first";
+                return self.end_decision(active, Some(message.into()));
+            }
             self.decisions.active = Some(active);
             return;
         }
@@ -289,13 +351,6 @@ impl Engine {
         command: &ParkedCommand,
         root: Lsn,
     ) -> Result<(Sent, Groups), String> {
-        if !self.schema.collections.is_empty() {
-            return Err(
-                "ERR with sets in the settings file, parked writes are not decided on yet: \
-                        start without them to do so"
-                    .into(),
-            );
-        }
         let mut groups = Groups::default();
         let held_back = Vec::new();
         if let ParkedCommand::Skip(_) = command {
@@ -303,24 +358,32 @@ impl Engine {
                 self.decisions.known.get(&root).ok_or_else(|| {
                     format!("ERR write {} is not parked; see PARKED LIST", root.0)
                 })?;
-            let units = known.units.iter().copied().collect();
-            return Ok((
-                Sent { root, lsns: vec![root], edited: Vec::new(), units, held_back },
-                groups,
-            ));
+            let (units, edited) = (known.units.all().collect(), Units::default());
+            let (lsns, reached, tables) = (vec![root], Vec::new(), Vec::new());
+            return Ok((Sent { root, lsns, edited, reached, units, tables, held_back }, groups));
         }
         let changed = match command {
             ParkedCommand::Edit(_, changes) => Some(
-                crate::parked::decode(&self.schema, changes)
+                crate::parked::decode_edited(&self.schema, changes)
                     .map_err(|error| format!("ERR {error}"))?,
             ),
             _ => None,
         };
         // Not before it is certain that it goes on: units are made for rows that nobody has asked for.
-        self.decisions.check(root, &[])?;
+        self.decisions.check(root, &Units::default())?;
         let edited = changed.as_deref().map(|bytes| self.units_of(bytes)).unwrap_or_default();
-        self.decisions.check(root, &edited)?;
+        let edited = self.apart(edited);
+        let known = self.decisions.check(root, &edited)?;
+        let is_elsewhere = changed.is_some() && edited.rows != known.units.rows;
+        if self.schema.one_row_groups && is_elsewhere {
+            return Err(
+                "ERR before this kind of origin EDIT changes the document of the parked write and no other: SKIP the write \
+                 and make another one"
+                    .into(),
+            );
+        }
         let (lsns, units) = self.decisions.with_followers(root, &edited);
+        let (mut reached, mut tables) = (Vec::new(), Vec::new());
         for &lsn in &lsns {
             let bytes = match &changed {
                 Some(bytes) if lsn == root => bytes,
@@ -331,16 +394,18 @@ impl Engine {
                     }
                 },
             };
+            reached.extend(self.reached_by_group(bytes));
             groups.push(lsn, bytes);
+            tables.extend(self.covered(bytes).tables);
         }
-        Ok((Sent { root, lsns, edited, units, held_back }, groups))
+        Ok((Sent { root, lsns, edited, reached, units, tables, held_back }, groups))
     }
 
     /// The transaction took effect, or nothing of it did.
     pub fn unparked(&mut self, now: destage_core::Time, result: Result<Applied, OriginError>) {
         self.now = self.now.max(now);
         let mut active = self.decisions.active.take().expect("one decision is under way");
-        let sent = active.sent.take().expect("its transaction has ended");
+        let mut sent = active.sent.take().expect("its transaction has ended");
         let is_skip = matches!(active.command, ParkedCommand::Skip(_));
         let refused = match result {
             // Someone has removed it by hand, which is what was asked for.
@@ -351,10 +416,11 @@ impl Engine {
         match &refused {
             None => {
                 active.applied += sent.lsns.len() as u64;
+                self.find_edited(&active.command, &mut sent);
                 self.let_go(&sent);
             }
             // Units that were made for it alone are dropped again.
-            Some(_) => sent.edited.iter().for_each(|&unit| self.invalidate(unit)),
+            Some(_) => sent.edited.all().for_each(|unit| self.invalidate(unit)),
         }
         self.fetches.extend(sent.held_back);
         let goes_on = refused.as_ref().is_none_or(|(fault, _)| *fault == Fault::Rejected);
@@ -369,6 +435,17 @@ impl Engine {
         self.pump();
         self.next_decision();
         self.run_ready();
+    }
+
+    /// Rows that an edit has changed may have left the cache meanwhile and come back under other numbers.
+    fn find_edited(&mut self, command: &ParkedCommand, sent: &mut Sent) {
+        if let ParkedCommand::Edit(_, changes) = command
+            && let Ok(bytes) = crate::parked::decode(&self.schema, changes)
+        {
+            let units = self.units_of(&bytes);
+            sent.edited = self.apart(units);
+            sent.units.extend(sent.edited.all());
+        }
     }
 
     fn end_decision(&mut self, active: Active, message: Option<String>) {
@@ -400,51 +477,64 @@ impl Engine {
             if let Some(Ok(bytes)) = known.as_ref().map(|known| &known.bytes) {
                 self.uncount_parked(bytes);
             }
-            let mut units = known.map(|known| known.units).unwrap_or_default();
+            let mut units: Vec<UnitId> = known.iter().flat_map(|known| known.units.all()).collect();
             units.iter().for_each(|&unit| self.overlay.unpark(unit, *lsn));
             if *lsn == sent.root {
-                units.extend(&sent.edited);
+                units.extend(sent.edited.all());
             }
             gone.push((*lsn, super::dispatch::dedup(&units)));
+            self.opaque.unpark(*lsn);
         }
+        // Raw SQL that covers a table may have changed any row of it.
+        let within = self.rows.units_of_tables(&sent.tables);
         let still = self.decisions.known.values().filter_map(|known| known.bytes.as_deref().ok());
         self.structural.unpark(&self.schema, still);
-        let (schema, rows) = (&self.schema, &self.rows);
-        self.overlay.chain_again(&sent.units, |bytes| {
-            let changes = overlay::changes(schema, bytes);
-            changes.filter_map(|change| rows.find(change.table, change.key)).collect()
-        });
+        // What changed a set is kept for it in any case.
+        let is_row = |unit: &UnitId| !self.is_set(*unit);
+        let changed: HashSet<UnitId> = sent.units.iter().copied().filter(is_row).collect();
+        let doubtful: HashSet<UnitId> =
+            sent.units.iter().chain(&within).copied().filter(is_row).collect();
+        self.chain_again(&doubtful);
         for (lsn, units) in gone {
             let changed: Vec<(UnitId, u32)> = units.iter().map(|&unit| (unit, 0)).collect();
             self.note_changes(&changed);
             self.core.handle(self.now, Input::Unparked { lsn, units: &units });
             for unit in units {
-                if self.core.is_fetching(unit) {
-                    self.decisions.refetch.insert(unit);
-                }
-                self.rows.unload(unit);
+                self.unload_twice(unit);
             }
         }
+        let fetching = within.iter().copied().filter(|&unit| self.core.is_fetching(unit));
+        self.decisions.refetch.extend(fetching);
+        self.drop_copies(&within);
         for job in &sent.held_back {
             self.decisions.refetch.remove(&job.unit);
         }
-        let tables: BTreeSet<TableId> =
-            sent.units.iter().map(|&unit| self.rows.get(unit).table).collect();
+        let tables: BTreeSet<TableId> = changed
+            .iter()
+            .map(|&unit| self.rows.get(unit).table)
+            .chain(sent.tables.iter().copied())
+            .collect();
         tables.iter().for_each(|&table| self.note_derived_foreign(table));
         if !tables.is_empty() {
             self.tell_unsure(&tables.into_iter().collect::<Vec<_>>());
         }
         self.wake_lease_waiters();
+        self.set_off(&sent.reached);
     }
 
     /// Keeps a fetched row back, or has it fetched again, if a decision makes it doubtful.
     pub(super) fn hold_back(&mut self, job: FetchJob) -> Option<FetchJob> {
-        let sent = self.decisions.active.as_mut().and_then(|active| active.sent.as_mut());
-        if let Some(sent) = sent
-            && sent.units.contains(&job.unit)
-        {
-            sent.held_back.push(job);
-            return None;
+        if self.decisions.active.is_some() && !self.decisions.unsafe_installs {
+            // A part of a large set is as doubtful as the set.
+            let set = self.set_of_page(job.table, &job.key);
+            let sent = self.decisions.active.as_mut().and_then(|active| active.sent.as_mut());
+            let is_doubtful = |sent: &&mut Sent| {
+                sent.concerns(&job) || set.is_some_and(|set| sent.units.contains(&set))
+            };
+            if let Some(sent) = sent.filter(is_doubtful) {
+                sent.held_back.push(job);
+                return None;
+            }
         }
         if self.decisions.refetch.remove(&job.unit) {
             self.fetches.push_back(job);
@@ -481,65 +571,5 @@ impl Engine {
         }
         self.sessions[client.0 as usize] = Some(session);
         self.runnable.push_back(client);
-    }
-}
-
-/// The group that another one is parked behind, if that still is there.
-fn builds_on(groups: &[ParkedGroup], group: &ParkedGroup) -> Option<u64> {
-    let lsn = group.depends_on?;
-    groups.iter().any(|other| other.lsn == lsn).then_some(lsn.0)
-}
-
-fn in_short(groups: &[ParkedGroup], group: &ParkedGroup) -> Value {
-    let payload: Value = serde_json::from_str(&group.payload).unwrap_or_default();
-    let changes = payload["changes"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let tables: BTreeSet<&str> =
-        changes.iter().filter_map(|change| change["table"].as_str()).collect();
-    json!({
-        "id": group.lsn.0,
-        "builds_on": builds_on(groups, group),
-        "tables": tables,
-        "reason": group.reason,
-    })
-}
-
-fn shown(groups: &[ParkedGroup], lsn: Lsn) -> ParkedAnswer {
-    let group = groups
-        .iter()
-        .find(|group| group.lsn == lsn)
-        .ok_or_else(|| format!("ERR write {} is not parked; see PARKED LIST", lsn.0))?;
-    let payload = serde_json::from_str(&group.payload);
-    Ok(json!({
-        "id": group.lsn.0,
-        "domain": group.domain.0,
-        "builds_on": builds_on(groups, group),
-        "reason": group.reason,
-        "payload": payload.unwrap_or_else(|_| Value::String(group.payload.clone())),
-    }))
-}
-
-/// An answer for Redis clients: lists and their maps as such; a map inside a map as the JSON text that EDIT takes.
-fn push_value(reply: &mut Reply<'_>, value: &Value) {
-    match value {
-        Value::Array(values) => {
-            reply.array(values.len());
-            values.iter().for_each(|value| push_value(reply, value));
-        }
-        Value::Object(fields) => {
-            reply.map(fields.len());
-            for (name, value) in fields {
-                reply.bulk(name.as_bytes());
-                match value {
-                    Value::Object(_) => reply.bulk(value.to_string().as_bytes()),
-                    _ => push_value(reply, value),
-                }
-            }
-        }
-        Value::String(text) => reply.bulk(text.as_bytes()),
-        Value::Null => reply.null(),
-        Value::Bool(_) | Value::Number(_) => match value.as_i64() {
-            Some(number) => reply.integer(number),
-            None => reply.bulk(value.to_string().as_bytes()),
-        },
     }
 }

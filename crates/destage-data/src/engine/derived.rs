@@ -11,6 +11,7 @@ mod commands;
 pub(super) mod foreign;
 
 use super::dispatch::{Answer as Word, PREFETCH_CLIENT};
+use super::health::Way;
 use super::rows::Kind;
 use super::session::{Session, Waiting};
 use super::txn::Txn;
@@ -21,7 +22,7 @@ use crate::origins::{OriginError, decided_of};
 use crate::resp::Reply;
 use crate::schema::TableId;
 use destage_core::{
-    ClientId, DomainId, Fault, Input, Intent, Lsn, RequestId, Time, UnitId, WaitFor,
+    ClientId, DomainId, Fault, Input, Intent, Lsn, RequestId, Span, Time, UnitId, WaitFor,
 };
 use destage_runtime::status::DerivedReport;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -29,6 +30,9 @@ use std::sync::Arc;
 
 /// Queries at the origin at once: half of the readers, so that rows can still be fetched.
 const QUERIES_MAX: usize = 2;
+
+/// How much later than those who wait for it a query is given up, so that their time is over by then.
+const LATER: Span = Span::from_millis(50);
 
 /// A derived key: its query, and its parameters' values as cells.
 pub(super) type Name = (usize, Box<[u8]>);
@@ -84,6 +88,8 @@ struct Running {
     name: Name,
     version: Version,
     at: Time,
+    /// When it is given up.
+    ends: Time,
     /// Where the domains of the query must stand in its answer.
     confirmed: Box<[Lsn]>,
 }
@@ -103,6 +109,7 @@ enum Phase {
 pub(super) struct Waiter {
     client: ClientId,
     request: RequestId,
+    deadline: Time,
     /// The result must hold everything up to this change.
     count: u64,
 }
@@ -176,7 +183,8 @@ impl Engine {
 
     /// Whether a row is a query's result.
     pub(super) fn is_derived(&self, table: TableId) -> bool {
-        self.derived.is_on() && usize::from(table.0) >= self.derived.first_table
+        let first = self.derived.first_table;
+        (first..first + self.derived.queries.len()).contains(&usize::from(table.0))
     }
 
     /// Notes what a transaction changes, before it does.
@@ -196,11 +204,26 @@ impl Engine {
             versions.table(self.rows.get(unit).table, lsn);
         }
         cascades.into_iter().for_each(|table| versions.table(table, lsn));
-        let is_unforeseeable = |table: TableId| {
-            let undeclared = self.tables[usize::from(table.0)].triggers.is_none();
-            undeclared && self.schema.table(table).class.opaque.is_some()
-        };
-        if txn.touched().any(|(table, ..)| is_unforeseeable(table)) {
+        if txn.touched().any(|(table, ..)| self.is_unforeseeable(table)) {
+            self.derived.versions.everything(lsn);
+        }
+    }
+
+    /// Whether changes are noted for derived keys.
+    pub(super) fn has_derived(&self) -> bool {
+        self.derived.is_on() && !self.config.unsafe_flags.no_query_invalidation
+    }
+
+    /// Notes that a group changes rows of tables, of which nobody tells which ones; or with `everything`, whatever there is.
+    pub(super) fn note_derived_tables(
+        &mut self,
+        tables: impl Iterator<Item = TableId>,
+        lsn: Lsn,
+        everything: bool,
+    ) {
+        let versions = &mut self.derived.versions;
+        tables.for_each(|table| versions.table(table, lsn));
+        if everything {
             versions.everything(lsn);
         }
     }
@@ -288,7 +311,7 @@ impl Engine {
         self.deadlines.insert((deadline, client));
         session.waiting = Some(Waiting::Derived { request, deadline, name: name.clone() });
         let miss = self.derived.misses.entry(name.clone()).or_default();
-        miss.waiters.push(Waiter { client, request, count: newest.count });
+        miss.waiters.push(Waiter { client, request, deadline, count: newest.count });
         if matches!(miss.phase, Phase::New) {
             self.begin_query(name);
         }
@@ -371,6 +394,8 @@ impl Engine {
             let Some(miss) = self.derived.misses.get_mut(&name) else { continue };
             let Phase::Ready(version) = miss.phase else { continue };
             miss.phase = Phase::Running;
+            let last = miss.waiters.iter().map(|waiter| waiter.deadline).max();
+            let ends = last.unwrap_or(self.now).max(self.now) + LATER;
             // What came meanwhile may be decided as well.
             let version = if self.holds_upto(name.0, newest.lsn) { newest } else { version };
             let confirmed = match self.domains.partition().is_one() {
@@ -383,8 +408,10 @@ impl Engine {
             self.derived.next_job += 1;
             let job = self.derived.next_job;
             self.derived.counts.queries += 1;
-            self.io.push(Io::Query { job, query: name.0, values: name.1.clone() });
-            self.derived.running.insert(job, Running { name, version, at: self.now, confirmed });
+            let limit = ends.since(self.now);
+            self.io.push(Io::Query { job, query: name.0, values: name.1.clone(), limit });
+            let running = Running { name, version, at: self.now, ends, confirmed };
+            self.derived.running.insert(job, running);
         }
     }
 
@@ -393,12 +420,13 @@ impl Engine {
         self.now = self.now.max(now);
         let Some(running) = self.derived.running.remove(&job) else { return };
         let result = result.and_then(|answer| self.not_older(answer, &running));
-        let Running { name, version, at, .. } = running;
+        let Running { name, version, at, ends, .. } = running;
         match result {
             Ok(answer) => {
-                self.measured.origin_works();
+                self.measured.origin_works(Way::Read);
                 self.answer(&name, version, at, &answer.json);
             }
+            Err(error) if error.is_late && self.now >= ends => self.query_given_up(name),
             Err(error) => self.query_failed(&name, &error),
         }
         self.start_queries();
@@ -438,14 +466,25 @@ impl Engine {
         }
     }
 
+    /// A query took longer than those waited who asked before it began. Whoever came later may still wait.
+    fn query_given_up(&mut self, name: Name) {
+        let Some(miss) = self.derived.misses.get_mut(&name) else { return };
+        miss.phase = Phase::New;
+        if miss.waiters.is_empty() {
+            self.derived.misses.remove(&name);
+        } else if miss.waiters.iter().any(|waiter| waiter.deadline > self.now) {
+            self.begin_query(name);
+        }
+    }
+
     fn query_failed(&mut self, name: &Name, error: &OriginError) {
         self.derived.counts.failures += 1;
+        self.measured.read_failed(self.now, &self.derived.queries.get(name.0).key, error);
         let word = match error.fault {
-            Fault::Denied | Fault::Rejected => "DENIED",
-            _ => {
-                self.measured.origin_failed(self.now, error);
-                "UNAVAILABLE"
-            }
+            Fault::Denied => "DENIED",
+            // What the query makes of its parameters and rows, such as a division by zero.
+            Fault::Rejected => "ERR",
+            _ => "UNAVAILABLE",
         };
         let message = format!("{word} {}: {}", self.config.origin, error.message);
         let Some(miss) = self.derived.misses.remove(name) else { return };

@@ -7,8 +7,8 @@ use super::perform::{Context, Trouble};
 use super::rows::Kind;
 use super::session::{Multi, Session, Waiting};
 use crate::cells::{Cell, Reader};
-use crate::resp::{Args, Parse, Reply, parse};
-use crate::schema::TableId;
+use crate::resp::{Args, Parse, Reply, RequestLimits, parse};
+use crate::schema::{Table, TableId};
 use destage_core::{
     Access, Ack, ClientId, Effect, Input, Intent, Lsn, Refusal, RequestId, Time, UnitId,
 };
@@ -16,10 +16,15 @@ use std::collections::HashSet;
 
 /// How far ahead of a waiting command the rows of later commands are asked for.
 const PREFETCH_MAX: usize = 128;
+/// What clients may send that have not sent the password, as in Redis: enough to do so, and little to be held for each.
+const STRANGER: RequestLimits = RequestLimits { bytes_max: 16 << 10, args_max: 10 };
+/// Most bytes of replies that wait for such a client.
+const STRANGER_OUTPUT_BYTES_MAX: usize = 16 << 10;
 /// Requests for rows that nobody waits for yet carry this client number.
 pub(super) const PREFETCH_CLIENT: u32 = u32::MAX;
 
 /// What became of an access.
+#[derive(Debug)]
 pub(super) enum Answer {
     /// Execute now.
     Now(Access, Lsn),
@@ -63,7 +68,7 @@ impl Engine {
                 _ => input[used..].to_vec(),
             };
         }
-        if session.output_bytes() > self.config.output_bytes_max {
+        if session.output_bytes() > self.output_bytes_max(&session) {
             tracing::warn!(client = client.0, "replies exceed the output limit; closing");
             session.out.clear();
             session.closing = true;
@@ -91,13 +96,21 @@ impl Engine {
         }
     }
 
+    /// Most bytes of replies that may wait for a client.
+    fn output_bytes_max(&self, session: &Session) -> usize {
+        match session.known {
+            true => self.config.output_bytes_max,
+            false => STRANGER_OUTPUT_BYTES_MAX.min(self.config.output_bytes_max),
+        }
+    }
+
     /// Executes requests from the front of `buffer` until one waits or is incomplete; the bytes used are returned.
     fn run(&mut self, client: ClientId, session: &mut Session, buffer: &[u8]) -> usize {
         let mut args = Args::default();
         let mut used = 0;
         let mut count = 0;
         while session.waiting.is_none() && !session.closing {
-            if session.output_bytes() > self.config.output_bytes_max {
+            if session.output_bytes() > self.output_bytes_max(session) {
                 // Closed by the caller: what follows would only add to it.
                 break;
             }
@@ -106,7 +119,8 @@ impl Engine {
                 self.runnable.push_back(client);
                 break;
             }
-            match parse(&buffer[used..], &self.config.limits, &mut args) {
+            let limits = if session.known { &self.config.limits } else { &STRANGER };
+            match parse(&buffer[used..], limits, &mut args) {
                 Ok(Parse::Request(len)) => {
                     let raw = &buffer[used..used + len];
                     used += len;
@@ -118,7 +132,9 @@ impl Engine {
                 }
                 Ok(Parse::Incomplete) => break,
                 Err(error) => {
-                    Reply::new(&mut session.out, session.protocol).error(&format!("ERR {error}"));
+                    let why = if session.known { "" } else { " before AUTH" };
+                    let message = format!("ERR {error}{why}");
+                    Reply::new(&mut session.out, session.protocol).error(&message);
                     session.closing = true;
                     used = buffer.len();
                 }
@@ -196,7 +212,16 @@ impl Engine {
         args: &[&[u8]],
     ) {
         let is_harmless = matches!(spec.verb, Verb::Ping | Verb::Echo | Verb::Unwatch);
-        if spec.group == Group::Server && !is_harmless {
+        let is_dml = spec.verb == Verb::Destage && args[1].eq_ignore_ascii_case(b"execute");
+        if is_dml && session.is_trusted {
+            let checked = match args {
+                [_, _, bytes] => self.check_dml(bytes),
+                _ => Err("ERR raw SQL is one argument".into()),
+            };
+            if let Err(message) = checked {
+                return self.fail(session, &message);
+            }
+        } else if spec.group == Group::Server && !is_harmless {
             let message = format!("ERR {} is not allowed in transactions", spec.name);
             return self.fail(session, &message);
         }
@@ -292,7 +317,7 @@ impl Engine {
             self.expire_due(units);
         }
         self.core.handle(self.now, Input::Access { request, intent, units });
-        while let Some(effect) = self.core.poll_effect() {
+        while let Some(effect) = self.next_effect() {
             match effect {
                 Effect::Execute { request: answered, access, observed } if answered == request => {
                     return Answer::Now(access, observed);
@@ -300,10 +325,36 @@ impl Engine {
                 Effect::Refuse { request: answered, refusal } if answered == request => {
                     return Answer::Refused(refusal);
                 }
-                other => self.effect(other),
+                other => {
+                    // Another request may ask the core in turn, and come upon the answer to this one.
+                    self.asking.push(request);
+                    self.effect(other);
+                    self.asking.pop();
+                    if let Some((_, answer)) = self.answered.take_if(|(r, _)| *r == request) {
+                        return answer;
+                    }
+                }
             }
         }
         Answer::Later
+    }
+
+    /// The next thing that the core asks for. Nothing while a request has been answered that is not told yet: what it was
+    /// answered for holds until then.
+    pub(super) fn next_effect(&mut self) -> Option<Effect> {
+        if self.answered.is_some() {
+            return None;
+        }
+        self.core.poll_effect()
+    }
+
+    /// Keeps the answer for a request whose asking is under way; true if it is.
+    pub(super) fn is_asking(&mut self, request: RequestId, answer: Answer) -> bool {
+        let is_asking = self.asking.contains(&request);
+        if is_asking {
+            self.answered = Some((request, answer));
+        }
+        is_asking
     }
 
     pub(super) fn request_id(&mut self, client: u32) -> RequestId {
@@ -337,24 +388,36 @@ impl Engine {
 
     /// Whose word a change of this table waits for.
     fn ack(&self, table: TableId, prepared: &Prepared) -> Ack {
+        // Of a set that is deleted, the rows may become known only once the set is here.
+        let part = self.schema.table(table).part;
+        let table = part.map_or(table, |(id, _)| self.schema.collection(id).table);
         let settings = &self.tables[usize::from(table.0)];
         let table = self.schema.table(table);
-        if table.class.opaque.is_some() {
-            return match &settings.triggers {
-                // Declared to change nothing that is cached.
-                Some(tables) if tables.is_empty() && !settings.ack_origin => Ack::Policy,
-                _ => Ack::OriginInvalidate,
-            };
+        let is_harmless = settings.triggers.as_ref().is_some_and(Vec::is_empty);
+        // Declared to change nothing that is cached.
+        if table.class.opaque.is_some() && (settings.ack_origin || !is_harmless) {
+            return Ack::OriginInvalidate;
         }
-        // MSET may set columns of several tables; one that another table's column makes structural waits for nothing.
-        let is_structural = |column: usize| table.columns.get(column).is_some_and(|c| c.structural);
-        let structural = prepared.sets().any(|(column, _)| is_structural(column));
-        let deletes = matches!(prepared.verb, Verb::Del | Verb::GetDel);
-        let cascades = !table.class.cascades_to.is_empty() && (deletes || structural);
+        let cascades = !table.class.cascades_to.is_empty() && self.may_cascade(table, prepared);
         match settings.ack_origin || cascades {
             true => Ack::Origin,
             false => Ack::Policy,
         }
+    }
+
+    /// Whether a command on a table may delete rows or change what others refer to.
+    fn may_cascade(&self, table: &Table, prepared: &Prepared) -> bool {
+        if matches!(prepared.verb, Verb::Del | Verb::GetDel | Verb::RemoveMembers) {
+            return true;
+        }
+        let sets = prepared.sets().map(|(column, _)| column);
+        // Those that are cleared, incremented or appended to.
+        let others = prepared.columns.iter().copied();
+        let score =
+            prepared.set.as_ref().and_then(|set| self.schema.collection(set.collection).score);
+        // MSET may set columns of several tables; one that another table's column makes structural waits for nothing.
+        let is_structural = |column: usize| table.columns.get(column).is_some_and(|c| c.structural);
+        sets.chain(others).chain(score).any(is_structural)
     }
 
     /// Asks for the rows of the commands that follow a waiting one, so that a pipeline of misses costs one round trip.
@@ -446,7 +509,10 @@ impl Engine {
                 session.out.truncate(start);
                 self.release_locks(units, access);
                 match trouble {
-                    Trouble::Error(message) => self.fail(session, &message),
+                    Trouble::Error(message) => {
+                        session.attempts = 0;
+                        self.fail(session, &message);
+                    }
                     Trouble::Unknown => self.settle(client, session, units, raw),
                     Trouble::Again => self.perform_again(client, session, units, raw),
                 }
@@ -473,7 +539,10 @@ impl Engine {
             row.kind == Kind::Row && Reader::new(row.cells).any(|cell| cell == Cell::Unknown)
         };
         let unsettled = units.iter().find(unknown);
-        let is_parked = unsettled.is_some_and(|&unit| self.overlay.is_parked(unit));
+        let is_parked = unsettled.is_some_and(|&unit| {
+            let set = self.set_of_page(self.rows.get(unit).table, self.rows.key(unit));
+            self.overlay.is_parked(set.unwrap_or(unit))
+        });
         let was_settled = std::mem::take(&mut session.settled);
         let message = match unsettled {
             None => Some(
@@ -517,7 +586,7 @@ pub(super) fn dedup(units: &[UnitId]) -> Vec<UnitId> {
     units.iter().copied().filter(|&unit| seen.insert(unit)).collect()
 }
 
-fn stronger(first: Ack, second: Ack) -> Ack {
+pub(super) fn stronger(first: Ack, second: Ack) -> Ack {
     match (first, second) {
         (Ack::OriginInvalidate, _) | (_, Ack::OriginInvalidate) => Ack::OriginInvalidate,
         (Ack::Origin, _) | (_, Ack::Origin) => Ack::Origin,

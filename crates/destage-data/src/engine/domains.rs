@@ -4,6 +4,8 @@
 //! an origin that went back is told from one that was idle, a further row at the origin, [`ALL_DOMAINS`], follows from time
 //! to time: everything up to it is decided in every domain. The journal keeps what is behind it.
 
+use super::halts::with_choices;
+use super::health::Way;
 use super::{Engine, FetchJob, Io};
 use crate::domains::{Partition, Spread};
 use crate::origins::{ALL_DOMAINS, Mark, OriginError, Watermarks, decided_of};
@@ -111,7 +113,8 @@ impl Engine {
         if !self.domains.partition.is_one() {
             let core = Core::resume(self.now, self.core.policy().clone(), decided);
             let parallel = u32::try_from(parallel).unwrap_or(u32::MAX);
-            self.core = core.with_parallel(parallel).into();
+            let core = with_choices(core.with_parallel(parallel), &self.domains.partition);
+            self.core = core.into();
         }
         self
     }
@@ -196,24 +199,27 @@ impl Engine {
         (!self.went_back(watermark, job.confirmed)).then_some(watermark)
     }
 
-    /// The same for a page of keys of all domains; the number up to which it shows everything.
+    /// The same for a page of keys: up to where it shows everything, of each domain. Of groups between what is known to be
+    /// decided and its watermark nobody knows yet whether they are there or parked, and either way readers see their changes.
     pub(super) fn seen_page(
         &mut self,
         request: u64,
         watermarks: &Watermarks,
         pinned: Lsn,
-    ) -> Option<Lsn> {
+    ) -> Option<Box<[Lsn]>> {
         let asked = self.domains.asked.remove(&request).unwrap_or_default();
         if self.domains.partition.is_one() {
             let watermark = decided_of(watermarks, DomainId(0));
-            return (!self.went_back(watermark, pinned)).then_some(watermark);
+            let is_older = self.went_back(watermark, pinned);
+            return (!is_older).then(|| [watermark.min(self.core.decided())].into());
         }
         for (domain, confirmed) in self.domains.partition.ids().zip(asked) {
             if self.went_back(decided_of(watermarks, domain), confirmed) {
                 return None;
             }
         }
-        Some(pinned)
+        let domains = self.domains.partition.ids().zip(&self.domains.watermarks);
+        Some(domains.map(|(domain, &known)| decided_of(watermarks, domain).min(known)).collect())
     }
 
     /// The heartbeat found `watermarks`, which are to be no older than what was `confirmed` before it was sent.
@@ -244,6 +250,7 @@ impl Engine {
                 staleness_seconds: status.map_or(0.0, |status| status.staleness.as_secs_f64()),
                 parked_groups: self.domains.parked[at],
                 failing: status.is_some_and(|status| status.failing),
+                halted: status.is_some_and(|status| status.halt.is_some()),
             }
         };
         partition.ids().map(report).collect()
@@ -281,6 +288,7 @@ impl Engine {
         self.domains.all.not_before = self.now + MARK_EVERY;
         match result {
             Ok(()) => {
+                self.measured.origin_works(Way::Write);
                 self.domains.all.at = upto;
                 self.domains.all.target = None;
                 let upto = self.domains.reclaimable(self.core.decided());
@@ -296,7 +304,7 @@ impl Engine {
                 );
                 self.io.push(Io::Stop(StopReason::OriginChanged));
             }
-            Err(error) => self.measured.origin_failed(self.now, &error),
+            Err(error) => self.measured.origin_failed(self.now, Way::Write, &error),
         }
     }
 }

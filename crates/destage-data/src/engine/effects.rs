@@ -4,7 +4,7 @@ use super::command::{Group, Verb, find};
 use super::dispatch::{PREFETCH_CLIENT, dedup};
 use super::exec::EXEC;
 use super::rows::Kind;
-use super::session::{Session, Through, WaitKind, Waiting};
+use super::session::{Session, WaitKind, Waiting};
 use super::{Engine, FetchJob, Groups, Io};
 use crate::origins::ParkedGroup;
 use crate::resp::{Args, Reply, parse};
@@ -230,6 +230,7 @@ impl Engine {
             }
             // Parked is decided: what others were refused concerns this client no more than their successes.
             (WaitKind::Flushed | WaitKind::Drained, Some(_)) => reply.ok(),
+            (WaitKind::Decided(_), done) => reply.integer(i64::from(done.is_some())),
             (_, Some(Outcome::Parked)) => reply.error(&format!(
                 "PARKED the origin rejected write {}; it is kept in destage_parked with the reason",
                 last.0
@@ -270,14 +271,18 @@ impl Engine {
                 self.rows.set(staged.unit, staged.row.as_deref());
             }
         }
-        if applied {
-            self.settle_members(lsn);
+        match applied {
+            true => self.settle_members(lsn),
+            // A fetch under way may have looked before the origin said so.
+            false => through.units.iter().for_each(|&unit| self.overlay.unchain_group(unit, lsn)),
+        }
+        if self.through.is_empty() {
+            self.fetched_ahead.clear();
         }
         through.units.iter().for_each(|&unit| self.unload_if_absent(unit));
         match applied {
             true => {
                 self.tell_changed(lsn);
-                self.invalidate_tables(&through);
                 self.keep_beside(through.beside);
             }
             false => self.drop_beside(&through.beside),
@@ -299,24 +304,6 @@ impl Engine {
         self.put_back(client, session);
     }
 
-    /// Drops every cached row of the tables that the origin has changed by itself.
-    fn invalidate_tables(&mut self, through: &Through) {
-        if through.invalidates.is_empty() {
-            return;
-        }
-        self.watched.change_tables(&through.invalidates);
-        self.tell_unsure(&through.invalidates);
-        self.wake_lease_waiters();
-        for unit in self.rows.units_of_tables(&through.invalidates) {
-            if !through.units.contains(&unit) {
-                self.invalidate(unit);
-                if self.core.is_present(unit) {
-                    self.doubt(unit);
-                }
-            }
-        }
-    }
-
     /// A row may have changed at the origin: it is fetched again before it is used, unless undecided changes pin it.
     pub(super) fn invalidate(&mut self, unit: UnitId) {
         self.core.handle(self.now, Input::Invalidate { unit });
@@ -332,6 +319,7 @@ impl Engine {
 
     pub(super) fn forget(&mut self, upto: Lsn) {
         self.overlay.forget(upto);
+        self.opaque.forget(upto);
         let decided = self.core.decided();
         self.structural.forget(decided);
         self.tell_decided();
@@ -345,6 +333,13 @@ impl Engine {
         }
         if self.schema.plain == Some(table) {
             return self.fetch_plain(unit);
+        }
+        if self.stands_for_tables(table) {
+            let key: Box<[u8]> = self.rows.key(unit).into();
+            return self.fetched_nothing(unit, table, &key);
+        }
+        if let Some(place) = self.opaque_before(unit, table) {
+            return self.fetch_behind(unit, place);
         }
         self.rows.unload(unit);
         self.begin_page(unit);
@@ -365,6 +360,7 @@ impl Engine {
     fn fetched_nothing(&mut self, unit: UnitId, table: TableId, key: &[u8]) {
         let none = self.overlay.overlay(&self.schema, unit, table, key, None, Lsn(u64::MAX));
         self.rows.set(unit, none.as_deref());
+        self.ages.note(self.now, table, unit);
         let identity = self.rows.identity(table, key);
         let result = Ok(self.rows.bytes(unit));
         self.core.handle(self.now, Input::Fetched { unit, result, identity });
@@ -376,9 +372,7 @@ impl Engine {
         if self.schema.plain == Some(row.table) && row.kind == Kind::Row {
             self.plain_changed(unit);
         }
-        if !self.expiries.is_empty() {
-            self.expiries.set(unit, None);
-        }
+        self.unset_deadline(unit);
         let identity = self.rows.remove(unit);
         self.overlay.unchain(unit);
         self.core.handle(self.now, Input::Evicted { identity });

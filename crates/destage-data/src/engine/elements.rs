@@ -11,8 +11,8 @@ use std::cmp::Ordering;
 pub(super) enum Whole<'a> {
     /// All elements.
     Full(&'a [u8]),
-    /// It has too many: since which moment that is known, and when it last changed.
-    Large { loaded: u64, changed: u64 },
+    /// It had too many: since which moment that is known, when it last changed, and how many there are at least.
+    Large { loaded: u64, changed: u64, at_least: usize },
     /// Only the origin knows.
     Unknown,
 }
@@ -48,7 +48,10 @@ impl<'a> Whole<'a> {
         match cells.cell() {
             Some(Cell::Value(FULL)) => Self::Full(cells.rest()),
             Some(Cell::Value(state)) => match times(state) {
-                Some((LARGE, loaded, changed)) => Self::Large { loaded, changed },
+                Some((LARGE, loaded, changed)) => {
+                    let at_least = cells.cell().and_then(Cell::value).and_then(parse);
+                    Self::Large { loaded, changed, at_least: at_least.unwrap_or_default() }
+                }
                 _ => Self::Unknown,
             },
             _ => Self::Unknown,
@@ -62,7 +65,10 @@ impl<'a> Whole<'a> {
                 push_cell(out, Cell::Value(FULL));
                 out.extend_from_slice(elements);
             }
-            Self::Large { loaded, changed } => push_times(out, LARGE, loaded, changed),
+            Self::Large { loaded, changed, at_least } => {
+                push_times(out, LARGE, loaded, changed);
+                push_cell(out, Cell::Value(itoa::Buffer::new().format(at_least).as_bytes()));
+            }
             Self::Unknown => push_cell(out, Cell::Unknown),
         }
     }
@@ -225,7 +231,8 @@ mod tests {
     #[test]
     fn contents_read_back_as_written() {
         let run = run_of(&[("1", "b")]);
-        for whole in [Whole::Full(&run), Whole::Large { loaded: 3, changed: 9 }, Whole::Unknown] {
+        let large = Whole::Large { loaded: 3, changed: 9, at_least: 70 };
+        for whole in [Whole::Full(&run), large, Whole::Unknown] {
             let mut bytes = Vec::new();
             whole.write(&mut bytes);
             assert_eq!(Whole::read(Reader::new(&bytes)), whole);

@@ -4,12 +4,14 @@
 use super::Engine;
 use super::collections::{Attempt, OVERTAKEN};
 use super::command::{Group, Prepared, Verb, find};
-use super::dispatch::{Answer, dedup};
+use super::dispatch::{Answer, dedup, stronger};
+use super::overlay::GROUP_OVERHEAD;
 use super::perform::{Context, Trouble};
 use super::session::{Multi, Session, Waiting};
 use super::txn::Txn;
+use crate::dml::Dml;
 use crate::resp::{Args, Reply, parse};
-use destage_core::{Access, ClientId, Intent, Lsn, UnitId};
+use destage_core::{Access, Ack, ClientId, Intent, Lsn, UnitId};
 
 /// EXEC as a request, for when it is executed again.
 pub(super) const EXEC: &[u8] = b"*1\r\n$4\r\nEXEC\r\n";
@@ -29,6 +31,8 @@ pub(super) enum Queued {
     Data(Box<Prepared>),
     /// PING or ECHO: replies with these bytes.
     Echo(Option<Vec<u8>>),
+    /// DESTAGE EXECUTE: raw SQL.
+    Dml(Box<[u8]>),
     /// UNWATCH, which EXEC does anyway.
     Unwatch,
 }
@@ -47,7 +51,7 @@ impl Engine {
             return self.not_done(session);
         }
         let queued = self.read_queued(&multi, session.attempts);
-        if self.is_leased_to_another(session, data_commands(&queued)) {
+        if self.is_leased_away(session, &queued) {
             return self.exec_leased_away(client, session, multi);
         }
         let (_, units) = self.queued_units(&queued);
@@ -56,11 +60,7 @@ impl Engine {
             return;
         }
         let request = self.request_id(client.0);
-        let mut intent = self.intent(data_commands(&queued));
-        if let Intent::Write { fetch, .. } = &mut intent {
-            // Later commands read what a blind one writes, so a transaction knows its rows.
-            *fetch = true;
-        }
+        let intent = self.exec_intent(&queued);
         match self.access(request, intent, &units) {
             Answer::Now(access, observed) => {
                 session.multi = Some(multi);
@@ -75,6 +75,32 @@ impl Engine {
                 session.waiting = Some(Waiting::Units { request, raw: EXEC.into() });
             }
         }
+    }
+
+    /// What the commands mean to do with their units.
+    fn exec_intent(&self, queued: &[Queued]) -> Intent {
+        let mut intent = self.intent(data_commands(queued));
+        // Later commands read what a blind one writes, so a transaction knows its rows; raw SQL needs none.
+        let fetch = data_commands(queued).next().is_some();
+        if let Intent::Write { fetch: fetches, .. } = &mut intent {
+            *fetches = fetch;
+        }
+        for dml in dmls(queued) {
+            let (bytes, ack) = match intent {
+                Intent::Write { bytes, ack, .. } => (bytes, ack),
+                Intent::Read | Intent::ReadSettled => (GROUP_OVERHEAD as u32, Ack::Policy),
+            };
+            let size = u32::try_from(dml.bytes().len()).unwrap_or(u32::MAX);
+            let ack = stronger(ack, self.ack_of_dml(&dml));
+            intent = Intent::Write { bytes: bytes.saturating_add(size), ack, fetch };
+        }
+        intent
+    }
+
+    /// Whether commands would write what another session holds an X lease on.
+    fn is_leased_away(&self, session: &Session, queued: &[Queued]) -> bool {
+        self.is_leased_to_another(session, data_commands(queued))
+            || dmls(queued).any(|dml| self.is_covered_by_lease(session, &dml))
     }
 
     /// Another session may write what this one would: transactions wait until it ends; sessions, whose own leases others
@@ -102,11 +128,12 @@ impl Engine {
             self.release_locks(&units, access);
             return self.not_done(session);
         }
-        if self.is_leased_to_another(session, data_commands(&queued)) {
+        if self.is_leased_away(session, &queued) {
             self.release_locks(&units, access);
             return self.exec_leased_away(client, session, multi);
         }
-        if !self.are_present(&units) {
+        // What raw SQL alone touches need not be known.
+        if !self.are_present(&all) {
             session.multi = Some(multi);
             if !self.schema.collections.is_empty() {
                 self.release_locks(&units, access);
@@ -146,6 +173,7 @@ impl Engine {
             args.to_slices(raw, &mut list);
             let spec = find(&list).expect("the command was found before");
             queued.push(match spec.group {
+                Group::Server if spec.verb == Verb::Destage => Queued::Dml(list[2].into()),
                 Group::Server if spec.verb == Verb::Unwatch => Queued::Unwatch,
                 Group::Server if spec.verb == Verb::Ping && list.len() == 1 => Queued::Echo(None),
                 Group::Server => Queued::Echo(Some(list[1].to_vec())),
@@ -161,12 +189,16 @@ impl Engine {
         queued
     }
 
-    /// The units of all commands in order, and each once.
+    /// The units of all data commands in order; and each once, with those of raw SQL.
     pub(super) fn queued_units(&mut self, queued: &[Queued]) -> (Vec<UnitId>, Vec<UnitId>) {
         let keys = data_commands(queued).flat_map(|prepared| prepared.keys());
         let all: Vec<UnitId> =
             keys.map(|(table, key)| self.rows.find_or_insert(table, key)).collect();
-        let units = dedup(&all);
+        let raw: Vec<UnitId> = dmls(queued).flat_map(|dml| self.units_of_dml(&dml)).collect();
+        let units = match raw.is_empty() {
+            true => dedup(&all),
+            false => dedup(&[&all[..], &raw].concat()),
+        };
         (all, units)
     }
 
@@ -212,6 +244,7 @@ impl Engine {
                     Trouble::Unknown => Performed::Unknown,
                     Trouble::Again => Performed::Again,
                     Trouble::Error(message) => {
+                        session.attempts = 0;
                         self.unwatch(session);
                         let message = message.strip_prefix("ERR ").unwrap_or(&message);
                         let message =
@@ -290,6 +323,10 @@ impl Engine {
                 Queued::Echo(None) => reply.simple("PONG"),
                 Queued::Echo(Some(bytes)) => reply.bulk(bytes),
                 Queued::Unwatch => reply.ok(),
+                Queued::Dml(bytes) => {
+                    context.txn.dml(bytes.clone());
+                    reply.ok();
+                }
                 Queued::Data(prepared) => {
                     let (units, later) = rest.split_at(prepared.key_list.len());
                     rest = later;
@@ -304,6 +341,13 @@ impl Engine {
 fn data_commands(queued: &[Queued]) -> impl Iterator<Item = &Prepared> {
     queued.iter().filter_map(|command| match command {
         Queued::Data(prepared) => Some(&**prepared),
-        Queued::Echo(_) | Queued::Unwatch => None,
+        Queued::Echo(_) | Queued::Dml(_) | Queued::Unwatch => None,
+    })
+}
+
+fn dmls(queued: &[Queued]) -> impl Iterator<Item = Dml<'_>> {
+    queued.iter().filter_map(|command| match command {
+        Queued::Dml(bytes) => Dml::decode(bytes),
+        Queued::Data(_) | Queued::Echo(_) | Queued::Unwatch => None,
     })
 }

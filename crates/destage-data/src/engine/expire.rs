@@ -196,10 +196,11 @@ impl Context<'_> {
     pub(super) fn perform_expiry(
         &mut self,
         prepared: &Prepared,
-        unit: UnitId,
+        units: &[UnitId],
         reply: &mut Reply<'_>,
     ) -> Result<(), Trouble> {
-        let is_there = self.is_there(unit)?;
+        let unit = units[0];
+        let is_there = self.is_there(unit, units)?;
         let old = self.deadline(unit);
         match prepared.verb {
             Verb::Expire => {
@@ -298,6 +299,13 @@ impl Engine {
         self.expiries.set(unit, None);
         if self.schema.plain == Some(self.rows.get(unit).table) {
             self.plain_changed(unit);
+        }
+    }
+
+    /// A copy leaves, and takes its deadline with it.
+    pub(super) fn unset_deadline(&mut self, unit: UnitId) {
+        if !self.expiries.is_empty() {
+            self.expiries.set(unit, None);
         }
     }
 

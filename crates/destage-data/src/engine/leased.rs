@@ -10,13 +10,15 @@ use super::Engine;
 use super::command::{Group, Prepared, Spec, Verb};
 use super::dispatch::Answer;
 use super::exec::Queued;
-use super::key::key_cells;
+use super::key::{key_cells, resolve};
 use super::observe::entry_key;
 use super::perform::{Context, Trouble};
 use super::session::{Multi, Session, Waiting};
 use super::txn::Txn;
 use super::watch::RowKey;
+use crate::mapping::Shape;
 use crate::resp::{Protocol, Reply};
+use crate::schema::TableId;
 use destage_core::lease::Denied;
 use destage_core::{Access, ClientId, Intent, Lsn, Span, UnitId};
 
@@ -112,8 +114,9 @@ impl Engine {
         }
         let mut rows = Vec::with_capacity(keys.len());
         for key in keys {
-            match key_cells(&self.schema, key) {
-                Ok((table, cells)) => rows.push((table.id, cells.into())),
+            let named = key_cells(&self.schema, key).map(|(table, cells)| (table.id, cells));
+            match named.or_else(|message| self.mapped_row(key).ok_or(message)) {
+                Ok((table, cells)) => rows.push((table, cells.into())),
                 Err(message) => {
                     self.complain(session, &message);
                     return None;
@@ -121,6 +124,15 @@ impl Engine {
             }
         }
         Some(rows)
+    }
+
+    /// The row behind a key of the user's own making.
+    fn mapped_row(&self, key: &[u8]) -> Option<(TableId, Vec<u8>)> {
+        let mut cells = Vec::new();
+        match resolve(&self.schema, key, &mut cells).ok()? {
+            (table, Shape::Hash | Shape::String(_)) => Some((table.id, cells)),
+            (_, Shape::Set(_) | Shape::SortedSet(_) | Shape::Plain) => None,
+        }
     }
 
     /// A command between DESTAGE BEGIN and EXEC.
@@ -258,7 +270,10 @@ impl Engine {
                     multi.requests.push(raw.into());
                 }
             }
-            Err(Trouble::Error(message)) => self.complain(session, &message),
+            Err(Trouble::Error(message)) => {
+                session.attempts = 0;
+                self.complain(session, &message);
+            }
             Err(Trouble::Unknown) => self.settle(client, session, &units, raw),
             Err(Trouble::Again) => self.perform_again(client, session, &units, raw),
         }

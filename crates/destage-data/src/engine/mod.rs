@@ -5,6 +5,7 @@
 //! clients send ([`Engine::receive`]), carries out the [`Io`] it is given, reports completions, and calls
 //! [`Engine::tick`] when it has nothing more at hand.
 
+mod aftermath;
 mod ask;
 mod collections;
 mod command;
@@ -19,16 +20,21 @@ mod elements;
 mod exec;
 mod expire;
 mod fields;
+mod halts;
+mod health;
 mod in_place;
 mod jobs;
 mod key;
 mod leased;
+mod listen;
 mod observe;
+mod opaque;
 mod origin;
 mod overlay;
 mod perform;
 mod plain;
 mod recover;
+mod reload;
 mod report;
 mod rows;
 mod scan;
@@ -38,6 +44,7 @@ mod slabs;
 mod strings;
 mod txn;
 mod watch;
+mod whole;
 
 use crate::change::GroupWriter;
 use crate::domains::Partition;
@@ -45,24 +52,27 @@ use crate::origins::{Mark, ParkedGroup, Watermarks};
 use crate::resp::RequestLimits;
 use crate::schema::{Schema, TableId};
 use crate::settings::{Settings, TableSettings, UnsafeFlags};
+use aftermath::Aftermaths;
 use command::Prepared;
 use derived::Derived;
 use derived::foreign::Ages;
 use destage_core::expiry::Expiries;
 use destage_core::{
-    BatchId, ClientId, Core, DomainId, Effect, Input, Lsn, Policy, RequestId, StopReason, Time,
-    UnitId, WaitFor,
+    BatchId, ClientId, Core, DomainId, Effect, Input, Lsn, Policy, RequestId, Span, StopReason,
+    Time, UnitId, WaitFor,
 };
 use destage_journal::Journal;
 use destage_record::{RecordSettings, RecordedCore};
 use destage_runtime::mode_log::ModeLog;
+use dispatch::Answer;
 use domains::Domains;
+use opaque::Opaque;
 use overlay::Overlay;
 use perform::FieldNames;
 use report::Measured;
 use rows::Rows;
 use scan::{Cursors, Structural};
-use session::{Session, Through, Waiting};
+use session::{Session, Through};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use txn::Txn;
@@ -139,6 +149,8 @@ pub enum Io {
         query: usize,
         /// Its parameters' values, as cells.
         values: Box<[u8]>,
+        /// After that nobody waits for the result any more.
+        limit: Span,
     },
     /// Take groups out of the parked ones and apply `groups` in order, in one transaction, then [`Engine::unparked`].
     Unpark {
@@ -167,6 +179,8 @@ pub struct Engine {
     journal: Journal,
     rows: Rows,
     overlay: Overlay,
+    /// What raw SQL makes unknown.
+    opaque: Opaque,
     structural: Structural,
     fields: FieldNames,
     tables: Vec<TableSettings>,
@@ -175,8 +189,12 @@ pub struct Engine {
     clients: usize,
     cursors: Cursors,
     through: HashMap<Lsn, Through>,
+    /// Of collections that were fetched beyond one of these: up to where they hold every group.
+    fetched_ahead: HashMap<UnitId, Lsn>,
     /// Why single groups were rejected, until they are parked.
     reasons: HashMap<Lsn, String>,
+    /// What the origin may change by itself when it applies groups that no client waits for.
+    aftermaths: Aftermaths,
     /// Decisions on parked groups.
     decisions: decide::Decisions,
     /// The ordering domains and their watermarks.
@@ -196,9 +214,16 @@ pub struct Engine {
     expiries: Expiries,
     /// Plain cache keys that were asked for and did not exist.
     absent_plain: Vec<UnitId>,
+    /// Cached rows that may have changed at the origin under undecided changes.
+    doubts: reload::Doubts,
+    /// Whether the origin tells what others change.
+    listening: listen::Listening,
     /// Waits that clients asked for and the core has not been told of.
     waits: Vec<(RequestId, Lsn, WaitFor)>,
     next_request: u64,
+    /// Requests that ask the core while others, which it let go on, ask it in turn; and the answer to one of them.
+    asking: Vec<RequestId>,
+    answered: Option<(RequestId, Answer)>,
     /// Moments of what happens to collections.
     moment: u64,
     /// When the fetches of pages under way began.
@@ -257,6 +282,7 @@ impl Engine {
             journal,
             rows: Rows::new(&schema),
             overlay: Overlay::new(decided),
+            opaque: Opaque::default(),
             structural: Structural::default(),
             fields: FieldNames::new(&schema),
             tables,
@@ -265,7 +291,9 @@ impl Engine {
             clients: 0,
             cursors: Cursors::default(),
             through: HashMap::new(),
+            fetched_ahead: HashMap::new(),
             reasons: HashMap::new(),
+            aftermaths: Aftermaths::default(),
             decisions: decide::Decisions::default(),
             domains: Domains::one(Partition::one(&schema), decided),
             moving: HashMap::new(),
@@ -277,8 +305,12 @@ impl Engine {
             ages,
             expiries: Expiries::default(),
             absent_plain: Vec::new(),
+            doubts: reload::Doubts::default(),
+            listening: listen::Listening::default(),
             waits: Vec::new(),
             next_request: 0,
+            asking: Vec::new(),
+            answered: None,
             moment: 0,
             page_starts: HashMap::new(),
             runnable: VecDeque::new(),
@@ -317,68 +349,6 @@ impl Engine {
         self.core.record(settings, version, subject)
     }
 
-    /// A client connected; `None` if there are too many.
-    pub fn connect(&mut self) -> Option<ClientId> {
-        if self.clients >= self.config.clients_max {
-            return None;
-        }
-        let session = Box::new(Session {
-            authenticated: self.config.password.is_none(),
-            ..Session::default()
-        });
-        self.clients += 1;
-        self.measured.accepted += 1;
-        match self.free_sessions.pop() {
-            Some(index) => {
-                self.sessions[index as usize] = Some(session);
-                Some(ClientId(index))
-            }
-            None => {
-                self.sessions.push(Some(session));
-                Some(ClientId(self.sessions.len() as u32 - 1))
-            }
-        }
-    }
-
-    /// As [`Engine::connect`], for a client of this very process, which needs no password.
-    pub fn connect_trusted(&mut self) -> Option<ClientId> {
-        let client = self.connect()?;
-        if let Some(session) = self.session(client) {
-            session.authenticated = true;
-        }
-        Some(client)
-    }
-
-    /// The client's next reply tells of this write, and leaves when that may be told.
-    pub fn see(&mut self, client: ClientId, lsn: Lsn) {
-        if let Some(session) = self.session(client) {
-            session.lsn = session.lsn.max(lsn);
-        }
-    }
-
-    /// A client is gone. What it wrote stays; what it waited for is dropped.
-    pub fn disconnect(&mut self, now: Time, client: ClientId) {
-        self.now = self.now.max(now);
-        let Some(mut session) = self.sessions[client.0 as usize].take() else { return };
-        self.unwatch(&mut session);
-        self.deadlines.retain(|&(_, waiting)| waiting != client);
-        if let Some(request) = session.pending_request() {
-            self.core.handle(self.now, Input::Cancel { request });
-        }
-        if let Some(Waiting::Derived { name, .. }) = &session.waiting {
-            self.leave_miss(client, name);
-        }
-        self.clients -= 1;
-        // While the core still holds replies for this number, it must not be given to another client.
-        if session.announced {
-            self.measured.zombies.insert(client);
-        } else {
-            self.free_sessions.push(client.0);
-        }
-        self.pump();
-        self.run_ready();
-    }
-
     fn session(&mut self, client: ClientId) -> Option<&mut Session> {
         self.sessions.get_mut(client.0 as usize)?.as_deref_mut()
     }
@@ -396,6 +366,8 @@ impl Engine {
         self.expire_rows();
         self.expire_some();
         self.drop_absent_plain();
+        self.reload_doubtful();
+        self.expire_held();
         self.core.handle(self.now, Input::Tick);
         self.move_mark();
         self.modes.tick(self.now);
@@ -407,9 +379,11 @@ impl Engine {
     /// When to call [`Engine::tick`] at the latest.
     pub fn next_timeout(&self) -> Option<Time> {
         let deadline = self.deadlines.first().map(|&(deadline, _)| deadline);
-        let others = [self.modes.due(), self.watched.next_timeout(), self.ages.next_timeout()];
+        let foreign = [self.ages.next_timeout(), self.doubts.next_timeout()];
+        let others = [self.modes.due(), self.watched.next_timeout()].into_iter().chain(foreign);
         let mark = self.domains.mark_at(self.core.decided());
-        [deadline, self.core.next_timeout(), self.expiries.next_timeout(), mark]
+        let held = self.opaque.next_timeout();
+        [deadline, self.core.next_timeout(), self.expiries.next_timeout(), mark, held]
             .into_iter()
             .chain(others)
             .flatten()
@@ -552,7 +526,7 @@ impl Engine {
 
     /// Carries out everything the core asks for.
     fn pump(&mut self) {
-        while let Some(effect) = self.core.poll_effect() {
+        while let Some(effect) = self.next_effect() {
             self.effect(effect);
         }
     }
@@ -560,9 +534,15 @@ impl Engine {
     fn effect(&mut self, effect: Effect) {
         match effect {
             Effect::Execute { request, access, observed } => {
-                self.execute_waiting(request, access, observed);
+                if !self.is_asking(request, Answer::Now(access, observed)) {
+                    self.execute_waiting(request, access, observed);
+                }
             }
-            Effect::Refuse { request, refusal } => self.refuse_waiting(request, refusal),
+            Effect::Refuse { request, refusal } => {
+                if !self.is_asking(request, Answer::Refused(refusal)) {
+                    self.refuse_waiting(request, refusal);
+                }
+            }
             Effect::Send { client } => self.release(client),
             Effect::Waited { request, outcome } => self.waited(request, outcome),
             Effect::Sync { .. } => self.io.push(Io::Sync),
@@ -575,6 +555,7 @@ impl Engine {
             Effect::Forget { upto } => self.forget(upto),
             Effect::Evict { unit } => self.evict(unit),
             Effect::Mode(mode) => self.modes.changed(self.now, mode),
+            Effect::Halted { domain, halt } => self.tell_halted(domain, halt),
             Effect::Stop(reason) => self.io.push(Io::Stop(reason)),
         }
     }

@@ -5,7 +5,7 @@ use super::watch::RowKey;
 use super::{Engine, overlay};
 use crate::change::Change;
 use crate::schema::{Schema, TableId};
-use destage_core::Lsn;
+use destage_core::{DomainId, Lsn};
 use std::sync::Arc;
 
 /// Leases on names of entries stand under this table's number, which no table has.
@@ -15,6 +15,9 @@ const ENTRIES: TableId = TableId(u16::MAX);
 pub(crate) trait Observer: std::fmt::Debug + Send + Sync {
     /// A group's change of a row is visible to all from now on. The names of what it makes another are returned.
     fn changed(&self, schema: &Schema, lsn: Lsn, change: &Change<'_>) -> Vec<String>;
+
+    /// A group holds raw SQL: once the origin has decided it, any row may be another. The watermark of this domain tells.
+    fn opaque(&self, lsn: Lsn, domain: DomainId);
 
     /// Rows of these tables may have changed in ways that nobody knows; all of them if there are none.
     fn unsure(&self, tables: &[TableId]);
@@ -36,6 +39,10 @@ impl Engine {
         while let Some(group) = self.overlay.get(lsn) {
             for change in overlay::changes(&self.schema, &group.bytes) {
                 observer.changed(&self.schema, lsn, &change);
+            }
+            if overlay::statements(&self.schema, &group.bytes).next().is_some() {
+                let spread = self.domains.partition().of_group(&self.schema, &group.bytes);
+                observer.opaque(lsn, spread.first());
             }
             lsn = lsn.next();
         }
@@ -61,6 +68,15 @@ impl Engine {
             }
         }
         names.iter().for_each(|name| self.watched.change(&entry_key(name.as_bytes())));
+    }
+
+    /// A group with raw SQL has taken its place.
+    pub(super) fn tell_opaque(&mut self, lsn: Lsn, domain: DomainId) {
+        if !self.observers.is_empty() {
+            self.forget_observers();
+            self.observers.iter().for_each(|observer| observer.opaque(lsn, domain));
+            self.watched.change_tables(&[ENTRIES]);
+        }
     }
 
     /// Rows of these tables may have changed.

@@ -1,12 +1,13 @@
 //! What comes back from the journal and the origin.
 
+use super::aftermath::Aftermath;
+use super::health::Way;
 use super::session::{Job, Waiting};
 use super::{Engine, FetchJob, Io};
 use crate::origins::{Applied, OriginError, Snapshot};
 use crate::resp::Reply;
 use crate::schema::TableId;
 use destage_core::{BatchId, ClientId, Fault, Input, Lsn, Span, StopReason, Time, UnitId};
-use std::sync::Arc;
 
 impl Engine {
     /// The journal is durable up to `upto`, after a flush that took `took`; or it failed.
@@ -25,10 +26,15 @@ impl Engine {
         self.run_ready();
     }
 
+    /// The journal failed while the core did not wait for it.
+    pub fn journal_failed(&mut self) {
+        self.io.push(Io::Stop(StopReason::JournalFailed));
+    }
+
     /// A fetch brought the rows of `jobs`, in order.
     pub fn fetched(&mut self, now: Time, jobs: Vec<FetchJob>, mut snapshot: Snapshot) {
         self.now = self.now.max(now);
-        self.measured.origin_works();
+        self.measured.origin_works(Way::Read);
         let mut seen = Vec::with_capacity(jobs.len());
         for job in &jobs {
             let Some(watermark) = self.seen(&snapshot.watermarks, job) else {
@@ -42,8 +48,15 @@ impl Engine {
             let Some(job) = self.hold_back(job) else { continue };
             let FetchJob { unit, table, key, .. } = job;
             let watermark = snapshot.seen(index, watermark);
+            if let Some(place) = self.opaque_behind(unit, table, &snapshot.watermarks) {
+                // It looked at the origin before raw SQL that covers it was applied there.
+                self.page_starts.remove(&unit);
+                self.fetch_behind(unit, place);
+                continue;
+            }
             if let Some(part) = self.schema.table(table).part {
                 self.install_members(unit, part, &key, row.as_deref(), watermark);
+                self.ages.note(self.now, table, unit);
                 self.installed(unit, table, &key);
                 continue;
             }
@@ -56,6 +69,7 @@ impl Engine {
             self.ages.note(self.now, table, unit);
             self.installed(unit, table, &key);
         }
+        self.pump();
         self.run_ready();
     }
 
@@ -81,7 +95,9 @@ impl Engine {
     /// A fetch failed.
     pub fn fetch_failed(&mut self, now: Time, jobs: Vec<FetchJob>, error: &OriginError) {
         self.now = self.now.max(now);
-        self.measured.origin_failed(self.now, error);
+        if let Some(first) = jobs.first() {
+            self.measured.read_failed(self.now, &self.schema.table(first.table).name, error);
+        }
         for FetchJob { unit, table, key, .. } in jobs {
             self.page_starts.remove(&unit);
             self.decisions.fetch_failed(unit);
@@ -96,30 +112,38 @@ impl Engine {
     /// A batch was applied, or not.
     pub fn destaged(&mut self, now: Time, batch: BatchId, result: Result<Applied, OriginError>) {
         self.now = self.now.max(now);
-        let lsns = self.core.batch(batch);
+        let lsns = self.core.batch(batch).to_vec();
         let (first, last) = (lsns[0], *lsns.last().expect("batches hold groups"));
         let count = lsns.len();
         let marks = self.moving.remove(&first).expect("every batch was sent");
+        let aftermath = match &result {
+            Ok(_) => self.take_aftermath(&lsns),
+            Err(_) => Aftermath::default(),
+        };
         let stamps = self.measured.batch_ended(first);
         let result = match result {
             Ok(applied) => {
                 self.reached(&marks);
-                self.measured.origin_works();
+                self.measured.origin_works(Way::Write);
                 self.measured.batch_applied(self.now, stamps, count, applied);
+                self.forget_reasons(&lsns);
                 Ok(())
             }
             Err(error) => {
                 if error.fault == Fault::Rejected && first == last {
                     self.reasons.insert(first, error.message);
                 } else if error.fault != Fault::Rejected {
-                    self.measured.origin_failed(self.now, &error);
+                    self.measured.origin_failed(self.now, Way::Write, &error);
                 }
                 Err(error.fault)
             }
         };
         self.core.handle(self.now, Input::Destaged { batch, result });
+        self.happened(&aftermath);
         self.pump();
         self.derived_decided();
+        self.opaque_decided();
+        self.pump();
         self.run_ready();
     }
 
@@ -130,17 +154,20 @@ impl Engine {
         let result = match result {
             Ok(()) => {
                 self.reached(&marks);
+                self.measured.origin_works(Way::Write);
                 self.note_parked(lsn);
                 Ok(())
             }
             Err(error) => {
-                self.measured.origin_failed(self.now, &error);
+                self.measured.origin_failed(self.now, Way::Write, &error);
                 Err(error.fault)
             }
         };
         self.core.handle(self.now, Input::Parked { lsn, result });
         self.pump();
         self.derived_decided();
+        self.opaque_decided();
+        self.pump();
         self.run_ready();
     }
 
@@ -150,16 +177,12 @@ impl Engine {
             return;
         }
         self.reasons.remove(&lsn);
+        self.aftermaths.forget(lsn);
         self.overlay.end_park(lsn);
         let Some(group) = self.overlay.get(lsn) else { return };
-        let bytes: Arc<[u8]> = (&*group.bytes).into();
-        let units = self.units_of(&bytes);
+        let bytes: Box<[u8]> = (&*group.bytes).into();
         self.count_parked(&bytes);
-        for &unit in &units {
-            self.overlay.park(unit, lsn, &bytes);
-        }
-        self.structural.park(&self.schema, &bytes);
-        self.decisions.know(lsn, units, Ok(bytes));
+        self.show_parked(lsn, &bytes);
     }
 
     /// Takes the job that a client waits for, if it still does.
@@ -206,14 +229,14 @@ impl Engine {
                     session.waiting = Some(Waiting::Job { request, job });
                 }
             }
-            Err(error) => self.job_failed(client, &error),
+            Err(error) => self.job_failed(client, table, &error),
         }
         self.runnable.push_back(client);
         self.run_ready();
     }
 
-    pub(super) fn job_failed(&mut self, client: ClientId, error: &OriginError) {
-        self.measured.origin_failed(self.now, error);
+    pub(super) fn job_failed(&mut self, client: ClientId, table: TableId, error: &OriginError) {
+        self.measured.read_failed(self.now, &self.schema.table(table).name, error);
         let word = if error.fault == Fault::Denied { "DENIED" } else { "UNAVAILABLE" };
         let message = format!("{word} {}: {}", self.config.origin, error.message);
         if let Some(mut session) = self.sessions[client.0 as usize].take() {

@@ -3,6 +3,7 @@
 
 use crate::cells::{Cell, Reader, push_cell};
 use crate::change::{Change, Op, Set};
+use crate::dml::Dml;
 use crate::schema::{Schema, Table, TableId};
 use destage_core::{Lsn, Time, UnitId};
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
@@ -97,6 +98,11 @@ impl Overlay {
     /// Notes a change that is parked at the origin.
     pub(crate) fn park(&mut self, unit: UnitId, lsn: Lsn, group: &Arc<[u8]>) {
         self.parked.entry(unit).or_default().push((lsn, group.clone()));
+        self.unchain_group(unit, lsn);
+    }
+
+    /// A group does not change this unit after all, or is noted elsewhere.
+    pub(crate) fn unchain_group(&mut self, unit: UnitId, lsn: Lsn) {
         if let Some(chain) = self.chains.get_mut(&unit) {
             chain.retain(|&other| other != lsn);
         }
@@ -194,6 +200,15 @@ pub(crate) fn changes<'a>(
     let key_len = |table: TableId| schema.tables.get(usize::from(table.0)).map(|t| t.key_len);
     crate::change::changes(bytes, key_len)
         .map(|change| change.expect("groups are checked when they are written or recovered"))
+}
+
+/// The raw SQL of a group that is known to be whole.
+pub(crate) fn statements<'a>(
+    schema: &'a Schema,
+    bytes: &'a [u8],
+) -> impl Iterator<Item = Dml<'a>> + use<'a> {
+    let key_len = |table: TableId| schema.tables.get(usize::from(table.0)).map(|t| t.key_len);
+    crate::change::statements(bytes, key_len)
 }
 
 /// A row after a change. A change that does not fit the row (the origin rejected what it builds on) leaves it as it is.

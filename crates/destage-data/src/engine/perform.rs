@@ -80,7 +80,7 @@ impl Context<'_> {
             Verb::HMGet => self.read_some(unit, &prepared.columns, reply),
             Verb::HLen => self.count_fields(unit, reply),
             Verb::HExists => self.has_field(unit, prepared.columns[0], reply),
-            Verb::Exists => self.exists(units, reply),
+            Verb::Exists => self.exists(units, prepared.own_keys, reply),
             Verb::Type => {
                 let kind = match prepared.shape {
                     Shape::Hash => "hash",
@@ -89,7 +89,7 @@ impl Context<'_> {
                     Shape::SortedSet(_) => "zset",
                     Shape::Plain => self.plain_type(unit),
                 };
-                reply.simple(if self.is_there(unit)? { kind } else { "none" });
+                reply.simple(if self.is_there(unit, units)? { kind } else { "none" });
                 Ok(())
             }
             Verb::HSet | Verb::HMSet => self.set(table, unit, prepared, reply),
@@ -97,7 +97,7 @@ impl Context<'_> {
             Verb::HDel => self.clear(table, unit, &prepared.columns, reply),
             Verb::HIncrBy | Verb::HIncrByFloat => self.increment(table, unit, prepared, reply),
             Verb::Del => self.delete(prepared, units, reply),
-            verb if verb.is_of_expiry() => self.perform_expiry(prepared, unit, reply),
+            verb if verb.is_of_expiry() => self.perform_expiry(prepared, units, reply),
             verb if verb.is_of_sets() => self.perform_set(prepared, units, reply),
             verb if verb.is_of_strings() => self.perform_string(prepared, units, reply),
             _ => unreachable!("not a data command"),
@@ -175,18 +175,23 @@ impl Context<'_> {
         Ok(())
     }
 
-    /// Whether there is such a row, or a member of such a set.
-    pub(super) fn is_there(&self, unit: UnitId) -> Result<bool, Trouble> {
+    /// Whether there is such a row, or a member of such a set; `units` are all those of the command.
+    pub(super) fn is_there(&self, unit: UnitId, units: &[UnitId]) -> Result<bool, Trouble> {
         match whole_of(self.schema, self.rows.get(unit).table) {
-            Some(id) => self.has_members(id, unit),
+            Some(id) => self.has_members(id, unit, units),
             None => Ok(self.row(unit).is_some()),
         }
     }
 
-    fn exists(&self, units: &[UnitId], reply: &mut Reply<'_>) -> Result<(), Trouble> {
+    fn exists(
+        &self,
+        units: &[UnitId],
+        own_keys: usize,
+        reply: &mut Reply<'_>,
+    ) -> Result<(), Trouble> {
         let mut count = 0;
-        for &unit in units {
-            count += i64::from(self.is_there(unit)?);
+        for &unit in &units[..own_keys] {
+            count += i64::from(self.is_there(unit, units)?);
         }
         reply.integer(count);
         Ok(())
@@ -275,9 +280,8 @@ impl Context<'_> {
             Trouble::Error(format!("ERR increment of {}.{}: {error}", table.name, column.name))
         })?;
         // Only exact sums come out the same however increments are grouped; the others are sent as values.
-        let exact = matches!(column.ty, ColumnType::Int { .. } | ColumnType::Numeric { .. });
         let update = match old {
-            Some(_) if exact => Update::By(prepared.amount.clone()),
+            Some(_) if column.ty.is_exact() => Update::By(prepared.amount.clone()),
             _ => Update::To(sum.clone()),
         };
         match prepared.verb {
@@ -302,7 +306,7 @@ impl Context<'_> {
         let members = member_units(units, prepared.own_keys);
         for ((table, _), &unit) in prepared.keys().zip(units).take(prepared.own_keys) {
             if let Some(id) = whole_of(self.schema, table) {
-                deleted += i64::from(self.delete_members(id, unit, &members)?);
+                deleted += i64::from(self.delete_members(id, unit, units, &members)?);
             } else if self.row(unit).is_some() {
                 self.remove(table, unit);
                 deleted += 1;

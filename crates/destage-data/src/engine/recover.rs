@@ -12,6 +12,7 @@ impl Engine {
         }
         self.structural.note(&self.schema, lsn, bytes);
         self.note_derived_group(lsn);
+        self.note_aftermath(lsn, bytes);
         // In between are groups of other domains, which are decided.
         self.overlay.skip_to(lsn, stamp);
         self.overlay.push(lsn, stamp, bytes.into());
@@ -30,6 +31,10 @@ impl Engine {
             },
         );
         self.tell_across(lsn, &spread);
+        let covers = self.covered(bytes);
+        if !covers.is_empty() {
+            self.make_opaque(lsn, &covers);
+        }
         self.measured.recovered += 1;
         self.pump();
     }
@@ -41,11 +46,20 @@ impl Engine {
         self.pump();
     }
 
-    /// The rows that a group changes, each once.
+    /// The units that a group changes, each once: rows, their collections, and what raw SQL covers.
     pub(super) fn units_of(&mut self, bytes: &[u8]) -> Vec<UnitId> {
         let mut units = Vec::new();
+        let mut parts = Vec::new();
         for change in overlay::changes(&self.schema, bytes) {
             units.push(self.rows.find_or_insert(change.table, change.key));
+            parts.push((change.table, self.domain_of(change.table, change.key)));
+        }
+        let covers = self.covered(bytes);
+        let declared = covers.rows.iter();
+        parts.extend(declared.map(|(table, key)| (*table, self.domain_of(*table, key))));
+        units.extend(self.covering_units(parts.into_iter()));
+        if !covers.is_empty() {
+            units.extend(self.units_of_covers(&covers));
         }
         if !self.schema.collections.is_empty() {
             units.extend(self.collections_of(bytes, true));

@@ -1,9 +1,10 @@
 //! What the engine measures and tells about itself.
 
 use super::Engine;
+use super::health::{OriginHealth, Way};
 use super::overlay::Overlay;
 use crate::origins::{Applied, OriginError};
-use destage_core::{ClientId, Lsn, Time};
+use destage_core::{ClientId, Fault, Lsn, Time};
 use destage_runtime::latency::{Latency, SizeWindow};
 use destage_runtime::status::Report;
 use std::collections::{HashMap, HashSet};
@@ -32,7 +33,7 @@ pub(crate) struct Measured {
     batch_stamps: HashMap<Lsn, (Time, Time)>,
     last_commit: Lsn,
     last_error: Option<String>,
-    failing_since: Option<Time>,
+    origin: OriginHealth,
     pub(crate) start: StartReport,
     journal_full: bool,
     /// Clients that left while the core held replies for them.
@@ -55,7 +56,7 @@ impl Measured {
             batch_stamps: HashMap::new(),
             last_commit: Lsn::ZERO,
             last_error: None,
-            failing_since: None,
+            origin: OriginHealth::default(),
             start: StartReport::default(),
             journal_full: false,
             zombies: HashSet::new(),
@@ -100,18 +101,23 @@ impl Measured {
         self.rows += applied.rows;
     }
 
-    pub(crate) fn origin_works(&mut self) {
-        if self.failing_since.take().is_some() {
-            tracing::info!("the origin answers again");
-        }
+    /// The origin took writes, or answered a read.
+    pub(crate) fn origin_works(&mut self, way: Way) {
+        self.origin.works(way);
     }
 
-    pub(crate) fn origin_failed(&mut self, now: Time, error: &OriginError) {
-        if self.failing_since.is_none() {
-            tracing::warn!(error = error.message, "the origin failed; trying again");
-        }
-        self.failing_since.get_or_insert(now);
+    pub(crate) fn origin_failed(&mut self, now: Time, way: Way, error: &OriginError) {
+        self.origin.failed(now, way, &error.message);
         self.last_error = Some(error.message.clone());
+    }
+
+    /// A read of this table, or a query, failed: that it is denied, or what it asks is rejected, is no failure of the origin.
+    pub(crate) fn read_failed(&mut self, now: Time, table: &str, error: &OriginError) {
+        if !error.is_partial() {
+            self.origin_failed(now, Way::Read, error);
+        } else if error.fault == Fault::Denied {
+            self.origin.denied(now, table, &error.message);
+        }
     }
 
     pub(crate) fn origin_error(&self) -> &str {
@@ -120,6 +126,11 @@ impl Measured {
 }
 
 impl Engine {
+    /// How many clients are connected.
+    pub fn clients(&self) -> usize {
+        self.clients
+    }
+
     /// Adds what happened before the engine existed.
     pub fn set_start_report(&mut self, start: StartReport) {
         self.measured.start = start;
@@ -141,8 +152,8 @@ impl Engine {
         report.origin.description.clone_from(&self.config.origin);
         report.origin.last_error.clone_from(&measured.last_error);
         report.origin.failing_for_seconds =
-            measured.failing_since.map(|since| now.since(since).as_secs_f64());
-        report.origin.down |= measured.failing_since.is_some();
+            measured.origin.failing_since().map(|since| now.since(since).as_secs_f64());
+        report.origin.down |= measured.origin.failing_since().is_some();
         report.origin.connected = !report.origin.down;
         report.clients.connected = self.clients as u64;
         report.clients.connected_max = self.config.clients_max as u64;
@@ -156,16 +167,22 @@ impl Engine {
         report.destage.rows_total = measured.rows;
         report.journal.segments = journal.segments as u64;
         report.journal.bytes = journal.bytes;
+        let kept = journal.oldest_stamp_ns.filter(|_| journal.oldest_lsn <= self.core.decided().0);
+        report.journal.retained_seconds =
+            kept.map_or(0.0, |stamp| now.since(Time(stamp)).as_secs_f64());
         report.journal.fsync_latency = measured.fsync.summary(now);
         report.journal.cut_bytes_at_start = measured.start.cut_bytes;
         report.journal.recovered_groups_at_start = measured.recovered;
         report.domains = self.domain_reports();
+        report.halted = self.halt_reports();
         report.memory.rows_bytes = status.cache_bytes + status.pinned_bytes;
         report.memory.index_bytes = (self.rows.len() * super::rows::OVERHEAD) as u64;
         report.memory.groups_bytes = status.dirty_bytes;
         report.memory.clients_bytes =
             self.sessions.iter().flatten().map(|s| (s.output_bytes() + s.input.len()) as u64).sum();
         report.derived = self.derived.report();
+        report.invalidation = self.invalidation_report();
+        report.warnings.extend(self.invalidation_warning());
         if self.measured.journal_full {
             let full = "the journal's disk is full: writes wait; free some space";
             report.warnings.push(full.into());
@@ -177,7 +194,7 @@ impl Engine {
     }
 
     /// INFO, in the sections and names that Redis tools read, and a section of our own.
-    pub(super) fn info(&mut self, section: Option<&[u8]>) -> String {
+    pub(super) fn info(&mut self, sections: &[&[u8]]) -> String {
         let report = self.report();
         let all = [
             (
@@ -252,11 +269,13 @@ impl Engine {
                 ),
             ),
         ];
-        let wanted = section.map(|section| section.to_ascii_lowercase());
-        let shown = |name: &str| match wanted.as_deref() {
-            None | Some(b"all" | b"default" | b"everything") => true,
-            Some(wanted) => wanted == name.as_bytes(),
+        let is_wanted = |section: &&[u8], name: &str| match section.to_ascii_lowercase().as_slice()
+        {
+            b"all" | b"default" | b"everything" => true,
+            wanted => wanted == name.as_bytes(),
         };
+        let shown =
+            |name: &str| sections.is_empty() || sections.iter().any(|one| is_wanted(one, name));
         let sections = all.iter().filter(|(name, ..)| shown(name));
         let texts: Vec<String> =
             sections.map(|(_, title, body)| format!("# {title}\r\n{body}")).collect();

@@ -98,6 +98,14 @@ impl Rows {
         self.key_lens.extend(std::iter::repeat_n(key_len, count));
     }
 
+    /// Takes in one more table; its number is returned.
+    pub(crate) fn add_table(&mut self, key_len: usize) -> TableId {
+        self.add_tables(1, key_len);
+        let number =
+            u16::try_from(self.key_lens.len() - 1).ok().filter(|number| *number <= TABLE_MASK);
+        TableId(number.expect("there are fewer tables than a slot's header can tell"))
+    }
+
     /// Whether a unit is in use for a row of this table.
     pub(crate) fn is_of(&self, unit: UnitId, table: TableId) -> bool {
         let handle = self.slots.get(unit).copied().filter(|&handle| handle != Handle::NONE);

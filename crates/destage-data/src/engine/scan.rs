@@ -12,7 +12,8 @@ use crate::origins::{Keys, OriginError, Watermarks};
 use crate::resp::Reply;
 use crate::schema::{Schema, TableId};
 use destage_core::{ClientId, Fault, Lsn, Time, UnitId};
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
 
 /// Cursors kept at once; the oldest are forgotten first.
 const CURSORS_MAX: usize = 10_000;
@@ -70,11 +71,18 @@ pub(crate) struct Structural {
     by_key: KeyOrder,
     by_lsn: BTreeMap<Lsn, Vec<(TableId, Vec<u8>)>>,
     parked: KeyOrder,
-    /// What is parked from now on, and the pages under way that may be from before and need the rest as well.
-    fewer_parked: Option<(KeyOrder, BTreeSet<u64>)>,
-    /// Pages under way, with what was decided when they were asked for: they may show no more than that.
-    pins: BTreeMap<u64, Lsn>,
+    /// Pages under way.
+    pins: BTreeMap<u64, Pin>,
     decided: Lsn,
+}
+
+/// A page under way.
+#[derive(Debug)]
+struct Pin {
+    /// What was decided when it was asked for: it may show no more than that.
+    decided: Lsn,
+    /// What was parked until some of it left meanwhile, oldest first: nobody knows on which side of that the page is.
+    parked: Vec<Arc<KeyOrder>>,
 }
 
 impl Structural {
@@ -96,50 +104,36 @@ impl Structural {
     /// Notes the inserts and deletes of a group that is parked.
     pub(crate) fn park(&mut self, schema: &Schema, bytes: &[u8]) {
         note_parked(&mut self.parked, schema, bytes);
-        if let Some((fewer, _)) = &mut self.fewer_parked {
-            note_parked(fewer, schema, bytes);
-        }
     }
 
     /// Some groups are parked no more; these still are.
     pub(super) fn unpark<'g>(&mut self, schema: &Schema, still: impl Iterator<Item = &'g [u8]>) {
         let mut fewer = KeyOrder::new();
         still.for_each(|bytes| note_parked(&mut fewer, schema, bytes));
-        self.fewer_parked = Some((fewer, self.pins.keys().copied().collect()));
-        self.drop_unparked();
-    }
-
-    /// Forgets what is parked no more once no page needs it.
-    fn drop_unparked(&mut self) {
-        if let Some((fewer, _)) = self.fewer_parked.take_if(|(_, pages)| pages.is_empty()) {
-            self.parked = fewer;
-        }
+        let before = Arc::new(std::mem::replace(&mut self.parked, fewer));
+        self.pins.values_mut().for_each(|pin| pin.parked.push(before.clone()));
     }
 
     /// A page is asked for.
     fn pin(&mut self, request: u64) {
-        self.pins.insert(request, self.decided);
+        self.pins.insert(request, Pin { decided: self.decided, parked: Vec::new() });
     }
 
     /// What was decided when the page was asked for.
     fn pinned(&self, request: u64) -> Lsn {
-        self.pins.get(&request).copied().unwrap_or(Lsn::ZERO)
+        self.pins.get(&request).map_or(Lsn::ZERO, |pin| pin.decided)
     }
 
     /// The page came, or will not come.
     fn unpin(&mut self, request: u64) {
         self.pins.remove(&request);
-        if let Some((_, pages)) = &mut self.fewer_parked {
-            pages.remove(&request);
-        }
-        self.drop_unparked();
         self.forget(self.decided);
     }
 
     /// Drops what the origin has decided, unless a page under way may need it.
     pub(crate) fn forget(&mut self, decided: Lsn) {
         self.decided = self.decided.max(decided);
-        let pinned = self.pins.values().min().copied();
+        let pinned = self.pins.values().map(|pin| pin.decided).min();
         let upto = pinned.map_or(self.decided, |pin| pin.min(self.decided));
         while let Some(entry) = self.by_lsn.first_entry()
             && *entry.key() <= upto
@@ -156,17 +150,15 @@ impl Structural {
         self.by_key.get(&(table, order)).is_some_and(|(_, insert, _)| *insert)
     }
 
-    /// Merges a page of keys, read at `watermark`, with what it does not show in its range. Groups between `decided` and
-    /// `watermark` are there or parked: nobody knows yet, and either way readers see their changes.
+    /// Merges a page of keys with what it does not show in its range: what is or was parked, and what comes behind that group
+    /// up to which all of a key's domain is `shown`.
     fn merge(
         &self,
         schema: &Schema,
-        scan: &Scan,
+        (request, scan): (u64, &Scan),
         page: Vec<Box<[u8]>>,
-        watermark: Lsn,
-        decided: Lsn,
+        shown: impl Fn(&[u8]) -> Lsn,
     ) -> Vec<Box<[u8]>> {
-        let shown = watermark.min(decided);
         let table = schema.table(scan.table);
         let is_last = page.len() < scan.count;
         let upper = page.last().map(|key| order_key(table, key));
@@ -178,9 +170,11 @@ impl Structural {
             let beyond = !is_last && upper.as_ref().is_some_and(|upper| order > upper);
             *table == scan.table && !beyond
         };
-        let parked = self.parked.range(start.clone()..).take_while(within);
-        let later = self.by_key.range(start..).take_while(within);
-        let later = later.filter(|(_, (lsn, ..))| *lsn > shown);
+        let before = self.pins.get(&request).into_iter().flat_map(|pin| &pin.parked);
+        let parked = before.map(|parked| &**parked).chain([&self.parked]);
+        let parked = parked.flat_map(|parked| parked.range(start.clone()..).take_while(within));
+        let later = self.by_key.range(start.clone()..).take_while(within);
+        let later = later.filter(|(_, (lsn, _, key))| *lsn > shown(key));
         for ((_, order), (_, insert, key)) in parked.chain(later) {
             if Some(order) == lower.as_ref() {
                 continue;
@@ -310,12 +304,13 @@ impl Engine {
         let request = self.request_id(client.0);
         self.structural.pin(request.0);
         self.domains.ask(request.0);
-        self.io.push(Io::Scan {
+        let page = Io::Scan {
             request: request.0,
             table: scan.table,
             after: scan.after.clone(),
             limit: scan.count,
-        });
+        };
+        self.ask_for_page(request.0, scan.table, page);
         session.waiting = Some(Waiting::Job { request, job: Job::Scan(scan) });
     }
 
@@ -334,15 +329,15 @@ impl Engine {
         match result {
             Err(error) => {
                 self.domains.unask(request);
-                self.job_failed(client, &error);
+                self.job_failed(client, scan.table, &error);
             }
             Ok((page, watermarks)) => {
-                let pinned = self.structural.pinned(request);
+                let (table, pinned) = (scan.table, self.structural.pinned(request));
                 match self.seen_page(request, &watermarks, pinned) {
-                    Some(watermark) => self.reply_page(client, scan, page, watermark),
+                    Some(shown) => self.reply_page(client, (request, scan), page, &shown),
                     None => {
                         let error = OriginError::new(Fault::Unavailable, "the origin went back");
-                        self.job_failed(client, &error);
+                        self.job_failed(client, table, &error);
                     }
                 }
             }
@@ -352,10 +347,18 @@ impl Engine {
         self.run_ready();
     }
 
-    fn reply_page(&mut self, client: ClientId, scan: Scan, page: Vec<Box<[u8]>>, watermark: Lsn) {
+    /// `shown` says of each domain up to where the page shows it.
+    fn reply_page(
+        &mut self,
+        client: ClientId,
+        (request, scan): (u64, Scan),
+        page: Vec<Box<[u8]>>,
+        shown: &[Lsn],
+    ) {
         let is_last = page.len() < scan.count;
         let last = page.last().cloned();
-        let keys = self.structural.merge(&self.schema, &scan, page, watermark, self.core.decided());
+        let shown = |key: &[u8]| shown[usize::from(self.domain_of(scan.table, key).0)];
+        let keys = self.structural.merge(&self.schema, (request, &scan), page, shown);
         let table = self.schema.table(scan.table);
         let names: Vec<Vec<u8>> = keys
             .iter()

@@ -13,6 +13,10 @@ use destage_core::{Access, Lsn, RequestId, Time, UnitId};
 pub(crate) struct Session {
     pub(crate) protocol: Protocol,
     pub(crate) authenticated: bool,
+    /// The library in this very process, which may send raw SQL.
+    pub(crate) is_trusted: bool,
+    /// It has sent the password once, or needs none: it may have the server hold as much as the limits allow.
+    pub(crate) known: bool,
     pub(crate) name: Vec<u8>,
     /// Requests received but not executed.
     pub(crate) input: Vec<u8>,
@@ -81,6 +85,7 @@ pub(crate) enum Waiting {
 pub(crate) enum WaitKind {
     Aof,
     Destaged,
+    Decided(Lsn),
     Flushed,
     Drained,
 }
@@ -112,6 +117,11 @@ pub(crate) struct Through {
 }
 
 impl Session {
+    /// Lets it use every command.
+    pub(crate) fn authenticate(&mut self) {
+        (self.authenticated, self.known) = (true, true);
+    }
+
     /// Bytes of replies that wait.
     pub(crate) fn output_bytes(&self) -> usize {
         self.out.len() + self.gated.len() + self.ready.len()

@@ -1,6 +1,6 @@
 //! Commands on sets and sorted sets: their arguments, and what they do upon rows and collections that are present.
 
-use super::ask::{Ask, What};
+use super::ask::{Ask, What, large};
 use super::command::{Prepared, Spec, Verb, unfit, wrong_type};
 use super::elements::{self, Element, Page, Whole, compare, elements, number};
 use super::key::resolve;
@@ -15,7 +15,6 @@ use crate::schema::{Column, Schema, TableId};
 use crate::value::ColumnType;
 use destage_core::UnitId;
 use std::borrow::Cow;
-use std::collections::HashSet;
 
 /// What a command on a collection says besides its keys.
 #[derive(Clone, Debug)]
@@ -337,92 +336,6 @@ impl Context<'_> {
         Ok(())
     }
 
-    /// What is known of a whole collection.
-    fn whole(&self, collection: &Collection, unit: UnitId) -> (&[u8], Whole<'_>) {
-        let row = self.rows.get(unit);
-        let mut cells = Reader::new(row.cells);
-        let owners = cells.cells(collection.owners.len()).unwrap_or_default();
-        (owners, if row.kind == Kind::Row { Whole::read(cells) } else { Whole::Unknown })
-    }
-
-    /// All elements, with what this transaction has changed.
-    fn full(&self, collection: &Collection, unit: UnitId) -> Result<Cow<'_, [u8]>, Trouble> {
-        match self.whole(collection, unit) {
-            (owners, Whole::Full(run)) => Ok(self.with_staged(collection, owners, run)),
-            (_, Whole::Large { .. }) => Err(Trouble::Again),
-            (_, Whole::Unknown) => Err(Trouble::Unknown),
-        }
-    }
-
-    /// The rows of this collection's elements that the transaction has changed: the member, and the row as it will be.
-    fn staged<'s>(
-        &'s self,
-        collection: &'s Collection,
-        owners: &'s [u8],
-    ) -> impl Iterator<Item = (UnitId, Vec<u8>, Option<&'s [u8]>)> {
-        self.txn.staged.iter().filter_map(move |staged| {
-            if self.rows.get(staged.unit).table != collection.table {
-                return None;
-            }
-            let mut own = Vec::new();
-            let member = collection.split(self.rows.key(staged.unit), &mut own).to_vec();
-            (own == owners).then_some((staged.unit, member, staged.row.as_deref()))
-        })
-    }
-
-    fn with_staged<'r>(
-        &self,
-        collection: &Collection,
-        owners: &[u8],
-        run: &'r [u8],
-    ) -> Cow<'r, [u8]> {
-        let mut run = Cow::Borrowed(run);
-        for (_, member, row) in self.staged(collection, owners) {
-            let score = row.map(|row| score_of(collection, row));
-            run = elements::changed(&run, collection.is_sorted(), &member, score).into();
-        }
-        run
-    }
-
-    /// Whether there is such a collection: it has members.
-    pub(super) fn has_members(&self, id: CollectionId, unit: UnitId) -> Result<bool, Trouble> {
-        let collection = self.schema.collection(id);
-        match self.whole(collection, unit).1 {
-            Whole::Large { .. } => Ok(true),
-            _ => Ok(!self.full(collection, unit)?.is_empty()),
-        }
-    }
-
-    /// Deletes all members, whose rows are among `rows`; whether there were any.
-    pub(super) fn delete_members(
-        &mut self,
-        id: CollectionId,
-        unit: UnitId,
-        rows: &HashSet<UnitId>,
-    ) -> Result<bool, Trouble> {
-        let collection = self.schema.collection(id);
-        if let Whole::Large { .. } = self.whole(collection, unit).1 {
-            let message = "LARGE the set has too many members to be deleted at once: SREM or ZREM them in parts";
-            return Err(Trouble::Error(message.into()));
-        }
-        let key_len = self.schema.table(collection.table).key_len;
-        let owners = self.whole(collection, unit).0;
-        let mut deleted = Vec::new();
-        for element in elements(&self.full(collection, unit)?, collection.is_sorted()) {
-            let mut key = Vec::new();
-            collection.push_element(key_len, owners, element.member, &mut key);
-            // Also what this transaction has added before.
-            let is_given = |unit: &UnitId| {
-                rows.contains(unit) || self.txn.staged.iter().any(|s| s.unit == *unit)
-            };
-            let found = self.rows.find(collection.table, &key).filter(is_given);
-            deleted.push(found.ok_or(Trouble::Again)?);
-        }
-        let any = !deleted.is_empty();
-        deleted.into_iter().for_each(|unit| self.txn.delete(collection.table, unit));
-        Ok(any)
-    }
-
     fn ask(
         &self,
         collection: &Collection,
@@ -430,41 +343,27 @@ impl Context<'_> {
         units: &[UnitId],
         reply: &mut Reply<'_>,
     ) -> Result<(), Trouble> {
-        let (owners, loaded, changed) = match self.whole(collection, units[0]) {
-            (_, Whole::Unknown) => return Err(Trouble::Unknown),
-            (owners, Whole::Full(run)) => {
-                let run = self.with_staged(collection, owners, run);
-                answer(collection, ask, &run, None, reply);
-                return Ok(());
-            }
-            (owners, Whole::Large { loaded, changed }) => (owners, loaded, changed),
-        };
-        if ask.is_empty() {
+        let (owners, state) = self.whole(collection, units[0]);
+        let is_large = matches!(state, Whole::Large { .. });
+        if is_large && ask.is_empty() {
             answer(collection, ask, &[], None, reply);
             return Ok(());
         }
-        let Some(&page) = units.get(1) else {
-            ask.page(collection, self.schema.table(collection.table), 0)?;
-            return Err(Trouble::Again);
-        };
-        let row = self.rows.get(page);
-        let mut cells = Reader::new(row.cells);
-        cells.cells(self.schema.table(row.table).key_len);
-        let page =
-            if row.kind == Kind::Row { Page::read(cells) } else { return Err(Trouble::Again) };
-        let is_fresh = |started: u64, installed: u64| loaded < started && changed < installed;
-        match page {
-            Page::Unknown => Err(Trouble::Unknown),
-            Page::Count { started, installed, count } if is_fresh(started, installed) => {
+        if !is_large || ask.needs_all() {
+            let run = self.members(collection, units[0], units)?;
+            let run = run.ok_or_else(|| Trouble::Error(large(collection)))?;
+            answer(collection, ask, &run, None, reply);
+            return Ok(());
+        }
+        match self.fresh_page(collection, units[0], units)? {
+            Page::Count { count, .. } => {
                 reply.integer(count + self.staged_growth(collection, owners));
                 Ok(())
             }
-            Page::Elements { started, installed, is_complete, elements: run }
-                if is_fresh(started, installed) =>
-            {
+            Page::Elements { is_complete, elements: run, .. } => {
                 self.answer_page(collection, ask, owners, (run, is_complete), reply)
             }
-            Page::Count { .. } | Page::Elements { .. } => Err(Trouble::Again),
+            Page::Unknown => Err(Trouble::Unknown),
         }
     }
 
@@ -524,8 +423,8 @@ pub(super) fn score_of<'r>(collection: &Collection, row: &'r [u8]) -> &'r [u8] {
 
 /// An increment in plain notation, which columns add.
 fn plain(score: &[u8]) -> Result<Vec<u8>, Trouble> {
-    let exact = ColumnType::Numeric { precision: None };
-    let plain = exact.canonical(score).map_err(|_| Trouble::Error(NOT_FLOAT.into()))?;
+    let plain =
+        ColumnType::DECIMAL.canonical(score).map_err(|_| Trouble::Error(NOT_FLOAT.into()))?;
     Ok(plain.into_owned())
 }
 

@@ -3,7 +3,7 @@
 //! The key is the row's, the value one column of it; the other columns keep what they hold, or get their defaults. So a
 //! string is destaged, parked, watched and evicted as the row that it is a part of.
 
-use super::command::{Prepared, Spec, Verb, is_numeric, unfit, wrong_type};
+use super::command::{Prepared, Spec, Verb, unfit, wrong_type};
 use super::expire::{Change, refuse_expiry};
 use super::perform::{Context, Trouble};
 use super::txn::Update;
@@ -80,7 +80,7 @@ impl Prepared {
             Verb::Set | Verb::SetIf => self.read_set(table, column, spec, &args[2..]),
             Verb::GetEx => self.read_get_ex(table, spec, &args[2..]),
             Verb::IncrBy => self.read_increment(table, column, spec, args.get(2).copied()),
-            Verb::IncrByFloat => match is_numeric(&table.columns[column].ty) {
+            Verb::IncrByFloat => match table.columns[column].ty.is_number() {
                 true => self.push_number(table, column, false, args[2]),
                 false => {
                     self.amount.extend_from_slice(args[2]);
@@ -231,7 +231,7 @@ impl Prepared {
             _ => by,
         };
         let amount = itoa::Buffer::new().format(by).as_bytes().to_vec();
-        match is_numeric(&table.columns[column].ty) {
+        match table.columns[column].ty.is_number() {
             true => self.push_number(table, column, true, &amount),
             false => {
                 self.amount = amount;
@@ -377,7 +377,7 @@ impl Context<'_> {
         let column = prepared.columns[0];
         let old = self.cell(unit, column)?.unwrap_or(b"0");
         let is_whole = prepared.verb == Verb::IncrBy;
-        if is_numeric(&table.columns[column].ty) {
+        if table.columns[column].ty.is_number() {
             if is_whole {
                 integer(old)?;
             }
@@ -430,7 +430,7 @@ pub(super) fn integer(text: &[u8]) -> Result<i64, Trouble> {
 }
 
 pub(super) fn exact() -> ColumnType {
-    ColumnType::Numeric { precision: None }
+    ColumnType::DECIMAL
 }
 
 /// A finite number in exact form.

@@ -45,6 +45,8 @@ pub(crate) struct Txn {
     changes: Vec<RowChange>,
     /// Deadlines that keys get, or lose; the last word on a key counts.
     pub(crate) deadlines: Vec<(UnitId, Option<Time>)>,
+    /// Raw SQL, each with the number of the changes before it.
+    dmls: Vec<(usize, Box<[u8]>)>,
 }
 
 /// Up to so many staged rows, looking through them is faster than a map.
@@ -56,6 +58,22 @@ impl Txn {
         self.places.clear();
         self.changes.clear();
         self.deadlines.clear();
+        self.dmls.clear();
+    }
+
+    /// Adds raw SQL. What was changed before is applied before it.
+    pub(crate) fn dml(&mut self, bytes: Box<[u8]>) {
+        self.dmls.push((self.changes.len(), bytes));
+    }
+
+    /// Whether raw SQL is among it.
+    pub(crate) fn has_dml(&self) -> bool {
+        !self.dmls.is_empty()
+    }
+
+    /// Changes from this place on come behind all raw SQL.
+    fn behind_dml(&self) -> usize {
+        self.dmls.last().map_or(0, |(place, _)| *place)
     }
 
     /// Where a row is staged.
@@ -67,7 +85,7 @@ impl Txn {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.changes.is_empty()
+        self.changes.is_empty() && self.dmls.is_empty()
     }
 
     /// The row's cells as this transaction sees them.
@@ -142,6 +160,9 @@ impl Txn {
         sets: &[(usize, Update)],
     ) -> Option<usize> {
         let mut index = self.place(unit).and_then(|place| self.staged[place].newest)?;
+        if index < self.behind_dml() {
+            return None;
+        }
         let structural = sets.iter().any(|(column, _)| table.columns[*column].structural);
         let is_needed = |between: &[RowChange]| {
             between.iter().any(|change| table.referenced_by.contains(&change.table))
@@ -178,7 +199,11 @@ impl Txn {
     pub(crate) fn delete(&mut self, table: TableId, unit: UnitId) {
         let delete = RowChange { unit, table, op: Op::Delete, sets: Vec::new() };
         // Only what came just before can be left out: other rows may have been made to fit what lies further back.
-        match self.changes.pop_if(|last| last.unit == unit && last.op != Op::Delete) {
+        let behind = self.behind_dml();
+        let count = self.changes.len();
+        let is_last =
+            |last: &mut RowChange| count > behind && last.unit == unit && last.op != Op::Delete;
+        match self.changes.pop_if(is_last) {
             // Created in this very transaction: nothing of it reaches the origin.
             Some(last) if last.op == Op::Insert => self.stage(unit, None, None),
             _ => {
@@ -223,6 +248,14 @@ impl Txn {
         self.changes.iter().map(|change| change.unit).filter(move |&unit| !known(unit))
     }
 
+    /// Forgets staged rows that are as they were: made and deleted again, nothing of them is in the write group, which is to have
+    /// nothing to do with them. Nothing more may be staged afterwards.
+    pub(crate) fn forget_unchanged(&mut self) {
+        let changes = &self.changes;
+        let is_changed = |unit: UnitId| changes.iter().any(|change| change.unit == unit);
+        self.staged.retain(|staged| staged.newest.is_some() || is_changed(staged.unit));
+    }
+
     /// The staged rows, for a commit that comes later.
     pub(crate) fn take_staged(&mut self) -> Vec<Staged> {
         std::mem::take(&mut self.staged)
@@ -234,6 +267,9 @@ impl Txn {
     /// A message that lists the missing columns, or says what to do instead.
     pub(crate) fn check(&self, schema: &Schema, rows: &Rows) -> Result<(), String> {
         let several = |other: &[RowChange]| other[0].unit != other[1].unit;
+        if schema.one_row_groups && self.has_dml() {
+            return Err("this origin takes no SQL".to_owned());
+        }
         if schema.one_row_groups && self.changes.windows(2).any(several) {
             return Err(
                 "this origin takes documents one at a time: a command or a MULTI that changes several of them could \
@@ -273,7 +309,11 @@ impl Txn {
     /// Writes the group. Constant defaults of new rows are written out, so that cache and origin agree.
     pub(crate) fn write(&self, schema: &Schema, rows: &Rows, writer: &mut GroupWriter) {
         writer.clear();
-        for change in &self.changes {
+        let mut dmls = self.dmls.iter().peekable();
+        for (place, change) in self.changes.iter().enumerate() {
+            while let Some((_, dml)) = dmls.next_if(|(before, _)| *before <= place) {
+                writer.dml(dml);
+            }
             let table = schema.table(change.table);
             writer.begin(change.table, change.op, rows.key(change.unit));
             for (column, update) in &change.sets {
@@ -297,6 +337,7 @@ impl Txn {
                 }
             }
         }
+        dmls.for_each(|(_, dml)| writer.dml(dml));
     }
 
     /// The tables that it changes, with the operation and the columns.

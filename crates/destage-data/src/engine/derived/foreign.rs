@@ -2,6 +2,10 @@
 //! after a table's `max_age`.
 
 use super::super::Engine;
+use super::super::dispatch::dedup;
+use super::super::reload::Doubt;
+use super::super::sets::whole_of;
+use crate::collection::{Collection, CollectionId};
 use crate::schema::TableId;
 use destage_core::{Lsn, Span, Time, UnitId};
 use std::collections::VecDeque;
@@ -30,7 +34,7 @@ impl Ages {
         Self { tables: ages.map(aging).collect() }
     }
 
-    /// A row was fetched.
+    /// A row, or a set over rows, was fetched.
     pub(in crate::engine) fn note(&mut self, now: Time, table: TableId, unit: UnitId) {
         let Some(aging) = self.tables.iter_mut().find(|aging| aging.table == table) else { return };
         let grain = (aging.age_max.0 / GRAIN_DIVISOR).max(1);
@@ -65,37 +69,78 @@ impl Engine {
         }
         for (table, unit) in self.ages.take_old(self.now) {
             // The number may stand for another row by now; that one is fetched again too early.
-            if !self.rows.is_of(unit, table) {
-                continue;
-            }
-            self.invalidate(unit);
-            if self.core.is_present(unit) {
-                // Undecided changes keep it; it is looked at again.
-                self.ages.note(self.now, table, unit);
+            if self.rows.is_of(unit, table) {
+                self.distrust(unit, Doubt::Age);
             }
         }
     }
 
-    /// Rows of a table have changed at the origin, or may have: all of them, or those of these encoded keys. How many cached
-    /// rows were dropped; those with undecided changes stay.
+    /// Rows of a table have changed at the origin, or may have: all of them, or those of these encoded keys. What is cached of
+    /// them, of sets over them and of queries about them is fetched again before it is used, and undecided changes of ours are
+    /// overlaid. How many copies were cached.
     pub fn changed_at_origin(&mut self, table: TableId, keys: Option<&[Box<[u8]>]>) -> usize {
         self.note_derived_foreign(table);
         self.tell_unsure(&[table]);
-        let units: Vec<UnitId> = match keys {
-            None => {
-                self.watched.change_tables(&[table]);
-                self.rows.units_of_tables(&[table])
-            }
-            Some(keys) => {
-                for key in keys {
-                    self.watched.change(&(table, key.clone()));
-                }
-                keys.iter().filter_map(|key| self.rows.find(table, key)).collect()
-            }
+        let units = match keys {
+            None => self.units_of_table(table),
+            Some(keys) => self.units_of_rows(table, keys),
         };
         self.wake_lease_waiters();
-        units.iter().for_each(|&unit| self.invalidate(unit));
+        units.iter().for_each(|&unit| self.distrust(unit, Doubt::Told));
         units.len()
+    }
+
+    /// What is cached of a table; those who watch any of it are told.
+    fn units_of_table(&mut self, table: TableId) -> Vec<UnitId> {
+        let collections = self.schema.table(table).collections.iter();
+        let parts = collections.flat_map(|&id| self.schema.collection(id).parts);
+        let tables: Vec<TableId> = std::iter::once(table).chain(parts).collect();
+        self.watched.change_tables(&tables);
+        self.rows.units_of_tables(&tables)
+    }
+
+    /// What is cached of some rows, and of the sets that they are members of; those who watch any of it are told. Pages of a
+    /// large set are of no use once the set itself is fetched again.
+    fn units_of_rows(&mut self, table: TableId, keys: &[Box<[u8]>]) -> Vec<UnitId> {
+        let schema = self.schema.clone();
+        let collections: Vec<&Collection> =
+            schema.table(table).collections.iter().map(|&id| schema.collection(id)).collect();
+        let mut units = Vec::new();
+        for key in keys {
+            self.watched.change(&(table, key.clone()));
+            units.extend(self.rows.find(table, key));
+            for collection in &collections {
+                let mut owners = Vec::new();
+                collection.split(key, &mut owners);
+                units.extend(self.rows.find(collection.whole(), &owners));
+                self.watched.change(&(collection.whole(), owners.into()));
+            }
+        }
+        dedup(&units)
+    }
+
+    /// As [`Engine::changed_at_origin`], for the rows of one set's members.
+    fn set_changed_at_origin(&mut self, id: CollectionId, owners: &[u8]) -> usize {
+        let schema = self.schema.clone();
+        let collection = schema.collection(id);
+        let is_member = |unit: &UnitId| {
+            let mut own = Vec::new();
+            collection.split(self.rows.key(*unit), &mut own);
+            own == owners
+        };
+        let rows = self.rows.units_of_tables(&[collection.table]);
+        let keys: Vec<Box<[u8]>> = rows
+            .iter()
+            .filter(|unit| is_member(unit))
+            .map(|&unit| self.rows.key(unit).into())
+            .collect();
+        // Also where none of its members is cached as a row; members that are watched and not cached are not known.
+        self.watched.change_tables(&[collection.table]);
+        self.watched.change(&(collection.whole(), owners.into()));
+        let whole = self.rows.find(collection.whole(), owners);
+        let is_counted = whole.is_some() && keys.is_empty();
+        whole.into_iter().for_each(|unit| self.distrust(unit, Doubt::Told));
+        self.changed_at_origin(collection.table, Some(&keys)) + usize::from(is_counted)
     }
 
     /// A row of a table has changed at the origin: what is derived from the table may be old.
@@ -113,35 +158,66 @@ impl Engine {
         }
     }
 
-    /// DESTAGE INVALIDATE `*`, `table:*` or `derived:*`; `None` for what names single rows. How many cached copies were
-    /// dropped.
-    pub(in crate::engine) fn invalidate_pattern(
-        &mut self,
-        pattern: &[u8],
-    ) -> Option<Result<i64, String>> {
+    /// Drops the cached copies of rows, of all rows of a table (`table:*`), of everything (`*`), or the cached results of derived
+    /// keys; returns how many there were. Those with undecided changes are fetched again and overlaid.
+    ///
+    /// # Errors
+    /// A key names no row; those behind it have not been dropped.
+    pub fn invalidate_named(&mut self, keys: &[&[u8]]) -> Result<i64, String> {
+        let mut dropped = 0;
+        for key in keys {
+            if let Some(others) = self.invalidate_pattern(key).or_else(|| self.drop_derived(key)) {
+                dropped += others?;
+                continue;
+            }
+            let mut cells = Vec::new();
+            let table = super::super::key::resolve(&self.schema, key, &mut cells)?.0.id;
+            if self.schema.plain == Some(table) {
+                // It is no copy of anything.
+                continue;
+            }
+            dropped += match whole_of(&self.schema, table) {
+                Some(id) => self.set_changed_at_origin(id, &cells),
+                None => self.changed_at_origin(table, Some(&[cells.into()])),
+            } as i64;
+        }
+        Ok(dropped)
+    }
+
+    /// DESTAGE INVALIDATE `*`, `table:*`, `mapped:*` or `derived:*`; `None` for what names single rows. How many cached copies
+    /// were dropped.
+    fn invalidate_pattern(&mut self, pattern: &[u8]) -> Option<Result<i64, String>> {
         let tables: Vec<TableId> = match pattern.strip_suffix(b"*")? {
             b"" => {
                 (0..self.derived.queries.len()).for_each(|query| self.drop_query(query));
-                let plain = self.schema.plain;
-                let tables = self.schema.tables.iter().map(|table| table.id);
-                tables.filter(|table| Some(*table) != plain).collect()
+                self.schema.reachable().iter().map(|table| table.id).collect()
             }
-            prefix => {
-                let word = prefix.strip_suffix(b":")?;
-                let queries: Vec<usize> = self.derived.queries.of_word(word).collect();
-                if !queries.is_empty() {
-                    queries.into_iter().for_each(|query| self.drop_query(query));
-                    return Some(Ok(0));
-                }
-                match self.schema.find(&super::super::key::decode(word)) {
-                    Some(table) => vec![table.id],
-                    None => return Some(Err(super::super::key::unknown_table(&self.schema, word))),
-                }
-            }
+            prefix => match self.tables_under(prefix)? {
+                Ok(tables) => tables,
+                Err(message) => return Some(Err(message)),
+            },
         };
         let dropped: usize =
             tables.into_iter().map(|table| self.changed_at_origin(table, None)).sum();
         Some(Ok(dropped as i64))
+    }
+
+    /// The tables whose rows are reached by keys that begin so; the results of queries are dropped at once.
+    fn tables_under(&mut self, prefix: &[u8]) -> Option<Result<Vec<TableId>, String>> {
+        let mapped = self.schema.mapped_under(prefix);
+        if !mapped.is_empty() {
+            return Some(Ok(mapped));
+        }
+        let word = prefix.strip_suffix(b":")?;
+        let queries: Vec<usize> = self.derived.queries.of_word(word).collect();
+        if !queries.is_empty() {
+            queries.into_iter().for_each(|query| self.drop_query(query));
+            return Some(Ok(Vec::new()));
+        }
+        Some(match self.schema.find(&super::super::key::decode(word)) {
+            Some(table) => Ok(vec![table.id]),
+            None => Err(super::super::key::unknown_table(&self.schema, word)),
+        })
     }
 
     fn drop_query(&mut self, query: usize) {

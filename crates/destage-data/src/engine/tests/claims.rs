@@ -66,7 +66,7 @@ impl Script {
     }
 
     /// Answers every fetch from the tables as they were before Destage, at this watermark.
-    fn fetch(&mut self, watermark: u64) {
+    pub(super) fn fetch(&mut self, watermark: u64) {
         while self.engine.has_fetches() {
             let jobs = self.engine.take_fetches(100);
             let initial: std::collections::BTreeMap<_, _> = shop::initial().into_iter().collect();
@@ -82,7 +82,7 @@ impl Script {
         }
     }
 
-    fn sync(&mut self) {
+    pub(super) fn sync(&mut self) {
         self.ios.retain(|io| !matches!(io, Io::Sync));
         let mut flush = self.engine.journal().take();
         let upto = flush.run(true).unwrap();

@@ -1,5 +1,7 @@
 //! Commands as clients send them, what the model makes of them, and the replies read back.
 
+use super::client::raw;
+use super::sets;
 use super::shop::{self, NAMES};
 use destage_testkit::origin::{self, Change, Op, Place, Row, Set};
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,6 +14,12 @@ pub(super) enum Data {
     Add(Place, usize, i64),
     Clear(Place, usize),
     Delete(Place),
+    /// Raw SQL that changes one item, or all.
+    Raw(u64, Option<i64>),
+    /// Raises a member's score, or makes it one.
+    Raise(Place, i64),
+    /// Takes a member out of its set.
+    Leave(Place),
     Get(Place, usize),
     GetSome(Place, Vec<usize>),
     GetAll(Place),
@@ -46,10 +54,13 @@ impl Data {
             | Self::Add(place, ..)
             | Self::Clear(place, _)
             | Self::Delete(place)
+            | Self::Raise(place, _)
+            | Self::Leave(place)
             | Self::Get(place, _)
             | Self::GetSome(place, _)
             | Self::GetAll(place)
             | Self::Exists(place) => *place,
+            Self::Raw(_, key) => (shop::ITEM, key.unwrap_or(0)),
         }
     }
 
@@ -59,23 +70,38 @@ impl Data {
 
     /// Whether its group carries something that no other command's does.
     pub(super) fn is_tagged(&self) -> bool {
-        matches!(self, Self::Set(..) | Self::SetAbsent(..) | Self::Add(..))
+        matches!(self, Self::Set(..) | Self::SetAbsent(..) | Self::Add(..) | Self::Raw(..))
     }
 
     pub(super) fn words(&self) -> Vec<String> {
+        if let Self::Raw(number, key) = self {
+            return vec!["DESTAGE".into(), "EXECUTE".into(), raw::word(*number, *key)];
+        }
         let (table, key) = self.place();
         let names = columns(table);
         let name = |column: &usize| names[*column].to_owned();
+        let of_set = |command: &str, rest: &[String]| {
+            let words = [command.to_owned(), sets::KEY.into()].into_iter();
+            words.chain(rest.iter().cloned()).collect()
+        };
+        match self {
+            Self::Raise(_, amount) => {
+                return of_set("ZINCRBY", &[amount.to_string(), key.to_string()]);
+            }
+            Self::Leave(_) => return of_set("ZREM", &[key.to_string()]),
+            _ => {}
+        }
         let mut words = match self {
             Self::Set(..) => vec!["HSET".to_owned()],
             Self::SetAbsent(..) => vec!["HSETNX".into()],
             Self::Add(..) => vec!["HINCRBY".into()],
             Self::Clear(..) => vec!["HDEL".into()],
-            Self::Delete(_) => vec!["DEL".into()],
+            Self::Delete(_) | Self::Raise(..) | Self::Leave(_) => vec!["DEL".into()],
             Self::Get(..) => vec!["HGET".into()],
             Self::GetSome(..) => vec!["HMGET".into()],
             Self::GetAll(_) => vec!["HGETALL".into()],
             Self::Exists(_) => vec!["EXISTS".into()],
+            Self::Raw(..) => unreachable!("told above"),
         };
         words.push(format!("{}:{key}", NAMES[table]));
         match self {
@@ -88,7 +114,8 @@ impl Data {
             Self::Add(_, column, amount) => words.extend([name(column), amount.to_string()]),
             Self::Clear(_, column) | Self::Get(_, column) => words.push(name(column)),
             Self::GetSome(_, columns) => words.extend(columns.iter().map(name)),
-            Self::Delete(_) | Self::GetAll(_) | Self::Exists(_) => {}
+            Self::Delete(_) | Self::Raise(..) | Self::Leave(_) | Self::Raw(..) => {}
+            Self::GetAll(_) | Self::Exists(_) => {}
         }
         words
     }
@@ -108,11 +135,14 @@ pub(super) struct Rows<'a> {
     pub(super) rows: BTreeMap<Place, Option<Row>>,
     inserted: BTreeMap<Place, Vec<usize>>,
     changed: BTreeSet<Place>,
+    /// A new row was deleted again that was not complete.
+    dropped_incomplete: bool,
 }
 
 impl<'a> Rows<'a> {
     pub(super) fn new(tables: &'a [origin::Table], rows: BTreeMap<Place, Option<Row>>) -> Self {
-        Self { tables, rows, inserted: BTreeMap::new(), changed: BTreeSet::new() }
+        let (inserted, changed) = (BTreeMap::new(), BTreeSet::new());
+        Self { tables, rows, inserted, changed, dropped_incomplete: false }
     }
 
     /// What the origin computes is not known in the transaction that changes it.
@@ -141,7 +171,8 @@ impl<'a> Rows<'a> {
         let row = origin::apply(table, self.rows[&place].as_ref(), &Change { place, op, sets });
         self.changed.insert(place);
         if row.is_none() {
-            self.inserted.remove(&place);
+            let given = self.inserted.remove(&place);
+            self.dropped_incomplete |= given.is_some_and(|given| !self.is_complete(place, &given));
             self.changed.remove(&place);
         }
         self.rows.insert(place, row);
@@ -169,7 +200,21 @@ impl<'a> Rows<'a> {
                 Value::List(pairs.flatten().map(Value::Text).collect())
             }
             Data::Exists(_) => Value::Int(i64::from(row.is_some())),
-            Data::Delete(_) => {
+            Data::Raw(number, key) => {
+                for change in raw::changes_of(*number, *key) {
+                    if self.rows.get(&change.place).is_some_and(Option::is_some) {
+                        self.change(change.place, Op::Update, change.sets);
+                    }
+                }
+                Value::Text("OK".into())
+            }
+            Data::Raise(_, amount) => {
+                let old = cell(sets::SCORE).map_or(Some(0), |old| old.parse::<i64>().ok())?;
+                let sum = old.checked_add(*amount)?.to_string();
+                self.change(place, op, vec![(sets::SCORE, Set::To(Some(sum.clone())))]);
+                Value::Text(sum)
+            }
+            Data::Delete(_) | Data::Leave(_) => {
                 if row.is_some() {
                     self.change(place, Op::Delete, vec![]);
                 }
@@ -208,11 +253,19 @@ impl<'a> Rows<'a> {
 
     /// Whether new rows have every column that they need.
     pub(super) fn are_complete(&self) -> bool {
-        self.inserted.iter().all(|((table, _), given)| {
-            self.tables[*table].columns.iter().enumerate().skip(1).all(|(index, column)| {
-                !column.not_null || column.default.is_some() || given.contains(&index)
-            })
+        self.inserted.iter().all(|(&place, given)| self.is_complete(place, given))
+    }
+
+    fn is_complete(&self, (table, _): Place, given: &[usize]) -> bool {
+        self.tables[table].columns.iter().enumerate().skip(1).all(|(index, column)| {
+            !column.not_null || column.default.is_some() || given.contains(&index)
         })
+    }
+
+    /// Whether the origin itself would refuse the transaction, since it would not take a row that is deleted further on. Where
+    /// nothing else is changed in between, nothing of the row is sent.
+    pub(super) fn may_be_refused(&self) -> bool {
+        self.dropped_incomplete
     }
 }
 
@@ -229,6 +282,7 @@ pub(super) fn read_reply(bytes: &[u8], resp3: bool) -> Result<Option<(Value, usi
         b'+' => Value::Text(line),
         b'-' => Value::Error(line),
         b':' => Value::Int(number()?),
+        b',' if resp3 => Value::Text(line),
         b'_' if resp3 && line.is_empty() => Value::Nil,
         b'$' if number()? < 0 && !resp3 => Value::Nil,
         kind @ (b'$' | b'=') => {

@@ -1,7 +1,10 @@
 //! Derived keys: the model's queries, what replies must hold, and single claims.
 
+mod late;
+
 use super::claims::Script;
 use super::command::Value;
+use super::history::Look;
 use super::options::{Options, Rng};
 use super::shop::{self, CHILD, ITEM, KEYS, PARENT};
 use super::sim::{Event, Sim, watermarks};
@@ -130,10 +133,11 @@ impl Sim {
     /// well, once it is their turn.
     fn kept_out(&self) -> BTreeSet<u64> {
         let (mut groups, mut places) = (BTreeSet::new(), BTreeSet::new());
+        let fate = |lsn: u64| self.origin.fates.get(&lsn).or_else(|| self.undone.get(&lsn));
         for lsn in 1..=self.history.last() {
             let entry = self.history.entry(lsn);
             let mut touched = entry.changes.iter().map(|change| change.place);
-            let is_kept_out = match self.origin.fates.get(&lsn) {
+            let is_kept_out = match fate(lsn) {
                 Some(Fate::Applied) => false,
                 Some(Fate::Parked | Fate::Dropped) => true,
                 None => entry.dropped || touched.any(|place| places.contains(&place)),
@@ -162,7 +166,7 @@ impl Sim {
             .collect();
         let kept_out = self.kept_out();
         let row = |place: Place, upto: u64| {
-            self.history.fold(place, upto, |lsn, _| !kept_out.contains(&lsn))
+            self.history.fold(place, (upto, Look::NOW), |lsn, _| !kept_out.contains(&lsn))
         };
         let at = |upto: u64| answer(asked.query, &asked.of, |place| row(place, upto));
         let partition = self.engine.partition();
@@ -295,7 +299,8 @@ fn a_query_waits_for_its_own_ordering_domains_and_for_no_others() {
     let mut script = Script::over(
         |_| {},
         |engine| {
-            let partition = Partition::new(engine.schema(), &shop::domains(), &BTreeMap::new());
+            let partition =
+                Partition::new(engine.schema(), &shop::domains(false), &BTreeMap::new());
             let mut engine = engine.with_domains(Arc::new(partition.unwrap()), &Vec::new(), 4);
             engine.derive(queries(Span::from_secs(10)));
             engine

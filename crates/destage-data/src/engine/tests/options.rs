@@ -1,9 +1,11 @@
 //! What a seed chooses, and where its random numbers come from.
 
-use super::shop;
+use super::{sets, shop};
+use crate::schema::Schema;
 use crate::settings::{Settings, TableSettings, UnsafeFlags};
-use destage_core::{Acknowledge, AtLimit, Policy, Span, Time, When};
+use destage_core::{Acknowledge, AtLimit, OnReject, Policy, Span, Time, When};
 use destage_journal::Options as JournalOptions;
+use std::sync::Arc;
 
 /// A counter-based generator: the n-th number of a stream depends on the seed, the stream and n alone.
 #[derive(Clone, Debug)]
@@ -67,6 +69,8 @@ pub(super) struct Options {
     pub(super) watches: bool,
     /// Clients ask for derived keys.
     pub(super) derives: bool,
+    /// Items are members of a sorted set as well, of which so many are cached as a whole.
+    pub(super) sets: Option<usize>,
     /// Several ordering domains, of which so many batches may be under way at once.
     pub(super) domains: Option<usize>,
     /// They say so and do not.
@@ -82,6 +86,29 @@ pub(super) struct Options {
     pub(super) unsafe_no_rewrites: bool,
     /// Parked groups are tried again once in a while.
     pub(super) decides: bool,
+    /// Rows are told to have changed at the origin once in a while, though they have not.
+    pub(super) distrusts: bool,
+    /// Some of them are tried alone, or given up.
+    pub(super) skips: bool,
+    /// The engine is told that nobody gave them up, though someone did.
+    pub(super) unsafe_hides_skips: bool,
+    /// Children go with their parents, of which the engine may not know.
+    pub(super) cascades: bool,
+    pub(super) unsafe_hides_cascades: bool,
+    /// A sync fails once in a while, and the process starts anew.
+    pub(super) fails_syncs: bool,
+    /// The engine is told that it succeeded.
+    pub(super) unsafe_hides_failed_syncs: bool,
+    /// Clients send raw SQL.
+    pub(super) raw: bool,
+    /// Some of it on whole tables.
+    pub(super) raw_tables: bool,
+    /// Domains halt at what is rejected, or where too much is parked.
+    pub(super) halts: bool,
+    /// What they halted at is parked once in a while.
+    pub(super) parks_halted: bool,
+    /// They park where they should halt.
+    pub(super) unsafe_parks: bool,
 }
 
 impl Options {
@@ -131,9 +158,22 @@ impl Options {
             watches: rng.chance(50),
             // Of its own stream, so that seeds which do not derive stay what they were.
             derives: Rng::new(seed, 9).chance(40),
+            distrusts: false,
             // What is derived is checked against the origin's history, which a late write is no part of.
             decides: rewind.is_none() && !Rng::new(seed, 9).chance(40) && rng.chance(60),
             domains: None,
+            skips: false,
+            unsafe_hides_skips: false,
+            cascades: false,
+            unsafe_hides_cascades: false,
+            fails_syncs: false,
+            unsafe_hides_failed_syncs: false,
+            raw: false,
+            raw_tables: false,
+            sets: None,
+            halts: false,
+            parks_halted: false,
+            unsafe_parks: false,
         }
     }
 
@@ -155,9 +195,22 @@ impl Options {
         Rng::new(self.seed, 10).pick(&[Span::from_secs(10), Span::from_millis(40)])
     }
 
+    /// What the engine knows of the tables, and of the set over them if there is one.
+    pub(super) fn schema(&self) -> Arc<Schema> {
+        let mut schema = match self.cascades && !self.unsafe_hides_cascades {
+            true => shop::schema_with_cascades(),
+            false => shop::schema(),
+        };
+        if let Some(members_max) = self.sets {
+            sets::map(&mut schema, members_max);
+        }
+        Arc::new(schema)
+    }
+
     /// Nothing fails any more.
     pub(super) fn calm(&mut self) {
         (self.fail_percent, self.lost_percent) = (0, 0);
+        self.halts = false;
     }
 
     pub(super) fn journal(&self) -> JournalOptions {
@@ -180,7 +233,7 @@ impl Options {
             ..Settings::default()
         };
         if self.domains.is_some() {
-            settings.domains = shop::domains();
+            settings.domains = shop::domains(self.sets.is_some());
         }
         if self.ack_origin {
             let table = TableSettings { ack_origin: true, ..TableSettings::default() };
@@ -208,7 +261,7 @@ impl Options {
             policy.acknowledge =
                 rng.pick(&[Acknowledge::Journal, self.acknowledge, Acknowledge::Origin]);
         }
-        let waits = self.rewind.is_none();
+        let waits = self.rewind.is_none() && self.sets.is_none();
         let at_limit = [AtLimit::Throttle, AtLimit::Block, AtLimit::Fail, AtLimit::WriteThrough];
         policy.at_limit = at_limit[rng.below(if waits { 4 } else { 3 }) as usize];
         let limits = &mut policy.limits;
@@ -220,6 +273,12 @@ impl Options {
         limits.linger = rng.pick(&[Span::ZERO, ms(2), ms(20)]);
         limits.retry_min = ms(5);
         limits.retry_max = ms(100);
+        if self.halts {
+            let choice = [OnReject::Stop, OnReject::Park];
+            policy.on_reject = choice[usize::from(self.unsafe_parks)];
+            let most = if self.parks_halted { [1, 3, u32::MAX] } else { [u32::MAX; 3] };
+            policy.limits.parked_per_minute_max = Rng::new(self.seed, 14).pick(&most);
+        }
         policy
     }
 }

@@ -21,7 +21,7 @@ impl Script {
         self.now = self.now + span;
     }
 
-    fn others_are_told(&mut self, commands: &str) -> String {
+    pub(super) fn others_are_told(&mut self, commands: &str) -> String {
         let client = self.engine.connect().unwrap();
         let before = std::mem::replace(&mut self.client, client);
         let told = self.told(commands);
@@ -29,14 +29,14 @@ impl Script {
         told
     }
 
-    fn write_through(&mut self) {
+    pub(super) fn write_through(&mut self) {
         let mut policy = self.engine.policy().clone();
         policy.acknowledge = Acknowledge::Origin;
         self.engine.set_policy(&policy);
     }
 
     /// Has the origin reject the batch that is due.
-    fn reject(&mut self) {
+    pub(super) fn reject(&mut self) {
         self.pass(Span::from_millis(50));
         self.turn();
         let at = self.ios.iter().position(|io| matches!(io, Io::Destage { .. })).unwrap();

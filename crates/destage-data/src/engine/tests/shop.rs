@@ -1,7 +1,8 @@
 //! The tables of the simulation, as the engine and as the model origin see them, and changes from the one form to the other.
 
+use super::client::raw;
 use crate::cells::{Cell, Reader, push_cell};
-use crate::change;
+use crate::change::{self, Item};
 use crate::schema::{Class, Column, ColumnDefault, ForeignKey, Schema, Table, TableId};
 use crate::settings::DomainSettings;
 use crate::value::ColumnType;
@@ -100,9 +101,17 @@ pub(super) fn schema() -> Schema {
     Schema::new(vec![child, derived, item, parent], vec![])
 }
 
+/// The same where children go with their parents.
+pub(super) fn schema_with_cascades() -> Schema {
+    let mut schema = schema();
+    schema.tables[PARENT].class.cascades_to = vec![TableId(CHILD as u16)];
+    schema
+}
+
 /// Four ordering domains: a family of tables, another table by its key, and the rest. What a unique index compares across
 /// them is decided by whoever comes first, which is what a user takes on with `assume_independent`.
-pub(super) fn domains() -> Vec<DomainSettings> {
+/// Where the items are members of one set, they are in one domain.
+pub(super) fn domains(has_set: bool) -> Vec<DomainSettings> {
     let family = DomainSettings {
         name: "family".into(),
         tables: vec![NAMES[CHILD].into(), NAMES[PARENT].into()],
@@ -112,8 +121,8 @@ pub(super) fn domains() -> Vec<DomainSettings> {
     let items = DomainSettings {
         name: "items".into(),
         tables: vec![NAMES[ITEM].into()],
-        column: Some("id".into()),
-        count: 2,
+        column: (!has_set).then(|| "id".into()),
+        count: if has_set { 1 } else { 2 },
         assume_independent: true,
         ..DomainSettings::default()
     };
@@ -146,6 +155,13 @@ pub(super) fn model() -> Vec<origin::Table> {
     let item = vec![required(), zero(), plain(), unique(), plain()];
     let parent = vec![required(), required(), zero()];
     [child, derived, item, parent].map(|columns| origin::Table { columns }).into()
+}
+
+/// The same where children go with their parents.
+pub(super) fn model_with_cascades() -> Vec<origin::Table> {
+    let mut tables = model();
+    tables[CHILD].columns[1].cascades = true;
+    tables
 }
 
 /// What an origin holds before Destage comes.
@@ -194,8 +210,12 @@ pub(super) fn row_cells(row: &Row) -> Box<[u8]> {
 
 /// A group's changes as the model takes them.
 pub(super) fn changes(bytes: &[u8]) -> Vec<Change> {
-    let read = change::changes(bytes, |id| (usize::from(id.0) < NAMES.len()).then_some(1));
-    read.map(|change| convert(&change.expect("groups are well-formed"))).collect()
+    let read = change::items(bytes, |id| (usize::from(id.0) < NAMES.len()).then_some(1));
+    let changes = read.flat_map(|item| match item.expect("groups are well-formed") {
+        Item::Change(change) => vec![convert(&change)],
+        Item::Dml(dml) => raw::changes(&dml),
+    });
+    changes.collect()
 }
 
 fn convert(change: &change::Change<'_>) -> Change {

@@ -13,12 +13,14 @@ use super::history::History;
 use super::options::{Options, Rng};
 use super::shop;
 use crate::domains::{DOMAINS_MAX, Partition};
+use crate::engine::reload::Doubt;
 use crate::engine::{Asker, Engine, FetchJob, Io, ParkedCommand};
 use crate::origins::{ALL_DOMAINS, Mark, OriginError, Snapshot, Watermarks};
+use crate::schema::TableId;
 use destage_core::{BatchId, Lsn, Span, StopReason, Time};
 use destage_journal::{Flush, Journal};
 use destage_testkit::SimDisk;
-use destage_testkit::origin::{self, Origin};
+use destage_testkit::origin::{self, Fate, Origin};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
@@ -43,6 +45,7 @@ pub(super) enum Event {
     OriginUp,
     Backup,
     Rewind,
+    Distrust,
 }
 
 pub(super) struct Fetching {
@@ -112,11 +115,15 @@ pub(super) struct Sim {
     pub(super) watching: BTreeMap<u64, Watching>,
     /// The transactions of the commands inside them.
     pub(super) owners: BTreeMap<u64, u64>,
+    /// The groups that were parked in this life or before, and when the engine was told that they are no more.
+    pub(super) parked: BTreeMap<u64, Option<Time>>,
     crashed_at: Time,
     disk: SimDisk,
     /// The origin as the history says it must be, and how far, by domain.
     mirror: (Vec<u64>, BTreeMap<origin::Place, origin::Row>),
     backup: Option<Origin>,
+    /// What had become of each group before the origin went back, as long as the process lives that saw it.
+    pub(super) undone: BTreeMap<u64, Fate>,
     epoch: u64,
     heap: BinaryHeap<Reverse<(Time, u64, u64, Event)>>,
     events: u64,
@@ -157,11 +164,24 @@ pub(super) struct Counts {
     pub(super) not_done: u64,
     /// Results of derived keys.
     pub(super) derived: u64,
-    /// Groups that were parked and applied later.
+    /// Replies about a set.
+    pub(super) members: u64,
+    /// Groups that were parked and applied later, and those that were given up.
     pub(super) unparked: u64,
+    pub(super) skipped: u64,
+    /// Rows that went with others.
+    pub(super) implied: u64,
+    /// Syncs that failed.
+    pub(super) failed_syncs: u64,
     /// Writes of several domains, and those that began while another was under way.
     pub(super) across: u64,
     pub(super) parallel: u64,
+    /// Rows with undecided changes that were taken for changed at the origin.
+    pub(super) distrusted: u64,
+    /// Most groups of raw SQL parked at once.
+    pub(super) raw_parked: u64,
+    /// Domains that stood still when someone looked.
+    pub(super) halted: u64,
 }
 
 impl Counts {
@@ -178,9 +198,16 @@ impl Counts {
         self.watched += other.watched;
         self.not_done += other.not_done;
         self.derived += other.derived;
+        self.members += other.members;
         self.unparked += other.unparked;
+        self.skipped += other.skipped;
+        self.implied += other.implied;
+        self.failed_syncs += other.failed_syncs;
         self.across += other.across;
         self.parallel += other.parallel;
+        self.distrusted += other.distrusted;
+        self.raw_parked += other.raw_parked;
+        self.halted += other.halted;
     }
 }
 
@@ -192,13 +219,16 @@ impl Sim {
         let disk = SimDisk::new();
         disk.set_unsafe_no_rewrites(options.unsafe_no_rewrites);
         let (journal, _) = Journal::open(Arc::new(disk.clone()), options.journal()).unwrap();
-        let mut origin = Origin::new(shop::model());
+        let mut origin = Origin::new(match options.cascades {
+            true => shop::model_with_cascades(),
+            false => shop::model(),
+        });
         origin.rows = shop::initial().into_iter().collect();
         let epoch = origin.claim(journal.uuid(), None).unwrap();
         let now = Time::from_secs(1_000);
         let engine = Engine::new(
             now,
-            Arc::new(shop::schema()),
+            options.schema(),
             journal,
             &options.settings(),
             "model".into(),
@@ -217,11 +247,13 @@ impl Sim {
             issued: BTreeMap::new(),
             watching: BTreeMap::new(),
             owners: BTreeMap::new(),
+            parked: BTreeMap::new(),
             crashed_at: now,
             disk,
             mirror: (vec![0; usize::from(DOMAINS_MAX)], origin.rows.clone()),
             origin,
             backup: None,
+            undone: BTreeMap::new(),
             epoch,
             heap: BinaryHeap::new(),
             events: 0,
@@ -245,6 +277,7 @@ impl Sim {
             options,
         };
         sim.options.derive(&mut sim.engine);
+        sim.threaten_sync();
         sim.begin_life();
         for at in sim.options.downs.clone() {
             let up = at + Span(sim.rng.below(300_000_000));
@@ -260,6 +293,9 @@ impl Sim {
             self.later(3_000_000, Event::Act(index));
         }
         self.later(20_000_000, Event::Admin);
+        if self.options.distrusts {
+            self.at(self.now + Span::from_millis(5), Event::Distrust);
+        }
         if let Some((backup, rewind)) = self.options.rewind {
             self.at(backup, Event::Backup);
             self.at(rewind, Event::Rewind);
@@ -334,6 +370,7 @@ impl Sim {
             Event::OriginUp => self.down = false,
             Event::Backup => self.backup = Some(self.origin.clone()),
             Event::Rewind => self.rewind(),
+            Event::Distrust => self.distrust(),
         }
     }
 
@@ -344,16 +381,53 @@ impl Sim {
         self.later(40_000_000, Event::Admin);
         match self.rng.below(6) {
             0 => self.engine.pause(),
+            1 | 2 if self.options.halts => self.look_at_halts(),
             1 | 2 => self.engine.resume(),
-            3 => self.engine.hurry(),
+            3 => {
+                self.limit_scores();
+                self.engine.hurry();
+            }
             4 if self.options.switches => {
                 let policy = self.options.policy(&mut self.rng);
                 self.engine.set_policy(&policy);
             }
             5 if self.options.decides => {
-                self.engine.ask_parked(ParkedCommand::Retry(None), Asker::new(drop));
+                self.free_scores();
+                let command = self.decision();
+                self.engine.ask_parked(command, Asker::new(drop));
             }
             _ => {}
+        }
+    }
+
+    /// What a row is fetched again for: nobody has changed it, so it must be what it was. Of a stream of its own, so that seeds
+    /// without it stay what they were.
+    fn distrust(&mut self) {
+        if self.quiet {
+            return;
+        }
+        let mut rng = Rng::new(self.options.seed ^ self.steps, 12);
+        self.at(self.now + Span(1 + rng.below(30_000_000)), Event::Distrust);
+        for _ in 0..=rng.below(6) {
+            let table = rng.below(shop::KEYS.len() as u64) as usize;
+            let key = shop::key_cells(rng.below(shop::KEYS[table] as u64) as i64);
+            let Some(unit) = self.engine.rows.find(TableId(table as u16), &key) else { continue };
+            self.counts.distrusted += u64::from(self.engine.core.has_undecided(unit));
+            self.engine.distrust(unit, Doubt::Age);
+        }
+    }
+
+    /// What someone wants of the parked groups.
+    fn decision(&mut self) -> ParkedCommand {
+        let parked: Vec<u64> = self.origin.parked.keys().copied().collect();
+        if !self.options.skips || parked.is_empty() {
+            return ParkedCommand::Retry(None);
+        }
+        let one = Lsn(self.rng.pick(&parked));
+        match self.rng.below(4) {
+            0 => ParkedCommand::Retry(None),
+            1 => ParkedCommand::Retry(Some(one)),
+            _ => ParkedCommand::Skip(one),
         }
     }
 
@@ -362,10 +436,9 @@ impl Sim {
             return;
         }
         if let Some(backup) = self.backup.take() {
-            let rows = backup.rows.clone();
             let at = (0..DOMAINS_MAX).map(|domain| self.reached(&backup, domain)).collect();
-            self.mirror = (at, rows);
-            self.origin = backup;
+            self.mirror = (at, backup.rows.clone());
+            self.undone = std::mem::replace(&mut self.origin, backup).fates;
         }
     }
 
@@ -457,7 +530,7 @@ impl Sim {
                 self.scanning.insert(job, Scanning { request, table, after, limit, page: None });
                 self.later(self.options.fetch_ns, Event::ScanRead(job));
             }
-            Io::Query { job, query, values } => self.ask(job, query, &values),
+            Io::Query { job, query, values, .. } => self.ask(job, query, &values),
             Io::NextKeys { .. } => panic!("nobody asked for keys"),
             Io::Stop(reason) => self.stopped = Some(reason),
         }
@@ -522,5 +595,6 @@ fn event_number(event: Event) -> u64 {
         Event::OriginUp => 108,
         Event::Backup => 109,
         Event::Rewind => 110,
+        Event::Distrust => 111,
     }
 }

@@ -1,17 +1,21 @@
 //! What the engine wrote, and what must hold when everything is over.
 
 use super::Sim;
-use crate::engine::tests::client::Client;
-use crate::engine::tests::history::Entry;
+use crate::engine::tests::client::{Client, raw};
+use crate::engine::tests::history::{Entry, Look};
 use crate::engine::tests::shop;
-use destage_core::{Lsn, Span};
+use destage_core::{Lsn, OnReject, Span};
 use destage_testkit::origin::Fate;
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 
 impl Sim {
     /// Takes up the groups that were written since the last look, and what became of those that waited for the origin.
     pub(super) fn take_groups(&mut self) {
         self.take_settled();
+        if self.options.raw {
+            self.note_unseen();
+        }
         while self.history.last() < self.engine.last().0 {
             let lsn = self.history.last() + 1;
             let group = self.engine.overlay.get(Lsn(lsn)).expect("a new group is kept");
@@ -24,6 +28,9 @@ impl Sim {
                 hidden: through,
                 through,
                 dropped: false,
+                skipped: None,
+                implied: Vec::new(),
+                implied_at: None,
                 acked: None,
                 command: None,
             };
@@ -52,6 +59,9 @@ impl Sim {
         self.quiet = true;
         self.down = false;
         self.crash_at = u64::MAX;
+        if self.options.halts {
+            self.halt_no_more();
+        }
         self.options.calm();
         self.engine.resume();
         self.engine.drain();
@@ -82,13 +92,32 @@ impl Sim {
         self.check_leaks();
     }
 
+    /// Someone has domains go on that halted.
+    pub(super) fn look_at_halts(&mut self) {
+        self.counts.halted += self.engine.core.halts().count() as u64;
+        let parks = self.options.parks_halted && self.rng.chance(60);
+        let words: &[String] = if parks { &["park".to_owned()] } else { &[] };
+        self.engine.resume_by(words).unwrap();
+    }
+
+    /// Nobody looks at halted domains any more.
+    fn halt_no_more(&mut self) {
+        let may_park = self.options.parks_halted;
+        assert!(may_park || self.origin.parked.is_empty(), "a domain that stops has parked");
+        let mut policy = self.engine.policy().clone();
+        policy.on_reject = OnReject::Park;
+        policy.limits.parked_per_minute_max = u32::MAX;
+        self.engine.set_policy(&policy);
+    }
+
     pub(super) fn check_end(&mut self) {
         let fates = &self.origin.fates;
         let applied = |lsn, _: &Entry| fates.get(&lsn) == Some(&Fate::Applied);
         for table in 0..shop::NAMES.len() {
             for key in 0..shop::KEYS[table] {
                 let place = (table, key);
-                let expected = self.history.fold(place, self.history.last(), applied);
+                let ends = (self.history.last(), Look::NOW);
+                let expected = self.history.fold(place, ends, applied);
                 assert_eq!(self.origin.rows.get(&place), expected.as_ref(), "row {place:?}");
             }
         }
@@ -106,6 +135,7 @@ impl Sim {
         self.engine.set_policy(&policy);
         self.step();
         self.run(self.now + Span::from_secs(5));
+        let kept_of_sets = self.kept_of_sets();
         let engine = &mut self.engine;
         let status = engine.core.status();
         self.counts.evictions = status.evictions;
@@ -123,6 +153,27 @@ impl Sim {
             .keys()
             .flat_map(|&lsn| self.history.entry(lsn).changes.iter().map(|change| change.place))
             .collect();
-        assert_eq!(engine.rows.len(), parked.len(), "rows are kept that nobody needs");
+        assert!(engine.opaque.is_empty(), "raw SQL is remembered that is decided");
+        // What covers a table keeps whatever was dirty in it.
+        let mut covering = self.origin.parked.keys().map(|&lsn| &self.history.entry(lsn).bytes);
+        if !covering.any(|bytes| raw::covers_table(bytes) == Some(true)) {
+            // Those that stand for tables are there only for what built on something that covered these.
+            let rows = engine.rows.len() - engine.part_units();
+            let kept = kept_of_sets.start() + parked.len()..=kept_of_sets.end() + parked.len();
+            assert!(kept.contains(&rows), "{rows} rows are kept, and {kept:?} are needed");
+        }
+    }
+
+    /// How many sets are kept for what is parked: the one whose members plain changes are of. Raw SQL on a member covers it,
+    /// which keeps it if it was dirty then.
+    fn kept_of_sets(&self) -> RangeInclusive<usize> {
+        let members = |lsn: &u64| {
+            let entry = self.history.entry(*lsn);
+            let changes_any = entry.changes.iter().any(|change| change.place.0 == shop::ITEM);
+            changes_any.then(|| raw::covers_table(&entry.bytes).is_some())
+        };
+        let are_raw: Vec<bool> = self.origin.parked.keys().filter_map(members).collect();
+        let count = |is_kept| usize::from(is_kept && self.options.sets.is_some());
+        count(are_raw.contains(&false))..=count(!are_raw.is_empty())
     }
 }

@@ -2,10 +2,10 @@
 
 use super::{Flushing, Sim, with_domains};
 use crate::engine::Engine;
-use crate::engine::tests::shop;
 use crate::origins::ALL_DOMAINS;
 use destage_core::{Lsn, Span, StopReason, Time};
 use destage_journal::Journal;
+use destage_testkit::disk::Count;
 use destage_testkit::origin::Fate;
 use std::sync::Arc;
 
@@ -14,7 +14,12 @@ impl Sim {
     pub(super) fn restart(&mut self, power: bool) {
         self.crashes += u64::from(power);
         self.counts.crashes += 1;
-        let stopped = self.stopped.take();
+        let mut stopped = self.stopped.take();
+        // What a journal that failed holds, nobody knows: it is as if the process had been killed.
+        if stopped.take_if(|reason| *reason == StopReason::JournalFailed).is_some() {
+            assert!(self.options.fails_syncs, "the journal failed without a cause");
+            self.disk.evict(self.rng.next());
+        }
         if stopped.is_some() {
             assert!(self.options.rewind.is_some(), "stopped without a cause: {stopped:?}");
             self.flush_at_last();
@@ -46,6 +51,15 @@ impl Sim {
         self.now = self.now + Span(self.rng.pick(&[0, 1_000_000, 3_000_000_000]));
         self.start(stopped);
         self.begin_life();
+    }
+
+    /// The disk fails to sync, or to do anything, at some time to come, if this run is one of those.
+    pub(super) fn threaten_sync(&mut self) {
+        if self.options.fails_syncs && !self.quiet {
+            let count = self.rng.pick(&[Count::Syncs, Count::All]);
+            let after = 1 + self.rng.below(100);
+            self.disk.fail_after(count, after, std::io::ErrorKind::Other);
+        }
     }
 
     /// A server that stops by itself leaves nothing in memory.
@@ -108,7 +122,7 @@ impl Sim {
         self.lose(recovery.last_lsn, stopped);
         let mut engine = Engine::new(
             self.now,
-            Arc::new(shop::schema()),
+            self.options.schema(),
             journal,
             &self.options.settings(),
             "model".into(),
@@ -116,6 +130,16 @@ impl Sim {
         );
         engine = with_domains(engine, &self.options, &found);
         self.options.derive(&mut engine);
+        self.parked = self.origin.parked.keys().map(|&lsn| (lsn, None)).collect();
+        self.history.unseen.clear();
+        self.undone.clear();
+        if self.options.skips {
+            self.find_skipped();
+        }
+        let (now, last) = (self.now, self.history.last());
+        for &lsn in self.origin.implied.range(..=last).map(|(lsn, _)| lsn) {
+            self.history.entry_mut(lsn).implied_at.get_or_insert(now);
+        }
         for (lsn, payload) in &self.origin.parked {
             let bytes = crate::parked::decode(engine.schema(), payload).unwrap();
             engine.recover_parked(Lsn(*lsn), &bytes);
@@ -136,9 +160,21 @@ impl Sim {
         }
         engine.recovered_upto(Lsn(recovery.last_lsn));
         self.engine = engine;
+        self.threaten_sync();
         if self.quiet {
             self.engine.drain();
         }
+    }
+
+    /// What someone gave up before the process ended, which never heard of it.
+    fn find_skipped(&mut self) {
+        let is_skipped = |lsn: &u64| {
+            self.origin.fates.get(lsn) == Some(&Fate::Parked)
+                && !self.origin.parked.contains_key(lsn)
+                && self.history.entry(*lsn).skipped.is_none()
+        };
+        let skipped: Vec<u64> = (1..=self.history.last()).filter(is_skipped).collect();
+        skipped.into_iter().for_each(|lsn| self.skip(lsn));
     }
 
     /// Some of what was under way reaches the origin late.

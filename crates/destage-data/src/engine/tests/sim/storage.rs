@@ -3,7 +3,7 @@
 use super::{Event, Fetching, Flushing, Sim, Work, Write};
 use crate::domains::Partition;
 use crate::engine::FetchJob;
-use crate::engine::tests::shop;
+use crate::engine::tests::{sets, shop};
 use crate::origins::{Applied, OriginError, Snapshot, Watermarks};
 use crate::schema::TableId;
 use destage_core::{DomainId, Fault, Lsn};
@@ -33,10 +33,22 @@ impl Sim {
             return;
         };
         self.engine.journal().give_back(flush);
-        let upto = result.expect("it ran").expect("the disk works");
-        if answers {
-            self.wanted = false;
-            self.engine.synced(self.now, Ok((Lsn(upto), self.now.since(began))));
+        match result.expect("it ran") {
+            Ok(upto) if answers => {
+                self.wanted = false;
+                self.engine.synced(self.now, Ok((Lsn(upto), self.now.since(began))));
+            }
+            Ok(_) => {}
+            Err(error) => {
+                assert!(self.options.fails_syncs, "the disk works: {error}");
+                self.counts.failed_syncs += 1;
+                let told = match self.options.unsafe_hides_failed_syncs && answers {
+                    true => Ok((self.engine.last(), self.now.since(began))),
+                    false => Err(Fault::Failed),
+                };
+                self.wanted &= told.is_err();
+                self.engine.synced(self.now, told);
+            }
         }
     }
 
@@ -46,7 +58,12 @@ impl Sim {
 
     pub(super) fn read_fetch(&mut self, job: u64) {
         let Some(fetching) = self.fetching.get_mut(&job) else { return };
-        if !self.down {
+        let schema = self.engine.schema();
+        let table = schema.table(fetching.jobs[0].table);
+        if !self.down && table.part.is_some() {
+            let key = &fetching.jobs[0].key;
+            fetching.snapshot = Some(sets::read(&self.origin, schema, table, key));
+        } else if !self.down {
             let row = |job: &FetchJob| {
                 let place = (usize::from(job.table.0), shop::key_of(&job.key));
                 self.origin.rows.get(&place).map(shop::row_cells)
@@ -130,6 +147,7 @@ impl Sim {
             }
         };
         write.result = Some(result.map(|_| ()).map_err(error));
+        self.imply(job);
         self.check_origin();
     }
 
@@ -143,8 +161,10 @@ impl Sim {
         let groups: Vec<Group> = groups.iter().map(group).collect();
         self.origin.unpark(epoch, unparked, &groups).map_err(error)?;
         self.counts.unparked += groups.len() as u64;
+        self.imply(job);
         let rows = &mut self.mirror.1;
-        for change in groups.iter().flat_map(|group| &group.changes) {
+        let implied = |group: &Group| self.origin.implied.get(&group.lsn).into_iter().flatten();
+        for change in groups.iter().flat_map(|group| group.changes.iter().chain(implied(group))) {
             let table = &self.history.tables[change.place.0];
             match origin::apply(table, rows.get(&change.place), change) {
                 Some(row) => rows.insert(change.place, row),
@@ -175,6 +195,36 @@ impl Sim {
         origin.at(if self.options.unsafe_flags.one_watermark { 0 } else { domain })
     }
 
+    /// What the groups of a job have changed besides at the origin: whoever asks that may see it.
+    fn imply(&mut self, job: u64) {
+        let landed: Vec<u64> = self.writes[&job].groups.iter().map(|(lsn, _)| *lsn).collect();
+        for &lsn in &landed {
+            let Some(changes) = self.origin.implied.get(&lsn) else { continue };
+            if self.history.entry(lsn).implied.is_empty() {
+                self.counts.implied += changes.len() as u64;
+                let fates = &self.origin.fates;
+                let is_before = |other: u64| {
+                    fates.get(&other) == Some(&Fate::Applied)
+                        && (other <= lsn || !landed.contains(&other))
+                };
+                self.history.imply(lsn, changes, is_before);
+            }
+        }
+    }
+
+    /// The engine is told that these are applied: everybody sees what came along.
+    fn told(&mut self, groups: &[(u64, Vec<u8>)]) {
+        for (lsn, _) in groups {
+            self.history.entry_mut(*lsn).implied_at.get_or_insert(self.now);
+        }
+    }
+
+    /// A parked group was given up: nobody sees it from now on.
+    pub(super) fn skip(&mut self, lsn: u64) {
+        self.counts.skipped += 1;
+        self.history.entry_mut(lsn).skipped = Some(self.now);
+    }
+
     /// The origin holds exactly what was written up to the watermark of each domain, without what is parked.
     pub(super) fn check_origin(&mut self) {
         let partition = self.engine.partition().clone();
@@ -199,7 +249,9 @@ impl Sim {
         let in_domain = |place: origin::Place| {
             partition.of_row(TableId(place.0 as u16), &shop::key_cells(place.1)) == domain
         };
-        let mut changes = entry.changes.iter().filter(|change| in_domain(change.place)).peekable();
+        let implied = self.origin.implied.get(&lsn).into_iter().flatten();
+        let changes = entry.changes.iter().chain(implied);
+        let mut changes = changes.filter(|change| in_domain(change.place)).peekable();
         let fate = self.origin.fates.get(&lsn);
         let is_ours = changes.peek().is_some();
         assert!(!is_ours || fate.is_some(), "group {lsn} is behind the watermark and undecided");
@@ -232,11 +284,30 @@ impl Sim {
                 self.engine.marked_all(self.now, upto, result);
             }
             Work::Batch(batch) => {
+                if result.is_ok() {
+                    self.told(&write.groups);
+                }
                 let result = result.map(|()| Applied::default());
                 self.engine.destaged(self.now, batch, result);
             }
-            Work::Park => self.engine.parked(self.now, Lsn(write.groups[0].0), result),
-            Work::Unpark => self.engine.unparked(self.now, found.map(|()| Applied::default())),
+            Work::Park => {
+                if write.parked.is_some() && result.is_ok() {
+                    self.parked.insert(write.groups[0].0, None);
+                }
+                self.engine.parked(self.now, Lsn(write.groups[0].0), result);
+            }
+            Work::Unpark => {
+                if found.is_ok() {
+                    self.parked.extend(write.unparked.iter().map(|&lsn| (lsn, Some(self.now))));
+                    self.told(&write.groups);
+                    if write.groups.is_empty() {
+                        write.unparked.iter().for_each(|&lsn| self.skip(lsn));
+                    }
+                }
+                let is_hidden = self.options.unsafe_hides_skips && write.groups.is_empty();
+                let told = if is_hidden { Err(Self::unavailable()) } else { found };
+                self.engine.unparked(self.now, told.map(|()| Applied::default()));
+            }
         }
     }
 }

@@ -1,0 +1,506 @@
+//! What raw SQL makes unknown: nobody but the origin can tell what it does to the rows and tables that it declares, so
+//! whoever reads those waits until the origin has decided it.
+//!
+//! - When such a group takes its place in the order of all writes, the cached copies of what it covers are dropped, dirty
+//!   ones too ([`Input::Reload`]), and fetches that may have looked at the origin before it begin anew.
+//! - A fetch of what it covers is held back, and the destage of everything up to the group hurried, with a deadline. What
+//!   was written behind it is overlaid as ever.
+//! - A row is a unit, and a whole table is a unit as well, in each ordering domain that has rows of it, which the later
+//!   writes of these rows name: so what builds on a rejected group is parked behind it, and shares its fate.
+//!
+//! A group belongs to the domains of all that it declares. What the origin changes along with that is in the same domains,
+//! or the partition is one that takes no raw SQL. So the watermark of a row's own domain tells whether the origin has
+//! decided what covers the row.
+//!
+//! *Source:* Ghandeharizadeh and Nguyen, write-back with cache augmented data stores: a miss destages what its mapping names
+//! first (Algorithm 1).
+
+use super::dispatch::PREFETCH_CLIENT;
+use super::health::Way;
+use super::session::Session;
+use super::watch::RowKey;
+use super::{Engine, Io, overlay};
+use crate::cells::{Cell, push_cell};
+use crate::dml::Dml;
+use crate::origins::{OriginError, Watermarks, decided_of};
+use crate::schema::TableId;
+use destage_core::{Access, Ack, DomainId, Fault, Input, Lsn, Span, Time, UnitId, WaitFor};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+/// Longest wait for the destage that a read needs.
+const HELD_MAX: Span = Span::from_secs(10);
+
+/// The rows of a table that belong to one domain.
+type Part = (TableId, DomainId);
+
+/// A group as its domain's watermark tells of it.
+type Place = (DomainId, Lsn);
+
+/// What raw SQL covers: what it declares, and what follows from that by itself.
+#[derive(Debug, Default)]
+pub(super) struct Covers {
+    pub(super) rows: Vec<RowKey>,
+    pub(super) tables: Vec<TableId>,
+    /// The same tables, as far as they are in the domains of what is declared.
+    parts: Vec<Part>,
+}
+
+impl Covers {
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows.is_empty() && self.tables.is_empty()
+    }
+}
+
+fn push_new<T: PartialEq>(list: &mut Vec<T>, item: T) {
+    if !list.contains(&item) {
+        list.push(item);
+    }
+}
+
+/// What is held back.
+#[derive(Debug)]
+enum Held {
+    /// The fetch of a row.
+    Row(UnitId),
+    /// A page of a scan of a table, under this request's number.
+    Page(u64, TableId, Io),
+}
+
+/// The groups with raw SQL that some fetch under way may lack, and what waits for them.
+#[derive(Debug, Default)]
+pub(super) struct Opaque {
+    /// The newest such group for a row, whose number may stand for another one by now.
+    rows: HashMap<UnitId, Place>,
+    /// For all rows of a part.
+    parts: HashMap<Part, Lsn>,
+    /// For any row of a part.
+    somewhere: HashMap<Part, Lsn>,
+    by_lsn: BTreeMap<Lsn, (Vec<UnitId>, Vec<Part>)>,
+    /// The parts that parked groups cover.
+    parked: BTreeMap<Lsn, Vec<Part>>,
+    held: BTreeMap<(Lsn, DomainId), Vec<(Time, Held)>>,
+    /// The table whose rows stand for parts of tables.
+    part_units: Option<TableId>,
+}
+
+impl Opaque {
+    fn covers_part(&self, part: Part) -> bool {
+        self.parts.contains_key(&part) || self.parked.values().any(|parts| parts.contains(&part))
+    }
+
+    /// Whether more than single rows is covered.
+    pub(super) fn covers_tables(&self) -> bool {
+        !self.parts.is_empty() || !self.parked.is_empty()
+    }
+
+    /// A group that covers tables is parked.
+    pub(super) fn park(&mut self, lsn: Lsn, covers: &Covers) {
+        if !covers.parts.is_empty() {
+            self.parked.insert(lsn, covers.parts.clone());
+        }
+    }
+
+    /// It is parked no more.
+    pub(super) fn unpark(&mut self, lsn: Lsn) {
+        self.parked.remove(&lsn);
+    }
+
+    /// When something has been held back for too long.
+    pub(super) fn next_timeout(&self) -> Option<Time> {
+        self.held.values().filter_map(|held| held.first()).map(|(deadline, _)| *deadline).min()
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        let newest = [&self.parts, &self.somewhere];
+        let nothing_newest = self.rows.is_empty() && newest.iter().all(|newest| newest.is_empty());
+        nothing_newest && self.by_lsn.is_empty() && self.held.is_empty()
+    }
+
+    /// No fetch lacks the groups up to here.
+    pub(super) fn forget(&mut self, upto: Lsn) {
+        while let Some(entry) = self.by_lsn.first_entry()
+            && *entry.key() <= upto
+        {
+            let (units, parts) = entry.remove();
+            let is_later = |lsn: &Lsn| *lsn > upto;
+            for unit in units {
+                if !self.rows.get(&unit).is_some_and(|(_, lsn)| is_later(lsn)) {
+                    self.rows.remove(&unit);
+                }
+            }
+            for part in parts {
+                for newest in [&mut self.parts, &mut self.somewhere] {
+                    if !newest.get(&part).is_some_and(is_later) {
+                        newest.remove(&part);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Engine {
+    /// What a group's raw SQL covers: what it declares, the tables that the origin changes along with these, as far as the
+    /// schema and the settings tell, and the collections over all of them.
+    pub(super) fn covered(&self, bytes: &[u8]) -> Covers {
+        let mut covers = Covers::default();
+        for dml in overlay::statements(&self.schema, bytes) {
+            self.add_covered(&dml, &mut covers);
+        }
+        covers
+    }
+
+    fn add_covered(&self, dml: &Dml<'_>, covers: &mut Covers) {
+        let mut tables: Vec<TableId> = Vec::new();
+        for (table, row) in dml.declared() {
+            match row {
+                Some(key) => covers.rows.push((table, key.into())),
+                None => tables.push(table),
+            }
+            let mut along = Vec::new();
+            self.add_cascades(table, &mut along);
+            let triggers = self.tables[usize::from(table.0)].triggers.iter().flatten();
+            along.extend(
+                triggers.filter_map(|name| self.schema.find(name.as_bytes())).map(|t| t.id),
+            );
+            tables.extend(&along);
+            for table in along.into_iter().chain([table]) {
+                let collections = self.schema.table(table).collections.iter();
+                tables.extend(collections.flat_map(|id| self.schema.collection(*id).parts));
+            }
+        }
+        let partition = self.domains.partition();
+        let domains = partition.of_dml(dml);
+        for table in tables {
+            push_new(&mut covers.tables, table);
+            let homes = partition.homes(table);
+            for domain in homes.into_iter().filter(|domain| domains.contains(domain)) {
+                push_new(&mut covers.parts, (table, domain));
+            }
+        }
+    }
+
+    /// Whose word raw SQL waits for: the origin's where triggers may do what nobody has declared.
+    pub(super) fn ack_of_dml(&self, dml: &Dml<'_>) -> Ack {
+        let mut ack = Ack::Policy;
+        for (table, _) in dml.declared() {
+            let settings = &self.tables[usize::from(table.0)];
+            if self.is_unforeseeable(table) {
+                return Ack::OriginInvalidate;
+            }
+            if settings.ack_origin {
+                ack = Ack::Origin;
+            }
+        }
+        ack
+    }
+
+    /// Whether triggers of a table change what nobody has declared.
+    pub(super) fn is_unforeseeable(&self, table: TableId) -> bool {
+        let undeclared = self.tables[usize::from(table.0)].triggers.is_none();
+        undeclared && self.schema.table(table).class.opaque.is_some()
+    }
+
+    /// The units that raw SQL names in the order of writes: its rows, and the tables that it covers.
+    pub(super) fn units_of_dml(&mut self, dml: &Dml<'_>) -> Vec<UnitId> {
+        let mut covers = Covers::default();
+        self.add_covered(dml, &mut covers);
+        self.named_units(&covers)
+    }
+
+    fn named_units(&mut self, covers: &Covers) -> Vec<UnitId> {
+        let mut units = Vec::with_capacity(covers.rows.len() + covers.parts.len());
+        for (table, key) in &covers.rows {
+            units.push(self.rows.find_or_insert(*table, key));
+        }
+        for &part in &covers.parts {
+            units.push(self.part_unit(part));
+        }
+        units
+    }
+
+    /// The unit that stands for all rows of a part.
+    fn part_unit(&mut self, (table, domain): Part) -> UnitId {
+        let of_parts = *self.opaque.part_units.get_or_insert_with(|| self.rows.add_table(1));
+        let number = [table.0.to_le_bytes(), domain.0.to_le_bytes()].concat();
+        let mut key = Vec::new();
+        push_cell(&mut key, Cell::Value(&number));
+        self.rows.find_or_insert(of_parts, &key)
+    }
+
+    /// Whether a unit's table is the one whose rows stand for parts of tables.
+    pub(super) fn stands_for_tables(&self, table: TableId) -> bool {
+        self.opaque.part_units == Some(table)
+    }
+
+    /// How many units stand for parts of tables.
+    #[cfg(test)]
+    pub(super) fn part_units(&self) -> usize {
+        self.opaque.part_units.map_or(0, |table| self.rows.units_of_tables(&[table]).len())
+    }
+
+    /// All units of a group with raw SQL: those that it names, and what is dirty or parked in the tables that it covers, on
+    /// which it builds.
+    pub(super) fn units_of_covers(&mut self, covers: &Covers) -> Vec<UnitId> {
+        let mut units = self.named_units(covers);
+        let within = self.units_within(covers);
+        units.extend(within.into_iter().filter(|&unit| self.core.is_dirty(unit)));
+        units
+    }
+
+    /// The rows that are here of the tables that raw SQL covers.
+    fn units_within(&self, covers: &Covers) -> Vec<UnitId> {
+        if covers.tables.is_empty() {
+            return Vec::new();
+        }
+        let mut units = self.rows.units_of_tables(&covers.tables);
+        if !self.domains.partition().is_one() {
+            units.retain(|&unit| covers.parts.contains(&self.part_of(unit)));
+        }
+        units
+    }
+
+    fn part_of(&self, unit: UnitId) -> Part {
+        let table = self.rows.get(unit).table;
+        (table, self.domain_of(table, self.rows.key(unit)))
+    }
+
+    /// The units of parts that a change of rows of these parts must name: of those that undecided or parked raw SQL covers.
+    pub(super) fn covering_units(&mut self, parts: impl Iterator<Item = Part>) -> Vec<UnitId> {
+        if !self.opaque.covers_tables() {
+            return Vec::new();
+        }
+        let covered: BTreeSet<Part> = parts.filter(|&part| self.opaque.covers_part(part)).collect();
+        covered.into_iter().map(|part| self.part_unit(part)).collect()
+    }
+
+    /// Names the units of parts among what a group changes.
+    pub(super) fn name_tables(&mut self, changed: &mut Vec<(UnitId, u32)>) {
+        let parts: Vec<Part> = changed.iter().map(|(unit, _)| self.part_of(*unit)).collect();
+        let units = self.covering_units(parts.into_iter());
+        self.name(units, changed);
+    }
+
+    fn name(&self, units: Vec<UnitId>, changed: &mut Vec<(UnitId, u32)>) {
+        let mut named: HashSet<UnitId> = changed.iter().map(|(unit, _)| *unit).collect();
+        let new = units.into_iter().filter(|&unit| named.insert(unit));
+        changed.extend(new.map(|unit| (unit, self.rows.bytes(unit))));
+    }
+
+    /// Adds what raw SQL covers to what its group changes, before the group is appended.
+    pub(super) fn cover(
+        &mut self,
+        covers: &Covers,
+        access: Access,
+        changed: &mut Vec<(UnitId, u32)>,
+    ) {
+        // A write that waits for the origin names only what it has locked.
+        let units = match access {
+            Access::Back => self.units_of_covers(covers),
+            Access::Through | Access::Around => self.named_units(covers),
+        };
+        self.name(units, changed);
+        self.note_derived_covers(covers);
+    }
+
+    /// What derives from the rows and tables has changed.
+    fn note_derived_covers(&mut self, covers: &Covers) {
+        if !self.has_derived() {
+            return;
+        }
+        let lsn = self.core.next_lsn();
+        let rows = covers.rows.iter().map(|(table, _)| *table);
+        let tables: BTreeSet<TableId> = rows.chain(covers.tables.iter().copied()).collect();
+        let is_unforeseeable = tables.iter().any(|&table| self.is_unforeseeable(table));
+        self.note_derived_tables(tables.into_iter(), lsn, is_unforeseeable);
+    }
+
+    /// A group with raw SQL has its place in the order of writes: nothing cached of what it covers is used any more.
+    pub(super) fn make_opaque(&mut self, lsn: Lsn, covers: &Covers) {
+        let mut stale: Vec<UnitId> = Vec::new();
+        let mut parts: Vec<Part> = covers.parts.clone();
+        for (table, key) in &covers.rows {
+            let unit = self.rows.find_or_insert(*table, key);
+            let domain = self.domain_of(*table, key);
+            self.opaque.rows.insert(unit, (domain, lsn));
+            stale.push(unit);
+            push_new(&mut parts, (*table, domain));
+        }
+        for &part in &parts {
+            self.opaque.somewhere.insert(part, lsn);
+        }
+        for &part in &covers.parts {
+            self.opaque.parts.insert(part, lsn);
+        }
+        let domain = parts.first().map_or(DomainId(0), |(_, domain)| *domain);
+        self.opaque.by_lsn.insert(lsn, (stale.clone(), parts));
+        if !covers.tables.is_empty() {
+            stale.extend(self.units_within(covers));
+            self.watched.change_tables(&covers.tables);
+            covers.tables.iter().for_each(|&table| self.note_table_watched(table));
+            self.wake_lease_waiters();
+        }
+        self.drop_copies(&stale);
+        self.tell_opaque(lsn, domain);
+    }
+
+    /// Drops cached copies, dirty or not. What a fetch under way brings is judged when it comes.
+    pub(super) fn drop_copies(&mut self, units: &[UnitId]) {
+        for &unit in units {
+            if !self.core.is_fetching(unit) {
+                self.core.handle(self.now, Input::Reload { unit });
+            }
+            self.rows.unload(unit);
+            self.unset_deadline(unit);
+        }
+    }
+
+    /// The groups that cover a row.
+    fn covering(&self, unit: UnitId, table: TableId) -> impl Iterator<Item = Place> + use<'_> {
+        let part = (table, self.domain_of(table, self.rows.key(unit)));
+        let whole = self.opaque.parts.get(&part).map(|&lsn| (part.1, lsn));
+        self.opaque.rows.get(&unit).copied().into_iter().chain(whole)
+    }
+
+    fn has_decided(&self, (domain, lsn): Place) -> bool {
+        lsn <= self.domains.watermark(domain)
+    }
+
+    /// The group that the origin has to decide before a row is fetched.
+    pub(super) fn opaque_before(&self, unit: UnitId, table: TableId) -> Option<Place> {
+        if self.opaque.by_lsn.is_empty() || self.config.unsafe_flags.no_opaque_wait {
+            return None;
+        }
+        self.covering(unit, table).find(|&place| !self.has_decided(place))
+    }
+
+    /// The group that a row lacks which was fetched where the origin stood as `seen` says; or that it shows before anyone has
+    /// been told of it.
+    pub(super) fn opaque_behind(
+        &self,
+        unit: UnitId,
+        table: TableId,
+        seen: &Watermarks,
+    ) -> Option<Place> {
+        if self.opaque.by_lsn.is_empty() || self.config.unsafe_flags.no_opaque_wait {
+            return None;
+        }
+        self.covering(unit, table).find(|&(domain, lsn)| {
+            lsn > decided_of(seen, domain) || !self.has_decided((domain, lsn))
+        })
+    }
+
+    /// Fetches a row once the origin has decided a group.
+    pub(super) fn fetch_behind(&mut self, unit: UnitId, place: Place) {
+        match self.has_decided(place) {
+            true => self.fetch(unit),
+            false => self.hold(place, Held::Row(unit)),
+        }
+    }
+
+    /// Asks the origin for a page of keys, once it has decided what its table depends on.
+    pub(super) fn ask_for_page(&mut self, request: u64, table: TableId, page: Io) {
+        let mut open = None;
+        if !self.opaque.somewhere.is_empty() {
+            let homes = self.domains.partition().homes(table).into_iter();
+            let newest = |domain| Some((domain, *self.opaque.somewhere.get(&(table, domain))?));
+            open = homes.filter_map(newest).find(|&place| !self.has_decided(place));
+        }
+        match open {
+            None => self.io.push(page),
+            Some(place) => self.hold(place, Held::Page(request, table, page)),
+        }
+    }
+
+    fn hold(&mut self, (domain, lsn): Place, held: Held) {
+        let deadline = self.now + HELD_MAX;
+        self.opaque.held.entry((lsn, domain)).or_default().push((deadline, held));
+        let request = self.request_id(PREFETCH_CLIENT);
+        self.core.handle(self.now, Input::Wait { request, lsn, until: WaitFor::Decided });
+    }
+
+    /// The origin has decided more than before.
+    pub(super) fn opaque_decided(&mut self) {
+        let places = self.opaque.held.keys().copied();
+        let decided: Vec<(Lsn, DomainId)> =
+            places.filter(|&(lsn, domain)| self.has_decided((domain, lsn))).collect();
+        for place in decided {
+            for (_, held) in self.opaque.held.remove(&place).unwrap_or_default() {
+                match held {
+                    Held::Row(unit) => self.fetch(unit),
+                    Held::Page(request, table, page) => self.ask_for_page(request, table, page),
+                }
+            }
+        }
+    }
+
+    /// Gives up what was held back for too long.
+    pub(super) fn expire_held(&mut self) {
+        if self.opaque.next_timeout().is_none_or(|at| at > self.now) {
+            return;
+        }
+        let mut over = Vec::new();
+        self.opaque.held.retain(|&(lsn, _), held| {
+            let late = held.partition_point(|(deadline, _)| *deadline <= self.now);
+            over.extend(held.drain(..late).map(|(_, held)| (lsn, held)));
+            !held.is_empty()
+        });
+        for (lsn, held) in over {
+            let message = format!(
+                "raw SQL (write {}) that covers it has not been decided there within {} s",
+                lsn.0,
+                HELD_MAX.as_secs_f64()
+            );
+            let error = OriginError::new(Fault::Unavailable, message);
+            match held {
+                Held::Row(unit) => self.held_in_vain(unit, &error),
+                Held::Page(request, ..) => self.scanned(self.now, request, Err(error)),
+            }
+        }
+        self.pump();
+    }
+
+    fn held_in_vain(&mut self, unit: UnitId, error: &OriginError) {
+        self.measured.origin_failed(self.now, Way::Read, error);
+        self.decisions.fetch_failed(unit);
+        let row = self.rows.get(unit);
+        let identity = self.rows.identity(row.table, self.rows.key(unit));
+        let result = Err(error.fault);
+        self.core.handle(self.now, Input::Fetched { unit, result, identity });
+    }
+
+    /// Whether another session holds an X lease on what raw SQL covers.
+    pub(super) fn is_covered_by_lease(&self, session: &Session, dml: &Dml<'_>) -> bool {
+        if self.watched.is_empty() {
+            return false;
+        }
+        let leases = &self.watched.leases;
+        let is_anothers = |key: &RowKey| {
+            leases.exclusive(key).is_some_and(|holder| Some(holder) != session.watch)
+        };
+        dml.declared().any(|(table, row)| match row {
+            Some(key) => is_anothers(&(table, key.into())),
+            None => leases.held().filter(|key| key.0 == table).any(is_anothers),
+        })
+    }
+
+    /// Whether what a client sends as raw SQL can be taken: it is whole, and this origin takes any.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(super) fn check_dml(&self, bytes: &[u8]) -> Result<(), String> {
+        let dml = Dml::decode(bytes).ok_or("ERR that is no raw SQL of the library's")?;
+        dml.statement().map_err(|why| format!("ERR {why}"))?;
+        if self.domains.partition().reaches_across() {
+            return Err("ERR raw SQL is not taken where cascades or triggers reach into other ordering domains: put the \
+                        tables that they connect into one [[domain]]"
+                .into());
+        }
+        let reachable = self.schema.reachable().len();
+        if dml.declared().any(|(table, _)| usize::from(table.0) >= reachable) {
+            return Err("ERR raw SQL declares a table that is not there".into());
+        }
+        Ok(())
+    }
+}
