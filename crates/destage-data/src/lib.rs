@@ -5,6 +5,7 @@ pub mod cells;
 pub mod change;
 pub mod collection;
 pub mod derived;
+pub mod dml;
 pub mod domains;
 pub mod engine;
 pub mod mapping;

@@ -5,7 +5,7 @@
 mod sqlite_support;
 
 use destage_data::change::Op::{Delete, Insert, Update};
-use destage_data::plan::{Plan, plan};
+use destage_data::plan::{Plan, Step, plan};
 use sqlite_support::*;
 
 const SHOP: &str = "
@@ -157,4 +157,27 @@ fn a_plan_knows_the_rows_it_writes() {
     let (one, two) = (key(&["1"]), key(&["2"]));
     assert!(plan.writes(products, &one) && plan.writes(orders, &two));
     assert!(!plan.writes(orders, &one) && !plan.writes(products, &two));
+}
+
+#[test]
+fn raw_sql_stands_where_it_was_written_and_nothing_passes_it() {
+    let shop = Fixture::in_memory(SHOP);
+    let update = |stock: &str| shop.group(&[("products", Update, &["1"], &[("stock", to(stock))])]);
+    let raw = |sql: &str| {
+        let products = shop.schema.find(b"products").unwrap().id;
+        let mut group = destage_data::change::GroupWriter::new();
+        group.dml(&destage_data::dml::encode(sql, &[], &[(products, None)]));
+        group.finish().to_vec()
+    };
+    let groups = [raw("first"), update("1"), update("2"), raw("second"), raw("third"), update("3")];
+    let plan = planned(&shop, &groups);
+    let steps: Vec<String> = plan
+        .steps()
+        .map(|step| match step {
+            Step::Bucket(bucket) => format!("{:?} x{}", bucket.op, bucket.len()),
+            Step::Raw(raw) => format!("{} {}", raw.dml.sql(), raw.check_after),
+        })
+        .collect();
+    assert_eq!(steps, ["first true", "Update x1", "second true", "third true", "Update x1"]);
+    assert_eq!((plan.changes, plan.rows(), plan.is_free()), (6, 5, false));
 }

@@ -174,13 +174,13 @@ fn input() -> impl Strategy<Value = String> {
 #[test]
 fn a_value_before_the_destage_equals_the_value_after_a_reload() {
     let shop = Fixture::in_memory(
-        "CREATE TABLE t (id INTEGER PRIMARY KEY, i INT, r REAL, n NUMERIC, d DATE, x TEXT, b BLOB, u);",
+        "CREATE TABLE t (id INTEGER PRIMARY KEY, i INT, r REAL, n NUMERIC, d DATE, x TEXT, b BLOB, u, a ANY);",
     );
     let table = shop.schema.tables[0].clone();
     let (shop, next) = (RefCell::new(shop), Cell::new(0u64));
     let mut runner = prop::test_runner::TestRunner::new(ProptestConfig::with_cases(400));
     runner
-        .run(&prop::collection::vec(input(), 7), |inputs| {
+        .run(&prop::collection::vec(input(), 8), |inputs| {
             let mut kept = Vec::new();
             for (column, input) in table.columns[1..].iter().zip(&inputs) {
                 kept.push(column.ty.canonical(input.as_bytes()).ok().map(|v| v.into_owned()));

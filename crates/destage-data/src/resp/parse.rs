@@ -74,7 +74,7 @@ pub fn parse(
     match buffer.first() {
         None => Ok(Parse::Incomplete),
         Some(b'*') => parse_array(buffer, limits, args),
-        Some(_) => parse_inline(buffer, args),
+        Some(_) => parse_inline(buffer, limits, args),
     }
 }
 
@@ -145,9 +145,14 @@ fn parse_length(buffer: &[u8], at: usize) -> Result<Option<(i64, usize)>, Protoc
 }
 
 /// Words separated by blanks; no quoting, since nothing but people and probes send inline commands.
-fn parse_inline(buffer: &[u8], args: &mut Args) -> Result<Parse, ProtocolError> {
-    let Some(end) = memchr::memchr(b'\n', &buffer[..buffer.len().min(INLINE_MAX)]) else {
-        return match buffer.len() >= INLINE_MAX {
+fn parse_inline(
+    buffer: &[u8],
+    limits: &RequestLimits,
+    args: &mut Args,
+) -> Result<Parse, ProtocolError> {
+    let inline_max = INLINE_MAX.min(limits.bytes_max);
+    let Some(end) = memchr::memchr(b'\n', &buffer[..buffer.len().min(inline_max)]) else {
+        return match buffer.len() >= inline_max {
             true => error("too big inline request"),
             false => Ok(Parse::Incomplete),
         };
@@ -212,7 +217,7 @@ mod tests {
             b"*1\r\n$99999999999999999999\r\n",
             b"*1\r\n$2\r\nabcd\r\n",
             b"*\r\n",
-            &[b'a'; INLINE_MAX],
+            &[b'a'; 1_000],
         ] {
             assert!(parsed(bytes).is_err(), "{:?}", String::from_utf8_lossy(bytes));
         }

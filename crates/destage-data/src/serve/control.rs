@@ -110,7 +110,11 @@ impl Control for EngineControl {
                 changed.map(|summary| json!({ "policy": summary })).map_err(ControlError::Invalid)
             }
             "pause" => self.ask(|engine| engine.pause()).map(|()| json!("paused")),
-            "resume" => self.ask(|engine| engine.resume()).map(|()| json!("resumed")),
+            "resume" => {
+                let args = args.to_vec();
+                let resumed = self.ask(move |engine| engine.resume_by(&args))?;
+                resumed.map(|()| json!("resumed")).map_err(ControlError::Invalid)
+            }
             "flush" => self.flush(),
             "drain" => self.drain(),
             "invalidate" => {

@@ -5,6 +5,7 @@ use super::server::{Host, Local, LocalEvent, Server};
 use super::workers::Outbox;
 use super::{Event, ServeError, start};
 use crate::engine::Engine;
+use crate::origins::Origin;
 use crate::schema::Schema;
 use crate::settings::Settings;
 use destage_runtime::admin::{Control, ControlError};
@@ -16,6 +17,7 @@ use std::thread::{self, JoinHandle};
 pub(crate) struct Inside {
     outbox: Outbox,
     schema: Arc<Schema>,
+    origin: Arc<dyn Origin>,
     address: Option<String>,
     thread: Mutex<Option<JoinHandle<()>>>,
     ended: Arc<OnceLock<Result<(), ServeError>>>,
@@ -29,6 +31,7 @@ impl Inside {
     pub(crate) fn start(settings: Settings, listens: bool) -> Result<Self, ServeError> {
         let started = start::start(&settings)?;
         let schema = started.engine.schema().clone();
+        let origin = started.origin.clone();
         let (server, outbox) = Server::new(settings, started, Host::Library { listens })?;
         let address = server.address();
         let ended = Arc::new(OnceLock::new());
@@ -41,11 +44,16 @@ impl Inside {
             thread::Builder::new().name("destage".into()).spawn(serve).map_err(|error| {
                 ServeError::new(exit::BUG, format!("cannot start a thread: {error}"))
             })?;
-        Ok(Self { outbox, schema, address, thread: Mutex::new(Some(thread)), ended })
+        Ok(Self { outbox, schema, origin, address, thread: Mutex::new(Some(thread)), ended })
     }
 
     pub(crate) fn schema(&self) -> &Arc<Schema> {
         &self.schema
+    }
+
+    /// The origin, to be asked past the engine.
+    pub(crate) fn origin(&self) -> &Arc<dyn Origin> {
+        &self.origin
     }
 
     /// Where Redis clients connect, if they can.

@@ -4,17 +4,22 @@
 //! threads of their own and report back through events.
 
 mod client;
+mod company;
 mod control;
 mod inside;
+mod listening;
 mod owned;
+mod run;
 mod server;
+mod slow;
 mod start;
 mod sync;
 mod workers;
 
 use crate::derived::Answer;
 use crate::engine::{Engine, FetchJob};
-use crate::origins::{Applied, Keys, OriginError, ParkedGroup, Watermarks};
+use crate::origins::{Applied, Heard, Keys, OriginError, ParkedGroup, Watermarks};
+use crate::schema::TableId;
 use crate::settings::Settings;
 use destage_core::{BatchId, Lsn, Span};
 use destage_journal::Flush;
@@ -38,12 +43,7 @@ impl ServeError {
     }
 
     fn origin(error: &OriginError) -> Self {
-        use destage_core::Fault;
-        let code = match error.fault {
-            Fault::Fenced => exit::FENCED,
-            _ => exit::ORIGIN_UNREACHABLE,
-        };
-        Self::new(code, error.message.clone())
+        Self::new(error.exit_code(), error.message.clone())
     }
 
     fn journal(error: &destage_journal::Error) -> Self {
@@ -81,8 +81,14 @@ enum Event {
     Shown { watermarks: Watermarks, confirmed: Vec<Lsn> },
     /// The mark of all ordering domains has moved, or not.
     MarkedAll { upto: Lsn, result: Result<(), OriginError> },
+    /// The origin tells what others change in these tables from now on; without tables, it is not heard any more.
+    Listening(Option<Vec<TableId>>),
+    /// Others have changed something. Sent once for all that is heard until it is looked at.
+    Told(Heard),
     /// The heartbeat found another owner.
     Fenced(OriginError),
+    /// The heartbeat found something else than what was opened.
+    Changed(OriginError),
     /// The admin port asks something of the engine.
     Control(Box<dyn FnOnce(&mut Engine) + Send>),
     /// A connection from within the process.

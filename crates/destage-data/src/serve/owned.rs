@@ -19,11 +19,6 @@ pub(super) fn partition(
 ) -> Result<Partition, ServeError> {
     let usage = |message: String| ServeError::new(exit::USAGE, message);
     let partition = Partition::new(schema, &settings.domains, &settings.tables).map_err(usage)?;
-    if !partition.is_one() && schema.tables.iter().any(|table| table.part.is_some()) {
-        return Err(usage(
-            "sets and sorted sets ([[set]], [[zset]]) do not go together with [[domain]] yet: leave one of them out".into(),
-        ));
-    }
     if !partition.is_one() && !origin.has_domains() {
         return Err(usage(format!(
             "{} cannot move the watermarks of several ordering domains in one transaction: leave [[domain]] out",
@@ -114,6 +109,12 @@ pub(super) fn claim(
     // First what was decided by the old domains is said of all, then the new ones begin there: wherever this is cut short, the
     // next start finds one or the other whole.
     let epoch = claim(owner.domain_map)?;
+    // Until then the owner before may have moved them on.
+    let owner = writer.owner()?.unwrap_or(owner);
+    let (decided, last) = (self::decided(Some(&owner)), newest(Some(&owner)).max(last));
+    if decided < last {
+        return Err(Refusal::Undecided(decided, last));
+    }
     let at = stored(&owner.watermarks, ALL_DOMAINS);
     if !partition.is_one() && decided > at {
         let claim =

@@ -1,13 +1,17 @@
 //! The server's thread: sockets, the engine, and the hand-over to the threads that block.
 
 mod connections;
+mod ending;
 mod locals;
+mod watch;
 
 pub(crate) use locals::Local;
 pub(super) use locals::LocalEvent;
 
 use super::client::Client;
+use super::company::Company;
 use super::control::EngineControl;
+use super::slow::Slow;
 use super::start::Started;
 use super::sync::Syncer;
 use super::workers::{Confirmed, Destager, Fetcher, Outbox, ReadJob, WriteJob};
@@ -16,7 +20,7 @@ use crate::engine::{Engine, Io};
 use crate::origins::Mark;
 use crate::settings::Settings;
 use crossbeam_channel::{Receiver, Sender};
-use destage_core::{ClientId, Lsn, StopReason, Time};
+use destage_core::{ClientId, StopReason, Time};
 use destage_runtime::admin::{self, AdminHandle};
 use destage_runtime::clock::Clock;
 use destage_runtime::progress::Progress;
@@ -27,6 +31,7 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use watch::JournalWatch;
 
 const LISTENER: Token = Token(usize::MAX);
 const WAKER: Token = Token(usize::MAX - 1);
@@ -40,8 +45,6 @@ const FETCHERS: usize = 4;
 const OUTPUT_KEPT_BYTES: usize = 64 << 10;
 /// Longest sleep, so that a changed clock or a lost wake-up is noticed.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
-/// How long the end of the process waits for a flush under way.
-const FLUSH_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Where the server runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,12 +74,13 @@ pub(super) struct Server {
     writes: Vec<Sender<WriteJob>>,
     reads: Sender<ReadJob>,
     fetches: usize,
-    /// Clients that sent something since the last sync, and how many the one before released.
-    active: usize,
-    company: usize,
+    company: Company,
+    journal: JournalWatch,
     settings: Settings,
     _admin: Option<AdminHandle>,
     _signals: Option<shutdown::Watcher>,
+    /// Held for those threads that end with the server.
+    _alive: Arc<()>,
     draining: Option<Draining>,
     stopped: Option<ServeError>,
     child_code: Option<u8>,
@@ -98,7 +102,8 @@ impl Server {
     ) -> Result<(Self, Outbox), ServeError> {
         let internal =
             |error: io::Error| ServeError::new(exit::BUG, format!("cannot start: {error}"));
-        let Started { clock, engine, origin, writer, writers, epoch, is_example } = started;
+        let Started { clock, engine, origin, writer, writers, listener, epoch, is_example, watch } =
+            started;
         let poll = Poll::new().map_err(internal)?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKER).map_err(internal)?);
         let (sender, events) = crossbeam_channel::unbounded();
@@ -120,6 +125,7 @@ impl Server {
                 unsafe_no_watermark: settings.unsafe_flags.no_watermark,
                 outbox: outbox.clone(),
                 doubt: None,
+                slow: Slow::default(),
             };
             destager.spawn(jobs).map_err(internal)?;
             writes.push(sender);
@@ -134,6 +140,8 @@ impl Server {
             };
             fetcher.spawn(read_jobs.clone()).map_err(internal)?;
         }
+        let alive =
+            super::listening::start(listener, &origin, schema, &outbox).map_err(internal)?;
         let listener = match host {
             Host::Library { listens: false } => None,
             Host::Program | Host::Library { .. } => Some(Self::listen(&settings, &poll)?),
@@ -159,11 +167,12 @@ impl Server {
             writes,
             reads,
             fetches: 0,
-            active: 0,
-            company: 0,
+            company: Company::default(),
+            journal: JournalWatch::new(watch),
             settings,
             _admin: admin,
             _signals: signals,
+            _alive: alive,
             draining: None,
             stopped: None,
             child_code: None,
@@ -246,13 +255,7 @@ impl Server {
 
     fn start_child(&self, outbox: Outbox) -> io::Result<()> {
         let Some(command) = &self.settings.run else { return Ok(()) };
-        let listen = self.listener.as_ref().map_or_else(String::new, Listener::address);
-        let (host, port) = listen.rsplit_once(':').unwrap_or((&listen, ""));
-        let env = [
-            ("DESTAGE_URL", format!("redis://{listen}")),
-            ("DESTAGE_HOST", host.to_owned()),
-            ("DESTAGE_PORT", port.to_owned()),
-        ];
+        let env = super::run::environment(self.listener.as_ref());
         child::run(command, &env, move |status| {
             outbox.send(Event::ChildEnded(status.map_or(exit::BUG, child::exit_code)));
         })?;
@@ -275,6 +278,7 @@ impl Server {
                 _ => {}
             }
             self.dispatch(&events);
+            self.watch_journal();
             self.read_unread();
             while let Ok(event) = self.events.try_recv() {
                 self.event(event);
@@ -298,7 +302,7 @@ impl Server {
                         self.ending(client);
                     }
                     if event.is_readable() || event.is_read_closed() || event.is_error() {
-                        self.active += 1;
+                        self.company.came();
                         self.read(client);
                     }
                     if event.is_error() || event.is_write_closed() {
@@ -309,12 +313,11 @@ impl Server {
         }
     }
 
-    /// Group commit for clients that write in lockstep with the journal: those whose replies the last sync released are
-    /// about to write again, and a sync that begins with the first of them makes the others wait for the next one.
+    /// Group commit for clients that write in lockstep with the journal.
     fn gather(&mut self, events: &mut Events) {
-        let Some(patience) = self.syncer.patience(&self.engine) else { return };
+        let Some(patience) = self.syncer.patience(&self.engine, &self.company) else { return };
         let began = Instant::now();
-        while self.active < self.company && began.elapsed() < patience {
+        while !self.company.is_complete() && began.elapsed() < patience {
             if self.poll.poll(events, Some(Duration::ZERO)).is_err() {
                 return;
             }
@@ -326,6 +329,7 @@ impl Server {
                 self.event(event);
             }
         }
+        self.answer();
     }
 
     fn now(&self) -> Time {
@@ -349,8 +353,9 @@ impl Server {
     /// Carries out everything that can be done now.
     fn turn(&mut self, events: &mut Events) {
         loop {
+            self.heed_failure();
             self.engine.tick(self.now());
-            self.send_all();
+            self.answer();
             for io in self.engine.take_io() {
                 self.start_io(io);
             }
@@ -361,18 +366,28 @@ impl Server {
             }
             self.gather(events);
             let clock = self.clock.clone();
-            if !self.syncer.work(&mut self.engine, || clock.now()) {
+            if !self.syncer.work(&mut self.engine, &self.company, || clock.now()) {
                 break;
             }
-            let released = self.send_all();
-            self.company = released.max(self.company / 4 * 3);
-            self.active = 0;
+            self.release();
         }
-        self.send_all();
+        self.answer();
         if let Some(draining) = &mut self.draining {
             let left = self.engine.undecided();
             draining.bar.set(draining.first.saturating_sub(left));
         }
+    }
+
+    /// Sends what may leave without a sync.
+    fn answer(&mut self) {
+        let answered = self.send_all();
+        self.company.answered(answered);
+    }
+
+    /// Sends what a sync has released.
+    fn release(&mut self) {
+        let released = self.send_all();
+        self.company.released(released, self.engine.clients());
     }
 
     fn start_io(&mut self, io: Io) {
@@ -396,8 +411,9 @@ impl Server {
             Io::NextKeys { request, table, count } => {
                 self.reads.send(ReadJob::NextKeys { request, table, count }).expect(alive);
             }
-            Io::Query { job, query, values } => {
-                self.reads.send(ReadJob::Query { job, query, values }).expect(alive);
+            Io::Query { job, query, values, limit } => {
+                let until = Instant::now() + Duration::from_nanos(limit.as_nanos());
+                self.reads.send(ReadJob::Query { job, query, values, until }).expect(alive);
             }
             Io::Unpark { parked, groups } => {
                 self.writes[0].send(WriteJob::Unpark { parked, groups }).expect(alive);
@@ -415,31 +431,15 @@ impl Server {
         &self.writes[domain % self.writes.len()]
     }
 
-    fn stop(&mut self, reason: StopReason) {
-        let (code, message) = match reason {
-            StopReason::JournalFailed => (
-                exit::JOURNAL_UNUSABLE,
-                "the journal could not be made durable; nothing was acknowledged since. Check the disk, then start again",
-            ),
-            StopReason::Fenced => (
-                exit::FENCED,
-                "another process took over the origin; this one stopped serving. What it had not destaged is in its \
-                 journal: see `destage journal export`",
-            ),
-            StopReason::OriginChanged => (
-                exit::ORIGIN_WENT_BACK,
-                "the origin's watermark is not where it was left: it was restored or failed over. Start again: what it lost \
-                 is replayed from the journal as far as --retain reaches",
-            ),
-        };
-        self.stopped.get_or_insert_with(|| ServeError::new(code, message));
-    }
-
     fn event(&mut self, event: Event) {
         let now = self.now();
         match event {
             Event::Flushed { flush, result, took, sync } => {
+                self.answer();
                 self.syncer.ended(&mut self.engine, now, flush, result, took, sync);
+                if sync {
+                    self.release();
+                }
             }
             Event::Fetched { jobs, result } => {
                 self.fetches -= 1;
@@ -463,9 +463,15 @@ impl Server {
                 self.engine.shown(now, &watermarks, &confirmed)
             }
             Event::MarkedAll { upto, result } => self.engine.marked_all(now, upto, result),
+            Event::Listening(tables) => self.engine.listening(now, tables),
+            Event::Told(heard) => self.engine.told_of_changes(now, heard.take()),
             Event::Fenced(error) => {
                 tracing::error!(error = error.message, "fenced");
                 self.stop(StopReason::Fenced);
+            }
+            Event::Changed(error) => {
+                tracing::error!(error = error.message, "the origin is not the one that was opened");
+                self.stop(StopReason::OriginChanged);
             }
             Event::Control(work) => work(&mut self.engine),
             Event::Local(event) => self.local(event),
@@ -481,100 +487,5 @@ impl Server {
                 self.drain();
             }
         }
-    }
-
-    /// Begins a shutdown: no new connections or commands; what is under way is answered and destaged.
-    fn drain(&mut self) {
-        if self.draining.is_some() {
-            return;
-        }
-        if let Some(mut listener) = self.listener.take() {
-            let _ = self.poll.registry().deregister(listener.source());
-        }
-        let now = self.now();
-        self.engine.drain();
-        self.engine.resume();
-        let first = self.engine.undecided();
-        tracing::info!(groups = first, "shutting down: destaging what is dirty");
-        let timeout = self.settings.drain_timeout;
-        let until = (timeout != destage_core::Span::MAX).then(|| now + timeout);
-        self.draining = Some(Draining { until, first, bar: Progress::new("draining", first) });
-    }
-
-    fn is_drained(&self) -> bool {
-        let Some(draining) = &self.draining else { return false };
-        self.engine.undecided() == 0 || draining.until.is_some_and(|until| self.now() >= until)
-    }
-
-    /// Waits until no flush is under way any more; false if that takes too long.
-    fn await_flush(&mut self) -> bool {
-        while self.syncer.is_busy() {
-            let Ok(event) = self.events.recv_timeout(FLUSH_WAIT_MAX) else { return false };
-            if let Event::Flushed { .. } = event {
-                self.event(event);
-            }
-        }
-        true
-    }
-
-    /// The last words: what is clean, what remains.
-    fn finish(mut self) -> Result<(), ServeError> {
-        self.send_all();
-        let flushed = self.await_flush();
-        if let Some(error) = self.stopped {
-            // What was acknowledged and is in memory only goes to the journal; one that failed refuses.
-            if flushed && let Err(error) = self.engine.into_journal().close() {
-                tracing::error!(%error, "cannot close the journal");
-            }
-            return Err(error);
-        }
-        if !flushed {
-            let message =
-                "the journal's disk does not answer; what it holds is recovered at the next start";
-            return Err(ServeError::new(exit::JOURNAL_UNUSABLE, message));
-        }
-        if let Some(draining) = self.draining {
-            draining.bar.finish();
-        }
-        let left = self.engine.undecided();
-        let decided = self.engine.decided();
-        if left == 0 {
-            if let Some((expected, upto, floors)) = self.engine.last_mark() {
-                // Whoever starts with other domains then sees that nothing is left. Its fate is in the log.
-                let _ = self.writes[0].send(WriteJob::MarkAll { expected, upto, floors });
-            }
-            release(&self.writes[0], self.settings.origin_timeout);
-        }
-        let report = self.engine.report();
-        let journal = self.engine.into_journal();
-        if let Err(error) = journal.close() {
-            return Err(ServeError::journal(&error));
-        }
-        if left > 0 {
-            let last_error = report.origin.last_error.map_or(String::new(), |e| format!(" ({e})"));
-            return Err(ServeError::new(
-                exit::DIRTY_REMAINS,
-                format!(
-                    "stopped with {left} writes (from {} on) that {} has not taken{last_error}; they are in the journal in \
-                     {}, and the next start destages them",
-                    Lsn(decided.0 + 1).0,
-                    report.origin.description,
-                    self.settings.data.display()
-                ),
-            ));
-        }
-        match self.child_code {
-            None | Some(0) => Ok(()),
-            Some(code) => Err(ServeError::new(code, format!("the command ended with {code}"))),
-        }
-    }
-}
-
-/// Tells the origin that its owner has ended and left nothing behind; a convenience, for which the end waits a limited time.
-fn release(writes: &Sender<WriteJob>, patience: Duration) {
-    let (done, released) = crossbeam_channel::bounded(1);
-    if writes.send(WriteJob::Release { done }).is_ok() {
-        // Whether it worked has been logged.
-        let _ = released.recv_timeout(patience);
     }
 }

@@ -2,16 +2,19 @@
 
 use super::{ServeError, owned};
 use crate::catalog::Catalog;
+use crate::change::items;
 use crate::derived::{self, Queries};
+use crate::domains::Partition;
 use crate::engine::{Engine, StartReport};
-use crate::origins::{self, Origin, Owner, Watermarks, Writer};
-use crate::schema::Schema;
+use crate::origins::{self, Listener, Origin, Owner, Watermarks, Writer};
+use crate::schema::{Schema, TableId};
 use crate::settings::{Settings, Unmapped};
 use destage_core::{Fault, Lsn, Time};
 use destage_journal::{DirDisk, ErrorKind, Journal, Options, Records, Recovery};
 use destage_runtime::clock::Clock;
 use destage_runtime::exit;
 use destage_runtime::progress::Progress;
+use destage_runtime::watch::Watch;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,8 +34,12 @@ pub(super) struct Started {
     pub(super) writer: Box<dyn Writer>,
     /// How many threads may write at once, the one of `writer` included.
     pub(super) writers: usize,
+    /// If the origin tells what others change.
+    pub(super) listener: Option<Box<dyn Listener>>,
     pub(super) epoch: u64,
     pub(super) is_example: bool,
+    /// Looks whether the journal is still in its place.
+    pub(super) watch: Option<Watch>,
 }
 
 pub(super) fn start(settings: &Settings) -> Result<Started, ServeError> {
@@ -41,6 +48,7 @@ pub(super) fn start(settings: &Settings) -> Result<Started, ServeError> {
     // The journal first: its lock keeps a second process from touching anything.
     let disk = DirDisk::open(settings.data.join(JOURNAL_FOLDER))
         .map_err(|error| ServeError::journal(&error))?;
+    let watch = watch(&disk)?;
     let origin = origins::open(&url, settings.origin_timeout, &settings.tables)
         .map_err(|error| ServeError::origin(&error))?;
     let mut schema = origin.schema().map_err(|error| ServeError::origin(&error))?;
@@ -51,21 +59,12 @@ pub(super) fn start(settings: &Settings) -> Result<Started, ServeError> {
     let catalog = Catalog::of(&schema);
     let (mut journal, recovery) = open_journal(settings, disk, &catalog)?;
     let mut writer = origin.writer().map_err(|error| ServeError::origin(&error))?;
-    let owner = writer.owner().map_err(|error| ServeError::origin(&error))?;
     let partition = Arc::new(owned::partition(settings, &*origin, &schema)?);
-    let newest = owned::newest(owner.as_ref());
-    identify(settings, &*origin, owner.as_ref(), journal.uuid(), &recovery)?;
-    if newest.0 > journal.last() {
-        tracing::warn!(watermark = newest.0, "adopting the origin; numbering goes on after it");
-        journal.skip_to(newest.0 + 1);
-    }
-    let last = recovery.last_lsn.max(newest.0);
-    let epoch = owned::claim(&mut *writer, &partition, journal.uuid(), owner, Lsn(last))
-        .map_err(|refusal| refusal.in_words(&origin.describe()))?;
-    // A transaction of the process before may have landed until the claim shut it out.
-    let owner = writer.owner().map_err(|error| ServeError::origin(&error))?;
+    let Claimed { epoch, owner } =
+        claim(settings, &*origin, &mut *writer, &partition, &mut journal, &recovery)?;
     let found = owner.as_ref().map(|owner| owner.watermarks.clone()).unwrap_or_default();
     let watermark = owned::decided(owner.as_ref());
+    let last = journal.last();
     let clock = Clock::new();
     let description = origin.describe();
     let writers = if partition.is_one() { 1 } else { origin.writers_max().min(partition.len()) };
@@ -87,7 +86,43 @@ pub(super) fn start(settings: &Settings) -> Result<Started, ServeError> {
         );
         engine.set_start_report(StartReport { cut_bytes: torn.bytes });
     }
-    Ok(Started { clock, engine, origin, writer, writers, epoch, is_example })
+    let listener = origin.listener(&schema).map_err(|error| ServeError::origin(&error))?;
+    Ok(Started { clock, engine, origin, writer, writers, listener, epoch, is_example, watch })
+}
+
+/// The origin is ours.
+struct Claimed {
+    epoch: u64,
+    /// As it stands since nobody else can move it.
+    owner: Option<Owner>,
+}
+
+/// Claims the origin for the journal, whose numbers go on behind everything that the origin holds.
+fn claim(
+    settings: &Settings,
+    origin: &dyn Origin,
+    writer: &mut dyn Writer,
+    partition: &Partition,
+    journal: &mut Journal,
+    recovery: &Recovery,
+) -> Result<Claimed, ServeError> {
+    let owner = writer.owner().map_err(|error| ServeError::origin(&error))?;
+    identify(settings, origin, owner.as_ref(), journal.uuid(), recovery)?;
+    let was_ours = owner.as_ref().is_some_and(|owner| owner.journal == journal.uuid());
+    let last = owned::newest(owner.as_ref()).max(Lsn(recovery.last_lsn));
+    let epoch = owned::claim(writer, partition, journal.uuid(), owner, last)
+        .map_err(|refusal| refusal.in_words(&origin.describe()))?;
+    // Until the claim shut it out, the owner before may have moved the origin on.
+    let owner = writer.owner().map_err(|error| ServeError::origin(&error))?;
+    if was_ours {
+        identify(settings, origin, owner.as_ref(), journal.uuid(), recovery)?;
+    }
+    let newest = owned::newest(owner.as_ref());
+    if newest.0 > journal.last() {
+        tracing::warn!(watermark = newest.0, "adopting the origin; numbering goes on after it");
+        journal.skip_to(newest.0 + 1);
+    }
+    Ok(Claimed { epoch, owner })
 }
 
 /// Adds the keys that the settings make to those of the tables.
@@ -117,6 +152,14 @@ fn create_folder(settings: &Settings) -> Result<(), ServeError> {
             exit::JOURNAL_UNUSABLE,
             format!("cannot create the data folder {}: {error}", settings.data.display()),
         )
+    })
+}
+
+fn watch(disk: &DirDisk) -> Result<Option<Watch>, ServeError> {
+    let path = disk.lock_path();
+    Watch::on(&path).map_err(|error| {
+        let message = format!("cannot look at the journal's {}: {error}", path.display());
+        ServeError::new(exit::JOURNAL_UNUSABLE, message)
     })
 }
 
@@ -358,6 +401,7 @@ fn recover(
         next = lsn.0 + 1;
         let translated;
         let payload = if **record.catalog == *current {
+            whole(&schema, lsn, record.payload)?;
             record.payload
         } else {
             let old = Catalog::decode(record.catalog).ok_or_else(|| {
@@ -384,6 +428,20 @@ fn recover(
         tracing::info!(groups = total, "found undestaged writes in the journal; destaging them");
     }
     Ok(newest)
+}
+
+/// Checks what this build is about to take for granted.
+fn whole(schema: &Schema, lsn: Lsn, payload: &[u8]) -> Result<(), ServeError> {
+    let key_len = |id: TableId| schema.tables.get(usize::from(id.0)).map(|table| table.key_len);
+    let malformed = items(payload, key_len).find_map(Result::err);
+    malformed.map_or(Ok(()), |error| {
+        let message = format!(
+            "write {} of the journal cannot be read: {error}. A newer build of Destage may have written it: start that one \
+             until the journal is drained, or export the writes with `destage journal export`",
+            lsn.0
+        );
+        Err(ServeError::new(exit::JOURNAL_UNUSABLE, message))
+    })
 }
 
 /// Between two times of this journal another one, or a part that was cut, wrote at the origin.

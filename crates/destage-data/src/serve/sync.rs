@@ -1,6 +1,7 @@
-//! Running the journal's flushes: inline while the disk is fast and clients wait for it, on a thread otherwise.
+//! Running the journal's flushes: inline while the disk is fast and every client waits for it, on a thread otherwise.
 
 use super::Event;
+use super::company::Company;
 use super::workers::Outbox;
 use crate::engine::Engine;
 use crossbeam_channel::{Receiver, Sender};
@@ -34,6 +35,8 @@ pub(super) struct Syncer {
     last_sync: Time,
     latency: Span,
     full: bool,
+    /// The journal takes nothing any more.
+    failed: bool,
 }
 
 impl Syncer {
@@ -49,6 +52,7 @@ impl Syncer {
             last_sync: now,
             latency: Span::ZERO,
             full: false,
+            failed: false,
         })
     }
 
@@ -62,36 +66,55 @@ impl Syncer {
         self.busy
     }
 
+    /// Whether the journal has failed. The engine does not know of it yet.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failed
+    }
+
+    /// Tells the engine that the journal has failed, which ends it.
+    pub(super) fn give_up(&mut self, engine: &mut Engine, now: Time) {
+        // What failed may have been a flush that the core did not ask for.
+        match std::mem::take(&mut self.wanted) {
+            true => engine.synced(now, Err(Fault::Failed)),
+            false => engine.journal_failed(),
+        }
+    }
+
     /// When something is to be done at the latest.
     pub(super) fn next_timeout(&self, engine: &mut Engine) -> Option<Time> {
-        if self.busy {
+        if self.busy || self.failed {
             return None;
         }
         let mark = engine.journal().mark_due().then(|| self.last_sync + MARK_AFTER);
-        match self.wanted {
+        match self.wanted || self.full {
             true => self.retry_at,
             false => mark,
         }
     }
 
     /// How long an inline sync that is due may wait for more writers; `None` if none is due.
-    pub(super) fn patience(&self, engine: &Engine) -> Option<Duration> {
-        let due = self.wanted && !self.busy && self.retry_at.is_none();
+    pub(super) fn patience(&self, engine: &Engine, company: &Company) -> Option<Duration> {
+        let due = self.wanted && !self.busy && !self.failed && self.retry_at.is_none();
         let share = Duration::from_nanos(self.latency.0 / PATIENCE_DIVISOR);
-        (due && self.is_inline(engine)).then(|| share.min(PATIENCE_MAX))
+        (due && self.is_inline(engine, company)).then(|| share.min(PATIENCE_MAX))
     }
 
-    fn is_inline(&self, engine: &Engine) -> bool {
-        engine.policy().commit == Span::ZERO && self.latency <= INLINE_MAX
+    fn is_inline(&self, engine: &Engine, company: &Company) -> bool {
+        engine.policy().commit == Span::ZERO && self.latency <= INLINE_MAX && !company.has_readers()
     }
 
     /// Starts or does what is due. True if the engine was told of a completed sync.
-    pub(super) fn work(&mut self, engine: &mut Engine, now: impl Fn() -> Time) -> bool {
-        if self.busy || self.retry_at.is_some_and(|at| now() < at) {
+    pub(super) fn work(
+        &mut self,
+        engine: &mut Engine,
+        company: &Company,
+        now: impl Fn() -> Time,
+    ) -> bool {
+        if self.busy || self.failed || self.retry_at.is_some_and(|at| now() < at) {
             return false;
         }
         if self.wanted {
-            let inline = self.is_inline(engine);
+            let inline = self.is_inline(engine, company);
             let mut flush = engine.journal().take();
             if !inline {
                 self.start(flush, true);
@@ -105,7 +128,8 @@ impl Syncer {
             return true;
         }
         let buffered = engine.journal().buffered_bytes();
-        if buffered >= WRITE_EARLY_BYTES {
+        // A disk that was full is tried again.
+        if self.full || buffered >= WRITE_EARLY_BYTES {
             let flush = engine.journal().take();
             self.start(flush, false);
         } else if buffered == 0
@@ -164,13 +188,11 @@ impl Syncer {
                 }
                 engine.journal_full(true);
                 self.full = true;
-                self.wanted = true;
                 self.retry_at = Some(now + FULL_RETRY);
             }
             Err(error) => {
                 tracing::error!(%error, "the journal failed; stopping");
-                self.wanted = false;
-                engine.synced(now, Err(Fault::Failed));
+                self.failed = true;
             }
         }
     }

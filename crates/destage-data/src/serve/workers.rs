@@ -1,12 +1,13 @@
 //! The origin's threads: one that writes, some that read.
 
 use super::Event;
+use super::slow::Slow;
 use crate::collection;
-use crate::derived::Queries;
+use crate::derived::{Queries, Query};
 use crate::engine::{DOMAIN, FetchJob, Groups};
 use crate::origins::{
     ALL_DOMAINS, AcrossClaim, Applied, GroupRef, Mark, Origin, OriginError, ParkedGroup, Reader,
-    Snapshot, Watermarks, WriteClaim, Writer,
+    Snapshot, Stage, Watermarks, WriteClaim, Writer,
 };
 use crate::schema::{Schema, TableId};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
@@ -19,6 +20,9 @@ use std::time::{Duration, Instant};
 
 /// How often an owner shows itself at the origin.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(5);
+
+/// After a refusal a connection that has been open for so long is replaced.
+const DENIED_REOPEN_AFTER: Duration = Duration::from_secs(1);
 
 /// How often an outcome in doubt is looked for.
 const DOUBT_EVERY: Duration = Duration::from_millis(200);
@@ -68,7 +72,7 @@ pub(super) enum WriteJob {
     },
     /// The last one: everything is decided. Answered when it is done or has failed.
     Release {
-        done: Sender<()>,
+        done: Sender<Result<(), OriginError>>,
     },
 }
 
@@ -103,7 +107,9 @@ pub(super) struct Destager {
     pub(super) unsafe_no_watermark: bool,
     pub(super) outbox: Outbox,
     /// Parked groups were to be taken back, and nobody knows whether they were: which, and what failed.
-    pub(super) doubt: Option<(Vec<Lsn>, OriginError)>,
+    pub(super) doubt: Option<(Vec<Lsn>, Groups, OriginError)>,
+    /// Raw SQL that took too long.
+    pub(super) slow: Slow,
 }
 
 impl Destager {
@@ -134,7 +140,7 @@ impl Destager {
                     let result = self.park(lsn, &marks, parked.as_ref());
                     self.outbox.send(Event::Parked { lsn, result });
                 }
-                Ok(WriteJob::Unpark { parked, groups }) => self.unpark(parked, &groups),
+                Ok(WriteJob::Unpark { parked, groups }) => self.unpark(parked, groups),
                 Ok(WriteJob::ListParked { request }) => {
                     let result = self.with_writer(|writer| writer.parked());
                     self.outbox.send(Event::ParkedListed { request, result });
@@ -146,9 +152,8 @@ impl Destager {
                     self.outbox.send(Event::MarkedAll { upto, result });
                 }
                 Ok(WriteJob::Release { done }) => {
-                    self.release();
                     // The server waits a limited time only.
-                    let _ = done.send(());
+                    let _ = done.send(self.release());
                     return;
                 }
                 Err(RecvTimeoutError::Timeout) => {}
@@ -165,20 +170,21 @@ impl Destager {
         match self.with_writer(|writer| writer.heartbeat(epoch)) {
             Ok(watermarks) => self.outbox.send(Event::Shown { watermarks, confirmed }),
             Err(error) if error.fault == Fault::Fenced => self.outbox.send(Event::Fenced(error)),
+            Err(error) if error.fault == Fault::Failed => self.outbox.send(Event::Changed(error)),
             // The next batch tells what is wrong.
             Err(_) => {}
         }
     }
 
     /// Lets another process have the origin at once. Without it, that one waits until the heartbeat is old.
-    fn release(&mut self) {
+    fn release(&mut self) -> Result<(), OriginError> {
         let epoch = self.epoch;
-        if let Err(error) = self.with_writer(|writer| writer.release(epoch)) {
+        self.with_writer(|writer| writer.release(epoch)).inspect_err(|error| {
             tracing::warn!(
                 error = error.message,
                 "the origin was not told that this process has ended"
             );
-        }
+        })
     }
 
     fn across<'m>(&self, marks: &'m [Mark]) -> AcrossClaim<'m> {
@@ -192,15 +198,52 @@ impl Destager {
     }
 
     fn apply(&mut self, marks: &[Mark], groups: &Groups) -> Result<Applied, OriginError> {
+        let refs: Vec<GroupRef<'_>> = groups.iter().collect();
+        let batch = refs[0].lsn;
+        if let Some(error) = self.slow.refusal(batch, Instant::now()) {
+            return Err(error);
+        }
+        let can_split = marks.len() == 1;
+        let size = if can_split && self.slow.is_split(batch) { 1 } else { refs.len() };
+        let schema = self.schema.clone();
+        let mut sum = Applied::default();
+        let mut expected = marks[0].expected;
+        let mut shown = Instant::now();
+        for part in refs.chunks(size) {
+            let applied = self.apply_part(marks, expected, part).map_err(|error| {
+                self.slow.failed(&schema, (batch, part), can_split, error, Instant::now())
+            })?;
+            sum.changes += applied.changes;
+            sum.rows += applied.rows;
+            expected = part.last().map_or(expected, |last| last.lsn);
+            if shown.elapsed() >= HEARTBEAT_EVERY {
+                shown = Instant::now();
+                if self.is_first {
+                    self.show();
+                }
+            }
+        }
+        self.slow.landed(batch);
+        self.confirmed.reached(marks);
+        Ok(sum)
+    }
+
+    /// Applies groups in one go, where the origin stands at `expected`; in several domains, where the marks say.
+    fn apply_part(
+        &mut self,
+        marks: &[Mark],
+        expected: Lsn,
+        groups: &[GroupRef<'_>],
+    ) -> Result<Applied, OriginError> {
         let claim = self.across(marks);
         let schema = self.schema.clone();
-        let refs: Vec<GroupRef<'_>> = groups.iter().collect();
-        let applied = self.with_writer(|writer| match marks {
-            [only] => writer.apply(&schema, &claim.of(only), &refs),
-            _ => writer.apply_across(&schema, &claim, &refs),
-        })?;
-        self.confirmed.reached(marks);
-        Ok(applied)
+        self.with_writer(|writer| match marks {
+            [only] => {
+                let claim = WriteClaim { expected, ..claim.of(only) };
+                writer.apply(&schema, &claim, groups)
+            }
+            _ => writer.apply_across(&schema, &claim, groups),
+        })
     }
 
     fn park(
@@ -218,10 +261,11 @@ impl Destager {
         Ok(())
     }
 
-    fn unpark(&mut self, parked: Vec<Lsn>, groups: &Groups) {
+    fn unpark(&mut self, parked: Vec<Lsn>, groups: Groups) {
         let claim = self.hold();
         let schema = self.schema.clone();
         let refs: Vec<GroupRef<'_>> = groups.iter().collect();
+        let mut doubt = None;
         // Without a connection nothing can have been done.
         let is_connected = self.with_writer(|_| Ok(()));
         let result = is_connected.and_then(|()| {
@@ -229,10 +273,11 @@ impl Destager {
             if let Err(error) = &result
                 && error.fault == Fault::Unavailable
             {
-                self.doubt = Some((parked, error.clone()));
+                doubt = Some(error.clone());
             }
             result
         });
+        self.doubt = doubt.map(|error| (parked, groups, error));
         if self.doubt.is_none() {
             self.outbox.send(Event::Unparked { result });
         }
@@ -240,21 +285,16 @@ impl Destager {
 
     /// Looks whether groups that were to be taken back are still parked.
     fn settle_doubt(&mut self) {
-        let Some((parked, error)) = self.doubt.take() else { return };
+        let Some((parked, groups, error)) = self.doubt.take() else { return };
         let claim = self.hold();
         let schema = self.schema.clone();
-        let found = self.with_writer(|writer| {
-            // Waits until the transaction in doubt has ended.
-            writer.unpark(&schema, &claim, &[], &[])?;
-            writer.parked()
-        });
-        let result = match found {
-            Ok(found) => match found.iter().any(|group| parked.contains(&group.lsn)) {
-                true => Err(error),
-                false => Ok(Applied::default()),
-            },
+        let refs: Vec<GroupRef<'_>> = groups.iter().collect();
+        let done = self.with_writer(|writer| writer.settle_unpark(&schema, &claim, &parked, &refs));
+        let result = match done {
+            Ok(true) => Ok(Applied::default()),
+            Ok(false) => Err(error),
             Err(again) if again.fault == Fault::Fenced => Err(again),
-            Err(_) => return self.doubt = Some((parked, error)),
+            Err(_) => return self.doubt = Some((parked, groups, error)),
         };
         self.outbox.send(Event::Unparked { result });
     }
@@ -321,7 +361,7 @@ pub(super) enum ReadJob {
     Fetch(Vec<FetchJob>),
     Scan { request: u64, table: TableId, after: Option<Box<[u8]>>, limit: usize },
     NextKeys { request: u64, table: TableId, count: u32 },
-    Query { job: u64, query: usize, values: Box<[u8]> },
+    Query { job: u64, query: usize, values: Box<[u8]>, until: Instant },
 }
 
 /// A reading thread's state.
@@ -329,7 +369,8 @@ pub(super) struct Fetcher {
     pub(super) origin: Arc<dyn Origin>,
     pub(super) schema: Arc<Schema>,
     pub(super) queries: Arc<Queries>,
-    pub(super) reader: Option<Box<dyn Reader>>,
+    /// And when it was opened.
+    pub(super) reader: Option<(Box<dyn Reader>, Instant)>,
     pub(super) outbox: Outbox,
 }
 
@@ -370,10 +411,15 @@ impl Fetcher {
                 let result = self.with_reader(|reader| reader.next_keys(table, count));
                 Event::KeysReserved { request, result }
             }
-            ReadJob::Query { job, query, values } => {
+            ReadJob::Query { job, query, values, until } => {
                 let queries = self.queries.clone();
                 let query = queries.get(query);
-                let result = self.with_reader(|reader| reader.query(query, &values));
+                let result = self.with_reader(|reader| {
+                    // The time may be over, the more so when it is tried once more.
+                    let left = until.checked_duration_since(Instant::now());
+                    let left = left.filter(|left| !left.is_zero()).ok_or_else(|| too_late(query));
+                    reader.query(query, &values, left?)
+                });
                 Event::Queried { job, result }
             }
         }
@@ -399,12 +445,104 @@ impl Fetcher {
         work: &mut impl FnMut(&mut dyn Reader) -> Result<T, OriginError>,
     ) -> Result<T, OriginError> {
         if self.reader.is_none() {
-            self.reader = Some(self.origin.reader()?);
+            let opened = self.origin.reader().map_err(|error| error.at(Stage::Connection))?;
+            self.reader = Some((opened, Instant::now()));
         }
-        let result = work(self.reader.as_deref_mut().expect("opened above"));
-        if result.as_ref().is_err_and(|error| error.fault != Fault::Rejected) {
+        let (reader, opened) = self.reader.as_mut().expect("opened above");
+        let result = work(&mut **reader);
+        let is_kept = match result.as_ref().map_err(|error| error.fault) {
+            Ok(_) | Err(Fault::Rejected) => true,
+            // Some rights are a new session's only; but nobody is to have one opened for each refusal.
+            Err(Fault::Denied) => opened.elapsed() < DENIED_REOPEN_AFTER,
+            Err(_) => false,
+        };
+        if !is_kept {
             self.reader = None;
         }
         result
+    }
+}
+
+fn too_late(query: &Query) -> OriginError {
+    let message = format!("the query of {} was not begun in time", query.key);
+    OriginError::new(Fault::Unavailable, message).late()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::origins::Keys;
+    use crate::schema::Table;
+    use std::sync::atomic::AtomicUsize;
+
+    /// Denies every read, and counts connections.
+    #[derive(Default)]
+    struct Denying(Arc<AtomicUsize>);
+
+    impl Origin for Denying {
+        fn describe(&self) -> String {
+            "denying".into()
+        }
+
+        fn schema(&self) -> Result<Schema, OriginError> {
+            Ok(Schema::default())
+        }
+
+        fn reader(&self) -> Result<Box<dyn Reader>, OriginError> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Ok(Box::new(Self::default()))
+        }
+
+        fn writer(&self) -> Result<Box<dyn Writer>, OriginError> {
+            Err(denied())
+        }
+    }
+
+    impl Reader for Denying {
+        fn fetch(&mut self, _: &Table, _: &[&[u8]]) -> Result<Snapshot, OriginError> {
+            Err(denied())
+        }
+
+        fn scan(
+            &mut self,
+            _: &Table,
+            _: Option<&[u8]>,
+            _: usize,
+        ) -> Result<(Keys, Watermarks), OriginError> {
+            Err(denied())
+        }
+
+        fn next_keys(&mut self, _: &Table, _: u32) -> Result<Vec<i64>, OriginError> {
+            Err(denied())
+        }
+    }
+
+    fn denied() -> OriginError {
+        OriginError::new(Fault::Denied, "permission denied")
+    }
+
+    #[test]
+    fn refused_reads_open_no_connection_each() {
+        const READS: usize = 1_000;
+        let opened = Arc::new(AtomicUsize::new(0));
+        let (sender, _events) = crossbeam_channel::unbounded();
+        let poll = mio::Poll::new().unwrap();
+        let waker = Arc::new(Waker::new(poll.registry(), mio::Token(0)).unwrap());
+        let mut fetcher = Fetcher {
+            origin: Arc::new(Denying(opened.clone())),
+            schema: Arc::default(),
+            queries: Arc::default(),
+            reader: None,
+            outbox: Outbox { sender, waker },
+        };
+        let table = Table::named("t".into(), "t".into());
+        let began = Instant::now();
+        for _ in 0..READS {
+            let error = fetcher.with_reader(|reader| reader.fetch(&table, &[])).unwrap_err();
+            assert_eq!(error.fault, Fault::Denied);
+        }
+        let seconds = began.elapsed().as_secs() as usize;
+        let opened = opened.load(Ordering::Relaxed);
+        assert!(opened <= 1 + seconds, "{opened} connections in {seconds} s");
     }
 }

@@ -1,30 +1,31 @@
 //! The cache manager within this process: an engine on a thread of its own, its journal on the local disk.
 
+use super::checker::Checker;
 use super::wire::{Answer, push_request, read_answer};
-use super::{CacheManager, CacheSession, Change, Error, ErrorKind, Key, Lease, Row};
+use super::{CacheManager, CacheSession, Change, Dml, Error, ErrorKind, Key, Lease, Row};
 use super::{Value, value::Field};
 use crate::cells::{Cell, Reader};
 use crate::domains::Partition;
-use crate::engine::{Engine, Observer, key_cells};
+use crate::engine::{Observer, key_cells};
 use crate::schema::{Schema, Table};
 use crate::serve::{Inside, Local};
 use crate::settings::Settings;
 use destage_core::Lsn;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Conversations kept for the next session.
 const IDLE_MAX: usize = 64;
-/// How long an entry waits for what it depends on to be destaged, and how often it looks.
+/// How long an entry waits for what it depends on to be destaged.
 const DECIDE_MAX: Duration = Duration::from_secs(30);
-const DECIDE_LOOK: Duration = Duration::from_millis(1);
 
 /// The cache manager within this process.
 pub struct Embedded {
     inside: Inside,
     idle: Mutex<Vec<Conversation>>,
     names: Vec<Names>,
+    checker: Checker,
     /// Up to here, what writes left may be told.
     seen: AtomicU64,
 }
@@ -43,7 +44,8 @@ impl Embedded {
             columns: table.columns.iter().map(|column| column.name.as_str().into()).collect(),
         };
         let names = inside.schema().tables.iter().map(names).collect();
-        Ok(Self { inside, idle: Mutex::default(), names, seen: AtomicU64::new(0) })
+        let checker = Checker::new(inside.origin().clone());
+        Ok(Self { inside, idle: Mutex::default(), names, checker, seen: AtomicU64::new(0) })
     }
 
     pub(super) fn inside(&self) -> &Inside {
@@ -90,19 +92,19 @@ impl Embedded {
 
     /// Waits until the origin has decided everything up to here, which is hurried.
     pub(super) fn decide(&self, upto: Lsn) -> Result<(), Error> {
-        self.inside.run(Engine::hurry)?;
-        let until = Instant::now() + DECIDE_MAX;
-        while self.inside.run(|engine| engine.decided())? < upto {
-            if Instant::now() >= until {
-                let message = format!(
-                    "the origin has not taken write {} within {DECIDE_MAX:?}, which the entry depends on; see the status",
-                    upto.0
-                );
-                return Err(Error::new(ErrorKind::Timeout, message));
-            }
-            std::thread::sleep(DECIDE_LOOK);
+        let (lsn, limit) = (upto.0.to_string(), DECIDE_MAX.as_millis().to_string());
+        let mut requests = Vec::new();
+        push_request(&mut requests, &[b"DESTAGE", b"DECIDED", lsn.as_bytes(), limit.as_bytes()]);
+        let answer = self.ask(requests, 1)?.pop().ok_or_else(|| Error::closed(None))?;
+        match answer.accepted()? {
+            Answer::Int(1) => Ok(()),
+            _ => Err(Error::new(
+                ErrorKind::Timeout,
+                format!(
+                    "the origin has not taken write {lsn} within {DECIDE_MAX:?}, which the entry depends on; see the status"
+                ),
+            )),
         }
-        Ok(())
     }
 
     /// Waits until what shows this write may be told, as every reply does.
@@ -238,6 +240,10 @@ impl CacheSession for EmbeddedSession<'_> {
         answers.into_iter().try_for_each(|answer| answer.accepted().map(drop))
     }
 
+    fn check(&mut self, dml: &Dml) -> Result<Option<Vec<String>>, Error> {
+        self.manager.checker.check(self.manager.schema(), dml)
+    }
+
     fn commit(&mut self, changes: &[Change]) -> Result<(), Error> {
         let mut requests = Vec::new();
         let mut count = 0;
@@ -246,7 +252,8 @@ impl CacheSession for EmbeddedSession<'_> {
         if !unknown.is_empty() {
             count += self.push_begin(&mut requests);
             let mut words: Vec<&[u8]> = vec![b"DESTAGE", b"ABSENT"];
-            words.extend(unknown.iter().map(|change| change.key().0.as_bytes()));
+            let keys = unknown.iter().filter_map(|change| change.key());
+            words.extend(keys.map(|key| key.0.as_bytes()));
             push_request(&mut requests, &words);
             count += 1;
         }
@@ -300,7 +307,7 @@ impl Drop for EmbeddedSession<'_> {
 
 /// Appends a change as commands; their number is returned.
 fn push_change(requests: &mut Vec<u8>, schema: &Schema, change: &Change) -> usize {
-    let key = change.key().0.as_bytes();
+    let key = change.key().map_or(&b""[..], |key| key.0.as_bytes());
     match change {
         Change::Set { fields, .. } => push_fields(requests, key, fields, None),
         Change::Insert { fields, .. } => {
@@ -316,6 +323,10 @@ fn push_change(requests: &mut Vec<u8>, schema: &Schema, change: &Change) -> usiz
         }
         Change::Delete { .. } => {
             push_request(requests, &[b"DEL", key]);
+            1
+        }
+        Change::Execute(dml) => {
+            push_request(requests, &[b"DESTAGE", b"EXECUTE", dml.bytes()]);
             1
         }
     }

@@ -7,6 +7,7 @@
 //!
 //! *Source:* Ghandeharizadeh and Nguyen, write-back with cache augmented data stores, section 3.
 
+use super::shelf::Shelf;
 use super::{Error, ErrorKind, Session, Store};
 use crate::cells::{Cell, Reader};
 use crate::change::{self, GroupWriter, Op, Set};
@@ -15,13 +16,13 @@ use crate::engine::Observer;
 use crate::origins::{Watermarks, decided_of};
 use crate::schema::{Schema, Table, TableId};
 use destage_core::{DomainId, Lsn};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// How often a miss starts anew because the entry changed while it was computed, before it gives up keeping it.
 const MISSES_MAX: u32 = 8;
-/// Most cached entries of a kind, unless given; the oldest go first.
-pub const ENTRIES_MAX_DEFAULT: usize = 100_000;
+/// Most bytes of cached entries of a kind, unless given: 64 MiB.
+pub const ENTRIES_BYTES_MAX_DEFAULT: u64 = 64 << 20;
 
 /// A kind of cache entries. Mappings and merges are called on the engine's thread: they compute, and ask nobody.
 ///
@@ -47,9 +48,16 @@ pub trait Entry: Send + Sync + 'static {
         Merge::Drop
     }
 
-    /// How many entries of this kind are kept.
-    fn entries_max(&self) -> usize {
-        ENTRIES_MAX_DEFAULT
+    /// Bytes that a value takes. By default those of the type itself: whoever keeps texts or lists adds what these hold, or the
+    /// limit means nothing.
+    fn bytes(&self, value: &Self::Value) -> usize {
+        size_of_val(value)
+    }
+
+    /// Most bytes of cached entries of this kind, names and overhead included. S3-FIFO chooses those that leave, as for rows.
+    /// They count beside the rows' `--cache-size`, not within it.
+    fn bytes_max(&self) -> u64 {
+        ENTRIES_BYTES_MAX_DEFAULT
     }
 }
 
@@ -191,9 +199,7 @@ impl<E: Entry> std::fmt::Debug for Kind<E> {
 }
 
 struct State<V> {
-    cached: HashMap<String, Cached<V>>,
-    /// The names cached, oldest first; some are gone again.
-    order: VecDeque<String>,
+    cached: Shelf<Cached<V>>,
     /// What the origin may lack, oldest first: the paper's mappings.
     pending: VecDeque<Pending>,
     /// What is not in `pending` any more: up to here everything is at the origin.
@@ -202,6 +208,8 @@ struct State<V> {
     misses: usize,
     /// Counts what changed in ways that nobody knows.
     unsure: u64,
+    /// The newest group with raw SQL, which may make any entry another, for each domain whose watermark tells of one.
+    opaque: BTreeMap<DomainId, Lsn>,
     /// Whether entries come with their watermark, as far as is known.
     tells_watermark: bool,
 }
@@ -233,18 +241,14 @@ impl<V> State<V> {
 
     fn newest_pending(&self, name: &str) -> Option<Lsn> {
         let mut newest_first = self.pending.iter().rev();
-        newest_first.find(|pending| pending.names.iter().any(|n| n == name)).map(|p| p.lsn)
+        let named = newest_first.find(|pending| pending.names.iter().any(|n| n == name));
+        let opaque = self.opaque.values().copied().filter(|lsn| *lsn > self.decided).max();
+        named.map(|pending| pending.lsn).max(opaque)
     }
 
-    fn keep(&mut self, name: &str, cached: Cached<V>, entries_max: usize) {
-        if self.cached.insert(name.to_owned(), cached).is_none() {
-            self.order.push_back(name.to_owned());
-        }
-        while self.order.len() > entries_max
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.cached.remove(&oldest);
-        }
+    /// Whether an entry of this state may lack what raw SQL did.
+    fn is_opaque_behind(&self, as_of: &AsOf) -> bool {
+        self.opaque.iter().any(|(&domain, &lsn)| as_of.of(domain) < lsn)
     }
 }
 
@@ -272,8 +276,12 @@ impl<E: Entry> Observer for Kind<E> {
             cached.newest = cached.newest.max(lsn);
             let is_merged = cached.as_of.is_some()
                 && self.entry.merge(name, &mut cached.value, &row) == Merge::Merged;
-            if !is_merged {
-                state.cached.remove(name);
+            match is_merged {
+                true => {
+                    let bytes = self.entry.bytes(&cached.value);
+                    state.cached.resize(name, bytes);
+                }
+                false => state.cached.remove(name),
             }
         }
         let bytes = encoded(change);
@@ -281,10 +289,14 @@ impl<E: Entry> Observer for Kind<E> {
         names
     }
 
+    fn opaque(&self, lsn: Lsn, domain: DomainId) {
+        self.state().opaque.insert(domain, lsn);
+        self.unsure(&[]);
+    }
+
     fn unsure(&self, _: &[TableId]) {
         let mut state = self.state();
         state.cached.clear();
-        state.order.clear();
         state.unsure += 1;
     }
 
@@ -302,12 +314,12 @@ impl Store {
     /// [`ErrorKind::Closed`].
     pub fn entries<E: Entry>(&self, entry: E) -> Result<Entries<'_, E>, Error> {
         let state = State {
-            cached: HashMap::new(),
-            order: VecDeque::new(),
+            cached: Shelf::new(entry.bytes_max()),
             pending: VecDeque::new(),
             decided: Lsn::ZERO,
             misses: 0,
             unsure: 0,
+            opaque: BTreeMap::new(),
             tells_watermark: true,
         };
         let partition = self.manager.partition()?;
@@ -342,13 +354,18 @@ impl<E: Entry> Entries<'_, E> {
 
     /// Whether the entry is cached.
     pub fn is_cached(&self, name: &str) -> bool {
-        self.kind.state().cached.contains_key(name)
+        self.kind.state().cached.contains(name)
+    }
+
+    /// How many entries are cached, and the bytes that they take, overhead included.
+    pub fn size(&self) -> (usize, u64) {
+        self.kind.state().cached.size()
     }
 
     fn find(&self, name: &str) -> Result<(E::Value, Lsn), Error> {
         for attempt in 1.. {
             let mut state = self.kind.state();
-            if let Some(cached) = state.cached.get(name) {
+            if let Some(cached) = state.cached.hit(name) {
                 return Ok((cached.value.clone(), cached.newest));
             }
             let mut before = Before {
@@ -440,7 +457,9 @@ impl<E: Entry> Entries<'_, E> {
         let Computed { mut value, as_of } = computed;
         let last = match &as_of {
             // Older than what is known to be there: a replica that lags. What it lacks may be forgotten.
-            Some(as_of) if before.is_ahead_of(as_of) => return Found::Old,
+            Some(as_of) if before.is_ahead_of(as_of) || state.is_opaque_behind(as_of) => {
+                return Found::Old;
+            }
             Some(as_of) => match self.merge_pending(state, name, &mut value, as_of) {
                 Some(last) => last,
                 None => return Found::Old,
@@ -452,7 +471,8 @@ impl<E: Entry> Entries<'_, E> {
             return Found::Fit(value, last);
         }
         let cached = Cached { value: value.clone(), newest: last, as_of };
-        state.keep(name, cached, self.kind.entry.entries_max());
+        let bytes = self.kind.entry.bytes(&cached.value);
+        state.cached.insert(name, cached, bytes);
         Found::Kept(value, last)
     }
 

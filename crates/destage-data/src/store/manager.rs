@@ -3,7 +3,7 @@
 //! Each operation is one atomic step on one shard and one round trip at most, so that a manager whose shards are servers,
 //! with buffered writes replicated among them, can take the place of the embedded one.
 
-use super::{Error, Key, Row, Value};
+use super::{Dml, Error, Key, Row, Value};
 use crate::schema::Schema;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,6 +40,14 @@ pub trait CacheSession: Send {
     /// # Errors
     /// As for `read`.
     fn share(&mut self, name: &str) -> Result<(), Error>;
+
+    /// Has the origin look at raw SQL that it has not seen before. The tables that it writes, triggers and cascades left out;
+    /// `None` where the origin does not tell.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`](super::ErrorKind::Invalid) if the origin does not take it as one statement that writes rows;
+    /// `Unavailable` if the origin cannot be asked.
+    fn check(&mut self, dml: &Dml) -> Result<Option<Vec<String>>, Error>;
 
     /// Takes X leases on what changes, validates the session, and makes one write group of its changes: all in one step,
     /// with which the session ends. It returns once the group is as durable as the policy's `d` asks for; under
@@ -98,16 +106,19 @@ pub enum Change {
         /// The row.
         key: Key,
     },
+    /// Raw SQL. Nobody knows what it does to the rows that it declares until the origin has decided it.
+    Execute(Dml),
 }
 
 impl Change {
-    /// The row that changes.
-    pub fn key(&self) -> &Key {
+    /// The row that changes; `None` for raw SQL.
+    pub fn key(&self) -> Option<&Key> {
         match self {
             Self::Set { key, .. }
             | Self::Inc { key, .. }
             | Self::Insert { key, .. }
-            | Self::Delete { key } => key,
+            | Self::Delete { key } => Some(key),
+            Self::Execute(_) => None,
         }
     }
 }

@@ -40,6 +40,8 @@
 //! Design 2 in section 3.
 
 mod arrays;
+mod checker;
+mod dml;
 mod embedded;
 mod entries;
 mod error;
@@ -47,13 +49,17 @@ mod manager;
 mod options;
 mod retry;
 mod session;
+mod shelf;
 mod value;
 mod view;
 mod wire;
 
 pub use crate::change::Op;
+pub use dml::{Declared, Dml, Parameter};
 pub use embedded::Embedded;
-pub use entries::{ColumnChange, Computed, ENTRIES_MAX_DEFAULT, Entries, Entry, Merge, RowChange};
+pub use entries::{
+    ColumnChange, Computed, ENTRIES_BYTES_MAX_DEFAULT, Entries, Entry, Merge, RowChange,
+};
 pub use error::{Error, ErrorKind};
 pub use manager::{CacheManager, CacheSession, Change, Lease};
 pub use options::{LEASE_DEFAULT, LEASE_MAX, LEASE_MIN, Options, PATIENCE_DEFAULT};
@@ -210,6 +216,16 @@ impl Store {
     /// As for [`Store::flush`].
     pub fn drain(&self) -> Result<(), Error> {
         self.command("drain")
+    }
+
+    /// Shows or decides on what the origin has rejected, in the words of `destage parked`: `LIST`, `SHOW id`, `RETRY id`,
+    /// `RETRY ALL`, `EDIT id changes`, `SKIP id`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] for other words; [`ErrorKind::Timeout`] with the reason for which nothing was done.
+    pub fn parked(&self, words: &[&str]) -> Result<serde_json::Value, Error> {
+        let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+        Ok(self.manager.inside().control().command("parked", &words)?)
     }
 
     fn command(&self, name: &str) -> Result<(), Error> {

@@ -1,8 +1,9 @@
 //! One attempt at a session: what it has read, what it will change, and how it sees its own changes.
 
 use super::arrays::Edit;
+use super::dml::{Covered, check_writes};
 use super::view::{applied, canonical_key};
-use super::{CacheSession, Change, Error, ErrorKind, Key, Lease, Row, Value};
+use super::{CacheSession, Change, Declared, Error, ErrorKind, Key, Lease, Parameter, Row, Value};
 use crate::schema::Schema;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,12 +20,15 @@ pub struct Session<'s> {
     /// The rows read, as this session sees them.
     rows: HashMap<Key, Option<Row>>,
     changes: Vec<Change>,
+    /// What its raw SQL covers.
+    covered: Covered,
     is_lost: bool,
 }
 
 impl<'s> Session<'s> {
     pub(super) fn new(schema: Arc<Schema>, held: Box<dyn CacheSession + 's>, least: Lease) -> Self {
-        Self { schema, held, least, rows: HashMap::new(), changes: Vec::new(), is_lost: false }
+        let (rows, covered) = (HashMap::new(), Covered::default());
+        Self { schema, held, least, rows, changes: Vec::new(), covered, is_lost: false }
     }
 
     /// Whether another session was faster, so that this one cannot take effect.
@@ -73,6 +77,7 @@ impl<'s> Session<'s> {
     fn read_under(&mut self, lease: Lease, keys: &[Key]) -> Result<Vec<Option<Row>>, Error> {
         let keys: Vec<Key> =
             keys.iter().map(|key| canonical_key(&self.schema, key)).collect::<Result<_, _>>()?;
+        keys.iter().try_for_each(|key| self.refuse_covered(key))?;
         let is_needed = |key: &&Key| lease == Lease::X || !self.rows.contains_key(*key);
         let mut needed: Vec<Key> = keys.iter().filter(is_needed).cloned().collect();
         needed.sort_unstable();
@@ -81,7 +86,7 @@ impl<'s> Session<'s> {
             let found = self.held.read(lease, &needed);
             let found = self.watched(found)?;
             for (key, mut row) in needed.into_iter().zip(found) {
-                for change in self.changes.iter().filter(|change| *change.key() == key) {
+                for change in self.changes.iter().filter(|change| change.key() == Some(&key)) {
                     row = applied(&self.schema, row, change)?;
                 }
                 self.rows.insert(key, row);
@@ -105,11 +110,80 @@ impl<'s> Session<'s> {
     }
 
     fn change(&mut self, change: Change) -> Result<(), Error> {
-        if let Some(row) = self.rows.get_mut(change.key()) {
-            *row = applied(&self.schema, row.take(), &change)?;
+        if let Some(key) = change.key() {
+            self.refuse_covered(key)?;
+            if let Some(row) = self.rows.get_mut(key) {
+                *row = applied(&self.schema, row.take(), &change)?;
+            }
         }
         self.changes.push(change);
         Ok(())
+    }
+
+    /// Nobody knows what a row holds that the session's own raw SQL covers.
+    fn refuse_covered(&self, key: &Key) -> Result<(), Error> {
+        match self.covered.contains(&self.schema, key)? {
+            false => Ok(()),
+            true => Err(Error::new(
+                ErrorKind::Invalid,
+                format!(
+                    "{key} is covered by this session's own raw SQL, so only the origin will know what it holds: use it \
+                     before, or in another session"
+                ),
+            )),
+        }
+    }
+
+    /// Writes by raw SQL: one INSERT, UPDATE, DELETE, REPLACE or MERGE in the origin's own words, its parameters written `$1`,
+    /// `$2` and so on. It is acknowledged like every other write and applied later, exactly once, in its place among the others;
+    /// what it does nobody knows before. So it declares the rows and tables that it reads or writes, and whoever reads these
+    /// meanwhile waits until the origin has decided it. The session itself cannot use them any more.
+    ///
+    /// The first time that the origin sees the text, it prepares it. Functions such as `now()` and `random()` are evaluated
+    /// when it is applied.
+    ///
+    /// ```
+    /// use destage_data::store::{Declared, Options};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let folder = tempfile::tempdir()?;
+    /// # let file = folder.path().join("bank.db");
+    /// # rusqlite::Connection::open(&file)?.execute_batch(
+    /// #     "CREATE TABLE accounts (id INTEGER PRIMARY KEY, balance INTEGER NOT NULL);
+    /// #      INSERT INTO accounts VALUES (1, 100), (2, 50);")?;
+    /// # let (origin, data) = (format!("sqlite:{}", file.display()), folder.path().join("data"));
+    /// let store = Options::new(origin, data).open()?;
+    /// store.session(|s| {
+    ///     s.execute(
+    ///         "UPDATE accounts SET balance = balance + balance / $1 WHERE balance >= $2",
+    ///         &[10.into(), 100.into()],
+    ///         &[Declared::table("accounts")],
+    ///     )
+    /// })?;
+    /// let balance: i64 = store.read(("accounts", 1))?.expect("it is there").get("balance")?;
+    /// assert_eq!(balance, 110); // the origin has decided it before this was read
+    /// store.close()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`]: it is not one statement that writes rows, its parameters are others, a row or table is not there,
+    /// it writes a table that it does not declare (as far as the origin tells), or the origin takes no SQL.
+    /// [`ErrorKind::Unavailable`]: the origin has not seen the text yet and cannot be asked.
+    pub fn execute(
+        &mut self,
+        sql: &str,
+        parameters: &[Parameter],
+        declared: &[Declared],
+    ) -> Result<(), Error> {
+        let mut covered = self.covered.clone();
+        let dml = covered.add(&self.schema, sql, parameters, declared)?;
+        if let Some(writes) = self.held.check(&dml)? {
+            check_writes(&self.schema, &dml, &writes)?;
+        }
+        self.covered = covered;
+        self.change(Change::Execute(dml))
     }
 
     /// Sets columns; a row that does not exist is made. NULL is a value like others.

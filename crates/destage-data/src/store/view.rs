@@ -24,8 +24,10 @@ pub(super) fn applied(
     row: Option<Row>,
     change: &Change,
 ) -> Result<Option<Row>, Error> {
+    // What raw SQL covers is not shown at all.
+    let Some(key) = change.key() else { return Ok(row) };
     let (table, cells) =
-        key_cells(schema, change.key().0.as_bytes()).map_err(|message| Error::told(&message))?;
+        key_cells(schema, key.0.as_bytes()).map_err(|message| Error::told(&message))?;
     let mut row = match (change, row) {
         (Change::Delete { .. }, _) => return Ok(None),
         (_, Some(row)) => row,
@@ -42,7 +44,7 @@ pub(super) fn applied(
             let index = column(table, field)?;
             row.fields[index].1 = sum(table, index, &row.fields[index].1, by)?;
         }
-        Change::Delete { .. } => {}
+        Change::Delete { .. } | Change::Execute(_) => {}
     }
     for (column, (_, field)) in table.columns.iter().zip(&mut row.fields) {
         if column.generated {

@@ -49,7 +49,7 @@ fn columns_carry_types_defaults_and_constraints() {
         ("id", int(i64::MIN, i64::MAX)),
         ("c", ColumnType::Text { chars_max: Some(5) }),
         ("d", mysql(MysqlType::Trimmed { chars_max: 3 })),
-        ("e", ColumnType::Numeric { precision: Some((8, 2)) }),
+        ("e", ColumnType::Numeric { precision: Some((8, 2)), has_nan: false }),
         ("f", int(-128, 127)),
         ("g", mysql(MysqlType::Float)),
         ("h", mysql(MysqlType::Double)),

@@ -7,6 +7,9 @@
 mod arm;
 mod catalog;
 mod database;
+mod dml;
+#[path = "../arm/killed.rs"]
+mod killed;
 mod reading;
 mod tls;
 mod values;

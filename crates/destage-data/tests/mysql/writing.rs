@@ -111,6 +111,34 @@ fn a_late_owner_changes_nothing() {
 }
 
 #[test]
+fn an_error_of_the_statement_that_moves_the_watermark_is_that_error() {
+    let Some(mut database) = Database::open("write_unmoved") else { return };
+    database.sql("CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 0)");
+    let mut arm = Arm::new(&database);
+    let table = arm.table("t").clone();
+    let group = change(&table, Op::Update, &["1"], &[], &[("n", "5")]);
+    // As a lock that another session holds for too long, a server that became read-only, a deadlock.
+    for code in [1205, 1290, 1213] {
+        database.sql(&format!(
+            "CREATE TRIGGER stays BEFORE UPDATE ON destage_watermark FOR EACH ROW
+               SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = {code}, MESSAGE_TEXT = 'not now'"
+        ));
+        let told = [
+            arm.apply(std::slice::from_ref(&group)).unwrap_err(),
+            arm.writer.park(&arm.claim, Lsn(1), None).unwrap_err(),
+            arm.writer.unpark(&arm.schema, &arm.claim, &[], &[]).unwrap_err(),
+        ];
+        for error in told {
+            assert_eq!(error.fault, Fault::Unavailable, "{error}");
+            assert!(error.message.contains("not now"), "{error}");
+        }
+        database.sql("DROP TRIGGER stays");
+    }
+    arm.apply(&[group]).unwrap();
+    assert_eq!(database.text("SELECT n FROM t").as_deref(), Some("5"));
+}
+
+#[test]
 fn what_the_data_break_is_rejected_whole_with_mariadbs_reason() {
     let Some(mut database) = Database::open("write_rejected") else { return };
     database.sql(

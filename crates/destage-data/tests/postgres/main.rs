@@ -8,6 +8,9 @@ mod arm;
 mod batches;
 mod catalog;
 mod database;
+mod dml;
+#[path = "../arm/killed.rs"]
+mod killed;
 mod overlap;
 mod reading;
 mod speed;

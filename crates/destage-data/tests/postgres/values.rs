@@ -57,7 +57,7 @@ const JSONS: &[&str] = &[
 
 fn cases() -> Vec<Case> {
     let int = |min: i64, max: i64| ColumnType::Int { min, max };
-    let numeric = |p, s| ColumnType::Numeric { precision: Some((p, s)) };
+    let numeric = |p, s| ColumnType::Numeric { precision: Some((p, s)), has_nan: true };
     let stamp = |zone, precision| ColumnType::Timestamp { zone, precision };
     vec![
         case("int2", int(i16::MIN.into(), i16::MAX.into()), INTS),
@@ -65,7 +65,7 @@ fn cases() -> Vec<Case> {
         case("int8", int(i64::MIN, i64::MAX), INTS),
         Case { fixed: awkward_doubles(), ..case("float8", ColumnType::Float8, FLOATS) },
         Case { fixed: awkward_singles(), ..case("float4", ColumnType::Float4, FLOATS) },
-        case("numeric", ColumnType::Numeric { precision: None }, NUMERICS),
+        case("numeric", ColumnType::Numeric { precision: None, has_nan: true }, NUMERICS),
         case("numeric(6,2)", numeric(6, 2), NUMERICS),
         case("numeric(3,0)", numeric(3, 0), NUMERICS),
         case("numeric(3,-2)", numeric(3, -2), NUMERICS),

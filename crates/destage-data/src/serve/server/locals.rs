@@ -70,7 +70,7 @@ impl Server {
                     return self.close_local(client);
                 }
                 if self.locals.contains_key(&client) {
-                    self.active += 1;
+                    self.company.came();
                     let now = self.clock.now();
                     self.engine.receive(now, client, &requests);
                 }
@@ -97,7 +97,7 @@ impl Server {
         }
     }
 
-    fn close_local(&mut self, client: ClientId) {
+    pub(super) fn close_local(&mut self, client: ClientId) {
         if self.locals.remove(&client).is_some() {
             self.engine.disconnect(self.clock.now(), client);
         }

@@ -1,0 +1,167 @@
+//! How the server ends: told to, or because it cannot go on; and its last words.
+
+use super::{Draining, Server};
+use crate::serve::workers::WriteJob;
+use crate::serve::{Event, ServeError};
+use crossbeam_channel::Sender;
+use destage_core::{Fault, StopReason};
+use destage_runtime::exit;
+use destage_runtime::progress::Progress;
+use destage_runtime::status::HaltReport;
+use std::time::Duration;
+
+impl Server {
+    /// Ends it as it is: what is dirty stays in the journal.
+    pub(super) fn stop(&mut self, reason: StopReason) {
+        let (code, message) = match reason {
+            StopReason::JournalFailed => (
+                exit::JOURNAL_UNUSABLE,
+                "the journal could not be made durable; nothing was acknowledged since. Check the disk, then start again",
+            ),
+            StopReason::Fenced => (
+                exit::FENCED,
+                "another process took over the origin; this one stopped serving. What it had not destaged is in its \
+                 journal: see `destage journal export`",
+            ),
+            StopReason::OriginChanged => (
+                exit::ORIGIN_WENT_BACK,
+                "the origin is not as it was left: it was restored or failed over. Start again: what it lost is replayed from \
+                 the journal as far as --retain reaches",
+            ),
+        };
+        self.stopped.get_or_insert_with(|| ServeError::new(code, message));
+    }
+
+    /// Begins a shutdown: no new connections or commands; what is under way is answered and destaged.
+    pub(super) fn drain(&mut self) {
+        if self.draining.is_some() {
+            return;
+        }
+        if let Some(mut listener) = self.listener.take() {
+            let _ = self.poll.registry().deregister(listener.source());
+        }
+        let now = self.now();
+        self.engine.drain();
+        self.engine.resume();
+        let first = self.engine.undecided();
+        tracing::info!(groups = first, "shutting down: destaging what is dirty");
+        let timeout = self.settings.drain_timeout;
+        let until = (timeout != destage_core::Span::MAX).then(|| now + timeout);
+        self.draining = Some(Draining { until, first, bar: Progress::new("draining", first) });
+    }
+
+    pub(super) fn is_drained(&self) -> bool {
+        let Some(draining) = &self.draining else { return false };
+        let is_over = draining.until.is_some_and(|until| self.now() >= until);
+        let is_stuck = self.engine.undecided() == 0 || self.engine.is_halted();
+        is_over || is_stuck || self.has_sent_what_was_acknowledged()
+    }
+
+    /// Waits until no flush is under way any more; false if that takes too long.
+    fn await_flush(&mut self) -> bool {
+        while self.syncer.is_busy() {
+            let Ok(event) = self.events.recv_timeout(FLUSH_WAIT_MAX) else { return false };
+            if let Event::Flushed { .. } = event {
+                self.event(event);
+            }
+        }
+        true
+    }
+
+    /// The last words: what is clean, what remains.
+    pub(super) fn finish(mut self) -> Result<(), ServeError> {
+        self.send_all();
+        let flushed = self.await_flush();
+        let left = self.engine.undecided();
+        let lost = self.journal.last_words(&self.settings.data, left);
+        if let Some(error) = self.stopped {
+            // What was acknowledged and is in memory only goes to the journal; one that failed refuses.
+            if flushed && let Err(error) = self.engine.into_journal().close() {
+                tracing::error!(%error, "cannot close the journal");
+            }
+            let is_journals = error.code == exit::JOURNAL_UNUSABLE;
+            return Err(lost.filter(|_| is_journals).unwrap_or(error));
+        }
+        if !flushed {
+            let message =
+                "the journal's disk does not answer; what it holds is recovered at the next start";
+            return Err(ServeError::new(exit::JOURNAL_UNUSABLE, message));
+        }
+        if let Some(draining) = self.draining.take() {
+            draining.bar.finish();
+        }
+        let mut released = Ok(());
+        if left == 0 {
+            if let Some((expected, upto, floors)) = self.engine.last_mark() {
+                // Whoever starts with other domains then sees that nothing is left. Its fate is in the log.
+                let _ = self.writes[0].send(WriteJob::MarkAll { expected, upto, floors });
+            }
+            released = release(&self.writes[0], self.settings.origin_timeout);
+        }
+        let remains = (left > 0).then(|| self.dirty_remains(left));
+        let closed = self.engine.into_journal().close();
+        if let Some(error) = lost {
+            return Err(error);
+        }
+        if let Err(error) = closed {
+            return Err(ServeError::journal(&error));
+        }
+        released?;
+        if let Some(error) = remains {
+            return Err(error);
+        }
+        match self.child_code {
+            None | Some(0) => Ok(()),
+            Some(code) => Err(ServeError::new(code, format!("the command ended with {code}"))),
+        }
+    }
+
+    fn dirty_remains(&mut self, left: u64) -> ServeError {
+        let first = self.engine.decided().next();
+        let report = self.engine.report();
+        let (origin, halt) = (report.origin, report.halted.into_iter().next());
+        let halted = |halt: HaltReport| match halt.write {
+            Some(write) => {
+                format!(" (the domain '{}' halts at {write}: {})", halt.domain, halt.reason)
+            }
+            None => format!(" (the domain '{}' has halted: {})", halt.domain, halt.reason),
+        };
+        let last_error = || origin.last_error.map(|error| format!(" ({error})"));
+        let last_error = halt.map(halted).or_else(last_error).unwrap_or_default();
+        ServeError::new(
+            exit::DIRTY_REMAINS,
+            format!(
+                "stopped with {left} writes (from {} on) that {} has not taken{last_error}; they are in the journal in {}, and \
+                 the next start destages them",
+                first.0,
+                origin.description,
+                self.settings.data.display()
+            ),
+        )
+    }
+}
+
+/// Tells the origin that its owner has ended and left nothing behind; a convenience, for which the end waits a limited time.
+///
+/// # Errors
+/// What was written to is not the origin any more.
+fn release(writes: &Sender<WriteJob>, patience: Duration) -> Result<(), ServeError> {
+    let (done, released) = crossbeam_channel::bounded(1);
+    if writes.send(WriteJob::Release { done }).is_err() {
+        return Ok(());
+    }
+    match released.recv_timeout(patience) {
+        Ok(Err(error)) if error.fault == Fault::Failed => {
+            let message = format!("{}. {}", error.message, WENT_BACK);
+            Err(ServeError::new(exit::ORIGIN_WENT_BACK, message))
+        }
+        // What else went wrong has been logged.
+        _ => Ok(()),
+    }
+}
+
+const WENT_BACK: &str =
+    "Start again: what it lost is replayed from the journal as far as --retain reaches";
+
+/// How long the end of the process waits for a flush under way.
+const FLUSH_WAIT_MAX: Duration = Duration::from_secs(10);
