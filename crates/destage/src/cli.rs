@@ -1,6 +1,6 @@
 //! The subcommands and what they share.
 
-use crate::{admin, block, commands, journal, parked, schema, serve, sim, status};
+use crate::{admin, bench, block, commands, journal, parked, schema, serve, sim, status};
 use clap::Parser;
 use destage_runtime::{exit, log};
 
@@ -53,8 +53,8 @@ pub(crate) enum Subcommand {
     Policy(commands::PolicyArgs),
     /// Stop destaging until 'resume'; the staleness bound stays in force.
     Pause(admin::AdminArgs),
-    /// Destage again; also ends the back-off after a failure.
-    Resume(admin::AdminArgs),
+    /// Destage again; also ends the back-off after a failure, and the halt of ordering domains.
+    Resume(commands::ResumeArgs),
     /// Make the journal durable now.
     Flush(admin::AdminArgs),
     /// Destage everything that is dirty and wait until the origin has it.
@@ -68,6 +68,8 @@ pub(crate) enum Subcommand {
     },
     /// Look into, check, export or repair the journal of a server that is not running.
     Journal(journal::JournalArgs),
+    /// Measure: YCSB, BG, TPC-C and other comparisons, by the program destage-bench.
+    Bench(bench::BenchArgs),
 }
 
 #[cfg(test)]

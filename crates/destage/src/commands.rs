@@ -11,10 +11,23 @@ pub(crate) struct PolicyArgs {
     admin: AdminArgs,
 
     /// The new policy (write-back, write-through, write-around) and parts of it as PART=VALUE, with the parts when, commit,
-    /// read-priority, staleness, at-limit, dirty-limit, cache-size, journal-size, batch, linger: 'destage policy write-back when=periodic:10s'.
+    /// read-priority, staleness, at-limit, dirty-limit, cache-size, journal-size, batch, linger, on-reject, parked-per-minute:
+    /// 'destage policy write-back when=periodic:10s'.
     /// Without any, the policy in force is shown.
     #[arg(value_name = "CHANGE")]
     changes: Vec<String>,
+}
+
+/// Flags of `resume`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ResumeArgs {
+    #[command(flatten)]
+    admin: AdminArgs,
+
+    /// What ordering domains halted at because the origin rejected it (--on-reject stop) is parked if it is rejected once
+    /// more.
+    #[arg(long)]
+    park: bool,
 }
 
 /// Flags of `invalidate`.
@@ -31,6 +44,12 @@ pub(crate) struct InvalidateArgs {
 /// A command without arguments.
 pub(crate) fn plain(name: &str, admin: &AdminArgs) -> Result<(), CliError> {
     show(&admin.command(name, &[])?)
+}
+
+/// Destages again.
+pub(crate) fn resume(args: &ResumeArgs) -> Result<(), CliError> {
+    let words: &[String] = if args.park { &["park".to_owned()] } else { &[] };
+    show(&args.admin.command("resume", words)?)
 }
 
 /// Shows or changes the policy.

@@ -1,6 +1,7 @@
 //! The command line of Destage: one file per subcommand. Stdout is the result, stderr the log.
 
 mod admin;
+mod bench;
 mod block;
 mod cli;
 mod commands;
@@ -8,6 +9,7 @@ mod commands;
 mod doc_tests;
 mod error;
 mod file;
+mod invalidation;
 mod journal;
 mod output;
 mod parked;
@@ -56,12 +58,13 @@ fn run(cli: Cli, matches: &clap::ArgMatches) -> Result<(), CliError> {
         Subcommand::Status(args) => status::run(&args),
         Subcommand::Policy(args) => commands::policy(&args),
         Subcommand::Pause(args) => commands::plain("pause", &args),
-        Subcommand::Resume(args) => commands::plain("resume", &args),
+        Subcommand::Resume(args) => commands::resume(&args),
         Subcommand::Flush(args) => commands::plain("flush", &args),
         Subcommand::Drain(args) => commands::plain("drain", &args),
         Subcommand::Invalidate(args) => commands::invalidate(&args),
         Subcommand::Parked { command } => parked::run(&command),
         Subcommand::Journal(args) => journal::run(&args),
+        Subcommand::Bench(args) => bench::run(&args),
     }
 }
 

@@ -1,13 +1,13 @@
-//! `destage schema`: what an origin's catalogue allows.
+//! `destage schema`: what an origin's catalogue allows, and whether the origin tells what others change.
 
 use crate::error::CliError;
+use crate::invalidation::InvalidationArgs;
 use crate::output::{Format, print, print_json};
 use crate::values::interval;
 use destage_core::Fault;
 use destage_data::origins::{self, OriginError};
 use destage_data::schema::{Column, ColumnDefault, Schema, Table};
 use destage_data::value::ColumnType;
-use destage_runtime::exit;
 use destage_runtime::units::Interval;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -37,32 +37,44 @@ pub(crate) struct SchemaArgs {
     /// The form of the result.
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
+
+    #[command(flatten)]
+    invalidation: InvalidationArgs,
 }
 
-/// Reads the catalogue and shows it.
+/// Reads the catalogue and shows it, or changes what the origin tells.
 pub(crate) fn run(args: &SchemaArgs) -> Result<(), CliError> {
+    args.invalidation.check()?;
     let timeout = args.origin_timeout.duration().expect("none is out of its range");
     let tables = match &args.config {
         Some(path) => crate::serve::tables(path)?,
         None => BTreeMap::new(),
     };
-    let origin = origins::open(&args.origin, timeout, &tables).map_err(|e| failed(&e))?;
-    let schema = origin.schema().map_err(|e| failed(&e))?;
+    let open = origins::open(&args.origin, timeout, &tables);
+    let origin = open.map_err(|error| failed(READ, &error))?;
+    let schema = || origin.schema().map_err(|error| failed(READ, &error));
+    if args.invalidation.is_asked() {
+        return args.invalidation.run(&*origin, schema, refused, args.format);
+    }
+    let schema = schema()?;
     match args.format {
         Format::Table => print(&table(&origin.describe(), &schema)),
         Format::Json => print_json(&to_json(&origin.describe(), &schema)),
     }
 }
 
-fn failed(error: &OriginError) -> CliError {
-    let code = match error.fault {
-        Fault::Denied => exit::USAGE,
-        Fault::Fenced => exit::FENCED,
-        Fault::Unavailable | Fault::Rejected | Fault::Failed | Fault::JournalDamaged => {
-            exit::ORIGIN_UNREACHABLE
-        }
-    };
-    CliError::new(code, format!("failed to read the schema: {error}"))
+const READ: &str = "read the schema";
+
+fn failed(what: &str, error: &OriginError) -> CliError {
+    CliError::new(error.exit_code(), format!("failed to {what}: {error}"))
+}
+
+/// A change that the origin denies is the wrong thing to ask for.
+fn refused(what: &str, error: &OriginError) -> CliError {
+    match error.fault {
+        Fault::Denied => CliError::usage(format!("failed to {what}: {error}")),
+        _ => failed(what, error),
+    }
 }
 
 fn table(origin: &str, schema: &Schema) -> String {

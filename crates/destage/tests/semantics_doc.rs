@@ -511,7 +511,7 @@ fn tables_with_triggers_are_written_through() {
     }
 }
 
-/// > A rejected write never holds up the writes that do not build on it.
+/// > Unless its domain is to [halt](#domains-that-halt), a rejected write never holds up the writes that do not build on it.
 ///
 /// > Destage never deletes a parked write.
 #[test]

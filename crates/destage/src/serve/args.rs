@@ -3,10 +3,13 @@
 use crate::error::CliError;
 use crate::values::{Admin, admin, bytes, interval, listen, password, staleness, unmapped};
 use clap::Args;
-use destage_core::{Acknowledge, AtLimit, Policy, When};
+use destage_core::{Acknowledge, AtLimit, OnReject, Policy, When};
 use destage_data::settings::{Settings, Unmapped, UnsafeFlags};
 use destage_record::RecordSettings;
-use destage_runtime::policy::{parse_acknowledge, parse_at_limit, parse_when, set_dirty_limit};
+use destage_runtime::policy::{
+    parse_acknowledge, parse_at_limit, parse_on_reject, parse_parked_per_minute, parse_when,
+    set_dirty_limit,
+};
 use destage_runtime::sockets::Listen;
 use destage_runtime::units::{Bytes, Interval};
 use std::collections::BTreeMap;
@@ -66,6 +69,16 @@ pub(crate) struct ServeArgs {
     /// on), block, write-through or fail.
     #[arg(long, default_value = "throttle", value_parser = parse_at_limit, value_name = "CHOICE")]
     at_limit: AtLimit,
+
+    /// What becomes of an acknowledged write that the origin rejects: it is kept there and the others go on (park), or its ordering
+    /// domain halts at it until 'destage resume' (stop). A [[domain]] may choose otherwise.
+    #[arg(long, default_value = "park", value_parser = parse_on_reject, value_name = "CHOICE")]
+    on_reject: OnReject,
+
+    /// How many writes of one ordering domain may be parked within a minute before it halts until 'destage resume'. 1 to 1000000,
+    /// or none.
+    #[arg(long, default_value = "1000", value_parser = parse_parked_per_minute, value_name = "COUNT")]
+    parked_per_minute: u32,
 
     /// Memory of the buffered writes. 64K to 1T.
     #[arg(long, default_value = "1G", value_parser = |s: &str| bytes(s, "64K", "1T"), value_name = "SIZE")]
@@ -268,6 +281,7 @@ impl ServeArgs {
                 no_query_destage: self.unsafe_no_query_destage,
                 no_query_invalidation: self.unsafe_no_query_invalidation,
                 one_watermark: self.unsafe_one_watermark,
+                no_opaque_wait: false,
             },
         })
     }
@@ -280,6 +294,7 @@ impl ServeArgs {
             commit: self.commit.span(),
             staleness: self.staleness.span(),
             at_limit: self.at_limit,
+            on_reject: self.on_reject,
             ..Policy::default()
         };
         set_dirty_limit(&mut policy, self.dirty_limit.get());
@@ -287,6 +302,7 @@ impl ServeArgs {
         policy.limits.cache_bytes_max = self.cache_size.get();
         policy.limits.batch_groups_max = self.batch;
         policy.limits.linger = self.linger.span();
+        policy.limits.parked_per_minute_max = self.parked_per_minute;
         policy.validate().map_err(|e| {
             CliError::usage(format!(
                 "the policy does not fit together: {e} (--commit, --staleness, --when)"

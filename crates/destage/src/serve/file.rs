@@ -9,6 +9,7 @@ use destage_data::derived::QuerySettings;
 use destage_data::domains::COUNT_DEFAULT;
 use destage_data::mapping::MappingSettings;
 use destage_data::settings::{DocumentSettings, DomainSettings, TableSettings};
+use destage_runtime::policy::parse_on_reject;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -59,6 +60,7 @@ struct DomainEntry {
     count: Option<u16>,
     #[serde(default)]
     assume_independent: bool,
+    on_reject: Option<String>,
 }
 
 #[derive(Default, Deserialize, PartialEq)]
@@ -119,6 +121,9 @@ fn domains(entries: Option<toml::Value>) -> Result<Vec<DomainSettings>, String> 
                 "[[domain]] {name}: count is for domains by the value of a column"
             ));
         }
+        let on_reject = entry.on_reject.as_deref().map(parse_on_reject).transpose();
+        let on_reject =
+            on_reject.map_err(|error| format!("[[domain]] {}: on_reject: {error}", entry.name))?;
         Ok(DomainSettings {
             name: entry.name,
             tables: entry.tables,
@@ -126,6 +131,7 @@ fn domains(entries: Option<toml::Value>) -> Result<Vec<DomainSettings>, String> 
             columns: entry.columns,
             count: entry.count.unwrap_or(if by_value { COUNT_DEFAULT } else { 1 }),
             assume_independent: entry.assume_independent,
+            on_reject,
         })
     };
     entries.into_iter().map(domain).collect()

@@ -60,6 +60,8 @@ fn warn(settings: &Settings) {
         no_query_destage,
         no_query_invalidation,
         one_watermark,
+        // Only the library sends raw SQL.
+        no_opaque_wait: _,
     } = settings.unsafe_flags;
     for (set, flag, loss) in [
         (no_fsync, "--unsafe-no-fsync", "a crash loses acknowledged writes"),

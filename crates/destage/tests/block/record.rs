@@ -110,8 +110,8 @@ fn another_policy_is_tried_on_what_was_recorded() {
     assert_eq!(wrong.status.code(), Some(2), "{}", text(&wrong.stderr));
 }
 
-/// The first byte of the end of a sync in a recording.
-const SYNCED: u8 = 13;
+/// The first byte of the end of a batch in a recording.
+const DESTAGED: u8 = 14;
 
 /// A frame of a recording, its sum included.
 fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
@@ -142,9 +142,9 @@ fn what_is_no_recording_or_a_damaged_one_is_refused() {
     let damaged = replay(&scratch, &[]);
     assert_eq!(damaged.status.code(), Some(17), "{}", text(&damaged.stderr));
     assert!(text(&damaged.stderr).contains("byte "), "{}", text(&damaged.stderr));
-    // The sums are right again, but what it tells cannot have happened: no sync was under way when this one ended.
+    // The sums are right again, but what it tells cannot have happened: no batch was under way when this one ended.
     let now = u64::MAX.to_le_bytes();
-    let forged = frame(3, &[&now[..], &[SYNCED, 0, 1], &[0; 8]].concat());
+    let forged = frame(3, &[&now[..], &[DESTAGED, 0, 1], &[0; 8]].concat());
     let end = frame(4, &[]);
     let events = whole.strip_suffix(&end[..]).expect("it ends in order");
     std::fs::write(&part, [events, &forged, &end].concat()).expect("it can be written");

@@ -19,6 +19,33 @@ fn schema_lists_what_is_reachable_and_why_the_rest_is_not() {
 }
 
 #[test]
+fn bench_hands_over_to_the_program_of_the_benchmarks() {
+    let scratch = Scratch::new();
+    let (destage, path) = (scratch.join("destage"), scratch.join("path"));
+    // Beside the program that was built there may be the real one. Another process writes what is to be started: a file that is
+    // open for writing here could not be, if a test beside this one forks just then.
+    output(Command::new("cp").arg(binary()).arg(&destage));
+    let bench = || {
+        let mut command = Command::new(&destage);
+        command.args(["bench", "ycsb", "--quick", "--help"]).env("PATH", &path);
+        command.env_remove("DESTAGE_BIN").output().expect("the copy starts")
+    };
+    let without = bench();
+    let said = String::from_utf8_lossy(&without.stderr).into_owned();
+    assert_eq!(without.status.code(), Some(2), "{said}");
+    for part in ["destage-bench is neither beside", "cargo build --release -p destage-bench"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let script = "mkdir path; printf '#!/bin/sh\\necho \"$@ measures $DESTAGE_BIN\"\\nexit 7\\n' > path/destage-bench; \
+                  chmod +x path/destage-bench";
+    output(Command::new("sh").args(["-c", script]).current_dir(scratch.join("")));
+    let with = bench();
+    assert_eq!(with.status.code(), Some(7));
+    let expected = format!("ycsb --quick --help measures {}\n", destage.display());
+    assert_eq!(String::from_utf8_lossy(&with.stdout), expected);
+}
+
+#[test]
 fn every_subcommand_has_help_and_wrong_flags_exit_2() {
     for command in
         [&["--help"][..], &["serve", "--help"], &["schema", "--help"], &["status", "--help"]]
@@ -59,6 +86,30 @@ fn every_subcommand_has_help_and_wrong_flags_exit_2() {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(2), "{wrong:?}: {said}");
         assert!(!said.is_empty());
+    }
+}
+
+#[test]
+fn a_wrong_origin_exits_2_in_every_command_and_one_that_does_not_answer_10() {
+    let scratch = Scratch::new();
+    let missing = format!("sqlite:{}", scratch.join("missing.db").display());
+    std::fs::write(scratch.join("text.db"), "x".repeat(5_000)).expect("the file is written");
+    let text = format!("sqlite:{}", scratch.join("text.db").display());
+    for (origin, code) in [
+        ("foo", 2),
+        ("sqlite:", 2),
+        ("redis://127.0.0.1/0", 2),
+        ("postgres://user@host:port/db", 2),
+        (&missing, 2),
+        (&text, 2),
+        ("postgres://someone@127.0.0.1:1/nothing", 10),
+        ("mysql://someone:secret@127.0.0.1:1/nothing", 10),
+    ] {
+        Launch::before(&scratch, origin).refused().says(code, &["error"]);
+        let schema = Command::new(binary()).args(["schema", "--origin", origin]).output();
+        let schema = schema.expect("the binary starts");
+        let said = String::from_utf8_lossy(&schema.stderr);
+        assert_eq!(schema.status.code(), Some(code), "{origin}: {said}");
     }
 }
 
@@ -117,6 +168,17 @@ fn run_ends_the_server_with_its_command_and_drains_first() {
     let exit = starting.exited(PATIENCE).expect("the server ends with its command");
     assert_eq!(exit.code, Some(7), "{}", exit.log);
     assert_eq!(database.value("SELECT name FROM customers WHERE id = 1"), "run");
+}
+
+#[test]
+fn run_is_told_of_a_socket_as_clients_read_it() {
+    let scratch = Scratch::new();
+    let socket = scratch.join("d.sock");
+    let launch = Launch::example(&scratch).listening(&format!("unix:{}", socket.display()));
+    let run = "test -S \"${DESTAGE_URL#unix://}\" && exit \"5${DESTAGE_HOST-}${DESTAGE_PORT-}\"";
+    let mut starting = launch.with(&["--run", run]).spawn();
+    let exit = starting.exited(PATIENCE).expect("the server ends with its command");
+    assert_eq!(exit.code, Some(5), "{}", exit.log);
 }
 
 #[test]

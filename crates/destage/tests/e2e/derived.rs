@@ -1,5 +1,7 @@
 //! Derived keys: the results of queries, never older than the writes that were acknowledged before.
 
+mod slow;
+
 use crate::harness::{Client, Database, Launch, PATIENCE, Scratch, Server, eventually};
 use serde_json::{Value, json};
 

@@ -142,6 +142,30 @@ fn take_over_fences_the_first_process_which_stops_acknowledging_and_exits_11() {
 }
 
 #[test]
+fn a_take_over_goes_on_behind_what_lands_until_it_shuts_the_first_process_out() {
+    let scratch = Scratch::new();
+    let database = shop::sqlite(&scratch);
+    let (launch, first) = used(&scratch, &database);
+    first.kill();
+    // As if eight more writes landed between the look at the origin and the claim.
+    database.execute(
+        "CREATE TRIGGER landing BEFORE UPDATE OF epoch ON destage_owner BEGIN
+           UPDATE destage_watermark SET seq = seq + 8; END",
+    );
+    let launch = launch.elsewhere(&scratch, "second").with(&["--take-over"]);
+    let second = launch.start();
+    database.execute("DROP TRIGGER landing");
+    assert_eq!(second.client().run("HINCRBY products:1 stock 1").int(), 16);
+    second.drain();
+    assert_eq!(database.number("SELECT seq FROM destage_watermark"), 10);
+    second.kill();
+    let second = launch.start();
+    assert_eq!(second.client().run("HINCRBY products:1 stock 1").int(), 17);
+    second.drain();
+    assert_eq!(database.number("SELECT stock FROM products WHERE id = 1"), 17);
+}
+
+#[test]
 fn an_origin_that_goes_back_is_noticed_by_a_server_that_nobody_uses() {
     let scratch = Scratch::new();
     for (number, database) in shop::each(&scratch).into_iter().enumerate() {
@@ -150,6 +174,60 @@ fn an_origin_that_goes_back_is_noticed_by_a_server_that_nobody_uses() {
         database.execute("UPDATE destage_watermark SET seq = 0");
         server.ends(PATIENCE).says(14, &["restored"]);
     }
+}
+
+/// Replaces the file under the server by a copy from before its last write.
+fn replaced(journal_mode: &str) -> (Scratch, Database, Launch, Server) {
+    let scratch = Scratch::new();
+    let database = shop::sqlite(&scratch);
+    database.execute(&format!("PRAGMA journal_mode = {journal_mode}"));
+    let (launch, server) = used(&scratch, &database);
+    let copy = scratch.join("copy.db");
+    database.execute(&format!("VACUUM INTO '{}'", copy.display()));
+    assert_eq!(server.client().run("HINCRBY products:1 stock 1").int(), 16);
+    server.drain();
+    put_back(&database, &copy);
+    (scratch, database, launch, server)
+}
+
+#[test]
+fn a_sqlite_file_that_is_replaced_under_the_server_stops_it_and_what_it_lacks_is_replayed() {
+    for (journal_mode, writes) in [("WAL", false), ("WAL", true), ("DELETE", true)] {
+        let (_scratch, database, launch, server) = replaced(journal_mode);
+        if writes {
+            assert_eq!(server.client().run("HINCRBY products:1 stock 0").int(), 16);
+        }
+        server.ends(PATIENCE).says(14, &["removed or replaced", "start again"]);
+        let server = launch.start();
+        assert_eq!(server.client().run("HINCRBY products:1 stock 1").int(), 17);
+        server.drain();
+        assert_eq!(database.number("SELECT stock FROM products WHERE id = 1"), 17);
+    }
+}
+
+#[test]
+fn a_sqlite_file_that_was_replaced_is_noticed_by_a_shutdown_too() {
+    let (_scratch, database, launch, server) = replaced("WAL");
+    server.terminate(PATIENCE).says(14, &["removed or replaced", "start again"]);
+    launch.start().drain();
+    assert_eq!(database.number("SELECT stock FROM products WHERE id = 1"), 16);
+}
+
+#[test]
+fn a_journal_that_is_removed_under_the_server_ends_it_with_everything_at_the_origin() {
+    let scratch = Scratch::new();
+    let database = shop::sqlite(&scratch);
+    // Nothing is destaged before the end.
+    let lazy = ["--when", "pressure", "--staleness", "1h"];
+    let launch = Launch::before(&scratch, &database.url()).with(&lazy);
+    let server = launch.start();
+    assert_eq!(server.client().run("HINCRBY products:1 stock 5").int(), 15);
+    // Moving it away is the same to the server, and nothing can be added to it meanwhile.
+    std::fs::rename(launch.data(), scratch.join("away")).expect("the journal can be removed");
+    server.ends(PATIENCE).says(13, &["was removed", "has taken everything", "--adopt"]);
+    assert_eq!(database.number("SELECT stock FROM products WHERE id = 1"), 15);
+    let server = launch.with(&["--adopt"]).start();
+    assert_eq!(server.client().run("HINCRBY products:1 stock 1").int(), 16);
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Keys of the user's own making: they behave as in Redis itself, whatever the cache, the destager and crashes do meanwhile.
 
+mod parked_sets;
 mod plain;
+mod set_domains;
 mod sets;
 mod strings;
 

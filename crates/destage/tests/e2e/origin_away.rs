@@ -4,7 +4,7 @@
 use crate::crash::observed::Allowed;
 use crate::harness::{
     Database, Kind, Launch, OwnServer, PATIENCE, Proxy, Random, Reply, Scratch, Server, eventually,
-    millis, seconds,
+    millis, seconds, shop,
 };
 use crate::load::{self, Histories, Load, Mix, Observed};
 use std::io::ErrorKind;
@@ -305,5 +305,89 @@ fn without_the_watermark_a_batch_whose_answer_is_lost_is_applied_twice() {
         let what = rounds.find_map(Result::err);
         let what = what.expect("lost answers did no harm: the test proves nothing");
         assert!(what.contains("drained"), "{what}");
+    }
+}
+
+#[test]
+fn reads_that_succeed_do_not_hide_that_writes_fail() {
+    let scratch = Scratch::new();
+    let database = shop::sqlite(&scratch);
+    database.execute("PRAGMA journal_mode = WAL");
+    let origin = ["--origin", &database.url(), "--origin-timeout", "2s", "--no-auth"];
+    let server = Launch::example(&scratch).with(&origin).with(&["--staleness", "10m"]).start();
+    let mut client = server.client();
+    assert_eq!(client.run("HINCRBY products:1 stock 1").int(), 11);
+    server.drain();
+    // Readers pass a writer.
+    let lock = database.connect();
+    lock.execute_batch("BEGIN IMMEDIATE").expect("the file can be locked");
+    assert_eq!(client.run("HINCRBY products:1 stock 1").int(), 12);
+    let failing = || server.status()["origin"]["failing_for_seconds"].as_f64();
+    eventually("a batch fails", PATIENCE, || failing().is_some());
+    assert_eq!(client.run("HGET customers:1 name").text(), "Ada");
+    let before = failing().expect("a read says nothing about writes");
+    eventually("it goes on failing", PATIENCE, || failing() > Some(before + 2.0));
+    assert_eq!(client.run("HGET customers:2 name").text(), "Grace");
+    assert!(failing() > Some(before));
+    assert_eq!(server.status()["origin"]["down"], true);
+    lock.execute_batch("ROLLBACK").expect("the lock goes");
+    server.drain();
+    eventually("it works again", PATIENCE, || failing().is_none());
+}
+
+#[test]
+fn a_mariadb_that_turns_read_only_is_waited_for() {
+    let Some(origin) = OwnServer::start(Kind::Mariadb) else { return };
+    let database = shop::filled(origin.database());
+    let url = database.url();
+    let (_, place) = url.split_once('@').expect("the address names a user");
+    let (_, name) = place.rsplit_once('/').expect("the address names a database");
+    // As some have it, who want no statement without a key.
+    database.execute("SET GLOBAL sql_safe_updates = 1");
+    // One whom the setting concerns.
+    for host in ["%", "localhost"] {
+        let user = format!("app@'{host}'");
+        database.execute(&format!(
+            "CREATE USER {user} IDENTIFIED BY 'secret'; GRANT ALL ON {name}.* TO {user}"
+        ));
+    }
+    let scratch = Scratch::new();
+    let server = Launch::before(&scratch, &format!("mysql://app:secret@{place}")).start();
+    let mut client = server.client();
+    assert_eq!(client.run("HINCRBY products:1 stock 1").int(), 11);
+    server.drain();
+    database.execute("SET GLOBAL read_only = 1");
+    assert_eq!(client.run("HINCRBY products:1 stock 1").int(), 12);
+    eventually("it is tried in vain", PATIENCE, || {
+        server.status()["origin"]["retries_total"].as_u64() > Some(1)
+    });
+    assert_eq!(client.run("HGET customers:1 name").text(), "Ada");
+    assert_eq!(client.run("HINCRBY products:1 stock 1").int(), 13);
+    database.execute("SET GLOBAL read_only = 0");
+    server.drain();
+    assert_eq!(database.number("SELECT stock FROM products WHERE id = 1"), 13);
+    server.terminate(PATIENCE).says(0, &[]);
+}
+
+#[test]
+fn a_table_that_cannot_be_read_is_no_failure_of_the_origin() {
+    let scratch = Scratch::new();
+    for (number, database) in shop::each(&scratch).into_iter().enumerate() {
+        let folder = scratch.folder(&number.to_string());
+        let server = Launch::before(&folder, &database.url()).start();
+        database.execute("ALTER TABLE labels RENAME TO elsewhere");
+        let mut client = server.client();
+        let count = 20;
+        for n in 0..count {
+            let denied = client.run(&format!("HGETALL labels:{n}:bulk"));
+            assert!(denied.is_error() && format!("{denied:?}").contains("DENIED"), "{denied:?}");
+            assert_eq!(server.status()["origin"]["down"], false);
+        }
+        assert_eq!(client.run("HINCRBY products:1 stock 1").int(), 11);
+        server.drain();
+        let log = server.log();
+        // Once a minute, however long this takes.
+        assert!((1..count).contains(&log.matches("the origin denies a read").count()), "{log}");
+        assert!(!log.contains("the origin failed"), "{log}");
     }
 }

@@ -140,6 +140,36 @@ fn edit_applies_other_changes_in_the_place_of_a_parked_write() {
 }
 
 #[test]
+fn edit_refuses_amounts_that_are_none_and_changes_that_change_nothing() {
+    on_each_shop(|server, database| {
+        let mut client = server.client();
+        let id = reject(&mut client, &["HSET orders:30 customer_id 4711"])[0].to_string();
+        let stock = database.number(STOCK);
+        let update = |columns: &str| {
+            let key = r#"{"table":"products","op":"update","key":{"id":"1"},"columns":"#;
+            format!(r#"{{"changes":[{key}[{columns}]}}]}}"#)
+        };
+        let add = |column: &str, amount: &str| {
+            update(&format!(r#"{{"name":"{column}","add":"{amount}"}}"#))
+        };
+        let amounts = ["abc", "", "1 WHERE 1 = 1", "1.5", "NaN", "inf", "5x"];
+        let wrong = amounts.map(|amount| add("stock", amount)).into_iter();
+        let none = ["{\"changes\":[]}".to_owned(), update(""), add("name", "5")];
+        for changes in wrong.chain(none) {
+            let refused = client.call(&["DESTAGE", "PARKED", "EDIT", &id, &changes]);
+            let message = refused.error();
+            assert!(message.contains("the given changes cannot be read"), "{changes}: {message}");
+        }
+        assert_eq!(listed(&mut client).len(), 1);
+        assert_eq!(database.number(STOCK), stock);
+        let reply = client.call(&["DESTAGE", "PARKED", "EDIT", &id, &add("stock", "-2")]);
+        assert_eq!((told(&reply, "applied"), told(&reply, "parked")), (1, 0));
+        assert_eq!(database.number(STOCK), stock - 2);
+        assert_eq!(client.run("HGET products:1 stock").int(), stock - 2);
+    });
+}
+
+#[test]
 fn skip_takes_a_parked_write_back_and_keeps_what_came_after_it() {
     on_each_shop(|server, database| {
         let mut client = server.client();

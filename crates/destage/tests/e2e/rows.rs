@@ -2,6 +2,7 @@
 
 mod scan;
 mod types;
+mod unsigned;
 
 use crate::harness::{
     Client, Database, Launch, PATIENCE, Reply, Scratch, Server, eventually, shop,

@@ -23,6 +23,49 @@ fn without_the_password_nothing_is_answered() {
     assert_eq!(server.status()["policy"]["acknowledge"], "write-back");
 }
 
+/// A flood of bytes before AUTH costs the server a few of them.
+#[test]
+fn before_the_password_little_is_taken() {
+    let scratch = Scratch::new();
+    let server = Launch::example(&scratch).with(&["--password", "open-sesame"]).start();
+    let long = "x".repeat(16_000);
+    for (bytes, why) in [
+        ("*2\r\n$3\r\nGET\r\n$60000000\r\n".to_owned(), "a request of more than 16384 bytes"),
+        ("*11\r\n".to_owned(), "more than 10 arguments"),
+        (format!("*2\r\n$16000\r\n{long}\r\n$1000\r\n"), "a request of more than 16384 bytes"),
+        ("x".repeat(16_384), "too big inline request"),
+    ] {
+        let mut client = server.client();
+        client.send_raw(bytes.as_bytes()).unwrap();
+        let reply = client.receive().unwrap();
+        assert!(reply.error().contains(why), "{reply:?}");
+        assert!(reply.error().ends_with("before AUTH"), "{reply:?}");
+        assert!(client.receive().is_err(), "the connection is closed");
+    }
+    // Who knows the password may send as much as any, in the same breath and after a RESET.
+    let mut client = server.client();
+    let value = "v".repeat(100_000);
+    client.send(&["AUTH", "open-sesame"]).unwrap();
+    client.send(&["PING", &value]).unwrap();
+    client.receive().unwrap().ok();
+    assert_eq!(client.receive().unwrap().text(), value);
+    assert_eq!(client.run("RESET").text(), "RESET");
+    assert!(client.call(&["PING", &value]).error().starts_with("NOAUTH"));
+    client.call(&["AUTH", "open-sesame"]).ok();
+}
+
+/// Replies to a client that does not read them, and has not sent the password.
+#[test]
+fn before_the_password_few_replies_wait() {
+    let scratch = Scratch::new();
+    let server = Launch::example(&scratch).with(&["--password", "open-sesame"]).start();
+    let mut client = server.client();
+    let pings = "PING\r\n".repeat(10_000);
+    // It is closed before it has sent them all.
+    while client.send_raw(pings.as_bytes()).is_ok() {}
+    assert_eq!(server.status()["memory"]["clients_bytes"], 0);
+}
+
 #[test]
 fn clients_log_in_with_the_password() {
     let Some(python) = crate::harness::prepared("DESTAGE_TEST_PYTHON") else { return };

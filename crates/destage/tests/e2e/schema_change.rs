@@ -54,6 +54,29 @@ fn a_column_that_vanished_is_refused_at_the_start_with_the_writes_that_need_it()
 }
 
 #[test]
+fn a_column_whose_type_takes_no_increments_any_more_is_refused_at_the_start() {
+    on_each_shop(|launch, database| {
+        let (to_text, to_number) = match database {
+            // SQLite changes no types.
+            Database::Sqlite(_) => return,
+            Database::Postgres(_) => {
+                ("ALTER COLUMN stock TYPE TEXT", "ALTER COLUMN stock TYPE INTEGER USING stock::int")
+            }
+            Database::Mariadb(_) => ("MODIFY stock TEXT", "MODIFY stock INTEGER"),
+        };
+        leave(launch, &["HSET customers:1 name b", "HINCRBY products:1 stock 5"]);
+        database.execute(&format!("ALTER TABLE products {to_text}"));
+        let said = "write 2 needs what is not there: the column products.stock was int";
+        launch.refused().says(13, &[said, "has no place in", "journal export"]);
+        database.execute(&format!("ALTER TABLE products {to_number}"));
+        let server = launch.start();
+        assert_eq!(server.client().run("HGET products:1 stock").text(), "15");
+        server.drain();
+        assert_eq!(database.number("SELECT stock FROM products WHERE id = 1"), 15);
+    });
+}
+
+#[test]
 fn writes_find_their_columns_by_name_where_others_came_and_went() {
     on_each_shop(|launch, database| {
         leave(launch, &["HSET orders:1 note kept", "HINCRBY products:1 stock 5"]);

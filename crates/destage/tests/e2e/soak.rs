@@ -2,6 +2,7 @@
 
 use crate::crash::{self, Case};
 use crate::harness::rounds::{Scenario, soak};
+use crate::mongo;
 use crate::origin_away::Outage;
 use crate::sessions;
 
@@ -32,10 +33,15 @@ fn rounds() {
         is_long: false,
         round: Box::new(move |seed| sessions::round(&case, seed).unwrap_or(Ok(0))),
     });
+    let documents = Scenario {
+        name: mongo::CRASHES,
+        is_long: false,
+        round: Box::new(|seed| mongo::round(seed).unwrap_or(Ok(0))),
+    };
     let outage = Scenario {
         name: "outage",
         is_long: true,
         round: Box::new(|seed| Outage::seeded(seed).run().map_or(Ok(0), Ok)),
     };
-    soak("data", crashes.chain(sessions).chain([outage]).collect());
+    soak("data", crashes.chain(sessions).chain([documents, outage]).collect());
 }

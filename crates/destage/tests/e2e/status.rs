@@ -29,6 +29,46 @@ fn info(text: &str, name: &str) -> f64 {
 }
 
 #[test]
+fn info_shows_each_section_that_is_asked_for() {
+    let scratch = Scratch::new();
+    let server = Launch::example(&scratch).start();
+    let mut client = server.client();
+    let text = client.run("INFO clients SERVER").text();
+    let titles: Vec<&str> = text.lines().filter(|line| line.starts_with('#')).collect();
+    assert_eq!(titles, ["# Server", "# Clients"]);
+    assert!(client.run("INFO server all").text().contains("# Persistence"));
+    assert_eq!(client.run("PING a").text(), "a");
+    for wrong in ["PING a b", "DESTAGE STATUS all", "DESTAGE PAUSE now"] {
+        assert!(client.run(wrong).error().contains("wrong number of arguments"), "{wrong}");
+    }
+    assert!(client.run("DESTAGE RESUME now").error().contains("use RESUME or RESUME PARK"));
+    assert!(!client.run("DESTAGE STATUS").is_error());
+}
+
+#[test]
+fn how_far_back_decided_writes_are_kept_is_told() {
+    let scratch = Scratch::new();
+    let database = shop::sqlite(&scratch);
+    let launch = Launch::before(&scratch, &database.url());
+    let server = launch.start();
+    let kept = |server: &Server| {
+        server.status()["journal"]["retained_seconds"].as_f64().expect("a number")
+    };
+    assert_eq!(kept(&server), 0.0, "nothing was written");
+    let mut client = server.client();
+    client.run("DESTAGE PAUSE").ok();
+    client.run("HINCRBY products:1 stock 1").int();
+    assert_eq!(kept(&server), 0.0, "nothing is decided");
+    client.run("DESTAGE RESUME").ok();
+    server.drain();
+    eventually("time goes by", PATIENCE, || kept(&server) > 0.5);
+    assert!(server.metric("destage_journal_retained_seconds") > 0.5);
+    assert!(client.run("DESTAGE STATUS").text().contains("decided groups of the last"));
+    server.terminate(PATIENCE).says(0, &[]);
+    assert!(kept(&launch.start()) > 0.5, "it is kept by the next one, too");
+}
+
+#[test]
 fn status_metrics_and_info_agree() {
     let scratch = Scratch::new();
     let server = used(&scratch);

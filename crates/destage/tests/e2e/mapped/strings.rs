@@ -190,6 +190,24 @@ fn a_watched_string_that_changes_ends_the_transaction() {
 }
 
 #[test]
+fn mapped_rows_are_leased_by_their_keys() {
+    let scratch = Scratch::new();
+    let database = Database::sqlite(&scratch).with(TABLES);
+    let server = launch(&scratch, &database, "data", MAPPINGS).start();
+    let mut one = server.client();
+    for command in ["DESTAGE BEGIN 60000", "DESTAGE EXCLUDE note:a user1", "DESTAGE ABSENT note:b"]
+    {
+        one.run(command).ok();
+    }
+    assert!(one.run("DESTAGE EXCLUDE nobody").is_error());
+    for command in ["SET note:a x", "HSET user1 body x"] {
+        let mut other = server.client();
+        other.run("DESTAGE BEGIN 60000").ok();
+        assert!(other.run(command).error().starts_with("RETRY"), "{command}");
+    }
+}
+
+#[test]
 fn a_mapping_that_fits_no_table_is_refused_at_start() {
     let scratch = Scratch::new();
     let database = shop::sqlite(&scratch);

@@ -1,6 +1,7 @@
 //! Values before their destage equal values after a reload, for every type; what only the origin computes is not guessed.
 
 use crate::harness::{Client, Database, Launch, Scratch};
+use crate::mapped::launch;
 
 const SQLITE_TYPES: &str = "
 CREATE TABLE kinds (
@@ -194,6 +195,30 @@ fn values_that_do_not_fit_are_refused_with_the_columns_name() {
     assert_eq!(client.run("EXISTS kinds:1").int(), 0);
 }
 
+#[test]
+fn numbers_of_mariadb_shrink_where_they_have_no_sign_and_are_finite() {
+    let Some((scratch, database)) = mariadb() else { return };
+    let server = Launch::before(&scratch, &database.url()).start();
+    let mut client = server.client();
+    let values = ["HSET", "kinds:1", "big", "5", "fraction", "1.5", "half", "1", "exact", "2"];
+    assert_eq!(client.call(&values).int(), 4);
+    server.drain();
+    assert_eq!(client.run("HINCRBY kinds:1 big -3").int(), 2);
+    assert!(client.run("HINCRBY kinds:1 big -3").error().contains("big"));
+    assert_eq!(client.run("HINCRBYFLOAT kinds:1 fraction 0.25").text(), "1.75");
+    assert_eq!(client.run("HINCRBYFLOAT kinds:1 half -0.5").text(), "0.5");
+    for value in ["NaN", "nan", "inf"] {
+        assert!(client.call(&["HSET", "kinds:1", "exact", value]).error().contains("exact"));
+        assert!(client.call(&["HSET", "kinds:1", "fraction", value]).error().contains("fraction"));
+    }
+    server.drain();
+    client.run("DESTAGE INVALIDATE kinds:1");
+    let row = client.run("HMGET kinds:1 big fraction half exact");
+    let row: Vec<String> = row.array().iter().map(crate::harness::Reply::text).collect();
+    assert_eq!(row, ["2", "1.75", "0.5", "2.00"]);
+    assert_eq!(server.status()["destage"]["parked_groups"], 0);
+}
+
 /// What only the origin computes is read from there, also while the row is dirty.
 #[track_caller]
 fn computed_columns_are_the_origins(client: &mut Client, database: &Database) {
@@ -275,5 +300,41 @@ fn a_cascading_delete_takes_the_children_with_it() {
         client.run("DESTAGE WAIT 30000");
         assert_eq!(client.run("EXISTS children:1 children:2").int(), 0);
         assert_eq!(database.number("SELECT count(*) FROM children"), 0);
+    }
+}
+
+#[test]
+fn increments_and_removed_members_that_set_off_cascades_are_acknowledged_after_these() {
+    let scratch = Scratch::new();
+    let tables = "
+        CREATE TABLE parents (id INTEGER PRIMARY KEY, code INTEGER UNIQUE);
+        CREATE TABLE children (
+            id INTEGER PRIMARY KEY, code INTEGER REFERENCES parents (code) ON UPDATE CASCADE);
+        CREATE TABLE tags (owner INTEGER NOT NULL, tag VARCHAR(40) NOT NULL, PRIMARY KEY (owner, tag));
+        CREATE TABLE notes (
+            id INTEGER PRIMARY KEY, owner INTEGER, tag VARCHAR(40),
+            FOREIGN KEY (owner, tag) REFERENCES tags (owner, tag) ON DELETE CASCADE);
+        INSERT INTO parents VALUES (1, 1);
+        INSERT INTO children VALUES (1, 1);
+        INSERT INTO tags VALUES (1, 'warm'), (2, 'cold');
+        INSERT INTO notes VALUES (1, 1, 'warm'), (2, 2, 'cold');";
+    let sets = "[[set]]\nkey = \"tagged:{owner}\"\ntable = \"tags\"\nmember = \"tag\"\n";
+    let databases = [Some(Database::sqlite(&scratch)), Database::postgres(), Database::mariadb()];
+    for (number, database) in databases.into_iter().flatten().enumerate() {
+        let database = database.with(tables);
+        let server = launch(&scratch, &database, &format!("data-{number}"), sets).start();
+        let mut client = server.client();
+        assert_eq!(client.run("HGET children:1 code").text(), "1");
+        assert_eq!(client.run("HINCRBY parents:1 code 5").int(), 6);
+        assert_eq!(client.run("HGET children:1 code").text(), "6");
+        assert_eq!(client.run("EXISTS notes:1").int(), 1);
+        assert_eq!(client.run("SREM tagged:1 warm").int(), 1);
+        assert_eq!(client.run("EXISTS notes:1").int(), 0);
+        // The members are known before the set that they belong to.
+        assert_eq!(client.run("SISMEMBER tagged:2 cold").int(), 1);
+        assert_eq!(client.run("EXISTS notes:2").int(), 1);
+        assert_eq!(client.run("DEL tagged:2").int(), 1);
+        assert_eq!(client.run("EXISTS notes:2").int(), 0);
+        assert_eq!(database.number("SELECT count(*) FROM notes"), 0);
     }
 }
