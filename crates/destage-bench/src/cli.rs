@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::behind::BehindArgs;
 use crate::block::BlockArgs;
 use crate::device::DeviceArgs;
 use crate::keys::Shape;
+use crate::ycsb::Workload;
 
 /// Side-by-side benchmarks of Destage and its peers.
 #[derive(Debug, Parser)]
@@ -26,6 +28,10 @@ pub(crate) enum Command {
     Block(BlockArgs),
     /// Compare TPC-C on the library with TPC-C at PostgreSQL itself
     Tpcc(TpccArgs),
+    /// Compare the mixes of YCSB at the origin itself, under every policy, and at Redis
+    Ycsb(YcsbArgs),
+    /// Compare the social actions of BG at the origin itself and under the policies
+    Bg(BgArgs),
     /// Serve an NBD export that takes as long as a modelled disk
     #[command(hide = true)]
     Device(DeviceArgs),
@@ -91,6 +97,9 @@ pub(crate) struct TpccArgs {
     /// Before a SQLite file; then there is no side without Destage
     #[arg(long)]
     pub(crate) sqlite: bool,
+    /// Leave out the origin 1 ms away
+    #[arg(long)]
+    pub(crate) near: bool,
     /// Seed of the population and the inputs
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     pub(crate) seed: u64,
@@ -107,11 +116,78 @@ pub(crate) struct TpccArgs {
     pub(crate) run: RunArgs,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct YcsbArgs {
+    /// Few records, short runs, once each: shows that it works, not how fast
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Records [default: 1000000, with --quick 10000; before MongoDB 1000 and 200]
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) records: Option<u64>,
+    /// Clients in a closed loop; several numbers are compared one by one
+    #[arg(long, value_delimiter = ',', default_value = "4,16", value_name = "COUNTS")]
+    pub(crate) clients: Vec<usize>,
+    /// The mixes: load, A, B, C, S
+    #[arg(long, value_delimiter = ',', default_value = "load,A,B,C,S", value_name = "NAMES")]
+    pub(crate) workloads: Vec<Workload>,
+    /// Which records: uniform, zipfian
+    #[arg(long, value_delimiter = ',', value_parser = random_shape, default_value = "uniform,zipfian", value_name = "SHAPES")]
+    pub(crate) keys: Vec<Shape>,
+    /// Leave out the origin 1 ms away
+    #[arg(long)]
+    pub(crate) near: bool,
+    /// Time of a run, without its drain, seconds [default: 3, with --quick 0.3]
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) seconds: Option<f64>,
+    /// Rounds of runs per case [default: 2, with --quick 1]
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) pairs: Option<usize>,
+    /// Seed of the streams of actions
+    #[arg(long, default_value_t = 1, value_name = "NUMBER")]
+    pub(crate) seed: u64,
+    /// The staleness bound D that Destage is given and held to, seconds
+    #[arg(long, default_value_t = 30, value_name = "SECONDS")]
+    pub(crate) staleness_seconds: u64,
+    #[command(flatten)]
+    pub(crate) behind: BehindArgs,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BgArgs {
+    /// Few members, short runs, one kill: shows that it works, not how fast
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Members [default: 10000, with --quick 300; before MongoDB 300 and 60]
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) members: Option<u64>,
+    /// Friends of each member at first; even [default: 100, with --quick 20; before MongoDB 20 and 10]
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) friends: Option<u64>,
+    /// Invitations that each member has at first [default: 10, with --quick 5]
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) pending: Option<u64>,
+    /// Clients in a closed loop, from few to many: how far the search goes [default: 1,4,16,64, with --quick 1,4]
+    #[arg(long, value_delimiter = ',', value_name = "COUNTS")]
+    pub(crate) clients: Vec<usize>,
+    /// Time of a run, without its drain, seconds [default: 2, with --quick 0.2]
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) seconds: Option<f64>,
+    /// Seed of the streams of actions
+    #[arg(long, default_value_t = 1, value_name = "NUMBER")]
+    pub(crate) seed: u64,
+    #[command(flatten)]
+    pub(crate) behind: BehindArgs,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
 /// What every comparison asks: the program, the place, where the figures go.
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
     /// The program to measure [default: `destage` beside this program]
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, env = "DESTAGE_BIN", hide_env = true, value_name = "PATH")]
     pub(crate) destage_bin: Option<PathBuf>,
     /// A further argument for the server that is measured; may be repeated
     #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
@@ -191,6 +267,13 @@ fn case_name(text: &str) -> Result<String, String> {
         return Ok(text.to_owned());
     }
     Err(format!("unknown case: use one of {}", names.join(", ")))
+}
+
+fn random_shape(text: &str) -> Result<Shape, String> {
+    match text.parse()? {
+        Shape::Each => Err("use uniform or zipfian".to_owned()),
+        shape => Ok(shape),
+    }
 }
 
 fn delay(text: &str) -> Result<Duration, String> {

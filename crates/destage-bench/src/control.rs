@@ -51,33 +51,42 @@ impl Client {
     }
 
     pub(crate) fn receive(&mut self) -> Result<Value> {
-        let mut line = String::new();
-        if self.input.read_line(&mut line)? == 0 {
-            return Err("the server closed the connection".into());
-        }
-        let line = line.trim_end();
-        let Some(rest) = line.get(1..) else { return Err("an empty reply".into()) };
-        match line.as_bytes()[0] {
-            b'+' => Ok(Value::Text(rest.to_owned())),
-            b'-' => Err(rest.to_owned().into()),
-            b':' => Ok(Value::Int(rest.parse()?)),
-            b'$' => self.bulk(rest.parse()?),
-            b'*' if rest == "-1" => Ok(Value::Nil),
-            b'*' => {
-                let count: usize = rest.parse()?;
-                (0..count).map(|_| self.receive()).collect::<Result<_>>().map(Value::List)
-            }
-            _ => Err(format!("unexpected reply {line:?}").into()),
-        }
+        read_value(&mut self.input)
     }
+}
 
-    fn bulk(&mut self, length: i64) -> Result<Value> {
-        let Ok(length) = usize::try_from(length) else { return Ok(Value::Nil) };
-        let mut bytes = vec![0; length + 2];
-        self.input.read_exact(&mut bytes)?;
-        bytes.truncate(length);
-        Ok(Value::Text(String::from_utf8_lossy(&bytes).into_owned()))
+/// The next reply in `input`.
+///
+/// # Errors
+///
+/// It is an error, or holds one; or it is not whole, or no RESP2.
+pub(crate) fn read_value(input: &mut impl BufRead) -> Result<Value> {
+    let mut line = String::new();
+    if input.read_line(&mut line)? == 0 {
+        return Err("the server closed the connection".into());
     }
+    let line = line.trim_end();
+    let Some(rest) = line.get(1..) else { return Err("an empty reply".into()) };
+    match line.as_bytes()[0] {
+        b'+' => Ok(Value::Text(rest.to_owned())),
+        b'-' => Err(rest.to_owned().into()),
+        b':' => Ok(Value::Int(rest.parse()?)),
+        b'$' => bulk(input, rest.parse()?),
+        b'*' if rest == "-1" => Ok(Value::Nil),
+        b'*' => {
+            let count: usize = rest.parse()?;
+            (0..count).map(|_| read_value(input)).collect::<Result<_>>().map(Value::List)
+        }
+        _ => Err(format!("unexpected reply {line:?}").into()),
+    }
+}
+
+fn bulk(input: &mut impl BufRead, length: i64) -> Result<Value> {
+    let Ok(length) = usize::try_from(length) else { return Ok(Value::Nil) };
+    let mut bytes = vec![0; length + 2];
+    input.read_exact(&mut bytes)?;
+    bytes.truncate(length);
+    Ok(Value::Text(String::from_utf8_lossy(&bytes).into_owned()))
 }
 
 /// The body of `GET path`.

@@ -1,10 +1,12 @@
 //! Side-by-side benchmarks: one machine, one run, one client, everything through a socket.
 //!
-//! `data`, `block` and `tpcc` start Destage and its peers, run the sides of each comparison in turn, and print the
-//! ratios pair by pair with the servers' CPU time per request. `load`, `proxy` and `device` are their load
+//! `data`, `block`, `tpcc`, `ycsb` and `bg` start Destage and its peers, run the sides of each comparison in turn, and print
+//! the ratios pair by pair with the servers' CPU time per request. `load`, `proxy` and `device` are their load
 //! generator, their delaying proxy and their modelled disk, on their own.
 
+mod behind;
 mod bench;
+mod bg;
 mod block;
 mod cases;
 mod cli;
@@ -13,6 +15,7 @@ mod control;
 mod cpu;
 mod data;
 mod device;
+mod drive;
 mod figure;
 mod fio;
 mod keys;
@@ -26,6 +29,8 @@ mod report;
 mod servers;
 mod stats;
 mod tpcc;
+mod wire;
+mod ycsb;
 
 use std::net::TcpListener;
 use std::process::ExitCode;
@@ -45,6 +50,8 @@ fn main() -> ExitCode {
         Command::Block(arguments) => block::run(&arguments),
         Command::Device(arguments) => device::run(&arguments),
         Command::Tpcc(arguments) => run_tpcc(&arguments),
+        Command::Bg(arguments) => bg::run(&arguments),
+        Command::Ycsb(arguments) => ycsb::run(&arguments),
         Command::Load(arguments) => run_load(&arguments),
         Command::Proxy(arguments) => run_proxy(&arguments),
     };

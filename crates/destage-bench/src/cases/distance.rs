@@ -55,7 +55,11 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
 }
 
 /// This program's own proxy, as a process of its own.
-fn proxy(to: SocketAddr, delay: &str) -> Result<(Process, SocketAddr)> {
+///
+/// # Errors
+///
+/// It does not start.
+pub(crate) fn proxy(to: SocketAddr, delay: &str) -> Result<(Process, SocketAddr)> {
     let listen = free_address()?;
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["proxy", "--listen", &listen.to_string(), "--to", &to.to_string()]);

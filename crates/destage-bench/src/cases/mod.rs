@@ -10,6 +10,8 @@ mod postgres;
 mod sqlite;
 mod update;
 
+pub(crate) use distance::proxy;
+
 use crate::Result;
 use crate::bench::Bench;
 

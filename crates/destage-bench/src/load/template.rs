@@ -46,17 +46,21 @@ impl Template {
         Ok(template)
     }
 
-    /// Bind, Execute and Sync of the prepared statement `name` with a payload and a key as text.
-    pub(crate) fn postgres(name: &str, data_bytes: usize) -> Self {
+    /// Bind, Execute and Sync of the prepared statement `name` with so many payloads and a key as text.
+    pub(crate) fn postgres(name: &str, payloads: usize, data_bytes: usize) -> Self {
         let mut template = Self { bytes: Vec::new(), keys: Vec::new(), payloads: Vec::new() };
-        let body = 1 + name.len() + 1 + 2 + 2 + 4 + data_bytes + 4 + KEY_DIGITS + 2;
+        let body = 1 + name.len() + 1 + 2 + 2 + payloads * (4 + data_bytes) + 4 + KEY_DIGITS + 2;
         template.bytes.push(b'B');
         template.bytes.extend(int4(4 + body));
         template.bytes.push(0);
         template.bytes.extend(name.bytes());
-        template.bytes.extend([0, 0, 0, 0, 2]);
-        template.bytes.extend(int4(data_bytes));
-        template.push(&Piece::Data, data_bytes);
+        template.bytes.extend([0, 0, 0]);
+        let count = u16::try_from(payloads + 1).expect("a statement has few parameters");
+        template.bytes.extend(count.to_be_bytes());
+        for _ in 0..payloads {
+            template.bytes.extend(int4(data_bytes));
+            template.push(&Piece::Data, data_bytes);
+        }
         template.bytes.extend(int4(KEY_DIGITS));
         template.push(&Piece::Key, data_bytes);
         template.bytes.extend([0, 0]);
@@ -157,17 +161,20 @@ mod tests {
 
     #[test]
     fn postgres_messages_have_their_declared_lengths() {
-        let mut template = Template::postgres("u", 100);
-        let mut out = Vec::new();
-        template.append(123, 9, &mut out);
-        let mut kinds = Vec::new();
-        let mut at = 0;
-        while at < out.len() {
-            kinds.push(out[at]);
-            let length = &out[at + 1..at + 5];
-            at += 1 + u32::from_be_bytes(length.try_into().expect("four bytes")) as usize;
+        for payloads in [0, 1, 10] {
+            let mut template = Template::postgres("u", payloads, 100);
+            let mut out = Vec::new();
+            template.append(123, 9, &mut out);
+            let mut kinds = Vec::new();
+            let mut at = 0;
+            while at < out.len() {
+                kinds.push(out[at]);
+                let length = &out[at + 1..at + 5];
+                at += 1 + u32::from_be_bytes(length.try_into().expect("four bytes")) as usize;
+            }
+            assert_eq!((kinds.as_slice(), at), (b"BES".as_slice(), out.len()));
+            assert!(out.windows(12).any(|w| w == b"000000000123"));
+            assert!(out.len() > payloads * 100 && out.len() < payloads * 104 + 60);
         }
-        assert_eq!((kinds.as_slice(), at), (b"BES".as_slice(), out.len()));
-        assert!(out.windows(12).any(|w| w == b"000000000123"));
     }
 }

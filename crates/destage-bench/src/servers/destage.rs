@@ -35,19 +35,40 @@ pub(crate) struct Destage {
     pub(crate) address: SocketAddr,
     admin: SocketAddr,
     /// The journal's folder, removed once the process has stopped.
-    _data: TempDir,
+    data: TempDir,
 }
 
 impl Destage {
     /// Starts one with a journal of its own below `dir` and waits for its ready line.
     pub(crate) fn start(dir: &Path, config: &DestageConfig) -> Result<Self> {
-        let (address, admin) = (free_address()?, free_address()?);
         let data = tempfile::Builder::new().prefix("destage-").tempdir_in(dir)?;
+        // Each run has a data folder of its own, while the origin remembers the run before.
+        Self::start_with(dir, config, data, &["--adopt", "--take-over"])
+    }
+
+    /// Ends it without a chance to tidy up, if it has not ended yet, and starts another one over the same journal.
+    ///
+    /// # Errors
+    ///
+    /// It does not start, since it misses what the journal should hold, say.
+    pub(crate) fn start_again(self, dir: &Path, config: &DestageConfig) -> Result<Self> {
+        let Self { mut process, data, .. } = self;
+        process.kill()?;
+        drop(process);
+        Self::start_with(dir, config, data, &["--take-over"])
+    }
+
+    fn start_with(
+        dir: &Path,
+        config: &DestageConfig,
+        data: TempDir,
+        flags: &[&str],
+    ) -> Result<Self> {
+        let (address, admin) = (free_address()?, free_address()?);
         let log = dir.join(format!("destage-{}.log", address.port()));
         let mut command = Command::new(&config.bin);
         command.args(["serve", "--origin", &config.origin, "--no-auth"]);
-        // Each run has a data folder of its own, while the origin remembers the run before.
-        command.args(["--adopt", "--take-over"]);
+        command.args(flags);
         command.args(["--listen", &address.to_string(), "--admin", &admin.to_string()]);
         command.arg("--data").arg(data.path()).args(["--policy", "write-back"]);
         command.args(["--commit", &config.commit, "--staleness", &config.staleness]);
@@ -59,7 +80,7 @@ impl Destage {
             let said = std::fs::read_to_string(&log).unwrap_or_default();
             format!("destage serve did not get ready: {error}; it said: {}", said.trim())
         })?;
-        Ok(Self { process, address, admin, _data: data })
+        Ok(Self { process, address, admin, data })
     }
 
     pub(crate) fn pid(&self) -> u32 {

@@ -3,6 +3,7 @@
 mod block;
 mod destage;
 mod device;
+mod ferretdb;
 mod postgres;
 mod qemu_nbd;
 mod redis;
@@ -20,8 +21,10 @@ use std::time::{Duration, Instant};
 pub(crate) use self::block::{BlockConfig, BlockServer};
 pub(crate) use self::destage::{Destage, DestageConfig, status};
 pub(crate) use self::device::{DeviceConfig, DeviceServer};
+pub(crate) use self::ferretdb::Ferretdb;
 pub(crate) use self::postgres::{
-    Postgres, Query, SETTINGS as POSTGRES_SETTINGS, version as postgres_version,
+    Postgres, Query, SETTINGS as POSTGRES_SETTINGS, Statement, preamble as postgres_preamble,
+    push_execute, push_sync, version as postgres_version,
 };
 pub(crate) use self::qemu_nbd::QemuNbd;
 pub(crate) use self::redis::{Fsync, Redis};

@@ -106,12 +106,27 @@ impl Postgres {
     pub(crate) fn update_load(via: SocketAddr, table: &str, data_bytes: usize) -> Result<Load> {
         let mut load = Load::resp(via, &["unused"], 0)?;
         load.protocol = Protocol::Postgres;
-        load.preamble = startup_message();
         let sql = format!("UPDATE {table} SET f0 = $1 WHERE id = $2");
-        load.preamble.extend(parse_message("u", &sql));
-        load.template = Template::postgres("u", data_bytes);
+        load.preamble = preamble(&[Statement { name: "u", sql, texts: 1, numbers: 1 }]);
+        load.template = Template::postgres("u", 1, data_bytes);
         Ok(load)
     }
+}
+
+/// A statement to prepare: first its parameters that are texts, then those that are bigints.
+#[derive(Clone, Debug)]
+pub(crate) struct Statement {
+    pub(crate) name: &'static str,
+    pub(crate) sql: String,
+    pub(crate) texts: usize,
+    pub(crate) numbers: usize,
+}
+
+/// What a session begins with: the start, then each statement prepared. Each part is answered by one ReadyForQuery.
+pub(crate) fn preamble(statements: &[Statement]) -> Vec<u8> {
+    let mut bytes = startup_message();
+    statements.iter().for_each(|statement| bytes.extend(parse_message(statement)));
+    bytes
 }
 
 /// A blocking session for plain statements.
@@ -186,11 +201,35 @@ fn startup_message() -> Vec<u8> {
     message(0, body)[1..].to_vec()
 }
 
-/// Parse of `sql` with a text and a bigint parameter, and Sync.
-fn parse_message(name: &str, sql: &str) -> Vec<u8> {
-    let types = [[0, 0, 0, 25], [0, 0, 0, 20]].concat();
-    let body = [name.as_bytes(), b"\0", sql.as_bytes(), b"\0", &[0, 2], &types].concat();
+/// Parse and Sync.
+fn parse_message(statement: &Statement) -> Vec<u8> {
+    let Statement { name, sql, texts, numbers } = statement;
+    let count = u16::try_from(texts + numbers).expect("a statement has few parameters");
+    let types = [[0, 0, 0, 25].repeat(*texts), [0, 0, 0, 20].repeat(*numbers)].concat();
+    let name = name.as_bytes();
+    let body = [name, b"\0", sql.as_bytes(), b"\0", &count.to_be_bytes(), &types].concat();
     [message(b'P', &body), message(b'S', b"")].concat()
+}
+
+/// Bind and Execute of a prepared statement that takes numbers only, without a Sync: several of them before one Sync are
+/// one transaction.
+pub(crate) fn push_execute(out: &mut Vec<u8>, name: &str, numbers: &[i64]) {
+    let count = u16::try_from(numbers.len()).expect("a statement has few parameters");
+    let mut body = [b"\0", name.as_bytes(), b"\0\0\0", &count.to_be_bytes()].concat();
+    for number in numbers {
+        let text = number.to_string();
+        let length = u32::try_from(text.len()).expect("a number has few digits");
+        body.extend(length.to_be_bytes());
+        body.extend(text.bytes());
+    }
+    body.extend([0, 0]);
+    out.extend(message(b'B', &body));
+    out.extend(message(b'E', &[0; 5]));
+}
+
+/// Ends a transaction of [`push_execute`]; it is answered by one ReadyForQuery.
+pub(crate) fn push_sync(out: &mut Vec<u8>) {
+    out.extend(message(b'S', b""));
 }
 
 /// The newest installed version's programs.

@@ -95,6 +95,14 @@ impl<'s> Shared<'s> {
         Ok(Self { store, last_orders, names, oldest, next_history })
     }
 
+    /// The newest order of a customer, by `warehouse:district:customer`.
+    ///
+    /// # Errors
+    /// The origin cannot be asked.
+    pub(crate) fn last_order(&self, customer: &str) -> std::result::Result<i64, Error> {
+        self.last_orders.get(customer)
+    }
+
     /// The customer's number; of several of one name the one in the middle.
     fn customer(&self, w: i64, d: i64, who: &Who) -> Option<i64> {
         match who {

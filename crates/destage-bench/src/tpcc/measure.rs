@@ -40,6 +40,12 @@ impl Measured {
         format!("{:.2}", self.times[kind].value_at_quantile(0.99) as f64 / 1_000.0)
     }
 
+    /// The mean of all kinds, as often as each came.
+    pub(crate) fn mix_ms(&self) -> String {
+        let sum: f64 = self.times.iter().map(|times| times.mean() * times.len() as f64).sum();
+        format!("{:.2}", sum / self.transactions().max(1) as f64 / 1_000.0)
+    }
+
     pub(crate) fn transactions(&self) -> u64 {
         self.times.iter().map(Histogram::len).sum()
     }

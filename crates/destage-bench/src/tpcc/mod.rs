@@ -13,10 +13,13 @@ mod load;
 mod measure;
 mod random;
 mod sql;
+mod warm;
 mod worker;
 
 use crate::Result;
+use crate::cases::proxy;
 use crate::cli::TpccArgs;
+use crate::figure::thousands;
 use crate::machine::Machine;
 use crate::place;
 use crate::report::{Report, Table};
@@ -26,7 +29,8 @@ use destage_data::settings::DomainSettings;
 use destage_data::store::{Options, Store};
 use measure::{Measured, measure};
 use random::{Input, KINDS};
-use sql::Sql;
+pub(crate) use sql::Sql;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
@@ -80,25 +84,27 @@ pub(crate) enum Domains {
     OnePerWarehouse,
 }
 
-const SIDES: [Side; 5] = [
-    Side { name: "the origin directly", policy: None, domains: Domains::One },
-    Side { name: "write-through", policy: Some(&["policy=write-through"]), domains: Domains::One },
-    Side {
-        name: "write-back, d = 0",
-        policy: Some(&["policy=write-back", "commit=0"]),
-        domains: Domains::One,
-    },
-    Side {
-        name: "write-back, d = 1s",
-        policy: Some(&["policy=write-back", "commit=1s"]),
-        domains: Domains::One,
-    },
-    Side {
-        name: "write-back, d = 1s, a domain per warehouse",
-        policy: Some(&["policy=write-back", "commit=1s"]),
-        domains: Domains::OnePerWarehouse,
-    },
-];
+const DIRECTLY: Side = Side { name: "the origin directly", policy: None, domains: Domains::One };
+const THROUGH: Side =
+    Side { name: "write-through", policy: Some(&["policy=write-through"]), domains: Domains::One };
+const DURABLE: Side = Side {
+    name: "write-back, d = 0",
+    policy: Some(&["policy=write-back", "commit=0"]),
+    domains: Domains::One,
+};
+const LATER: Side = Side {
+    name: "write-back, d = 1s",
+    policy: Some(&["policy=write-back", "commit=1s"]),
+    domains: Domains::One,
+};
+const DIVIDED: Side = Side {
+    name: "write-back, d = 1s, a domain per warehouse",
+    domains: Domains::OnePerWarehouse,
+    ..LATER
+};
+const SIDES: [Side; 5] = [DIRECTLY, THROUGH, DURABLE, LATER, DIVIDED];
+/// Those before an origin that is 1 ms away each way.
+const FAR_SIDES: [Side; 3] = [DIRECTLY, DURABLE, LATER];
 
 /// The tables of a warehouse, and how each calls it. The items are in no domain of a warehouse; nobody writes them.
 const WAREHOUSES: [(&str, &str); 8] = [
@@ -124,7 +130,7 @@ impl Origin {
         match self {
             Self::Postgres(server) => {
                 server.query()?.run(&format!("CREATE DATABASE {name} TEMPLATE tpcc"))?;
-                Ok(postgres_url(server, name))
+                Ok(postgres_url(server.address, name))
             }
             Self::Sqlite(folder) => {
                 let file = folder.join(format!("{name}.db"));
@@ -139,7 +145,7 @@ impl Origin {
         match self {
             Self::Postgres(server) => {
                 server.query()?.run("CREATE DATABASE tpcc")?;
-                Ok(postgres_url(server, "tpcc"))
+                Ok(postgres_url(server.address, "tpcc"))
             }
             Self::Sqlite(folder) => Ok(format!("sqlite:{}", folder.join("tpcc.db").display())),
         }
@@ -154,8 +160,8 @@ fn start_postgres(dir: &Path) -> Result<Postgres> {
     })
 }
 
-fn postgres_url(server: &Postgres, name: &str) -> String {
-    format!("postgres://bench@{}/{name}", server.address)
+fn postgres_url(address: SocketAddr, name: &str) -> String {
+    format!("postgres://bench@{address}/{name}")
 }
 
 /// Runs every side, checks the conditions after each, and kills the last one.
@@ -187,28 +193,64 @@ pub(crate) fn run(arguments: &TpccArgs) -> Result<()> {
     load::load(&mut sql, &scale, arguments.seed)?;
     check::check(&mut sql)?;
     drop(sql);
-    let mut found = Vec::new();
-    for (index, Side { name, policy, domains }) in SIDES.into_iter().enumerate() {
-        if policy.is_none() && arguments.sqlite {
-            continue;
+    let run = Run {
+        origin: &origin,
+        path: &path,
+        load: Load { scale, threads, time, seed: arguments.seed },
+    };
+    let near = run.sides("near", &SIDES, None)?;
+    let far = match &origin {
+        Origin::Postgres(server) if !arguments.near => {
+            let (_proxy, via) = proxy(server.address, "1ms")?;
+            run.sides("far", &FAR_SIDES, Some(via))?
         }
-        eprintln!("{name}");
-        let url = origin.copy(&format!("side{index}"))?;
-        let data = path.join(format!("journal{index}"));
-        let load = Load { scale, threads, time, seed: arguments.seed };
-        let measured = match policy {
-            None => at_origin(&url, &load)?,
-            Some(policy) => through_store(&url, &data, policy, domains, &load)?,
-        };
-        check::check(&mut Sql::open(&url)?).map_err(|error| format!("{name}, drained: {error}"))?;
-        found.push((name, measured));
-    }
+        Origin::Postgres(_) | Origin::Sqlite(_) => Vec::new(),
+    };
     let kills = if arguments.quick { 2 } else { 5 };
     let url = origin.copy("killed")?;
     let lost = worker::kill_and_check(&url, &path.join("killed"), arguments, &scale, kills)?;
-    report.tables = tables(&found, kills, lost);
+    report.tables = tables(&near, &far, kills, lost);
     report.publish(arguments.run.json.as_deref(), arguments.run.output.as_deref())
 }
+
+/// What all sides of a run share.
+struct Run<'a> {
+    origin: &'a Origin,
+    path: &'a Path,
+    load: Load,
+}
+
+impl Run<'_> {
+    /// Measures these sides, each before a database of its own, which it reaches through `via` if that is given. The names of
+    /// databases and journals begin with `place`.
+    ///
+    /// # Errors
+    /// A side could not be measured, or a condition is broken when it is drained.
+    fn sides(&self, place: &str, sides: &[Side], via: Option<SocketAddr>) -> Result<Vec<Found>> {
+        let mut found = Vec::new();
+        for (index, side) in sides.iter().enumerate() {
+            if side.policy.is_none() && matches!(self.origin, Origin::Sqlite(_)) {
+                continue;
+            }
+            eprintln!("{place}: {}", side.name);
+            let database = format!("{place}{index}");
+            let url = self.origin.copy(&database)?;
+            let way = via.map_or_else(|| url.clone(), |via| postgres_url(via, &database));
+            let data = self.path.join(format!("journal-{database}"));
+            let measured = match side.policy {
+                None => at_origin(&way, &self.load)?,
+                Some(policy) => through_store(&way, &url, &data, policy, side.domains, &self.load)?,
+            };
+            let checked = check::check(&mut Sql::open(&url)?);
+            checked.map_err(|error| format!("{place}, {}, drained: {error}", side.name))?;
+            found.push((side.name, measured));
+        }
+        Ok(found)
+    }
+}
+
+/// A side and what it did.
+type Found = (&'static str, Measured);
 
 /// What a side has to do.
 #[derive(Clone, Copy)]
@@ -245,15 +287,18 @@ fn at_origin(url: &str, load: &Load) -> Result<Measured> {
     measure(load, target, || Ok(()))
 }
 
+/// Through a store whose origin is at `way`; the cache is warmed by what is read at `url`, which is the same.
 fn through_store(
+    way: &str,
     url: &str,
     data: &Path,
     policy: &[&str],
     domains: Domains,
     load: &Load,
 ) -> Result<Measured> {
-    let store = open(url, data, policy, domains, &load.scale)?;
+    let store = open(way, data, policy, domains, &load.scale)?;
     let shared = library::Shared::new(&store, url)?;
+    warm::warm(&shared, url)?;
     let measured = measure(load, |_| Ok(&shared), || Ok(store.drain()?))?;
     let parked = store.status()?.destage.parked_groups;
     if parked > 0 {
@@ -317,44 +362,57 @@ fn new_report(
     })
 }
 
-fn tables(found: &[(&str, Measured)], kills: u32, lost: i64) -> Vec<Table> {
-    let columns = |first: &str| {
-        std::iter::once(first.to_owned()).chain(found.iter().map(|(name, _)| (*name).to_owned()))
-    };
-    let row = |name: &str, cell: &dyn Fn(&Measured) -> String| {
-        std::iter::once(name.to_owned()).chain(found.iter().map(|(_, m)| cell(m))).collect()
-    };
-    let mut times: Vec<Vec<String>> = Vec::new();
-    for (kind, name) in KINDS.iter().enumerate() {
-        times.push(row(name, &|measured| measured.mean_ms(kind)));
-        times.push(row(&format!("{name}, p99"), &|measured| measured.p99_ms(kind)));
-    }
-    let rates = vec![
-        row("tpmC, to the end of the drain", &|measured| {
-            crate::figure::thousands(measured.tpmc(measured.drained))
-        }),
-        row("tpmC, while the clients run", &|measured| {
-            crate::figure::thousands(measured.tpmc(measured.ran))
-        }),
-        row("transactions", &|measured| crate::figure::thousands(measured.transactions() as f64)),
-    ];
+fn tables(near: &[Found], far: &[Found], kills: u32, lost: i64) -> Vec<Table> {
     let killed = format!(
         "Conditions 1 to 6, 8 and 9 of the standard hold at the origin after the load, after each drain, and, with write-back \
          and d = 0, after each of {kills} kills: at once, and again after the next start has drained. Of the new orders \
          acknowledged before a kill, {lost} were missing."
     );
-    vec![
-        Table {
-            title: "TPC-C: rates".into(),
-            note: killed,
-            columns: columns("").collect(),
-            rows: rates,
-        },
-        Table {
-            title: "TPC-C: response times, ms".into(),
-            note: "Means, and the time within which 99 % are done.".into(),
-            columns: columns("transaction").collect(),
-            rows: times,
-        },
-    ]
+    let means =
+        "Means, and the time within which 99 % are done; at the end the mean of the whole mix.";
+    let mut tables =
+        vec![rates("TPC-C: rates", killed, near), times("TPC-C: response times, ms", means, near)];
+    if !far.is_empty() {
+        let note = "A transaction at the origin itself takes a round trip of 2 ms for most of its statements.";
+        tables.push(rates("TPC-C: rates, the origin 1 ms away each way", note.into(), far));
+        let title = "TPC-C: response times, ms, the origin 1 ms away each way";
+        tables.push(times(title, "", far));
+    }
+    tables
+}
+
+fn rates(title: &str, note: String, found: &[Found]) -> Table {
+    let against = |measured: &Measured| {
+        let first = &found[0].1;
+        format!("{:.2}x", measured.tpmc(measured.drained) / first.tpmc(first.drained))
+    };
+    let rows = vec![
+        row("tpmC, to the end of the drain", found, &|measured| {
+            thousands(measured.tpmc(measured.drained))
+        }),
+        row(&format!("the same against {}", found[0].0), found, &against),
+        row("tpmC, while the clients run", found, &|measured| {
+            thousands(measured.tpmc(measured.ran))
+        }),
+        row("transactions", found, &|measured| thousands(measured.transactions() as f64)),
+    ];
+    Table { title: title.into(), note, columns: columns("", found), rows }
+}
+
+fn times(title: &str, note: &str, found: &[Found]) -> Table {
+    let mut rows = Vec::new();
+    for (kind, name) in KINDS.iter().enumerate() {
+        rows.push(row(name, found, &|measured| measured.mean_ms(kind)));
+        rows.push(row(&format!("{name}, p99"), found, &|measured| measured.p99_ms(kind)));
+    }
+    rows.push(row("all of them", found, &Measured::mix_ms));
+    Table { title: title.into(), note: note.into(), columns: columns("transaction", found), rows }
+}
+
+fn columns(first: &str, found: &[Found]) -> Vec<String> {
+    std::iter::once(first).chain(found.iter().map(|(name, _)| *name)).map(str::to_owned).collect()
+}
+
+fn row(name: &str, found: &[Found], cell: &dyn Fn(&Measured) -> String) -> Vec<String> {
+    std::iter::once(name.to_owned()).chain(found.iter().map(|(_, it)| cell(it))).collect()
 }

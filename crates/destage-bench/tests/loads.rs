@@ -1,0 +1,66 @@
+//! YCSB and BG on a small scale: they run, on every side, and find at the origin what was acknowledged.
+
+use std::ffi::OsString;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Command;
+
+/// `destage` as the tests are told, or where cargo builds it.
+fn destage() -> OsString {
+    let built = || Path::new(env!("CARGO_BIN_EXE_destage-bench")).with_file_name("destage").into();
+    std::env::var_os("DESTAGE_BIN").unwrap_or_else(built)
+}
+
+/// The report of a run.
+fn run(arguments: &[&str]) -> serde_json::Value {
+    let folder = tempfile::tempdir().expect("a folder");
+    // The database's user must be able to enter it.
+    let open = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), open).expect("its mode can be changed");
+    let json = folder.path().join("report.json");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_destage-bench"));
+    command.args(arguments).arg("--quick").arg("--json").arg(&json);
+    command.arg("--destage-bin").arg(destage()).arg("--dir").arg(folder.path());
+    let output = command.output().expect("it starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {}: {said}", output.status);
+    let text = std::fs::read_to_string(&json).expect("a report");
+    let report: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(report["failures"].as_array().map(Vec::len), Some(0), "{report:#}");
+    report
+}
+
+/// The rows of the table of this title.
+fn rows<'r>(report: &'r serde_json::Value, title: &str) -> &'r Vec<serde_json::Value> {
+    let tables = report["tables"].as_array().into_iter().flatten();
+    let found = tables.into_iter().find(|table| table["title"].as_str() == Some(title));
+    let rows = found.and_then(|table| table["rows"].as_array());
+    rows.unwrap_or_else(|| panic!("no table {title} in {report:#}"))
+}
+
+#[test]
+#[ignore = "takes a built destage, redis-server and PostgreSQL: cargo xtask test --only bench"]
+fn every_side_of_ycsb_leaves_at_postgresql_what_it_acknowledged() {
+    let report = run(&["ycsb", "--clients", "4", "--records", "3000"]);
+    let near = rows(&report, "YCSB: actions per second");
+    let names: Vec<_> = near.iter().map(|row| row[0].as_str().unwrap_or_default()).collect();
+    assert_eq!(names, ["load", "A", "A", "B", "B", "C", "S", "S"]);
+    let cells = near.iter().flat_map(|row| row.as_array().into_iter().flatten());
+    assert!(cells.clone().count() == 8 * 9 && cells.clone().all(|cell| cell != "-"), "{near:#?}");
+    let far = rows(&report, "YCSB: actions per second, the origin 1 ms away each way");
+    assert_eq!(far.len(), 3);
+    // One round trip per action, whatever the side.
+    let times = rows(&report, "YCSB: mean response times, ms");
+    let update = times.iter().find(|row| row[0] == "Update").expect("a row");
+    for side in 1..=6 {
+        assert!(update[side].as_str().is_some_and(|cell| cell.ends_with("(1)")), "{update}");
+    }
+}
+
+#[test]
+#[ignore = "takes a built destage and PostgreSQL: cargo xtask test --only bench"]
+fn friendships_survive_every_policy_and_a_kill() {
+    let report = run(&["bg"]);
+    assert_eq!(rows(&report, "BG: SoAR, actions per second").len(), 6);
+    assert_eq!(rows(&report, "BG: mean response times, ms").len(), 14);
+}
