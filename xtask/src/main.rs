@@ -3,6 +3,7 @@
 mod bench;
 mod clients;
 mod ferretdb;
+mod leftovers;
 mod servers;
 mod soak;
 mod steps;

@@ -34,7 +34,7 @@ pub(crate) struct SoakArgs {
 /// A front end that can be killed.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Front {
-    /// `destage serve` before SQLite, PostgreSQL and MariaDB.
+    /// `destage serve` before SQLite, PostgreSQL, MariaDB and FerretDB.
     Data,
     /// `destage block serve` before a slow disk.
     Block,

@@ -2,7 +2,7 @@
 
 use crate::servers::Server;
 use crate::steps::Steps;
-use crate::{Result, cargo, clients, ferretdb, root, soak, target, tools};
+use crate::{Result, cargo, clients, ferretdb, leftovers, root, soak, target, tools};
 use std::process::Command;
 
 /// Runs every step, or the one of that name, or the end-to-end tests whose names contain it. True if all passed.
@@ -50,8 +50,8 @@ pub(crate) fn run(only: Option<&str>) -> Result<bool> {
     }
     if built && plan.wants("bench") {
         // Every case on a tiny scale: that the benchmark works, not what it measures.
-        let mut cases = environment.cargo(&["test", "-p", "destage-bench", "--test", "block"]);
-        cases.args(["--", "--ignored"]);
+        let mut cases = environment.cargo(&["test", "-p", "destage-bench", "--no-fail-fast"]);
+        cases.args(["--test", "block", "--test", "loads", "--", "--ignored"]);
         steps.tests("bench", environment.with_servers(&mut cases));
     }
     if built && plan.wants("soak") {
@@ -101,6 +101,7 @@ impl Environment {
             return Ok(Self { variables: Vec::new(), _servers: Vec::new() });
         }
         tools::ensure()?;
+        leftovers::remove();
         let mut variables = clients::install()?;
         variables.extend(ferretdb::build()?);
         let servers = vec![Server::postgres()?, Server::mariadb()?];
