@@ -32,7 +32,7 @@ pub(crate) struct Cli {
 /// One file each.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Subcommand {
-    /// Serve Redis clients before a SQL database, write-back.
+    /// Serve Redis clients before a database, write-back.
     #[command(after_long_help = exit::help())]
     Serve(Box<serve::args::ServeArgs>),
     /// Serve NBD clients before a slow disk: a host-side flash cache with four write policies.

@@ -36,7 +36,7 @@ pub(crate) struct InvalidateArgs {
     #[command(flatten)]
     admin: AdminArgs,
 
-    /// The keys, such as customers:42.
+    /// The keys, such as customers:42; customers:* for all of a table, * for everything.
     #[arg(required = true, value_name = "KEY")]
     keys: Vec<String>,
 }

@@ -421,7 +421,7 @@ impl Engine {
             },
             b"decided" if session.is_trusted => self.wait_decided(client, session, &args[2..]),
             b"begin" => self.begin_leased(session, &args[2..]),
-            b"exclude" | b"absent" => {
+            b"exclude" | b"absent" | b"share" => {
                 self.fail(session, "ERR that belongs between DESTAGE BEGIN and EXEC");
             }
             b"parked" => self.parked_command(client, session, &texts),
@@ -430,7 +430,7 @@ impl Engine {
             _ => self.fail(
                 session,
                 "ERR unknown DESTAGE subcommand; supported: STATUS, POLICY [part=value ...], PAUSE, RESUME [PARK], \
-                 FLUSH [ms], DRAIN [ms], WAIT ms, BEGIN [ms], EXCLUDE key [key ...], ABSENT key [key ...], NEXTID table \
+                 FLUSH [ms], DRAIN [ms], WAIT ms, BEGIN [ms], EXCLUDE key [key ...], ABSENT key [key ...], SHARE name [name ...], NEXTID table \
                  [n], INVALIDATE key [key ...], PARKED LIST | SHOW id | RETRY id|ALL | EDIT id changes | SKIP id",
             ),
         }

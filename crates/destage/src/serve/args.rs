@@ -42,8 +42,9 @@ pub(crate) struct ServeArgs {
     #[arg(long, default_value = "write-back", value_parser = parse_acknowledge, value_name = "POLICY")]
     policy: Acknowledge,
 
-    /// When dirty rows are destaged: async (at once, in batches), periodic:10s (everything, every so often), interval:30s,1s (rows
-    /// of that age, looked at every so often) or pressure (at the dirty limit). Periods and ages are 10ms to 1h.
+    /// When dirty rows are destaged: async (at once, in batches), adaptive (at the rate that D asks for), periodic:10s
+    /// (everything, every so often), interval:30s,1s (rows of that age, looked at every so often) or pressure (at the dirty
+    /// limit). Periods and ages are 10ms to 1h.
     #[arg(long, default_value = "async", value_parser = parse_when, value_name = "WHEN")]
     when: When,
 
@@ -178,7 +179,7 @@ pub(crate) struct ServeArgs {
     unmapped: Unmapped,
 
     /// Settings from a file: the flags' names without dashes in front as keys, [table.NAME] sections, [[string]], [[set]], [[zset]]
-    /// and [[hash]] sections that map keys to tables, and [[domain]] sections. Flags and environment override it.
+    /// and [[hash]] sections that map keys to tables, [[query]] sections, and [[domain]] sections. Flags and environment override it.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
