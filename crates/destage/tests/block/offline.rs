@@ -136,7 +136,7 @@ fn a_check_tells_damaged_slots_and_after_a_kill_only_that_they_differ() {
 #[test]
 fn a_check_counts_what_a_killed_server_left() {
     let setup = setup();
-    let server = setup.launch.clone().with(&["--when", "pressure"]).start();
+    let server = setup.launch.clone().with(&["--when", "pressure", "-D", "1h"]).start();
     let client = server.client();
     for block in 0..10 {
         client.write(block * BLOCK as u64, &stamped(block + 1), true).expect("it is written");

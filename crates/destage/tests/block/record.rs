@@ -67,10 +67,12 @@ fn a_killed_servers_recording_replays_as_far_as_it_goes() {
     // Of one image: a second one would be someone else's change, and is refused.
     let launch = launch(&scratch);
     let server = launch.start();
-    load(&server, 1);
     let part = scratch.join("run.1");
     let len = || part.metadata().map_or(0, |metadata| metadata.len());
+    server.client().write(0, &stamped(1), false).expect("a write");
+    eventually("the state is recorded", PATIENCE, || len() > 0);
     let state = len();
+    load(&server, 1);
     eventually("the recording is written without anyone's help", PATIENCE, || {
         len() > state + 5_000
     });

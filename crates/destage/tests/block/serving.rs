@@ -1,6 +1,6 @@
 //! Running it: policies, commands, restarts, trouble.
 
-use crate::harness::{PATIENCE, Scratch, eventually, seconds};
+use crate::harness::{PATIENCE, Scratch, eventually};
 use crate::history::stamped;
 use crate::server::{Launch, destage, image, text};
 use std::path::Path;
@@ -328,7 +328,7 @@ fn an_origin_that_is_away_is_waited_for_and_everything_arrives() {
     let image = image(&scratch, 8 * MIB);
     let Some(disk) = crate::server::SlowDisk::start(&scratch, &image, 0) else { return };
     let launch = Launch::before(&scratch, &disk.uri).redo_at(scratch.join("redo"));
-    let server = launch.with(&["--linger", "0", "-D", "30s", "-d", "0"]).start();
+    let server = launch.with(&["--linger", "0", "-D", "1h", "-d", "0"]).start();
     let client = server.client();
     client.write(0, &stamped(1), true).expect("a write");
     drop(disk);
@@ -340,7 +340,7 @@ fn an_origin_that_is_away_is_waited_for_and_everything_arrives() {
     assert_eq!(read, stamped(49));
     eventually("the trouble shows", PATIENCE, || server.volume("origin_errors_total") != 0);
     let _disk = crate::server::SlowDisk::start(&scratch, &image, 0).expect("nbdkit is there");
-    eventually("everything arrives", seconds(60), || first_number(&image) == 49);
+    eventually("everything arrives", PATIENCE, || first_number(&image) == 49);
     eventually("nothing is left", PATIENCE, || server.volume("dirty_writes") == 0);
 }
 

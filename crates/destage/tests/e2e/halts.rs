@@ -150,17 +150,20 @@ fn past_d_nothing_is_acknowledged_behind_what_a_domain_halted_at() {
     let database = shop::sqlite(&scratch);
     let flags = ["--on-reject", "stop", "--staleness", "300ms", "--at-limit", "fail"];
     let server = Launch::before(&scratch, &database.url()).with(&flags).start();
-    let mut client = server.client();
-    ok(&mut client, ORPHAN);
+    // Answered only after the halt, where the journal takes longer than D to hold it. No write is made from then until D has
+    // passed, since that would wait as well.
+    let mut early = server.client();
+    early.send(&ORPHAN.split(' ').collect::<Vec<_>>()).expect("it is sent");
     halt(&server);
-    // A write that was taken just before is in the journal and is answered only after the halt, so none is made until then.
     let exceeded = || server.status()["mode"] == "staleness-exceeded";
     eventually("the bound has passed", PATIENCE, exceeded);
+    let mut client = server.client();
     let reply = client.run("HSET customers:2 name later");
     assert!(reply.is_error() && reply.error().starts_with("STALE"), "{reply:?}");
     assert_eq!(client.run("HGET orders:30 customer_id").text(), "4711");
     database.execute(PARENT);
     ok(&mut client, "DESTAGE RESUME");
+    assert_eq!(early.receive().expect("it is answered").int(), 1);
     eventually("writes are taken again", PATIENCE, || {
         !client.run("HSET customers:2 name later").is_error()
     });

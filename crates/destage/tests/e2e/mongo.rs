@@ -378,7 +378,7 @@ fn what_the_origin_rejects_is_parked_once_and_the_rest_goes_on() {
 fn writes_are_acknowledged_while_the_origin_is_away_and_arrive_when_it_is_back() {
     let scratch = Scratch::new();
     let Some(mut ferret) = Ferret::start(&scratch) else { return };
-    let launch = before(&scratch, &ferret).with(&["--origin-timeout", "5s"]);
+    let launch = before(&scratch, &ferret).with(&["--origin-timeout", "5s", "--staleness", "1h"]);
     let server = launch.start();
     let mut client = server.client();
     assert_eq!(client.run("HSET products:1 name a stock 1").int(), 2);

@@ -262,6 +262,11 @@ impl Server {
         Client::connect(self.listen)
     }
 
+    /// As [`Server::client`], of a server that may have ended.
+    pub(crate) fn try_client(&self) -> std::io::Result<Client> {
+        Client::try_connect(self.listen)
+    }
+
     /// The port for clients, as text.
     pub(crate) fn port(&self) -> String {
         self.listen.port().to_string()
@@ -330,8 +335,17 @@ impl Server {
     #[track_caller]
     pub(crate) fn get(&self, path: &str) -> String {
         let url = format!("http://{}{path}", self.admin);
-        let mut answer = direct().get(&url).call().unwrap_or_else(|error| panic!("{url}: {error}"));
-        answer.body_mut().read_to_string().expect("the page is text")
+        let began = Instant::now();
+        loop {
+            match direct().get(&url).call() {
+                Ok(mut answer) => {
+                    return answer.body_mut().read_to_string().expect("the page is text");
+                }
+                // The disk stalls, and the server with it.
+                Err(ureq::Error::StatusCode(503)) if began.elapsed() < PATIENCE => {}
+                Err(error) => panic!("{url}: {error}"),
+            }
+        }
     }
 
     /// Sends a command to the admin port; the answer, also of a refusal.
