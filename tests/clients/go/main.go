@@ -1,6 +1,9 @@
-// go-redis, unmodified, performs every command on the shop and checks each answer.
+// go-redis, unmodified, calls what its arguments name and checks each answer.
 //
-// Usage: go-client PORT PROTOCOL [PASSWORD]
+// Usage: go-client PORT PROTOCOL rows|keys|differs [PASSWORD]
+//
+// rows: the hashes of the shop. keys: mapped sets, sorted sets and strings, and plain keys, which answer as Redis itself
+// does. differs: what rows do that keys of Redis do not.
 package main
 
 import (
@@ -141,13 +144,22 @@ func main() {
 	options := &redis.Options{
 		Addr: "127.0.0.1:" + os.Args[1], Protocol: protocol, MaxRetries: -1,
 	}
-	if len(os.Args) > 3 {
-		options.Password = os.Args[3]
+	if len(os.Args) > 4 {
+		options.Password = os.Args[4]
 	}
 	r := redis.NewClient(options)
-	fields(r)
-	groups(r)
-	errors(r)
+	switch os.Args[3] {
+	case "rows":
+		fields(r)
+		groups(r)
+		errors(r)
+	case "keys":
+		answers(r, protocol)
+	case "differs":
+		differs(r, protocol)
+	default:
+		log.Fatalf("no section %s", os.Args[3])
+	}
 	must("close", r.Close())
 	fmt.Printf("go-redis protocol %d: %d checks\n", protocol, checks)
 }

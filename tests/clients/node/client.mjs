@@ -1,34 +1,24 @@
-// node-redis, unmodified, performs every command on the shop and checks each answer.
+// node-redis, unmodified, calls what its arguments name and checks each answer.
 //
-// Usage: node client.mjs PORT PROTOCOL [PASSWORD]
+// Usage: node client.mjs PORT PROTOCOL rows|keys|differs [PASSWORD]
+//
+// rows: the hashes of the shop. keys: mapped sets, sorted sets and strings, and plain keys, which answer as Redis itself
+// does. differs: what rows do that keys of Redis do not.
 
-import assert from "node:assert/strict";
 import { createClient } from "redis";
+import { check, checks, refused } from "./checks.mjs";
+import { answers, differs } from "./keys.mjs";
 
-const [port, protocol, password] = process.argv.slice(2);
-let checks = 0;
-
-function check(what, got, wanted) {
-  checks += 1;
-  // Rows arrive as objects without a prototype.
-  const plain = (value) => JSON.parse(JSON.stringify(value ?? null));
-  assert.deepEqual(plain(got), plain(wanted), what);
-}
-
-/** The call fails, and the error names what would help. */
-async function refused(what, call, ...words) {
-  checks += 1;
-  let message;
-  try {
-    await call();
-  } catch (error) {
-    message = [error, ...(error.replies ?? [])].map(String).join("\n");
-  }
-  assert.ok(message, `${what}: not refused`);
-  for (const word of words) {
-    assert.ok(message.toLowerCase().includes(word), `${what}: ${message}`);
-  }
-}
+const [port, protocol, section, password] = process.argv.slice(2);
+const sections = {
+  rows: async (r) => {
+    await fields(r);
+    await groups(r);
+    await errors(r);
+  },
+  keys: answers,
+  differs,
+};
 
 async function fields(r) {
   check("PING", await r.ping(), "PONG");
@@ -103,8 +93,6 @@ client.on("error", (error) => {
   process.exitCode = 1;
 });
 await client.connect();
-await fields(client);
-await groups(client);
-await errors(client);
+await sections[section](client, Number(protocol));
 await client.close();
-console.log(`node-redis protocol ${protocol}: ${checks} checks`);
+console.log(`node-redis protocol ${protocol}: ${checks()} checks`);

@@ -1,36 +1,20 @@
-"""redis-py, unmodified, performs every command on the shop and checks each answer.
+"""redis-py, unmodified, calls what its arguments name and checks each answer.
 
-Usage: client.py PORT PROTOCOL [PASSWORD]
+Usage: client.py PORT PROTOCOL rows|keys|differs [PASSWORD]
+
+rows: the hashes of the shop. keys: mapped sets, sorted sets and strings, and plain keys, which answer as Redis itself does.
+differs: what rows do that keys of Redis do not.
 """
 
 import sys
 
 import redis
 
-PORT, PROTOCOL = int(sys.argv[1]), int(sys.argv[2])
-PASSWORD = sys.argv[3] if len(sys.argv) > 3 else None
-checks = 0
+import keys as mapped
+from checks import check, checks, refused
 
-
-def check(what, got, wanted):
-    global checks
-    checks += 1
-    if got != wanted:
-        sys.exit(f"{what}: got {got!r}, wanted {wanted!r}")
-
-
-def refused(what, call, *words):
-    """The call fails, and the error names what would help."""
-    global checks
-    checks += 1
-    try:
-        got = call()
-    except redis.ResponseError as error:
-        for word in words:
-            if word.lower() not in str(error).lower():
-                sys.exit(f"{what}: the error does not mention {word!r}: {error}")
-        return
-    sys.exit(f"{what}: not refused, but answered {got!r}")
+PORT, PROTOCOL, SECTION = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+PASSWORD = sys.argv[4] if len(sys.argv) > 4 else None
 
 
 def connect(**more):
@@ -182,8 +166,7 @@ def errors(r):
     check("nothing half executed", r.hget("customers:10", "name"), "Linus")
 
 
-def main():
-    r = connect()
+def rows(r):
     connection(r)
     fields(r)
     keys(r)
@@ -191,7 +174,19 @@ def main():
     errors(r)
     with connect(single_connection_client=True) as one:
         check("QUIT", one.execute_command("QUIT"), True)
-    print(f"redis-py {redis.__version__} protocol {PROTOCOL}: {checks} checks")
+
+
+def main():
+    r = connect()
+    if SECTION == "rows":
+        rows(r)
+    elif SECTION == "keys":
+        mapped.answers(r, PROTOCOL)
+    elif SECTION == "differs":
+        mapped.differs(r, PROTOCOL)
+    else:
+        sys.exit(f"no section {SECTION}")
+    print(f"redis-py {redis.__version__} protocol {PROTOCOL}: {checks()} checks")
 
 
 main()

@@ -1,15 +1,16 @@
-//! Unmodified clients perform every command, on the same shop, before either database.
+//! Unmodified clients: on the rows of a shop, and on keys of all other kinds; their answers are typed as the clients have it.
 
-use crate::harness::{Client, Database, Launch, Scratch, Server, has, output, prepared, shop};
-use crate::mapped::launch;
+use crate::harness::{
+    Client, Database, Launch, Redis, Scratch, Server, has, output, prepared, shop,
+};
+use crate::mapped::{every_mapping, every_table, launch};
 use std::process::Command;
 
 /// The shop behind a server, once for each database at hand and each of these protocols.
 fn on_each_shop(protocols: &[&str], body: impl Fn(&Server, &Database, &str)) {
     for protocol in protocols {
         let scratch = Scratch::new();
-        let databases = [Some(shop::sqlite(&scratch)), shop::postgres()].into_iter().flatten();
-        for (number, database) in databases.enumerate() {
+        for (number, database) in shop::each(&scratch).into_iter().enumerate() {
             let launch = Launch::before(&scratch, &database.url());
             let server = launch.elsewhere(&scratch, &format!("data-{number}")).start();
             body(&server, &database, protocol);
@@ -35,35 +36,123 @@ fn shop_holds_what_the_clients_wrote(server: &Server, database: &Database) {
     assert!(database.number("SELECT count(*) FROM customers WHERE id >= 100") >= 20);
 }
 
-#[test]
-fn redis_py_performs_every_command_in_both_protocols() {
-    let Some(python) = prepared("DESTAGE_TEST_PYTHON") else { return };
+fn python(python: &str, port: &str, protocol: &str, section: &str) {
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/clients/python/client.py");
+    checked(Command::new(python).args(["-B", program, port, protocol, section]));
+}
+
+fn go(program: &str, port: &str, protocol: &str, section: &str) {
+    checked(Command::new(program).args([port, protocol, section]));
+}
+
+fn node(program: &str, port: &str, protocol: &str, section: &str) {
+    checked(Command::new("node").args([program, port, protocol, section]));
+}
+
+/// A client program that ends well says how much it has checked.
+#[track_caller]
+fn checked(program: &mut Command) {
+    let said = output(program);
+    assert!(said.contains("checks"), "{said}");
+}
+
+#[test]
+fn redis_py_reads_and_writes_rows_in_both_protocols() {
+    let Some(program) = prepared("DESTAGE_TEST_PYTHON") else { return };
     on_each_shop(&["2", "3"], |server, database, protocol| {
-        let said = output(Command::new(&python).args(["-B", program, &server.port(), protocol]));
-        assert!(said.contains("checks"), "{said}");
+        python(&program, &server.port(), protocol, "rows");
         shop_holds_what_the_clients_wrote(server, database);
     });
 }
 
 #[test]
-fn go_redis_performs_every_command_in_both_protocols() {
+fn go_redis_reads_and_writes_rows_in_both_protocols() {
     let Some(program) = prepared("DESTAGE_TEST_GO_CLIENT") else { return };
     on_each_shop(&["2", "3"], |server, database, protocol| {
-        let said = output(Command::new(&program).args([&server.port(), protocol]));
-        assert!(said.contains("checks"), "{said}");
+        go(&program, &server.port(), protocol, "rows");
         shop_holds_what_the_clients_wrote(server, database);
     });
 }
 
 #[test]
-fn node_redis_performs_every_command_in_both_protocols() {
+fn node_redis_reads_and_writes_rows_in_both_protocols() {
     let Some(program) = prepared("DESTAGE_TEST_NODE_CLIENT") else { return };
     on_each_shop(&["2", "3"], |server, database, protocol| {
-        let said = output(Command::new("node").args([&program, &server.port(), protocol]));
-        assert!(said.contains("checks"), "{said}");
+        node(&program, &server.port(), protocol, "rows");
         shop_holds_what_the_clients_wrote(server, database);
     });
+}
+
+/// Runs a client on mapped and plain keys: before Redis, which says what the answers are, and before each database at hand.
+/// It is given a port, a protocol and the section of its calls.
+#[track_caller]
+fn keys_are_those_of_redis(client: impl Fn(&str, &str, &str)) {
+    let scratch = Scratch::new();
+    let Some(redis) = Redis::start(&scratch) else { return };
+    for protocol in PROTOCOLS {
+        client(&redis.port(), protocol, "keys");
+    }
+    let databases = [Some(Database::sqlite(&scratch)), Database::postgres(), Database::mariadb()];
+    for (number, database) in databases.into_iter().flatten().enumerate() {
+        let database = database.with(&every_table());
+        // What the members of sets refer to.
+        database.execute("INSERT INTO products VALUES (3, 'Desk')");
+        let launch = launch(&scratch, &database, &format!("data-{number}"), &every_mapping());
+        let server = launch.with(&["--unmapped", "cache"]).start();
+        for protocol in PROTOCOLS {
+            client(&server.port(), protocol, "keys");
+            client(&server.port(), protocol, "differs");
+        }
+        server.drain();
+        for protocol in PROTOCOLS {
+            tables_hold_what_the_clients_wrote(&database, protocol);
+        }
+        assert_eq!(database.number("SELECT count(*) FROM everybody"), 2, "one of each protocol");
+        assert_eq!(database.number("SELECT count(*) FROM ranks"), 10, "five of each protocol");
+        assert_eq!(database.number("SELECT count(*) FROM destage_parked"), 0);
+    }
+}
+
+/// Each has keys of its own.
+const PROTOCOLS: [&str; 2] = ["2", "3"];
+
+/// What every client program leaves behind in that protocol.
+#[track_caller]
+fn tables_hold_what_the_clients_wrote(database: &Database, protocol: &str) {
+    let tags = format!("SELECT tag FROM tags WHERE product_id = {protocol} ORDER BY tag");
+    let red = format!("red{protocol}");
+    assert_eq!(database.rows(&tags), [["blue"], [&red], ["white"]]);
+    // Twice the points are whole numbers, which all databases show alike.
+    let ranks = format!(
+        "SELECT player, CAST(points * 2 AS INTEGER) FROM ranks WHERE board = '{protocol}' ORDER BY points"
+    );
+    let ranked = [["cid", "-8"], ["eve", "8"], ["bob", "10"], ["dan", "14"], ["ann", "23"]];
+    assert_eq!(database.rows(&ranks), ranked);
+    let place = format!("SELECT place FROM everybody WHERE name = 'm{protocol}'");
+    assert_eq!(database.number(&place), 10);
+    let notes =
+        format!("SELECT name, body, seen FROM notes WHERE name LIKE '_{protocol}' ORDER BY name");
+    let (first, second) = (format!("p{protocol}"), format!("q{protocol}"));
+    assert_eq!(database.rows(&notes), [[&first, "left", "0"], [&second, "right", "0"]]);
+    assert_eq!(database.number(&format!("SELECT n FROM counters WHERE id = {protocol}")), -8);
+}
+
+#[test]
+fn redis_py_finds_sets_sorted_sets_strings_and_plain_keys_as_in_redis() {
+    let Some(program) = prepared("DESTAGE_TEST_PYTHON") else { return };
+    keys_are_those_of_redis(|port, protocol, section| python(&program, port, protocol, section));
+}
+
+#[test]
+fn go_redis_finds_sets_sorted_sets_strings_and_plain_keys_as_in_redis() {
+    let Some(program) = prepared("DESTAGE_TEST_GO_CLIENT") else { return };
+    keys_are_those_of_redis(|port, protocol, section| go(&program, port, protocol, section));
+}
+
+#[test]
+fn node_redis_finds_sets_sorted_sets_strings_and_plain_keys_as_in_redis() {
+    let Some(program) = prepared("DESTAGE_TEST_NODE_CLIENT") else { return };
+    keys_are_those_of_redis(|port, protocol, section| node(&program, port, protocol, section));
 }
 
 /// The tables behind YCSB's keys: the rows, and the index of all keys that its scans read.

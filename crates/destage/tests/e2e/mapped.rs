@@ -8,6 +8,16 @@ mod strings;
 
 use crate::harness::{Client, Database, Launch, Random, Reply, Scratch, Server};
 
+/// The tables of [`every_mapping`].
+pub(crate) fn every_table() -> String {
+    format!("{}{}", sets::TABLES, strings::TABLES)
+}
+
+/// Mappings to sets, sorted sets and strings.
+pub(crate) fn every_mapping() -> String {
+    format!("{}{}", sets::mappings(false), strings::MAPPINGS)
+}
+
 /// A server whose settings file holds these mappings.
 pub(crate) fn launch(scratch: &Scratch, database: &Database, data: &str, mappings: &str) -> Launch {
     let path = scratch.join(format!("{data}.toml"));

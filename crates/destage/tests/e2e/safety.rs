@@ -73,7 +73,7 @@ fn clients_log_in_with_the_password() {
     let database = shop::sqlite(&scratch);
     let server = Launch::before(&scratch, &database.url()).with(&["--password", "secret"]).start();
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/clients/python/client.py");
-    let arguments = ["-B", program, &server.port(), "3", "secret"];
+    let arguments = ["-B", program, &server.port(), "3", "rows", "secret"];
     crate::harness::output(std::process::Command::new(python).args(arguments));
 }
 

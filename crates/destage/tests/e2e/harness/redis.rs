@@ -65,6 +65,11 @@ impl Redis {
     pub(crate) fn client(&self) -> Client {
         Client::connect(self.address)
     }
+
+    /// Its port, as text.
+    pub(crate) fn port(&self) -> String {
+        self.address.port().to_string()
+    }
 }
 
 impl Drop for Redis {

@@ -3,13 +3,13 @@
 use super::{behaves_as_redis, launch, rounds};
 use crate::harness::{Database, PATIENCE, Random, Redis, Reply, Scratch, Server, eventually, shop};
 
-const TABLES: &str = "
+pub(super) const TABLES: &str = "
 CREATE TABLE notes (name VARCHAR(40) PRIMARY KEY, body TEXT, seen INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE counters (id INTEGER PRIMARY KEY, n BIGINT NOT NULL);
 CREATE TABLE bare (id INTEGER PRIMARY KEY, body TEXT, owner TEXT NOT NULL);
 ";
 
-const MAPPINGS: &str = r#"
+pub(super) const MAPPINGS: &str = r#"
 [[string]]
 key = "note:{name}"
 table = "notes"
