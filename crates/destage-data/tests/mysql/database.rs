@@ -1,5 +1,6 @@
 //! A database of its own for each test.
 
+use crate::arm::given;
 pub(crate) use crate::arm::{Arm, change, claim, key, push_change, shown};
 use destage_data::origins::Mysql;
 use mysql_async::prelude::Queryable;
@@ -20,12 +21,7 @@ pub(crate) struct Database {
 impl Database {
     /// `None` where no server is given.
     pub(crate) fn open(test: &str) -> Option<Self> {
-        let Ok(url) = std::env::var("DESTAGE_TEST_MARIADB") else {
-            let required = std::env::var("DESTAGE_TEST_REQUIRE").is_ok_and(|v| v == "1");
-            assert!(!required, "{test}: DESTAGE_TEST_MARIADB is not set");
-            eprintln!("skipped {test}: DESTAGE_TEST_MARIADB is not set");
-            return None;
-        };
+        let url = given("DESTAGE_TEST_MARIADB")?;
         let name = format!("destage_test_{test}_{}", std::process::id());
         let (server, _) = url.rsplit_once('/').expect("the address names a database");
         let mut database = Self::connected(name.clone(), format!("{server}/{name}"), true);
@@ -86,11 +82,5 @@ impl Drop for Database {
             }
             conn.disconnect().await
         });
-    }
-}
-
-impl Arm {
-    pub(crate) fn new(database: &Database) -> Self {
-        Self::before(&database.origin())
     }
 }

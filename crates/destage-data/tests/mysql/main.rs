@@ -14,3 +14,10 @@ mod reading;
 mod tls;
 mod values;
 mod writing;
+
+impl arm::Arm {
+    /// Claims a test's database as its first owner.
+    pub(crate) fn new(database: &database::Database) -> Self {
+        Self::before(&database.origin())
+    }
+}

@@ -1,5 +1,6 @@
 //! A schema of its own for each test.
 
+use crate::arm::given;
 pub(crate) use crate::arm::{Arm, change, claim, key, push_change, shown};
 use destage_data::origins::Postgres;
 use tokio::runtime::{Builder, Runtime};
@@ -18,12 +19,7 @@ pub(crate) struct Database {
 impl Database {
     /// `None` where no server is given.
     pub(crate) fn open(test: &str) -> Option<Self> {
-        let Ok(url) = std::env::var("DESTAGE_TEST_POSTGRES") else {
-            let required = std::env::var("DESTAGE_TEST_REQUIRE").is_ok_and(|v| v == "1");
-            assert!(!required, "{test}: DESTAGE_TEST_POSTGRES is not set");
-            eprintln!("skipped {test}: DESTAGE_TEST_POSTGRES is not set");
-            return None;
-        };
+        let url = given("DESTAGE_TEST_POSTGRES")?;
         let schema = format!("destage_test_{test}_{}", std::process::id());
         let separator = if url.contains('?') { '&' } else { '?' };
         let scoped = format!("{url}{separator}options=-csearch_path%3D{schema}");
@@ -92,11 +88,5 @@ impl Drop for Database {
         }
         let script = format!("DROP SCHEMA IF EXISTS {} CASCADE", self.schema);
         let _ = self.runtime.block_on(self.client.batch_execute(&script));
-    }
-}
-
-impl Arm {
-    pub(crate) fn new(database: &Database) -> Self {
-        Self::before(&database.origin())
     }
 }

@@ -17,3 +17,10 @@ mod speed;
 mod tls;
 mod values;
 mod writing;
+
+impl arm::Arm {
+    /// Claims a test's database as its first owner.
+    pub(crate) fn new(database: &database::Database) -> Self {
+        Self::before(&database.origin())
+    }
+}

@@ -1,11 +1,23 @@
 //! What sessions change, how they see it, and what the origin gets of it.
 
-use crate::support::{Place, bank};
+use crate::support::{Kind, Place, bank, on_each_origin};
 use destage_data::store::{Error, ErrorKind, Key, Options, Row, Store, Value};
+
+on_each_origin! {
+    a_session_sees_its_own_changes_and_others_see_them_once_it_has_ended,
+    a_session_that_ends_in_an_error_leaves_nothing,
+    arrays_are_pushed_pulled_and_used_as_sets,
+    a_row_that_exists_is_not_inserted_again,
+    new_rows_are_there_at_once_and_others_are_asked_for,
+    what_was_done_survives_the_end_of_the_process,
+    one_folder_and_one_origin_belong_to_one_store,
+    redis_clients_and_sessions_share_one_store,
+    keys_fields_and_values_that_do_not_fit_are_named,
+}
 
 const SHOP: &str = r#"
 CREATE TABLE products (id INTEGER PRIMARY KEY, name TEXT NOT NULL, stock INTEGER NOT NULL DEFAULT 5, note TEXT, tags TEXT);
-CREATE TABLE lines (orders INTEGER, line INTEGER, product INTEGER NOT NULL, PRIMARY KEY (orders, line));
+CREATE TABLE order_lines (orders INTEGER, line INTEGER, product INTEGER NOT NULL, PRIMARY KEY (orders, line));
 INSERT INTO products VALUES (1, 'pen', 7, 'blue', '["a"]'), (2, 'ink', 1, NULL, NULL);
 "#;
 
@@ -13,9 +25,8 @@ fn stock(row: Option<Row>) -> i64 {
     row.expect("the product exists").get("stock").expect("a number")
 }
 
-#[test]
-fn a_session_sees_its_own_changes_and_others_see_them_once_it_has_ended() {
-    let place = Place::new(SHOP);
+fn a_session_sees_its_own_changes_and_others_see_them_once_it_has_ended(kind: Kind) {
+    let place = Place::new(kind, SHOP);
     let store = place.open();
     store
         .session(|s| {
@@ -37,14 +48,13 @@ fn a_session_sees_its_own_changes_and_others_see_them_once_it_has_ended() {
     assert_eq!(stock(store.read(("products", 1)).unwrap()), 19);
     assert_eq!(store.read(("products", 2)).unwrap(), None);
     store.drain().unwrap();
-    let all = "SELECT group_concat(id || name || stock || coalesce(note, '-')) FROM products";
-    assert_eq!(place.at_origin(all).as_deref(), Some("1pen19-,3nib5-"));
+    let all = "SELECT concat(id, name, stock, coalesce(note, '-')) FROM products ORDER BY id";
+    assert_eq!(place.listed(all), "1pen19-,3nib5-");
     store.close().unwrap();
 }
 
-#[test]
-fn a_session_that_ends_in_an_error_leaves_nothing() {
-    let place = Place::new(SHOP);
+fn a_session_that_ends_in_an_error_leaves_nothing(kind: Kind) {
+    let place = Place::new(kind, SHOP);
     let store = place.open();
     let aborted = store.session(|s| {
         s.inc(("products", 1), "stock", 1)?;
@@ -66,9 +76,8 @@ fn a_session_that_ends_in_an_error_leaves_nothing() {
     store.close().unwrap();
 }
 
-#[test]
-fn arrays_are_pushed_pulled_and_used_as_sets() {
-    let place = Place::new(SHOP);
+fn arrays_are_pushed_pulled_and_used_as_sets(kind: Kind) {
+    let place = Place::new(kind, SHOP);
     let store = place.open();
     let tags = |store: &Store, id: i64| -> Option<String> {
         store.read(("products", id)).unwrap().unwrap().get("tags").unwrap()
@@ -92,9 +101,8 @@ fn arrays_are_pushed_pulled_and_used_as_sets() {
     store.close().unwrap();
 }
 
-#[test]
-fn a_row_that_exists_is_not_inserted_again() {
-    let place = Place::new(SHOP);
+fn a_row_that_exists_is_not_inserted_again(kind: Kind) {
+    let place = Place::new(kind, SHOP);
     let store = place.open();
     let again = store.session(|s| s.insert(("products", 1), [("name", "pin".into())]));
     assert_eq!(again.unwrap_err().kind(), ErrorKind::Exists);
@@ -107,30 +115,29 @@ fn a_row_that_exists_is_not_inserted_again() {
     store.close().unwrap();
 }
 
-#[test]
-fn new_rows_are_there_at_once_and_others_are_asked_for() {
-    let place = Place::new(SHOP);
+fn new_rows_are_there_at_once_and_others_are_asked_for(kind: Kind) {
+    let place = Place::new(kind, SHOP);
     let store = place.open();
     let insert = |orders: i64| {
         store.session(|s| {
             for line in 1..=10 {
-                s.insert_new(("lines", (orders, line)), [("product", 1.into())])?;
+                s.insert_new(("order_lines", (orders, line)), [("product", 1.into())])?;
             }
             Ok(())
         })
     };
     insert(1).unwrap();
-    let product: i64 = store.read(("lines", (1, 10))).unwrap().unwrap().get("product").unwrap();
+    let product: i64 =
+        store.read(("order_lines", (1, 10))).unwrap().unwrap().get("product").unwrap();
     assert_eq!(product, 1);
-    assert_eq!(store.read(("lines", (1, 11))).unwrap(), None, "asked, since nobody knows");
+    assert_eq!(store.read(("order_lines", (1, 11))).unwrap(), None, "asked, since nobody knows");
     store.drain().unwrap();
-    assert_eq!(place.at_origin("SELECT count(*) FROM lines").as_deref(), Some("10"));
+    assert_eq!(place.at_origin("SELECT count(*) FROM order_lines").as_deref(), Some("10"));
     store.close().unwrap();
 }
 
-#[test]
-fn what_was_done_survives_the_end_of_the_process() {
-    let place = bank(2);
+fn what_was_done_survives_the_end_of_the_process(kind: Kind) {
+    let place = bank(kind, 2);
     let store = place.open();
     store.pause().unwrap();
     let transfer = |store: &Store| {
@@ -141,18 +148,17 @@ fn what_was_done_survives_the_end_of_the_process() {
     };
     transfer(&store).unwrap();
     drop(store);
-    let sum = "SELECT group_concat(balance) FROM accounts";
-    assert_eq!(place.at_origin(sum).as_deref(), Some("100,100"));
+    let balances = "SELECT concat(balance, '') FROM accounts ORDER BY id";
+    assert_eq!(place.listed(balances), "100,100");
     let store = place.open();
     let balance: i64 = store.read(("accounts", 2)).unwrap().unwrap().get("balance").unwrap();
     assert_eq!(balance, 110);
     store.close().unwrap();
-    assert_eq!(place.at_origin(sum).as_deref(), Some("90,110"));
+    assert_eq!(place.listed(balances), "90,110");
 }
 
-#[test]
-fn one_folder_and_one_origin_belong_to_one_store() {
-    let place = bank(1);
+fn one_folder_and_one_origin_belong_to_one_store(kind: Kind) {
+    let place = bank(kind, 1);
     let store = place.open();
     let second = place.options().open().err().expect("the folder is in use");
     assert_eq!(second.kind(), ErrorKind::Closed);
@@ -165,10 +171,9 @@ fn one_folder_and_one_origin_belong_to_one_store() {
     assert_eq!(bad.kind(), ErrorKind::Invalid, "{bad}");
 }
 
-#[test]
-fn redis_clients_and_sessions_share_one_store() {
+fn redis_clients_and_sessions_share_one_store(kind: Kind) {
     use std::io::{Read as _, Write as _};
-    let place = bank(1);
+    let place = bank(kind, 1);
     let options = place.options().listen(([127, 0, 0, 1], 0).into(), None);
     let store = options.open().unwrap();
     let mut client = std::net::TcpStream::connect(store.address().unwrap()).unwrap();
@@ -182,9 +187,8 @@ fn redis_clients_and_sessions_share_one_store() {
     store.close().unwrap();
 }
 
-#[test]
-fn keys_fields_and_values_that_do_not_fit_are_named() {
-    let place = Place::new(SHOP);
+fn keys_fields_and_values_that_do_not_fit_are_named(kind: Kind) {
+    let place = Place::new(kind, SHOP);
     let store = place.open();
     let of = |result: Result<(), Error>| {
         let error = result.unwrap_err();

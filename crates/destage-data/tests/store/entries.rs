@@ -1,6 +1,6 @@
 //! Cache entries: never older than what was acknowledged, whatever the origin lacks.
 
-use crate::support::Place;
+use crate::support::{Kind, Place};
 use destage_data::store::{Computed, Entries, Entry, Error, Merge, Op, RowChange, Store};
 use rusqlite::Connection;
 use std::path::PathBuf;
@@ -63,7 +63,7 @@ impl Entry for Followers {
 }
 
 fn followers<'s>(store: &'s Store, place: &Place, way: Way) -> Entries<'s, Followers> {
-    let file = place.file();
+    let file = place.file().to_owned();
     store.entries(Followers { file, way, computed: AtomicU64::new(0) }).unwrap()
 }
 
@@ -73,7 +73,7 @@ fn follow(store: &Store, follower: i64) {
 
 #[test]
 fn a_miss_merges_what_the_origin_lacks_and_hits_follow_the_changes() {
-    let place = Place::new(FOLLOWS);
+    let place = Place::new(Kind::Sqlite, FOLLOWS);
     let store = place.open();
     store.pause().unwrap();
     follow(&store, 3);
@@ -94,7 +94,7 @@ fn a_miss_merges_what_the_origin_lacks_and_hits_follow_the_changes() {
 
 #[test]
 fn a_miss_destages_what_matters_where_the_watermark_is_not_told() {
-    let place = Place::new(FOLLOWS);
+    let place = Place::new(Kind::Sqlite, FOLLOWS);
     let store = place.open();
     let entries = followers(&store, &place, Way::Destaged);
     for follower in 3..10 {
@@ -108,7 +108,7 @@ fn a_miss_destages_what_matters_where_the_watermark_is_not_told() {
 
 #[test]
 fn an_entry_that_knows_of_no_changes_is_found_to_be_old() {
-    let place = Place::new(FOLLOWS);
+    let place = Place::new(Kind::Sqlite, FOLLOWS);
     let store = place.open();
     store.pause().unwrap();
     let entries = followers(&store, &place, Way::Blind);
@@ -126,7 +126,7 @@ fn an_entry_is_never_older_than_what_was_acknowledged() {
         (Way::Merged, "policy=write-through"),
         (Way::Destaged, "policy=write-back"),
     ] {
-        let place = Place::new(FOLLOWS);
+        let place = Place::new(Kind::Sqlite, FOLLOWS);
         let store = place.options().policy(policy).open().unwrap();
         let entries = followers(&store, &place, way);
         let (begun, done) = (AtomicU64::new(2), AtomicU64::new(2));
@@ -156,7 +156,7 @@ fn an_entry_is_never_older_than_what_was_acknowledged() {
 
 #[test]
 fn a_session_that_used_an_entry_runs_again_when_it_changes() {
-    let place = Place::new(FOLLOWS);
+    let place = Place::new(Kind::Sqlite, FOLLOWS);
     let store = place.open();
     let entries = followers(&store, &place, Way::Merged);
     let mut runs = 0;

@@ -1,6 +1,6 @@
 //! Many threads move money at once; whatever they saw, one order of all sessions explains it.
 
-use crate::support::{Place, bank};
+use crate::support::{Kind, Place, bank};
 use destage_data::store::{Error, Key, Options, Row, Store};
 use destage_testkit::history::sessions::{self, Session};
 use std::collections::BTreeMap;
@@ -67,7 +67,7 @@ fn versions(place: &Place) -> BTreeMap<u64, u64> {
 }
 
 fn round(change: impl FnOnce(Options) -> Options) {
-    let place = bank(ACCOUNTS as u32);
+    let place = bank(Kind::Sqlite, ACCOUNTS as u32);
     let store = change(place.options()).open().unwrap();
     let bank = Bank { store: &store, time: AtomicU64::new(0), version: AtomicU64::new(0) };
     let history: Vec<Session> = thread::scope(|scope| {

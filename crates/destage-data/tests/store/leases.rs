@@ -1,19 +1,26 @@
 //! Leases: who comes too late tries again, and a late holder does no harm. One thread plays all sessions, one inside the
 //! other, so that each order of events is the one written here.
 
-use crate::support::bank;
+use crate::support::{Kind, bank, on_each_origin};
 use destage_data::store::{ErrorKind, Key, Session, Store};
 use destage_testkit::history::sessions;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+on_each_origin! {
+    a_session_whose_reads_were_overwritten_runs_again,
+    what_only_reads_is_of_one_moment_too,
+    an_x_lease_keeps_other_sessions_off_until_it_ends,
+    a_late_holder_is_fenced,
+    sessions_are_serializable_and_without_leases_they_are_not,
+}
+
 fn balance(s: &mut Session<'_>, id: i64) -> Result<i64, destage_data::store::Error> {
     s.row(("accounts", id))?.get("balance")
 }
 
-#[test]
-fn a_session_whose_reads_were_overwritten_runs_again() {
-    let place = bank(2);
+fn a_session_whose_reads_were_overwritten_runs_again(kind: Kind) {
+    let place = bank(kind, 2);
     let store = place.open();
     let mut runs = 0;
     let seen = store
@@ -33,9 +40,8 @@ fn a_session_whose_reads_were_overwritten_runs_again() {
     store.close().unwrap();
 }
 
-#[test]
-fn what_only_reads_is_of_one_moment_too() {
-    let place = bank(2);
+fn what_only_reads_is_of_one_moment_too(kind: Kind) {
+    let place = bank(kind, 2);
     let store = place.open();
     let mut runs = 0;
     let sum = store
@@ -55,9 +61,8 @@ fn what_only_reads_is_of_one_moment_too() {
     store.close().unwrap();
 }
 
-#[test]
-fn an_x_lease_keeps_other_sessions_off_until_it_ends() {
-    let place = bank(2);
+fn an_x_lease_keeps_other_sessions_off_until_it_ends(kind: Kind) {
+    let place = bank(kind, 2);
     let store =
         place.options().patience(Duration::ZERO).lease(Duration::from_secs(60)).open().unwrap();
     let key = [Key::from(("accounts", 1))];
@@ -81,9 +86,8 @@ fn an_x_lease_keeps_other_sessions_off_until_it_ends() {
     store.close().unwrap();
 }
 
-#[test]
-fn a_late_holder_is_fenced() {
-    let place = bank(1);
+fn a_late_holder_is_fenced(kind: Kind) {
+    let place = bank(kind, 1);
     let store = place.options().lease(Duration::from_millis(50)).open().unwrap();
     let (mut runs, mut is_overtaken) = (0, false);
     store
@@ -143,14 +147,13 @@ fn write_skew(store: &Store) -> Result<sessions::Summary, String> {
     sessions::check(&[outer, inner], &BTreeMap::from([(1, 71), (2, 72)]))
 }
 
-#[test]
-fn sessions_are_serializable_and_without_leases_they_are_not() {
-    let place = bank(2);
+fn sessions_are_serializable_and_without_leases_they_are_not(kind: Kind) {
+    let place = bank(kind, 2);
     let store = place.open();
     assert_eq!(write_skew(&store).map(|summary| summary.sessions), Ok(2));
     store.close().unwrap();
 
-    let place = bank(2);
+    let place = bank(kind, 2);
     let store =
         place.options().with(|settings| settings.unsafe_flags.no_leases = true).open().unwrap();
     let skewed = write_skew(&store);

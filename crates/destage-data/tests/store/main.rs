@@ -1,6 +1,10 @@
-//! The library through its public interface, before SQLite files.
+//! The library through its public interface, before SQLite files and the servers that `DESTAGE_TEST_POSTGRES` and
+//! `DESTAGE_TEST_MARIADB` name; without these their tests are skipped by name, or fail where `DESTAGE_TEST_REQUIRE=1`.
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 
+#[path = "../arm/mod.rs"]
+#[expect(dead_code, reason = "the other crates of tests apply groups by themselves")]
+mod arm;
 mod changes;
 mod dml;
 mod entries;
@@ -8,4 +12,10 @@ mod history;
 #[path = "../arm/killed.rs"]
 mod killed;
 mod leases;
+#[path = "../mysql/database.rs"]
+#[expect(dead_code, unused_imports, reason = "only the database is used, not the origin")]
+mod mariadb;
+#[path = "../postgres/database.rs"]
+#[expect(dead_code, unused_imports, reason = "only the database is used, not the origin")]
+mod postgres;
 mod support;
