@@ -99,7 +99,7 @@ pub struct DocumentSettings {
     /// The type of `_id`: string, int, long or objectId.
     pub id: Option<String>,
     /// The fields by name (with dots in between: inside nested documents) and their types: string, int, long, double, bool,
-    /// date, objectId, binData, or json for what is only shown.
+    /// date, objectId, binData, array, or json for all else.
     pub fields: BTreeMap<String, String>,
     /// The fields without which no document is made.
     pub required: Vec<String>,

@@ -1,8 +1,8 @@
 //! One attempt at a session: what it has read, what it will change, and how it sees its own changes.
 
-use super::arrays::Edit;
+use super::arrays::{Edit, Element};
 use super::dml::{Covered, check_writes};
-use super::view::{applied, canonical_key};
+use super::view::{applied, canonical_key, column_type};
 use super::{CacheSession, Change, Declared, Error, ErrorKind, Key, Lease, Parameter, Row, Value};
 use crate::schema::Schema;
 use std::collections::HashMap;
@@ -264,7 +264,8 @@ impl<'s> Session<'s> {
         self.change(Change::Delete { key })
     }
 
-    /// Appends an element to a JSON array; NULL counts as the empty one.
+    /// Appends an element to a JSON array in a column of text or JSON, or of type `array` or `json` before MongoDB, where an
+    /// element may also be in Extended JSON; NULL counts as the empty one. The other elements stay as they are.
     ///
     /// # Errors
     /// [`ErrorKind::Missing`] if the row does not exist; [`ErrorKind::Invalid`] if the column holds no JSON array; otherwise
@@ -275,10 +276,11 @@ impl<'s> Session<'s> {
         column: &str,
         element: impl Into<serde_json::Value>,
     ) -> Result<(), Error> {
-        self.edit(key.into(), column, Edit::Push(element.into()))
+        self.edit(key.into(), column, Edit::Push, element.into())
     }
 
-    /// Removes every equal element from a JSON array.
+    /// Removes every equal element from a JSON array. The order of an object's names does not count; `1` and `1.0` are two
+    /// different elements.
     ///
     /// # Errors
     /// As for [`Session::push`].
@@ -288,10 +290,10 @@ impl<'s> Session<'s> {
         column: &str,
         element: impl Into<serde_json::Value>,
     ) -> Result<(), Error> {
-        self.edit(key.into(), column, Edit::Pull(element.into()))
+        self.edit(key.into(), column, Edit::Pull, element.into())
     }
 
-    /// Appends an element to a JSON array unless it holds an equal one.
+    /// Appends an element to a JSON array unless it holds an equal one, as [`Session::pull`] has it.
     ///
     /// # Errors
     /// As for [`Session::push`].
@@ -301,17 +303,24 @@ impl<'s> Session<'s> {
         column: &str,
         element: impl Into<serde_json::Value>,
     ) -> Result<(), Error> {
-        self.edit(key.into(), column, Edit::AddToSet(element.into()))
+        self.edit(key.into(), column, Edit::AddToSet, element.into())
     }
 
     /// What an array becomes is computed here, under the session's lease, and set as a whole: applied twice, it is the same,
     /// as the paper's table 2 asks of origins that might apply it twice.
-    fn edit(&mut self, key: Key, column: &str, edit: Edit) -> Result<(), Error> {
+    fn edit(
+        &mut self,
+        key: Key,
+        column: &str,
+        edit: Edit,
+        element: serde_json::Value,
+    ) -> Result<(), Error> {
         let row = self.row(&key)?;
         let old: Option<String> = row.get(column)?;
-        let edited = edit
-            .apply(old.as_deref())
-            .map_err(|why| Error::new(ErrorKind::Invalid, format!("{key} {column} {why}")))?;
+        let invalid = |why: String| Error::new(ErrorKind::Invalid, format!("{key} {column} {why}"));
+        let element = Element::new(column_type(&self.schema, &key, column)?, element)
+            .map_err(|error| invalid(error.0))?;
+        let edited = edit.apply(&element, old.as_deref()).map_err(invalid)?;
         match edited {
             Some(new) => self.set(key, [(column, new.into())]),
             None => Ok(()),

@@ -5,6 +5,7 @@ use super::{Change, Error, ErrorKind, Key, Row, Value};
 use crate::cells::Reader;
 use crate::engine::{format_key, key_cells};
 use crate::schema::{ColumnDefault, Schema, Table};
+use crate::value::ColumnType;
 
 /// The one spelling of a key.
 pub(super) fn canonical_key(schema: &Schema, key: &Key) -> Result<Key, Error> {
@@ -52,6 +53,17 @@ pub(super) fn applied(
         }
     }
     Ok(Some(row))
+}
+
+/// The type of a column of a key's table.
+pub(super) fn column_type<'s>(
+    schema: &'s Schema,
+    key: &Key,
+    name: &str,
+) -> Result<&'s ColumnType, Error> {
+    let (table, _) =
+        key_cells(schema, key.0.as_bytes()).map_err(|message| Error::told(&message))?;
+    Ok(&table.columns[column(table, name)?].ty)
 }
 
 fn column(table: &Table, name: &str) -> Result<usize, Error> {

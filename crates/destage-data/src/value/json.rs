@@ -17,19 +17,31 @@ pub(super) fn jsonb(input: &[u8]) -> Result<String, ValueError> {
     Parser { input, at: 0, normal: true }.document()
 }
 
-struct Parser<'a> {
+/// Reads JSON; also the words of the forms that other modules make of it.
+pub(super) struct Parser<'a> {
     input: &'a [u8],
     at: usize,
     /// Whether the normal form is built, in which escapes must stand for characters and numbers must fit `numeric`.
     normal: bool,
 }
 
-impl Parser<'_> {
+impl<'a> Parser<'a> {
+    /// A parser whose strings are their characters.
+    pub(super) fn of_characters(input: &'a [u8]) -> Self {
+        Self { input, at: 0, normal: true }
+    }
+
     fn document(&mut self) -> Result<String, ValueError> {
         let mut out = String::with_capacity(if self.normal { self.input.len() } else { 0 });
         self.value(&mut out, 0)?;
+        self.end()?;
+        Ok(out)
+    }
+
+    /// Nothing but blanks is left.
+    pub(super) fn end(&mut self) -> Result<(), ValueError> {
         self.blanks();
-        if self.at == self.input.len() { Ok(out) } else { Err(self.error("the end")) }
+        if self.at == self.input.len() { Ok(()) } else { Err(self.error("the end")) }
     }
 
     fn value(&mut self, out: &mut String, depth: usize) -> Result<(), ValueError> {
@@ -103,6 +115,15 @@ impl Parser<'_> {
     }
 
     fn number(&mut self, out: &mut String) -> Result<(), ValueError> {
+        let number = self.number_text()?;
+        if self.normal {
+            out.push_str(&numeric::canonical(number, None, false)?);
+        }
+        Ok(())
+    }
+
+    /// The next number as it is written.
+    pub(super) fn number_text(&mut self) -> Result<&'a [u8], ValueError> {
         let start = self.at;
         self.skip(b'-');
         if !self.skip(b'0') {
@@ -115,10 +136,7 @@ impl Parser<'_> {
             let _ = self.skip(b'+') || self.skip(b'-');
             self.digits()?;
         }
-        if self.normal {
-            out.push_str(&numeric::canonical(&self.input[start..self.at], None, false)?);
-        }
-        Ok(())
+        Ok(&self.input[start..self.at])
     }
 
     fn digits(&mut self) -> Result<(), ValueError> {
@@ -128,18 +146,24 @@ impl Parser<'_> {
     }
 
     fn word(&mut self, out: &mut String) -> Result<(), ValueError> {
+        let word = self.constant()?;
+        self.emit(out, |out| out.push_str(word));
+        Ok(())
+    }
+
+    /// The next word: `true`, `false` or `null`.
+    pub(super) fn constant(&mut self) -> Result<&'static str, ValueError> {
         for word in ["true", "false", "null"] {
             if self.input[self.at..].starts_with(word.as_bytes()) {
                 self.at += word.len();
-                self.emit(out, |out| out.push_str(word));
-                return Ok(());
+                return Ok(word);
             }
         }
         Err(self.error("a value"))
     }
 
     /// The string's characters; empty where no normal form is built.
-    fn string(&mut self) -> Result<String, ValueError> {
+    pub(super) fn string(&mut self) -> Result<String, ValueError> {
         self.at += 1;
         let mut out = String::new();
         loop {
@@ -219,27 +243,27 @@ impl Parser<'_> {
         }
     }
 
-    fn blanks(&mut self) {
+    pub(super) fn blanks(&mut self) {
         while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
             self.at += 1;
         }
     }
 
-    fn peek(&self) -> Option<u8> {
+    pub(super) fn peek(&self) -> Option<u8> {
         self.input.get(self.at).copied()
     }
 
-    fn skip(&mut self, byte: u8) -> bool {
+    pub(super) fn skip(&mut self, byte: u8) -> bool {
         let found = self.peek() == Some(byte);
         self.at += usize::from(found);
         found
     }
 
-    fn expect(&mut self, byte: u8, what: &str) -> Result<(), ValueError> {
+    pub(super) fn expect(&mut self, byte: u8, what: &str) -> Result<(), ValueError> {
         if self.skip(byte) { Ok(()) } else { Err(self.error(what)) }
     }
 
-    fn error(&self, expected: &str) -> ValueError {
+    pub(super) fn error(&self, expected: &str) -> ValueError {
         ValueError(format!("takes JSON; {expected} is missing at byte {}", self.at))
     }
 }
@@ -264,7 +288,8 @@ fn write_members(out: &mut String, mut members: Vec<(String, String)>) {
     out.push('}');
 }
 
-fn escape(out: &mut String, string: &str) {
+/// Appends a string in double quotes.
+pub(super) fn escape(out: &mut String, string: &str) {
     out.push('"');
     for char in string.chars() {
         match char {

@@ -4,6 +4,7 @@
 //! binary columns. `canonical(canonical(x)) == canonical(x)`, and a value read back from the origin after its destage is
 //! byte for byte the value before it.
 
+pub(crate) mod bson;
 mod float;
 mod json;
 mod mysql;
@@ -81,6 +82,11 @@ pub enum ColumnType {
     Json,
     /// JSON in PostgreSQL's normal form: keys ordered by length, then bytes; the last of equal keys; `", "` and `": "`.
     Jsonb,
+    /// A value of MongoDB, its arrays only or any but null: compact JSON, what JSON has no form for in relaxed Extended JSON.
+    Bson {
+        /// Whether only arrays are taken.
+        is_array: bool,
+    },
     /// One of these labels.
     Enum(Vec<String>),
     /// A type that MariaDB has in its own form.
@@ -133,6 +139,7 @@ impl ColumnType {
             Self::Time { precision } => time::time(input, *precision)?,
             Self::Timestamp { zone, precision } => time::timestamp(input, *zone, *precision)?,
             Self::Jsonb => json::jsonb(input)?,
+            Self::Bson { is_array } => bson::canonical(input, *is_array)?,
             Self::Opaque => {
                 return Err(ValueError(
                     "is readable but not writable through Destage: only the origin knows the \

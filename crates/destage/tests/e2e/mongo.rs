@@ -1,5 +1,6 @@
 //! Destage before MongoDB, which is FerretDB here: single-document updates, no transactions.
 
+mod arrays;
 mod away;
 mod crash;
 mod decisions;
@@ -23,7 +24,7 @@ required = ["name"]
 
 [table.all]
 id = "string"
-fields = { s = "string", i = "int", l = "long", d = "double", b = "bool", t = "date", o = "objectId", x = "binData", "at.lat" = "double", "at.label" = "string", tags = "json" }
+fields = { s = "string", i = "int", l = "long", d = "double", b = "bool", t = "date", o = "objectId", x = "binData", "at.lat" = "double", "at.label" = "string", "at.marks" = "array", list = "array", tags = "json" }
 
 [table.users]
 id = "objectId"
@@ -77,6 +78,21 @@ fn the_schema_comes_from_the_settings_and_what_is_not_declared_is_refused() {
 }
 
 #[test]
+fn derived_keys_are_refused_at_start() {
+    let scratch = Scratch::new();
+    let Some(ferret) = Ferret::start(&scratch) else { return };
+    let launch = before(&scratch, &ferret);
+    let path = scratch.join("destage.toml");
+    let settings = std::fs::read_to_string(&path).expect("the settings can be read");
+    let query = "\n[[query]]\nkey = 'all'\nsql = 'SELECT 1'\ndepends_on = ['products']\n";
+    std::fs::write(&path, settings.clone() + query).expect("the settings can be written");
+    launch.refused().says(2, &["takes no SQL", "derived keys"]);
+    // Without them the same settings serve.
+    std::fs::write(&path, settings).expect("the settings can be written");
+    launch.start().terminate(PATIENCE).says(0, &[]);
+}
+
+#[test]
 fn values_of_every_type_come_back_as_they_were_written() {
     let scratch = Scratch::new();
     let Some(ferret) = Ferret::start(&scratch) else { return };
@@ -99,7 +115,7 @@ fn values_of_every_type_come_back_as_they_were_written() {
         let reply = client.call(&[b"HSET", b"all:one" as &[u8], field.as_bytes(), value]);
         assert_eq!(reply, Reply::Int(1), "{field}");
     }
-    for (field, wrong) in [("i", "2147483648"), ("b", "perhaps"), ("o", "65a0"), ("tags", "[]")] {
+    for (field, wrong) in [("i", "2147483648"), ("b", "perhaps"), ("o", "65a0"), ("list", "1")] {
         let refused = client.call(&["HSET", "all:one", field, wrong]);
         assert!(refused.is_error(), "{field}: {refused:?}");
     }

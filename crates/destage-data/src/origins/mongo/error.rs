@@ -41,6 +41,8 @@ fn fault(code: i32, message: &str) -> Fault {
         // A unique index; FerretDB on SQLite reports that of an update without a number of its own.
         11000 | 11001 | 12582 => Fault::Rejected,
         1 if message.contains("UNIQUE constraint failed") => Fault::Rejected,
+        // What FerretDB holds in no document: arrays directly inside of arrays, names with dots.
+        1 | 2 if FERRETDB_HOLDS_NONE.iter().any(|said| message.contains(said)) => Fault::Rejected,
         // A value of another type, a path through what is no document, names and sizes that documents cannot have, the
         // collection's validator, an index that cannot hold the value.
         14 | 28 | 52 | 55 | 57 | 66 | 121 | 171 | 10003 | 10334 | 16755 | 16804 | 17280 | 17419
@@ -86,6 +88,9 @@ fn fault(code: i32, message: &str) -> Fault {
         _ => Fault::Denied,
     }
 }
+
+/// How FerretDB begins to say that it holds no such document.
+const FERRETDB_HOLDS_NONE: [&str; 2] = ["invalid value: { \"", "invalid key: \""];
 
 #[cfg(test)]
 mod tests {

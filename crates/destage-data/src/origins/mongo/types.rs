@@ -3,7 +3,7 @@
 use crate::cells::{Cell, push_cell};
 use crate::origins::OriginError;
 use crate::schema::Column;
-use crate::value::{ColumnType, MysqlType};
+use crate::value::{ColumnType, MysqlType, bson};
 use destage_core::Fault;
 use mongodb::bson::oid::ObjectId;
 use mongodb::bson::spec::BinarySubtype;
@@ -20,12 +20,13 @@ pub(super) enum Kind {
     Date,
     ObjectId,
     Binary,
-    /// Whatever is there, shown as JSON and not written.
+    Array,
+    /// Whatever is there, as JSON.
     Json,
 }
 
 /// Every kind with its name, which is BSON's own where there is one.
-const NAMES: [(&str, Kind); 9] = [
+const NAMES: [(&str, Kind); 10] = [
     ("string", Kind::String),
     ("int", Kind::Int),
     ("long", Kind::Long),
@@ -34,6 +35,7 @@ const NAMES: [(&str, Kind); 9] = [
     ("date", Kind::Date),
     ("objectId", Kind::ObjectId),
     ("binData", Kind::Binary),
+    ("array", Kind::Array),
     ("json", Kind::Json),
 ];
 
@@ -73,7 +75,8 @@ impl Kind {
             Self::Date => ColumnType::Timestamp { zone: true, precision: 3 },
             Self::ObjectId => ColumnType::ObjectId,
             Self::Binary => ColumnType::Bytes,
-            Self::Json => ColumnType::Opaque,
+            Self::Array => ColumnType::Bson { is_array: true },
+            Self::Json => ColumnType::Bson { is_array: false },
         }
     }
 
@@ -92,7 +95,8 @@ impl Kind {
             Self::Bool => Bson::Boolean(text == "t"),
             Self::Date => Bson::DateTime(instant(text)?),
             Self::ObjectId => Bson::ObjectId(ObjectId::parse_str(text).ok()?),
-            Self::Binary | Self::Json => return None,
+            Self::Array | Self::Json => return bson::parse(value).ok(),
+            Self::Binary => return None,
         })
     }
 
@@ -108,6 +112,9 @@ impl Kind {
             (Self::Date, Bson::DateTime(instant)) => instant.try_to_rfc3339_string().ok()?,
             (Self::ObjectId, Bson::ObjectId(id)) => id.to_hex(),
             (Self::Binary, Bson::Binary(binary)) => return Some(binary.bytes.clone()),
+            (Self::Array, Bson::Array(_)) | (Self::Json, _) => {
+                return Some(bson::text(value).into_bytes());
+            }
             _ => return None,
         };
         let canonical = self.column_type().canonical(text.as_bytes()).map(|value| value.to_vec());
@@ -174,10 +181,7 @@ pub(super) fn push_read(out: &mut Vec<u8>, column: &Column, value: Option<&Bson>
     };
     match Kind::of(column).decoded(value) {
         Some(bytes) => push_cell(out, Cell::Value(&bytes)),
-        None => {
-            let json = serde_json::to_string(value).unwrap_or_else(|_| value.to_string());
-            push_cell(out, Cell::Value(json.as_bytes()));
-        }
+        None => push_cell(out, Cell::Value(bson::text(value).as_bytes())),
     }
 }
 
@@ -237,6 +241,11 @@ mod tests {
             ),
             (Kind::ObjectId, &["65A0C3D2E1F0A1B2C3D4E5F6"]),
             (Kind::Binary, &["", "\0\n"]),
+            (
+                Kind::Array,
+                &["[]", r#"[ "a", {"b" : [2.50, null]}, {"$date":"2026-01-31T00:00:00Z"} ]"#],
+            ),
+            (Kind::Json, &["[]", "1", "{}", r#"{"b":1,"a":{"$oid":"65A0C3D2E1F0A1B2C3D4E5F6"}}"#]),
         ] {
             for input in inputs {
                 let canonical = kind.column_type().canonical(input.as_bytes()).unwrap();
@@ -256,6 +265,13 @@ mod tests {
         let array = Bson::Array(vec![Bson::Int32(1), Bson::String("x".into())]);
         assert_eq!(read(Kind::Json, &array), b"[1,\"x\"]");
         assert_eq!(read(Kind::String, &array), b"[1,\"x\"]");
+        assert_eq!(read(Kind::Array, &array), b"[1,\"x\"]");
+        assert_eq!(read(Kind::Array, &Bson::String("[]".into())), b"\"[]\"");
+        let bytes = vec![0xff];
+        let binary = Bson::Binary(Binary { subtype: BinarySubtype::Generic, bytes });
+        let shown = br#"{"$binary":{"base64":"/w==","subType":"00"}}"#;
+        assert_eq!(read(Kind::Array, &binary), shown);
+        assert_eq!(read(Kind::String, &binary), shown);
     }
 
     #[test]
@@ -265,5 +281,6 @@ mod tests {
         assert_eq!(beyond, Bson::Int64(4_294_967_295));
         assert_eq!(amount_to_bson(&column(Kind::Double), b"1").unwrap(), Bson::Double(1.0));
         amount_to_bson(&column(Kind::String), b"1").unwrap_err();
+        amount_to_bson(&column(Kind::Json), b"1").unwrap_err();
     }
 }

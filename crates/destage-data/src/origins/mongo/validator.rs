@@ -13,8 +13,8 @@ pub(super) fn refuses_guard(schema: &Document) -> bool {
     !is_named && schema.get("additionalProperties") == Some(&Bson::Boolean(false))
 }
 
-/// The fields with a type. Nested documents whose fields are told become paths; what has no type that could be written is
-/// shown as JSON.
+/// The fields with a type. Nested documents whose fields are told become paths; what has no type of its own here is
+/// `json`.
 pub(super) fn fields(schema: &Document) -> Fields {
     let mut found = Fields::default();
     collect(&mut found, schema, "", true);
@@ -98,6 +98,7 @@ mod tests {
                 "sold": { "type": "boolean" },
                 "exact": { "bsonType": "decimal" },
                 "tags": { "bsonType": "array" },
+                "parts": { "bsonType": ["array", "null"], "items": { "bsonType": "string" } },
                 "any": {},
                 "free": { "bsonType": "object" },
                 "at": {
@@ -120,7 +121,8 @@ mod tests {
                 ("price", Kind::Double, false),
                 ("sold", Kind::Bool, false),
                 ("exact", Kind::Json, false),
-                ("tags", Kind::Json, false),
+                ("tags", Kind::Array, false),
+                ("parts", Kind::Array, false),
                 ("any", Kind::Json, false),
                 ("free", Kind::Json, false),
                 ("at.x", Kind::Double, true),
