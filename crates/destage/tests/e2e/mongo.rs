@@ -84,7 +84,7 @@ fn derived_keys_are_refused_at_start() {
     let launch = before(&scratch, &ferret);
     let path = scratch.join("destage.toml");
     let settings = std::fs::read_to_string(&path).expect("the settings can be read");
-    let query = "\n[[query]]\nkey = 'all'\nsql = 'SELECT 1'\ndepends_on = ['products']\n";
+    let query = "\n[[query]]\nkey = 'top'\nsql = 'SELECT 1'\ndepends_on = ['products']\n";
     std::fs::write(&path, settings.clone() + query).expect("the settings can be written");
     launch.refused().says(2, &["takes no SQL", "derived keys"]);
     // Without them the same settings serve.

@@ -42,7 +42,7 @@ fn is_parked(client: &mut Client, command: &str) -> String {
 
 /// A named value of an answer.
 #[track_caller]
-fn value(answer: &Reply, name: &str) -> String {
+pub(super) fn value(answer: &Reply, name: &str) -> String {
     let found = answer.array().chunks(2).find(|pair| pair[0].text() == name);
     found.unwrap_or_else(|| panic!("{name} is not in {answer:?}"))[1].text()
 }
