@@ -79,7 +79,8 @@ impl Connection {
             let mut cursor = collection.find(query.filter).with_options(options).await?;
             let mut found = Vec::new();
             while cursor.advance().await? {
-                found.push(cursor.deserialize_current()?);
+                // Not by serde, which takes the stack of a thread for documents that are nested deep.
+                found.push(Document::try_from(cursor.current())?);
             }
             Ok(found)
         })

@@ -120,5 +120,11 @@ mod tests {
             assert_eq!(fault(code, "as said"), expected, "{code}");
         }
         assert_eq!(fault(1, "UNIQUE constraint failed: index 'x'"), Fault::Rejected);
+        let nested = "invalid value: { \"a\": [ [ 1 ] ] } (nested arrays are not supported)";
+        let dotted = "invalid key: \"a.b\" (key must not contain '.' sign)";
+        for said in [nested, dotted] {
+            assert_eq!([1, 2].map(|code| fault(code, said)), [Fault::Rejected; 2], "{said}");
+        }
+        assert_eq!(fault(2, "as said"), Fault::Denied);
     }
 }

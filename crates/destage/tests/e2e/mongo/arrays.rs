@@ -91,7 +91,9 @@ fn what_is_cached_of_an_array_is_what_is_fetched_again() {
     let Some(ferret) = Ferret::start(&scratch) else { return };
     let server = before(&scratch, &ferret).start();
     let mut client = server.client();
+    let deep = format!("[{}1{}]", r#"{"a":"#.repeat(63), "}".repeat(63));
     for value in [
+        deep.as_str(),
         "[-0.0, -0, 0.1, 1e300, 5e-324, 1e20, 123456789.123456789, 2147483648, -9223372036854775808]",
         r#"["", "\u0001\t\"\\", "\ud83e\udd80"]"#,
         r#"[{"b": 1, "_id": 2, "a": {"y": [{"": [1]}], "x": {}}, "b": 3}]"#,
