@@ -364,7 +364,7 @@ fn new_report(
 
 fn tables(near: &[Found], far: &[Found], kills: u32, lost: i64) -> Vec<Table> {
     let killed = format!(
-        "Conditions 1 to 6, 8 and 9 of the standard hold at the origin after the load, after each drain, and, with write-back \
+        "Conditions 1 to 12 of the standard hold at the origin after the load, after each drain, and, with write-back \
          and d = 0, after each of {kills} kills: at once, and again after the next start has drained. Of the new orders \
          acknowledged before a kill, {lost} were missing."
     );
