@@ -24,9 +24,11 @@ pub const SERVER_UNREACHABLE: u8 = 16;
 pub const TRACE_UNUSABLE: u8 = 17;
 /// Cached copies are damaged; nothing is lost.
 pub const SLOTS_DAMAGED: u8 = 18;
+/// A running server was asked for something that took longer than `--timeout`.
+pub const TIMED_OUT: u8 = 19;
 
 /// Every code with its meaning, in ascending order.
-pub const TABLE: [(u8, &str); 12] = [
+pub const TABLE: [(u8, &str); 13] = [
     (OK, "success"),
     (BUG, "a bug in Destage; please report it"),
     (USAGE, "wrong flags, settings or arguments; nothing was started"),
@@ -39,6 +41,7 @@ pub const TABLE: [(u8, &str); 12] = [
     (SERVER_UNREACHABLE, "the running server cannot be reached at its admin port, or refused"),
     (TRACE_UNUSABLE, "a trace cannot be read, is damaged, or is of no known format"),
     (SLOTS_DAMAGED, "cached copies of clean blocks are damaged; nothing is lost"),
+    (TIMED_OUT, "the time given by --timeout is over; what the server has begun goes on"),
 ];
 
 /// The table as it stands in `--help`.

@@ -1,14 +1,20 @@
 //! The client side of a running server's admin port.
 
 use crate::error::CliError;
+use destage_runtime::admin::COMMAND_BYTES_MAX;
 use destage_runtime::exit;
+use destage_runtime::units::Interval;
 use serde::Deserialize;
 use std::time::Duration;
 
 /// Longest wait for a report.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest wait for a command: a drain takes as long as the origin needs; the server gives up after ten minutes.
-const COMMAND_TIMEOUT: Duration = Duration::from_secs(610);
+/// Longest wait for a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How much longer than it was told to wait a server may take to say that the time is over.
+const ANSWER_GRACE: Duration = Duration::from_secs(10);
+/// From this size on a command is sent only once the server has said that it wants it.
+const ASKED_FIRST_BYTES: usize = 64 * 1024;
 
 /// Where the running server's admin port is.
 #[derive(Clone, Debug, clap::Args)]
@@ -22,6 +28,15 @@ pub(crate) struct AdminArgs {
     pub(crate) password: Option<String>,
 }
 
+/// Flags of the commands that wait.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct WaitArgs {
+    /// How long to wait, such as 30s or 5m; exit code 19 when it is over, and what was begun goes on. Without it the command
+    /// waits for as long as the server needs, also while the origin is away or destaging is paused.
+    #[arg(long, default_value = "none", hide_default_value = true, value_name = "TIME")]
+    pub(crate) timeout: Interval,
+}
+
 #[derive(Deserialize)]
 struct Answer {
     result: Option<serde_json::Value>,
@@ -31,7 +46,7 @@ struct Answer {
 impl AdminArgs {
     /// The body of `GET path`.
     pub(crate) fn get(&self, path: &str) -> Result<String, CliError> {
-        let mut response = agent(REPORT_TIMEOUT)
+        let mut response = agent(Some(REPORT_TIMEOUT))
             .get(format!("http://{}{path}", self.admin))
             .call()
             .map_err(|e| self.unreachable(&e))?;
@@ -40,33 +55,64 @@ impl AdminArgs {
         if status.is_success() { Ok(body) } else { Err(self.refused(status.as_u16(), &body)) }
     }
 
-    /// Sends a command; its result.
+    /// Sends a command; its result, however long it takes.
     pub(crate) fn command(
         &self,
         name: &str,
         args: &[String],
     ) -> Result<serde_json::Value, CliError> {
-        let mut request = agent(COMMAND_TIMEOUT).post(format!("http://{}/command", self.admin));
+        self.command_within(None, name, args)
+    }
+
+    /// Sends a command; its result, if it comes within that time.
+    pub(crate) fn command_within(
+        &self,
+        limit: Option<Duration>,
+        name: &str,
+        args: &[String],
+    ) -> Result<serde_json::Value, CliError> {
+        let mut command = serde_json::json!({ "command": name, "args": args });
+        if let Some(limit) = limit {
+            let millis = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+            command["timeout_ms"] = millis.into();
+        }
+        let body = command.to_string();
+        if body.len() > COMMAND_BYTES_MAX {
+            return Err(CliError::usage(format!(
+                "the command has {} bytes, more than a server takes ({COMMAND_BYTES_MAX})",
+                body.len()
+            )));
+        }
+        let limit = limit.and_then(|limit| limit.checked_add(ANSWER_GRACE));
+        let mut request = agent(limit)
+            .post(format!("http://{}/command", self.admin))
+            .header("Content-Type", "application/json");
+        if body.len() > ASKED_FIRST_BYTES {
+            request = request.header("Expect", "100-continue");
+        }
         if let Some(password) = self.password.as_deref().filter(|password| !password.is_empty()) {
             request = request.header("Authorization", format!("Bearer {password}"));
         }
-        let mut response = request
-            .send_json(serde_json::json!({ "command": name, "args": args }))
-            .map_err(|e| self.unreachable(&e))?;
+        let mut response = request.send(body).map_err(|e| self.unreachable(&e))?;
         let status = response.status();
-        let body = response.body_mut().read_to_string().map_err(|e| self.unreachable(&e))?;
-        match serde_json::from_str(&body) {
+        let answer = response.body_mut().with_config().limit(COMMAND_BYTES_MAX as u64);
+        let answer = answer.read_to_string().map_err(|e| self.unread(&e))?;
+        match serde_json::from_str(&answer) {
             Ok(Answer { result: Some(result), .. }) if status.is_success() => Ok(result),
             Ok(Answer { result: None, error: None }) if status.is_success() => {
                 Ok(serde_json::Value::Null)
             }
-            _ => Err(self.refused(status.as_u16(), &body)),
+            _ => Err(self.refused(status.as_u16(), &answer)),
         }
     }
 
     fn refused(&self, status: u16, body: &str) -> CliError {
         let error = serde_json::from_str::<Answer>(body).ok().and_then(|answer| answer.error);
-        let code = if status == 400 { exit::USAGE } else { exit::SERVER_UNREACHABLE };
+        let code = match status {
+            400 => exit::USAGE,
+            504 => exit::TIMED_OUT,
+            _ => exit::SERVER_UNREACHABLE,
+        };
         match error {
             Some(error) => CliError::new(code, error),
             None => CliError::new(
@@ -78,6 +124,17 @@ impl AdminArgs {
                 ),
             ),
         }
+    }
+
+    fn unread(&self, error: &ureq::Error) -> CliError {
+        CliError::new(
+            exit::SERVER_UNREACHABLE,
+            format!(
+                "failed to read the answer of the admin port at {}: {error}; the command was \
+                 received, see 'destage status' for what became of it",
+                self.admin
+            ),
+        )
     }
 
     fn unreachable(&self, error: &ureq::Error) -> CliError {
@@ -93,9 +150,10 @@ impl AdminArgs {
     }
 }
 
-fn agent(timeout: Duration) -> ureq::Agent {
+fn agent(limit: Option<Duration>) -> ureq::Agent {
     ureq::Agent::config_builder()
-        .timeout_global(Some(timeout))
+        .timeout_global(limit)
+        .timeout_connect(Some(CONNECT_TIMEOUT))
         .http_status_as_error(false)
         .proxy(None)
         .build()

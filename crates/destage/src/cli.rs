@@ -56,9 +56,10 @@ pub(crate) enum Subcommand {
     /// Destage again; also ends the back-off after a failure, and the halt of ordering domains.
     Resume(commands::ResumeArgs),
     /// Make the journal durable now.
-    Flush(admin::AdminArgs),
-    /// Destage everything that is dirty and wait until the origin has it.
-    Drain(admin::AdminArgs),
+    Flush(commands::WaitingArgs),
+    /// Destage everything that is dirty and wait until the origin has it, for as long as it needs.
+    #[command(after_long_help = exit::help())]
+    Drain(commands::WaitingArgs),
     /// Drop the cached copy of a row, after something else has changed it at the origin.
     Invalidate(commands::InvalidateArgs),
     /// Show what the origin rejected, and decide on it: apply it after all, edited or not, or give it up.

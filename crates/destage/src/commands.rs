@@ -1,6 +1,6 @@
 //! The small subcommands: each sends one command to a running server.
 
-use crate::admin::AdminArgs;
+use crate::admin::{AdminArgs, WaitArgs};
 use crate::error::CliError;
 use crate::output::{print, print_json};
 
@@ -39,6 +39,21 @@ pub(crate) struct InvalidateArgs {
     /// The keys, such as customers:42; customers:* for all of a table, * for everything.
     #[arg(required = true, value_name = "KEY")]
     keys: Vec<String>,
+}
+
+/// Flags of `flush` and `drain`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct WaitingArgs {
+    #[command(flatten)]
+    admin: AdminArgs,
+
+    #[command(flatten)]
+    wait: WaitArgs,
+}
+
+/// A command that waits.
+pub(crate) fn waiting(name: &str, args: &WaitingArgs) -> Result<(), CliError> {
+    show(&args.admin.command_within(args.wait.timeout.duration(), name, &[])?)
 }
 
 /// A command without arguments.

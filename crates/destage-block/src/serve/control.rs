@@ -6,7 +6,7 @@ use super::pool::Outbox;
 use super::{Event, Served, report};
 use crate::settings::COMMIT_UNASKED;
 use destage_core::{Acknowledge, AtLimit, Lsn, Order, Policy, Span, Time};
-use destage_runtime::admin::{Control, ControlError};
+use destage_runtime::admin::{Caller, Control, ControlError};
 use destage_runtime::policy;
 use destage_runtime::status::Report;
 use serde_json::{Value, json};
@@ -15,8 +15,9 @@ use std::time::{Duration, Instant};
 
 /// How long the server may take to answer.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
-/// How long what is waited for may take, and how often it is looked at.
-const WAIT_MAX: Duration = Duration::from_secs(600);
+/// How long writes under way may hold up a freeze.
+const FREEZE_MAX: Duration = Duration::from_secs(600);
+/// How often what takes as long as the origin needs is looked at, and whether someone waits for it.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// What the admin port sees of the server, on the server's thread.
@@ -102,64 +103,62 @@ impl VolumesControl {
         })
     }
 
-    /// Waits until each chosen volume has come to its point.
-    fn wait(
-        &self,
-        chosen: &[usize],
-        points: &[Lsn],
-        reached: fn(&mut Served) -> Lsn,
-        what: &str,
-    ) -> Result<(), ControlError> {
-        let deadline = Instant::now() + WAIT_MAX;
+    /// Waits until each chosen volume has destaged up to its point: for as long as it takes, or as the caller waits.
+    fn wait(&self, chosen: &[usize], points: &[Lsn], caller: &Caller) -> Result<(), ControlError> {
         loop {
-            let at = self.each(chosen, move |served, _| reached(served))?;
+            let at = self.each(chosen, |served, _| served.volume.status().core.decided)?;
             if at.iter().zip(points).all(|(at, point)| at >= point) {
                 return Ok(());
             }
             let stopped = self.each(chosen, |served, _| report::stopped(served))?;
             if let Some(why) = stopped.into_iter().flatten().next() {
-                return Err(ControlError::Failed(format!("not everything can be {what}: {why}")));
+                return Err(ControlError::Failed(format!("not everything can be destaged: {why}")));
             }
-            if Instant::now() > deadline {
-                return Err(ControlError::Failed(format!(
-                    "not everything was {what} within {} s; see the status",
-                    WAIT_MAX.as_secs()
-                )));
-            }
+            caller.still_waits(|| {
+                "not everything was destaged within the time given; it goes on, see the status"
+                    .into()
+            })?;
             std::thread::sleep(LOOK_EVERY);
         }
     }
 
-    fn drain(&self, chosen: &[usize]) -> Result<Value, ControlError> {
+    fn drain(&self, chosen: &[usize], caller: &Caller) -> Result<Value, ControlError> {
         let points = self.each(chosen, |served, now| {
             served.volume.hurry(now);
             served.volume.status().core.last
         })?;
-        self.wait(chosen, &points, |served| served.volume.status().core.decided, "destaged")?;
+        self.wait(chosen, &points, caller)?;
         Ok(self.named(chosen, points.iter().map(|lsn| json!({ "decided": lsn.0 }))))
     }
 
-    fn mark(&self, chosen: &[usize], waits: bool) -> Result<Value, ControlError> {
+    /// Waits for it if there is somebody to wait.
+    fn mark(&self, chosen: &[usize], waits: Option<&Caller>) -> Result<Value, ControlError> {
         let points = self.each(chosen, |served, now| served.volume.mark(now))?;
-        if waits {
+        if let Some(caller) = waits {
             self.each(chosen, |served, now| served.volume.hurry(now))?;
-            self.wait(chosen, &points, |served| served.volume.status().core.decided, "destaged")?;
+            self.wait(chosen, &points, caller)?;
         }
         Ok(self.named(chosen, points.iter().map(|lsn| json!({ "mark": lsn.0 }))))
     }
 
-    fn freeze(&self, chosen: &[usize]) -> Result<Value, ControlError> {
+    fn freeze(&self, chosen: &[usize], caller: &Caller) -> Result<Value, ControlError> {
         let chosen_here = chosen.to_vec();
-        self.ask(move |view| {
+        let not_before = self.ask(move |view| {
+            let is_new = |&index: &usize| !view.volumes[index].volume.is_frozen();
+            let not_before: Vec<usize> = chosen_here.iter().copied().filter(is_new).collect();
             for index in chosen_here {
                 *view.next_tag += 1;
                 view.volumes[index].volume.freeze(view.now, *view.next_tag);
             }
+            not_before
         })?;
-        let deadline = Instant::now() + WAIT_MAX;
+        let deadline = Instant::now() + FREEZE_MAX;
         while !self.each(chosen, |served, _| served.volume.is_frozen())?.into_iter().all(|is| is) {
-            if Instant::now() > deadline {
-                return Err(ControlError::Failed("writes under way do not end; thawing".into()));
+            if Instant::now() > deadline || caller.left().is_some() {
+                self.each(&not_before, |served, now| served.volume.thaw(now))?;
+                return Err(ControlError::Failed(
+                    "writes under way do not end; they may begin again".into(),
+                ));
             }
             std::thread::sleep(LOOK_EVERY);
         }
@@ -313,7 +312,7 @@ impl Control for VolumesControl {
         self.ask(|view| report::report(view.volumes, view.counted, view.now))
     }
 
-    fn command(&self, name: &str, args: &[String]) -> Result<Value, ControlError> {
+    fn command(&self, name: &str, args: &[String], caller: &Caller) -> Result<Value, ControlError> {
         let (chosen, rest) = self.chosen(args)?;
         if !rest.is_empty() && !matches!(name, "policy" | "checkpoint") {
             return Err(ControlError::Invalid(format!("'{name}' takes no '{}'", rest[0])));
@@ -326,15 +325,18 @@ impl Control for VolumesControl {
             "resume" => self
                 .each(&chosen, |served, now| served.volume.resume(now))
                 .map(|_| json!("resumed")),
-            "drain" => self.drain(&chosen),
+            "drain" => self.drain(&chosen, caller),
             "detach" => {
-                let drained = self.drain(&chosen)?;
+                let drained = self.drain(&chosen, caller)?;
                 self.ask(|view| *view.ends = true)?;
                 Ok(drained)
             }
-            "mark" => self.mark(&chosen, false),
-            "checkpoint" => self.mark(&chosen, rest.iter().any(|arg| arg == "wait")),
-            "freeze" => self.freeze(&chosen),
+            "mark" => self.mark(&chosen, None),
+            "checkpoint" => {
+                let waits = rest.iter().any(|arg| arg == "wait");
+                self.mark(&chosen, waits.then_some(caller))
+            }
+            "freeze" => self.freeze(&chosen, caller),
             "grow" => self.grow(&chosen),
             "thaw" => {
                 self.each(&chosen, |served, now| served.volume.thaw(now)).map(|_| json!("thawed"))

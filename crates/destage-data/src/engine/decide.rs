@@ -119,6 +119,14 @@ impl Sent {
 }
 
 impl ParkedCommand {
+    /// As it is logged: changes may be many megabytes, and are nobody's business there.
+    fn in_short(&self) -> String {
+        match self {
+            Self::Edit(lsn, changes) => format!("Edit({}, {} bytes)", lsn.0, changes.len()),
+            other => format!("{other:?}"),
+        }
+    }
+
     /// Reads the words behind `DESTAGE PARKED`.
     ///
     /// # Errors
@@ -463,7 +471,7 @@ impl Engine {
             }
         };
         if let Ok(answer) = &answer {
-            tracing::info!(command = ?active.command, %answer, "decided on parked writes");
+            tracing::info!(command = %active.command.in_short(), %answer, "decided on parked writes");
         }
         self.answer_parked(active.asker, answer);
         self.pump();

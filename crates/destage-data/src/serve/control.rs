@@ -4,17 +4,17 @@ use super::Event;
 use super::workers::Outbox;
 use crate::engine::{Asker, Engine, ParkedCommand};
 use destage_core::Lsn;
-use destage_runtime::admin::{Control, ControlError};
+use destage_runtime::admin::{Caller, Control, ControlError};
 use destage_runtime::status::Report;
 use serde_json::{Value, json};
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
 
 /// How long the engine may take to answer.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
-/// How long a flush may take, and how often it is looked at.
-const FLUSH_MAX: Duration = Duration::from_secs(300);
-const FLUSH_LOOK: Duration = Duration::from_millis(20);
+/// How often what takes as long as the origin needs is looked at, and whether someone waits for it.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Asks the engine, which lives on the server's thread.
 pub(super) struct EngineControl {
@@ -32,33 +32,31 @@ impl EngineControl {
             let _ = answer.send(question(engine));
         });
         self.outbox.send(Event::Control(work));
-        answered
-            .recv_timeout(ANSWER_MAX)
-            .map_err(|_| ControlError::Unavailable("the server does not answer".into()))
+        answered.recv_timeout(ANSWER_MAX).map_err(|_| no_answer())
     }
 
     /// Waits until everything written so far is in the journal.
-    fn flush(&self) -> Result<Value, ControlError> {
+    fn flush(&self, caller: &Caller) -> Result<Value, ControlError> {
         let start = |engine: &mut Engine| {
             engine.commit_soon();
             engine.last()
         };
-        let reached = self.wait(start, |engine| engine.committed(), "in the journal")?;
+        let reached = self.wait(start, |engine| engine.committed(), caller, "in the journal")?;
         Ok(json!({ "committed": reached.0 }))
     }
 
     /// Waits until everything written so far is decided.
-    fn drain(&self) -> Result<Value, ControlError> {
+    fn drain(&self, caller: &Caller) -> Result<Value, ControlError> {
         let start = |engine: &mut Engine| {
             engine.hurry();
             engine.last()
         };
-        let reached = self.wait(start, |engine| engine.decided(), "destaged")?;
+        let reached = self.wait(start, |engine| engine.decided(), caller, "destaged")?;
         Ok(json!({ "decided": reached.0 }))
     }
 
     /// Shows or decides on what is parked.
-    fn parked(&self, args: &[String]) -> Result<Value, ControlError> {
+    fn parked(&self, args: &[String], caller: &Caller) -> Result<Value, ControlError> {
         let command = ParkedCommand::parse(args).map_err(ControlError::Invalid)?;
         let (answer, answered) = mpsc::sync_channel(1);
         let asker = Asker::new(move |told| {
@@ -67,34 +65,46 @@ impl EngineControl {
         });
         let work = Box::new(move |engine: &mut Engine| engine.ask_parked(command, asker));
         self.outbox.send(Event::Control(work));
-        match answered.recv_timeout(FLUSH_MAX) {
-            Ok(told) => told.map_err(ControlError::Failed),
-            Err(_) => Err(ControlError::Unavailable(format!(
-                "the origin has not answered within {} s; the decision stands, see the log and the list of parked writes",
-                FLUSH_MAX.as_secs()
-            ))),
+        loop {
+            match answered.recv_timeout(LOOK_EVERY) {
+                Ok(told) => return told.map_err(ControlError::Failed),
+                Err(RecvTimeoutError::Disconnected) => return Err(no_answer()),
+                Err(RecvTimeoutError::Timeout) => caller.still_waits(|| {
+                    "the origin has not answered within the time given; the decision stands, see the log and the list of \
+                     parked writes"
+                        .into()
+                })?,
+            }
         }
     }
 
+    /// Waits for as long as it takes, or as the caller waits.
     fn wait(
         &self,
         start: fn(&mut Engine) -> Lsn,
         reached: fn(&mut Engine) -> Lsn,
+        caller: &Caller,
         what: &str,
     ) -> Result<Lsn, ControlError> {
         let target = self.ask(start)?;
-        let deadline = Instant::now() + FLUSH_MAX;
-        while self.ask(reached)? < target {
-            if Instant::now() > deadline {
-                return Err(ControlError::Failed(format!(
-                    "not everything was {what} within {} s; see the status",
-                    FLUSH_MAX.as_secs()
-                )));
+        loop {
+            let at = self.ask(reached)?;
+            if at >= target {
+                return Ok(target);
             }
-            std::thread::sleep(FLUSH_LOOK);
+            caller.still_waits(|| {
+                let left = target.0.saturating_sub(at.0);
+                format!(
+                    "not everything was {what} within the time given, {left} writes are left; it goes on, see the status"
+                )
+            })?;
+            std::thread::sleep(LOOK_EVERY);
         }
-        Ok(target)
     }
+}
+
+fn no_answer() -> ControlError {
+    ControlError::Unavailable("the server does not answer".into())
 }
 
 impl Control for EngineControl {
@@ -102,7 +112,7 @@ impl Control for EngineControl {
         self.ask(Engine::report)
     }
 
-    fn command(&self, name: &str, args: &[String]) -> Result<Value, ControlError> {
+    fn command(&self, name: &str, args: &[String], caller: &Caller) -> Result<Value, ControlError> {
         match name {
             "policy" => {
                 let args = args.to_vec();
@@ -115,8 +125,8 @@ impl Control for EngineControl {
                 let resumed = self.ask(move |engine| engine.resume_by(&args))?;
                 resumed.map(|()| json!("resumed")).map_err(ControlError::Invalid)
             }
-            "flush" => self.flush(),
-            "drain" => self.drain(),
+            "flush" => self.flush(caller),
+            "drain" => self.drain(caller),
             "invalidate" => {
                 let keys: Vec<String> = args.to_vec();
                 let dropped = self.ask(move |engine| {
@@ -125,7 +135,7 @@ impl Control for EngineControl {
                 })?;
                 dropped.map(|count| json!({ "invalidated": count })).map_err(ControlError::Invalid)
             }
-            "parked" => self.parked(args),
+            "parked" => self.parked(args, caller),
             _ => Err(ControlError::Invalid(format!(
                 "there is no command '{name}': use policy, pause, resume, flush, drain, invalidate or parked"
             ))),

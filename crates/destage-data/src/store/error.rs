@@ -108,7 +108,7 @@ impl From<ControlError> for Error {
         let kind = match error {
             ControlError::Unavailable(_) => ErrorKind::Closed,
             ControlError::Invalid(_) => ErrorKind::Invalid,
-            ControlError::Failed(_) => ErrorKind::Timeout,
+            ControlError::Failed(_) | ControlError::TimedOut(_) => ErrorKind::Timeout,
         };
         Self::new(kind, error.to_string())
     }

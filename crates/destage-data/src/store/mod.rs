@@ -67,7 +67,7 @@ pub use session::Session;
 pub use value::{FromValue, Key, KeyPart, KeyParts, Row, Value};
 
 use crate::schema::Schema;
-use destage_runtime::admin::Control;
+use destage_runtime::admin::{Caller, Control};
 use destage_runtime::status::Report;
 use retry::Attempts;
 use std::time::Duration;
@@ -182,7 +182,7 @@ impl Store {
     /// [`ErrorKind::Invalid`]: a change does not fit, and nothing has changed.
     pub fn change_policy(&self, changes: &[&str]) -> Result<String, Error> {
         let changes: Vec<String> = changes.iter().map(|&change| change.to_owned()).collect();
-        let changed = self.manager.inside().control().command("policy", &changes)?;
+        let changed = self.manager.inside().control().command("policy", &changes, &Caller::patient())?;
         Ok(changed["policy"].as_str().unwrap_or_default().to_owned())
     }
 
@@ -205,7 +205,7 @@ impl Store {
     /// Waits until everything written so far is durable in the journal.
     ///
     /// # Errors
-    /// [`ErrorKind::Timeout`] after 5 minutes; [`ErrorKind::Closed`].
+    /// [`ErrorKind::Closed`].
     pub fn flush(&self) -> Result<(), Error> {
         self.command("flush")
     }
@@ -225,11 +225,11 @@ impl Store {
     /// [`ErrorKind::Invalid`] for other words; [`ErrorKind::Timeout`] with the reason for which nothing was done.
     pub fn parked(&self, words: &[&str]) -> Result<serde_json::Value, Error> {
         let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
-        Ok(self.manager.inside().control().command("parked", &words)?)
+        Ok(self.manager.inside().control().command("parked", &words, &Caller::patient())?)
     }
 
     fn command(&self, name: &str) -> Result<(), Error> {
-        self.manager.inside().control().command(name, &[])?;
+        self.manager.inside().control().command(name, &[], &Caller::patient())?;
         Ok(())
     }
 

@@ -1,6 +1,9 @@
 //! Connections within bounds: so many at once, each dropped when a request does not come or go on for too long.
 
-use axum::serve::Listener;
+use super::caller::UnderWay;
+use axum::extract::connect_info::Connected;
+use axum::serve::{IncomingStream, Listener};
+use socket2::{SockRef, TcpKeepalive};
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -17,8 +20,13 @@ pub(super) const CONNECTIONS_MAX: usize = 64;
 /// How long a place is kept for a request that has not begun, and then for the rest of its head. Clients that keep connections
 /// for later open new ones, so that those who come meanwhile are not kept out.
 const HEAD_MAX: Duration = Duration::from_secs(10);
-/// The same for what follows: its body, and the client's taking in the answer.
-const SILENCE_MAX: Duration = Duration::from_secs(60);
+/// The same for what follows: its body, and the client's taking in the answer. A client that waits for a command may be
+/// silent for as long as that takes.
+pub(super) const SILENCE_MAX: Duration = Duration::from_secs(60);
+/// A host that is gone without a word is noticed within three minutes, so that a command for it does not wait for ever.
+const KEEPALIVE: Duration = Duration::from_secs(60);
+const KEEPALIVE_AGAIN: Duration = Duration::from_secs(20);
+const KEEPALIVE_TIMES: u32 = 6;
 const HEAD_END: &[u8] = b"\r\n\r\n";
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
@@ -26,11 +34,13 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 pub(super) struct Bounded {
     listener: TcpListener,
     places: Arc<Semaphore>,
+    silence: Duration,
 }
 
 impl Bounded {
-    pub(super) fn new(listener: TcpListener) -> Self {
-        Self { listener, places: Arc::new(Semaphore::new(CONNECTIONS_MAX)) }
+    /// *Units:* what has begun may be silent for `silence`.
+    pub(super) fn new(listener: TcpListener, silence: Duration) -> Self {
+        Self { listener, places: Arc::new(Semaphore::new(CONNECTIONS_MAX)), silence }
     }
 }
 
@@ -45,7 +55,17 @@ impl Listener for Bounded {
             .expect("the semaphore lives as long as the listener and is never closed");
         loop {
             match self.listener.accept().await {
-                Ok((stream, addr)) => return (Connection::new(stream, place), addr),
+                Ok((stream, addr)) => {
+                    let keepalive = TcpKeepalive::new()
+                        .with_time(KEEPALIVE)
+                        .with_interval(KEEPALIVE_AGAIN)
+                        .with_retries(KEEPALIVE_TIMES);
+                    // Without it all else works.
+                    if let Err(error) = SockRef::from(&stream).set_tcp_keepalive(&keepalive) {
+                        tracing::debug!("a connection to the admin port has no keepalive: {error}");
+                    }
+                    return (Connection::new(stream, place, self.silence), addr);
+                }
                 Err(error) => {
                     tracing::warn!("the admin port failed to accept a connection: {error}");
                     tokio::time::sleep(ACCEPT_RETRY).await;
@@ -64,7 +84,15 @@ pub(super) struct Connection {
     stream: TcpStream,
     stage: Stage,
     limit: Pin<Box<Sleep>>,
+    silence: Duration,
+    under_way: UnderWay,
     _place: OwnedSemaphorePermit,
+}
+
+impl Connected<IncomingStream<'_, Bounded>> for UnderWay {
+    fn connect_info(stream: IncomingStream<'_, Bounded>) -> Self {
+        stream.io().under_way.clone()
+    }
 }
 
 /// What a connection is waiting for.
@@ -79,13 +107,14 @@ enum Stage {
 }
 
 impl Connection {
-    fn new(stream: TcpStream, place: OwnedSemaphorePermit) -> Self {
+    fn new(stream: TcpStream, place: OwnedSemaphorePermit, silence: Duration) -> Self {
         let limit = Box::pin(tokio::time::sleep(HEAD_MAX));
-        Self { stream, stage: Stage::Idle, limit, _place: place }
+        let under_way = UnderWay::default();
+        Self { stream, stage: Stage::Idle, limit, silence, under_way, _place: place }
     }
 
     fn enter(&mut self, stage: Stage) {
-        let limit = if stage == Stage::Busy { SILENCE_MAX } else { HEAD_MAX };
+        let limit = if stage == Stage::Busy { self.silence } else { HEAD_MAX };
         self.limit.as_mut().reset(Instant::now() + limit);
         self.stage = stage;
     }
@@ -108,7 +137,13 @@ impl Connection {
 
     /// Whether it has been silent for too long.
     fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
-        self.limit.as_mut().poll(cx).is_ready()
+        while self.limit.as_mut().poll(cx).is_ready() {
+            if !self.under_way.is_any() {
+                return true;
+            }
+            self.enter(Stage::Busy);
+        }
+        false
     }
 }
 

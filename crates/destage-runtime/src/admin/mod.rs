@@ -8,19 +8,25 @@
 //! | `GET /readyz` | 200, or 503 with the reason while clients are not served as the policy says |
 //! | `POST /command` | `{"command":"policy","args":["write-through"]}`, answered by `{"result":...}` or `{"error":"..."}` |
 //!
-//! It survives slow and silent clients (bounded connections, bodies and waiting) and leaves the meaning of commands to the
-//! front end's [`Control`]. With a password, `POST` needs `Authorization: Bearer PASSWORD`; without one, the `Host` must be an
+//! It survives slow and silent clients (bounded connections, bodies and commands at once) and leaves the meaning of commands
+//! to the front end's [`Control`]. A command may take as long as it needs, unless `"timeout_ms"` stands beside its name; it
+//! ends when its client hangs up. With a password, `POST` needs `Authorization: Bearer PASSWORD`; without one, the `Host` must be an
 //! address or `localhost`, so that no web page reaches it through a name of its own.
 
+mod caller;
 mod listener;
 mod routes;
 
+pub use caller::{Caller, Left};
+
 use crate::status::Report;
+use caller::UnderWay;
 use listener::Bounded;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
@@ -34,9 +40,16 @@ pub trait Control: Send + Sync {
 
     /// Executes a command: `policy`, `pause`, `resume`, `flush`, `drain`, `invalidate` and whatever the front end adds.
     ///
+    /// One that waits for something ends soon after [`Caller::left`] says so.
+    ///
     /// # Errors
     /// An unknown command, wrong arguments, or a failure.
-    fn command(&self, name: &str, args: &[String]) -> Result<serde_json::Value, ControlError>;
+    fn command(
+        &self,
+        name: &str,
+        args: &[String],
+        caller: &Caller,
+    ) -> Result<serde_json::Value, ControlError>;
 }
 
 /// Why a [`Control`] could not do what was asked.
@@ -51,6 +64,24 @@ pub enum ControlError {
     /// It was tried and failed (HTTP 500).
     #[error("{0}")]
     Failed(String),
+    /// The caller's time is over; what was begun goes on (HTTP 504).
+    #[error("{0}")]
+    TimedOut(String),
+}
+
+impl Caller {
+    /// Whether the caller still waits.
+    ///
+    /// # Errors
+    /// [`ControlError::TimedOut`] with that message once the time given is over; one that nobody reads once the caller has
+    /// hung up.
+    pub fn still_waits(&self, message: impl FnOnce() -> String) -> Result<(), ControlError> {
+        match self.left() {
+            None => Ok(()),
+            Some(Left::TimedOut) => Err(ControlError::TimedOut(message())),
+            Some(Left::Gone) => Err(ControlError::Unavailable("whoever asked has hung up".into())),
+        }
+    }
 }
 
 /// A running admin port. Stops when dropped.
@@ -70,13 +101,23 @@ pub fn serve(
     control: Arc<dyn Control>,
     password: Option<String>,
 ) -> io::Result<AdminHandle> {
+    serve_within(listener::SILENCE_MAX, addr, control, password)
+}
+
+/// *Units:* a request that has begun may be silent for `silence`.
+fn serve_within(
+    silence: Duration,
+    addr: SocketAddr,
+    control: Arc<dyn Control>,
+    password: Option<String>,
+) -> io::Result<AdminHandle> {
     let listener = std::net::TcpListener::bind(addr)?;
     listener.set_nonblocking(true)?;
     let addr = listener.local_addr()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(BLOCKING_MAX)
-        .thread_keep_alive(std::time::Duration::from_secs(10))
+        .thread_keep_alive(Duration::from_secs(10))
         .build()?;
     let listener = {
         let _inside = runtime.enter();
@@ -85,7 +126,9 @@ pub fn serve(
     let (stop, stopped) = oneshot::channel();
     let thread = thread::Builder::new().name("admin".into()).spawn(move || {
         runtime.block_on(async move {
-            let server = axum::serve(Bounded::new(listener), routes::router(control, password));
+            let routes = routes::router(control, password);
+            let routes = routes.into_make_service_with_connect_info::<UnderWay>();
+            let server = axum::serve(Bounded::new(listener, silence), routes);
             tokio::select! {
                 result = server => if let Err(error) = result {
                     tracing::error!("the admin port failed: {error}");
@@ -116,8 +159,13 @@ impl Drop for AdminHandle {
     }
 }
 
+/// The largest body of a command, and of its answer. A write is at most 16 MiB; as JSON inside JSON each of its bytes may
+/// take seven (`\\u0001`).
+pub const COMMAND_BYTES_MAX: usize = 128 << 20;
 /// Reports and commands that may be under way at once.
 const BLOCKING_MAX: usize = 16;
+/// Commands that may be under way at once: fewer, so that there are reports while commands wait for the origin.
+const COMMANDS_MAX: usize = 12;
 
 #[cfg(test)]
 mod tests;

@@ -1,10 +1,10 @@
 //! The requests of the admin port and their answers.
 
-use super::{Control, ControlError};
+use super::caller::{Caller, UnderWay};
+use super::{COMMAND_BYTES_MAX, COMMANDS_MAX, Control, ControlError};
 use crate::metrics::Exporter;
 use crate::status::Report;
-use axum::extract::rejection::JsonRejection;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::extract::{ConnectInfo, DefaultBodyLimit, FromRequest, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -14,20 +14,25 @@ use serde_json::json;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-/// Largest body of a command.
-const BODY_BYTES_MAX: usize = 64 * 1024;
+/// What is read of a body that is not wanted, so that its sender sees the answer rather than a lost connection.
+const UNWANTED_BYTES_MAX: usize = 64 * 1024;
 /// Longest wait for a report.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Longest wait for a command; a drain takes as long as the origin needs.
-const COMMAND_TIMEOUT: Duration = Duration::from_secs(600);
+/// How much of a command's arguments is logged: an edited write may be long.
+const LOGGED_CHARS_MAX: usize = 200;
 
 struct Shared {
     control: Arc<dyn Control>,
     password: Option<String>,
     /// Held from the making of a report to its rendering, so that counters are rendered in order.
     exporter: Mutex<Exporter>,
+    /// Commands that may begin.
+    commands: Arc<Semaphore>,
+    /// Bodies are read one at a time: they may be large.
+    bodies: Semaphore,
 }
 
 type Admin = State<Arc<Shared>>;
@@ -38,10 +43,14 @@ struct Command {
     command: String,
     #[serde(default)]
     args: Vec<String>,
+    /// How long its sender waits for it; for as long as it takes if not given.
+    timeout_ms: Option<u64>,
 }
 
 pub(super) fn router(control: Arc<dyn Control>, password: Option<String>) -> Router {
-    let shared = Shared { control, password, exporter: Mutex::default() };
+    let commands = Arc::new(Semaphore::new(COMMANDS_MAX));
+    let exporter = Mutex::default();
+    let shared = Shared { control, password, exporter, commands, bodies: Semaphore::new(1) };
     Router::new()
         .route("/", get(index))
         .route("/status", get(status))
@@ -49,7 +58,7 @@ pub(super) fn router(control: Arc<dyn Control>, password: Option<String>) -> Rou
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(ready))
         .route("/command", post(command))
-        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(DefaultBodyLimit::max(COMMAND_BYTES_MAX))
         .with_state(Arc::new(shared))
 }
 
@@ -83,20 +92,60 @@ async fn ready(State(shared): Admin) -> Response {
 
 async fn command(
     State(shared): Admin,
-    headers: HeaderMap,
-    body: Result<Json<Command>, JsonRejection>,
+    ConnectInfo(under_way): ConnectInfo<UnderWay>,
+    request: Request,
 ) -> Response {
-    if let Err(refusal) = authorize(&headers, shared.password.as_deref()) {
+    if let Err(refusal) = authorize(request.headers(), shared.password.as_deref()) {
+        // Who asks before sending it is told not to.
+        if !request.headers().contains_key(header::EXPECT) {
+            let _ = axum::body::to_bytes(request.into_body(), UNWANTED_BYTES_MAX).await;
+        }
         return refusal;
     }
-    let Command { command, args } = match body {
-        Ok(Json(command)) => command,
-        Err(rejection) => return error(rejection.status(), &rejection.body_text()),
+    let Command { command, args, timeout_ms } = match body(&shared.bodies, request).await {
+        Ok(command) => command,
+        Err(refusal) => return refusal,
     };
-    tracing::info!("admin command: {command} {}", args.join(" "));
-    blocking(COMMAND_TIMEOUT, move || shared.control.command(&command, &args))
-        .await
+    let Ok(place) = Arc::clone(&shared.commands).try_acquire_owned() else {
+        let message = format!("{COMMANDS_MAX} commands are under way: wait for one, or end it");
+        return error(StatusCode::SERVICE_UNAVAILABLE, &message);
+    };
+    log(&command, &args);
+    let limit = timeout_ms.map(Duration::from_millis);
+    let caller = limit.map_or_else(Caller::patient, Caller::within);
+    // Both end with this future, which ends with the connection.
+    let (_present, _under_way) = (caller.present(), under_way.begin());
+    let work = move || {
+        let _place = place;
+        shared.control.command(&command, &args, &caller)
+    };
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|_| Err(panicked()))
         .map_or_else(failure, |value| Json(json!({ "result": value })).into_response())
+}
+
+async fn body(bodies: &Semaphore, request: Request) -> Result<Command, Response> {
+    let length = request.headers().get(header::CONTENT_LENGTH);
+    let length = length.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    if length.is_some_and(|length| length > COMMAND_BYTES_MAX as u64) {
+        let message = format!("a command has at most {COMMAND_BYTES_MAX} bytes");
+        return Err(error(StatusCode::PAYLOAD_TOO_LARGE, &message));
+    }
+    let _alone = bodies.acquire().await.expect("the semaphore is never closed");
+    match Json::from_request(request, &()).await {
+        Ok(Json(command)) => Ok(command),
+        Err(rejection) => Err(error(rejection.status(), &rejection.body_text())),
+    }
+}
+
+fn log(command: &str, args: &[String]) {
+    let all = args.join(" ");
+    match all.char_indices().nth(LOGGED_CHARS_MAX) {
+        None => tracing::info!("admin command: {command} {all}"),
+        Some((cut, _)) => {
+            tracing::info!("admin command: {command} {}... ({} bytes)", &all[..cut], all.len());
+        }
+    }
 }
 
 /// Runs `work` where it may block.
@@ -106,12 +155,16 @@ async fn blocking<T: Send + 'static>(
 ) -> Result<T, ControlError> {
     match timeout(limit, tokio::task::spawn_blocking(work)).await {
         Ok(Ok(result)) => result,
-        Ok(Err(_)) => Err(ControlError::Failed("a bug: the request panicked; see the log".into())),
+        Ok(Err(_)) => Err(panicked()),
         Err(_) => Err(ControlError::Unavailable(format!(
             "the engine did not answer within {} s",
             limit.as_secs()
         ))),
     }
+}
+
+fn panicked() -> ControlError {
+    ControlError::Failed("a bug: the request panicked; see the log".into())
 }
 
 #[expect(clippy::result_large_err, reason = "the refusal is the response itself")]
@@ -154,6 +207,7 @@ fn failure(failed: ControlError) -> Response {
         ControlError::Invalid(_) => StatusCode::BAD_REQUEST,
         ControlError::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
         ControlError::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        ControlError::TimedOut(_) => StatusCode::GATEWAY_TIMEOUT,
     };
     error(status, &failed.to_string())
 }

@@ -5,17 +5,41 @@ use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::sync::Mutex;
-use std::time::Duration;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
-struct Fake(Mutex<Report>);
+struct Fake(Mutex<Report>, AtomicUsize);
+
+impl Fake {
+    /// How many commands wait.
+    fn waiting(&self) -> usize {
+        self.1.load(Ordering::Relaxed)
+    }
+}
 
 impl Control for Fake {
     fn report(&self) -> Result<Report, ControlError> {
         Ok(self.0.lock().unwrap().clone())
     }
 
-    fn command(&self, name: &str, args: &[String]) -> Result<Value, ControlError> {
+    fn command(&self, name: &str, args: &[String], caller: &Caller) -> Result<Value, ControlError> {
         match name {
+            "length" => Ok(json!(args[0].len())),
+            // Until the mode is another one.
+            "wait" => {
+                self.1.fetch_add(1, Ordering::Relaxed);
+                let result = loop {
+                    if self.0.lock().unwrap().mode != "normal" {
+                        break Ok(json!("waited"));
+                    }
+                    if let Err(error) = caller.still_waits(|| "too long".into()) {
+                        break Err(error);
+                    }
+                    thread::sleep(Duration::from_millis(1));
+                };
+                self.1.fetch_sub(1, Ordering::Relaxed);
+                result
+            }
             "policy" => Ok(json!({ "policy": args })),
             "flush" => Err(ControlError::Failed("the journal is fenced".into())),
             "drain" => Err(ControlError::Unavailable("stopping".into())),
@@ -25,12 +49,16 @@ impl Control for Fake {
 }
 
 fn start(password: Option<&str>) -> (AdminHandle, Arc<Fake>) {
+    start_within(listener::SILENCE_MAX, password)
+}
+
+fn start_within(silence: Duration, password: Option<&str>) -> (AdminHandle, Arc<Fake>) {
     let mut report = Report { mode: "normal".into(), ..Report::default() };
     report.writes.groups_total = 42;
-    let fake = Arc::new(Fake(Mutex::new(report)));
+    let fake = Arc::new(Fake(Mutex::new(report), AtomicUsize::new(0)));
     let control: Arc<dyn Control> = fake.clone();
     let addr = (Ipv4Addr::LOCALHOST, 0).into();
-    (serve(addr, control, password.map(Into::into)).unwrap(), fake)
+    (serve_within(silence, addr, control, password.map(Into::into)).unwrap(), fake)
 }
 
 fn agent() -> ureq::Agent {
@@ -133,15 +161,106 @@ fn pages_under_a_name_of_their_own_cannot_send_commands() {
 }
 
 #[test]
-fn large_bodies_are_refused_and_silent_connections_do_not_block_others() {
+fn a_command_takes_what_a_write_may_be_and_no_more() {
     let (admin, _fake) = start(None);
-    let long = json!({ "command": "policy", "args": ["x".repeat(100_000)] });
-    assert_eq!(post(&admin, None, &long).0, 413);
+    let long = json!({ "command": "length", "args": ["\u{1}".repeat(16 << 20)] });
+    assert_eq!(post(&admin, None, &long), (200, json!({ "result": 16 << 20 })));
+    let answer = raw(
+        &admin,
+        &format!(
+            "POST /command HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\nConnection: close\r\n\r\n",
+            COMMAND_BYTES_MAX + 1
+        ),
+    );
+    assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
+}
+
+#[test]
+fn a_large_body_without_the_password_is_not_read() {
+    let (admin, _fake) = start(Some("secret"));
+    let head = "POST /command HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+                Content-Length: 100000000\r\nExpect: 100-continue\r\n";
+    let answer = raw(&admin, &format!("{head}\r\n"));
+    assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
+    // With it, the server asks for it.
+    let mut stream = TcpStream::connect(admin.addr()).unwrap();
+    write!(stream, "{head}Authorization: Bearer secret\r\n\r\n").unwrap();
+    let mut asked = [0; 12];
+    stream.read_exact(&mut asked).unwrap();
+    assert_eq!(&asked, b"HTTP/1.1 100");
+}
+
+#[test]
+fn silent_connections_do_not_block_others() {
+    let (admin, _fake) = start(None);
     let silent: Vec<_> = (0..listener::CONNECTIONS_MAX / 2)
         .map(|_| TcpStream::connect(admin.addr()).unwrap())
         .collect();
     assert_eq!(get(&admin, "/healthz").0, 200);
     drop(silent);
+}
+
+const WAIT: &str = "POST /command HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+                    Content-Length: 18\r\nConnection: close\r\n\r\n{\"command\":\"wait\"}";
+
+fn eventually(what: &str, is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn a_command_may_take_longer_than_a_connection_may_be_silent() {
+    const SILENCE: Duration = Duration::from_millis(200);
+    let (admin, fake) = start_within(SILENCE, None);
+    // One whose body does not come is cut off.
+    let stuck = WAIT.strip_suffix('}').unwrap();
+    let answer = raw(&admin, stuck);
+    assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| raw(&admin, WAIT));
+        eventually("it waits", || fake.waiting() == 1);
+        thread::sleep(SILENCE * 4);
+        fake.0.lock().unwrap().mode = "throttled".into();
+        let answer = waits.join().unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("waited"), "{answer}");
+    });
+}
+
+#[test]
+fn a_command_ends_when_its_client_hangs_up_or_its_time_is_over() {
+    let (admin, fake) = start(None);
+    let mut stream = TcpStream::connect(admin.addr()).unwrap();
+    stream.write_all(WAIT.as_bytes()).unwrap();
+    eventually("it waits", || fake.waiting() == 1);
+    thread::sleep(Duration::from_millis(50));
+    assert_eq!(fake.waiting(), 1);
+    drop(stream);
+    eventually("it has ended", || fake.waiting() == 0);
+    let limited = json!({ "command": "wait", "timeout_ms": 20 });
+    assert_eq!(post(&admin, None, &limited), (504, json!({ "error": "too long" })));
+}
+
+#[test]
+fn commands_that_wait_leave_room_for_reports() {
+    let (admin, fake) = start(None);
+    let waiting: Vec<_> = (1..=COMMANDS_MAX)
+        .map(|count| {
+            let mut stream = TcpStream::connect(admin.addr()).unwrap();
+            stream.write_all(WAIT.as_bytes()).unwrap();
+            eventually("it waits", || fake.waiting() == count);
+            stream
+        })
+        .collect();
+    let (status, answer) = post(&admin, None, &json!({ "command": "policy" }));
+    assert!(status == 503 && answer["error"].as_str().unwrap().contains("under way"), "{answer}");
+    assert_eq!(get(&admin, "/status").0, 200);
+    drop(waiting);
+    eventually("they have ended", || fake.waiting() == 0);
+    eventually("there is room", || post(&admin, None, &json!({ "command": "policy" })).0 == 200);
 }
 
 #[test]
@@ -168,7 +287,9 @@ fn stopping_frees_the_address_even_with_open_connections() {
     let addr = admin.addr();
     let open = TcpStream::connect(addr).unwrap();
     assert_eq!(
-        serve(addr, Arc::new(Fake(Mutex::default())), None).unwrap_err().kind(),
+        serve(addr, Arc::new(Fake(Mutex::default(), AtomicUsize::new(0))), None)
+            .unwrap_err()
+            .kind(),
         io::ErrorKind::AddrInUse
     );
     drop(admin);

@@ -1,8 +1,9 @@
 //! What a running block server is asked.
 
-use crate::admin::AdminArgs;
+use crate::admin::{AdminArgs, WaitArgs};
 use crate::commands::show;
 use crate::error::CliError;
+use std::time::Duration;
 
 /// Which volumes of which server.
 #[derive(Debug, clap::Args)]
@@ -37,19 +38,46 @@ pub(crate) struct CheckpointArgs {
     /// Return once the origin holds everything up to this point.
     #[arg(long)]
     wait: bool,
+
+    #[command(flatten)]
+    limit: WaitArgs,
+}
+
+/// Flags of `drain` and `detach`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct WaitingArgs {
+    #[command(flatten)]
+    volumes: VolumesArgs,
+
+    #[command(flatten)]
+    limit: WaitArgs,
 }
 
 impl VolumesArgs {
     fn send(&self, command: &str, more: &[String]) -> Result<(), CliError> {
+        self.send_within(None, command, more)
+    }
+
+    fn send_within(
+        &self,
+        limit: Option<Duration>,
+        command: &str,
+        more: &[String],
+    ) -> Result<(), CliError> {
         let named = self.volume.iter().map(|name| format!("volume={name}"));
         let arguments: Vec<String> = named.chain(more.iter().cloned()).collect();
-        show(&self.admin.command(command, &arguments)?)
+        show(&self.admin.command_within(limit, command, &arguments)?)
     }
 }
 
 /// A command without arguments of its own.
 pub(crate) fn plain(command: &str, volumes: &VolumesArgs) -> Result<(), CliError> {
     volumes.send(command, &[])
+}
+
+/// A command that waits.
+pub(crate) fn waiting(command: &str, args: &WaitingArgs) -> Result<(), CliError> {
+    args.volumes.send_within(args.limit.timeout.duration(), command, &[])
 }
 
 /// Shows or changes the policy.
@@ -60,5 +88,5 @@ pub(crate) fn policy(args: &PolicyArgs) -> Result<(), CliError> {
 /// Ends a group here, and waits for it if asked.
 pub(crate) fn checkpoint(args: &CheckpointArgs) -> Result<(), CliError> {
     let wait: &[String] = if args.wait { &["wait".to_owned()] } else { &[] };
-    args.volumes.send("checkpoint", wait)
+    args.volumes.send_within(args.limit.timeout.duration(), "checkpoint", wait)
 }

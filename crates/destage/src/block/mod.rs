@@ -12,7 +12,7 @@ use crate::status::{self, StatusArgs};
 use args::BlockServeArgs;
 use check::CheckArgs;
 use clap::{ArgMatches, FromArgMatches};
-use commands::{CheckpointArgs, PolicyArgs, VolumesArgs};
+use commands::{CheckpointArgs, PolicyArgs, VolumesArgs, WaitingArgs};
 use destage_block::settings::Settings;
 use offline::{InspectArgs, ReplayArgs};
 use resize::ResizeArgs;
@@ -39,10 +39,10 @@ pub(crate) enum BlockCommand {
     Pause(VolumesArgs),
     /// Destage again.
     Resume(VolumesArgs),
-    /// Destage everything that is dirty and wait until the origin has it.
-    Drain(VolumesArgs),
-    /// Destage everything, give the origins back and end the server.
-    Detach(VolumesArgs),
+    /// Destage everything that is dirty and wait until the origin has it, for as long as it needs.
+    Drain(WaitingArgs),
+    /// Destage everything, give the origins back and end the server; it goes on if the wait for that is ended.
+    Detach(WaitingArgs),
     /// Make volumes as large as their origins have become, while they are served.
     Grow(VolumesArgs),
     /// Show what a cache says of itself; changes nothing, works beside a running server.
@@ -72,8 +72,8 @@ pub(crate) fn run(command: &BlockCommand, matches: &ArgMatches) -> Result<(), Cl
         BlockCommand::Thaw(args) => commands::plain("thaw", args),
         BlockCommand::Pause(args) => commands::plain("pause", args),
         BlockCommand::Resume(args) => commands::plain("resume", args),
-        BlockCommand::Drain(args) => commands::plain("drain", args),
-        BlockCommand::Detach(args) => commands::plain("detach", args),
+        BlockCommand::Drain(args) => commands::waiting("drain", args),
+        BlockCommand::Detach(args) => commands::waiting("detach", args),
         BlockCommand::Grow(args) => commands::plain("grow", args),
         BlockCommand::Inspect(args) => offline::inspect(args),
         BlockCommand::Check(args) => check::run(args),

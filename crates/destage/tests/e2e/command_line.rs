@@ -156,6 +156,36 @@ fn subcommands_steer_a_running_server() {
 }
 
 #[test]
+fn a_drain_waits_for_as_long_as_the_origin_needs_or_as_it_is_told() {
+    let scratch = Scratch::new();
+    let database = shop::sqlite(&scratch);
+    let server = Launch::before(&scratch, &database.url()).start();
+    let name = || database.value("SELECT name FROM customers WHERE id = 1");
+    ask(&server, &["pause"]);
+    server.client().run("HSET customers:1 name drained");
+    let admin = server.admin.to_string();
+    let drain = |more: &[&str]| {
+        let mut command = Command::new(binary());
+        command.args(["drain", "--admin", &admin]).args(more);
+        command.stdout(std::process::Stdio::null());
+        command
+    };
+    let told = drain(&["--timeout", "300ms"]).output().expect("the binary starts");
+    let said = String::from_utf8_lossy(&told.stderr);
+    assert_eq!(told.status.code(), Some(19), "{said}");
+    assert!(said.contains("1 writes are left"), "{said}");
+    let mut waits = drain(&[]).spawn().expect("the binary starts");
+    std::thread::sleep(crate::harness::millis(500));
+    assert!(waits.try_wait().expect("it is ours").is_none());
+    assert_eq!(name(), "Ada");
+    ask(&server, &["resume"]);
+    assert!(waits.wait().expect("it is ours").success());
+    assert_eq!(name(), "drained");
+    let help = output(Command::new(binary()).args(["drain", "--help"]));
+    assert!(help.contains("--timeout") && help.contains("as long as"), "{help}");
+}
+
+#[test]
 fn run_ends_the_server_with_its_command_and_drains_first() {
     let scratch = Scratch::new();
     let database = shop::sqlite(&scratch);

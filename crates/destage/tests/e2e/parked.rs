@@ -406,3 +406,36 @@ fn a_revoked_grant_and_a_table_altered_for_a_while_park_nothing_before_mariadb()
     let rename = "RENAME TABLE products TO away";
     parks_nothing(&server, &database, rename, "RENAME TABLE away TO products");
 }
+
+#[test]
+fn a_parked_write_of_many_megabytes_is_shown_and_edited_by_the_command_line() {
+    let scratch = Scratch::new();
+    let database = shop::sqlite(&scratch);
+    let server = Launch::before(&scratch, &database.url()).start();
+    let mut client = server.client();
+    // Each of these characters is six in JSON.
+    let note = "\u{1}".repeat(12 << 20);
+    let made = client.call(&["HSET", "orders:30", "customer_id", "4711", "note", &note]);
+    assert!(!made.is_error(), "{made:?}");
+    assert!(client.run("DESTAGE WAIT 60000").error().starts_with("PARKED"));
+    let id = listed(&mut client)[0].0.to_string();
+    let admin = server.admin.to_string();
+    let parked = |words: &[&str]| {
+        let command = ["parked", words[0], "--admin", &admin];
+        let output = Command::new(binary()).args(command).args(&words[1..]).output();
+        let output = output.expect("the binary starts");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{said}");
+        output.stdout
+    };
+    let shown: serde_json::Value =
+        serde_json::from_slice(&parked(&["show", &id])).expect("it is JSON");
+    let file = scratch.join("edited.json");
+    let edited = shown["payload"].to_string().replace("4711", "2");
+    std::fs::write(&file, edited).expect("the file can be written");
+    parked(&["edit", &id, file.to_str().expect("the path is text")]);
+    let held = "SELECT customer_id || ' ' || length(note) FROM orders WHERE id = 30";
+    assert_eq!(database.value(held), format!("2 {}", 12 << 20));
+    // The log does not repeat it.
+    assert!(server.log().len() < 100_000);
+}
