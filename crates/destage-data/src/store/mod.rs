@@ -182,7 +182,8 @@ impl Store {
     /// [`ErrorKind::Invalid`]: a change does not fit, and nothing has changed.
     pub fn change_policy(&self, changes: &[&str]) -> Result<String, Error> {
         let changes: Vec<String> = changes.iter().map(|&change| change.to_owned()).collect();
-        let changed = self.manager.inside().control().command("policy", &changes, &Caller::patient())?;
+        let changed =
+            self.manager.inside().control().command("policy", &changes, &Caller::patient())?;
         Ok(changed["policy"].as_str().unwrap_or_default().to_owned())
     }
 
@@ -191,15 +192,25 @@ impl Store {
     /// # Errors
     /// [`ErrorKind::Closed`].
     pub fn pause(&self) -> Result<(), Error> {
-        self.command("pause")
+        self.command("pause", &[])
     }
 
-    /// Destages again.
+    /// Destages again; also ends the back-off after a failure, and the halt of ordering domains. A domain that halted at a
+    /// write which the origin rejected sends it once more, and halts again if it is rejected again.
     ///
     /// # Errors
     /// [`ErrorKind::Closed`].
     pub fn resume(&self) -> Result<(), Error> {
-        self.command("resume")
+        self.command("resume", &[])
+    }
+
+    /// As [`Store::resume`], but what ordering domains halted at is parked if the origin rejects it once more, and they go
+    /// on; [`Store::parked`] then decides on it. `DESTAGE RESUME PARK` for Redis clients.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Closed`].
+    pub fn resume_parking(&self) -> Result<(), Error> {
+        self.command("resume", &["park"])
     }
 
     /// Waits until everything written so far is durable in the journal.
@@ -207,19 +218,29 @@ impl Store {
     /// # Errors
     /// [`ErrorKind::Closed`].
     pub fn flush(&self) -> Result<(), Error> {
-        self.command("flush")
+        self.command("flush", &[])
     }
 
-    /// Waits until everything written so far is at the origin, or rejected by it and parked there.
+    /// Waits until everything written so far is at the origin, or rejected by it and parked there: for as long as the origin
+    /// needs, also while it is away or destaging is paused. [`Store::drain_within`] waits no longer than it is told.
     ///
     /// # Errors
-    /// As for [`Store::flush`].
+    /// [`ErrorKind::Closed`].
     pub fn drain(&self) -> Result<(), Error> {
-        self.command("drain")
+        self.command("drain", &[])
+    }
+
+    /// As [`Store::drain`], but for so long at most. What is not destaged by then is destaged later all the same.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Timeout`]; [`ErrorKind::Closed`].
+    pub fn drain_within(&self, limit: Duration) -> Result<(), Error> {
+        self.manager.inside().control().command("drain", &[], &Caller::within(limit))?;
+        Ok(())
     }
 
     /// Shows or decides on what the origin has rejected, in the words of `destage parked`: `LIST`, `SHOW id`, `RETRY id`,
-    /// `RETRY ALL`, `EDIT id changes`, `SKIP id`.
+    /// `RETRY ALL`, `EDIT id changes`, `SKIP id`. Waits for as long as the origin needs.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`] for other words; [`ErrorKind::Timeout`] with the reason for which nothing was done.
@@ -228,13 +249,14 @@ impl Store {
         Ok(self.manager.inside().control().command("parked", &words, &Caller::patient())?)
     }
 
-    fn command(&self, name: &str) -> Result<(), Error> {
-        self.manager.inside().control().command(name, &[], &Caller::patient())?;
+    fn command(&self, name: &str, words: &[&str]) -> Result<(), Error> {
+        let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+        self.manager.inside().control().command(name, &words, &Caller::patient())?;
         Ok(())
     }
 
-    /// Drops the cached copies of rows that another program has changed at the origin; how many there were is returned.
-    /// Rows with changes that are not destaged stay.
+    /// Drops the cached copies of rows that another program has changed at the origin; how many there were is returned. A row
+    /// with changes that are not destaged is fetched again, and they are laid over what the origin has now.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`]: a key names no row.

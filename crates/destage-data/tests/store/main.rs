@@ -19,3 +19,4 @@ mod mariadb;
 #[expect(dead_code, unused_imports, reason = "only the database is used, not the origin")]
 mod postgres;
 mod support;
+mod trouble;
