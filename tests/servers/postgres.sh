@@ -31,7 +31,10 @@ start() { control -l "$folder/server.log" start; }
 
 signal_all() {
     master=$(head -n 1 "$folder/data/postmaster.pid" 2>/dev/null) || return 1
-    kill "-$1" "$master" && kill "-$1" $(cat "/proc/$master/task/$master/children")
+    kill "-$1" "$master" || return 1
+    # A child may end by itself meanwhile, as one does whose client has gone.
+    for child in $(cat "/proc/$master/task/$master/children"); do kill "-$1" "$child" 2>/dev/null; done
+    return 0
 }
 
 answer() {

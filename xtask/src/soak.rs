@@ -26,10 +26,14 @@ pub(crate) struct SoakArgs {
     /// Run only this scenario (the `reproduce:` line names it).
     #[arg(long, value_name = "NAME", requires = "front")]
     case: Option<String>,
-    /// Then run so many seeds of each simulation of engines with crashes and faults. Always the same ones, from 0.
-    #[arg(long, value_name = "SEEDS", default_value_t = 0)]
-    simulations: u64,
+    /// Then run so many seeds of each simulation of engines with crashes and faults. Always the same ones, from 0. Unless given
+    /// 300 for each minute of the rounds, and none where one front end, scenario or seed is asked for.
+    #[arg(long, value_name = "SEEDS")]
+    simulations: Option<u64>,
 }
+
+/// Seeds of each simulation for each minute of rounds, if nothing else is said.
+const SEEDS_PER_MINUTE: u64 = 300;
 
 /// A front end that can be killed.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -73,14 +77,15 @@ pub(crate) fn run(arguments: &SoakArgs) -> Result<bool> {
     let environment = Environment::prepare(true)?;
     let mut steps = Steps::default();
     if steps.check("build", &mut environment.cargo(&RELEASE_BUILD)) {
-        let seconds = arguments.seconds.unwrap_or(arguments.minutes * 60);
+        let seconds = arguments.time_seconds();
         for front in FRONTS.into_iter().filter(|&one| arguments.front.is_none_or(|f| f == one)) {
             rounds(&mut steps, &environment, front, seconds, arguments);
         }
     }
-    for tests in SIMULATIONS.iter().take(if arguments.simulations > 0 { usize::MAX } else { 0 }) {
+    let seeds = arguments.simulated_seeds();
+    for tests in SIMULATIONS.iter().take(if seeds > 0 { usize::MAX } else { 0 }) {
         let mut command = environment.cargo(&["test", "--release"]);
-        command.args(*tests).env("DESTAGE_SEEDS", arguments.simulations.to_string());
+        command.args(*tests).env("DESTAGE_SEEDS", seeds.to_string());
         steps.tests("simulations", &mut command);
     }
     Ok(steps.finish())
@@ -96,7 +101,19 @@ pub(crate) fn short(steps: &mut Steps, environment: &Environment) {
 impl SoakArgs {
     fn nothing_else() -> Self {
         let (seconds, kills, front, seed, case) = (None, None, None, None, None);
-        Self { minutes: 0, seconds, kills, front, seed, case, simulations: 0 }
+        Self { minutes: 0, seconds, kills, front, seed, case, simulations: None }
+    }
+
+    fn time_seconds(&self) -> u64 {
+        self.seconds.unwrap_or_else(|| self.minutes.saturating_mul(60))
+    }
+
+    fn simulated_seeds(&self) -> u64 {
+        let is_about_one = self.front.is_some() || self.case.is_some() || self.seed.is_some();
+        self.simulations.unwrap_or_else(|| match is_about_one {
+            true => 0,
+            false => self.time_seconds().saturating_mul(SEEDS_PER_MINUTE).div_ceil(60),
+        })
     }
 }
 
@@ -115,4 +132,25 @@ fn rounds(
     command.envs(arguments.kills.map(|kills| ("DESTAGE_SOAK_KILLS", kills.to_string())));
     command.envs(arguments.case.as_ref().map(|case| ("DESTAGE_SOAK_CASE", case)));
     steps.tests(front.name(), environment.with_servers(&mut command));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn simulations_are_in_proportion_to_the_time_unless_told_or_one_thing_is_asked_for() {
+        let all = || SoakArgs { minutes: 10, ..SoakArgs::nothing_else() };
+        for (arguments, seeds) in [
+            (all(), 3_000),
+            (SoakArgs { seconds: Some(30), ..all() }, 150),
+            (SoakArgs { simulations: Some(7), ..all() }, 7),
+            (SoakArgs { front: Some(Front::Data), simulations: Some(7), ..all() }, 7),
+            (SoakArgs { front: Some(Front::Data), ..all() }, 0),
+            (SoakArgs { seed: Some(1), ..all() }, 0),
+            (SoakArgs { simulations: Some(0), ..all() }, 0),
+        ] {
+            assert_eq!(arguments.simulated_seeds(), seeds);
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! Kills of `destage block` with new seeds for as long as asked: `cargo xtask soak --front block`.
 
-use crate::harness::rounds::{Scenario, soak};
+use crate::harness::rounds::{Length, Scenario, soak};
 use crate::{crash, file_systems, group, staleness, verify};
 
 fn scenario(
@@ -8,7 +8,7 @@ fn scenario(
     round: impl Fn(u64) -> Option<Result<u64, String>> + Sync + 'static,
 ) -> Scenario {
     let round = move |seed| round(seed).unwrap_or(Ok(0)).map(|acknowledged| acknowledged as i64);
-    Scenario { name, is_long: false, round: Box::new(round) }
+    Scenario { name, length: Length::Short, round: Box::new(round) }
 }
 
 #[test]
@@ -22,7 +22,7 @@ fn rounds() {
         scenario(case.name, |seed| Some(case.round(seed)?.map(|loss| loss.acknowledged)))
     });
     let mounted = file_systems::soaked().into_iter().map(|(name, case)| Scenario {
-        is_long: true,
+        length: Length::Long,
         ..scenario(name, move |seed| case.reseeded(seed))
     });
     let together = [scenario("lost-group", group::round)];

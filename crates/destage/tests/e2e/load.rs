@@ -109,6 +109,10 @@ pub(crate) struct History {
 /// What the clients share.
 struct Shared {
     stop: AtomicBool,
+    /// Nothing new is begun.
+    hold: AtomicBool,
+    /// Clients that do nothing because of that.
+    idle: AtomicI64,
     /// The moment of the newest acknowledgement, in microseconds after `start`.
     last_ack_us: AtomicI64,
     acks: AtomicI64,
@@ -148,6 +152,8 @@ impl Load {
         assert!(clients <= CLIENTS_MAX, "the tables have rows for {CLIENTS_MAX} clients");
         let shared = Arc::new(Shared {
             stop: AtomicBool::new(false),
+            hold: AtomicBool::new(false),
+            idle: AtomicI64::new(0),
             last_ack_us: AtomicI64::new(0),
             acks: AtomicI64::new(0),
             start: Instant::now(),
@@ -177,6 +183,16 @@ impl Load {
         self.shared.start + Duration::from_micros(us.cast_unsigned())
     }
 
+    /// Lets the clients finish what is under way and begin nothing more, or go on. They stay connected.
+    pub(crate) fn hold(&self, holds: bool) {
+        self.shared.hold.store(holds, Ordering::Release);
+    }
+
+    /// Whether all of them have paused.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.shared.idle.load(Ordering::Acquire) == self.clients.len() as i64 + 1
+    }
+
     /// Lets the clients finish what is under way.
     pub(crate) fn stop(self) -> Histories {
         self.shared.stop.store(true, Ordering::Release);
@@ -190,6 +206,20 @@ impl Load {
         self.shared.stop.store(true, Ordering::Release);
         let seen = self.reader.join().expect("the reader panicked");
         Histories { clients, seen }
+    }
+}
+
+impl Shared {
+    /// Waits while nothing is to be begun.
+    fn pass_hold(&self) {
+        let holds = || self.hold.load(Ordering::Acquire) && !self.stop.load(Ordering::Acquire);
+        if holds() {
+            self.idle.fetch_add(1, Ordering::AcqRel);
+            while holds() {
+                thread::sleep(Duration::from_millis(2));
+            }
+            self.idle.fetch_sub(1, Ordering::AcqRel);
+        }
     }
 }
 
@@ -229,6 +259,7 @@ fn read(address: SocketAddr, shared: &Shared) -> i64 {
         return seen;
     };
     while !shared.stop.load(Ordering::Acquire) {
+        shared.pass_hold();
         match client.try_call(&["HGET", "counters:0", "n"]) {
             Ok(value @ Reply::Bulk(_)) => {
                 assert!(value.int() >= seen, "the global counter went back");
@@ -272,7 +303,11 @@ impl Writer {
 
     fn work(&mut self, connection: &mut Client) -> io::Result<()> {
         loop {
-            let stop = self.shared.stop.load(Ordering::Acquire);
+            if self.under_way.is_empty() {
+                self.shared.pass_hold();
+            }
+            let stop = self.shared.stop.load(Ordering::Acquire)
+                || self.shared.hold.load(Ordering::Acquire) && !self.under_way.is_empty();
             let mut bytes = Vec::new();
             while !stop && self.under_way.len() < self.depth {
                 self.begin(&mut bytes);

@@ -1,7 +1,10 @@
 //! Crashes and outages of `destage serve` with new seeds for as long as asked: `cargo xtask soak --front data`.
 
+mod footprint;
+mod long_lived;
+
 use crate::crash::{self, Case};
-use crate::harness::rounds::{Scenario, soak};
+use crate::harness::rounds::{Length, Scenario, soak};
 use crate::mongo;
 use crate::origin_away::Outage;
 use crate::sessions;
@@ -25,23 +28,28 @@ const CRASHES: [Case; 11] = [
 fn rounds() {
     let crashes = CRASHES.iter().map(|case| Scenario {
         name: case.name,
-        is_long: false,
+        length: Length::Short,
         round: Box::new(move |seed| crash::round(case, seed).unwrap_or(Ok(0))),
     });
     let sessions = [sessions::SQLITE, sessions::POSTGRES, sessions::MARIADB].map(|case| Scenario {
         name: case.name,
-        is_long: false,
+        length: Length::Short,
         round: Box::new(move |seed| sessions::round(&case, seed).unwrap_or(Ok(0))),
     });
     let documents = Scenario {
         name: mongo::CRASHES,
-        is_long: false,
+        length: Length::Short,
         round: Box::new(|seed| mongo::round(seed).unwrap_or(Ok(0))),
     };
     let outage = Scenario {
         name: "outage",
-        is_long: true,
+        length: Length::Long,
         round: Box::new(|seed| Outage::seeded(seed).run().map_or(Ok(0), Ok)),
     };
-    soak("data", crashes.chain(sessions).chain([documents, outage]).collect());
+    let long_lived = Scenario {
+        name: long_lived::NAME,
+        length: Length::Share,
+        round: Box::new(|seed| Ok(long_lived::round(seed).unwrap_or(0))),
+    };
+    soak("data", crashes.chain(sessions).chain([documents, outage, long_lived]).collect());
 }

@@ -10,10 +10,20 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 pub(crate) struct Scenario {
     /// The name that a `reproduce:` line gives.
     pub(crate) name: &'static str,
-    /// It takes as long as ten others: left out of shorter runs.
-    pub(crate) is_long: bool,
+    /// How much of the time it takes.
+    pub(crate) length: Length,
     /// One round: the operations acknowledged in it, or what is wrong. May panic instead.
     pub(crate) round: Box<dyn Fn(u64) -> Result<i64, String> + Sync>,
+}
+
+/// How much of a run's time a round takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Length {
+    Short,
+    /// As long as ten others: left out of shorter runs.
+    Long,
+    /// A share of the time, whatever that is: one round in each run, before all others.
+    Share,
 }
 
 /// Runs rounds with many seeds, two at a time; what they acknowledged in all, or `None` where their database is missing.
@@ -99,6 +109,11 @@ fn number(variable: &str) -> Option<u64> {
     Some(value.parse().unwrap_or_else(|_| panic!("{variable} is not a number: {value}")))
 }
 
+/// How long a run is to take.
+pub(crate) fn soak_time() -> Duration {
+    Duration::from_secs(number("DESTAGE_SOAK_SECONDS").unwrap_or(60))
+}
+
 /// Runs rounds of these scenarios of a front end: until `DESTAGE_SOAK_SECONDS` are over or `DESTAGE_SOAK_KILLS` rounds are done; those of
 /// `DESTAGE_SOAK_CASE` alone; from `DESTAGE_SOAK_SEED` on, and then, unless kills are given, one of each.
 ///
@@ -106,11 +121,11 @@ fn number(variable: &str) -> Option<u64> {
 /// With the lines to reproduce what failed.
 pub(crate) fn soak(front: &'static str, mut scenarios: Vec<Scenario>) {
     let wanted = std::env::var("DESTAGE_SOAK_CASE").ok();
-    let time = Duration::from_secs(number("DESTAGE_SOAK_SECONDS").unwrap_or(60));
+    let time = soak_time();
     let (seed, kills) = (number("DESTAGE_SOAK_SEED"), number("DESTAGE_SOAK_KILLS"));
     scenarios.retain(|scenario| match wanted.as_deref() {
         Some(name) => scenario.name == name,
-        None => time >= WITH_LONG_MIN || !scenario.is_long,
+        None => time >= WITH_LONG_MIN || scenario.length != Length::Long,
     });
     assert!(!scenarios.is_empty(), "no such case: {wanted:?}");
     let tally = Mutex::new(Tally { front, ..Tally::default() });
@@ -135,20 +150,31 @@ pub(crate) fn soak(front: &'static str, mut scenarios: Vec<Scenario>) {
     assert!(tally.failures.is_empty(), "{}", tally.failures.join("\n"));
 }
 
-/// Starts rounds until `end`, two at a time, each with a seed of its own.
+/// Starts rounds until `end`, two at a time, each with a seed of its own: first one of those that take a share of the time.
 fn until(end: Instant, seeds: std::ops::Range<u64>, scenarios: &[Scenario], tally: &Mutex<Tally>) {
+    let (shares, others): (Vec<_>, Vec<_>) =
+        scenarios.iter().partition(|scenario| scenario.length == Length::Share);
     let next = AtomicU64::new(seeds.start);
+    let seed = || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|&seed| seed < seeds.end);
+    let run = |scenario: &Scenario, seed| {
+        let result = scenario.run(seed);
+        tally.lock().expect("no holder panics").add(scenario, seed, result);
+    };
+    let first = AtomicU64::new(0);
     thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
-                while Instant::now() < end {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds.end {
-                        return;
-                    }
-                    let scenario = &scenarios[seed as usize % scenarios.len()];
-                    let result = scenario.run(seed);
-                    tally.lock().expect("no holder panics").add(scenario, seed, result);
+                while let Some(scenario) =
+                    shares.get(first.fetch_add(1, Ordering::Relaxed) as usize)
+                    && let Some(seed) = seed()
+                {
+                    run(scenario, seed);
+                }
+                let others = if others.is_empty() { &shares } else { &others };
+                while Instant::now() < end
+                    && let Some(seed) = seed()
+                {
+                    run(others[seed as usize % others.len()], seed);
                 }
             });
         }

@@ -267,6 +267,11 @@ impl Server {
         Client::try_connect(self.listen)
     }
 
+    /// Its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.starting.child.id()
+    }
+
     /// The port for clients, as text.
     pub(crate) fn port(&self) -> String {
         self.listen.port().to_string()
