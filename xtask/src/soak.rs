@@ -27,12 +27,13 @@ pub(crate) struct SoakArgs {
     #[arg(long, value_name = "NAME", requires = "front")]
     case: Option<String>,
     /// Then run so many seeds of each simulation of engines with crashes and faults. Always the same ones, from 0. Unless given
-    /// 300 for each minute of the rounds, and none where one front end, scenario or seed is asked for.
+    /// 300 for each minute of the rounds, at least 300, and none where one front end, scenario or seed is asked for.
     #[arg(long, value_name = "SEEDS")]
     simulations: Option<u64>,
 }
 
-/// Seeds of each simulation for each minute of rounds, if nothing else is said.
+/// Seeds of each simulation for each minute of rounds, if nothing else is said. Fewer in all would be too few for the negative
+/// controls among them, which need some seed to show what is broken.
 const SEEDS_PER_MINUTE: u64 = 300;
 
 /// A front end that can be killed.
@@ -112,7 +113,7 @@ impl SoakArgs {
         let is_about_one = self.front.is_some() || self.case.is_some() || self.seed.is_some();
         self.simulations.unwrap_or_else(|| match is_about_one {
             true => 0,
-            false => self.time_seconds().saturating_mul(SEEDS_PER_MINUTE).div_ceil(60),
+            false => self.time_seconds().max(60).saturating_mul(SEEDS_PER_MINUTE) / 60,
         })
     }
 }
@@ -143,7 +144,8 @@ mod tests {
         let all = || SoakArgs { minutes: 10, ..SoakArgs::nothing_else() };
         for (arguments, seeds) in [
             (all(), 3_000),
-            (SoakArgs { seconds: Some(30), ..all() }, 150),
+            (SoakArgs { seconds: Some(30), ..all() }, 300),
+            (SoakArgs { seconds: Some(90), ..all() }, 450),
             (SoakArgs { simulations: Some(7), ..all() }, 7),
             (SoakArgs { front: Some(Front::Data), simulations: Some(7), ..all() }, 7),
             (SoakArgs { front: Some(Front::Data), ..all() }, 0),
