@@ -413,6 +413,25 @@ fn writes_are_acknowledged_while_the_origin_is_away_and_arrive_when_it_is_back()
 }
 
 #[test]
+fn a_burst_of_updates_of_many_documents_reaches_the_origin() {
+    const DOCUMENTS: i64 = 250;
+    let scratch = Scratch::new();
+    let Some(ferret) = Ferret::start(&scratch) else { return };
+    let server = before(&scratch, &ferret).with(&["--staleness", "1h"]).start();
+    let mut client = server.client();
+    for update in ["HSET products:{} name a stock 1", "HINCRBY products:{} stock 1"] {
+        client.run("DESTAGE PAUSE").ok();
+        for id in 1..=DOCUMENTS {
+            assert_eq!(client.run(&update.replace("{}", &id.to_string())).int(), 2);
+        }
+        client.run("DESTAGE RESUME").ok();
+        server.drain();
+    }
+    let stocks = (1..=DOCUMENTS).map(|id| ferret.number("products", by_id(id as i32), "stock"));
+    assert!(stocks.into_iter().all(|stock| stock == 2));
+}
+
+#[test]
 fn take_over_fences_a_process_that_was_away_and_none_of_its_writes_arrive() {
     let scratch = Scratch::new();
     let Some(ferret) = Ferret::start(&scratch) else { return };

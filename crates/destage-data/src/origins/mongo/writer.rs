@@ -462,8 +462,9 @@ pub(super) fn whole_reply(what: &str, place: &str, reply: &Document) -> Result<u
     Ok(ledger::unsigned(met))
 }
 
-/// Statements in one command.
-const STATEMENTS_MAX: usize = 1_000;
+/// Statements in one command. FerretDB keeps a connection to its SQLite file for each update until the whole command ends, and
+/// waits for ever for one more than its hundred; others need some meanwhile.
+const STATEMENTS_MAX: usize = 32;
 /// A command is one document, of 16 MiB at most; one statement may exceed this.
 const BYTES_MAX: usize = 8 << 20;
 /// What a statement takes besides its key and values.
