@@ -9,6 +9,8 @@ use std::time::Duration;
 
 /// Longest wait for a report.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest wait for a command that waits for nothing but the server, which gives up a freeze after ten minutes.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(610);
 /// Longest wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How much longer than it was told to wait a server may take to say that the time is over.
@@ -55,19 +57,30 @@ impl AdminArgs {
         if status.is_success() { Ok(body) } else { Err(self.refused(status.as_u16(), &body)) }
     }
 
-    /// Sends a command; its result, however long it takes.
+    /// Sends a command that does not wait for the origin; its result.
     pub(crate) fn command(
         &self,
         name: &str,
         args: &[String],
     ) -> Result<serde_json::Value, CliError> {
-        self.command_within(None, name, args)
+        self.exchange(None, Some(COMMAND_TIMEOUT), name, args)
     }
 
-    /// Sends a command; its result, if it comes within that time.
+    /// Sends a command that waits for as long as it takes, or for that time; its result.
     pub(crate) fn command_within(
         &self,
         limit: Option<Duration>,
+        name: &str,
+        args: &[String],
+    ) -> Result<serde_json::Value, CliError> {
+        let patience = limit.and_then(|limit| limit.checked_add(ANSWER_GRACE));
+        self.exchange(limit, patience, name, args)
+    }
+
+    fn exchange(
+        &self,
+        limit: Option<Duration>,
+        patience: Option<Duration>,
         name: &str,
         args: &[String],
     ) -> Result<serde_json::Value, CliError> {
@@ -83,8 +96,7 @@ impl AdminArgs {
                 body.len()
             )));
         }
-        let limit = limit.and_then(|limit| limit.checked_add(ANSWER_GRACE));
-        let mut request = agent(limit)
+        let mut request = agent(patience)
             .post(format!("http://{}/command", self.admin))
             .header("Content-Type", "application/json");
         if body.len() > ASKED_FIRST_BYTES {

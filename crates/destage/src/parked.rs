@@ -88,7 +88,7 @@ struct Line {
 pub(crate) fn run(command: &ParkedCommand) -> Result<(), CliError> {
     let send = |admin: &AdminArgs, args: &[&str]| {
         let args: Vec<String> = args.iter().map(|&arg| arg.to_owned()).collect();
-        admin.command("parked", &args)
+        admin.command_within(None, "parked", &args)
     };
     match command {
         ParkedCommand::List(args) => {

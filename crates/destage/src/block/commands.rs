@@ -55,7 +55,7 @@ pub(crate) struct WaitingArgs {
 
 impl VolumesArgs {
     fn send(&self, command: &str, more: &[String]) -> Result<(), CliError> {
-        self.send_within(None, command, more)
+        show(&self.admin.command(command, &self.with_names(more))?)
     }
 
     fn send_within(
@@ -64,9 +64,13 @@ impl VolumesArgs {
         command: &str,
         more: &[String],
     ) -> Result<(), CliError> {
+        show(&self.admin.command_within(limit, command, &self.with_names(more))?)
+    }
+
+    /// The arguments behind the volumes' names.
+    fn with_names(&self, more: &[String]) -> Vec<String> {
         let named = self.volume.iter().map(|name| format!("volume={name}"));
-        let arguments: Vec<String> = named.chain(more.iter().cloned()).collect();
-        show(&self.admin.command_within(limit, command, &arguments)?)
+        named.chain(more.iter().cloned()).collect()
     }
 }
 
