@@ -1,9 +1,8 @@
 //! Ordering domains: what a settings file may divide, that divided writes do not wait for one another, and that a partition
 //! changes only when nothing is on its way. Crashes with several domains are among the rounds of `crash`.
 
-use crate::harness::{
-    Client, Database, Kind, Launch, OwnServer, PATIENCE, Scratch, Server, eventually,
-};
+use crate::harness::{Database, Kind, Launch, OwnServer, PATIENCE, Scratch, Server, eventually};
+use crate::parking::ok;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -53,11 +52,6 @@ fn seen(server: &Server, domain: &str) -> (i64, i64) {
     let found = domains.iter().find(|found| found["name"] == domain).expect("the domain is there");
     let number = |field: &str| found[field].as_i64().expect("a number");
     (number("dirty_groups"), number("parked_groups"))
-}
-
-fn ok(client: &mut Client, command: &str) {
-    let reply = client.run(command);
-    assert!(!reply.is_error(), "{command}: {reply:?}");
 }
 
 #[test]

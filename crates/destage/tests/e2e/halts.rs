@@ -2,6 +2,7 @@
 
 use crate::harness::server::binary;
 use crate::harness::{Client, Database, Launch, PATIENCE, Scratch, Server, eventually, shop};
+use crate::parking::ok;
 use serde_json::Value;
 use std::process::Command;
 
@@ -11,11 +12,6 @@ const PARENT: &str = "INSERT INTO customers (id, name) VALUES (4711, 'found')";
 const NAME: &str = "SELECT name FROM customers WHERE id = 2";
 const ORDERS: &str = "SELECT count(*) FROM orders WHERE id >= 30";
 const PARKED: &str = "SELECT count(*) FROM destage_parked";
-
-fn ok(client: &mut Client, command: &str) {
-    let reply = client.run(command);
-    assert!(!reply.is_error(), "{command}: {reply:?}");
-}
 
 /// The first domain that has halted, once one has.
 fn halt(server: &Server) -> Value {
@@ -224,7 +220,9 @@ fn more_parked_writes_in_a_minute_than_allowed_halt_the_domain_until_someone_has
         let server = launch.start();
         let mut client = server.client();
         ok(&mut client, "DESTAGE PAUSE");
-        (30..36).for_each(|id| ok(&mut client, &format!("HSET orders:{id} customer_id 4711")));
+        for id in 30..36 {
+            ok(&mut client, &format!("HSET orders:{id} customer_id 4711"));
+        }
         ok(&mut client, "DESTAGE RESUME");
         let halted = halt(&server);
         assert_eq!(

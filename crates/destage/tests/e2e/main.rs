@@ -16,6 +16,7 @@ mod mapped;
 mod mongo;
 mod origin_away;
 mod parked;
+mod parking;
 mod peers;
 mod policies;
 mod record;

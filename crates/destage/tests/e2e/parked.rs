@@ -4,6 +4,7 @@ use crate::harness::server::binary;
 use crate::harness::{
     Client, Database, Launch, PATIENCE, Proxy, Reply, Scratch, Server, eventually, shop,
 };
+use crate::parking::named;
 use crate::rows::on_each_shop;
 use std::process::Command;
 
@@ -11,21 +12,13 @@ const STOCK: &str = "SELECT stock FROM products WHERE id = 1";
 const PRICE: &str = "SELECT price_cents FROM products WHERE id = 1";
 const PARKED: &str = "SELECT count(*) FROM destage_parked";
 
-/// A named value of an answer.
-#[track_caller]
-fn value(fields: &[Reply], name: &str) -> Reply {
-    let found = fields.chunks(2).find(|pair| pair[0].text() == name);
-    found.unwrap_or_else(|| panic!("{name} is not in {fields:?}"))[1].clone()
-}
-
 /// The parked writes as clients see them: numbers, and what they build on.
 #[track_caller]
 fn listed(client: &mut Client) -> Vec<(i64, Option<i64>)> {
     let list = client.run("DESTAGE PARKED LIST");
     let ids = list.array().iter().map(|one| {
-        let fields = one.array();
-        let builds_on = value(fields, "builds_on");
-        (value(fields, "id").int(), (builds_on != Reply::Nil).then(|| builds_on.int()))
+        let builds_on = named(one, "builds_on");
+        (named(one, "id").int(), (*builds_on != Reply::Nil).then(|| builds_on.int()))
     });
     ids.collect()
 }
@@ -73,7 +66,7 @@ fn retry_applies_a_parked_write_and_what_builds_on_it_once_the_cause_is_gone() {
             reject(&mut client, &["HSET orders:30 customer_id 4711", "HSET orders:30 note b"]);
         assert_eq!(listed(&mut client), [(ids[0], None), (ids[1], Some(ids[0]))]);
         let shown = client.run(&format!("DESTAGE PARKED SHOW {}", ids[0]));
-        let reason = value(shown.array(), "reason").text().to_lowercase();
+        let reason = named(&shown, "reason").text().to_lowercase();
         assert!(reason.contains("foreign key"), "{reason}");
         // The cause is still there: nothing changes.
         let refused = client.run(&format!("DESTAGE PARKED RETRY {}", ids[0]));
@@ -126,7 +119,7 @@ fn edit_applies_other_changes_in_the_place_of_a_parked_write() {
         let broken = client.call(&["DESTAGE", "PARKED", "EDIT", &ids[0].to_string(), "{\"x\":1}"]);
         assert!(broken.is_error(), "{broken:?}");
         let shown = client.run(&format!("DESTAGE PARKED SHOW {}", ids[0]));
-        let payload = value(shown.array(), "payload").text();
+        let payload = named(&shown, "payload").text();
         let mended = payload.replace("4711", "2");
         let reply = client.call(&["DESTAGE", "PARKED", "EDIT", &ids[0].to_string(), &mended]);
         assert_eq!((told(&reply, "applied"), told(&reply, "parked")), (2, 0));

@@ -2,6 +2,7 @@
 
 use super::told::{installed, number, told};
 use crate::harness::{Client, Database, PATIENCE, Scratch, Server, eventually};
+use crate::parking::ok;
 
 const SALE: &str = "
 CREATE TABLE customers (id INTEGER PRIMARY KEY, name TEXT);
@@ -33,11 +34,6 @@ fn started(scratch: &Scratch, database: &Database, config: &str) -> (Server, Cli
     let server = crate::mapped::launch(scratch, database, "data", config).start();
     let client = server.client();
     (server, client)
-}
-
-fn ok(client: &mut Client, command: &str) {
-    let reply = client.run(command);
-    assert!(!reply.is_error(), "{command}: {reply:?}");
 }
 
 #[track_caller]

@@ -5,6 +5,7 @@ use super::sets::mappings;
 use crate::harness::{
     Client, Database, Launch, PATIENCE, Proxy, Reply, Scratch, Server, eventually,
 };
+use crate::parking::{arrives, decided, is_parked, named, ok};
 
 const TABLES: &str = "
 CREATE TABLE products (id INTEGER PRIMARY KEY, name VARCHAR(40));
@@ -39,45 +40,6 @@ fn on_each(work: impl Fn(&Launch, &Database)) {
             database.execute("DELETE FROM ranks");
             database.execute("DELETE FROM products WHERE id <> 1");
         }
-    }
-}
-
-#[track_caller]
-fn ok(client: &mut Client, command: &str) -> Reply {
-    let reply = client.run(command);
-    assert!(!reply.is_error(), "{command}: {reply:?}");
-    reply
-}
-
-#[track_caller]
-fn arrives(client: &mut Client, command: &str) {
-    ok(client, command);
-    assert_eq!(client.run("DESTAGE WAIT 60000").int(), 1, "{command}");
-}
-
-/// A write that the origin rejects; its number.
-#[track_caller]
-fn is_parked(client: &mut Client, command: &str) -> String {
-    ok(client, command);
-    assert!(client.run("DESTAGE WAIT 60000").error().starts_with("PARKED"), "{command}");
-    let list = client.run("DESTAGE PARKED LIST");
-    value(list.array().last().expect("it is listed"), "id")
-}
-
-/// A named value of an answer.
-#[track_caller]
-fn value(answer: &Reply, name: &str) -> String {
-    let found = answer.array().chunks(2).find(|pair| pair[0].text() == name);
-    found.unwrap_or_else(|| panic!("{name} is not in {answer:?}"))[1].text()
-}
-
-#[track_caller]
-fn decided(client: &mut Client, words: &[&str], expected: &[(&str, &str)]) {
-    let words: Vec<&str> = ["DESTAGE", "PARKED"].iter().chain(words).copied().collect();
-    let pairs = client.call(&words).pairs();
-    for (name, value) in expected {
-        let found = pairs.iter().find(|(known, _)| known == name);
-        assert_eq!(found.map(|(_, value)| value.as_str()), Some(*value), "{words:?}: {pairs:?}");
     }
 }
 
@@ -116,7 +78,8 @@ fn a_rejected_score_is_in_nobodys_way_and_is_edited() {
         assert_eq!(players(client), ["ann", "fay", "cid", "dan", "eve", "bob"]);
         assert_eq!(client.run("ZCARD rank:a").int(), 6);
         let behind = is_parked(client, "ZINCRBY rank:a 1 bob");
-        let payload = value(&client.run(&format!("DESTAGE PARKED SHOW {bob}")), "payload");
+        let shown = client.run(&format!("DESTAGE PARKED SHOW {bob}"));
+        let payload = named(&shown, "payload").text();
         assert!(payload.contains("bob") && payload.contains("\"insert\""), "{payload}");
         // What it builds on comes first, and the origin still rejects that.
         let early = client.run(&format!("DESTAGE PARKED RETRY {behind}"));

@@ -1,9 +1,9 @@
 //! Arrays and other values that are set as a whole, through the Redis protocol and by the library.
 
-use super::decisions::value as told;
 use super::{before, by_id, sorted};
 use crate::harness::ferretdb::Ferret;
 use crate::harness::{Client, PATIENCE, Reply, Scratch, Server};
+use crate::parking::named;
 use destage_data::settings::{DocumentSettings, TableSettings};
 use destage_data::store::{ErrorKind, Options, Store, Value};
 use mongodb::bson::oid::ObjectId;
@@ -148,7 +148,7 @@ fn is_rejected(client: &mut Client, value: &str) -> String {
     set(client, "list", value);
     assert!(client.run("DESTAGE WAIT 60000").error().starts_with("PARKED"), "{value}");
     let list = client.run("DESTAGE PARKED LIST");
-    told(list.array().last().expect("it is listed"), "id")
+    named(list.array().last().expect("it is listed"), "id").text()
 }
 
 #[test]
@@ -161,7 +161,8 @@ fn an_array_that_the_origin_does_not_hold_is_parked_and_decided_on() {
     let made = is_rejected(&mut client, "[[1]]");
     let refused = client.run(&format!("DESTAGE PARKED RETRY {made}"));
     assert!(refused.error().starts_with("REJECTED"), "{refused:?}");
-    let payload = told(&client.run(&format!("DESTAGE PARKED SHOW {made}")), "payload");
+    let shown = client.run(&format!("DESTAGE PARKED SHOW {made}"));
+    let payload = named(&shown, "payload").text();
     let wrong = payload.replace("[[1]]", "[[1]");
     let refused = client.call(&["DESTAGE", "PARKED", "EDIT", &made, &wrong]);
     assert!(refused.error().contains("list"), "{refused:?}");

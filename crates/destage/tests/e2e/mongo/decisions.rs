@@ -2,7 +2,8 @@
 
 use super::{before, by_id, sorted};
 use crate::harness::ferretdb::Ferret;
-use crate::harness::{Client, Launch, PATIENCE, Reply, Scratch, Server, eventually};
+use crate::harness::{Launch, PATIENCE, Scratch, Server, eventually};
+use crate::parking::{arrives, decided, is_parked, named};
 use mongodb::bson::oid::ObjectId;
 use mongodb::bson::{Document, doc};
 
@@ -22,47 +23,6 @@ fn users(ferret: &Ferret) {
     ferret.insert("users", vec![first, second]);
     let index = doc! { "key": { "mail": 1 }, "name": "mail", "unique": true };
     ferret.command(doc! { "createIndexes": "users", "indexes": [index] });
-}
-
-#[track_caller]
-fn ok(client: &mut Client, command: &str) -> Reply {
-    let reply = client.run(command);
-    assert!(!reply.is_error(), "{command}: {reply:?}");
-    reply
-}
-
-/// A write that the origin rejects; its number.
-#[track_caller]
-fn is_parked(client: &mut Client, command: &str) -> String {
-    ok(client, command);
-    assert!(client.run("DESTAGE WAIT 60000").error().starts_with("PARKED"), "{command}");
-    let list = client.run("DESTAGE PARKED LIST");
-    value(list.array().last().expect("it is listed"), "id")
-}
-
-/// A named value of an answer.
-#[track_caller]
-pub(super) fn value(answer: &Reply, name: &str) -> String {
-    let found = answer.array().chunks(2).find(|pair| pair[0].text() == name);
-    found.unwrap_or_else(|| panic!("{name} is not in {answer:?}"))[1].text()
-}
-
-#[track_caller]
-fn arrives(client: &mut Client, command: &str) {
-    ok(client, command);
-    assert_eq!(client.run("DESTAGE WAIT 60000").int(), 1, "{command}");
-}
-
-#[track_caller]
-fn decided(client: &mut Client, words: &[&str], expected: &[(&str, &str)]) {
-    let words: Vec<&str> = ["DESTAGE", "PARKED"].iter().chain(words).copied().collect();
-    let reply = client.call(&words);
-    assert!(!reply.is_error(), "{words:?}: {reply:?}");
-    let pairs = reply.pairs();
-    for (name, value) in expected {
-        let found = pairs.iter().find(|(known, _)| known == name);
-        assert_eq!(found.map(|(_, value)| value.as_str()), Some(*value), "{words:?}: {pairs:?}");
-    }
 }
 
 fn set(ferret: &Ferret, collection: &str, filter: Document, change: Document) {
@@ -113,7 +73,8 @@ fn parked_writes_are_decided_on_document_by_document() {
 
     // A new document, edited; and never another one in its place.
     let made = is_parked(client, &format!("HSET users:{fourth} mail a@x"));
-    let payload = value(&client.run(&format!("DESTAGE PARKED SHOW {made}")), "payload");
+    let shown = client.run(&format!("DESTAGE PARKED SHOW {made}"));
+    let payload = named(&shown, "payload").text();
     let elsewhere = payload.replace(&fourth, &user(5));
     let refused = client.call(&["DESTAGE", "PARKED", "EDIT", &made, &elsewhere]);
     assert!(refused.error().contains("and no other"), "{refused:?}");
