@@ -5,7 +5,7 @@ use crate::error::{Error, Position};
 use crate::format::{
     BATCH_HEADER, BatchHeader, FLAG_CLOSE, FLAG_SKIP, PAGE, SegmentHeader, padded, seed,
 };
-use crate::store::{Segment, Stamps, Store};
+use crate::store::{Segment, Stamps, Store, Way};
 use crate::summary::Builder;
 use crate::upkeep::Upkeep;
 use std::sync::Arc;
@@ -127,6 +127,17 @@ impl Flush {
             self.writer.sync()?;
         }
         self.writer.mark(FLAG_CLOSE)
+    }
+
+    /// Whether it needs no further segment, as far as can be told beforehand. Running it without a sync then takes no longer
+    /// than handing its bytes to the system.
+    pub fn stays_in_segment(&self) -> bool {
+        let Self { writer, buffer, done } = self;
+        let rest = &buffer.batches[*done..];
+        let listed = rest.iter().map(|batch| u64::from(batch.records)).sum::<u64>();
+        // What a summary says of a record seldom takes more than a page.
+        let need = buffer.bytes.len() as u64 + (listed + 1) * PAGE as u64;
+        rest.iter().all(|batch| batch.catalog.is_none()) && writer.offset + need <= writer.usable()
     }
 
     /// Bytes to write.
@@ -258,7 +269,7 @@ impl Writer {
     }
 
     pub(crate) fn sync(&mut self) -> Result<(), Error> {
-        self.store.sync_or_fence(&*self.file, self.number)?;
+        self.store.sync_or_fence(&*self.file, self.number, Way::Writer)?;
         self.unsynced = false;
         self.durable = self.next_lsn - 1;
         Ok(())

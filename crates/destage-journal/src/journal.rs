@@ -8,7 +8,7 @@ use crate::options::{Options, check_catalog};
 use crate::read::Records;
 use crate::recover::{Progress, Recovery, scan};
 use crate::start;
-use crate::store::{Stamps, Store, segment_name};
+use crate::store::{Stamps, Store, Way, segment_name};
 use crate::sync::Sync;
 use crate::upkeep::{Upkeep, Worker};
 use std::collections::BTreeMap;
@@ -266,14 +266,29 @@ impl Journal {
     /// What has been written, to be made durable while further flushes write. `None` if all of it is durable, or while a
     /// flush is out.
     pub fn sync(&self) -> Option<Sync> {
-        let writer = self.writer.as_ref().filter(|writer| writer.unsynced)?;
-        Some(Sync::new(
-            self.store.clone(),
-            writer.file.clone(),
-            writer.number,
-            writer.next_lsn - 1,
-            writer.writes,
-        ))
+        let writer = self.unsynced()?;
+        Some(self.sync_through(writer.file.clone(), Way::Writer, writer))
+    }
+
+    /// The same, to run while one of [`Journal::sync`] does: through a handle of its own, since the system tells each handle
+    /// of a failed write once. Several of these run one after the other.
+    ///
+    /// # Errors
+    /// If the segment cannot be opened once more, for which the journal is none the worse.
+    pub fn sync_beside(&mut self) -> Result<Option<Sync>, Error> {
+        let Some(number) = self.unsynced().map(|writer| writer.number) else { return Ok(None) };
+        let file = self.segment_reader(number)?;
+        Ok(self.unsynced().map(|writer| self.sync_through(file, Way::Beside, writer)))
+    }
+
+    /// Where the journal stands, if not all that is written is durable.
+    fn unsynced(&self) -> Option<&Writer> {
+        self.writer.as_deref().filter(|writer| writer.unsynced)
+    }
+
+    fn sync_through(&self, file: Arc<dyn DiskFile>, way: Way, writer: &Writer) -> Sync {
+        let (upto, writes) = (writer.next_lsn - 1, writer.writes);
+        Sync::new(self.store.clone(), file, way, writer.number, upto, writes)
     }
 
     /// Takes a sync back after it ran, well or not. A flush may be out.

@@ -28,8 +28,18 @@ pub(crate) struct Store {
     index: Mutex<Index>,
     /// Held while files are made or renamed, so that those changes stay in order.
     upkeep: Mutex<()>,
-    /// Held while batches are made durable: of two syncs at a time only one may be told of a failure that concerns both.
-    syncing: Mutex<()>,
+    /// Held while batches are made durable, for each way: of two syncs at a time through one handle only one may be told of a
+    /// failure that concerns both.
+    syncing: [Mutex<()>; 2],
+}
+
+/// Through which of a segment's handles its batches are made durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// The one that they were written through.
+    Writer,
+    /// One that nothing is written through.
+    Beside,
 }
 
 #[derive(Debug, Default)]
@@ -91,7 +101,7 @@ impl Store {
             fenced: AtomicBool::new(false),
             index: Mutex::default(),
             upkeep: Mutex::default(),
-            syncing: Mutex::default(),
+            syncing: Default::default(),
         }
     }
 
@@ -119,10 +129,17 @@ impl Store {
     }
 
     /// Makes a segment's batches durable; if that fails, nothing is written or made durable from then on.
-    pub(crate) fn sync_or_fence(&self, file: &dyn DiskFile, segment: u64) -> Result<(), Error> {
-        let _one = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn sync_or_fence(
+        &self,
+        file: &dyn DiskFile,
+        segment: u64,
+        way: Way,
+    ) -> Result<(), Error> {
+        let _one = self.syncing[way as usize].lock().unwrap_or_else(PoisonError::into_inner);
         self.check_fence()?;
-        self.sync(file).map_err(|e| self.fence(&format!("sync segment {segment}"), e))
+        self.sync(file).map_err(|e| self.fence(&format!("sync segment {segment}"), e))?;
+        // Another one may have failed meanwhile, on whose batches these build.
+        self.check_fence()
     }
 
     pub(crate) fn sync_dir(&self) -> io::Result<()> {

@@ -152,6 +152,9 @@ impl Run {
         match syncing.take() {
             None if self.random.below(2) == 0 => {
                 let Some(mut sync) = journal.sync() else { return true };
+                if self.random.below(2) == 0 && !self.run_second(journal) {
+                    return false;
+                }
                 let Ok(upto) = sync.run() else { return false };
                 self.acknowledged = self.acknowledged.max(upto);
                 *syncing = Some(sync);
@@ -164,6 +167,24 @@ impl Run {
             }
             other => *syncing = other,
         }
+        true
+    }
+
+    /// Writes more and makes that durable by a sync that overtakes the one under way.
+    fn run_second(&mut self, journal: &mut Journal) -> bool {
+        let lsn = journal.last() + 1;
+        let payload = vec![self.life; 100];
+        journal.append(lsn, lsn, 0, &payload);
+        self.appended.push(payload);
+        let mut flush = journal.take();
+        let written = flush.run(false);
+        journal.give_back(flush);
+        let Ok(Some(mut second)) = written.and_then(|_| journal.sync_beside()) else {
+            return false;
+        };
+        let Ok(upto) = second.run() else { return false };
+        self.acknowledged = self.acknowledged.max(upto);
+        journal.synced(&second);
         true
     }
 }
@@ -284,6 +305,30 @@ fn a_failed_operation_fences_and_acknowledged_records_survive() {
             let (_, recovery) = common::open(&disk).unwrap();
             assert!(recovery.last_lsn >= acknowledged, "{count:?} {n}");
         }
+    }
+}
+
+#[test]
+fn of_two_syncs_at_a_time_neither_succeeds_once_one_has_failed() {
+    for is_first in [true, false] {
+        let disk = SimDisk::new();
+        let (mut journal, _) = common::open(&disk).unwrap();
+        let mut write = |lsn: u64| {
+            journal.append(lsn, lsn * 1_000, (lsn % 7) as u16, &[7; 600]);
+            common::flush(&mut journal, false).unwrap();
+            if lsn == 1 { journal.sync() } else { journal.sync_beside().unwrap() }
+        };
+        let mut syncs = [write(1).unwrap(), write(2).unwrap()];
+        if !is_first {
+            syncs.reverse();
+        }
+        disk.fail_after(Count::Syncs, 1, std::io::ErrorKind::Other);
+        let [failed, other] = &mut syncs;
+        assert_eq!(failed.run().unwrap_err().kind(), ErrorKind::Fenced);
+        assert_eq!(other.run().unwrap_err().kind(), ErrorKind::Fenced);
+        let durable = journal.status().durable_lsn;
+        syncs.iter().for_each(|sync| journal.synced(sync));
+        assert_eq!(journal.status().durable_lsn, durable);
     }
 }
 
