@@ -5,6 +5,7 @@ pub mod admin;
 pub mod child;
 pub mod clock;
 pub mod exit;
+pub mod handoff;
 pub mod human;
 pub mod latency;
 pub mod log;

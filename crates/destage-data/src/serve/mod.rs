@@ -60,6 +60,8 @@ impl ServeError {
 enum Event {
     /// A flush of the journal ended.
     Flushed { flush: Flush, result: Result<Lsn, destage_journal::Error>, took: Span, sync: bool },
+    /// A sync beside further flushes ended.
+    Synced { lane: usize, end: sync::SyncEnd },
     /// Rows were fetched, or not.
     Fetched { jobs: Vec<FetchJob>, result: Result<workers::Packed, OriginError> },
     /// A page of keys was read, or not.

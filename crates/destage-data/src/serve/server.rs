@@ -19,10 +19,10 @@ use super::{Event, ServeError};
 use crate::engine::{Engine, Io};
 use crate::origins::Mark;
 use crate::settings::Settings;
-use crossbeam_channel::{Receiver, Sender};
 use destage_core::{ClientId, StopReason, Time};
 use destage_runtime::admin::{self, AdminHandle};
 use destage_runtime::clock::Clock;
+use destage_runtime::handoff::{Sender, queue};
 use destage_runtime::progress::Progress;
 use destage_runtime::sockets::{Listen, Listener};
 use destage_runtime::{child, exit, policy, shutdown};
@@ -58,7 +58,7 @@ pub(super) enum Host {
 /// The live server.
 pub(super) struct Server {
     poll: Poll,
-    events: Receiver<Event>,
+    events: crossbeam_channel::Receiver<Event>,
     listener: Option<Listener>,
     clients: Vec<Option<Client>>,
     /// Connections from within the process, with their mailboxes.
@@ -108,13 +108,13 @@ impl Server {
         let waker = Arc::new(Waker::new(poll.registry(), WAKER).map_err(internal)?);
         let (sender, events) = crossbeam_channel::unbounded();
         let outbox = Outbox { sender, waker };
-        let (reads, read_jobs) = crossbeam_channel::unbounded();
+        let (reads, read_jobs) = queue();
         let schema = engine.schema().clone();
         let confirmed = Arc::new(Confirmed::new(engine.watermarks()));
         let mut writer = Some(writer);
         let mut writes = Vec::with_capacity(writers);
         for at in 0..writers {
-            let (sender, jobs) = crossbeam_channel::unbounded();
+            let (sender, jobs) = queue();
             let destager = Destager {
                 origin: origin.clone(),
                 schema: schema.clone(),
@@ -153,7 +153,7 @@ impl Server {
         };
         let clock = Arc::new(clock);
         let server = Self {
-            syncer: Syncer::spawn(outbox.clone(), clock.now()).map_err(internal)?,
+            syncer: Syncer::spawn(&outbox, clock.now()).map_err(internal)?,
             poll,
             events,
             listener,
@@ -440,6 +440,11 @@ impl Server {
                 if sync {
                     self.release();
                 }
+            }
+            Event::Synced { lane, end } => {
+                self.answer();
+                self.syncer.synced(&mut self.engine, now, lane, end);
+                self.release();
             }
             Event::Fetched { jobs, result } => {
                 self.fetches -= 1;

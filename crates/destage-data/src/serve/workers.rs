@@ -10,11 +10,12 @@ use crate::origins::{
     Snapshot, Stage, Watermarks, WriteClaim, Writer,
 };
 use crate::schema::{Schema, TableId};
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use destage_core::{BatchId, Fault, Lsn};
+use destage_runtime::handoff::{Receiver, Sender};
 use mio::Waker;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -30,7 +31,7 @@ const DOUBT_EVERY: Duration = Duration::from_millis(200);
 /// Where events go: to the server, which is woken.
 #[derive(Clone)]
 pub(super) struct Outbox {
-    pub(super) sender: Sender<Event>,
+    pub(super) sender: crossbeam_channel::Sender<Event>,
     pub(super) waker: Arc<Waker>,
 }
 

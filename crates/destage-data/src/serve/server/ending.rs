@@ -3,9 +3,9 @@
 use super::{Draining, Server};
 use crate::serve::workers::WriteJob;
 use crate::serve::{Event, ServeError};
-use crossbeam_channel::Sender;
 use destage_core::{Fault, StopReason};
 use destage_runtime::exit;
+use destage_runtime::handoff::{Sender, queue};
 use destage_runtime::progress::Progress;
 use destage_runtime::status::HaltReport;
 use std::time::Duration;
@@ -61,7 +61,7 @@ impl Server {
     fn await_flush(&mut self) -> bool {
         while self.syncer.is_busy() {
             let Ok(event) = self.events.recv_timeout(FLUSH_WAIT_MAX) else { return false };
-            if let Event::Flushed { .. } = event {
+            if let Event::Flushed { .. } | Event::Synced { .. } = event {
                 self.event(event);
             }
         }
@@ -146,7 +146,7 @@ impl Server {
 /// # Errors
 /// What was written to is not the origin any more.
 fn release(writes: &Sender<WriteJob>, patience: Duration) -> Result<(), ServeError> {
-    let (done, released) = crossbeam_channel::bounded(1);
+    let (done, released) = queue();
     if writes.send(WriteJob::Release { done }).is_err() {
         return Ok(());
     }

@@ -4,8 +4,8 @@
 use super::{Draining, Server};
 use crate::serve::Event;
 use crate::serve::workers::Outbox;
-use crossbeam_channel::{Receiver, Sender};
 use destage_core::{ClientId, Lsn};
+use destage_runtime::handoff::{Receiver, Sender, queue};
 use destage_runtime::progress::Progress;
 
 /// What such a connection tells the server.
@@ -33,7 +33,7 @@ pub(crate) struct Local {
 impl Local {
     /// Opens a connection; `None` if there are too many or the server has ended.
     pub(in crate::serve) fn open(outbox: &Outbox) -> Option<Self> {
-        let (answer, answered) = crossbeam_channel::bounded(1);
+        let (answer, answered) = queue();
         outbox.send(Event::Local(LocalEvent::Open(answer)));
         let (client, replies) = answered.recv().ok()?;
         Some(Self { client, replies, outbox: outbox.clone() })
@@ -90,7 +90,7 @@ impl Server {
             return;
         }
         let Some(client) = self.engine.connect_trusted() else { return };
-        let (mailbox, replies) = crossbeam_channel::unbounded();
+        let (mailbox, replies) = queue();
         self.locals.insert(client, mailbox);
         if answer.send((client, replies)).is_err() {
             self.close_local(client);
