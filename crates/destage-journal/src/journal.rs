@@ -61,6 +61,8 @@ pub struct Journal {
     journal_bytes_max: u64,
     /// Handles that [`Journal::segment_reader`] gave out.
     readers: BTreeMap<u64, Arc<dyn DiskFile>>,
+    /// The handle of [`Journal::sync_beside`], and of which segment.
+    beside: Option<(u64, Arc<dyn DiskFile>)>,
     /// Dropped last: waits for the thread.
     _worker: Option<Worker>,
 }
@@ -145,6 +147,7 @@ impl Journal {
             retain: options.retain,
             journal_bytes_max: options.journal_bytes_max,
             readers: BTreeMap::new(),
+            beside: None,
             writer: Some(Box::new(writer)),
             _worker: worker,
         };
@@ -277,7 +280,12 @@ impl Journal {
     /// If the segment cannot be opened once more, for which the journal is none the worse.
     pub fn sync_beside(&mut self) -> Result<Option<Sync>, Error> {
         let Some(number) = self.unsynced().map(|writer| writer.number) else { return Ok(None) };
-        let file = self.segment_reader(number)?;
+        let known = self.beside.take().filter(|(of, _)| *of == number);
+        let file = match known {
+            Some((_, file)) => file,
+            None => self.open_segment(number)?,
+        };
+        self.beside = Some((number, file.clone()));
         Ok(self.unsynced().map(|writer| self.sync_through(file, Way::Beside, writer)))
     }
 
@@ -353,12 +361,15 @@ impl Journal {
         if let Some(reader) = self.readers.get(&number) {
             return Ok(reader.clone());
         }
-        let name = segment_name(number);
-        let file = self.store.disk.open(&name, false);
-        let file = file.map_err(|e| Error::io(format_args!("open {name}"), e))?;
-        let reader: Arc<dyn DiskFile> = Arc::from(file);
+        let reader = self.open_segment(number)?;
         self.readers.insert(number, reader.clone());
         Ok(reader)
+    }
+
+    fn open_segment(&self, number: u64) -> Result<Arc<dyn DiskFile>, Error> {
+        let name = segment_name(number);
+        let file = self.store.disk.open(&name, false);
+        file.map(Arc::from).map_err(|e| Error::io(format_args!("open {name}"), e))
     }
 
     /// Whether an idle driver should take and run an empty flush: something is not durable yet, or its durability not
