@@ -5,6 +5,7 @@ use crate::error::{Error, ErrorKind};
 use rustix::fs::FlockOperation;
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -164,6 +165,11 @@ impl Disk for DirDisk {
 pub struct LocalFile(pub File);
 
 impl DiskFile for LocalFile {
+    fn again(&self) -> io::Result<Box<dyn DiskFile>> {
+        let same = format!("/proc/self/fd/{}", self.0.as_raw_fd());
+        Ok(Box::new(Self(OpenOptions::new().read(true).write(true).open(same)?)))
+    }
+
     fn len(&self) -> io::Result<u64> {
         Ok(self.0.metadata()?.len())
     }

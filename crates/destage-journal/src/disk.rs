@@ -62,6 +62,15 @@ pub trait DiskFile: Send + Sync + Debug {
     /// As the medium reports them; so for every method here.
     fn len(&self) -> io::Result<u64>;
 
+    /// Opens the very same file once more, whatever has its name by now: the system tells of a failed write once for each time
+    /// that a file was opened.
+    ///
+    /// # Errors
+    /// `Unsupported` where that cannot be had.
+    fn again(&self) -> io::Result<Box<dyn DiskFile>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// Whether it holds no bytes.
     ///
     /// # Errors

@@ -279,14 +279,17 @@ impl Journal {
     /// # Errors
     /// If the segment cannot be opened once more, for which the journal is none the worse.
     pub fn sync_beside(&mut self) -> Result<Option<Sync>, Error> {
-        let Some(number) = self.unsynced().map(|writer| writer.number) else { return Ok(None) };
-        let known = self.beside.take().filter(|(of, _)| *of == number);
-        let file = match known {
-            Some((_, file)) => file,
-            None => self.open_segment(number)?,
+        let Some(writer) = self.unsynced() else { return Ok(None) };
+        let number = writer.number;
+        let file = match &self.beside {
+            Some((of, file)) if *of == number => file.clone(),
+            _ => Arc::from(writer.file.again().map_err(|e| {
+                Error::io(format_args!("open {} once more", segment_name(number)), e)
+            })?),
         };
-        self.beside = Some((number, file.clone()));
-        Ok(self.unsynced().map(|writer| self.sync_through(file, Way::Beside, writer)))
+        let sync = self.sync_through(file.clone(), Way::Beside, writer);
+        self.beside = Some((number, file));
+        Ok(Some(sync))
     }
 
     /// Where the journal stands, if not all that is written is durable.
@@ -301,7 +304,8 @@ impl Journal {
 
     /// Takes a sync back after it ran, well or not. A flush may be out.
     pub fn synced(&mut self, sync: &Sync) {
-        if let Some(reached) = sync.reached() {
+        // After a failure nothing is known to be durable that was not before, whatever a later sync says.
+        if let Some(reached) = sync.reached().filter(|_| !self.store.is_fenced()) {
             self.reached = self.reached.max(reached);
             self.durable = self.durable.max(self.reached.0);
             self.note_durable();
@@ -361,15 +365,12 @@ impl Journal {
         if let Some(reader) = self.readers.get(&number) {
             return Ok(reader.clone());
         }
-        let reader = self.open_segment(number)?;
-        self.readers.insert(number, reader.clone());
-        Ok(reader)
-    }
-
-    fn open_segment(&self, number: u64) -> Result<Arc<dyn DiskFile>, Error> {
         let name = segment_name(number);
         let file = self.store.disk.open(&name, false);
-        file.map(Arc::from).map_err(|e| Error::io(format_args!("open {name}"), e))
+        let file = file.map_err(|e| Error::io(format_args!("open {name}"), e))?;
+        let reader: Arc<dyn DiskFile> = Arc::from(file);
+        self.readers.insert(number, reader.clone());
+        Ok(reader)
     }
 
     /// Whether an idle driver should take and run an empty flush: something is not durable yet, or its durability not

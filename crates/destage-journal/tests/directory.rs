@@ -1,7 +1,9 @@
 //! The real directory: private, and held by one process.
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 
-use destage_journal::{DirDisk, Disk, ErrorKind, Journal, Options, check, inspect};
+use destage_journal::{
+    DirDisk, Disk, DiskFile, ErrorKind, Journal, LocalFile, Options, check, inspect,
+};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::sync::Arc;
@@ -81,4 +83,20 @@ fn a_link_under_a_segment_name_is_not_followed() {
     let disk = Arc::new(DirDisk::open(&path).unwrap());
     assert!(Journal::open(disk, Options::default()).is_err());
     assert_eq!(std::fs::read(&victim).unwrap(), b"untouched");
+}
+
+#[test]
+fn a_file_opened_once_more_is_the_same_whatever_has_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, moved) = (folder.path().join("a"), folder.path().join("b"));
+    std::fs::write(&path, b"ours").unwrap();
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    let file = LocalFile(file);
+    std::fs::rename(&path, &moved).unwrap();
+    std::fs::write(&path, b"copy").unwrap();
+    let again = file.again().unwrap();
+    again.write_at(0, b"mine").unwrap();
+    again.sync_data().unwrap();
+    assert_eq!(std::fs::read(&moved).unwrap(), b"mine");
+    assert_eq!(std::fs::read(&path).unwrap(), b"copy");
 }

@@ -422,6 +422,10 @@ struct SimFile {
 }
 
 impl DiskFile for SimFile {
+    fn again(&self) -> io::Result<Box<dyn DiskFile>> {
+        Ok(Box::new(Self { disk: self.disk.clone(), inode: self.inode, life: self.life }))
+    }
+
     fn len(&self) -> io::Result<u64> {
         Ok(self.disk.state().inodes[self.inode].now.len() as u64)
     }
