@@ -437,6 +437,7 @@ impl Server {
             Event::Flushed { flush, result, took, sync } => {
                 self.answer();
                 self.syncer.ended(&mut self.engine, now, flush, result, took, sync);
+                self.heed_failure();
                 if sync {
                     self.release();
                 }
@@ -444,6 +445,7 @@ impl Server {
             Event::Synced { lane, end } => {
                 self.answer();
                 self.syncer.synced(&mut self.engine, now, lane, end);
+                self.heed_failure();
                 self.release();
             }
             Event::Fetched { jobs, result } => {

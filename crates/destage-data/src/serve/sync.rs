@@ -47,8 +47,9 @@ pub(super) struct Syncer {
     last_sync: Time,
     latency: Span,
     full: bool,
-    /// The journal takes nothing any more.
+    /// The journal takes nothing any more; the engine knows.
     failed: bool,
+    told: bool,
 }
 
 enum Job {
@@ -88,6 +89,7 @@ impl Syncer {
             latency: Span::ZERO,
             full: false,
             failed: false,
+            told: false,
         })
     }
 
@@ -108,6 +110,9 @@ impl Syncer {
 
     /// Tells the engine that the journal has failed, which ends it.
     pub(super) fn give_up(&mut self, engine: &mut Engine, now: Time) {
+        if std::mem::replace(&mut self.told, true) {
+            return;
+        }
         // What failed may have been a flush that the core did not ask for.
         match std::mem::take(&mut self.wanted) {
             true => engine.synced(now, Err(Fault::Failed)),
@@ -143,7 +148,7 @@ impl Syncer {
         self.is_prompt(engine) && !company.has_readers()
     }
 
-    /// Starts or does what is due. True if the engine was told of a completed sync.
+    /// Starts or does what is due. True if the engine was told of a completed sync, or the journal has failed.
     pub(super) fn work(
         &mut self,
         engine: &mut Engine,
@@ -158,12 +163,12 @@ impl Syncer {
             if buffered > 0 && self.under_way.len() < LANES && self.is_prompt(engine) {
                 self.begin(engine, now());
             }
-            return false;
+            return self.failed;
         }
         if self.wanted {
             if !self.is_inline(engine, company) {
                 self.begin(engine, now());
-                return false;
+                return self.failed;
             }
             let mut flush = engine.journal().take();
             let began = Instant::now();
@@ -236,7 +241,7 @@ impl Syncer {
         self.lanes[lane].send(job).expect("the journal's threads live as long as the server");
     }
 
-    /// A sync ended on its thread. True if the engine was told of a completed one.
+    /// A sync ended on its thread.
     pub(super) fn synced(&mut self, engine: &mut Engine, now: Time, lane: usize, end: SyncEnd) {
         if let Some(ended) = self.under_way.iter_mut().find(|other| other.lane == lane) {
             ended.ended = Some(end);

@@ -8,7 +8,7 @@ use destage_runtime::exit;
 use destage_runtime::handoff::{Sender, queue};
 use destage_runtime::progress::Progress;
 use destage_runtime::status::HaltReport;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 impl Server {
     /// Ends it as it is: what is dirty stays in the journal.
@@ -59,8 +59,10 @@ impl Server {
 
     /// Waits until no flush is under way any more; false if that takes too long.
     fn await_flush(&mut self) -> bool {
+        let until = Instant::now() + FLUSH_WAIT_MAX;
         while self.syncer.is_busy() {
-            let Ok(event) = self.events.recv_timeout(FLUSH_WAIT_MAX) else { return false };
+            // Others' events come as well, and must not make it longer.
+            let Ok(event) = self.events.recv_deadline(until) else { return false };
             if let Event::Flushed { .. } | Event::Synced { .. } = event {
                 self.event(event);
             }
