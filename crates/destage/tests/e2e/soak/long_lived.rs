@@ -51,7 +51,7 @@ pub(super) fn round(seed: u64) -> Option<i64> {
     let kind = *random.pick(&[Kind::Postgres, Kind::Mariadb]);
     let mut origin = OwnServer::start(kind)?;
     let database = load::tables(origin.database()).with(TAGS);
-    let scratch = Scratch::new();
+    let scratch = Scratch::for_at_most(lasts + seconds(480));
     let at_limit = *random.pick(&["fail", "block"]);
     let server = launch(&scratch, &database, at_limit).start();
     let begun = Instant::now();
