@@ -151,6 +151,7 @@ impl Core {
             }
             Input::Join { lsn } => self.join(lsn),
             Input::Across { lsn, domains } => self.spread(lsn, domains),
+            Input::BuildsOn { lsn, on } => self.builds_on(lsn, on),
             Input::Through { units, access, result } => self.carried(units, access, result),
             Input::Release { units } => self.release(units),
             Input::Respond { client, lsn, wrote } => self.respond(client, lsn, wrote),
@@ -178,6 +179,7 @@ impl Core {
                     access: Access::Back,
                     is_joined: false,
                     is_across: false,
+                    builds_on: false,
                 };
                 self.recovered(lsn, group);
             }
@@ -273,6 +275,16 @@ impl Core {
         self.units.is_dirty(unit)
     }
 
+    /// Whether a group is undecided or parked: what builds on it may yet be parked behind it.
+    pub fn is_open(&self, lsn: Lsn) -> bool {
+        !self.groups.is_done(lsn) || self.destager.parked.contains(&lsn)
+    }
+
+    /// The newest undecided group that changed the unit; zero if there is none.
+    pub fn last_write(&self, unit: UnitId) -> Lsn {
+        self.units.last_write(unit)
+    }
+
     /// Whether the unit is being fetched.
     pub fn is_fetching(&self, unit: UnitId) -> bool {
         self.units.is_fetching(unit)
@@ -353,6 +365,7 @@ impl Core {
             access,
             is_joined: false,
             is_across: false,
+            builds_on: false,
         });
         for &(unit, size) in units {
             self.units.written(unit, lsn, size);

@@ -54,6 +54,8 @@ pub(crate) struct Group {
     pub(crate) is_joined: bool,
     /// It belongs to further domains than `domain`.
     pub(crate) is_across: bool,
+    /// It builds on groups with which it shares no unit.
+    pub(crate) builds_on: bool,
 }
 
 /// Groups from the oldest undecided one to the newest.
@@ -118,6 +120,7 @@ impl Groups {
                 access: Access::Back,
                 is_joined: false,
                 is_across: false,
+                builds_on: false,
             });
         }
     }

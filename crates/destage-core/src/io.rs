@@ -47,6 +47,17 @@ pub enum Input<'a> {
         /// Its domains, ascending, each once.
         domains: &'a [DomainId],
     },
+    /// The newest group builds on these groups, although it changes none of their units, since its client had read what they
+    /// wrote: where one of them is parked by the time at which this group is to be applied, it is parked behind that. What
+    /// is neither undecided nor parked any more counts for nothing. To be said before the next group is written or
+    /// recovered. Groups of other domains, and all under [`crate::Order::Unit`], are not waited for: those that are undecided
+    /// by then count for nothing either.
+    BuildsOn {
+        /// The newest group.
+        lsn: Lsn,
+        /// What it builds on: older groups, ascending, each once.
+        on: &'a [Lsn],
+    },
     /// The driver has carried the write of a request that was executed with [`Access::Through`] or [`Access::Around`] to
     /// the origin by itself, without a group. Only where [`Effect::Execute`] observed nothing undecided, or the write would
     /// overtake it.

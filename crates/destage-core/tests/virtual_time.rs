@@ -93,11 +93,15 @@ fn the_runs_meet_every_kind_of_trouble() {
 }
 
 fn must_be_caught(sabotage: Sabotage, crash: Crash, telling: &str) {
-    let errors = (0..50).filter_map(|seed| run(&setup(seed, crash, sabotage, 11)).err());
+    must_be_caught_within(50, sabotage, crash, telling);
+}
+
+fn must_be_caught_within(seeds: u64, sabotage: Sabotage, crash: Crash, telling: &str) {
+    let errors = (0..seeds).filter_map(|seed| run(&setup(seed, crash, sabotage, 11)).err());
     let errors: Vec<String> = errors.collect();
     assert!(
         errors.iter().any(|error| error.contains(telling)),
-        "50 seeds did not notice that {sabotage:?} is missing: {errors:?}"
+        "{seeds} seeds did not notice that {sabotage:?} is missing: {errors:?}"
     );
 }
 
@@ -119,6 +123,12 @@ fn a_missing_overlay_is_caught() {
 #[test]
 fn a_missing_read_gate_is_caught() {
     must_be_caught(Sabotage::ReadGate, Crash::Random, "seen by a client");
+}
+
+#[test]
+fn a_missing_word_of_what_was_read_is_caught() {
+    // Few seeds have a write rejected and one order throughout.
+    must_be_caught_within(500, Sabotage::BuildsOn, Crash::Never, "though it builds on");
 }
 
 #[test]

@@ -12,6 +12,7 @@ pub struct Scratch {
     units: Vec<UnitId>,
     sizes: Vec<(UnitId, u32)>,
     domains: Vec<DomainId>,
+    lsns: Vec<Lsn>,
     policy: Policy,
 }
 
@@ -46,6 +47,7 @@ mod tag {
     pub(super) const RELOAD: u8 = 27;
     pub(super) const COLLECTIVE: u8 = 28;
     pub(super) const RESUME_PARKING: u8 = 29;
+    pub(super) const BUILDS_ON: u8 = 30;
 }
 
 /// Appends an input.
@@ -73,6 +75,11 @@ pub(crate) fn encode(out: &mut Vec<u8>, input: &Input<'_>) {
             one(out, tag::ACROSS, lsn.0);
             put(out, domains.len() as u64);
             domains.iter().for_each(|domain| put(out, domain.0.into()));
+        }
+        Input::BuildsOn { lsn, on } => {
+            one(out, tag::BUILDS_ON, lsn.0);
+            put(out, on.len() as u64);
+            on.iter().for_each(|lsn| put(out, lsn.0));
         }
         Input::Through { units, access, result } => {
             out.extend([tag::THROUGH, access_code(access), result_code(result)]);
@@ -164,6 +171,9 @@ pub(crate) fn decode<'s>(bytes: &mut Bytes<'_>, scratch: &'s mut Scratch) -> Opt
             lsn: Lsn(bytes.number()?),
             domains: domains(bytes, &mut scratch.domains)?,
         },
+        tag::BUILDS_ON => {
+            Input::BuildsOn { lsn: Lsn(bytes.number()?), on: lsns(bytes, &mut scratch.lsns)? }
+        }
         tag::THROUGH => Input::Through {
             access: access(bytes)?,
             result: result(bytes)?,
@@ -251,6 +261,7 @@ pub(crate) fn highest_unit(input: &Input<'_>) -> Option<u64> {
         }
         Input::Join { .. }
         | Input::Across { .. }
+        | Input::BuildsOn { .. }
         | Input::Respond { .. }
         | Input::Wait { .. }
         | Input::Cancel { .. }
@@ -324,6 +335,14 @@ fn domains<'s>(bytes: &mut Bytes<'_>, domains: &'s mut Vec<DomainId>) -> Option<
         domains.push(domain(bytes)?);
     }
     Some(domains)
+}
+
+fn lsns<'s>(bytes: &mut Bytes<'_>, lsns: &'s mut Vec<Lsn>) -> Option<&'s [Lsn]> {
+    lsns.clear();
+    for _ in 0..count(bytes)? {
+        lsns.push(Lsn(bytes.number()?));
+    }
+    Some(lsns)
 }
 
 fn until_code(until: WaitFor) -> u8 {

@@ -9,6 +9,7 @@ use crate::io::{Access, Effect, Fault, Outcome, StopReason};
 use crate::policy::{Order, Policy, When};
 use crate::rate::Average;
 use crate::time::{Span, Time};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use hashbrown::{HashMap, HashSet};
 use serde::{Deserialize, Serialize};
@@ -45,6 +46,8 @@ pub(super) struct Destager {
     /// See [`crate::Input::HoldParked`].
     pub(super) parked_held: bool,
     pub(super) across: Across,
+    /// What undecided groups build on besides the earlier changes of their units. Nearly always empty.
+    pub(super) builds_on: HashMap<Lsn, Box<[Lsn]>>,
     /// Most batches and parkings under way at once.
     pub(super) parallel_max: u32,
     /// The domain that may start first, where `parallel_max` keeps some from starting.
@@ -73,6 +76,7 @@ impl Destager {
             overfull: false,
             parked_held: false,
             across: Across::default(),
+            builds_on: HashMap::new(),
             parallel_max: u32::MAX,
             turn: 0,
         };
@@ -345,10 +349,15 @@ impl Core {
             })
     }
 
-    /// The parked group that this one must join, because it changes a unit of it.
+    /// The parked group that this one must join, because it changes a unit of it or builds on it otherwise.
     pub(super) fn depends_on(&self, lsn: Lsn) -> Option<Lsn> {
         let group = self.groups.get(lsn)?;
-        group.units.as_slice().iter().find_map(|&unit| self.units.parked(unit))
+        let by_unit = group.units.as_slice().iter().find_map(|&unit| self.units.parked(unit));
+        if by_unit.is_some() || !group.builds_on {
+            return by_unit;
+        }
+        let on = self.destager.builds_on.get(&lsn)?;
+        on.iter().copied().find(|lsn| self.destager.parked.contains(lsn))
     }
 
     pub(super) fn batch_limit(&self, domain: &Domain) -> usize {
@@ -571,6 +580,7 @@ impl Core {
             self.effects.push_back(Effect::Waited { request, outcome });
         }
         self.destager.across.decided(lsn);
+        self.destager.builds_on.remove(&lsn);
         self.settled_upto(lsn);
     }
 }

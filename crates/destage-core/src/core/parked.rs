@@ -33,6 +33,22 @@ impl Domain {
 }
 
 impl Core {
+    /// See [`crate::Input::BuildsOn`].
+    pub(super) fn builds_on(&mut self, lsn: Lsn, on: &[Lsn]) {
+        assert!(
+            lsn == self.groups.last(),
+            "what a group builds on is told before the next is written"
+        );
+        assert!(on.is_sorted_by(|a, b| a < b), "what a group builds on is ascending, each once");
+        assert!(on.last().is_none_or(|&newest| newest < lsn), "a group builds on older ones");
+        if !on.is_empty()
+            && let Some(group) = self.groups.get_mut(lsn)
+        {
+            group.builds_on = true;
+            self.destager.builds_on.insert(lsn, on.into());
+        }
+    }
+
     /// Whether the domain's head would be parked behind groups that may be about to leave.
     pub(super) fn waits_for_decision(&self, domain: &Domain) -> bool {
         let depends = || domain.head().is_some_and(|head| self.depends_on(head).is_some());

@@ -2,6 +2,7 @@
 
 mod access;
 mod across;
+mod builds_on;
 mod commit;
 mod destage;
 mod due;

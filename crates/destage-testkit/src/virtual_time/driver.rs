@@ -116,18 +116,21 @@ impl<'w> Driver<'w> {
             let lsn = Lsn(index as u64 + 1);
             let units: Vec<UnitId> = entry.ops.iter().map(|&(key, _)| self.unit(key)).collect();
             match entry.fate {
-                Fate::Undecided => self.core.handle(
-                    self.world.now,
-                    Input::Recovered {
-                        lsn,
-                        stamp: entry.stamp,
-                        domain: DomainId(entry.domain),
-                        level: 0,
-                        units: &units,
-                        bytes: 4_000,
-                        journal_bytes: 4_100,
-                    },
-                ),
+                Fate::Undecided => {
+                    self.core.handle(
+                        self.world.now,
+                        Input::Recovered {
+                            lsn,
+                            stamp: entry.stamp,
+                            domain: DomainId(entry.domain),
+                            level: 0,
+                            units: &units,
+                            bytes: 4_000,
+                            journal_bytes: 4_100,
+                        },
+                    );
+                    self.tell_builds_on(lsn, &entry.builds_on);
+                }
                 Fate::Parked => {
                     self.core.handle(self.world.now, Input::RecoveredParked { lsn, units: &units });
                 }

@@ -37,6 +37,8 @@ pub(super) struct Entry {
     pub(super) stamp: Time,
     pub(super) domain: u16,
     pub(super) ops: Vec<(u32, Op)>,
+    /// What its client had read before.
+    pub(super) builds_on: Vec<Lsn>,
     /// The origin rejects it.
     pub(super) poison: bool,
     pub(super) fate: Fate,
@@ -118,6 +120,19 @@ impl Log {
             .map(|(index, entry)| (Lsn(index as u64 + 1), entry))
     }
 
+    /// What the client of the next group is taken to have read: of every second, one or two of the groups shortly before it that
+    /// are not at the origin.
+    pub(super) fn read_before(&self, lsn: Lsn) -> Vec<Lsn> {
+        if !lsn.0.is_multiple_of(2) {
+            return Vec::new();
+        }
+        let mut read = [lsn.0.saturating_sub(2 + lsn.0 / 2 % 6), lsn.0 - 1].map(Lsn).to_vec();
+        read.dedup();
+        let is_open = |fate| matches!(fate, Fate::Undecided | Fate::Parked);
+        read.retain(|&lsn| lsn > Lsn::ZERO && is_open(self.entry(lsn).fate));
+        read
+    }
+
     /// Makes a group's result visible to readers.
     pub(super) fn show(&mut self, lsn: Lsn) {
         let ops = self.entry(lsn).ops.clone();
@@ -179,6 +194,9 @@ impl Log {
             if depends && !self.entry(lsn).hidden {
                 return Err(format!("group {lsn:?} was applied over a parked one of its unit"));
             }
+            if let Some(other) = self.parked_below(lsn).filter(|_| self.by_domain) {
+                return Err(format!("group {lsn:?} was applied though it builds on {other:?}"));
+            }
             for (key, op) in keys {
                 op.apply(&mut self.origin[key as usize]);
                 self.versions[key as usize] += 1;
@@ -186,6 +204,16 @@ impl Log {
             self.entry_mut(lsn).fate = Fate::Applied;
         }
         Ok(true)
+    }
+
+    /// A parked group of the same domain on which this one builds. That of another domain may have been parked just now.
+    fn parked_below(&self, lsn: Lsn) -> Option<Lsn> {
+        let this = self.entry(lsn);
+        let is_parked = |other: &Lsn| {
+            let other = self.entry(*other);
+            other.fate == Fate::Parked && other.domain == this.domain
+        };
+        this.builds_on.iter().copied().find(is_parked)
     }
 
     /// The origin parks a group.
@@ -202,9 +230,10 @@ impl Log {
         let this = self.entry(lsn);
         let is_right = match depends_on {
             None => this.poison,
-            Some(other) => {
-                let other = self.entry(other);
-                other.fate == Fate::Parked && other.ops.iter().any(|&(key, _)| this.touches(key))
+            Some(lsn) => {
+                let other = self.entry(lsn);
+                let shares = other.ops.iter().any(|&(key, _)| this.touches(key));
+                other.fate == Fate::Parked && (shares || this.builds_on.contains(&lsn))
             }
         };
         if !is_right {

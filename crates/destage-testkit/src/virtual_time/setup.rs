@@ -42,6 +42,8 @@ pub enum Sabotage {
     ReadGate,
     /// The staleness bound is promised but not given to the core.
     Staleness,
+    /// The core is not told what a group builds on besides its own units.
+    BuildsOn,
 }
 
 /// What happened in a run.

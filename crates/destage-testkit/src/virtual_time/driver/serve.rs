@@ -98,10 +98,12 @@ impl Driver<'_> {
         }
         let poison = self.world.chance.chance(self.world.options.poison_percent);
         let domain = keys[0] as u16 % self.world.options.domains;
+        let builds_on = self.world.log.read_before(lsn);
         self.world.log.entries.push(Entry {
             stamp: self.world.now,
             domain,
             ops: keys.iter().copied().zip(ops.iter().copied()).collect(),
+            builds_on: builds_on.clone(),
             poison,
             fate: Fate::Undecided,
             acked: None,
@@ -119,6 +121,7 @@ impl Driver<'_> {
                 access,
             },
         );
+        self.tell_builds_on(lsn, &builds_on);
         self.clients[client].wrote = Some(lsn);
         self.clients[client].last_write = lsn;
         if access != Access::Back {
@@ -132,6 +135,13 @@ impl Driver<'_> {
         }
         self.world.log.show(lsn);
         self.respond(client, lsn.max(observed), true)
+    }
+
+    /// Tells the core what the newest group builds on.
+    pub(super) fn tell_builds_on(&mut self, lsn: Lsn, on: &[Lsn]) {
+        if !on.is_empty() && self.world.sabotage != Sabotage::BuildsOn {
+            self.core.handle(self.world.now, Input::BuildsOn { lsn, on });
+        }
     }
 
     pub(super) fn check_rows(
