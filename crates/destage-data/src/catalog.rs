@@ -2,7 +2,7 @@
 //! changed.
 
 use crate::cells::Reader;
-use crate::change::{Change, GroupWriter, Item, Op, Set, items};
+use crate::change::{Change, GroupWriter, Item, Op, Set, builds_on, items};
 use crate::dml::{self, Dml};
 use crate::schema::{Column, ColumnDefault, Schema, Table, TableId};
 use crate::value::ColumnType;
@@ -11,14 +11,15 @@ use serde::{Deserialize, Serialize};
 /// Tables and columns in the order of their numbers.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Catalog {
-    /// Of the groups: 1, the first, was not written down; 2 knows raw SQL. Builds that know less see that their own catalog is
+    /// Of the groups: 1, the first, was not written down; 2 knows raw SQL, 3 what
+    /// a group builds on besides its rows. Builds that know less see that their own catalog is
     /// another one, and then look at each group before they take it.
     #[serde(default = "first_format")]
     format: u32,
     tables: Vec<CatalogTable>,
 }
 
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 
 fn first_format() -> u32 {
     1
@@ -91,6 +92,7 @@ impl Catalog {
         }
         let key_len = |id: TableId| self.tables.get(usize::from(id.0)).map(|table| table.key_len);
         let mut writer = GroupWriter::new();
+        writer.builds_on(builds_on(bytes).into_iter());
         for item in items(bytes, key_len) {
             match item.map_err(|error| error.to_string())? {
                 Item::Change(change) => self.translate_change(schema, &change, &mut writer)?,

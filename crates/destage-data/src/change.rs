@@ -8,11 +8,17 @@
 //! kind    = 0 set | 1 increment (the cell is the signed amount, in the column's text form)
 //! ```
 //!
-//! Among them may stand raw SQL, for which `table` is 65535 and `op` is 3: see [`crate::dml`].
+//! Among them may stand raw SQL, for which `table` is 65535 and `op` is 3: see [`crate::dml`]. A group that builds on groups
+//! whose rows it does not change begins with their numbers, ascending, each but the first as the distance from the one before:
+//!
+//! ```text
+//! builds on = 65535:varint 4:u8 count:varint { number:varint }
+//! ```
 
 use crate::cells::{Cell, Reader, push_cell, push_varint};
 use crate::dml::Dml;
 use crate::schema::TableId;
+use destage_core::Lsn;
 
 /// What happens to the row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -74,9 +80,10 @@ pub enum Item<'a> {
     Dml(Dml<'a>),
 }
 
-/// What stands in the place of the table before raw SQL.
-const DML_TABLE: u16 = u16::MAX;
+/// What stands in the place of the table before what changes no row of one: raw SQL, and what the group builds on.
+const NO_TABLE: u16 = u16::MAX;
 const DML_OP: u8 = 3;
+const BUILDS_ON_OP: u8 = 4;
 
 /// Builds a group's bytes. Changes are closed by starting the next one or by [`GroupWriter::finish`].
 #[derive(Debug, Default)]
@@ -91,6 +98,22 @@ impl GroupWriter {
     /// An empty group.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Says on which groups this one builds, ascending, each once. Before anything else.
+    pub fn builds_on(&mut self, on: impl ExactSizeIterator<Item = Lsn>) {
+        assert!(self.out.is_empty() && !self.open, "a group begins with what it builds on");
+        if on.len() == 0 {
+            return;
+        }
+        push_varint(&mut self.out, u64::from(NO_TABLE));
+        self.out.push(BUILDS_ON_OP);
+        push_varint(&mut self.out, on.len() as u64);
+        let mut before = 0;
+        for lsn in on {
+            push_varint(&mut self.out, lsn.0 - before);
+            before = lsn.0;
+        }
     }
 
     /// Starts the change of one row.
@@ -126,7 +149,7 @@ impl GroupWriter {
     /// Adds raw SQL, as [`crate::dml::encode`] writes it.
     pub fn dml(&mut self, bytes: &[u8]) {
         self.close();
-        push_varint(&mut self.out, u64::from(DML_TABLE));
+        push_varint(&mut self.out, u64::from(NO_TABLE));
         self.out.push(DML_OP);
         self.out.extend_from_slice(bytes);
     }
@@ -163,13 +186,37 @@ pub fn items<'a>(
     let mut reader = Reader::new(bytes);
     let mut failed = false;
     std::iter::from_fn(move || {
-        if failed || reader.is_empty() {
+        if failed {
             return None;
         }
-        let item = read_item(&mut reader, &key_len).ok_or(MalformedGroup);
-        failed = item.is_err();
-        Some(item)
+        let item = next_item(&mut reader, &key_len);
+        failed = item.as_ref().is_some_and(Result::is_err);
+        item
     })
+}
+
+/// The groups on which a group builds, although it changes none of their rows; none if it is malformed there.
+pub fn builds_on(bytes: &[u8]) -> Vec<Lsn> {
+    let mut reader = Reader::new(bytes);
+    let begins =
+        reader.varint() == Some(u64::from(NO_TABLE)) && reader.byte() == Some(BUILDS_ON_OP);
+    match begins {
+        true => read_builds_on(&mut reader).unwrap_or_default(),
+        false => Vec::new(),
+    }
+}
+
+fn read_builds_on(reader: &mut Reader<'_>) -> Option<Vec<Lsn>> {
+    let count = usize::try_from(reader.varint()?).ok()?;
+    // Each takes a byte at the least, so that a damaged count cannot ask for much memory.
+    let mut on = Vec::with_capacity(count.min(reader.rest().len()));
+    let mut before = 0u64;
+    for index in 0..count {
+        let lsn = before.checked_add(reader.varint()?).filter(|&lsn| index == 0 || lsn > before)?;
+        on.push(Lsn(lsn));
+        before = lsn;
+    }
+    Some(on)
 }
 
 /// As [`items`], without the raw SQL.
@@ -195,14 +242,31 @@ pub(crate) fn statements<'a>(
     })
 }
 
+fn next_item<'a>(
+    reader: &mut Reader<'a>,
+    key_len: &impl Fn(TableId) -> Option<usize>,
+) -> Option<Result<Item<'a>, MalformedGroup>> {
+    while !reader.is_empty() {
+        match read_item(reader, key_len) {
+            Some(Some(item)) => return Some(Ok(item)),
+            // What the group builds on changes nothing.
+            Some(None) => {}
+            None => return Some(Err(MalformedGroup)),
+        }
+    }
+    None
+}
+
+/// The inner `None` stands for what changes nothing.
 fn read_item<'a>(
     reader: &mut Reader<'a>,
     key_len: &impl Fn(TableId) -> Option<usize>,
-) -> Option<Item<'a>> {
+) -> Option<Option<Item<'a>>> {
     let table = TableId(u16::try_from(reader.varint()?).ok()?);
     match reader.byte()? {
-        DML_OP if table.0 == DML_TABLE => Dml::read(reader).map(Item::Dml),
-        op => read_change(table, op, reader, key_len).map(Item::Change),
+        DML_OP if table.0 == NO_TABLE => Dml::read(reader).map(Item::Dml).map(Some),
+        BUILDS_ON_OP if table.0 == NO_TABLE => read_builds_on(reader).map(|_| None),
+        op => read_change(table, op, reader, key_len).map(Item::Change).map(Some),
     }
 }
 
@@ -268,6 +332,46 @@ mod tests {
         assert_eq!((read[1].op, read[1].set_count()), (Op::Delete, 0));
         assert_eq!(read[2].table, TableId(300));
         assert_eq!(read[2].sets().collect::<Vec<_>>(), [(5, Set::By(b"-7".as_slice()))]);
+    }
+
+    #[test]
+    fn what_a_group_builds_on_is_read_back_and_changes_nothing() {
+        let mut key = Vec::new();
+        push_cell(&mut key, Cell::Value(b"42"));
+        let on = [Lsn(7), Lsn(300), Lsn(1 << 40)];
+        let mut writer = GroupWriter::new();
+        writer.builds_on(on.iter().copied());
+        writer.begin(TableId(3), Op::Delete, &key);
+        let bytes = writer.finish().to_vec();
+        assert_eq!(builds_on(&bytes), on);
+        assert_eq!(
+            changes(&bytes, |_| Some(1)).map(|c| c.unwrap().table.0).collect::<Vec<_>>(),
+            [3]
+        );
+        // Groups may be put together.
+        let twice = [&bytes[..], &bytes].concat();
+        assert_eq!(changes(&twice, |_| Some(1)).filter(Result::is_ok).count(), 2);
+
+        let documented = include_str!("../../../docs/FORMAT.md");
+        writer.clear();
+        writer.builds_on([Lsn(5), Lsn(300)].into_iter());
+        let example: Vec<String> = writer.finish().iter().map(|b| format!("{b:02x}")).collect();
+        assert!(documented.contains(&format!("writes 5 and 300: `{}`", example.join(" "))));
+
+        writer.clear();
+        writer.builds_on([].into_iter());
+        writer.begin(TableId(3), Op::Delete, &key);
+        assert_eq!(builds_on(writer.finish()), []);
+        let without = writer.finish().len();
+        assert!(bytes.ends_with(writer.finish()) && without < bytes.len());
+        for cut in 1..bytes.len() - without {
+            assert!(changes(&bytes[..cut], |_| Some(1)).any(|c| c.is_err()), "cut at {cut}");
+        }
+        // Not ascending.
+        let mut same = [&bytes[..4], &[2, 7, 0]].concat();
+        assert!(changes(&same, |_| Some(1)).any(|c| c.is_err()));
+        same[6] = 1;
+        assert_eq!(builds_on(&same), [Lsn(7), Lsn(8)]);
     }
 
     #[test]

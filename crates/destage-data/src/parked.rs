@@ -5,6 +5,8 @@
 //!   "columns":[{"name":"status","value":"paid"},{"name":"total","add":"12"},{"name":"note","value":null}]}]}
 //! ```
 //!
+//! What it builds on besides the earlier writes of its rows is told by number: `{"builds_on":[5],"changes":[..]}`.
+//!
 //! Raw SQL stands among the changes, with what it is declared to touch:
 //!
 //! ```json
@@ -18,9 +20,10 @@
 //! names, so that the text can be read back after the schema has changed, as far as they still exist.
 
 use crate::cells::{Cell, Reader, push_cell};
-use crate::change::{Change, GroupWriter, Item, MalformedGroup, Op, Set, items};
+use crate::change::{Change, GroupWriter, Item, MalformedGroup, Op, Set, builds_on, items};
 use crate::dml::{self, Declared, Dml, Parameter};
 use crate::schema::{Schema, Table, TableId};
+use destage_core::Lsn;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -47,7 +50,8 @@ pub fn encode(schema: &Schema, group: &[u8]) -> Result<String, MalformedGroup> {
         }
         Item::Dml(dml) => dml_text(schema, &dml).map(ItemText::Dml).ok_or(MalformedGroup),
     });
-    let group = Group { changes: changes.collect::<Result<_, _>>()? };
+    let builds_on = builds_on(group).into_iter().map(|lsn| lsn.0).collect();
+    let group = Group { builds_on, changes: changes.collect::<Result<_, _>>()? };
     serde_json::to_string(&group).map_err(|_| MalformedGroup)
 }
 
@@ -85,6 +89,10 @@ fn parse(text: &str) -> Result<Group, ParkedError> {
 
 fn write(schema: &Schema, group: &Group) -> Result<Vec<u8>, ParkedError> {
     let mut writer = GroupWriter::new();
+    let mut on = group.builds_on.clone();
+    on.sort_unstable();
+    on.dedup();
+    writer.builds_on(on.into_iter().map(Lsn));
     for item in &group.changes {
         match item {
             ItemText::Change(change) => {
@@ -104,6 +112,9 @@ fn find<'s>(schema: &'s Schema, name: &str) -> Result<&'s Table, ParkedError> {
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Group {
+    /// Left out by earlier versions, and where there is nothing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    builds_on: Vec<u64>,
     changes: Vec<ItemText>,
 }
 

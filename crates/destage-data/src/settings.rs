@@ -169,6 +169,8 @@ pub struct UnsafeFlags {
     pub one_watermark: bool,
     /// What raw SQL is declared to touch is read without waiting for it.
     pub no_opaque_wait: bool,
+    /// What a transaction has read, and what its rows refer to, is not told with its group.
+    pub no_builds_on: bool,
 }
 
 impl UnsafeFlags {

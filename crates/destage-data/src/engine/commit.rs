@@ -7,6 +7,7 @@ use super::overlay::GROUP_OVERHEAD;
 use super::perform::Trouble;
 use super::session::{Session, Through, Waiting};
 use super::txn::Txn;
+use crate::change;
 use crate::schema::TableId;
 use destage_core::{Access, ClientId, Input, UnitId};
 use std::collections::HashSet;
@@ -22,11 +23,12 @@ impl Engine {
     ///
     /// # Errors
     /// They are more than the journal takes in one group.
-    pub(super) fn write_group(&mut self, txn: &Txn) -> Result<(), Trouble> {
+    pub(super) fn write_group(&mut self, session: &Session, txn: &Txn) -> Result<(), Trouble> {
         if txn.is_empty() {
             return Ok(());
         }
-        txn.write(&self.schema, &self.rows, &mut self.writer);
+        let on = self.builds_on(session, txn);
+        txn.write(&self.schema, &self.rows, &on, &mut self.writer);
         let len = self.writer.finish().len();
         let bytes_max = self.journal.payload_bytes_max();
         if len > bytes_max {
@@ -137,6 +139,7 @@ impl Engine {
         let lsn = self.core.next_lsn();
         self.note_changes(changed);
         let bytes = self.writer.finish();
+        let on = change::builds_on(bytes);
         let spread = self.domains.partition().of_group(&self.schema, bytes);
         self.journal.append(lsn.0, self.now.0, spread.noted().0, bytes);
         self.overlay.push(lsn, self.now, bytes.into());
@@ -152,6 +155,7 @@ impl Engine {
             },
         );
         self.tell_across(lsn, &spread);
+        self.tell_builds_on(lsn, &on);
         session.last_write = lsn;
         if access == Access::Back {
             session.lsn = lsn;

@@ -15,6 +15,7 @@ mod telling;
 
 use super::session::{Job, Session, Waiting};
 use super::{Engine, FetchJob, Groups, Io};
+use crate::change;
 use crate::origins::{Applied, OriginError, ParkedGroup};
 use crate::resp::Reply;
 use crate::schema::TableId;
@@ -68,6 +69,8 @@ pub(super) struct Decisions {
 #[derive(Debug)]
 struct Known {
     units: Units,
+    /// The groups on which it builds although it changes none of their rows.
+    builds_on: Vec<Lsn>,
     bytes: Result<Arc<[u8]>, String>,
 }
 
@@ -171,7 +174,8 @@ impl std::fmt::Debug for Asker {
 impl Decisions {
     /// A group is parked.
     pub(super) fn know(&mut self, lsn: Lsn, units: Units, bytes: Result<Arc<[u8]>, String>) {
-        self.known.insert(lsn, Known { units, bytes });
+        let builds_on = bytes.as_deref().map(change::builds_on).unwrap_or_default();
+        self.known.insert(lsn, Known { units, builds_on, bytes });
     }
 
     /// A fetch brought nothing, which is not out of date.
@@ -192,7 +196,8 @@ impl Decisions {
             .ok_or_else(|| format!("ERR write {} is not parked; see PARKED LIST", root.0))?;
         let own = known.units.rows.iter().chain(&edited.rows);
         let shares = |other: &Known| own.clone().any(|unit| other.units.rows.contains(unit));
-        match self.known.range(..root).rev().find(|(_, other)| shares(other)) {
+        let is_below = |lsn: &Lsn, other: &Known| known.builds_on.contains(lsn) || shares(other);
+        match self.known.range(..root).rev().find(|(lsn, other)| is_below(lsn, other)) {
             Some((before, _)) => Err(format!(
                 "ERR write {} builds on the rejected write {}: decide on that one first",
                 root.0, before.0
@@ -201,16 +206,26 @@ impl Decisions {
         }
     }
 
-    /// A group and all that can follow it: what shares a row with them and with nothing that stays. And everything that they
-    /// change.
-    fn with_followers(&self, root: Lsn, edited: &Units) -> (Vec<Lsn>, HashSet<UnitId>) {
+    /// A group and all that can follow it: what shares a row with them or has read what they wrote, and has to do with nothing
+    /// that stays. And everything that they change. `by_row`: what shares no row with them stays, since the origin takes one
+    /// document at a time.
+    fn with_followers(
+        &self,
+        root: Lsn,
+        edited: &Units,
+        by_row: bool,
+    ) -> (Vec<Lsn>, HashSet<UnitId>) {
         let mut leaving: HashSet<UnitId> = edited.rows.iter().copied().collect();
         let mut staying: HashSet<UnitId> = HashSet::new();
         let mut sets = edited.sets.clone();
-        let mut lsns = Vec::new();
-        for (&lsn, Known { units, .. }) in &self.known {
-            let follows = units.rows.iter().any(|unit| leaving.contains(unit));
-            let is_bound = units.rows.iter().any(|unit| staying.contains(unit));
+        let mut lsns: Vec<Lsn> = Vec::new();
+        for (&lsn, Known { units, builds_on, .. }) in &self.known {
+            let leaves = |other: &Lsn| lsns.binary_search(other).is_ok();
+            let stays = |other: &Lsn| self.known.contains_key(other) && !leaves(other);
+            let follows = units.rows.iter().any(|unit| leaving.contains(unit))
+                || !by_row && builds_on.iter().any(leaves);
+            let is_bound =
+                units.rows.iter().any(|unit| staying.contains(unit)) || builds_on.iter().any(stays);
             if lsn == root || (lsn > root && follows && !is_bound) {
                 lsns.push(lsn);
                 leaving.extend(&units.rows);
@@ -247,7 +262,7 @@ impl Engine {
         let units = self.apart(units);
         let shared: Arc<[u8]> = bytes.into();
         units.all().for_each(|unit| self.overlay.park(unit, lsn, &shared));
-        self.structural.park(&self.schema, bytes);
+        self.structural.park(&self.schema, lsn, bytes);
         let covers = self.covered(bytes);
         self.opaque.park(lsn, &covers);
         if !units.sets.is_empty() {
@@ -390,7 +405,8 @@ impl Engine {
                     .into(),
             );
         }
-        let (lsns, units) = self.decisions.with_followers(root, &edited);
+        let (lsns, units) =
+            self.decisions.with_followers(root, &edited, self.schema.one_row_groups);
         let (mut reached, mut tables) = (Vec::new(), Vec::new());
         for &lsn in &lsns {
             let bytes = match &changed {
@@ -495,7 +511,8 @@ impl Engine {
         }
         // Raw SQL that covers a table may have changed any row of it.
         let within = self.rows.units_of_tables(&sent.tables);
-        let still = self.decisions.known.values().filter_map(|known| known.bytes.as_deref().ok());
+        let still = self.decisions.known.iter();
+        let still = still.filter_map(|(&lsn, known)| Some((lsn, known.bytes.as_deref().ok()?)));
         self.structural.unpark(&self.schema, still);
         // What changed a set is kept for it in any case.
         let is_row = |unit: &UnitId| !self.is_set(*unit);

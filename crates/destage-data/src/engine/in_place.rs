@@ -32,6 +32,7 @@ impl Engine {
         if row.kind != Kind::Row
             || !table.collections.is_empty()
             || table.columns.iter().any(|column| column.generated)
+            || self.may_refer_to_new(table, prepared.sets().map(|(column, _)| column))
         {
             return false;
         }

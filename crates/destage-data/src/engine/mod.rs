@@ -7,6 +7,7 @@
 
 mod aftermath;
 mod ask;
+mod builds_on;
 mod collections;
 mod command;
 mod commit;

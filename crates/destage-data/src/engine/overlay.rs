@@ -137,6 +137,16 @@ impl Overlay {
         }
     }
 
+    /// The parked groups that changed this unit, oldest first.
+    pub(crate) fn parked_in(&self, unit: UnitId) -> impl Iterator<Item = Lsn> {
+        self.parked.get(&unit).into_iter().flatten().map(|(lsn, _)| *lsn)
+    }
+
+    /// The groups noted as having changed this unit while its row was not loaded; of a set, all of them. Some may be decided.
+    pub(crate) fn chained_in(&self, unit: UnitId) -> impl Iterator<Item = Lsn> {
+        self.chains.get(&unit).into_iter().flatten().copied()
+    }
+
     /// Whether a change of this unit is parked.
     pub(crate) fn is_parked(&self, unit: UnitId) -> bool {
         self.parked.contains_key(&unit)

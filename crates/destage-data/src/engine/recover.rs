@@ -1,6 +1,7 @@
 //! What an earlier run left: undecided groups of the journal.
 
 use super::{Engine, dispatch, overlay};
+use crate::change;
 use destage_core::{Input, Lsn, Time, UnitId};
 
 impl Engine {
@@ -31,6 +32,7 @@ impl Engine {
             },
         );
         self.tell_across(lsn, &spread);
+        self.tell_builds_on(lsn, &change::builds_on(bytes));
         let covers = self.covered(bytes);
         if !covers.is_empty() {
             self.make_opaque(lsn, &covers);

@@ -10,7 +10,7 @@ use crate::cells::{Cell, Reader};
 use crate::change::Op;
 use crate::origins::{Keys, OriginError, Watermarks};
 use crate::resp::Reply;
-use crate::schema::{Schema, TableId};
+use crate::schema::{Schema, Table, TableId};
 use destage_core::{ClientId, Fault, Lsn, Time, UnitId};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -102,14 +102,37 @@ impl Structural {
     }
 
     /// Notes the inserts and deletes of a group that is parked.
-    pub(crate) fn park(&mut self, schema: &Schema, bytes: &[u8]) {
-        note_parked(&mut self.parked, schema, bytes);
+    pub(crate) fn park(&mut self, schema: &Schema, lsn: Lsn, bytes: &[u8]) {
+        note_parked(&mut self.parked, schema, lsn, bytes);
+    }
+
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_key.is_empty() && self.parked.is_empty()
+    }
+
+    /// The group that inserts a row, if that is among them and the row is not deleted again. `is_open` tells which groups the
+    /// origin has not applied.
+    pub(super) fn inserted_by(
+        &self,
+        table: &Table,
+        key: &[u8],
+        is_open: impl Fn(Lsn) -> bool,
+    ) -> Option<Lsn> {
+        let place = (table.id, order_key(table, key));
+        let undecided = self.by_key.get(&place).filter(|(lsn, ..)| is_open(*lsn));
+        let (lsn, is_insert, _) = undecided.or_else(|| self.parked.get(&place))?;
+        is_insert.then_some(*lsn)
     }
 
     /// Some groups are parked no more; these still are.
-    pub(super) fn unpark<'g>(&mut self, schema: &Schema, still: impl Iterator<Item = &'g [u8]>) {
+    pub(super) fn unpark<'g>(
+        &mut self,
+        schema: &Schema,
+        still: impl Iterator<Item = (Lsn, &'g [u8])>,
+    ) {
         let mut fewer = KeyOrder::new();
-        still.for_each(|bytes| note_parked(&mut fewer, schema, bytes));
+        still.for_each(|(lsn, bytes)| note_parked(&mut fewer, schema, lsn, bytes));
         let before = Arc::new(std::mem::replace(&mut self.parked, fewer));
         self.pins.values_mut().for_each(|pin| pin.parked.push(before.clone()));
     }
@@ -189,11 +212,11 @@ impl Structural {
     }
 }
 
-fn note_parked(parked: &mut KeyOrder, schema: &Schema, bytes: &[u8]) {
+fn note_parked(parked: &mut KeyOrder, schema: &Schema, lsn: Lsn, bytes: &[u8]) {
     for change in super::overlay::changes(schema, bytes) {
         if change.op != Op::Update {
             let place = (change.table, order_key(schema.table(change.table), change.key));
-            let entry = (Lsn::ZERO, change.op == Op::Insert, change.key.into());
+            let entry = (lsn, change.op == Op::Insert, change.key.into());
             parked.insert(place, entry);
         }
     }

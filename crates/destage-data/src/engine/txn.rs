@@ -8,7 +8,7 @@ use crate::cells::{Cell, Reader};
 use crate::change::{GroupWriter, Op, Set};
 use crate::resp::Reply;
 use crate::schema::{ColumnDefault, Schema, Table, TableId};
-use destage_core::{Time, UnitId};
+use destage_core::{Lsn, Time, UnitId};
 use std::collections::HashMap;
 
 /// How a column of a row changes, owned.
@@ -86,6 +86,18 @@ impl Txn {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.changes.is_empty() && self.dmls.is_empty()
+    }
+
+    /// Whether a row that was known is changed.
+    pub(crate) fn changes_row(&self, unit: UnitId) -> bool {
+        self.place(unit).is_some_and(|place| self.staged[place].newest.is_some())
+    }
+
+    /// The changes of rows, in order.
+    pub(crate) fn row_changes(
+        &self,
+    ) -> impl Iterator<Item = (UnitId, TableId, Op, &[(usize, Update)])> {
+        self.changes.iter().map(|change| (change.unit, change.table, change.op, &change.sets[..]))
     }
 
     /// The row's cells as this transaction sees them.
@@ -306,9 +318,10 @@ impl Txn {
         Ok(())
     }
 
-    /// Writes the group. Constant defaults of new rows are written out, so that cache and origin agree.
-    pub(crate) fn write(&self, schema: &Schema, rows: &Rows, writer: &mut GroupWriter) {
+    /// Writes the group, which builds on others. Constant defaults of new rows are written out, so that cache and origin agree.
+    pub(crate) fn write(&self, schema: &Schema, rows: &Rows, on: &[Lsn], writer: &mut GroupWriter) {
         writer.clear();
+        writer.builds_on(on.iter().copied());
         let mut dmls = self.dmls.iter().peekable();
         for (place, change) in self.changes.iter().enumerate() {
             while let Some((_, dml)) = dmls.next_if(|(before, _)| *before <= place) {

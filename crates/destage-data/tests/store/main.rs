@@ -5,6 +5,7 @@
 #[path = "../arm/mod.rs"]
 #[expect(dead_code, reason = "the other crates of tests apply groups by themselves")]
 mod arm;
+mod builds_on;
 mod changes;
 mod dml;
 mod entries;

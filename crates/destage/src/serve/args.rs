@@ -283,6 +283,7 @@ impl ServeArgs {
                 no_query_invalidation: self.unsafe_no_query_invalidation,
                 one_watermark: self.unsafe_one_watermark,
                 no_opaque_wait: false,
+                no_builds_on: false,
             },
         })
     }

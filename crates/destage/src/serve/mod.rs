@@ -62,6 +62,8 @@ fn warn(settings: &Settings) {
         one_watermark,
         // Only the library sends raw SQL.
         no_opaque_wait: _,
+        // The library's tests alone set it.
+        no_builds_on: _,
     } = settings.unsafe_flags;
     for (set, flag, loss) in [
         (no_fsync, "--unsafe-no-fsync", "a crash loses acknowledged writes"),
