@@ -162,6 +162,84 @@ fn edit_refuses_amounts_that_are_none_and_changes_that_change_nothing() {
     });
 }
 
+/// A transaction that changes one row after it has read another one.
+#[track_caller]
+fn transfer(client: &mut Client, watched: Option<&str>, change: &str) {
+    if let Some(key) = watched {
+        client.run(&format!("WATCH {key}")).ok();
+        assert!(!client.run(&format!("HGETALL {key}")).pairs().is_empty());
+    }
+    client.run("MULTI").ok();
+    assert!(!client.run(change).is_error());
+    assert_eq!(client.run("EXEC").array().len(), 1);
+}
+
+#[test]
+fn a_transaction_that_watched_a_rejected_write_is_parked_behind_it() {
+    on_each_shop(|server, database| {
+        let (mut client, mut other) = (server.client(), server.client());
+        client.run("DESTAGE PAUSE").ok();
+        client.run("HSET orders:30 customer_id 4711");
+        transfer(&mut client, Some("orders:30"), "HINCRBY products:2 stock -1");
+        // Who has not looked at it goes on.
+        transfer(&mut other, None, "HINCRBY products:1 stock -1");
+        transfer(&mut other, Some("orders:1"), "HINCRBY customers:1 visits 1");
+        client.run("DESTAGE RESUME").ok();
+        assert!(client.run("DESTAGE WAIT 60000").error().starts_with("PARKED"));
+        assert_eq!(other.run("DESTAGE WAIT 60000").int(), 1);
+        transfer(&mut client, Some("products:2"), "HSET customers:2 visits 7");
+        client.run("HSET order_lines:30:1 quantity 1");
+        server.drain();
+        let all = listed(&mut client);
+        let behind: Vec<Option<i64>> = all.iter().map(|(_, behind)| *behind).collect();
+        assert_eq!(behind, [None, Some(all[0].0), Some(all[1].0), Some(all[0].0)], "{all:?}");
+        assert_eq!(database.number("SELECT stock FROM products WHERE id = 2"), 4);
+        assert_eq!(database.number(STOCK), 9);
+
+        database.execute("INSERT INTO customers (id, name) VALUES (4711, 'found')");
+        let reply = client.run("DESTAGE PARKED RETRY ALL");
+        assert_eq!((told(&reply, "applied"), told(&reply, "parked")), (4, 0));
+        assert_eq!(database.number("SELECT stock FROM products WHERE id = 2"), 3);
+        assert_eq!(database.number("SELECT visits FROM customers WHERE id = 2"), 7);
+        assert_eq!(database.number("SELECT count(*) FROM order_lines WHERE order_id = 30"), 1);
+        is_as_before(server, &mut client, database, "products:2");
+    });
+}
+
+#[test]
+fn what_a_transaction_watched_is_known_after_a_crash() {
+    let scratch = Scratch::new();
+    for (number, database) in shop::each(&scratch).into_iter().enumerate() {
+        let launch = Launch::before(&scratch, &database.url());
+        let launch = launch.elsewhere(&scratch, &format!("data-{number}"));
+        let server = launch.start();
+        let mut client = server.client();
+        client.run("DESTAGE PAUSE").ok();
+        client.run("HSET products:1 price_cents -5");
+        transfer(&mut client, Some("products:1"), "HINCRBY products:2 stock -1");
+        transfer(&mut client, Some("products:2"), "HINCRBY customers:1 visits 1");
+        // Undecided when the process is killed, then parked when it is.
+        server.kill();
+        let server = launch.start();
+        server.drain();
+        let before = listed(&mut server.client());
+        assert_eq!(before.len(), 3, "{before:?}");
+        server.kill();
+        let server = launch.start();
+        let mut client = server.client();
+        assert_eq!(listed(&mut client), before);
+        let early = client.run(&format!("DESTAGE PARKED RETRY {}", before[2].0));
+        let why = format!("builds on the rejected write {}: decide on that one first", before[1].0);
+        assert!(early.error().contains(&why), "{early:?}");
+        // Given up, it is in nobody's way.
+        client.run(&format!("DESTAGE PARKED SKIP {}", before[0].0));
+        let reply = client.run(&format!("DESTAGE PARKED RETRY {}", before[1].0));
+        assert_eq!((told(&reply, "applied"), told(&reply, "parked")), (2, 0));
+        assert_eq!(database.number("SELECT stock FROM products WHERE id = 2"), 3);
+        is_as_before(&server, &mut client, &database, "products:2");
+    }
+}
+
 #[test]
 fn skip_takes_a_parked_write_back_and_keeps_what_came_after_it() {
     on_each_shop(|server, database| {

@@ -110,6 +110,49 @@ fn a_rejected_score_is_in_nobodys_way_and_is_edited() {
 }
 
 #[test]
+fn a_transaction_that_watched_a_set_is_parked_behind_each_rejected_member_of_it() {
+    on_each(|launch, database| {
+        let server = launch.start();
+        let (client, other) = (&mut server.client(), &mut server.client());
+        arrives(client, "ZADD rank:a 5 ann 7 cid");
+        let bob = is_parked(client, "ZADD rank:a 5000 bob");
+        let dan = is_parked(client, "ZADD rank:a 6000 dan");
+        ok(client, "DESTAGE PAUSE");
+        ok(client, "ZADD rank:a 7000 eve");
+        ok(client, "ZADD rank:a 8 fay");
+        ok(other, "WATCH rank:a");
+        assert_eq!(players(other).len(), 6);
+        ok(other, "MULTI");
+        ok(other, "HSET products:1 name watched");
+        assert_eq!(ok(other, "EXEC").array().len(), 1);
+        // One that watched another set.
+        ok(client, "WATCH rank:b");
+        ok(client, "MULTI");
+        ok(client, "HSET products:2 name other");
+        assert_eq!(ok(client, "EXEC").array().len(), 1);
+        ok(client, "DESTAGE RESUME");
+        assert!(other.run("DESTAGE WAIT 60000").error().starts_with("PARKED"));
+        server.drain();
+        assert_eq!(database.number("SELECT count(*) FROM products WHERE name = 'watched'"), 0);
+        assert_eq!(database.number("SELECT count(*) FROM products WHERE name = 'other'"), 1);
+        let list = client.run("DESTAGE PARKED LIST");
+        let ids: Vec<String> = list.array().iter().map(|one| named(one, "id").text()).collect();
+        assert_eq!((ids.len(), &ids[0], &ids[1]), (4, &bob, &dan));
+        // It stays until all of them are decided on.
+        for (place, id) in ids[..3].iter().enumerate() {
+            let early = client.run(&format!("DESTAGE PARKED RETRY {}", ids[3]));
+            assert!(early.error().contains("decide on that one first"), "{early:?}");
+            decided(client, &["SKIP", id], &[("parked", &(3 - place).to_string())]);
+        }
+        decided(client, &["RETRY", &ids[3]], &[("applied", "1"), ("parked", "0")]);
+        assert_eq!(players(client), ["ann", "cid", "fay"]);
+        arrives(client, "HSET products:1 name Lamp");
+        nothing_is_left(&server, database);
+        server.terminate(PATIENCE).says(0, &[]);
+    });
+}
+
+#[test]
 fn what_is_parked_behind_a_member_that_was_given_up_makes_no_member() {
     let scratch = Scratch::new();
     let database = Database::sqlite(&scratch).with(TABLES);

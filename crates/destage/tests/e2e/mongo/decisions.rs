@@ -105,6 +105,41 @@ fn parked_writes_are_decided_on_document_by_document() {
     server.terminate(PATIENCE).says(0, &[]);
 }
 
+#[test]
+fn what_has_read_a_parked_write_of_another_document_is_decided_on_after_it() {
+    let scratch = Scratch::new();
+    let Some(ferret) = Ferret::start(&scratch) else { return };
+    users(&ferret);
+    let server = before(&scratch, &ferret).start();
+    let client = &mut server.client();
+    let (first, second) = (user(1), user(2));
+    let mail_of = format!("HSET users:{second} mail a@x");
+    let rejected = is_parked(client, &mail_of);
+    client.run(&format!("WATCH users:{second}")).ok();
+    client.run("MULTI").ok();
+    client.run(&format!("HINCRBY users:{first} logins 1"));
+    assert_eq!(client.run("EXEC").array().len(), 1);
+    assert!(client.run("DESTAGE WAIT 60000").error().starts_with("PARKED"));
+    let list = client.run("DESTAGE PARKED LIST");
+    let reader = named(&list.array()[1], "id").text();
+    assert_eq!(named(&list.array()[1], "builds_on").text(), rejected);
+    let early = client.run(&format!("DESTAGE PARKED RETRY {reader}"));
+    assert!(early.error().contains("decide on that one first"), "{early:?}");
+    let behind = is_parked(client, &format!("HINCRBY users:{second} logins 5"));
+    assert_ne!(behind, reader);
+
+    set(&ferret, "users", by_id(id(&user(1))), doc! { "$set": { "mail": "moved@x" } });
+    // One document at a time: the write and what is behind it of the same document.
+    decided(client, &["RETRY", &rejected], &[("applied", "2"), ("parked", "1")]);
+    assert_eq!(mail(&ferret, 2).as_deref(), Some("a@x"));
+    assert_eq!(ferret.number("users", by_id(id(&user(1))), "logins"), 1);
+    decided(client, &["RETRY", "ALL"], &[("applied", "1"), ("parked", "0")]);
+    assert_eq!(ferret.number("users", by_id(id(&user(1))), "logins"), 2);
+    arrives(client, &format!("HINCRBY users:{first} logins 1"));
+    nothing_is_left(&server, &ferret);
+    server.terminate(PATIENCE).says(0, &[]);
+}
+
 /// A decision that was cut short behind its document, which tells of it or not; the logins that are shown afterwards, and the
 /// writes that are parked then.
 fn cut_short(is_marked: bool) -> Option<(i64, usize)> {
