@@ -9,9 +9,13 @@ use super::Engine;
 use super::session::Session;
 use super::txn::{Txn, Update};
 use crate::cells::{Cell, Reader, push_cell};
-use crate::change::Op;
+use crate::change::{self, Op};
 use crate::schema::{ForeignKey, Table};
 use destage_core::{Input, Lsn, UnitId};
+use std::collections::HashSet;
+
+/// Up to so many are named as they are.
+const NAMED_MAX: usize = 16;
 
 impl Engine {
     /// What a transaction of this session builds on, ascending, each once. Nearly always nothing.
@@ -35,8 +39,26 @@ impl Engine {
             on.retain(|&lsn| self.core.is_open(lsn));
             on.sort_unstable();
             on.dedup();
+            self.leave_out_indirect(&mut on);
         }
         on
+    }
+
+    /// Takes out of many what others of them build on: where that is parked, those are parked behind it. So transactions that
+    /// watch the same large set do not each name all of its changes. Not where they may be of several domains, which wait for
+    /// nobody.
+    fn leave_out_indirect(&self, on: &mut Vec<Lsn>) {
+        if on.len() <= NAMED_MAX || !self.domains.partition().is_one() {
+            return;
+        }
+        let mut indirect: HashSet<Lsn> = HashSet::new();
+        for &lsn in on.iter() {
+            match self.overlay.get(lsn) {
+                Some(group) => indirect.extend(change::builds_on(&group.bytes)),
+                None => indirect.extend(self.decisions.builds_on(lsn)),
+            }
+        }
+        on.retain(|lsn| !indirect.contains(lsn));
     }
 
     /// The groups whose changes a reader of this unit sees and the origin may not have.

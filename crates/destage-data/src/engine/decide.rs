@@ -178,6 +178,11 @@ impl Decisions {
         self.known.insert(lsn, Known { units, builds_on, bytes });
     }
 
+    /// On what a parked group builds besides the earlier changes of its rows.
+    pub(super) fn builds_on(&self, lsn: Lsn) -> &[Lsn] {
+        self.known.get(&lsn).map_or(&[], |known| &known.builds_on)
+    }
+
     /// A fetch brought nothing, which is not out of date.
     pub(super) fn fetch_failed(&mut self, unit: UnitId) {
         self.refetch.remove(&unit);

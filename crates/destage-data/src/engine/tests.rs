@@ -203,6 +203,14 @@ fn a_journal_without_syncs_is_noticed() {
 }
 
 #[test]
+fn a_transaction_that_goes_without_what_it_watched_is_noticed() {
+    let caught = caught(|options| {
+        (options.watches, options.unsafe_flags.no_builds_on) = (true, true);
+    });
+    assert!(caught.expect("fifty seeds notice").1.contains("it builds on a parked one"));
+}
+
+#[test]
 fn a_transaction_that_watches_nothing_is_noticed() {
     let caught = caught(|options| {
         (options.watches, options.forgets_to_watch) = (true, true);

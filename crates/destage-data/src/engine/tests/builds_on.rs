@@ -57,3 +57,20 @@ fn a_row_builds_on_the_new_row_to_which_it_refers() {
     assert_eq!(script.built(own), NONE, "made by the same transaction");
     assert_eq!(script.built("MULTI\nHSET child:0 parent 9\nHSET child:1 parent 10\nEXEC"), [1, 8]);
 }
+
+#[test]
+fn of_many_those_are_left_out_on_which_others_of_them_build() {
+    let mut script = Script::new();
+    let keys: Vec<String> = (20..40).map(|id| format!("item:{id}")).collect();
+    for key in &keys {
+        assert_eq!(script.built(&format!("HSET {key} tag a")), NONE);
+    }
+    let watch = format!("WATCH {}", keys.join(" "));
+    let all: Vec<u64> = (1..=20).collect();
+    assert_eq!(script.built(&format!("{watch}\nMULTI\nHSET item:0 tag b\nEXEC")), all);
+    assert_eq!(script.built(&format!("HSET {} tag c", keys[3])), NONE);
+    let again = format!("{watch} item:0\nMULTI\nHSET item:1 tag d\nEXEC");
+    assert_eq!(script.built(&again), [21, 22], "the rest is known by the first of them");
+    let few = format!("WATCH {} item:0\nMULTI\nHSET item:2 tag e\nEXEC", keys[..3].join(" "));
+    assert_eq!(script.built(&few), [1, 2, 3, 21]);
+}

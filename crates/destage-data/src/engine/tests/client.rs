@@ -58,7 +58,7 @@ pub(super) struct Issued {
 /// The rows that a transaction watches.
 #[derive(Clone, Debug)]
 pub(super) struct Watching {
-    places: Vec<Place>,
+    pub(super) places: Vec<Place>,
     /// The newest group when WATCH was sent.
     low: u64,
     at: Time,

@@ -147,8 +147,27 @@ impl Sim {
             }
         };
         write.result = Some(result.map(|_| ()).map_err(error));
+        self.check_built_upon(job);
         self.imply(job);
         self.check_origin();
+    }
+
+    /// A batch that has landed holds no transaction that watched what is parked there: that one is parked behind it. Domains do
+    /// not wait for one another, and what raw SQL that is parked would do to a row, nobody has seen.
+    fn check_built_upon(&self, job: u64) {
+        let write = &self.writes[&job];
+        let is_batch = matches!((write.work, &write.result), (Work::Batch(_), Some(Ok(()))));
+        let is_simple = self.options.domains.is_none() && !self.options.raw;
+        if !is_batch || !is_simple || self.options.rewind.is_some() {
+            return;
+        }
+        for (lsn, _) in &write.groups {
+            let watching = self.history.entry(*lsn).command.and_then(|n| self.watching.get(&n));
+            let Some(watching) = watching else { continue };
+            let mut below = self.origin.parked.keys().filter(|&other| other < lsn);
+            let parked = below.find(|other| self.history.touches(**other, &watching.places));
+            assert_eq!(parked, None, "group {lsn} was applied though it builds on a parked one");
+        }
     }
 
     /// Parked groups are applied after all, behind whatever the origin has taken since.
