@@ -157,3 +157,42 @@ impl Catalog {
         Ok(dml::encode(dml.sql(), &parameters, &declared))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cells::{Cell, push_cell};
+    use crate::change::{builds_on, changes};
+    use destage_core::Lsn;
+
+    fn catalog(format: u32) -> Catalog {
+        let table = CatalogTable {
+            name: "t".into(),
+            key_len: 1,
+            columns: vec!["id".into()],
+            types: Vec::new(),
+        };
+        Catalog { format, tables: vec![table] }
+    }
+
+    #[test]
+    fn what_a_group_builds_on_stays_under_another_catalog_and_groups_of_newer_formats_are_refused()
+    {
+        let schema = catalog(FORMAT).to_schema();
+        let mut key = Vec::new();
+        push_cell(&mut key, Cell::Value(b"7"));
+        for on in [&[][..], &[Lsn(3), Lsn(9)]] {
+            let mut writer = GroupWriter::new();
+            writer.builds_on(on.iter().copied());
+            writer.begin(TableId(0), Op::Delete, &key);
+            let group = writer.finish();
+            for format in 1..=FORMAT {
+                let translated = catalog(format).translate(&schema, group).unwrap();
+                assert_eq!(builds_on(&translated), on);
+                assert_eq!(changes(&translated, |_| Some(1)).filter(Result::is_ok).count(), 1);
+            }
+            let refused = catalog(FORMAT + 1).translate(&schema, group).unwrap_err();
+            assert!(refused.contains("newer build"), "{refused}");
+        }
+    }
+}

@@ -149,7 +149,7 @@ impl Engine {
             Input::Write {
                 domain: spread.first(),
                 units: changed,
-                bytes: journal_bytes + GROUP_OVERHEAD as u32,
+                bytes: journal_bytes + (GROUP_OVERHEAD + size_of_val(&on[..])) as u32,
                 journal_bytes,
                 access,
             },

@@ -18,7 +18,8 @@ impl Engine {
         self.overlay.skip_to(lsn, stamp);
         self.overlay.push(lsn, stamp, bytes.into());
         let spread = self.domains.partition().of_group(&self.schema, bytes);
-        let size = bytes.len() + overlay::GROUP_OVERHEAD;
+        let on = change::builds_on(bytes);
+        let size = bytes.len() + overlay::GROUP_OVERHEAD + size_of_val(&on[..]);
         self.core.handle(
             self.now,
             Input::Recovered {
@@ -32,7 +33,7 @@ impl Engine {
             },
         );
         self.tell_across(lsn, &spread);
-        self.tell_builds_on(lsn, &change::builds_on(bytes));
+        self.tell_builds_on(lsn, &on);
         let covers = self.covered(bytes);
         if !covers.is_empty() {
             self.make_opaque(lsn, &covers);
