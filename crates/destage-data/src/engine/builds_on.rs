@@ -6,11 +6,11 @@
 //! restart knows them.
 
 use super::Engine;
-use super::session::Session;
 use super::txn::{Txn, Update};
 use crate::cells::{Cell, Reader, push_cell};
 use crate::change::{self, Op};
 use crate::schema::{ForeignKey, Table};
+use destage_core::lease::Token;
 use destage_core::{Input, Lsn, UnitId};
 use std::collections::HashSet;
 
@@ -18,13 +18,13 @@ use std::collections::HashSet;
 const NAMED_MAX: usize = 16;
 
 impl Engine {
-    /// What a transaction of this session builds on, ascending, each once. Nearly always nothing.
-    pub(super) fn builds_on(&self, session: &Session, txn: &Txn) -> Vec<Lsn> {
+    /// What a transaction that is conditional on what was watched builds on, ascending, each once. Nearly always nothing.
+    pub(super) fn builds_on(&self, watch: Option<Token>, txn: &Txn) -> Vec<Lsn> {
         let mut on = Vec::new();
         if self.config.unsafe_flags.no_builds_on {
             return on;
         }
-        if let Some(token) = session.watch {
+        if let Some(token) = watch {
             let keys = self.watched.leases.keys(token);
             let units = keys.filter_map(|(table, key)| self.rows.find(*table, key));
             // What it changes itself is known by that.

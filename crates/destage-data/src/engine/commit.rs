@@ -9,6 +9,7 @@ use super::session::{Session, Through, Waiting};
 use super::txn::Txn;
 use crate::change;
 use crate::schema::TableId;
+use destage_core::lease::Token;
 use destage_core::{Access, ClientId, Input, UnitId};
 use std::collections::HashSet;
 
@@ -19,15 +20,15 @@ impl Engine {
         }
     }
 
-    /// Puts a transaction's changes into the writer.
+    /// Puts the changes of a transaction into the writer, which is conditional on what was watched by this.
     ///
     /// # Errors
     /// They are more than the journal takes in one group.
-    pub(super) fn write_group(&mut self, session: &Session, txn: &Txn) -> Result<(), Trouble> {
+    pub(super) fn write_group(&mut self, watch: Option<Token>, txn: &Txn) -> Result<(), Trouble> {
         if txn.is_empty() {
             return Ok(());
         }
-        let on = self.builds_on(session, txn);
+        let on = self.builds_on(watch, txn);
         txn.write(&self.schema, &self.rows, &on, &mut self.writer);
         let len = self.writer.finish().len();
         let bytes_max = self.journal.payload_bytes_max();

@@ -201,7 +201,8 @@ impl Decisions {
             .ok_or_else(|| format!("ERR write {} is not parked; see PARKED LIST", root.0))?;
         let own = known.units.rows.iter().chain(&edited.rows);
         let shares = |other: &Known| own.clone().any(|unit| other.units.rows.contains(unit));
-        let is_below = |lsn: &Lsn, other: &Known| known.builds_on.contains(lsn) || shares(other);
+        let is_below =
+            |lsn: &Lsn, other: &Known| known.builds_on.binary_search(lsn).is_ok() || shares(other);
         match self.known.range(..root).rev().find(|(lsn, other)| is_below(lsn, other)) {
             Some((before, _)) => Err(format!(
                 "ERR write {} builds on the rejected write {}: decide on that one first",

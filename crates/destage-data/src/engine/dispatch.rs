@@ -497,7 +497,7 @@ impl Engine {
                     .map_err(|message| Trouble::Error(format!("ERR {message}")))
             })
         };
-        let performed = performed.and_then(|()| self.write_group(session, &txn));
+        let performed = performed.and_then(|()| self.write_group(None, &txn));
         // An error tells of what it met, too.
         session.lsn = session.lsn.max(observed);
         match performed {

@@ -225,7 +225,7 @@ impl Engine {
         let performed = self.perform_queued(session, queued, all, &mut txn);
         let checked =
             performed.and_then(|()| txn.check(&self.schema, &self.rows).map_err(Trouble::Error));
-        let checked = checked.and_then(|()| self.write_group(session, &txn));
+        let checked = checked.and_then(|()| self.write_group(session.watch, &txn));
         // An error tells of what it met, too.
         session.lsn = session.lsn.max(observed);
         let done = match checked {
@@ -279,7 +279,7 @@ impl Engine {
             let mut whole = Vec::new();
             std::mem::swap(&mut session.out, &mut whole);
             let performed = self.perform_queued(session, std::slice::from_ref(command), units, txn);
-            let written = performed.and_then(|()| self.write_group(session, txn));
+            let written = performed.and_then(|()| self.write_group(session.watch, txn));
             // The reply without the head of its array.
             let head = b"*1\r\n".len().min(session.out.len());
             let reply = session.out.split_off(head);

@@ -33,6 +33,9 @@ fn a_transaction_builds_on_what_it_watched_and_does_not_change() {
     // Not what was read without a condition, and not what was watched before.
     assert_eq!(script.built("MULTI\nHGET item:0 tag\nHSET item:1 tag f\nEXEC"), NONE);
     assert_eq!(script.built("HSET item:1 tag g"), NONE);
+    // Nor is a command by itself bound by what is watched for a transaction that is yet to come.
+    assert_eq!(script.built("WATCH item:2\nHSET item:30 tag h"), NONE);
+    assert_eq!(script.built("MULTI\nHSET item:1 tag g\nEXEC"), [2]);
     let leased = "DESTAGE BEGIN 1000\nHGET item:0 tag\nHSET item:2 tag h\nEXEC";
     assert_eq!(script.built(leased), [5]);
     let number = script.engine.core.next_lsn().0 - 1;
