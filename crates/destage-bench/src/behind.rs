@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use destage_runtime::sockets::Listen;
 use mongodb::Client;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::Result;
 use crate::figure::thousands;
-use crate::servers::{Ferretdb, POSTGRES_SETTINGS, Postgres, postgres_version};
+use crate::servers::{Ferretdb, POSTGRES_SETTINGS, Postgres, Transport, postgres_version};
 
 /// Which one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -76,10 +77,13 @@ impl Behind {
     ///
     /// # Errors
     ///
-    /// It does not start, or there is no program for it.
-    pub(crate) fn start(arguments: &BehindArgs, dir: &Path) -> Result<Self> {
+    /// It does not start, or there is no program for it, or it cannot be reached like that.
+    pub(crate) fn start(arguments: &BehindArgs, dir: &Path, transport: Transport) -> Result<Self> {
         if arguments.is_sql() {
-            return Ok(Self::Postgres(Postgres::start(dir)?));
+            return Ok(Self::Postgres(Postgres::start(dir, transport)?));
+        }
+        if transport == Transport::Unix {
+            return Err("--unix is for --origin postgres".into());
         }
         let named = arguments.ferretdb.as_deref();
         let program = named.filter(|path| !path.as_os_str().is_empty()).ok_or(
@@ -101,6 +105,22 @@ impl Behind {
         match self {
             Self::Postgres(_) => Postgres::url(via),
             Self::Mongodb(_) => Ferretdb::url(via, database),
+        }
+    }
+
+    /// Where clients of this machine connect.
+    pub(crate) fn near(&self) -> Result<Listen> {
+        match self {
+            Self::Postgres(server) => server.near(),
+            Self::Mongodb(server) => Ok(server.address.into()),
+        }
+    }
+
+    /// As Destage takes it on this machine.
+    pub(crate) fn near_url(&self, database: &str) -> String {
+        match self {
+            Self::Postgres(server) => server.near_url(),
+            Self::Mongodb(server) => Ferretdb::url(server.address, database),
         }
     }
 

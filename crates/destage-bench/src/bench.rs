@@ -5,13 +5,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use destage_runtime::sockets::Listen;
+
 use crate::Result;
 use crate::control::Client;
 use crate::figure::{Figure, Memory, Run, Target};
 use crate::keys::Shape;
 use crate::load::{Bound, Load};
 use crate::origins;
-use crate::servers::{Destage, DestageConfig, Fsync, Postgres, Redis, status};
+use crate::servers::{Destage, DestageConfig, Fsync, Postgres, Redis, Transport, status};
 
 /// How much to measure, and with what.
 #[derive(Clone, Debug)]
@@ -132,7 +134,7 @@ impl Bench {
     pub(crate) fn postgres(&mut self) -> Result<&Postgres> {
         if self.postgres.is_none() {
             eprintln!("starting PostgreSQL");
-            self.postgres = Some(Postgres::start(&self.dir)?);
+            self.postgres = Some(Postgres::start(&self.dir, Transport::Tcp)?);
         }
         Ok(self.postgres.as_ref().expect("it was just started"))
     }
@@ -165,6 +167,7 @@ impl Bench {
             origin: origin.to_owned(),
             commit: commit.to_owned(),
             staleness: format!("{}s", self.options.staleness_seconds),
+            transport: Transport::Tcp,
             extra: self.options.extra.clone(),
         };
         Destage::start(&self.dir, &config)
@@ -173,7 +176,7 @@ impl Bench {
     /// Destage, or a second Redis in a control run.
     pub(crate) fn ours(&self, origin: &str, commit: &str, control: Fsync) -> Result<Ours> {
         if self.options.control {
-            return Ok(Ours::Control(Redis::start(&self.dir, control)?));
+            return Ok(Ours::Control(Redis::start(&self.dir, control, Transport::Tcp)?));
         }
         Ok(Ours::Destage(self.destage(origin, commit)?))
     }
@@ -186,10 +189,10 @@ impl Bench {
 }
 
 impl Ours {
-    pub(crate) fn address(&self) -> std::net::SocketAddr {
+    pub(crate) fn address(&self) -> &Listen {
         match self {
-            Self::Destage(server) => server.address,
-            Self::Control(server) => server.address,
+            Self::Destage(server) => &server.address,
+            Self::Control(server) => &server.address,
         }
     }
 
@@ -203,7 +206,7 @@ impl Ours {
     /// Fills the cache by reading every row once; a control is given the rows instead.
     pub(crate) fn warm(&self, table: &str, rows: u64, bytes: usize) -> Result<()> {
         match self {
-            Self::Destage(server) => warm(server.address, table, rows),
+            Self::Destage(server) => warm(&server.address, table, rows),
             Self::Control(server) => server.preload(table, rows, &default_fields(bytes)),
         }
     }
@@ -247,8 +250,8 @@ fn default_fields(bytes: usize) -> Vec<(String, String)> {
 }
 
 /// Reads every row of `table` once.
-pub(crate) fn warm(address: std::net::SocketAddr, table: &str, rows: u64) -> Result<()> {
-    let mut load = Load::resp(address, &["HGETALL", &format!("{table}:__rand_int__")], 0)?;
+pub(crate) fn warm(address: &Listen, table: &str, rows: u64) -> Result<()> {
+    let mut load = Load::resp(address.clone(), &["HGETALL", &format!("{table}:__rand_int__")], 0)?;
     (load.connections, load.pipeline) = (16, 16);
     (load.shape, load.key_space, load.bound) = (Shape::Each, rows, Bound::Requests(rows));
     let outcome = load.run()?.without_errors()?;

@@ -10,6 +10,7 @@ use crate::behind::BehindArgs;
 use crate::block::BlockArgs;
 use crate::device::DeviceArgs;
 use crate::keys::Shape;
+use crate::servers::Transport;
 use crate::ycsb::Workload;
 
 /// Side-by-side benchmarks of Destage and its peers.
@@ -136,6 +137,9 @@ pub(crate) struct YcsbArgs {
     /// Leave out the origin 1 ms away
     #[arg(long)]
     pub(crate) near: bool,
+    /// Connect to all servers through unix sockets instead of TCP, but for the origin 1 ms away
+    #[arg(long)]
+    pub(crate) unix: bool,
     /// Time of a run, without its drain, seconds [default: 3, with --quick 0.3]
     #[arg(long, value_name = "SECONDS")]
     pub(crate) seconds: Option<f64>,
@@ -181,6 +185,12 @@ pub(crate) struct BgArgs {
     pub(crate) behind: BehindArgs,
     #[command(flatten)]
     pub(crate) run: RunArgs,
+}
+
+impl YcsbArgs {
+    pub(crate) fn transport(&self) -> Transport {
+        if self.unix { Transport::Unix } else { Transport::Tcp }
+    }
 }
 
 /// What every comparison asks: the program, the place, where the figures go.

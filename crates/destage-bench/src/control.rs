@@ -4,7 +4,10 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use destage_runtime::sockets::Listen;
+
 use crate::Result;
+use crate::connect::Connected;
 
 /// A RESP2 reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,15 +21,14 @@ pub(crate) enum Value {
 /// A blocking RESP client.
 #[derive(Debug)]
 pub(crate) struct Client {
-    input: BufReader<TcpStream>,
-    output: TcpStream,
+    input: BufReader<Connected>,
+    output: Connected,
 }
 
 impl Client {
     /// A drain may take minutes, so a reply may too.
-    pub(crate) fn connect(address: SocketAddr) -> Result<Self> {
-        let output = TcpStream::connect(address)?;
-        output.set_nodelay(true)?;
+    pub(crate) fn connect(address: &Listen) -> Result<Self> {
+        let output = Connected::to(address)?;
         output.set_read_timeout(Some(Duration::from_secs(600)))?;
         Ok(Self { input: BufReader::new(output.try_clone()?), output })
     }

@@ -11,6 +11,7 @@ mod block;
 mod cases;
 mod cli;
 mod command;
+mod connect;
 mod control;
 mod cpu;
 mod data;

@@ -1,8 +1,9 @@
 //! `redis-benchmark` as the client.
 
-use std::net::SocketAddr;
 use std::process::Command;
 use std::time::Duration;
+
+use destage_runtime::sockets::Listen;
 
 use crate::Result;
 use crate::command::output_within;
@@ -30,7 +31,7 @@ pub(crate) struct Printed {
 
 impl RedisBenchmark {
     /// The number of requests that takes about `time` at `address`, by a short trial.
-    pub(crate) fn requests_for(&self, address: SocketAddr, time: Duration) -> Result<u64> {
+    pub(crate) fn requests_for(&self, address: &Listen, time: Duration) -> Result<u64> {
         let mut requests = ((self.connections * self.pipeline) as u64 * 4).max(200);
         loop {
             let trial = self.run(address, requests)?;
@@ -47,16 +48,21 @@ impl RedisBenchmark {
     /// # Errors
     ///
     /// It is not installed, or the server answered with an error.
-    pub(crate) fn run(&self, address: SocketAddr, requests: u64) -> Result<Printed> {
+    pub(crate) fn run(&self, address: &Listen, requests: u64) -> Result<Printed> {
         let numbers = [
-            ("-p", address.port().to_string()),
             ("-n", requests.to_string()),
             ("-c", self.connections.to_string()),
             ("-P", self.pipeline.to_string()),
             ("-r", self.keys.to_string()),
         ];
         let mut command = Command::new("redis-benchmark");
-        command.args(["-h", "127.0.0.1", "-q", "--csv", "--precision", "3"]);
+        match address {
+            Listen::Tcp(address) => {
+                command.args(["-h", &address.ip().to_string(), "-p", &address.port().to_string()])
+            }
+            Listen::Unix(path) => command.arg("-s").arg(path),
+        };
+        command.args(["-q", "--csv", "--precision", "3"]);
         numbers.iter().for_each(|(flag, value)| {
             command.arg(flag).arg(value);
         });

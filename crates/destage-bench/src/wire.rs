@@ -1,13 +1,13 @@
 //! One client's connection in a closed loop, in RESP or PostgreSQL's protocol: what is sent together is one round trip.
 
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use destage_runtime::sockets::Listen;
 use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
-use tokio::net::TcpStream;
 
 use crate::Result;
+use crate::connect::{Duplex, duplex};
 use crate::control::{Value, read_value};
 use crate::load::Protocol;
 
@@ -16,7 +16,7 @@ const READ_BYTES: usize = 64 * 1024;
 /// A connection, and what is about to be sent on it.
 #[derive(Debug)]
 pub(crate) struct Wire {
-    stream: TcpStream,
+    stream: Box<dyn Duplex>,
     protocol: Protocol,
     /// Requests for the next exchange.
     pub(crate) out: Vec<u8>,
@@ -33,14 +33,13 @@ impl Wire {
     ///
     /// Nobody listens, or the server refuses the session.
     pub(crate) async fn connect(
-        address: SocketAddr,
+        address: &Listen,
         protocol: Protocol,
         preamble: &[u8],
         replies: usize,
     ) -> Result<Self> {
         let failed = |error| format!("failed to connect to {address}: {error}");
-        let stream = TcpStream::connect(address).await.map_err(failed)?;
-        stream.set_nodelay(true)?;
+        let stream = duplex(address).await.map_err(failed)?;
         let input = vec![0; READ_BYTES];
         let mut wire =
             Self { stream, protocol, out: preamble.to_vec(), input, filled: 0, trips: 0 };
@@ -128,7 +127,7 @@ impl Resp {
     /// # Errors
     ///
     /// Nobody listens.
-    pub(crate) async fn connect(address: SocketAddr) -> Result<Self> {
+    pub(crate) async fn connect(address: &Listen) -> Result<Self> {
         let wire = Wire::connect(address, Protocol::Resp, &[], 0).await?;
         Ok(Self { wire, requests: 0 })
     }

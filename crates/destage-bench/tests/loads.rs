@@ -58,6 +58,21 @@ fn every_side_of_ycsb_leaves_at_postgresql_what_it_acknowledged() {
 }
 
 #[test]
+#[ignore = "takes a built destage, redis-server and PostgreSQL: cargo xtask test --only bench"]
+fn every_side_of_ycsb_is_reached_through_unix_sockets_too() {
+    let words = ["--unix", "--clients", "4", "--workloads", "A", "--keys", "uniform"];
+    let report = run(&[&["ycsb", "--records", "3000"], &words[..]].concat());
+    let said = report["settings"].to_string();
+    assert!(said.contains("unix sockets"), "{said}");
+    for (title, sides) in [("", 6), (", the origin 1 ms away each way", 5)] {
+        let all = rows(&report, &format!("YCSB: actions per second{title}"));
+        let cells: Vec<_> =
+            all.iter().flat_map(|row| row.as_array().into_iter().flatten()).collect();
+        assert!(cells.len() == 3 + sides && cells.iter().all(|cell| *cell != "-"), "{all:#?}");
+    }
+}
+
+#[test]
 #[ignore = "takes a built destage and PostgreSQL: cargo xtask test --only bench"]
 fn friendships_survive_every_policy_and_a_kill() {
     let report = run(&["bg"]);

@@ -1,6 +1,6 @@
 //! How one client performs actions: by the Redis protocol over mapped sorted sets, or by SQL at PostgreSQL.
 
-use std::net::SocketAddr;
+use destage_runtime::sockets::Listen;
 
 use super::graph::{Action, Member};
 use super::lists::{Documents, Watching};
@@ -23,11 +23,11 @@ pub(super) enum Link {
 }
 
 impl Link {
-    pub(super) async fn keys(address: SocketAddr) -> Result<Self> {
+    pub(super) async fn keys(address: &Listen) -> Result<Self> {
         Ok(Self::Keys(Keys(Resp::connect(address).await?)))
     }
 
-    pub(super) async fn sql(address: SocketAddr) -> Result<Self> {
+    pub(super) async fn sql(address: &Listen) -> Result<Self> {
         let statements = statements();
         let replies = statements.len() + 1;
         let preamble = postgres_preamble(&statements);

@@ -1,8 +1,7 @@
 //! Friends and invitations as lists inside the members' own documents: for an origin that changes one document at a time, as
 //! the paper's MongoDB does. Who changes two members does so one after the other; each change can be repeated.
 
-use std::net::SocketAddr;
-
+use destage_runtime::sockets::Listen;
 use mongodb::bson::{Bson, Document, doc};
 use mongodb::{Client, Collection};
 
@@ -92,7 +91,7 @@ fn edits(action: Action) -> Vec<Edit> {
 pub(super) struct Watching(Resp);
 
 impl Watching {
-    pub(super) async fn connect(address: SocketAddr) -> Result<Self> {
+    pub(super) async fn connect(address: &Listen) -> Result<Self> {
         Ok(Self(Resp::connect(address).await?))
     }
 

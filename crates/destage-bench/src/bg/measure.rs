@@ -1,10 +1,11 @@
 //! One side under one mix with more and more clients; and a server killed under load.
 
 use std::cell::{Cell, RefCell};
-use std::net::SocketAddr;
 use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
+
+use destage_runtime::sockets::Listen;
 
 use super::graph::{Graph, KINDS, MIXES};
 use super::link::Link;
@@ -95,7 +96,7 @@ impl Fuse {
 /// # Errors
 /// The server refuses something.
 pub(super) fn warm(server: &Destage, members: u64, has_lists: bool) -> Result<()> {
-    let mut client = Control::connect(server.address)?;
+    let mut client = Control::connect(&server.address)?;
     let lists: &[&str] = if has_lists { &["friends", "pending"] } else { &[] };
     for start in (0..members).step_by(100) {
         let end = (start + 100).min(members);
@@ -161,7 +162,7 @@ fn once(
     count: usize,
 ) -> Result<(Tally, f64, f64)> {
     let runtime = runtime()?;
-    let address = server.map(|server| server.address);
+    let address = server.map(|server| &server.address);
     let clients = runtime.block_on(clients(bench, address, mix, count, None))?;
     let start = Instant::now();
     let work = || -> Result<_> {
@@ -186,7 +187,7 @@ fn once(
 
 async fn clients(
     bench: &Bench,
-    server: Option<SocketAddr>,
+    server: Option<&Listen>,
     mix: &[u64; KINDS],
     count: usize,
     fuse: Option<Rc<Fuse>>,
@@ -203,7 +204,7 @@ async fn clients(
             (Some(address), _, Behind::Mongodb(_)) => {
                 Link::Watching(Watching::connect(address).await?)
             }
-            (None, _, origin) => Link::sql(origin.address()).await?,
+            (None, _, origin) => Link::sql(&origin.address().into()).await?,
         };
         let random = Rng::new(bench.seed ^ (lane + 1).wrapping_mul(0xd6e8_feb8_6659_fd93));
         let (graph, fuse) = (bench.graph.clone(), fuse.clone());
@@ -229,7 +230,7 @@ pub(super) fn kill(
     let fuse = Rc::new(Fuse { left: Cell::new(WRITES_BEFORE_KILL), pid: server.pid() });
     let mix = &MIXES[0].1;
     let runtime = runtime()?;
-    let address = Some(server.address);
+    let address = Some(&server.address);
     let clients =
         runtime.block_on(clients(bench, address, mix, KILL_CLIENTS, Some(fuse.clone())))?;
     let ended = runtime.block_on(drive(clients, KINDS, KILL_TIME)).map(drop);
@@ -240,7 +241,7 @@ pub(super) fn kill(
     }
     let server = server.start_again(dir, config)?;
     if let Behind::Mongodb(_) = bench.origin {
-        runtime.block_on(finish(bench, server.address))?;
+        runtime.block_on(finish(bench, &server.address))?;
     }
     server.drain()?;
     let found = origin::found(&bench.origin, false)?;
@@ -253,7 +254,7 @@ pub(super) fn kill(
 }
 
 /// Two documents do not change as one: what a crash interrupted is done again, which changes nothing that was done.
-async fn finish(bench: &Bench, address: SocketAddr) -> Result<()> {
+async fn finish(bench: &Bench, address: &Listen) -> Result<()> {
     let mut client = Watching::connect(address).await?;
     let interrupted = bench.graph.borrow().interrupted();
     for action in interrupted {

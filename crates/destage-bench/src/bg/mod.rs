@@ -16,7 +16,7 @@ use crate::cli::BgArgs;
 use crate::machine::{Machine, output};
 use crate::place;
 use crate::report::Report;
-use crate::servers::{Destage, DestageConfig};
+use crate::servers::{Destage, DestageConfig, Transport};
 use graph::{Graph, MIXES};
 use measure::{Bench, Rated};
 use std::cell::RefCell;
@@ -51,7 +51,7 @@ pub(crate) fn run(arguments: &BgArgs) -> Result<()> {
     let mut report = new_report(arguments, &settings, &bin, &path)?;
     let scale = (settings.members, settings.friends, settings.pending);
     let graph = Graph::new(scale)?;
-    let origin = Behind::start(&arguments.behind, &path)?;
+    let origin = Behind::start(&arguments.behind, &path, Transport::Tcp)?;
     eprintln!("filling {} members with {} friends each", settings.members, settings.friends);
     origin::fill(&origin, &graph, scale)?;
     let first = graph.clone();
@@ -71,6 +71,7 @@ pub(crate) fn run(arguments: &BgArgs) -> Result<()> {
         origin: bench.origin.url(bench.origin.address(), lists::DATABASE),
         commit: "0".into(),
         staleness: format!("{STALENESS_SECONDS}s"),
+        transport: Transport::Tcp,
         extra,
     };
     let mut rated = vec![rate(&mut bench, None, SIDES[0], &settings)?];

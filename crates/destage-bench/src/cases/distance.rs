@@ -37,7 +37,7 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
     let client = Client::uniform(4, 1);
     for (commit, target) in [("1s", 20.0), ("0", 10.0)] {
         let server = bench.destage(&Postgres::url(far), commit)?;
-        warm(server.address, TABLE, rows)?;
+        warm(&server.address, TABLE, rows)?;
         bench.pairs(
             GROUP,
             &format!("d = {commit}, {}", client.text()),

@@ -22,7 +22,7 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
     bench.postgres_table("direct", rows, 100)?;
     let origin = Postgres::url(bench.postgres()?.address);
     let server = bench.destage(&origin, "1s")?;
-    warm(server.address, TABLE, rows)?;
+    warm(&server.address, TABLE, rows)?;
     // Buffered before the staleness bound stops the writes, with room to spare.
     let count = rows.min(1_000_000);
     let case = format!("{count} rows buffered, then destaged");
@@ -46,7 +46,8 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
 fn drained(bench: &mut Bench, server: &Destage, count: u64) -> Result<Run> {
     let tag = bench.next_tag();
     let key = format!("{TABLE}:__rand_int__");
-    let mut load = Load::resp(server.address, &["HSET", &key, "f0", "__data__"], DATA_BYTES)?;
+    let mut load =
+        Load::resp(server.address.clone(), &["HSET", &key, "f0", "__data__"], DATA_BYTES)?;
     (load.connections, load.pipeline, load.shape) = (16, 16, Shape::Each);
     (load.key_space, load.bound) = (count, Bound::Requests(count));
     load.template.tag(&tag);

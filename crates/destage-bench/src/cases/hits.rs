@@ -4,7 +4,7 @@ use crate::Result;
 use crate::bench::{Bench, Ours, cpu_us};
 use crate::figure::{Run, Target};
 use crate::redis_benchmark::RedisBenchmark;
-use crate::servers::{Fsync, Redis};
+use crate::servers::{Fsync, Redis, Transport};
 
 const GROUP: &str = "Hits: HGETALL of 10 fields, redis-benchmark, against redis-server";
 
@@ -21,7 +21,7 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
         let origin = bench.sqlite_table(&table_name, rows, bytes)?;
         let ours = bench.ours(&format!("sqlite:{}", origin.display()), "0", Fsync::Off)?;
         ours.warm(&table_name, rows, bytes)?;
-        let redis = Redis::start(&bench.dir, Fsync::Off)?;
+        let redis = Redis::start(&bench.dir, Fsync::Off, Transport::Tcp)?;
         // Redis gets the very fields that we answer with, so the replies are equally long.
         redis.preload(&table_name, rows, &ours.fields(&table_name)?)?;
         for (_, pipeline, target) in table().into_iter().filter(|row| row.0 == bytes) {
@@ -47,7 +47,7 @@ fn compare(
 ) -> Result<()> {
     let time = bench.options.time;
     let our_requests = client.requests_for(ours.address(), time)?;
-    let their_requests = client.requests_for(redis.address, time)?;
+    let their_requests = client.requests_for(&redis.address, time)?;
     let case = format!("{bytes}-byte fields, 50 connections, pipeline {}", client.pipeline);
     bench.pairs(
         GROUP,
@@ -55,7 +55,7 @@ fn compare(
         Fsync::Off.settings(),
         target,
         |_| benchmark(client, ours.address(), our_requests, || ours.cpu()),
-        |_| benchmark(client, redis.address, their_requests, || redis.cpu()),
+        |_| benchmark(client, &redis.address, their_requests, || redis.cpu()),
     );
     Ok(())
 }
@@ -63,7 +63,7 @@ fn compare(
 /// One `redis-benchmark` run with the server's CPU time around it.
 pub(super) fn benchmark(
     client: &RedisBenchmark,
-    address: std::net::SocketAddr,
+    address: &destage_runtime::sockets::Listen,
     requests: u64,
     cpu: impl Fn() -> Result<std::time::Duration>,
 ) -> Result<Run> {

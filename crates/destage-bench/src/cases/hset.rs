@@ -8,7 +8,7 @@ use crate::Result;
 use crate::bench::{Bench, Ours, cpu_us};
 use crate::figure::Target;
 use crate::redis_benchmark::RedisBenchmark;
-use crate::servers::{Fsync, Postgres, Redis};
+use crate::servers::{Fsync, Postgres, Redis, Transport};
 
 const GROUP: &str = "HSET, redis-benchmark, against redis-server with an append-only file";
 const TABLE: &str = "bench10";
@@ -43,7 +43,7 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
             let rows = bench.options.hot_rows;
             let ours = bench.ours(&origin, commit, fsync)?;
             ours.warm(TABLE, rows, 10)?;
-            let redis = Redis::start(&bench.dir, fsync)?;
+            let redis = Redis::start(&bench.dir, fsync, Transport::Tcp)?;
             redis.preload(TABLE, rows, &ours.fields(TABLE)?)?;
             for variant in VARIANTS.iter().filter(|v| v.postgres == postgres) {
                 for &(connections, pipeline, target) in depths {
@@ -95,7 +95,7 @@ fn compare(
     let (ours, redis) = (sides.ours, sides.redis);
     let our_requests = client.requests_for(ours.address(), time)?;
     ours.drain()?;
-    let their_requests = client.requests_for(redis.address, time)?;
+    let their_requests = client.requests_for(&redis.address, time)?;
     let case = format!(
         "d = {} against {}: {} field{}, {} connection{}, pipeline {}, {} origin, {}",
         sides.commit,
@@ -114,7 +114,7 @@ fn compare(
         sides.fsync.settings(),
         Target::ratio(target),
         |bench| our_run(bench, client, variant, ours, our_requests),
-        |_| benchmark(client, redis.address, their_requests, || redis.cpu()),
+        |_| benchmark(client, &redis.address, their_requests, || redis.cpu()),
     );
     Ok(())
 }

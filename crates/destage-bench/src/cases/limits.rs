@@ -23,7 +23,7 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
     bench.postgres_table(TABLE, rows, 100)?;
     let origin = Postgres::url(bench.postgres()?.address);
     let server = bench.destage(&origin, "0")?;
-    warm(server.address, TABLE, rows)?;
+    warm(&server.address, TABLE, rows)?;
     for limit in LIMITS {
         for client in [Client::uniform(4, 1), Client::uniform(16, 1), Client::uniform(16, 16)] {
             let limit = format!("dirty-limit={limit}");

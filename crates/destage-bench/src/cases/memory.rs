@@ -10,7 +10,7 @@ use crate::figure::Memory;
 use crate::keys::Shape;
 use crate::load::{Bound, Load};
 use crate::origins::FIELDS;
-use crate::servers::{Destage, Fsync, Redis};
+use crate::servers::{Destage, Fsync, Redis, Transport};
 
 const TABLE: &str = "bench";
 const FIELD_BYTES: usize = 100;
@@ -20,9 +20,9 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
     let origin = bench.sqlite_table(TABLE, rows, FIELD_BYTES)?;
     let server = bench.destage(&format!("sqlite:{}", origin.display()), "1s")?;
     // One row first, so that what every process needs anyway is there before the count begins.
-    warm(server.address, TABLE, 1)?;
+    warm(&server.address, TABLE, 1)?;
     let empty = resident_bytes(server.pid())?;
-    warm(server.address, TABLE, rows)?;
+    warm(&server.address, TABLE, rows)?;
     let full = resident_bytes(server.pid())?;
     let status = server.status()?;
     if status.cached_units < rows {
@@ -44,7 +44,8 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
 fn buffered(bench: &mut Bench, server: &Destage, before: u64, key: f64) -> Result<()> {
     let rows = bench.options.rows;
     let name = format!("{TABLE}:__rand_int__");
-    let mut load = Load::resp(server.address, &["HSET", &name, "f0", "__data__"], FIELD_BYTES)?;
+    let mut load =
+        Load::resp(server.address.clone(), &["HSET", &name, "f0", "__data__"], FIELD_BYTES)?;
     (load.connections, load.pipeline, load.shape) = (16, 16, Shape::Each);
     (load.key_space, load.bound) = (rows, Bound::Requests(rows));
     server.control(&["PAUSE"])?;
@@ -76,7 +77,7 @@ fn buffered(bench: &mut Bench, server: &Destage, before: u64, key: f64) -> Resul
 /// The same rows in Redis, for comparison.
 fn redis(bench: &mut Bench, key: f64) -> Result<()> {
     let rows = bench.options.rows;
-    let redis = Redis::start(&bench.dir, Fsync::Off)?;
+    let redis = Redis::start(&bench.dir, Fsync::Off, Transport::Tcp)?;
     let empty = resident_bytes(redis.pid())?;
     let fields: Vec<_> =
         (0..FIELDS).map(|at| (format!("f{at}"), "x".repeat(FIELD_BYTES))).collect();

@@ -21,7 +21,7 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
     let zipfian = Client { connections: 16, pipeline: 16, shape: Shape::Zipfian };
     for commit in ["0", "1s"] {
         let server = bench.destage(&origin, commit)?;
-        warm(server.address, OURS, rows)?;
+        warm(&server.address, OURS, rows)?;
         for (client, target) in [
             (Client::uniform(1, 1), Target::ratio(10.0)),
             (Client::uniform(16, 1), Target::ratio(2.5)),

@@ -27,7 +27,7 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
     }
     for commit in ["0", "1s"] {
         let server = bench.destage(&format!("sqlite:{}", origin.display()), commit)?;
-        warm(server.address, TABLE, rows)?;
+        warm(&server.address, TABLE, rows)?;
         for (connections, pipeline) in [(1, 1), (16, 1), (16, 16)] {
             let client = Client::uniform(connections, pipeline);
             bench.pairs(

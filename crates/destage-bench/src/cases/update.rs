@@ -53,7 +53,8 @@ pub(super) fn through_destage(
 ) -> Result<Run> {
     let tag = bench.next_tag();
     let key = format!("{table}:__rand_int__");
-    let mut load = Load::resp(server.address, &["HSET", &key, "f0", "__data__"], DATA_BYTES)?;
+    let mut load =
+        Load::resp(server.address.clone(), &["HSET", &key, "f0", "__data__"], DATA_BYTES)?;
     client.apply(&mut load, bench);
     load.template.tag(&tag);
     let (status, cpu, origin) = (server.status()?, server.cpu()?, origin_cpu()?);

@@ -1,21 +1,21 @@
 //! Nonblocking connections and the loop that drives them.
 
 use std::io::{self, Read, Write};
-use std::net::TcpStream as BlockingStream;
 use std::time::{Duration, Instant};
 
-use mio::net::TcpStream;
+use destage_runtime::sockets::Stream;
 use mio::{Events, Interest, Poll, Token};
 
 use super::{Bound, Load, Part, Shared, Template, new_histogram};
 use crate::Result;
+use crate::connect::Connected;
 use crate::keys::{Keys, Shape};
 
 const READ_BYTES: usize = 256 * 1024;
 
 /// One connection with its own keys and its own copy of the request.
 pub(super) struct Connection {
-    stream: TcpStream,
+    stream: Stream,
     lane: usize,
     keys: Keys,
     template: Template,
@@ -34,9 +34,8 @@ impl Connection {
     pub(super) fn open(load: &Load, lane: usize) -> Result<Self> {
         let stream = connect(load)
             .map_err(|error| format!("failed to connect to {}: {error}", load.address))?;
-        stream.set_nonblocking(true)?;
         Ok(Self {
-            stream: TcpStream::from_std(stream),
+            stream: stream.nonblocking()?,
             lane,
             keys: load.keys(lane),
             template: load.template.clone(),
@@ -152,9 +151,8 @@ fn quota(load: &Load, lane: u64) -> Option<u64> {
     }
 }
 
-fn connect(load: &Load) -> Result<BlockingStream> {
-    let mut stream = BlockingStream::connect(load.address)?;
-    stream.set_nodelay(true)?;
+fn connect(load: &Load) -> Result<Connected> {
+    let mut stream = Connected::to(&load.address)?;
     if load.preamble.is_empty() {
         return Ok(stream);
     }
@@ -204,7 +202,7 @@ pub(super) fn drive(load: &Load, mut crew: Vec<Connection>, shared: &Shared) -> 
     let mut active = 0usize;
     for (at, connection) in crew.iter_mut().enumerate() {
         let interest = Interest::READABLE | Interest::WRITABLE;
-        poll.registry().register(&mut connection.stream, Token(at), interest)?;
+        poll.registry().register(connection.stream.source(), Token(at), interest)?;
         active += usize::from(connection.next_batch(load, shared, &mut part)?);
     }
     while active > 0 {

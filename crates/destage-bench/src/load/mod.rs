@@ -9,11 +9,11 @@ mod connection;
 mod reply;
 mod template;
 
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use destage_runtime::sockets::Listen;
 use hdrhistogram::Histogram;
 
 pub(crate) use self::reply::{Protocol, server_error};
@@ -24,7 +24,7 @@ use crate::keys::{Keys, Shape};
 /// What to send, where, and for how long.
 #[derive(Clone, Debug)]
 pub(crate) struct Load {
-    pub(crate) address: SocketAddr,
+    pub(crate) address: Listen,
     pub(crate) protocol: Protocol,
     /// Sent and answered on each connection before the clock starts.
     pub(crate) preamble: Vec<u8>,
@@ -86,9 +86,13 @@ impl Outcome {
 
 impl Load {
     /// A RESP load with one connection, no pipelining and uniform keys.
-    pub(crate) fn resp(address: SocketAddr, command: &[&str], data_bytes: usize) -> Result<Self> {
+    pub(crate) fn resp(
+        address: impl Into<Listen>,
+        command: &[&str],
+        data_bytes: usize,
+    ) -> Result<Self> {
         Ok(Self {
-            address,
+            address: address.into(),
             protocol: Protocol::Resp,
             preamble: Vec::new(),
             template: Template::resp(command, data_bytes)?,

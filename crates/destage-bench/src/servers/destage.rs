@@ -9,10 +9,11 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
+use destage_runtime::sockets::Listen;
 use serde_json::Value as Json;
 use tempfile::TempDir;
 
-use super::{Process, free_address};
+use super::{Process, Transport, free_address};
 use crate::Result;
 use crate::control::{Client, Value, http_get};
 
@@ -25,6 +26,8 @@ pub(crate) struct DestageConfig {
     pub(crate) commit: String,
     /// `D`, as the flag takes it.
     pub(crate) staleness: String,
+    /// Where it listens.
+    pub(crate) transport: Transport,
     pub(crate) extra: Vec<String>,
 }
 
@@ -32,7 +35,7 @@ pub(crate) struct DestageConfig {
 #[derive(Debug)]
 pub(crate) struct Destage {
     process: Process,
-    pub(crate) address: SocketAddr,
+    pub(crate) address: Listen,
     admin: SocketAddr,
     /// The journal's folder, removed once the process has stopped.
     data: TempDir,
@@ -64,8 +67,8 @@ impl Destage {
         data: TempDir,
         flags: &[&str],
     ) -> Result<Self> {
-        let (address, admin) = (free_address()?, free_address()?);
-        let log = dir.join(format!("destage-{}.log", address.port()));
+        let (address, admin) = (config.transport.place(dir, "destage")?, free_address()?);
+        let log = dir.join(format!("destage-{}.log", admin.port()));
         let mut command = Command::new(&config.bin);
         command.args(["serve", "--origin", &config.origin, "--no-auth"]);
         command.args(flags);
@@ -97,7 +100,7 @@ impl Destage {
 
     /// Runs `DESTAGE arguments`.
     pub(crate) fn control(&self, arguments: &[&str]) -> Result<Value> {
-        Client::connect(self.address)?.call(&[&["DESTAGE"], arguments].concat())
+        Client::connect(&self.address)?.call(&[&["DESTAGE"], arguments].concat())
     }
 
     /// Waits until everything written so far is decided at the origin.

@@ -12,11 +12,13 @@ use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use destage_runtime::sockets::Listen;
 
 pub(crate) use self::block::{BlockConfig, BlockServer};
 pub(crate) use self::destage::{Destage, DestageConfig, status};
@@ -64,6 +66,14 @@ impl Process {
     /// CPU time of the process and its descendants.
     pub(crate) fn cpu(&self) -> Result<Duration> {
         cpu::tree_cpu(self.pid())
+    }
+
+    /// Waits until something listens there.
+    pub(crate) fn wait_for_any(&mut self, listen: &Listen) -> Result<()> {
+        match listen {
+            Listen::Tcp(address) => self.wait_for(*address),
+            Listen::Unix(path) => self.wait_for_socket(path),
+        }
     }
 
     /// Waits until something listens at `address`.
@@ -118,6 +128,48 @@ impl Drop for Process {
         let _ = self.child.wait();
     }
 }
+
+/// How clients reach the servers of this machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Transport {
+    #[default]
+    Tcp,
+    /// Sockets in the file system.
+    Unix,
+}
+
+impl Transport {
+    /// Where a server of this name can listen: on a port that nobody uses, or at a socket in `dir`.
+    ///
+    /// # Errors
+    ///
+    /// The path is too long for a socket.
+    pub(crate) fn place(self, dir: &Path, name: &str) -> Result<Listen> {
+        let address = free_address()?;
+        match self {
+            Self::Tcp => Ok(Listen::Tcp(address)),
+            Self::Unix => {
+                let path = dir.join(format!("{name}-{}.sock", address.port()));
+                checked_socket(path).map(Listen::Unix)
+            }
+        }
+    }
+}
+
+/// The path, if a socket can have it.
+fn checked_socket(path: PathBuf) -> Result<PathBuf> {
+    match path.as_os_str().len() {
+        0..=SOCKET_PATH_MAX => Ok(path),
+        length => Err(format!(
+            "the path {} has {length} bytes, more than the {SOCKET_PATH_MAX} of a socket: name a shorter folder by --dir",
+            path.display()
+        )
+        .into()),
+    }
+}
+
+/// `sun_path` without its closing zero.
+const SOCKET_PATH_MAX: usize = 107;
 
 /// A loopback address whose port nobody uses right now, and that was not given to another server of this run.
 pub(crate) fn free_address() -> Result<SocketAddr> {

@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::{Process, free_address};
+use destage_runtime::sockets::Listen;
+
+use super::{Process, Transport, checked_socket, free_address};
 use crate::Result;
 use crate::load::{Load, Protocol, Template, server_error};
 use crate::machine::output;
@@ -28,12 +30,14 @@ pub(crate) const SETTINGS: [(&str, &str); 4] = [
 pub(crate) struct Postgres {
     process: Process,
     pub(crate) address: SocketAddr,
+    /// The folder of its socket, if it has one.
+    sockets: Option<PathBuf>,
 }
 
 impl Postgres {
     /// Creates and starts one below `dir`. As root, its processes run as the user `postgres`, who
-    /// must be able to enter `dir`.
-    pub(crate) fn start(dir: &Path) -> Result<Self> {
+    /// must be able to enter `dir`. It listens on TCP in any case.
+    pub(crate) fn start(dir: &Path, transport: Transport) -> Result<Self> {
         let bin = bin_dir()?;
         let user = if running_as_root() { Some(user_ids("postgres")?) } else { None };
         let address = free_address()?;
@@ -60,7 +64,9 @@ impl Postgres {
             return Err(format!("failed to create a PostgreSQL cluster: {reason}").into());
         }
         let mut command = as_user("postgres");
-        command.arg("-D").arg(&data).args(["-h", "127.0.0.1", "-k", ""]);
+        command.arg("-D").arg(&data).args(["-h", "127.0.0.1", "-k"]);
+        let sockets = (transport == Transport::Unix).then(|| home.clone());
+        command.arg(sockets.as_deref().unwrap_or_else(|| Path::new("")));
         command.args(["-p", &address.port().to_string()]);
         for (name, value) in SETTINGS {
             command.arg("-c").arg(format!("{name}={value}"));
@@ -68,7 +74,8 @@ impl Postgres {
         command.stderr(File::create(dir.join("postgres.log"))?);
         let mut process = Process::start(&mut command, "postgres", libc::SIGINT)?;
         process.wait_for(address)?;
-        let server = Self { process, address };
+        let server = Self { process, address, sockets };
+        server.near()?;
         server.wait_until_ready()?;
         Ok(server)
     }
@@ -82,6 +89,29 @@ impl Postgres {
             std::thread::sleep(Duration::from_millis(50));
         }
         Query::connect(self.address).map(|_| ())
+    }
+
+    /// Where clients of this machine connect.
+    ///
+    /// # Errors
+    ///
+    /// The socket's path is too long.
+    pub(crate) fn near(&self) -> Result<Listen> {
+        let Some(folder) = &self.sockets else { return Ok(self.address.into()) };
+        let path = folder.join(format!(".s.PGSQL.{}", self.address.port()));
+        checked_socket(path).map(Listen::Unix)
+    }
+
+    /// The address for Destage on this machine.
+    pub(crate) fn near_url(&self) -> String {
+        match &self.sockets {
+            None => Self::url(self.address),
+            Some(folder) => format!(
+                "postgres:///postgres?host={}&port={}&user=bench",
+                folder.display(),
+                self.address.port()
+            ),
+        }
     }
 
     /// CPU time of all its processes.

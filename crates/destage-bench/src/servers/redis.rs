@@ -1,14 +1,14 @@
 //! `redis-server`, the peer for hits and for the journal.
 
 use std::fs::File;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use destage_runtime::sockets::Listen;
 use tempfile::TempDir;
 
-use super::{Process, free_address};
+use super::{Process, Transport};
 use crate::Result;
 use crate::control::{Client, Value};
 
@@ -35,7 +35,7 @@ impl Fsync {
 #[derive(Debug)]
 pub(crate) struct Redis {
     process: Process,
-    pub(crate) address: SocketAddr,
+    pub(crate) address: Listen,
     /// Removed once the process has stopped.
     _data: TempDir,
 }
@@ -43,10 +43,9 @@ pub(crate) struct Redis {
 impl Redis {
     /// Starts one with its data in `dir`. Snapshots and rewrites of the append-only file are off:
     /// they would only disturb it.
-    pub(crate) fn start(dir: &Path, fsync: Fsync) -> Result<Self> {
-        let address = free_address()?;
+    pub(crate) fn start(dir: &Path, fsync: Fsync, transport: Transport) -> Result<Self> {
+        let address = transport.place(dir, "redis")?;
         let data = tempfile::Builder::new().prefix("redis-").tempdir_in(dir)?;
-        let port = address.port().to_string();
         let folder = data.path().to_string_lossy().into_owned();
         let (append, when) = match fsync {
             Fsync::Off => ("no", "no"),
@@ -54,12 +53,18 @@ impl Redis {
             Fsync::Always => ("yes", "always"),
         };
         let mut command = Command::new("redis-server");
-        command.args(["--bind", "127.0.0.1", "--port", &port, "--dir", &folder, "--save", ""]);
+        match &address {
+            Listen::Tcp(at) => {
+                command.args(["--bind", "127.0.0.1", "--port", &at.port().to_string()])
+            }
+            Listen::Unix(path) => command.args(["--port", "0", "--unixsocket"]).arg(path),
+        };
+        command.args(["--dir", &folder, "--save", ""]);
         command.args(["--appendonly", append, "--appendfsync", when]);
         command.args(["--auto-aof-rewrite-percentage", "0", "--daemonize", "no"]);
         command.stdout(File::create(data.path().join("log"))?);
         let mut process = Process::start(&mut command, "redis-server", libc::SIGTERM)?;
-        process.wait_for(address)?;
+        process.wait_for_any(&address)?;
         Ok(Self { process, address, _data: data })
     }
 
@@ -78,7 +83,7 @@ impl Redis {
         keys: u64,
         fields: &[(String, String)],
     ) -> Result<()> {
-        let mut client = Client::connect(self.address)?;
+        let mut client = Client::connect(&self.address)?;
         for start in (0..keys).step_by(100) {
             let end = (start + 100).min(keys);
             for key in start..end {

@@ -23,7 +23,7 @@ use crate::figure::thousands;
 use crate::machine::Machine;
 use crate::place;
 use crate::report::{Report, Table};
-use crate::servers::{POSTGRES_SETTINGS, Postgres, postgres_version};
+use crate::servers::{POSTGRES_SETTINGS, Postgres, Transport, postgres_version};
 use destage_data::domains::DOMAINS_MAX;
 use destage_data::settings::DomainSettings;
 use destage_data::store::{Options, Store};
@@ -154,9 +154,9 @@ impl Origin {
 
 /// Another program may have taken the port that was free a moment ago.
 fn start_postgres(dir: &Path) -> Result<Postgres> {
-    Postgres::start(dir).or_else(|error| {
+    Postgres::start(dir, Transport::Tcp).or_else(|error| {
         eprintln!("once more, since it failed: {error}");
-        Postgres::start(dir)
+        Postgres::start(dir, Transport::Tcp)
     })
 }
 

@@ -1,7 +1,6 @@
 //! How one client asks: of a server of keys, of PostgreSQL by prepared statements, of MongoDB by its driver.
 
-use std::net::SocketAddr;
-
+use destage_runtime::sockets::Listen;
 use mongodb::bson::{Document, doc};
 use mongodb::{Client, Collection};
 
@@ -28,7 +27,7 @@ pub(super) enum Link {
 impl Link {
     /// A client of `table` at a server that speaks the Redis protocol. Records are hashes; a scan asks for its records in
     /// one round trip, since their keys follow one another.
-    pub(super) async fn keys(address: SocketAddr, table: &str, tag: &str) -> Result<Self> {
+    pub(super) async fn keys(address: &Listen, table: &str, tag: &str) -> Result<Self> {
         let wire = Wire::connect(address, Protocol::Resp, &[], 0).await?;
         let key = format!("{table}:__rand_int__");
         let read = Template::resp(&["HGETALL", &key], 0)?;
@@ -42,7 +41,7 @@ impl Link {
     }
 
     /// A client of PostgreSQL itself; every statement is prepared once and a transaction of its own.
-    pub(super) async fn postgres(address: SocketAddr, table: &str, tag: &str) -> Result<Self> {
+    pub(super) async fn postgres(address: &Listen, table: &str, tag: &str) -> Result<Self> {
         let statements = statements(table);
         let replies = statements.len() + 1;
         let preamble = postgres_preamble(&statements);

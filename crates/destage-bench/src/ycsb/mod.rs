@@ -22,7 +22,7 @@ use crate::keys::Shape;
 use crate::machine::{Machine, output};
 use crate::place;
 use crate::report::Report;
-use crate::servers::{Destage, DestageConfig, Fsync, Redis};
+use crate::servers::{Destage, DestageConfig, Fsync, Redis, Transport};
 use side::{Bench, Case, DIRECT, OURS, Place, Side};
 use std::path::Path;
 use std::time::Duration;
@@ -47,19 +47,19 @@ pub(crate) fn run(arguments: &YcsbArgs) -> Result<()> {
     }
     let bin = place::program(arguments.run.destage_bin.as_deref())?;
     let mut report = new_report(arguments, &settings, &bin, &path)?;
-    let origin = Behind::start(&arguments.behind, &path)?;
+    let origin = Behind::start(&arguments.behind, &path, arguments.transport())?;
     for table in [OURS, DIRECT] {
         origin::fill(&origin, table, settings.records)?;
     }
     let mut bench = Bench::new(path, origin, settings.records, settings.time, arguments.seed);
     bench.staleness_seconds = arguments.staleness_seconds;
     let mut compared = Vec::new();
-    let redis = Redis::start(&bench.dir, Fsync::Off)?;
+    let redis = Redis::start(&bench.dir, Fsync::Off, arguments.transport())?;
     let values: Vec<_> =
         (0..crate::origins::FIELDS).map(|field| (format!("f{field}"), "x".repeat(100))).collect();
     redis.preload(OURS, settings.records, &values)?;
-    let server = start(&bench, arguments, &bin, bench.origin.address())?;
-    let near = Place { server, redis, via: bench.origin.address() };
+    let server = start(&bench, arguments, &bin, bench.origin.near_url(origin::DATABASE))?;
+    let near = Place { server, redis, via: bench.origin.near()? };
     for case in &settings.near {
         compare(&mut bench, &near, case, &settings, &mut compared, &mut report);
     }
@@ -67,7 +67,8 @@ pub(crate) fn run(arguments: &YcsbArgs) -> Result<()> {
         let Place { server, redis, .. } = near;
         drop(server);
         let (_proxy, via) = proxy(bench.origin.address(), "1ms")?;
-        let far = Place { server: start(&bench, arguments, &bin, via)?, redis, via };
+        let url = bench.origin.url(via, origin::DATABASE);
+        let far = Place { server: start(&bench, arguments, &bin, url)?, redis, via: via.into() };
         for case in &settings.far {
             compare(&mut bench, &far, case, &settings, &mut compared, &mut report);
         }
@@ -144,12 +145,8 @@ fn cases(arguments: &YcsbArgs, is_sql: bool) -> Vec<Case> {
     cases
 }
 
-fn start(
-    bench: &Bench,
-    arguments: &YcsbArgs,
-    bin: &Path,
-    via: std::net::SocketAddr,
-) -> Result<Destage> {
+/// Starts `destage serve` before the origin at this URL, its cache full.
+fn start(bench: &Bench, arguments: &YcsbArgs, bin: &Path, url: String) -> Result<Destage> {
     let mut extra = arguments.run.destage_arg.clone();
     if let Some(settings) = origin::settings(&bench.origin, &[OURS]) {
         let file = bench.dir.join("destage.toml");
@@ -158,13 +155,14 @@ fn start(
     }
     let config = DestageConfig {
         bin: bin.to_owned(),
-        origin: bench.origin.url(via, origin::DATABASE),
+        origin: url,
         commit: "0".into(),
         staleness: format!("{}s", bench.staleness_seconds),
+        transport: arguments.transport(),
         extra,
     };
     let server = Destage::start(&bench.dir, &config)?;
-    warm(server.address, OURS, bench.records)?;
+    warm(&server.address, OURS, bench.records)?;
     Ok(server)
 }
 
@@ -265,7 +263,12 @@ fn new_report(arguments: &YcsbArgs, settings: &Settings, bin: &Path, dir: &Path)
         arguments.behind.version(),
     ]);
     let (records, staleness) = (count(settings.records), arguments.staleness_seconds);
+    let transport = match arguments.transport() {
+        Transport::Tcp => "TCP over loopback",
+        Transport::Unix => "unix sockets, but TCP to the origin 1 ms away",
+    };
     let lines = [
+        ("connections", transport.to_owned()),
         ("records", format!("{records} of 10 x 100 bytes, all of them cached at the start")),
         ("Destage's settings", format!("`--staleness {staleness}s`, otherwise as for `data`")),
         ("Redis's settings", Fsync::Off.settings().to_owned()),

@@ -1,9 +1,10 @@
 //! One side, run once: the clients, the drain, the check of what the origin holds.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+
+use destage_runtime::sockets::Listen;
 
 use super::check;
 use super::link::Link;
@@ -85,7 +86,7 @@ pub(super) struct Place {
     pub(super) server: Destage,
     pub(super) redis: Redis,
     /// Where the origin is reached.
-    pub(super) via: SocketAddr,
+    pub(super) via: Listen,
 }
 
 /// The state of a run.
@@ -195,17 +196,17 @@ async fn clients(
         seed: bench.seed,
         clients: case.clients as u64,
     };
-    let driver = match (side, &bench.origin) {
-        (Side::Direct, Behind::Mongodb(_)) => Some(driver(place.via).await?),
+    let driver = match (side, &bench.origin, &place.via) {
+        (Side::Direct, Behind::Mongodb(_), Listen::Tcp(via)) => Some(driver(*via).await?),
         _ => None,
     };
     let mut clients = Vec::with_capacity(case.clients);
     for lane in 0..stream.clients {
         let link = match (side, &driver) {
             (Side::Direct, Some(driver)) => Link::documents(driver, DATABASE, DIRECT, tag),
-            (Side::Direct, None) => Link::postgres(place.via, DIRECT, tag).await?,
-            (Side::Redis, _) => Link::keys(place.redis.address, OURS, tag).await?,
-            _ => Link::keys(place.server.address, OURS, tag).await?,
+            (Side::Direct, None) => Link::postgres(&place.via, DIRECT, tag).await?,
+            (Side::Redis, _) => Link::keys(&place.redis.address, OURS, tag).await?,
+            _ => Link::keys(&place.server.address, OURS, tag).await?,
         };
         clients.push(Client { generator: Generator::new(stream, lane), link, written: Vec::new() });
     }
