@@ -178,6 +178,9 @@ pub(crate) struct BgArgs {
     /// Time of a run, without its drain, seconds [default: 2, with --quick 0.2]
     #[arg(long, value_name = "SECONDS")]
     pub(crate) seconds: Option<f64>,
+    /// Rounds of runs per mix and number of clients [default: 3, with --quick or before MongoDB 1]
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) pairs: Option<usize>,
     /// Seed of the streams of actions
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     pub(crate) seed: u64,

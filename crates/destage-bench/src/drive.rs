@@ -32,8 +32,16 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    fn new(kinds: usize) -> Self {
+    pub(crate) fn new(kinds: usize) -> Self {
         Self { times: (0..kinds).map(|_| new_histogram()).collect(), ran: Duration::ZERO }
+    }
+
+    /// Adds what another run did, of the same kinds.
+    pub(crate) fn add(&mut self, other: &Self) {
+        for (mine, theirs) in self.times.iter_mut().zip(&other.times) {
+            mine.add(theirs).expect("both have the same bounds");
+        }
+        self.ran += other.ran;
     }
 
     /// All kinds together.

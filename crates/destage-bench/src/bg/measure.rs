@@ -13,12 +13,13 @@ use super::lists::{Documents, Watching};
 use super::{AGREED, AGREED_SHARE, origin};
 use crate::Result;
 use crate::behind::{Behind, driver, runtime};
-use crate::bench::watching;
+use crate::bench::{cpu_us, watching};
 use crate::control::{Client as Control, Value};
 use crate::drive::{Actor, Tally, drive};
-use crate::figure::thousands;
+use crate::figure::{Run, thousands};
 use crate::keys::Rng;
 use crate::servers::{Destage, DestageConfig};
+use crate::stats::Spread;
 
 /// Writes that are acknowledged before a kill, and how many clients wait for theirs then.
 const WRITES_BEFORE_KILL: u64 = 300;
@@ -38,7 +39,7 @@ pub(super) struct Bench {
 }
 
 /// What a side bears under a mix.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Rated {
     /// Actions per second, and with how many clients; `None` if not even the fewest got their answers in time.
     pub(super) soar: Option<(f64, usize)>,
@@ -46,6 +47,10 @@ pub(super) struct Rated {
     pub(super) means: [Option<f64>; KINDS],
     /// Round trips per action with the fewest clients, by the client's count.
     pub(super) trips: f64,
+    /// What was measured with each number of clients.
+    pub(super) runs: Vec<(usize, Vec<Run>)>,
+    /// With so many clients that they no longer got their answers in time.
+    is_broken: bool,
 }
 
 /// A client of some side.
@@ -113,76 +118,114 @@ pub(super) fn warm(server: &Destage, members: u64, has_lists: bool) -> Result<()
     Ok(())
 }
 
-/// Measures a side with every number of clients, until the agreement is broken; after each the origin is checked.
+/// A side: its name, and the server with the words that give it the side's policy, unless it is the origin itself.
+pub(super) type Side<'a> = (&'a str, Option<(&'a Destage, &'a [&'a str])>);
+
+/// Measures sides of the same tables in turn with every number of clients, each until the agreement is broken; after each
+/// number the origin is checked.
 ///
 /// # Errors
 /// An action failed, the staleness passed its bound, or the origin does not hold what was acknowledged.
 pub(super) fn rate(
     bench: &mut Bench,
-    served: Option<(&Destage, &[&str])>,
-    side: &str,
+    sides: &[Side<'_>],
     (mix_name, mix): (&str, &[u64; KINDS]),
     clients: &[usize],
-) -> Result<Rated> {
+    rounds: usize,
+) -> Result<Vec<Rated>> {
+    let mut rated: Vec<Rated> = sides.iter().map(|_| Rated::default()).collect();
+    for (index, &count) in clients.iter().enumerate() {
+        let mut runs: Vec<Vec<Once>> = sides.iter().map(|_| Vec::new()).collect();
+        for _ in 0..rounds {
+            let bearing = sides.iter().zip(&mut runs).zip(&rated);
+            for ((side, runs), _) in bearing.filter(|(_, rated)| !rated.is_broken) {
+                let run = turn(bench, side, mix, count)
+                    .map_err(|error| format!("{}: {error}", side.0))?;
+                runs.push(run);
+            }
+        }
+        for (((name, _), runs), rated) in sides.iter().zip(&runs).zip(&mut rated) {
+            let Some(rate) = Spread::of(runs.iter().map(|run| run.run.per_second)) else {
+                continue;
+            };
+            rated.runs.push((count, runs.iter().map(|run| run.run).collect()));
+            let mut tally = Tally::new(KINDS);
+            runs.iter().for_each(|run| tally.add(&run.tally));
+            let within = tally.all().value_at_quantile(AGREED_SHARE);
+            eprintln!(
+                "{name}, {mix_name}, {count} clients: {} [{}, {}]/s, 95 % within {:.1} ms",
+                thousands(rate.median),
+                thousands(rate.min),
+                thousands(rate.max),
+                within as f64 / 1e3
+            );
+            if index == 0 {
+                rated.means = std::array::from_fn(|kind| tally.mean_ms(kind));
+                rated.trips = runs[0].trips;
+            }
+            rated.is_broken = u128::from(within) > AGREED.as_micros();
+            if !rated.is_broken && rated.soar.is_none_or(|(best, _)| rate.median > best) {
+                rated.soar = Some((rate.median, count));
+            }
+        }
+        let is_direct = sides.iter().all(|(_, served)| served.is_none());
+        bench.graph.borrow_mut().check(&origin::found(&bench.origin, is_direct)?)?;
+    }
+    Ok(rated)
+}
+
+/// One run of a side, under its policy.
+fn turn(bench: &Bench, (_, served): &Side<'_>, mix: &[u64; KINDS], count: usize) -> Result<Once> {
     if let Some((server, words)) = served {
         let changed = server.control(words)?;
         if !matches!(changed, Value::Text(_)) {
             return Err(format!("the policy was not changed: {changed:?}").into());
         }
     }
-    let mut rated = Rated { soar: None, means: [None; KINDS], trips: 0.0 };
-    for (index, &count) in clients.iter().enumerate() {
-        let (tally, per_second, trips) = once(bench, served.map(|(server, _)| server), mix, count)?;
-        let within = tally.all().value_at_quantile(AGREED_SHARE);
-        eprintln!(
-            "{side}, {mix_name}, {count} clients: {}/s, 95 % within {:.1} ms",
-            thousands(per_second),
-            within as f64 / 1e3
-        );
-        if index == 0 {
-            rated.means = std::array::from_fn(|kind| tally.mean_ms(kind));
-            rated.trips = trips;
-        }
-        if u128::from(within) > AGREED.as_micros() {
-            break;
-        }
-        if rated.soar.is_none_or(|(best, _)| per_second > best) {
-            rated.soar = Some((per_second, count));
-        }
-    }
-    bench.graph.borrow_mut().check(&origin::found(&bench.origin, served.is_none())?)?;
-    Ok(rated)
+    once(bench, served.map(|(server, _)| server), mix, count)
 }
 
-/// One run: its times, its rate to the end of the drain, its round trips per action.
-fn once(
-    bench: &Bench,
-    server: Option<&Destage>,
-    mix: &[u64; KINDS],
-    count: usize,
-) -> Result<(Tally, f64, f64)> {
+/// What a run did: its times, its rate to the end of the drain, its round trips per action.
+struct Once {
+    tally: Tally,
+    run: Run,
+    trips: f64,
+}
+
+/// One run.
+fn once(bench: &Bench, server: Option<&Destage>, mix: &[u64; KINDS], count: usize) -> Result<Once> {
     let runtime = runtime()?;
     let address = server.map(|server| &server.address);
     let clients = runtime.block_on(clients(bench, address, mix, count, None))?;
+    let cpu = || server.map_or_else(|| bench.origin.cpu(), Destage::cpu);
+    let (cpu_before, origin_before) = (cpu()?, bench.origin.cpu()?);
     let start = Instant::now();
     let work = || -> Result<_> {
         let done = runtime.block_on(drive(clients, KINDS, bench.time))?;
         server.map_or(Ok(()), Destage::drain)?;
         Ok((done, start.elapsed()))
     };
-    let ((clients, tally), elapsed) = match server {
-        None => work()?,
-        Some(server) => {
-            let (done, worst) = watching(server, work)?;
-            if worst > bench.staleness_seconds as f64 {
-                return Err(format!("the staleness reached {worst:.1} s, above its bound").into());
-            }
-            done
-        }
+    let (((clients, tally), elapsed), staleness) = match server {
+        None => (work()?, None),
+        Some(server) => watching(server, work).map(|(done, worst)| (done, Some(worst)))?,
     };
-    let actions = tally.actions().max(1) as f64;
+    if let Some(worst) = staleness.filter(|worst| *worst > bench.staleness_seconds as f64) {
+        return Err(format!("the staleness reached {worst:.1} s, above its bound").into());
+    }
+    let (all, requests) = (tally.all(), tally.actions().max(1));
+    let origin_cpu = bench.origin.cpu()?;
+    let run = Run {
+        requests,
+        per_second: requests as f64 / elapsed.as_secs_f64(),
+        cpu_us: cpu_us(cpu_before, cpu()?, requests),
+        origin_cpu_us: server.map(|_| cpu_us(origin_before, origin_cpu, requests)),
+        p50_us: all.value_at_quantile(0.5) as f64,
+        p99_us: all.value_at_quantile(0.99) as f64,
+        staleness_max_seconds: staleness,
+        ..Run::default()
+    };
     let trips: u64 = clients.iter().map(|client| client.link.trips()).sum();
-    Ok((tally, actions / elapsed.as_secs_f64(), trips as f64 / actions))
+    Ok(Once { tally, run, trips: trips as f64 / requests as f64 })
 }
 
 async fn clients(

@@ -13,12 +13,13 @@ mod tables;
 use crate::Result;
 use crate::behind::{Behind, count};
 use crate::cli::BgArgs;
+use crate::figure::{Figure, Target};
 use crate::machine::{Machine, output};
 use crate::place;
 use crate::report::Report;
 use crate::servers::{Destage, DestageConfig, Transport};
 use graph::{Graph, MIXES};
-use measure::{Bench, Rated};
+use measure::{Bench, Rated, Side};
 use std::cell::RefCell;
 use std::path::Path;
 use std::rc::Rc;
@@ -74,21 +75,22 @@ pub(crate) fn run(arguments: &BgArgs) -> Result<()> {
         transport: Transport::Tcp,
         extra,
     };
-    let mut rated = vec![rate(&mut bench, None, SIDES[0], &settings)?];
+    let mut rated = rate(&mut bench, &[(SIDES[0].0, None)], &settings)?;
     let mut server = Destage::start(&path, &config)?;
     measure::warm(&server, settings.members, arguments.behind.is_sql())?;
     if !arguments.behind.is_sql() {
         // The documents behind it are still as they were at first.
         bench.graph = Rc::new(RefCell::new(first));
     }
-    for side in &SIDES[1..] {
-        rated.push(rate(&mut bench, Some(&server), *side, &settings)?);
-    }
+    let served = |(name, words): &(_, Option<_>)| (*name, Some(&server).zip(*words));
+    let sides: Vec<Side<'_>> = SIDES[1..].iter().map(served).collect();
+    rated.extend(rate(&mut bench, &sides, &settings)?);
     for kill in 1..=settings.kills {
         eprintln!("kill {kill} of {}", settings.kills);
         server = measure::kill(&mut bench, server, &path, &config, kill)?;
     }
     drop(server);
+    report.figures = if arguments.behind.is_sql() { figures(&rated) } else { Vec::new() };
     report.tables = tables::tables(&rated, &settings);
     report.publish(arguments.run.json.as_deref(), arguments.run.output.as_deref())
 }
@@ -97,20 +99,36 @@ const STALENESS_SECONDS: u64 = 30;
 /// Below PostgreSQL's usual limit of connections.
 const CLIENTS_MAX: usize = 90;
 
-/// One side under every mix.
-fn rate(
-    bench: &mut Bench,
-    server: Option<&Destage>,
-    (name, policy): (&str, Option<&[&str]>),
-    settings: &Settings,
-) -> Result<Vec<Rated>> {
-    let mut rated = Vec::new();
-    for (mix_name, mix) in &MIXES {
-        let done =
-            measure::rate(bench, server.zip(policy), name, (mix_name, mix), &settings.clients);
-        rated.push(done.map_err(|error| format!("{name}, {mix_name}: {error}"))?);
+/// The sides under every mix: by side, then by mix.
+fn rate(bench: &mut Bench, sides: &[Side<'_>], settings: &Settings) -> Result<Vec<Vec<Rated>>> {
+    let mut rated: Vec<Vec<Rated>> = sides.iter().map(|_| Vec::new()).collect();
+    for (name, mix) in &MIXES {
+        let done = measure::rate(bench, sides, (name, mix), &settings.clients, settings.pairs);
+        let done = done.map_err(|error| format!("{name}: {error}"))?;
+        rated.iter_mut().zip(done).for_each(|(side, it)| side.push(it));
     }
     Ok(rated)
+}
+
+/// Write-back against write-through, with each number of clients that both bore.
+fn figures(rated: &[Vec<Rated>]) -> Vec<Figure> {
+    let [_, through, backs @ ..] = rated else { return Vec::new() };
+    let mut figures = Vec::new();
+    for (mix, (mix_name, _)) in MIXES.iter().enumerate() {
+        for (back, (name, _)) in backs.iter().zip(&SIDES[2..]) {
+            for ((clients, ours), (_, theirs)) in back[mix].runs.iter().zip(&through[mix].runs) {
+                figures.push(Figure {
+                    group: "BG: write-back against write-through",
+                    case: format!("{mix_name}, {clients} clients: {name}"),
+                    peer: SIDES[1].0.to_owned(),
+                    ours: ours.clone(),
+                    theirs: theirs.clone(),
+                    target: Target::ratio(1.0),
+                });
+            }
+        }
+    }
+    figures
 }
 
 /// What is to be done.
@@ -121,6 +139,7 @@ struct Settings {
     pending: u64,
     clients: Vec<usize>,
     time: Duration,
+    pairs: usize,
     kills: u64,
 }
 
@@ -137,8 +156,13 @@ impl Settings {
         };
         let seconds = arguments.seconds.unwrap_or(if quick { 0.2 } else { 2.0 });
         let time = Duration::try_from_secs_f64(seconds)?;
-        if clients.iter().any(|count| !(1..=CLIENTS_MAX).contains(count)) || time.is_zero() {
-            let text = format!("--clients takes 1 to {CLIENTS_MAX}, --seconds more than 0");
+        let pairs = arguments.pairs.unwrap_or(if quick || !is_sql { 1 } else { 3 });
+        if clients.iter().any(|count| !(1..=CLIENTS_MAX).contains(count))
+            || time.is_zero()
+            || pairs == 0
+        {
+            let text =
+                format!("--clients takes 1 to {CLIENTS_MAX}, --seconds and --pairs more than 0");
             return Err(text.into());
         }
         Ok(Self {
@@ -147,6 +171,7 @@ impl Settings {
             pending: arguments.pending.unwrap_or_else(|| default([10, 5], [5, 5])),
             clients,
             time,
+            pairs,
             // FerretDB may take longer over a backlog than a start waits for it.
             kills: match (is_sql, quick) {
                 (false, _) => 0,
@@ -187,7 +212,7 @@ fn new_report(arguments: &BgArgs, settings: &Settings, bin: &Path, dir: &Path) -
         command: place::command_line(),
         seed: arguments.seed,
         seconds: settings.time.as_secs_f64(),
-        pairs: 1,
+        pairs: settings.pairs,
         machine,
         settings: lines.into_iter().chain(arguments.behind.settings()).collect(),
         figures: Vec::new(),
