@@ -121,8 +121,14 @@ pub(super) fn check_floors(
     }
 }
 
-/// The origin has another owner.
+/// The origin is not ours any more: another owner's, or, as epochs only grow, one that was restored to before our start.
 pub(super) fn fenced(place: &str, ours: u64, theirs: Option<u64>) -> OriginError {
+    if let Some(epoch) = theirs.filter(|epoch| *epoch < ours) {
+        return OriginError::new(
+            Fault::Failed,
+            format!("{place} went back: its epoch is {epoch}, and was {ours}"),
+        );
+    }
     let theirs = theirs.map_or_else(|| "none".to_owned(), |epoch| epoch.to_string());
     let message = format!("{place} has another owner: its epoch is {theirs}, ours is {ours}");
     OriginError::new(Fault::Fenced, message)

@@ -344,6 +344,16 @@ pub struct Owner {
     pub watermarks: Vec<(DomainId, Lsn)>,
 }
 
+/// An owner whose heartbeat is younger than this is alive.
+const HEARTBEAT_ALIVE: Duration = Duration::from_secs(15);
+
+impl Owner {
+    /// Whether it has shown itself lately and has not said that it stopped.
+    pub(crate) fn may_live(&self) -> bool {
+        !self.released && self.heartbeat_age < HEARTBEAT_ALIVE
+    }
+}
+
 /// A group on its way to the origin.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupRef<'a> {

@@ -47,6 +47,18 @@ fn stored(watermarks: &Watermarks, domain: DomainId) -> Lsn {
     watermarks.iter().find(|(d, _)| *d == domain).map_or(Lsn::ZERO, |&(_, lsn)| lsn)
 }
 
+/// A domain of this owner's of which the origin does not say how far it is, which every claim makes it say.
+pub(super) fn lacking(owner: &Owner, partition: &Partition) -> Option<DomainId> {
+    let is_there = |domain: &DomainId| owner.watermarks.iter().any(|(found, _)| found == domain);
+    let mut domains: Vec<DomainId> = match owner.domain_map {
+        MAP_OF_ONE => vec![DomainId(0)],
+        map if map == partition.map() => partition.ids().chain([ALL_DOMAINS]).collect(),
+        _ => vec![ALL_DOMAINS],
+    };
+    domains.retain(|domain| !is_there(domain));
+    domains.first().copied()
+}
+
 /// Why the origin was not claimed.
 pub(super) enum Refusal {
     Origin(OriginError),
@@ -78,29 +90,29 @@ impl Refusal {
     }
 }
 
-/// Claims the origin for a partition, and returns our epoch. `last` is the newest write that exists anywhere.
+/// Claims the origin for a partition, and returns our epoch: `epoch`, or the one behind it. `last` is the newest write that
+/// exists anywhere.
 pub(super) fn claim(
     writer: &mut dyn Writer,
     partition: &Partition,
     journal: &str,
     owner: Option<Owner>,
     last: Lsn,
+    epoch: u64,
 ) -> Result<u64, Refusal> {
     let mut domains: Vec<DomainId> = partition.ids().collect();
     if !partition.is_one() {
         domains.push(ALL_DOMAINS);
     }
-    let mut expected = owner.as_ref().map(|owner| owner.epoch);
+    let expected = owner.as_ref().map(|owner| owner.epoch);
     let mut claim = |domain_map: u64| {
-        let epoch = expected.map_or(1, |epoch| epoch + 1);
         let journal = journal.to_owned();
         let domains = domains.clone();
-        writer.claim(&Claim { journal, expected, epoch, domain_map, domains })?;
-        expected = Some(epoch);
-        Ok(epoch)
+        writer.claim(&Claim { journal, expected, epoch, domain_map, domains })
     };
     let Some(owner) = owner.filter(|owner| owner.domain_map != partition.map()) else {
-        return claim(partition.map());
+        claim(partition.map())?;
+        return Ok(epoch);
     };
     let decided = decided(Some(&owner));
     if decided < last {
@@ -108,7 +120,7 @@ pub(super) fn claim(
     }
     // First what was decided by the old domains is said of all, then the new ones begin there: wherever this is cut short, the
     // next start finds one or the other whole.
-    let epoch = claim(owner.domain_map)?;
+    claim(owner.domain_map)?;
     // Until then the owner before may have moved them on.
     let owner = writer.owner()?.unwrap_or(owner);
     let (decided, last) = (self::decided(Some(&owner)), newest(Some(&owner)).max(last));

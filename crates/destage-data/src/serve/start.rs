@@ -1,5 +1,7 @@
 //! Starting: whose origin it is, what the journal holds that the origin does not, and whether both fit together.
 
+use super::claims::Claims;
+use super::workers::HEARTBEAT_EVERY;
 use super::{ServeError, owned};
 use crate::catalog::Catalog;
 use crate::change::items;
@@ -16,10 +18,12 @@ use destage_runtime::exit;
 use destage_runtime::progress::Progress;
 use destage_runtime::watch::Watch;
 use std::sync::Arc;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
-/// An owner whose heartbeat is younger than this is alive.
-const HEARTBEAT_ALIVE: Duration = Duration::from_secs(15);
+/// How often, and how long beyond the time between two heartbeats, it is looked for the next one.
+const WATCH_EVERY: Duration = Duration::from_millis(250);
+const WATCH_MORE: Duration = Duration::from_millis(1500);
 /// The journal's folder and the example shop, inside the data folder.
 const JOURNAL_FOLDER: &str = "journal";
 const EXAMPLE_FILE: &str = "shop.db";
@@ -106,16 +110,27 @@ fn claim(
     journal: &mut Journal,
     recovery: &Recovery,
 ) -> Result<Claimed, ServeError> {
-    let owner = writer.owner().map_err(|error| ServeError::origin(&error))?;
-    identify(settings, origin, owner.as_ref(), journal.uuid(), recovery)?;
+    let mut claims = Claims::read(&settings.data, journal.uuid())?;
+    let look = |writer: &mut dyn Writer| writer.owner().map_err(|error| ServeError::origin(&error));
+    let mut owner = look(writer)?;
+    let identify = |owner: Option<&Owner>, claims: &Claims| {
+        identify(settings, origin, owner, partition, journal.uuid(), claims, recovery)
+    };
+    identify(owner.as_ref(), &claims)?;
     let was_ours = owner.as_ref().is_some_and(|owner| owner.journal == journal.uuid());
+    if was_ours && !claims.are_in_place() && !settings.take_over {
+        owner = watch_owner(settings, origin, writer, owner)?;
+        identify(owner.as_ref(), &claims)?;
+    }
     let last = owned::newest(owner.as_ref()).max(Lsn(recovery.last_lsn));
-    let epoch = owned::claim(writer, partition, journal.uuid(), owner, last)
+    let first = claims.begin(owner.as_ref())?;
+    let epoch = owned::claim(writer, partition, journal.uuid(), owner, last, first)
         .map_err(|refusal| refusal.in_words(&origin.describe()))?;
+    claims.made(epoch)?;
     // Until the claim shut it out, the owner before may have moved the origin on.
     let owner = writer.owner().map_err(|error| ServeError::origin(&error))?;
     if was_ours {
-        identify(settings, origin, owner.as_ref(), journal.uuid(), recovery)?;
+        identify(owner.as_ref(), &claims)?;
     }
     let newest = owned::newest(owner.as_ref());
     if newest.0 > journal.last() {
@@ -123,6 +138,37 @@ fn claim(
         journal.skip_to(newest.0 + 1);
     }
     Ok(Claimed { epoch, owner })
+}
+
+/// Looks whether an owner with our journal's identity lives: this folder may be a copy of its. As long as it takes to renew a
+/// heartbeat, unless that is old already.
+fn watch_owner(
+    settings: &Settings,
+    origin: &dyn Origin,
+    writer: &mut dyn Writer,
+    mut owner: Option<Owner>,
+) -> Result<Option<Owner>, ServeError> {
+    let until = Instant::now() + HEARTBEAT_EVERY + WATCH_MORE;
+    let mut age = Duration::ZERO;
+    while let Some(found) = owner.as_ref().filter(|owner| owner.may_live()) {
+        if found.heartbeat_age < age {
+            return Err(ServeError::new(
+                exit::FENCED,
+                format!(
+                    "another process shows itself at {} with the journal that {} has a copy of. Stop it first; or --take-over:                      what it has acknowledged and not destaged yet stays in its journal and is stranded there",
+                    origin.describe(),
+                    settings.data.display()
+                ),
+            ));
+        }
+        if Instant::now() >= until {
+            break;
+        }
+        age = found.heartbeat_age;
+        thread::sleep(WATCH_EVERY);
+        owner = writer.owner().map_err(|error| ServeError::origin(&error))?;
+    }
+    Ok(owner)
 }
 
 /// Adds the keys that the settings make to those of the tables.
@@ -258,7 +304,9 @@ fn identify(
     settings: &Settings,
     origin: &dyn Origin,
     owner: Option<&Owner>,
+    partition: &Partition,
     uuid: &str,
+    claims: &Claims,
     recovery: &Recovery,
 ) -> Result<(), ServeError> {
     let describe = origin.describe();
@@ -271,13 +319,28 @@ fn identify(
             exit::ORIGIN_WENT_BACK,
             format!(
                 "the journal in {data} belongs to another origin than {describe}, or that origin was restored to a time \
-                 before Destage used it. Use the right --origin or another --data folder; --adopt applies what the \
-                 journal holds to this origin"
+                 before Destage used it. Use the right --origin or another --data folder; --adopt applies all that the \
+                 journal holds to this origin, writes {} to {}, also what it may have taken before",
+                recovery.first_lsn, recovery.last_lsn
             ),
         ));
     };
     if owner.journal != uuid {
         return identify_foreign(settings, &describe, owner, recovery);
+    }
+    if claims.are_of_a_copy(owner) {
+        return identify_copy(settings, &describe, owner, claims, recovery);
+    }
+    if let Some(domain) = owned::lacking(owner, partition).filter(|_| !settings.adopt) {
+        return Err(ServeError::new(
+            exit::ORIGIN_WENT_BACK,
+            format!(
+                "{describe} has an owner, but does not say how far domain {} is: that was removed from destage_watermark by \
+                 hand, or not restored with the rest. Put it back; --adopt applies all that the journal in {data} holds, writes \
+                 {} to {}, also what the origin has taken before",
+                domain.0, recovery.first_lsn, recovery.last_lsn
+            ),
+        ));
     }
     let newest = owned::newest(Some(owner)).0;
     if newest > recovery.last_lsn && !settings.adopt {
@@ -305,6 +368,34 @@ fn identify(
     Ok(())
 }
 
+/// The origin was last written from a copy of our data folder: the writes behind the numbers are others there.
+fn identify_copy(
+    settings: &Settings,
+    describe: &str,
+    owner: &Owner,
+    claims: &Claims,
+    recovery: &Recovery,
+) -> Result<(), ServeError> {
+    let (data, newest) = (settings.data.display(), owned::newest(Some(owner)).0);
+    if settings.adopt && recovery.last_lsn <= newest {
+        return Ok(());
+    }
+    let more = match recovery.last_lsn > newest {
+        true => "",
+        false => ", or --adopt gives them up and goes on behind those of the copy",
+    };
+    Err(ServeError::new(
+        exit::FENCED,
+        format!(
+            "{describe} was last owned by another copy of the journal in {data} (epoch {}; this one's last was {}). What this \
+             one acknowledged and had not destaged by then is in it alone, under numbers that mean other writes at the \
+             origin: export it with `destage journal export --data {data}`, and start with the other copy's folder{more}",
+            owner.epoch,
+            claims.epoch()
+        ),
+    ))
+}
+
 /// The origin was last written through another journal.
 fn identify_foreign(
     settings: &Settings,
@@ -314,7 +405,7 @@ fn identify_foreign(
 ) -> Result<(), ServeError> {
     let age = owner.heartbeat_age;
     let data = settings.data.display();
-    if !owner.released && age < HEARTBEAT_ALIVE && !settings.take_over {
+    if owner.may_live() && !settings.take_over {
         return Err(ServeError::new(
             exit::FENCED,
             format!(

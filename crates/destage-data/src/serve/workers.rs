@@ -20,7 +20,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// How often an owner shows itself at the origin.
-const HEARTBEAT_EVERY: Duration = Duration::from_secs(5);
+pub(super) const HEARTBEAT_EVERY: Duration = Duration::from_secs(5);
 
 /// After a refusal a connection that has been open for so long is replaced.
 const DENIED_REOPEN_AFTER: Duration = Duration::from_secs(1);

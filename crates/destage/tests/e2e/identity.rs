@@ -2,6 +2,7 @@
 
 use crate::harness::{Database, Launch, PATIENCE, Reply, Scratch, Server, eventually, shop};
 use std::path::Path;
+use std::process::Command;
 
 /// A server before the shop that has destaged something.
 fn used(scratch: &Scratch, database: &Database) -> (Launch, Server) {
@@ -276,4 +277,110 @@ fn a_journal_with_a_gap_is_not_replayed_across_it() {
     // The first journal has the first and the third write; a stock of 16 with them never existed.
     first.refused().says(14, &["went back", "another journal"]);
     assert_eq!(database.number("SELECT stock FROM products WHERE id = 1"), 15);
+}
+
+/// A folder with everything in it, as `cp -a` makes it.
+fn copied(from: &Launch, scratch: &Scratch, name: &str) -> Launch {
+    let copy = from.elsewhere(scratch, name);
+    let done = Command::new("cp").arg("-a").args([from.data(), copy.data()]).status();
+    assert!(done.expect("cp runs").success());
+    copy
+}
+
+#[test]
+fn a_copy_of_the_data_folder_is_refused_while_the_first_lives() {
+    let scratch = Scratch::new();
+    for (number, database) in shop::each(&scratch).into_iter().enumerate() {
+        let folder = scratch.folder(&number.to_string());
+        let (launch, server) = used(&folder, &database);
+        server.terminate(PATIENCE).says(0, &[]);
+        let before = copied(&launch, &folder, "before");
+        let server = launch.start();
+        // From before the last start, and with all that the folder knows.
+        before.refused().says(11, &["another copy", "journal export"]);
+        let now = copied(&launch, &folder, "now");
+        now.refused().says(11, &["shows itself", "--take-over"]);
+        assert_eq!(server.client().run("HINCRBY products:1 stock 1").int(), 16);
+        server.drain();
+        server.kill();
+        // Who was killed need not wait.
+        let server = launch.start();
+        assert_eq!(server.client().run("HINCRBY products:1 stock 1").int(), 17);
+    }
+}
+
+#[test]
+fn what_a_folder_acknowledged_before_its_copy_took_over_is_not_taken_for_decided() {
+    let scratch = Scratch::new();
+    for (number, database) in shop::each(&scratch).into_iter().enumerate() {
+        let folder = scratch.folder(&number.to_string());
+        let (launch, server) = used(&folder, &database);
+        server.terminate(PATIENCE).says(0, &[]);
+        let copy = copied(&launch, &folder, "copy");
+        let lazy = launch.with(&["--when", "pressure", "--staleness", "1h"]);
+        let server = lazy.start();
+        assert_eq!(server.client().run("HINCRBY products:1 stock 100").int(), 115);
+        server.kill();
+        // The same number for another write.
+        copy.refused().says(11, &["another copy"]);
+        let second = copy.with(&["--adopt"]).start();
+        assert_eq!(second.client().run("HINCRBY products:1 stock 10").int(), 25);
+        second.drain();
+        second.terminate(PATIENCE).says(0, &[]);
+        launch.refused().says(11, &["another copy", "journal export", "gives them up"]);
+        assert_eq!(database.number("SELECT stock FROM products WHERE id = 1"), 25);
+        // The owner is asked for, and may then go on.
+        let server = launch.with(&["--adopt"]).start();
+        assert_eq!(server.client().run("HINCRBY products:1 stock 1").int(), 26);
+        server.drain();
+        server.terminate(PATIENCE).says(0, &[]);
+        launch.start().terminate(PATIENCE).says(0, &[]);
+    }
+}
+
+#[test]
+fn a_watermark_that_was_removed_is_not_taken_for_zero() {
+    let scratch = Scratch::new();
+    for (number, database) in shop::each(&scratch).into_iter().enumerate() {
+        let folder = scratch.folder(&number.to_string());
+        let (launch, server) = used(&folder, &database);
+        server.terminate(PATIENCE).says(0, &[]);
+        let seq = database.number("SELECT seq FROM destage_watermark");
+        let epoch = database.number("SELECT epoch FROM destage_watermark");
+        database.execute("DELETE FROM destage_watermark");
+        launch.refused().says(14, &["destage_watermark", "Put it back", "taken before"]);
+        assert_eq!(database.number("SELECT stock FROM products WHERE id = 1"), 15);
+        let row = format!(
+            "INSERT INTO destage_watermark (domain, seq, epoch) VALUES (0, {seq}, {epoch})"
+        );
+        database.execute(&row);
+        let server = launch.start();
+        assert_eq!(server.client().run("HINCRBY products:1 stock 1").int(), 16);
+        server.drain();
+        assert_eq!(database.number("SELECT stock FROM products WHERE id = 1"), 16);
+    }
+}
+
+#[test]
+fn an_origin_that_goes_back_to_before_the_servers_start_was_restored_and_not_taken_over() {
+    let scratch = Scratch::new();
+    for (number, database) in shop::each(&scratch).into_iter().enumerate() {
+        let folder = scratch.folder(&number.to_string());
+        let (launch, server) = used(&folder, &database);
+        server.terminate(PATIENCE).says(0, &[]);
+        let seq = database.number("SELECT seq FROM destage_watermark");
+        let epoch = database.number("SELECT epoch FROM destage_owner");
+        let server = launch.start();
+        assert_eq!(server.client().run("HINCRBY products:1 stock 1").int(), 16);
+        server.drain();
+        // As a copy from between the two has it.
+        database.execute("UPDATE products SET stock = 15 WHERE id = 1");
+        database.execute(&format!("UPDATE destage_watermark SET seq = {seq}, epoch = {epoch}"));
+        database.execute(&format!("UPDATE destage_owner SET epoch = {epoch}"));
+        server.ends(PATIENCE).says(14, &["restored", "Start again"]);
+        let server = launch.start();
+        assert_eq!(server.client().run("HINCRBY products:1 stock 1").int(), 17);
+        server.drain();
+        assert_eq!(database.number("SELECT stock FROM products WHERE id = 1"), 17);
+    }
 }

@@ -16,11 +16,16 @@ use crate::origins::ledger::{fenced, signed, unsigned};
 use crate::origins::{Claim, OriginError, Owner, ParkedGroup, WriteClaim};
 use destage_core::{DomainId, Fault, Lsn};
 use mongodb::bson::{Bson, DateTime, Document, doc};
+use std::thread;
 use std::time::Duration;
 
 pub(super) const COLLECTION: &str = "destage_owner";
 pub(super) const PARKED: &str = "destage_parked";
 const ID: &str = "owner";
+/// How often an origin is claimed from an owner who still changes it.
+const CLAIMS_MAX: usize = 8;
+/// A change of one document that had begun before is over by then.
+const UNDER_WAY_MAX: Duration = Duration::from_millis(500);
 
 /// The owner's document as it was read.
 pub(super) struct State {
@@ -97,7 +102,7 @@ pub(super) fn claim(connection: &mut Connection, claim: &Claim) -> Result<bool, 
     match (state, claim.expected) {
         (None, None) => claim_first(connection, claim),
         (Some(state), Some(expected)) if state.epoch() == expected => {
-            let is_ours = claim_from(connection, claim, &state)?;
+            let is_ours = claim_for_good(connection, claim, state)?;
             if is_ours && let Some(state) = State::read(connection)? {
                 unpark::recover(connection, &state)?;
             }
@@ -131,12 +136,43 @@ fn claim_first(connection: &mut Connection, claim: &Claim) -> Result<bool, Origi
     }
 }
 
+/// Claims it from its owner, and again if a change of that owner's that was under way has undone it: FerretDB reads a document
+/// and writes it back whole, so that such a change brings back the epoch before ours. Once none of them comes any more, all that
+/// the owner before begins finds our epoch.
+fn claim_for_good(
+    connection: &mut Connection,
+    claim: &Claim,
+    mut state: State,
+) -> Result<bool, OriginError> {
+    for _ in 0..CLAIMS_MAX {
+        if !claim_from(connection, claim, &state)? {
+            return Ok(false);
+        }
+        let was_alive = state.owner(connection)?.may_live() && !is_of(&state, &claim.journal);
+        if !was_alive {
+            return Ok(true);
+        }
+        thread::sleep(UNDER_WAY_MAX);
+        let Some(found) = State::read(connection)? else { return Ok(false) };
+        match found.epoch() {
+            epoch if epoch == claim.epoch => return Ok(true),
+            epoch if epoch > claim.epoch => return Ok(false),
+            _ => state = found,
+        }
+    }
+    Ok(false)
+}
+
+fn is_of(state: &State, journal: &str) -> bool {
+    state.document.get_str("journal").is_ok_and(|owner| owner == journal)
+}
+
 fn claim_from(
     connection: &mut Connection,
     claim: &Claim,
     state: &State,
 ) -> Result<bool, OriginError> {
-    let is_same = state.document.get_str("journal").is_ok_and(|journal| journal == claim.journal);
+    let is_same = is_of(state, &claim.journal);
     let since = if is_same { state.since() } else { claim.epoch };
     let mut set = doc! {
         "journal": &claim.journal,

@@ -170,7 +170,7 @@ impl Writer for SqliteWriter {
         };
         ledger::write(&self.connection, |connection| {
             if run(connection, &still_ours(claim))? != 1 {
-                return Err(fenced(claim.epoch));
+                return Err(fenced(connection, claim.epoch));
             }
             for &lsn in parked {
                 let rows = run(connection, &take_parked(lsn))?;
@@ -222,7 +222,7 @@ impl Writer for SqliteWriter {
             if renewed == 1 {
                 return ledger::watermarks(connection);
             }
-            Err(fenced(epoch))
+            Err(fenced(connection, epoch))
         })
     }
 
@@ -234,7 +234,7 @@ impl Writer for SqliteWriter {
                     [epoch.cast_signed()],
                 )
                 .map_err(|error| classify(&error, "cannot release the origin"))?;
-            if released == 1 { Ok(()) } else { Err(fenced(epoch)) }
+            if released == 1 { Ok(()) } else { Err(fenced(connection, epoch)) }
         })
     }
 
@@ -359,7 +359,9 @@ fn advance(connection: &Connection, claim: &WriteClaim, upto: Lsn) -> Result<Adv
         .optional()
         .map_err(doing)?;
     match found {
-        Some((_, epoch)) if epoch.cast_unsigned() != claim.epoch => Err(fenced(claim.epoch)),
+        Some((_, epoch)) if epoch.cast_unsigned() != claim.epoch => {
+            Err(fenced(connection, claim.epoch))
+        }
         Some((seq, _)) if seq.cast_unsigned() >= upto.0 => Ok(Advance::Landed),
         Some((seq, _)) if seq.cast_unsigned() == claim.expected.0 => {
             Err(unmoved("the database", claim))
@@ -379,11 +381,17 @@ fn advance(connection: &Connection, claim: &WriteClaim, upto: Lsn) -> Result<Adv
     }
 }
 
-fn fenced(epoch: u64) -> OriginError {
-    OriginError::new(
-        Fault::Fenced,
-        format_args!("another process has taken over the origin (epoch {epoch} is not current)"),
-    )
+fn fenced(connection: &Connection, epoch: u64) -> OriginError {
+    let found = connection
+        .query_row("SELECT epoch FROM destage_owner", [], |row| row.get::<_, i64>(0))
+        .optional()
+        .map_err(|error| classify(&error, "cannot read destage_owner"));
+    match found {
+        Ok(found) => {
+            crate::origins::ledger::fenced("the database", epoch, found.map(i64::cast_unsigned))
+        }
+        Err(error) => error,
+    }
 }
 
 fn apply_plan(
