@@ -256,7 +256,7 @@ pub const LATENCIES: [LatencyMetric; 3] = [
 
 /// Every metric without labels.
 #[rustfmt::skip]
-pub const CATALOGUE: [Metric; 67] = [
+pub const CATALOGUE: [Metric; 68] = [
     g("destage_uptime_seconds", "Time since the start of the process", |r| r.uptime_seconds),
     g("destage_paused", "1 while destaging is paused by request", |r| flag(r.paused)),
     g("destage_ready", "1 while clients are served as the policy says", |r| flag(r.ready().is_ok())),
@@ -277,7 +277,7 @@ pub const CATALOGUE: [Metric; 67] = [
     c("destage_clients_accepted_total", "Connections accepted", |r| r.clients.accepted_total as f64),
     c("destage_commands_total", "Commands executed", |r| r.clients.commands_total as f64),
     c("destage_command_errors_total", "Commands answered with an error", |r| r.clients.errors_total as f64),
-    g("destage_waiting_requests", "Requests that wait for a limit, a fetch or the origin", |r| r.clients.waiting as f64),
+    g("destage_waiting_requests", "Requests that wait for a limit, a fetch, the origin, or a journal whose disk is full", |r| r.clients.waiting as f64),
     c("destage_refused_writes_total", "Writes refused at a limit", |r| r.clients.refused_total as f64),
     c("destage_writes_total", "Groups written", |r| r.writes.groups_total as f64),
     c("destage_last_lsn", "The newest group's number", |r| r.writes.last_lsn as f64),
@@ -318,6 +318,7 @@ pub const CATALOGUE: [Metric; 67] = [
     g("destage_journal_bytes", "Size of the journal", |r| r.journal.bytes as f64),
     g("destage_journal_dirty_bytes", "Journal bytes of undecided groups", |r| r.journal.dirty_bytes as f64),
     g("destage_journal_retained_seconds", "How far back decided groups are kept", |r| r.journal.retained_seconds),
+    g("destage_journal_disk_full", "1 while the journal's disk is full: no write is acknowledged", |r| flag(r.journal.disk_full)),
     c("destage_journal_syncs_total", "Journal syncs", |r| r.journal.syncs_total as f64),
     g("destage_memory_rows_bytes", "Memory of the cached rows", |r| r.memory.rows_bytes as f64),
     g("destage_memory_index_bytes", "Memory of the indexes", |r| r.memory.index_bytes as f64),

@@ -236,8 +236,11 @@ pub fn on_reject_name(on_reject: OnReject) -> &'static str {
 }
 
 /// Every mode's name, in order of precedence.
-pub const MODES: [&str; 6] =
-    ["normal", "throttled", "full", "fallback", "staleness-exceeded", "stopped"];
+pub const MODES: [&str; 7] =
+    ["normal", "throttled", "full", "fallback", "staleness-exceeded", "stopped", DISK_FULL];
+
+/// The journal's disk is full: no write is acknowledged. The core does not know it; for it a sync takes its time.
+pub const DISK_FULL: &str = "disk-full";
 
 /// The mode's name in reports and metrics.
 pub fn mode_name(mode: Mode) -> &'static str {

@@ -238,7 +238,8 @@ pub struct ClientsReport {
     pub commands_total: u64,
     /// Commands answered with an error.
     pub errors_total: u64,
-    /// Requests that wait for a limit, a fetch or the origin.
+    /// Requests that wait for a limit, a fetch or the origin; with `serve` also for another's lease, for WAITAOF, DESTAGE WAIT,
+    /// FLUSH or DRAIN, and for their reply while the journal's disk is full or D is exceeded.
     pub waiting: u64,
     /// Writes refused at a limit.
     pub refused_total: u64,
@@ -324,6 +325,8 @@ pub struct JournalReport {
     pub dirty_bytes: u64,
     /// How far back decided groups are kept.
     pub retained_seconds: f64,
+    /// Its disk is full: no write is acknowledged until there is space.
+    pub disk_full: bool,
     /// Syncs.
     pub syncs_total: u64,
     /// Duration of a sync.
@@ -486,13 +489,14 @@ impl Report {
     /// Whether clients are served as the policy says.
     ///
     /// # Errors
-    /// Why they are not: stopped, or the staleness bound is exceeded.
+    /// Why they are not: stopped, the staleness bound is exceeded, or the journal's disk is full.
     pub fn ready(&self) -> Result<(), &'static str> {
         match self.mode.as_str() {
             "stopped" => Err("stopped: fenced by another owner, or the journal failed"),
             "staleness-exceeded" => {
                 Err("the staleness bound D is exceeded: no write is acknowledged")
             }
+            policy::DISK_FULL => Err("the journal's disk is full: no write is acknowledged"),
             _ => Ok(()),
         }
     }

@@ -1,6 +1,7 @@
 //! What the numbers of a report mean for the user, and what to do about it.
 
 use crate::human;
+use crate::policy::DISK_FULL;
 use crate::status::{HaltReport, Report};
 
 /// The warnings that follow from the numbers alone.
@@ -33,6 +34,10 @@ fn mode(report: &Report, out: &mut Vec<String>) {
         "fallback" => format!("writes go through to the origin meanwhile: {reached}"),
         "staleness-exceeded" => {
             "D exceeded: no write is acknowledged until the origin catches up (--staleness)"
+                .to_owned()
+        }
+        DISK_FULL => {
+            "the journal's disk is full: no write is acknowledged until there is space; free some"
                 .to_owned()
         }
         "stopped" => {

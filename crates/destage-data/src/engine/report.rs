@@ -3,9 +3,11 @@
 use super::Engine;
 use super::health::{OriginHealth, Way};
 use super::overlay::Overlay;
+use super::session::Session;
 use crate::origins::{Applied, OriginError};
-use destage_core::{ClientId, Fault, Lsn, Time};
+use destage_core::{ClientId, Fault, Lsn, Mode, Time};
 use destage_runtime::latency::{Latency, SizeWindow};
+use destage_runtime::policy::DISK_FULL;
 use destage_runtime::status::Report;
 use std::collections::{HashMap, HashSet};
 
@@ -147,6 +149,11 @@ impl Engine {
         let status = self.core.status();
         let journal = self.journal.status();
         let mut report = Report::from_core("serve", &status, self.core.policy());
+        report.clients.waiting = self.requests_waiting(status.mode);
+        report.journal.disk_full = self.measured.journal_full;
+        if self.measured.journal_full && status.mode != Mode::Stopped {
+            report.mode = DISK_FULL.into();
+        }
         let measured = &mut self.measured;
         report.uptime_seconds = now.since(self.started).as_secs_f64();
         report.origin.description.clone_from(&self.config.origin);
@@ -183,14 +190,18 @@ impl Engine {
         report.derived = self.derived.report();
         report.invalidation = self.invalidation_report();
         report.warnings.extend(self.invalidation_warning());
-        if self.measured.journal_full {
-            let full = "the journal's disk is full: writes wait; free some space";
-            report.warnings.push(full.into());
-        }
         if self.config.unsafe_flags.any() {
             report.warnings.push("an --unsafe-... flag breaks promises on purpose".into());
         }
         report.finish()
+    }
+
+    /// Connections whose request waits. A reply that waits for a usual sync does not count: it leaves in a moment.
+    fn requests_waiting(&self, mode: Mode) -> u64 {
+        let withheld = self.measured.journal_full || mode == Mode::StalenessExceeded;
+        let waits =
+            |session: &Session| session.waiting.is_some() || withheld && !session.gated.is_empty();
+        self.sessions.iter().flatten().filter(|session| waits(session)).count() as u64
     }
 
     /// INFO, in the sections and names that Redis tools read, and a section of our own.
@@ -230,7 +241,8 @@ impl Engine {
                 "persistence",
                 "Persistence",
                 format!(
-                    "aof_enabled:1\r\naof_last_write_status:ok\r\naof_current_size:{}\r\n",
+                    "aof_enabled:1\r\naof_last_write_status:{}\r\naof_current_size:{}\r\n",
+                    if report.journal.disk_full { "err" } else { "ok" },
                     report.journal.bytes
                 ),
             ),

@@ -14,6 +14,7 @@ mod opaque;
 mod options;
 mod plain;
 mod raw;
+mod report;
 mod sets;
 mod shop;
 mod sim;

@@ -106,7 +106,11 @@ fn status_and_metrics_show_the_report() {
 fn readiness_follows_the_mode_and_health_does_not() {
     let (admin, fake) = start(None);
     assert_eq!(get(&admin, "/readyz"), (200, "ready\n".into()));
-    for (mode, part) in [("stopped", "fenced"), ("staleness-exceeded", "bound D is exceeded")] {
+    for (mode, part) in [
+        ("stopped", "fenced"),
+        ("staleness-exceeded", "bound D is exceeded"),
+        ("disk-full", "the journal's disk is full"),
+    ] {
         fake.0.lock().unwrap().mode = mode.into();
         let (status, body) = get(&admin, "/readyz");
         assert!(status == 503 && body.contains(part), "{status} {body}");

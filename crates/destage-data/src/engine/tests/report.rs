@@ -1,0 +1,45 @@
+//! What the status says while nothing is acknowledged.
+
+use super::claims::Script;
+
+#[test]
+fn a_full_disk_of_the_journal_is_told_wherever_someone_looks() {
+    let mut script = Script::new();
+    script.told("HGET item:0 n");
+    script.send("HSET item:0 n 1");
+    assert_eq!(script.received().0, "", "the sync is under way");
+    let report = script.engine.report();
+    assert_eq!((&*report.mode, report.clients.waiting), ("normal", 0), "that is usual");
+
+    script.engine.journal_full(true);
+    let report = script.engine.report();
+    assert_eq!((&*report.mode, report.clients.waiting), ("disk-full", 1));
+    assert!(report.journal.disk_full);
+    assert!(report.ready().unwrap_err().contains("disk is full"));
+    let warned = report.warnings.iter().filter(|warning| warning.contains("disk is full")).count();
+    assert_eq!(warned, 1, "{report:?}");
+    let info = script.others_are_told("INFO");
+    for part in ["mode:disk-full\r\n", "aof_last_write_status:err\r\n", "blocked_clients:1\r\n"] {
+        assert!(info.contains(part), "{part} in {info}");
+    }
+
+    script.engine.journal_full(false);
+    script.settle();
+    assert_eq!(script.received().0, ":0\r\n");
+    let report = script.engine.report();
+    assert_eq!((&*report.mode, report.clients.waiting), ("normal", 0));
+    assert!(report.ready().is_ok() && report.warnings.is_empty(), "{report:?}");
+    assert!(script.told("INFO").contains("aof_last_write_status:ok\r\n"));
+}
+
+#[test]
+fn a_write_that_waits_for_the_origin_is_a_request_that_waits() {
+    let mut script = Script::new();
+    script.told("HGET item:0 n");
+    script.write_through();
+    script.engine.pause();
+    script.send("HSET item:0 n 1");
+    script.settle();
+    assert_eq!(script.received().0, "");
+    assert_eq!(script.engine.report().clients.waiting, 1);
+}
