@@ -224,11 +224,22 @@ fn borrow_if_equal(input: &[u8], output: String) -> Cow<'_, [u8]> {
     if output.as_bytes() == input { Cow::Borrowed(input) } else { Cow::Owned(output.into_bytes()) }
 }
 
-/// The error of a value that is not what the column takes; the value is shown as far as a message can bear.
+/// The error of a value that is not what the column takes.
 fn refused(takes: &str, input: &[u8]) -> ValueError {
+    ValueError(format!("takes {takes}, not {}", quoted(input)))
+}
+
+/// The error of an amount by which the column's value cannot grow; neither of the two is wrong by itself.
+fn refused_sum(takes: &str, value: &[u8], amount: &[u8]) -> ValueError {
+    let (value, amount) = (quoted(value), quoted(amount));
+    ValueError(format!("holds {value} and takes {takes}: {amount} more leaves its range"))
+}
+
+/// A value as far as a message can bear.
+fn quoted(input: &[u8]) -> String {
     let shown = &input[..input.len().min(SHOWN_BYTES_MAX)];
     let more = if shown.len() < input.len() { "..." } else { "" };
-    ValueError(format!("takes {takes}, not '{}'{more}", shown.escape_ascii()))
+    format!("'{}'{more}", shown.escape_ascii())
 }
 
 /// The text of a value whose type ignores blanks around it, as PostgreSQL's numbers, dates and booleans do.
@@ -246,6 +257,25 @@ const SHOWN_BYTES_MAX: usize = 48;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sum_out_of_range_is_told_with_the_value_and_the_amount() {
+        let cents = ColumnType::Numeric { precision: Some((6, 2)), has_nan: false };
+        let unsigned = ColumnType::Mysql(MysqlType::Unsigned(Box::new(cents.clone())));
+        let digits = "numbers of 6 digits, 2 of them after the point";
+        for (ty, amount, takes) in [
+            (&cents, "9999", digits),
+            (&unsigned, "9999", digits),
+            (&unsigned, "-9", "numbers from 0 on"),
+        ] {
+            let error = ty.add(b"4.00", amount.as_bytes()).unwrap_err().to_string();
+            let told = format!("holds '4.00' and takes {takes}: '{amount}' more leaves its range");
+            assert_eq!(error, told);
+        }
+        assert_eq!(unsigned.add(b"4.00", b"-4").unwrap(), b"0.00");
+        let error = unsigned.canonical(b"-9").unwrap_err().to_string();
+        assert_eq!(error, "takes numbers from 0 on, not '-9'");
+    }
 
     #[test]
     fn amounts_are_finite_numbers_that_a_value_can_grow_by() {

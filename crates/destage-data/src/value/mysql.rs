@@ -76,7 +76,8 @@ impl MysqlType {
             Self::Double => float::add8(value, amount)?,
             Self::Unsigned(signed) => {
                 let sum = signed.add(value, amount)?;
-                return not_negative(Cow::Owned(sum), value).map(Cow::into_owned);
+                let below = || super::refused_sum(NOT_NEGATIVE, value, amount);
+                return if sum.starts_with(b"-") { Err(below()) } else { Ok(sum) };
             }
             _ => return Err(ValueError(super::NO_NUMBER.to_owned())),
         };
@@ -88,9 +89,11 @@ fn finite<F: Copy>(value: F, is_finite: fn(F) -> bool, input: &[u8]) -> Result<F
     if is_finite(value) { Ok(value) } else { Err(refused("finite numbers such as 1.5", input)) }
 }
 
+const NOT_NEGATIVE: &str = "numbers from 0 on";
+
 /// A canonical number that a column without negative ones takes.
 fn not_negative<'a>(number: Cow<'a, [u8]>, input: &[u8]) -> Result<Cow<'a, [u8]>, ValueError> {
-    if number.starts_with(b"-") { Err(refused("numbers from 0 on", input)) } else { Ok(number) }
+    if number.starts_with(b"-") { Err(refused(NOT_NEGATIVE, input)) } else { Ok(number) }
 }
 
 fn trimmed(input: &[u8]) -> &[u8] {

@@ -1,6 +1,6 @@
 //! Exact decimals with PostgreSQL's rules: the scale given is kept, a column's own scale rounds half away from zero.
 
-use super::{ValueError, refused, trimmed};
+use super::{ValueError, refused, refused_sum, trimmed};
 
 /// The canonical form for a column of that precision and scale.
 pub(super) fn canonical(
@@ -15,7 +15,7 @@ pub(super) fn canonical(
             Err(refused("finite decimal numbers", input))
         }
         Number::Infinity { negative } => Ok(infinity(negative)),
-        Number::Finite(decimal) => fit(decimal, precision, input),
+        Number::Finite(decimal) => fit(decimal, precision).map_err(|takes| refused(&takes, input)),
     }
 }
 
@@ -25,13 +25,15 @@ pub(super) fn add(
     amount: &[u8],
     precision: Option<(u16, i16)>,
 ) -> Result<String, ValueError> {
-    let Number::Finite(amount) = parse(amount)? else {
+    let Number::Finite(more) = parse(amount)? else {
         return Err(refused("amounts that are finite numbers", amount));
     };
     match parse(value)? {
         Number::NaN => Ok("NaN".to_owned()),
         Number::Infinity { negative } => Ok(infinity(negative)),
-        Number::Finite(decimal) => fit(decimal.plus(amount), precision, value),
+        Number::Finite(decimal) => {
+            fit(decimal.plus(more), precision).map_err(|takes| refused_sum(&takes, value, amount))
+        }
     }
 }
 
@@ -101,18 +103,13 @@ fn parse_finite(negative: bool, text: &[u8]) -> Option<Decimal> {
     (whole <= WHOLE_DIGITS_MAX && decimal.scale <= SCALE_MAX).then_some(decimal)
 }
 
-/// Rounds to the column's scale and checks its precision.
-fn fit(
-    mut decimal: Decimal,
-    precision: Option<(u16, i16)>,
-    input: &[u8],
-) -> Result<String, ValueError> {
+/// Rounds to the column's scale and checks its precision; else what the column takes.
+fn fit(mut decimal: Decimal, precision: Option<(u16, i16)>) -> Result<String, String> {
     let Some((digits_max, scale)) = precision else { return Ok(decimal.text()) };
     // The column holds whole multiples of 10^-scale of at most `digits_max` digits.
     let mut units = decimal.rounded(i64::from(scale));
     if units.len() > usize::from(digits_max) {
-        let what = format!("numbers of {digits_max} digits, {scale} of them after the point");
-        return Err(refused(&what, input));
+        return Err(format!("numbers of {digits_max} digits, {scale} of them after the point"));
     }
     if scale < 0 && !units.is_empty() {
         units.resize(units.len() + usize::from(scale.unsigned_abs()), 0);
