@@ -4,7 +4,7 @@
 use crate::cells::Reader;
 use crate::change::{Change, GroupWriter, Item, Op, Set, builds_on, items};
 use crate::dml::{self, Dml};
-use crate::schema::{Column, ColumnDefault, Schema, Table, TableId};
+use crate::schema::{Column, ColumnDefault, Schema, Table, TableId, Unreachable};
 use crate::value::ColumnType;
 use serde::{Deserialize, Serialize};
 
@@ -109,9 +109,14 @@ impl Catalog {
         id: TableId,
     ) -> Result<(&'a CatalogTable, &'a Table), String> {
         let old = self.tables.get(usize::from(id.0)).ok_or("a table number is out of range")?;
-        let table = schema
-            .find(old.name.as_bytes())
-            .ok_or_else(|| format!("the table {} is gone", old.name))?;
+        let table = schema.find(old.name.as_bytes()).ok_or_else(|| {
+            match schema.unreachable.iter().find(|table| table.name == old.name) {
+                Some(Unreachable { name, reason }) => {
+                    format!("the table {name} cannot be reached any more: {reason}")
+                }
+                None => format!("the table {} is gone", old.name),
+            }
+        })?;
         let new_key: Vec<&str> = table.key().iter().map(|c| c.name.as_str()).collect();
         if old.columns[..old.key_len] != new_key[..] {
             return Err(format!("the primary key of {} is another one now", old.name));
@@ -173,6 +178,23 @@ mod tests {
             types: Vec::new(),
         };
         Catalog { format, tables: vec![table] }
+    }
+
+    #[test]
+    fn a_table_that_is_there_and_out_of_reach_is_not_called_gone() {
+        let mut key = Vec::new();
+        push_cell(&mut key, Cell::Value(b"7"));
+        let mut writer = GroupWriter::new();
+        writer.begin(TableId(0), Op::Delete, &key);
+        let group = writer.finish();
+        let table = |name: &str| Unreachable { name: name.into(), reason: "it is MyISAM".into() };
+        for (unreachable, told) in [
+            (table("t"), "the table t cannot be reached any more: it is MyISAM"),
+            (table("u"), "the table t is gone"),
+        ] {
+            let schema = Schema::new(Vec::new(), vec![unreachable]);
+            assert_eq!(catalog(FORMAT).translate(&schema, group).unwrap_err(), told);
+        }
     }
 
     #[test]
