@@ -237,7 +237,12 @@ impl Engine {
 
     pub(super) fn job_failed(&mut self, client: ClientId, table: TableId, error: &OriginError) {
         self.measured.read_failed(self.now, &self.schema.table(table).name, error);
-        let word = if error.fault == Fault::Denied { "DENIED" } else { "UNAVAILABLE" };
+        // What is rejected, as a key of a sequence that is exhausted, no second attempt gets.
+        let word = match error.fault {
+            Fault::Denied => "DENIED",
+            Fault::Rejected => "ERR",
+            _ => "UNAVAILABLE",
+        };
         let message = format!("{word} {}: {}", self.config.origin, error.message);
         if let Some(mut session) = self.sessions[client.0 as usize].take() {
             self.fail(&mut session, &message);

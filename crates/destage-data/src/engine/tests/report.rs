@@ -1,6 +1,10 @@
-//! What the status says while nothing is acknowledged.
+//! What is told when something is wrong: by the status, and by replies.
 
 use super::claims::Script;
+use super::shop;
+use crate::engine::Io;
+use crate::origins::OriginError;
+use destage_core::Fault;
 
 #[test]
 fn a_full_disk_of_the_journal_is_told_wherever_someone_looks() {
@@ -42,4 +46,21 @@ fn a_write_that_waits_for_the_origin_is_a_request_that_waits() {
     script.settle();
     assert_eq!(script.received().0, "");
     assert_eq!(script.engine.report().clients.waiting, 1);
+}
+
+#[test]
+fn keys_that_a_sequence_cannot_give_are_an_error_that_no_waiting_mends() {
+    let mut script = Script::serving(|schema| schema.tables[shop::ITEM].generated_key = Some(0));
+    let exhausted = "nextval: reached maximum value of sequence";
+    for (fault, word) in
+        [(Fault::Rejected, "ERR"), (Fault::Denied, "DENIED"), (Fault::Unavailable, "UNAVAILABLE")]
+    {
+        script.send("DESTAGE NEXTID item");
+        let at = script.ios.iter().position(|io| matches!(io, Io::NextKeys { .. })).unwrap();
+        let Io::NextKeys { request, .. } = script.ios.remove(at) else { unreachable!() };
+        let error = OriginError::new(fault, exhausted);
+        script.engine.keys_reserved(script.now, request, Err(error));
+        let (told, _) = script.received();
+        assert!(told.starts_with(&format!("-{word} ")) && told.contains(exhausted), "{told}");
+    }
 }

@@ -72,6 +72,7 @@ mod tests {
     fn states_say_what_to_do() {
         for (state, expected) in [
             ("22003", Fault::Rejected),
+            ("2200H", Fault::Rejected),
             ("23505", Fault::Rejected),
             ("23503", Fault::Rejected),
             ("P0001", Fault::Rejected),
