@@ -383,8 +383,16 @@ impl Engine {
         let shown = |key: &[u8]| shown[usize::from(self.domain_of(scan.table, key).0)];
         let keys = self.structural.merge(&self.schema, (request, &scan), page, shown);
         let table = self.schema.table(scan.table);
+        // What the origin holds and no command takes, such as a zero date, could not be used again.
+        let is_usable = |key: &[u8]| {
+            let mut cells = table.key().iter().zip(Reader::new(key));
+            cells.all(|(column, cell)| {
+                cell.value().is_none_or(|value| column.ty.canonical(value).is_ok())
+            })
+        };
         let names: Vec<Vec<u8>> = keys
             .iter()
+            .filter(|key| is_usable(key))
             .map(|key| {
                 let mut name = Vec::new();
                 format_key(table, Reader::new(key), &mut name);

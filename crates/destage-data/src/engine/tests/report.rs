@@ -2,9 +2,10 @@
 
 use super::claims::Script;
 use super::shop;
-use crate::engine::Io;
+use crate::cells::{Cell, push_cell};
+use crate::engine::{DOMAIN, Io};
 use crate::origins::OriginError;
-use destage_core::Fault;
+use destage_core::{Fault, Lsn};
 
 #[test]
 fn a_full_disk_of_the_journal_is_told_wherever_someone_looks() {
@@ -63,4 +64,23 @@ fn keys_that_a_sequence_cannot_give_are_an_error_that_no_waiting_mends() {
         let (told, _) = script.received();
         assert!(told.starts_with(&format!("-{word} ")) && told.contains(exhausted), "{told}");
     }
+}
+
+#[test]
+fn a_scan_leaves_out_keys_that_no_command_takes() {
+    let mut script = Script::new();
+    script.send("SCAN 0 MATCH item:*");
+    let at = script.ios.iter().position(|io| matches!(io, Io::Scan { .. })).unwrap();
+    let Io::Scan { request, .. } = script.ios.remove(at) else { unreachable!() };
+    let keys = ["1", "2", "18446744073709551615"].map(|key| {
+        let mut cells = Vec::new();
+        push_cell(&mut cells, Cell::Value(key.as_bytes()));
+        cells.into_boxed_slice()
+    });
+    let page = (keys.to_vec(), vec![(DOMAIN, Lsn::ZERO)]);
+    script.engine.scanned(script.now, request, Ok(page));
+    script.settle();
+    let (told, _) = script.received();
+    assert!(told.contains("item:1\r\n") && told.ends_with("item:2\r\n"), "{told}");
+    assert!(script.told("EXISTS item:18446744073709551615").starts_with("-ERR"), "it is refused");
 }
