@@ -93,11 +93,19 @@ impl Mappings {
     /// # Errors
     /// Names the mapping, and what does not fit.
     pub fn new(schema: &mut Schema, settings: &[MappingSettings]) -> Result<Self, String> {
-        let list = settings.iter().map(|settings| {
-            Mapping::new(schema, settings)
-                .map_err(|error| format!("the mapping of the keys '{}': {error}", settings.key))
-        });
-        Ok(Self { list: list.collect::<Result<_, _>>()? })
+        let mut list: Vec<Mapping> = Vec::with_capacity(settings.len());
+        for one in settings {
+            let blame = |error| format!("the mapping of the keys '{}': {error}", one.key);
+            let mapping = Mapping::new(schema, one).map_err(blame)?;
+            if let Some(first) = list.iter().position(|m| m.pattern.covers(&mapping.pattern)) {
+                return Err(blame(format!(
+                    "'{}', which is looked at before, takes all of them; leave out one of the two",
+                    settings[first].key
+                )));
+            }
+            list.push(mapping);
+        }
+        Ok(Self { list })
     }
 
     /// The tables of the mappings whose patterns begin so, up to their first place.
@@ -312,6 +320,16 @@ impl Pattern {
         self.places.iter().map(|place| place.name.as_str())
     }
 
+    /// Whether it takes every key that the other one takes, as far as their form tells.
+    fn covers(&self, other: &Self) -> bool {
+        let place = |(own, other): (&Place, &Place)| {
+            own.tail == other.tail && other.prefix.starts_with(&own.prefix)
+        };
+        self.head == other.head
+            && self.places.len() == other.places.len()
+            && self.places.iter().zip(&other.places).all(place)
+    }
+
     /// Whether the pattern takes the key; the places' values are left in `values`. A value is never empty, and ends where
     /// the text behind it first occurs; in it, `%3A` and `%25` are decoded. The last one goes on to the end, as it is.
     fn matches<'k>(&self, key: &'k [u8], values: &mut Vec<std::borrow::Cow<'k, [u8]>>) -> bool {
@@ -366,6 +384,24 @@ mod tests {
         ] {
             let expected = expected.map(|values| values.into_iter().map(String::from).collect());
             assert_eq!(matched(pattern, key), expected, "{pattern} {key}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_that_could_never_match_behind_another_is_covered_by_it() {
+        for (first, second, expected) in [
+            ("counter:{id}", "counter:{id}", true),
+            ("counter:{id}", "counter:{name}", true),
+            ("{k}", "{k=user*}", true),
+            ("{k=us*}", "{k=user*}", true),
+            ("{k=user*}", "{k}", false),
+            ("{k=user*}", "{k=item*}", false),
+            ("counter:{id}", "counters:{id}", false),
+            ("{a}:{b}", "{a}:{b}:end", false),
+            ("only", "only", true),
+        ] {
+            let [one, other] = [first, second].map(|text| Pattern::parse(text).unwrap());
+            assert_eq!(one.covers(&other), expected, "{first} {second}");
         }
     }
 

@@ -4,6 +4,7 @@ use super::claims::Script;
 use super::shop;
 use crate::cells::{Cell, push_cell};
 use crate::engine::{DOMAIN, Io};
+use crate::mapping::{MappingSettings, ShapeSettings};
 use crate::origins::OriginError;
 use destage_core::{Fault, Lsn};
 
@@ -83,4 +84,17 @@ fn a_scan_leaves_out_keys_that_no_command_takes() {
     let (told, _) = script.received();
     assert!(told.contains("item:1\r\n") && told.ends_with("item:2\r\n"), "{told}");
     assert!(script.told("EXISTS item:18446744073709551615").starts_with("-ERR"), "it is refused");
+}
+
+#[test]
+fn keys_mapped_twice_are_refused_where_the_second_mapping_could_never_match() {
+    let mut schema = shop::schema();
+    let hash = |key: &str| MappingSettings {
+        key: key.into(),
+        table: "item".into(),
+        shape: ShapeSettings::Hash,
+    };
+    schema.map_keys(&[hash("thing:{id=1*}"), hash("thing:{id}")]).unwrap();
+    let error = schema.map_keys(&[hash("thing:{id}"), hash("thing:{id=1*}")]).unwrap_err();
+    assert!(error.contains("'thing:{id=1*}': 'thing:{id}', which is looked at"), "{error}");
 }
