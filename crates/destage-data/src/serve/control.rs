@@ -113,6 +113,10 @@ impl Control for EngineControl {
     }
 
     fn command(&self, name: &str, args: &[String], caller: &Caller) -> Result<Value, ControlError> {
+        if matches!(name, "pause" | "flush" | "drain") && !args.is_empty() {
+            let message = format!("'{name}' takes no arguments, not '{}'", args.join(" "));
+            return Err(ControlError::Invalid(message));
+        }
         match name {
             "policy" => {
                 let args = args.to_vec();

@@ -46,6 +46,19 @@ fn info_shows_each_section_that_is_asked_for() {
 }
 
 #[test]
+fn commands_of_the_admin_port_refuse_arguments_that_they_do_not_have() {
+    let scratch = Scratch::new();
+    let server = Launch::example(&scratch).start();
+    for command in ["pause", "flush", "drain"] {
+        let answer = server.post(command, &["x"]);
+        assert!(answer.contains(&format!("'{command}' takes no arguments, not 'x'")), "{answer}");
+    }
+    assert_eq!(server.status()["paused"], false);
+    server.post("pause", &[]);
+    assert_eq!(server.status()["paused"], true);
+}
+
+#[test]
 fn how_far_back_decided_writes_are_kept_is_told() {
     let scratch = Scratch::new();
     let database = shop::sqlite(&scratch);
