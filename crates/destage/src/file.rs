@@ -41,18 +41,25 @@ pub(crate) fn keys(text: &str) -> Result<toml::Table, String> {
 impl<A: Args> FlagFile<A> {
     /// Parses and checks a file's text: its flags, and its sections `[kind.NAME]`.
     pub(crate) fn parse(text: &str, kind: &str) -> Result<(Self, Sections), String> {
-        Self::of_keys(keys(text)?, kind)
+        Self::of_keys(keys(text)?, &[], kind)
     }
 
-    /// The same for keys that are read already.
-    pub(crate) fn of_keys(mut keys: toml::Table, kind: &str) -> Result<(Self, Sections), String> {
+    /// The same for keys that are read already, after those of these lists `[[NAME]]` were taken.
+    pub(crate) fn of_keys(
+        mut keys: toml::Table,
+        lists: &[&str],
+        kind: &str,
+    ) -> Result<(Self, Sections), String> {
         let sections = match keys.remove(kind) {
             None => Vec::new(),
             Some(toml::Value::Table(sections)) => sections.into_iter().collect(),
             Some(_) => return Err(format!("'{kind}' is not a section: write [{kind}.NAME]")),
         };
         let flags = Self::from_keys(keys).map_err(|e| match e {
-            Wrong::Key(e) => format!("{e} and [{kind}.NAME]"),
+            Wrong::Key(e) => {
+                let lists: String = lists.iter().map(|name| format!(", [[{name}]]")).collect();
+                format!("{e}{lists} and [{kind}.NAME]")
+            }
             Wrong::Value(e) => e,
         })?;
         Ok((flags, sections))

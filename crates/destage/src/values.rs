@@ -48,10 +48,11 @@ pub(crate) fn interval(text: &str, low: &str, high: &str) -> Result<Interval, St
 
 /// D: a time within its bounds, or `none`.
 pub(crate) fn staleness(text: &str) -> Result<Interval, String> {
-    match text {
-        "none" => Ok(Interval::NONE),
-        _ => interval(text, "100ms", "1d").map_err(|error| format!("{error}, or none")),
+    let value = text.parse::<Interval>().map_err(|e| e.to_string())?;
+    if value == Interval::NONE {
+        return Ok(value);
     }
+    within(value, "100ms", "1d").map_err(|error| format!("{error}, or none"))
 }
 
 /// A size within bounds.

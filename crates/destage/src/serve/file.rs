@@ -88,13 +88,16 @@ fn parse(text: &str) -> Result<File, String> {
     let mappings = mappings::take(&mut keys)?;
     let queries = queries::take(&mut keys)?;
     let domains = domains(keys.remove("domain"))?;
-    let (flags, sections) = FlagFile::of_keys(keys, "table")?;
+    let (flags, sections) = FlagFile::of_keys(keys, &LISTS, "table")?;
     let tables = sections
         .into_iter()
         .map(|(name, section)| table(&name, section).map(|settings| (name, settings)))
         .collect::<Result<_, _>>()?;
     Ok(File { flags, tables, mappings, queries, domains })
 }
+
+/// The sections that may be written several times.
+const LISTS: [&str; 6] = ["string", "set", "zset", "hash", "query", "domain"];
 
 impl File {
     /// The flags of the command line, completed by those of the file.

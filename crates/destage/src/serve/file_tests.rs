@@ -113,6 +113,8 @@ fn mappings_are_read_and_kinds_are_tried_in_a_fixed_order() {
 fn wrong_files_name_the_key_and_what_works() {
     for (text, parts) in [
         ("polciy = 'write-back'", vec!["unknown key 'polciy'", "policy", "[table.NAME]"]),
+        ("strin = 'x'", vec!["[[string]], [[set]], [[zset]], [[hash]], [[query]], [[domain]] and"]),
+        ("staleness = '2d'", vec!["out of range: 100ms to 1d, or none"]),
         ("unsafe-no-fsync = true", vec!["unknown key 'unsafe-no-fsync'"]),
         ("config = 'x'", vec!["unknown key 'config'"]),
         ("commit = '1'", vec!["'1'", "--commit", "has no unit"]),
@@ -159,4 +161,12 @@ fn passwords_and_origins_stay_out_of_debug_output() {
     let matches = file::command::<ServeArgs>().try_get_matches_from(argv).unwrap();
     let args = ServeArgs::from_arg_matches(&matches).unwrap();
     assert!(!format!("{args:?}").contains("hush"));
+}
+
+#[test]
+fn none_is_offered_once_where_it_is_taken() {
+    for text in ["staleness = '5'", "staleness = '2d'"] {
+        let error = refusal(text);
+        assert_eq!(error.matches("or none").count(), 1, "{error}");
+    }
 }
