@@ -308,6 +308,30 @@ fn a_session_whose_time_is_up_does_nothing() {
     assert_eq!(database.number(VISITS), 104);
 }
 
+/// > A session in which a command was refused never does a part of its work.
+#[test]
+fn a_session_with_a_refused_command_does_nothing() {
+    let scratch = Scratch::new();
+    let (database, server) = running(&scratch, &[]);
+    let mut client = server.client();
+    for refused in ["HSET customers:2 nothing x", "HINCRBY customers:2 name 1", "NOTHING"] {
+        client.run("DESTAGE BEGIN 60000").ok();
+        assert_eq!(client.run("HINCRBY customers:1 visits 1").int(), 4);
+        assert!(client.run(refused).is_error(), "{refused}");
+        let reply = client.run("EXEC");
+        assert!(reply.error().starts_with("EXECABORT "), "{refused}: {reply:?}");
+    }
+    client.run("DESTAGE BEGIN 60000").ok();
+    assert_eq!(client.run("HINCRBY customers:1 visits 1").int(), 4);
+    assert_eq!(
+        client.run("EXEC"),
+        Reply::Array(vec![Reply::Int(4)]),
+        "what was not refused is done"
+    );
+    server.drain();
+    assert_eq!(database.number(VISITS), 4);
+}
+
 /// > A command that is refused never does a part of its work.
 #[test]
 fn a_refused_command_does_nothing() {

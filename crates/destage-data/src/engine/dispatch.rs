@@ -189,10 +189,13 @@ impl Engine {
         }
     }
 
-    /// Replies with an error; between MULTI and EXEC it also spoils the transaction.
+    /// Replies with an error; between MULTI and EXEC, or DESTAGE BEGIN and EXEC, it also spoils the transaction.
     pub(super) fn fail(&mut self, session: &mut Session, message: &str) {
         if let Some(multi) = &mut session.multi {
             multi.failed = true;
+            if multi.begun {
+                self.end_leases(session);
+            }
         }
         self.complain(session, message);
     }
@@ -557,7 +560,7 @@ impl Engine {
         };
         if let Some(message) = message {
             if session.is_leased() {
-                return self.complain(
+                return self.fail(
                     session,
                     &message.replace("EXECABORT Transaction discarded, nothing", "ERR nothing"),
                 );

@@ -142,7 +142,7 @@ impl Engine {
                 Some(Waiting::Units { raw, .. } | Waiting::Settling { raw, .. }) => raw,
                 other => unreachable!("{other:?} waits for no units"),
             };
-            // Of a session under leases one command is refused; of others, EXEC, and with it the whole.
+            // EXEC has said what becomes of the whole; a refused command of a session under leases leaves that to EXEC.
             if *raw == *EXEC {
                 self.end_multi(&mut session);
             }

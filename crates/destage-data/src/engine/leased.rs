@@ -4,7 +4,8 @@
 //! limited time. Its writes are kept as they came, and performed again before each of its commands, so that it sees them
 //! and nobody else does; EXEC makes one write group of them, as of every transaction. Other sessions are refused what
 //! their leases do not allow; single commands and transactions that write what a session may write wait until it ends.
-//! A session that lost a lease is told so by every further command, and its EXEC does nothing.
+//! A session that lost a lease is told so by every further command, and its EXEC does nothing. A command that is refused
+//! ends the session's leases, too, and its EXEC is refused as of every transaction.
 
 use super::Engine;
 use super::command::{Group, Prepared, Spec, Verb};
@@ -28,6 +29,9 @@ const LIFETIME_MS_MIN: u64 = 10;
 const LIFETIME_MS_MAX: u64 = 60_000;
 /// Most writes of one session: each command performs all of them again.
 const WRITES_MAX: usize = 1_000;
+/// What further commands of a session are told of which one was refused: its leases have ended.
+const SPOILT: &str = "EXECABORT an earlier command of this session was refused, so nothing of it is done: EXEC or \
+                      DISCARD, and begin anew";
 
 impl Engine {
     /// DESTAGE BEGIN [ms]
@@ -109,7 +113,7 @@ impl Engine {
         command: &str,
     ) -> Option<Vec<RowKey>> {
         if keys.is_empty() {
-            self.complain(session, &format!("ERR DESTAGE {command} key [key ...]"));
+            self.fail(session, &format!("ERR DESTAGE {command} key [key ...]"));
             return None;
         }
         let mut rows = Vec::with_capacity(keys.len());
@@ -118,7 +122,7 @@ impl Engine {
             match named.or_else(|message| self.mapped_row(key).ok_or(message)) {
                 Ok((table, cells)) => rows.push((table, cells.into())),
                 Err(message) => {
-                    self.complain(session, &message);
+                    self.fail(session, &message);
                     return None;
                 }
             }
@@ -144,8 +148,12 @@ impl Engine {
         raw: &[u8],
         args: &[&[u8]],
     ) {
+        let is_harmless = matches!(spec.verb, Verb::Ping | Verb::Echo);
+        if session.multi.as_ref().is_some_and(|multi| multi.failed) && !is_harmless {
+            return self.complain(session, SPOILT);
+        }
         match (spec.group, spec.verb) {
-            (Group::Server, Verb::Ping | Verb::Echo) => {
+            (Group::Server, _) if is_harmless => {
                 return self.server_command(client, session, spec, args);
             }
             (Group::Server, Verb::Destage) if args[1].eq_ignore_ascii_case(b"exclude") => {
@@ -159,13 +167,13 @@ impl Engine {
             }
             (Group::Server, _) => {
                 let message = format!("ERR {} is not allowed in transactions", spec.name);
-                return self.complain(session, &message);
+                return self.fail(session, &message);
             }
             (Group::Read | Group::Write, _) => {}
         }
         let mut prepared = Prepared::default();
         if let Err(message) = prepared.read(&self.schema, spec, args) {
-            return self.complain(session, &message);
+            return self.fail(session, &message);
         }
         if let Err(denied) = self.take_leases(session, &prepared) {
             return self.lost(session, denied);
@@ -180,7 +188,7 @@ impl Engine {
                 "ERR a session under leases takes {WRITES_MAX} writes and {} bytes; use MULTI",
                 self.config.limits.bytes_max
             );
-            return self.complain(session, &message);
+            return self.fail(session, &message);
         }
         self.locate(&mut prepared, session.attempts);
         let queued: Vec<Queued> =
@@ -213,7 +221,7 @@ impl Engine {
     }
 
     /// Ends a session's leases; its token stays, and fences it.
-    fn lost(&mut self, session: &mut Session, denied: Denied) {
+    pub(super) fn end_leases(&mut self, session: &mut Session) {
         if let Some(token) = session.watch {
             self.watched.leases.abort(token);
             self.wake_lease_waiters();
@@ -221,6 +229,11 @@ impl Engine {
         if let Some(multi) = &mut session.multi {
             (multi.requests, multi.bytes) = (Vec::new(), 0);
         }
+    }
+
+    /// Tells a session that it has lost its leases: nothing of it will be done, and EXEC says so with nil.
+    pub(super) fn lost(&mut self, session: &mut Session, denied: Denied) {
+        self.end_leases(session);
         let message = match denied {
             Denied::Conflict => {
                 "RETRY another session holds the row: EXEC, and begin anew after a while"
@@ -272,7 +285,7 @@ impl Engine {
             }
             Err(Trouble::Error(message)) => {
                 session.attempts = 0;
-                self.complain(session, &message);
+                self.fail(session, &message);
             }
             Err(Trouble::Unknown) => self.settle(client, session, &units, raw),
             Err(Trouble::Again) => self.perform_again(client, session, &units, raw),

@@ -392,13 +392,68 @@ fn a_leased_session_sees_its_writes_and_nobody_else_does_before_exec() {
     assert_eq!(world.told(0, "HINCRBY item:0 n 5\nHINCRBY item:0 n 5"), ":15 :20");
     assert_eq!(world.told(0, "HGET item:0 n\nHSET item:99 tag v1\nEXISTS item:99"), "$2 20 :1 :1");
     assert_eq!(world.told(2, "HGET item:0 n\nEXISTS item:99"), "$2 10 :0");
-    assert!(world.told(0, "HSET item:0 n many").starts_with("-ERR"), "a refused command is told");
-    assert_eq!(world.told(0, "EXEC"), "*3 :15 :20 :1", "and takes nothing along");
+    assert_eq!(world.told(0, "EXEC"), "*3 :15 :20 :1", "for its writes");
     assert_eq!(world.told(2, "HGET item:0 n\nEXISTS item:99"), "$2 20 :1");
     assert_eq!(world.script.group(1).len(), 2, "one group, one change of each row");
     assert_eq!(world.told(0, "DESTAGE BEGIN\nHINCRBY item:0 n 1\nDISCARD"), "+OK :21 +OK");
     assert_eq!(world.told(0, "HGET item:0 n"), "$2 20");
     assert!(world.script.engine.watched.is_empty());
+}
+
+#[test]
+fn a_refused_command_aborts_a_leased_session() {
+    for refused in [
+        "HSET item:0 n many",
+        "HSET item:1 nothing 1",
+        "HSET nothing:1 n 1",
+        "HGET item:0",
+        "NOTHING",
+        "GET item:0",
+        "SCAN 0",
+        "DESTAGE EXCLUDE nothing:1",
+        "DESTAGE ABSENT",
+        "HINCRBY item:0 n 9223372036854775807",
+    ] {
+        let mut world = Leased::new();
+        assert_eq!(world.told(0, "DESTAGE BEGIN\nHINCRBY item:0 n 1"), "+OK :11");
+        assert_eq!(world.told(1, "HINCRBY item:0 n 100"), "", "it waits for the lease");
+        assert!(world.told(0, refused).starts_with('-'), "{refused}");
+        assert_eq!(world.told(1, ""), ":110", "the lease has ended: {refused}");
+        for further in ["HINCRBY item:0 n 1", "HGET item:0 n", "DESTAGE EXCLUDE item:2"] {
+            assert!(world.told(0, further).starts_with("-EXECABORT"), "{refused}: {further}");
+        }
+        assert_eq!(world.told(0, "PING"), "+PONG");
+        assert!(world.told(0, "EXEC").starts_with("-EXECABORT"), "{refused}");
+        assert_eq!(world.told(2, "HGET item:0 n"), "$3 110", "nothing of it was done: {refused}");
+        assert!(world.script.engine.watched.is_empty(), "{refused}");
+        // The same connection begins anew.
+        let anew = "DESTAGE BEGIN\nHINCRBY item:0 n 1\nHGET item:0 n\nEXEC";
+        assert_eq!(world.told(0, anew), "+OK :111 $3 111 *1 :111");
+    }
+}
+
+#[test]
+fn a_leased_session_with_too_many_writes_does_none_of_them() {
+    let mut world = Leased::new();
+    assert_eq!(world.told(0, "DESTAGE BEGIN 60000"), "+OK");
+    for n in 1..=1_000 {
+        assert_eq!(world.told(0, "HINCRBY item:0 n 1"), format!(":{}", 10 + n));
+    }
+    assert_eq!(world.told(0, "HGET item:0 n"), "$4 1010", "reads do not count");
+    assert!(world.told(0, "HINCRBY item:0 n 1").starts_with("-ERR a session under leases takes"));
+    assert!(world.told(0, "EXEC").starts_with("-EXECABORT"));
+    assert_eq!(world.told(2, "HGET item:0 n"), "$2 10");
+}
+
+#[test]
+fn a_refused_command_behind_multi_in_a_leased_session_ends_its_leases() {
+    let mut world = Leased::new();
+    assert_eq!(world.told(0, "DESTAGE BEGIN\nHINCRBY item:0 n 1\nMULTI"), "+OK :11 +OK");
+    assert_eq!(world.told(1, "HINCRBY item:0 n 100"), "");
+    assert!(world.told(0, "HSET item:1 nothing 1").starts_with("-ERR"));
+    assert_eq!(world.told(1, ""), ":110");
+    assert!(world.told(0, "HSET item:1 n 1\nEXEC").starts_with("+QUEUED -EXECABORT"));
+    assert_eq!(world.told(2, "HGET item:0 n\nHGET item:1 n"), "$3 110 $1 0");
 }
 
 #[test]
