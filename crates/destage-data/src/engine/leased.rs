@@ -8,7 +8,7 @@
 //! ends the session's leases, too, and its EXEC is refused as of every transaction.
 
 use super::Engine;
-use super::command::{Group, Prepared, Spec, Verb};
+use super::command::{Group, Prepared, Spec, Verb, find};
 use super::dispatch::Answer;
 use super::exec::Queued;
 use super::key::{key_cells, resolve};
@@ -18,7 +18,7 @@ use super::session::{Multi, Session, Waiting};
 use super::txn::Txn;
 use super::watch::RowKey;
 use crate::mapping::Shape;
-use crate::resp::{Protocol, Reply};
+use crate::resp::{Args, Protocol, Reply, parse};
 use crate::schema::TableId;
 use destage_core::lease::Denied;
 use destage_core::{Access, ClientId, Intent, Lsn, Span, UnitId};
@@ -267,7 +267,12 @@ impl Engine {
         let (all, units) = self.queued_units(&queued);
         session.multi = Some(multi);
         if !self.are_present(&units) {
-            return self.begin_anew(session, &units, Access::Back, raw);
+            // At once where collections are: what has come is kept for it while a page is fetched, however little room
+            // there is.
+            return match self.schema.collections.is_empty() {
+                true => self.begin_anew(session, &units, Access::Back, raw),
+                false => self.leased_anew(client, session, raw),
+            };
         }
         let mut txn = std::mem::take(&mut self.txn);
         txn.clear();
@@ -290,6 +295,16 @@ impl Engine {
             Err(Trouble::Unknown) => self.settle(client, session, &units, raw),
             Err(Trouble::Again) => self.perform_again(client, session, &units, raw),
         }
+    }
+
+    /// Executes a command of a leased session once more from its bytes.
+    fn leased_anew(&mut self, client: ClientId, session: &mut Session, raw: &[u8]) {
+        let mut args = Args::default();
+        parse(raw, &self.config.limits, &mut args).expect("the request was read before");
+        let mut list = Vec::new();
+        args.to_slices(raw, &mut list);
+        let spec = find(&list).expect("the command was found before");
+        self.leased_request(client, session, spec, raw, &list);
     }
 
     /// Performs commands one after the other; the last one's reply is returned.
