@@ -170,12 +170,12 @@ impl Engine {
             Refusal::Unavailable => format!(
                 "UNAVAILABLE the row is not cached and {} cannot be read: {}",
                 self.config.origin,
-                self.measured.origin_error()
+                self.measured.read_error()
             ),
             Refusal::Denied => format!(
                 "DENIED the row is not cached and {} refuses to be read: {}",
                 self.config.origin,
-                self.measured.origin_error()
+                self.measured.read_error()
             ),
             Refusal::Stopped => "STOPPED this server has stopped; see its log".into(),
         };

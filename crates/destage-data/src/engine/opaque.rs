@@ -16,7 +16,6 @@
 //! first (Algorithm 1).
 
 use super::dispatch::PREFETCH_CLIENT;
-use super::health::Way;
 use super::session::Session;
 use super::watch::RowKey;
 use super::{Engine, Io, overlay};
@@ -462,12 +461,13 @@ impl Engine {
     }
 
     fn held_in_vain(&mut self, unit: UnitId, error: &OriginError) {
-        self.measured.origin_failed(self.now, Way::Read, error);
         self.decisions.fetch_failed(unit);
         let row = self.rows.get(unit);
+        self.measured.read_failed(self.now, &self.schema.table(row.table).name, error);
         let identity = self.rows.identity(row.table, self.rows.key(unit));
         let result = Err(error.fault);
         self.core.handle(self.now, Input::Fetched { unit, result, identity });
+        self.pump();
     }
 
     /// Whether another session holds an X lease on what raw SQL covers.

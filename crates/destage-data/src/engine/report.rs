@@ -35,6 +35,8 @@ pub(crate) struct Measured {
     batch_stamps: HashMap<Lsn, (Time, Time)>,
     last_commit: Lsn,
     last_error: Option<String>,
+    /// Why the origin did not answer the read that failed last, and those who wait for it are told at once.
+    read_error: String,
     origin: OriginHealth,
     pub(crate) start: StartReport,
     journal_full: bool,
@@ -58,6 +60,7 @@ impl Measured {
             batch_stamps: HashMap::new(),
             last_commit: Lsn::ZERO,
             last_error: None,
+            read_error: String::new(),
             origin: OriginHealth::default(),
             start: StartReport::default(),
             journal_full: false,
@@ -115,6 +118,7 @@ impl Measured {
 
     /// A read of this table, or a query, failed: that it is denied, or what it asks is rejected, is no failure of the origin.
     pub(crate) fn read_failed(&mut self, now: Time, table: &str, error: &OriginError) {
+        self.read_error.clone_from(&error.message);
         if !error.is_partial() {
             self.origin_failed(now, Way::Read, error);
         } else if error.fault == Fault::Denied {
@@ -122,8 +126,8 @@ impl Measured {
         }
     }
 
-    pub(crate) fn origin_error(&self) -> &str {
-        self.last_error.as_deref().unwrap_or("no connection")
+    pub(crate) fn read_error(&self) -> &str {
+        &self.read_error
     }
 }
 

@@ -4,9 +4,9 @@ use super::command::encode;
 use super::options::Options;
 use super::shop;
 use crate::engine::{DOMAIN, Engine, Io};
-use crate::origins::{Applied, Mark, Snapshot};
+use crate::origins::{Applied, Mark, OriginError, Snapshot};
 use crate::schema::Schema;
-use destage_core::{ClientId, Lsn, Span, StopReason, Time};
+use destage_core::{ClientId, Fault, Lsn, Span, StopReason, Time};
 use destage_journal::Journal;
 use destage_testkit::SimDisk;
 use destage_testkit::origin::{Change, Op, Set};
@@ -509,4 +509,25 @@ fn a_leased_session_that_comes_late_is_fenced() {
         world.told(1, "DESTAGE BEGIN\nSCAN 0\nMULTI\nMULTI\nWATCH item:0").matches("-ERR").count()
             == 3
     );
+}
+
+#[test]
+fn what_a_read_is_told_is_its_own_failure() {
+    let mut script = Script::new();
+    script.told("HGET item:0 n");
+    let failed = |script: &mut Script, fault, why: &str| {
+        let jobs = script.engine.take_fetches(1);
+        script.engine.fetch_failed(script.now, jobs, &OriginError::new(fault, why));
+        script.turn();
+        script.received().0
+    };
+    script.send("HGET item:1 n");
+    let told = failed(&mut script, Fault::Denied, "column n does not exist");
+    assert!(told.starts_with("-DENIED") && told.contains("column n does not exist"), "{told}");
+    script.send("HGET item:1 n");
+    let told = failed(&mut script, Fault::Unavailable, "it is starting up");
+    assert!(told.starts_with("-UNAVAILABLE") && told.contains("it is starting up"), "{told}");
+    script.send("HGET item:2 n");
+    let told = failed(&mut script, Fault::Denied, "no right");
+    assert!(told.contains("no right") && !told.contains("starting up"), "{told}");
 }
