@@ -200,6 +200,11 @@ impl<K: Ord + Clone> Leases<K> {
         keys
     }
 
+    /// When a session's time is up, if it has not ended before.
+    pub fn deadline(&self, token: Token) -> Option<Time> {
+        self.sessions.get(&token).map(|session| session.deadline)
+    }
+
     /// When to call [`Leases::expire`] at the latest.
     pub fn next_timeout(&self) -> Option<Time> {
         self.deadlines.first().map(|&(deadline, _)| deadline)

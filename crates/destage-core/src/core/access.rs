@@ -141,6 +141,17 @@ impl Core {
         }
     }
 
+    /// A unit of a waiting request that another one has locked: until the origin has answered a write of it, or has
+    /// decided what a [`Intent::ReadSettled`] waits for.
+    pub fn locked_for(&self, request: RequestId) -> Option<UnitId> {
+        let waiting = self.requests.waiting.get(&request)?;
+        if waiting.settles.is_some() {
+            // The locks are its own.
+            return None;
+        }
+        waiting.units.as_slice().iter().copied().find(|&unit| self.units.is_locked(unit))
+    }
+
     /// The first unit that keeps a request from being executed.
     fn blocker(&self, intent: Intent, units: &[UnitId]) -> Option<UnitId> {
         let blind = matches!(intent, Intent::Write { fetch: false, .. });

@@ -304,7 +304,7 @@ impl Engine {
             }
             Answer::Refused(refusal) => self.refused(session, refusal),
             Answer::Later => {
-                session.waiting = Some(Waiting::Units { request, raw: raw.into() });
+                self.wait_for_units(client, session, request, intent, raw);
             }
         }
     }

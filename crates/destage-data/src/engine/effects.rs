@@ -43,7 +43,8 @@ impl Engine {
             unreachable!("a request that nobody waits for was cancelled")
         };
         match session.waiting.take() {
-            Some(Waiting::Units { raw, .. }) => {
+            Some(Waiting::Units { raw, deadline, .. }) => {
+                self.end_patience(client, deadline);
                 self.execute_raw(client, &mut session, &raw, access, observed);
             }
             Some(Waiting::Settling { raw, .. }) => {
@@ -139,7 +140,11 @@ impl Engine {
     pub(super) fn refuse_waiting(&mut self, request: RequestId, refusal: Refusal) {
         if let Some((client, mut session)) = self.take_waiting(request) {
             let raw = match session.waiting.take() {
-                Some(Waiting::Units { raw, .. } | Waiting::Settling { raw, .. }) => raw,
+                Some(Waiting::Units { raw, deadline, .. }) => {
+                    self.end_patience(client, deadline);
+                    raw
+                }
+                Some(Waiting::Settling { raw, .. }) => raw,
                 other => unreachable!("{other:?} waits for no units"),
             };
             // EXEC has said what becomes of the whole; a refused command of a session under leases leaves that to EXEC.
@@ -251,6 +256,10 @@ impl Engine {
         else {
             return;
         };
+        let waiting = self.session(client).and_then(|session| session.waiting.as_ref());
+        if let Some(Waiting::Units { .. }) = waiting {
+            return self.lose_patience(client, request);
+        }
         self.core.handle(self.now, Input::Cancel { request });
         let waiting = self.session(client).and_then(|session| session.waiting.as_ref());
         if let Some(Waiting::Derived { name, .. }) = waiting {

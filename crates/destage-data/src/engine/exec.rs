@@ -7,7 +7,7 @@ use super::command::{Group, Prepared, Verb, find};
 use super::dispatch::{Answer, dedup, stronger};
 use super::overlay::GROUP_OVERHEAD;
 use super::perform::{Context, Trouble};
-use super::session::{Multi, Session, Waiting};
+use super::session::{Multi, Session};
 use super::txn::Txn;
 use crate::dml::Dml;
 use crate::resp::{Args, Reply, parse};
@@ -72,7 +72,7 @@ impl Engine {
             }
             Answer::Later => {
                 session.multi = Some(multi);
-                session.waiting = Some(Waiting::Units { request, raw: EXEC.into() });
+                self.wait_for_units(client, session, request, intent, EXEC);
             }
         }
     }

@@ -32,6 +32,7 @@ mod observe;
 mod opaque;
 mod origin;
 mod overlay;
+mod patience;
 mod perform;
 mod plain;
 mod recover;

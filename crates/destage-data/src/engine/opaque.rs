@@ -27,7 +27,7 @@ use destage_core::{Access, Ack, DomainId, Fault, Input, Lsn, Span, Time, UnitId,
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Longest wait for the destage that a read needs.
-const HELD_MAX: Span = Span::from_secs(10);
+pub(super) const HELD_MAX: Span = Span::from_secs(10);
 
 /// The rows of a table that belong to one domain.
 type Part = (TableId, DomainId);

@@ -65,8 +65,8 @@ pub(crate) struct Multi {
 #[derive(Debug)]
 pub(crate) enum Waiting {
     /// Its command's rows are fetched, locked by others, or a limit is reached. The request is executed again from its
-    /// bytes.
-    Units { request: RequestId, raw: Box<[u8]> },
+    /// bytes. A read is looked at again at its deadline.
+    Units { request: RequestId, raw: Box<[u8]>, deadline: Option<Time> },
     /// As `Units`, while values that only the origin knows are settled.
     Settling { request: RequestId, raw: Box<[u8]> },
     /// A session has the right to what its write would change.

@@ -511,6 +511,89 @@ fn a_leased_session_that_comes_late_is_fenced() {
     );
 }
 
+/// One client's write of `item:0` waits for the origin, under write-through.
+fn with_a_write_under_way() -> Leased {
+    let mut world = Leased::new();
+    world.script.write_through();
+    assert_eq!(world.told(0, "HINCRBY item:0 n 5"), "");
+    world
+}
+
+#[test]
+fn a_read_behind_a_write_that_the_origin_does_not_answer_gives_up() {
+    for (read, before) in [
+        ("HGET item:0 n", ""),
+        ("HGETALL item:0", ""),
+        ("EXISTS item:1 item:0", ""),
+        ("HGET item:0 n", "MULTI"),
+    ] {
+        let mut world = with_a_write_under_way();
+        let exec = if before.is_empty() { "" } else { "\nEXEC" };
+        world.told(1, before);
+        world.told(1, &format!("{read}{exec}\nPING"));
+        assert!(
+            world.script.engine.next_timeout().unwrap() <= world.script.now + Span::from_secs(10)
+        );
+        world.pass(9_999);
+        assert_eq!(world.told(1, ""), "", "{read}");
+        world.pass(1);
+        let told = world.told(1, "");
+        assert!(
+            told.starts_with("-UNAVAILABLE model has not answered a write of item:0"),
+            "{told}"
+        );
+        assert!(told.ends_with(" +PONG"), "{told}");
+        assert_eq!(world.told(1, "HGET item:1 n"), "$1 0", "others are read");
+        world.told(1, "HGET item:0 n");
+        world.script.destage();
+        assert_eq!(world.told(1, ""), "$2 15", "the timer of a read ends with it");
+        assert_eq!(world.told(0, ""), ":15");
+        assert!(world.script.engine.deadlines.is_empty());
+        assert_eq!(world.told(2, "HGET item:0 n"), "$2 15");
+    }
+}
+
+#[test]
+fn a_read_that_waited_for_the_origin_first_gives_up_soon_after() {
+    let mut world = Leased::new();
+    world.script.write_through();
+    world.script.client = world.clients[0];
+    world.script.send("HINCRBY item:3 n 5");
+    world.script.client = world.clients[1];
+    world.script.send("HGET item:3 n");
+    for _ in 0..12 {
+        world.script.now = world.script.now + Span::from_secs(1);
+        world.script.turn();
+    }
+    assert_eq!(world.script.received().0, "", "the fetch has its own limits");
+    world.script.settle();
+    world.pass(1_000);
+    let told = world.told(1, "");
+    assert!(told.starts_with("-UNAVAILABLE"), "{told}");
+}
+
+#[test]
+fn a_leased_session_waits_for_no_lock_past_its_time() {
+    for command in ["HGET item:0 n", "HINCRBY item:0 n 1"] {
+        let mut world = with_a_write_under_way();
+        assert_eq!(world.told(1, "DESTAGE BEGIN 500"), "+OK");
+        assert_eq!(world.told(1, command), "", "{command}");
+        world.pass(499);
+        assert_eq!(world.told(1, ""), "", "{command}");
+        world.pass(1);
+        assert!(world.told(1, "").starts_with("-RETRY"), "{command}");
+        assert_eq!(world.told(1, "EXEC"), "*-1");
+        // One that lives longer gives up as others do.
+        assert_eq!(world.told(1, "DESTAGE BEGIN 60000"), "+OK");
+        world.told(1, command);
+        world.pass(10_000);
+        assert!(world.told(1, "").starts_with("-UNAVAILABLE"), "{command}");
+        assert!(world.told(1, "EXEC").starts_with("-EXECABORT"));
+        world.script.destage();
+        assert_eq!(world.told(2, "HGET item:0 n"), "$2 15", "{command}");
+    }
+}
+
 #[test]
 fn what_a_read_is_told_is_its_own_failure() {
     let mut script = Script::new();
