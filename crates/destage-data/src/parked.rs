@@ -150,7 +150,11 @@ struct DmlText {
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "a parameter is a text in quotes, null, or an object such as {\"integer\": \"7\"}, {\"real\": \"0.5\"}, \
+                 {\"hex\": \"00ff\"}"
+)]
 enum ParameterText {
     Text(String),
     Integer { integer: String },
@@ -184,10 +188,22 @@ enum OpText {
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, try_from = "serde_json::Value")]
 enum ColumnText {
     Set(SetText),
     Add(AddText),
+}
+
+impl TryFrom<serde_json::Value> for ColumnText {
+    type Error = serde_json::Error;
+
+    /// As for [`ItemText`].
+    fn try_from(value: serde_json::Value) -> Result<Self, Self::Error> {
+        match value.get("add").is_some() {
+            true => serde_json::from_value(value).map(Self::Add),
+            false => serde_json::from_value(value).map(Self::Set),
+        }
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -205,7 +221,10 @@ struct AddText {
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "values are texts in quotes, numbers too (\"1\"); bytes are {\"hex\": \"00ff\"}, NULL is null"
+)]
 enum ValueText {
     Text(String),
     Bytes { hex: String },
@@ -467,6 +486,25 @@ mod tests {
             let refused = decode(&schema, &edited).unwrap_err().to_string();
             assert!(refused.contains(why), "{to}: {refused}");
         }
+        let insert = |columns: &str, key: &str| {
+            format!(
+                r#"{{"changes":[{{"table":"t","op":"insert","key":{{"id":{key}}},"columns":[{columns}]}}]}}"#
+            )
+        };
+        for (columns, key, why) in [
+            (r#"{"name":"v","value":1}"#, r#""7""#, "values are texts in quotes"),
+            (r#"{"name":"v","value":"1"}"#, "7", "values are texts in quotes"),
+            (r#"{"name":"v","add":1}"#, r#""7""#, "expected a string"),
+            (r#"{"name":"v","valu":"1"}"#, r#""7""#, "valu"),
+        ] {
+            let refused = decode(&schema, &insert(columns, key)).unwrap_err().to_string();
+            assert!(refused.contains(why), "{columns}: {refused}");
+        }
+        assert!(decode(&schema, &insert(r#"{"name":"v","value":null}"#, r#""7""#)).is_ok());
+        let number = text.replace("[null,", "[1,");
+        assert!(
+            decode(&schema, &number).unwrap_err().to_string().contains("a parameter is a text")
+        );
         let nothing = r#"{"changes":[{"sql":"DELETE FROM t"}]}"#;
         assert!(decode(&schema, nothing).unwrap_err().to_string().contains("touches"));
     }

@@ -8,7 +8,13 @@ use crate::status::{HaltReport, Report};
 pub fn of(report: &Report) -> Vec<String> {
     let mut out = Vec::new();
     mode(report, &mut out);
-    if report.paused {
+    let (parked, parked_max) = (report.destage.parked_groups, report.policy.parked_groups_max);
+    if report.paused && parked_max > 0 && parked >= parked_max {
+        out.push(format!(
+            "destaging is paused: {parked} writes are parked, and at {parked_max} it pauses by itself; deciding on some \
+             ('destage parked') or 'destage resume' lets it go on"
+        ));
+    } else if report.paused {
         out.push("destaging is paused; 'destage resume' ends it".into());
     }
     if report.origin.down {
@@ -116,6 +122,16 @@ mod tests {
         assert!(of(&report)[0].contains("--dirty-limit"));
         report.journal.dirty_bytes = 1_000;
         assert!(of(&report)[0].contains("--journal-size"));
+    }
+
+    #[test]
+    fn a_pause_at_the_most_parked_writes_is_told_apart() {
+        let mut report = Report { paused: true, ..Report::default() };
+        (report.destage.parked_groups, report.policy.parked_groups_max) = (9, 10);
+        assert!(of(&report)[0].starts_with("destaging is paused; 'destage resume'"));
+        report.destage.parked_groups = 10;
+        let told = &of(&report)[0];
+        assert!(told.contains("10 writes are parked") && told.contains("destage parked"), "{told}");
     }
 
     #[test]

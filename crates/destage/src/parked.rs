@@ -48,12 +48,13 @@ pub(crate) struct OneArgs {
 
 /// Flags of `parked retry`.
 #[derive(Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("which").required(true).args(["id", "all"]))]
 pub(crate) struct RetryArgs {
     #[command(flatten)]
     admin: AdminArgs,
 
     /// The write's number, as 'parked list' shows it.
-    #[arg(value_name = "ID", required_unless_present = "all", conflicts_with = "all")]
+    #[arg(value_name = "ID")]
     id: Option<u64>,
 
     /// All that are parked, oldest first, as far as the origin takes them.

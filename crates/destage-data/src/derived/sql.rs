@@ -32,7 +32,7 @@ impl Statement {
         }
         match first_word(sql.trim()).as_str() {
             "select" | "with" => Ok(parsed),
-            _ => Err("the SQL begins with SELECT or WITH".into()),
+            _ => Err("the SQL must begin with SELECT or WITH".into()),
         }
     }
 

@@ -423,9 +423,10 @@ impl Context<'_> {
     }
 }
 
-/// A whole number as Redis reads it.
+/// A whole number as Redis reads it: without a plus sign or zeros in front, and no `-0`.
 pub(super) fn integer(text: &[u8]) -> Result<i64, Trouble> {
     let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+    let number = number.filter(|&number| itoa::Buffer::new().format(number).as_bytes() == text);
     number.ok_or_else(|| Trouble::Error(NOT_INTEGER.into()))
 }
 
@@ -465,6 +466,18 @@ fn range((first, last): (i64, i64), len: usize) -> Range<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whole_numbers_are_those_of_redis() {
+        for (text, expected) in
+            [("0", 0), ("7", 7), ("-12", -12), ("-9223372036854775808", i64::MIN)]
+        {
+            assert_eq!(integer(text.as_bytes()).ok(), Some(expected), "{text}");
+        }
+        for text in ["", "007", "00", "-0", "+5", " 5", "5 ", "5.0", "9223372036854775808", "-"] {
+            assert!(integer(text.as_bytes()).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn ranges_are_those_of_redis() {

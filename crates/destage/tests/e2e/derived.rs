@@ -224,7 +224,7 @@ fn sections_that_cannot_work_are_refused_at_start() {
         refused("column", &query("SELECT nosuch FROM sales", sales), &["all", "nosuch"]);
         refused("table", &query("SELECT 1 AS a FROM nosuch", sales), &["all", "nosuch"]);
         refused("twice", &query("SELECT id, id FROM sales", sales), &["all", "id"]);
-        refused("write", &query("DELETE FROM sales", sales), &["all", "begins with SELECT"]);
+        refused("write", &query("DELETE FROM sales", sales), &["all", "must begin with SELECT"]);
         refused("unknown", &query("SELECT 1 AS a", "\"nosuch\""), &["depends_on", "nosuch"]);
         refused(
             "key",
