@@ -10,6 +10,7 @@ mod command;
 mod derived;
 mod halts;
 mod history;
+mod leased;
 mod opaque;
 mod options;
 mod plain;
