@@ -8,6 +8,10 @@ use destage_core::{DomainId, Fault, Lsn};
 /// The tables' names.
 pub(super) const NAMES: [&str; 3] = ["destage_owner", "destage_watermark", "destage_parked"];
 
+/// Whether all watermarks are of the epoch of the row of `destage_owner` that is read.
+pub(super) const WHOLE: &str =
+    "NOT EXISTS (SELECT 1 FROM destage_watermark w WHERE w.epoch <> destage_owner.epoch)";
+
 /// Reads watermarks written as one text: `domain seq,domain seq`.
 pub(super) fn parse_watermarks(text: Option<&str>) -> Vec<(DomainId, Lsn)> {
     let pair = |entry: &str| {
@@ -119,6 +123,12 @@ pub(super) fn check_floors(
             ),
         )),
     }
+}
+
+/// A claim met another owner than the one that had been read, whatever its epoch.
+pub(super) fn outrun(place: &str) -> OriginError {
+    let message = format!("another process claimed {place} meanwhile; read its owner again");
+    OriginError::new(Fault::Fenced, message)
 }
 
 /// The origin is not ours any more: another owner's, or, as epochs only grow, one that was restored to before our start.

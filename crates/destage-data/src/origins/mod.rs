@@ -342,6 +342,8 @@ pub struct Owner {
     pub released: bool,
     /// Watermarks, one per domain.
     pub watermarks: Vec<(DomainId, Lsn)>,
+    /// Whether all watermarks are of the owner's epoch, as every claim leaves them.
+    pub is_whole: bool,
 }
 
 /// An owner whose heartbeat is younger than this is alive.

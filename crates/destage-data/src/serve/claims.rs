@@ -18,10 +18,12 @@ use std::path::{Path, PathBuf};
 const FILE: &str = "owner";
 const SLOT: usize = 512;
 const SLOTS: u64 = 2;
-/// One claim may take two steps, each with an epoch of its own.
-const STEPS: u64 = 2;
-/// Of the random steps between epochs: 20 bits leave room for 2^43 starts.
+/// Epochs grow by more than this, which those of earlier builds, that noted nothing, never reached.
+const STEP_MIN: u64 = 1 << 20;
+/// Of the random part of a step: with the fixed one it leaves room for 2^42 starts.
 const STEP_MASK: u32 = (1 << 20) - 1;
+/// So many claims are remembered one by one: an origin that is restored to before them is taken for ours.
+const KEPT: usize = 8;
 
 /// The newest slot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,10 +31,17 @@ struct Note {
     /// Slots written so far.
     count: u64,
     journal: String,
-    /// The epoch of the last claim that was made.
-    epoch: u64,
-    /// The epochs of the claim that was begun last; it may have been made without a word here.
-    begun: (u64, u64),
+    /// Epochs up to this one count as claimed from here.
+    base: u64,
+    /// The first epochs of the claims that were begun since, each of which may have been made without a word here, and even
+    /// after a later one was begun. A claim may take two steps, each with an epoch of its own.
+    begun: Vec<u64>,
+    /// The epoch of the last claim that is known to have been made.
+    made: u64,
+    /// Where the origin stood at the last start, if that was beyond the journal's end and was adopted.
+    adopted: u64,
+    /// Up to this write, the origin has decided all of the journal's.
+    drained: u64,
     /// The folder, and the run of the system in which it was there.
     place: String,
 }
@@ -42,8 +51,8 @@ struct Note {
 pub(super) struct Claims {
     path: PathBuf,
     note: Note,
-    /// Where the folder is now.
-    place: String,
+    /// Where the folder is now; `None` if that cannot be told from where a copy is.
+    place: Option<String>,
     /// Whether the folder has noted a claim of this journal's before.
     is_known: bool,
 }
@@ -72,19 +81,32 @@ impl Claims {
 
     /// Whether the owner, who has our journal's identity, claimed the origin from a copy of this folder.
     pub(super) fn are_of_a_copy(&self, owner: &Owner) -> bool {
-        let (first, last) = self.note.begun;
-        let is_from_here = owner.epoch <= self.note.epoch || (first..=last).contains(&owner.epoch);
-        self.is_known && !is_from_here
+        if !self.is_known {
+            return owner.epoch >= STEP_MIN;
+        }
+        let is_of = |first: &u64| (*first..=first + 1).contains(&owner.epoch);
+        owner.epoch > self.note.base && !self.note.begun.iter().any(is_of)
     }
 
-    /// Whether this is certainly the folder that has claimed the origin last, and not a copy of it.
-    pub(super) fn are_in_place(&self) -> bool {
-        self.is_known && self.note.place == self.place
+    /// Whether the owner, who has our journal's identity, certainly is this folder's last run, and not that of a copy.
+    pub(super) fn are_in_place(&self, owner: &Owner) -> bool {
+        let is_here = self.place.as_ref().is_some_and(|place| *place == self.note.place);
+        self.is_known && is_here && owner.epoch == self.note.made
     }
 
-    /// The epoch of the last claim from here.
+    /// The epoch of the last claim that was made from here.
     pub(super) fn epoch(&self) -> u64 {
-        self.note.epoch
+        self.note.made
+    }
+
+    /// Up to this write the numbers of an origin that was adopted are no loss of the journal's.
+    pub(super) fn adopted(&self) -> u64 {
+        self.note.adopted
+    }
+
+    /// Up to this write, the origin has decided all that the journal holds.
+    pub(super) fn drained(&self) -> u64 {
+        self.note.drained
     }
 
     /// Notes that the origin is about to be claimed; returns the epoch that the claim begins with: above all that we know of, and
@@ -93,28 +115,48 @@ impl Claims {
     /// # Errors
     /// The file cannot be written.
     pub(super) fn begin(&mut self, owner: Option<&Owner>) -> Result<u64, ServeError> {
-        let known =
-            self.note.epoch.max(self.note.begun.1).max(owner.map_or(0, |owner| owner.epoch));
-        let first = known + 1 + u64::from(uuid::Uuid::new_v4().as_fields().0 & STEP_MASK);
-        self.note.begun = (first, first + STEPS - 1);
+        let Note { journal, base, begun, made, .. } = &mut self.note;
+        let found = owner.map_or(0, |owner| owner.epoch);
+        if !self.is_known && owner.is_some_and(|owner| owner.journal == *journal) {
+            // An earlier build's claim.
+            *base = found;
+        }
+        let known = begun.iter().map(|first| first + 1).max().unwrap_or(0);
+        let known = known.max(*base).max(*made).max(found);
+        let first = known + STEP_MIN + u64::from(uuid::Uuid::new_v4().as_fields().0 & STEP_MASK);
+        begun.push(first);
+        while begun.len() > KEPT {
+            *base = (*base).max(begun.remove(0) + 1);
+        }
+        self.is_known = true;
         self.write()?;
         Ok(first)
     }
 
-    /// Notes the epoch under which the origin is ours.
+    /// Notes the epoch under which the origin is ours, and the write that it stands at if that is beyond the journal's end.
     ///
     /// # Errors
     /// The file cannot be written.
-    pub(super) fn made(&mut self, epoch: u64) -> Result<(), ServeError> {
-        (self.note.epoch, self.note.begun) = (epoch, (epoch, epoch));
-        self.note.place.clone_from(&self.place);
+    pub(super) fn made(&mut self, epoch: u64, adopted: u64) -> Result<(), ServeError> {
+        self.note.made = epoch;
+        self.note.adopted = adopted;
+        self.note.place = self.place.clone().unwrap_or_default();
+        self.write()
+    }
+
+    /// Notes that the origin has decided all up to this write, which is the journal's last.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(super) fn end(&mut self, last: u64) -> Result<(), ServeError> {
+        self.note.drained = last;
         self.write()
     }
 
     fn write(&mut self) -> Result<(), ServeError> {
         self.note.count += 1;
         let mut slot = serde_json::to_vec(&self.note).expect("a note serialises");
-        debug_assert!(slot.len() < SLOT, "a note fits its slot");
+        assert!(slot.len() < SLOT, "a note fits its slot");
         slot.resize(SLOT - 1, b' ');
         slot.push(b'\n');
         let at = self.note.count % SLOTS * SLOT as u64;
@@ -149,10 +191,11 @@ fn unusable(path: &Path, what: &str, error: &io::Error) -> ServeError {
 }
 
 /// Differs between a folder and its copy on this machine, and between two runs of a system, so between machines.
-fn place(data: &Path) -> io::Result<String> {
+fn place(data: &Path) -> io::Result<Option<String>> {
     let meta = std::fs::metadata(data)?;
-    let run = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    Ok(format!("{}:{}:{}", run.trim(), meta.dev(), meta.ino()))
+    let run = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok();
+    let run = run.as_deref().map(str::trim).filter(|run| !run.is_empty());
+    Ok(run.map(|run| format!("{run}:{}:{}", meta.dev(), meta.ino())))
 }
 
 #[cfg(test)]
@@ -168,6 +211,7 @@ mod tests {
             heartbeat_age: Duration::ZERO,
             released: false,
             watermarks: Vec::new(),
+            is_whole: true,
         }
     }
 
@@ -175,65 +219,103 @@ mod tests {
         Claims::read(folder, "j").expect("it can be read")
     }
 
+    fn begun(folder: &Path, found: u64) -> u64 {
+        read(folder).begin(Some(&owner(found))).expect("written")
+    }
+
+    /// Starts once, undisturbed.
+    fn started(folder: &Path, found: u64) -> u64 {
+        let mut claims = read(folder);
+        let epoch = claims.begin(Some(&owner(found))).expect("written");
+        claims.made(epoch, 0).expect("written");
+        epoch
+    }
+
     #[test]
     fn a_copy_that_has_claimed_since_is_told_from_a_claim_that_was_cut_short() {
         let folder = tempfile::tempdir().expect("a folder");
-        let mut claims = read(folder.path());
-        assert!(!claims.are_of_a_copy(&owner(7)), "nothing is known yet");
-        let first = claims.begin(Some(&owner(7))).expect("written");
-        assert!(first > 7);
-        claims.made(first).expect("written");
-        let mut claims = read(folder.path());
-        assert!(claims.are_in_place() && !claims.are_of_a_copy(&owner(first)));
-        assert!(claims.are_of_a_copy(&owner(first + 1)));
-        // Killed before the claim, or after one of its steps.
-        let second = claims.begin(Some(&owner(first))).expect("written");
-        for found in [first, second, second + 1] {
+        let first = started(folder.path(), 7);
+        assert!(read(folder.path()).are_in_place(&owner(first)));
+        assert!(read(folder.path()).are_of_a_copy(&owner(first + 5)));
+        // Killed before the claim, after one of its steps, or before it was noted that it was made; and tried again.
+        let second = begun(folder.path(), first);
+        let third = begun(folder.path(), first);
+        for found in [7, first, second, second + 1, third, third + 1] {
             assert!(!read(folder.path()).are_of_a_copy(&owner(found)), "{found}");
         }
-        for found in [first + 1, second + 2] {
-            let is_second = (second..=second + 1).contains(&found);
-            assert!(is_second || read(folder.path()).are_of_a_copy(&owner(found)), "{found}");
+        for found in [8, first + 2, second - 1, second + 2, third + 2] {
+            assert!(read(folder.path()).are_of_a_copy(&owner(found)), "{found}");
         }
+        assert!(!read(folder.path()).are_in_place(&owner(second)), "its owner may live elsewhere");
     }
 
     #[test]
-    fn copies_of_a_folder_begin_with_different_epochs() {
-        let (one, two) = (tempfile::tempdir().expect("one"), tempfile::tempdir().expect("two"));
-        let epochs: std::collections::BTreeSet<u64> = [&one, &two, &one, &two]
-            .map(|folder| {
-                let _ = std::fs::remove_file(folder.path().join(FILE));
-                read(folder.path()).begin(None).expect("written")
-            })
-            .into();
-        assert!(epochs.len() > 1, "{epochs:?}");
+    fn a_copys_claim_of_an_origin_that_went_back_is_told_from_our_own_before() {
+        let (folder, copy) = (tempfile::tempdir().expect("one"), tempfile::tempdir().expect("two"));
+        let first = started(folder.path(), 0);
+        std::fs::copy(folder.path().join(FILE), copy.path().join(FILE)).expect("copied");
+        let mut last = first;
+        for _ in 0..3 {
+            last = started(folder.path(), last);
+        }
+        let theirs = started(copy.path(), first);
+        assert!(theirs < last, "by a step below {last}: {theirs}");
+        assert!(read(folder.path()).are_of_a_copy(&owner(theirs)));
+        assert!(!read(folder.path()).are_of_a_copy(&owner(first)));
+        assert!(started(folder.path(), first) > last);
     }
 
     #[test]
-    fn epochs_go_on_above_those_of_an_origin_that_went_back() {
+    fn what_an_earlier_build_has_claimed_is_ours_and_what_a_copy_of_its_folder_claims_is_not() {
+        let (old, copy) = (tempfile::tempdir().expect("one"), tempfile::tempdir().expect("two"));
+        assert!(!read(old.path()).are_of_a_copy(&owner(7)));
+        let theirs = started(copy.path(), 7);
+        assert!(read(old.path()).are_of_a_copy(&owner(theirs)));
+        // A first claim that fails.
+        begun(old.path(), 7);
+        assert!(!read(old.path()).are_of_a_copy(&owner(7)));
+    }
+
+    #[test]
+    fn the_oldest_claims_are_no_longer_told_apart() {
         let folder = tempfile::tempdir().expect("a folder");
-        read(folder.path()).made(8).expect("written");
-        let mut claims = read(folder.path());
-        assert!(!claims.are_of_a_copy(&owner(3)));
-        assert!(claims.begin(Some(&owner(3))).expect("written") > 8);
+        let first = started(folder.path(), 0);
+        let mut last = first;
+        for _ in 0..2 * KEPT {
+            last = started(folder.path(), last);
+        }
+        assert!(!read(folder.path()).are_of_a_copy(&owner(first)));
+        assert!(!read(folder.path()).are_of_a_copy(&owner(last)));
+        assert!(read(folder.path()).are_of_a_copy(&owner(last - 2)));
+        let longest = Note {
+            count: u64::MAX,
+            journal: uuid::Uuid::nil().to_string(),
+            base: u64::MAX,
+            begun: vec![u64::MAX >> 1; KEPT],
+            made: u64::MAX,
+            adopted: u64::MAX,
+            drained: u64::MAX,
+            place: format!("{}:{}:{}", uuid::Uuid::nil(), u64::MAX, u64::MAX),
+        };
+        assert!(serde_json::to_vec(&longest).expect("a note serialises").len() < SLOT);
     }
 
     #[test]
     fn a_copy_of_the_folder_is_in_another_place() {
         let (folder, copy) = (tempfile::tempdir().expect("one"), tempfile::tempdir().expect("two"));
-        read(folder.path()).made(8).expect("written");
+        let epoch = started(folder.path(), 0);
         std::fs::copy(folder.path().join(FILE), copy.path().join(FILE)).expect("copied");
-        assert!(read(folder.path()).are_in_place());
-        assert!(!read(copy.path()).are_in_place());
-        assert_eq!(read(copy.path()).epoch(), 8);
+        assert!(read(folder.path()).are_in_place(&owner(epoch)));
+        assert!(!read(copy.path()).are_in_place(&owner(epoch)));
+        assert_eq!(read(copy.path()).epoch(), epoch);
     }
 
     #[test]
     fn a_torn_slot_leaves_the_one_before_and_another_journals_note_says_nothing() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut claims = read(folder.path());
-        claims.made(8).expect("written");
-        claims.made(9).expect("written");
+        claims.made(8, 0).expect("written");
+        claims.made(9, 0).expect("written");
         let path = folder.path().join(FILE);
         let mut bytes = std::fs::read(&path).expect("there");
         assert_eq!(bytes.len(), SLOTS as usize * SLOT);
@@ -242,6 +324,6 @@ mod tests {
         std::fs::write(&path, &bytes).expect("written");
         assert_eq!(read(folder.path()).epoch(), 8);
         let other = Claims::read(folder.path(), "another").expect("it can be read");
-        assert!(!other.are_of_a_copy(&owner(100)) && !other.are_in_place());
+        assert!(!other.are_of_a_copy(&owner(100)) && !other.are_in_place(&owner(8)));
     }
 }

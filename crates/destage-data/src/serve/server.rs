@@ -8,6 +8,7 @@ mod watch;
 pub(crate) use locals::Local;
 pub(super) use locals::LocalEvent;
 
+use super::claims::Claims;
 use super::client::Client;
 use super::company::Company;
 use super::control::EngineControl;
@@ -69,6 +70,8 @@ pub(super) struct Server {
     buffer: Box<[u8]>,
     clock: Arc<Clock>,
     engine: Engine,
+    /// What the data folder knows of the origin's owners.
+    claims: Claims,
     syncer: Syncer,
     /// One for each thread that writes to the origin.
     writes: Vec<Sender<WriteJob>>,
@@ -102,8 +105,18 @@ impl Server {
     ) -> Result<(Self, Outbox), ServeError> {
         let internal =
             |error: io::Error| ServeError::new(exit::BUG, format!("cannot start: {error}"));
-        let Started { clock, engine, origin, writer, writers, listener, epoch, is_example, watch } =
-            started;
+        let Started {
+            clock,
+            engine,
+            origin,
+            writer,
+            writers,
+            listener,
+            epoch,
+            claims,
+            is_example,
+            watch,
+        } = started;
         let poll = Poll::new().map_err(internal)?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKER).map_err(internal)?);
         let (sender, events) = crossbeam_channel::unbounded();
@@ -153,6 +166,7 @@ impl Server {
         };
         let clock = Arc::new(clock);
         let server = Self {
+            claims,
             syncer: Syncer::spawn(&outbox, clock.now()).map_err(internal)?,
             poll,
             events,

@@ -41,6 +41,8 @@ pub(super) struct Started {
     /// If the origin tells what others change.
     pub(super) listener: Option<Box<dyn Listener>>,
     pub(super) epoch: u64,
+    /// What the data folder knows of the origin's owners.
+    pub(super) claims: Claims,
     pub(super) is_example: bool,
     /// Looks whether the journal is still in its place.
     pub(super) watch: Option<Watch>,
@@ -64,7 +66,7 @@ pub(super) fn start(settings: &Settings) -> Result<Started, ServeError> {
     let (mut journal, recovery) = open_journal(settings, disk, &catalog)?;
     let mut writer = origin.writer().map_err(|error| ServeError::origin(&error))?;
     let partition = Arc::new(owned::partition(settings, &*origin, &schema)?);
-    let Claimed { epoch, owner } =
+    let Claimed { epoch, owner, claims } =
         claim(settings, &*origin, &mut *writer, &partition, &mut journal, &recovery)?;
     let found = owner.as_ref().map(|owner| owner.watermarks.clone()).unwrap_or_default();
     let watermark = owned::decided(owner.as_ref());
@@ -91,7 +93,18 @@ pub(super) fn start(settings: &Settings) -> Result<Started, ServeError> {
         engine.set_start_report(StartReport { cut_bytes: torn.bytes });
     }
     let listener = origin.listener(&schema).map_err(|error| ServeError::origin(&error))?;
-    Ok(Started { clock, engine, origin, writer, writers, listener, epoch, is_example, watch })
+    Ok(Started {
+        clock,
+        engine,
+        origin,
+        writer,
+        writers,
+        listener,
+        epoch,
+        claims,
+        is_example,
+        watch,
+    })
 }
 
 /// The origin is ours.
@@ -99,6 +112,7 @@ struct Claimed {
     epoch: u64,
     /// As it stands since nobody else can move it.
     owner: Option<Owner>,
+    claims: Claims,
 }
 
 /// Claims the origin for the journal, whose numbers go on behind everything that the origin holds.
@@ -118,7 +132,8 @@ fn claim(
     };
     identify(owner.as_ref(), &claims)?;
     let was_ours = owner.as_ref().is_some_and(|owner| owner.journal == journal.uuid());
-    if was_ours && !claims.are_in_place() && !settings.take_over {
+    let is_sure = owner.as_ref().is_some_and(|owner| claims.are_in_place(owner));
+    if was_ours && !is_sure && !settings.take_over {
         owner = watch_owner(settings, origin, writer, owner)?;
         identify(owner.as_ref(), &claims)?;
     }
@@ -126,18 +141,23 @@ fn claim(
     let first = claims.begin(owner.as_ref())?;
     let epoch = owned::claim(writer, partition, journal.uuid(), owner, last, first)
         .map_err(|refusal| refusal.in_words(&origin.describe()))?;
-    claims.made(epoch)?;
     // Until the claim shut it out, the owner before may have moved the origin on.
     let owner = writer.owner().map_err(|error| ServeError::origin(&error))?;
+    if owner.as_ref().is_none_or(|owner| owner.epoch != epoch) {
+        let message = format!("another process claimed {} at the same time", origin.describe());
+        return Err(ServeError::new(exit::FENCED, message));
+    }
     if was_ours {
         identify(owner.as_ref(), &claims)?;
     }
     let newest = owned::newest(owner.as_ref());
+    let adopted = if newest.0 > journal.last() { newest.0 } else { 0 };
+    claims.made(epoch, adopted)?;
     if newest.0 > journal.last() {
         tracing::warn!(watermark = newest.0, "adopting the origin; numbering goes on after it");
         journal.skip_to(newest.0 + 1);
     }
-    Ok(Claimed { epoch, owner })
+    Ok(Claimed { epoch, owner, claims })
 }
 
 /// Looks whether an owner with our journal's identity lives: this folder may be a copy of its. As long as it takes to renew a
@@ -155,7 +175,8 @@ fn watch_owner(
             return Err(ServeError::new(
                 exit::FENCED,
                 format!(
-                    "another process shows itself at {} with the journal that {} has a copy of. Stop it first; or --take-over:                      what it has acknowledged and not destaged yet stays in its journal and is stranded there",
+                    "another process shows itself at {} with the journal that {} has a copy of. Stop it first; or --take-over: \
+                     what it has acknowledged and not destaged yet stays in its journal and is stranded there",
                     origin.describe(),
                     settings.data.display()
                 ),
@@ -326,7 +347,7 @@ fn identify(
         ));
     };
     if owner.journal != uuid {
-        return identify_foreign(settings, &describe, owner, recovery);
+        return identify_foreign(settings, &describe, owner, claims, recovery);
     }
     if claims.are_of_a_copy(owner) {
         return identify_copy(settings, &describe, owner, claims, recovery);
@@ -342,8 +363,18 @@ fn identify(
             ),
         ));
     }
+    if !owner.is_whole && !settings.adopt {
+        return Err(ServeError::new(
+            exit::ORIGIN_WENT_BACK,
+            format!(
+                "{describe} has a destage_watermark of another time than its destage_owner: they were not restored together, so \
+                 how far the origin is cannot be told. Restore all tables from one copy; --adopt goes by destage_watermark \
+                 as it is, and applies what the journal in {data} holds behind it, also what the origin has taken before"
+            ),
+        ));
+    }
     let newest = owned::newest(Some(owner)).0;
-    if newest > recovery.last_lsn && !settings.adopt {
+    if newest > recovery.last_lsn.max(claims.adopted()) && !settings.adopt {
         return Err(ServeError::new(
             exit::JOURNAL_UNUSABLE,
             format!(
@@ -401,6 +432,7 @@ fn identify_foreign(
     settings: &Settings,
     describe: &str,
     owner: &Owner,
+    claims: &Claims,
     recovery: &Recovery,
 ) -> Result<(), ServeError> {
     let age = owner.heartbeat_age;
@@ -438,12 +470,13 @@ fn identify_foreign(
             ),
         ));
     }
-    if recovery.last_lsn > owned::newest(Some(owner)).0 {
+    // What another journal has decided says nothing of our writes of the same numbers.
+    if recovery.last_lsn > claims.drained() {
         return Err(ServeError::new(
             exit::FENCED,
             format!(
-                "the journal in {data} holds writes up to {} of its own and cannot adopt {describe}; export them with \
-                 `destage journal export --data {data}` and start with an empty data folder",
+                "the journal in {data} holds writes up to {} of its own, did not stop with all of them destaged, and cannot \
+                 adopt {describe}; export them with `destage journal export --data {data}` and start with an empty data folder",
                 recovery.last_lsn
             ),
         ));

@@ -384,3 +384,126 @@ fn an_origin_that_goes_back_to_before_the_servers_start_was_restored_and_not_tak
         assert_eq!(database.number("SELECT stock FROM products WHERE id = 1"), 17);
     }
 }
+
+#[test]
+fn a_copy_that_owns_an_origin_which_was_restored_is_told_from_our_own_past() {
+    let scratch = Scratch::new();
+    let database = shop::sqlite(&scratch);
+    let (launch, server) = used(&scratch, &database);
+    server.terminate(PATIENCE).says(0, &[]);
+    let copy = copied(&launch, &scratch, "copy");
+    let backup = scratch.join("backup.db");
+    database.execute(&format!("VACUUM INTO '{}'", backup.display()));
+    for _ in 0..3 {
+        let server = launch.start();
+        server.client().run("HINCRBY products:1 stock 1").int();
+        server.terminate(PATIENCE).says(0, &[]);
+    }
+    put_back(&database, &backup);
+    // Its epoch is below the newest one that the first folder knows.
+    let server = copy.start();
+    assert_eq!(server.client().run("HINCRBY products:1 stock 100").int(), 115);
+    server.drain();
+    launch.refused().says(11, &["another copy"]);
+    server.terminate(PATIENCE).says(0, &[]);
+    launch.refused().says(11, &["another copy"]);
+    assert_eq!(database.number("SELECT stock FROM products WHERE id = 1"), 115);
+    // Without the copy it is our own past, and replayed.
+    put_back(&database, &backup);
+    launch.start().drain();
+    assert_eq!(database.number("SELECT stock FROM products WHERE id = 1"), 18);
+}
+
+#[test]
+fn a_journal_with_writes_of_its_own_adopts_no_origin_of_another_journal() {
+    let scratch = Scratch::new();
+    for (number, database) in shop::each(&scratch).into_iter().enumerate() {
+        let folder = scratch.folder(&number.to_string());
+        let launch = Launch::before(&folder, &database.url());
+        let lazy = launch.with(&["--when", "pressure", "--staleness", "1h"]);
+        let server = lazy.start();
+        assert_eq!(server.client().run("HINCRBY products:1 stock 1").int(), 11);
+        server.kill();
+        let other = launch.elsewhere(&folder, "other").with(&["--take-over"]);
+        let server = other.start();
+        for _ in 0..3 {
+            server.client().run("HINCRBY products:1 stock 100").int();
+        }
+        server.drain();
+        server.terminate(PATIENCE).says(0, &[]);
+        // The other one has decided more writes, but not this one's.
+        launch.with(&["--adopt"]).refused().says(11, &["of its own", "journal export"]);
+        assert_eq!(database.number("SELECT stock FROM products WHERE id = 1"), 310);
+    }
+}
+
+#[test]
+fn a_watermark_that_was_restored_without_its_owner_is_refused() {
+    let scratch = Scratch::new();
+    for (number, database) in shop::each(&scratch).into_iter().enumerate() {
+        let folder = scratch.folder(&number.to_string());
+        let (launch, server) = used(&folder, &database);
+        server.terminate(PATIENCE).says(0, &[]);
+        let seq = database.number("SELECT seq FROM destage_watermark");
+        let epoch = database.number("SELECT epoch FROM destage_watermark");
+        let server = launch.start();
+        server.client().run("HINCRBY products:1 stock 10").int();
+        server.terminate(PATIENCE).says(0, &[]);
+        let of = |name: &str| database.number(&format!("SELECT {name} FROM destage_watermark"));
+        let whole = (of("seq"), of("epoch"));
+        let put = |(seq, epoch)| {
+            database.execute(&format!("UPDATE destage_watermark SET seq = {seq}, epoch = {epoch}"));
+        };
+        put((seq, epoch));
+        launch.refused().says(14, &["not restored together"]);
+        put(whole);
+        launch.start().terminate(PATIENCE).says(0, &[]);
+        assert_eq!(database.number("SELECT stock FROM products WHERE id = 1"), 25);
+    }
+}
+
+#[test]
+fn starts_that_fail_do_not_make_a_folder_a_stranger_to_its_origin() {
+    let scratch = Scratch::new();
+    for (number, database) in shop::each(&scratch).into_iter().enumerate() {
+        let folder = scratch.folder(&number.to_string());
+        let lazy = ["--when", "pressure", "--staleness", "1h"];
+        let launch = Launch::before(&folder, &database.url());
+        let server = launch.with(&lazy).start();
+        server.client().run("HINCRBY products:1 stock 1").int();
+        server.kill();
+        // As an earlier build left it, and refused more often than is remembered.
+        std::fs::remove_file(launch.data().join("owner")).expect("there");
+        database.execute("UPDATE destage_owner SET epoch = 7");
+        database.execute("UPDATE destage_watermark SET epoch = 7");
+        let config = folder.join("domains.toml");
+        std::fs::write(
+            &config,
+            "[[domain]]\nname = \"p\"\ntables = [\"products\"]\nassume_independent = true\n",
+        )
+        .expect("written");
+        for _ in 0..12 {
+            let refused = launch.with(&["--config", &config.display().to_string()]).refused();
+            refused.says(2, &["undecided"]);
+        }
+        let server = launch.start();
+        server.drain();
+        assert_eq!(database.number("SELECT stock FROM products WHERE id = 1"), 11);
+    }
+}
+
+#[test]
+fn an_adoption_that_a_crash_follows_need_not_be_repeated() {
+    let scratch = Scratch::new();
+    for (number, database) in shop::each(&scratch).into_iter().enumerate() {
+        let folder = scratch.folder(&number.to_string());
+        let (launch, server) = used(&folder, &database);
+        server.terminate(PATIENCE).says(0, &[]);
+        let other = launch.elsewhere(&folder, "other");
+        other.with(&["--adopt"]).start().kill();
+        let server = other.start();
+        assert_eq!(server.client().run("HINCRBY products:1 stock 1").int(), 16);
+        server.drain();
+        assert_eq!(database.number("SELECT stock FROM products WHERE id = 1"), 16);
+    }
+}

@@ -92,6 +92,7 @@ impl State {
             heartbeat_age: Duration::from_millis(unsigned(age)),
             released: self.document.get_bool("released").unwrap_or(false),
             watermarks: self.watermarks(),
+            is_whole: true,
         })
     }
 }
@@ -148,23 +149,18 @@ fn claim_for_good(
         if !claim_from(connection, claim, &state)? {
             return Ok(false);
         }
-        let was_alive = state.owner(connection)?.may_live() && !is_of(&state, &claim.journal);
-        if !was_alive {
+        if !state.owner(connection)?.may_live() {
             return Ok(true);
         }
         thread::sleep(UNDER_WAY_MAX);
         let Some(found) = State::read(connection)? else { return Ok(false) };
         match found.epoch() {
             epoch if epoch == claim.epoch => return Ok(true),
-            epoch if epoch > claim.epoch => return Ok(false),
-            _ => state = found,
+            epoch if epoch == state.epoch() => state = found,
+            _ => return Ok(false),
         }
     }
     Ok(false)
-}
-
-fn is_of(state: &State, journal: &str) -> bool {
-    state.document.get_str("journal").is_ok_and(|owner| owner == journal)
 }
 
 fn claim_from(
@@ -172,7 +168,7 @@ fn claim_from(
     claim: &Claim,
     state: &State,
 ) -> Result<bool, OriginError> {
-    let is_same = is_of(state, &claim.journal);
+    let is_same = state.document.get_str("journal").is_ok_and(|journal| journal == claim.journal);
     let since = if is_same { state.since() } else { claim.epoch };
     let mut set = doc! {
         "journal": &claim.journal,

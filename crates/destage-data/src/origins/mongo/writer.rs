@@ -269,7 +269,7 @@ impl Writer for MongoWriter {
     fn claim(&mut self, claim: &Claim) -> Result<(), OriginError> {
         match owner::claim(&mut self.connection, claim)? {
             true => Ok(()),
-            false => Err(owner::not_ours(&mut self.connection, claim.epoch)),
+            false => Err(ledger::outrun(self.connection.place())),
         }
     }
 

@@ -7,7 +7,7 @@ use super::statements::{Statement, push_bucket};
 use super::tables::{self, WATERMARKS};
 use crate::dml::Parameter;
 use crate::origins::ledger::{
-    self, fenced, missed, parse_watermarks, signed, still_ours, take_parked,
+    self, WHOLE, fenced, missed, parse_watermarks, signed, still_ours, take_parked,
 };
 use crate::origins::{
     AcrossClaim, Applied, Claim, GroupRef, Mark, OriginError, Owner, ParkedGroup, Watermarks,
@@ -245,7 +245,7 @@ impl Writer for MysqlWriter {
     fn owner(&mut self) -> Result<Option<Owner>, OriginError> {
         let sql = format!(
             "SELECT journal, epoch, domain_map, timestampdiff(MICROSECOND, heartbeat, {NOW}), \
-             {WATERMARKS}, heartbeat = {RELEASED} FROM destage_owner WHERE id = 1"
+             {WATERMARKS}, heartbeat = {RELEASED}, {WHOLE} FROM destage_owner WHERE id = 1"
         );
         let rows = self.connection.rows("read the owner", &sql)?;
         let Some(row) = rows.first() else { return Ok(None) };
@@ -256,6 +256,7 @@ impl Writer for MysqlWriter {
             heartbeat_age: Duration::from_micros(number(row, 3)),
             released: text(row, 5) == "1",
             watermarks: parse_watermarks(Some(&text(row, 4))),
+            is_whole: text(row, 6) == "1",
         }))
     }
 
@@ -264,7 +265,7 @@ impl Writer for MysqlWriter {
             Ok(true) => Ok(()),
             Ok(false) => {
                 self.roll_back();
-                Err(self.fenced(claim.epoch))
+                Err(ledger::outrun(self.connection.place()))
             }
             Err(error) => {
                 self.roll_back();

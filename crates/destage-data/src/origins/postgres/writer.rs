@@ -6,7 +6,7 @@ use super::settings::Settings;
 use super::tables::{self, WATERMARKS};
 use super::transaction::{Cas, End, Step, Transaction};
 use super::wire::Param;
-use crate::origins::ledger::{self, fenced, parse_watermarks, signed, unsigned};
+use crate::origins::ledger::{self, WHOLE, fenced, parse_watermarks, signed, unsigned};
 use crate::origins::{
     AcrossClaim, Applied, Claim, GroupRef, Mark, OriginError, Owner, ParkedGroup, Watermarks,
     WriteClaim, Writer,
@@ -313,7 +313,7 @@ impl Writer for PostgresWriter {
     fn owner(&mut self) -> Result<Option<Owner>, OriginError> {
         let sql = format!(
             "SELECT journal, epoch, domain_map::text, extract(epoch FROM clock_timestamp() - \
-             heartbeat)::float8, {WATERMARKS}, heartbeat = to_timestamp(0) FROM destage_owner WHERE id = 1"
+             heartbeat)::float8, {WATERMARKS}, heartbeat = to_timestamp(0), {WHOLE} FROM destage_owner WHERE id = 1"
         );
         let row = self
             .connection()
@@ -327,6 +327,7 @@ impl Writer for PostgresWriter {
             heartbeat_age: Duration::try_from_secs_f64(age.max(0.0)).unwrap_or(Duration::MAX),
             released: row.get(5),
             watermarks: parse_watermarks(row.get(4)),
+            is_whole: row.get(6),
         }))
     }
 
@@ -341,7 +342,7 @@ impl Writer for PostgresWriter {
         if claimed {
             return Ok(());
         }
-        Err(self.fenced(claim.epoch))
+        Err(ledger::outrun(self.connections[0].place()))
     }
 
     fn apply(

@@ -6,7 +6,7 @@ use super::reader::key_condition;
 use super::{PAGE_CACHE_KIB, ledger, set_page_cache, types};
 use crate::cells;
 use crate::change::Op;
-use crate::origins::ledger::{missed, still_ours, take_parked, unmoved};
+use crate::origins::ledger::{WHOLE, missed, still_ours, take_parked, unmoved};
 use crate::origins::quote::{join, shown_key};
 use crate::origins::{
     AcrossClaim, Applied, Claim, GroupRef, OriginError, Owner, ParkedGroup, Watermarks, WriteClaim,
@@ -94,13 +94,19 @@ impl Writer for SqliteWriter {
                                 .unwrap_or(Duration::MAX),
                             released: row.get(4)?,
                             watermarks: Vec::new(),
+                            is_whole: true,
                         })
                     },
                 )
                 .optional()
                 .map_err(|error| classify(&error, "cannot read destage_owner"))?;
             let watermarks = ledger::watermarks(connection)?;
-            Ok(owner.map(|owner| Owner { watermarks, ..owner }))
+            let Some(owner) = owner else { return Ok(None) };
+            let is_whole = watermarks.is_empty()
+                || connection
+                    .query_row(&format!("SELECT {WHOLE} FROM destage_owner"), [], |row| row.get(0))
+                    .map_err(|error| classify(&error, "cannot read destage_watermark"))?;
+            Ok(Some(Owner { watermarks, is_whole, ..owner }))
         })
     }
 
@@ -108,14 +114,7 @@ impl Writer for SqliteWriter {
         ledger::write(&self.connection, |connection| {
             let claimed = store_claim(connection, claim)
                 .map_err(|error| classify(&error, "cannot claim the origin"))?;
-            if claimed {
-                Ok(())
-            } else {
-                Err(OriginError::new(
-                    Fault::Fenced,
-                    "another process claimed the origin meanwhile; read its owner again",
-                ))
-            }
+            if claimed { Ok(()) } else { Err(crate::origins::ledger::outrun("the origin")) }
         })
     }
 

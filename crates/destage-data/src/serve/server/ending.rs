@@ -101,7 +101,9 @@ impl Server {
             released = release(&self.writes[0], self.settings.origin_timeout);
         }
         let remains = (left > 0).then(|| self.dirty_remains(left));
-        let closed = self.engine.into_journal().close();
+        let journal = self.engine.into_journal();
+        let last = journal.last();
+        let closed = journal.close();
         if let Some(error) = lost {
             return Err(error);
         }
@@ -112,6 +114,7 @@ impl Server {
         if let Some(error) = remains {
             return Err(error);
         }
+        self.claims.end(last)?;
         match self.child_code {
             None | Some(0) => Ok(()),
             Some(code) => Err(ServeError::new(code, format!("the command ended with {code}"))),
