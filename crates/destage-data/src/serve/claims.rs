@@ -27,6 +27,7 @@ const KEPT: usize = 8;
 
 /// The newest slot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 struct Note {
     /// Slots written so far.
     count: u64,
@@ -61,7 +62,7 @@ impl Claims {
     /// Reads what is known of this journal; what is noted of another one does not count.
     ///
     /// # Errors
-    /// The file cannot be read, or says nothing.
+    /// The file cannot be read. One that says nothing counts as none.
     pub(super) fn read(data: &Path, journal: &str) -> Result<Self, ServeError> {
         let path = data.join(FILE);
         let failed = |error: io::Error| unusable(&path, "read", &error);
@@ -117,8 +118,8 @@ impl Claims {
     pub(super) fn begin(&mut self, owner: Option<&Owner>) -> Result<u64, ServeError> {
         let Note { journal, base, begun, made, .. } = &mut self.note;
         let found = owner.map_or(0, |owner| owner.epoch);
-        if !self.is_known && owner.is_some_and(|owner| owner.journal == *journal) {
-            // An earlier build's claim.
+        let is_of_earlier_build = !self.is_known && found < STEP_MIN;
+        if is_of_earlier_build && owner.is_some_and(|owner| owner.journal == *journal) {
             *base = found;
         }
         let known = begun.iter().map(|first| first + 1).max().unwrap_or(0);
@@ -126,20 +127,32 @@ impl Claims {
         let first = known + STEP_MIN + u64::from(uuid::Uuid::new_v4().as_fields().0 & STEP_MASK);
         begun.push(first);
         while begun.len() > KEPT {
-            *base = (*base).max(begun.remove(0) + 1);
+            let oldest = begun.remove(0);
+            // One above the newest that was made never was, and a copy's may lie below it.
+            if oldest <= found.max(*made) {
+                *base = (*base).max(oldest + 1);
+            }
         }
         self.is_known = true;
         self.write()?;
         Ok(first)
     }
 
-    /// Notes the epoch under which the origin is ours, and the write that it stands at if that is beyond the journal's end.
+    /// Notes the epoch under which the origin is ours, the write that it stands at if that is beyond the journal's end, and the
+    /// one up to which it has decided all.
     ///
     /// # Errors
     /// The file cannot be written.
-    pub(super) fn made(&mut self, epoch: u64, adopted: u64) -> Result<(), ServeError> {
+    pub(super) fn made(
+        &mut self,
+        epoch: u64,
+        adopted: u64,
+        decided: u64,
+    ) -> Result<(), ServeError> {
         self.note.made = epoch;
         self.note.adopted = adopted;
+        // It may have gone back since the end that was noted.
+        self.note.drained = self.note.drained.min(decided);
         self.note.place = self.place.clone().unwrap_or_default();
         self.write()
     }
@@ -227,7 +240,7 @@ mod tests {
     fn started(folder: &Path, found: u64) -> u64 {
         let mut claims = read(folder);
         let epoch = claims.begin(Some(&owner(found))).expect("written");
-        claims.made(epoch, 0).expect("written");
+        claims.made(epoch, 0, 0).expect("written");
         epoch
     }
 
@@ -301,6 +314,30 @@ mod tests {
     }
 
     #[test]
+    fn claims_that_fail_again_and_again_do_not_make_a_copys_one_ours() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let made = started(folder.path(), 7);
+        for _ in 0..2 * KEPT {
+            begun(folder.path(), made);
+        }
+        for step in [STEP_MIN, STEP_MIN + u64::from(STEP_MASK)] {
+            assert!(read(folder.path()).are_of_a_copy(&owner(made + step)));
+        }
+        assert!(!read(folder.path()).are_of_a_copy(&owner(made)));
+    }
+
+    #[test]
+    fn what_the_origin_had_decided_counts_only_as_long_as_it_has() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut claims = read(folder.path());
+        claims.end(100).expect("written");
+        claims.made(8, 0, 100).expect("written");
+        assert_eq!(read(folder.path()).drained(), 100);
+        claims.made(9, 0, 60).expect("written");
+        assert_eq!(read(folder.path()).drained(), 60);
+    }
+
+    #[test]
     fn a_copy_of_the_folder_is_in_another_place() {
         let (folder, copy) = (tempfile::tempdir().expect("one"), tempfile::tempdir().expect("two"));
         let epoch = started(folder.path(), 0);
@@ -314,8 +351,8 @@ mod tests {
     fn a_torn_slot_leaves_the_one_before_and_another_journals_note_says_nothing() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut claims = read(folder.path());
-        claims.made(8, 0).expect("written");
-        claims.made(9, 0).expect("written");
+        claims.made(8, 0, 0).expect("written");
+        claims.made(9, 0, 0).expect("written");
         let path = folder.path().join(FILE);
         let mut bytes = std::fs::read(&path).expect("there");
         assert_eq!(bytes.len(), SLOTS as usize * SLOT);

@@ -152,7 +152,7 @@ fn claim(
     }
     let newest = owned::newest(owner.as_ref());
     let adopted = if newest.0 > journal.last() { newest.0 } else { 0 };
-    claims.made(epoch, adopted)?;
+    claims.made(epoch, adopted, owned::decided(owner.as_ref()).0)?;
     if newest.0 > journal.last() {
         tracing::warn!(watermark = newest.0, "adopting the origin; numbering goes on after it");
         journal.skip_to(newest.0 + 1);
@@ -385,7 +385,9 @@ fn identify(
         ));
     }
     let watermark = owned::decided(Some(owner)).0;
-    if watermark + 1 < recovery.first_lsn {
+    // From nothing an origin was adopted on demand, and is taken on.
+    let is_adopted = watermark == 0 && settings.adopt;
+    if watermark + 1 < recovery.first_lsn && !is_adopted {
         return Err(ServeError::new(
             exit::ORIGIN_WENT_BACK,
             format!(
@@ -407,11 +409,12 @@ fn identify_copy(
     claims: &Claims,
     recovery: &Recovery,
 ) -> Result<(), ServeError> {
-    let (data, newest) = (settings.data.display(), owned::newest(Some(owner)).0);
-    if settings.adopt && recovery.last_lsn <= newest {
+    // In every domain, or what is said to be given up would be applied in one.
+    let (data, decided) = (settings.data.display(), owned::decided(Some(owner)).0);
+    if settings.adopt && recovery.last_lsn <= decided {
         return Ok(());
     }
-    let more = match recovery.last_lsn > newest {
+    let more = match recovery.last_lsn > decided {
         true => "",
         false => ", or --adopt gives them up and goes on behind those of the copy",
     };
@@ -470,13 +473,14 @@ fn identify_foreign(
             ),
         ));
     }
-    // What another journal has decided says nothing of our writes of the same numbers.
-    if recovery.last_lsn > claims.drained() {
+    // What another journal has decided says nothing of our writes of the same numbers; and those beyond would be applied.
+    if recovery.last_lsn > claims.drained().min(owned::decided(Some(owner)).0) {
         return Err(ServeError::new(
             exit::FENCED,
             format!(
-                "the journal in {data} holds writes up to {} of its own, did not stop with all of them destaged, and cannot \
-                 adopt {describe}; export them with `destage journal export --data {data}` and start with an empty data folder",
+                "the journal in {data} holds writes up to {} of its own and cannot adopt {describe}: it is not known to have \
+                 stopped with all of them destaged there, or the origin is behind them. Export them with `destage journal \
+                 export --data {data}`, and start with an empty data folder",
                 recovery.last_lsn
             ),
         ));

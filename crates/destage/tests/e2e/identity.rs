@@ -507,3 +507,22 @@ fn an_adoption_that_a_crash_follows_need_not_be_repeated() {
         assert_eq!(database.number("SELECT stock FROM products WHERE id = 1"), 16);
     }
 }
+
+#[test]
+fn a_journal_that_is_ahead_of_another_journals_origin_does_not_adopt_it() {
+    let scratch = Scratch::new();
+    let (first, second) = (shop::sqlite(&scratch), shop::sqlite(&scratch.folder("second")));
+    let launch = Launch::before(&scratch, &first.url());
+    let server = launch.start();
+    for _ in 0..3 {
+        server.client().run("HINCRBY products:1 stock 1").int();
+    }
+    server.terminate(PATIENCE).says(0, &[]);
+    let (_launch, server) = used(&scratch.folder("other"), &second);
+    server.terminate(PATIENCE).says(0, &[]);
+    // Everything is destaged, but at the first one.
+    let moved = Launch::before(&scratch, &second.url()).with(&["--adopt"]);
+    moved.refused().says(11, &["of its own", "behind them"]);
+    assert_eq!(second.number("SELECT stock FROM products WHERE id = 1"), 15);
+    launch.start().terminate(PATIENCE).says(0, &[]);
+}
