@@ -235,9 +235,9 @@ pub fn on_reject_name(on_reject: OnReject) -> &'static str {
     }
 }
 
-/// Every mode's name, in order of precedence.
+/// Every mode's name; where several hold, the last of them is reported.
 pub const MODES: [&str; 7] =
-    ["normal", "throttled", "full", "fallback", "staleness-exceeded", "stopped", DISK_FULL];
+    ["normal", "throttled", "full", "fallback", "staleness-exceeded", DISK_FULL, "stopped"];
 
 /// The journal's disk is full: no write is acknowledged. The core does not know it; for it a sync takes its time.
 pub const DISK_FULL: &str = "disk-full";
@@ -250,7 +250,7 @@ pub fn mode_name(mode: Mode) -> &'static str {
         Mode::Full => MODES[2],
         Mode::Fallback => MODES[3],
         Mode::StalenessExceeded => MODES[4],
-        Mode::Stopped => MODES[5],
+        Mode::Stopped => MODES[6],
     }
 }
 

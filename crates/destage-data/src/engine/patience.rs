@@ -85,6 +85,7 @@ impl Engine {
         self.put_back(client, session);
         self.pump();
     }
+
     /// What people call a unit.
     fn name_of(&self, unit: UnitId) -> String {
         let id = self.rows.get(unit).table;
