@@ -7,6 +7,7 @@ mod claims;
 mod client;
 mod company;
 mod control;
+mod identity;
 mod inside;
 mod listening;
 mod owned;

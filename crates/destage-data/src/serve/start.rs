@@ -1,14 +1,13 @@
-//! Starting: whose origin it is, what the journal holds that the origin does not, and whether both fit together.
+//! Starting: what the journal holds that the origin does not, and whether both fit together.
 
 use super::claims::Claims;
-use super::workers::HEARTBEAT_EVERY;
+use super::identity::{self, Claimed};
 use super::{ServeError, owned};
 use crate::catalog::Catalog;
 use crate::change::items;
 use crate::derived::{self, Queries};
-use crate::domains::Partition;
 use crate::engine::{Engine, StartReport};
-use crate::origins::{self, Listener, Origin, Owner, Watermarks, Writer};
+use crate::origins::{self, Listener, Origin, Watermarks, Writer};
 use crate::schema::{Schema, TableId};
 use crate::settings::{Settings, Unmapped};
 use destage_core::{Fault, Lsn, Time};
@@ -18,12 +17,8 @@ use destage_runtime::exit;
 use destage_runtime::progress::Progress;
 use destage_runtime::watch::Watch;
 use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// How often, and how long beyond the time between two heartbeats, it is looked for the next one.
-const WATCH_EVERY: Duration = Duration::from_millis(250);
-const WATCH_MORE: Duration = Duration::from_millis(1500);
 /// The journal's folder and the example shop, inside the data folder.
 const JOURNAL_FOLDER: &str = "journal";
 const EXAMPLE_FILE: &str = "shop.db";
@@ -67,7 +62,7 @@ pub(super) fn start(settings: &Settings) -> Result<Started, ServeError> {
     let mut writer = origin.writer().map_err(|error| ServeError::origin(&error))?;
     let partition = Arc::new(owned::partition(settings, &*origin, &schema)?);
     let Claimed { epoch, owner, claims } =
-        claim(settings, &*origin, &mut *writer, &partition, &mut journal, &recovery)?;
+        identity::claim(settings, &*origin, &mut *writer, &partition, &mut journal, &recovery)?;
     let found = owner.as_ref().map(|owner| owner.watermarks.clone()).unwrap_or_default();
     let watermark = owned::decided(owner.as_ref());
     let last = journal.last();
@@ -105,91 +100,6 @@ pub(super) fn start(settings: &Settings) -> Result<Started, ServeError> {
         is_example,
         watch,
     })
-}
-
-/// The origin is ours.
-struct Claimed {
-    epoch: u64,
-    /// As it stands since nobody else can move it.
-    owner: Option<Owner>,
-    claims: Claims,
-}
-
-/// Claims the origin for the journal, whose numbers go on behind everything that the origin holds.
-fn claim(
-    settings: &Settings,
-    origin: &dyn Origin,
-    writer: &mut dyn Writer,
-    partition: &Partition,
-    journal: &mut Journal,
-    recovery: &Recovery,
-) -> Result<Claimed, ServeError> {
-    let mut claims = Claims::read(&settings.data, journal.uuid())?;
-    let look = |writer: &mut dyn Writer| writer.owner().map_err(|error| ServeError::origin(&error));
-    let mut owner = look(writer)?;
-    let identify = |owner: Option<&Owner>, claims: &Claims| {
-        identify(settings, origin, owner, partition, journal.uuid(), claims, recovery)
-    };
-    identify(owner.as_ref(), &claims)?;
-    let was_ours = owner.as_ref().is_some_and(|owner| owner.journal == journal.uuid());
-    let is_sure = owner.as_ref().is_some_and(|owner| claims.are_in_place(owner));
-    if was_ours && !is_sure && !settings.take_over {
-        owner = watch_owner(settings, origin, writer, owner)?;
-        identify(owner.as_ref(), &claims)?;
-    }
-    let last = owned::newest(owner.as_ref()).max(Lsn(recovery.last_lsn));
-    let first = claims.begin(owner.as_ref())?;
-    let epoch = owned::claim(writer, partition, journal.uuid(), owner, last, first)
-        .map_err(|refusal| refusal.in_words(&origin.describe()))?;
-    // Until the claim shut it out, the owner before may have moved the origin on.
-    let owner = writer.owner().map_err(|error| ServeError::origin(&error))?;
-    if owner.as_ref().is_none_or(|owner| owner.epoch != epoch) {
-        let message = format!("another process claimed {} at the same time", origin.describe());
-        return Err(ServeError::new(exit::FENCED, message));
-    }
-    if was_ours {
-        identify(owner.as_ref(), &claims)?;
-    }
-    let newest = owned::newest(owner.as_ref());
-    let adopted = if newest.0 > journal.last() { newest.0 } else { 0 };
-    claims.made(epoch, adopted, owned::decided(owner.as_ref()).0)?;
-    if newest.0 > journal.last() {
-        tracing::warn!(watermark = newest.0, "adopting the origin; numbering goes on after it");
-        journal.skip_to(newest.0 + 1);
-    }
-    Ok(Claimed { epoch, owner, claims })
-}
-
-/// Looks whether an owner with our journal's identity lives: this folder may be a copy of its. As long as it takes to renew a
-/// heartbeat, unless that is old already.
-fn watch_owner(
-    settings: &Settings,
-    origin: &dyn Origin,
-    writer: &mut dyn Writer,
-    mut owner: Option<Owner>,
-) -> Result<Option<Owner>, ServeError> {
-    let until = Instant::now() + HEARTBEAT_EVERY + WATCH_MORE;
-    let mut age = Duration::ZERO;
-    while let Some(found) = owner.as_ref().filter(|owner| owner.may_live()) {
-        if found.heartbeat_age < age {
-            return Err(ServeError::new(
-                exit::FENCED,
-                format!(
-                    "another process shows itself at {} with the journal that {} has a copy of. Stop it first; or --take-over: \
-                     what it has acknowledged and not destaged yet stays in its journal and is stranded there",
-                    origin.describe(),
-                    settings.data.display()
-                ),
-            ));
-        }
-        if Instant::now() >= until {
-            break;
-        }
-        age = found.heartbeat_age;
-        thread::sleep(WATCH_EVERY);
-        owner = writer.owner().map_err(|error| ServeError::origin(&error))?;
-    }
-    Ok(owner)
 }
 
 /// Adds the keys that the settings make to those of the tables.
@@ -318,174 +228,6 @@ fn open_journal(
         ),
         _ => ServeError::journal(&error),
     })
-}
-
-/// Refuses to start where journal and origin do not belong together.
-fn identify(
-    settings: &Settings,
-    origin: &dyn Origin,
-    owner: Option<&Owner>,
-    partition: &Partition,
-    uuid: &str,
-    claims: &Claims,
-    recovery: &Recovery,
-) -> Result<(), ServeError> {
-    let describe = origin.describe();
-    let data = settings.data.display();
-    let Some(owner) = owner else {
-        if recovery.last_lsn == 0 || settings.adopt {
-            return Ok(());
-        }
-        return Err(ServeError::new(
-            exit::ORIGIN_WENT_BACK,
-            format!(
-                "the journal in {data} belongs to another origin than {describe}, or that origin was restored to a time \
-                 before Destage used it. Use the right --origin or another --data folder; --adopt applies all that the \
-                 journal holds to this origin, writes {} to {}, also what it may have taken before",
-                recovery.first_lsn, recovery.last_lsn
-            ),
-        ));
-    };
-    if owner.journal != uuid {
-        return identify_foreign(settings, &describe, owner, claims, recovery);
-    }
-    if claims.are_of_a_copy(owner) {
-        return identify_copy(settings, &describe, owner, claims, recovery);
-    }
-    if let Some(domain) = owned::lacking(owner, partition).filter(|_| !settings.adopt) {
-        return Err(ServeError::new(
-            exit::ORIGIN_WENT_BACK,
-            format!(
-                "{describe} has an owner, but does not say how far domain {} is: that was removed from destage_watermark by \
-                 hand, or not restored with the rest. Put it back; --adopt applies all that the journal in {data} holds, writes \
-                 {} to {}, also what the origin has taken before",
-                domain.0, recovery.first_lsn, recovery.last_lsn
-            ),
-        ));
-    }
-    if !owner.is_whole && !settings.adopt {
-        return Err(ServeError::new(
-            exit::ORIGIN_WENT_BACK,
-            format!(
-                "{describe} has a destage_watermark of another time than its destage_owner: they were not restored together, so \
-                 how far the origin is cannot be told. Restore all tables from one copy; --adopt goes by destage_watermark \
-                 as it is, and applies what the journal in {data} holds behind it, also what the origin has taken before"
-            ),
-        ));
-    }
-    let newest = owned::newest(Some(owner)).0;
-    if newest > recovery.last_lsn.max(claims.adopted()) && !settings.adopt {
-        return Err(ServeError::new(
-            exit::JOURNAL_UNUSABLE,
-            format!(
-                "{describe} has writes up to {newest}, but the journal in {data} ends at {}: its end was lost or cut. \
-                 --adopt goes on after {newest}; what the journal lost stays lost",
-                recovery.last_lsn
-            ),
-        ));
-    }
-    let watermark = owned::decided(Some(owner)).0;
-    // From nothing an origin was adopted on demand, and is taken on.
-    let is_adopted = watermark == 0 && settings.adopt;
-    if watermark + 1 < recovery.first_lsn && !is_adopted {
-        return Err(ServeError::new(
-            exit::ORIGIN_WENT_BACK,
-            format!(
-                "the origin went back: {describe} stands at write {watermark}, but the journal in {data} holds writes only \
-                 from {} on (see --retain). It was restored from a copy, or failed over to a replica that lagged. \
-                 Restore a copy that is at least as new, or start with an empty data folder and --adopt",
-                recovery.first_lsn
-            ),
-        ));
-    }
-    Ok(())
-}
-
-/// The origin was last written from a copy of our data folder: the writes behind the numbers are others there.
-fn identify_copy(
-    settings: &Settings,
-    describe: &str,
-    owner: &Owner,
-    claims: &Claims,
-    recovery: &Recovery,
-) -> Result<(), ServeError> {
-    // In every domain, or what is said to be given up would be applied in one.
-    let (data, decided) = (settings.data.display(), owned::decided(Some(owner)).0);
-    if settings.adopt && recovery.last_lsn <= decided {
-        return Ok(());
-    }
-    let more = match recovery.last_lsn > decided {
-        true => "",
-        false => ", or --adopt gives them up and goes on behind those of the copy",
-    };
-    Err(ServeError::new(
-        exit::FENCED,
-        format!(
-            "{describe} was last owned by another copy of the journal in {data} (epoch {}; this one's last was {}). What this \
-             one acknowledged and had not destaged by then is in it alone, under numbers that mean other writes at the \
-             origin: export it with `destage journal export --data {data}`, and start with the other copy's folder{more}",
-            owner.epoch,
-            claims.epoch()
-        ),
-    ))
-}
-
-/// The origin was last written through another journal.
-fn identify_foreign(
-    settings: &Settings,
-    describe: &str,
-    owner: &Owner,
-    claims: &Claims,
-    recovery: &Recovery,
-) -> Result<(), ServeError> {
-    let age = owner.heartbeat_age;
-    let data = settings.data.display();
-    if owner.may_live() && !settings.take_over {
-        return Err(ServeError::new(
-            exit::FENCED,
-            format!(
-                "another process (journal {}) showed itself at {describe} {:.1} s ago. Stop it first; or --take-over: \
-                 what it has acknowledged and not destaged yet stays in its journal and is stranded there",
-                owner.journal,
-                age.as_secs_f64()
-            ),
-        ));
-    }
-    if !settings.adopt && !settings.take_over {
-        let seen = match owner.released {
-            true => "which stopped with everything destaged".to_owned(),
-            false => {
-                format!("last seen {} ago", destage_runtime::human::seconds(age.as_secs_f64()))
-            }
-        };
-        let keep = match owner.released {
-            true => "to keep what it can replay, or --adopt goes on without it",
-            false => {
-                "since it may hold writes that are not destaged. If it is lost, --adopt goes on without it"
-            }
-        };
-        return Err(ServeError::new(
-            exit::FENCED,
-            format!(
-                "{describe} belongs to the journal {}, {seen}, which is not the one in {data}: start with that data \
-                 folder, {keep}",
-                owner.journal
-            ),
-        ));
-    }
-    // What another journal has decided says nothing of our writes of the same numbers; and those beyond would be applied.
-    if recovery.last_lsn > claims.drained().min(owned::decided(Some(owner)).0) {
-        return Err(ServeError::new(
-            exit::FENCED,
-            format!(
-                "the journal in {data} holds writes up to {} of its own and cannot adopt {describe}: it is not known to have \
-                 stopped with all of them destaged there, or the origin is behind them. Export them with `destage journal \
-                 export --data {data}`, and start with an empty data folder",
-                recovery.last_lsn
-            ),
-        ));
-    }
-    Ok(())
 }
 
 fn recover_parked(engine: &mut Engine, writer: &mut dyn Writer) -> Result<(), ServeError> {

@@ -1,0 +1,270 @@
+//! Whether journal and origin belong together, and claiming the origin: at the start.
+
+use super::claims::Claims;
+use super::workers::HEARTBEAT_EVERY;
+use super::{ServeError, owned};
+use crate::domains::Partition;
+use crate::origins::{Origin, Owner, Writer};
+use crate::settings::Settings;
+use destage_core::Lsn;
+use destage_journal::{Journal, Recovery};
+use destage_runtime::exit;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How often, and how long beyond the time between two heartbeats, it is looked for the next one.
+const WATCH_EVERY: Duration = Duration::from_millis(250);
+const WATCH_MORE: Duration = Duration::from_millis(1500);
+
+/// The origin is ours.
+pub(super) struct Claimed {
+    pub(super) epoch: u64,
+    /// As it stands since nobody else can move it.
+    pub(super) owner: Option<Owner>,
+    pub(super) claims: Claims,
+}
+
+/// Claims the origin for the journal, whose numbers go on behind everything that the origin holds.
+///
+/// # Errors
+/// The two do not belong together, or another process has the origin.
+pub(super) fn claim(
+    settings: &Settings,
+    origin: &dyn Origin,
+    writer: &mut dyn Writer,
+    partition: &Partition,
+    journal: &mut Journal,
+    recovery: &Recovery,
+) -> Result<Claimed, ServeError> {
+    let describe = origin.describe();
+    let uuid = journal.uuid().to_owned();
+    let pair = Pair { settings, describe: &describe, partition, journal: &uuid, recovery };
+    let mut claims = Claims::read(&settings.data, &uuid)?;
+    let mut owner = read(writer)?;
+    pair.check(owner.as_ref(), &claims)?;
+    let was_ours = owner.as_ref().is_some_and(|owner| owner.journal == uuid);
+    let is_sure = owner.as_ref().is_some_and(|owner| claims.are_in_place(owner));
+    if was_ours && !is_sure && !settings.take_over {
+        owner = pair.watch(writer, owner)?;
+        pair.check(owner.as_ref(), &claims)?;
+    }
+    let last = owned::newest(owner.as_ref()).max(Lsn(recovery.last_lsn));
+    let first = claims.begin(owner.as_ref())?;
+    let epoch = owned::claim(writer, partition, &uuid, owner, last, first)
+        .map_err(|refusal| refusal.in_words(&describe))?;
+    // Until the claim shut it out, the owner before may have moved the origin on.
+    let owner = read(writer)?;
+    if owner.as_ref().is_none_or(|owner| owner.epoch != epoch) {
+        let message = format!("another process claimed {describe} at the same time");
+        return Err(ServeError::new(exit::FENCED, message));
+    }
+    if was_ours {
+        pair.check(owner.as_ref(), &claims)?;
+    }
+    let newest = owned::newest(owner.as_ref()).0;
+    let is_beyond = newest > journal.last();
+    claims.made(epoch, if is_beyond { newest } else { 0 }, owned::decided(owner.as_ref()).0)?;
+    if is_beyond {
+        tracing::warn!(watermark = newest, "adopting the origin; numbering goes on after it");
+        journal.skip_to(newest + 1);
+    }
+    Ok(Claimed { epoch, owner, claims })
+}
+
+fn read(writer: &mut dyn Writer) -> Result<Option<Owner>, ServeError> {
+    writer.owner().map_err(|error| ServeError::origin(&error))
+}
+
+/// A journal, and the origin before which it is to be used.
+struct Pair<'a> {
+    settings: &'a Settings,
+    /// The origin.
+    describe: &'a str,
+    partition: &'a Partition,
+    /// The journal's identity.
+    journal: &'a str,
+    recovery: &'a Recovery,
+}
+
+impl Pair<'_> {
+    /// Looks whether an owner with our journal's identity lives: this folder may be a copy of its. As long as it takes to renew
+    /// a heartbeat, unless that is old already.
+    fn watch(
+        &self,
+        writer: &mut dyn Writer,
+        mut owner: Option<Owner>,
+    ) -> Result<Option<Owner>, ServeError> {
+        let until = Instant::now() + HEARTBEAT_EVERY + WATCH_MORE;
+        let mut age = Duration::ZERO;
+        while let Some(found) = owner.as_ref().filter(|owner| owner.may_live()) {
+            if found.heartbeat_age < age {
+                return Err(ServeError::new(
+                    exit::FENCED,
+                    format!(
+                        "another process shows itself at {} with the journal that {} has a copy of. Stop it first; or \
+                         --take-over: what it has acknowledged and not destaged yet stays in its journal and is stranded there",
+                        self.describe,
+                        self.settings.data.display()
+                    ),
+                ));
+            }
+            if Instant::now() >= until {
+                break;
+            }
+            age = found.heartbeat_age;
+            thread::sleep(WATCH_EVERY);
+            owner = read(writer)?;
+        }
+        Ok(owner)
+    }
+
+    /// Refuses to start where the two do not belong together.
+    fn check(&self, owner: Option<&Owner>, claims: &Claims) -> Result<(), ServeError> {
+        let Self { settings, describe, recovery, .. } = self;
+        let data = settings.data.display();
+        let Some(owner) = owner else {
+            if recovery.last_lsn == 0 || settings.adopt {
+                return Ok(());
+            }
+            return Err(ServeError::new(
+                exit::ORIGIN_WENT_BACK,
+                format!(
+                    "the journal in {data} belongs to another origin than {describe}, or that origin was restored to a time \
+                 before Destage used it. Use the right --origin or another --data folder; --adopt applies all that the \
+                 journal holds to this origin, writes {} to {}, also what it may have taken before",
+                    recovery.first_lsn, recovery.last_lsn
+                ),
+            ));
+        };
+        if owner.journal != self.journal {
+            return self.check_foreign(owner, claims);
+        }
+        if claims.are_of_a_copy(owner) {
+            return self.check_copy(owner, claims);
+        }
+        if let Some(domain) = owned::lacking(owner, self.partition).filter(|_| !settings.adopt) {
+            return Err(ServeError::new(
+                exit::ORIGIN_WENT_BACK,
+                format!(
+                    "{describe} has an owner, but does not say how far domain {} is: that was removed from destage_watermark by \
+                 hand, or not restored with the rest. Put it back; --adopt applies all that the journal in {data} holds, writes \
+                 {} to {}, also what the origin has taken before",
+                    domain.0, recovery.first_lsn, recovery.last_lsn
+                ),
+            ));
+        }
+        if !owner.is_whole && !settings.adopt {
+            return Err(ServeError::new(
+                exit::ORIGIN_WENT_BACK,
+                format!(
+                    "{describe} has a destage_watermark of another time than its destage_owner: they were not restored together, so \
+                 how far the origin is cannot be told. Restore all tables from one copy; --adopt goes by destage_watermark \
+                 as it is, and applies what the journal in {data} holds behind it, also what the origin has taken before"
+                ),
+            ));
+        }
+        let newest = owned::newest(Some(owner)).0;
+        if newest > recovery.last_lsn.max(claims.adopted()) && !settings.adopt {
+            return Err(ServeError::new(
+                exit::JOURNAL_UNUSABLE,
+                format!(
+                    "{describe} has writes up to {newest}, but the journal in {data} ends at {}: its end was lost or cut. \
+                 --adopt goes on after {newest}; what the journal lost stays lost",
+                    recovery.last_lsn
+                ),
+            ));
+        }
+        let watermark = owned::decided(Some(owner)).0;
+        // From nothing an origin was adopted on demand, and is taken on.
+        let is_adopted = watermark == 0 && settings.adopt;
+        if watermark + 1 < recovery.first_lsn && !is_adopted {
+            return Err(ServeError::new(
+                exit::ORIGIN_WENT_BACK,
+                format!(
+                    "the origin went back: {describe} stands at write {watermark}, but the journal in {data} holds writes only \
+                 from {} on (see --retain). It was restored from a copy, or failed over to a replica that lagged. \
+                 Restore a copy that is at least as new, or start with an empty data folder and --adopt",
+                    recovery.first_lsn
+                ),
+            ));
+        }
+        Ok(())
+    }
+
+    /// The origin was last written from a copy of our data folder: the writes behind the numbers are others there.
+    fn check_copy(&self, owner: &Owner, claims: &Claims) -> Result<(), ServeError> {
+        let Self { settings, describe, recovery, .. } = self;
+        // In every domain, or what is said to be given up would be applied in one.
+        let (data, decided) = (settings.data.display(), owned::decided(Some(owner)).0);
+        if settings.adopt && recovery.last_lsn <= decided {
+            return Ok(());
+        }
+        let more = match recovery.last_lsn > decided {
+            true => "",
+            false => ", or --adopt gives them up and goes on behind those of the copy",
+        };
+        Err(ServeError::new(
+            exit::FENCED,
+            format!(
+                "{describe} was last owned by another copy of the journal in {data} (epoch {}; this one's last was {}). What this \
+             one acknowledged and had not destaged by then is in it alone, under numbers that mean other writes at the \
+             origin: export it with `destage journal export --data {data}`, and start with the other copy's folder{more}",
+                owner.epoch,
+                claims.epoch()
+            ),
+        ))
+    }
+
+    /// The origin was last written through another journal.
+    fn check_foreign(&self, owner: &Owner, claims: &Claims) -> Result<(), ServeError> {
+        let Self { settings, describe, recovery, .. } = self;
+        let age = owner.heartbeat_age;
+        let data = settings.data.display();
+        if owner.may_live() && !settings.take_over {
+            return Err(ServeError::new(
+                exit::FENCED,
+                format!(
+                    "another process (journal {}) showed itself at {describe} {:.1} s ago. Stop it first; or --take-over: \
+                 what it has acknowledged and not destaged yet stays in its journal and is stranded there",
+                    owner.journal,
+                    age.as_secs_f64()
+                ),
+            ));
+        }
+        if !settings.adopt && !settings.take_over {
+            let seen = match owner.released {
+                true => "which stopped with everything destaged".to_owned(),
+                false => {
+                    format!("last seen {} ago", destage_runtime::human::seconds(age.as_secs_f64()))
+                }
+            };
+            let keep = match owner.released {
+                true => "to keep what it can replay, or --adopt goes on without it",
+                false => {
+                    "since it may hold writes that are not destaged. If it is lost, --adopt goes on without it"
+                }
+            };
+            return Err(ServeError::new(
+                exit::FENCED,
+                format!(
+                    "{describe} belongs to the journal {}, {seen}, which is not the one in {data}: start with that data \
+                 folder, {keep}",
+                    owner.journal
+                ),
+            ));
+        }
+        // What another journal has decided says nothing of our writes of the same numbers; and those beyond would be applied.
+        if recovery.last_lsn > claims.drained().min(owned::decided(Some(owner)).0) {
+            return Err(ServeError::new(
+                exit::FENCED,
+                format!(
+                    "the journal in {data} holds writes up to {} of its own and cannot adopt {describe}: it is not known to have \
+                 stopped with all of them destaged there, or the origin is behind them. Export them with `destage journal \
+                 export --data {data}`, and start with an empty data folder",
+                    recovery.last_lsn
+                ),
+            ));
+        }
+        Ok(())
+    }
+}
