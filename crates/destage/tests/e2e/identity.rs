@@ -13,13 +13,18 @@ fn used(scratch: &Scratch, database: &Database) -> (Launch, Server) {
     (launch, server)
 }
 
+/// How to start it again.
+fn stopped(scratch: &Scratch, database: &Database) -> Launch {
+    let (launch, server) = used(scratch, database);
+    server.terminate(PATIENCE).says(0, &[]);
+    launch
+}
+
 #[test]
 fn a_lost_journal_is_refused_and_adopt_goes_on() {
     let scratch = Scratch::new();
-    for (number, database) in shop::each(&scratch).into_iter().enumerate() {
-        let folder = scratch.folder(&number.to_string());
-        let (launch, server) = used(&folder, &database);
-        server.terminate(PATIENCE).says(0, &[]);
+    for (folder, database) in scratch.apart(shop::each(&scratch)) {
+        let launch = stopped(&folder, &database);
         std::fs::remove_dir_all(launch.data()).expect("the journal can be removed");
         // Right after its last sign of life the owner might still be running somewhere else.
         eventually("the loss is seen for what it is", PATIENCE, || {
@@ -106,8 +111,7 @@ fn a_second_process_with_the_same_data_folder_is_refused() {
 #[test]
 fn a_second_process_before_the_same_origin_is_refused_while_the_first_lives() {
     let scratch = Scratch::new();
-    for (number, database) in shop::each(&scratch).into_iter().enumerate() {
-        let folder = scratch.folder(&number.to_string());
+    for (folder, database) in scratch.apart(shop::each(&scratch)) {
         let (launch, server) = used(&folder, &database);
         launch.elsewhere(&folder, "second").refused().says(11, &["--take-over"]);
         assert_eq!(server.client().run("HINCRBY products:1 stock 1").int(), 16);
@@ -118,8 +122,7 @@ fn a_second_process_before_the_same_origin_is_refused_while_the_first_lives() {
 #[test]
 fn take_over_fences_the_first_process_which_stops_acknowledging_and_exits_11() {
     let scratch = Scratch::new();
-    for (number, database) in shop::each(&scratch).into_iter().enumerate() {
-        let folder = scratch.folder(&number.to_string());
+    for (folder, database) in scratch.apart(shop::each(&scratch)) {
         let (launch, first) = used(&folder, &database);
         let mut client = first.client();
         let second = launch.elsewhere(&folder, "second").with(&["--take-over"]).start();
@@ -169,8 +172,7 @@ fn a_take_over_goes_on_behind_what_lands_until_it_shuts_the_first_process_out() 
 #[test]
 fn an_origin_that_goes_back_is_noticed_by_a_server_that_nobody_uses() {
     let scratch = Scratch::new();
-    for (number, database) in shop::each(&scratch).into_iter().enumerate() {
-        let folder = scratch.folder(&number.to_string());
+    for (folder, database) in scratch.apart(shop::each(&scratch)) {
         let (_launch, server) = used(&folder, &database);
         database.execute("UPDATE destage_watermark SET seq = 0");
         server.ends(PATIENCE).says(14, &["restored"]);
@@ -239,8 +241,7 @@ fn a_journal_that_is_removed_under_the_server_ends_it_with_everything_at_the_ori
 #[test]
 fn after_a_clean_stop_another_host_need_not_wait() {
     let scratch = Scratch::new();
-    for (number, database) in shop::each(&scratch).into_iter().enumerate() {
-        let folder = scratch.folder(&number.to_string());
+    for (folder, database) in scratch.apart(shop::each(&scratch)) {
         let (launch, server) = used(&folder, &database);
         server.kill();
         let elsewhere = launch.elsewhere(&folder, "second");
@@ -260,8 +261,7 @@ fn after_a_clean_stop_another_host_need_not_wait() {
 fn a_journal_with_a_gap_is_not_replayed_across_it() {
     let scratch = Scratch::new();
     let database = shop::sqlite(&scratch);
-    let (first, server) = used(&scratch, &database);
-    server.terminate(PATIENCE).says(0, &[]);
+    let first = stopped(&scratch, &database);
     let copy = scratch.join("copy.db");
     database.execute(&format!("VACUUM INTO '{}'", copy.display()));
     // Another journal writes in between, and then the first one again.
@@ -290,10 +290,8 @@ fn copied(from: &Launch, scratch: &Scratch, name: &str) -> Launch {
 #[test]
 fn a_copy_of_the_data_folder_is_refused_while_the_first_lives() {
     let scratch = Scratch::new();
-    for (number, database) in shop::each(&scratch).into_iter().enumerate() {
-        let folder = scratch.folder(&number.to_string());
-        let (launch, server) = used(&folder, &database);
-        server.terminate(PATIENCE).says(0, &[]);
+    for (folder, database) in scratch.apart(shop::each(&scratch)) {
+        let launch = stopped(&folder, &database);
         let before = copied(&launch, &folder, "before");
         let server = launch.start();
         // From before the last start, and with all that the folder knows.
@@ -312,10 +310,8 @@ fn a_copy_of_the_data_folder_is_refused_while_the_first_lives() {
 #[test]
 fn what_a_folder_acknowledged_before_its_copy_took_over_is_not_taken_for_decided() {
     let scratch = Scratch::new();
-    for (number, database) in shop::each(&scratch).into_iter().enumerate() {
-        let folder = scratch.folder(&number.to_string());
-        let (launch, server) = used(&folder, &database);
-        server.terminate(PATIENCE).says(0, &[]);
+    for (folder, database) in scratch.apart(shop::each(&scratch)) {
+        let launch = stopped(&folder, &database);
         let copy = copied(&launch, &folder, "copy");
         let lazy = launch.with(&["--when", "pressure", "--staleness", "1h"]);
         let server = lazy.start();
@@ -338,13 +334,40 @@ fn what_a_folder_acknowledged_before_its_copy_took_over_is_not_taken_for_decided
     }
 }
 
+/// Makes a folder forget the origin's owners, as those of builds that did not note them; `epoch` is as those counted.
+fn forget(launch: &Launch, database: &Database, epoch: u64) {
+    std::fs::remove_file(launch.data().join("owner")).expect("there");
+    for table in ["destage_owner", "destage_watermark"] {
+        database.execute(&format!("UPDATE {table} SET epoch = {epoch}"));
+    }
+}
+
+#[test]
+fn without_its_note_a_folder_takes_the_writes_of_a_copy_for_its_own() {
+    let scratch = Scratch::new();
+    let database = shop::sqlite(&scratch);
+    let launch = stopped(&scratch, &database);
+    let copy = copied(&launch, &scratch, "copy");
+    let server = launch.with(&["--when", "pressure", "--staleness", "1h"]).start();
+    assert_eq!(server.client().run("HINCRBY products:1 stock 100").int(), 115);
+    server.kill();
+    forget(&copy, &database, 7);
+    let second = copy.start();
+    assert_eq!(second.client().run("HINCRBY products:1 stock 10").int(), 25);
+    second.terminate(PATIENCE).says(0, &[]);
+    forget(&launch, &database, 8);
+    // The copy's write has the number of the one that was acknowledged here, and is lost.
+    let server = launch.start();
+    server.drain();
+    assert_eq!(server.client().run("HGET products:1 stock").int(), 25);
+    assert_eq!(database.number("SELECT stock FROM products WHERE id = 1"), 25);
+}
+
 #[test]
 fn a_watermark_that_was_removed_is_not_taken_for_zero() {
     let scratch = Scratch::new();
-    for (number, database) in shop::each(&scratch).into_iter().enumerate() {
-        let folder = scratch.folder(&number.to_string());
-        let (launch, server) = used(&folder, &database);
-        server.terminate(PATIENCE).says(0, &[]);
+    for (folder, database) in scratch.apart(shop::each(&scratch)) {
+        let launch = stopped(&folder, &database);
         let seq = database.number("SELECT seq FROM destage_watermark");
         let epoch = database.number("SELECT epoch FROM destage_watermark");
         database.execute("DELETE FROM destage_watermark");
@@ -364,10 +387,8 @@ fn a_watermark_that_was_removed_is_not_taken_for_zero() {
 #[test]
 fn an_origin_that_goes_back_to_before_the_servers_start_was_restored_and_not_taken_over() {
     let scratch = Scratch::new();
-    for (number, database) in shop::each(&scratch).into_iter().enumerate() {
-        let folder = scratch.folder(&number.to_string());
-        let (launch, server) = used(&folder, &database);
-        server.terminate(PATIENCE).says(0, &[]);
+    for (folder, database) in scratch.apart(shop::each(&scratch)) {
+        let launch = stopped(&folder, &database);
         let seq = database.number("SELECT seq FROM destage_watermark");
         let epoch = database.number("SELECT epoch FROM destage_owner");
         let server = launch.start();
@@ -389,8 +410,7 @@ fn an_origin_that_goes_back_to_before_the_servers_start_was_restored_and_not_tak
 fn a_copy_that_owns_an_origin_which_was_restored_is_told_from_our_own_past() {
     let scratch = Scratch::new();
     let database = shop::sqlite(&scratch);
-    let (launch, server) = used(&scratch, &database);
-    server.terminate(PATIENCE).says(0, &[]);
+    let launch = stopped(&scratch, &database);
     let copy = copied(&launch, &scratch, "copy");
     let backup = scratch.join("backup.db");
     database.execute(&format!("VACUUM INTO '{}'", backup.display()));
@@ -417,8 +437,7 @@ fn a_copy_that_owns_an_origin_which_was_restored_is_told_from_our_own_past() {
 #[test]
 fn a_journal_with_writes_of_its_own_adopts_no_origin_of_another_journal() {
     let scratch = Scratch::new();
-    for (number, database) in shop::each(&scratch).into_iter().enumerate() {
-        let folder = scratch.folder(&number.to_string());
+    for (folder, database) in scratch.apart(shop::each(&scratch)) {
         let launch = Launch::before(&folder, &database.url());
         let lazy = launch.with(&["--when", "pressure", "--staleness", "1h"]);
         let server = lazy.start();
@@ -440,10 +459,8 @@ fn a_journal_with_writes_of_its_own_adopts_no_origin_of_another_journal() {
 #[test]
 fn a_watermark_that_was_restored_without_its_owner_is_refused() {
     let scratch = Scratch::new();
-    for (number, database) in shop::each(&scratch).into_iter().enumerate() {
-        let folder = scratch.folder(&number.to_string());
-        let (launch, server) = used(&folder, &database);
-        server.terminate(PATIENCE).says(0, &[]);
+    for (folder, database) in scratch.apart(shop::each(&scratch)) {
+        let launch = stopped(&folder, &database);
         let seq = database.number("SELECT seq FROM destage_watermark");
         let epoch = database.number("SELECT epoch FROM destage_watermark");
         let server = launch.start();
@@ -463,19 +480,31 @@ fn a_watermark_that_was_restored_without_its_owner_is_refused() {
 }
 
 #[test]
+fn a_watermark_that_says_less_by_the_right_owner_is_believed() {
+    let scratch = Scratch::new();
+    let database = shop::sqlite(&scratch);
+    let launch = stopped(&scratch, &database);
+    let seq = database.number("SELECT seq FROM destage_watermark");
+    let server = launch.start();
+    server.client().run("HINCRBY products:1 stock 10").int();
+    server.terminate(PATIENCE).says(0, &[]);
+    // Nothing tells it from an origin that is behind: the row keeps increments from counting twice.
+    database.execute(&format!("UPDATE destage_watermark SET seq = {seq}"));
+    launch.start().terminate(PATIENCE).says(0, &[]);
+    assert_eq!(database.number("SELECT stock FROM products WHERE id = 1"), 35);
+}
+
+#[test]
 fn starts_that_fail_do_not_make_a_folder_a_stranger_to_its_origin() {
     let scratch = Scratch::new();
-    for (number, database) in shop::each(&scratch).into_iter().enumerate() {
-        let folder = scratch.folder(&number.to_string());
+    for (folder, database) in scratch.apart(shop::each(&scratch)) {
         let lazy = ["--when", "pressure", "--staleness", "1h"];
         let launch = Launch::before(&folder, &database.url());
         let server = launch.with(&lazy).start();
         server.client().run("HINCRBY products:1 stock 1").int();
         server.kill();
         // As an earlier build left it, and refused more often than is remembered.
-        std::fs::remove_file(launch.data().join("owner")).expect("there");
-        database.execute("UPDATE destage_owner SET epoch = 7");
-        database.execute("UPDATE destage_watermark SET epoch = 7");
+        forget(&launch, &database, 7);
         let config = folder.join("domains.toml");
         std::fs::write(
             &config,
@@ -495,10 +524,8 @@ fn starts_that_fail_do_not_make_a_folder_a_stranger_to_its_origin() {
 #[test]
 fn an_adoption_that_a_crash_follows_need_not_be_repeated() {
     let scratch = Scratch::new();
-    for (number, database) in shop::each(&scratch).into_iter().enumerate() {
-        let folder = scratch.folder(&number.to_string());
-        let (launch, server) = used(&folder, &database);
-        server.terminate(PATIENCE).says(0, &[]);
+    for (folder, database) in scratch.apart(shop::each(&scratch)) {
+        let launch = stopped(&folder, &database);
         let other = launch.elsewhere(&folder, "other");
         other.with(&["--adopt"]).start().kill();
         let server = other.start();
@@ -518,8 +545,7 @@ fn a_journal_that_is_ahead_of_another_journals_origin_does_not_adopt_it() {
         server.client().run("HINCRBY products:1 stock 1").int();
     }
     server.terminate(PATIENCE).says(0, &[]);
-    let (_launch, server) = used(&scratch.folder("other"), &second);
-    server.terminate(PATIENCE).says(0, &[]);
+    stopped(&scratch.folder("other"), &second);
     // Everything is destaged, but at the first one.
     let moved = Launch::before(&scratch, &second.url()).with(&["--adopt"]);
     moved.refused().says(11, &["of its own", "behind them"]);

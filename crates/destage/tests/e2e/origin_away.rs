@@ -372,8 +372,7 @@ fn a_mariadb_that_turns_read_only_is_waited_for() {
 #[test]
 fn a_table_that_cannot_be_read_is_no_failure_of_the_origin() {
     let scratch = Scratch::new();
-    for (number, database) in shop::each(&scratch).into_iter().enumerate() {
-        let folder = scratch.folder(&number.to_string());
+    for (folder, database) in scratch.apart(shop::each(&scratch)) {
         let server = Launch::before(&folder, &database.url()).start();
         database.execute("ALTER TABLE labels RENAME TO elsewhere");
         let mut client = server.client();

@@ -1,5 +1,6 @@
 //! A test's own folder, and the watchdog that ends a run in which a test hangs.
 
+use super::Database;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock};
@@ -37,6 +38,12 @@ impl Scratch {
         let path = self.join(name);
         std::fs::create_dir_all(&path).expect("a folder can be made");
         Self { folder: None, path, watched: watch(Duration::from_secs(480)) }
+    }
+
+    /// Each database with a folder inside this one.
+    pub(crate) fn apart(&self, databases: Vec<Database>) -> impl Iterator<Item = (Self, Database)> {
+        let numbered = databases.into_iter().enumerate();
+        numbered.map(|(number, database)| (self.folder(&number.to_string()), database))
     }
 }
 
