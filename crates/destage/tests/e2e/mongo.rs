@@ -15,6 +15,8 @@ use mongodb::bson::oid::ObjectId;
 use mongodb::bson::spec::BinarySubtype;
 use mongodb::bson::{Binary, Bson, DateTime, Document, doc};
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
 const SETTINGS: &str = r#"
 [table.products]
@@ -456,6 +458,57 @@ fn take_over_fences_a_process_that_was_away_and_none_of_its_writes_arrive() {
     second.drain();
     assert_eq!(ferret.number("products", by_id(1), "stock"), 3);
     assert_eq!(ferret.number("products", by_id(2), "stock"), 1);
+}
+
+/// Starts `launch`, and brings the owner before back once the origin is claimed: as a change by that one does which was under
+/// way, since FerretDB reads a document and writes it back whole. `None` if that came too late for such a change.
+fn undone_once(launch: &Launch, ferret: &Ferret) -> Option<Server> {
+    let owner = || ferret.whole("destage_owner", by_id("owner")).expect("the origin has an owner");
+    let before = owner();
+    thread::scope(|scope| {
+        let starting = scope.spawn(|| launch.try_start(PATIENCE));
+        let mut asked = Instant::now();
+        eventually("the origin is claimed", PATIENCE, || {
+            let now = Instant::now();
+            let is_claimed = owner().get("epoch") != before.get("epoch");
+            if !is_claimed {
+                asked = now;
+            }
+            is_claimed
+        });
+        let update = doc! { "q": { "_id": "owner" }, "u": before.clone() };
+        ferret.command(doc! { "update": "destage_owner", "updates": [update] });
+        let is_in_time = asked.elapsed() < Duration::from_millis(400);
+        let started = starting.join().expect("the thread ends");
+        is_in_time.then(|| match started {
+            Ok(server) => server,
+            Err(exit) => panic!("exit code {:?}\n{}", exit.code, exit.log),
+        })
+    })
+}
+
+#[test]
+fn a_take_over_that_a_change_under_way_undoes_is_made_again() {
+    let scratch = Scratch::new();
+    let Some(ferret) = Ferret::start(&scratch) else { return };
+    let launch = before(&scratch, &ferret);
+    let first = launch.start();
+    assert_eq!(first.client().run("HSET products:1 name a stock 1").int(), 2);
+    first.drain();
+    // What it does meanwhile is done for it.
+    first.signal(rustix::process::Signal::STOP);
+    let second = (0..5).find_map(|attempt| {
+        let folder = scratch.folder(&format!("second-{attempt}"));
+        undone_once(&launch.elsewhere(&folder, "data").with(&["--take-over"]), &ferret)
+    });
+    let second = second.expect("the owner before is brought back in time");
+    assert_eq!(second.client().run("HINCRBY products:1 stock 1").int(), 2);
+    second.drain();
+    first.signal(rustix::process::Signal::CONT);
+    first.ends(PATIENCE).says(11, &["took over"]);
+    assert_eq!(second.client().run("HINCRBY products:1 stock 1").int(), 3);
+    second.terminate(PATIENCE).says(0, &[]);
+    assert_eq!(ferret.number("products", by_id(1), "stock"), 3);
 }
 
 #[test]
