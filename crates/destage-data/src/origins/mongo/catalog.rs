@@ -23,6 +23,7 @@ pub(super) fn read(
     let mut found = BTreeMap::new();
     for description in cursor(connection, WHAT, doc! { "listCollections": 1 })? {
         if let Ok(name) = description.get_str("name") {
+            connection.collections().note(name);
             found.insert(name.to_owned(), description.clone());
         }
     }

@@ -1,5 +1,6 @@
 //! Connections that block: a small runtime for each, and a limit on every operation.
 
+use super::collections::Collections;
 use super::error::{classified, command_failed};
 use super::settings::Settings;
 use crate::origins::OriginError;
@@ -74,7 +75,7 @@ impl Connection {
         options.sort = query.sorted.then(|| doc! { "_id": 1 });
         options.limit = Some(query.limit);
         options.max_time = Some(self.timeout());
-        self.run(what, async |database| {
+        let documents = self.run(what, async |database| {
             let collection = database.collection::<Document>(collection);
             let mut cursor = collection.find(query.filter).with_options(options).await?;
             let mut found = Vec::new();
@@ -83,7 +84,28 @@ impl Connection {
                 found.push(Document::try_from(cursor.current())?);
             }
             Ok(found)
-        })
+        })?;
+        if !documents.is_empty() {
+            self.collections().note(collection);
+        }
+        Ok(documents)
+    }
+
+    /// Whether there is such a collection.
+    pub(super) fn has_collection(&mut self, what: &str, name: &str) -> Result<bool, OriginError> {
+        let names = self.run(what, async |database| {
+            database.list_collection_names().filter(doc! { "name": name }).await
+        })?;
+        let is_there = names.iter().any(|found| found == name);
+        if is_there {
+            self.collections().note(name);
+        }
+        Ok(is_there)
+    }
+
+    /// What is known of the database's collections.
+    pub(super) fn collections(&self) -> &Collections {
+        &self.settings.collections
     }
 
     /// Runs an operation to its end, or gives the connection up when the time is over.

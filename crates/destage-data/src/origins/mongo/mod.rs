@@ -9,6 +9,7 @@
 
 mod away;
 mod catalog;
+mod collections;
 mod connection;
 mod error;
 mod fields;

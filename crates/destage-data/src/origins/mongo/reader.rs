@@ -1,5 +1,6 @@
 //! Reads: first the watermarks, then the documents, each of which says itself what it has seen beyond them.
 
+use super::collections::check_read;
 use super::connection::{Connection, Query};
 use super::guard::{self, Guard, Ours};
 use super::owner::State;
@@ -32,7 +33,11 @@ impl Reader for MongoReader {
         if !ids.is_empty() {
             let what = format!("read {}", table.name);
             let query = Query { filter: doc! { "_id": { "$in": ids } }, ..Query::default() };
-            for document in self.connection.find(&what, &table.name, query)? {
+            let documents = self.connection.find(&what, &table.name, query)?;
+            if documents.is_empty() {
+                check_read(&mut self.connection, &what, &table.name)?;
+            }
+            for document in documents {
                 let Some(row) = encoded_row(table, &document) else { continue };
                 found.insert(row.0, (row.1, seen(ours, &document)));
             }
@@ -73,7 +78,10 @@ impl Reader for MongoReader {
             };
             let found = self.connection.find(&what, &table.name, query)?;
             let ids = found.iter().filter_map(|document| document.get("_id"));
-            let Some(last) = ids.clone().next_back().cloned() else { break };
+            let Some(last) = ids.clone().next_back().cloned() else {
+                check_read(&mut self.connection, &what, &table.name)?;
+                break;
+            };
             // Documents whose `_id` no key reaches (fractions, say) are passed over.
             keys.extend(ids.filter_map(|id| key_cells(column, id)));
             if found.len() < limit {

@@ -1,6 +1,7 @@
 //! Where the database is and how it is reached.
 
 use super::away::Away;
+use super::collections::Collections;
 use crate::origins::OriginError;
 use crate::origins::tls::is_loopback;
 use destage_core::Fault;
@@ -17,6 +18,8 @@ pub(super) struct Settings {
     pub(super) place: String,
     /// What those who read know of it.
     pub(super) away: Arc<Away>,
+    /// What is known of its collections.
+    pub(super) collections: Arc<Collections>,
 }
 
 impl Settings {
@@ -57,7 +60,14 @@ impl Settings {
                 "the connection leaves this machine and is not encrypted: add tls=true to the URL"
             );
         }
-        Ok(Self { address, database, timeout, place, away: Arc::default() })
+        Ok(Self {
+            address,
+            database,
+            timeout,
+            place,
+            away: Arc::default(),
+            collections: Arc::default(),
+        })
     }
 }
 

@@ -12,6 +12,7 @@
 //!
 //! Numbers of ordinary groups cannot tell that: while a parked group could not be read, later ones may have passed it.
 
+use super::collections::check_write;
 use super::connection::{Connection, Query};
 use super::guard::{self, Guard, Ours};
 use super::owner::{self, State};
@@ -63,8 +64,12 @@ pub(super) fn unpark(
     if let Some(step) = step.filter(|step| step.effect != Effect::Nothing) {
         let table = schema.table(step.table);
         let target = Target { collection: &table.name, id: id(table, step.key)?, first };
-        if !look(connection, ours, &target)?.is_landed {
+        let found = look(connection, ours, &target)?;
+        if !found.is_landed {
             are_there(parked, there)?;
+            if let Some(verb) = Verb::of(&step.effect).filter(|_| found.guard.is_none()) {
+                check_write(connection, WHAT, &table.name, verb)?;
+            }
             begin(connection, ours, &target, parked)?;
             if let Err(error) = apply(connection, ours, table, &target, &step) {
                 if error.fault == Fault::Rejected {

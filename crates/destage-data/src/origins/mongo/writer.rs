@@ -1,5 +1,6 @@
 //! Writes: who owns the origin, and groups applied exactly once, one after the other.
 
+use super::collections::check_write;
 use super::connection::{Connection, Query};
 use super::guard::{self, Guard, Ours};
 use super::owner::{self, State};
@@ -155,6 +156,7 @@ impl MongoWriter {
         refusal: &mut Option<Stopped>,
     ) -> Result<Vec<Step<'a>>, OriginError> {
         let documents = self.documents(table, &steps, batch.ours)?;
+        let verb = steps.first().and_then(|step| Verb::of(&step.effect));
         let mut left = Vec::with_capacity(steps.len());
         for step in steps {
             let found = documents.get(step.key).copied();
@@ -168,6 +170,10 @@ impl MongoWriter {
                     break;
                 }
             }
+        }
+        let has_landed = left.is_empty() && refusal.is_none();
+        if let Some(verb) = verb.filter(|_| documents.is_empty() && !has_landed) {
+            check_write(&mut self.connection, APPLY, &table.name, verb)?;
         }
         Ok(left)
     }
@@ -203,7 +209,7 @@ impl MongoWriter {
             )),
             (None, Op::Update | Op::Delete) => {
                 let missed = missed(Some((table, op)), 1, 0);
-                Verdict::Refused(format!("failed to apply a batch at {place}: {missed}"))
+                Verdict::Refused(format!("failed to {APPLY} at {place}: {missed}"))
             }
             (Some(_), Op::Update | Op::Delete) | (None, Op::Insert) => Verdict::Apply,
         })
@@ -254,6 +260,9 @@ impl MongoWriter {
             .collect::<Result<_, _>>()?;
         let command = verb.command(&table.name, statements, self.connection.timeout());
         let reply = self.connection.command(&what, command)?;
+        if verb == Verb::Insert {
+            self.connection.collections().note(&table.name);
+        }
         whole_reply(&what, self.connection.place(), &reply)
     }
 }
@@ -462,6 +471,7 @@ pub(super) fn whole_reply(what: &str, place: &str, reply: &Document) -> Result<u
     Ok(ledger::unsigned(met))
 }
 
+const APPLY: &str = "apply a batch";
 /// Statements in one command. FerretDB keeps a connection to its SQLite file for each update until the whole command ends, and
 /// waits for ever for one more than its hundred; others need some meanwhile.
 const STATEMENTS_MAX: usize = 32;

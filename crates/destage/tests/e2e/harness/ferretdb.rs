@@ -97,6 +97,14 @@ impl Ferret {
         reply
     }
 
+    /// Gives a collection another name.
+    #[track_caller]
+    pub(crate) fn rename(&self, from: &str, to: &str) {
+        let names = |name: &str| format!("shop.{name}");
+        let command = doc! { "renameCollection": names(from), "to": names(to) };
+        self.ask(async |client| client.database("admin").run_command(command).await);
+    }
+
     /// Puts documents into a collection.
     #[track_caller]
     pub(crate) fn insert(&self, collection: &str, documents: Vec<Document>) {
