@@ -1,6 +1,6 @@
 //! Arrays and other values that are set as a whole, through the Redis protocol and by the library.
 
-use super::{before, by_id, sorted};
+use super::{before, by_id, set_watermark, sorted, watermark};
 use crate::harness::ferretdb::Ferret;
 use crate::harness::{Client, PATIENCE, Reply, Scratch, Server};
 use crate::parking::named;
@@ -254,4 +254,16 @@ fn the_library_pushes_pulls_and_adds_to_sets() {
     assert_eq!(held(3).get_array("any").expect("an array"), &[Bson::ObjectId(id)]);
     assert_eq!(held(2).get_str("tags").expect("text"), "none");
     again.close().expect("it closes");
+
+    // From any of them on they come again, and change nothing.
+    let state = || [1, 3].map(|id| sorted(ferret.document("posts", by_id(id))));
+    let (before, last) = (state(), watermark(&ferret));
+    for seq in (0..last).rev() {
+        set_watermark(&ferret, seq);
+        let again = store(&scratch, &ferret);
+        assert_eq!(tags(&again, 1).as_deref(), Some(r#"["a",7]"#), "from {seq}");
+        again.drain().expect("it drains");
+        again.close().expect("it closes");
+        assert_eq!((watermark(&ferret), state()), (last, before.clone()), "from {seq}");
+    }
 }
