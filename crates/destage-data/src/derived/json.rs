@@ -124,6 +124,14 @@ pub(crate) fn too_large() -> OriginError {
     )
 }
 
+/// What a query that locks rows or writes is told.
+pub(crate) const ONLY_READS: &str = "the SQL locks rows or writes (FOR UPDATE, a function that changes something): a derived key only reads";
+
+/// A query was about to write.
+pub(crate) fn only_reads(what: &str) -> OriginError {
+    OriginError::new(Fault::Rejected, format!("failed to {what}: {ONLY_READS}"))
+}
+
 fn push_text(out: &mut Vec<u8>, text: &str) {
     let written = serde_json::to_writer(&mut *out, text);
     written.expect("a text is written to memory");

@@ -11,7 +11,7 @@ mod sql;
 mod versions;
 
 pub(crate) use check::check;
-pub(crate) use json::{Json, Kind, too_large};
+pub(crate) use json::{Json, Kind, ONLY_READS, only_reads, too_large};
 pub(crate) use versions::{Version, Versions};
 
 use crate::origins::OriginError;

@@ -225,6 +225,13 @@ fn sections_that_cannot_work_are_refused_at_start() {
         refused("table", &query("SELECT 1 AS a FROM nosuch", sales), &["all", "nosuch"]);
         refused("twice", &query("SELECT id, id FROM sales", sales), &["all", "id"]);
         refused("write", &query("DELETE FROM sales", sales), &["all", "must begin with SELECT"]);
+        for written in [
+            "WITH x AS (SELECT 1 AS id) DELETE FROM sales",
+            "WITH x AS (DELETE FROM sales RETURNING id) SELECT id FROM x",
+            "SELECT id INTO TEMP copied FROM sales",
+        ] {
+            refused("with", &query(written, sales), &["all"]);
+        }
         refused("unknown", &query("SELECT 1 AS a", "\"nosuch\""), &["depends_on", "nosuch"]);
         refused(
             "key",
@@ -236,9 +243,38 @@ fn sections_that_cannot_work_are_refused_at_start() {
             "[[query]]\nkey = \"a\"\nsqll = \"SELECT 1\"",
             &["[[query]] number 1", "sqll"],
         );
+        if let Database::Postgres(_) = database {
+            let locks = query("SELECT id FROM sales FOR UPDATE", sales);
+            refused("locks", &locks, &["all", "only reads"]);
+        }
         if is_exact {
             let message = ["it reads targets, which depends_on does not list"];
             refused("through-view", &query("SELECT * FROM reached", sales), &message);
         }
+    }
+}
+
+#[test]
+fn a_query_that_would_write_is_told_so_and_its_origin_is_not_away() {
+    let scratch = Scratch::new();
+    for (folder, database) in
+        scratch.apart([Database::postgres(), Database::mariadb()].into_iter().flatten().collect())
+    {
+        let database = database.with(TABLES);
+        let sql = match database {
+            Database::Postgres(_) => {
+                database.execute("CREATE SEQUENCE counted");
+                "SELECT nextval('counted') AS n FROM sales"
+            }
+            _ => "SELECT id FROM sales FOR UPDATE",
+        };
+        let section =
+            format!("[[query]]\nkey = \"all\"\nsql = \"{sql}\"\ndepends_on = [\"sales\"]\n");
+        let launch = Launch::before(&folder, &database.url());
+        let server = configured(&folder, &launch, "writes", &section).start();
+        let reply = server.client().run("GET all");
+        assert!(reply.error().starts_with("ERR "), "{reply:?}");
+        assert!(reply.error().contains("only reads"), "{reply:?}");
+        assert_eq!(server.status()["origin"]["down"], false);
     }
 }

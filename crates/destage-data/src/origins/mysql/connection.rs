@@ -1,8 +1,8 @@
 //! Connections that block: a small runtime for each, a limit on every operation, a session whose settings are ours.
 
-use super::error::classified;
+use super::error::{READ_ONLY_TRANSACTION, classified};
 use super::settings::Settings;
-use crate::derived::{Json, ROWS_MAX, too_large};
+use crate::derived::{Json, ROWS_MAX, only_reads, too_large};
 use crate::origins::OriginError;
 use destage_core::Fault;
 use mysql_async::prelude::Queryable;
@@ -71,7 +71,13 @@ impl Connection {
     /// A query's rows as JSON.
     pub(super) fn json(&mut self, what: &str, sql: &str) -> Result<Vec<u8>, OriginError> {
         self.run(what, async |conn| {
-            let mut result = conn.query_iter(sql).await?;
+            let mut result = match conn.query_iter(sql).await {
+                // The query's own fault, where the origin would be thought to take no writes.
+                Err(Error::Server(error)) if error.code == READ_ONLY_TRANSACTION => {
+                    return Ok(Err(only_reads(what)));
+                }
+                result => result?,
+            };
             let columns = result.columns().unwrap_or_default();
             let mut json = Json::new(columns.iter().map(|column| shown(column.name_ref())));
             let mut count = 0;

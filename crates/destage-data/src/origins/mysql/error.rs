@@ -28,6 +28,9 @@ pub(super) fn classified(what: &str, place: &str, error: &Error) -> OriginError 
 /// What ends a statement that takes longer than `max_statement_time`.
 const STATEMENT_TIMEOUTS: [u16; 2] = [1969, 3024];
 
+/// What a statement is told that writes in a transaction which cannot.
+pub(super) const READ_ONLY_TRANSACTION: u16 = 1792;
+
 /// By the server's number, and by SQLSTATE where many numbers share a meaning. What is not known to concern the data or the
 /// moment needs a person.
 fn fault(code: u16, state: &str) -> Fault {
@@ -36,10 +39,14 @@ fn fault(code: u16, state: &str) -> Fault {
         // beyond every partition, JSON that is none.
         1118 | 1139 | 1153 | 1265 | 1267 | 1270 | 1271 | 1364 | 1366 | 1411 | 1526 | 1644
         | 1748 | 3140 | 4038 => Fault::Rejected,
-        // Memory, disk, connections, locks, deadlocks, shutdown, interruption, a definition changed meanwhile, the engine's
-        // own trouble, a primary that became a replica.
-        1020
+        // Files, memory, disk, connections, locks, deadlocks, shutdown, interruption, a definition changed meanwhile, the
+        // engine's own trouble, a primary that became a replica.
+        1..=40
+        | 1011
+        | 1014..=1016
+        | 1020
         | 1021
+        | 1023..=1026
         | 1028
         | 1030
         | 1037
@@ -105,6 +112,8 @@ mod tests {
             (1114, "HY000", Fault::Unavailable),
             (1290, "HY000", Fault::Unavailable),
             (1969, "70100", Fault::Unavailable),
+            (6, "HY000", Fault::Unavailable),
+            (1016, "HY000", Fault::Unavailable),
             (1045, "28000", Fault::Denied),
             (1142, "42000", Fault::Denied),
             (1146, "42S02", Fault::Denied),

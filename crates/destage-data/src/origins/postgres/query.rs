@@ -2,7 +2,7 @@
 
 use super::reader::PostgresReader;
 use crate::cells::{Cell, Reader};
-use crate::derived::{Answer, Json, Kind, Query, ROWS_MAX, Statement, Uses};
+use crate::derived::{self, Answer, Json, Kind, Query, ROWS_MAX, Statement, Uses};
 use crate::derived::{check_columns, too_large};
 use crate::origins::OriginError;
 use crate::origins::ledger::{NAMES, parse_watermarks};
@@ -10,6 +10,7 @@ use crate::schema::Schema;
 use destage_core::Fault;
 use std::error::Error;
 use std::time::Duration;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::private::BytesMut;
 use tokio_postgres::types::{Format, IsNull, ToSql, Type, to_sql_checked};
 use tokio_postgres::{Column, Row};
@@ -40,6 +41,11 @@ LEFT JOIN unnest($1::text[], $2::text[]) AS t (name, sql) ON to_regclass(t.sql) 
 WHERE l.pid = pg_backend_pid() AND l.locktype = 'relation' AND l.mode = 'RowExclusiveLock' \
   AND c.relkind IN ('r', 'p', 'f', 'v') \
   AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())";
+
+/// Whether this transaction has come to lock rows, by FOR UPDATE for example.
+const LOCKS_ROWS: &str = "\
+SELECT EXISTS (SELECT FROM pg_catalog.pg_locks \
+WHERE pid = pg_backend_pid() AND locktype = 'relation' AND mode = 'RowShareLock')";
 
 impl PostgresReader {
     /// Has the server parse raw SQL, and looks at what it would write.
@@ -80,12 +86,18 @@ impl PostgresReader {
         let parsed = self.connection.run(what, async |client| {
             client.batch_execute("BEGIN READ ONLY").await?;
             let statement = client.prepare(&sql).await?;
+            // As it is run, which takes fewer statements: none that writes in a WITH, or makes a table.
+            client.prepare(&wrapped(&sql, statement.columns().len())).await?;
             let locked = client.query(LOCKED, &[&names, &sql_names]).await?;
-            Ok((statement, locked))
+            let locks_rows: bool = client.query_one(LOCKS_ROWS, &[]).await?.get(0);
+            Ok((statement, locked, locks_rows))
         });
         let ended = self.rollback();
-        let (statement, locked) = parsed?;
+        let (statement, locked, locks_rows) = parsed?;
         ended?;
+        if locks_rows {
+            return Err(OriginError::new(Fault::Denied, derived::ONLY_READS));
+        }
         check_columns(statement.columns().iter().map(Column::name))?;
         let mut tables: Vec<String> =
             locked.iter().filter_map(|row| table_name(row, query)).collect();
@@ -136,8 +148,14 @@ impl PostgresReader {
             params.iter().map(|param| param as &(dyn ToSql + Sync)).collect();
         let (watermarks, rows) = self.connection.run(what, async |client| {
             let watermarks = client.query_one(watermarks, &[]).await?;
-            Ok((watermarks, client.query(&statement, &params).await?))
-        })?;
+            match client.query(&statement, &params).await {
+                // The query's own fault, where the origin would be thought to take no writes.
+                Err(error) if error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION) => {
+                    Ok(Err(derived::only_reads(what)))
+                }
+                rows => Ok(Ok((watermarks, rows?))),
+            }
+        })??;
         if rows.len() > ROWS_MAX {
             return Err(too_large());
         }
