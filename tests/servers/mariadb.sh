@@ -31,7 +31,7 @@ start() {
     rm -f "$folder/server.pid"
     # Started through a shell that says which process it becomes: a server that is killed leaves no file behind it.
     sh -c 'echo $$ >"$1"; shift; exec "$@"' - "$folder/server.pid" mariadbd --no-defaults "--user=$user" \
-        "--datadir=$folder/data" "--socket=$folder/socket" "--port=$port" --bind-address=127.0.0.1 \
+        "--datadir=$folder/data" "--tmpdir=$folder/tmp" "--socket=$folder/socket" "--port=$port" --bind-address=127.0.0.1 \
         --character-set-server=utf8mb4 --skip-name-resolve --innodb-buffer-pool-size=64M \
         --innodb-log-file-size=64M --max-connections=300 --thread-handling=one-thread-per-connection \
         "--ssl-cert=$folder/server.crt" "--ssl-key=$folder/server.key" --performance-schema=OFF \
@@ -84,7 +84,9 @@ free_port() {
 cd /
 folder=$(mktemp -d "${TMPDIR:-/tmp}/destage-maria-XXXXXX") || exit 1
 free_port
-mariadb-install-db --no-defaults "--user=$user" "--datadir=$folder/data" --auth-root-authentication-method=normal \
+# A start removes the temporary tables that it finds, those of others included.
+mkdir "$folder/tmp" || exit 1
+mariadb-install-db --no-defaults "--user=$user" "--datadir=$folder/data" "--tmpdir=$folder/tmp" --auth-root-authentication-method=normal \
     --skip-test-db --innodb-log-file-size=64M >"$folder/install.log" 2>&1 </dev/null || fail
 # A certificate for the address that vouches for itself.
 tee "$folder/openssl.cnf" >/dev/null <<CONFIGURATION
@@ -99,8 +101,8 @@ CONFIGURATION
 sh -c 'umask 077; cd "$1" && openssl req -x509 -config openssl.cnf -newkey ec -pkeyopt ec_paramgen_curve:P-256 \
     -nodes -days 2 -subj /CN=127.0.0.1 -keyout server.key -out server.crt' - "$folder" >"$folder/openssl.log" 2>&1 || fail
 # The user is made while the server reads its tables only, before anybody can connect.
-mariadbd --no-defaults "--user=$user" "--datadir=$folder/data" --bootstrap --skip-networking --innodb-log-file-size=64M \
-    >"$folder/bootstrap.log" 2>&1 <<STATEMENTS || fail
+mariadbd --no-defaults "--user=$user" "--datadir=$folder/data" "--tmpdir=$folder/tmp" --bootstrap --skip-networking \
+    --innodb-log-file-size=64M >"$folder/bootstrap.log" 2>&1 <<STATEMENTS || fail
 FLUSH PRIVILEGES;
 CREATE DATABASE destage;
 CREATE USER 'destage'@'%' IDENTIFIED BY 'pw-$port';
