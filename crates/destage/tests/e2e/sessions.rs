@@ -1,5 +1,6 @@
-//! Concurrent sessions of several keys while the gateway is killed again and again: whatever the clients were told, one
-//! order of all sessions explains it, and what the origin holds at any moment is a state of that order.
+//! Concurrent sessions of several keys while the gateway, and in some rounds the origin, is killed again and again: whatever
+//! the clients were told, one order of all sessions explains it, and what the origin holds at any moment is a state of that
+//! order.
 //!
 //! Clients move money between accounts after looking at both, change one account after looking at two, look at all accounts
 //! at once, and write and read single registers. Each change leaves a number of its own in the row, so that what a reader
@@ -8,7 +9,10 @@
 mod client;
 
 use crate::harness::rounds::hold;
-use crate::harness::{Client, Database, Launch, PATIENCE, Random, Scratch, eventually, millis};
+use crate::harness::{
+    Client, Database, Kind, Launch, OwnServer, PATIENCE, Random, Scratch, Server, eventually,
+    millis,
+};
 use client::{Customer, Shared, Told};
 use destage_testkit::history::{register, sessions};
 use std::collections::BTreeMap;
@@ -28,26 +32,40 @@ CREATE TABLE registers (id INTEGER PRIMARY KEY, value BIGINT NOT NULL);
 pub(crate) struct Case {
     /// The name that a `reproduce:` line gives.
     pub(crate) name: &'static str,
-    /// Its database; `None` (after saying so) where that is missing.
-    origin: fn(&Scratch) -> Option<Database>,
+    origin: Origin,
     /// Clients watch what they have looked at.
     watches: bool,
     arguments: &'static [&'static str],
 }
 
+/// A round's database.
+#[derive(Clone, Copy)]
+enum Origin {
+    /// One that stays; `None` (after saying so) where that is missing.
+    Lasting(fn(&Scratch) -> Option<Database>),
+    /// One in a server of its own, which crashes once while each gateway is there.
+    Crashing(Kind),
+}
+
 /// Before a small file.
 pub(crate) const SQLITE: Case = Case {
     name: "sessions-sqlite",
-    origin: |scratch| Some(Database::sqlite(scratch)),
+    origin: Origin::Lasting(|scratch| Some(Database::sqlite(scratch))),
     watches: true,
     arguments: &[],
 };
 /// Before a database server.
 pub(crate) const POSTGRES: Case =
-    Case { name: "sessions-postgres", origin: |_| Database::postgres(), ..SQLITE };
+    Case { name: "sessions-postgres", origin: Origin::Lasting(|_| Database::postgres()), ..SQLITE };
 /// Before another one.
 pub(crate) const MARIADB: Case =
-    Case { name: "sessions-mariadb", origin: |_| Database::mariadb(), ..SQLITE };
+    Case { name: "sessions-mariadb", origin: Origin::Lasting(|_| Database::mariadb()), ..SQLITE };
+/// Before one that crashes, too.
+pub(crate) const POSTGRES_CRASHES: Case =
+    Case { name: "sessions-postgres-crashes", origin: Origin::Crashing(Kind::Postgres), ..SQLITE };
+/// Before another one that crashes.
+pub(crate) const MARIADB_CRASHES: Case =
+    Case { name: "sessions-mariadb-crashes", origin: Origin::Crashing(Kind::Mariadb), ..SQLITE };
 
 /// Other ways through the gateway; one is chosen by the seed.
 const VARIANTS: [&[&str]; 7] = [
@@ -91,7 +109,14 @@ fn check_sum(accounts: &Accounts, place: &str) -> Result<(), String> {
 /// database is missing.
 pub(crate) fn round(case: &Case, seed: u64) -> Option<Result<i64, String>> {
     let scratch = Scratch::new();
-    let database = (case.origin)(&scratch)?;
+    let (mut own, database) = match case.origin {
+        Origin::Lasting(database) => (None, database(&scratch)?),
+        Origin::Crashing(kind) => {
+            let server = OwnServer::start(kind)?;
+            let database = server.database();
+            (Some(server), database)
+        }
+    };
     let ids = |count: u64, row: &str| {
         let rows: Vec<_> = (0..count).map(|id| format!("({id}, {row})")).collect();
         rows.join(", ")
@@ -105,7 +130,7 @@ pub(crate) fn round(case: &Case, seed: u64) -> Option<Result<i64, String>> {
     let variant = *random.pick(&VARIANTS);
     let launch = Launch::before(&scratch, &database.url()).with(variant).with(case.arguments);
     Some(
-        load(case, &launch, &database, &mut random, seed)
+        load(case, &launch, &database, own.as_mut(), &mut random, seed)
             .map_err(|what| format!("{}, seed {seed}, {variant:?}: {what}", case.name)),
     )
 }
@@ -114,10 +139,11 @@ fn load(
     case: &Case,
     launch: &Launch,
     database: &Database,
+    mut own: Option<&mut OwnServer>,
     random: &mut Random,
     seed: u64,
 ) -> Result<i64, String> {
-    let shared = Shared::new(case.watches);
+    let shared = Shared::new(case.watches, own.is_some());
     let count = random.between(2, 7);
     let mut seen_at_origin = Vec::new();
     let (told, last) = thread::scope(|scope| {
@@ -136,8 +162,7 @@ fn load(
             // On a slow machine it takes longer.
             let enough = || shared.done() >= done + DONE_MIN || shared.is_refused();
             eventually("the clients get something done", PATIENCE, enough);
-            shared.close();
-            server.kill();
+            crash(server, own.as_deref_mut(), &shared, random);
             seen_at_origin.push(accounts_of(database));
         }
         shared.end();
@@ -155,6 +180,25 @@ fn load(
         return Err(format!("drained: {drained:?}\nfirst read: {accounts:?}"));
     }
     judge(told, &accounts, &registers, &seen_at_origin)
+}
+
+/// Kills the gateway; an origin that may crash does before, and comes back behind that, or with time to go on.
+fn crash(server: Server, origin: Option<&mut OwnServer>, shared: &Shared, random: &mut Random) {
+    let kill = |server: Server| {
+        shared.close();
+        server.kill();
+    };
+    let Some(origin) = origin else { return kill(server) };
+    origin.stop();
+    thread::sleep(millis(random.between(0, 250)));
+    if random.between(0, 2) == 0 {
+        kill(server);
+        origin.restart();
+    } else {
+        origin.restart();
+        thread::sleep(millis(random.between(0, 250)));
+        kill(server);
+    }
 }
 
 fn read_all(client: &mut Client) -> (Accounts, BTreeMap<u64, u64>) {
@@ -223,6 +267,16 @@ fn sessions_are_serial_and_whole_through_kill_9_before_postgres() {
 #[test]
 fn sessions_are_serial_and_whole_through_kill_9_before_mariadb() {
     holds(&MARIADB, 6);
+}
+
+#[test]
+fn sessions_are_serial_and_whole_through_crashes_of_postgres_too() {
+    holds(&POSTGRES_CRASHES, 8);
+}
+
+#[test]
+fn sessions_are_serial_and_whole_through_crashes_of_mariadb_too() {
+    holds(&MARIADB_CRASHES, 6);
 }
 
 /// The first failure within 50 seeds.

@@ -31,7 +31,14 @@ fn rounds() {
         length: Length::Short,
         round: Box::new(move |seed| crash::round(case, seed).unwrap_or(Ok(0))),
     });
-    let sessions = [sessions::SQLITE, sessions::POSTGRES, sessions::MARIADB].map(|case| Scenario {
+    let cases = [
+        sessions::SQLITE,
+        sessions::POSTGRES,
+        sessions::MARIADB,
+        sessions::POSTGRES_CRASHES,
+        sessions::MARIADB_CRASHES,
+    ];
+    let sessions = cases.map(|case| Scenario {
         name: case.name,
         length: Length::Short,
         round: Box::new(move |seed| sessions::round(&case, seed).unwrap_or(Ok(0))),

@@ -32,10 +32,12 @@ pub(super) struct Shared {
     refused: AtomicBool,
     start: Instant,
     watches: bool,
+    /// The origin crashes at times, and clients are told so.
+    may_be_away: bool,
 }
 
 impl Shared {
-    pub(super) fn new(watches: bool) -> Self {
+    pub(super) fn new(watches: bool, may_be_away: bool) -> Self {
         let place = Mutex::new(Place::Nowhere);
         let (newest, done) = (AtomicU64::new(0), AtomicU64::new(0));
         Self {
@@ -45,6 +47,7 @@ impl Shared {
             refused: AtomicBool::new(false),
             start: Instant::now(),
             watches,
+            may_be_away,
         }
     }
 
@@ -154,6 +157,19 @@ impl<'a> Customer<'a> {
         self.told.refusal.get_or_insert_with(|| format!("client {number}: {what}: {reply:?}"));
     }
 
+    /// Whether the origin was away, which may come to pass: asks not too often then.
+    fn is_away(&self, reply: &Reply) -> bool {
+        let says = |reply: &Reply| matches!(reply, Reply::Error(error) if error.starts_with("UNAVAILABLE "));
+        let is_away = match reply {
+            Reply::Array(replies) => replies.iter().any(says),
+            reply => says(reply),
+        };
+        if is_away && self.shared.may_be_away {
+            thread::sleep(millis(2));
+        }
+        is_away && self.shared.may_be_away
+    }
+
     /// Looks at two accounts, then changes both, by moving money, or only the first.
     fn change(&mut self, client: &mut Client, way: Way, is_transfer: bool) -> io::Result<()> {
         let from = self.random.between(0, ACCOUNTS);
@@ -169,7 +185,8 @@ impl<'a> Customer<'a> {
         let Some(before) = self.look_at(client, &[from, to])? else {
             // Others were faster; they may be done after a while.
             thread::sleep(millis(self.random.between(0, 3)));
-            return client.try_call(&["DISCARD"]).map(drop);
+            let end = if way == Way::Leased { "DISCARD" } else { "UNWATCH" };
+            return client.try_call(&[end]).map(drop);
         };
         let version = self.shared.new_number();
         let amount = self.random.between(1, 20).cast_signed();
@@ -207,6 +224,11 @@ impl<'a> Customer<'a> {
         match &reply {
             // Not done: it is no part of the history.
             Reply::Nil => drop(self.told.sessions.pop()),
+            Reply::Error(error) if self.shared.may_be_away && error.starts_with("EXECABORT ") => {
+                drop(self.told.sessions.pop());
+            }
+            // Whether it was done is not known.
+            reply if self.is_away(reply) => {}
             Reply::Array(replies) if !replies.iter().any(Reply::is_error) => {
                 self.told.sessions.last_mut().expect("just pushed").ended = ended;
             }
@@ -230,6 +252,7 @@ impl<'a> Customer<'a> {
                 None if matches!(&reply, Reply::Error(error) if error.starts_with("RETRY ")) => {
                     return Ok(None);
                 }
+                None if self.is_away(&reply) => return Ok(None),
                 None => {
                     self.refused("HMGET", &reply);
                     return Ok(None);
@@ -259,7 +282,9 @@ impl<'a> Customer<'a> {
             _ => None,
         };
         let Some(accounts) = accounts else {
-            self.refused("EXEC", &reply);
+            if !self.is_away(&reply) {
+                self.refused("EXEC", &reply);
+            }
             return Ok(());
         };
         let accounts = (0..).zip(accounts).collect();
@@ -283,6 +308,7 @@ impl<'a> Customer<'a> {
             Reply::Int(0) => {
                 self.told.operations.last_mut().expect("just pushed").1.ended = Some(ended);
             }
+            other if self.is_away(&other) => {}
             other => self.refused("HSET", &other),
         }
         Ok(())
@@ -299,6 +325,7 @@ impl<'a> Customer<'a> {
                 let operation = Operation { begun, ended, is_write: false, value };
                 self.told.operations.push((register, operation));
             }
+            other if self.is_away(other) => {}
             other => self.refused("HGET", other),
         }
         Ok(())
