@@ -117,7 +117,7 @@ impl Settings {
     }
 }
 
-/// Every mix with every number of clients; what no write policy touches, and what is far, with the smallest.
+/// Every mix with every number of clients; new records, and what is far, with the smallest.
 fn cases(arguments: &YcsbArgs, is_sql: bool) -> Vec<Case> {
     let least = arguments.clients.iter().copied().min().unwrap_or(1);
     let mut cases = Vec::new();
@@ -134,7 +134,7 @@ fn cases(arguments: &YcsbArgs, is_sql: bool) -> Vec<Case> {
         {
             let is_plain = matches!(workload, Workload::C | Workload::Load);
             let is_once = shape == Shape::Uniform && clients == least;
-            if !is_plain || is_once {
+            if workload != Workload::Load || is_once {
                 cases.push(Case { workload, shape, clients, is_far: false });
             }
             if is_once && !is_plain && !arguments.near {
