@@ -31,7 +31,9 @@ fn main() -> Result<(), Box<dyn StdError>> {
         let threads: Vec<_> = (0..THREADS).map(|thread| scope.spawn(transfers(thread))).collect();
         threads.into_iter().try_for_each(|thread| thread.join().expect("a thread panicked"))
     })?;
-    println!("{} transfers; total before {before}, after {}", THREADS * TRANSFERS, total(&store)?);
+    let after = total(&store)?;
+    println!("{} transfers; total before {before}, after {after}", THREADS * TRANSFERS);
+    assert_eq!(before, after, "money is neither made nor lost");
     store.close()?;
     Ok(())
 }

@@ -36,6 +36,7 @@ fn main() -> Result<(), Box<dyn StdError>> {
     store.resume()?;
     store.drain()?;
     println!("followers of 1 once all is at the origin: {}", counts.get("followers:1")?);
+    assert_eq!(counts.get("followers:1")?, USERS - 2, "all but themselves and who left");
     drop(counts);
     store.close()?;
     Ok(())

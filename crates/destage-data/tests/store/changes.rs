@@ -94,10 +94,18 @@ fn arrays_are_pushed_pulled_and_used_as_sets(kind: Kind) {
     assert_eq!(tags(&store, 2).as_deref(), Some("[7]"));
     store.session(|s| s.pull(("products", 1), "tags", "a")).unwrap();
     assert_eq!(tags(&store, 1).as_deref(), Some(r#"["b"]"#));
+    store.session(|s| s.unset(("products", 1), &["tags", "note"])).unwrap();
+    assert_eq!(tags(&store, 1), None);
+    let needed = store.session(|s| s.unset(("products", 1), &["name"])).unwrap_err();
+    assert!(needed.to_string().contains("NOT NULL"), "{needed}");
     let no_array = store.session(|s| s.push(("products", 1), "name", "x")).unwrap_err();
     assert!(no_array.to_string().contains("no JSON array"), "{no_array}");
     let no_row = store.session(|s| s.push(("products", 9), "tags", "x")).unwrap_err();
     assert_eq!(no_row.kind(), ErrorKind::Missing);
+    store.drain().unwrap();
+    let all =
+        "SELECT concat(id, coalesce(note, '-'), coalesce(tags, '-')) FROM products ORDER BY id";
+    assert_eq!(place.listed(all), "1--,2-[7]");
     store.close().unwrap();
 }
 
