@@ -1,11 +1,19 @@
 //! Cache entries: never older than what was acknowledged, whatever the origin lacks.
 
-use crate::support::{Kind, Place};
-use destage_data::store::{Computed, Entries, Entry, Error, Merge, Op, RowChange, Store};
+use crate::support::{Kind, Place, on_each_origin};
+use destage_data::settings::DomainSettings;
+use destage_data::store::{
+    ColumnChange, Computed, Entries, Entry, Error, Merge, Op, RowChange, Store,
+};
 use rusqlite::Connection;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::thread;
+
+on_each_origin! {
+    entries_over_several_ordering_domains_lack_no_write,
+}
 
 const FOLLOWS: &str = "
 CREATE TABLE follows (follower INTEGER, followee INTEGER, PRIMARY KEY (follower, followee));
@@ -175,6 +183,103 @@ fn a_session_that_used_an_entry_runs_again_when_it_changes() {
     store.invalidate(&["follows:1:7".into()]).unwrap();
     assert!(!entries.is_cached("7"), "nobody knows what else changed");
     assert_eq!(entries.get("7").unwrap(), 3);
+    drop(entries);
+    store.close().unwrap();
+}
+
+/// The sum over a table whose rows are in several ordering domains, with all watermarks or with the first one only.
+struct Sum {
+    kind: Kind,
+    place: Arc<Place>,
+    is_of_each: bool,
+}
+
+impl Entry for Sum {
+    type Value = i64;
+
+    fn compute(&self, _: &str) -> Result<Computed<i64>, Error> {
+        let marks = match self.kind {
+            Kind::Postgres => "string_agg(concat(domain, ':', seq), ',')",
+            Kind::Sqlite | Kind::Mariadb => "group_concat(concat(domain, ':', seq))",
+        };
+        let found = self.place.listed(&format!(
+            "SELECT concat((SELECT sum(n) FROM counts), ';', (SELECT {marks} FROM destage_watermark))"
+        ));
+        let (sum, marks) = found.split_once(';').unwrap();
+        let marks: Vec<(u16, u64)> = marks
+            .split(',')
+            .map(|mark| mark.split_once(':').unwrap())
+            .map(|(domain, seq)| (domain.parse().unwrap(), seq.parse().unwrap()))
+            .collect();
+        let sum = sum.parse().unwrap();
+        Ok(match self.is_of_each {
+            true => Computed::as_of_each(sum, marks),
+            false => Computed::as_of(sum, marks[0].1),
+        })
+    }
+
+    fn mapping(&self, change: &RowChange<'_>) -> Vec<String> {
+        change.column("n").map(|_| "sum".to_owned()).into_iter().collect()
+    }
+
+    fn merge(&self, _: &str, sum: &mut i64, change: &RowChange<'_>) -> Merge {
+        let Some(ColumnChange::By(amount)) = change.column("n") else { return Merge::Drop };
+        *sum += std::str::from_utf8(amount).unwrap().parse::<i64>().unwrap();
+        Merge::Merged
+    }
+}
+
+fn entries_over_several_ordering_domains_lack_no_write(kind: Kind) {
+    const ROWS: i64 = 4;
+    const ADDED: i64 = 60;
+    let place = Arc::new(Place::new(
+        kind,
+        "CREATE TABLE counts (id INTEGER PRIMARY KEY, n INTEGER NOT NULL);
+         INSERT INTO counts VALUES (0, 0), (1, 0), (2, 0), (3, 0)",
+    ));
+    let open = || {
+        let by_id = DomainSettings::by_columns("by_id", [("counts", "id")], 4);
+        place.options().with(|settings| settings.domains = vec![by_id]).open().unwrap()
+    };
+    let sum = |is_of_each| Sum { kind, place: place.clone(), is_of_each };
+    let store = open();
+    let one = store.entries(sum(false)).unwrap();
+    let refused = one.get("sum").unwrap_err().to_string();
+    assert!(refused.contains("as_of_each"), "{refused}");
+    drop(one);
+    let entries = store.entries(sum(true)).unwrap();
+    let added = AtomicI64::new(0);
+    thread::scope(|scope| {
+        for id in 0..ROWS {
+            let (store, entries, added) = (&store, &entries, &added);
+            scope.spawn(move || {
+                for n in 1..=ADDED {
+                    store.session(|s| s.inc(("counts", id), "n", 1)).unwrap();
+                    let least = added.fetch_add(1, Ordering::SeqCst) + 1;
+                    let found = entries.get("sum").unwrap();
+                    assert!(found >= least, "{found} of {least}");
+                    if n % 5 == id {
+                        // Computed again while the domains stand at different writes.
+                        store.invalidate(&[("counts", id).into()]).unwrap();
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(entries.get("sum").unwrap(), ROWS * ADDED);
+    // A row set to a value, of which nobody knows what it was, drops the entry.
+    store.pause().unwrap();
+    store.session(|s| s.set(("counts", 0), [("n", 1000.into())])).unwrap();
+    drop(entries);
+    drop(store);
+
+    // As after a crash: a part is at the origin, the rest in the journal.
+    let store = open();
+    let entries = store.entries(sum(true)).unwrap();
+    assert_eq!(entries.get("sum").unwrap(), 1000 + (ROWS - 1) * ADDED);
+    store.drain().unwrap();
+    let all = place.at_origin("SELECT sum(n) FROM counts").unwrap();
+    assert_eq!(all, (1000 + (ROWS - 1) * ADDED).to_string());
     drop(entries);
     store.close().unwrap();
 }
