@@ -16,6 +16,7 @@ pub(crate) mod rounds;
 pub(crate) mod scratch;
 pub(crate) mod server;
 pub(crate) mod shop;
+pub(crate) mod small_disk;
 
 pub(crate) use database::Database;
 pub(crate) use own_server::{Kind, OwnServer};

@@ -51,6 +51,12 @@ impl Launch {
         Self { arguments: self.arguments.clone(), ..Self::in_folder(scratch, data) }
     }
 
+    /// With its data in that folder; the log stays.
+    pub(crate) fn at(mut self, data: PathBuf) -> Self {
+        self.data = data;
+        self
+    }
+
     /// More arguments.
     pub(crate) fn with(&self, arguments: &[&str]) -> Self {
         let mut more = self.clone();
@@ -350,6 +356,17 @@ impl Server {
                 Err(ureq::Error::StatusCode(503)) if began.elapsed() < PATIENCE => {}
                 Err(error) => panic!("{url}: {error}"),
             }
+        }
+    }
+
+    /// Whether it says that it takes writes.
+    #[track_caller]
+    pub(crate) fn is_ready(&self) -> bool {
+        let url = format!("http://{}/readyz", self.admin);
+        match direct().get(&url).call() {
+            Ok(_) => true,
+            Err(ureq::Error::StatusCode(503)) => false,
+            Err(error) => panic!("{url}: {error}"),
         }
     }
 

@@ -1,0 +1,149 @@
+//! A disk has no space left under load, that of the journal or that of the origin: nothing that was acknowledged is lost, what
+//! needs no space goes on, and with space everything does, by itself.
+
+use crate::crash::observed::Allowed;
+use crate::harness::small_disk::SmallDisk;
+use crate::harness::{Database, Launch, PATIENCE, Scratch, Server, eventually, millis, seconds};
+use crate::load::{self, Histories, Load, Mix, Observed};
+use std::thread;
+use std::time::Instant;
+
+/// The disk has room for some of the journal's segments, of an eighth of its size each, and not for all.
+const ROOM_MIB: u32 = 3;
+const JOURNAL: &str = "4M";
+/// Bytes of the journal when others take the rest: several segments, of which the origin can make one again.
+const BEGUN: u64 = 3 << 19;
+/// Longer than a disk may be full here.
+const STALENESS: [&str; 2] = ["--staleness", "10m"];
+
+/// A server whose journal is on a small disk and whose origin is on another.
+struct Setup {
+    launch: Launch,
+    database: Database,
+    disk: SmallDisk,
+    _scratch: Scratch,
+}
+
+impl Setup {
+    fn new(commit: &str) -> Option<Self> {
+        let scratch = Scratch::new();
+        let disk = SmallDisk::new(&scratch, ROOM_MIB)?;
+        let database = load::tables(Database::sqlite(&scratch));
+        let launch = Launch::before(&scratch, &database.url())
+            .at(disk.join("data"))
+            .with(&STALENESS)
+            .with(&["--journal-size", JOURNAL, "--commit", commit]);
+        Some(Self { launch, database, disk, _scratch: scratch })
+    }
+
+    /// A load, until the journal has no space for it.
+    fn fills(&self, server: &Server, seed: u64) -> Load {
+        let load = Load::start(server.listen, seed, 4, 8, Mix::Full);
+        // Otherwise the origin makes space in the journal.
+        server.client().run("DESTAGE PAUSE").ok();
+        eventually("the journal grows", PATIENCE, || {
+            server.status()["journal"]["bytes"].as_u64() > Some(BEGUN)
+        });
+        self.disk.fill();
+        eventually("the disk is full", PATIENCE, || server.status()["mode"] == "disk-full");
+        load
+    }
+
+    /// Everything acknowledged is there, and reaches the origin once.
+    fn check(&self, server: &Server, histories: &Histories) {
+        let read = Observed::by_client(&mut server.client(), histories);
+        read.check(histories, Allowed::Nothing).expect("nothing is lost or doubled");
+        server.drain();
+        assert_eq!(Observed::by_database(&self.database), read);
+        assert_eq!(server.status()["destage"]["parked_groups"], 0);
+    }
+}
+
+/// Fills the disk of the journal under load, and makes space again.
+fn journal_full(commit: &str, seed: u64) {
+    let Some(setup) = Setup::new(commit) else { return };
+    let server = setup.launch.start();
+    let load = setup.fills(&server, seed);
+
+    let status = server.status();
+    assert_eq!(status["journal"]["disk_full"], true, "{status}");
+    assert!(server.metric("destage_journal_disk_full") > 0.0);
+    let mut client = server.client();
+    let info = client.run("INFO persistence").text();
+    assert!(info.contains("aof_last_write_status:err"), "{info}");
+    assert!(!server.is_ready(), "it takes no writes");
+    // Answers that were on their way when the mode changed.
+    thread::sleep(millis(200));
+    let before = load.acks();
+    let full = Instant::now();
+    while full.elapsed() < seconds(2) {
+        // Of a row without a write that waits.
+        assert_eq!(client.run("HGET registers:15 seq").int(), -1, "reads go on");
+        thread::sleep(millis(50));
+    }
+    assert_eq!(load.acks(), before, "a write was acknowledged that the journal has no space for");
+    client.patience(millis(300));
+    let waits = client.try_call(&["HINCRBY", "counters:1", "n", "0"]);
+    assert!(waits.is_err(), "a write without space: {waits:?}");
+
+    setup.disk.free();
+    let freed = Instant::now();
+    eventually("writes go on", PATIENCE, || load.last_ack() > freed + millis(200));
+    server.client().run("DESTAGE RESUME").ok();
+    let histories = load.stop();
+    assert_eq!(server.status()["journal"]["disk_full"], false);
+    assert!(server.is_ready());
+    setup.check(&server, &histories);
+    let log = server.log();
+    for said in ["the journal's disk is full", "the journal's disk has space again"] {
+        assert!(log.contains(said), "the log lacks {said:?}:\n{log}");
+    }
+}
+
+#[test]
+fn with_the_journals_disk_full_no_write_is_acknowledged_until_there_is_space_and_none_is_lost() {
+    journal_full("0", 1);
+}
+
+#[test]
+fn with_the_journals_disk_full_writes_that_are_durable_later_wait_for_space_too_and_none_is_lost() {
+    journal_full("100ms", 2);
+}
+
+#[test]
+fn a_crash_on_a_full_disk_loses_nothing_and_the_next_start_needs_no_space() {
+    let Some(setup) = Setup::new("0") else { return };
+    let server = setup.launch.start();
+    let load = setup.fills(&server, 3);
+    server.kill();
+    let histories = load.finish();
+    let server = setup.launch.start();
+    setup.check(&server, &histories);
+    // What is at the origin makes space for more.
+    assert!(!server.client().run("HINCRBY counters:1 n 0").is_error());
+}
+
+#[test]
+fn an_origin_whose_disk_is_full_is_tried_again_until_it_has_space_and_nothing_is_parked() {
+    let scratch = Scratch::new();
+    let Some(disk) = SmallDisk::new(&scratch, 4) else { return };
+    let database = load::tables(Database::Sqlite(disk.join("origin.db")));
+    let server = Launch::before(&scratch, &database.url()).with(&STALENESS).start();
+    let load = Load::start(server.listen, 4, 4, 4, Mix::Full);
+    eventually("the load runs", PATIENCE, || load.acks() > 200);
+    disk.fill();
+    eventually("the origin is tried in vain", PATIENCE, || {
+        server.status()["origin"]["retries_total"].as_u64() > Some(2)
+    });
+    let before = load.acks();
+    eventually("writes do not wait for it", PATIENCE, || load.acks() > before + 50);
+    disk.free();
+    let freed = Instant::now();
+    eventually("the load goes on", PATIENCE, || load.last_ack() > freed + millis(200));
+    let histories = load.stop();
+    let read = Observed::by_client(&mut server.client(), &histories);
+    read.check(&histories, Allowed::Nothing).expect("nothing is lost or doubled");
+    server.drain();
+    assert_eq!(Observed::by_database(&database), read);
+    assert_eq!(server.status()["destage"]["parked_groups"], 0);
+}
