@@ -55,7 +55,7 @@ impl Engine {
         for &lsn in on.iter() {
             match self.overlay.get(lsn) {
                 Some(group) => indirect.extend(change::builds_on(&group.bytes)),
-                None => indirect.extend(self.decisions.builds_on(lsn)),
+                None => indirect.extend(self.decisions.known.builds_on(lsn)),
             }
         }
         on.retain(|lsn| !indirect.contains(lsn));

@@ -11,17 +11,18 @@
 //! Afterwards the rows and sets are fetched again, with the undecided changes overlaid. A set stands for many rows: it
 //! follows its members, and nothing builds on a group for having changed the same set.
 
+mod known;
 mod telling;
 
 use super::session::{Job, Session, Waiting};
 use super::{Engine, FetchJob, Groups, Io};
-use crate::change;
 use crate::origins::{Applied, OriginError, ParkedGroup};
 use crate::resp::Reply;
 use crate::schema::TableId;
 use destage_core::{ClientId, Fault, Input, Lsn, RequestId, StopReason, UnitId};
+use known::{KnownGroups, Units};
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use telling::{in_short, push_value, shown};
 
@@ -54,7 +55,7 @@ enum Who {
 /// The decisions that were asked for, and what they are about.
 #[derive(Debug, Default)]
 pub(super) struct Decisions {
-    known: BTreeMap<Lsn, Known>,
+    pub(super) known: KnownGroups,
     lists: HashMap<u64, (ParkedCommand, Asker)>,
     waiting: VecDeque<(ParkedCommand, Asker)>,
     active: Option<Active>,
@@ -63,29 +64,6 @@ pub(super) struct Decisions {
     next_list: u64,
     /// Negative control for the tests: what is fetched meanwhile is installed.
     pub(super) unsafe_installs: bool,
-}
-
-/// A parked group: the rows and sets that it changes, and its changes or why they cannot be read.
-#[derive(Debug)]
-struct Known {
-    units: Units,
-    /// The groups on which it builds although it changes none of their rows.
-    builds_on: Vec<Lsn>,
-    bytes: Result<Arc<[u8]>, String>,
-}
-
-/// What a group changes.
-#[derive(Debug, Default)]
-pub(super) struct Units {
-    rows: Vec<UnitId>,
-    /// The sets whose members the rows are.
-    sets: Vec<UnitId>,
-}
-
-impl Units {
-    fn all(&self) -> impl Iterator<Item = UnitId> {
-        self.rows.iter().chain(&self.sets).copied()
-    }
 }
 
 /// The decision under way.
@@ -172,17 +150,6 @@ impl std::fmt::Debug for Asker {
 }
 
 impl Decisions {
-    /// A group is parked.
-    pub(super) fn know(&mut self, lsn: Lsn, units: Units, bytes: Result<Arc<[u8]>, String>) {
-        let builds_on = bytes.as_deref().map(change::builds_on).unwrap_or_default();
-        self.known.insert(lsn, Known { units, builds_on, bytes });
-    }
-
-    /// On what a parked group builds besides the earlier changes of its rows.
-    pub(super) fn builds_on(&self, lsn: Lsn) -> &[Lsn] {
-        self.known.get(&lsn).map_or(&[], |known| &known.builds_on)
-    }
-
     /// A fetch brought nothing, which is not out of date.
     pub(super) fn fetch_failed(&mut self, unit: UnitId) {
         self.refetch.remove(&unit);
@@ -192,64 +159,6 @@ impl Decisions {
     pub(super) fn fetch_again(&mut self, unit: UnitId) {
         self.refetch.insert(unit);
     }
-
-    /// Whether a group may leave before the others.
-    fn check(&self, root: Lsn, edited: &Units) -> Result<&Known, String> {
-        let known = self
-            .known
-            .get(&root)
-            .ok_or_else(|| format!("ERR write {} is not parked; see PARKED LIST", root.0))?;
-        let own = known.units.rows.iter().chain(&edited.rows);
-        let shares = |other: &Known| own.clone().any(|unit| other.units.rows.contains(unit));
-        let is_below =
-            |lsn: &Lsn, other: &Known| known.builds_on.binary_search(lsn).is_ok() || shares(other);
-        match self.known.range(..root).rev().find(|(lsn, other)| is_below(lsn, other)) {
-            Some((before, _)) => Err(format!(
-                "ERR write {} builds on the rejected write {}: decide on that one first",
-                root.0, before.0
-            )),
-            None => Ok(known),
-        }
-    }
-
-    /// A group and all that can follow it: what shares a row with them or has read what they wrote, and has to do with nothing
-    /// that stays. And everything that they change. `by_row`: what shares no row with them stays, since the origin takes one
-    /// document at a time.
-    fn with_followers(
-        &self,
-        root: Lsn,
-        edited: &Units,
-        by_row: bool,
-    ) -> (Vec<Lsn>, HashSet<UnitId>) {
-        let mut leaving: HashSet<UnitId> = edited.rows.iter().copied().collect();
-        let mut staying: HashSet<UnitId> = HashSet::new();
-        let mut sets = edited.sets.clone();
-        let mut lsns: Vec<Lsn> = Vec::new();
-        for (&lsn, Known { units, builds_on, .. }) in &self.known {
-            let leaves = |other: &Lsn| lsns.binary_search(other).is_ok();
-            let stays = |other: &Lsn| self.known.contains_key(other) && !leaves(other);
-            let follows = units.rows.iter().any(|unit| leaving.contains(unit))
-                || !by_row && builds_on.iter().any(leaves);
-            let is_bound =
-                units.rows.iter().any(|unit| staying.contains(unit)) || builds_on.iter().any(stays);
-            if lsn == root || (lsn > root && follows && !is_bound) {
-                lsns.push(lsn);
-                leaving.extend(&units.rows);
-                sets.extend(&units.sets);
-            } else {
-                staying.extend(&units.rows);
-            }
-        }
-        leaving.extend(sets);
-        (lsns, leaving)
-    }
-
-    /// Of all, the next one that may leave.
-    fn next_of_all(&self, upto: Lsn) -> Option<Lsn> {
-        let none = Units::default();
-        let may_leave = |lsn: &Lsn| self.check(*lsn, &none).is_ok_and(|known| known.bytes.is_ok());
-        self.known.range(upto.next()..).map(|(&lsn, _)| lsn).find(may_leave)
-    }
 }
 
 impl Engine {
@@ -257,7 +166,7 @@ impl Engine {
     pub fn recover_parked(&mut self, lsn: Lsn, bytes: &[u8]) {
         self.count_parked(bytes);
         self.show_parked(lsn, bytes);
-        let units = &self.decisions.known[&lsn].units;
+        let units = &self.decisions.known[lsn].units;
         let all: Vec<UnitId> = units.all().collect();
         self.core.handle(self.now, Input::RecoveredParked { lsn, units: &all });
     }
@@ -274,7 +183,7 @@ impl Engine {
         if !units.sets.is_empty() {
             self.core.handle(self.now, Input::Collective { units: &units.sets });
         }
-        self.decisions.know(lsn, units, Ok(shared));
+        self.decisions.known.add(lsn, units, Ok(shared));
     }
 
     fn apart(&self, units: Vec<UnitId>) -> Units {
@@ -285,7 +194,7 @@ impl Engine {
     /// Takes a group that is parked at the origin and cannot be read any more. Readers do not see it.
     pub fn recover_unreadable(&mut self, lsn: Lsn, why: String) {
         self.core.handle(self.now, Input::RecoveredParked { lsn, units: &[] });
-        self.decisions.know(lsn, Units::default(), Err(why));
+        self.decisions.known.add(lsn, Units::default(), Err(why));
     }
 
     /// DESTAGE PARKED ...
@@ -356,7 +265,7 @@ impl Engine {
     /// Sends the decision's next transaction, or ends it.
     fn send_decision(&mut self, mut active: Active) {
         let root = match active.command {
-            ParkedCommand::Retry(None) => match self.decisions.next_of_all(active.upto) {
+            ParkedCommand::Retry(None) => match self.decisions.known.next_of_all(active.upto) {
                 Some(root) => root,
                 None => return self.end_decision(active, None),
             },
@@ -383,10 +292,7 @@ impl Engine {
         let mut groups = Groups::default();
         let held_back = Vec::new();
         if let ParkedCommand::Skip(_) = command {
-            let known =
-                self.decisions.known.get(&root).ok_or_else(|| {
-                    format!("ERR write {} is not parked; see PARKED LIST", root.0)
-                })?;
+            let known = self.decisions.known.find(root)?;
             let (units, edited) = (known.units.all().collect(), Units::default());
             let (lsns, reached, tables) = (vec![root], Vec::new(), Vec::new());
             return Ok((Sent { root, lsns, edited, reached, units, tables, held_back }, groups));
@@ -399,10 +305,10 @@ impl Engine {
             _ => None,
         };
         // Not before it is certain that it goes on: units are made for rows that nobody has asked for.
-        self.decisions.check(root, &Units::default())?;
+        self.decisions.known.check(root, &Units::default())?;
         let edited = changed.as_deref().map(|bytes| self.units_of(bytes)).unwrap_or_default();
         let edited = self.apart(edited);
-        let known = self.decisions.check(root, &edited)?;
+        let known = self.decisions.known.check(root, &edited)?;
         let is_elsewhere = changed.is_some() && edited.rows != known.units.rows;
         if self.schema.one_row_groups && is_elsewhere {
             return Err(
@@ -412,12 +318,12 @@ impl Engine {
             );
         }
         let (lsns, units) =
-            self.decisions.with_followers(root, &edited, self.schema.one_row_groups);
+            self.decisions.known.with_followers(root, &edited, self.schema.one_row_groups);
         let (mut reached, mut tables) = (Vec::new(), Vec::new());
         for &lsn in &lsns {
             let bytes = match &changed {
                 Some(bytes) if lsn == root => bytes,
-                _ => match &self.decisions.known[&lsn].bytes {
+                _ => match &self.decisions.known[lsn].bytes {
                     Ok(bytes) => &bytes[..],
                     Err(why) => {
                         return Err(format!("ERR {why}; EDIT write {} or SKIP it", lsn.0));
@@ -503,7 +409,7 @@ impl Engine {
     fn let_go(&mut self, sent: &Sent) {
         let mut gone = Vec::new();
         for lsn in &sent.lsns {
-            let known = self.decisions.known.remove(lsn);
+            let known = self.decisions.known.remove(*lsn);
             if let Some(Ok(bytes)) = known.as_ref().map(|known| &known.bytes) {
                 self.uncount_parked(bytes);
             }
@@ -518,7 +424,7 @@ impl Engine {
         // Raw SQL that covers a table may have changed any row of it.
         let within = self.rows.units_of_tables(&sent.tables);
         let still = self.decisions.known.iter();
-        let still = still.filter_map(|(&lsn, known)| Some((lsn, known.bytes.as_deref().ok()?)));
+        let still = still.filter_map(|(lsn, known)| Some((lsn, known.bytes.as_deref().ok()?)));
         self.structural.unpark(&self.schema, still);
         // What changed a set is kept for it in any case.
         let is_row = |unit: &UnitId| !self.is_set(*unit);
