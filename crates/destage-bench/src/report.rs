@@ -43,6 +43,12 @@ pub(crate) struct Table {
 }
 
 impl Table {
+    /// A row with the paper's figures, below ours of that name.
+    pub(crate) fn paper<'a>(name: &str, cells: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+        let cells = cells.into_iter().map(str::to_owned);
+        std::iter::once(format!("{name}, the paper")).chain(cells).collect()
+    }
+
     fn markdown(&self) -> String {
         let mut text = format!("\n### {}\n\n", self.title);
         if !self.note.is_empty() {

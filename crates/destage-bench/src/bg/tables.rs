@@ -83,6 +83,5 @@ fn soar(rated: &Rated, direct: &Rated) -> String {
 
 /// The paper has one write-back, and no `d`.
 fn paper(name: &str, [direct, through, back]: [&str; 3]) -> Vec<String> {
-    let name = format!("{name}, the paper");
-    [name.as_str(), direct, through, back, back].map(str::to_owned).to_vec()
+    Table::paper(name, [direct, through, back, back])
 }

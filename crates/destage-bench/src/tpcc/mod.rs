@@ -417,8 +417,7 @@ fn paper(name: &str, found: &[Found], [direct, through, back]: [&str; 3]) -> Vec
         _ if side == THROUGH.name => through,
         _ => back,
     };
-    let cells = found.iter().map(|(side, _)| cell(side).to_owned());
-    std::iter::once(format!("{name}, the paper")).chain(cells).collect()
+    Table::paper(name, found.iter().map(|(side, _)| cell(side)))
 }
 
 fn times(title: &str, note: &str, found: &[Found], with_paper: bool) -> Table {

@@ -84,9 +84,8 @@ fn times(bench: &Bench, is_far: bool) -> Table {
         rows.push([vec![NAMES[kind].to_owned()], cells].concat());
         let paper = PAPER.iter().find(|(it, _)| *it == kind && !is_far);
         if let Some((_, [direct, around, through, back])) = paper {
-            let name = format!("{}, the paper", NAMES[kind]);
-            let cells = [name.as_str(), *direct, around, through, back, back, "-"];
-            rows.push(cells.map(str::to_owned).to_vec());
+            let cells = [*direct, around, through, back, back, "-"];
+            rows.push(Table::paper(NAMES[kind], cells));
         }
     }
     Table {
