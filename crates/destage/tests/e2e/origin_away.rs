@@ -121,11 +121,8 @@ impl Outage {
         // What was on its way when D passed is in the journal already: its answer waits under either choice.
         let refused = histories.clients.iter().any(|client| client.refusal.is_some());
         assert!(!refused || self.at_limit == "fail");
-        let read = Observed::by_client(&mut server.client(), &histories);
-        read.check(&histories, Allowed::Nothing).expect("nothing is lost or doubled");
-        server.drain();
-        assert_eq!(Observed::by_database(&setup.database), read);
-        assert_eq!(server.status()["destage"]["parked_groups"], 0);
+        let arrived = Observed::all_arrives(&server, &setup.database, &histories);
+        arrived.expect("nothing is lost or doubled");
         Some(histories.acknowledged().count() as i64)
     }
 
@@ -219,11 +216,8 @@ fn a_crash_during_an_outage_loses_nothing_and_d_counts_from_before_it() {
     thread::sleep(staleness);
     setup.origin.restart();
     let server = launch.start();
-    let mut client = server.client();
-    let read = Observed::by_client(&mut client, &histories);
-    read.check(&histories, Allowed::Nothing).expect("nothing is lost or doubled");
-    server.drain();
-    assert_eq!(Observed::by_database(&setup.database), read);
+    let arrived = Observed::all_arrives(&server, &setup.database, &histories);
+    arrived.expect("nothing is lost or doubled");
 }
 
 #[test]
@@ -248,10 +242,8 @@ fn a_locked_sqlite_file_is_waited_for() {
     let unlocked = Instant::now();
     eventually("the load goes on", PATIENCE, || load.last_ack() > unlocked + millis(200));
     let histories = load.stop();
-    let read = Observed::by_client(&mut server.client(), &histories);
-    read.check(&histories, Allowed::Nothing).expect("nothing is lost or doubled");
-    server.drain();
-    assert_eq!(Observed::by_database(&database), read);
+    let arrived = Observed::all_arrives(&server, &database, &histories);
+    arrived.expect("nothing is lost or doubled");
 }
 
 /// Loses the answers to the commits of batches, again and again under load; what is wrong afterwards.
@@ -269,16 +261,7 @@ fn lost_answers(database: Option<Database>, more: &[&str]) -> Option<Result<(), 
         proxy.cut();
     }
     let histories = load.stop();
-    let check = || {
-        let read = Observed::by_client(&mut server.client(), &histories);
-        read.check(&histories, Allowed::Nothing)?;
-        server.drain();
-        match Observed::by_database(&database) {
-            held if held == read => Ok(()),
-            held => Err(format!("drained: {held:?}\nread before: {read:?}")),
-        }
-    };
-    Some(check())
+    Some(Observed::all_arrives(&server, &database, &histories))
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What a reader finds after a load, and which prefix of each client's operations it belongs to.
 
 use super::{CLIENTS_MAX, Histories, History, Kind, Mix, Outcome};
-use crate::harness::{Client, Database, Reply};
+use crate::harness::{Client, Database, Reply, Server};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::time::Instant;
@@ -80,6 +80,29 @@ impl Observed {
             }
         }
         observed
+    }
+
+    /// Checks that everything acknowledged is read from a server, and is at its origin, the same and none of it parked, once it
+    /// has been drained.
+    ///
+    /// # Errors
+    /// What is not.
+    pub(crate) fn all_arrives(
+        server: &Server,
+        database: &Database,
+        histories: &Histories,
+    ) -> Result<(), String> {
+        let read = Self::by_client(&mut server.client(), histories);
+        read.check(histories, Allowed::Nothing)?;
+        server.drain();
+        let held = Self::by_database(database);
+        if held != read {
+            return Err(format!("drained: {held:?}\nread before: {read:?}"));
+        }
+        match server.status()["destage"]["parked_groups"].as_u64() {
+            Some(0) => Ok(()),
+            parked => Err(format!("parked: {parked:?}")),
+        }
     }
 
     /// Checks that this is a state that really existed, with nothing missing but what is allowed.

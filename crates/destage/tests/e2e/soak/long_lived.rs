@@ -199,10 +199,8 @@ impl Clients {
         let histories = self.load.stop();
         let (tags, changes) = self.tags.join().expect("a set is as its client has left it");
         self.visitor.join().expect("the visitor gets in");
-        let read = Observed::by_client(&mut server.client(), &histories);
-        read.check(&histories, Allowed::Nothing).expect("nothing is lost or doubled");
-        server.drain();
-        assert_eq!(Observed::by_database(database), read);
+        let arrived = Observed::all_arrives(server, database, &histories);
+        arrived.expect("nothing is lost or doubled");
         let held = database.rows("SELECT tag FROM tags WHERE thing = 1");
         let held: BTreeSet<String> = held.into_iter().flatten().collect();
         assert_eq!(held, tags, "the origin's set");
