@@ -1,7 +1,6 @@
 //! The database stops under load: what is cached goes on until D, then clients see what was chosen; when the database is
 //! back everything arrives, in order, once.
 
-use crate::crash::observed::Allowed;
 use crate::harness::{
     Database, Kind, Launch, OwnServer, PATIENCE, Proxy, Random, Reply, Scratch, Server, eventually,
     millis, seconds, shop,

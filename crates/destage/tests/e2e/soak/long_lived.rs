@@ -2,7 +2,6 @@
 //! at rest the server takes no more than after the first time.
 
 use super::footprint::{Footprint, OF_CLIENTS, rests};
-use crate::crash::observed::Allowed;
 use crate::harness::rounds::soak_time;
 use crate::harness::{
     Client, Database, Kind, Launch, OwnServer, PATIENCE, Random, Reply, Scratch, Server,
