@@ -2,8 +2,8 @@
 
 use crate::error::CliError;
 use crate::output::{Format, print, print_json};
+use destage_figures::{self as figures, Figure, Line, Table, TraceFigure};
 use destage_runtime::exit;
-use destage_sim::figures::{self, Figure, Line, Table, TraceFigure};
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::PathBuf;

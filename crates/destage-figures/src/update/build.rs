@@ -5,52 +5,52 @@ use super::Yields;
 use super::cache::{BLOCK, Cache, Waiter, Written};
 use super::driver::{self, Load, Plan};
 use super::host::buffer_cache;
-use crate::event::{Discipline, MeanTimes, Station, Stream};
 use destage_core::{Limits, Policy, Span, Time, When};
+use destage_sim::event::{Discipline, MeanTimes, Station, Stream};
 use std::collections::VecDeque;
 
 /// A build, a machine and a policy.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Build {
+pub(crate) struct Build {
     /// When dirty blocks are destaged.
-    pub when: When,
+    pub(crate) when: When,
     /// Whether blocks that are full stay in the cache too; otherwise the file system gives them to the disk at once.
-    pub delays_full: bool,
+    pub(crate) delays_full: bool,
     /// How often the dirty blocks are looked through.
-    pub look: Span,
+    pub(crate) look: Span,
     /// Mean time of a random access, of a write that follows one to the block before it, and of a rotation.
-    pub disk: [Span; 3],
+    pub(crate) disk: [Span; 3],
     /// Files compiled.
-    pub files: u64,
+    pub(crate) files: u64,
     /// Mean time that the processor takes for one.
-    pub compute: Span,
+    pub(crate) compute: Span,
     /// Mean blocks of the object file; the temporary file, which is deleted with the end of the compilation, has as many.
-    pub data_blocks: u64,
+    pub(crate) data_blocks: u64,
     /// Blocks of which only a part is written for each file: ends of files, inodes, maps. As many again belong to what is deleted.
-    pub partial_blocks: u64,
+    pub(crate) partial_blocks: u64,
     /// Blocks that every compilation changes.
-    pub shared_blocks: u64,
+    pub(crate) shared_blocks: u64,
     /// Blocks for each file that are written and waited for: what creates and deletes files.
-    pub waited_writes: u64,
+    pub(crate) waited_writes: u64,
     /// Blocks for each file that are read from the disk.
-    pub reads: u64,
+    pub(crate) reads: u64,
     /// For all random streams.
-    pub seed: u64,
+    pub(crate) seed: u64,
 }
 
 /// What a build measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Built {
+pub(crate) struct Built {
     /// How long it took.
-    pub duration: Span,
+    pub(crate) duration: Span,
     /// Changes of clean blocks, which the system charges as writes.
-    pub charged: u64,
+    pub(crate) charged: u64,
     /// Dirty blocks seen by all looks.
-    pub scanned: u64,
+    pub(crate) scanned: u64,
     /// Reads and writes that the program waited for.
-    pub waits: u64,
+    pub(crate) waits: u64,
     /// What became of the writes.
-    pub written: Written,
+    pub(crate) written: Written,
 }
 
 /// In how many pieces a block is filled.
@@ -101,7 +101,7 @@ struct Program<'b> {
 
 impl Build {
     /// Runs it.
-    pub fn run(&self) -> Built {
+    pub(crate) fn run(&self) -> Built {
         let random = Stream::new(self.seed, "disk");
         let service = Box::new(MeanTimes::new(self.disk, random));
         let disk = Station::new(Discipline::Fifo.into(), service);

@@ -3,12 +3,12 @@
 //! what the text leaves open is in `docs/SIMULATION.md`.
 
 use super::{Figure, Found};
-use crate::generate::{Generate, Load};
-use crate::machine::{
-    Architecture, Arrivals, Device, Devices, Report, Settings, Start, Tier, WritePolicy, run,
-};
 use destage_core::{AtLimit, Span, When};
 use destage_runtime::units::{Bytes, Interval};
+use destage_sim::generate::{Generate, Load};
+use destage_sim::machine::{
+    Architecture, Arrivals, Device, Devices, Report, Settings, Start, Tier, WritePolicy, run,
+};
 use std::convert::Infallible;
 
 pub(super) const FIGURES: &[Figure] = &[

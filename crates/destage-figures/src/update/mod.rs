@@ -12,62 +12,62 @@ mod cache;
 mod driver;
 mod host;
 
-use crate::event::{Discipline, Stream};
 use destage_core::{Span, When};
+use destage_sim::event::{Discipline, Stream};
 
-pub use build::{Build, Built};
-pub use cache::Written;
+pub(crate) use build::{Build, Built};
+pub(crate) use cache::Written;
 
 /// What is measured: a machine, a load, a policy.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Experiment {
+pub(crate) struct Experiment {
     /// When dirty blocks are destaged.
-    pub when: When,
+    pub(crate) when: When,
     /// How destaging yields to reads.
-    pub yields: Yields,
+    pub(crate) yields: Yields,
     /// `D`: by when everything written is to be on the disk; [`Span::MAX`] for no bound.
-    pub staleness: Span,
+    pub(crate) staleness: Span,
     /// Which request the disk serves next.
-    pub discipline: Discipline,
+    pub(crate) discipline: Discipline,
     /// Mean time of a random access.
-    pub access: Span,
+    pub(crate) access: Span,
     /// Mean time of a write that follows one to the block before it.
-    pub near: Span,
+    pub(crate) near: Span,
     /// One rotation of the disk.
-    pub rotation: Span,
+    pub(crate) rotation: Span,
     /// Processes that read, each one block after another.
-    pub readers: u32,
+    pub(crate) readers: u32,
     /// What a process does between two reads.
-    pub think: Span,
+    pub(crate) think: Span,
     /// Reads and writes that come by themselves, instead of the readers' and the even ones; the disk's times are exponential then.
-    pub open: Option<Open>,
+    pub(crate) open: Option<Open>,
     /// Blocks in the buffer cache.
-    pub cache_blocks: u64,
+    pub(crate) cache_blocks: u64,
     /// Blocks in the file that is read.
-    pub file_blocks: u64,
+    pub(crate) file_blocks: u64,
     /// Blocks that are dirtied every 30 s, evenly, none of them twice within a run.
     pub writes_per_30s: u64,
     /// Reads to be made.
-    pub reads: u64,
+    pub(crate) reads: u64,
     /// For all random streams.
-    pub seed: u64,
+    pub(crate) seed: u64,
 }
 
 /// Reads and writes at random times (Poisson), as in Carson and Setia, "Analysis of the periodic update write policy for disk
 /// cache", IEEE Transactions on Software Engineering 18(1), 1992.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Open {
+pub(crate) struct Open {
     /// Mean time from a read to the next.
-    pub read_every: Span,
+    pub(crate) read_every: Span,
     /// Mean time from a write to the next.
-    pub write_every: Span,
+    pub(crate) write_every: Span,
     /// Of a million writes so many change a block that is dirty.
-    pub hits_per_million: u64,
+    pub(crate) hits_per_million: u64,
 }
 
 /// How destaging yields to reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Yields {
+pub(crate) enum Yields {
     /// Not at all on the host's side.
     Never,
     /// What the passing of time has made due is not given out while a block is being fetched: [`destage_core::Policy::read_priority`].
@@ -78,22 +78,22 @@ pub enum Yields {
 
 /// What a run measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Measured {
+pub(crate) struct Measured {
     /// The response time of each read, in the order of their ends.
-    pub reads: Vec<Span>,
+    pub(crate) reads: Vec<Span>,
     /// Reads that found their block in the cache.
-    pub hits: u64,
+    pub(crate) hits: u64,
     /// What became of the writes.
-    pub written: Written,
+    pub(crate) written: Written,
     /// How long it all took.
-    pub duration: Span,
+    pub(crate) duration: Span,
     /// How long the disk worked.
-    pub disk_busy: Span,
+    pub(crate) disk_busy: Span,
 }
 
 impl Experiment {
     /// Runs it.
-    pub fn run(&self) -> Measured {
+    pub(crate) fn run(&self) -> Measured {
         host::run(self)
     }
 

@@ -1,13 +1,13 @@
 //! One measurement: a load before a cache before the paper's disks, under one policy.
 
 use super::load::Stream;
-use crate::disk::TABLE_1_SSD_US;
-use crate::hits::Replacements;
-use crate::machine::{
-    self, Arrivals, Device, Devices, Disk, DiskProfile, Report, Settings, Tier, WritePolicy,
-};
 use destage_core::{AtLimit, Span, When};
 use destage_runtime::units::{Bytes, Interval};
+use destage_sim::disk::TABLE_1_SSD_US;
+use destage_sim::hits::Replacements;
+use destage_sim::machine::{
+    self, Arrivals, Device, Devices, Disk, DiskProfile, Report, Settings, Tier, WritePolicy,
+};
 use std::convert::Infallible;
 
 /// How dirty blocks leave.

@@ -3,8 +3,8 @@
 use super::cache::{BLOCK, Cache, Waiter};
 use super::driver::{self, Load, Plan};
 use super::{Experiment, Measured, Open, Yields};
-use crate::event::{ExponentialTimes, MeanTimes, Service, Station, Stream};
 use destage_core::{Limits, Order, Policy, Span, Time};
+use destage_sim::event::{ExponentialTimes, MeanTimes, Service, Station, Stream};
 use hashbrown::HashMap;
 
 /// Where the writer's file begins, blocks; the readers' begins at 0.

@@ -12,10 +12,10 @@
 //! - PURP: a read waits for the service under way, whatever it is, and for the reads before it: `(r + w (1 - h)) S / (1 - r) + S`.
 
 use super::{Found, fast};
-use crate::event::Discipline;
-use crate::figures::Table;
+use crate::Table;
 use crate::update::{Experiment, Open};
 use destage_core::{Span, When};
+use destage_sim::event::Discipline;
 
 /// A disk between those of 1983 and 1993 in table 2-1; the paper does not say which one Carson and Setia had.
 const SERVICE: Span = Span::from_millis(30);

@@ -1,7 +1,7 @@
 //! Tables 4-2 and 4-3 and figure 4-7: what the update policy makes of the compilation of a kernel.
 
 use super::{AIPU, AIPU_30, PERIOD, PU};
-use crate::figures::Table;
+use crate::Table;
 use crate::update::{Build, Built};
 use destage_core::{Span, When};
 

@@ -9,7 +9,7 @@ mod setup;
 use self::load::{FileSystem, Stream, Workload};
 use self::setup::{Policy, Sample, Setup};
 use super::{Figure, Found};
-use crate::generate::Ycsb;
+use destage_sim::generate::Ycsb;
 use rayon::prelude::*;
 
 pub(super) const FIGURES: &[Figure] = &[

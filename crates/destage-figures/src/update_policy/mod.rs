@@ -7,9 +7,9 @@ mod priority;
 mod times;
 
 use super::{Figure, Table};
-use crate::event::{Begun, Discipline, Job, JobKind, MeanTimes, Station, Stream};
 use crate::update::{Experiment, Measured, Yields};
 use destage_core::{Span, Time, When};
+use destage_sim::event::{Begun, Discipline, Job, JobKind, MeanTimes, Station, Stream};
 use times::Times;
 
 type Found = Vec<(&'static str, f64)>;

@@ -1,10 +1,14 @@
-//! Figures and tables of papers, reproduced: ours beside theirs, each with the bound that it must keep.
+//! The papers' figures and tables, reproduced: ours beside theirs, each with the bound that it must keep.
+//!
+//! They are experiments on the simulator and no part of it: nothing of the product depends on this crate but the command
+//! `destage sim figure`.
 
 mod expected;
 mod flash;
 mod host_side;
 mod hp_trace;
 mod table;
+mod update;
 mod update_policy;
 
 use serde::Serialize;

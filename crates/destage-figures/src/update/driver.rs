@@ -1,8 +1,8 @@
 //! Virtual time: the load, the cache and the disk in the order in which things happen.
 
 use super::cache::{Cache, Waiter};
-use crate::event::Events;
 use destage_core::{Span, Time};
+use destage_sim::event::Events;
 
 /// What uses the cache.
 pub(super) trait Load {

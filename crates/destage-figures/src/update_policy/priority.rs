@@ -1,10 +1,10 @@
 //! Read priority with and without a bound on starvation, which Mogul's section 5 leaves as future work.
 
 use super::{AIPU, Found, PU, Times, fast};
-use crate::event::Discipline;
-use crate::figures::Table;
+use crate::Table;
 use crate::update::{Experiment, Measured, Yields};
 use destage_core::{Span, When};
+use destage_sim::event::Discipline;
 
 /// The longest that reads pass a write, where that is bounded.
 const BOUND: Span = Span::from_secs(5);

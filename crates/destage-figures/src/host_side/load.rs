@@ -1,8 +1,8 @@
 //! The paper's workloads as streams of block requests.
 
-use crate::generate::{Generate, Load, Ycsb};
-use crate::trace::{Extent, Op, Request};
 use destage_core::{Span, Time};
+use destage_sim::generate::{Generate, Load, Ycsb};
+use destage_sim::trace::{Extent, Op, Request};
 use std::collections::BTreeSet;
 use std::ops::Range;
 

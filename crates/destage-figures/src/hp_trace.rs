@@ -5,10 +5,10 @@
 //! services by the geometry that the trace's header tells, the disk model as well.
 
 use super::{Found, TraceFigure};
-use crate::event::{
+use destage_core::{Span, Time};
+use destage_sim::event::{
     Begun, Discipline, Events, GeometricDisk, Geometry, Job, JobKind, Service, Station,
 };
-use destage_core::{Span, Time};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 

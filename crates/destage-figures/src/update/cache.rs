@@ -1,12 +1,12 @@
 //! The buffer cache and the disk below it: carries out what the core asks for.
 
 use super::Yields;
-use crate::blocks::mix;
-use crate::event::{Begun, Job, JobKind, Station};
 use destage_core::{
     Access, Ack, BatchId, ClientId, Core, DomainId, Effect, Input, Intent, Lsn, Policy, ReadsFirst,
     RequestId, Span, Time, UnitId,
 };
+use destage_sim::blocks::mix;
+use destage_sim::event::{Begun, Job, JobKind, Station};
 use hashbrown::HashMap;
 use std::collections::VecDeque;
 
@@ -22,27 +22,27 @@ const QUEUE_MAX: usize = 64;
 
 /// What was measured of the writes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Written {
+pub(crate) struct Written {
     /// Blocks that the update policy gave to the disk.
-    pub blocks: u64,
+    pub(crate) blocks: u64,
     /// Those of them that the disk has written by the end.
-    pub arrived: u64,
+    pub(crate) arrived: u64,
     /// Sizes of the bursts in which it did, in order.
-    pub bursts: Vec<u64>,
+    pub(crate) bursts: Vec<u64>,
     /// How long each block was dirty when it was given to the disk, summed.
-    pub dirty_age_sum: Span,
+    pub(crate) dirty_age_sum: Span,
     /// How long the blocks waited from there until the disk had written them, summed.
-    pub waited_sum: Span,
+    pub(crate) waited_sum: Span,
     /// The longest of these waits.
-    pub waited_max: Span,
+    pub(crate) waited_max: Span,
     /// The longest that a block was dirty until the disk had written it.
-    pub age_max: Span,
+    pub(crate) age_max: Span,
     /// Writes on blocks that were dirty already.
-    pub on_dirty: u64,
+    pub(crate) on_dirty: u64,
     /// Most blocks that were dirty or on their way to the disk at a time.
-    pub dirty_max: u64,
+    pub(crate) dirty_max: u64,
     /// Blocks written by the file system itself, at once.
-    pub direct: u64,
+    pub(crate) direct: u64,
 }
 
 /// A group that the core has not forgotten yet.
