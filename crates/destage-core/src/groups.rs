@@ -2,8 +2,8 @@
 
 use crate::id::{DomainId, Lsn, UnitId};
 use crate::io::Access;
+use crate::ring::Ring;
 use crate::time::Time;
-use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use serde::{Deserialize, Serialize};
 
@@ -61,8 +61,7 @@ pub(crate) struct Group {
 /// Groups from the oldest undecided one to the newest.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Groups {
-    base: Lsn,
-    list: VecDeque<Group>,
+    ring: Ring<Group>,
     /// Sums over the groups that are not `Done`.
     pub(crate) count: u64,
     pub(crate) bytes: u64,
@@ -72,31 +71,32 @@ pub(crate) struct Groups {
 impl Groups {
     /// No groups; everything up to `decided` is decided.
     pub(crate) fn new(decided: Lsn) -> Self {
-        Self { base: decided.next(), list: VecDeque::new(), count: 0, bytes: 0, journal_bytes: 0 }
+        Self { ring: Ring::new(decided), count: 0, bytes: 0, journal_bytes: 0 }
     }
 
     /// The number of the newest group.
     pub(crate) fn last(&self) -> Lsn {
-        Lsn(self.base.0 + self.list.len() as u64 - 1)
+        self.ring.last()
     }
 
     /// Everything up to here is decided.
     pub(crate) fn decided(&self) -> Lsn {
-        Lsn(self.base.0 - 1)
+        self.ring.forgotten()
     }
 
     pub(crate) fn push(&mut self, group: Group) -> Lsn {
         self.count += 1;
         self.bytes += u64::from(group.bytes);
         self.journal_bytes += u64::from(group.journal_bytes);
-        self.list.push_back(group);
-        self.last()
+        let lsn = self.ring.next();
+        self.ring.push(lsn, group);
+        lsn
     }
 
     /// Adds a group that an earlier run wrote. Stamps never fall from one group to the next: where the clock was set back
     /// between two writes, the earlier one counts as old as the later one, so that no age is ever understated.
     pub(crate) fn push_recovered(&mut self, group: Group) -> Lsn {
-        for older in self.list.iter_mut().rev().take_while(|older| older.stamp > group.stamp) {
+        for older in self.ring.values_mut().rev().take_while(|older| older.stamp > group.stamp) {
             older.stamp = group.stamp;
         }
         self.push(group)
@@ -104,51 +104,43 @@ impl Groups {
 
     /// Numbers up to `lsn` that were used by groups decided long ago.
     pub(crate) fn skip_to(&mut self, lsn: Lsn) {
-        if self.list.is_empty() {
-            self.base = self.base.max(lsn.next());
-            return;
-        }
-        while self.last() < lsn {
-            self.list.push_back(Group {
-                stamp: self.list.back().map_or(Time::ZERO, |group| group.stamp),
-                units: UnitList::Many(Arc::new([])),
-                bytes: 0,
-                journal_bytes: 0,
-                level: 0,
-                domain: DomainId(0),
-                state: State::Done,
-                access: Access::Back,
-                is_joined: false,
-                is_across: false,
-                builds_on: false,
-            });
-        }
+        self.ring.skip_to(lsn, |newest| Group {
+            stamp: newest.stamp,
+            units: UnitList::Many(Arc::new([])),
+            bytes: 0,
+            journal_bytes: 0,
+            level: 0,
+            domain: DomainId(0),
+            state: State::Done,
+            access: Access::Back,
+            is_joined: false,
+            is_across: false,
+            builds_on: false,
+        });
     }
 
     /// An undecided or recently decided group.
     pub(crate) fn get(&self, lsn: Lsn) -> Option<&Group> {
-        self.list.get(usize::try_from(lsn.0.checked_sub(self.base.0)?).ok()?)
+        self.ring.get(lsn)
     }
 
     pub(crate) fn get_mut(&mut self, lsn: Lsn) -> Option<&mut Group> {
-        self.list.get_mut(usize::try_from(lsn.0.checked_sub(self.base.0)?).ok()?)
+        self.ring.get_mut(lsn)
     }
 
     /// The groups that are not decided, oldest first.
     pub(crate) fn undecided(&self) -> impl Iterator<Item = (Lsn, &Group)> {
-        let numbered = (self.base.0..).map(Lsn).zip(&self.list);
-        numbered.filter(|(_, group)| group.state != State::Done)
+        self.ring.iter().filter(|(_, group)| group.state != State::Done)
     }
 
     /// Whether the group is decided.
     pub(crate) fn is_done(&self, lsn: Lsn) -> bool {
-        lsn < self.base || self.get(lsn).is_some_and(|group| group.state == State::Done)
+        lsn <= self.decided() || self.get(lsn).is_some_and(|group| group.state == State::Done)
     }
 
     /// Marks a group as decided and returns it for its units; `forget_done` drops it later.
     pub(crate) fn done(&mut self, lsn: Lsn) -> &Group {
-        let index = (lsn.0 - self.base.0) as usize;
-        let group = &mut self.list[index];
+        let group = self.ring.get_mut(lsn).expect("an undecided group is kept");
         assert!(group.state == State::InFlight, "only a group in flight is decided");
         group.state = State::Done;
         self.count -= 1;
@@ -159,14 +151,11 @@ impl Groups {
 
     /// Drops decided groups from the front.
     pub(crate) fn forget_done(&mut self) {
-        while self.list.front().is_some_and(|group| group.state == State::Done) {
-            self.list.pop_front();
-            self.base = self.base.next();
-        }
+        self.ring.forget_while(|_, group| group.state == State::Done);
     }
 
     /// When the oldest undecided group was written.
     pub(crate) fn oldest_stamp(&self) -> Option<Time> {
-        self.list.front().map(|group| group.stamp)
+        self.ring.front().map(|group| group.stamp)
     }
 }

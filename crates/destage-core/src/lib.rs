@@ -32,6 +32,7 @@ mod rate;
 mod reads_first;
 pub mod replace;
 mod rhythm;
+pub mod ring;
 mod sequential;
 mod status;
 mod time;

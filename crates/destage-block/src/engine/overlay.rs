@@ -4,10 +4,10 @@
 use super::extents::ExtentMap;
 use crate::block::{BLOCK, Extent, Lba};
 use crate::cache::record::{GroupKind, stored_block_offset};
+use destage_core::ring::Ring;
 use destage_core::{Lsn, UnitId};
 use destage_journal::{Position, WrittenBatch};
 use hashbrown::HashMap;
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Bytes shared by groups, reads and jobs.
@@ -76,9 +76,7 @@ pub(super) enum Bytes {
 /// All undecided groups.
 #[derive(Debug)]
 pub(super) struct Overlay {
-    /// The number of the first of `groups`.
-    base: Lsn,
-    groups: VecDeque<Group>,
+    groups: Ring<Group>,
     /// The undecided versions of each block written, oldest first; zeros are not among them.
     versions: HashMap<UnitId, Vec<Version>>,
     /// For blocks of undecided zeros, the newest group that zeroed them. Its versions may be older than those of writes.
@@ -93,8 +91,7 @@ impl Overlay {
     /// Nothing undecided; the next group is `base`.
     pub(super) fn new(base: Lsn, memory_bytes_max: u64) -> Self {
         Self {
-            base,
-            groups: VecDeque::new(),
+            groups: Ring::new(Lsn(base.0 - 1)),
             versions: HashMap::new(),
             zeros: ExtentMap::default(),
             memory_bytes: 0,
@@ -103,14 +100,8 @@ impl Overlay {
         }
     }
 
-    /// The number of the next group that [`Overlay::push`] takes.
-    pub(super) fn next(&self) -> Lsn {
-        Lsn(self.base.0 + self.groups.len() as u64)
-    }
-
     /// Takes the next group.
     pub(super) fn push(&mut self, lsn: Lsn, group: Group) {
-        assert!(lsn == self.next(), "groups come without gaps");
         for (index, &unit) in group.units.iter().enumerate() {
             let version = Version { lsn, index: index as u32 };
             self.versions.entry(unit).or_default().push(version);
@@ -119,18 +110,16 @@ impl Overlay {
             group.extents.iter().for_each(|&extent| self.zeros.insert(extent, lsn));
         }
         self.memory_bytes += group.memory_bytes();
-        self.groups.push_back(group);
+        self.groups.push(lsn, group);
         self.drop_memory();
     }
 
     /// Numbers that hold nothing (any more), so that `base` may follow.
     pub(super) fn skip_to(&mut self, next: Lsn) {
-        if self.groups.is_empty() {
-            self.base = self.base.max(next);
-            self.dropped = self.base;
-            return;
-        }
-        assert!(next <= self.next(), "numbers are skipped only where nothing is undecided");
+        let upto = Lsn(next.0 - 1);
+        self.groups
+            .skip_to(upto, |_| panic!("numbers are skipped only where nothing is undecided"));
+        self.dropped = self.dropped.max(self.groups.forgotten().next());
     }
 
     /// The last group up to this one with which a request ends.
@@ -148,11 +137,11 @@ impl Overlay {
     }
 
     pub(super) fn get(&self, lsn: Lsn) -> Option<&Group> {
-        self.groups.get(usize::try_from(lsn.0.checked_sub(self.base.0)?).ok()?)
+        self.groups.get(lsn)
     }
 
     fn get_mut(&mut self, lsn: Lsn) -> Option<&mut Group> {
-        self.groups.get_mut(usize::try_from(lsn.0.checked_sub(self.base.0)?).ok()?)
+        self.groups.get_mut(lsn)
     }
 
     /// Whether a block has undecided changes.
@@ -243,7 +232,7 @@ impl Overlay {
     /// Drops the oldest groups' bytes, which are next to be destaged but least likely to be read again, down to the budget.
     fn drop_memory(&mut self) {
         while self.memory_bytes > self.memory_bytes_max {
-            let lsn = self.dropped.max(self.base);
+            let lsn = self.dropped.max(self.groups.forgotten().next());
             let Some(group) = self.get_mut(lsn) else { return };
             if group.kind == GroupKind::Write && group.at.is_none() {
                 return;
@@ -284,9 +273,6 @@ impl Overlay {
 
     /// Everything up to here is decided and needed by nobody.
     pub(super) fn forget(&mut self, upto: Lsn) {
-        while self.base <= upto && self.groups.front().is_some_and(|group| group.is_decided) {
-            self.groups.pop_front();
-            self.base = self.base.next();
-        }
+        self.groups.forget_while(|lsn, group| lsn <= upto && group.is_decided);
     }
 }

@@ -5,8 +5,9 @@ use crate::cells::{Cell, Reader, push_cell};
 use crate::change::{Change, Op, Set};
 use crate::dml::Dml;
 use crate::schema::{Schema, Table, TableId};
+use destage_core::ring::Ring;
 use destage_core::{Lsn, Time, UnitId};
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 /// A buffered write group.
@@ -25,8 +26,7 @@ type ParkedGroup = (Lsn, Arc<[u8]>);
 /// All groups that may still be needed.
 #[derive(Debug)]
 pub(crate) struct Overlay {
-    base: Lsn,
-    groups: VecDeque<Group>,
+    groups: Ring<Group>,
     /// For units whose row is not loaded: the groups that changed them, oldest first. Present rows include their changes.
     chains: HashMap<UnitId, Vec<Lsn>>,
     /// Changes that the origin rejected and keeps parked, by unit: readers still see them. A group's units share its bytes.
@@ -39,8 +39,7 @@ impl Overlay {
     /// Nothing; groups up to `decided` are at the origin.
     pub(crate) fn new(decided: Lsn) -> Self {
         Self {
-            base: decided.next(),
-            groups: VecDeque::new(),
+            groups: Ring::new(decided),
             chains: HashMap::new(),
             parked: HashMap::new(),
             parking: BTreeSet::new(),
@@ -50,19 +49,14 @@ impl Overlay {
     /// Adds the next group.
     pub(crate) fn push(&mut self, lsn: Lsn, stamp: Time, bytes: Box<[u8]>) {
         if self.groups.is_empty() {
-            self.base = lsn;
+            self.groups.skip_to(Lsn(lsn.0 - 1), |_| unreachable!("nothing is kept"));
         }
-        let next = Lsn(self.base.0 + self.groups.len() as u64);
-        assert!(lsn == next, "groups are dense: {lsn:?} after {next:?}");
-        self.groups.push_back(Group { stamp, bytes });
+        self.groups.push(lsn, Group { stamp, bytes });
     }
 
     /// The groups before this one that are not here are decided: they hold nothing.
     pub(crate) fn skip_to(&mut self, lsn: Lsn, stamp: Time) {
-        let next = self.base.0 + self.groups.len() as u64;
-        if !self.groups.is_empty() {
-            self.groups.extend((next..lsn.0).map(|_| Group { stamp, bytes: Box::default() }));
-        }
+        self.groups.skip_to(Lsn(lsn.0 - 1), |_| Group { stamp, bytes: Box::default() });
     }
 
     /// Notes that a group changed a unit whose row is not loaded.
@@ -70,7 +64,7 @@ impl Overlay {
         let chain = self.chains.entry(unit).or_default();
         if chain.len() == chain.capacity() {
             // A row that is written all the time and never read would grow a chain without end.
-            chain.retain(|&older| older >= self.base);
+            chain.retain(|&older| older > self.groups.forgotten());
         }
         chain.push(lsn);
     }
@@ -125,15 +119,13 @@ impl Overlay {
         units_of: impl Fn(&[u8]) -> Vec<UnitId>,
     ) {
         self.chains.retain(|unit, _| !units.contains(unit));
-        let mut lsn = self.base;
-        for group in &self.groups {
+        for (lsn, group) in self.groups.iter() {
             for unit in units_of(&group.bytes).into_iter().filter(|unit| units.contains(unit)) {
                 let chain = self.chains.entry(unit).or_default();
                 if chain.last() != Some(&lsn) {
                     chain.push(lsn);
                 }
             }
-            lsn = lsn.next();
         }
     }
 
@@ -154,19 +146,17 @@ impl Overlay {
 
     /// Groups up to here are dropped: only rows read at this watermark or later can be overlaid.
     pub(crate) fn forgotten(&self) -> Lsn {
-        Lsn(self.base.0 - 1)
+        self.groups.forgotten()
     }
 
     /// A group's payload.
     pub(crate) fn get(&self, lsn: Lsn) -> Option<&Group> {
-        self.groups.get(usize::try_from(lsn.0.checked_sub(self.base.0)?).ok()?)
+        self.groups.get(lsn)
     }
 
     /// Drops groups that nobody needs any more.
     pub(crate) fn forget(&mut self, upto: Lsn) {
-        while self.base <= upto && self.groups.pop_front().is_some() {
-            self.base = self.base.next();
-        }
+        self.groups.forget_while(|lsn, _| lsn <= upto);
     }
 
     /// The groups that changed a unit and that a reader at `watermark` lacks, oldest first.

@@ -96,7 +96,7 @@ impl Watch {
 
     /// A tier's medium holds everything up to here.
     pub(super) fn committed(&mut self, index: usize, tier: &Tier, upto: Lsn) {
-        let from = self.followed[index].next().max(tier.first);
+        let from = self.followed[index].next().max(tier.groups.forgotten().next());
         for lsn in from.0..=upto.0 {
             let group = tier.group(Lsn(lsn));
             for (unit, &version) in group.units.as_slice().iter().zip(&group.versions) {

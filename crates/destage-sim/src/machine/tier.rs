@@ -3,8 +3,11 @@
 use super::report::Destage;
 use super::settings::{Settings, Tier as TierSettings};
 use super::task::{TaskId, Units};
+use destage_core::ring::Ring;
 use destage_core::{Access, Core, Input, Lsn, PerUnit, Span, Time, UnitId};
-use std::collections::VecDeque;
+
+/// Why a group is found.
+const KEPT: &str = "undecided groups are kept";
 
 /// A group that is not forgotten yet.
 #[derive(Debug)]
@@ -74,8 +77,7 @@ pub(super) struct Tier {
     /// Blocks of the newest groups that the medium does not hold.
     pub(super) unsynced: u64,
     pub(super) known: PerUnit<Known>,
-    pub(super) groups: VecDeque<Group>,
-    pub(super) first: Lsn,
+    pub(super) groups: Ring<Group>,
     pub(super) frames: Option<Frames>,
     pub(super) dirty: u64,
     pub(super) counters: Counters,
@@ -146,8 +148,7 @@ impl Tier {
             misses: Vec::new(),
             unsynced: 0,
             known: PerUnit::default(),
-            groups: VecDeque::new(),
-            first: Lsn(1),
+            groups: Ring::new(Lsn::ZERO),
             frames: None,
             dirty: 0,
             counters: Counters::default(),
@@ -194,7 +195,7 @@ impl Tier {
                 self.core.handle(now, input);
             }
         }
-        self.groups.push_back(Group { units, stamp: now, owner, versions });
+        self.groups.push(lsn, Group { units, stamp: now, owner, versions });
         self.needs_tick = true;
         lsn
     }
@@ -222,7 +223,7 @@ impl Tier {
 
     /// A group by its number.
     pub(super) fn group(&self, lsn: Lsn) -> &Group {
-        &self.groups[(lsn.0 - self.first.0) as usize]
+        self.groups.get(lsn).expect(KEPT)
     }
 
     /// The number of the write whose version of a block was sent below last; 0 where crashes are not looked at.
@@ -236,7 +237,7 @@ impl Tier {
     pub(super) fn leave(&mut self, now: Time, lsns: &[Lsn]) -> Vec<Leaving> {
         let mut leaving = Vec::new();
         for &lsn in lsns {
-            let group = &self.groups[(lsn.0 - self.first.0) as usize];
+            let group = self.group(lsn);
             leaving.extend(group.units.as_slice().iter().map(|&unit| Leaving { unit, lsn }));
         }
         // Of each block the newest version of the batch.
@@ -262,7 +263,7 @@ impl Tier {
                 true => self.dirty -= 1,
                 // A newer version is left.
                 false => {
-                    known.since = self.groups[(known.newest.0 - self.first.0) as usize].stamp;
+                    known.since = self.groups.get(known.newest).expect(KEPT).stamp;
                 }
             }
             true
@@ -281,7 +282,7 @@ impl Tier {
     /// A batch is over.
     pub(super) fn left(&mut self, lsns: &[Lsn], is_ok: bool) {
         for &lsn in lsns {
-            let group = &self.groups[(lsn.0 - self.first.0) as usize];
+            let group = self.groups.get(lsn).expect(KEPT);
             for &unit in group.units.as_slice() {
                 let known = &mut self.known[unit];
                 if is_ok {
@@ -296,9 +297,7 @@ impl Tier {
     }
 
     pub(super) fn forget(&mut self, upto: Lsn) {
-        while self.first <= upto && self.groups.pop_front().is_some() {
-            self.first = self.first.next();
-        }
+        self.groups.forget_while(|lsn, _| lsn <= upto);
     }
 
     /// Gives a block its place; whether that is on the medium.
