@@ -342,14 +342,14 @@ impl Pattern {
                 false => memchr::memmem::find(rest, &place.tail),
             };
             let Some(end) = end.filter(|&end| end > 0) else { return false };
-            let value = &rest[..end];
+            let value = match is_last {
+                true => rest[..end].into(),
+                false => crate::engine::decode(&rest[..end]),
+            };
             if !value.starts_with(&place.prefix) {
                 return false;
             }
-            values.push(match is_last {
-                true => value.into(),
-                false => crate::engine::decode(value),
-            });
+            values.push(value);
             rest = &rest[end + place.tail.len()..];
         }
         rest.is_empty()
@@ -375,6 +375,8 @@ mod tests {
             ("counter:{id}", "counters:7", None),
             ("{a}:{b}:end", "x:y:z:end", Some(vec!["x", "y:z"])),
             ("{a}:{b}", "x%3Ay:z%3A", Some(vec!["x:y", "z%3A"])),
+            ("{a=x:*}:{b}", "x%3Ay:z", Some(vec!["x:y", "z"])),
+            ("{a=%3A*}", "%3A", Some(vec!["%3A"])),
             ("{k=user*}", "user42", Some(vec!["user42"])),
             ("{k=user*}", "item42", None),
             ("only", "only", Some(vec![])),

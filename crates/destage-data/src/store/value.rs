@@ -3,6 +3,7 @@
 //! Every value is what the origin calls it, in text form (raw bytes for binary columns), or NULL, as Redis clients see it too.
 
 use super::{Error, ErrorKind};
+use crate::engine::encode;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -189,6 +190,7 @@ impl<T: FromValue> FromValue for Option<T> {
 ///
 /// assert_eq!(Key::from(("accounts", 7)), Key::from("accounts:7"));
 /// assert_eq!(Key::from(("order_line", (1, 2, "a:b"))).to_string(), "order_line:1:2:a%3Ab");
+/// assert_eq!(Key::from(("pages", "http://a%3Ab")).to_string(), "pages:http://a%3Ab");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(pub(crate) Arc<str>);
@@ -220,7 +222,7 @@ impl From<&Self> for Key {
 impl<P: KeyParts> From<(&str, P)> for Key {
     fn from((table, parts): (&str, P)) -> Self {
         let mut text = String::with_capacity(table.len() + 16);
-        escape(table, true, &mut text);
+        escape(table, &mut text);
         parts.write(&mut text);
         Self(text.into())
     }
@@ -232,16 +234,16 @@ pub trait KeyParts {
     fn write(&self, out: &mut String);
 }
 
-/// One value of a primary key.
+/// One of several values of a primary key.
 pub trait KeyPart {
-    /// Appends it; a `:` in it does not end it if the key `has_more` columns.
-    fn write(&self, has_more: bool, out: &mut String);
+    /// Appends it; a `:` in it does not end it.
+    fn write(&self, out: &mut String);
 }
 
 macro_rules! number_parts {
     ($($from:ty),+) => {$(
         impl KeyPart for $from {
-            fn write(&self, _: bool, out: &mut String) {
+            fn write(&self, out: &mut String) {
                 write!(out, "{self}").expect("a String takes what is written to it");
             }
         }
@@ -249,7 +251,7 @@ macro_rules! number_parts {
         impl KeyParts for $from {
             fn write(&self, out: &mut String) {
                 out.push(':');
-                KeyPart::write(self, false, out);
+                KeyPart::write(self, out);
             }
         }
     )+};
@@ -258,21 +260,21 @@ macro_rules! number_parts {
 number_parts!(i16, i32, i64, u16, u32, u64, usize);
 
 impl KeyPart for &str {
-    fn write(&self, has_more: bool, out: &mut String) {
-        escape(self, has_more, out);
+    fn write(&self, out: &mut String) {
+        escape(self, out);
     }
 }
 
 impl KeyParts for &str {
     fn write(&self, out: &mut String) {
         out.push(':');
-        escape(self, false, out);
+        out.push_str(self);
     }
 }
 
 impl KeyPart for String {
-    fn write(&self, has_more: bool, out: &mut String) {
-        escape(self, has_more, out);
+    fn write(&self, out: &mut String) {
+        escape(self, out);
     }
 }
 
@@ -290,7 +292,7 @@ macro_rules! tuple_parts {
                 let ($($name,)+) = self;
                 $(
                     out.push(':');
-                    $name.write(true, out);
+                    $name.write(out);
                 )+
             }
         }
@@ -302,17 +304,9 @@ tuple_parts!(A B C);
 tuple_parts!(A B C D);
 tuple_parts!(A B C D E);
 
-/// As keys are written: see `docs/SEMANTICS.md`.
-fn escape(part: &str, colon: bool, out: &mut String) {
-    let mut rest = part;
-    while let Some(first) = rest.chars().next() {
-        let is_escape =
-            rest.starts_with("%3A") || rest.starts_with("%3a") || rest.starts_with("%25");
-        match first {
-            ':' if colon => out.push_str("%3A"),
-            '%' if is_escape => out.push_str("%25"),
-            _ => out.push(first),
-        }
-        rest = &rest[first.len_utf8()..];
-    }
+/// Writes a table's name, or a part of a key of several columns.
+fn escape(part: &str, out: &mut String) {
+    let mut escaped = Vec::with_capacity(part.len());
+    encode(part.as_bytes(), &mut escaped);
+    out.push_str(std::str::from_utf8(&escaped).expect("whole characters are escaped by ASCII"));
 }

@@ -13,6 +13,7 @@ on_each_origin! {
     one_folder_and_one_origin_belong_to_one_store,
     redis_clients_and_sessions_share_one_store,
     keys_fields_and_values_that_do_not_fit_are_named,
+    a_key_of_one_column_is_taken_as_it_is,
 }
 
 const SHOP: &str = r#"
@@ -212,5 +213,26 @@ fn keys_fields_and_values_that_do_not_fit_are_named(kind: Kind) {
     assert!(store.read_all(&keys).is_err());
     let row = store.read(&keys[0]).unwrap().unwrap();
     assert!(row.get::<i64>("name").unwrap_err().to_string().contains("'pen'"));
+    store.close().unwrap();
+}
+
+fn a_key_of_one_column_is_taken_as_it_is(kind: Kind) {
+    let words = ["%25", "%253A", "%3A", ":", "http%3A//x", "http://x"];
+    let collation = if kind == Kind::Mariadb { "COLLATE utf8mb4_bin" } else { "" };
+    let script = format!("CREATE TABLE w (word VARCHAR(60) {collation} PRIMARY KEY, n INTEGER);");
+    let place = Place::new(kind, &script);
+    let store = place.open();
+    for (n, word) in words.into_iter().enumerate() {
+        store.session(|s| s.insert(("w", word), [("n", (n as i64).into())])).unwrap();
+    }
+    for (n, word) in words.into_iter().enumerate() {
+        for key in [Key::from(("w", word)), Key::from(format!("w:{word}"))] {
+            let row = store.read(&key).unwrap().expect("it was inserted");
+            assert_eq!(row.get::<String>("word").unwrap(), word);
+            assert_eq!(row.get::<i64>("n").unwrap(), n as i64, "{word}");
+        }
+    }
+    store.drain().unwrap();
+    assert_eq!(place.listed("SELECT word FROM w ORDER BY n"), words.join(","));
     store.close().unwrap();
 }

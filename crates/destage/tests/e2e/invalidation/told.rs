@@ -107,6 +107,21 @@ fn keys_that_change_appear_and_vanish() {
 }
 
 #[test]
+fn rows_whose_keys_look_like_escapes_are_told_of() {
+    let words = "CREATE TABLE w (word TEXT PRIMARY KEY, n INTEGER NOT NULL); \
+                 INSERT INTO w VALUES ('%3A', 1), ('%25', 1), (':', 1), ('http://x', 1)";
+    let Some(database) = installed(&format!("{TABLES}; {words}")) else { return };
+    let scratch = Scratch::new();
+    let (server, mut client) = started(&scratch, &database);
+    let keys = ["w:%3A", "w:%25", "w::", "w:http://x"];
+    let seen = |client: &mut Client| keys.map(|key| client.call(&["HGET", key, "n"]).int());
+    assert_eq!(seen(&mut client), [1; 4]);
+    database.execute("UPDATE w SET n = 2");
+    told(&server, 1);
+    assert_eq!(seen(&mut client), [2; 4]);
+}
+
+#[test]
 fn without_triggers_what_others_change_is_not_noticed() {
     let Some(database) = Database::postgres() else { return };
     let database = database.with(TABLES);
