@@ -38,6 +38,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser as _;
+use destage_runtime::exit;
 
 use crate::cli::{Cli, Command, LoadArgs, ProxyArgs, TpccArgs};
 use crate::load::{Bound, Load};
@@ -60,7 +61,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
-            ExitCode::FAILURE
+            ExitCode::from(exit::BENCHMARK_FAILED)
         }
     }
 }

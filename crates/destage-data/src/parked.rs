@@ -16,6 +16,8 @@
 //!
 //! Its parameters are `null`, texts, `{"integer":"1"}`, `{"real":"0.5"}` or `{"hex":"00ff"}`.
 //!
+//! In the place of one may also be given what is shown of it, `{"id":7,"reason":"..","payload":{"changes":[..]}}`.
+//!
 //! Values are in canonical form; bytes that are not UTF-8 are written `{"hex":"00ff"}`. Tables and columns go by their
 //! names, so that the text can be read back after the schema has changed, as far as they still exist.
 
@@ -63,12 +65,19 @@ pub fn decode(schema: &Schema, text: &str) -> Result<Vec<u8>, ParkedError> {
     parse(text).and_then(|group| write(schema, &group))
 }
 
-/// The bytes of a group that someone gives in the place of a parked one, in the same form.
+/// The bytes of a group that someone gives in the place of a parked one, in the same form, or as that one is shown.
 ///
 /// # Errors
-/// [`EditError`] names what does not fit, or that nothing would be changed.
-pub fn decode_edited(schema: &Schema, text: &str) -> Result<Vec<u8>, EditError> {
-    let group = parse(text).map_err(|error| EditError(error.0))?;
+/// [`EditError`] names what does not fit, that another group is shown, or that nothing would be changed.
+pub fn decode_edited(schema: &Schema, parked: Lsn, text: &str) -> Result<Vec<u8>, EditError> {
+    let given: Given = serde_json::from_str(text).map_err(|error| EditError(error.to_string()))?;
+    let group = match given {
+        Given::Group(group) => group,
+        Given::Shown(shown) if shown.id != parked.0 => {
+            return Err(EditError(format!("they are those of write {}", shown.id)));
+        }
+        Given::Shown(shown) => shown.payload,
+    };
     if group.changes.is_empty() {
         return Err(EditError("there are none; SKIP gives a parked write up".to_owned()));
     }
@@ -116,6 +125,33 @@ struct Group {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     builds_on: Vec<u64>,
     changes: Vec<ItemText>,
+}
+
+/// What is given in the place of a group.
+#[derive(Deserialize)]
+#[serde(try_from = "serde_json::Value")]
+enum Given {
+    Group(Group),
+    Shown(Shown),
+}
+
+/// A group as it is shown; see [`crate::engine`].
+#[derive(Deserialize)]
+struct Shown {
+    id: u64,
+    payload: Group,
+}
+
+impl TryFrom<serde_json::Value> for Given {
+    type Error = serde_json::Error;
+
+    /// As for [`ItemText`].
+    fn try_from(value: serde_json::Value) -> Result<Self, Self::Error> {
+        match value.get("payload").is_some() {
+            true => serde_json::from_value(value).map(Self::Shown),
+            false => serde_json::from_value(value).map(Self::Group),
+        }
+    }
 }
 
 #[derive(Serialize, Deserialize)]

@@ -122,13 +122,14 @@ impl AdminArgs {
         let error = serde_json::from_str::<Answer>(body).ok().and_then(|answer| answer.error);
         let code = match status {
             400 => exit::USAGE,
+            503 => exit::SERVER_UNREACHABLE,
             504 => exit::TIMED_OUT,
-            _ => exit::SERVER_UNREACHABLE,
+            _ => exit::REFUSED,
         };
         match error {
             Some(error) => CliError::new(code, error),
             None => CliError::new(
-                code,
+                exit::SERVER_UNREACHABLE,
                 format!(
                     "{} answered with HTTP status {status}: is it the admin port of a destage \
                      server? Its ready line names it",

@@ -44,7 +44,8 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), CliError> {
         command.env(MEASURED, &own);
     }
     let error = command.exec();
-    Err(CliError::usage(format!("{} does not start: {error}", program.display())))
+    let message = format!("{} does not start: {error}", program.display());
+    Err(CliError::new(exit::BENCHMARK_FAILED, message))
 }
 
 fn find(folders: impl IntoIterator<Item = PathBuf>) -> Option<PathBuf> {

@@ -20,6 +20,11 @@ impl CliError {
     pub(crate) fn usage(message: impl fmt::Display) -> Self {
         Self::new(exit::USAGE, message)
     }
+
+    /// The result cannot be written.
+    pub(crate) fn unwritable(message: impl fmt::Display) -> Self {
+        Self::new(exit::OUTPUT_UNWRITABLE, message)
+    }
 }
 
 impl fmt::Display for CliError {

@@ -291,7 +291,7 @@ fn changes(text: String) -> Value {
 fn written(result: std::io::Result<()>) -> Result<(), CliError> {
     match result {
         Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(exit::OK.into()),
-        other => other.map_err(|e| CliError::usage(format!("failed to write to stdout: {e}"))),
+        other => other.map_err(|e| CliError::unwritable(format!("failed to write to stdout: {e}"))),
     }
 }
 

@@ -20,7 +20,7 @@ pub(crate) fn print(text: &str) -> Result<(), CliError> {
     let newline = if text.ends_with('\n') { "" } else { "\n" };
     match write!(stdout, "{text}{newline}").and_then(|()| stdout.flush()) {
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => std::process::exit(exit::OK.into()),
-        Err(e) => Err(CliError::usage(format!("failed to write to stdout: {e}"))),
+        Err(e) => Err(CliError::unwritable(format!("failed to write to stdout: {e}"))),
         Ok(()) => Ok(()),
     }
 }

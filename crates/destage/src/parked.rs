@@ -6,6 +6,7 @@ use crate::error::CliError;
 use crate::output::{Format, print, print_json};
 use destage_runtime::exit;
 use serde::Deserialize;
+use serde_json::Value;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -72,7 +73,7 @@ pub(crate) struct EditArgs {
     #[arg(value_name = "ID")]
     id: u64,
 
-    /// A file with the new changes, in the form of the payload that 'parked show' prints; - reads them from stdin.
+    /// A file with the new changes: what 'parked show' prints, or its payload alone; - reads them from stdin.
     #[arg(value_name = "FILE")]
     changes: PathBuf,
 }
@@ -103,7 +104,9 @@ pub(crate) fn run(command: &ParkedCommand) -> Result<(), CliError> {
         ParkedCommand::Skip(args) => show(&send(&args.admin, &["skip", &args.id.to_string()])?),
         ParkedCommand::Retry(args) => {
             let id = args.id.map_or_else(|| "all".to_owned(), |id| id.to_string());
-            show(&send(&args.admin, &["retry", &id])?)
+            let answer = send(&args.admin, &["retry", &id])?;
+            show(&answer)?;
+            all_taken(&answer)
         }
         ParkedCommand::Edit(args) => {
             let changes = read(&args.changes)?;
@@ -112,6 +115,18 @@ pub(crate) fn run(command: &ParkedCommand) -> Result<(), CliError> {
     }
 }
 
+/// Fails where the server has refused some of them.
+fn all_taken(answer: &Value) -> Result<(), CliError> {
+    match answer["refused"].as_str() {
+        None => Ok(()),
+        Some(first) => Err(CliError::new(
+            exit::REFUSED,
+            format!("{} writes are still parked: {first}", answer["parked"]),
+        )),
+    }
+}
+
+/// The changes in a file, without the blanks that make them easy to read: what a command may take is limited.
 fn read(path: &Path) -> Result<String, CliError> {
     let mut text = String::new();
     let result = match path == Path::new("-") {
@@ -119,7 +134,8 @@ fn read(path: &Path) -> Result<String, CliError> {
         false => std::fs::read_to_string(path).map(|read| text = read),
     };
     match result {
-        Ok(()) => Ok(text),
+        // What is no JSON is the server's to refuse, with its reason.
+        Ok(()) => Ok(serde_json::from_str(&text).map_or(text, |json: Value| json.to_string())),
         Err(error) => Err(CliError::usage(format!(
             "cannot read the changes from {}: {error}",
             path.display()
@@ -127,7 +143,7 @@ fn read(path: &Path) -> Result<String, CliError> {
     }
 }
 
-fn table(listed: serde_json::Value) -> Result<String, CliError> {
+fn table(listed: Value) -> Result<String, CliError> {
     let lines: Vec<Line> = serde_json::from_value(listed).map_err(|error| {
         let message = format!("the server's list cannot be read: {error}; is it another version?");
         CliError::new(exit::SERVER_UNREACHABLE, message)

@@ -299,7 +299,7 @@ impl Engine {
         }
         let changed = match command {
             ParkedCommand::Edit(_, changes) => Some(
-                crate::parked::decode_edited(&self.schema, changes)
+                crate::parked::decode_edited(&self.schema, root, changes)
                     .map_err(|error| format!("ERR {error}"))?,
             ),
             _ => None,
@@ -323,12 +323,7 @@ impl Engine {
         for &lsn in &lsns {
             let bytes = match &changed {
                 Some(bytes) if lsn == root => bytes,
-                _ => match &self.decisions.known[lsn].bytes {
-                    Ok(bytes) => &bytes[..],
-                    Err(why) => {
-                        return Err(format!("ERR {why}; EDIT write {} or SKIP it", lsn.0));
-                    }
-                },
+                _ => self.decisions.known[lsn].readable(lsn)?,
             };
             reached.extend(self.reached_by_group(bytes));
             groups.push(lsn, bytes);
@@ -376,7 +371,7 @@ impl Engine {
     /// Rows that an edit has changed may have left the cache meanwhile and come back under other numbers.
     fn find_edited(&mut self, command: &ParkedCommand, sent: &mut Sent) {
         if let ParkedCommand::Edit(_, changes) = command
-            && let Ok(bytes) = crate::parked::decode(&self.schema, changes)
+            && let Ok(bytes) = crate::parked::decode_edited(&self.schema, sent.root, changes)
         {
             let units = self.units_of(&bytes);
             sent.edited = self.apart(units);
@@ -384,9 +379,16 @@ impl Engine {
         }
     }
 
-    fn end_decision(&mut self, active: Active, message: Option<String>) {
+    fn end_decision(&mut self, mut active: Active, mut message: Option<String>) {
         self.core.handle(self.now, Input::HoldParked { held: false });
         let left = self.decisions.known.len();
+        if active.command == ParkedCommand::Retry(None) && (active.applied > 0 || message.is_none())
+        {
+            // Whoever asked for all is told what was done, whatever ended it, and why not all was.
+            let ended = message.take();
+            let refused = active.refused.take().or(ended);
+            active.refused = refused.or_else(|| self.decisions.known.first_unreadable());
+        }
         let answer = match (message, &active.command) {
             (Some(message), _) => Err(message),
             (None, ParkedCommand::Skip(_)) => Ok(json!({ "skipped": 1, "parked": left })),

@@ -56,10 +56,10 @@ pub(crate) fn run(args: &ResizeArgs) -> Result<(), CliError> {
         // What an interrupted call left; the cache itself is whole.
         match std::fs::remove_file(&target) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(CliError::usage(format!(
-                    "failed to remove {}: {error}",
-                    target.display()
-                )));
+                return Err(CliError::new(
+                    exit::JOURNAL_UNUSABLE,
+                    format!("failed to remove {}: {error}", target.display()),
+                ));
             }
             _ => {}
         }

@@ -51,10 +51,16 @@ pub(crate) fn run(args: &FigureArgs) -> Result<(), CliError> {
         Format::Table => print(&chosen.table(&reproduced))?,
         Format::Json => print_json(&reproduced)?,
     }
-    let outside = reproduced.numbers.iter().filter(|line| !line.holds).count();
-    match outside {
+    verdict(&reproduced.numbers)
+}
+
+fn verdict(numbers: &[Line]) -> Result<(), CliError> {
+    match numbers.iter().filter(|line| !line.holds).count() {
         0 => Ok(()),
-        _ => Err(CliError::new(exit::BUG, format!("{outside} numbers are outside their bounds"))),
+        outside => Err(CliError::new(
+            exit::UNEXPECTED_RESULT,
+            format!("{outside} numbers are outside their bounds"),
+        )),
     }
 }
 
@@ -149,4 +155,19 @@ fn unknown(name: &str) -> CliError {
 fn list() -> String {
     let all = Chosen { figures: figures::ALL.to_vec(), on_traces: figures::ON_TRACES.to_vec() };
     all.titles().map(|(name, title)| format!("{name:<18}{title}\n")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_outside_its_bounds_is_no_bug_but_a_result() {
+        let mut numbers = Figure::find("figure-4-7").expect("there is one").run(1);
+        assert!(verdict(&numbers).is_ok());
+        numbers[0].holds = false;
+        let error = verdict(&numbers).expect_err("one is outside");
+        assert_eq!(error.code, exit::UNEXPECTED_RESULT);
+        assert!(error.to_string().starts_with("1 numbers"), "{error}");
+    }
 }

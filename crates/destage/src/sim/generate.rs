@@ -2,7 +2,6 @@
 
 use crate::error::CliError;
 use crate::values::{bytes, interval};
-use destage_runtime::exit;
 use destage_runtime::units::{Bytes, Interval};
 use destage_sim::blocks::BLOCK_BYTES;
 use destage_sim::generate::{Generate, Load, Ycsb};
@@ -155,9 +154,7 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), CliError> {
     match generate.write(BufWriter::new(io::stdout().lock())) {
         // The reader has seen enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        Err(error) => {
-            Err(CliError::new(exit::TRACE_UNUSABLE, format!("failed to write the trace: {error}")))
-        }
+        Err(error) => Err(CliError::unwritable(format!("failed to write the trace: {error}"))),
         Ok(()) => Ok(()),
     }
 }

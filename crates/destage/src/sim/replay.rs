@@ -289,7 +289,7 @@ impl Watched {
         let summary = replayed.map_err(|error| match error {
             ReplayError::Damaged(_) => unusable(&error),
             ReplayError::Differs(_) => CliError::new(
-                exit::BUG,
+                exit::UNEXPECTED_RESULT,
                 format!("{file}: {error}. The recording was changed, or this core is another one"),
             ),
         })?;

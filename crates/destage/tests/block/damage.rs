@@ -99,7 +99,7 @@ fn stops(policy: &str) {
     assert!(server.client().write(0, &stamped(1), false).is_err(), "no write is taken");
     let drained = server.try_ask(&["drain", "--volume", ""]);
     let said = text(&drained.stderr);
-    assert_eq!(drained.status.code(), Some(16), "{said}");
+    assert_eq!(drained.status.code(), Some(20), "{said}");
     assert!(said.contains("block check --cache"), "{said}");
     // The other one goes on.
     let other = connect(&server.uri.replace(":///?", ":///other?"));

@@ -33,7 +33,7 @@ fn grow(server: &Server) -> serde_json::Value {
 #[track_caller]
 fn refused(server: &Server) -> String {
     let output = server.try_ask(&["grow"]);
-    assert_eq!(output.status.code(), Some(16), "{}", text(&output.stdout));
+    assert_eq!(output.status.code(), Some(20), "{}", text(&output.stdout));
     text(&output.stderr)
 }
 

@@ -6,6 +6,7 @@ mod crash;
 mod damage;
 mod derived;
 mod domains;
+mod exit_codes;
 mod full_disk;
 mod halts;
 mod harness;

@@ -33,6 +33,17 @@ impl Units {
     }
 }
 
+impl Known {
+    /// Its changes.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub(super) fn readable(&self, lsn: Lsn) -> Result<&[u8], String> {
+        let unreadable = |why| format!("ERR {why}; EDIT write {} or SKIP it", lsn.0);
+        self.bytes.as_deref().map_err(unreadable)
+    }
+}
+
 impl KnownGroups {
     /// A group is parked.
     pub(super) fn add(&mut self, lsn: Lsn, units: Units, bytes: Result<Arc<[u8]>, String>) {
@@ -111,6 +122,11 @@ impl KnownGroups {
         }
         leaving.extend(sets);
         (lsns, leaving)
+    }
+
+    /// Why the first one that cannot be read is left out when all are asked for.
+    pub(super) fn first_unreadable(&self) -> Option<String> {
+        self.0.iter().find_map(|(&lsn, known)| known.readable(lsn).err())
     }
 
     /// Of all, the next one that may leave.

@@ -135,7 +135,7 @@ fn simulate(
 
 fn failed(error: &ResultsError) -> CliError {
     match error {
-        ResultsError::Io { .. } => CliError::new(exit::TRACE_UNUSABLE, error),
+        ResultsError::Io { .. } => CliError::unwritable(error),
         ResultsError::InUse(_) | ResultsError::Foreign { .. } => CliError::usage(error),
     }
 }
