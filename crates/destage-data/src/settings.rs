@@ -2,6 +2,7 @@
 
 use crate::derived::QuerySettings;
 use crate::mapping::MappingSettings;
+use crate::schema::Table;
 use destage_core::{OnReject, Policy, Span};
 use destage_record::RecordSettings;
 use destage_runtime::sockets::Listen;
@@ -91,6 +92,15 @@ pub struct TableSettings {
     pub copies_expire: bool,
     /// What the documents of a MongoDB collection hold. `None`: not declared, so the collection's validator says it.
     pub document: Option<DocumentSettings>,
+}
+
+impl TableSettings {
+    /// Whether each write of that table waits for the origin, which may do more with it than store it, and drops the cached row.
+    pub fn goes_through(&self, table: &Table) -> bool {
+        // Declared to change nothing that is cached.
+        let is_harmless = self.triggers.as_ref().is_some_and(Vec::is_empty);
+        table.class.opaque.is_some() && (self.ack_origin || !is_harmless)
+    }
 }
 
 /// What the documents of a collection hold.

@@ -9,6 +9,7 @@ pub mod handoff;
 pub mod human;
 pub mod latency;
 pub mod log;
+pub mod memory;
 pub mod metrics;
 pub mod mode_log;
 pub mod policy;

@@ -1,4 +1,4 @@
-//! Amounts as users write them: sizes (`64K`, `20G`) and intervals (`30s`, `250ms`, `none`).
+//! Amounts as users write them: sizes (`64K`, `20GB`), shares (`70%`) and intervals (`30s`, `250ms`, `none`).
 
 use destage_core::Span;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -6,9 +6,19 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// A size in bytes. Written as a whole or decimal number with `K`, `M`, `G`, `T` (or `KiB` ...), powers of 1024, or without a unit.
+/// A size in bytes. Written as a whole or decimal number without a unit, or with `K`, `M`, `G` or `T`. These are powers of 1024,
+/// in either case, and so are `KB` and `KiB` and their like: whoever asks for `1GB` of memory means that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Bytes(pub u64);
+
+/// A size in bytes, or a share of a whole that whoever reads it knows. Written as [`Bytes`], or as a number up to 100 with `%`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    /// So many bytes.
+    Bytes(Bytes),
+    /// So many hundredths of a percent, 1 to 10,000.
+    Share(u16),
+}
 
 /// A length of time. Written as a number with `ns`, `us`, `ms`, `s`, `m`, `h` or `d`, several of them in a row (`1m30s`), `0`, or
 /// `none` for "never" or "no bound".
@@ -21,6 +31,9 @@ pub struct Interval(pub Span);
 pub struct UnitError(String);
 
 const SIZES: [(&str, u64); 4] = [("T", 1 << 40), ("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10)];
+
+/// The whole, in the unit of [`Size::Share`].
+const SHARE_MAX: u16 = 10_000;
 
 const SPANS: [(&str, u64); 7] = [
     ("d", 86_400_000_000_000),
@@ -44,23 +57,25 @@ impl FromStr for Bytes {
 
     fn from_str(text: &str) -> Result<Self, UnitError> {
         let wrong = || {
+            let is = if text.trim().ends_with('%') { "a share, not a size" } else { "not a size" };
             UnitError(format!(
-                "'{text}' is not a size: write a number of bytes or one with K, M, G or T \
-                 (powers of 1024), such as 64K or 1.5G"
+                "'{text}' is {is}: write a number of bytes or one with K, M, G or T (KB and KiB \
+                 are the same, powers of 1024), such as 64K or 1.5G"
             ))
         };
         let (number, unit) = split_number(text.trim()).ok_or_else(wrong)?;
-        let unit = unit.trim();
-        let factor = match unit.strip_suffix("iB").unwrap_or(unit) {
-            "" if unit.is_empty() => 1,
-            "B" => 1,
-            letter => SIZES
-                .iter()
-                .find(|(name, _)| !letter.is_empty() && name.eq_ignore_ascii_case(letter))
-                .map(|&(_, factor)| factor)
-                .ok_or_else(wrong)?,
-        };
+        let factor = size_factor(unit.trim()).ok_or_else(wrong)?;
         scaled(number, factor).map(Self).ok_or_else(wrong)
+    }
+}
+
+/// What a number with this unit is multiplied by.
+fn size_factor(unit: &str) -> Option<u64> {
+    let unit = unit.to_ascii_uppercase();
+    let letter = ["IB", "I", "B"].iter().find_map(|end| unit.strip_suffix(end)).unwrap_or(&unit);
+    match unit.as_str() {
+        "" | "B" => Some(1),
+        _ => SIZES.iter().find(|(name, _)| *name == letter).map(|&(_, factor)| factor),
     }
 }
 
@@ -70,6 +85,34 @@ impl fmt::Display for Bytes {
             Some((unit, size)) => write!(f, "{}{unit}", self.0 / size),
             None => write!(f, "{}", self.0),
         }
+    }
+}
+
+impl Size {
+    /// The number of bytes, where the whole has so many.
+    pub fn of(self, whole: u64) -> Bytes {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Share(share) => {
+                let bytes = u128::from(whole) * u128::from(share) / u128::from(SHARE_MAX);
+                Bytes(u64::try_from(bytes).expect("a share is at most the whole"))
+            }
+        }
+    }
+}
+
+impl FromStr for Size {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        let Some(number) = text.trim().strip_suffix('%') else {
+            return text.parse().map(Self::Bytes);
+        };
+        let share = split_number(number.trim()).filter(|(_, rest)| rest.is_empty());
+        let share = share.and_then(|(number, _)| u16::try_from(scaled(number, 100)?).ok());
+        share.filter(|share| (1..=SHARE_MAX).contains(share)).map(Self::Share).ok_or_else(|| {
+            UnitError(format!("'{text}' is not a share: write a number up to 100, such as 70%"))
+        })
     }
 }
 
@@ -218,12 +261,53 @@ mod tests {
             ("20G", 20 << 30),
             (" 1 GiB ", 1 << 30),
             ("2T", 2 << 40),
+            ("1GB", 1 << 30),
+            ("1gb", 1 << 30),
+            ("1g", 1 << 30),
+            ("1Gi", 1 << 30),
+            ("512MB", 512 << 20),
+            ("512 mib", 512 << 20),
+            ("17b", 17),
         ] {
             assert_eq!(text.parse::<Bytes>(), Ok(Bytes(bytes)), "{text}");
+            assert_eq!(text.parse::<Size>(), Ok(Size::Bytes(Bytes(bytes))), "{text}");
         }
-        for text in ["", "G", "-1", "1.", ".5G", "1.2.3K", "20GB", "iB", "5 X", "99999999T"] {
+        for text in [
+            "",
+            "G",
+            "-1",
+            "1.",
+            ".5G",
+            "1.2.3K",
+            "20GG",
+            "iB",
+            "1i",
+            "1iB",
+            "5 X",
+            "1BB",
+            "70%",
+            "99999999T",
+        ] {
             let error = text.parse::<Bytes>().unwrap_err().to_string();
             assert!(error.contains("64K or 1.5G"), "{text}: {error}");
+        }
+        assert!("70%".parse::<Bytes>().unwrap_err().to_string().contains("a share, not a size"));
+    }
+
+    #[test]
+    fn shares_are_of_the_whole() {
+        for (text, whole, bytes) in [
+            ("70%", 1_000, 700),
+            ("100%", u64::MAX, u64::MAX),
+            ("12.5 %", 1 << 30, 1 << 27),
+            ("0.01%", 10_000, 1),
+            ("64K", 1, 65_536),
+        ] {
+            assert_eq!(text.parse::<Size>().unwrap().of(whole), Bytes(bytes), "{text}");
+        }
+        for text in ["%", "0%", "101%", "-5%", "70%%", "70G%", "0.001%", "7x%"] {
+            let error = text.parse::<Size>().unwrap_err().to_string();
+            assert!(error.contains("such as 70%"), "{text}: {error}");
         }
     }
 

@@ -4,35 +4,38 @@ use crate::error::CliError;
 use crate::invalidation::InvalidationArgs;
 use crate::output::{Format, print, print_json};
 use crate::values::interval;
-use destage_core::Fault;
+use destage_core::{Fault, Span};
 use destage_data::origins::{self, OriginError};
-use destage_data::schema::{Column, ColumnDefault, Schema, Table};
+use destage_data::schema::{Column, ColumnDefault, Schema, Table, TableId};
+use destage_data::serve::fit;
+use destage_data::settings::{Settings, TableSettings};
 use destage_data::value::ColumnType;
 use destage_runtime::units::Interval;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// Flags of `schema`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SchemaArgs {
     /// The origin: sqlite:FILE, postgres://USER:PASSWORD@HOST[:PORT]/DATABASE, for MariaDB
-    /// mysql://USER:PASSWORD@HOST[:PORT]/DATABASE, or mongodb://USER:PASSWORD@HOST[:PORT]/DATABASE.
-    #[arg(long, env = "DESTAGE_ORIGIN", hide_env_values = true, value_name = "URL")]
-    origin: String,
+    /// mysql://USER:PASSWORD@HOST[:PORT]/DATABASE, or mongodb://USER:PASSWORD@HOST[:PORT]/DATABASE. That of the settings file
+    /// unless told.
+    #[arg(
+        long,
+        env = "DESTAGE_ORIGIN",
+        hide_env_values = true,
+        required_unless_present = "config",
+        value_name = "URL"
+    )]
+    origin: Option<String>,
 
-    /// The settings file of the server, whose [table.NAME] sections say what the collections of a MongoDB hold.
+    /// The settings file of the server: what comes of its sections is shown, and what does not fit the tables.
     #[arg(long, value_name = "FILE")]
     config: Option<std::path::PathBuf>,
 
-    /// Longest wait for one answer of the origin. 100ms to 5m.
-    #[arg(
-        long,
-        default_value = "10s",
-        value_parser = |s: &str| interval(s, "100ms", "5m"),
-        value_name = "TIME"
-    )]
-    origin_timeout: Interval,
+    /// Longest wait for one answer of the origin. 100ms to 5m; 10s unless told, here or in the settings file.
+    #[arg(long, value_parser = |s: &str| interval(s, "100ms", "5m"), value_name = "TIME")]
+    origin_timeout: Option<Interval>,
 
     /// The form of the result.
     #[arg(long, value_enum, default_value = "table")]
@@ -45,21 +48,42 @@ pub(crate) struct SchemaArgs {
 /// Reads the catalogue and shows it, or changes what the origin tells.
 pub(crate) fn run(args: &SchemaArgs) -> Result<(), CliError> {
     args.invalidation.check()?;
-    let timeout = args.origin_timeout.duration().expect("none is out of its range");
-    let tables = match &args.config {
-        Some(path) => crate::serve::tables(path)?,
-        None => BTreeMap::new(),
-    };
-    let open = origins::open(&args.origin, timeout, &tables);
+    let settings = args.settings()?;
+    let url = settings.origin.as_deref().ok_or_else(|| {
+        CliError::usage("neither --origin nor the settings file names an origin: give one of them")
+    })?;
+    let open = origins::open(url, settings.origin_timeout, &settings.tables);
     let origin = open.map_err(|error| failed(READ, &error))?;
     let schema = || origin.schema().map_err(|error| failed(READ, &error));
     if args.invalidation.is_asked() {
         return args.invalidation.run(&*origin, schema, refused, args.format);
     }
-    let schema = schema()?;
+    let mut schema = schema()?;
+    let suggested = origin.suggested_settings(&schema).map_err(|error| failed(READ, &error))?;
+    // What does not fit is told below what there is.
+    let fits = fit(&settings, &*origin, &mut schema);
+    let shown =
+        Shown { origin: origin.describe(), schema: &schema, settings: &settings, suggested };
     match args.format {
-        Format::Table => print(&table(&origin.describe(), &schema)),
-        Format::Json => print_json(&to_json(&origin.describe(), &schema)),
+        Format::Table => print(&shown.table())?,
+        Format::Json => print_json(&shown.json())?,
+    }
+    fits.map_err(|error| CliError::new(error.exit_code(), error))
+}
+
+impl SchemaArgs {
+    /// Those of the server that matter here.
+    fn settings(&self) -> Result<Settings, CliError> {
+        let mut settings = match &self.config {
+            Some(path) => crate::serve::of_file(path)?,
+            None => Settings::default(),
+        };
+        let origin = self.origin.clone().filter(|origin| !origin.is_empty());
+        settings.origin = origin.or(settings.origin);
+        if let Some(timeout) = self.origin_timeout.and_then(Interval::duration) {
+            settings.origin_timeout = timeout;
+        }
+        Ok(settings)
     }
 }
 
@@ -77,50 +101,149 @@ fn refused(what: &str, error: &OriginError) -> CliError {
     }
 }
 
-fn table(origin: &str, schema: &Schema) -> String {
-    let mut out = format!("{origin}: {} tables can be reached\n", schema.tables.len());
-    for table in &schema.tables {
-        let _ = writeln!(out, "\n{}   {}", pattern(table), class(schema, table));
-        let width = table.columns.iter().map(|c| c.name.chars().count()).max().unwrap_or(0);
-        for (index, column) in table.columns.iter().enumerate() {
-            let notes = notes(table, index, column).join(", ");
-            let line = format!("  {:<width$}  {:<18}  {notes}", column.name, column.type_name);
-            let _ = writeln!(out, "{}", line.trim_end());
+/// What is shown.
+struct Shown<'a> {
+    origin: String,
+    schema: &'a Schema,
+    settings: &'a Settings,
+    /// What to write into a settings file.
+    suggested: Option<String>,
+}
+
+impl Shown<'_> {
+    fn table(&self) -> String {
+        let tables = self.schema.reachable();
+        let mut out = format!("{}: {} tables can be reached\n", self.origin, tables.len());
+        for table in tables {
+            let _ = writeln!(out, "\n{}   {}", pattern(table), self.class(table));
+            let width = table.columns.iter().map(|c| c.name.chars().count()).max().unwrap_or(0);
+            for (index, column) in table.columns.iter().enumerate() {
+                let notes = notes(table, index, column).join(", ");
+                let line = format!("  {:<width$}  {:<18}  {notes}", column.name, column.type_name);
+                let _ = writeln!(out, "{}", line.trim_end());
+            }
         }
-    }
-    if !schema.unreachable.is_empty() {
-        let _ = writeln!(out, "\nnot reachable:");
-        for table in &schema.unreachable {
-            let _ = writeln!(out, "  {}: {}", table.name, table.reason);
+        if !self.schema.unreachable.is_empty() {
+            let _ = writeln!(out, "\nnot reachable:");
+            for table in &self.schema.unreachable {
+                let _ = writeln!(out, "  {}: {}", table.name, table.reason);
+            }
         }
+        if let Some(sections) = &self.suggested {
+            let _ = writeln!(out, "\n# {SUGGESTED}\n{sections}");
+        }
+        out
     }
-    out
+
+    /// What the origin and the settings make of the table's writes and copies.
+    fn class(&self, table: &Table) -> String {
+        let settings = self.settings.tables.get(&table.name).cloned().unwrap_or_default();
+        let mut parts = Vec::new();
+        if table.is_plain() {
+            parts.push("plain".to_string());
+        }
+        parts.extend(through(table, &settings));
+        if table.columns.iter().any(|column| column.generated) {
+            parts.push("has computed columns".into());
+        }
+        let cascades = &table.class.cascades_to;
+        for (label, ids) in [("references", &table.references), ("changes", cascades)] {
+            if !ids.is_empty() {
+                parts.push(format!("{label} {}", self.names(ids).join(", ")));
+            }
+        }
+        if settings.ack_origin {
+            parts.push("writes wait for the origin (ack)".into());
+        }
+        if settings.blind {
+            parts.push("written blind".into());
+        }
+        if let Some(age) = settings.max_age {
+            parts.push(format!("copies are at most {} old (max_age)", Interval(age)));
+        }
+        if settings.copies_expire {
+            parts.push("copies may expire (ttl)".into());
+        }
+        parts.join("; ")
+    }
+
+    fn names(&self, ids: &[TableId]) -> Vec<&str> {
+        ids.iter().map(|&id| self.schema.table(id).name.as_str()).collect()
+    }
+
+    fn json(&self) -> Value {
+        let tables: Vec<_> =
+            self.schema.reachable().iter().map(|table| self.table_json(table)).collect();
+        let unreachable: Vec<_> = self
+            .schema
+            .unreachable
+            .iter()
+            .map(|table| json!({ "name": table.name, "reason": table.reason }))
+            .collect();
+        json!({
+            "origin": self.origin,
+            "tables": tables,
+            "unreachable": unreachable,
+            "suggested_settings": self.suggested,
+        })
+    }
+
+    fn table_json(&self, table: &Table) -> Value {
+        let settings = self.settings.tables.get(&table.name).cloned().unwrap_or_default();
+        let column = |(index, column): (usize, &Column)| {
+            json!({
+                "name": column.name,
+                "type": column.type_name,
+                "key": index < table.key_len,
+                "not_null": column.not_null,
+                "computed": column.generated,
+                "writable": index >= table.key_len
+                    && !column.generated
+                    && column.ty != ColumnType::Opaque,
+                "notes": notes(table, index, column),
+            })
+        };
+        let through = table.class.opaque.as_ref().filter(|_| settings.goes_through(table));
+        json!({
+            "name": table.name,
+            "pattern": pattern(table),
+            "key": table.key().iter().map(|column| &column.name).collect::<Vec<_>>(),
+            "plain": table.is_plain(),
+            "writes_go_through": through,
+            "does_more": table.class.opaque,
+            "triggers_declared": settings.triggers,
+            "ack_origin": settings.ack_origin,
+            "blind": settings.blind,
+            "max_age_seconds": settings.max_age.map(Span::as_secs_f64),
+            "copies_expire": settings.copies_expire,
+            "references": self.names(&table.references),
+            "cascades_to": self.names(&table.class.cascades_to),
+            "columns": table.columns.iter().enumerate().map(column).collect::<Vec<_>>(),
+        })
+    }
+}
+
+const SUGGESTED: &str = "To begin a settings file with (--config): what some of their documents hold, which is yours to correct";
+
+/// What becomes of the writes of a table with which the origin does more than store them.
+fn through(table: &Table, settings: &TableSettings) -> Option<String> {
+    let why = table.class.opaque.as_ref()?;
+    Some(match &settings.triggers {
+        Some(changed) if !settings.goes_through(table) => {
+            debug_assert!(changed.is_empty(), "others go through");
+            format!("writes are buffered: {why}, declared to change nothing that is cached")
+        }
+        Some(changed) if !changed.is_empty() => {
+            format!("writes go through: {why}, declared to change {}", changed.join(", "))
+        }
+        _ => format!("writes go through: {why}"),
+    })
 }
 
 /// The key as clients write it: `orders:{id}`.
 fn pattern(table: &Table) -> String {
     let key: String = table.key().iter().map(|column| format!(":{{{}}}", column.name)).collect();
     format!("{}{key}", table.name)
-}
-
-fn class(schema: &Schema, table: &Table) -> String {
-    let mut parts = Vec::new();
-    if table.is_plain() {
-        parts.push("plain".to_string());
-    }
-    if let Some(why) = &table.class.opaque {
-        parts.push(format!("writes go through: {why}"));
-    }
-    if table.columns.iter().any(|column| column.generated) {
-        parts.push("has computed columns".into());
-    }
-    for (label, ids) in [("references", &table.references), ("changes", &table.class.cascades_to)] {
-        if !ids.is_empty() {
-            let names: Vec<_> = ids.iter().map(|&id| schema.table(id).name.as_str()).collect();
-            parts.push(format!("{label} {}", names.join(", ")));
-        }
-    }
-    parts.join("; ")
 }
 
 fn notes(table: &Table, index: usize, column: &Column) -> Vec<String> {
@@ -148,42 +271,4 @@ fn notes(table: &Table, index: usize, column: &Column) -> Vec<String> {
         ColumnDefault::Computed => notes.push("default computed by the origin".into()),
     }
     notes
-}
-
-fn to_json(origin: &str, schema: &Schema) -> Value {
-    let names = |ids: &[destage_data::schema::TableId]| -> Vec<&str> {
-        ids.iter().map(|&id| schema.table(id).name.as_str()).collect()
-    };
-    let tables: Vec<_> = schema
-        .tables
-        .iter()
-        .map(|table| {
-            json!({
-                "name": table.name,
-                "pattern": pattern(table),
-                "key": table.key().iter().map(|column| &column.name).collect::<Vec<_>>(),
-                "plain": table.is_plain(),
-                "writes_go_through": table.class.opaque,
-                "references": names(&table.references),
-                "cascades_to": names(&table.class.cascades_to),
-                "columns": table.columns.iter().enumerate().map(|(index, column)| json!({
-                    "name": column.name,
-                    "type": column.type_name,
-                    "key": index < table.key_len,
-                    "not_null": column.not_null,
-                    "computed": column.generated,
-                    "writable": index >= table.key_len
-                        && !column.generated
-                        && column.ty != ColumnType::Opaque,
-                    "notes": notes(table, index, column),
-                })).collect::<Vec<_>>(),
-            })
-        })
-        .collect();
-    let unreachable: Vec<_> = schema
-        .unreachable
-        .iter()
-        .map(|table| json!({ "name": table.name, "reason": table.reason }))
-        .collect();
-    json!({ "origin": origin, "tables": tables, "unreachable": unreachable })
 }

@@ -2,7 +2,7 @@
 
 use destage_data::settings::Unmapped;
 use destage_runtime::sockets::Listen;
-use destage_runtime::units::{Bytes, Interval};
+use destage_runtime::units::{Bytes, Interval, Size};
 use std::net::{Ipv4Addr, SocketAddr};
 
 /// The admin port, or none.
@@ -59,6 +59,15 @@ pub(crate) fn staleness(text: &str) -> Result<Interval, String> {
 pub(crate) fn bytes(text: &str, low: &str, high: &str) -> Result<Bytes, String> {
     let value = text.parse::<Bytes>().map_err(|e| e.to_string())?;
     within(value, low, high)
+}
+
+/// A size within bounds, or a share of a whole.
+pub(crate) fn size(text: &str, low: &str, high: &str) -> Result<Size, String> {
+    let value = text.parse::<Size>().map_err(|e| e.to_string())?;
+    match value {
+        Size::Bytes(bytes) => within(bytes, low, high).map(Size::Bytes),
+        Size::Share(_) => Ok(value),
+    }
 }
 
 fn within<T>(value: T, low: &str, high: &str) -> Result<T, String>

@@ -396,9 +396,7 @@ impl Engine {
         let table = part.map_or(table, |(id, _)| self.schema.collection(id).table);
         let settings = &self.tables[usize::from(table.0)];
         let table = self.schema.table(table);
-        let is_harmless = settings.triggers.as_ref().is_some_and(Vec::is_empty);
-        // Declared to change nothing that is cached.
-        if table.class.opaque.is_some() && (settings.ack_origin || !is_harmless) {
+        if settings.goes_through(table) {
             return Ack::OriginInvalidate;
         }
         let cascades = !table.class.cascades_to.is_empty() && self.may_cascade(table, prepared);

@@ -101,6 +101,16 @@ pub trait Origin: Send + Sync {
     /// Unreachable, or the catalogue may not be read.
     fn schema(&self) -> Result<Schema, OriginError>;
 
+    /// Sections of a settings file, for tables that cannot be reached before it says what they hold; `None` where there are no
+    /// such tables. They are to be looked at by a person: what they say is guessed.
+    ///
+    /// # Errors
+    /// Unreachable, or the tables may not be read.
+    fn suggested_settings(&self, schema: &Schema) -> Result<Option<String>, OriginError> {
+        let _ = schema;
+        Ok(None)
+    }
+
     /// How many [`Writer`]s may apply batches of different ordering domains at once; 1 unless the origin says otherwise.
     fn writers_max(&self) -> usize {
         1

@@ -20,8 +20,8 @@ mod workers;
 
 use crate::derived::Answer;
 use crate::engine::{Engine, FetchJob};
-use crate::origins::{Applied, Heard, Keys, OriginError, ParkedGroup, Watermarks};
-use crate::schema::TableId;
+use crate::origins::{Applied, Heard, Keys, Origin, OriginError, ParkedGroup, Watermarks};
+use crate::schema::{Schema, TableId};
 use crate::settings::Settings;
 use destage_core::{BatchId, Lsn, Span};
 use destage_journal::Flush;
@@ -101,6 +101,18 @@ enum Event {
     Shutdown(shutdown::Request),
     /// The command of `--run` ended with this code.
     ChildEnded(u8),
+}
+
+/// Makes of an origin's tables what the settings say, as a start does, and changes nothing there.
+///
+/// # Errors
+/// The settings do not fit the tables, or the origin cannot be asked.
+pub fn fit(
+    settings: &Settings,
+    origin: &dyn Origin,
+    schema: &mut Schema,
+) -> Result<(), ServeError> {
+    start::fit(settings, origin, schema).map(drop)
 }
 
 /// Serves until a signal, the end of the `--run` command, or a failure.

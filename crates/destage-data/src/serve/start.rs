@@ -6,6 +6,7 @@ use super::{ServeError, owned};
 use crate::catalog::Catalog;
 use crate::change::items;
 use crate::derived::{self, Queries};
+use crate::domains::Partition;
 use crate::engine::{Engine, StartReport};
 use crate::origins::{self, Listener, Origin, Watermarks, Writer};
 use crate::schema::{Schema, TableId};
@@ -53,14 +54,13 @@ pub(super) fn start(settings: &Settings) -> Result<Started, ServeError> {
     let origin = origins::open(&url, settings.origin_timeout, &settings.tables)
         .map_err(|error| ServeError::origin(&error))?;
     let mut schema = origin.schema().map_err(|error| ServeError::origin(&error))?;
-    serve_keys(settings, &mut schema).map_err(|error| ServeError::new(exit::USAGE, error))?;
+    check_reach(settings, &*origin, &schema)?;
+    let (queries, partition) = fit(settings, &*origin, &mut schema)?;
     let schema = Arc::new(schema);
-    check_tables(settings, &schema)?;
-    let queries = queries(settings, &schema, &*origin)?;
     let catalog = Catalog::of(&schema);
     let (mut journal, recovery) = open_journal(settings, disk, &catalog)?;
     let mut writer = origin.writer().map_err(|error| ServeError::origin(&error))?;
-    let partition = Arc::new(owned::partition(settings, &*origin, &schema)?);
+    let partition = Arc::new(partition);
     let Claimed { epoch, owner, claims } =
         identity::claim(settings, &*origin, &mut *writer, &partition, &mut journal, &recovery)?;
     let found = owner.as_ref().map(|owner| owner.watermarks.clone()).unwrap_or_default();
@@ -100,6 +100,46 @@ pub(super) fn start(settings: &Settings) -> Result<Started, ServeError> {
         is_example,
         watch,
     })
+}
+
+/// Makes of an origin's tables what the settings say, and looks whether these fit.
+pub(super) fn fit(
+    settings: &Settings,
+    origin: &dyn Origin,
+    schema: &mut Schema,
+) -> Result<(Arc<Queries>, Partition), ServeError> {
+    serve_keys(settings, schema).map_err(|error| ServeError::new(exit::USAGE, error))?;
+    check_tables(settings, schema)?;
+    let queries = queries(settings, schema, origin)?;
+    Ok((queries, owned::partition(settings, origin, schema)?))
+}
+
+/// Refuses a start from which no key would reach anything because nobody has said what the tables hold.
+fn check_reach(
+    settings: &Settings,
+    origin: &dyn Origin,
+    schema: &Schema,
+) -> Result<(), ServeError> {
+    if !schema.reachable().is_empty() {
+        return Ok(());
+    }
+    let place = origin.describe();
+    let suggested =
+        origin.suggested_settings(schema).map_err(|error| ServeError::origin(&error))?;
+    match suggested {
+        Some(sections) if settings.unmapped == Unmapped::Reject => Err(ServeError::new(
+            exit::USAGE,
+            format!(
+                "nothing says what the collections of {place} hold, so no key would reach anything. Write it into a settings \
+                 file and name that by --config. To begin with, what some of their documents hold, which is yours to \
+                 correct:\n\n{sections}"
+            ),
+        )),
+        _ => {
+            tracing::warn!(origin = place, "no key reaches a table; 'destage schema' says why");
+            Ok(())
+        }
+    }
 }
 
 /// Adds the keys that the settings make to those of the tables.

@@ -1,7 +1,7 @@
 //! The flags of `destage block serve`.
 
 use crate::error::CliError;
-use crate::values::{Admin, admin, bytes, interval, listen, password, staleness};
+use crate::values::{Admin, admin, bytes, interval, listen, password, size, staleness};
 use clap::{Args, ValueEnum};
 use destage_block::nbd::tls::Identity;
 use destage_block::origin::NbdOptions;
@@ -13,7 +13,7 @@ use destage_core::{Acknowledge, AtLimit, Order, Policy, Span, When};
 use destage_record::RecordSettings;
 use destage_runtime::policy::{parse_at_limit, parse_when, set_dirty_limit};
 use destage_runtime::sockets::Listen;
-use destage_runtime::units::{Bytes, Interval};
+use destage_runtime::units::{Bytes, Interval, Size};
 use std::path::PathBuf;
 
 /// Flags of `destage block serve`.
@@ -103,9 +103,10 @@ pub(crate) struct VolumeArgs {
     #[arg(long, default_value = "4G", value_parser = |s: &str| bytes(s, "64M", "16T"), value_name = "SIZE")]
     cache_size: Bytes,
 
-    /// Bytes of the log inside the cache when it is created; a quarter of the cache unless told. 32M to 1T.
-    #[arg(long, value_parser = |s: &str| bytes(s, "32M", "1T"), value_name = "SIZE")]
-    log_size: Option<Bytes>,
+    /// Bytes of the log inside the cache when it is created; a quarter of the cache unless told. 32M to 1T, or a share of the
+    /// cache, such as 50%.
+    #[arg(long, value_parser = |s: &str| size(s, "32M", "1T"), value_name = "SIZE")]
+    log_size: Option<Size>,
 
     /// What an acknowledged write means, and what the origin holds if host and cache are lost.
     #[arg(long, value_enum, default_value = "journaled", value_name = "POLICY")]
@@ -142,9 +143,10 @@ pub(crate) struct VolumeArgs {
     #[arg(long, default_value = "throttle", value_parser = parse_at_limit, value_name = "CHOICE")]
     at_limit: AtLimit,
 
-    /// Most bytes of writes that the origin does not have; a quarter of the log unless told. 64K to 1T.
-    #[arg(long, value_parser = |s: &str| bytes(s, "64K", "1T"), value_name = "SIZE")]
-    dirty_limit: Option<Bytes>,
+    /// Most bytes of writes that the origin does not have; a quarter of the log unless told. 64K to 1T, or a share of the log,
+    /// such as 50%.
+    #[arg(long, value_parser = |s: &str| size(s, "64K", "1T"), value_name = "SIZE")]
+    dirty_limit: Option<Size>,
 
     /// Most bytes in one batch at the origin, and in one atomic group. 64K to 1G.
     #[arg(long, default_value = "16M", value_parser = |s: &str| bytes(s, "64K", "1G"), value_name = "SIZE")]
@@ -385,7 +387,7 @@ impl VolumeArgs {
             origin_tls: self.origin_tls.settings(),
             cache,
             cache_bytes: self.cache_size.get(),
-            log_bytes: self.log_size.map(Bytes::get),
+            log_bytes: self.log_bytes(),
             policy,
             commit_on_flush: self.commit == Commit::Flush,
             redo: self.redo,
@@ -403,6 +405,10 @@ impl VolumeArgs {
                 in_place: self.unsafe_in_place,
             },
         })
+    }
+
+    fn log_bytes(&self) -> Option<u64> {
+        self.log_size.map(|size| size.of(self.cache_size.get()).get())
     }
 
     fn policy(&self) -> Result<Policy, String> {
@@ -430,9 +436,9 @@ impl VolumeArgs {
             at_limit: self.at_limit,
             ..Policy::default()
         };
-        let log = self.log_size.map_or_else(|| self.cache_size.get() / 4, Bytes::get);
+        let log = self.log_bytes().unwrap_or_else(|| self.cache_size.get() / 4);
         policy.limits.journal_bytes_max = (log / 4 * 3).max(1 << 20);
-        set_dirty_limit(&mut policy, self.dirty_limit.map_or(log / 4, Bytes::get));
+        set_dirty_limit(&mut policy, self.dirty_limit.map_or(log / 4, |size| size.of(log).get()));
         // Clean blocks may take what the device leaves them; the engine lowers this to it.
         policy.limits.cache_bytes_max = u64::MAX;
         policy.limits.batch_groups_max = 65_536;
@@ -443,5 +449,32 @@ impl VolumeArgs {
             format!("the policy does not fit together: {error} (--commit, --staleness, --when)")
         })?;
         Ok(policy)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_of_the_log_follows_the_log() {
+        for (flags, log, dirty) in [
+            (&["--cache-size", "1GB"][..], None, 64 << 20),
+            (&["--cache-size", "1GB", "--dirty-limit", "50%"], None, 128 << 20),
+            (&["--cache-size", "1GB", "--log-size", "50%"], Some(512 << 20), 128 << 20),
+            (
+                &["--cache-size", "1GB", "--log-size", "50%", "--dirty-limit", "100%"],
+                Some(512 << 20),
+                512 << 20,
+            ),
+            (&["--dirty-limit", "64MB"], None, 64 << 20),
+        ] {
+            let argv = ["destage", "--origin", "file:/a", "--cache", "/b"].iter().chain(flags);
+            let matches = crate::file::command::<VolumeArgs>().try_get_matches_from(argv).unwrap();
+            let args = <VolumeArgs as clap::FromArgMatches>::from_arg_matches(&matches).unwrap();
+            let settings = args.into_settings("v".into()).map_err(|e| e.to_string()).unwrap();
+            assert_eq!(settings.log_bytes, log, "{flags:?}");
+            assert_eq!(settings.policy.limits.dirty_bytes_max, dirty, "{flags:?}");
+        }
     }
 }

@@ -1,17 +1,18 @@
 //! The flags of `serve`. The same names are the keys of the settings file.
 
 use crate::error::CliError;
-use crate::values::{Admin, admin, bytes, interval, listen, password, staleness, unmapped};
+use crate::values::{Admin, admin, bytes, interval, listen, password, size, staleness, unmapped};
 use clap::Args;
 use destage_core::{Acknowledge, AtLimit, OnReject, Policy, When};
 use destage_data::settings::{Settings, Unmapped, UnsafeFlags};
 use destage_record::RecordSettings;
+use destage_runtime::memory;
 use destage_runtime::policy::{
     parse_acknowledge, parse_at_limit, parse_on_reject, parse_parked_per_minute, parse_when,
     set_dirty_limit,
 };
 use destage_runtime::sockets::Listen;
-use destage_runtime::units::{Bytes, Interval};
+use destage_runtime::units::{Bytes, Interval, Size};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -81,17 +82,17 @@ pub(crate) struct ServeArgs {
     #[arg(long, default_value = "1000", value_parser = parse_parked_per_minute, value_name = "COUNT")]
     parked_per_minute: u32,
 
-    /// Memory of the buffered writes. 64K to 1T.
-    #[arg(long, default_value = "1G", value_parser = |s: &str| bytes(s, "64K", "1T"), value_name = "SIZE")]
-    dirty_limit: Bytes,
+    /// Memory of the buffered writes. 64K to 1T, or a share of the memory that this process may use, such as 10%.
+    #[arg(long, default_value = "1G", value_parser = |s: &str| size(s, "64K", "1T"), value_name = "SIZE")]
+    dirty_limit: Size,
 
     /// Journal space of the undecided writes. 1M to 16T.
     #[arg(long, default_value = "4G", value_parser = |s: &str| bytes(s, "1M", "16T"), value_name = "SIZE")]
     journal_size: Bytes,
 
-    /// Memory of the cached rows that may be dropped. 0 to 16T.
-    #[arg(long, default_value = "1G", value_parser = |s: &str| bytes(s, "0", "16T"), value_name = "SIZE")]
-    cache_size: Bytes,
+    /// Memory of the cached rows that may be dropped. 0 to 16T, or a share of the memory that this process may use, such as 50%.
+    #[arg(long, default_value = "1G", value_parser = |s: &str| size(s, "0", "16T"), value_name = "SIZE")]
+    cache_size: Size,
 
     /// Most write groups that are destaged at once: one transaction at the origin, on PostgreSQL and MariaDB one for each
     /// 1,000 groups, two of which may be under way on PostgreSQL. 1 to 65536.
@@ -257,9 +258,9 @@ impl ServeArgs {
             password: filled(self.password),
             no_auth: self.no_auth,
             clients_max: self.max_clients as usize,
-            request_bytes_max: size(self.max_request),
+            request_bytes_max: length(self.max_request),
             pipeline_max: self.max_pipeline as usize,
-            output_bytes_max: size(self.output_limit),
+            output_bytes_max: length(self.output_limit),
             origin_timeout: self.origin_timeout.duration().expect("none is out of its range"),
             take_over: self.take_over,
             adopt: self.adopt,
@@ -299,9 +300,9 @@ impl ServeArgs {
             on_reject: self.on_reject,
             ..Policy::default()
         };
-        set_dirty_limit(&mut policy, self.dirty_limit.get());
+        set_dirty_limit(&mut policy, of_memory("--dirty-limit", self.dirty_limit)?);
         policy.limits.journal_bytes_max = self.journal_size.get();
-        policy.limits.cache_bytes_max = self.cache_size.get();
+        policy.limits.cache_bytes_max = of_memory("--cache-size", self.cache_size)?;
         policy.limits.batch_groups_max = self.batch;
         policy.limits.linger = self.linger.span();
         policy.limits.parked_per_minute_max = self.parked_per_minute;
@@ -314,6 +315,19 @@ impl ServeArgs {
     }
 }
 
-fn size(bytes: Bytes) -> usize {
+/// Memory, of which shares are of what this process may use.
+fn of_memory(flag: &str, size: Size) -> Result<u64, CliError> {
+    let whole = match size {
+        Size::Bytes(_) => Some(0),
+        Size::Share(_) => memory::usable_bytes(),
+    };
+    whole.map(|whole| size.of(whole).get()).ok_or_else(|| {
+        CliError::usage(format!(
+            "{flag}: the system does not tell how much memory there is: give a size, such as 1G"
+        ))
+    })
+}
+
+fn length(bytes: Bytes) -> usize {
     usize::try_from(bytes.get()).unwrap_or(usize::MAX)
 }

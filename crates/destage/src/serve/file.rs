@@ -8,7 +8,7 @@ use clap::ArgMatches;
 use destage_data::derived::QuerySettings;
 use destage_data::domains::COUNT_DEFAULT;
 use destage_data::mapping::MappingSettings;
-use destage_data::settings::{DocumentSettings, DomainSettings, TableSettings};
+use destage_data::settings::{DocumentSettings, DomainSettings, Settings, TableSettings};
 use destage_runtime::policy::parse_on_reject;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -103,6 +103,17 @@ impl File {
     /// The flags of the command line, completed by those of the file.
     pub(crate) fn merged(&self, line: &ArgMatches) -> Result<ServeArgs, CliError> {
         self.flags.merged(line)
+    }
+
+    /// Its flags.
+    pub(crate) fn alone(&self) -> Result<ServeArgs, CliError> {
+        self.flags.alone().map_err(CliError::usage)
+    }
+
+    /// The settings that flags make, with those of the sections.
+    pub(crate) fn completes(self, flags: ServeArgs) -> Result<Settings, CliError> {
+        let Self { flags: _, tables, mappings, queries, domains } = self;
+        Ok(Settings { tables, mappings, queries, domains, ..flags.into_settings()? })
     }
 }
 

@@ -9,8 +9,7 @@ mod queries;
 use crate::error::CliError;
 use args::ServeArgs;
 use clap::{ArgMatches, FromArgMatches};
-use destage_data::settings::{Settings, TableSettings, UnsafeFlags};
-use std::collections::BTreeMap;
+use destage_data::settings::{Settings, UnsafeFlags};
 use std::path::Path;
 
 /// Reads the settings file, if there is one, then starts the server and stays until it ends.
@@ -27,21 +26,19 @@ fn settings(matches: &ArgMatches) -> Result<Settings, CliError> {
         None => args.into_settings()?,
         Some(path) => {
             let file = file::read(path)?;
-            let mut settings = file.merged(matches)?.into_settings()?;
-            settings.tables = file.tables;
-            settings.mappings = file.mappings;
-            settings.queries = file.queries;
-            settings.domains = file.domains;
-            settings
+            let args = file.merged(matches)?;
+            file.completes(args)?
         }
     };
     checks::check(&settings)?;
     Ok(settings)
 }
 
-/// The settings of single tables in a file.
-pub(crate) fn tables(path: &Path) -> Result<BTreeMap<String, TableSettings>, CliError> {
-    file::read(path).map(|file| file.tables)
+/// The settings that a file gives by itself.
+pub(crate) fn of_file(path: &Path) -> Result<Settings, CliError> {
+    let file = file::read(path)?;
+    let args = file.alone()?;
+    file.completes(args)
 }
 
 fn start(settings: Settings) -> Result<(), CliError> {

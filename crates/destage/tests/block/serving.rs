@@ -362,3 +362,19 @@ fn metrics_name_the_volume() {
     let text = metrics.into_body().read_to_string().expect("text");
     assert!(text.contains("destage_volume_dirty_bytes{volume=\"\"}"), "{text}");
 }
+
+#[test]
+fn the_log_may_be_a_share_of_the_cache() {
+    let scratch = Scratch::new();
+    let launch = launch(&scratch).with(&["--cache-size", "128MB", "--log-size", "50%"]);
+    launch.start().stop();
+    let mut inspect = destage();
+    inspect.args(["block", "inspect", "--format", "json", "--cache"]).arg(&launch.cache);
+    let shown = inspect.output().expect("the binary starts").stdout;
+    let shown: serde_json::Value = serde_json::from_slice(&shown).expect("it is JSON");
+    assert_eq!(
+        (&shown["total_bytes"], &shown["log_bytes"]),
+        (&(128 * MIB).into(), &(64 * MIB).into()),
+        "{shown}"
+    );
+}

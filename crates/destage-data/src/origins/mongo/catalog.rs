@@ -102,15 +102,18 @@ fn table(
             fields::declared(declared).map_err(|error| format!("[table.{name}]: {error}"))?
         }
         (None, Some(schema)) => validator::fields(schema),
-        (None, None) => {
-            return Err(format!(
-                "nothing says which fields it has: give [table.{name}] an id and fields in the settings file, or the \
-                 collection a $jsonSchema validator"
-            ));
-        }
+        (None, None) => return Err(undeclared(name)),
     };
     let id = known.check()?;
     Ok(made(name, id, known, validator.is_some()))
+}
+
+/// Why a collection is not served about which nobody has said anything.
+pub(super) fn undeclared(name: &str) -> String {
+    format!(
+        "nothing says which fields it has: give [table.{name}] an id and fields in the settings file, or the \
+         collection a $jsonSchema validator"
+    )
 }
 
 fn made(name: &str, id: Kind, known: Fields, validated: bool) -> Table {

@@ -19,6 +19,7 @@ mod reader;
 mod settings;
 mod statements;
 mod steps;
+mod suggest;
 mod tombstones;
 mod types;
 mod unpark;
@@ -26,7 +27,7 @@ mod validator;
 mod writer;
 
 use super::{Origin, OriginError, Reader, Writer};
-use crate::schema::Schema;
+use crate::schema::{Schema, Unreachable};
 use crate::settings::TableSettings;
 use connection::{Connection, Use};
 use settings::Settings;
@@ -75,6 +76,17 @@ impl Origin for Mongo {
 
     fn schema(&self) -> Result<Schema, OriginError> {
         catalog::read(&mut Connection::open(&self.settings, Use::Writing)?, &self.declared)
+    }
+
+    fn suggested_settings(&self, schema: &Schema) -> Result<Option<String>, OriginError> {
+        let is_undeclared = |table: &&Unreachable| table.reason == catalog::undeclared(&table.name);
+        let undeclared: Vec<_> = schema.unreachable.iter().filter(is_undeclared).collect();
+        let names: Vec<&str> = undeclared.iter().map(|table| &table.name[..]).collect();
+        if names.is_empty() && !(schema.reachable().is_empty() && schema.unreachable.is_empty()) {
+            return Ok(None);
+        }
+        let mut connection = Connection::open(&self.settings, Use::Writing)?;
+        suggest::sections(&mut connection, &names).map(Some)
     }
 
     fn has_domains(&self) -> bool {

@@ -1,0 +1,89 @@
+//! How much memory there is: what shares in percent are of.
+
+use std::fs;
+use std::path::Path;
+
+/// Bytes that this process may use: the machine's memory, or what the control groups that it is in allow, whatever is less.
+/// `None` where the system does not tell.
+pub fn usable_bytes() -> Option<u64> {
+    usable_below(Path::new("/"))
+}
+
+fn usable_below(root: &Path) -> Option<u64> {
+    let machine = machine_bytes(&fs::read_to_string(root.join("proc/meminfo")).ok()?)?;
+    let groups = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
+    Some(groups.lines().filter_map(|group| group_bytes(root, group)).fold(machine, u64::min))
+}
+
+fn machine_bytes(meminfo: &str) -> Option<u64> {
+    let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = total.trim().strip_suffix("kB")?.trim_end().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+/// The limit of a line of `/proc/self/cgroup`, `0::/path` or `7:memory:/path`, or of a group that it is in.
+fn group_bytes(root: &Path, line: &str) -> Option<u64> {
+    let mut parts = line.splitn(3, ':').skip(1);
+    let (controllers, path) = (parts.next()?, parts.next()?);
+    let (hierarchy, limit) = match controllers {
+        "" => ("sys/fs/cgroup", "memory.max"),
+        _ if controllers.split(',').any(|name| name == "memory") => {
+            ("sys/fs/cgroup/memory", "memory.limit_in_bytes")
+        }
+        _ => return None,
+    };
+    let hierarchy = root.join(hierarchy);
+    let own = hierarchy.join(path.trim_start_matches('/'));
+    // Inside of a container the path may be that of the host, which is not there; the container's own limit is at the top.
+    let groups = own.ancestors().take_while(|group| group.starts_with(&hierarchy));
+    let limits = groups.filter_map(|group| fs::read_to_string(group.join(limit)).ok());
+    // Without a limit it is `max`.
+    limits.filter_map(|limit| limit.trim().parse().ok()).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIB: u64 = 16_000_000;
+
+    /// A system whose process is in that group, with these limits.
+    fn system(group: &str, limits: &[(&str, &str)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        write("proc/meminfo", &format!("MemTotal:       {KIB} kB\nMemFree:  1 kB\n"));
+        write("proc/self/cgroup", group);
+        limits.iter().for_each(|(path, limit)| write(&format!("sys/fs/cgroup/{path}"), limit));
+        root
+    }
+
+    #[test]
+    fn the_least_limit_of_the_groups_counts() {
+        for (group, limits, expected) in [
+            ("", &[][..], KIB * 1024),
+            ("0::/\n", &[], KIB * 1024),
+            ("0::/a/b\n", &[("a/b/memory.max", "max\n"), ("memory.max", "max\n")], KIB * 1024),
+            ("0::/a/b\n", &[("a/b/memory.max", "4096\n"), ("a/memory.max", "8192\n")], 4096),
+            ("0::/a/b\n", &[("a/b/memory.max", "8192\n"), ("a/memory.max", "4096\n")], 4096),
+            ("0::/elsewhere\n", &[("memory.max", "4096\n")], 4096),
+            ("3:cpu:/a\n2:rdma,memory:/a\n", &[("memory/a/memory.limit_in_bytes", "4096\n")], 4096),
+            (
+                "2:memory:/\n",
+                &[("memory/memory.limit_in_bytes", "9223372036854771712\n")],
+                KIB * 1024,
+            ),
+        ] {
+            let root = system(group, limits);
+            assert_eq!(usable_below(root.path()), Some(expected), "{group} {limits:?}");
+        }
+    }
+
+    #[test]
+    fn this_machine_has_memory() {
+        assert!(usable_bytes().is_some_and(|bytes| bytes > 1 << 20));
+    }
+}
