@@ -35,7 +35,11 @@ pub(crate) fn read<T>(
 
 /// The keys of a file.
 pub(crate) fn keys(text: &str) -> Result<toml::Table, String> {
-    toml::from_str(text).map_err(|e| e.to_string())
+    toml::from_str(text).map_err(|e: toml::de::Error| {
+        // Without the line itself, which may hold a password.
+        let before = e.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+        format!("line {}: {}", before.matches('\n').count() + 1, e.message().trim())
+    })
 }
 
 impl<A: Args> FlagFile<A> {

@@ -28,10 +28,11 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     stop_at_a_bug();
-    let matches = Cli::command().get_matches();
-    let cli = match Cli::from_arg_matches(&matches) {
-        Ok(cli) => cli,
-        Err(error) => error.exit(),
+    let matches = Cli::command().try_get_matches();
+    let read = matches.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
+    let (cli, matches) = match read {
+        Ok(read) => read,
+        Err(error) => return not_understood(&error),
     };
     match run(cli, &matches) {
         Ok(()) => ExitCode::from(exit::OK),
@@ -66,6 +67,25 @@ fn run(cli: Cli, matches: &clap::ArgMatches) -> Result<(), CliError> {
         Subcommand::Journal(args) => journal::run(&args),
         Subcommand::Bench(args) => bench::run(&args),
     }
+}
+
+/// Help that was asked for, or what is wrong with the command line: without addresses, which may hold passwords.
+fn not_understood(error: &clap::Error) -> ExitCode {
+    let said = error.render().to_string();
+    let shown = std::env::args().fold(said.clone(), |said, argument| {
+        let value = argument.split_once('=').map_or(&*argument, |(_, value)| value);
+        match value.split_once("://") {
+            Some((scheme, rest)) if rest.contains('@') => {
+                said.replace(value, &format!("{scheme}://..."))
+            }
+            _ => said,
+        }
+    });
+    if shown == said {
+        error.exit();
+    }
+    say(shown.trim_end());
+    ExitCode::from(exit::USAGE)
 }
 
 /// Tells the user, if anybody can be told: where the log cannot be written, as on a full disk, the exit code still counts.

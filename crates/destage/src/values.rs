@@ -1,5 +1,6 @@
 //! The forms of values on the command line, with their errors.
 
+use crate::error::CliError;
 use destage_data::settings::Unmapped;
 use destage_runtime::sockets::Listen;
 use destage_runtime::units::{Bytes, Interval, Size};
@@ -31,12 +32,14 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
-/// What a client can send and a log can be searched for.
-pub(crate) fn password(text: &str) -> Result<String, String> {
-    if text.bytes().all(|byte| byte.is_ascii_graphic()) {
-        Ok(text.into())
-    } else {
-        Err("a password is printable ASCII without blanks".into())
+/// What a client can send, or nothing where none was given. Looked at here and not while flags are read, since what is wrong
+/// with a flag is told with its value.
+pub(crate) fn password(text: Option<String>) -> Result<Option<String>, CliError> {
+    match text.filter(|text| !text.is_empty()) {
+        Some(text) if !text.bytes().all(|byte| byte.is_ascii_graphic()) => Err(CliError::usage(
+            "the password (--password, DESTAGE_PASSWORD or the settings file) is not printable ASCII without blanks",
+        )),
+        other => Ok(other),
     }
 }
 

@@ -486,7 +486,8 @@ impl Engine {
             Fault::Rejected => "ERR",
             _ => "UNAVAILABLE",
         };
-        let message = format!("{word} {}: {}", self.config.origin, error.message);
+        // Who asks may read what the query reads.
+        let message = format!("{word} {}: {}", self.config.origin, error.whole());
         let Some(miss) = self.derived.misses.remove(name) else { return };
         for waiter in miss.waiters {
             self.measured.errors += 1;

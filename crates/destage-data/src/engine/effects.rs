@@ -3,15 +3,22 @@
 use super::command::{Group, Verb, find};
 use super::dispatch::{PREFETCH_CLIENT, dedup};
 use super::exec::EXEC;
+use super::key::{format_key, show};
+use super::overlay;
 use super::rows::Kind;
 use super::session::{Session, WaitKind, Waiting};
 use super::{Engine, FetchJob, Groups, Io};
-use crate::origins::ParkedGroup;
+use crate::cells::Reader;
+use crate::origins::{OriginError, ParkedGroup};
 use crate::resp::{Args, Reply, parse};
 use crate::schema::TableId;
 use destage_core::{
-    Access, BatchId, ClientId, DomainId, Input, Intent, Lsn, Outcome, Refusal, RequestId, UnitId,
+    Access, BatchId, ClientId, DomainId, Fault, Input, Intent, Lsn, Outcome, Refusal, RequestId,
+    UnitId,
 };
+
+/// Keys of one write in the log.
+const KEYS_LOGGED_MAX: usize = 5;
 
 fn client_of(request: RequestId) -> ClientId {
     ClientId((request.0 >> 32) as u32)
@@ -307,7 +314,7 @@ impl Engine {
             session.out.extend_from_slice(&through.reply);
             session.lsn = session.lsn.max(lsn);
         } else {
-            let reason = reason.unwrap_or_else(|| "no reason given".into());
+            let reason = reason.map_or_else(|| "no reason given".into(), |error| error.message);
             self.fail(&mut session, &format!("REJECTED by the origin, nothing was done: {reason}"));
         }
         self.put_back(client, session);
@@ -402,9 +409,10 @@ impl Engine {
     }
 
     pub(super) fn park(&mut self, lsn: Lsn, domain: DomainId, depends_on: Option<Lsn>, keep: bool) {
+        let because = |why: String| OriginError::new(Fault::Rejected, why);
         let reason = match depends_on {
-            Some(parked) => format!("builds on the rejected write {}", parked.0),
-            None => self.reasons.get(&lsn).cloned().unwrap_or_default(),
+            Some(parked) => because(format!("builds on the rejected write {}", parked.0)),
+            None => self.reasons.get(&lsn).cloned().unwrap_or_else(|| because(String::new())),
         };
         match keep {
             true => self.overlay.begin_park(lsn),
@@ -413,13 +421,37 @@ impl Engine {
         }
         let parked = keep.then(|| {
             let group = self.overlay.get(lsn).expect("undecided groups are kept");
-            tracing::error!(lsn = lsn.0, reason, "the origin rejected a write; parking it");
+            let (keys, why) = (self.keys_of(&group.bytes), &reason.message);
+            tracing::warn!(
+                lsn = lsn.0,
+                keys,
+                reason = why,
+                "the origin rejected a write; parking it"
+            );
             let payload = crate::parked::encode(&self.schema, &group.bytes)
                 .expect("groups are checked when they are written or recovered");
-            ParkedGroup { domain, lsn, depends_on, reason: reason.clone(), payload }
+            ParkedGroup { domain, lsn, depends_on, reason: reason.whole(), payload }
         });
         let marks = self.marks(&[lsn], domain);
         self.moving.insert(lsn, marks.clone());
         self.io.push(Io::Park { lsn, marks, parked });
+    }
+
+    /// The keys of the rows that a group changes, as many as a line of the log has room for.
+    pub(super) fn keys_of(&self, bytes: &[u8]) -> String {
+        let mut keys: Vec<String> = Vec::new();
+        for change in overlay::changes(&self.schema, bytes) {
+            let mut key = Vec::new();
+            format_key(self.schema.table(change.table), Reader::new(change.key), &mut key);
+            let key = show(&key);
+            if !keys.contains(&key) {
+                if keys.len() == KEYS_LOGGED_MAX {
+                    keys.push("...".to_owned());
+                    break;
+                }
+                keys.push(key);
+            }
+        }
+        if keys.is_empty() { "those of raw SQL".to_owned() } else { keys.join(" ") }
     }
 }

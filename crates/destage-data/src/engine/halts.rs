@@ -68,7 +68,8 @@ impl Engine {
     fn halt_report(&self, domain: DomainId, halt: Halt) -> HaltReport {
         let (write, reason) = match halt {
             Halt::Rejected(lsn) => {
-                (Some(lsn.0), self.reasons.get(&lsn).cloned().unwrap_or_default())
+                let reason = self.reasons.get(&lsn).map(|error| error.message.clone());
+                (Some(lsn.0), reason.unwrap_or_default())
             }
             Halt::ParkedTooFast => {
                 let most = self.core.policy().limits.parked_per_minute_max;

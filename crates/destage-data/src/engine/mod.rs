@@ -50,7 +50,7 @@ mod whole;
 
 use crate::change::GroupWriter;
 use crate::domains::Partition;
-use crate::origins::{Mark, ParkedGroup, Watermarks};
+use crate::origins::{Mark, OriginError, ParkedGroup, Watermarks};
 use crate::resp::RequestLimits;
 use crate::schema::{Schema, TableId};
 use crate::settings::{Settings, TableSettings, UnsafeFlags};
@@ -194,7 +194,7 @@ pub struct Engine {
     /// Of collections that were fetched beyond one of these: up to where they hold every group.
     fetched_ahead: HashMap<UnitId, Lsn>,
     /// Why single groups were rejected, until they are parked.
-    reasons: HashMap<Lsn, String>,
+    reasons: HashMap<Lsn, OriginError>,
     /// What the origin may change by itself when it applies groups that no client waits for.
     aftermaths: Aftermaths,
     /// Decisions on parked groups.

@@ -131,7 +131,7 @@ impl Engine {
             }
             Err(error) => {
                 if error.fault == Fault::Rejected && first == last {
-                    self.reasons.insert(first, error.message);
+                    self.reasons.insert(first, error.clone());
                 } else if error.fault != Fault::Rejected {
                     self.measured.origin_failed(self.now, Way::Write, &error);
                 }

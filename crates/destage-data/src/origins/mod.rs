@@ -4,6 +4,8 @@
 //! domain's watermark, exactly once; a [`Reader`] serves misses, each with the watermark of the same snapshot. Neither
 //! retries: faults are classified ([`Fault`]) and the core decides.
 
+mod address;
+mod error;
 mod foreign;
 mod ledger;
 mod mongo;
@@ -14,6 +16,7 @@ mod quote;
 mod sqlite;
 mod tls;
 
+pub use error::{OriginError, Stage};
 pub(crate) use foreign::Heard;
 pub use foreign::{ChangedRows, ForeignChanges, InvalidationChange, Listener};
 pub use mongo::Mongo;
@@ -27,68 +30,8 @@ use crate::collection::Edge;
 use crate::derived::{Answer, Query, Statement, Uses};
 use crate::schema::{Schema, Table};
 use destage_core::{DomainId, Fault, Lsn};
-use destage_runtime::exit;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// A failure at the origin: what the core needs to know, and what the user does.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("{message}")]
-pub struct OriginError {
-    /// What to do about it.
-    pub fault: Fault,
-    /// What happened, to what, in words; never a password.
-    pub message: String,
-    /// It took longer than one operation may.
-    pub is_late: bool,
-    /// When.
-    pub stage: Stage,
-}
-
-/// When an [`OriginError`] happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    /// The address was looked at.
-    Address,
-    /// A connection was opened.
-    Connection,
-    /// The origin was asked something.
-    Request,
-}
-
-impl OriginError {
-    /// An error of that class, of a request.
-    pub fn new(fault: Fault, message: impl fmt::Display) -> Self {
-        Self { fault, message: message.to_string(), stage: Stage::Request, is_late: false }
-    }
-
-    /// The same at another stage.
-    pub fn at(self, stage: Stage) -> Self {
-        Self { stage, ..self }
-    }
-
-    /// Whether the origin refuses only what was asked of it, such as one table.
-    pub fn is_partial(&self) -> bool {
-        self.stage == Stage::Request && matches!(self.fault, Fault::Denied | Fault::Rejected)
-    }
-
-    /// How a program ends that cannot go on: one of [`exit::TABLE`].
-    pub fn exit_code(&self) -> u8 {
-        match (self.fault, self.stage) {
-            (Fault::Fenced, _) => exit::FENCED,
-            (Fault::Denied, Stage::Address) => exit::USAGE,
-            _ => exit::ORIGIN_UNREACHABLE,
-        }
-    }
-
-    /// The same for what took longer than one operation may.
-    #[must_use]
-    pub fn late(mut self) -> Self {
-        self.is_late = true;
-        self
-    }
-}
 
 /// A store to cache.
 pub trait Origin: Send + Sync {

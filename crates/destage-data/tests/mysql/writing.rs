@@ -181,7 +181,7 @@ fn what_the_data_break_is_rejected_whole_with_mariadbs_reason() {
     for (name, bad, word) in cases {
         let error = arm.apply(&[good.clone(), bad]).unwrap_err();
         assert_eq!(error.fault, Fault::Rejected, "{name}: {error}");
-        assert!(error.message.contains(word), "{name}: {error}");
+        assert!(error.whole().contains(word), "{name}: {error}");
     }
     let untouched = "SELECT concat(sum(w <> ''), ' ', sum(b)) FROM t";
     assert_eq!(database.text(untouched).as_deref(), Some("0 5"));

@@ -119,7 +119,7 @@ fn what_the_data_break_is_rejected_whole_with_postgresqls_reason() {
     for (name, bad, word) in cases {
         let error = arm.apply(&[good.clone(), bad]).unwrap_err();
         assert_eq!(error.fault, Fault::Rejected, "{name}: {error}");
-        assert!(error.message.contains(word), "{name}: {error}");
+        assert!(error.whole().contains(word), "{name}: {error}");
     }
     assert_eq!(database.text("SELECT count(*)::text FROM t WHERE w <> ''").as_deref(), Some("0"));
     assert_eq!(

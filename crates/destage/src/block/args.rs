@@ -37,7 +37,7 @@ pub(crate) struct BlockServeArgs {
     admin: Admin,
 
     /// What the admin port's commands need as bearer token. Printable ASCII. Prefer the environment.
-    #[arg(long, env = "DESTAGE_PASSWORD", hide_env_values = true, value_parser = password, value_name = "PASSWORD")]
+    #[arg(long, env = "DESTAGE_PASSWORD", hide_env_values = true, value_name = "PASSWORD")]
     password: Option<String>,
 
     /// Serve other hosts although neither a password nor client certificates keep strangers out.
@@ -337,7 +337,7 @@ impl BlockServeArgs {
             listen: self.listen,
             fuse: self.fuse,
             admin: self.admin.0,
-            password: self.password.filter(|password| !password.is_empty()),
+            password: password(self.password)?,
             tls,
             clients_max: self.max_clients as usize,
             handshake_timeout: self.handshake_timeout.span(),

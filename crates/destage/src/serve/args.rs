@@ -21,7 +21,8 @@ use std::path::PathBuf;
 pub(crate) struct ServeArgs {
     /// The origin: sqlite:FILE, postgres://USER:PASSWORD@HOST[:PORT]/DATABASE, for MariaDB
     /// mysql://USER:PASSWORD@HOST[:PORT]/DATABASE, or mongodb://USER:PASSWORD@HOST[:PORT]/DATABASE. Without one, a small example
-    /// shop in SQLite is created in the data folder.
+    /// shop in SQLite is created in the data folder. With a password, prefer the environment or the settings file: flags are
+    /// seen by other users of the machine.
     #[arg(long, env = "DESTAGE_ORIGIN", hide_env_values = true, value_name = "URL")]
     origin: Option<String>,
 
@@ -118,13 +119,7 @@ pub(crate) struct ServeArgs {
 
     /// What clients must send by AUTH, and the admin port's commands as bearer token. Printable ASCII. Prefer the environment:
     /// flags are seen by other users of the machine.
-    #[arg(
-        long,
-        env = "DESTAGE_PASSWORD",
-        hide_env_values = true,
-        value_parser = password,
-        value_name = "PASSWORD"
-    )]
+    #[arg(long, env = "DESTAGE_PASSWORD", hide_env_values = true, value_name = "PASSWORD")]
     password: Option<String>,
 
     /// Serve without a password: on addresses other than loopback, and origins other than the example shop.
@@ -255,7 +250,7 @@ impl ServeArgs {
             policy,
             retain: self.retain.span(),
             drain_timeout: self.drain_timeout.span(),
-            password: filled(self.password),
+            password: password(self.password)?,
             no_auth: self.no_auth,
             clients_max: self.max_clients as usize,
             request_bytes_max: length(self.max_request),

@@ -26,6 +26,7 @@ mod rows;
 mod safety;
 mod schema_change;
 mod schema_command;
+mod secrets;
 mod sessions;
 mod shutdown;
 mod sizes;

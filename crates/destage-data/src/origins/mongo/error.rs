@@ -31,9 +31,28 @@ pub(super) fn command_failed(what: &str, place: &str, error: &Document) -> Origi
 }
 
 fn failed(what: &str, place: &str, code: i32, message: &str) -> OriginError {
-    let message = format!("failed to {what} at {place}: {message} [{code}]");
-    OriginError::new(fault(code, &message), message)
+    let fault = fault(code, message);
+    let said = if fault == Fault::Rejected { without_values(code, message) } else { message };
+    let error = OriginError::new(fault, format!("failed to {what} at {place}: {said} [{code}]"));
+    match said == message {
+        true => error,
+        false => error.with_values(message),
+    }
 }
+
+/// The server's words for a rejected document without its values.
+fn without_values(code: i32, message: &str) -> &str {
+    match code {
+        // Behind the index stands the key that is there already.
+        11000 | 11001 | 12582 => message.split(" dup key").next().unwrap_or_default(),
+        1 if message.starts_with("UNIQUE constraint failed") => message,
+        121 if message == DOCUMENT_FAILED => message,
+        121 => DOCUMENT_FAILED,
+        _ => "the document or a value in it was refused",
+    }
+}
+
+const DOCUMENT_FAILED: &str = "Document failed validation";
 
 /// By the server's number. What is not known to concern the data or the moment needs a person.
 fn fault(code: i32, message: &str) -> Fault {

@@ -3,6 +3,7 @@
 use super::away::Away;
 use super::collections::Collections;
 use crate::origins::OriginError;
+use crate::origins::address::unambiguous;
 use crate::origins::tls::is_loopback;
 use destage_core::Fault;
 use mongodb::options::{ConnectionString, HostInfo, ReadPreference, ServerAddress, Tls};
@@ -30,8 +31,11 @@ impl Settings {
                  as mongodb://user:password@host1:port,host2:port/database?tls=true&replicaSet=NAME",
             ));
         }
+        if !url.starts_with("mongodb://") {
+            return Err(denied("a MongoDB URL begins with mongodb://"));
+        }
         // The driver's own message may show parts of the URL.
-        let address = ConnectionString::parse(url)
+        let address = ConnectionString::parse(unambiguous(url, EXPECTED)?)
             .map_err(|_| denied(format!("the MongoDB URL is malformed; expected {EXPECTED}")))?;
         let Some(database) = address.default_database.clone().filter(|name| !name.is_empty())
         else {

@@ -8,11 +8,20 @@ use mysql_async::Error;
 pub(super) fn classified(what: &str, place: &str, error: &Error) -> OriginError {
     match error {
         Error::Server(server) => {
-            let message = format!(
-                "failed to {what} at {place}: {} [{}, SQLSTATE {}]",
-                server.message, server.code, server.state
-            );
-            let error = OriginError::new(fault(server.code, &server.state), message);
+            let (code, state) = (server.code, &server.state);
+            let words = |said: &str| {
+                format!("failed to {what} at {place}: {said} [{code}, SQLSTATE {state}]")
+            };
+            let fault = fault(code, state);
+            if fault == Fault::Rejected {
+                let said = without_values(code, &server.message);
+                let error = OriginError::new(fault, words(&said));
+                return match said == server.message {
+                    true => error,
+                    false => error.with_values(&*server.message),
+                };
+            }
+            let error = OriginError::new(fault, words(&server.message));
             if STATEMENT_TIMEOUTS.contains(&server.code) { error.late() } else { error }
         }
         // The URL was looked at before; what is left of it cannot be mended by waiting.
@@ -22,6 +31,23 @@ pub(super) fn classified(what: &str, place: &str, error: &Error) -> OriginError 
         error => {
             OriginError::new(Fault::Unavailable, format!("failed to {what} at {place}: {error}"))
         }
+    }
+}
+
+/// The server's words for a rejected row without its values: of the messages that hold some, the names behind them.
+fn without_values(code: u16, message: &str) -> String {
+    let names = |what: &str, before: &str| match message.rsplit_once(before) {
+        Some((_, names)) => format!("{what}{before}{names}"),
+        None => what.to_owned(),
+    };
+    match code {
+        1048 | 1118 | 1153 | 1216 | 1217 | 1264 | 1265 | 1364 | 1406 | 1451 | 1452 | 4025 => {
+            message.to_owned()
+        }
+        1062 => names("duplicate entry", " for key "),
+        1292 | 1366 | 1411 => names("incorrect value", " for column "),
+        1644 => "a trigger refused it".to_owned(),
+        _ => "the row or a value in it was refused".to_owned(),
     }
 }
 
@@ -88,6 +114,32 @@ fn fault(code: u16, state: &str) -> Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_a_rejected_row_the_names_are_told_and_no_values() {
+        for (code, message, expected) in [
+            (
+                1062,
+                "Duplicate entry 'hush for key x' for key 'mail'",
+                "duplicate entry for key 'mail'",
+            ),
+            (1062, "hush", "duplicate entry"),
+            (
+                1366,
+                "Incorrect integer value: 'hush' for column `d`.`t`.`c` at row 1",
+                "incorrect value for column `d`.`t`.`c` at row 1",
+            ),
+            (4025, "CONSTRAINT `n` failed for `d`.`t`", "CONSTRAINT `n` failed for `d`.`t`"),
+            (1644, "hush is too low", "a trigger refused it"),
+            (
+                1690,
+                "BIGINT value is out of range in 'hush'",
+                "the row or a value in it was refused",
+            ),
+        ] {
+            assert_eq!(without_values(code, message), expected);
+        }
+    }
 
     #[test]
     fn codes_say_what_to_do() {

@@ -1,6 +1,7 @@
 //! Where the database is and how it is reached.
 
 use crate::origins::OriginError;
+use crate::origins::address::unambiguous;
 use crate::origins::tls::{Parameters, is_loopback};
 use destage_core::Fault;
 use mysql_async::{ClientIdentity, Opts, OptsBuilder, SslOpts};
@@ -24,7 +25,8 @@ impl Settings {
         let rest = ["mysql://", "mariadb://"].iter().find_map(|scheme| url.strip_prefix(scheme));
         let rest =
             rest.ok_or_else(|| denied("a MariaDB URL begins with mysql:// or mariadb://"))?;
-        let (url, encryption) = Parameters::split(&format!("mysql://{rest}"));
+        let url = unambiguous(&format!("mysql://{rest}"), EXPECTED)?;
+        let (url, encryption) = Parameters::split(&url);
         if let Some(other) = other_parameter(&url) {
             return Err(denied(format!(
                 "the MariaDB URL has the parameter {other}, which there is not: use socket, sslmode, \

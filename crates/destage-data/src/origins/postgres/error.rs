@@ -21,10 +21,49 @@ pub(super) fn classified(what: &str, place: &str, error: &Error) -> OriginError 
         }
         return OriginError::new(Fault::Unavailable, message);
     };
-    let message = format!("failed to {what} at {place}: {}", words(db));
     let state = db.code().code();
-    let error = OriginError::new(fault(state), message);
+    let fault = fault(state);
+    if fault == Fault::Rejected {
+        return rejected(what, place, db);
+    }
+    let message = format!("failed to {what} at {place}: {}", words(db.message(), db.detail(), db));
+    let error = OriginError::new(fault, message);
     if state == CANCELLED { error.late() } else { error }
+}
+
+/// What the server's words for a rejected row hold of its values is kept apart: all of the detail, and where the message is not
+/// one of those that name nothing but tables, columns and constraints, the message.
+fn rejected(what: &str, place: &str, db: &DbError) -> OriginError {
+    let state = db.code().code();
+    let is_raised = db.routine() == Some(RAISING);
+    let names_only = !is_raised && (state.starts_with("23") || NAMES_ONLY.contains(&state));
+    let said = if names_only { db.message() } else { meaning(state) };
+    let message = format!("failed to {what} at {place}: {}", words(said, None, db));
+    let error = OriginError::new(Fault::Rejected, message);
+    let values: Vec<&str> =
+        (!names_only).then(|| db.message()).into_iter().chain(db.detail()).collect();
+    match values.is_empty() {
+        true => error,
+        false => error.with_values(values.join("; ")),
+    }
+}
+
+/// Classes of refusals whose messages hold no values: too long, division by zero, an exhausted sequence, too large for a page.
+const NAMES_ONLY: [&str; 4] = ["22001", "22012", "2200H", "54000"];
+/// The server's function that raises what triggers and functions say in words of their own.
+const RAISING: &str = "exec_stmt_raise";
+
+/// What a class of refusals means.
+fn meaning(state: &str) -> &'static str {
+    match state {
+        "22003" => "a number is out of range",
+        "22007" | "22008" => "a date or time is out of range or not one",
+        "22P02" | "22P03" | "22032" | "22018" => "a text is no value of its type",
+        "22021" | "22P05" => "a character is none of the server's encoding",
+        "P0001" | "45000" => "a trigger or function refused it",
+        _ if state.starts_with("23") => "a trigger or function raised a violation",
+        _ => "the row or a value in it was refused",
+    }
 }
 
 /// By SQLSTATE. What is not known to concern the data or the moment needs a person.
@@ -44,16 +83,17 @@ pub(super) fn fault(state: &str) -> Fault {
 /// What ends a statement that takes longer than `statement_timeout`.
 const CANCELLED: &str = "57014";
 
-fn words(db: &DbError) -> String {
-    let mut text = db.message().to_owned();
-    if let Some(detail) = db.detail() {
+fn words(message: &str, detail: Option<&str>, db: &DbError) -> String {
+    let mut text = message.to_owned();
+    if let Some(detail) = detail {
         text.push_str(&format!(" ({})", detail.trim_end_matches('.')));
     }
     let names = [
         ("table", db.table()),
         ("column", db.column()),
         ("constraint", db.constraint()),
-        ("hint", db.hint()),
+        // Of a rejected row, a trigger may have made the hint of its values.
+        ("hint", db.hint().filter(|_| detail.is_some() || message == db.message())),
     ];
     for (name, value) in names {
         if let Some(value) = value {

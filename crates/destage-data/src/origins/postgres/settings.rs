@@ -1,6 +1,7 @@
 //! Where the database is and how it is reached.
 
 use crate::origins::OriginError;
+use crate::origins::address::unambiguous;
 use crate::origins::tls::Parameters;
 use destage_core::Fault;
 use std::time::Duration;
@@ -25,7 +26,7 @@ impl Settings {
         if !["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme)) {
             return Err(denied("a PostgreSQL URL begins with postgres:// or postgresql://"));
         }
-        let (url, encryption) = Parameters::split(url);
+        let (url, encryption) = Parameters::split(&unambiguous(url, EXPECTED)?);
         let mut config: Config = url.parse().map_err(|error| {
             denied(match other_parameter(&url) {
                 Some(other) => format!(
@@ -33,10 +34,7 @@ impl Settings {
                      or {}",
                     PARAMETERS.join(", ")
                 ),
-                None => format!(
-                    "the PostgreSQL URL is malformed: {error}; expected \
-                     postgres://user:password@host:port/database, with ?sslmode=verify-full for TLS"
-                ),
+                None => format!("the PostgreSQL URL is malformed: {error}; expected {EXPECTED}"),
             })
         })?;
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
@@ -64,12 +62,12 @@ impl Settings {
     }
 }
 
-/// The name of a parameter that there is not. Where a password may have been read as one, nothing is named.
+/// The name of a parameter that there is not. Behind a password, a part of which may have been read as one, nothing is named.
 fn other_parameter(url: &str) -> Option<&str> {
-    let behind_password = url.split_once('@').map_or(url, |(_, behind)| behind);
-    let (_, query) = behind_password.split_once('?').filter(|(_, query)| !query.contains('@'))?;
+    let (_, query) = url.split_once('?')?;
     let names = query.split('&').map(|pair| pair.split_once('=').map_or(pair, |(name, _)| name));
-    names.into_iter().find(|name| !PARAMETERS.contains(name) && !name.is_empty())
+    let mut names = names.take_while(|name| *name != "password");
+    names.find(|name| !PARAMETERS.contains(name) && !name.is_empty())
 }
 
 fn place(config: &Config) -> String {
@@ -92,6 +90,8 @@ pub(super) fn denied(message: impl std::fmt::Display) -> OriginError {
     OriginError::new(Fault::Denied, message)
 }
 
+const EXPECTED: &str =
+    "postgres://user:password@host:port/database, with ?sslmode=verify-full for TLS";
 /// What the client knows beside encryption.
 const PARAMETERS: [&str; 16] = [
     "user",
@@ -158,7 +158,11 @@ mod tests {
         let named = message("postgres://app:secret@h/db?connect_timeout=1&nonsense=secret");
         assert!(named.contains("the parameter nonsense,"), "{named}");
         assert!(!named.contains("secret"), "{named}");
-        for url in ["postgres://app:a?secret=1&b@h/db?x=2@", "postgres://app:a@b?secret=1@h/db"] {
+        for url in [
+            "postgres://app:a?secret=1&b@h/db?x=2@",
+            "postgres://app:a@b?secret=1@h/db",
+            "postgres://h/db?user=app&password=se&secret=t",
+        ] {
             let malformed = message(url);
             assert!(!malformed.contains("secret"), "{malformed}");
         }

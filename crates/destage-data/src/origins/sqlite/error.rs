@@ -2,19 +2,40 @@
 
 use crate::origins::OriginError;
 use destage_core::Fault;
-use rusqlite::ErrorCode;
+use rusqlite::{ErrorCode, ffi};
 use std::fmt;
 use std::path::Path;
 
 /// Classifies the error of opening, preparing or committing.
 pub(super) fn classify(error: &rusqlite::Error, doing: &str) -> OriginError {
-    OriginError::new(fault(error, Fault::Denied), format_args!("{doing}: {}", text(error)))
+    told(error, fault(error, Fault::Denied), doing)
 }
 
 /// Classifies the error of a statement that writes a row: what SQLite only finds out while it computes with the row's
 /// values (a function in a CHECK, a trigger or an index that refuses them) is the row's fault.
 pub(super) fn classify_row(error: &rusqlite::Error, doing: &str) -> OriginError {
-    OriginError::new(fault(error, Fault::Rejected), format_args!("{doing}: {}", text(error)))
+    told(error, fault(error, Fault::Rejected), doing)
+}
+
+/// What SQLite says itself of a violated constraint names columns and constraints. Triggers and functions may say values of
+/// the row, which are kept apart.
+fn told(error: &rusqlite::Error, fault: Fault, doing: &str) -> OriginError {
+    let whole = text(error);
+    match error {
+        rusqlite::Error::SqliteFailure(failure, Some(_))
+            if fault == Fault::Rejected
+                && (failure.code != ErrorCode::ConstraintViolation
+                    || failure.extended_code == ffi::SQLITE_CONSTRAINT_TRIGGER) =>
+        {
+            let kind = match failure.code {
+                ErrorCode::ConstraintViolation => "a trigger refused it",
+                ErrorCode::Unknown => "the row or a value in it was refused",
+                _ => ffi::code_to_str(failure.extended_code),
+            };
+            OriginError::new(fault, format_args!("{doing}: {kind}")).with_values(whole)
+        }
+        _ => OriginError::new(fault, format_args!("{doing}: {whole}")),
+    }
 }
 
 /// Something that the user must change.

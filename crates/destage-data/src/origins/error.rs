@@ -1,0 +1,81 @@
+//! What goes wrong at an origin.
+
+use destage_core::Fault;
+use destage_runtime::exit;
+use std::fmt;
+
+/// A failure at the origin: what the core needs to know, and what the user does.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct OriginError {
+    /// What to do about it.
+    pub fault: Fault,
+    /// What happened, to what, in words for logs, reports and clients; never a password, nor a value of a row that was
+    /// rejected.
+    pub message: String,
+    /// What the origin says of such a row besides, with its values: for the origin's own table of parked writes alone.
+    pub values: Option<String>,
+    /// It took longer than one operation may.
+    pub is_late: bool,
+    /// When.
+    pub stage: Stage,
+}
+
+/// When an [`OriginError`] happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// The address was looked at.
+    Address,
+    /// A connection was opened.
+    Connection,
+    /// The origin was asked something.
+    Request,
+}
+
+impl OriginError {
+    /// An error of that class, of a request.
+    pub fn new(fault: Fault, message: impl fmt::Display) -> Self {
+        let message = message.to_string();
+        Self { fault, message, values: None, stage: Stage::Request, is_late: false }
+    }
+
+    /// The same at another stage.
+    pub fn at(self, stage: Stage) -> Self {
+        Self { stage, ..self }
+    }
+
+    /// The same, with what the origin says of the row's values.
+    #[must_use]
+    pub fn with_values(self, values: impl Into<String>) -> Self {
+        Self { values: Some(values.into()), ..self }
+    }
+
+    /// All that is known, values included.
+    pub fn whole(&self) -> String {
+        match &self.values {
+            Some(values) => format!("{} ({values})", self.message),
+            None => self.message.clone(),
+        }
+    }
+
+    /// Whether the origin refuses only what was asked of it, such as one table.
+    pub fn is_partial(&self) -> bool {
+        self.stage == Stage::Request && matches!(self.fault, Fault::Denied | Fault::Rejected)
+    }
+
+    /// How a program ends that cannot go on: one of [`exit::TABLE`].
+    pub fn exit_code(&self) -> u8 {
+        match (self.fault, self.stage) {
+            (Fault::Fenced, _) => exit::FENCED,
+            (Fault::Denied, Stage::Address) => exit::USAGE,
+            _ => exit::ORIGIN_UNREACHABLE,
+        }
+    }
+
+    /// The same for what took longer than one operation may.
+    #[must_use]
+    pub fn late(mut self) -> Self {
+        self.is_late = true;
+        self
+    }
+}
