@@ -275,10 +275,11 @@ fn recover_parked(engine: &mut Engine, writer: &mut dyn Writer) -> Result<(), Se
         match crate::parked::decode(engine.schema(), &parked.payload) {
             Ok(bytes) => engine.recover_parked(parked.lsn, &bytes),
             Err(error) => {
+                // The reason may repeat a value of its rows.
                 tracing::warn!(
                     lsn = parked.lsn.0,
-                    %error,
-                    "a parked write cannot be read any more; readers do not see it. Edit or skip it: destage parked"
+                    "a parked write does not fit the tables any more; readers do not see it. 'destage parked retry' with its \
+                     number says why; edit or skip it"
                 );
                 engine.recover_unreadable(parked.lsn, error.to_string());
             }

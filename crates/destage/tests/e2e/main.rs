@@ -17,6 +17,7 @@ mod load;
 mod mapped;
 mod mongo;
 mod origin_away;
+mod out_of_date;
 mod parked;
 mod parking;
 mod peers;

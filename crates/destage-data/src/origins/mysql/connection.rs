@@ -241,7 +241,7 @@ fn setup(timeout: Duration) -> String {
     let lock = (whole / 2).max(1);
     format!(
         "SET SESSION sql_mode = {SQL_MODE}, time_zone = '+00:00', character_set_client = utf8mb4, character_set_results = utf8mb4, \
-         collation_connection = utf8mb4_bin, tx_isolation = 'READ-COMMITTED', tx_read_only = 0, \
+         collation_connection = utf8mb4_bin, tx_isolation = 'READ-COMMITTED', \
          autocommit = 1, completion_type = 0, foreign_key_checks = 1, unique_checks = 1, \
          check_constraint_checks = 1, sql_safe_updates = 0, sql_select_limit = 18446744073709551615, \
          group_concat_max_len = 1048576, in_predicate_conversion_threshold = 0, \

@@ -52,6 +52,14 @@ impl MysqlWriter {
                 format!("{} is read-only, a replica perhaps; use the primary", connection.place());
             return Err(OriginError::new(Fault::Denied, message));
         }
+        if text(server, 2) != "0" {
+            let message = format!(
+                "{} is read-only: tx_read_only is on for the server or this user, and Destage does not write against that. Have \
+                 it reset (SET GLOBAL tx_read_only = 0)",
+                connection.place()
+            );
+            return Err(OriginError::new(Fault::Denied, message));
+        }
         if text(server, 1) != "1" {
             tracing::warn!(
                 origin = connection.place(),
@@ -516,7 +524,8 @@ fn number(row: &[Option<Vec<u8>>], at: usize) -> u64 {
     text(row, at).parse().unwrap_or(0)
 }
 
-const SERVER: &str = "SELECT @@global.read_only, @@global.innodb_flush_log_at_trx_commit";
+const SERVER: &str =
+    "SELECT @@global.read_only, @@global.innodb_flush_log_at_trx_commit, @@session.tx_read_only";
 const PARKED: &str = "SELECT domain, seq, depends_on, reason, payload FROM destage_parked ORDER BY parked_at, domain, seq";
 const NOW: &str = "utc_timestamp(6)";
 const RELEASED: &str = "'1970-01-01'";

@@ -22,6 +22,8 @@ pub(super) struct Connection {
     place: String,
     /// An operation was given up half way: what the session is doing is unknown.
     given_up: bool,
+    /// Prepared statements have been forgotten since the tables have outgrown one.
+    outgrown: bool,
 }
 
 /// The session behind a connection, for operations that await.
@@ -79,7 +81,8 @@ impl Connection {
             .map_err(|error| classified("connect", &place, &error))?;
         let session = Session { client, statements: HashMap::new() };
         let timeout = settings.timeout;
-        let mut connection = Self { runtime, session, timeout, place, given_up: false };
+        let mut connection =
+            Self { runtime, session, timeout, place, given_up: false, outgrown: false };
         let setup = setup(timeout);
         connection.run("set up the session", async |client| client.batch_execute(&setup).await)?;
         Ok(connection)
@@ -113,6 +116,7 @@ impl Connection {
         if matches!(state, "0A000" | "26000") {
             // A prepared statement that the table's definition has outgrown: prepare it anew next time.
             self.session.statements.clear();
+            self.outgrown = true;
         }
         classified(what, &self.place, error)
     }
@@ -138,6 +142,11 @@ impl Connection {
     /// Waits for something else than an answer, at most that long.
     pub(super) fn wait_for<T>(&self, limit: Duration, what: impl Future<Output = T>) -> Option<T> {
         self.runtime.block_on(async { tokio::time::timeout(limit, what).await }).ok()
+    }
+
+    /// Whether what failed last did so for a prepared statement that was out of date, and may do better now.
+    pub(super) fn take_outgrown(&mut self) -> bool {
+        std::mem::take(&mut self.outgrown) && !self.is_closed()
     }
 
     /// Whether it can be used no more.
@@ -256,7 +265,7 @@ fn setup(timeout: Duration) -> String {
          SET extra_float_digits = 1; SET bytea_output = 'hex'; \
          SET standard_conforming_strings = on; SET xmloption = 'content'; \
          SET default_transaction_isolation = 'read committed'; \
-         SET default_transaction_read_only = off; SET default_transaction_deferrable = off; \
+         SET default_transaction_deferrable = off; \
          SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit') \
              WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false); \
          SET plan_cache_mode = force_generic_plan; SET jit = off; \

@@ -14,6 +14,7 @@ mod parts;
 mod query;
 mod range;
 mod reader;
+mod server;
 mod settings;
 mod statements;
 mod tables;

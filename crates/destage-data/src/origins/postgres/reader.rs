@@ -46,6 +46,19 @@ impl PostgresReader {
         types: &[Type],
         params: &[Param],
     ) -> Result<Vec<Row>, OriginError> {
+        match self.rows_once(what, sql, types, params) {
+            Err(_) if self.connection.take_outgrown() => self.rows_once(what, sql, types, params),
+            other => other,
+        }
+    }
+
+    fn rows_once(
+        &mut self,
+        what: &str,
+        sql: &str,
+        types: &[Type],
+        params: &[Param],
+    ) -> Result<Vec<Row>, OriginError> {
         let statement = self.connection.prepared(what, sql, types)?;
         let params = refs(params);
         self.connection.run(what, async |client| client.query(&statement, &params).await)

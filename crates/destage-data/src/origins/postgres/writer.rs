@@ -2,6 +2,7 @@
 
 use super::connection::Connection;
 use super::parts::{Batch, CONNECTIONS_MAX, Failure, Outcome, raw_step, step};
+use super::server;
 use super::settings::Settings;
 use super::tables::{self, WATERMARKS};
 use super::transaction::{Cas, End, Step, Transaction};
@@ -37,40 +38,13 @@ pub(super) struct PostgresWriter {
 
 impl PostgresWriter {
     pub(super) fn new(mut connection: Connection, settings: Settings) -> Result<Self, OriginError> {
-        let (standby, unsafe_settings, is_told_apart, deferred) =
-            connection.run("look at the server", async |client| {
-                let server = client.query_one(SERVER, &[]).await?;
-                let deferred: Vec<String> =
-                    client.query(DEFERRED, &[]).await?.iter().map(|row| row.get(0)).collect();
-                let standby: bool = server.get(0);
-                let unsafe_settings: Option<String> = server.get(1);
-                let is_told_apart: bool = server.get(2);
-                Ok((standby, unsafe_settings, is_told_apart, deferred))
-            })?;
-        if standby {
-            return Err(OriginError::new(
-                Fault::Denied,
-                format!(
-                    "{} is a standby, which cannot be written; use the primary",
-                    connection.place()
-                ),
-            ));
-        }
-        if let Some(settings) = unsafe_settings {
-            tracing::warn!(
-                origin = connection.place(),
-                "the server runs with {settings}: it may lose what Destage has handed over"
-            );
-        }
+        let is_told_apart = server::look(&mut connection)?;
         tables::ensure(&mut connection)?;
         connection.prefer_indexes(true)?;
         let marker = connection.run("look for the watermarks", async |client| {
             client.query_one("SELECT 'destage_watermark'::regclass::oid", &[]).await?.try_get(0)
         })?;
-        let mut check_deferred = "SET CONSTRAINTS ALL IMMEDIATE".to_owned();
-        if !deferred.is_empty() {
-            check_deferred.push_str(&format!("; SET CONSTRAINTS {} DEFERRED", deferred.join(", ")));
-        }
+        let check_deferred = server::check_deferred(&mut connection)?;
         let connections = vec![connection];
         Ok(Self {
             settings,
@@ -81,6 +55,35 @@ impl PostgresWriter {
             careful: true,
             more_at: None,
         })
+    }
+
+    /// Does something, and once more if it failed for what was known of the tables and is out of date: a constraint that was
+    /// dropped meanwhile, or is not deferred any more, or a prepared statement. Nothing of it was done then but whole
+    /// transactions, which a second attempt finds done.
+    fn up_to_date<T>(
+        &mut self,
+        mut attempt: impl FnMut(&mut Self) -> Result<T, OriginError>,
+    ) -> Result<T, OriginError> {
+        match attempt(self) {
+            Err(error) if error.fault == Fault::Denied && self.is_brought_up_to_date() => {
+                tracing::info!(reason = error.message, "the tables have changed: trying again");
+                attempt(self)
+            }
+            other => other,
+        }
+    }
+
+    /// Looks at the tables again; whether anything is other than it was.
+    fn is_brought_up_to_date(&mut self) -> bool {
+        let mut is_other = false;
+        self.connections.iter_mut().for_each(|connection| is_other |= connection.take_outgrown());
+        if !self.connections[0].is_closed()
+            && let Ok(check) = server::check_deferred(&mut self.connections[0])
+        {
+            is_other |= check != self.check_deferred;
+            self.check_deferred = check;
+        }
+        is_other
     }
 
     fn connection(&mut self) -> &mut Connection {
@@ -287,6 +290,33 @@ impl PostgresWriter {
         }
     }
 
+    /// Runs one transaction that takes groups out of the parked ones and does what they are planned to do. False if the
+    /// origin is another one's.
+    fn take_back(
+        &mut self,
+        schema: &Schema,
+        claim: &WriteClaim,
+        parked: &[Lsn],
+        plan: &Plan<'_>,
+    ) -> Result<bool, OriginError> {
+        let mut steps = self.take_steps(parked)?;
+        steps.extend(self.steps(schema, plan)?);
+        let (check, is_told_apart) = (&self.check_deferred, self.is_told_apart);
+        let end = self.connections[0].run_session(UNPARK, async |session| {
+            let cas = vec![Cas::hold(session, claim).await?];
+            let transaction = Transaction {
+                is_told_apart,
+                cas,
+                marker: None,
+                follows: None,
+                early: Vec::new(),
+                steps,
+            };
+            transaction.run(&session.client, check, || {}).await
+        })?;
+        self.has_committed(UNPARK, end)
+    }
+
     /// How a transaction ended; false if the watermark was not where it was expected.
     fn has_committed(&mut self, what: &str, end: End) -> Result<bool, OriginError> {
         match end {
@@ -351,7 +381,7 @@ impl Writer for PostgresWriter {
         claim: &WriteClaim,
         groups: &[GroupRef<'_>],
     ) -> Result<Applied, OriginError> {
-        let result = self.apply_all(schema, claim, groups);
+        let result = self.up_to_date(|writer| writer.apply_all(schema, claim, groups));
         self.careful = result.is_err();
         result
     }
@@ -380,22 +410,7 @@ impl Writer for PostgresWriter {
     ) -> Result<Applied, OriginError> {
         let plan: Plan<'_> = plan(schema, groups.iter().map(|group| group.bytes))
             .map_err(|error| OriginError::new(Fault::Rejected, error))?;
-        let mut steps = self.take_steps(parked)?;
-        steps.extend(self.steps(schema, &plan)?);
-        let (check, is_told_apart) = (&self.check_deferred, self.is_told_apart);
-        let end = self.connections[0].run_session(UNPARK, async |session| {
-            let cas = vec![Cas::hold(session, claim).await?];
-            let transaction = Transaction {
-                is_told_apart,
-                cas,
-                marker: None,
-                follows: None,
-                early: Vec::new(),
-                steps,
-            };
-            transaction.run(&session.client, check, || {}).await
-        })?;
-        match self.has_committed(UNPARK, end)? {
+        match self.up_to_date(|writer| writer.take_back(schema, claim, parked, &plan))? {
             true => Ok(Applied { changes: plan.changes as u64, rows: plan.rows() as u64 }),
             false => Err(self.fenced(claim.epoch)),
         }
@@ -407,7 +422,7 @@ impl Writer for PostgresWriter {
         claim: &AcrossClaim<'_>,
         groups: &[GroupRef<'_>],
     ) -> Result<Applied, OriginError> {
-        let result = self.apply_marked(schema, claim, groups);
+        let result = self.up_to_date(|writer| writer.apply_marked(schema, claim, groups));
         self.careful = result.is_err();
         result
     }
@@ -417,8 +432,10 @@ impl Writer for PostgresWriter {
         claim: &AcrossClaim<'_>,
         parked: Option<&ParkedGroup>,
     ) -> Result<(), OriginError> {
-        let step = parked.map(|parked| self.park_step(parked)).transpose()?;
-        self.advance("park a group", claim, step.into_iter().collect()).map(drop)
+        self.up_to_date(|writer| {
+            let step = parked.map(|parked| writer.park_step(parked)).transpose()?;
+            writer.advance("park a group", claim, step.into_iter().collect()).map(drop)
+        })
     }
 
     fn mark_all(
@@ -520,14 +537,6 @@ async fn claim_in_transaction(client: &Client, claim: &Claim) -> Result<bool, Er
     client.execute(sql, &[&domains, &epoch]).await?;
     Ok(true)
 }
-
-/// Whether it is a standby, settings under which a crash loses commits, and whether there are triggers of Destage's.
-const SERVER: &str = "SELECT pg_is_in_recovery(), (SELECT string_agg(name || ' = off', ', ') \
-     FROM pg_settings WHERE name IN ('fsync', 'full_page_writes') AND setting = 'off'), \
-     to_regproc('destage_changed') IS NOT NULL";
-
-const DEFERRED: &str = "SELECT DISTINCT format('%I.%I', n.nspname, c.conname) \
-     FROM pg_constraint c JOIN pg_namespace n ON n.oid = c.connamespace WHERE c.condeferred";
 
 const PARK: &str = "INSERT INTO destage_parked (domain, seq, depends_on, reason, payload) \
      VALUES ($1, $2, $3, $4, $5)";
