@@ -4,6 +4,7 @@ use super::expire::Expire;
 use super::key::{resolve, show};
 use super::sets::SetCommand;
 use super::strings::SetOptions;
+use super::unsupported::instead_of;
 use crate::mapping::Shape;
 use crate::schema::{Schema, Table, TableId};
 use std::ops::Range;
@@ -218,6 +219,17 @@ pub(crate) fn find(args: &[&[u8]]) -> Result<&'static Spec, String> {
     }
 }
 
+impl Verb {
+    /// Whether a command is about the connection, or tells of the server, and touches no data.
+    pub(super) fn is_of_connection(self) -> bool {
+        use Verb::{Auth, Client, Command, Config, Echo, Hello, Info, Ping, Quit, Reset, Select};
+        matches!(
+            self,
+            Auth | Client | Command | Config | Echo | Hello | Info | Ping | Quit | Reset | Select
+        )
+    }
+}
+
 /// Whether this is a line of an HTTP request. A page on the web can make a browser of this machine send one, with commands
 /// in its body, so nothing behind it may be read.
 pub(crate) fn is_http(request: &[&[u8]]) -> bool {
@@ -225,22 +237,10 @@ pub(crate) fn is_http(request: &[&[u8]]) -> bool {
     is(b"post") || is(b"host:")
 }
 
-/// What to use instead of a command that Redis has and Destage refuses.
+/// An error that says what to use instead.
 fn unknown(name: &[u8]) -> String {
     let lower = String::from_utf8_lossy(name).to_ascii_lowercase();
-    let hint = match lower.as_str() {
-        "flushall" | "flushdb" => "it would delete the origin's rows; use DEL on single rows",
-        "keys" | "dbsize" | "randomkey" => "use SCAN 0 MATCH table:*",
-        "hscan" | "hrandfield" => "HGETALL, HKEYS and HVALS give a whole row",
-        "hstrlen" => "HGET the column",
-        "hexpire" | "hpexpire" | "httl" => "fields do not expire; EXPIRE has a whole key expire",
-        "wait" => "use WAITAOF for the journal, DESTAGE WAIT for the origin",
-        "save" | "bgsave" | "bgrewriteaof" => {
-            "every write is journaled; DESTAGE DRAIN brings it to the origin"
-        }
-        "eval" | "evalsha" | "fcall" => "group commands with MULTI ... EXEC",
-        _ => "see COMMAND LIST for what is supported",
-    };
+    let hint = instead_of(&lower).unwrap_or("see COMMAND LIST for what is supported");
     format!("ERR unknown command '{}': {hint}", show(name))
 }
 

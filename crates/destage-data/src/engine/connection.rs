@@ -1,7 +1,7 @@
 //! Clients that come and go, and commands about the connection and the server: what clients send besides data commands.
 
 use super::command::{Group, SPECS, Spec, Verb};
-use super::session::{Job, Multi, Session, WaitKind, Waiting};
+use super::session::{Job, Multi, Session, WaitKind, Waiting, wrong_database};
 use super::{Engine, Io};
 use crate::resp::{Protocol, Reply};
 use crate::value::ColumnType;
@@ -130,6 +130,7 @@ impl Engine {
                 self.unwatch(session);
                 session.protocol = Protocol::V2;
                 session.name.clear();
+                (session.wrong_database, session.has_begun) = (None, false);
                 session.authenticated = self.config.password.is_none();
                 Reply::new(&mut session.out, session.protocol).simple("RESET");
             }
@@ -137,10 +138,20 @@ impl Engine {
         }
     }
 
+    /// There is one database. A client that asks for another one as it connects does not mean the origin's rows, and may not
+    /// look at this reply (ioredis does not), so it gets no further. Whoever asks later is told, and stays where it was.
     fn select(&mut self, session: &mut Session, index: &[u8]) {
-        match index {
-            b"0" => Reply::new(&mut session.out, session.protocol).ok(),
-            _ => self.fail(session, "ERR there is one database, 0: the origin's"),
+        match std::str::from_utf8(index).ok().and_then(|index| index.parse::<i64>().ok()) {
+            Some(0) => {
+                session.wrong_database = None;
+                Reply::new(&mut session.out, session.protocol).ok();
+            }
+            Some(other) => {
+                session.wrong_database = (!session.has_begun).then_some(other);
+                let message = format!("ERR DB index is out of range: {}", wrong_database(other));
+                self.fail(session, &message);
+            }
+            None => self.fail(session, super::strings::NOT_INTEGER),
         }
     }
 

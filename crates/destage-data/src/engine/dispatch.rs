@@ -165,10 +165,8 @@ impl Engine {
                 return self.fail(session, &message);
             }
         };
-        if !session.authenticated
-            && !matches!(spec.verb, Verb::Auth | Verb::Hello | Verb::Quit | Verb::Reset)
-        {
-            return self.fail(session, "NOAUTH Authentication required.");
+        if let Err(message) = session.may_ask(spec.verb) {
+            return self.fail(session, &message);
         }
         if self.derived.is_on() && self.derived_request(client, session, spec, list) {
             return;

@@ -45,6 +45,7 @@ mod sets;
 mod slabs;
 mod strings;
 mod txn;
+mod unsupported;
 mod watch;
 mod whole;
 

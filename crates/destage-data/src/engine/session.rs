@@ -1,5 +1,6 @@
 //! A connection as the engine sees it: bytes in, bytes out, and what it waits for.
 
+use super::command::Verb;
 use super::plain::Beside;
 use super::txn::Staged;
 use super::watch::RowKey;
@@ -18,6 +19,10 @@ pub(crate) struct Session {
     /// It has sent the password once, or needs none: it may have the server hold as much as the limits allow.
     pub(crate) known: bool,
     pub(crate) name: Vec<u8>,
+    /// The database that it has asked for before anything else, which there is not.
+    pub(crate) wrong_database: Option<i64>,
+    /// It has used commands that are not about the connection.
+    pub(crate) has_begun: bool,
     /// Requests received but not executed.
     pub(crate) input: Vec<u8>,
     /// Replies written since the last announcement.
@@ -116,10 +121,40 @@ pub(crate) struct Through {
     pub(crate) beside: Beside,
 }
 
+/// What is told to whoever asks for another database than the one that there is.
+pub(super) fn wrong_database(index: i64) -> String {
+    format!(
+        "database {index} was asked for, and there is only 0, the origin's: leave the number out of the client's settings, or \
+         SELECT 0"
+    )
+}
+
 impl Session {
     /// Lets it use every command.
     pub(crate) fn authenticate(&mut self) {
         (self.authenticated, self.known) = (true, true);
+    }
+
+    /// Whether it may use a command now.
+    ///
+    /// # Errors
+    /// A message for the client.
+    pub(super) fn may_ask(&mut self, verb: Verb) -> Result<(), String> {
+        if !self.authenticated
+            && !matches!(verb, Verb::Auth | Verb::Hello | Verb::Quit | Verb::Reset)
+        {
+            return Err("NOAUTH Authentication required.".into());
+        }
+        if verb.is_of_connection() {
+            return Ok(());
+        }
+        match self.wrong_database {
+            Some(other) => Err(format!("ERR {}", wrong_database(other))),
+            None => {
+                self.has_begun = true;
+                Ok(())
+            }
+        }
     }
 
     /// Bytes of replies that wait.

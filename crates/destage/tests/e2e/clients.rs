@@ -4,6 +4,8 @@ use crate::harness::{
     Client, Database, Launch, Redis, Scratch, Server, has, output, prepared, shop,
 };
 use crate::mapped::{every_mapping, every_table, launch};
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::process::Command;
 
 /// The shop behind a server, once for each database at hand and each of these protocols.
@@ -198,6 +200,50 @@ fn jedis_performs_the_calls_of_ycsb() {
 }
 
 #[test]
+fn ioredis_is_told_that_there_is_no_other_database() {
+    let Some(program) = prepared("DESTAGE_TEST_NODE_CLIENT") else { return };
+    let program = Path::new(&program).with_file_name("ioredis.mjs");
+    let scratch = Scratch::new();
+    let database = shop::sqlite(&scratch);
+    let server = Launch::before(&scratch, &database.url()).start();
+    checked(Command::new("node").arg(program).arg(server.port()));
+    server.drain();
+    assert_eq!(database.number("SELECT visits FROM customers WHERE id = 1"), 5);
+}
+
+/// The names of a server's commands.
+#[track_caller]
+fn commands(client: &mut Client) -> BTreeSet<String> {
+    client.run("COMMAND LIST").array().iter().map(|name| name.text().to_lowercase()).collect()
+}
+
+#[test]
+fn each_command_of_redis_is_served_or_says_what_to_use_instead() {
+    let scratch = Scratch::new();
+    let Some(redis) = Redis::start(&scratch) else { return };
+    let server = Launch::example(&scratch).start();
+    let mut client = server.client();
+    let (all, served) = (commands(&mut redis.client()), commands(&mut client));
+    // Those of later versions and of modules that usually come along.
+    let later =
+        ["hgetdel", "hgetex", "hsetex", "json.get", "ft.search", "bf.add", "ts.add", "vadd"];
+    let all: Vec<&str> = all.iter().map(String::as_str).chain(later).collect();
+    assert!(all.len() > 200, "{all:?}");
+    let mut unnamed = Vec::new();
+    // What stands behind a bar belongs to the command before it.
+    for name in all.iter().filter(|name| !name.contains('|') && !served.contains(**name)) {
+        let reply = client.call(&[name, "customers:1", "x"]);
+        let message = reply.error();
+        assert!(message.starts_with(&format!("ERR unknown command '{name}'")), "{message}");
+        if message.contains("see COMMAND LIST") {
+            unnamed.push(*name);
+        }
+    }
+    assert!(unnamed.is_empty(), "nothing is named instead of {unnamed:?}");
+    assert!(client.run("NOSUCH x").error().contains("see COMMAND LIST"));
+}
+
+#[test]
 fn redis_cli_talks_in_both_protocols() {
     if !has("redis-cli") {
         return;
@@ -307,7 +353,20 @@ fn hello_auth_and_connection_commands_answer_as_redis_does() {
     client.run("CLIENT SETNAME me").ok();
     assert_eq!(client.run("CLIENT GETNAME").text(), "me");
     client.run("SELECT 0").ok();
-    assert!(client.run("SELECT 3").error().contains("one database, 0"));
+    // Whoever asks for another database gets nothing of this one.
+    assert!(client.run("SELECT 3").error().contains("there is only 0"));
+    for refused in ["HGET customers:1 name", "HSET customers:1 name x", "MULTI", "SCAN 0"] {
+        assert!(client.run(refused).error().contains("database 3"), "{refused}");
+    }
+    assert_eq!(client.run("PING").text(), "PONG");
+    assert!(client.run("SELECT x").error().contains("not an integer"));
+    assert!(client.run("SELECT 4").error().contains("there is only 0"));
+    assert!(client.run("HGET customers:1 name").error().contains("database 4"));
+    client.run("SELECT 0").ok();
+    assert_eq!(client.run("HGET customers:1 name").text(), "Ada");
+    // Who asks in between is told, as by Redis.
+    assert!(client.run("SELECT 3").error().contains("there is only 0"));
+    assert_eq!(client.run("HGET customers:1 name").text(), "Ada");
     assert!(client.run("HELLO 9").error().starts_with("NOPROTO"));
     let hello = client.run("HELLO 3 SETNAME other");
     assert!(matches!(hello, crate::harness::Reply::Map(_)), "{hello:?}");
