@@ -428,7 +428,7 @@ fn grids_that_cannot_be_run_say_why() {
     let output = destage(&["sim", "sweep", &grid, "--results", &foreign]);
     assert_eq!(output.status.code(), Some(2));
     let gone = destage(&["sim", "sweep", &grid, "--results", "/nowhere/results"]);
-    assert_eq!(gone.status.code(), Some(17));
+    assert_eq!(gone.status.code(), Some(22));
     // A disk that is full.
     if Path::new("/dev/full").exists() {
         let full = destage(&["sim", "sweep", &grid, "--results", "/dev/full"]);
