@@ -48,7 +48,7 @@ pub const TABLE: [(u8, &str); 17] = [
     ),
     (
         JOURNAL_UNUSABLE,
-        "the journal or cache is damaged, in use by another process, or cannot be written",
+        "the journal or cache is damaged, of another version, in use by another process, or out of reach",
     ),
     (
         ORIGIN_WENT_BACK,

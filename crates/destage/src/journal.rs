@@ -82,7 +82,7 @@ struct RepairArgs {
 pub(crate) fn run(args: &JournalArgs) -> Result<(), CliError> {
     match &args.command {
         JournalCommand::Inspect(args) => {
-            let reports = inspect(&*look(&args.data)?).map_err(failed)?;
+            let reports = inspect(&*look(&args.data)?).map_err(unusable)?;
             match args.format {
                 Format::Table => print(&segments_table(&reports)),
                 Format::Json => print_json(&segments_json(&reports)),
@@ -114,18 +114,18 @@ fn folder(args: &DataArgs) -> Result<PathBuf, CliError> {
 }
 
 fn look(args: &DataArgs) -> Result<Arc<dyn Disk>, CliError> {
-    Ok(Arc::new(DirDisk::open_read_only(folder(args)?).map_err(failed)?))
+    Ok(Arc::new(DirDisk::open_read_only(folder(args)?).map_err(unusable)?))
 }
 
+/// Where what was asked for may be wrong: a cut at another place, groups that are no longer there.
 fn failed(error: Error) -> CliError {
-    let code = match error.kind() {
-        ErrorKind::Invalid => exit::USAGE,
-        ErrorKind::Retry
-        | ErrorKind::Full
-        | ErrorKind::Fenced
-        | ErrorKind::Corrupt
-        | ErrorKind::Closed => exit::JOURNAL_UNUSABLE,
-    };
+    match error.kind() {
+        ErrorKind::Invalid => CliError::usage(error),
+        _ => unusable(error),
+    }
+}
+
+fn unusable(error: Error) -> CliError {
     let way_on = match error.position() {
         Some(at) => format!(
             "; 'destage journal export' saves what can be read, 'destage journal repair --cut {at}' \
@@ -133,11 +133,11 @@ fn failed(error: Error) -> CliError {
         ),
         None => String::new(),
     };
-    CliError::new(code, format!("{error}{way_on}"))
+    CliError::new(exit::JOURNAL_UNUSABLE, format!("{error}{way_on}"))
 }
 
 fn run_check(args: &LookArgs) -> Result<(), CliError> {
-    let Some(report) = check(&*look(&args.data)?).map_err(failed)? else {
+    let Some(report) = check(&*look(&args.data)?).map_err(unusable)? else {
         return print(match args.format {
             Format::Table => "there is no journal yet",
             Format::Json => "null",
