@@ -113,6 +113,7 @@ impl Environment {
         variables.extend(servers.iter().flat_map(Server::environment));
         // Everything has just been installed: a test that misses its tool is to fail.
         variables.push(("DESTAGE_TEST_REQUIRE", "1".to_owned()));
+        variables.extend(traces());
         Ok(Self { variables, _servers: servers })
     }
 
@@ -130,6 +131,21 @@ impl Environment {
     }
 }
 
+/// Where the real traces are: the folder that the caller names, or `shared/traces` beside the checkout. They are not part of the
+/// project, so the tests on them say where they miss them.
+fn traces() -> Option<(&'static str, String)> {
+    if std::env::var_os(TRACES).is_some() {
+        return None;
+    }
+    let folder = root().join("../shared/traces");
+    let Ok(folder) = folder.canonicalize() else {
+        println!("no real traces in {}: the tests on them are left out", folder.display());
+        return None;
+    };
+    Some((TRACES, folder.display().to_string()))
+}
+
+const TRACES: &str = "DESTAGE_TRACES";
 const STEPS: [&str; 7] = ["fmt", "clippy", "unit", "build", "e2e", "bench", "soak"];
 /// More would let the tests of time bounds wait for a processor.
 const TEST_THREADS: usize = 3;

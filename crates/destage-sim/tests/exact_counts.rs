@@ -8,9 +8,9 @@ use destage_sim::blocks::Blocks;
 use destage_sim::generate::{Generate, Load, Ycsb};
 use destage_sim::machine::{Devices, Report, Settings, Tier, WritePolicy, run};
 use destage_sim::trace::{Op, Options, Request, Trace};
+use destage_testkit::needs::trace;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::convert::Infallible;
-use std::path::Path;
 
 const BLOCK: u64 = 4_096;
 
@@ -399,16 +399,8 @@ const TRACES: [&str; 7] = [
 ];
 
 fn on_real_traces(requests_max: usize) {
-    let Some(folder) = std::env::var_os("DESTAGE_TRACES") else {
-        eprintln!("skipped: DESTAGE_TRACES names no folder with traces");
-        return;
-    };
     for name in TRACES {
-        let path = Path::new(&folder).join(name);
-        if !path.exists() {
-            eprintln!("skipped: there is no {}", path.display());
-            continue;
-        }
+        let Some(path) = trace(name) else { return };
         let trace = Trace::open(&path, &Options::default()).expect("the trace can be opened");
         let requests: Vec<Request> =
             trace.take(requests_max).collect::<Result<_, _>>().expect("the trace is whole");

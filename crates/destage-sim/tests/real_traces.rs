@@ -9,21 +9,11 @@ use destage_sim::blocks::mix;
 use destage_sim::curves::{Curve, Curves, Method, Sample, Sizes};
 use destage_sim::hits::{Hits, Replacements, Setup};
 use destage_sim::trace::{Extent, Format, Op, Options, Request, Trace};
+use destage_testkit::needs::trace;
 use std::collections::{HashMap, VecDeque};
-use std::path::{Path, PathBuf};
-
-fn file(name: &str) -> Option<PathBuf> {
-    let Some(folder) = std::env::var_os("DESTAGE_TRACES") else {
-        println!("skipped: DESTAGE_TRACES names no folder with {name}");
-        return None;
-    };
-    let path = Path::new(&folder).join(name);
-    assert!(path.exists(), "{} is missing", path.display());
-    Some(path)
-}
 
 fn read(name: &str) -> Option<(Format, Vec<Request>)> {
-    let mut trace = Trace::open(&file(name)?, &Options::default()).expect("it can be opened");
+    let mut trace = Trace::open(&trace(name)?, &Options::default()).expect("it can be opened");
     let requests = trace.by_ref().map(|request| request.expect("it is whole")).collect();
     assert_eq!(trace.counts().late, 0);
     Some((trace.format(), requests))

@@ -2,6 +2,7 @@
 
 pub mod disk;
 pub mod history;
+pub mod needs;
 pub mod origin;
 pub mod virtual_time;
 

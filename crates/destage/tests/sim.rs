@@ -1,5 +1,6 @@
 //! `destage sim` from the command line.
 
+use destage_testkit::needs::trace;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -460,11 +461,9 @@ fn a_figure_on_a_trace_needs_it_and_says_what_is_wrong_with_it() {
     let (code, error) = run(&["--traces", folder_name]);
     assert!(code == Some(17) && error.contains("line 2"), "{code:?} {error}");
     // With the trace, where it is at hand.
-    let Some(traces) = std::env::var_os("DESTAGE_TRACES") else {
-        println!("skipped: DESTAGE_TRACES names no folder with hplajw-1week.csv.zst");
-        return;
-    };
-    let (code, error) = run(&["--traces", traces.to_str().expect("the path is text"), "--check"]);
+    let Some(trace) = trace("hplajw-1week.csv.zst") else { return };
+    let traces = trace.parent().and_then(Path::to_str).expect("the path is text");
+    let (code, error) = run(&["--traces", traces, "--check"]);
     assert_eq!(code, Some(0), "{error}");
 }
 

@@ -5,6 +5,7 @@ use crate::nbd::client::{Client, ClientError, ClientOptions};
 use crate::nbd::server::{BlockSizes, Export, Tls};
 use crate::nbd::testing::{Certificates, PATIENCE, Volume, serve};
 use crate::nbd::tls::{client_config, server_config};
+use destage_testkit::needs::has;
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -34,7 +35,7 @@ fn server(tls: Tls, block: BlockSizes) -> (u16, Arc<Mutex<Volume>>) {
 
 /// What a program prints; `None` if there is no such program.
 fn run(program: &str, arguments: &[&str]) -> Option<String> {
-    if !is_there(program) {
+    if !has(program) {
         return None;
     }
     let done = Command::new(program).args(arguments).stdin(Stdio::null()).output().unwrap();
@@ -42,15 +43,6 @@ fn run(program: &str, arguments: &[&str]) -> Option<String> {
     let printed = String::from_utf8_lossy(&printed).into_owned();
     assert!(done.status.success(), "{program} {arguments:?}: {printed}");
     Some(printed)
-}
-
-fn is_there(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let there = std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
-    if !there {
-        eprintln!("skipped: {program} is not installed");
-    }
-    there
 }
 
 #[test]
@@ -197,7 +189,7 @@ struct Peer(Child);
 impl Peer {
     /// `None` if there is no such program.
     fn start(program: &str, arguments: &[&str]) -> Option<Self> {
-        is_there(program).then(|| {
+        has(program).then(|| {
             let child = Command::new(program).args(arguments).stdin(Stdio::null()).spawn();
             Self(child.unwrap())
         })

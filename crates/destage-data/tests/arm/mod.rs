@@ -7,19 +7,7 @@ use destage_data::origins::{
     Claim, GroupRef, Origin, OriginError, Owner, Reader, Snapshot, WriteClaim, Writer,
 };
 use destage_data::schema::{Schema, Table};
-
-/// The address of the server that the variable names; `None`, after saying so, where none is given.
-pub(crate) fn given(variable: &str) -> Option<String> {
-    let given = std::env::var(variable).ok();
-    if given.is_none() {
-        let test = std::thread::current();
-        let test = test.name().unwrap_or("a test");
-        let required = std::env::var("DESTAGE_TEST_REQUIRE").is_ok_and(|value| value == "1");
-        assert!(!required, "{test}: {variable} is not set");
-        eprintln!("skipped {test}: {variable} is not set");
-    }
-    given
-}
+pub(crate) use destage_testkit::needs::prepared as given;
 
 /// A claimed writer with its schema, and what comes next.
 pub(crate) struct Arm {

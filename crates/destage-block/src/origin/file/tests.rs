@@ -1,5 +1,6 @@
 use super::*;
 use crate::block::BLOCK;
+use destage_testkit::needs::skip;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use tempfile::TempDir;
@@ -222,7 +223,7 @@ impl Drop for Loop {
 fn a_block_device_is_an_origin_like_a_file() {
     let (_folder, path) = disk(1 << 20);
     let Some(device) = Loop::over(&path) else {
-        eprintln!("skipped: losetup makes no loop device here");
+        skip("loop devices by losetup");
         return;
     };
     let origin = FileOrigin::open(&device.0).unwrap();

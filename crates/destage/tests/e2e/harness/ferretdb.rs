@@ -29,10 +29,6 @@ impl Ferret {
     #[track_caller]
     pub(crate) fn start(scratch: &Scratch) -> Option<Self> {
         let program = prepared("DESTAGE_TEST_FERRETDB")?;
-        if program.is_empty() {
-            eprintln!("skipped: FerretDB could not be built here, see the start of the run");
-            return None;
-        }
         let folder = scratch.join("ferretdb");
         std::fs::create_dir(&folder).expect("a folder can be made");
         let address = free_address();

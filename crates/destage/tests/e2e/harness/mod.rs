@@ -19,6 +19,7 @@ pub(crate) mod shop;
 pub(crate) mod small_disk;
 
 pub(crate) use database::Database;
+pub(crate) use destage_testkit::needs::{has, prepared, skip};
 pub(crate) use own_server::{Kind, OwnServer};
 pub(crate) use proxy::Proxy;
 pub(crate) use random::Random;
@@ -30,33 +31,6 @@ pub(crate) use server::{Launch, Server};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
-
-/// Says that a test cannot run here; fails it where nothing may be missing.
-pub(crate) fn skip(what: &str) {
-    let message = format!("needs {what}; `cargo xtask test` provides it");
-    assert!(std::env::var_os("DESTAGE_TEST_REQUIRE").is_none(), "{message}");
-    let test = thread::current();
-    eprintln!("skipped: {} {message}", test.name().unwrap_or("a test"));
-}
-
-/// Whether a program can be started; skips the test if not.
-pub(crate) fn has(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
-    if !found {
-        skip(program);
-    }
-    found
-}
-
-/// A file that `cargo xtask test` has prepared, named by an environment variable; skips the test if it has not.
-pub(crate) fn prepared(variable: &str) -> Option<String> {
-    let value = std::env::var(variable).ok();
-    if value.is_none() {
-        skip(variable);
-    }
-    value
-}
 
 /// How long to wait for what must happen; only a test that fails waits that long, however slow the machine is.
 pub(crate) const PATIENCE: Duration = seconds(120);
