@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Where the installed clients are; for the tests' environment.
-pub(crate) fn install() -> Result<Vec<(&'static str, String)>> {
+pub(crate) fn install(go: &Path) -> Result<Vec<(&'static str, String)>> {
     let sources = root().join("tests/clients");
     let home = target().join("xtask");
     std::fs::create_dir_all(&home)
@@ -14,7 +14,7 @@ pub(crate) fn install() -> Result<Vec<(&'static str, String)>> {
         .canonicalize()
         .map_err(|error| format!("failed to find {}: {error}", home.display()))?;
     let python = python(&sources.join("python"), &home)?;
-    let go = go(&sources.join("go"), &home)?;
+    let go = go_client(go, &sources.join("go"), &home)?;
     let node = node(&sources.join("node"), &home)?;
     let java = java(&sources.join("java"), &home)?;
     Ok(vec![
@@ -41,9 +41,9 @@ fn python(sources: &Path, home: &Path) -> Result<PathBuf> {
 }
 
 /// The built client program.
-fn go(sources: &Path, home: &Path) -> Result<PathBuf> {
+fn go_client(go: &Path, sources: &Path, home: &Path) -> Result<PathBuf> {
     let program = home.join("go-client");
-    let mut build = Command::new("go");
+    let mut build = Command::new(go);
     build.args(["build", "-mod=readonly", "-o"]).arg(&program).arg(".");
     run("go build", build.env("CGO_ENABLED", "0").current_dir(sources))?;
     Ok(program)

@@ -3,6 +3,7 @@
 mod bench;
 mod clients;
 mod ferretdb;
+mod go;
 mod leftovers;
 mod servers;
 mod soak;

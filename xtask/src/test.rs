@@ -2,7 +2,7 @@
 
 use crate::servers::Server;
 use crate::steps::Steps;
-use crate::{Result, cargo, clients, ferretdb, leftovers, root, soak, target, tools};
+use crate::{Result, cargo, clients, ferretdb, go, leftovers, root, soak, target, tools};
 use std::process::Command;
 
 /// Runs every step, or the one of that name, or the end-to-end tests whose names contain it. True if all passed.
@@ -107,8 +107,9 @@ impl Environment {
         }
         tools::ensure()?;
         leftovers::remove();
-        let mut variables = clients::install()?;
-        variables.extend(ferretdb::build()?);
+        let go = go::go()?;
+        let mut variables = clients::install(&go)?;
+        variables.extend(ferretdb::build(&go)?);
         let servers = vec![Server::postgres()?, Server::mariadb()?];
         variables.extend(servers.iter().flat_map(Server::environment));
         // Everything has just been installed: a test that misses its tool is to fail.
