@@ -84,8 +84,8 @@ pub struct VolumeSettings {
     pub origin_tls: Option<OriginTls>,
     /// The cache: a file or a block device.
     pub cache: PathBuf,
-    /// Bytes of the cache, for one that is to be created.
-    pub cache_bytes: u64,
+    /// Bytes of the cache, for one that is to be created; `None` for [`CACHE_BYTES`].
+    pub cache_bytes: Option<u64>,
     /// Bytes of the log in it; `None` for a quarter.
     pub log_bytes: Option<u64>,
     /// The policy. `commit` is what the engine commits by even if nobody asks.
@@ -140,6 +140,9 @@ pub struct UnsafeFlags {
     /// Change the file itself where a copy should take its place.
     pub in_place: bool,
 }
+
+/// The size of a new cache unless told: 4 GiB.
+pub const CACHE_BYTES: u64 = 4 << 30;
 
 /// With `d = flush` the log is committed after this time even if nobody asks, since only what it holds is destaged.
 pub const COMMIT_UNASKED: Span = Span::from_secs(5);

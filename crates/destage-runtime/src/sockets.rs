@@ -2,10 +2,13 @@
 
 use mio::event::Source;
 use mio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use rustix::fs::Mode;
+use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 use std::fmt;
+use std::fs::Metadata;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// Where clients connect.
@@ -34,20 +37,71 @@ impl fmt::Display for Listen {
 
 /// Nobody can listen there.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {listen}: {source}; choose another with --listen")]
+#[error("cannot listen on {place}: {source}; choose another with {flag}")]
 pub struct BindError {
-    listen: Listen,
+    place: String,
+    flag: &'static str,
     source: io::Error,
 }
 
-/// A listening socket. A socket file is removed when it is dropped.
+/// The places where a server will listen. They are taken before the server changes anything elsewhere, so that one that is not to
+/// be had leaves no trace of a start; nobody can connect by TCP until the server has begun.
+#[derive(Debug)]
+pub struct Reserved {
+    listener: Option<Listener>,
+    admin: Option<std::net::TcpListener>,
+}
+
+impl Reserved {
+    /// Takes the place for clients and the one for administration, as far as there are to be such.
+    ///
+    /// # Errors
+    /// Names the place that is not to be had and what to do.
+    pub fn new(listen: Option<&Listen>, admin: Option<SocketAddr>) -> Result<Self, BindError> {
+        let reserve = |address: SocketAddr| {
+            let error = |source| BindError { place: address.to_string(), flag: "--admin", source };
+            bind_tcp(address).map(std::net::TcpListener::from).map_err(error)
+        };
+        Ok(Self {
+            listener: listen.map(Listener::reserve).transpose()?,
+            admin: admin.map(reserve).transpose()?,
+        })
+    }
+
+    /// The listener for clients, to whom it is open from now on.
+    ///
+    /// # Errors
+    /// Another process has begun to listen there since.
+    pub fn listen(&mut self) -> Result<Option<Listener>, BindError> {
+        let Some(listener) = self.listener.take() else { return Ok(None) };
+        listener.listen()?;
+        Ok(Some(listener))
+    }
+
+    /// What [`crate::admin::serve`] listens with.
+    pub fn take_admin(&mut self) -> Option<std::net::TcpListener> {
+        self.admin.take()
+    }
+}
+
+/// A listening socket. Its socket file is removed when it is dropped.
 #[derive(Debug)]
 pub enum Listener {
     /// TCP.
     Tcp(TcpListener),
     /// A socket in the file system, and where.
-    Unix(UnixListener, PathBuf),
+    Unix(UnixListener, SocketFile),
 }
+
+/// The name of a socket in the file system. Removed when dropped, unless something else has taken its place.
+#[derive(Debug)]
+pub struct SocketFile {
+    path: PathBuf,
+    is: Inode,
+}
+
+/// Which file a name stands for: device and number.
+type Inode = (u64, u64);
 
 /// A connected socket.
 #[derive(Debug)]
@@ -59,16 +113,35 @@ pub enum Stream {
 }
 
 impl Listener {
-    /// Listens. A socket file that nobody listens on any more is replaced; only its owner may connect to the new one.
+    /// Listens. A socket file that nobody listens on any more is replaced; only its owner may connect to the new one. Any other
+    /// file stays as it is.
     ///
     /// # Errors
     /// Names the place and what to do.
     pub fn bind(listen: &Listen) -> Result<Self, BindError> {
+        let listener = Self::reserve(listen)?;
+        listener.listen()?;
+        Ok(listener)
+    }
+
+    /// Takes the place. A socket file is open to clients at once: one that nobody listens on would pass for a dead one.
+    fn reserve(listen: &Listen) -> Result<Self, BindError> {
         let bound = match listen {
-            Listen::Tcp(address) => TcpListener::bind(*address).map(Self::Tcp),
-            Listen::Unix(path) => bind_file(path).map(|l| Self::Unix(l, path.clone())),
+            Listen::Tcp(address) => {
+                let socket = bind_tcp(*address);
+                socket.map(|socket| Self::Tcp(TcpListener::from_std(socket.into())))
+            }
+            Listen::Unix(path) => {
+                bind_file(path).map(|(listener, file)| Self::Unix(listener, file))
+            }
         };
-        bound.map_err(|source| BindError { listen: listen.clone(), source })
+        bound.map_err(|source| BindError { place: listen.to_string(), flag: "--listen", source })
+    }
+
+    fn listen(&self) -> Result<(), BindError> {
+        let Self::Tcp(listener) = self else { return Ok(()) };
+        let error = |source| BindError { place: self.address(), flag: "--listen", source };
+        SockRef::from(listener).listen(BACKLOG).map_err(error)
     }
 
     /// The address for the ready line, with the port that the system chose.
@@ -77,7 +150,7 @@ impl Listener {
             Self::Tcp(listener) => {
                 listener.local_addr().map_or_else(|_| "?".into(), |address| address.to_string())
             }
-            Self::Unix(_, path) => format!("unix:{}", path.display()),
+            Self::Unix(_, file) => format!("unix:{}", file.path.display()),
         }
     }
 
@@ -105,32 +178,78 @@ impl Listener {
     }
 }
 
-impl Drop for Listener {
-    fn drop(&mut self) {
-        if let Self::Unix(_, path) = self {
-            // Whoever comes next removes what is left.
-            let _ = std::fs::remove_file(path);
-        }
+impl SocketFile {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 }
 
-fn bind_file(path: &Path) -> io::Result<UnixListener> {
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        // Whoever listens here next removes what is left.
+        let _ = remove_if(&self.path, |found| inode(found) == self.is);
+    }
+}
+
+fn bind_tcp(address: SocketAddr) -> io::Result<Socket> {
+    let kind = Type::STREAM.nonblocking().cloexec();
+    let socket = Socket::new(Domain::for_address(address), kind, None)?;
+    // A place is free as soon as nobody listens there, whatever becomes of the connections that it had.
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    Ok(socket)
+}
+
+fn bind_file(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     remove_dead_socket(path)?;
-    let listener = UnixListener::bind(path)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-    Ok(listener)
+    let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)?;
+    // The kernel gives the file the socket's mode: at no time may anybody else connect.
+    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    socket.bind(&SockAddr::unix(path)?)?;
+    let file = SocketFile { path: path.to_owned(), is: inode(&path.symlink_metadata()?) };
+    socket.listen(BACKLOG)?;
+    Ok((UnixListener::from_std(socket.into()), file))
 }
 
 /// Removes a socket file that nobody listens on any more.
 fn remove_dead_socket(path: &Path) -> io::Result<()> {
-    match std::os::unix::net::UnixStream::connect(path) {
-        Ok(_) => Err(io::ErrorKind::AddrInUse.into()),
+    let found = match path.symlink_metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        found => found?,
+    };
+    if !found.file_type().is_socket() {
+        return Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            "there is a file of another kind, which is left as it is",
+        ));
+    }
+    // Not to wait for one who listens and does not accept.
+    let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)?;
+    match socket.connect(&SockAddr::unix(path)?) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            std::fs::remove_file(path)
+            remove_if(path, |now| inode(now) == inode(&found))
         }
-        Err(_) => Ok(()),
+        // Somebody listens, or may: binding tells.
+        _ => Ok(()),
     }
 }
+
+/// Removes the socket at this name if it is the one meant.
+fn remove_if(path: &Path, meant: impl FnOnce(&Metadata) -> bool) -> io::Result<()> {
+    let found = path.symlink_metadata()?;
+    match found.file_type().is_socket() && meant(&found) {
+        true => std::fs::remove_file(path),
+        false => Ok(()),
+    }
+}
+
+fn inode(file: &Metadata) -> Inode {
+    (file.dev(), file.ino())
+}
+
+/// How many connections may wait to be accepted.
+pub(crate) const BACKLOG: i32 = 1_024;
 
 impl Stream {
     /// What a poll watches.

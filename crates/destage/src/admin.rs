@@ -155,8 +155,8 @@ impl AdminArgs {
             exit::SERVER_UNREACHABLE,
             format!(
                 "failed to reach the admin port at {}: {error}; is the server running? Its ready \
-                 line names its admin port (default 127.0.0.1:6381): give it by --admin or \
-                 DESTAGE_ADMIN",
+                 line names its admin port (127.0.0.1:6381 unless told, of a block server 6382): give it \
+                 by --admin or DESTAGE_ADMIN",
                 self.admin
             ),
         )

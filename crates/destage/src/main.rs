@@ -28,7 +28,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     stop_at_a_bug();
-    let matches = Cli::command().try_get_matches();
+    let matches = block::with_its_own_admin_port(Cli::command()).try_get_matches();
     let read = matches.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
     let (cli, matches) = match read {
         Ok(read) => read,

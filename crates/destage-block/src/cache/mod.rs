@@ -116,6 +116,14 @@ impl CacheDevice {
         Self::format(medium, superblock)
     }
 
+    /// Refuses a file or device that is not empty, for [`CacheDevice::create`]; changes nothing.
+    ///
+    /// # Errors
+    /// [`CacheError::Exists`], [`CacheError::NotEmpty`], or what reading it gave.
+    pub fn check_empty(file: Box<dyn DiskFile>) -> Result<(), CacheError> {
+        check_empty(&Medium::new(file))
+    }
+
     fn format(medium: Medium, superblock: Superblock) -> Result<Self, CacheError> {
         let seed = superblock.seed();
         superblock::erase_copies(&medium)?;

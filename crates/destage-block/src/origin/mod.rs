@@ -16,7 +16,7 @@ mod turns;
 pub use file::FileOrigin;
 pub use nbd::{NbdOptions, NbdOrigin};
 pub use part::Part;
-pub use place::{is_blank, open, open_or_create, open_replaceable, sidecar};
+pub use place::{absent, is_blank, open, open_or_create, open_replaceable, sidecar};
 pub use snapshot::{SnapshotNote, SnapshotOrigin};
 pub use turns::{InTurn, Turns};
 

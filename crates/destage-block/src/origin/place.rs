@@ -112,6 +112,14 @@ pub fn open_or_create(
     }
 }
 
+/// The file that [`open_or_create`] would make for this place.
+pub fn absent(place: &str) -> Option<PathBuf> {
+    match place.parse() {
+        Ok(Place::File(path)) if !path.exists() => Some(path),
+        _ => None,
+    }
+}
+
 /// Where a file origin's redo store is unless told.
 pub fn sidecar(place: &str) -> Option<String> {
     let Ok(Place::File(path)) = place.parse() else { return None };

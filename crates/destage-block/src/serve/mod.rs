@@ -23,7 +23,9 @@ mod watch;
 
 use crate::engine::{GroupDone, JobDone, Volume};
 use crate::settings::Settings;
+use destage_runtime::sockets::Reserved;
 use destage_runtime::{exit, shutdown};
+use server::{Server, Shell};
 
 /// Why the server ended other than as asked.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -94,6 +96,14 @@ enum Event {
 pub fn run(settings: Settings) -> Result<(), ServeError> {
     // Threads inherit it, so it comes first.
     flusher::declare(settings.fuse.is_some());
+    let reserved = Reserved::new(Some(&settings.listen), settings.admin)
+        .map_err(|error| ServeError::new(exit::ADDRESS_IN_USE, error.to_string()))?;
     let started = start::start(&settings)?;
-    server::Server::new(settings, started)?.run()
+    match Shell::new(&settings, &started, reserved) {
+        Ok(shell) => Server::new(settings, started, shell)?.run(),
+        Err(error) => {
+            start::give_back(started.volumes, &started.contexts);
+            Err(error)
+        }
+    }
 }

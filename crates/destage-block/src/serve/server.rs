@@ -10,7 +10,7 @@ use super::left::Left;
 use super::pool::{Outbox, Pool};
 use super::report::Counted;
 use super::spin::Spin;
-use super::start::Started;
+use super::start::{self, Started};
 use super::watch::Watches;
 use super::{Event, ServeError, Served, slice};
 use crate::engine::{Context, Job, JobKind};
@@ -22,7 +22,7 @@ use destage_core::{Span, Time};
 use destage_runtime::admin::{self, AdminHandle};
 use destage_runtime::clock::Clock;
 use destage_runtime::progress::Progress;
-use destage_runtime::sockets::{Listen, Listener};
+use destage_runtime::sockets::{Listen, Listener, Reserved};
 use destage_runtime::{child, exit, shutdown};
 use hashbrown::HashMap;
 use mio::{Events, Interest, Poll, Token, Waker};
@@ -89,32 +89,64 @@ struct Draining {
     bar: Progress,
 }
 
-impl Server {
-    pub(super) fn new(settings: Settings, started: Started) -> Result<Self, ServeError> {
+/// What is around the engines: all of a start that can fail once the origins are attached.
+pub(super) struct Shell {
+    poll: Poll,
+    events: Receiver<Event>,
+    outbox: Outbox,
+    pool: Pool,
+    groups: Groups,
+    listener: Option<Listener>,
+    files: Option<Files>,
+    admin: Option<AdminHandle>,
+    signals: shutdown::Watcher,
+}
+
+impl Shell {
+    pub(super) fn new(
+        settings: &Settings,
+        started: &Started,
+        mut reserved: Reserved,
+    ) -> Result<Self, ServeError> {
         let internal = |error: io::Error| ServeError::internal(&error);
-        let Started { clock, volumes, contexts, exports, groups, tls } = started;
+        let Started { volumes, contexts, exports, groups, .. } = started;
         let poll = Poll::new().map_err(internal)?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKER).map_err(internal)?);
         let (sender, events) = crossbeam_channel::unbounded();
         let outbox = Outbox { sender, waker };
-        let contexts: Arc<[Context]> = contexts.into();
         let pool = Pool::start(contexts.clone(), &outbox).map_err(internal)?;
-        let groups = Groups::start(&groups, &contexts, &outbox).map_err(internal)?;
-        let mut listener = Listener::bind(&settings.listen)
+        let groups = Groups::start(groups, contexts, &outbox).map_err(internal)?;
+        let files = Files::mount(settings, volumes, &outbox)?;
+        let mut listener = reserved
+            .listen()
             .map_err(|error| ServeError::new(exit::ADDRESS_IN_USE, error.to_string()))?;
-        poll.registry()
-            .register(listener.source(), LISTENER, Interest::READABLE)
-            .map_err(internal)?;
-        let files = Files::mount(&settings, &volumes, &outbox)?;
-        let growth = Growth::new(&contexts, &exports, files.as_ref());
-        let admin = start_admin(&settings, &outbox, &volumes, growth)?;
-        let signals = outbox.clone();
-        let signals = shutdown::watch(move |request| signals.send(Event::Shutdown(request)))
-            .map_err(internal)?;
+        if let Some(listener) = &mut listener {
+            poll.registry()
+                .register(listener.source(), LISTENER, Interest::READABLE)
+                .map_err(internal)?;
+        }
+        let growth = Growth::new(contexts, exports, files.as_ref());
+        let control = VolumesControl::new(outbox.clone(), volumes, growth);
+        let admin = start_admin(settings, &mut reserved, control)?;
+        let to = outbox.clone();
+        let signals = shutdown::watch(move |request| to.send(Event::Shutdown(request)));
+        let signals = signals.map_err(internal)?;
+        Ok(Self { poll, events, outbox, pool, groups, listener, files, admin, signals })
+    }
+}
+
+impl Server {
+    pub(super) fn new(
+        settings: Settings,
+        started: Started,
+        shell: Shell,
+    ) -> Result<Self, ServeError> {
+        let Started { clock, volumes, contexts, exports, tls, .. } = started;
+        let Shell { poll, events, outbox, pool, groups, listener, files, admin, signals } = shell;
         let server = Self {
             poll,
             events,
-            listener: Some(listener),
+            listener,
             names: exports.list().into_iter().map(|export| export.name).collect(),
             exports,
             tls,
@@ -146,8 +178,13 @@ impl Server {
             child_code: None,
         };
         server.announce();
-        server.start_child(outbox).map_err(internal)?;
-        Ok(server)
+        match server.start_child(outbox) {
+            Ok(()) => Ok(server),
+            Err(error) => {
+                start::give_back(server.volumes, &server.contexts);
+                Err(ServeError::internal(&error))
+            }
+        }
     }
 
     /// One ready line for each volume, and what to try next.
@@ -486,7 +523,7 @@ impl Server {
         let volumes = std::mem::take(&mut self.volumes);
         for (served, context) in volumes.into_iter().zip(self.contexts.iter()) {
             left.note(&served);
-            super::start::close(served, context)?;
+            start::close(served, context)?;
         }
         left.verdict()?;
         match self.child_code {
@@ -498,15 +535,13 @@ impl Server {
 
 fn start_admin(
     settings: &Settings,
-    outbox: &Outbox,
-    volumes: &[Served],
-    growth: Growth,
+    reserved: &mut Reserved,
+    control: VolumesControl,
 ) -> Result<Option<AdminHandle>, ServeError> {
-    let Some(address) = settings.admin else { return Ok(None) };
-    let control = Arc::new(VolumesControl::new(outbox.clone(), volumes, growth));
-    let admin = admin::serve(address, control, settings.password.clone()).map_err(|error| {
-        let message =
-            format!("cannot listen on {address}: {error}; choose another port with --admin");
+    let Some(listener) = reserved.take_admin() else { return Ok(None) };
+    let password = settings.password.clone();
+    let admin = admin::serve(listener, Arc::new(control), password).map_err(|error| {
+        let message = format!("cannot serve the admin port: {error}; choose another with --admin");
         ServeError::new(exit::ADDRESS_IN_USE, message)
     })?;
     Ok(Some(admin))

@@ -12,20 +12,22 @@ use crate::nbd::server::{Export, Tls};
 use crate::nbd::tls::{Identity, server_config};
 use crate::origin::{self, InTurn, NbdOptions, Origin, OriginError, OriginErrorKind, Turns};
 use crate::redo::{CoordinatorRecord, InDoubt, NewStore, RedoError, RedoStore, ask_coordinator};
-use crate::settings::{Atomic, GroupSettings, OriginTls, Settings, VolumeSettings};
-use destage_core::Order;
+use crate::settings::{Atomic, CACHE_BYTES, GroupSettings, OriginTls, Settings, VolumeSettings};
+use destage_core::{Lsn, Order};
 use destage_journal::{ErrorKind, Journal, Options};
 use destage_runtime::clock::Clock;
 use destage_runtime::exit;
+use destage_runtime::units::Bytes;
 use destage_runtime::watch::Watch;
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A server ready to listen.
 pub(super) struct Started {
     pub(super) clock: Clock,
     pub(super) volumes: Vec<Served>,
-    pub(super) contexts: Vec<Context>,
+    pub(super) contexts: Arc<[Context]>,
     pub(super) exports: Arc<LiveExports>,
     pub(super) groups: Vec<Members>,
     pub(super) tls: Tls,
@@ -49,11 +51,22 @@ pub(super) fn start(settings: &Settings) -> Result<Started, ServeError> {
         } else {
             format!("volume '{}': ", volume.name)
         };
-        let opened = open(volume, &mut opening)
-            .map_err(|error| ServeError::new(error.code, format!("{place}{}", error.message)))?;
-        opening.opened.insert(index, opened);
+        let mut made = Made::default();
+        match open(volume, &mut opening, &mut made) {
+            Ok(opened) => {
+                made.keep();
+                opening.opened.insert(index, opened);
+            }
+            Err(error) => {
+                drop(made);
+                let (volumes, contexts): (Vec<_>, Vec<_>) = opening.opened.into_values().unzip();
+                give_back(volumes, &contexts);
+                return Err(ServeError::new(error.code, format!("{place}{}", error.message)));
+            }
+        }
     }
     let (volumes, contexts): (Vec<Served>, Vec<Context>) = opening.opened.into_values().unzip();
+    let contexts = contexts.into();
     let exports = volumes.iter().zip(&settings.volumes).map(|(served, volume)| {
         let mut export = Export::new(&volume.name, served.volume.size());
         export.read_only = volume.read_only;
@@ -112,7 +125,11 @@ fn tls(settings: &Settings) -> Result<Tls, ServeError> {
     Ok(if tls.optional { Tls::Optional(config) } else { Tls::Required(config) })
 }
 
-fn open(settings: &VolumeSettings, opening: &mut Opening) -> Result<(Served, Context), ServeError> {
+fn open(
+    settings: &VolumeSettings,
+    opening: &mut Opening,
+    made: &mut Made,
+) -> Result<(Served, Context), ServeError> {
     let clock = opening.clock.clone();
     let clock = &clock;
     // The cache first: its lock keeps a second process from touching anything.
@@ -123,7 +140,7 @@ fn open(settings: &VolumeSettings, opening: &mut Opening) -> Result<(Served, Con
     check_flush(settings, &*origin)?;
     let identity = origin.identity().map_err(|error| origin_error(&error))?;
     let turns = Arc::new(Turns::default());
-    let mut redo = open_redo(settings, &origin, &reach, &turns)?;
+    let mut redo = open_redo(settings, &origin, &reach, &turns, made)?;
     if let Some(redo) = &mut redo {
         redo.set_snapshots(settings.atomic == Atomic::Snapshot);
     }
@@ -134,7 +151,7 @@ fn open(settings: &VolumeSettings, opening: &mut Opening) -> Result<(Served, Con
         name: identity.name.clone(),
         volume_bytes: origin.size(),
     };
-    let (cache, is_new) = open_cache(settings, media, &id, redo.as_ref(), clock)?;
+    let (cache, is_new) = open_cache(settings, media, &id, redo.as_ref(), clock, made)?;
     let watch = Watch::on(&settings.cache)
         .map_err(|error| cache_error(settings, &CacheError::io("look at the file")(error)))?;
     let options =
@@ -156,6 +173,8 @@ fn open(settings: &VolumeSettings, opening: &mut Opening) -> Result<(Served, Con
         }
         Some(redo) => Some(take_up(settings, redo, &*origin, &recovered, opening, &reach)?),
     };
+    // With nothing left for the origin, it is given back if the start comes to nothing after all.
+    let upto = (!recovered.has_undecided).then(|| applied.unwrap_or_default());
     if cache.superblock().origin.volume_bytes != id.volume_bytes {
         cache.set_origin(id).map_err(|error| cache_error(settings, &error))?;
     }
@@ -178,8 +197,13 @@ fn open(settings: &VolumeSettings, opening: &mut Opening) -> Result<(Served, Con
         atomic_bytes_max: redo.as_ref().map(RedoStore::group_bytes_max),
     };
     let now = clock.now();
-    let mut volume = Volume::open(parts, now).map_err(|error| open_error(settings, &error))?;
-    record(settings, &mut volume)?;
+    let opened = Volume::open(parts, now).map_err(|error| open_error(settings, &error));
+    let volume = opened.and_then(|mut volume| record(settings, &mut volume).map(|()| volume));
+    let volume = volume.inspect_err(|_| {
+        if let Some((redo, upto)) = redo.as_mut().zip(upto) {
+            detach(redo, &*origin, upto);
+        }
+    })?;
     if volume.undecided() > 0 {
         tracing::info!(
             volume = settings.name,
@@ -218,48 +242,85 @@ fn record(settings: &VolumeSettings, volume: &mut Volume) -> Result<(), ServeErr
     })
 }
 
-/// Opens the cache's file or device; makes a file of the size that was asked for where there is none.
-fn open_media(settings: &VolumeSettings) -> Result<FileMedia, ServeError> {
-    let media = match settings.cache.exists() {
-        true => FileMedia::open(&settings.cache),
-        false => FileMedia::create(&settings.cache, settings.cache_bytes),
-    };
-    media.map_err(|error| cache_error(settings, &error))
+/// Opens the cache's file or device, if there is one.
+fn open_media(settings: &VolumeSettings) -> Result<Option<FileMedia>, ServeError> {
+    let media = settings.cache.exists().then(|| FileMedia::open(&settings.cache));
+    media.transpose().map_err(|error| cache_error(settings, &error))
 }
 
 /// Takes up a cache, or makes one on an empty file or device.
 fn open_cache(
     settings: &VolumeSettings,
-    media: FileMedia,
+    media: Option<FileMedia>,
     id: &OriginId,
     redo: Option<&RedoStore>,
     clock: &Clock,
+    made: &mut Made,
 ) -> Result<(Arc<CacheDevice>, bool), ServeError> {
-    let failed = |error: CacheError| cache_error(settings, &error);
-    let creation = |overwrite| Creation {
-        sizing: Sizing {
-            total_bytes: settings.cache_bytes,
-            log_bytes: settings.log_bytes,
-            segment_bytes: None,
-        },
-        origin: id.clone(),
-        created_ns: clock.now().0,
-        overwrite,
+    let found = match media {
+        Some(media) => lost_store::open(settings, media, id, redo),
+        None => Err(CacheError::NotACache),
     };
-    match lost_store::open(settings, media, id, redo) {
-        Ok(cache) => Ok((Arc::new(cache), false)),
-        Err(CacheError::NotACache) => {
-            // What is there may be someone's data: only an empty one is taken.
-            let media = FileMedia::create(&settings.cache, settings.cache_bytes).map_err(failed)?;
-            let cache = CacheDevice::create(Box::new(media), &creation(false)).map_err(failed)?;
-            Ok((Arc::new(cache), true))
+    match found {
+        Ok(cache) => {
+            compare_sizes(settings, cache.superblock().geometry.total_bytes);
+            Ok((Arc::new(cache), false))
         }
+        Err(CacheError::NotACache) => Ok((Arc::new(new_cache(settings, id, clock, made)?), true)),
         Err(error) => {
             let advice = lost_store::advice(&error, redo);
-            let refused = failed(error);
+            let refused = cache_error(settings, &error);
             Err(ServeError::new(refused.code, refused.message + advice))
         }
     }
+}
+
+/// Says so where a cache has another size than was asked for.
+fn compare_sizes(settings: &VolumeSettings, found: u64) {
+    if let Some(asked) = settings.cache_bytes.filter(|&asked| asked != found) {
+        tracing::warn!(
+            cache = %settings.cache.display(),
+            bytes = found,
+            asked,
+            "the cache keeps its size; --cache-size is for a new one. For another size: 'destage block resize'"
+        );
+    }
+}
+
+/// Makes a cache where there is no file, or an empty one, or an empty device. What is there may be someone's data: it is looked
+/// at before anything is changed.
+fn new_cache(
+    settings: &VolumeSettings,
+    id: &OriginId,
+    clock: &Clock,
+    made: &mut Made,
+) -> Result<CacheDevice, ServeError> {
+    let failed = |error: CacheError| cache_error(settings, &error);
+    let total_bytes = settings.cache_bytes.unwrap_or(CACHE_BYTES);
+    let path = &settings.cache;
+    if path.exists() {
+        let media = FileMedia::open(path).map_err(failed)?;
+        CacheDevice::check_empty(Box::new(media)).map_err(failed)?;
+        let found = path.metadata().ok().filter(std::fs::Metadata::is_file).map(|file| file.len());
+        if let Some(found) = found.filter(|&found| found > total_bytes) {
+            let (path, found, asked) = (path.display(), Bytes(found), Bytes(total_bytes));
+            let message = format!(
+                "the file {path} is empty and has {found}, the cache is to have {asked}: give --cache-size {found}, or \
+                 remove the file"
+            );
+            return Err(ServeError::new(exit::USAGE, message));
+        }
+    } else {
+        made.note(path);
+    }
+    let media = FileMedia::create(path, total_bytes).map_err(failed)?;
+    let creation = Creation {
+        sizing: Sizing { total_bytes, log_bytes: settings.log_bytes, segment_bytes: None },
+        origin: id.clone(),
+        created_ns: clock.now().0,
+        overwrite: false,
+    };
+    CacheDevice::create(Box::new(media), &creation).map_err(failed)
 }
 
 /// Opens the origin, as one that is replaced as a whole if that is wanted.
@@ -310,6 +371,7 @@ fn open_redo(
     origin: &Arc<dyn Origin>,
     options: &NbdOptions,
     turns: &Arc<Turns>,
+    made: &mut Made,
 ) -> Result<Option<RedoStore>, ServeError> {
     let needed = settings.policy.order == Order::Domain;
     let place = match (&settings.redo, origin::sidecar(&settings.origin)) {
@@ -328,6 +390,9 @@ fn open_redo(
         (None, None) => return Ok(None),
     };
     let bytes = (settings.policy.limits.batch_bytes_max * 5).max(REDO_BYTES_MIN);
+    if let Some(path) = origin::absent(&place) {
+        made.note(&path);
+    }
     let medium =
         origin::open_or_create(&place, bytes, options).map_err(|error| origin_error(&error))?;
     // It is where the origin is, so what destaging writes there delays clients' reads as much.
@@ -376,14 +441,52 @@ pub(super) fn close(served: Served, context: &Context) -> Result<(), ServeError>
         && let Some(redo) = &context.redo
     {
         let mut redo = redo.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Err(error) = attach::detach(&mut redo, &*context.origin, decided) {
-            tracing::warn!(%error, "cannot note at the origin that the cache has detached");
-        }
+        detach(&mut redo, &*context.origin, decided);
     }
     let journal = served.volume.into_journal();
     journal.close().map(|_| ()).map_err(|error| {
         ServeError::new(exit::JOURNAL_UNUSABLE, format!("the log in {}: {error}", served.cache))
     })
+}
+
+fn detach(redo: &mut RedoStore, origin: &dyn Origin, upto: Lsn) {
+    if let Err(error) = attach::detach(redo, origin, upto) {
+        tracing::warn!(%error, "cannot note at the origin that the cache has detached");
+    }
+}
+
+/// Ends the volumes of a start that came to nothing.
+pub(super) fn give_back(volumes: Vec<Served>, contexts: &[Context]) {
+    for (served, context) in volumes.into_iter().zip(contexts) {
+        if let Err(error) = close(served, context) {
+            tracing::warn!(error = error.message, "a volume could not be closed");
+        }
+    }
+}
+
+/// Files that a start has made; removed with it unless it comes to something.
+#[derive(Default)]
+struct Made(Vec<PathBuf>);
+
+impl Made {
+    /// Of a file that is absent and about to be made.
+    fn note(&mut self, path: &Path) {
+        self.0.push(path.to_owned());
+    }
+
+    /// The start has succeeded.
+    fn keep(&mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            // What was not made after all is not there.
+            let _ = std::fs::remove_file(path);
+        }
+    }
 }
 
 /// The UUID that stands for an origin that has no record of its own.

@@ -9,6 +9,7 @@ use crate::settings::Settings;
 use destage_core::Lsn;
 use destage_journal::{Journal, Recovery};
 use destage_runtime::exit;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,34 @@ pub(super) struct Claimed {
     /// As it stands since nobody else can move it.
     pub(super) owner: Option<Owner>,
     pub(super) claims: Claims,
+    /// `None` where undecided writes keep the origin this journal's.
+    pub(super) unused: Option<Unused>,
+}
+
+/// A claim that has come to nothing yet: a start that fails gives it back, so that the next one may be from elsewhere.
+pub(super) struct Unused {
+    origin: Option<Arc<dyn Origin>>,
+    epoch: u64,
+}
+
+impl Unused {
+    /// The start has succeeded.
+    pub(super) fn keep(mut self) {
+        self.origin = None;
+    }
+}
+
+impl Drop for Unused {
+    fn drop(&mut self) {
+        let Some(origin) = self.origin.take() else { return };
+        let released = origin.writer().and_then(|mut writer| writer.release(self.epoch));
+        if let Err(error) = released {
+            tracing::warn!(
+                error = error.message,
+                "cannot give the origin back, which this start has claimed: for a minute, others take its owner for alive"
+            );
+        }
+    }
 }
 
 /// Claims the origin for the journal, whose numbers go on behind everything that the origin holds.
@@ -30,7 +59,7 @@ pub(super) struct Claimed {
 /// The two do not belong together, or another process has the origin.
 pub(super) fn claim(
     settings: &Settings,
-    origin: &dyn Origin,
+    origin: &Arc<dyn Origin>,
     writer: &mut dyn Writer,
     partition: &Partition,
     journal: &mut Journal,
@@ -48,10 +77,12 @@ pub(super) fn claim(
         owner = pair.watch(writer, owner)?;
         pair.check(owner.as_ref(), &claims)?;
     }
+    let is_clean = recovery.last_lsn <= owned::decided(owner.as_ref()).0;
     let last = owned::newest(owner.as_ref()).max(Lsn(recovery.last_lsn));
     let first = claims.begin(owner.as_ref())?;
     let epoch = owned::claim(writer, partition, &uuid, owner, last, first)
         .map_err(|refusal| refusal.in_words(&describe))?;
+    let unused = is_clean.then(|| Unused { origin: Some(origin.clone()), epoch });
     // Until the claim shut it out, the owner before may have moved the origin on.
     let owner = read(writer)?;
     if owner.as_ref().is_none_or(|owner| owner.epoch != epoch) {
@@ -68,7 +99,7 @@ pub(super) fn claim(
         tracing::warn!(watermark = newest, "adopting the origin; numbering goes on after it");
         journal.skip_to(newest + 1);
     }
-    Ok(Claimed { epoch, owner, claims })
+    Ok(Claimed { epoch, owner, claims, unused })
 }
 
 fn read(writer: &mut dyn Writer) -> Result<Option<Owner>, ServeError> {
@@ -122,7 +153,11 @@ impl Pair<'_> {
     fn check(&self, owner: Option<&Owner>, claims: &Claims) -> Result<(), ServeError> {
         let Self { settings, describe, recovery, .. } = self;
         let data = settings.data.display();
-        let Some(owner) = owner else {
+        // A start that came to nothing has left no writes that anybody else would have to know.
+        let came_to_nothing =
+            |owner: &&Owner| owner.released && owned::newest(Some(owner)) == Lsn::ZERO;
+        let is_foreign = |owner: &&Owner| owner.journal != self.journal;
+        let Some(owner) = owner.filter(|o| !(is_foreign(o) && came_to_nothing(o))) else {
             if recovery.last_lsn == 0 || settings.adopt {
                 return Ok(());
             }

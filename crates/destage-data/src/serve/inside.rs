@@ -29,10 +29,11 @@ impl Inside {
     /// # Errors
     /// As for [`super::run`].
     pub(crate) fn start(settings: Settings, listens: bool) -> Result<Self, ServeError> {
+        let reserved = super::reserve(&settings, listens)?;
         let started = start::start(&settings)?;
         let schema = started.engine.schema().clone();
         let origin = started.origin.clone();
-        let (server, outbox) = Server::new(settings, started, Host::Library { listens })?;
+        let (server, outbox) = Server::new(settings, started, reserved, Host::Library { listens })?;
         let address = server.address();
         let ended = Arc::new(OnceLock::new());
         let end = ended.clone();

@@ -25,6 +25,7 @@ use crate::schema::{Schema, TableId};
 use crate::settings::Settings;
 use destage_core::{BatchId, Lsn, Span};
 use destage_journal::Flush;
+use destage_runtime::sockets::{BindError, Reserved};
 use destage_runtime::{exit, shutdown};
 use server::{Host, LocalEvent, Server};
 
@@ -120,7 +121,18 @@ pub fn fit(
 /// # Errors
 /// [`ServeError`] with the exit code; what was acknowledged is in the journal in any case.
 pub fn run(settings: Settings) -> Result<(), ServeError> {
+    let reserved = reserve(&settings, true)?;
     let started = start::start(&settings)?;
-    let (server, _) = Server::new(settings, started, Host::Program)?;
+    let (server, _) = Server::new(settings, started, reserved, Host::Program)?;
     server.run()
+}
+
+/// Takes the places to listen at, before anything is claimed.
+fn reserve(settings: &Settings, listens: bool) -> Result<Reserved, ServeError> {
+    let listen = listens.then_some(&settings.listen);
+    Reserved::new(listen, settings.admin).map_err(|error| unlistenable(&error))
+}
+
+fn unlistenable(error: &BindError) -> ServeError {
+    ServeError::new(exit::ADDRESS_IN_USE, error.to_string())
 }

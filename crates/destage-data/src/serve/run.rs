@@ -8,7 +8,7 @@ use std::path::Path;
 pub(super) fn environment(listener: Option<&Listener>) -> [(&'static str, Option<String>); 3] {
     let (url, host_and_port) = match listener {
         None => (None, None),
-        Some(Listener::Unix(_, path)) => (Some(unix_url(path)), None),
+        Some(Listener::Unix(_, file)) => (Some(unix_url(file.path())), None),
         Some(listener @ Listener::Tcp(_)) => {
             let address = listener.address();
             let parts = address.rsplit_once(':').map(|(h, p)| (h.to_owned(), p.to_owned()));

@@ -25,7 +25,7 @@ use destage_runtime::admin::{self, AdminHandle};
 use destage_runtime::clock::Clock;
 use destage_runtime::handoff::{Sender, queue};
 use destage_runtime::progress::Progress;
-use destage_runtime::sockets::{Listen, Listener};
+use destage_runtime::sockets::{Listen, Listener, Reserved};
 use destage_runtime::{child, exit, policy, shutdown};
 use mio::{Events, Interest, Poll, Token, Waker};
 use std::collections::HashMap;
@@ -101,6 +101,7 @@ impl Server {
     pub(super) fn new(
         settings: Settings,
         started: Started,
+        mut reserved: Reserved,
         host: Host,
     ) -> Result<(Self, Outbox), ServeError> {
         let internal =
@@ -116,6 +117,7 @@ impl Server {
             claims,
             is_example,
             watch,
+            unused,
         } = started;
         let poll = Poll::new().map_err(internal)?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKER).map_err(internal)?);
@@ -155,11 +157,8 @@ impl Server {
         }
         let alive =
             super::listening::start(listener, &origin, schema, &outbox).map_err(internal)?;
-        let listener = match host {
-            Host::Library { listens: false } => None,
-            Host::Program | Host::Library { .. } => Some(Self::listen(&settings, &poll)?),
-        };
-        let admin = Self::start_admin(&settings, &outbox)?;
+        let listener = Self::listen(&mut reserved, &poll)?;
+        let admin = Self::start_admin(&settings, &mut reserved, &outbox)?;
         let signals = match host {
             Host::Program => Some(Self::watch_signals(&outbox).map_err(internal)?),
             Host::Library { .. } => None,
@@ -195,6 +194,9 @@ impl Server {
             server.announce(&origin.describe(), is_example);
             server.start_child(outbox.clone()).map_err(internal)?;
         }
+        if let Some(unused) = unused {
+            unused.keep();
+        }
         Ok((server, outbox))
     }
 
@@ -203,13 +205,13 @@ impl Server {
         self.listener.as_ref().map(Listener::address)
     }
 
-    fn listen(settings: &Settings, poll: &Poll) -> Result<Listener, ServeError> {
-        let mut listener = Listener::bind(&settings.listen)
-            .map_err(|error| ServeError::new(exit::ADDRESS_IN_USE, error.to_string()))?;
+    fn listen(reserved: &mut Reserved, poll: &Poll) -> Result<Option<Listener>, ServeError> {
+        let listener = reserved.listen().map_err(|error| super::unlistenable(&error))?;
+        let Some(mut listener) = listener else { return Ok(None) };
         let registered = poll.registry().register(listener.source(), LISTENER, Interest::READABLE);
         registered
             .map_err(|error| ServeError::new(exit::BUG, format!("cannot listen: {error}")))?;
-        Ok(listener)
+        Ok(Some(listener))
     }
 
     fn watch_signals(outbox: &Outbox) -> io::Result<shutdown::Watcher> {
@@ -219,15 +221,17 @@ impl Server {
 
     fn start_admin(
         settings: &Settings,
+        reserved: &mut Reserved,
         outbox: &Outbox,
     ) -> Result<Option<AdminHandle>, ServeError> {
-        let Some(address) = settings.admin else { return Ok(None) };
+        let Some(listener) = reserved.take_admin() else { return Ok(None) };
         let control = Arc::new(EngineControl { outbox: outbox.clone() });
-        let admin = admin::serve(address, control, settings.password.clone()).map_err(|error| {
-            let message =
-                format!("cannot listen on {address}: {error}; choose another port with --admin");
-            ServeError::new(exit::ADDRESS_IN_USE, message)
-        })?;
+        let admin =
+            admin::serve(listener, control, settings.password.clone()).map_err(|error| {
+                let message =
+                    format!("cannot serve the admin port: {error}; choose another with --admin");
+                ServeError::new(exit::ADDRESS_IN_USE, message)
+            })?;
         Ok(Some(admin))
     }
 

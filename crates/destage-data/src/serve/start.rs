@@ -1,7 +1,7 @@
 //! Starting: what the journal holds that the origin does not, and whether both fit together.
 
 use super::claims::Claims;
-use super::identity::{self, Claimed};
+use super::identity::{self, Claimed, Unused};
 use super::{ServeError, owned};
 use crate::catalog::Catalog;
 use crate::change::items;
@@ -42,6 +42,8 @@ pub(super) struct Started {
     pub(super) is_example: bool,
     /// Looks whether the journal is still in its place.
     pub(super) watch: Option<Watch>,
+    /// Gives the origin back if the start comes to nothing after all.
+    pub(super) unused: Option<Unused>,
 }
 
 pub(super) fn start(settings: &Settings) -> Result<Started, ServeError> {
@@ -61,8 +63,8 @@ pub(super) fn start(settings: &Settings) -> Result<Started, ServeError> {
     let (mut journal, recovery) = open_journal(settings, disk, &catalog)?;
     let mut writer = origin.writer().map_err(|error| ServeError::origin(&error))?;
     let partition = Arc::new(partition);
-    let Claimed { epoch, owner, claims } =
-        identity::claim(settings, &*origin, &mut *writer, &partition, &mut journal, &recovery)?;
+    let Claimed { epoch, owner, claims, unused } =
+        identity::claim(settings, &origin, &mut *writer, &partition, &mut journal, &recovery)?;
     let found = owner.as_ref().map(|owner| owner.watermarks.clone()).unwrap_or_default();
     let watermark = owned::decided(owner.as_ref());
     let last = journal.last();
@@ -99,6 +101,7 @@ pub(super) fn start(settings: &Settings) -> Result<Started, ServeError> {
         claims,
         is_example,
         watch,
+        unused,
     })
 }
 

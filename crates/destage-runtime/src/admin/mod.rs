@@ -19,15 +19,16 @@ mod routes;
 
 pub use caller::{Caller, Left};
 
+use crate::sockets::BACKLOG;
 use crate::status::Report;
 use caller::UnderWay;
 use listener::Bounded;
+use socket2::SockRef;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
-use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
 /// What a front end offers to the admin port. Called on threads of the admin port; may block.
@@ -92,26 +93,26 @@ pub struct AdminHandle {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Starts the admin port on `addr` (port 0 lets the system choose) with `control` behind it.
+/// Starts the admin port on a socket that is bound and need not listen yet, with `control` behind it.
 ///
 /// # Errors
 /// The address cannot be listened on, or the thread cannot be started.
 pub fn serve(
-    addr: SocketAddr,
+    listener: TcpListener,
     control: Arc<dyn Control>,
     password: Option<String>,
 ) -> io::Result<AdminHandle> {
-    serve_within(listener::SILENCE_MAX, addr, control, password)
+    serve_within(listener::SILENCE_MAX, listener, control, password)
 }
 
 /// *Units:* a request that has begun may be silent for `silence`.
 fn serve_within(
     silence: Duration,
-    addr: SocketAddr,
+    listener: TcpListener,
     control: Arc<dyn Control>,
     password: Option<String>,
 ) -> io::Result<AdminHandle> {
-    let listener = std::net::TcpListener::bind(addr)?;
+    SockRef::from(&listener).listen(BACKLOG)?;
     listener.set_nonblocking(true)?;
     let addr = listener.local_addr()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -121,7 +122,7 @@ fn serve_within(
         .build()?;
     let listener = {
         let _inside = runtime.enter();
-        TcpListener::from_std(listener)?
+        tokio::net::TcpListener::from_std(listener)?
     };
     let (stop, stopped) = oneshot::channel();
     let thread = thread::Builder::new().name("admin".into()).spawn(move || {

@@ -57,8 +57,8 @@ fn start_within(silence: Duration, password: Option<&str>) -> (AdminHandle, Arc<
     report.writes.groups_total = 42;
     let fake = Arc::new(Fake(Mutex::new(report), AtomicUsize::new(0)));
     let control: Arc<dyn Control> = fake.clone();
-    let addr = (Ipv4Addr::LOCALHOST, 0).into();
-    (serve_within(silence, addr, control, password.map(Into::into)).unwrap(), fake)
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    (serve_within(silence, listener, control, password.map(Into::into)).unwrap(), fake)
 }
 
 fn agent() -> ureq::Agent {
@@ -290,12 +290,8 @@ fn stopping_frees_the_address_even_with_open_connections() {
     let (admin, _fake) = start(None);
     let addr = admin.addr();
     let open = TcpStream::connect(addr).unwrap();
-    assert_eq!(
-        serve(addr, Arc::new(Fake(Mutex::default(), AtomicUsize::new(0))), None)
-            .unwrap_err()
-            .kind(),
-        io::ErrorKind::AddrInUse
-    );
+    let taken = TcpListener::bind(addr).unwrap_err();
+    assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
     drop(admin);
     drop(open);
     assert!(TcpStream::connect(addr).is_err());

@@ -6,8 +6,8 @@ use clap::{Args, ValueEnum};
 use destage_block::nbd::tls::Identity;
 use destage_block::origin::NbdOptions;
 use destage_block::settings::{
-    Atomic, COMMIT_UNASKED, GroupSettings, OriginTls, Settings, TlsSettings, UnsafeFlags,
-    VolumeSettings,
+    Atomic, CACHE_BYTES, COMMIT_UNASKED, GroupSettings, OriginTls, Settings, TlsSettings,
+    UnsafeFlags, VolumeSettings,
 };
 use destage_core::{Acknowledge, AtLimit, Order, Policy, Span, When};
 use destage_record::RecordSettings;
@@ -33,7 +33,7 @@ pub(crate) struct BlockServeArgs {
     fuse: Option<PathBuf>,
 
     /// The admin port for status, metrics and commands; 'none' for none.
-    #[arg(long, default_value = "127.0.0.1:6381", value_parser = admin, value_name = "ADDR")]
+    #[arg(long, default_value = super::ADMIN, value_parser = admin, value_name = "ADDR")]
     admin: Admin,
 
     /// What the admin port's commands need as bearer token. Printable ASCII. Prefer the environment.
@@ -99,9 +99,9 @@ pub(crate) struct VolumeArgs {
     #[arg(long, value_name = "PATH")]
     cache: Option<PathBuf>,
 
-    /// Bytes of the cache when it is created. 64M to 16T.
-    #[arg(long, default_value = "4G", value_parser = |s: &str| bytes(s, "64M", "16T"), value_name = "SIZE")]
-    cache_size: Bytes,
+    /// Bytes of the cache when it is created; 4G unless told. 64M to 16T.
+    #[arg(long, value_parser = |s: &str| bytes(s, "64M", "16T"), value_name = "SIZE")]
+    cache_size: Option<Bytes>,
 
     /// Bytes of the log inside the cache when it is created; a quarter of the cache unless told. 32M to 1T, or a share of the
     /// cache, such as 50%.
@@ -386,7 +386,7 @@ impl VolumeArgs {
             origin,
             origin_tls: self.origin_tls.settings(),
             cache,
-            cache_bytes: self.cache_size.get(),
+            cache_bytes: self.cache_size.map(Bytes::get),
             log_bytes: self.log_bytes(),
             policy,
             commit_on_flush: self.commit == Commit::Flush,
@@ -408,7 +408,11 @@ impl VolumeArgs {
     }
 
     fn log_bytes(&self) -> Option<u64> {
-        self.log_size.map(|size| size.of(self.cache_size.get()).get())
+        self.log_size.map(|size| size.of(self.cache_bytes()).get())
+    }
+
+    fn cache_bytes(&self) -> u64 {
+        self.cache_size.map_or(CACHE_BYTES, Bytes::get)
     }
 
     fn policy(&self) -> Result<Policy, String> {
@@ -436,7 +440,7 @@ impl VolumeArgs {
             at_limit: self.at_limit,
             ..Policy::default()
         };
-        let log = self.log_bytes().unwrap_or_else(|| self.cache_size.get() / 4);
+        let log = self.log_bytes().unwrap_or_else(|| self.cache_bytes() / 4);
         policy.limits.journal_bytes_max = (log / 4 * 3).max(1 << 20);
         set_dirty_limit(&mut policy, self.dirty_limit.map_or(log / 4, |size| size.of(log).get()));
         // Clean blocks may take what the device leaves them; the engine lowers this to it.

@@ -57,6 +57,18 @@ pub(crate) enum BlockCommand {
     Replay(ReplayArgs),
 }
 
+/// The default of `--admin` for what asks a block server: beside a `destage serve` there is room for it.
+const ADMIN: &str = "127.0.0.1:6382";
+
+/// Has the subcommands look for a block server where one listens unless told.
+pub(crate) fn with_its_own_admin_port(command: clap::Command) -> clap::Command {
+    let own = |arg: clap::Arg| match arg.get_id() == "admin" {
+        true => arg.default_value(ADMIN),
+        false => arg,
+    };
+    command.mut_subcommand("block", |block| block.mut_subcommands(|command| command.mut_args(own)))
+}
+
 /// Runs a subcommand.
 pub(crate) fn run(command: &BlockCommand, matches: &ArgMatches) -> Result<(), CliError> {
     match command {

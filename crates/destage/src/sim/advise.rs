@@ -448,7 +448,7 @@ mod tests {
                 let command = command(&wish, &settings);
                 let live = parsed(&command);
                 let [volume] = &live.volumes[..] else { panic!("one volume: {command}") };
-                assert_eq!((volume.cache_bytes, volume.log_bytes), (flash, Some(wish.log())));
+                assert_eq!((volume.cache_bytes, volume.log_bytes), (Some(flash), Some(wish.log())));
                 assert!(!volume.commit_on_flush, "{command}");
                 let tier = &settings.flash;
                 let blocks = tier.size.get() / settings.block.get();

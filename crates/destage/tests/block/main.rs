@@ -27,5 +27,6 @@ mod serving;
 mod snapshots;
 mod soak;
 mod staleness;
+mod starts;
 mod under_load;
 mod verify;

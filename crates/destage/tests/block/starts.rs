@@ -1,0 +1,110 @@
+//! A start that fails: it leaves no file that was not there, changes none that was, and attaches nothing for good.
+
+use crate::harness::Scratch;
+use crate::history::stamped;
+use crate::server::{Launch, image};
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+
+const MIB: u64 = 1 << 20;
+
+fn launch(scratch: &Scratch) -> (Launch, PathBuf) {
+    let image = image(scratch, MIB);
+    (Launch::before(scratch, &image.display().to_string()), image)
+}
+
+fn redo_of(image: &Path) -> PathBuf {
+    PathBuf::from(format!("{}.destage", image.display()))
+}
+
+/// A port that somebody listens at.
+fn taken() -> (TcpListener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("it has one").to_string();
+    (listener, address)
+}
+
+#[test]
+fn a_refused_start_leaves_no_file_behind() {
+    let scratch = Scratch::new();
+    let (launch, image) = launch(&scratch);
+    let (_listener, taken) = taken();
+    let missing = scratch.join("missing.img").display().to_string();
+    let (missing, nowhere) = (missing.as_str(), scratch.join("no/recording").display().to_string());
+    for (code, refused) in [
+        (10, launch.clone().to(missing)),
+        (10, launch.clone().to("nbd://127.0.0.1:1/none")),
+        (15, launch.clone().listening(&taken)),
+        // Two flags that come last in the command line.
+        (2, launch.clone().with(&["--record", &nowhere])),
+        (2, launch.clone().with(&["--log-size", "60M"])),
+        (2, launch.clone().with(&["--policy", "sideways"])),
+    ] {
+        let (ended, said) = refused.refused();
+        assert_eq!(ended, code, "{said}");
+        assert!(!launch.cache.exists() && !redo_of(&image).exists(), "{said}");
+    }
+    assert_eq!(launch.start().stop(), 0);
+    assert!(launch.cache.exists() && redo_of(&image).exists());
+}
+
+#[test]
+fn a_file_of_somebody_elses_stays_as_it_is() {
+    let scratch = Scratch::new();
+    let (launch, image) = launch(&scratch);
+    for letter in [&b"dear all"[..], &[7; 100_000]] {
+        fs::write(&launch.cache, letter).expect("a file");
+        let (code, said) = launch.refused();
+        assert!(code == 13 && said.contains("not empty"), "{code} {said}");
+        assert!(fs::read(&launch.cache).expect("it is there") == letter, "{said}");
+        assert!(!redo_of(&image).exists(), "{said}");
+    }
+}
+
+#[test]
+fn a_file_and_a_size_that_differ_are_said() {
+    let scratch = Scratch::new();
+    let (launch, _) = launch(&scratch);
+    let made = File::create(&launch.cache).and_then(|file| file.set_len(256 * MIB));
+    made.expect("an empty file");
+    let (code, said) = launch.refused();
+    assert!(code == 2 && said.contains("256M") && said.contains("64M"), "{code} {said}");
+    assert_eq!(launch.clone().with(&["--cache-size", "256M"]).start().stop(), 0);
+    let log = scratch.join("second.log");
+    let second = launch.logging_to(log.clone()).with(&["--cache-size", "128M"]);
+    assert_eq!(second.start().stop(), 0);
+    let said = fs::read_to_string(log).expect("a log");
+    assert!(said.contains("268435456") && said.contains("134217728"), "{said}");
+}
+
+#[test]
+fn a_start_that_fails_attaches_nothing_for_good() {
+    let scratch = Scratch::new();
+    let (launch, image) = launch(&scratch);
+    let server = launch.start();
+    server.client().write(0, &stamped(1), true).expect("it is written");
+    assert_eq!(server.stop(), 0);
+    let warm = scratch.join("warm.img");
+    fs::copy(&launch.cache, &warm).expect("a copy");
+    let (_listener, taken) = taken();
+    let (code, said) = launch.clone().with(&["--admin", &taken]).refused();
+    assert_eq!(code, 15, "{said}");
+    let (code, said) = launch.clone().listening(&taken).refused();
+    assert_eq!(code, 15, "{said}");
+    // A cache that knows of no further attachment than the copy is no older than the origin's record.
+    fs::copy(&warm, &launch.cache).expect("it is put back");
+    assert_eq!(launch.start().stop(), 0);
+    // One that was attached before the start failed is detached again.
+    let nowhere = scratch.join("no/recording").display().to_string();
+    let (code, said) = launch.clone().with(&["--record", &nowhere]).refused();
+    assert_eq!(code, 2, "{said}");
+    let mut other = launch;
+    other.cache = scratch.join("other.img");
+    let server = other.start();
+    let mut block = vec![0; stamped(1).len()];
+    server.client().read(0, &mut block).expect("it is read");
+    assert!(block == stamped(1));
+    assert_eq!(server.stop(), 0);
+    assert!(image.exists());
+}
