@@ -7,8 +7,8 @@ use crate::part::Begin;
 use crate::parts::{numbered, part_path};
 use destage_core::Core;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
-use std::path::PathBuf;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -142,14 +142,21 @@ impl Files {
         let mut sizes = Vec::new();
         for number in numbered(&self.path)? {
             let path = part_path(&self.path, number);
-            sizes.push((path.metadata()?.len(), path));
+            let found = path.metadata()?;
+            // Others name files so as well, rotated logs for example.
+            if found.is_file() && (found.len() == 0 || is_part(&path)?) {
+                sizes.push((found.len(), path));
+            }
         }
         let mut total: u64 = sizes.iter().map(|(size, _)| size).sum();
         let room = self.bytes_max - self.bytes_max / PARTS;
         for (size, path) in sizes {
-            // The first part of this run is there already, empty.
-            if total <= room || size == 0 {
+            if total <= room {
                 break;
+            }
+            // The first part of this run is there already, empty; another one is a failed start's.
+            if size == 0 {
+                continue;
             }
             std::fs::remove_file(path)?;
             total -= size;
@@ -165,5 +172,35 @@ impl Files {
         let file = options.open(part_path(&self.path, self.next))?;
         self.next += 1;
         Ok(file)
+    }
+}
+
+/// Whether a file begins as a part of a recording does.
+fn is_part(path: &Path) -> io::Result<bool> {
+    let mut head = Vec::with_capacity(MAGIC.len());
+    File::open(path)?.take(MAGIC.len() as u64).read_to_end(&mut head)?;
+    Ok(head == MAGIC)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_made_by_old_parts_and_by_nothing_of_somebody_elses() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("messages");
+        let mut part = MAGIC.to_vec();
+        part.resize(1_000, 0);
+        let files =
+            [(0, Vec::new()), (1, b"a rotated log ".repeat(100)), (2, part.clone()), (3, part)];
+        for (number, bytes) in files {
+            std::fs::write(part_path(&path, number), bytes).unwrap();
+        }
+        let files =
+            Files { path: path.clone(), bytes_max: 1_600, next: 4, file: None, first: None };
+        files.make_room().unwrap();
+        let left: Vec<u64> = numbered(&path).unwrap();
+        assert_eq!(left, [0, 1, 3]);
     }
 }

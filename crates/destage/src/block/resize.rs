@@ -3,7 +3,7 @@
 use crate::error::CliError;
 use crate::output::print;
 use crate::values::bytes;
-use destage_block::cache::{self, CacheError, FileMedia, Sizing};
+use destage_block::cache::{self, CacheDevice, CacheError, FileMedia, Sizing};
 use destage_runtime::exit;
 use destage_runtime::human::count;
 use destage_runtime::units::Bytes;
@@ -65,6 +65,12 @@ pub(crate) fn run(args: &ResizeArgs) -> Result<(), CliError> {
         }
     }
     let was_there = target.exists();
+    if was_there {
+        // It may be somebody's data: it is looked at before anything is changed.
+        let found =
+            FileMedia::open(&target).and_then(|found| CacheDevice::check_empty(Box::new(found)));
+        found.map_err(|error| failed(&target, error))?;
+    }
     let total = args.cache_size.get();
     let to = FileMedia::create(&target, total).map_err(|error| failed(&target, error))?;
     let sizing = Sizing {

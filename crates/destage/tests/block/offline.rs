@@ -191,6 +191,17 @@ fn a_cache_of_another_size_is_still_warm_and_holds_the_same() {
 }
 
 #[test]
+fn a_file_of_somebody_elses_is_not_enlarged_by_a_resize_to_it() {
+    let setup = setup();
+    used(&setup, 34);
+    let letter = setup.scratch.join("letter");
+    fs::write(&letter, "dear all").expect("a file");
+    let (code, said) = resize(&setup.launch.cache, "80M", &["--to", &letter.display().to_string()]);
+    assert!(code == 2 && said.contains("not empty"), "{code} {said}");
+    assert_eq!(fs::read(&letter).expect("it is there"), b"dear all");
+}
+
+#[test]
 fn an_origin_that_has_grown_is_taken_up_with_its_new_size() {
     let setup = setup();
     used(&setup, 33);
