@@ -54,6 +54,16 @@ impl Request {
         matches!(self, Self::Write { .. } | Self::Zero { .. })
     }
 
+    /// Bytes that it is about; 0 of a flush.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Self::Read { len, .. } => u64::from(*len),
+            Self::Write { data, .. } => data.len() as u64,
+            Self::Zero { len, .. } | Self::Status { len, .. } | Self::Cache { len, .. } => *len,
+            Self::Flush => 0,
+        }
+    }
+
     /// Whether its reply says that something is durable.
     pub fn is_flush(&self) -> bool {
         match self {

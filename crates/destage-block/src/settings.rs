@@ -4,7 +4,9 @@ use crate::nbd::tls::{Identity, TlsError, client_config};
 use crate::origin::NbdOptions;
 use destage_core::{Policy, Span};
 use destage_record::RecordSettings;
+use destage_runtime::policy::set_dirty_limit;
 use destage_runtime::sockets::Listen;
+use destage_runtime::units::Size;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -90,6 +92,8 @@ pub struct VolumeSettings {
     pub log_bytes: Option<u64>,
     /// The policy. `commit` is what the engine commits by even if nobody asks.
     pub policy: Policy,
+    /// The most dirty bytes, of which a share is one of the log; `None` for a quarter of it.
+    pub dirty_limit: Option<Size>,
     /// Whether only FLUSH and FUA promise durability (`d = flush`).
     pub commit_on_flush: bool,
     /// Where atomic groups are kept at the origin; `None` beside it.
@@ -109,6 +113,17 @@ pub struct VolumeSettings {
     pub record: Option<RecordSettings>,
     /// Negative controls of the tests.
     pub unsafe_flags: UnsafeFlags,
+}
+
+impl VolumeSettings {
+    /// The policy with the limits that follow from the size of the log, which a cache that is there keeps whatever was asked for.
+    pub fn policy_with_log(&self, log_bytes: u64) -> Policy {
+        let mut policy = self.policy.clone();
+        policy.limits.journal_bytes_max = (log_bytes / 4 * 3).max(1 << 20);
+        let dirty = self.dirty_limit.map_or(log_bytes / 4, |size| size.of(log_bytes).get());
+        set_dirty_limit(&mut policy, dirty);
+        policy
+    }
 }
 
 /// How the journaled policy makes a group new at the origin as a whole.

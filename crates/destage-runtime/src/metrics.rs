@@ -1,9 +1,9 @@
 //! A report as metrics for Prometheus. [`CATALOGUE`] names them all; units are in the names.
 
 use crate::policy::MODES;
-use crate::status::{DomainReport, Latencies, Report, VolumeReport};
+use crate::status::{DomainReport, Latencies, Report, RequestsReport, VolumeReport};
 use ::metrics::{counter, describe_counter, describe_gauge, gauge, with_local_recorder};
-use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+use metrics_exporter_prometheus::PrometheusBuilder;
 
 /// How a metric behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,10 +23,30 @@ pub struct Metric {
     pub kind: Kind,
     /// Its help text.
     pub help: &'static str,
-    value: fn(&Report) -> f64,
+    value: Value,
 }
 
-/// A distribution: gauges with the labels `quantile="0.5"`, `"0.99"`, `"0.999"` and `"1"`, and a counter `..._count`.
+/// How a metric without labels is read off a report.
+#[derive(Clone, Copy, Debug)]
+enum Value {
+    /// Of any front end.
+    Always(fn(&Report) -> f64),
+    /// Only of a front end that has such a thing.
+    IfAny(fn(&Report) -> Option<f64>),
+}
+
+impl Metric {
+    /// What to export; nothing where the front end has no such thing.
+    pub fn value(&self, report: &Report) -> Option<f64> {
+        match self.value {
+            Value::Always(value) => Some(value(report)),
+            Value::IfAny(value) => value(report),
+        }
+    }
+}
+
+/// A distribution: gauges with the labels `quantile="0.5"`, `"0.99"`, `"0.999"` and `"1"`, and a counter `..._count`. Where there
+/// are volumes, each has its own, with the label `volume`.
 #[derive(Clone, Copy, Debug)]
 pub struct LatencyMetric {
     /// The name of the gauges.
@@ -36,6 +56,17 @@ pub struct LatencyMetric {
     /// The help text.
     pub help: &'static str,
     value: fn(&Report) -> &Latencies,
+    of_volume: fn(&VolumeReport) -> &Latencies,
+}
+
+/// One metric of each kind of request to each volume, with the labels `volume` and `kind`.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestMetric {
+    /// Its name.
+    pub name: &'static str,
+    /// Its help text.
+    pub help: &'static str,
+    value: fn(&RequestsReport) -> u64,
 }
 
 /// One metric of each volume of the block front end, with the label `volume`.
@@ -61,64 +92,44 @@ pub struct DomainMetric {
 }
 
 /// Renders reports for `/metrics`.
-pub struct Exporter {
-    recorder: PrometheusRecorder,
-    handle: PrometheusHandle,
-}
+#[derive(Debug, Default)]
+pub struct Exporter(());
 
 impl Exporter {
-    /// An exporter with every metric described.
+    /// An exporter.
     pub fn new() -> Self {
-        let recorder = PrometheusBuilder::new().build_recorder();
-        let handle = recorder.handle();
-        with_local_recorder(&recorder, describe);
-        Self { recorder, handle }
+        Self::default()
     }
 
-    /// The report in Prometheus' text format. Reports must be given in the order in which they were made.
+    /// The report in Prometheus' text format: what it does not speak of is not there.
     pub fn render(&self, report: &Report) -> String {
-        with_local_recorder(&self.recorder, || publish(report));
-        self.handle.render()
-    }
-}
-
-impl Default for Exporter {
-    fn default() -> Self {
-        Self::new()
+        // A new one each time, since a recorder never forgets a series, as of a policy that is not in force any more.
+        let recorder = PrometheusBuilder::new().build_recorder();
+        with_local_recorder(&recorder, || {
+            describe();
+            publish(report);
+        });
+        recorder.handle().render()
     }
 }
 
 /// Sets every metric of the report on the current recorder of the `metrics` facade.
 pub fn publish(report: &Report) {
     for metric in CATALOGUE {
-        let value = (metric.value)(report);
-        match metric.kind {
-            Kind::Counter => counter!(metric.name).absolute(value as u64),
-            Kind::Gauge => gauge!(metric.name).set(value),
+        if let Some(value) = metric.value(report) {
+            set(metric.name, metric.kind, &[], value);
         }
     }
     for metric in LATENCIES {
-        let latencies = (metric.value)(report);
-        for (quantile, value) in [
-            ("0.5", latencies.p50_seconds),
-            ("0.99", latencies.p99_seconds),
-            ("0.999", latencies.p999_seconds),
-            ("1", latencies.max_seconds),
-        ] {
-            gauge!(metric.name, "quantile" => quantile).set(value);
+        if report.volumes.is_empty() {
+            set_latencies(&metric, &[], (metric.value)(report));
         }
-        counter!(metric.count_name).absolute(latencies.count);
-    }
-    for volume in &report.volumes {
-        for metric in VOLUMES {
-            let value = (metric.value)(volume);
-            let labels = [("volume", volume.name.clone())];
-            match metric.kind {
-                Kind::Counter => counter!(metric.name, &labels).absolute(value as u64),
-                Kind::Gauge => gauge!(metric.name, &labels).set(value),
-            }
+        for volume in &report.volumes {
+            let labels = [("volume", volume.name.as_str())];
+            set_latencies(&metric, &labels, (metric.of_volume)(volume));
         }
     }
+    report.volumes.iter().for_each(publish_volume);
     for domain in &report.domains {
         for metric in DOMAINS {
             gauge!(metric.name, "domain" => domain.name.clone()).set((metric.value)(domain));
@@ -127,8 +138,54 @@ pub fn publish(report: &Report) {
     for mode in MODES {
         gauge!(MODE, "mode" => mode).set(flag(report.mode == mode));
     }
-    let labels = [("version", report.version.clone()), ("front_end", report.front_end.clone())];
-    gauge!(INFO, &labels).set(1.0);
+    if report.volumes.is_empty() {
+        let policy = &report.policy;
+        let labels = [("policy", policy.name.as_str()), ("commit", policy.commit.as_str())];
+        set(POLICY, Kind::Gauge, &labels, 1.0);
+    }
+    let labels = [("version", report.version.as_str()), ("front_end", report.front_end.as_str())];
+    set(INFO, Kind::Gauge, &labels, 1.0);
+}
+
+fn publish_volume(volume: &VolumeReport) {
+    let name = ("volume", volume.name.as_str());
+    for metric in VOLUMES {
+        set(metric.name, metric.kind, &[name], (metric.value)(volume));
+    }
+    let labels =
+        [name, ("policy", volume.policy_name.as_str()), ("commit", volume.commit.as_str())];
+    set(POLICY, Kind::Gauge, &labels, 1.0);
+    for asked in &volume.requests {
+        let labels = [name, ("kind", asked.kind.as_str())];
+        for metric in REQUESTS {
+            set(metric.name, Kind::Counter, &labels, (metric.value)(asked) as f64);
+        }
+        set_quantiles(REQUEST_LATENCY, &labels, &asked.latency);
+    }
+}
+
+fn set_latencies(metric: &LatencyMetric, labels: &[(&'static str, &str)], latencies: &Latencies) {
+    set_quantiles(metric.name, labels, latencies);
+    set(metric.count_name, Kind::Counter, labels, latencies.count as f64);
+}
+
+fn set_quantiles(name: &'static str, labels: &[(&'static str, &str)], latencies: &Latencies) {
+    for (quantile, value) in [
+        ("0.5", latencies.p50_seconds),
+        ("0.99", latencies.p99_seconds),
+        ("0.999", latencies.p999_seconds),
+        ("1", latencies.max_seconds),
+    ] {
+        set(name, Kind::Gauge, &[labels, &[("quantile", quantile)]].concat(), value);
+    }
+}
+
+fn set(name: &'static str, kind: Kind, labels: &[(&'static str, &str)], value: f64) {
+    let labels: Vec<_> = labels.iter().map(|&(key, value)| (key, value.to_owned())).collect();
+    match kind {
+        Kind::Counter => counter!(name, &labels).absolute(value as u64),
+        Kind::Gauge => gauge!(name, &labels).set(value),
+    }
 }
 
 /// Describes every metric to the current recorder.
@@ -152,6 +209,14 @@ pub fn describe() {
         describe_gauge!(metric.name, metric.help);
         describe_counter!(metric.count_name, "Number of values recorded");
     }
+    for metric in REQUESTS {
+        describe_counter!(metric.name, metric.help);
+    }
+    describe_gauge!(
+        REQUEST_LATENCY,
+        "From a request's arrival to its reply, over the last minutes"
+    );
+    describe_gauge!(POLICY, "Always 1; the policy and d as the user gave them as labels");
     describe_gauge!(MODE, "1 for the mode of operation, 0 for the others");
     describe_gauge!(INFO, "Always 1; version and front end as labels");
 }
@@ -164,13 +229,25 @@ fn flag(set: bool) -> f64 {
 pub const MODE: &str = "destage_mode";
 /// Version and front end.
 pub const INFO: &str = "destage_info";
+/// The policy's name and d, as the user gave them; with the label `volume` where there are volumes.
+pub const POLICY: &str = "destage_policy_info";
+/// A distribution, as [`LATENCIES`], of each kind of request to each volume, with the labels `volume` and `kind`.
+pub const REQUEST_LATENCY: &str = "destage_volume_request_latency_seconds";
 
 const fn g(name: &'static str, help: &'static str, value: fn(&Report) -> f64) -> Metric {
-    Metric { name, kind: Kind::Gauge, help, value }
+    Metric { name, kind: Kind::Gauge, help, value: Value::Always(value) }
 }
 
 const fn c(name: &'static str, help: &'static str, value: fn(&Report) -> f64) -> Metric {
-    Metric { name, kind: Kind::Counter, help, value }
+    Metric { name, kind: Kind::Counter, help, value: Value::Always(value) }
+}
+
+const fn go(name: &'static str, help: &'static str, value: fn(&Report) -> Option<f64>) -> Metric {
+    Metric { name, kind: Kind::Gauge, help, value: Value::IfAny(value) }
+}
+
+const fn co(name: &'static str, help: &'static str, value: fn(&Report) -> Option<f64>) -> Metric {
+    Metric { name, kind: Kind::Counter, help, value: Value::IfAny(value) }
 }
 
 const fn vg(
@@ -232,6 +309,25 @@ pub const VOLUMES: [VolumeMetric; 19] = [
     vg("destage_volume_write_latency_p99_seconds", "From a write's arrival to its reply, over the last minutes", |v| v.write_latency.p99_seconds),
 ];
 
+/// Every counter with the labels `volume` and `kind`.
+pub const REQUESTS: [RequestMetric; 3] = [
+    RequestMetric {
+        name: "destage_volume_requests_total",
+        help: "Requests answered",
+        value: |asked| asked.requests_total,
+    },
+    RequestMetric {
+        name: "destage_volume_request_errors_total",
+        help: "Requests answered with an error",
+        value: |asked| asked.errors_total,
+    },
+    RequestMetric {
+        name: "destage_volume_request_bytes_total",
+        help: "Bytes that requests were about",
+        value: |asked| asked.bytes_total,
+    },
+];
+
 /// The distributions.
 pub const LATENCIES: [LatencyMetric; 3] = [
     LatencyMetric {
@@ -239,18 +335,21 @@ pub const LATENCIES: [LatencyMetric; 3] = [
         count_name: "destage_commit_latency_count",
         help: "From a write to its durability in the journal, over the last minutes",
         value: |r| &r.writes.commit_latency,
+        of_volume: |v| &v.commit_latency,
     },
     LatencyMetric {
         name: "destage_destage_latency_seconds",
         count_name: "destage_destage_latency_count",
         help: "From a write to its decision by the origin, over the last minutes",
         value: |r| &r.destage.latency,
+        of_volume: |v| &v.destage_latency,
     },
     LatencyMetric {
         name: "destage_journal_fsync_seconds",
         count_name: "destage_journal_fsync_count",
         help: "Duration of a journal sync, over the last minutes",
         value: |r| &r.journal.fsync_latency,
+        of_volume: |v| &v.fsync_latency,
     },
 ];
 
@@ -263,7 +362,7 @@ pub const CATALOGUE: [Metric; 68] = [
     g("destage_rpo_host_crash_seconds", "What a host crash would lose now: age of the oldest uncommitted write", |r| r.rpo.host_crash_seconds),
     g("destage_rpo_total_loss_seconds", "What losing host and journal would lose now: age of the oldest undecided write", |r| r.rpo.total_loss_seconds),
     g("destage_rpo_total_loss_max_seconds", "Largest destage_rpo_total_loss_seconds since the start", |r| r.rpo.total_loss_max_seconds),
-    g("destage_bound_commit_seconds", "The bound d", |r| r.policy.commit_seconds),
+    g("destage_bound_commit_seconds", "The bound d; where d is flush, when the log is made durable if nobody asks for it", |r| r.policy.commit_seconds),
     g("destage_bound_staleness_seconds", "The bound D; +Inf where there is none", |r| r.policy.staleness_seconds.unwrap_or(f64::INFINITY)),
     g("destage_dirty_bytes_max", "High mark of the buffered writes", |r| r.policy.dirty_bytes_max as f64),
     g("destage_journal_bytes_max", "Limit of the journal's undecided part", |r| r.policy.journal_bytes_max as f64),
@@ -273,7 +372,7 @@ pub const CATALOGUE: [Metric; 68] = [
     g("destage_origin_failing_seconds", "How long the origin has been failing; 0 while it works", |r| r.origin.failing_for_seconds.unwrap_or(0.0)),
     c("destage_retries_total", "Destages tried again after a failure", |r| r.origin.retries_total as f64),
     g("destage_clients", "Connections now", |r| r.clients.connected as f64),
-    g("destage_open_files", "Times that a volume's file is open", |r| r.clients.open_files as f64),
+    go("destage_open_files", "Times that a volume's file is open", |r| r.clients.open_files.map(|n| n as f64)),
     c("destage_clients_accepted_total", "Connections accepted", |r| r.clients.accepted_total as f64),
     c("destage_commands_total", "Commands executed", |r| r.clients.commands_total as f64),
     c("destage_command_errors_total", "Commands answered with an error", |r| r.clients.errors_total as f64),
@@ -291,25 +390,25 @@ pub const CATALOGUE: [Metric; 68] = [
     c("destage_batches_total", "Batches applied by the origin", |r| r.destage.batches_total as f64),
     c("destage_destaged_changes_total", "Changes that entered batches", |r| r.destage.changes_total as f64),
     c("destage_destaged_rows_total", "Rows that batches wrote at the origin", |r| r.destage.rows_total as f64),
-    c("destage_rejected_groups_total", "Groups rejected by the origin", |r| r.destage.rejected_total as f64),
-    g("destage_parked_groups", "Groups parked at the origin now", |r| r.destage.parked_groups as f64),
-    g("destage_halted_domains", "Ordering domains that stand still until destage resume", |r| r.halted.len() as f64),
+    co("destage_rejected_groups_total", "Groups rejected by the origin", |r| r.destage.rejected_total.map(|n| n as f64)),
+    go("destage_parked_groups", "Groups parked at the origin now", |r| r.destage.parked_groups.map(|n| n as f64)),
+    go("destage_halted_domains", "Ordering domains that stand still until destage resume", |r| r.destage.parked_groups.map(|_| r.halted.len() as f64)),
     g("destage_destage_groups_per_second", "Measured destage rate", |r| r.destage.groups_per_second),
     g("destage_batch_groups_mean", "Mean groups per batch over the last minutes", |r| r.destage.batch_groups.mean),
     g("destage_coalescing_ratio", "Changes per row written; NaN before the first batch", |r| r.destage.coalescing_ratio.unwrap_or(f64::NAN)),
     c("destage_cache_hits_total", "Accesses to units that were present", |r| r.cache.hits_total as f64),
-    c("destage_derived_hits_total", "Answers from cached results of derived keys", |r| r.derived.hits_total as f64),
-    c("destage_derived_misses_total", "Requests that waited for a derived key's query", |r| r.derived.misses_total as f64),
-    c("destage_derived_queries_total", "Queries of derived keys run at the origin", |r| r.derived.queries_total as f64),
-    c("destage_derived_destaged_first_total", "Queries that waited for buffered writes to be destaged", |r| r.derived.destaged_first_total as f64),
-    c("destage_derived_timeouts_total", "Requests for derived keys given up at their deadline", |r| r.derived.timeouts_total as f64),
-    c("destage_derived_failures_total", "Queries of derived keys that failed", |r| r.derived.failures_total as f64),
-    g("destage_derived_waiting", "Requests that wait for a derived key's query", |r| r.derived.waiting as f64),
-    g("destage_invalidation_tables", "Tables of which the origin tells what others change", |r| r.invalidation.tables as f64),
-    g("destage_invalidation_listening", "Whether the origin is heard telling it", |r| f64::from(u8::from(r.invalidation.listening))),
-    c("destage_invalidation_notifications_total", "Notifications of changes by others", |r| r.invalidation.notifications_total as f64),
-    c("destage_invalidation_dropped_total", "Cached copies dropped because of changes by others", |r| r.invalidation.dropped_total as f64),
-    c("destage_invalidation_resyncs_total", "Times that everything cached of these tables was dropped", |r| r.invalidation.resyncs_total as f64),
+    co("destage_derived_hits_total", "Answers from cached results of derived keys", |r| r.derived.as_ref().map(|d| d.hits_total as f64)),
+    co("destage_derived_misses_total", "Requests that waited for a derived key's query", |r| r.derived.as_ref().map(|d| d.misses_total as f64)),
+    co("destage_derived_queries_total", "Queries of derived keys run at the origin", |r| r.derived.as_ref().map(|d| d.queries_total as f64)),
+    co("destage_derived_destaged_first_total", "Queries that waited for buffered writes to be destaged", |r| r.derived.as_ref().map(|d| d.destaged_first_total as f64)),
+    co("destage_derived_timeouts_total", "Requests for derived keys given up at their deadline", |r| r.derived.as_ref().map(|d| d.timeouts_total as f64)),
+    co("destage_derived_failures_total", "Queries of derived keys that failed", |r| r.derived.as_ref().map(|d| d.failures_total as f64)),
+    go("destage_derived_waiting", "Requests that wait for a derived key's query", |r| r.derived.as_ref().map(|d| d.waiting as f64)),
+    go("destage_invalidation_tables", "Tables of which the origin tells what others change", |r| r.invalidation.as_ref().map(|i| i.tables as f64)),
+    go("destage_invalidation_listening", "Whether the origin is heard telling it", |r| r.invalidation.as_ref().map(|i| flag(i.listening))),
+    co("destage_invalidation_notifications_total", "Notifications of changes by others", |r| r.invalidation.as_ref().map(|i| i.notifications_total as f64)),
+    co("destage_invalidation_dropped_total", "Cached copies dropped because of changes by others", |r| r.invalidation.as_ref().map(|i| i.dropped_total as f64)),
+    co("destage_invalidation_resyncs_total", "Times that everything cached of these tables was dropped", |r| r.invalidation.as_ref().map(|i| i.resyncs_total as f64)),
     c("destage_cache_misses_total", "Accesses to units that had to be fetched", |r| r.cache.misses_total as f64),
     c("destage_cache_evictions_total", "Units dropped to make room", |r| r.cache.evictions_total as f64),
     g("destage_cache_units", "Evictable units", |r| r.cache.units as f64),
@@ -317,11 +416,11 @@ pub const CATALOGUE: [Metric; 68] = [
     g("destage_journal_segments", "Segment files of the journal", |r| r.journal.segments as f64),
     g("destage_journal_bytes", "Size of the journal", |r| r.journal.bytes as f64),
     g("destage_journal_dirty_bytes", "Journal bytes of undecided groups", |r| r.journal.dirty_bytes as f64),
-    g("destage_journal_retained_seconds", "How far back decided groups are kept", |r| r.journal.retained_seconds),
-    g("destage_journal_disk_full", "1 while the journal's disk is full: no write is acknowledged", |r| flag(r.journal.disk_full)),
+    go("destage_journal_retained_seconds", "How far back decided groups are kept", |r| r.journal.retained_seconds),
+    go("destage_journal_disk_full", "1 while the journal's disk is full: no write is acknowledged", |r| r.journal.disk_full.map(flag)),
     c("destage_journal_syncs_total", "Journal syncs", |r| r.journal.syncs_total as f64),
-    g("destage_memory_rows_bytes", "Memory of the cached rows", |r| r.memory.rows_bytes as f64),
-    g("destage_memory_index_bytes", "Memory of the indexes", |r| r.memory.index_bytes as f64),
+    go("destage_memory_rows_bytes", "Memory of the cached rows", |r| r.memory.rows_bytes.map(|n| n as f64)),
+    go("destage_memory_index_bytes", "Memory of the indexes", |r| r.memory.index_bytes.map(|n| n as f64)),
     g("destage_memory_groups_bytes", "Memory of the buffered write groups", |r| r.memory.groups_bytes as f64),
     g("destage_memory_clients_bytes", "Memory of the connections' buffers", |r| r.memory.clients_bytes as f64),
     g("destage_memory_resident_bytes", "Resident memory of the process", |r| r.memory.resident_bytes as f64),
@@ -338,9 +437,8 @@ mod tests {
         report.writes.groups_total = 12;
         report.destage.batch_groups = Sizes { mean: 2.5, p50: 2, max: 9 };
         report.writes.commit_latency.p99_seconds = 0.004;
-        let exporter = Exporter::new();
-        exporter.render(&Report::default());
-        let text = exporter.render(&report);
+        have_everything(&mut report);
+        let text = Exporter::new().render(&report);
         for metric in CATALOGUE {
             let kind = if metric.kind == Kind::Counter { "counter" } else { "gauge" };
             assert!(text.contains(&format!("# HELP {} {}\n", metric.name, metric.help)));
@@ -364,6 +462,61 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part} in {text}");
         }
+    }
+
+    fn have_everything(report: &mut Report) {
+        (report.derived, report.invalidation) =
+            (Some(Default::default()), Some(Default::default()));
+        report.clients.open_files = Some(0);
+        (report.destage.rejected_total, report.destage.parked_groups) = (Some(0), Some(0));
+        (report.journal.retained_seconds, report.journal.disk_full) = (Some(0.0), Some(false));
+        (report.memory.rows_bytes, report.memory.index_bytes) = (Some(0), Some(0));
+    }
+
+    #[test]
+    fn what_a_report_does_not_speak_of_is_not_exported() {
+        let text = Exporter::new().render(&Report::default());
+        for family in
+            ["derived", "invalidation", "volume", "domain", "parked", "halted", "open_files"]
+        {
+            assert!(!text.contains(&format!("destage_{family}")), "{family} in {text}");
+        }
+        assert!(text.contains("destage_commit_latency_seconds{quantile=\"1\"}"), "{text}");
+    }
+
+    #[test]
+    fn a_policy_that_is_not_in_force_any_more_is_forgotten() {
+        let exporter = Exporter::new();
+        let mut report = Report::default();
+        for name in ["write-back", "journaled"] {
+            report.policy.name = name.into();
+            report.policy.commit = "flush".into();
+            let text = exporter.render(&report);
+            let shown: Vec<_> =
+                text.lines().filter(|line| line.starts_with("destage_policy_info")).collect();
+            assert!(shown.len() == 1 && shown[0].contains(name), "{shown:?}");
+            assert!(shown[0].contains("commit=\"flush\""), "{shown:?}");
+        }
+    }
+
+    #[test]
+    fn each_volume_has_its_own_distributions_and_requests() {
+        let mut volume = VolumeReport { name: "a".into(), ..VolumeReport::default() };
+        volume.fsync_latency = Latencies { count: 7, p99_seconds: 0.25, ..Latencies::default() };
+        volume.requests = vec![RequestsReport {
+            kind: "flush".into(),
+            requests_total: 3,
+            ..RequestsReport::default()
+        }];
+        let text = Exporter::new().render(&Report { volumes: vec![volume], ..Report::default() });
+        for part in [
+            "destage_journal_fsync_seconds{volume=\"a\",quantile=\"0.99\"} 0.25\n",
+            "destage_journal_fsync_count{volume=\"a\"} 7\n",
+            "destage_volume_requests_total{volume=\"a\",kind=\"flush\"} 3\n",
+        ] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+        assert!(!text.contains("destage_journal_fsync_count 0"), "{text}");
     }
 
     #[test]

@@ -156,6 +156,8 @@ pub fn set_dirty_limit(policy: &mut Policy, bytes: u64) {
 pub fn describe(policy: &Policy) -> PolicyReport {
     let bound = |span: Span| (span != Span::MAX).then(|| span.as_secs_f64());
     PolicyReport {
+        name: acknowledge_name(policy.acknowledge).into(),
+        commit: Interval(policy.commit).to_string(),
         acknowledge: acknowledge_name(policy.acknowledge).into(),
         when: when_text(policy.when),
         order: match policy.order {
@@ -167,7 +169,7 @@ pub fn describe(policy: &Policy) -> PolicyReport {
         },
         read_priority: policy.read_priority,
         at_limit: at_limit_name(policy.at_limit).into(),
-        on_reject: on_reject_name(policy.on_reject).into(),
+        on_reject: Some(on_reject_name(policy.on_reject).into()),
         commit_seconds: policy.commit.as_secs_f64(),
         staleness_seconds: bound(policy.staleness),
         dirty_bytes_max: policy.limits.dirty_bytes_max,
@@ -177,7 +179,7 @@ pub fn describe(policy: &Policy) -> PolicyReport {
         batch_groups_max: u64::from(policy.limits.batch_groups_max),
         batch_bytes_max: policy.limits.batch_bytes_max,
         linger_seconds: policy.limits.linger.as_secs_f64(),
-        parked_groups_max: u64::from(policy.limits.parked_max),
+        parked_groups_max: Some(u64::from(policy.limits.parked_max)),
         parked_per_minute_max: Some(policy.limits.parked_per_minute_max)
             .filter(|&most| most != u32::MAX)
             .map(u64::from),

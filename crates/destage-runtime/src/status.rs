@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Everything there is to see. Built by [`Report::from_core`], completed by the front end, closed by [`Report::finish`].
 ///
 /// *Units:* in the names; counters count from the start of the process. Fields that a newer version adds are ignored by an
-/// older reader, missing ones take their default.
+/// older reader, missing ones take their default. What a front end does not have is absent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Report {
@@ -41,10 +41,12 @@ pub struct Report {
     pub journal: JournalReport,
     /// Memory.
     pub memory: MemoryReport,
-    /// Derived keys.
-    pub derived: DerivedReport,
-    /// What the origin tells of others' changes.
-    pub invalidation: InvalidationReport,
+    /// Derived keys; absent where there can be none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub derived: Option<DerivedReport>,
+    /// What the origin tells of others' changes; absent where it cannot tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub invalidation: Option<InvalidationReport>,
     /// The volumes of the block front end. The fields above are those of the volume whose origin is furthest behind.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<VolumeReport>,
@@ -98,6 +100,10 @@ pub struct VolumeReport {
     pub mode: String,
     /// `write-through`, `write-back`, `ordered` or `journaled`, with its order and bounds.
     pub policy: String,
+    /// The first word of it.
+    pub policy_name: String,
+    /// `d` as the user gave it: an interval, or `flush`.
+    pub commit: String,
     /// Bytes.
     pub size_bytes: u64,
     /// The origin.
@@ -150,6 +156,31 @@ pub struct VolumeReport {
     pub read_latency: Latencies,
     /// From a write's arrival to its reply.
     pub write_latency: Latencies,
+    /// From a write to its durability in the log.
+    pub commit_latency: Latencies,
+    /// From a write to its arrival at the origin.
+    pub destage_latency: Latencies,
+    /// Duration of a sync of the log.
+    pub fsync_latency: Latencies,
+    /// What clients asked, by kind.
+    pub requests: Vec<RequestsReport>,
+}
+
+/// Requests of one kind to a volume.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RequestsReport {
+    /// `read`, `write`, `flush`, `trim` (zeros whose space the origin may give back), `zero` (zeros that keep theirs) or
+    /// `other`.
+    pub kind: String,
+    /// Requests answered.
+    pub requests_total: u64,
+    /// Those of them that were answered with an error.
+    pub errors_total: u64,
+    /// Bytes that the requests were about; none for `flush`.
+    pub bytes_total: u64,
+    /// From the arrival to the reply.
+    pub latency: Latencies,
 }
 
 /// What a crash would lose now.
@@ -168,6 +199,10 @@ pub struct Rpo {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PolicyReport {
+    /// Its name on the command line.
+    pub name: String,
+    /// `d` as the user gave it: an interval, or `flush`.
+    pub commit: String,
     /// `write-back`, `write-through` or `write-around`.
     pub acknowledge: String,
     /// When dirty units are destaged, as the flag takes it.
@@ -178,9 +213,10 @@ pub struct PolicyReport {
     pub read_priority: bool,
     /// What happens to a write at a limit.
     pub at_limit: String,
-    /// What becomes of a write that the origin rejects: `park` or `stop`.
-    pub on_reject: String,
-    /// `d`.
+    /// What becomes of a write that the origin rejects: `park` or `stop`; absent where none can be rejected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_reject: Option<String>,
+    /// `d`; where that is `flush`, when the log is made durable if nobody asks for it.
     pub commit_seconds: f64,
     /// `D`; absent where there is no bound.
     pub staleness_seconds: Option<f64>,
@@ -198,8 +234,9 @@ pub struct PolicyReport {
     pub batch_bytes_max: u64,
     /// How long a lone group waits for company.
     pub linger_seconds: f64,
-    /// Parked groups at which destaging pauses.
-    pub parked_groups_max: u64,
+    /// Parked groups at which destaging pauses; absent where none can be parked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parked_groups_max: Option<u64>,
     /// Groups of a domain parked within a minute beyond which it halts; absent where there is no limit.
     pub parked_per_minute_max: Option<u64>,
 }
@@ -230,8 +267,9 @@ pub struct ClientsReport {
     pub connected: u64,
     /// Most connections allowed.
     pub connected_max: u64,
-    /// Times that a volume's file is open, each by whoever opened it.
-    pub open_files: u64,
+    /// Times that a volume's file is open, each by whoever opened it; absent where there are no files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub open_files: Option<u64>,
     /// Connections accepted.
     pub accepted_total: u64,
     /// Commands executed.
@@ -289,10 +327,12 @@ pub struct DestageReport {
     pub rows_total: u64,
     /// Changes per row written; computed by [`Report::finish`], absent before the first batch.
     pub coalescing_ratio: Option<f64>,
-    /// Groups rejected by the origin.
-    pub rejected_total: u64,
-    /// Groups parked at the origin now.
-    pub parked_groups: u64,
+    /// Groups rejected by the origin; absent where none can be rejected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rejected_total: Option<u64>,
+    /// Groups parked at the origin now; absent where none can be rejected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parked_groups: Option<u64>,
 }
 
 /// The cached units.
@@ -323,10 +363,12 @@ pub struct JournalReport {
     pub bytes: u64,
     /// Bytes of undecided groups.
     pub dirty_bytes: u64,
-    /// How far back decided groups are kept.
-    pub retained_seconds: f64,
-    /// Its disk is full: no write is acknowledged until there is space.
-    pub disk_full: bool,
+    /// How far back decided groups are kept; absent where none are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retained_seconds: Option<f64>,
+    /// Its disk is full: no write is acknowledged until there is space; absent where it has its space for good.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk_full: Option<bool>,
     /// Syncs.
     pub syncs_total: u64,
     /// Duration of a sync.
@@ -380,10 +422,12 @@ pub struct InvalidationReport {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MemoryReport {
-    /// Cached rows.
-    pub rows_bytes: u64,
+    /// Cached rows; absent where the cached units are not in memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rows_bytes: Option<u64>,
     /// Indexes over them.
-    pub index_bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub index_bytes: Option<u64>,
     /// Buffered write groups.
     pub groups_bytes: u64,
     /// Buffers of connections.
@@ -452,8 +496,8 @@ impl Report {
                 groups_total: status.destaged,
                 batches_total: status.batches,
                 groups_per_second: status.destage_rate,
-                rejected_total: status.rejected,
-                parked_groups: status.parked_groups,
+                rejected_total: Some(status.rejected),
+                parked_groups: Some(status.parked_groups),
                 ..DestageReport::default()
             },
             cache: CacheReport {

@@ -1,7 +1,11 @@
 //! A report as a table for people.
 
 use crate::human::{bytes, count, percent, seconds};
-use crate::status::{Latencies, PolicyReport, Report, VolumeReport};
+use crate::status::{
+    DerivedReport, InvalidationReport, Latencies, PolicyReport, Report, RequestsReport,
+    VolumeReport,
+};
+use crate::units::Interval;
 use std::fmt::Write;
 
 type Rows = Vec<(&'static str, String)>;
@@ -36,15 +40,15 @@ pub(crate) fn render(report: &Report) -> String {
             let _ = writeln!(out, "  {label:<24} {value}");
         }
     }
-    if report.derived.keys > 0 {
+    if let Some(keys) = report.derived.as_ref().filter(|derived| derived.keys > 0) {
         let _ = writeln!(out, "\nderived keys");
-        for (label, value) in derived(report) {
+        for (label, value) in derived(keys) {
             let _ = writeln!(out, "  {label:<24} {value}");
         }
     }
-    if report.invalidation.tables > 0 {
+    if let Some(told) = report.invalidation.as_ref().filter(|told| told.tables > 0) {
         let _ = writeln!(out, "\nothers' changes");
-        for (label, value) in invalidation(report) {
+        for (label, value) in invalidation(told) {
             let _ = writeln!(out, "  {label:<24} {value}");
         }
     }
@@ -75,8 +79,7 @@ pub(crate) fn render(report: &Report) -> String {
     out
 }
 
-fn derived(report: &Report) -> Rows {
-    let derived = &report.derived;
+fn derived(derived: &DerivedReport) -> Rows {
     let queries = format!(
         "{}, {} of them behind writes destaged first",
         count(derived.queries_total),
@@ -103,8 +106,7 @@ fn derived(report: &Report) -> Rows {
     ]
 }
 
-fn invalidation(report: &Report) -> Rows {
-    let invalidation = &report.invalidation;
+fn invalidation(invalidation: &InvalidationReport) -> Rows {
     let listening = if invalidation.listening { "yes" } else { "no, trying again" };
     vec![
         ("tables", count(invalidation.tables)),
@@ -144,7 +146,11 @@ fn volume(v: &VolumeReport) -> Rows {
                 seconds(v.write_latency.p99_seconds)
             ),
         ),
+        ("commit latency", latency(&v.commit_latency)),
+        ("destage latency", latency(&v.destage_latency)),
+        ("sync latency", latency(&v.fsync_latency)),
     ];
+    rows.extend(v.requests.iter().filter(|asked| asked.requests_total > 0).map(requests));
     if v.cache_errors_total > 0 {
         rows.push(("cache errors", count(v.cache_errors_total)));
     }
@@ -157,19 +163,34 @@ fn volume(v: &VolumeReport) -> Rows {
     rows
 }
 
+fn requests(asked: &RequestsReport) -> (&'static str, String) {
+    let label = match asked.kind.as_str() {
+        "read" => "reads",
+        "write" => "writes",
+        "flush" => "flushes",
+        "trim" => "trims",
+        "zero" => "zeros",
+        _ => "other requests",
+    };
+    let (count, moved) = (count(asked.requests_total), bytes(asked.bytes_total));
+    let errors = match asked.errors_total {
+        0 => String::new(),
+        errors => format!(", {} errors", self::count(errors)),
+    };
+    let (p50, p99) = (seconds(asked.latency.p50_seconds), seconds(asked.latency.p99_seconds));
+    let max = seconds(asked.latency.max_seconds);
+    (label, format!("{count}, {moved}{errors}, p50 {p50}, p99 {p99}, max {max}"))
+}
+
 fn contract(r: &Report) -> Rows {
     let policy = &r.policy;
     let staleness = policy.staleness_seconds.map_or_else(|| "none".into(), seconds);
     let mut rows = vec![
-        ("policy", format!("{}, {}, order {}", policy.acknowledge, policy.when, policy.order)),
+        ("policy", format!("{}, {}, order {}", policy.name, policy.when, policy.order)),
         ("at a limit", policy.at_limit.clone()),
         (
             "lost if host crashes",
-            format!(
-                "{} now, bound d = {}",
-                seconds(r.rpo.host_crash_seconds),
-                seconds(policy.commit_seconds)
-            ),
+            format!("{} now, bound d = {}", seconds(r.rpo.host_crash_seconds), d(policy)),
         ),
         (
             "lost with the journal",
@@ -180,10 +201,16 @@ fn contract(r: &Report) -> Rows {
             ),
         ),
     ];
-    if r.front_end == "serve" {
-        rows.insert(2, ("what is rejected", on_reject(policy)));
+    if let Some(word) = &policy.on_reject {
+        rows.insert(2, ("what is rejected", on_reject(policy, word)));
     }
     rows
+}
+
+/// The bound d in the table's units, or the word that stands for it.
+fn d(policy: &PolicyReport) -> String {
+    let is_word = !policy.commit.is_empty() && policy.commit.parse::<Interval>().is_err();
+    if is_word { policy.commit.clone() } else { seconds(policy.commit_seconds) }
 }
 
 fn origin(r: &Report) -> Rows {
@@ -208,7 +235,8 @@ fn origin(r: &Report) -> Rows {
 
 fn clients(r: &Report) -> Rows {
     let clients = &r.clients;
-    let files = (clients.open_files > 0).then(|| ("open files", count(clients.open_files)));
+    let files = clients.open_files.filter(|&files| files > 0);
+    let files = files.map(|files| ("open files", count(files)));
     let rows = [
         (
             "connections",
@@ -248,11 +276,11 @@ fn writes(r: &Report) -> Rows {
     ]
 }
 
-fn on_reject(policy: &PolicyReport) -> String {
+fn on_reject(policy: &PolicyReport, word: &str) -> String {
     let halts = policy.parked_per_minute_max.map_or(String::new(), |most| {
         format!(", and halts its domain beyond {} a minute", count(most))
     });
-    match policy.on_reject.as_str() {
+    match word {
         "stop" => "halts its domain".into(),
         _ => format!("is parked{halts}"),
     }
@@ -262,7 +290,7 @@ fn destage(r: &Report) -> Rows {
     let destage = &r.destage;
     let coalescing =
         destage.coalescing_ratio.map_or_else(|| "none yet".into(), |x| format!("{x:.2}"));
-    vec![
+    let mut rows = vec![
         (
             "groups, batches",
             format!(
@@ -281,11 +309,11 @@ fn destage(r: &Report) -> Rows {
             ),
         ),
         ("changes per row", coalescing),
-        (
-            "rejected, parked now",
-            format!("{}, {}", count(destage.rejected_total), count(destage.parked_groups)),
-        ),
-    ]
+    ];
+    if let (Some(rejected), Some(parked)) = (destage.rejected_total, destage.parked_groups) {
+        rows.push(("rejected, parked now", format!("{}, {}", count(rejected), count(parked))));
+    }
+    rows
 }
 
 fn cache(r: &Report) -> Rows {
@@ -314,7 +342,7 @@ fn cache(r: &Report) -> Rows {
 
 fn journal(r: &Report) -> Rows {
     let journal = &r.journal;
-    vec![
+    let mut rows = vec![
         (
             "files",
             format!(
@@ -325,7 +353,6 @@ fn journal(r: &Report) -> Rows {
                 bytes(r.policy.journal_bytes_max),
             ),
         ),
-        ("kept", format!("decided groups of the last {}", seconds(journal.retained_seconds))),
         ("syncs", count(journal.syncs_total)),
         ("sync latency", latency(&journal.fsync_latency)),
         (
@@ -336,24 +363,24 @@ fn journal(r: &Report) -> Rows {
                 bytes(journal.cut_bytes_at_start)
             ),
         ),
-    ]
+    ];
+    if let Some(kept) = journal.retained_seconds {
+        rows.insert(1, ("kept", format!("decided groups of the last {}", seconds(kept))));
+    }
+    rows
 }
 
 fn memory(r: &Report) -> Rows {
     let memory = &r.memory;
-    vec![
-        (
-            "parts",
-            format!(
-                "rows {}, index {}, groups {}, clients {}",
-                bytes(memory.rows_bytes),
-                bytes(memory.index_bytes),
-                bytes(memory.groups_bytes),
-                bytes(memory.clients_bytes)
-            ),
-        ),
-        ("process", bytes(memory.resident_bytes)),
-    ]
+    let parts = [
+        ("rows", memory.rows_bytes),
+        ("index", memory.index_bytes),
+        ("groups", Some(memory.groups_bytes)),
+        ("clients", Some(memory.clients_bytes)),
+    ];
+    let parts = parts.iter().filter_map(|(part, held)| held.map(|held| (part, held)));
+    let parts: Vec<_> = parts.map(|(part, held)| format!("{part} {}", bytes(held))).collect();
+    vec![("parts", parts.join(", ")), ("process", bytes(memory.resident_bytes))]
 }
 
 fn latency(l: &Latencies) -> String {

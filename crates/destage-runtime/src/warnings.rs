@@ -8,8 +8,9 @@ use crate::status::{HaltReport, Report};
 pub fn of(report: &Report) -> Vec<String> {
     let mut out = Vec::new();
     mode(report, &mut out);
-    let (parked, parked_max) = (report.destage.parked_groups, report.policy.parked_groups_max);
-    if report.paused && parked_max > 0 && parked >= parked_max {
+    let parked = report.destage.parked_groups.unwrap_or(0);
+    let full = report.policy.parked_groups_max.filter(|&most| most > 0 && parked >= most);
+    if let Some(parked_max) = full.filter(|_| report.paused) {
         out.push(format!(
             "destaging is paused: {parked} writes are parked, and at {parked_max} it pauses by itself; deciding on some \
              ('destage parked') or 'destage resume' lets it go on"
@@ -79,7 +80,7 @@ fn halted(report: &Report, out: &mut Vec<String>) {
 }
 
 fn bounds(report: &Report, out: &mut Vec<String>) {
-    let parked = report.destage.parked_groups;
+    let parked = report.destage.parked_groups.unwrap_or(0);
     if parked > 0 {
         out.push(format!(
             "{} write group(s) that the origin rejected are parked; see 'destage parked list'",
@@ -127,9 +128,9 @@ mod tests {
     #[test]
     fn a_pause_at_the_most_parked_writes_is_told_apart() {
         let mut report = Report { paused: true, ..Report::default() };
-        (report.destage.parked_groups, report.policy.parked_groups_max) = (9, 10);
+        (report.destage.parked_groups, report.policy.parked_groups_max) = (Some(9), Some(10));
         assert!(of(&report)[0].starts_with("destaging is paused; 'destage resume'"));
-        report.destage.parked_groups = 10;
+        report.destage.parked_groups = Some(10);
         let told = &of(&report)[0];
         assert!(told.contains("10 writes are parked") && told.contains("destage parked"), "{told}");
     }
@@ -140,7 +141,7 @@ mod tests {
         report.origin.down = true;
         report.origin.failing_for_seconds = Some(12.0);
         report.origin.last_error = Some("connection refused".into());
-        report.destage.parked_groups = 3;
+        report.destage.parked_groups = Some(3);
         report.policy.staleness_seconds = Some(30.0);
         report.rpo.total_loss_seconds = 29.0;
         report.journal.cut_bytes_at_start = 2_048;

@@ -300,7 +300,7 @@ fn through_store(
     let shared = library::Shared::new(&store, url)?;
     warm::warm(&shared, url)?;
     let measured = measure(load, |_| Ok(&shared), || Ok(store.drain()?))?;
-    let parked = store.status()?.destage.parked_groups;
+    let parked = store.status()?.destage.parked_groups.unwrap_or(0);
     if parked > 0 {
         return Err(format!("the origin rejected {parked} sessions").into());
     }

@@ -190,6 +190,7 @@ impl Volume {
             }
         }
         let lsns = self.core.batch(batch).to_vec();
+        self.measured.destaged(self.now, &lsns, &self.overlay);
         for lsn in lsns {
             self.cuts.remove(&lsn);
             let group = self.overlay.get(lsn);

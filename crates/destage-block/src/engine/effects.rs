@@ -52,9 +52,11 @@ impl Volume {
         let written = self.journal.written() >= asked.0;
         if let Some(sync) = self.journal.sync().filter(|_| written) {
             self.is_log_syncing = true;
+            self.measured.sync_began(self.now);
             return Some(Job(JobWork::SyncWritten { sync, asked }));
         }
         self.is_log_busy = true;
+        self.measured.sync_began(self.now);
         Some(Job(JobWork::Sync { flush: self.journal.take(), asked }))
     }
 
@@ -74,6 +76,7 @@ impl Volume {
         result: Result<u64, destage_journal::Error>,
     ) {
         self.is_log_syncing = false;
+        self.measured.sync_ended(self.now);
         self.journal.synced(sync);
         match result {
             Ok(upto) => self.became_durable(asked, Lsn(upto)),
@@ -82,6 +85,7 @@ impl Volume {
     }
 
     fn sync_done(&mut self, flush: Flush, asked: Lsn, result: Result<u64, destage_journal::Error>) {
+        self.measured.sync_ended(self.now);
         self.log_returned(flush);
         match result {
             Ok(upto) => self.became_durable(asked, Lsn(upto)),
@@ -108,6 +112,7 @@ impl Volume {
 
     fn tell_synced(&mut self, result: Result<Lsn, Fault>) {
         let upto = result.unwrap_or(Lsn::ZERO);
+        self.measured.committed(self.now, self.core.committed(), upto, &self.overlay);
         self.core.handle(self.now, Input::Synced { upto, result: result.map(drop) });
     }
 

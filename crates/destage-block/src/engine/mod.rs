@@ -22,6 +22,7 @@ mod job;
 mod known;
 mod line;
 mod losses;
+mod measured;
 mod member;
 mod overlay;
 mod piece;
@@ -47,6 +48,7 @@ use fetch::{Fetching, Retry};
 use hashbrown::HashMap;
 use install::{CleanBlock, Installs};
 use line::Line;
+use measured::Measured;
 use member::Membership;
 use overlay::Overlay;
 use piece::{Gather, Piece};
@@ -60,6 +62,7 @@ pub use consistency::{ConsistencyGroup, ConsistencyGroupStatus, GroupDone, Group
 pub use job::{Context, Job, JobDone, JobKind};
 pub use known::known_blocks;
 pub use losses::LossesTold;
+pub use measured::VolumeLatencies;
 pub use member::GroupClock;
 pub use recover::{Logged, OpenError, Parts};
 pub use status::{VolumeMode, VolumeStatus};
@@ -193,6 +196,7 @@ pub struct Volume {
     jobs_running: usize,
     replies: VecDeque<(u64, Reply)>,
     counters: Counters,
+    measured: Measured,
 }
 
 /// Sizes that stay as they are.

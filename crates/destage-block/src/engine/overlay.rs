@@ -5,7 +5,7 @@ use super::extents::ExtentMap;
 use crate::block::{BLOCK, Extent, Lba};
 use crate::cache::record::{GroupKind, stored_block_offset};
 use destage_core::ring::Ring;
-use destage_core::{Lsn, UnitId};
+use destage_core::{Lsn, Time, UnitId};
 use destage_journal::{Position, WrittenBatch};
 use hashbrown::HashMap;
 use std::sync::Arc;
@@ -34,6 +34,8 @@ pub(super) struct Group {
     pub(super) continues: bool,
     /// Its blocks are not kept once they are at the origin.
     pub(super) passes_by: bool,
+    /// For the latencies.
+    pub(super) written_at: Time,
 }
 
 impl Group {

@@ -211,6 +211,7 @@ impl Volume {
             jobs_running: 0,
             replies: VecDeque::new(),
             counters: super::status::Counters::default(),
+            measured: super::measured::Measured::new(now),
         }
     }
 
@@ -302,6 +303,7 @@ impl Volume {
             continues: group.header.continues,
             // Which streams there were is forgotten: it is kept as any other.
             passes_by: false,
+            written_at: Time(record.stamp_ns),
         };
         self.overlay.skip_to(lsn);
         self.overlay.push(lsn, entry);

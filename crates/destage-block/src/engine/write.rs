@@ -106,6 +106,7 @@ impl Volume {
             is_decided: false,
             continues,
             passes_by,
+            written_at: self.now,
         };
         self.overlay.push(lsn, group);
         let input = Input::Write {

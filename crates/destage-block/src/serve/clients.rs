@@ -2,6 +2,7 @@
 
 use super::Served;
 use super::fuse::Answer;
+use super::requests::Kind;
 use super::server::{LISTENER, Server};
 use crate::nbd::server::{Connection, Cookie, End, Event, Limits, Received};
 use crate::nbd::wire::PAYLOAD_MAX;
@@ -51,8 +52,17 @@ pub(super) struct Asked {
     /// When it came, for the latencies.
     pub(super) at: Time,
     pub(super) volume: usize,
-    pub(super) writes: bool,
+    pub(super) kind: Kind,
+    /// That it is about.
+    pub(super) bytes: u64,
     pub(super) flushes: bool,
+}
+
+impl Asked {
+    pub(super) fn new(asker: Asker, at: Time, volume: usize, request: &Request) -> Self {
+        let (kind, bytes) = (Kind::of(request), request.bytes());
+        Self { asker, at, volume, kind, bytes, flushes: request.is_flush() }
+    }
 }
 
 /// A connection that has to open an export by some time.
@@ -236,9 +246,13 @@ impl Server {
 
     /// Whether all clients together leave room for the longest request.
     fn has_memory(&self) -> bool {
+        self.client_bytes() + PAYLOAD_MAX as usize <= MEMORY_MAX
+    }
+
+    /// Bytes of requests and replies that all connections hold.
+    pub(super) fn client_bytes(&self) -> usize {
         let clients = self.clients.iter().flatten();
-        let held: usize = clients.map(|client| client.connection.session().bytes_held()).sum();
-        held + PAYLOAD_MAX as usize <= MEMORY_MAX
+        clients.map(|client| client.connection.session().bytes_held()).sum()
     }
 
     fn serve_within(&mut self, place: usize, share: usize, takes_long: bool) -> io::Result<()> {
@@ -302,8 +316,7 @@ impl Server {
                 Event::Request(cookie, request) => {
                     let volume = client.volume.expect("requests follow an opened export");
                     let asker = Asker::Client { place, number: client.number, cookie };
-                    let (writes, flushes) = (request.is_write(), request.is_flush());
-                    self.submit(Asked { asker, at: now, volume, writes, flushes }, request);
+                    self.submit(Asked::new(asker, now, volume, &request), request);
                 }
                 Event::StartTls => unreachable!("a connection starts TLS by itself"),
                 Event::Ended(End::Disconnected) => {}

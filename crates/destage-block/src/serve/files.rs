@@ -42,8 +42,7 @@ impl Server {
             }
             any = true;
             let (volume, asker) = (ask.volume, Asker::File(ask.answer));
-            let (writes, flushes) = (ask.request.is_write(), ask.request.is_flush());
-            let asked = Asked { asker, at, volume, writes, flushes };
+            let asked = Asked::new(asker, at, volume, &ask.request);
             self.submit(asked, ask.request);
         }
         any

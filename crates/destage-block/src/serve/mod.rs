@@ -12,8 +12,10 @@ mod groups;
 mod grow;
 mod left;
 mod lost_store;
+mod made;
 mod pool;
 mod report;
+mod requests;
 mod server;
 mod slice;
 mod spin;
@@ -59,7 +61,9 @@ struct Served {
     cache: String,
     /// Only FLUSH and FUA promise durability: `d = flush`.
     commits_on_flush: bool,
-    latencies: report::Latencies,
+    requests: requests::Requests,
+    /// Undecided groups that the start found, and bytes that a torn tail of the log lost.
+    found: report::Found,
     losses_told: crate::engine::LossesTold,
     /// How many losses whoever has the volume's file open was told of.
     file_losses_known: u64,
@@ -98,9 +102,13 @@ pub fn run(settings: Settings) -> Result<(), ServeError> {
     flusher::declare(settings.fuse.is_some());
     let reserved = Reserved::new(Some(&settings.listen), settings.admin)
         .map_err(|error| ServeError::new(exit::ADDRESS_IN_USE, error.to_string()))?;
-    let started = start::start(&settings)?;
-    match Shell::new(&settings, &started, reserved) {
-        Ok(shell) => Server::new(settings, started, shell)?.run(),
+    let place = fuse::Place::prepare(&settings)?;
+    let mut started = start::start(&settings)?;
+    match Shell::new(&settings, &started, reserved, place) {
+        Ok(shell) => {
+            started.made.keep();
+            Server::new(settings, started, shell)?.run()
+        }
         Err(error) => {
             start::give_back(started.volumes, &started.contexts);
             Err(error)

@@ -1,29 +1,19 @@
 //! What the server tells of itself.
 
 use super::Served;
+use super::requests::Kind;
 use crate::block::BLOCK;
 use crate::engine::{VolumeMode, VolumeStatus};
-use destage_core::{Acknowledge, Order, Policy, Span, StopReason, Time};
-use destage_runtime::latency::Latency;
+use destage_core::{Acknowledge, Order, Policy, StopReason, Time};
 use destage_runtime::policy;
 use destage_runtime::status::{Report, VolumeReport};
 use destage_runtime::units::Interval;
 
-/// How long clients waited.
-pub(super) struct Latencies {
-    read: Latency,
-    write: Latency,
-}
-
-impl Latencies {
-    pub(super) fn new(now: Time) -> Self {
-        Self { read: Latency::new(now), write: Latency::new(now) }
-    }
-
-    pub(super) fn record(&mut self, now: Time, writes: bool, took: Span) {
-        let latency = if writes { &mut self.write } else { &mut self.read };
-        latency.record(now, took);
-    }
+/// What a start found in a volume's log.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Found {
+    pub(super) undecided: u64,
+    pub(super) cut_bytes: u64,
 }
 
 /// The policy's word on the command line.
@@ -52,10 +42,7 @@ pub(super) fn summary_of(policy: &Policy, commits_on_flush: bool) -> String {
         Order::Strict if policy_name(policy) == "ordered" => " order=strict",
         _ => "",
     };
-    let d = match commits_on_flush {
-        true => "flush".to_owned(),
-        false => Interval(policy.commit).to_string(),
-    };
+    let d = commit_word(policy, commits_on_flush);
     format!("policy={}{order} d={d} D={}", policy_name(policy), Interval(policy.staleness))
 }
 
@@ -93,13 +80,27 @@ pub(super) fn tampered(served: &Served) -> Option<String> {
     ))
 }
 
+/// d as the user gives it.
+fn commit_word(policy: &Policy, commits_on_flush: bool) -> String {
+    match commits_on_flush {
+        true => "flush".to_owned(),
+        false => Interval(policy.commit).to_string(),
+    }
+}
+
 /// One volume.
 pub(super) fn volume(served: &mut Served, now: Time) -> VolumeReport {
     let status = served.volume.status();
+    let latencies = served.volume.latencies();
+    let requests = served.requests.report(now);
+    let latency_of = |kind: Kind| requests[kind as usize].latency;
+    let policy = served.volume.policy();
     VolumeReport {
         name: served.name.clone(),
         mode: mode_name(status.mode).into(),
         policy: policy_summary(served),
+        policy_name: policy_name(policy).into(),
+        commit: commit_word(policy, served.commits_on_flush),
         size_bytes: status.volume_bytes,
         origin: served.description.clone(),
         cache: served.cache.clone(),
@@ -124,8 +125,12 @@ pub(super) fn volume(served: &mut Served, now: Time) -> VolumeReport {
         cache_errors_total: status.slot_errors + status.log_read_errors,
         origin_errors_total: status.origin_errors,
         origin_last_error: status.origin_error.clone(),
-        read_latency: served.latencies.read.summary(now),
-        write_latency: served.latencies.write.summary(now),
+        read_latency: latency_of(Kind::Read),
+        write_latency: latency_of(Kind::Write),
+        commit_latency: latencies.commit,
+        destage_latency: latencies.destage,
+        fsync_latency: latencies.sync,
+        requests,
     }
 }
 
@@ -139,25 +144,23 @@ pub(super) struct Counted {
     pub(super) accepted_total: u64,
     pub(super) requests_total: u64,
     pub(super) errors_total: u64,
+    pub(super) client_bytes: usize,
 }
 
-/// Everything; the common fields are those of the volume whose origin is furthest behind.
+/// Everything. Counters are those of all volumes together; the other common fields are those of the volume whose origin is
+/// furthest behind.
 pub(super) fn report(volumes: &mut [Served], counted: Counted, now: Time) -> Report {
-    let behind = volumes.iter().max_by_key(|served| served.volume.status().core.staleness);
-    let mut report = behind.map_or_else(Report::default, |served| {
-        let status = served.volume.status();
-        let mut report = Report::from_core("block", &status.core, served.volume.policy());
-        add(&mut report, &status);
-        report.origin.description.clone_from(&served.description);
-        report
-    });
+    let behind = volumes.iter_mut().max_by_key(|served| served.volume.status().core.staleness);
+    let mut report = behind.map_or_else(Report::default, of_one);
+    add_up(&mut report, volumes);
     report.uptime_seconds = now.since(counted.started).as_secs_f64();
     report.clients.connected = counted.connected as u64;
     report.clients.connected_max = counted.connected_max as u64;
-    report.clients.open_files = counted.open_files;
+    report.clients.open_files = Some(counted.open_files);
     report.clients.accepted_total = counted.accepted_total;
     report.clients.commands_total = counted.requests_total;
     report.clients.errors_total = counted.errors_total;
+    report.memory.clients_bytes = counted.client_bytes as u64;
     report.volumes = volumes.iter_mut().map(|served| volume(served, now)).collect();
     if let Some(stopped) = report.volumes.iter().find(|volume| volume.mode == "stopped") {
         report.mode.clone_from(&stopped.mode);
@@ -168,13 +171,46 @@ pub(super) fn report(volumes: &mut [Served], counted: Counted, now: Time) -> Rep
     report.finish()
 }
 
-fn add(report: &mut Report, status: &VolumeStatus) {
+/// The common fields as one volume has them.
+fn of_one(served: &mut Served) -> Report {
+    let status = served.volume.status();
+    let latencies = served.volume.latencies();
+    let policy = served.volume.policy();
+    let mut report = Report::from_core("block", &status.core, policy);
+    report.policy.name = policy_name(policy).into();
+    report.policy.commit = commit_word(policy, served.commits_on_flush);
+    // An origin of blocks rejects none.
+    (report.policy.on_reject, report.policy.parked_groups_max) = (None, None);
+    report.policy.parked_per_minute_max = None;
+    (report.destage.rejected_total, report.destage.parked_groups) = (None, None);
+    report.writes.commit_latency = latencies.commit;
+    report.destage.latency = latencies.destage;
+    report.destage.batch_groups = latencies.batch_groups;
+    report.journal.fsync_latency = latencies.sync;
     report.journal.segments = status.log.segments as u64;
     report.journal.bytes = status.log.bytes;
-    report.cache.hits_total = status.hit_blocks;
-    report.cache.misses_total = status.miss_blocks;
-    report.destage.changes_total = status.core.destaged;
-    report.destage.rows_total = status.sent_blocks;
-    report.origin.last_error =
-        (!status.origin_error.is_empty()).then(|| status.origin_error.clone());
+    report.journal.recovered_groups_at_start = served.found.undecided;
+    report.journal.cut_bytes_at_start = served.found.cut_bytes;
+    report.origin.description.clone_from(&served.description);
+    report.origin.last_error = (!status.origin_error.is_empty()).then_some(status.origin_error);
+    report
+}
+
+/// What is counted since the start, and the memory, of all volumes together.
+fn add_up(report: &mut Report, volumes: &[Served]) {
+    let of: Vec<VolumeStatus> = volumes.iter().map(|served| served.volume.status()).collect();
+    let sum = |value: fn(&VolumeStatus) -> u64| of.iter().map(value).sum::<u64>();
+    report.writes.groups_total = sum(|status| status.core.writes);
+    report.destage.groups_total = sum(|status| status.core.destaged);
+    report.destage.batches_total = sum(|status| status.core.batches);
+    report.destage.changes_total = sum(|status| status.core.destaged);
+    report.destage.rows_total = sum(|status| status.sent_blocks);
+    report.cache.hits_total = sum(|status| status.hit_blocks);
+    report.cache.misses_total = sum(|status| status.miss_blocks);
+    report.cache.evictions_total = sum(|status| status.core.evictions);
+    report.journal.syncs_total = sum(|status| status.core.syncs);
+    report.origin.retries_total = sum(|status| status.core.retries);
+    report.clients.refused_total = sum(|status| status.core.refused);
+    report.clients.waiting = sum(|status| status.core.waiting);
+    report.memory.groups_bytes = sum(|status| status.memory_bytes);
 }

@@ -3,7 +3,7 @@
 use super::clients::{Asked, Client, Handshake};
 use super::control::{View, VolumesControl};
 use super::flusher;
-use super::fuse::Files;
+use super::fuse::{Files, Place};
 use super::groups::Groups;
 use super::grow::{Growth, LiveExports};
 use super::left::Left;
@@ -107,6 +107,7 @@ impl Shell {
         settings: &Settings,
         started: &Started,
         mut reserved: Reserved,
+        place: Option<Place>,
     ) -> Result<Self, ServeError> {
         let internal = |error: io::Error| ServeError::internal(&error);
         let Started { volumes, contexts, exports, groups, .. } = started;
@@ -116,7 +117,8 @@ impl Shell {
         let outbox = Outbox { sender, waker };
         let pool = Pool::start(contexts.clone(), &outbox).map_err(internal)?;
         let groups = Groups::start(groups, contexts, &outbox).map_err(internal)?;
-        let files = Files::mount(settings, volumes, &outbox)?;
+        let files =
+            place.map(|place| Files::mount(place, settings, volumes, &outbox)).transpose()?;
         let mut listener = reserved
             .listen()
             .map_err(|error| ServeError::new(exit::ADDRESS_IN_USE, error.to_string()))?;
@@ -340,11 +342,13 @@ impl Server {
         while let Some((tag, reply)) = self.volumes[index].volume.poll_reply() {
             any = true;
             if let Some(asked) = self.asked.remove(&tag) {
-                let took = self.now().since(asked.at);
                 let now = self.now();
-                self.volumes[asked.volume].latencies.record(now, asked.writes, took);
+                let took = now.since(asked.at);
                 let reply = self.tell_of_losses(&asked, reply);
-                self.errors_total += u64::from(matches!(reply, Reply::Error(_)));
+                let failed = matches!(reply, Reply::Error(_));
+                let requests = &mut self.volumes[asked.volume].requests;
+                requests.answered(now, asked.kind, asked.bytes, took, failed);
+                self.errors_total += u64::from(failed);
                 self.reply(asked.asker, reply);
             }
         }
@@ -447,6 +451,7 @@ impl Server {
             accepted_total: self.accepted_total,
             requests_total: self.requests_total,
             errors_total: self.errors_total,
+            client_bytes: self.client_bytes(),
         }
     }
 

@@ -2,7 +2,9 @@
 
 use super::groups::{self, Members};
 use super::grow::LiveExports;
-use super::report::Latencies;
+use super::made::Made;
+use super::report::Found;
+use super::requests::Requests;
 use super::take_up::{Recovered, take_up, take_up_blindly};
 use super::{ServeError, Served, control, lost_store};
 use crate::attach;
@@ -20,7 +22,6 @@ use destage_runtime::exit;
 use destage_runtime::units::Bytes;
 use destage_runtime::watch::Watch;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A server ready to listen.
@@ -31,6 +32,8 @@ pub(super) struct Started {
     pub(super) exports: Arc<LiveExports>,
     pub(super) groups: Vec<Members>,
     pub(super) tls: Tls,
+    /// Goes with the start if that comes to nothing after all.
+    pub(super) made: Made,
 }
 
 pub(super) fn start(settings: &Settings) -> Result<Started, ServeError> {
@@ -44,6 +47,7 @@ pub(super) fn start(settings: &Settings) -> Result<Started, ServeError> {
         let group = settings.volumes[index].group.as_ref();
         !group.is_some_and(|group| group.is_coordinator)
     });
+    let mut made = Made::default();
     for index in order {
         let volume = &settings.volumes[index];
         let place = if volume.name.is_empty() {
@@ -51,14 +55,13 @@ pub(super) fn start(settings: &Settings) -> Result<Started, ServeError> {
         } else {
             format!("volume '{}': ", volume.name)
         };
-        let mut made = Made::default();
-        match open(volume, &mut opening, &mut made) {
+        let mut of_volume = Made::default();
+        match open(volume, &mut opening, &mut of_volume) {
             Ok(opened) => {
-                made.keep();
+                made.0.append(&mut of_volume.0);
                 opening.opened.insert(index, opened);
             }
             Err(error) => {
-                drop(made);
                 let (volumes, contexts): (Vec<_>, Vec<_>) = opening.opened.into_values().unzip();
                 give_back(volumes, &contexts);
                 return Err(ServeError::new(error.code, format!("{place}{}", error.message)));
@@ -74,7 +77,7 @@ pub(super) fn start(settings: &Settings) -> Result<Started, ServeError> {
         export
     });
     let exports = Arc::new(LiveExports::new(exports.collect()));
-    Ok(Started { clock: opening.clock, volumes, contexts, exports, groups, tls })
+    Ok(Started { clock: opening.clock, volumes, contexts, exports, groups, tls, made })
 }
 
 /// What has been opened so far.
@@ -173,19 +176,24 @@ fn open(
         }
         Some(redo) => Some(take_up(settings, redo, &*origin, &recovered, opening, &reach)?),
     };
+    if !is_new {
+        // The cache knows its redo store from now on, and outlives this start.
+        made.keep();
+    }
     // With nothing left for the origin, it is given back if the start comes to nothing after all.
     let upto = (!recovered.has_undecided).then(|| applied.unwrap_or_default());
     if cache.superblock().origin.volume_bytes != id.volume_bytes {
         cache.set_origin(id).map_err(|error| cache_error(settings, &error))?;
     }
     let group_clock = redo.as_mut().and_then(|redo| join(settings, redo, opening));
+    let cut_bytes = recovery.torn.as_ref().map_or(0, |torn| torn.bytes);
     let size = origin.size();
     let parts = Parts {
         cache: cache.clone(),
         journal,
         recovery,
         size,
-        policy: settings.policy.clone(),
+        policy: settings.policy_with_log(cache.superblock().geometry.log_bytes()),
         options: VolumeOptions {
             name: settings.name.clone(),
             fetch_patience: settings.origin_timeout,
@@ -204,6 +212,7 @@ fn open(
             detach(redo, &*origin, upto);
         }
     })?;
+    let found = Found { undecided: volume.undecided(), cut_bytes };
     if volume.undecided() > 0 {
         tracing::info!(
             volume = settings.name,
@@ -217,7 +226,8 @@ fn open(
         description: identity.name,
         cache: settings.cache.display().to_string(),
         commits_on_flush: settings.commit_on_flush,
-        latencies: Latencies::new(now),
+        requests: Requests::new(now),
+        found,
         losses_told: engine::LossesTold::default(),
         file_losses_known: 0,
         group: settings.group.as_ref().map(|group| group.name.clone()),
@@ -311,9 +321,15 @@ fn new_cache(
             return Err(ServeError::new(exit::USAGE, message));
         }
     } else {
-        made.note(path);
+        made.create(path).map_err(|error| failed(CacheError::io("create the file")(error)))?;
     }
-    let media = FileMedia::create(path, total_bytes).map_err(failed)?;
+    let media = FileMedia::create(path, total_bytes).map_err(|error| {
+        if matches!(error, CacheError::InUse(_)) {
+            // Another start has been quicker: the file is its own by now.
+            made.forget(path);
+        }
+        failed(error)
+    })?;
     let creation = Creation {
         sizing: Sizing { total_bytes, log_bytes: settings.log_bytes, segment_bytes: None },
         origin: id.clone(),
@@ -390,11 +406,12 @@ fn open_redo(
         (None, None) => return Ok(None),
     };
     let bytes = (settings.policy.limits.batch_bytes_max * 5).max(REDO_BYTES_MIN);
-    if let Some(path) = origin::absent(&place) {
-        made.note(&path);
-    }
+    let absent = origin::absent(&place);
     let medium =
         origin::open_or_create(&place, bytes, options).map_err(|error| origin_error(&error))?;
+    if let Some(path) = absent {
+        made.note(&path);
+    }
     // It is where the origin is, so what destaging writes there delays clients' reads as much.
     let medium: Arc<dyn Origin> = Arc::new(InTurn::new(medium, turns.clone()));
     let opened = match origin::is_blank(&*medium).map_err(|error| origin_error(&error))? {
@@ -460,31 +477,6 @@ pub(super) fn give_back(volumes: Vec<Served>, contexts: &[Context]) {
     for (served, context) in volumes.into_iter().zip(contexts) {
         if let Err(error) = close(served, context) {
             tracing::warn!(error = error.message, "a volume could not be closed");
-        }
-    }
-}
-
-/// Files that a start has made; removed with it unless it comes to something.
-#[derive(Default)]
-struct Made(Vec<PathBuf>);
-
-impl Made {
-    /// Of a file that is absent and about to be made.
-    fn note(&mut self, path: &Path) {
-        self.0.push(path.to_owned());
-    }
-
-    /// The start has succeeded.
-    fn keep(&mut self) {
-        self.0.clear();
-    }
-}
-
-impl Drop for Made {
-    fn drop(&mut self) {
-        for path in &self.0 {
-            // What was not made after all is not there.
-            let _ = std::fs::remove_file(path);
         }
     }
 }

@@ -154,7 +154,7 @@ impl Engine {
         let journal = self.journal.status();
         let mut report = Report::from_core("serve", &status, self.core.policy());
         report.clients.waiting = self.requests_waiting(status.mode);
-        report.journal.disk_full = self.measured.journal_full;
+        report.journal.disk_full = Some(self.measured.journal_full);
         if self.measured.journal_full && status.mode != Mode::Stopped {
             report.mode = DISK_FULL.into();
         }
@@ -180,19 +180,19 @@ impl Engine {
         report.journal.bytes = journal.bytes;
         let kept = journal.oldest_stamp_ns.filter(|_| journal.oldest_lsn <= self.core.decided().0);
         report.journal.retained_seconds =
-            kept.map_or(0.0, |stamp| now.since(Time(stamp)).as_secs_f64());
+            Some(kept.map_or(0.0, |stamp| now.since(Time(stamp)).as_secs_f64()));
         report.journal.fsync_latency = measured.fsync.summary(now);
         report.journal.cut_bytes_at_start = measured.start.cut_bytes;
         report.journal.recovered_groups_at_start = measured.recovered;
         report.domains = self.domain_reports();
         report.halted = self.halt_reports();
-        report.memory.rows_bytes = status.cache_bytes + status.pinned_bytes;
-        report.memory.index_bytes = (self.rows.len() * super::rows::OVERHEAD) as u64;
+        report.memory.rows_bytes = Some(status.cache_bytes + status.pinned_bytes);
+        report.memory.index_bytes = Some((self.rows.len() * super::rows::OVERHEAD) as u64);
         report.memory.groups_bytes = status.dirty_bytes;
         report.memory.clients_bytes =
             self.sessions.iter().flatten().map(|s| (s.output_bytes() + s.input.len()) as u64).sum();
-        report.derived = self.derived.report();
-        report.invalidation = self.invalidation_report();
+        report.derived = Some(self.derived.report());
+        report.invalidation = Some(self.invalidation_report());
         report.warnings.extend(self.invalidation_warning());
         if self.config.unsafe_flags.any() {
             report.warnings.push("an --unsafe-... flag breaks promises on purpose".into());
@@ -236,7 +236,7 @@ impl Engine {
                 "Memory",
                 format!(
                     "used_memory:{}\r\nused_memory_rss:{}\r\nmaxmemory:{}\r\n",
-                    report.memory.rows_bytes + report.memory.groups_bytes,
+                    report.memory.rows_bytes.unwrap_or(0) + report.memory.groups_bytes,
                     report.memory.resident_bytes,
                     report.policy.cache_bytes_max
                 ),
@@ -246,7 +246,7 @@ impl Engine {
                 "Persistence",
                 format!(
                     "aof_enabled:1\r\naof_last_write_status:{}\r\naof_current_size:{}\r\n",
-                    if report.journal.disk_full { "err" } else { "ok" },
+                    if self.measured.journal_full { "err" } else { "ok" },
                     report.journal.bytes
                 ),
             ),
@@ -281,7 +281,7 @@ impl Engine {
                     report.writes.dirty_groups,
                     report.writes.dirty_bytes,
                     report.rpo.total_loss_seconds,
-                    report.destage.parked_groups
+                    report.destage.parked_groups.unwrap_or(0)
                 ),
             ),
         ];

@@ -389,6 +389,7 @@ impl VolumeArgs {
             cache_bytes: self.cache_size.map(Bytes::get),
             log_bytes: self.log_bytes(),
             policy,
+            dirty_limit: self.dirty_limit,
             commit_on_flush: self.commit == Commit::Flush,
             redo: self.redo,
             atomic: self.atomic.into(),

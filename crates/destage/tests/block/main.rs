@@ -18,6 +18,7 @@ mod growth;
 mod history;
 mod lost_store;
 mod machine;
+mod metrics;
 mod offline;
 mod older_copies;
 mod record;

@@ -107,6 +107,16 @@ impl Launch {
         Server { child, uri: field("uri="), admin: field("admin="), log: self.log.clone() }
     }
 
+    /// Starts it and kills it after this time, ready or not.
+    #[track_caller]
+    pub(crate) fn killed_after(&self, time: std::time::Duration) {
+        let mut command = self.command();
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let mut child = child.expect("the binary starts");
+        std::thread::sleep(time);
+        child.kill().and_then(|()| child.wait()).expect("it is our child");
+    }
+
     /// Starts it, expecting it to end by itself; its exit code and what it said.
     #[track_caller]
     pub(crate) fn refused(&self) -> (i32, String) {

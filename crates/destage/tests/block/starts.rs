@@ -108,3 +108,105 @@ fn a_start_that_fails_attaches_nothing_for_good() {
     assert_eq!(server.stop(), 0);
     assert!(image.exists());
 }
+
+#[test]
+fn a_start_that_fails_at_its_second_volume_leaves_nothing_of_the_first() {
+    let scratch = Scratch::new();
+    let (first, second) = (scratch.join("first.img"), scratch.join("second.img"));
+    File::create(&first).and_then(|file| file.set_len(MIB)).expect("an image");
+    let (one, two) = (scratch.join("one.cache"), scratch.join("two.cache"));
+    let file = scratch.join("destage.toml");
+    let text = format!(
+        "[volume.first]\norigin = '{}'\ncache = '{}'\ncache-size = '64M'\n[volume.second]\norigin = '{}'\ncache = '{}'\n\
+         cache-size = '64M'\n",
+        first.display(),
+        one.display(),
+        second.display(),
+        two.display()
+    );
+    fs::write(&file, text).expect("a settings file");
+    let start = || {
+        let mut command = crate::server::destage();
+        let socket = format!("unix:{}", scratch.join("s").display());
+        command.args(["block", "serve", "--admin", "127.0.0.1:0", "--listen", &socket, "--config"]);
+        command.arg(&file).args(["--run", "true"]).output().expect("the binary starts")
+    };
+    let refused = start();
+    let said = crate::server::text(&refused.stderr);
+    assert!(refused.status.code() == Some(10) && said.contains("'second'"), "{said}");
+    for left in [&one, &two, &redo_of(&first), &redo_of(&second)] {
+        assert!(!left.exists(), "{}", left.display());
+    }
+    File::create(&second).and_then(|file| file.set_len(MIB)).expect("an image");
+    assert_eq!(start().status.code(), Some(0));
+    for made in [&one, &two, &redo_of(&first), &redo_of(&second)] {
+        assert!(made.exists(), "{}", made.display());
+    }
+}
+
+#[test]
+fn a_folder_that_cannot_be_mounted_on_is_found_before_anything_is_attached() {
+    let scratch = Scratch::new();
+    let (launch, image) = launch(&scratch);
+    let full = scratch.join("full");
+    fs::create_dir(&full)
+        .and_then(|()| fs::write(full.join("letter"), "dear all"))
+        .expect("a folder");
+    let nowhere = scratch.join("no/folder").display().to_string();
+    let full = full.display().to_string();
+    for folder in [&full, &nowhere] {
+        let (code, said) = launch.clone().with(&["--fuse", folder]).refused();
+        assert_eq!(code, 2, "{said}");
+        assert!(!launch.cache.exists() && !redo_of(&image).exists(), "{said}");
+    }
+    assert_eq!(launch.start().stop(), 0);
+    let warm = scratch.join("warm.img");
+    fs::copy(&launch.cache, &warm).expect("a copy");
+    assert_eq!(launch.clone().with(&["--fuse", &full]).refused().0, 2);
+    fs::copy(&warm, &launch.cache).expect("it is put back");
+    assert_eq!(launch.start().stop(), 0);
+}
+
+#[test]
+fn a_first_start_that_was_killed_at_any_moment_is_taken_up_by_the_next() {
+    let scratch = Scratch::new();
+    for millis in [0, 5, 10, 20, 40, 80, 160] {
+        let folder = scratch.folder(&format!("after-{millis}"));
+        let (launch, _) = self::launch(&folder);
+        launch.killed_after(std::time::Duration::from_millis(millis));
+        assert_eq!(launch.start().stop(), 0, "killed after {millis} ms");
+    }
+}
+
+#[test]
+fn of_two_starts_at_once_with_one_cache_the_loser_does_not_remove_it() {
+    let scratch = Scratch::new();
+    for turn in 0..8 {
+        let folder = scratch.folder(&turn.to_string());
+        let cache = folder.join("cache.img");
+        let run = |name: &str| {
+            let origin = folder.join(format!("{name}.img"));
+            File::create(&origin).and_then(|file| file.set_len(MIB)).expect("an image");
+            let mut command = crate::server::destage();
+            let socket = format!("unix:{}", folder.join(name).display());
+            command.args([
+                "block",
+                "serve",
+                "--admin",
+                "127.0.0.1:0",
+                "--cache-size",
+                "64M",
+                "--listen",
+            ]);
+            command.arg(socket).arg("--origin").arg(origin).arg("--cache").arg(&cache);
+            // Both are there at once, however the first one ends.
+            let there = format!("test -e '{}' && sleep 1", cache.display());
+            command.args(["--run", &there]).stdout(std::process::Stdio::null());
+            command.stderr(std::process::Stdio::null()).spawn().expect("the binary starts")
+        };
+        let ended =
+            [run("first"), run("second")].map(|mut child| child.wait().expect("it is ours"));
+        let served = ended.iter().filter(|status| status.code() == Some(0)).count();
+        assert!(served == 1 && cache.exists(), "{ended:?}");
+    }
+}

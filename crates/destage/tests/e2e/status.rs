@@ -166,3 +166,54 @@ fn status_of_nobody_says_where_it_looked() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(said.contains("127.0.0.1:1"), "{said}");
 }
+
+/// The manual's section on metrics: the conditions of its alerts with what they mean, and the names of what is worth a graph.
+fn documented() -> (Vec<(String, String)>, Vec<String>) {
+    let page = format!("{}/../../docs/OPERATIONS.md", env!("CARGO_MANIFEST_DIR"));
+    let page = fs::read_to_string(page).expect("the manual is there");
+    let section = page.split("### Metrics and alerts").nth(1).expect("the heading is there");
+    let section = section.split("With `destage block serve`").next().expect("it has a begin");
+    let rows = section.lines().filter_map(|line| {
+        let (when, means) = line.strip_prefix("| `")?.split_once("` ")?;
+        Some((when.to_owned(), means.split_once('|')?.1.trim().to_owned()))
+    });
+    let graphs = section.split("Also worth a graph:").nth(1).expect("the list is there");
+    let graphs = graphs.split(". ").next().expect("it has an end");
+    let graphs = graphs.split('`').skip(1).step_by(2).map(str::to_owned);
+    (rows.collect(), graphs.collect())
+}
+
+#[test]
+fn every_metric_and_alert_of_the_manual_is_exported_and_measured() {
+    let scratch = Scratch::new();
+    let server = used(&scratch);
+    let page = server.get("/metrics");
+    let (alerts, graphs) = documented();
+    assert!(alerts.len() > 12 && graphs.len() > 7, "{alerts:?} {graphs:?}");
+    for (condition, means) in &alerts {
+        let words = condition.split(|c: char| !c.is_alphanumeric() && c != '_');
+        for name in words.filter(|word| word.starts_with("destage_")) {
+            if means.starts_with("`block serve`") {
+                assert!(!page.contains(name), "{name} is none of ours");
+            } else {
+                server.metric(name);
+            }
+        }
+    }
+    for name in graphs.iter().map(String::as_str).chain([
+        "destage_journal_fsync_seconds",
+        "destage_journal_fsync_count",
+        "destage_commit_latency_count",
+        "destage_destage_latency_count",
+        "destage_journal_bytes_max",
+        "destage_dirty_bytes_max",
+        "destage_bound_staleness_seconds",
+        "destage_policy_info",
+    ]) {
+        assert!(server.metric(name) > 0.0, "{name}");
+    }
+    for foreign in ["destage_volume_", "destage_open_files"] {
+        assert!(!page.contains(foreign), "{foreign}");
+    }
+    assert!(page.contains("destage_policy_info{policy=\"write-back\",commit=\"0\"} 1"), "{page}");
+}

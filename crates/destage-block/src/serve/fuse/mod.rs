@@ -148,18 +148,49 @@ pub(super) struct Files {
     pub(super) waiting: VecDeque<(Time, Ask)>,
 }
 
+/// A folder that can be mounted on. If it was made for that, it goes again unless it is.
+pub(super) struct Place {
+    folder: PathBuf,
+    names: Vec<String>,
+    is_made: bool,
+}
+
+impl Place {
+    /// Makes the folder ready, if the settings ask for one, before anything else is begun.
+    ///
+    /// # Errors
+    /// What is wrong with the folder or the volumes' names, and what to do.
+    pub(super) fn prepare(settings: &Settings) -> Result<Option<Self>, ServeError> {
+        let Some(folder) = &settings.fuse else { return Ok(None) };
+        let names = names(settings.volumes.iter().map(|volume| &volume.name[..]))?;
+        // A dead mount is there, though nothing is known of it.
+        let found = folder.symlink_metadata();
+        let is_made = found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+        Ok(Some(Self { folder: mount::prepare(folder)?, names, is_made }))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.is_made {
+            // What others have put there meanwhile stays, and the folder with it.
+            let _ = std::fs::remove_dir(&self.folder);
+        }
+    }
+}
+
 impl Files {
-    /// Mounts the folder, if the settings ask for one.
+    /// Mounts the folder.
     ///
     /// # Errors
     /// What is wrong with the folder, or what is missing, and what to do.
     pub(super) fn mount(
+        mut place: Place,
         settings: &Settings,
         volumes: &[Served],
         outbox: &Outbox,
-    ) -> Result<Option<Self>, ServeError> {
-        let Some(folder) = &settings.fuse else { return Ok(None) };
-        let names = names(settings.volumes.iter().map(|volume| &volume.name[..]))?;
+    ) -> Result<Self, ServeError> {
+        let (folder, names) = (place.folder.clone(), std::mem::take(&mut place.names));
         let entries = volumes.iter().zip(&settings.volumes).zip(&names);
         let entries = entries.map(|((served, volume), name)| Entry {
             name: name.clone(),
@@ -169,13 +200,13 @@ impl Files {
         let entries: Vec<Entry> = entries.collect();
         let sizes = entries.iter().map(|entry| entry.size.clone()).collect();
         let directory = Directory::new(entries, outbox.clone());
-        let folder = mount::prepare(folder)?;
         let session = mount::mount(directory, &folder)?;
+        place.is_made = false;
         let notifier = session.notifier();
         let paths = names.iter().map(|name| folder.join(name)).collect();
         let sizes = Sizes { sizes, paths, notifier };
         let session = Some(session);
-        Ok(Some(Self { session, folder, names, sizes, open: 0, waiting: VecDeque::new() }))
+        Ok(Self { session, folder, names, sizes, open: 0, waiting: VecDeque::new() })
     }
 
     /// Where a volume's file is.

@@ -20,7 +20,7 @@ fn a_full_disk_of_the_journal_is_told_wherever_someone_looks() {
     script.engine.journal_full(true);
     let report = script.engine.report();
     assert_eq!((&*report.mode, report.clients.waiting), ("disk-full", 1));
-    assert!(report.journal.disk_full);
+    assert_eq!(report.journal.disk_full, Some(true));
     assert!(report.ready().unwrap_err().contains("disk is full"));
     let warned = report.warnings.iter().filter(|warning| warning.contains("disk is full")).count();
     assert_eq!(warned, 1, "{report:?}");
