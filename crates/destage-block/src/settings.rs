@@ -21,6 +21,8 @@ pub struct Settings {
     pub fuse: Option<PathBuf>,
     /// The admin port; `None` for none.
     pub admin: Option<SocketAddr>,
+    /// Names by which the admin port may be asked, besides addresses and `localhost`.
+    pub admin_hosts: Vec<String>,
     /// What the admin port's commands need.
     pub password: Option<String>,
     /// Encryption of the clients' connections; `None` for none.

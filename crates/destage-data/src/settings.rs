@@ -20,6 +20,8 @@ pub struct Settings {
     pub listen: Listen,
     /// The admin port; `None` for none.
     pub admin: Option<SocketAddr>,
+    /// Names by which the admin port may be asked, besides addresses and `localhost`.
+    pub admin_hosts: Vec<String>,
     /// The folder of the journal (and of the example shop).
     pub data: PathBuf,
     /// The origin's address as given, password included; `None` for the example shop.
@@ -48,6 +50,8 @@ pub struct Settings {
     pub take_over: bool,
     /// Accept an origin whose watermark is beyond the journal's last group, and go on after it.
     pub adopt: bool,
+    /// `FROM=TO`: send to the origin TO what the journal's own origin FROM has not decided, both in the words of the refusal.
+    pub change_origin: Option<String>,
     /// Settings of single tables, by the table's name.
     pub tables: BTreeMap<String, TableSettings>,
     /// Keys besides `table:primary-key`, in the order in which they are tried.
@@ -190,6 +194,9 @@ impl UnsafeFlags {
     }
 }
 
+/// The example shop, inside the data folder.
+pub const EXAMPLE_FILE: &str = "shop.db";
+
 /// The folder of the journal inside the data folder.
 pub fn journal_dir(data: &Path) -> PathBuf {
     data.join("journal")
@@ -200,6 +207,7 @@ impl Default for Settings {
         Self {
             listen: Listen::Tcp((Ipv4Addr::LOCALHOST, 6380).into()),
             admin: Some((Ipv4Addr::LOCALHOST, 6381).into()),
+            admin_hosts: Vec::new(),
             data: "destage-data".into(),
             origin: None,
             policy: Policy::default(),
@@ -214,6 +222,7 @@ impl Default for Settings {
             origin_timeout: Duration::from_secs(10),
             take_over: false,
             adopt: false,
+            change_origin: None,
             tables: BTreeMap::new(),
             mappings: Vec::new(),
             queries: Vec::new(),

@@ -30,7 +30,7 @@ pub(crate) enum Tail {
     Clean,
     /// Batches that were never known durable; `end` is after the last recognisable one.
     Torn { end: usize },
-    /// A batch written after the broken one says that the broken one was durable.
+    /// A batch written after the broken one says that the broken one was durable, or is not where it was written.
     Damaged,
 }
 
@@ -92,7 +92,9 @@ impl Chain {
             }
             at += SECTOR;
         }
-        tail
+        // A crash tears sectors and moves nothing: bytes were taken out or put in before what lies anywhere else.
+        let moved = |at: usize| !at.is_multiple_of(SECTOR) && self.later(bytes, at).is_some();
+        if magics(bytes, offset).any(moved) { Tail::Damaged } else { tail }
     }
 
     /// A batch at `at` that was written after the chain's end, and where it ends.
@@ -117,13 +119,25 @@ impl Chain {
 
     /// Whether any batch of this chain's present or future is in `bytes`.
     pub(crate) fn any_at_or_after(&self, bytes: &[u8]) -> bool {
-        (0..bytes.len()).step_by(SECTOR).any(|at| {
+        magics(bytes, 0).any(|at| {
             let claimed = BatchHeader::peek(&bytes[at..]);
             claimed
                 .is_some_and(|h| h.sequence >= self.sequence && h.incarnation >= self.incarnation)
                 && BatchHeader::decode(&bytes[at..], self.seed).is_some()
         })
     }
+}
+
+/// Where from `from` on a batch may begin, whether or not at the start of a sector.
+fn magics(bytes: &[u8], from: usize) -> impl Iterator<Item = usize> + '_ {
+    let chunk = move |i: usize| {
+        let start = from + i * SECTOR;
+        let bytes = &bytes[start..(start + SECTOR).min(bytes.len())];
+        // Most of a segment is zeros, which is told at once.
+        let filled = if *bytes == [0; SECTOR] { &[][..] } else { bytes };
+        filled.iter().enumerate().filter(|(_, byte)| **byte == b'D').map(move |(i, _)| start + i)
+    };
+    (0..bytes.len().saturating_sub(from).div_ceil(SECTOR)).flat_map(chunk)
 }
 
 /// Bytes that a batch with this payload takes on disk.

@@ -100,14 +100,22 @@ impl DirDisk {
     }
 
     fn open_file(&self, name: &str, create: bool) -> io::Result<File> {
-        OpenOptions::new()
+        let file = OpenOptions::new()
             .read(true)
             .write(self.lock.is_some() || create)
             .create(create)
             .mode(FILE_MODE)
             // A link planted under a segment's name must not lead the journal's bytes elsewhere.
-            .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
-            .open(self.path.join(name))
+            // And a FIFO must not hold up the start.
+            .custom_flags(
+                (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits() as i32
+            )
+            .open(self.path.join(name))?;
+        if file.metadata()?.is_file() {
+            return Ok(file);
+        }
+        let what = format!("{name} is no plain file: remove it, if it is not yours");
+        Err(io::Error::new(io::ErrorKind::InvalidInput, what))
     }
 
     fn writable(&self) -> io::Result<()> {

@@ -3,7 +3,8 @@
 use crate::disk::DiskFile;
 use crate::error::{Error, Position};
 use crate::format::{
-    BATCH_HEADER, BatchHeader, FLAG_CLOSE, FLAG_SKIP, PAGE, SegmentHeader, padded, seed,
+    BATCH_HEADER, BatchHeader, FLAG_CLOSE, FLAG_FOLLOWED, FLAG_SKIP, PAGE, SECTOR, SegmentHeader,
+    padded, seed,
 };
 use crate::store::{Segment, Stamps, Store, Way};
 use crate::summary::Builder;
@@ -292,7 +293,8 @@ impl Writer {
 
     /// Writes a batch without records, durably.
     pub(crate) fn mark(&mut self, flags: u64) -> Result<(), Error> {
-        if self.offset == self.capacity {
+        // The last sector is for the mark that the next segment was begun.
+        if self.offset + 2 * SECTOR as u64 > self.capacity {
             self.roll(self.catalog.clone())?;
         }
         let mut bytes = vec![0; BATCH_HEADER];
@@ -319,7 +321,7 @@ impl Writer {
     /// Goes on in the next segment. Everything before is durable first, and so is the new header: only the newest
     /// segment can have a torn tail.
     fn roll(&mut self, catalog: Arc<[u8]>) -> Result<(), Error> {
-        self.write_summary()?;
+        let summary_bytes = self.write_summary()?;
         if self.unsynced {
             self.sync()?;
         }
@@ -338,6 +340,7 @@ impl Writer {
         let begun =
             file.write_at(0, &header.encode(&catalog)).and_then(|()| self.store.sync(&*file));
         begun.map_err(|e| self.store.fence(&format!("begin segment {number}"), e))?;
+        self.mark_followed(summary_bytes)?;
         self.file = file;
         self.number = number;
         self.capacity = self.store.segment_bytes;
@@ -358,17 +361,39 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes the summary of the segment that is being left.
-    fn write_summary(&mut self) -> Result<(), Error> {
+    /// Says at the end of the segment that is being left that the next one has been begun, which is durable: should that one's
+    /// file be gone one day, this is not the journal's end. It has the sequence of the next segment's first batch, so nobody
+    /// reads it while that segment is there. Not synced: nothing depends on it but what is noticed.
+    fn mark_followed(&self, summary_bytes: u64) -> Result<(), Error> {
+        if self.offset + SECTOR as u64 > self.capacity - summary_bytes {
+            return Ok(());
+        }
+        let mut bytes = vec![0; SECTOR];
+        let header = BatchHeader {
+            payload_len: 0,
+            records: 0,
+            incarnation: self.incarnation,
+            sequence: self.sequence,
+            first_lsn: self.next_lsn,
+            durable: self.next_lsn - 1,
+            flags: FLAG_FOLLOWED,
+        };
+        header.seal(&mut bytes[..BATCH_HEADER], seed(&self.store.uuid));
+        let written = self.file.write_at(self.offset, &bytes);
+        written.map_err(|e| self.store.fence(&format!("end segment {}", self.number), e))
+    }
+
+    /// Writes the summary of the segment that is being left. Returns how many bytes of its end it takes.
+    fn write_summary(&mut self) -> Result<u64, Error> {
         let segment = self.store.index().segments.back().cloned();
         let segment = segment.expect("the segment being written is in the index");
         let seed = seed(&self.store.uuid);
         let sealed = self.summary.seal(seed, &segment, self.incarnation, self.sequence);
-        let Some(bytes) = sealed else { return Ok(()) };
+        let Some(bytes) = sealed else { return Ok(0) };
         let written = self.file.write_at(self.capacity - bytes.len() as u64, &bytes);
         written.map_err(|e| self.store.fence(&format!("summarise segment {}", self.number), e))?;
         self.wrote();
-        Ok(())
+        Ok(bytes.len() as u64)
     }
 }
 

@@ -21,6 +21,8 @@ pub(crate) const CATALOG_OFFSET: usize = SECTOR;
 pub(crate) const FLAG_SKIP: u64 = 1;
 /// The journal was closed after this batch.
 pub(crate) const FLAG_CLOSE: u64 = 2;
+/// The mark that stands where the next segment takes over: that one has been begun, so its file cannot be missing.
+pub(crate) const FLAG_FOLLOWED: u64 = 4;
 
 const SEGMENT_MAGIC: &[u8; 8] = b"DESTAGEJ";
 const BATCH_MAGIC: &[u8; 4] = b"DSTB";

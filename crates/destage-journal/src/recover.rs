@@ -5,8 +5,10 @@ use crate::chain::{Chain, Tail};
 use crate::disk::{Disk, DiskFile};
 use crate::error::{Error, Position};
 use crate::format::{
-    CATALOG_OFFSET, FLAG_CLOSE, FORMAT_VERSION, HeaderProblem, RecordReader, SECTOR, SegmentHeader,
+    CATALOG_OFFSET, FLAG_CLOSE, FLAG_FOLLOWED, FORMAT_VERSION, HeaderProblem, PAGE, RecordReader,
+    SECTOR, SegmentHeader,
 };
+use crate::options::Options;
 use crate::read::Records;
 use crate::store::{FileKind, Segment, Stamps, read_file, segment_name, survey};
 use crate::summaries::Summaries;
@@ -153,6 +155,12 @@ pub(crate) fn scan_into(
     }
     for &number in &ready {
         read_file(disk, &segment_name(number), &mut bytes)?;
+        // A file gets its name when all of it is durable, in whole pages.
+        let is_whole =
+            bytes.len().is_multiple_of(PAGE) && bytes.len() as u64 >= Options::SEGMENT_BYTES_MIN;
+        if !is_whole {
+            return Err(Error::corrupt(number, bytes.len() as u64, CUT));
+        }
         // A header is durable before its segment's first batch: batches without it are no torn tail.
         if walk.chain.any_at_or_after(&bytes) {
             return Err(Error::corrupt(number, 0, "its header or catalog is broken"));
@@ -175,6 +183,9 @@ fn drop_half_begun(
     let number = last.number;
     let mut bytes = Vec::new();
     read_file(disk, &segment_name(number), &mut bytes)?;
+    if (bytes.len() as u64) < last.segment_bytes {
+        return Err(Error::corrupt(number, bytes.len() as u64, CUT));
+    }
     if last.catalog(&bytes).is_none() {
         heads.pop();
         ready.insert(0, number);
@@ -218,6 +229,9 @@ fn read_header(disk: &dyn Disk, number: u64) -> Result<Option<SegmentHeader>, Er
     }
 }
 
+const CUT: &str =
+    "the file is shorter than it was made: it has been cut, or bytes were taken out of it";
+
 /// Follows the chain from segment to segment.
 struct Walk {
     chain: Chain,
@@ -225,6 +239,8 @@ struct Walk {
     torn: Option<(u64, u64)>,
     unproven: Unproven,
     clean: bool,
+    /// Whether the last batch says that a further segment was begun.
+    followed: bool,
     catalog: Arc<[u8]>,
     summary: Builder,
     /// Of each batch of the last segment: the next group's number, and where the batch ends.
@@ -239,6 +255,7 @@ impl Walk {
             torn: None,
             unproven: Unproven::default(),
             clean: false,
+            followed: false,
             catalog: Arc::default(),
             summary: Builder::new(summarise),
             ends: Vec::new(),
@@ -299,7 +316,7 @@ impl Walk {
             self.catalog = Arc::from(catalog);
         }
         if (bytes.len() as u64) < head.segment_bytes || head.data_start() > head.segment_bytes {
-            return Err(Error::corrupt(number, bytes.len() as u64, "the file has been cut"));
+            return Err(Error::corrupt(number, bytes.len() as u64, CUT));
         }
         bytes.truncate(head.segment_bytes as usize);
         let (end, stamps) = self.batches(head, next, bytes);
@@ -313,6 +330,10 @@ impl Walk {
             summary: None,
         });
         match next {
+            None if self.followed => {
+                let what = "it had been begun, as the segment before it says: its file is missing or broken at its start";
+                Err(Error::corrupt(number + 1, 0, what))
+            }
             None => {
                 self.unproven = self.unproven_of(bytes, end);
                 self.tail(number, bytes, end)
@@ -344,6 +365,7 @@ impl Walk {
                 stamps.note(record.stamp_ns);
             }
             self.clean = batch.header.flags & FLAG_CLOSE != 0;
+            self.followed = batch.header.flags & FLAG_FOLLOWED != 0;
             if next.is_none() {
                 self.summary.push(offset as u64, &batch.header, batch.payload);
                 self.ends.push((batch.header.next_lsn(), batch.end));
@@ -375,7 +397,7 @@ impl Walk {
             Tail::Damaged => Err(Error::corrupt(
                 number,
                 end as u64,
-                "a batch is broken that a later one says was durable",
+                "a batch is broken that a later one says was durable, or what follows it has moved",
             )),
         }
     }

@@ -3,7 +3,7 @@
 use crate::chain::Chain;
 use crate::disk::Disk;
 use crate::error::{Error, Position};
-use crate::format::SegmentHeader;
+use crate::format::{FLAG_FOLLOWED, SECTOR, SegmentHeader};
 use crate::inspect::numbers;
 use crate::store::{read_file, segment_name};
 use std::io;
@@ -28,7 +28,12 @@ pub struct RepairReport {
 /// [`crate::ErrorKind::Invalid`] if no batch can be reached at `cut`. Use the position that the refusal names.
 pub fn plan_repair(disk: &dyn Disk, cut: Position) -> Result<RepairReport, Error> {
     let numbers = numbers(disk)?;
-    if numbers.last().is_none_or(|&last| last < cut.segment) {
+    let is_there = numbers.last().is_some_and(|&last| last >= cut.segment);
+    let is_missing = || match numbers.last() {
+        Some(&last) if last + 1 == cut.segment => Ok(followed_at(disk, last)?.is_some()),
+        _ => Ok(false),
+    };
+    if !is_there && !is_missing()? {
         return Err(Error::invalid(format!("there is no segment {} to cut", cut.segment)));
     }
     let mut bytes = Vec::new();
@@ -80,9 +85,15 @@ fn follow(
         return Ok(None);
     }
     while offset != Some(at) {
+        let before = chain;
         let Some(batch) = chain.follow(bytes, at as usize) else {
             break;
         };
+        if batch.header.flags & FLAG_FOLLOWED != 0 {
+            // The next segment's first batch has its sequence.
+            chain = before;
+            break;
+        }
         at = batch.end as u64;
     }
     match offset {
@@ -115,7 +126,7 @@ pub fn repair(disk: &dyn Disk, cut: Position, give_up: bool) -> Result<RepairRep
 }
 
 fn carry_out(disk: &dyn Disk, report: &RepairReport) -> io::Result<()> {
-    let numbers = numbers(disk).map_err(io::Error::other)?;
+    let numbers = numbers_of(disk)?;
     let behind: Vec<u64> = numbers.into_iter().filter(|&n| n >= report.cut.segment).collect();
     // From the highest on, so that no gap appears that was not there.
     for (&number, aside) in behind.iter().zip(&report.kept_aside).rev() {
@@ -132,7 +143,36 @@ fn carry_out(disk: &dyn Disk, report: &RepairReport) -> io::Result<()> {
             disk.sync_dir()?;
         }
     }
+    let kept = numbers_of(disk)?.into_iter().next_back();
+    // The journal ends there from now on.
+    let Some(number) = kept else { return Ok(()) };
+    if let Some(at) = followed_at(disk, number).map_err(io::Error::other)? {
+        let file = disk.open(&segment_name(number), false)?;
+        file.write_at(at, &[0; SECTOR])?;
+        file.sync_data()?;
+    }
     Ok(())
+}
+
+fn numbers_of(disk: &dyn Disk) -> io::Result<Vec<u64>> {
+    numbers(disk).map_err(io::Error::other)
+}
+
+/// Where a segment says that the one behind it was begun, if it does.
+fn followed_at(disk: &dyn Disk, number: u64) -> Result<Option<u64>, Error> {
+    let mut bytes = Vec::new();
+    read_file(disk, &segment_name(number), &mut bytes)?;
+    let header = SegmentHeader::decode(&bytes).ok().filter(|h| h.number == number);
+    let Some(header) = header else { return Ok(None) };
+    let mut chain = Chain::begin(&header);
+    let mut at = header.data_start() as usize;
+    while let Some(batch) = chain.follow(&bytes, at) {
+        if batch.header.flags & FLAG_FOLLOWED != 0 {
+            return Ok(Some(at as u64));
+        }
+        at = batch.end;
+    }
+    Ok(None)
 }
 
 fn copy(disk: &dyn Disk, from: &str, to: &str) -> io::Result<()> {

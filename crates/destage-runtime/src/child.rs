@@ -5,7 +5,7 @@ use std::process::{Command, ExitStatus};
 use std::thread;
 
 /// Starts `command` in a shell with `env` added to its environment, in which `None` unsets what this process has, and calls
-/// `done` on its own thread once it has ended. Its standard streams are this process's. Returns its process id.
+/// `done` on its own thread once it has ended. It gets none of [`SECRETS`] but by `env`. Its standard streams are this process's. Returns its process id.
 ///
 /// # Errors
 /// The shell or the thread could not be started.
@@ -16,6 +16,9 @@ pub fn run(
 ) -> io::Result<u32> {
     let mut shell = Command::new("/bin/sh");
     shell.arg("-c").arg(command);
+    for name in SECRETS {
+        shell.env_remove(name);
+    }
     for (name, value) in env {
         match value {
             Some(value) => shell.env(name, value),
@@ -27,6 +30,9 @@ pub fn run(
     thread::Builder::new().name("run".into()).spawn(move || done(child.wait()))?;
     Ok(id)
 }
+
+/// Variables by which this process may have been told passwords, which are nobody else's.
+pub const SECRETS: [&str; 2] = ["DESTAGE_PASSWORD", "DESTAGE_ORIGIN"];
 
 /// The exit code to pass on: the command's own, or 128 + signal as shells do.
 pub fn exit_code(status: ExitStatus) -> u8 {

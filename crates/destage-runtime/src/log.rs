@@ -41,10 +41,33 @@ pub fn init(filter: &str, format: Format) -> Result<(), LogError> {
         .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal());
     let done = match format {
-        Format::Plain => builder.try_init(),
+        Format::Plain => builder.fmt_fields(plain::fields()).try_init(),
         Format::Json => builder.event_format(json::Json).try_init(),
     };
     done.map_err(|e| LogError(format!("failed to set up the log: {e}")))
+}
+
+mod plain {
+    use crate::foreign::escaped;
+    use std::fmt::{self, Write};
+    use tracing::field::Field;
+    use tracing_subscriber::field::MakeExt;
+    use tracing_subscriber::fmt::FormatFields;
+    use tracing_subscriber::fmt::format::{Writer, debug_fn};
+
+    /// The message, then each other field as `name=value`: all on one line, whatever clients and origins have put into them.
+    pub(super) fn fields() -> impl for<'a> FormatFields<'a> + Send + Sync + 'static {
+        debug_fn(field).delimited(" ")
+    }
+
+    fn field(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
+        let value = format!("{value:?}");
+        let value = escaped(&value);
+        match field.name() {
+            "message" => writer.write_str(&value),
+            name => write!(writer, "{}={value}", name.trim_start_matches("r#")),
+        }
+    }
 }
 
 mod json {

@@ -4,12 +4,14 @@ use crate::error::CliError;
 use crate::output::{Format, print, print_json};
 use destage_data::catalog::Catalog;
 use destage_data::schema::Schema;
+use destage_data::serve::origin_of;
 use destage_data::{parked, settings};
 use destage_journal::{
     CheckReport, DirDisk, Disk, Error, ErrorKind, Position, RepairReport, SegmentReport,
     SegmentState, check, export, inspect, repair,
 };
 use destage_runtime::exit;
+use destage_runtime::foreign::escaped;
 use destage_runtime::human::{bytes, count};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -84,7 +86,13 @@ pub(crate) fn run(args: &JournalArgs) -> Result<(), CliError> {
         JournalCommand::Inspect(args) => {
             let reports = inspect(&*look(&args.data)?).map_err(unusable)?;
             match args.format {
-                Format::Table => print(&segments_table(&reports)),
+                Format::Table => {
+                    let origin = origin_of(&args.data.data).filter(|_| !reports.is_empty());
+                    let origin = origin.map_or_else(String::new, |origin| {
+                        format!("writes for the origin {}\n", escaped(&origin))
+                    });
+                    print(&(origin + &segments_table(&reports)))
+                }
                 Format::Json => print_json(&segments_json(&reports)),
             }
         }

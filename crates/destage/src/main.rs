@@ -21,6 +21,7 @@ mod values;
 
 use clap::{CommandFactory, FromArgMatches};
 use cli::{Cli, Subcommand};
+use destage_runtime::foreign::escaped_lines;
 use destage_runtime::{exit, log};
 use error::CliError;
 use std::io::Write;
@@ -37,7 +38,7 @@ fn main() -> ExitCode {
     match run(cli, &matches) {
         Ok(()) => ExitCode::from(exit::OK),
         Err(error) => {
-            say(&format!("error: {error}"));
+            say(&escaped_lines(&format!("error: {error}")));
             ExitCode::from(error.code)
         }
     }

@@ -544,8 +544,8 @@ fn start_admin(
     control: VolumesControl,
 ) -> Result<Option<AdminHandle>, ServeError> {
     let Some(listener) = reserved.take_admin() else { return Ok(None) };
-    let password = settings.password.clone();
-    let admin = admin::serve(listener, Arc::new(control), password).map_err(|error| {
+    let (password, hosts) = (settings.password.clone(), settings.admin_hosts.clone());
+    let admin = admin::serve(listener, Arc::new(control), password, hosts).map_err(|error| {
         let message = format!("cannot serve the admin port: {error}; choose another with --admin");
         ServeError::new(exit::ADDRESS_IN_USE, message)
     })?;

@@ -2,6 +2,7 @@
 
 use destage_core::Fault;
 use destage_runtime::exit;
+use destage_runtime::foreign::escaped;
 use std::fmt;
 
 /// A failure at the origin: what the core needs to know, and what the user does.
@@ -35,7 +36,8 @@ pub enum Stage {
 impl OriginError {
     /// An error of that class, of a request.
     pub fn new(fault: Fault, message: impl fmt::Display) -> Self {
-        let message = message.to_string();
+        // It may repeat what an origin says, or a client: on one line, and without commands for a terminal.
+        let message = escaped(&message.to_string()).into_owned();
         Self { fault, message, values: None, stage: Stage::Request, is_late: false }
     }
 

@@ -8,11 +8,11 @@
 
 use super::ServeError;
 use crate::origins::Owner;
-use destage_runtime::exit;
+use destage_runtime::{exit, own};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 const FILE: &str = "owner";
@@ -67,7 +67,7 @@ impl Claims {
         let path = data.join(FILE);
         let failed = |error: io::Error| unusable(&path, "read", &error);
         let place = place(data).map_err(failed)?;
-        let found = match std::fs::read(&path) {
+        let found = match own::read(&path) {
             Ok(bytes) => newest(&bytes),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(failed(error)),
@@ -176,8 +176,8 @@ impl Claims {
         let failed = |error: io::Error| unusable(&self.path, "write", &error);
         let is_new = !self.path.exists();
         let mut options = OpenOptions::new();
-        options.create(true).truncate(false).write(true).mode(0o600);
-        let file = options.open(&self.path).map_err(failed)?;
+        options.create(true).truncate(false).write(true);
+        let file = own::open(&self.path, &mut options).map_err(failed)?;
         file.write_all_at(&slot, at).and_then(|()| file.sync_all()).map_err(failed)?;
         match self.path.parent().filter(|_| is_new) {
             Some(folder) => File::open(folder).and_then(|dir| dir.sync_all()).map_err(failed),

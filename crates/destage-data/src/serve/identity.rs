@@ -1,6 +1,7 @@
 //! Whether journal and origin belong together, and claiming the origin: at the start.
 
 use super::claims::Claims;
+use super::whose::Whose;
 use super::workers::HEARTBEAT_EVERY;
 use super::{ServeError, owned};
 use crate::domains::Partition;
@@ -23,6 +24,9 @@ pub(super) struct Claimed {
     /// As it stands since nobody else can move it.
     pub(super) owner: Option<Owner>,
     pub(super) claims: Claims,
+    pub(super) whose: Whose,
+    /// The journal's groups up to this one are sent nowhere.
+    pub(super) floor: u64,
     /// `None` where undecided writes keep the origin this journal's.
     pub(super) unused: Option<Unused>,
 }
@@ -67,9 +71,12 @@ pub(super) fn claim(
 ) -> Result<Claimed, ServeError> {
     let describe = origin.describe();
     let uuid = journal.uuid().to_owned();
-    let pair = Pair { settings, describe: &describe, partition, journal: &uuid, recovery };
+    let mut whose = Whose::read(&settings.data, &uuid, &describe)?;
     let mut claims = Claims::read(&settings.data, &uuid)?;
     let mut owner = read(writer)?;
+    let other = whose.other().map(str::to_owned);
+    let pair =
+        Pair { settings, describe: &describe, partition, journal: &uuid, recovery, whose: &whose };
     pair.check(owner.as_ref(), &claims)?;
     let was_ours = owner.as_ref().is_some_and(|owner| owner.journal == uuid);
     let is_sure = owner.as_ref().is_some_and(|owner| claims.are_in_place(owner));
@@ -77,6 +84,14 @@ pub(super) fn claim(
         owner = pair.watch(writer, owner)?;
         pair.check(owner.as_ref(), &claims)?;
     }
+    // Of what another origin was sent, this one gets what that one has not decided, or nothing.
+    let floor = match &other {
+        Some(_) if !was_ours => pair.floor(owner.as_ref()),
+        _ => 0,
+    };
+    let floor = whose.begin(floor)?;
+    let pair =
+        Pair { settings, describe: &describe, partition, journal: &uuid, recovery, whose: &whose };
     let is_clean = recovery.last_lsn <= owned::decided(owner.as_ref()).0;
     let last = owned::newest(owner.as_ref()).max(Lsn(recovery.last_lsn));
     let first = claims.begin(owner.as_ref())?;
@@ -99,7 +114,19 @@ pub(super) fn claim(
         tracing::warn!(watermark = newest, "adopting the origin; numbering goes on after it");
         journal.skip_to(newest + 1);
     }
-    Ok(Claimed { epoch, owner, claims, unused })
+    if let Some(other) = other.filter(|_| was_ours) {
+        tracing::info!(
+            before = other,
+            now = whose.found(),
+            "the journal's origin has another address than before"
+        );
+    }
+    Ok(Claimed { epoch, owner, claims, whose, floor, unused })
+}
+
+/// A start that came to nothing has left no writes that anybody else would have to know.
+fn came_to_nothing(owner: &Owner) -> bool {
+    owner.released && owned::newest(Some(owner)) == Lsn::ZERO
 }
 
 fn read(writer: &mut dyn Writer) -> Result<Option<Owner>, ServeError> {
@@ -115,9 +142,43 @@ struct Pair<'a> {
     /// The journal's identity.
     journal: &'a str,
     recovery: &'a Recovery,
+    whose: &'a Whose,
 }
 
 impl Pair<'_> {
+    /// Up to where the journal's groups are none of an origin's that never had an owner of this journal's.
+    fn floor(&self, owner: Option<&Owner>) -> u64 {
+        let is_empty = owner.is_none_or(came_to_nothing);
+        let decided = self.whose.decided().filter(|_| is_empty);
+        decided.unwrap_or(self.recovery.last_lsn)
+    }
+
+    /// The origin knows nothing of the journal, which was used before another one.
+    fn check_other(&self, from: &str) -> Result<(), ServeError> {
+        let Self { settings, recovery, whose, .. } = self;
+        let (data, to) = (settings.data.display(), whose.found());
+        let change = whose.change();
+        let refused = |message| Err(ServeError::new(exit::ORIGIN_WENT_BACK, message));
+        if settings.change_origin.is_none() || settings.change_origin != change {
+            return refused(format!(
+                "the journal in {data} belongs to the origin {from}, and this is {to}, which has never seen it. Use that \
+                 origin (--origin), or another --data folder for this one. Only to send here what {from} has not taken of the \
+                 writes {} to {}: --change-origin '{}'",
+                recovery.first_lsn,
+                recovery.last_lsn,
+                change.unwrap_or_default()
+            ));
+        }
+        if whose.decided().is_none() {
+            return refused(format!(
+                "the journal in {data} does not know how far {from} is, since its server did not end in order: what that one has \
+                 taken would be sent to {to}. Start before {from} once and stop it, or save the writes with `destage journal \
+                 export --data {data}` and start with an empty data folder"
+            ));
+        }
+        Ok(())
+    }
+
     /// Looks whether an owner with our journal's identity lives: this folder may be a copy of its. As long as it takes to renew
     /// a heartbeat, unless that is old already.
     fn watch(
@@ -153,12 +214,15 @@ impl Pair<'_> {
     fn check(&self, owner: Option<&Owner>, claims: &Claims) -> Result<(), ServeError> {
         let Self { settings, describe, recovery, .. } = self;
         let data = settings.data.display();
-        // A start that came to nothing has left no writes that anybody else would have to know.
-        let came_to_nothing =
-            |owner: &&Owner| owner.released && owned::newest(Some(owner)) == Lsn::ZERO;
         let is_foreign = |owner: &&Owner| owner.journal != self.journal;
         let Some(owner) = owner.filter(|o| !(is_foreign(o) && came_to_nothing(o))) else {
-            if recovery.last_lsn == 0 || settings.adopt {
+            if recovery.last_lsn == 0 {
+                return Ok(());
+            }
+            if let Some(from) = self.whose.other() {
+                return self.check_other(from);
+            }
+            if settings.adopt {
                 return Ok(());
             }
             return Err(ServeError::new(
@@ -212,7 +276,7 @@ impl Pair<'_> {
         let watermark = owned::decided(Some(owner)).0;
         // From nothing an origin was adopted on demand, and is taken on.
         let is_adopted = watermark == 0 && settings.adopt;
-        if watermark + 1 < recovery.first_lsn && !is_adopted {
+        if watermark.max(self.whose.floor()) + 1 < recovery.first_lsn && !is_adopted {
             return Err(ServeError::new(
                 exit::ORIGIN_WENT_BACK,
                 format!(

@@ -16,6 +16,7 @@ mod server;
 mod slow;
 mod start;
 mod sync;
+mod whose;
 mod workers;
 
 use crate::derived::Answer;
@@ -31,6 +32,7 @@ use server::{Host, LocalEvent, Server};
 
 pub(crate) use inside::Inside;
 pub(crate) use server::Local;
+pub use whose::origin_of;
 
 /// Why the server ended other than as asked.
 #[derive(Clone, Debug, thiserror::Error)]

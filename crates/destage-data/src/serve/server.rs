@@ -15,6 +15,7 @@ use super::control::EngineControl;
 use super::slow::Slow;
 use super::start::Started;
 use super::sync::Syncer;
+use super::whose::Whose;
 use super::workers::{Confirmed, Destager, Fetcher, Outbox, ReadJob, WriteJob};
 use super::{Event, ServeError};
 use crate::engine::{Engine, Io};
@@ -72,6 +73,7 @@ pub(super) struct Server {
     engine: Engine,
     /// What the data folder knows of the origin's owners.
     claims: Claims,
+    whose: Whose,
     syncer: Syncer,
     /// One for each thread that writes to the origin.
     writes: Vec<Sender<WriteJob>>,
@@ -115,6 +117,7 @@ impl Server {
             listener,
             epoch,
             claims,
+            whose,
             is_example,
             watch,
             unused,
@@ -166,6 +169,7 @@ impl Server {
         let clock = Arc::new(clock);
         let server = Self {
             claims,
+            whose,
             syncer: Syncer::spawn(&outbox, clock.now()).map_err(internal)?,
             poll,
             events,
@@ -226,12 +230,12 @@ impl Server {
     ) -> Result<Option<AdminHandle>, ServeError> {
         let Some(listener) = reserved.take_admin() else { return Ok(None) };
         let control = Arc::new(EngineControl { outbox: outbox.clone() });
-        let admin =
-            admin::serve(listener, control, settings.password.clone()).map_err(|error| {
-                let message =
-                    format!("cannot serve the admin port: {error}; choose another with --admin");
-                ServeError::new(exit::ADDRESS_IN_USE, message)
-            })?;
+        let (password, hosts) = (settings.password.clone(), settings.admin_hosts.clone());
+        let admin = admin::serve(listener, control, password, hosts).map_err(|error| {
+            let message =
+                format!("cannot serve the admin port: {error}; choose another with --admin");
+            ServeError::new(exit::ADDRESS_IN_USE, message)
+        })?;
         Ok(Some(admin))
     }
 

@@ -2,6 +2,7 @@
 
 use super::claims::Claims;
 use super::identity::{self, Claimed, Unused};
+use super::whose::Whose;
 use super::{ServeError, owned};
 use crate::catalog::Catalog;
 use crate::change::items;
@@ -10,19 +11,18 @@ use crate::domains::Partition;
 use crate::engine::{Engine, StartReport};
 use crate::origins::{self, Listener, Origin, Watermarks, Writer};
 use crate::schema::{Schema, TableId};
-use crate::settings::{Settings, Unmapped};
+use crate::settings::{EXAMPLE_FILE, Settings, Unmapped};
 use destage_core::{Fault, Lsn, Time};
 use destage_journal::{DirDisk, ErrorKind, Journal, Options, Records, Recovery};
 use destage_runtime::clock::Clock;
-use destage_runtime::exit;
 use destage_runtime::progress::Progress;
 use destage_runtime::watch::Watch;
+use destage_runtime::{exit, own};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The journal's folder and the example shop, inside the data folder.
+/// The journal's folder, inside the data folder.
 const JOURNAL_FOLDER: &str = "journal";
-const EXAMPLE_FILE: &str = "shop.db";
 /// Segments of small journals are smaller, so that reclaiming has a grain.
 const SEGMENTS_MIN: u64 = 8;
 
@@ -39,6 +39,8 @@ pub(super) struct Started {
     pub(super) epoch: u64,
     /// What the data folder knows of the origin's owners.
     pub(super) claims: Claims,
+    /// What it knows of which origin its journal is for.
+    pub(super) whose: Whose,
     pub(super) is_example: bool,
     /// Looks whether the journal is still in its place.
     pub(super) watch: Option<Watch>,
@@ -63,7 +65,7 @@ pub(super) fn start(settings: &Settings) -> Result<Started, ServeError> {
     let (mut journal, recovery) = open_journal(settings, disk, &catalog)?;
     let mut writer = origin.writer().map_err(|error| ServeError::origin(&error))?;
     let partition = Arc::new(partition);
-    let Claimed { epoch, owner, claims, unused } =
+    let Claimed { epoch, owner, claims, whose, floor, unused } =
         identity::claim(settings, &origin, &mut *writer, &partition, &mut journal, &recovery)?;
     let found = owner.as_ref().map(|owner| owner.watermarks.clone()).unwrap_or_default();
     let watermark = owned::decided(owner.as_ref());
@@ -76,7 +78,7 @@ pub(super) fn start(settings: &Settings) -> Result<Started, ServeError> {
             .with_domains(partition, &found, writers);
     engine.derive(queries);
     recover_parked(&mut engine, &mut *writer)?;
-    let newest = recover(settings, &mut engine, &recovery, &catalog, watermark, &found)?;
+    let newest = recover(settings, &mut engine, &recovery, &catalog, watermark, floor, &found)?;
     engine.recovered_upto(Lsn(last));
     clock.not_before(newest);
     record(settings, &mut engine)?;
@@ -85,7 +87,7 @@ pub(super) fn start(settings: &Settings) -> Result<Started, ServeError> {
             segment = torn.at.segment,
             offset = torn.at.offset,
             bytes = torn.bytes,
-            "cut a torn tail of the journal: it was never acknowledged as durable"
+            "cut a torn tail of the journal: nothing says that it had become durable, as after a crash in the middle of a write"
         );
         engine.set_start_report(StartReport { cut_bytes: torn.bytes });
     }
@@ -99,6 +101,7 @@ pub(super) fn start(settings: &Settings) -> Result<Started, ServeError> {
         listener,
         epoch,
         claims,
+        whose,
         is_example,
         watch,
         unused,
@@ -167,11 +170,21 @@ fn record(settings: &Settings, engine: &mut Engine) -> Result<(), ServeError> {
 fn create_folder(settings: &Settings) -> Result<(), ServeError> {
     use std::os::unix::fs::DirBuilderExt;
     let create = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&settings.data);
+    let data = settings.data.display();
     create.map_err(|error| {
-        ServeError::new(
-            exit::JOURNAL_UNUSABLE,
-            format!("cannot create the data folder {}: {error}", settings.data.display()),
-        )
+        let message = format!("cannot create the data folder {data}: {error}");
+        ServeError::new(exit::JOURNAL_UNUSABLE, message)
+    })?;
+    let risk = own::folder_at_risk(&settings.data).map_err(|error| {
+        let message = format!("cannot look at the data folder {data}: {error}");
+        ServeError::new(exit::JOURNAL_UNUSABLE, message)
+    })?;
+    risk.map_or(Ok(()), |risk| {
+        let message = format!(
+            "the data folder {data} is not safe: {risk}, or use another --data folder. Whoever can change it can put other \
+             files in the place of the journal's"
+        );
+        Err(ServeError::new(exit::JOURNAL_UNUSABLE, message))
     })
 }
 
@@ -298,14 +311,16 @@ fn recover(
     recovery: &Recovery,
     catalog: &Catalog,
     watermark: Lsn,
+    floor: u64,
     found: &Watermarks,
 ) -> Result<Time, ServeError> {
     let current = catalog.encode();
-    let total = recovery.last_lsn.saturating_sub(watermark.0);
+    let from = watermark.0.max(floor) + 1;
+    let total = (recovery.last_lsn + 1).saturating_sub(from);
     let mut bar = Progress::new("replaying the journal", total);
     let mut newest = Time::ZERO;
-    let mut next = watermark.0 + 1;
-    let mut records = recovery.records(watermark.0 + 1);
+    let mut next = from;
+    let mut records = recovery.records(from);
     let schema = engine.schema().clone();
     while let Some(record) = records.advance().map_err(|error| ServeError::journal(&error))? {
         let lsn = Lsn(record.lsn);
@@ -335,7 +350,7 @@ fn recover(
             newest = stamp;
             engine.recover(lsn, newest, payload);
         }
-        bar.set(lsn.0 - watermark.0);
+        bar.set(next - from);
     }
     bar.finish();
     if total > 0 {

@@ -101,8 +101,9 @@ pub fn serve(
     listener: TcpListener,
     control: Arc<dyn Control>,
     password: Option<String>,
+    hosts: Vec<String>,
 ) -> io::Result<AdminHandle> {
-    serve_within(listener::SILENCE_MAX, listener, control, password)
+    serve_within(listener::SILENCE_MAX, listener, control, password, hosts)
 }
 
 /// *Units:* a request that has begun may be silent for `silence`.
@@ -111,6 +112,7 @@ fn serve_within(
     listener: TcpListener,
     control: Arc<dyn Control>,
     password: Option<String>,
+    hosts: Vec<String>,
 ) -> io::Result<AdminHandle> {
     SockRef::from(&listener).listen(BACKLOG)?;
     listener.set_nonblocking(true)?;
@@ -127,7 +129,7 @@ fn serve_within(
     let (stop, stopped) = oneshot::channel();
     let thread = thread::Builder::new().name("admin".into()).spawn(move || {
         runtime.block_on(async move {
-            let routes = routes::router(control, password);
+            let routes = routes::router(control, password, hosts);
             let routes = routes.into_make_service_with_connect_info::<UnderWay>();
             let server = axum::serve(Bounded::new(listener, silence), routes);
             tokio::select! {

@@ -2,10 +2,12 @@
 
 use super::caller::{Caller, UnderWay};
 use super::{COMMAND_BYTES_MAX, COMMANDS_MAX, Control, ControlError};
+use crate::foreign::escaped;
 use crate::metrics::Exporter;
 use crate::status::Report;
 use axum::extract::{ConnectInfo, DefaultBodyLimit, FromRequest, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -27,6 +29,8 @@ const LOGGED_CHARS_MAX: usize = 200;
 struct Shared {
     control: Arc<dyn Control>,
     password: Option<String>,
+    /// Names of this host besides its addresses.
+    hosts: Vec<String>,
     /// Held from the making of a report to its rendering, so that counters are rendered in order.
     exporter: Mutex<Exporter>,
     /// Commands that may begin.
@@ -47,19 +51,41 @@ struct Command {
     timeout_ms: Option<u64>,
 }
 
-pub(super) fn router(control: Arc<dyn Control>, password: Option<String>) -> Router {
+pub(super) fn router(
+    control: Arc<dyn Control>,
+    password: Option<String>,
+    hosts: Vec<String>,
+) -> Router {
     let commands = Arc::new(Semaphore::new(COMMANDS_MAX));
     let exporter = Mutex::default();
-    let shared = Shared { control, password, exporter, commands, bodies: Semaphore::new(1) };
+    let bodies = Semaphore::new(1);
+    let shared = Arc::new(Shared { control, password, hosts, exporter, commands, bodies });
+    let known = middleware::from_fn_with_state(shared.clone(), of_known_host);
     Router::new()
         .route("/", get(index))
         .route("/status", get(status))
         .route("/metrics", get(metrics))
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(ready))
+        .layer(known)
         .route("/command", post(command))
         .layer(DefaultBodyLimit::max(COMMAND_BYTES_MAX))
-        .with_state(Arc::new(shared))
+        .with_state(shared)
+}
+
+/// A page of the web can give its own name this host's address, and would read the answers: it cannot say another name than
+/// its own. Commands ask for the password, or look themselves.
+async fn of_known_host(State(shared): Admin, request: Request, next: Next) -> Response {
+    if is_known_host(request.headers(), &shared.hosts) {
+        return next.run(request).await;
+    }
+    let message = "ask for the admin port by its address, as localhost, or by a name that --admin-host allows";
+    error(StatusCode::MISDIRECTED_REQUEST, message)
+}
+
+fn is_known_host(headers: &HeaderMap, hosts: &[String]) -> bool {
+    let host = headers.get(header::HOST).and_then(|value| value.to_str().ok()).unwrap_or("");
+    is_address(host) || hosts.iter().any(|known| known.eq_ignore_ascii_case(name_of(host)))
 }
 
 async fn index() -> &'static str {
@@ -95,7 +121,7 @@ async fn command(
     ConnectInfo(under_way): ConnectInfo<UnderWay>,
     request: Request,
 ) -> Response {
-    if let Err(refusal) = authorize(request.headers(), shared.password.as_deref()) {
+    if let Err(refusal) = authorize(request.headers(), &shared) {
         // Who asks before sending it is told not to.
         if !request.headers().contains_key(header::EXPECT) {
             let _ = axum::body::to_bytes(request.into_body(), UNWANTED_BYTES_MAX).await;
@@ -142,6 +168,7 @@ fn log(command: &str, args: &[String]) {
     // What stands behind the two words of a decision are rows, which are nobody's business here.
     let words = if command == "parked" { 2 } else { args.len() };
     let all = args[..words.min(args.len())].join(" ");
+    let (command, all) = (escaped(command), escaped(&all));
     match all.char_indices().nth(LOGGED_CHARS_MAX) {
         None => tracing::info!("admin command: {command} {all}"),
         Some((cut, _)) => {
@@ -170,14 +197,14 @@ fn panicked() -> ControlError {
 }
 
 #[expect(clippy::result_large_err, reason = "the refusal is the response itself")]
-fn authorize(headers: &HeaderMap, password: Option<&str>) -> Result<(), Response> {
+fn authorize(headers: &HeaderMap, shared: &Shared) -> Result<(), Response> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("");
-    let Some(password) = password else {
-        return if is_address(text(header::HOST)) {
+    let Some(password) = &shared.password else {
+        return if is_known_host(headers, &shared.hosts) {
             Ok(())
         } else {
-            let message = "without a password, commands must name the host by its address or \
-                           as localhost";
+            let message = "without a password, commands must name the host by its address, as \
+                           localhost, or by a name that --admin-host allows";
             Err(error(StatusCode::FORBIDDEN, message))
         };
     };
@@ -190,12 +217,17 @@ fn authorize(headers: &HeaderMap, password: Option<&str>) -> Result<(), Response
     Err(error(StatusCode::UNAUTHORIZED, message))
 }
 
-/// Whether a `Host` is an address or `localhost`, with or without a port.
-fn is_address(host: &str) -> bool {
-    let name = match host.strip_prefix('[') {
+/// A `Host` without its port.
+fn name_of(host: &str) -> &str {
+    match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or(""),
         None => host.split(':').next().unwrap_or(""),
-    };
+    }
+}
+
+/// Whether a `Host` is an address or `localhost`, with or without a port.
+fn is_address(host: &str) -> bool {
+    let name = name_of(host);
     name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
 }
 

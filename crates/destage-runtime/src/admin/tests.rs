@@ -58,7 +58,7 @@ fn start_within(silence: Duration, password: Option<&str>) -> (AdminHandle, Arc<
     let fake = Arc::new(Fake(Mutex::new(report), AtomicUsize::new(0)));
     let control: Arc<dyn Control> = fake.clone();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    (serve_within(silence, listener, control, password.map(Into::into)).unwrap(), fake)
+    (serve_within(silence, listener, control, password.map(Into::into), Vec::new()).unwrap(), fake)
 }
 
 fn agent() -> ureq::Agent {

@@ -36,6 +36,11 @@ pub(crate) struct BlockServeArgs {
     #[arg(long, default_value = super::ADMIN, value_parser = admin, value_name = "ADDR")]
     admin: Admin,
 
+    /// A name by which the admin port may be asked, besides addresses and localhost: requests that name the host otherwise get 421,
+    /// since a web page can lead a browser here under a name of its own. Several are separated by commas.
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    admin_host: Vec<String>,
+
     /// What the admin port's commands need as bearer token. Printable ASCII. Prefer the environment.
     #[arg(long, env = "DESTAGE_PASSWORD", hide_env_values = true, value_name = "PASSWORD")]
     password: Option<String>,
@@ -337,6 +342,7 @@ impl BlockServeArgs {
             listen: self.listen,
             fuse: self.fuse,
             admin: self.admin.0,
+            admin_hosts: self.admin_host,
             password: password(self.password)?,
             tls,
             clients_max: self.max_clients as usize,

@@ -4,7 +4,7 @@ use crate::error::CliError;
 use crate::values::{Admin, admin, bytes, interval, listen, password, size, staleness, unmapped};
 use clap::Args;
 use destage_core::{Acknowledge, AtLimit, OnReject, Policy, When};
-use destage_data::settings::{Settings, Unmapped, UnsafeFlags};
+use destage_data::settings::{EXAMPLE_FILE, Settings, Unmapped, UnsafeFlags};
 use destage_record::RecordSettings;
 use destage_runtime::memory;
 use destage_runtime::policy::{
@@ -35,9 +35,15 @@ pub(crate) struct ServeArgs {
     #[arg(long, default_value = "127.0.0.1:6381", value_parser = admin, value_name = "ADDR")]
     admin: Admin,
 
-    /// The folder of the journal; created readable by its owner only.
-    #[arg(long, default_value = "./destage-data", value_name = "DIR")]
-    data: PathBuf,
+    /// A name by which the admin port may be asked, besides addresses and localhost: requests that name the host otherwise get 421,
+    /// since a web page can lead a browser here under a name of its own. Several are separated by commas.
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    admin_host: Vec<String>,
+
+    /// The folder of the journal; created readable by its owner only. By default ./destage-data, for the example shop
+    /// ./destage-example.
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
 
     /// When a write is acknowledged: write-back (once the journal holds it), write-through or write-around (once the origin
     /// has it; the cached copy is refreshed or dropped).
@@ -169,6 +175,11 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     adopt: bool,
 
+    /// Send to another origin what the journal's own one has not taken: both, as the refusal of a start names them. What its own
+    /// one has taken is not sent.
+    #[arg(long, value_name = "FROM=TO")]
+    change_origin: Option<String>,
+
     /// What becomes of keys that name no row, neither as table:primary-key nor by a mapping: they are refused (reject), or they are
     /// plain cache keys (cache), held in memory alone as in a Redis without persistence, and evicted within --cache-size.
     #[arg(long, default_value = "reject", value_parser = unmapped, value_name = "CHOICE")]
@@ -241,12 +252,14 @@ impl ServeArgs {
     pub(crate) fn into_settings(self) -> Result<Settings, CliError> {
         let policy = self.policy()?;
         let filled = |text: Option<String>| text.filter(|text| !text.is_empty());
+        // An empty variable in the environment means that there is none.
+        let origin = filled(self.origin);
         Ok(Settings {
             listen: self.listen,
             admin: self.admin.0,
-            data: self.data,
-            // An empty variable in the environment means that there is none.
-            origin: filled(self.origin),
+            admin_hosts: self.admin_host,
+            data: self.data.unwrap_or_else(|| default_data(origin.is_some())),
+            origin,
             policy,
             retain: self.retain.span(),
             drain_timeout: self.drain_timeout.span(),
@@ -259,6 +272,7 @@ impl ServeArgs {
             origin_timeout: self.origin_timeout.duration().expect("none is out of its range"),
             take_over: self.take_over,
             adopt: self.adopt,
+            change_origin: filled(self.change_origin),
             tables: BTreeMap::new(),
             mappings: Vec::new(),
             queries: Vec::new(),
@@ -308,6 +322,16 @@ impl ServeArgs {
         })?;
         Ok(policy)
     }
+}
+
+/// The example and an origin of the user's do not share a folder, so that neither finds the other's journal.
+fn default_data(has_origin: bool) -> PathBuf {
+    let data = PathBuf::from("./destage-data");
+    // Earlier builds have made the example there.
+    if has_origin || data.join(EXAMPLE_FILE).is_file() {
+        return data;
+    }
+    "./destage-example".into()
 }
 
 /// Memory, of which shares are of what this process may use.

@@ -35,3 +35,5 @@ mod sizes;
 mod soak;
 mod sockets;
 mod status;
+mod strangers;
+mod whose;

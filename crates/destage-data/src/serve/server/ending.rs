@@ -101,6 +101,9 @@ impl Server {
             released = release(&self.writes[0], self.settings.origin_timeout);
         }
         let remains = (left > 0).then(|| self.dirty_remains(left));
+        // Of several domains, some may have decided more than all have.
+        let is_told = left == 0 || self.engine.partition().is_one();
+        let decided = is_told.then(|| self.engine.decided().0);
         let journal = self.engine.into_journal();
         let last = journal.last();
         let closed = journal.close();
@@ -110,6 +113,7 @@ impl Server {
         if let Err(error) = closed {
             return Err(ServeError::journal(&error));
         }
+        self.whose.end(decided)?;
         released?;
         if let Some(error) = remains {
             return Err(error);

@@ -1,0 +1,200 @@
+//! Which origin a journal's groups are for: the file `origin` in the data folder, in words that people can compare.
+//!
+//! A journal is sent to no other origin because a flag says that it may be adopted: whoever wants that names both.
+
+use super::ServeError;
+use destage_runtime::{exit, own};
+use serde::{Deserialize, Serialize};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+const FILE: &str = "origin";
+const NEW_FILE: &str = "origin.new";
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+struct Note {
+    /// The journal's identity; a note of another one counts as none.
+    journal: String,
+    /// Kind, address and database, without user and password.
+    origin: String,
+    /// Groups up to this one were for another origin that has decided them, and are sent nowhere any more.
+    floor: u64,
+    /// How far the origin was when the server ended in order; `None` while one runs, and after it was killed.
+    decided: Option<u64>,
+}
+
+/// The file.
+#[derive(Debug)]
+pub(super) struct Whose {
+    path: PathBuf,
+    note: Option<Note>,
+    journal: String,
+    /// The origin that the start has found.
+    found: String,
+}
+
+/// The origin that a data folder's journal is for, if its folder says so.
+pub fn origin_of(data: &Path) -> Option<String> {
+    let note = serde_json::from_slice::<Note>(&own::read(&data.join(FILE)).ok()?).ok();
+    note.map(|note| note.origin).or_else(|| example_of(data))
+}
+
+impl Whose {
+    /// Reads what is noted of this journal, before the origin that describes itself so.
+    ///
+    /// # Errors
+    /// The file cannot be read, or holds something else.
+    pub(super) fn read(data: &Path, journal: &str, describe: &str) -> Result<Self, ServeError> {
+        let path = data.join(FILE);
+        let failed = |error: io::Error| unusable(&path, "read", &error);
+        let note = match own::read(&path) {
+            Ok(bytes) => {
+                Some(serde_json::from_slice::<Note>(&bytes).map_err(|e| failed(e.into()))?)
+            }
+            // Earlier builds have noted nothing, but where the example is it is the origin.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let of = |origin| Note { journal: journal.into(), origin, ..Note::default() };
+                example_of(data).map(of)
+            }
+            Err(error) => return Err(failed(error)),
+        };
+        let note = note.filter(|note| note.journal == journal);
+        Ok(Self { path, note, journal: journal.into(), found: in_words(describe) })
+    }
+
+    /// The journal's origin, if it is noted and another one than the start has found.
+    pub(super) fn other(&self) -> Option<&str> {
+        let noted = self.note.as_ref().map(|note| &*note.origin);
+        noted.filter(|origin| *origin != self.found)
+    }
+
+    /// The origin that the start has found.
+    pub(super) fn found(&self) -> &str {
+        &self.found
+    }
+
+    /// How far the journal's origin had decided, if that is known for certain.
+    pub(super) fn decided(&self) -> Option<u64> {
+        self.note.as_ref()?.decided
+    }
+
+    /// Up to here nothing is sent.
+    pub(super) fn floor(&self) -> u64 {
+        self.note.as_ref().map_or(0, |note| note.floor)
+    }
+
+    /// What the user writes to have the journal go on before the origin that the start has found.
+    pub(super) fn change(&self) -> Option<String> {
+        self.other().map(|from| format!("{from}={}", self.found))
+    }
+
+    /// Notes the origin that the start has found, before anything is sent there. Groups up to `floor`, and up to those of
+    /// earlier changes, are never sent. Returns up to where.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(super) fn begin(&mut self, floor: u64) -> Result<u64, ServeError> {
+        let floor = floor.max(self.note.as_ref().map_or(0, |note| note.floor));
+        let (journal, origin) = (self.journal.clone(), self.found.clone());
+        self.write(Note { journal, origin, floor, decided: None })?;
+        Ok(floor)
+    }
+
+    /// Notes how far the origin was at an end in order.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(super) fn end(&mut self, decided: Option<u64>) -> Result<(), ServeError> {
+        match self.note.clone() {
+            Some(note) => self.write(Note { decided, ..note }),
+            None => Ok(()),
+        }
+    }
+
+    /// Beside the file, which the new one then replaces: a crash leaves one of them whole.
+    fn write(&mut self, note: Note) -> Result<(), ServeError> {
+        let failed = |error: io::Error| unusable(&self.path, "write", &error);
+        let beside = self.path.with_file_name(NEW_FILE);
+        let write = || {
+            match std::fs::remove_file(&beside) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            let mut file = own::open(&beside, OpenOptions::new().write(true).create_new(true))?;
+            serde_json::to_writer(&mut file, &note)?;
+            file.write_all(b"\n")?;
+            file.sync_all()?;
+            std::fs::rename(&beside, &self.path)?;
+            let folder = self.path.parent().unwrap_or(Path::new("."));
+            File::open(folder).and_then(|folder| folder.sync_all())
+        };
+        write().map_err(failed)?;
+        self.note = Some(note);
+        Ok(())
+    }
+}
+
+/// A file's path is another one from each folder, so it is noted from the root.
+fn in_words(describe: &str) -> String {
+    let file = describe.strip_prefix("sqlite:").and_then(|path| std::fs::canonicalize(path).ok());
+    file.map_or_else(|| describe.to_owned(), |path| format!("sqlite:{}", path.display()))
+}
+
+/// The example shop, where one was made in the folder.
+fn example_of(data: &Path) -> Option<String> {
+    let shop = data.join(crate::settings::EXAMPLE_FILE);
+    shop.is_file().then(|| in_words(&format!("sqlite:{}", shop.display())))
+}
+
+fn unusable(path: &Path, what: &str, error: &io::Error) -> ServeError {
+    ServeError::new(
+        exit::JOURNAL_UNUSABLE,
+        format!(
+            "failed to {what} {}, which says which origin this data folder's journal is for: {error}. Check the disk and the \
+             file's mode, then start again",
+            path.display()
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_journal_knows_its_origin_and_what_is_never_sent() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path();
+        let (a, b) = ("postgres://a:5432/shop", "postgres://b:5432/shop");
+        let mut whose = Whose::read(data, "j", a).unwrap();
+        assert_eq!((whose.other(), whose.decided()), (None, None));
+        assert_eq!(whose.begin(0).unwrap(), 0);
+        assert_eq!(origin_of(data).as_deref(), Some(a));
+        let killed = Whose::read(data, "j", b).unwrap();
+        assert_eq!((killed.other(), killed.decided()), (Some(a), None));
+        whose.end(Some(7)).unwrap();
+        let mut whose = Whose::read(data, "j", b).unwrap();
+        assert_eq!(whose.decided(), Some(7));
+        assert_eq!(
+            whose.change().as_deref(),
+            Some("postgres://a:5432/shop=postgres://b:5432/shop")
+        );
+        assert_eq!(whose.begin(7).unwrap(), 7);
+        let mut again = Whose::read(data, "j", b).unwrap();
+        assert_eq!((again.other(), again.begin(0).unwrap()), (None, 7));
+        assert_eq!(Whose::read(data, "another", a).unwrap().other(), None);
+    }
+
+    #[test]
+    fn a_folder_of_an_earlier_build_with_the_example_is_the_examples() {
+        let folder = tempfile::tempdir().unwrap();
+        let shop = folder.path().join(crate::settings::EXAMPLE_FILE);
+        std::fs::write(&shop, "").unwrap();
+        let whose = Whose::read(folder.path(), "j", "postgres://a:5432/shop").unwrap();
+        assert!(whose.other().unwrap().ends_with("/shop.db"));
+        let own = format!("sqlite:{}", shop.display());
+        assert_eq!(Whose::read(folder.path(), "j", &own).unwrap().other(), None);
+    }
+}
