@@ -164,3 +164,97 @@ fn journal_files_are_readable_by_their_owner_only() {
         assert_eq!(mode(&path) & 0o077, 0, "{}", path.display());
     }
 }
+
+/// A killed server whose journal has several segments, oldest first, none of whose writes are at the origin.
+fn killed_with_segments(scratch: &Scratch) -> (Database, Launch, Vec<PathBuf>) {
+    let database = shop::sqlite(scratch);
+    let lazy = ["--when", "pressure", "--staleness", "1h", "--journal-size", "2M"];
+    let launch = Launch::before(scratch, &database.url()).with(&lazy);
+    let server = launch.start();
+    let mut client = server.client();
+    let name = "x".repeat(8_000);
+    for n in 0..100 {
+        let written = client.run(&format!("HSET customers:{} name {n}-{name}", 1_000 + n));
+        assert_eq!(written.int(), 1);
+    }
+    server.kill();
+    let entries = fs::read_dir(launch.data().join("journal")).expect("it is there").flatten();
+    let is_segment = |path: &PathBuf| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("segment-"))
+    };
+    let mut segments: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_segment).collect();
+    segments.sort();
+    (database, launch, segments)
+}
+
+/// How many segments hold writes: one may be ready behind them.
+fn begun(segments: &[PathBuf]) -> usize {
+    let holds = |path: &&PathBuf| fs::read(path).is_ok_and(|bytes| bytes.starts_with(b"DESTAGEJ"));
+    segments.iter().filter(holds).count()
+}
+
+fn checked(launch: &Launch) -> Option<i32> {
+    let mut command = Command::new(binary());
+    command.args(["journal", "check", "--data"]).arg(launch.data());
+    command.output().expect("it runs").status.code()
+}
+
+/// Says it by `journal check` and by the start, and changes nothing.
+fn is_damage(launch: &Launch) {
+    assert_eq!(checked(launch), Some(13));
+    launch.refused().says(13, &["damaged in segment", "destage journal repair"]);
+}
+
+#[test]
+fn a_journal_of_several_segments_that_nobody_touched_is_whole() {
+    let scratch = Scratch::new();
+    let (database, launch, segments) = killed_with_segments(&scratch);
+    assert!(begun(&segments) >= 3, "{segments:?}");
+    assert_eq!(checked(&launch), Some(0));
+    launch.start().drain();
+    assert_eq!(database.number("SELECT count(*) FROM customers WHERE id >= 1000"), 100);
+}
+
+#[test]
+fn a_last_segment_that_was_cut_or_shifted_is_damage_and_not_an_end() {
+    let scratch = Scratch::new();
+    let (database, launch, segments) = killed_with_segments(&scratch);
+    let last = &segments[begun(&segments) - 1];
+    let whole = fs::read(last).expect("it can be read");
+    for keep in [0, 1, 83, 84, 511, 512, 1_000, 4_096, 100_000] {
+        fs::write(last, &whole[..keep]).expect("it can be written");
+        is_damage(&launch);
+    }
+    for (at, count) in [(0, 1), (20, 3), (100, 16), (520, 2), (4_000, 5), (5_000, 7)] {
+        let mut shifted = whole.clone();
+        shifted.drain(at..at + count);
+        fs::write(last, &shifted).expect("it can be written");
+        is_damage(&launch);
+    }
+    fs::write(last, &whole).expect("it can be written");
+    launch.start().drain();
+    assert_eq!(database.number("SELECT count(*) FROM customers WHERE id >= 1000"), 100);
+}
+
+#[test]
+fn newest_segments_whose_files_are_gone_are_missed() {
+    let scratch = Scratch::new();
+    let (database, launch, segments) = killed_with_segments(&scratch);
+    let begun = begun(&segments);
+    for kept in (1..begun).rev() {
+        for path in &segments[kept..] {
+            let away =
+                scratch.join(path.file_name().expect("it has a name").to_str().expect("text"));
+            if path.exists() {
+                fs::rename(path, away).expect("it can be moved");
+            }
+        }
+        is_damage(&launch);
+    }
+    for path in &segments[1..] {
+        let away = scratch.join(path.file_name().expect("it has a name").to_str().expect("text"));
+        fs::rename(away, path).expect("it can be moved");
+    }
+    launch.start().drain();
+    assert_eq!(database.number("SELECT count(*) FROM customers WHERE id >= 1000"), 100);
+}

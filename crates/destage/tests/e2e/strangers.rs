@@ -101,7 +101,7 @@ fn the_admin_port_answers_no_page_under_another_name() {
 fn the_command_of_run_gets_no_password() {
     let scratch = Scratch::new();
     let run = "env | grep -c 'secret-of-the-test' >&2; exit 6";
-    let mut command = Command::new(crate::harness::binary());
+    let mut command = Command::new(crate::harness::server::binary());
     command.args(["serve", "--listen", "127.0.0.1:0", "--admin", "none", "--run", run, "--data"]);
     command.arg(scratch.join("data"));
     // Empty is none: the example.

@@ -1,6 +1,7 @@
 //! A journal's writes go to the origin that they were acknowledged for, and to no other.
 
-use crate::harness::{Database, Launch, PATIENCE, Scratch, binary, shop};
+use crate::harness::server::binary;
+use crate::harness::{Database, Launch, PATIENCE, Scratch, shop};
 use std::path::Path;
 use std::process::Command;
 
