@@ -49,7 +49,7 @@ pub fn init(filter: &str, format: Format) -> Result<(), LogError> {
 
 mod plain {
     use crate::foreign::escaped;
-    use std::fmt::{self, Write};
+    use std::fmt;
     use tracing::field::Field;
     use tracing_subscriber::field::MakeExt;
     use tracing_subscriber::fmt::FormatFields;

@@ -55,13 +55,13 @@ fn what_a_domain_halted_at_is_parked_on_demand_and_only_then(kind: Kind) {
     );
     eventually("it halts again", || halted(&store).is_some());
     assert_eq!(place.at_origin(name).as_deref(), Some("Ada"));
-    assert_eq!(store.status().unwrap().destage.parked_groups, 0);
+    assert_eq!(store.status().unwrap().destage.parked_groups, Some(0));
 
     store.resume_parking().unwrap();
     store.drain().unwrap();
     assert_eq!(halted(&store), None);
     assert_eq!(place.at_origin(name).as_deref(), Some("later"));
-    assert_eq!(store.status().unwrap().destage.parked_groups, 1);
+    assert_eq!(store.status().unwrap().destage.parked_groups, Some(1));
     let listed = store.parked(&["LIST"]).unwrap();
     let id = listed[0]["id"].as_u64().unwrap().to_string();
     place.sql("INSERT INTO customers VALUES (4711, 'found')");
