@@ -27,12 +27,15 @@ fn refused(disk: &SimDisk) -> Error {
     error
 }
 
-/// Every batch of a segment: where it starts and what its checksum covers.
+/// The mark that a further segment was begun is read only where that one is missing.
+const FOLLOWED: u8 = 4;
+
+/// Every batch of a segment that is read: where it starts and what its checksum covers.
 fn batches(bytes: &[u8]) -> Vec<(usize, usize)> {
     let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
     let mut out = Vec::new();
     let mut at = (512 + word(72)).next_multiple_of(4096);
-    while at < bytes.len() && &bytes[at..at + 4] == b"DSTB" {
+    while at < bytes.len() && &bytes[at..at + 4] == b"DSTB" && bytes[at + 48] & FOLLOWED == 0 {
         let end = at + 56 + word(at + 8);
         out.push((at, end));
         at = end.next_multiple_of(512);
