@@ -433,7 +433,8 @@ fn check_empty(medium: &Medium) -> Result<(), CacheError> {
     if superblock::read_copies(medium)?.iter().any(|copy| *copy != Copy::Foreign) {
         return Err(CacheError::Exists);
     }
-    let mut head = vec![0; geometry::HEAD_BYTES as usize];
+    let len = medium.len().map_err(CacheError::io("measure the cache device"))?;
+    let mut head = vec![0; len.min(geometry::HEAD_BYTES) as usize];
     medium.read(0, &mut head).map_err(CacheError::io("read the cache device"))?;
     if head.iter().any(|&byte| byte != 0) {
         return Err(CacheError::NotEmpty);

@@ -125,6 +125,12 @@ impl Origins {
             origins.remarks.push("no redo store was named (--redo), so it was not checked".into());
             return Ok(origins);
         };
+        if origin::absent(&place).is_some() {
+            origins.faults.push(format!(
+                "there is no redo store {place}: bring it back, or, if it is lost for good, see --adopt of 'destage block serve'"
+            ));
+            return Ok(origins);
+        }
         let medium = origin::open(&place, &options).map_err(|error| origin_error(&error))?;
         match RedoStore::open(medium) {
             Ok(store) => origins.store = Some(store),

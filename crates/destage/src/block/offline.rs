@@ -131,6 +131,13 @@ pub(crate) fn replay(args: &ReplayArgs) -> Result<(), CliError> {
     };
     let options = args.tls.options()?;
     let origin = origin::open(&args.origin, &options).map_err(|error| origin_error(&error))?;
+    if origin::absent(&place).is_some() {
+        let message = format!(
+            "there is no redo store {place}, so nothing tells whether {} is whole: name the redo store that was in use",
+            args.origin
+        );
+        return Err(CliError::new(exit::ORIGIN_WENT_BACK, message));
+    }
     let medium = origin::open(&place, &options).map_err(|error| origin_error(&error))?;
     let failed = |error: RedoError| redo_error(&place, &error);
     let mut store = RedoStore::open(medium).map_err(failed)?;

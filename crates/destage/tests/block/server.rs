@@ -73,7 +73,10 @@ impl Launch {
 
     fn command(&self) -> Command {
         let mut command = destage();
-        command.args(["block", "serve", "--admin", "127.0.0.1:0"]);
+        command.args(["block", "serve"]);
+        if !self.arguments.iter().any(|argument| argument == "--admin") {
+            command.args(["--admin", "127.0.0.1:0"]);
+        }
         if !self.arguments.iter().any(|argument| argument == "--cache-size") {
             command.args(["--cache-size", "64M"]);
         }

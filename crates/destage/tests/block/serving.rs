@@ -254,7 +254,8 @@ fn a_cache_of_another_origin_and_a_second_process_are_refused() {
     let scratch = Scratch::new();
     let launch = launch(&scratch);
     let server = launch.start();
-    let (code, said) = launch.refused();
+    let elsewhere = format!("unix:{}", scratch.join("second.sock").display());
+    let (code, said) = launch.clone().listening(&elsewhere).refused();
     assert_eq!(code, 13, "{said}");
     assert_eq!(server.stop(), 0);
     let other = scratch.folder("other");
