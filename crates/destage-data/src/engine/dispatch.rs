@@ -490,7 +490,8 @@ impl Engine {
                 now: self.now,
                 expiries: &self.expiries,
             };
-            let mut reply = Reply::new(&mut session.out, session.protocol);
+            let bytes_max = start + self.config.output_bytes_max;
+            let mut reply = Reply::new(&mut session.out, session.protocol).within(bytes_max);
             context.perform(prepared, all, &mut reply).and_then(|()| {
                 txn.check(&schema, &self.rows)
                     .map_err(|message| Trouble::Error(format!("ERR {message}")))

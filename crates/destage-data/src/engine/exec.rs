@@ -303,7 +303,8 @@ impl Engine {
         all: &[UnitId],
         txn: &mut Txn,
     ) -> Result<(), Trouble> {
-        let mut reply = Reply::new(&mut session.out, session.protocol);
+        let bytes_max = self.config.output_bytes_max;
+        let mut reply = Reply::new(&mut session.out, session.protocol).within(bytes_max);
         reply.array(queued.len());
         let mut context = Context {
             schema: &self.schema,
@@ -315,10 +316,6 @@ impl Engine {
         };
         let mut rest = all;
         for command in queued {
-            if reply.waiting_bytes() > self.config.output_bytes_max {
-                let message = "ERR its replies exceed --output-limit; ask for less at once";
-                return Err(Trouble::Error(message.into()));
-            }
             match command {
                 Queued::Echo(None) => reply.simple("PONG"),
                 Queued::Echo(Some(bytes)) => reply.bulk(bytes),
@@ -333,6 +330,7 @@ impl Engine {
                     context.perform(prepared, units, &mut reply)?;
                 }
             }
+            reply.is_within().map_err(|why| Trouble::Error(why.into()))?;
         }
         Ok(())
     }

@@ -329,7 +329,8 @@ impl Engine {
             let (units, later) = rest.split_at(prepared.key_list.len());
             rest = later;
             out.clear();
-            context.perform(prepared, units, &mut Reply::new(&mut out, protocol))?;
+            let mut reply = Reply::new(&mut out, protocol).within(self.config.output_bytes_max);
+            context.perform(prepared, units, &mut reply)?;
         }
         Ok(out)
     }

@@ -58,8 +58,19 @@ impl FieldNames {
 }
 
 impl Context<'_> {
-    /// Performs one command; its reply is appended.
+    /// Performs one command; its reply is appended. One whose reply is more than the output may hold is refused, and nothing is
+    /// done.
     pub(crate) fn perform(
+        &mut self,
+        prepared: &Prepared,
+        units: &[UnitId],
+        reply: &mut Reply<'_>,
+    ) -> Result<(), Trouble> {
+        self.perform_within(prepared, units, reply)?;
+        reply.is_within().map_err(|why| Trouble::Error(why.into()))
+    }
+
+    fn perform_within(
         &mut self,
         prepared: &Prepared,
         units: &[UnitId],

@@ -15,12 +15,20 @@ pub enum Protocol {
 pub struct Reply<'a> {
     out: &'a mut Vec<u8>,
     protocol: Protocol,
+    bytes_max: usize,
 }
 
 impl<'a> Reply<'a> {
     /// Appends to `out`.
     pub fn new(out: &'a mut Vec<u8>, protocol: Protocol) -> Self {
-        Self { out, protocol }
+        Self { out, protocol, bytes_max: usize::MAX }
+    }
+
+    /// Takes no further value once so many bytes wait in the output, so that what is too much is found before it is copied. The
+    /// output then is over the limit and no reply: the caller drops it.
+    #[must_use]
+    pub fn within(self, bytes_max: usize) -> Self {
+        Self { bytes_max, ..self }
     }
 
     /// The version in use.
@@ -28,9 +36,15 @@ impl<'a> Reply<'a> {
         self.protocol
     }
 
-    /// Bytes of all replies that wait in the output.
-    pub fn waiting_bytes(&self) -> usize {
-        self.out.len()
+    /// Whether the output kept to its limit.
+    ///
+    /// # Errors
+    /// The reply to give instead.
+    pub fn is_within(&self) -> Result<(), &'static str> {
+        if self.out.len() <= self.bytes_max {
+            return Ok(());
+        }
+        Err("ERR its reply exceeds --output-limit; ask for less at once")
     }
 
     /// Bytes that are replies already.
@@ -74,7 +88,9 @@ impl<'a> Reply<'a> {
     /// A string of bytes.
     #[inline]
     pub fn bulk(&mut self, bytes: &[u8]) {
-        push_bulk(self.out, bytes);
+        if self.out.len() <= self.bytes_max {
+            push_bulk(self.out, bytes);
+        }
     }
 
     /// Nothing: an absent field, a missing key.
@@ -181,6 +197,18 @@ mod tests {
         assert_eq!(written(Protocol::V3, |r| r.text("a\nb")), "=7\r\ntxt:a\nb\r\n");
         assert_eq!(written(Protocol::V2, |r| r.bulk(b"x\r\n")), "$3\r\nx\r\n\r\n");
         assert_eq!(written(Protocol::V2, |r| r.integer(-5)), ":-5\r\n");
+    }
+
+    #[test]
+    fn what_is_over_the_limit_takes_no_further_value() {
+        let mut out = Vec::new();
+        let mut reply = Reply::new(&mut out, Protocol::V2).within(100);
+        reply.array(1_000);
+        for _ in 0..1_000 {
+            reply.bulk(&[b'x'; 90]);
+        }
+        // One value at most goes past it, so that it shows.
+        assert!(reply.is_within().is_err() && out.len() < 300);
     }
 
     #[test]

@@ -127,7 +127,7 @@ impl Whose {
             file.write_all(b"\n")?;
             file.sync_all()?;
             std::fs::rename(&beside, &self.path)?;
-            let folder = self.path.parent().unwrap_or(Path::new("."));
+            let folder = self.path.parent().unwrap_or_else(|| Path::new("."));
             File::open(folder).and_then(|folder| folder.sync_all())
         };
         write().map_err(failed)?;

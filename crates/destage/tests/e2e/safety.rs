@@ -176,6 +176,36 @@ fn a_client_that_does_not_read_its_replies_is_cut_off() {
     let _ = deaf.take(1 << 20).read_to_end(&mut read);
 }
 
+/// Most memory that a process has taken so far, in bytes.
+fn peak_bytes(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("it is said");
+    let kib: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
+    kib << 10
+}
+
+#[test]
+fn one_command_cannot_ask_for_more_than_the_output_limit() {
+    let scratch = Scratch::new();
+    let server = Launch::example(&scratch).with(&["--output-limit", "4M"]).start();
+    let mut client = server.client();
+    client.run(&format!("HSET customers:1 name {}", "x".repeat(1 << 20)));
+    let before = peak_bytes(server.id());
+    let greedy = format!("HMGET customers:1{}", " name".repeat(400));
+    assert!(client.run(&greedy).error().contains("exceeds --output-limit"));
+    client.run("MULTI");
+    client.run("HINCRBY products:1 stock 1");
+    client.run(&greedy);
+    let said = client.run("EXEC").error().to_owned();
+    assert!(said.contains("exceeds --output-limit"), "{said}");
+    // Nothing of the transaction was done, and the connection goes on.
+    assert_eq!(client.run("HGET products:1 stock").text(), "10");
+    assert_eq!(client.run("HMGET customers:1 name name").array().len(), 2);
+    // The 400 MB of a single reply would show.
+    let grown = peak_bytes(server.id()).saturating_sub(before);
+    assert!(grown < 100 << 20, "{grown}");
+}
+
 #[test]
 fn values_keys_and_names_cannot_carry_sql() {
     let scratch = Scratch::new();
