@@ -199,7 +199,7 @@ impl Engine {
             Answer::Now(_, observed) => self.leased_now(client, session, raw, observed),
             Answer::Refused(refusal) => self.refused(session, refusal),
             Answer::Later => {
-                self.wait_for_units(client, session, request, Intent::Read, raw);
+                Self::wait_for_units(session, request, raw);
             }
         }
     }
