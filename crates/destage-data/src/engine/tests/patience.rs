@@ -130,7 +130,9 @@ fn without_space_for_the_journal_writes_wait_before_they_are_done() {
     let told = script.received().0;
     assert!(told.starts_with("-UNAVAILABLE the journal's disk is full"), "{told}");
     script.send("HINCRBY item:0 n 1");
+    assert_eq!(script.received().0, "");
     script.engine.journal_full(false);
+    script.turn();
     script.settle();
     assert_eq!(script.received().0, ":11\r\n");
 }
