@@ -211,6 +211,30 @@ mod tests {
     }
 
     #[test]
+    fn replies_are_counted_whatever_is_in_them() {
+        for protocol in [Protocol::V2, Protocol::V3] {
+            let all = written(protocol, |r| {
+                r.bulk(b"*9\r\n:1\r\n");
+                r.bulk_or_null(None);
+                r.null_array();
+                r.array(3);
+                r.array(0);
+                r.map(1);
+                r.bulk(b"$5");
+                r.set(1);
+                r.integer(-5);
+                r.bulk(b"");
+                r.double("1.5");
+                r.text("a\r\nb");
+                r.ok();
+                r.error("ERR a");
+            });
+            assert_eq!(count_replies(all.as_bytes()), 8, "{all:?}");
+        }
+        assert_eq!(count_replies(b""), 0);
+    }
+
+    #[test]
     fn errors_never_break_the_line() {
         assert_eq!(written(Protocol::V2, |r| r.error("ERR a\r\nb")), "-ERR a  b\r\n");
     }
