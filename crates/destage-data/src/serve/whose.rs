@@ -117,7 +117,7 @@ impl Whose {
     fn write(&mut self, note: Note) -> Result<(), ServeError> {
         let failed = |error: io::Error| unusable(&self.path, "write", &error);
         let sync_folder = || {
-            let folder = self.path.parent().unwrap_or(Path::new("."));
+            let folder = self.path.parent().unwrap_or_else(|| Path::new("."));
             File::open(folder).and_then(|folder| folder.sync_all())
         };
         // A start after a crash on a full disk has no space to say the same again.
