@@ -172,7 +172,7 @@ fn a_first_start_that_was_killed_at_any_moment_is_taken_up_by_the_next() {
     let scratch = Scratch::new();
     for millis in [0, 5, 10, 20, 40, 80, 160] {
         let folder = scratch.folder(&format!("after-{millis}"));
-        let (launch, _) = self::launch(&folder);
+        let (launch, _) = launch(&folder);
         launch.killed_after(std::time::Duration::from_millis(millis));
         assert_eq!(launch.start().stop(), 0, "killed after {millis} ms");
     }
