@@ -9,6 +9,8 @@ use destage_core::{ClientId, Input, Lsn, Span, Time, WaitFor};
 
 /// Keys handed out by one DESTAGE NEXTID.
 const NEXT_KEYS_MAX: u32 = 10_000;
+/// Most bytes of replies that wait for a client that has not sent the password.
+const STRANGER_OUTPUT_BYTES_MAX: usize = 16 << 10;
 /// What clients that ask for a Redis version are told: the commands supported behave as in that version.
 const REDIS_VERSION: &str = "7.2.0";
 
@@ -59,6 +61,9 @@ impl Engine {
         let Some(mut session) = self.sessions[client.0 as usize].take() else { return };
         self.unwatch(&mut session);
         self.deadlines.retain(|&(_, waiting)| waiting != client);
+        if let Some(alarm) = session.alarm {
+            self.alarms.remove(&(alarm, client));
+        }
         if let Some(request) = session.pending_request() {
             self.core.handle(self.now, Input::Cancel { request });
         }
@@ -74,6 +79,14 @@ impl Engine {
         }
         self.pump();
         self.run_ready();
+    }
+
+    /// Most bytes of replies that may wait for a client.
+    pub(super) fn output_bytes_max(&self, session: &Session) -> usize {
+        match session.known {
+            true => self.config.output_bytes_max,
+            false => STRANGER_OUTPUT_BYTES_MAX.min(self.config.output_bytes_max),
+        }
     }
 
     pub(super) fn server_command(

@@ -3,6 +3,7 @@
 use super::Engine;
 use super::command::{Group, Prepared, Spec, Verb, find, is_http};
 use super::overlay::GROUP_OVERHEAD;
+use super::patience::Held;
 use super::perform::{Context, Trouble};
 use super::rows::Kind;
 use super::session::{Multi, Session, Waiting};
@@ -18,8 +19,6 @@ use std::collections::HashSet;
 const PREFETCH_MAX: usize = 128;
 /// What clients may send that have not sent the password, as in Redis: enough to do so, and little to be held for each.
 const STRANGER: RequestLimits = RequestLimits { bytes_max: 16 << 10, args_max: 10 };
-/// Most bytes of replies that wait for such a client.
-const STRANGER_OUTPUT_BYTES_MAX: usize = 16 << 10;
 /// Requests for rows that nobody waits for yet carry this client number.
 pub(super) const PREFETCH_CLIENT: u32 = u32::MAX;
 
@@ -79,7 +78,10 @@ impl Engine {
         if announce {
             std::mem::swap(&mut session.out, &mut session.gated);
             session.announced = true;
+            session.held = Held { since: self.now, lsn, wrote, is_answered: false };
             (session.lsn, session.wrote) = (Lsn::ZERO, false);
+        } else if session.held.is_answered && !session.out.is_empty() {
+            self.follow_answered(client, &mut session);
         }
         self.sessions[client.0 as usize] = Some(session);
         for late in std::mem::take(&mut self.late_sends) {
@@ -94,14 +96,7 @@ impl Engine {
             self.core.handle(self.now, Input::Respond { client, lsn, wrote });
             self.pump();
         }
-    }
-
-    /// Most bytes of replies that may wait for a client.
-    fn output_bytes_max(&self, session: &Session) -> usize {
-        match session.known {
-            true => self.config.output_bytes_max,
-            false => STRANGER_OUTPUT_BYTES_MAX.min(self.config.output_bytes_max),
-        }
+        self.guard(client);
     }
 
     /// Executes requests from the front of `buffer` until one waits or is incomplete; the bytes used are returned.
@@ -158,6 +153,7 @@ impl Engine {
             &many
         };
         self.measured.commands += 1;
+        session.asks_anew = false;
         let spec = match find(list) {
             Ok(spec) => spec,
             Err(message) => {
@@ -167,6 +163,9 @@ impl Engine {
         };
         if let Err(message) = session.may_ask(spec.verb) {
             return self.fail(session, &message);
+        }
+        if self.refuses_left(session, spec) {
+            return;
         }
         if self.derived.is_on() && self.derived_request(client, session, spec, list) {
             return;
@@ -271,7 +270,9 @@ impl Engine {
         prepared: &Prepared,
         raw: &[u8],
     ) {
-        if self.is_leased_to_another(session, std::iter::once(prepared)) {
+        if self.lacks_space(std::iter::once(prepared))
+            || self.is_leased_to_another(session, std::iter::once(prepared))
+        {
             return self.wait_for_lease(client, session, raw);
         }
         let mut few = [UnitId(0); 4];
@@ -302,7 +303,7 @@ impl Engine {
             }
             Answer::Refused(refusal) => self.refused(session, refusal),
             Answer::Later => {
-                self.wait_for_units(client, session, request, intent, raw);
+                Self::wait_for_units(session, request, raw);
             }
         }
     }

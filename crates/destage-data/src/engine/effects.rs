@@ -36,7 +36,10 @@ impl Engine {
     }
 
     /// Puts a session back and lets it go on.
-    pub(super) fn put_back(&mut self, client: ClientId, session: Box<Session>) {
+    pub(super) fn put_back(&mut self, client: ClientId, mut session: Box<Session>) {
+        if session.waiting.is_none() && !session.asks_anew {
+            session.bound = None;
+        }
         self.sessions[client.0 as usize] = Some(session);
         self.runnable.push_back(client);
     }
@@ -50,8 +53,7 @@ impl Engine {
             unreachable!("a request that nobody waits for was cancelled")
         };
         match session.waiting.take() {
-            Some(Waiting::Units { raw, deadline, .. }) => {
-                self.end_patience(client, deadline);
+            Some(Waiting::Units { raw, .. }) => {
                 self.execute_raw(client, &mut session, &raw, access, observed);
             }
             Some(Waiting::Settling { raw, .. }) => {
@@ -89,7 +91,9 @@ impl Engine {
             prepared.keys().map(|(table, key)| self.rows.find_or_insert(table, key)).collect();
         let units = dedup(&all);
         let intent = self.intent(std::iter::once(&prepared));
-        if self.is_leased_to_another(session, std::iter::once(&prepared)) {
+        if self.lacks_space(std::iter::once(&prepared))
+            || self.is_leased_to_another(session, std::iter::once(&prepared))
+        {
             self.release_locks(&units, access);
             self.wait_for_lease(client, session, raw);
         } else if matches!(intent, Intent::Write { fetch: false, .. }) || self.are_present(&units) {
@@ -121,6 +125,7 @@ impl Engine {
         self.release_locks(units, access);
         let rest = std::mem::take(&mut session.input);
         session.input = [raw, &rest].concat();
+        session.asks_anew = true;
     }
 
     /// The rows hold what only the origin knew. Reads are executed at once; writes start anew, since they have to be admitted.
@@ -142,16 +147,13 @@ impl Engine {
         }
         let rest = std::mem::take(&mut session.input);
         session.input = [raw, &rest].concat();
+        session.asks_anew = true;
     }
 
     pub(super) fn refuse_waiting(&mut self, request: RequestId, refusal: Refusal) {
         if let Some((client, mut session)) = self.take_waiting(request) {
             let raw = match session.waiting.take() {
-                Some(Waiting::Units { raw, deadline, .. }) => {
-                    self.end_patience(client, deadline);
-                    raw
-                }
-                Some(Waiting::Settling { raw, .. }) => raw,
+                Some(Waiting::Units { raw, .. } | Waiting::Settling { raw, .. }) => raw,
                 other => unreachable!("{other:?} waits for no units"),
             };
             // EXEC has said what becomes of the whole; a refused command of a session under leases leaves that to EXEC.
@@ -207,6 +209,17 @@ impl Engine {
             return;
         };
         session.announced = false;
+        if std::mem::take(&mut session.held.is_answered) {
+            // What is gated came after what may leave now, and is not told yet.
+            if !session.gated.is_empty() {
+                session.gated.append(&mut session.out);
+                std::mem::swap(&mut session.gated, &mut session.out);
+                session.lsn = session.lsn.max(session.held.lsn);
+                session.wrote |= session.held.wrote;
+            }
+            self.runnable.push_back(client);
+            return;
+        }
         if session.ready.is_empty() {
             std::mem::swap(&mut session.ready, &mut session.gated);
         } else {
@@ -263,10 +276,6 @@ impl Engine {
         else {
             return;
         };
-        let waiting = self.session(client).and_then(|session| session.waiting.as_ref());
-        if let Some(Waiting::Units { .. }) = waiting {
-            return self.lose_patience(client, request);
-        }
         self.core.handle(self.now, Input::Cancel { request });
         let waiting = self.session(client).and_then(|session| session.waiting.as_ref());
         if let Some(Waiting::Derived { name, .. }) = waiting {
@@ -308,7 +317,17 @@ impl Engine {
         let waits = slot.as_ref().is_some_and(|session| {
             matches!(session.waiting, Some(Waiting::Origin { lsn: waits }) if waits == lsn)
         });
-        let Some(mut session) = slot.take_if(|_| waits) else { return };
+        let Some(mut session) = slot.take_if(|_| waits) else {
+            if !applied {
+                let why = reason.map(|error| error.message).unwrap_or_default();
+                tracing::warn!(
+                    lsn = lsn.0,
+                    reason = why.as_str(),
+                    "the origin rejected a write whose client waited for it no longer; nothing was done"
+                );
+            }
+            return;
+        };
         session.waiting = None;
         if applied {
             session.out.extend_from_slice(&through.reply);

@@ -51,6 +51,10 @@ impl Engine {
             return self.not_done(session);
         }
         let queued = self.read_queued(&multi, session.attempts);
+        if !multi.begun && self.lacks_space(data_commands(&queued)) {
+            session.multi = Some(multi);
+            return self.wait_for_lease(client, session, EXEC);
+        }
         if self.is_leased_away(session, &queued) {
             return self.exec_leased_away(client, session, multi);
         }
@@ -72,7 +76,7 @@ impl Engine {
             }
             Answer::Later => {
                 session.multi = Some(multi);
-                self.wait_for_units(client, session, request, intent, EXEC);
+                Self::wait_for_units(session, request, EXEC);
             }
         }
     }
@@ -127,6 +131,11 @@ impl Engine {
         if !self.is_unchanged(session) {
             self.release_locks(&units, access);
             return self.not_done(session);
+        }
+        if !multi.begun && self.lacks_space(data_commands(&queued)) {
+            self.release_locks(&units, access);
+            session.multi = Some(multi);
+            return self.wait_for_lease(client, session, EXEC);
         }
         if self.is_leased_away(session, &queued) {
             self.release_locks(&units, access);

@@ -199,7 +199,7 @@ impl Engine {
             Answer::Now(_, observed) => self.leased_now(client, session, raw, observed),
             Answer::Refused(refusal) => self.refused(session, refusal),
             Answer::Later => {
-                self.wait_for_units(client, session, request, Intent::Read, raw);
+                Self::wait_for_units(session, request, raw);
             }
         }
     }
@@ -353,7 +353,15 @@ impl Engine {
         })
     }
 
-    /// Has a client's request wait until an X lease ends; then it asks again.
+    /// Whether the journal's disk has no space for what commands would write.
+    pub(super) fn lacks_space<'p>(&self, mut commands: impl Iterator<Item = &'p Prepared>) -> bool {
+        let plain = self.schema.plain;
+        self.measured.is_journal_full()
+            && commands
+                .any(|prepared| prepared.group == Group::Write && prepared.changes_rows(plain))
+    }
+
+    /// Has a client's request wait until an X lease ends, or the journal has space; then it asks again.
     pub(super) fn wait_for_lease(&mut self, client: ClientId, session: &mut Session, raw: &[u8]) {
         session.waiting = Some(Waiting::Lease { raw: raw.into() });
         self.watched.waiters.push(client);

@@ -205,6 +205,8 @@ pub struct Engine {
     /// How the watermarks move by what is under way, by its first group.
     moving: HashMap<Lsn, Box<[Mark]>>,
     deadlines: BTreeSet<(Time, ClientId)>,
+    /// When to look whether a client has waited for as long as it may.
+    alarms: BTreeSet<(Time, ClientId)>,
     /// The keys that connections watch.
     watched: Watched,
     /// Rows of which sessions say that the origin does not have them.
@@ -254,6 +256,8 @@ struct Config {
     pipeline_max: usize,
     output_bytes_max: usize,
     clients_max: usize,
+    /// For how long a client waits for an answer.
+    client_wait: Span,
     unsafe_flags: UnsafeFlags,
     origin: String,
 }
@@ -301,6 +305,7 @@ impl Engine {
             domains: Domains::one(Partition::one(&schema), decided),
             moving: HashMap::new(),
             deadlines: BTreeSet::new(),
+            alarms: BTreeSet::new(),
             watched: Watched::default(),
             absent: HashSet::new(),
             observers: Vec::new(),
@@ -327,6 +332,7 @@ impl Engine {
                 pipeline_max: settings.pipeline_max,
                 output_bytes_max: settings.output_bytes_max,
                 clients_max: settings.clients_max,
+                client_wait: settings.client_wait,
                 unsafe_flags: settings.unsafe_flags,
                 origin,
             },
@@ -371,6 +377,7 @@ impl Engine {
         self.drop_absent_plain();
         self.reload_doubtful();
         self.expire_held();
+        self.end_waits();
         self.core.handle(self.now, Input::Tick);
         self.move_mark();
         self.modes.tick(self.now);
@@ -382,11 +389,12 @@ impl Engine {
     /// When to call [`Engine::tick`] at the latest.
     pub fn next_timeout(&self) -> Option<Time> {
         let deadline = self.deadlines.first().map(|&(deadline, _)| deadline);
+        let alarm = self.alarms.first().map(|&(alarm, _)| alarm);
         let foreign = [self.ages.next_timeout(), self.doubts.next_timeout()];
         let others = [self.modes.due(), self.watched.next_timeout()].into_iter().chain(foreign);
         let mark = self.domains.mark_at(self.core.decided());
         let held = self.opaque.next_timeout();
-        [deadline, self.core.next_timeout(), self.expiries.next_timeout(), mark, held]
+        [deadline, alarm, self.core.next_timeout(), self.expiries.next_timeout(), mark, held]
             .into_iter()
             .chain(others)
             .flatten()
@@ -422,14 +430,14 @@ impl Engine {
     pub fn outgoing(&mut self, client: ClientId) -> Option<(&mut Vec<u8>, bool)> {
         let session = self.session(client)?;
         // What is not released yet must be sent first.
-        let closing = session.closing && !session.announced && session.out.is_empty();
+        let closing = session.closing && !session.is_held() && session.out.is_empty();
         Some((&mut session.ready, closing))
     }
 
     /// Whether the client waits for nothing: everything that it has sent in whole is answered, and the answers are sent.
     pub fn is_idle(&self, client: ClientId) -> bool {
         self.sessions[client.0 as usize].as_ref().is_none_or(|session| {
-            let answered = session.waiting.is_none() && !session.announced;
+            let answered = session.waiting.is_none() && !session.is_held();
             answered && session.out.is_empty() && session.ready.is_empty()
         })
     }

@@ -23,11 +23,8 @@ use crate::cells::{Cell, push_cell};
 use crate::dml::Dml;
 use crate::origins::{OriginError, Watermarks, decided_of};
 use crate::schema::TableId;
-use destage_core::{Access, Ack, DomainId, Fault, Input, Lsn, Span, Time, UnitId, WaitFor};
+use destage_core::{Access, Ack, DomainId, Fault, Input, Lsn, Time, UnitId, WaitFor};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-
-/// Longest wait for the destage that a read needs.
-pub(super) const HELD_MAX: Span = Span::from_secs(10);
 
 /// The rows of a table that belong to one domain.
 type Part = (TableId, DomainId);
@@ -413,7 +410,7 @@ impl Engine {
     }
 
     fn hold(&mut self, (domain, lsn): Place, held: Held) {
-        let deadline = self.now + HELD_MAX;
+        let deadline = self.now + self.config.client_wait;
         self.opaque.held.entry((lsn, domain)).or_default().push((deadline, held));
         let request = self.request_id(PREFETCH_CLIENT);
         self.core.handle(self.now, Input::Wait { request, lsn, until: WaitFor::Decided });
@@ -449,7 +446,7 @@ impl Engine {
             let message = format!(
                 "raw SQL (write {}) that covers it has not been decided there within {} s",
                 lsn.0,
-                HELD_MAX.as_secs_f64()
+                self.config.client_wait.as_secs_f64()
             );
             let error = OriginError::new(Fault::Unavailable, message);
             match held {

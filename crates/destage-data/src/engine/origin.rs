@@ -194,7 +194,10 @@ impl Engine {
             _ => return None,
         }
         match session.waiting.take() {
-            Some(Waiting::Job { job, .. }) => Some((client, job)),
+            Some(Waiting::Job { job, .. }) => {
+                session.bound = None;
+                Some((client, job))
+            }
             _ => None,
         }
     }

@@ -1,89 +1,339 @@
-//! For how long a read waits for a row that a write on its way to the origin has locked.
+//! For how long a client waits for an answer, whatever keeps it: one bound for all of it (`--client-wait`).
 //!
-//! Such a write is shown to nobody before the origin has answered it, and the row as it was is no longer what a session may
-//! build on. So reads of the row wait with the write, though not for longer than for raw SQL. A session under leases waits
-//! for nothing once its time is up. What is merely fetched is bounded by the fetch.
+//! Clients have time-outs of their own, and most of them send again what they got no answer to. So nobody waits for longer than
+//! the bound, which is shorter than those: a request that has written nothing yet is given up, and its answer says that nothing
+//! was done; one whose write is in the journal, and whose acknowledgement waits, is told that it is kept. And what a client that
+//! has gone still had waiting is given up, too. Only waits that name their own bound last longer: WAITAOF, DESTAGE WAIT and the
+//! like, and derived keys with their deadline.
+//!
+//! A session under leases waits for nothing once its time is up.
 
 use super::Engine;
+use super::command::{Group, Spec, Verb, find};
 use super::exec::EXEC;
 use super::key::format_key;
-use super::opaque::HELD_MAX;
-use super::session::{Session, Waiting};
+use super::session::{Job, Session, Waiting};
 use crate::cells::Reader;
-use destage_core::{ClientId, Input, Intent, RequestId, Span, Time, UnitId};
+use crate::resp::{Args, Reply, count_replies, parse};
+use destage_core::lease::Denied;
+use destage_core::{ClientId, Input, Lsn, Mode, RequestId, Time, UnitId};
 
-/// How often a read is looked at that has waited for so long already, and for no lock when it was looked at last.
-const LOOK_AGAIN: Span = Span::from_secs(1);
+/// Why a request is given up.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum GivenUp {
+    /// It has waited for as long as it may.
+    Late,
+    /// Its client sends no more, and is taken to be gone.
+    Left,
+}
+
+/// Replies that the core holds back, and for how long already.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Held {
+    pub(crate) since: Time,
+    /// The highest group that they tell of.
+    pub(crate) lsn: Lsn,
+    /// They acknowledge a write.
+    pub(crate) wrote: bool,
+    /// They were answered otherwise: what comes next need not wait for them.
+    pub(crate) is_answered: bool,
+}
 
 impl Engine {
-    /// Has a request wait for its units; one that reads, not for ever.
-    pub(super) fn wait_for_units(
-        &mut self,
-        client: ClientId,
-        session: &mut Session,
-        request: RequestId,
-        intent: Intent,
-        raw: &[u8],
-    ) {
-        let deadline = (intent == Intent::Read).then(|| self.next_look(client, session, HELD_MAX));
-        session.waiting = Some(Waiting::Units { request, raw: raw.into(), deadline });
+    /// Has a request wait for its units.
+    pub(super) fn wait_for_units(session: &mut Session, request: RequestId, raw: &[u8]) {
+        session.waiting = Some(Waiting::Units { request, raw: raw.into() });
     }
 
-    /// Sets the time at which a waiting read is looked at.
-    fn next_look(&mut self, client: ClientId, session: &Session, span: Span) -> Time {
-        let mut at = self.now + span;
-        if let (Some(token), true) = (session.watch, session.is_leased()) {
-            let end = self.watched.leases.deadline(token).filter(|&end| end > self.now);
-            at = end.map_or(at, |end| end.min(at));
+    /// The client sends no more. What it has sent is carried out as long as nothing of it has to wait: then it may have given
+    /// up, and what would be written for it is not.
+    pub fn hang_up(&mut self, now: Time, client: ClientId) {
+        self.now = self.now.max(now);
+        let Some(session) = self.session(client) else { return };
+        session.hung_up = true;
+        self.guard(client);
+        self.pump();
+        self.run_ready();
+    }
+
+    /// Looks after a client whose command may have begun to wait.
+    pub(super) fn guard(&mut self, client: ClientId) {
+        let until = self.now + self.config.client_wait;
+        let Some(session) = self.session(client) else { return };
+        match &session.waiting {
+            None if session.input.is_empty() => session.bound = None,
+            None => {}
+            Some(waiting) => {
+                session.is_left |= session.hung_up;
+                if !waiting.names_its_bound() {
+                    session.bound.get_or_insert(until);
+                }
+            }
         }
-        self.deadlines.insert((at, client));
-        at
+        self.look_after(client);
     }
 
-    /// A request waits for its units no longer.
-    pub(super) fn end_patience(&mut self, client: ClientId, deadline: Option<Time>) {
-        if let Some(deadline) = deadline {
-            self.deadlines.remove(&(deadline, client));
+    /// The clients whose time may be over.
+    pub(super) fn end_waits(&mut self) {
+        while let Some(&(at, client)) = self.alarms.first()
+            && at <= self.now
+        {
+            self.alarms.pop_first();
+            if let Some(session) = self.session(client) {
+                session.alarm = None;
+                self.look_after(client);
+            }
         }
     }
 
-    /// A read has waited for long: it gives up if a row of it is locked, or if it is in a session whose time is up.
-    pub(super) fn lose_patience(&mut self, client: ClientId, request: RequestId) {
-        let Some((client, mut session)) = self.take_waiting(request).filter(|(c, _)| *c == client)
+    /// Answers what has waited for too long, and sees to it that the rest is looked at in time.
+    fn look_after(&mut self, client: ClientId) {
+        let (now, wait) = (self.now, self.config.client_wait);
+        let Some(session) = self.sessions[client.0 as usize].as_deref() else { return };
+        let waits = session.waiting.as_ref().filter(|waiting| !waiting.names_its_bound());
+        let bound = waits.and(session.bound);
+        let is_late = bound.is_some_and(|bound| bound <= now);
+        let is_left =
+            session.is_left && waits.is_some_and(|waits| self.would_write(session, waits));
+        if is_late || is_left {
+            let why = if is_left { GivenUp::Left } else { GivenUp::Late };
+            return self.give_up(client, why);
+        }
+        let held = session.announced && !session.gated.is_empty();
+        let held = held.then(|| session.held.since + wait);
+        let alarm = session.alarm;
+        let leased = session.watch.filter(|_| session.is_leased() && waits.is_some());
+        let lease_end = leased.and_then(|token| self.watched.leases.deadline(token));
+        let is_over = lease_end.is_none_or(|end| end <= now);
+        let lost = leased.filter(|_| is_over);
+        if let Some(denied) = lost.and_then(|t| self.watched.leases.check(now, t).err())
+            && self.lease_lost(client, denied)
+        {
+            return;
+        }
+        if held.is_some_and(|until| until <= now) {
+            return self.withhold(client);
+        }
+        let due = [bound, lease_end.filter(|&end| end > now), held].into_iter().flatten().min();
+        // One that rings too early only looks again.
+        if let Some(due) = due.filter(|&due| alarm.is_none_or(|alarm| due < alarm)) {
+            if let Some(alarm) = alarm {
+                self.alarms.remove(&(alarm, client));
+            }
+            self.alarms.insert((due, client));
+            if let Some(session) = self.session(client) {
+                session.alarm = Some(due);
+            }
+        }
+    }
+
+    /// A session under leases has waited until its time was up; false if it waits for something that does not end so.
+    fn lease_lost(&mut self, client: ClientId, denied: Denied) -> bool {
+        let Some(session) = self.session(client) else { return false };
+        let Some(Waiting::Units { request, .. } | Waiting::Settling { request, .. }) =
+            session.waiting
         else {
-            return;
+            return false;
         };
-        let token = session.watch.filter(|_| session.is_leased());
-        let lost = token.and_then(|token| self.watched.leases.check(self.now, token).err());
-        let locked = self.core.locked_for(request);
-        if lost.is_none() && locked.is_none() {
-            let next = self.next_look(client, &session, LOOK_AGAIN);
-            if let Some(Waiting::Units { deadline, .. }) = &mut session.waiting {
-                *deadline = Some(next);
-            }
-            self.sessions[client.0 as usize] = Some(session);
-            return;
-        }
+        let Some((client, mut session)) = self.take_waiting(request) else { return false };
+        session.waiting = None;
         self.core.handle(self.now, Input::Cancel { request });
-        let is_exec =
-            matches!(session.waiting.take(), Some(Waiting::Units { raw, .. }) if *raw == *EXEC);
-        if let Some(denied) = lost {
-            self.lost(&mut session, denied);
-        } else if let Some(unit) = locked {
-            if is_exec {
-                self.end_multi(&mut session);
-            }
-            let message = format!(
-                "UNAVAILABLE {} has not answered a write of {} within {} s, and it is not read before that; see DESTAGE \
-                 STATUS",
-                self.config.origin,
-                self.name_of(unit),
-                HELD_MAX.as_secs_f64()
-            );
-            self.fail(&mut session, &message);
-        }
+        self.lost(&mut session, denied);
         self.put_back(client, session);
         self.pump();
+        true
+    }
+
+    /// Whether a request that waits would write, and has not yet.
+    fn would_write(&self, session: &Session, waiting: &Waiting) -> bool {
+        match waiting {
+            Waiting::Units { raw, .. } | Waiting::Settling { raw, .. } | Waiting::Lease { raw } => {
+                self.is_write(session, raw)
+            }
+            _ => false,
+        }
+    }
+
+    fn is_write(&self, session: &Session, raw: &[u8]) -> bool {
+        if *raw == *EXEC {
+            let multi = session.multi.as_ref();
+            return multi
+                .is_none_or(|multi| multi.requests.iter().any(|raw| self.is_write(session, raw)));
+        }
+        let mut args = Args::default();
+        let mut list = Vec::new();
+        if parse(raw, &self.config.limits, &mut args).is_ok() {
+            args.to_slices(raw, &mut list);
+        }
+        !list.is_empty() && find(&list).is_ok_and(may_change)
+    }
+
+    /// Refuses what a client has sent that has gone since, as far as it changes anything; false if it is none of that.
+    pub(super) fn refuses_left(&mut self, session: &mut Session, spec: &Spec) -> bool {
+        let is_refused = session.is_left && (may_change(spec) || spec.verb == Verb::Exec);
+        if is_refused {
+            self.fail(session, LEFT);
+        }
+        is_refused
+    }
+
+    /// Gives up what a client waits for.
+    fn give_up(&mut self, client: ClientId, why: GivenUp) {
+        let Some(mut session) = self.sessions[client.0 as usize].take() else { return };
+        let Some(waiting) = session.waiting.take() else {
+            unreachable!("only what waits is given up")
+        };
+        let message = match why {
+            GivenUp::Left => LEFT.to_owned(),
+            GivenUp::Late => self.late(&session, &waiting),
+        };
+        self.measured.given_up += 1;
+        (session.settled, session.attempts) = (false, 0);
+        match waiting {
+            Waiting::Units { request, raw } | Waiting::Settling { request, raw } => {
+                self.core.handle(self.now, Input::Cancel { request });
+                self.fail_waiting(&mut session, &raw, &message);
+            }
+            Waiting::Lease { raw } => {
+                self.watched.waiters.retain(|&waiter| waiter != client);
+                self.fail_waiting(&mut session, &raw, &message);
+            }
+            // It tells of what is in the journal, so it leaves with that.
+            Waiting::Origin { lsn } => {
+                session.lsn = session.lsn.max(lsn);
+                self.complain(&mut session, &message);
+            }
+            Waiting::Job { .. } => self.fail(&mut session, &message),
+            Waiting::Wait { .. } | Waiting::Derived { .. } => {
+                unreachable!("they end at their own bound")
+            }
+        }
+        // The bound stays: what was sent with it and has to wait, too, has waited for as long.
+        self.put_back_late(client, session);
+        self.pump();
+    }
+
+    fn put_back_late(&mut self, client: ClientId, session: Box<Session>) {
+        self.sessions[client.0 as usize] = Some(session);
+        self.runnable.push_back(client);
+    }
+
+    fn fail_waiting(&mut self, session: &mut Session, raw: &[u8], message: &str) {
+        if *raw == *EXEC {
+            self.end_multi(session);
+        }
+        self.fail(session, message);
+    }
+
+    /// What a client is told whose time is over.
+    fn late(&self, session: &Session, waiting: &Waiting) -> String {
+        let (origin, limit) = (&self.config.origin, self.config.client_wait.as_secs_f64());
+        let nothing = |what: String| {
+            format!(
+                "UNAVAILABLE {what} within {limit} s (--client-wait), and nothing was done; see DESTAGE STATUS"
+            )
+        };
+        match waiting {
+            Waiting::Units { request, .. } | Waiting::Settling { request, .. } => {
+                if self.would_write(session, waiting)
+                    && let Some(what) = self.keeps_writes()
+                {
+                    return nothing(what);
+                }
+                nothing(match self.core.locked_for(*request) {
+                    Some(unit) => {
+                        format!("{origin} has not answered a write of {}", self.name_of(unit))
+                    }
+                    None => format!("{origin} has not answered"),
+                })
+            }
+            Waiting::Lease { .. } => nothing(self.keeps_writes().unwrap_or_else(|| {
+                "another session that has the right to write this has not ended".to_owned()
+            })),
+            Waiting::Origin { lsn } => format!(
+                "PENDING write {} is in the journal and goes to {origin}, which has not answered within {limit} s \
+                 (--client-wait): do not repeat it; should {origin} reject it, the log tells so",
+                lsn.0
+            ),
+            Waiting::Job { job: Job::Parked, .. } => format!(
+                "PENDING {origin} has not answered within {limit} s (--client-wait), and what was decided is under way: see \
+                 DESTAGE PARKED LIST before you repeat it"
+            ),
+            _ => nothing(format!("{origin} has not answered")),
+        }
+    }
+
+    /// What keeps all writes from being taken now.
+    fn keeps_writes(&self) -> Option<String> {
+        let policy = self.core.policy();
+        if self.measured.is_journal_full() {
+            return Some("the journal's disk is full, and has had no space".to_owned());
+        }
+        match self.core.status().mode {
+            Mode::StalenessExceeded => Some(format!(
+                "the oldest write has waited for {} longer than D = {:.1} s, and was not decided",
+                self.config.origin,
+                policy.staleness.as_secs_f64()
+            )),
+            Mode::Full | Mode::Fallback | Mode::Throttled => Some(format!(
+                "the limit of {} bytes of buffered writes is reached, and {} has not taken enough of them",
+                policy.limits.dirty_bytes_max, self.config.origin
+            )),
+            Mode::Normal | Mode::Stopped => None,
+        }
+    }
+
+    /// Answers otherwise than by the replies that the core holds back. What they tell of is done, and cannot be undone.
+    fn withhold(&mut self, client: ClientId) {
+        let limit = self.config.client_wait.as_secs_f64();
+        let committed = self.core.committed();
+        let origin = self.config.origin.clone();
+        let Some(session) = self.session(client) else { return };
+        let count = count_replies(&session.gated);
+        let is_journaled = session.held.lsn <= committed;
+        let message = match (session.held.wrote, is_journaled) {
+            (true, true) => format!(
+                "PENDING its answer has to wait: if it wrote, that is in the journal and will reach {origin}, but older writes \
+                 were not decided within {limit} s (--client-wait), and nothing is acknowledged before that: do not repeat it"
+            ),
+            (true, false) => format!(
+                "PENDING its answer has to wait: if it wrote, that is not durable in the journal after {limit} s \
+                 (--client-wait); it will be, and reach {origin}, unless this server ends before: do not repeat it; see \
+                 DESTAGE STATUS"
+            ),
+            (false, _) => format!(
+                "UNAVAILABLE it tells of a write that is not durable in the journal after {limit} s (--client-wait), and is not \
+                 told before that; see DESTAGE STATUS"
+            ),
+        };
+        session.gated.clear();
+        session.held.is_answered = true;
+        let mut reply = Reply::new(&mut session.ready, session.protocol);
+        (0..count).for_each(|_| reply.error(&message));
+        self.measured.given_up += count as u64;
+        self.sends.push(client);
+        if self.session(client).is_some_and(|session| !session.out.is_empty()) {
+            self.runnable.push_back(client);
+        }
+    }
+
+    /// Replies behind some that the core holds back and that were answered otherwise: what tells of nothing that is not
+    /// durable may leave, the rest waits as those do.
+    pub(super) fn follow_answered(&mut self, client: ClientId, session: &mut Session) {
+        let is_free =
+            session.gated.is_empty() && session.lsn <= self.core.committed() && !session.wrote;
+        let to = if is_free { &mut session.ready } else { &mut session.gated };
+        if !is_free {
+            let before = if to.is_empty() { Held::default() } else { session.held };
+            let since = if to.is_empty() { self.now } else { before.since };
+            let (lsn, wrote) = (before.lsn.max(session.lsn), before.wrote || session.wrote);
+            session.held = Held { since, lsn, wrote, is_answered: true };
+        }
+        to.append(&mut session.out);
+        (session.lsn, session.wrote) = (Lsn::ZERO, false);
+        if is_free {
+            self.sends.push(client);
+        }
     }
 
     /// What people call a unit.
@@ -99,4 +349,13 @@ impl Engine {
             None => "what is asked for".to_owned(),
         }
     }
+}
+
+/// What is told to whoever may not be there any more.
+const LEFT: &str =
+    "UNAVAILABLE the other end of the connection was closed while it waited, and nothing was done";
+
+/// Whether a command may change anything.
+fn may_change(spec: &Spec) -> bool {
+    spec.group == Group::Write || spec.verb == Verb::Destage
 }

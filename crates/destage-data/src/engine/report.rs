@@ -40,11 +40,18 @@ pub(crate) struct Measured {
     origin: OriginHealth,
     pub(crate) start: StartReport,
     journal_full: bool,
+    /// Requests whose clients waited for as long as they may, or were gone.
+    pub(crate) given_up: u64,
     /// Clients that left while the core held replies for them.
     pub(crate) zombies: HashSet<ClientId>,
 }
 
 impl Measured {
+    /// Whether the journal's disk has no space.
+    pub(super) fn is_journal_full(&self) -> bool {
+        self.journal_full
+    }
+
     pub(crate) fn new(now: Time) -> Self {
         Self {
             commands: 0,
@@ -64,6 +71,7 @@ impl Measured {
             origin: OriginHealth::default(),
             start: StartReport::default(),
             journal_full: false,
+            given_up: 0,
             zombies: HashSet::new(),
         }
     }
@@ -145,6 +153,10 @@ impl Engine {
     /// Whether the journal's disk is full, so that nothing can be acknowledged.
     pub fn journal_full(&mut self, is_full: bool) {
         self.measured.journal_full = is_full;
+        if !is_full {
+            self.wake_lease_waiters();
+            self.run_ready();
+        }
     }
 
     /// Everything there is to see now.
@@ -270,7 +282,7 @@ impl Engine {
                 format!(
                     "mode:{}\r\norigin:{}\r\norigin_down:{}\r\npolicy:{}\r\nlast_lsn:{}\r\ncommitted_lsn:{}\r\n\
                  decided_lsn:{}\r\ndirty_groups:{}\r\ndirty_bytes:{}\r\nstaleness_seconds:{:.3}\r\n\
-                 parked_groups:{}\r\n",
+                 parked_groups:{}\r\nrequests_given_up:{}\r\n",
                     report.mode,
                     report.origin.description,
                     u8::from(report.origin.down),
@@ -281,7 +293,8 @@ impl Engine {
                     report.writes.dirty_groups,
                     report.writes.dirty_bytes,
                     report.rpo.total_loss_seconds,
-                    report.destage.parked_groups.unwrap_or(0)
+                    report.destage.parked_groups.unwrap_or(0),
+                    self.measured.given_up
                 ),
             ),
         ];

@@ -1,6 +1,7 @@
 //! A connection as the engine sees it: bytes in, bytes out, and what it waits for.
 
 use super::command::Verb;
+use super::patience::Held;
 use super::plain::Beside;
 use super::txn::Staged;
 use super::watch::RowKey;
@@ -44,6 +45,18 @@ pub(crate) struct Session {
     /// The rows of which it says that the origin does not have them.
     pub(crate) absent: Vec<RowKey>,
     pub(crate) waiting: Option<Waiting>,
+    /// When what waits is answered at the latest; kept for what was sent with it.
+    pub(crate) bound: Option<Time>,
+    /// What the core holds in `gated`.
+    pub(crate) held: Held,
+    /// When it is looked at whether a bound is reached.
+    pub(crate) alarm: Option<Time>,
+    /// The peer sends no more.
+    pub(crate) hung_up: bool,
+    /// Something of it waited then, or later: what it has sent and would change is not done.
+    pub(crate) is_left: bool,
+    /// The next command is one that has waited and asks anew.
+    pub(crate) asks_anew: bool,
     /// The next command's rows were destaged and fetched again for it.
     pub(crate) settled: bool,
     /// How often the next command has asked for parts of a collection in vain.
@@ -70,11 +83,11 @@ pub(crate) struct Multi {
 #[derive(Debug)]
 pub(crate) enum Waiting {
     /// Its command's rows are fetched, locked by others, or a limit is reached. The request is executed again from its
-    /// bytes. A read is looked at again at its deadline.
-    Units { request: RequestId, raw: Box<[u8]>, deadline: Option<Time> },
+    /// bytes.
+    Units { request: RequestId, raw: Box<[u8]> },
     /// As `Units`, while values that only the origin knows are settled.
     Settling { request: RequestId, raw: Box<[u8]> },
-    /// A session has the right to what its write would change.
+    /// A session has the right to what its write would change, or the journal's disk has no space for it.
     Lease { raw: Box<[u8]> },
     /// Its write waits for the origin's word.
     Origin { lsn: Lsn },
@@ -84,6 +97,13 @@ pub(crate) enum Waiting {
     Derived { request: RequestId, deadline: Time, name: super::derived::Name },
     /// An answer from the origin.
     Job { request: RequestId, job: Job },
+}
+
+impl Waiting {
+    /// Whether it ends at a time that the command, or the key's settings, have named.
+    pub(super) fn names_its_bound(&self) -> bool {
+        matches!(self, Self::Wait { .. } | Self::Derived { .. })
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,6 +175,11 @@ impl Session {
                 Ok(())
             }
         }
+    }
+
+    /// Whether replies are held back that nobody has been told about.
+    pub(crate) fn is_held(&self) -> bool {
+        self.announced && !self.held.is_answered
     }
 
     /// Bytes of replies that wait.

@@ -13,6 +13,7 @@ mod history;
 mod leased;
 mod opaque;
 mod options;
+mod patience;
 mod plain;
 mod raw;
 mod report;

@@ -4,4 +4,5 @@ mod parse;
 mod reply;
 
 pub use parse::{Args, Parse, ProtocolError, RequestLimits, parse};
+pub(crate) use reply::count_replies;
 pub use reply::{Protocol, Reply};

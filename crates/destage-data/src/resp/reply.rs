@@ -10,6 +10,33 @@ pub enum Protocol {
     V3,
 }
 
+/// How many replies some bytes are. They are whole ones, as [`Reply`] writes them.
+pub(crate) fn count_replies(bytes: &[u8]) -> usize {
+    let (mut rest, mut count, mut parts) = (bytes, 0, 0_u64);
+    while let Some(end) = memchr::memmem::find(rest, b"\r\n") {
+        let (line, tail) = (&rest[..end], &rest[end + 2..]);
+        let number = line.get(1..).and_then(|text| std::str::from_utf8(text).ok());
+        // What is absent has a negative length.
+        let number = number.and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+        let is_absent = line.get(1) == Some(&b'-');
+        rest = match line.first() {
+            Some(b'$' | b'=') if !is_absent => tail.get(number as usize + 2..).unwrap_or_default(),
+            _ => tail,
+        };
+        // An inner part is none by itself, and may have parts in turn.
+        match parts.checked_sub(1) {
+            Some(left) => parts = left,
+            None => count += 1,
+        }
+        parts += match line.first() {
+            Some(b'*' | b'~' | b'>') => number,
+            Some(b'%') => 2 * number,
+            _ => 0,
+        };
+    }
+    count
+}
+
 /// Writes replies for one protocol version.
 #[derive(Debug)]
 pub struct Reply<'a> {
@@ -209,6 +236,30 @@ mod tests {
         }
         // One value at most goes past it, so that it shows.
         assert!(reply.is_within().is_err() && out.len() < 300);
+    }
+
+    #[test]
+    fn replies_are_counted_whatever_is_in_them() {
+        for protocol in [Protocol::V2, Protocol::V3] {
+            let all = written(protocol, |r| {
+                r.bulk(b"*9\r\n:1\r\n");
+                r.bulk_or_null(None);
+                r.null_array();
+                r.array(3);
+                r.array(0);
+                r.map(1);
+                r.bulk(b"$5");
+                r.set(1);
+                r.integer(-5);
+                r.bulk(b"");
+                r.double("1.5");
+                r.text("a\r\nb");
+                r.ok();
+                r.error("ERR a");
+            });
+            assert_eq!(count_replies(all.as_bytes()), 8, "{all:?}");
+        }
+        assert_eq!(count_replies(b""), 0);
     }
 
     #[test]

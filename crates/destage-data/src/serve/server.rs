@@ -327,6 +327,9 @@ impl Server {
                         self.company.came();
                         self.read(client);
                     }
+                    if event.is_read_closed() {
+                        self.hang_up(client);
+                    }
                     if event.is_error() || event.is_write_closed() {
                         self.close(client);
                     }

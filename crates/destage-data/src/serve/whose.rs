@@ -116,6 +116,14 @@ impl Whose {
     /// Beside the file, which the new one then replaces: a crash leaves one of them whole.
     fn write(&mut self, note: Note) -> Result<(), ServeError> {
         let failed = |error: io::Error| unusable(&self.path, "write", &error);
+        let sync_folder = || {
+            let folder = self.path.parent().unwrap_or_else(|| Path::new("."));
+            File::open(folder).and_then(|folder| folder.sync_all())
+        };
+        // A start after a crash on a full disk has no space to say the same again.
+        if self.note.as_ref() == Some(&note) && self.path.is_file() {
+            return sync_folder().map_err(failed);
+        }
         let beside = self.path.with_file_name(NEW_FILE);
         let write = || {
             match std::fs::remove_file(&beside) {
@@ -127,8 +135,7 @@ impl Whose {
             file.write_all(b"\n")?;
             file.sync_all()?;
             std::fs::rename(&beside, &self.path)?;
-            let folder = self.path.parent().unwrap_or_else(|| Path::new("."));
-            File::open(folder).and_then(|folder| folder.sync_all())
+            sync_folder()
         };
         write().map_err(failed)?;
         self.note = Some(note);
@@ -186,6 +193,22 @@ mod tests {
         assert_eq!(again.other(), None);
         assert_eq!(again.begin(0).unwrap(), 7);
         assert_eq!(Whose::read(data, "another", a).unwrap().other(), None);
+    }
+
+    #[test]
+    fn a_start_after_a_crash_writes_nothing_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let origin = "postgres://a:5432/shop";
+        Whose::read(folder.path(), "j", origin).unwrap().begin(3).unwrap();
+        // Nothing can be written in its place.
+        let beside = folder.path().join(NEW_FILE);
+        std::fs::create_dir_all(beside.join("in the way")).unwrap();
+        let mut whose = Whose::read(folder.path(), "j", origin).unwrap();
+        assert_eq!(whose.begin(0).unwrap(), 3);
+        whose.end(Some(7)).unwrap_err();
+        std::fs::remove_dir_all(beside).unwrap();
+        whose.end(Some(7)).unwrap();
+        assert_eq!(Whose::read(folder.path(), "j", origin).unwrap().decided(), Some(7));
     }
 
     #[test]

@@ -84,7 +84,7 @@ impl Error {
             "UNAVAILABLE" => ErrorKind::Unavailable,
             "DENIED" => ErrorKind::Denied,
             "REJECTED" | "PARKED" => ErrorKind::Rejected,
-            "TIMEOUT" => ErrorKind::Timeout,
+            "TIMEOUT" | "PENDING" => ErrorKind::Timeout,
             "STOPPED" => ErrorKind::Closed,
             _ => ErrorKind::Invalid,
         };

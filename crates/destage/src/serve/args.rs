@@ -158,6 +158,18 @@ pub(crate) struct ServeArgs {
     #[arg(long, default_value = "256M", value_parser = |s: &str| bytes(s, "1M", "16G"), value_name = "SIZE")]
     output_limit: Bytes,
 
+    /// Longest wait of a client for an answer, whatever it waits for: D that is exceeded, the origin, a full disk, a lock. Then it
+    /// is told that nothing was done, or that its write is in the journal and not to be repeated. Keep it below the time-outs of
+    /// the clients (often 5 s, some 2 s or 3 s), which else send again what is still under way. Waits that name their own bound
+    /// (WAITAOF, DESTAGE WAIT, FLUSH and DRAIN, a derived key's deadline) keep it. 100ms to 1h.
+    #[arg(
+        long,
+        default_value = "4s",
+        value_parser = |s: &str| interval(s, "100ms", "1h"),
+        value_name = "TIME"
+    )]
+    client_wait: Interval,
+
     /// Longest wait for one answer of the origin. 100ms to 5m.
     #[arg(
         long,
@@ -269,6 +281,7 @@ impl ServeArgs {
             request_bytes_max: length(self.max_request),
             pipeline_max: self.max_pipeline as usize,
             output_bytes_max: length(self.output_limit),
+            client_wait: self.client_wait.span(),
             origin_timeout: self.origin_timeout.duration().expect("none is out of its range"),
             take_over: self.take_over,
             adopt: self.adopt,

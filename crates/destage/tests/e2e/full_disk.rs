@@ -14,7 +14,7 @@ const JOURNAL: &str = "4M";
 /// Bytes of the journal when others take the rest: several segments, of which the origin can make one again.
 const BEGUN: u64 = 3 << 19;
 /// Longer than a disk may be full here.
-const STALENESS: [&str; 2] = ["--staleness", "10m"];
+const STALENESS: [&str; 4] = ["--staleness", "10m", "--client-wait", "10m"];
 
 /// A server whose journal is on a small disk and whose origin is on another.
 struct Setup {

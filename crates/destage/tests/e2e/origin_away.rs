@@ -33,7 +33,8 @@ fn setup(kind: Kind) -> Option<Setup> {
 impl Setup {
     fn launch(&self, staleness: Duration, at_limit: &str) -> Launch {
         let staleness = format!("{}s", staleness.as_secs());
-        let bounds = ["--staleness", &staleness, "--at-limit", at_limit];
+        // Whoever waits does so until the database is back.
+        let bounds = ["--staleness", &staleness, "--at-limit", at_limit, "--client-wait", "10m"];
         Launch::before(&self.scratch, &self.database.url()).with(&bounds)
     }
 }

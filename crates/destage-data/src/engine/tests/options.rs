@@ -230,6 +230,8 @@ impl Options {
             policy,
             pipeline_max: rng.pick(&[1, 3, 10_000]),
             unsafe_flags: self.unsafe_flags,
+            // Longer than writes wait here, so that what is refused is refused for another reason.
+            client_wait: Span::from_secs(10),
             ..Settings::default()
         };
         if self.domains.is_some() {

@@ -84,6 +84,14 @@ impl Server {
         }
     }
 
+    /// The peer sends no more than what has arrived, whether or not that is read yet: it may be gone.
+    pub(super) fn hang_up(&mut self, id: ClientId) {
+        if self.clients.get(id.0 as usize).is_some_and(Option::is_some) {
+            let now = self.now();
+            self.engine.hang_up(now, id);
+        }
+    }
+
     /// The peer has sent everything. It may still wait for answers, as `printf ... | nc` does.
     pub(super) fn end(&mut self, id: ClientId) {
         if let Some(client) = self.clients[id.0 as usize].as_mut() {

@@ -100,6 +100,11 @@ impl Client {
         self.stream.get_mut().write_all(bytes)
     }
 
+    /// Closes the sending side, and waits for answers still.
+    pub(crate) fn sends_no_more(&self) {
+        self.stream.get_ref().shutdown(std::net::Shutdown::Write).expect("it is open");
+    }
+
     /// Sends several commands at once and waits for all replies.
     ///
     /// # Panics

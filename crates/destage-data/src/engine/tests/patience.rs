@@ -1,0 +1,138 @@
+//! What clients are told that wait for as long as they may, or that have gone meanwhile.
+
+use super::claims::Script;
+use destage_core::{AtLimit, ClientId, Policy, Span};
+
+/// A row that is cached, and nothing else.
+fn script() -> Script {
+    let mut script = Script::new();
+    script.told("HGET item:0 n\nHGET item:1 n");
+    script
+}
+
+fn pass(script: &mut Script, ms: u64) {
+    script.now = script.now + Span::from_millis(ms);
+    script.turn();
+}
+
+/// As [`script`], with the origin further behind than D; one write of `item:0` is acknowledged.
+fn past_d() -> Script {
+    let mut script = script();
+    script.engine.pause();
+    let staleness = Span::from_secs(1);
+    let policy = Policy { staleness, at_limit: AtLimit::Block, ..Policy::default() };
+    script.engine.set_policy(&policy);
+    assert_eq!(script.told("HINCRBY item:0 n 1"), ":11\r\n");
+    pass(&mut script, 2_000);
+    script
+}
+
+fn others(script: &mut Script) -> ClientId {
+    script.engine.connect().unwrap()
+}
+
+#[test]
+fn a_write_that_waits_for_as_long_as_it_may_is_not_done() {
+    let mut script = past_d();
+    script.send("HINCRBY item:0 n 1\nHINCRBY item:1 n 1\nPING");
+    pass(&mut script, 9_999);
+    assert_eq!(script.received().0, "");
+    pass(&mut script, 1);
+    let told = script.received().0;
+    let lines: Vec<&str> = told.lines().collect();
+    assert_eq!(lines.len(), 3, "{told}");
+    for line in &lines[..2] {
+        assert!(line.starts_with("-UNAVAILABLE the oldest write"), "{told}");
+        assert!(line.contains("nothing was done"), "{told}");
+    }
+    assert_eq!(lines[2], "+PONG");
+    script.engine.resume();
+    script.destage();
+    assert_eq!(script.told("HGET item:0 n\nHGET item:1 n"), "$2\r\n11\r\n$1\r\n0\r\n");
+    // The next one has a time of its own.
+    assert_eq!(script.told("HINCRBY item:0 n 1"), ":12\r\n");
+    pass(&mut script, 20_000);
+    assert!(script.engine.alarms.is_empty());
+}
+
+#[test]
+fn what_waits_is_not_done_for_a_client_that_sends_no_more() {
+    for sent in [
+        "HINCRBY item:0 n 1",
+        "HINCRBY item:0 n 1\nHINCRBY item:1 n 1",
+        "MULTI\nHINCRBY item:0 n 1\nEXEC",
+    ] {
+        let mut script = past_d();
+        script.client = others(&mut script);
+        script.send(sent);
+        script.engine.hang_up(script.now, script.client);
+        script.turn();
+        let told = script.received().0;
+        let last = told.lines().last().unwrap_or_default();
+        assert!(last.starts_with("-UNAVAILABLE the other end"), "{told}");
+        script.engine.resume();
+        script.destage();
+        script.client = others(&mut script);
+        assert_eq!(
+            script.told("HGET item:0 n\nHGET item:1 n"),
+            "$2\r\n11\r\n$1\r\n0\r\n",
+            "{sent}"
+        );
+    }
+}
+
+#[test]
+fn what_need_not_wait_is_done_for_a_client_that_sends_no_more() {
+    let mut script = script();
+    script.engine.hang_up(script.now, script.client);
+    assert_eq!(script.told("HINCRBY item:0 n 1"), ":11\r\n");
+}
+
+#[test]
+fn replies_that_the_journal_holds_up_are_given_as_what_is_known() {
+    let mut script = script();
+    script.send("HINCRBY item:0 n 1\nHGET item:0 n");
+    pass(&mut script, 10_000);
+    let told = script.received().0;
+    assert_eq!(told.lines().count(), 2, "{told}");
+    assert!(told.lines().all(|line| line.starts_with("-PENDING its answer has to wait")), "{told}");
+    // What tells of nothing that is not durable is told.
+    script.send("HGET item:1 n\nPING");
+    assert_eq!(script.received().0, "$1\r\n0\r\n+PONG\r\n");
+    script.send("HGET item:0 n");
+    assert_eq!(script.received().0, "");
+    script.sync();
+    assert_eq!(script.received().0, "$2\r\n11\r\n");
+    assert_eq!(script.told("HINCRBY item:0 n 1"), ":12\r\n");
+}
+
+#[test]
+fn a_write_that_the_origin_has_not_answered_is_told_to_be_kept() {
+    let mut script = script();
+    script.write_through();
+    script.send("HINCRBY item:0 n 5");
+    script.settle();
+    pass(&mut script, 10_000);
+    script.settle();
+    let told = script.received().0;
+    assert!(told.starts_with("-PENDING write 1 is in the journal and goes to model"), "{told}");
+    script.destage();
+    assert_eq!(script.told("HGET item:0 n"), "$2\r\n15\r\n");
+}
+
+#[test]
+fn without_space_for_the_journal_writes_wait_before_they_are_done() {
+    let mut script = script();
+    script.engine.journal_full(true);
+    script.send("HINCRBY item:0 n 1\nMULTI\nHINCRBY item:0 n 1\nEXEC");
+    assert!(script.engine.journal().buffered_bytes() == 0);
+    pass(&mut script, 10_000);
+    let told = script.received().0;
+    assert!(told.starts_with("-UNAVAILABLE the journal's disk is full"), "{told}");
+    script.send("HINCRBY item:0 n 1");
+    assert_eq!(script.received().0, "");
+    script.engine.journal_full(false);
+    script.turn();
+    script.settle();
+    assert_eq!(script.received().0, ":11\r\n");
+}
