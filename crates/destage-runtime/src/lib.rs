@@ -4,6 +4,7 @@
 pub mod admin;
 pub mod child;
 pub mod clock;
+pub mod descriptors;
 pub mod exit;
 pub mod foreign;
 pub mod handoff;

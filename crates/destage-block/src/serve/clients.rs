@@ -7,7 +7,7 @@ use super::server::{LISTENER, Server};
 use crate::nbd::server::{Connection, Cookie, End, Event, Limits, Received};
 use crate::nbd::wire::PAYLOAD_MAX;
 use crate::request::{Reply, Request};
-use destage_core::Time;
+use destage_core::{Span, Time};
 use destage_runtime::sockets::Stream;
 use mio::{Interest, Registry, Token};
 use std::io;
@@ -17,6 +17,8 @@ const MEMORY_MAX: usize = 512 << 20;
 /// How often in a row one connection is read before others get their turn, and before what it sent begins: of many requests
 /// that came together the first ones are at the disk while the others are received.
 const READS_IN_A_ROW: usize = 2;
+/// How long to wait before accepting again after that has failed.
+const ACCEPT_AGAIN: Span = Span::from_millis(100);
 
 /// One connection.
 pub(super) struct Client {
@@ -96,9 +98,12 @@ impl Server {
             let stream = match listener.accept() {
                 Ok(stream) => stream,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // The peer went away: others wait behind it.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
                 Err(error) => {
-                    // Out of descriptors, or the peer went away: others are served.
-                    tracing::warn!(%error, "cannot accept a connection");
+                    // Out of descriptors or memory: nothing tells when there are some again.
+                    tracing::warn!(%error, "cannot accept a connection; trying again");
+                    self.accept_at = Some(self.now() + ACCEPT_AGAIN);
                     return;
                 }
             };

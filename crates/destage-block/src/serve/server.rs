@@ -57,6 +57,8 @@ pub(super) struct Server {
     /// The connections that have not opened an export, and maybe some that have; by when they must.
     pub(super) handshakes: VecDeque<Handshake>,
     pub(super) accepted_total: u64,
+    /// When to accept again after that has failed.
+    pub(super) accept_at: Option<Time>,
     pub(super) requests_total: u64,
     errors_total: u64,
     started: Time,
@@ -158,6 +160,7 @@ impl Server {
             connected: 0,
             handshakes: VecDeque::new(),
             accepted_total: 0,
+            accept_at: None,
             requests_total: 0,
             errors_total: 0,
             started: clock.now(),
@@ -280,6 +283,10 @@ impl Server {
             while let Ok(event) = self.events.try_recv() {
                 self.event(event);
             }
+            if self.accept_at.is_some_and(|at| at <= self.now()) {
+                self.accept_at = None;
+                self.accept();
+            }
             self.end_handshakes();
             self.watch_caches();
             self.turn();
@@ -295,7 +302,7 @@ impl Server {
         let volumes = self.volumes.iter().filter_map(|served| served.volume.next_timeout());
         let drain = self.draining.as_ref().and_then(|draining| draining.until);
         let handshake = self.handshakes.front().map(|handshake| handshake.until);
-        let at = volumes.chain(drain).chain(handshake).min();
+        let at = volumes.chain(drain).chain(handshake).chain(self.accept_at).min();
         let wait = at.map_or(SLEEP_MAX, |at| Duration::from_nanos(at.since(now).as_nanos()));
         wait.min(SLEEP_MAX)
     }

@@ -21,7 +21,7 @@ use super::{Event, ServeError};
 use crate::engine::{Engine, Io};
 use crate::origins::Mark;
 use crate::settings::Settings;
-use destage_core::{ClientId, StopReason, Time};
+use destage_core::{ClientId, Span, StopReason, Time};
 use destage_runtime::admin::{self, AdminHandle};
 use destage_runtime::clock::Clock;
 use destage_runtime::handoff::{Sender, queue};
@@ -40,6 +40,8 @@ const WAKER: Token = Token(usize::MAX - 1);
 /// Bytes read from one connection at once, and how often in a row before others get their turn.
 const READ_BYTES: usize = 64 << 10;
 const READS_IN_A_ROW: usize = 4;
+/// How long to wait before accepting again after that has failed.
+const ACCEPT_AGAIN: Span = Span::from_millis(100);
 /// Rows fetched in one statement.
 const FETCH_ROWS_MAX: usize = 256;
 const FETCHERS: usize = 4;
@@ -62,6 +64,8 @@ pub(super) struct Server {
     poll: Poll,
     events: crossbeam_channel::Receiver<Event>,
     listener: Option<Listener>,
+    /// When to accept again after that has failed.
+    accept_at: Option<Time>,
     clients: Vec<Option<Client>>,
     /// Connections from within the process, with their mailboxes.
     locals: HashMap<ClientId, Sender<Vec<u8>>>,
@@ -174,6 +178,7 @@ impl Server {
             poll,
             events,
             listener,
+            accept_at: None,
             clients: Vec::new(),
             locals: HashMap::new(),
             unread: Vec::new(),
@@ -300,6 +305,10 @@ impl Server {
                 _ => {}
             }
             self.dispatch(&events);
+            if self.accept_at.is_some_and(|at| at <= self.now()) {
+                self.accept_at = None;
+                self.accept();
+            }
             self.watch_journal();
             self.read_unread();
             while let Ok(event) = self.events.try_recv() {
@@ -370,7 +379,8 @@ impl Server {
         }
         let syncer = self.syncer.next_timeout(&mut self.engine);
         let drain = self.draining.as_ref().and_then(|draining| draining.until);
-        let at = [self.engine.next_timeout(), syncer, drain].into_iter().flatten().min();
+        let accept = self.accept_at;
+        let at = [self.engine.next_timeout(), syncer, drain, accept].into_iter().flatten().min();
         let wait = at.map_or(SLEEP_MAX, |at| Duration::from_nanos(at.since(self.now()).as_nanos()));
         wait.min(SLEEP_MAX)
     }

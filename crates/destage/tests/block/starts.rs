@@ -36,9 +36,8 @@ fn a_refused_start_leaves_no_file_behind() {
         (10, launch.clone().to(missing)),
         (10, launch.clone().to("nbd://127.0.0.1:1/none")),
         (15, launch.clone().listening(&taken)),
-        // Two flags that come last in the command line.
         (2, launch.clone().with(&["--record", &nowhere])),
-        (2, launch.clone().with(&["--log-size", "60M"])),
+        (13, launch.clone().with(&["--log-size", "80M"])),
         (2, launch.clone().with(&["--policy", "sideways"])),
     ] {
         let (ended, said) = refused.refused();

@@ -1,7 +1,7 @@
 //! The clients' sockets: accepting, reading, sending, closing.
 
 use super::super::client::Client;
-use super::{OUTPUT_KEPT_BYTES, READS_IN_A_ROW, Server};
+use super::{ACCEPT_AGAIN, OUTPUT_KEPT_BYTES, READS_IN_A_ROW, Server};
 use destage_core::ClientId;
 use mio::{Interest, Token};
 use std::io::{self, Read, Write};
@@ -13,9 +13,12 @@ impl Server {
             let mut stream = match listener.accept() {
                 Ok(stream) => stream,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // The peer went away: others wait behind it.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
                 Err(error) => {
-                    // Out of descriptors, or the peer went away: others are served.
-                    tracing::warn!(%error, "cannot accept a connection");
+                    // Out of descriptors or memory: nothing tells when there are some again.
+                    tracing::warn!(%error, "cannot accept a connection; trying again");
+                    self.accept_at = Some(self.clock.now() + ACCEPT_AGAIN);
                     return;
                 }
             };
