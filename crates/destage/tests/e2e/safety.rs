@@ -199,7 +199,7 @@ fn one_command_cannot_ask_for_more_than_the_output_limit() {
     let said = client.run("EXEC").error().to_owned();
     assert!(said.contains("exceeds --output-limit"), "{said}");
     // Nothing of the transaction was done, and the connection goes on.
-    assert_eq!(client.run("HGET products:1 stock").text(), "10");
+    assert_eq!(client.run("HGET products:1 stock").text(), "12");
     assert_eq!(client.run("HMGET customers:1 name name").array().len(), 2);
     // The 400 MB of a single reply would show.
     let grown = peak_bytes(server.id()).saturating_sub(before);
