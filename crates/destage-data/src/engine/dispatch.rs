@@ -235,6 +235,9 @@ impl Engine {
         }
         let bytes_max = self.config.limits.bytes_max;
         let multi = session.multi.get_or_insert_with(Multi::default);
+        if multi.requests.len() == Multi::COMMANDS_MAX {
+            return self.fail(session, "ERR a transaction of more than 100000 commands");
+        }
         if multi.bytes + raw.len() > bytes_max {
             let message = format!("ERR a transaction of more than {bytes_max} bytes");
             return self.fail(session, &message);

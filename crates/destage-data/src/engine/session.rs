@@ -79,6 +79,11 @@ pub(crate) struct Multi {
     pub(crate) begun: bool,
 }
 
+impl Multi {
+    /// Commands of one transaction: all of them are carried out at once, while nobody else is served.
+    pub(crate) const COMMANDS_MAX: usize = 100_000;
+}
+
 /// What keeps a connection from executing its next command.
 #[derive(Debug)]
 pub(crate) enum Waiting {

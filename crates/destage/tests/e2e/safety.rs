@@ -207,6 +207,20 @@ fn one_command_cannot_ask_for_more_than_the_output_limit() {
 }
 
 #[test]
+fn a_transaction_has_a_bounded_number_of_commands() {
+    let scratch = Scratch::new();
+    let server = Launch::example(&scratch).start();
+    let mut client = server.client();
+    let increment = "HINCRBY products:1 stock 1".to_owned();
+    let commands: Vec<_> = [vec!["MULTI".to_owned()], vec![increment; 100_001]].concat();
+    let replies = client.pipeline(&commands);
+    assert_eq!(replies[100_000].text(), "QUEUED");
+    assert!(replies[100_001].error().contains("more than 100000 commands"));
+    assert!(client.run("EXEC").error().starts_with("EXECABORT"));
+    assert_eq!(server.client().run("HGET products:1 stock").text(), "12");
+}
+
+#[test]
 fn values_keys_and_names_cannot_carry_sql() {
     let scratch = Scratch::new();
     for (number, database) in shop::each(&scratch).into_iter().enumerate() {
