@@ -5,7 +5,8 @@ use std::process::{Command, ExitStatus};
 use std::thread;
 
 /// Starts `command` in a shell with `env` added to its environment, in which `None` unsets what this process has, and calls
-/// `done` on its own thread once it has ended. It gets none of [`SECRETS`] but by `env`. Its standard streams are this process's. Returns its process id.
+/// `done` on its own thread once it has ended. It gets none of [`SECRETS`] but by `env`. Its standard streams are this process's.
+/// Returns its process id.
 ///
 /// # Errors
 /// The shell or the thread could not be started.

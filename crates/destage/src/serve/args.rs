@@ -189,7 +189,7 @@ pub(crate) struct ServeArgs {
 
     /// Send to another origin what the journal's own one has not taken: both, as the refusal of a start names them. What its own
     /// one has taken is not sent.
-    #[arg(long, value_name = "FROM=TO")]
+    #[arg(long, value_parser = both_origins, value_name = "FROM=TO")]
     change_origin: Option<String>,
 
     /// What becomes of keys that name no row, neither as table:primary-key nor by a mapping: they are refused (reject), or they are
@@ -338,6 +338,15 @@ impl ServeArgs {
 }
 
 /// The example and an origin of the user's do not share a folder, so that neither finds the other's journal.
+fn both_origins(text: &str) -> Result<String, String> {
+    let is_both = text.split_once('=').is_some_and(|(from, to)| !from.is_empty() && !to.is_empty());
+    // Empty is unset, as in the environment.
+    if is_both || text.is_empty() {
+        return Ok(text.to_owned());
+    }
+    Err("name both origins, FROM=TO, as the refusal of the start does".to_owned())
+}
+
 fn default_data(has_origin: bool) -> PathBuf {
     let data = PathBuf::from("./destage-data");
     // Earlier builds have made the example there.

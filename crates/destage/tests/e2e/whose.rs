@@ -65,6 +65,7 @@ fn what_the_old_origin_has_decided_is_not_sent_to_the_one_that_is_named() {
     let to = database.file().canonicalize().expect("it is there");
     let change = format!("sqlite:{}=sqlite:{}", shop.display(), to.display());
     let wrong = format!("sqlite:{}=sqlite:/elsewhere", shop.display());
+    launch.with(&["--change-origin", "sqlite:a.db"]).refused().says(2, &["FROM=TO"]);
     launch.with(&["--change-origin", &wrong]).refused().says(14, &["--change-origin"]);
     let server = launch.with(&["--change-origin", &change]).start();
     server.drain();
