@@ -34,6 +34,14 @@ enum Task {
         #[arg(long, value_name = "NAME")]
         only: Option<String>,
     },
+    /// Install what the tests need, start the private databases, and run a command (by default: a shell) that finds them in its environment.
+    ///
+    /// So `cargo xtask with cargo test -p destage --test e2e whose::` runs a few tests on a development build.
+    With {
+        /// The command and its arguments.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<String>,
+    },
     /// Crash and outage tests with new seeds until the time is up; ends with `reproduce:` lines for what failed.
     Soak(soak::SoakArgs),
     /// Build and run the benchmarks; everything after `bench` goes to them.
@@ -47,6 +55,7 @@ enum Task {
 fn main() -> ExitCode {
     let done = match Arguments::parse().task {
         Task::Test { only } => test::run(only.as_deref()),
+        Task::With { command } => test::with(&command),
         Task::Soak(arguments) => soak::run(&arguments),
         Task::Bench { arguments } => bench::run(&arguments),
     };

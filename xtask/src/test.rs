@@ -65,6 +65,21 @@ pub(crate) fn run(only: Option<&str>) -> Result<bool> {
     Ok(steps.finish())
 }
 
+/// Runs a command, by default the user's shell, in the environment of the tests. True if it succeeded.
+///
+/// # Errors
+/// What is missing for the tests to run at all, and a command that cannot be started.
+pub(crate) fn with(command: &[String]) -> Result<bool> {
+    let environment = Environment::prepare(true)?;
+    let shell = [std::env::var("SHELL").unwrap_or_else(|_| "sh".to_owned())];
+    let words = if command.is_empty() { &shell } else { command };
+    let mut child = Command::new(&words[0]);
+    child.args(&words[1..]);
+    child.envs(environment.variables.iter().map(|(name, value)| (name, value)));
+    let status = child.status().map_err(|error| format!("cannot run {}: {error}", words[0]))?;
+    Ok(status.success())
+}
+
 /// Which steps to run.
 struct Plan<'a> {
     step: Option<&'a str>,
