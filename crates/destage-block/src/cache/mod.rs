@@ -126,7 +126,7 @@ impl CacheDevice {
 
     fn format(medium: Medium, superblock: Superblock) -> Result<Self, CacheError> {
         let seed = superblock.seed();
-        superblock::erase_copies(&medium)?;
+        superblock::begin(&medium)?;
         RegionDisk::format(&medium, &superblock.geometry, seed)?;
         Marks::format(&medium, seed)?;
         // Last: what has a superblock is complete.
@@ -430,8 +430,11 @@ fn check_size(medium: &Medium, geometry: &Geometry) -> Result<(), CacheError> {
 
 /// Refuses what may be someone's data.
 fn check_empty(medium: &Medium) -> Result<(), CacheError> {
-    if superblock::read_copies(medium)?.iter().any(|copy| *copy != Copy::Foreign) {
-        return Err(CacheError::Exists);
+    let copies = superblock::read_copies(medium)?;
+    match superblock::choose(&copies) {
+        Err(CacheError::NotACache) if copies.contains(&Copy::Unfinished) => return Ok(()),
+        Err(CacheError::NotACache) => {}
+        _ => return Err(CacheError::Exists),
     }
     let len = medium.len().map_err(CacheError::io("measure the cache device"))?;
     let mut head = vec![0; len.min(geometry::HEAD_BYTES) as usize];

@@ -56,6 +56,8 @@ pub enum Copy {
     Version(u32),
     /// One that does not agree with its checksum.
     Damaged,
+    /// A cache was being made here, and that came to no end.
+    Unfinished,
     /// Something else.
     Foreign,
 }
@@ -105,7 +107,10 @@ impl Superblock {
     }
 
     fn decode(page: &[u8]) -> Copy {
-        if &page[..8] != MAGIC {
+        if page.starts_with(MAGIC_UNFINISHED) {
+            return Copy::Unfinished;
+        }
+        if !page.starts_with(MAGIC) {
             return Copy::Foreign;
         }
         // These 16 bytes keep their meaning in every version, so that another version is told apart from damage.
@@ -168,7 +173,8 @@ pub(crate) fn choose(copies: &[Copy; 2]) -> Result<Superblock, CacheError> {
             return Err(CacheError::Version { found, known: CACHE_VERSION });
         }
     }
-    if copies.contains(&Copy::Damaged) {
+    // Beside an unfinished copy a damaged one is the first that was being written.
+    if copies.contains(&Copy::Damaged) && !copies.contains(&Copy::Unfinished) {
         return Err(CacheError::Damaged("superblock"));
     }
     Err(CacheError::NotACache)
@@ -200,13 +206,16 @@ pub(crate) fn write_again(
     Ok(())
 }
 
-/// Makes sure that nothing is taken for a cache until the new one is complete.
-pub(crate) fn erase_copies(medium: &Medium) -> Result<(), CacheError> {
+/// Makes sure that nothing is taken for a cache until the new one is complete, and that what a crash leaves of it is not
+/// taken for someone's data.
+pub(crate) fn begin(medium: &Medium) -> Result<(), CacheError> {
+    let mut page = vec![0; PAGE as usize];
+    page[..MAGIC_UNFINISHED.len()].copy_from_slice(MAGIC_UNFINISHED);
     for offset in SUPERBLOCKS {
-        let erased = medium.write_zeros(offset, offset + PAGE);
-        erased.map_err(CacheError::io("erase the old superblock"))?;
+        let begun = medium.write(offset, &page);
+        begun.map_err(CacheError::io("begin the new cache"))?;
     }
-    medium.sync().map_err(CacheError::io("erase the old superblock"))
+    medium.sync().map_err(CacheError::io("begin the new cache"))
 }
 
 fn uuid_at(bytes: &[u8], at: usize) -> Uuid {
@@ -219,6 +228,7 @@ pub const CACHE_VERSION: u32 = 1;
 pub const ORIGIN_NAME_BYTES_MAX: usize = 2048;
 
 const MAGIC: &[u8; 8] = b"DESTAGEC";
+const MAGIC_UNFINISHED: &[u8; 8] = b"DESTAGEU";
 /// Behind the longest name.
 const ATTACHMENT_OFFSET: usize = 2_160;
 const CRC_OFFSET: usize = PAGE as usize - 4;

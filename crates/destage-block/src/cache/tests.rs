@@ -122,6 +122,31 @@ fn what_may_be_someones_data_is_not_overwritten_unasked() {
 }
 
 #[test]
+fn what_a_crash_leaves_of_making_a_cache_is_no_obstacle_to_the_next() {
+    let mut complete = 0;
+    for (n, seed) in (0..).flat_map(|n| (0..8).map(move |seed| (n, seed))) {
+        let disk = device();
+        disk.power_off_after(n);
+        let is_made = CacheDevice::create(file(&disk), &creation()).is_ok();
+        disk.crash(seed);
+        match CacheDevice::open(file(&disk), &origin()) {
+            Ok(_) => complete += 1,
+            Err(CacheError::NotACache) => {
+                assert!(!is_made, "{n}, seed {seed}");
+                let again = CacheDevice::create(file(&disk), &creation());
+                assert!(again.is_ok(), "{n}, seed {seed}: {:?}", again.err());
+                CacheDevice::open(file(&disk), &origin()).unwrap();
+            }
+            Err(error) => panic!("{n}, seed {seed}: {error}"),
+        }
+        if is_made && seed == 7 {
+            break;
+        }
+    }
+    assert!(complete > 8, "some are complete before they are said to be: {complete}");
+}
+
+#[test]
 fn a_cache_made_anew_shows_nothing_of_the_old_one() {
     let (disk, cache) = created();
     cache.set_decided(900).unwrap();
