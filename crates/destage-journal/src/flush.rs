@@ -86,6 +86,17 @@ pub(crate) struct Writer {
     pub(crate) written: Vec<WrittenBatch>,
 }
 
+impl Writer {
+    /// Whether it needs no further segment for these batches, as far as can be told beforehand.
+    pub(crate) fn has_room_for(&self, buffer: &Buffer) -> bool {
+        let listed = buffer.batches.iter().map(|batch| u64::from(batch.records)).sum::<u64>();
+        // What a summary says of a record seldom takes more than a page.
+        let need = buffer.bytes.len() as u64 + (listed + 1) * PAGE as u64;
+        buffer.batches.iter().all(|batch| batch.catalog.is_none())
+            && self.offset + need <= self.usable()
+    }
+}
+
 impl Flush {
     pub(crate) fn new(mut writer: Box<Writer>, buffer: Buffer) -> Self {
         writer.written.clear();
@@ -128,17 +139,6 @@ impl Flush {
             self.writer.sync()?;
         }
         self.writer.mark(FLAG_CLOSE)
-    }
-
-    /// Whether it needs no further segment, as far as can be told beforehand. Running it without a sync then takes no longer
-    /// than handing its bytes to the system.
-    pub fn stays_in_segment(&self) -> bool {
-        let Self { writer, buffer, done } = self;
-        let rest = &buffer.batches[*done..];
-        let listed = rest.iter().map(|batch| u64::from(batch.records)).sum::<u64>();
-        // What a summary says of a record seldom takes more than a page.
-        let need = buffer.bytes.len() as u64 + (listed + 1) * PAGE as u64;
-        rest.iter().all(|batch| batch.catalog.is_none()) && writer.offset + need <= writer.usable()
     }
 
     /// Bytes to write.

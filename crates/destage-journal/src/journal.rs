@@ -238,6 +238,12 @@ impl Journal {
         self.buffer.bytes.len()
     }
 
+    /// Whether writing what is buffered, without a sync, takes no longer than handing its bytes to the system: it needs no
+    /// further segment, as far as can be told beforehand. False while a flush is out.
+    pub fn stays_in_segment(&self) -> bool {
+        self.writer.as_ref().is_some_and(|writer| writer.has_room_for(&self.buffer))
+    }
+
     /// Hands over what is buffered. May be empty: running it then only syncs.
     ///
     /// # Panics

@@ -7,6 +7,7 @@ use crate::input;
 use crate::part::{Begin, CLOCK, POLLED};
 use crate::writer::{Message, Writer};
 use destage_core::{Core, Effect, Input, Span, Time};
+use destage_engine::Decide;
 use std::io;
 use std::ops::Deref;
 use std::path::PathBuf;
@@ -46,6 +47,22 @@ impl Deref for RecordedCore {
 
     fn deref(&self) -> &Core {
         &self.core
+    }
+}
+
+impl Decide for RecordedCore {
+    fn core(&self) -> &Core {
+        &self.core
+    }
+
+    #[inline]
+    fn handle(&mut self, now: Time, input: Input<'_>) {
+        Self::handle(self, now, input);
+    }
+
+    #[inline]
+    fn poll_effect(&mut self) -> Option<Effect> {
+        Self::poll_effect(self)
     }
 }
 

@@ -224,7 +224,7 @@ impl Volume {
         self.asked.is_empty()
             && self.jobs.is_empty()
             && self.batches_due.is_empty()
-            && self.sync_due.is_none()
+            && !self.log.is_wanted()
             && self.jobs_running == 0
             && self.installs.is_empty()
             && self.core.committed() == self.last()
@@ -252,7 +252,7 @@ impl Volume {
 
     /// Ends it, to close the journal.
     pub fn into_journal(self) -> Journal {
-        self.journal
+        self.log.journal
     }
 
     /// Whether it takes no writes any more because the log failed or another host took the origin over.

@@ -44,7 +44,7 @@ impl Volume {
         let is_atomic = order == Order::Domain;
         let mark = self.mark_before(lsns, order);
         let job = DestageJob { batch, mark, is_atomic, parts };
-        job.pins().into_iter().for_each(|lsn| self.pin_log(lsn));
+        job.pins().into_iter().for_each(|lsn| self.log.pin(lsn));
         Ok(Job(JobWork::Destage(job)))
     }
 
@@ -142,10 +142,11 @@ impl Volume {
             Bytes::Zero { punch } => From::Zero { punch },
             Bytes::Memory { data, at, crc } => From::Memory { data, at, crc },
             Bytes::Log { at, crc } => {
-                let file = self.journal.segment_reader(at.segment).map_err(|error| Failure {
-                    fault: Fault::Unavailable,
-                    message: format!("failed to read block {} from the log: {error}", lba.0),
-                })?;
+                let file =
+                    self.log.journal.segment_reader(at.segment).map_err(|error| Failure {
+                        fault: Fault::Unavailable,
+                        message: format!("failed to read block {} from the log: {error}", lba.0),
+                    })?;
                 From::Log { file, offset: at.offset, crc }
             }
         })

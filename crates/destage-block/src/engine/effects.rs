@@ -1,10 +1,69 @@
 //! What comes of jobs, and the core's lesser effects.
 
-use super::job::{Done, FetchPurpose, Job, JobDone, Work as JobWork};
+use super::job::{Done, FetchPurpose, JobDone};
 use super::{Volume, Wait};
 use crate::request::{Reply, RequestError};
-use destage_core::{Fault, Input, Lsn, Span, StopReason, Time, UnitId, WaitFor};
-use destage_journal::{ErrorKind, Flush, Sync};
+use destage_core::{
+    Access, BatchId, ClientId, DomainId, Input, Lsn, Mode, Outcome, Refusal, RequestId, StopReason,
+    Time, UnitId, WaitFor,
+};
+use destage_engine::FrontEnd;
+
+/// What the core asks of the volume. No batch is ever reported as rejected, so nothing is parked.
+impl FrontEnd for Volume {
+    fn execute(&mut self, request: RequestId, access: Access, observed: Lsn) {
+        Volume::execute(self, request.0, access, observed);
+    }
+
+    fn refuse(&mut self, request: RequestId, refusal: Refusal) {
+        self.refused(request.0, refusal);
+    }
+
+    fn send_replies(&mut self, client: ClientId) {
+        self.send(client);
+    }
+
+    fn wait_ended(&mut self, request: RequestId, _outcome: Outcome) {
+        self.waited(request.0);
+    }
+
+    fn make_durable(&mut self, upto: Lsn) {
+        self.start_sync(upto);
+    }
+
+    fn fetch_unit(&mut self, unit: UnitId) {
+        self.fetch(unit);
+    }
+
+    fn send_batch(&mut self, batch: BatchId, _domain: DomainId) {
+        self.destage(batch);
+    }
+
+    fn write_settled(&mut self, lsn: Lsn, applied: bool) {
+        self.settled(lsn, applied);
+    }
+
+    fn forget_groups(&mut self, upto: Lsn) {
+        self.overlay.forget(upto);
+        self.upkeep.forgotten = self.upkeep.forgotten.max(upto);
+    }
+
+    /// A block leaves the cache.
+    fn evict_unit(&mut self, unit: UnitId) {
+        let identity = self.slots.identity(unit);
+        self.slots.evict(unit);
+        self.upkeep.changed(self.now);
+        self.core.handle(self.now, Input::Evicted { identity });
+    }
+
+    fn mode_changed(&mut self, mode: Mode) {
+        self.modes.changed(self.now, mode);
+    }
+
+    fn stop_serving(&mut self, reason: StopReason) {
+        self.stop(reason);
+    }
+}
 
 impl Volume {
     /// A job has been carried out.
@@ -12,8 +71,8 @@ impl Volume {
         self.now = self.now.max(now);
         self.jobs_running -= 1;
         match done.0 {
-            Done::Sync { flush, asked, result } => self.sync_done(flush, asked, result),
-            Done::SyncWritten { sync, asked, result } => self.written_synced(&sync, asked, result),
+            Done::Sync { flush, result } => self.sync_done(flush, result),
+            Done::SyncWritten { sync, result } => self.written_synced(sync, result),
             Done::WriteAhead { flush, result } => self.written_ahead(flush, result),
             Done::Read { gather, items, blocks } => self.blocks_read(gather, &items, blocks),
             Done::Fetch { purpose: FetchPurpose::Cache(units), result } => {
@@ -26,7 +85,7 @@ impl Volume {
             Done::Destage { batch, sent, before, pins, result } => {
                 self.counters.before_cached_blocks += before.cached;
                 self.counters.before_fetched_blocks += before.fetched;
-                pins.into_iter().for_each(|lsn| self.unpin_log(lsn));
+                pins.into_iter().for_each(|lsn| self.log.unpin(lsn));
                 self.destage_done(batch, &sent, result);
             }
             Done::Through { job, result, is_cached, losses } => {
@@ -37,83 +96,6 @@ impl Volume {
             Done::Checkpoint { result } => self.checkpoint_done(result),
         }
         self.pump();
-    }
-
-    /// The core wants the log durable. What is written until someone takes the job goes with it, so that requests which
-    /// came together share one sync.
-    pub(super) fn start_sync(&mut self, upto: Lsn) {
-        self.sync_due = Some(upto);
-    }
-
-    /// The sync that is due, which writes first what is not written yet.
-    pub(super) fn take_sync(&mut self) -> Option<Job> {
-        let asked = self.sync_due.filter(|_| !self.is_log_busy && !self.is_log_syncing)?;
-        self.sync_due = None;
-        let written = self.journal.written() >= asked.0;
-        if let Some(sync) = self.journal.sync().filter(|_| written) {
-            self.is_log_syncing = true;
-            self.measured.sync_began(self.now);
-            return Some(Job(JobWork::SyncWritten { sync, asked }));
-        }
-        self.is_log_busy = true;
-        self.measured.sync_began(self.now);
-        Some(Job(JobWork::Sync { flush: self.journal.take(), asked }))
-    }
-
-    /// The log takes further batches again; their blocks may be read there.
-    pub(super) fn log_returned(&mut self, flush: Flush) {
-        self.is_log_busy = false;
-        self.journal.give_back(flush);
-        let written = self.journal.written_batches().to_vec();
-        self.overlay.written(&written);
-        self.look_at_log();
-    }
-
-    fn written_synced(
-        &mut self,
-        sync: &Sync,
-        asked: Lsn,
-        result: Result<u64, destage_journal::Error>,
-    ) {
-        self.is_log_syncing = false;
-        self.measured.sync_ended(self.now);
-        self.journal.synced(sync);
-        match result {
-            Ok(upto) => self.became_durable(asked, Lsn(upto)),
-            Err(error) => self.tell_synced(Err(log_failed(error))),
-        }
-    }
-
-    fn sync_done(&mut self, flush: Flush, asked: Lsn, result: Result<u64, destage_journal::Error>) {
-        self.measured.sync_ended(self.now);
-        self.log_returned(flush);
-        match result {
-            Ok(upto) => self.became_durable(asked, Lsn(upto)),
-            Err(error) if error.kind() == ErrorKind::Full => {
-                self.counters.log_full += 1;
-                // What fitted may go to the origin, and so make room for the rest.
-                self.became_durable(asked, Lsn(self.journal.status().durable_lsn));
-            }
-            Err(error) => self.tell_synced(Err(log_failed(error))),
-        }
-    }
-
-    /// The log is durable up to here; it was asked for up to there. A full log may have taken a part of a request only, which
-    /// is nothing to the core: it destages requests as a whole.
-    fn became_durable(&mut self, asked: Lsn, durable: Lsn) {
-        let upto = self.overlay.whole_upto(durable);
-        if upto < asked && upto <= self.core.committed() {
-            // Nothing is lost; there is room as soon as the origin or the checkpoint has come further.
-            self.upkeep.sync_again = Some((self.now + LOG_FULL_PAUSE, asked));
-            return;
-        }
-        self.tell_synced(Ok(upto));
-    }
-
-    fn tell_synced(&mut self, result: Result<Lsn, Fault>) {
-        let upto = result.unwrap_or(Lsn::ZERO);
-        self.measured.committed(self.now, self.core.committed(), upto, &self.overlay);
-        self.core.handle(self.now, Input::Synced { upto, result: result.map(drop) });
     }
 
     /// Who waited for a group need not wait any more.
@@ -129,20 +111,6 @@ impl Volume {
             }
             Some(Wait::Nobody) | None => {}
         }
-    }
-
-    /// Groups are decided and no fetch needs them.
-    pub(super) fn forget(&mut self, upto: Lsn) {
-        self.overlay.forget(upto);
-        self.upkeep.forgotten = self.upkeep.forgotten.max(upto);
-    }
-
-    /// A block leaves the cache.
-    pub(super) fn evict(&mut self, unit: UnitId) {
-        let identity = self.slots.identity(unit);
-        self.slots.evict(unit);
-        self.upkeep.changed(self.now);
-        self.core.handle(self.now, Input::Evicted { identity });
     }
 
     /// Nothing may be acknowledged any more: the log's content is unknown, or the origin is another host's. Reads go on
@@ -182,11 +150,3 @@ impl Volume {
         self.fail_waiting();
     }
 }
-
-fn log_failed(error: destage_journal::Error) -> Fault {
-    tracing::error!(%error, "the log failed");
-    Fault::Failed
-}
-
-/// How long a full log is left alone before it is tried again.
-pub(super) const LOG_FULL_PAUSE: Span = Span::from_millis(50);

@@ -66,17 +66,11 @@ pub enum JobKind {
 #[derive(Debug)]
 pub(super) enum Work {
     /// Writes the log and makes it durable.
-    Sync {
-        flush: Flush,
-        asked: Lsn,
-    },
+    Sync(Flush),
     /// Writes the log without making it durable.
     WriteAhead(Flush),
     /// Makes durable what was written to the log.
-    SyncWritten {
-        sync: Sync,
-        asked: Lsn,
-    },
+    SyncWritten(Sync),
     Read {
         gather: u64,
         items: Vec<ReadItem>,
@@ -110,12 +104,10 @@ pub struct JobDone(pub(super) Done);
 pub(super) enum Done {
     Sync {
         flush: Flush,
-        asked: Lsn,
         result: Result<u64, destage_journal::Error>,
     },
     SyncWritten {
         sync: Sync,
-        asked: Lsn,
         result: Result<u64, destage_journal::Error>,
     },
     WriteAhead {
@@ -217,7 +209,7 @@ impl Job {
     /// Which threads should run it.
     pub fn kind(&self) -> JobKind {
         match self.0 {
-            Work::Sync { .. } | Work::WriteAhead(_) | Work::SyncWritten { .. } => JobKind::Log,
+            Work::Sync(_) | Work::WriteAhead(_) | Work::SyncWritten(_) => JobKind::Log,
             Work::Read { .. } => JobKind::Read,
             Work::Install { .. } => JobKind::Install,
             Work::Fetch { .. } | Work::Status(_) => JobKind::Fetch,
@@ -249,13 +241,13 @@ impl Job {
     /// Carries it out; blocks until it is done. Never panics for what the media do.
     pub fn run(self, context: &Context) -> JobDone {
         JobDone(match self.0 {
-            Work::Sync { mut flush, asked } => {
+            Work::Sync(mut flush) => {
                 let result = flush.run(true);
-                Done::Sync { flush, asked, result }
+                Done::Sync { flush, result }
             }
-            Work::SyncWritten { mut sync, asked } => {
+            Work::SyncWritten(mut sync) => {
                 let result = sync.run();
-                Done::SyncWritten { sync, asked, result }
+                Done::SyncWritten { sync, result }
             }
             Work::WriteAhead(mut flush) => {
                 let result = flush.run(false);

@@ -2,7 +2,7 @@
 
 use super::Volume;
 use super::overlay::Overlay;
-use destage_core::{Lsn, Time};
+use destage_core::{Lsn, Span, Time};
 use destage_runtime::latency::{Latency, SizeWindow};
 use destage_runtime::status::{Latencies, Sizes};
 
@@ -45,10 +45,11 @@ impl Measured {
         self.sync_began = Some(now);
     }
 
-    pub(super) fn sync_ended(&mut self, now: Time) {
-        if let Some(began) = self.sync_began.take() {
-            self.sync.record(now, now.since(began));
-        }
+    /// How long the sync under way took.
+    pub(super) fn sync_ended(&mut self, now: Time) -> Span {
+        let took = self.sync_began.take().map_or(Span::ZERO, |began| now.since(began));
+        self.sync.record(now, took);
+        took
     }
 
     /// Records the oldest group that a sync made durable, of those that were not: the others waited less.

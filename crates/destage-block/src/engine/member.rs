@@ -133,13 +133,13 @@ impl Volume {
     }
 
     pub(super) fn pin_logs(&mut self, pins: &[Lsn]) {
-        pins.iter().for_each(|&lsn| self.pin_log(lsn));
+        pins.iter().for_each(|&lsn| self.log.pin(lsn));
     }
 
     /// A group of all volumes has reached the origins.
     pub(super) fn sent_together(&mut self, now: Time, sent: Vec<Sent>, upto: Lsn, pins: &[Lsn]) {
         self.now = self.now.max(now);
-        pins.iter().for_each(|&lsn| self.unpin_log(lsn));
+        pins.iter().for_each(|&lsn| self.log.unpin(lsn));
         let membership = self.member();
         membership.done = membership.done.max(upto);
         while membership.order.front().is_some_and(|write| write.lsn <= upto) {
@@ -159,7 +159,7 @@ impl Volume {
     /// The group has not reached the origins, or nobody knows.
     pub(super) fn not_sent_together(&mut self, now: Time, failure: &Failure, pins: &[Lsn]) {
         self.now = self.now.max(now);
-        pins.iter().for_each(|&lsn| self.unpin_log(lsn));
+        pins.iter().for_each(|&lsn| self.log.unpin(lsn));
         if let Some((batch, _)) = self.member().wanted.take() {
             self.destage_done(batch, &[], Err(failure.clone()));
         }

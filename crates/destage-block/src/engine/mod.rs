@@ -8,7 +8,6 @@
 //! It survives a cache device whose slots fail (a miss), a log that fails (it stops: see [`VolumeMode`]), an origin that
 //! fails for any time, and the loss of power at any job's any step.
 
-mod ahead;
 mod allocation;
 mod before;
 mod consistency;
@@ -21,6 +20,7 @@ mod install;
 mod job;
 mod known;
 mod line;
+mod log;
 mod losses;
 mod measured;
 mod member;
@@ -38,16 +38,17 @@ use crate::block::BLOCK;
 use crate::request::{Reply, RequestError};
 use before::Before;
 use destage_core::{
-    BatchId, ClientId, DomainId, Effect, FlushRhythm, Input, Lsn, Policy, RequestId, Sequential,
-    Span, StopReason, Time, UnitId,
+    BatchId, ClientId, DomainId, Input, Lsn, Policy, RequestId, Sequential, Span, StopReason, Time,
+    UnitId,
 };
-use destage_journal::Journal;
+use destage_engine::carry_out;
 use destage_record::{RecordSettings, RecordedCore};
 use destage_runtime::mode_log::ModeLog;
 use fetch::{Fetching, Retry};
 use hashbrown::HashMap;
 use install::{CleanBlock, Installs};
 use line::Line;
+use log::VolumeLog;
 use measured::Measured;
 use member::Membership;
 use overlay::Overlay;
@@ -55,7 +56,7 @@ use piece::{Gather, Piece};
 use request::Asked;
 use slots::Slots;
 use status::Counters;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use upkeep::Upkeep;
 
 pub use consistency::{ConsistencyGroup, ConsistencyGroupStatus, GroupDone, GroupJob};
@@ -122,7 +123,7 @@ pub struct Volume {
     now: Time,
     core: RecordedCore,
     modes: ModeLog,
-    journal: Journal,
+    log: VolumeLog,
     overlay: Overlay,
     slots: Slots,
     options: VolumeOptions,
@@ -157,8 +158,6 @@ pub struct Volume {
     before: Before,
     /// Groups at which the origin must stop for a moment, because an application said so.
     cuts: BTreeSet<Lsn>,
-    /// Groups whose log records are being read.
-    log_pins: BTreeMap<Lsn, u32>,
     upkeep: Upkeep,
     /// In a consistency group: what is destaged together with other volumes.
     membership: Option<Membership>,
@@ -184,15 +183,6 @@ pub struct Volume {
     jobs: VecDeque<Job>,
     /// Batches that the core wants at the origin and that are not jobs yet.
     batches_due: VecDeque<BatchId>,
-    /// The log is to be made durable up to here.
-    sync_due: Option<Lsn>,
-    /// Someone is writing the log now.
-    is_log_busy: bool,
-    /// Someone is making durable what was written to the log, while further records may be written.
-    is_log_syncing: bool,
-    rhythm: FlushRhythm,
-    /// Memory for a record.
-    payload: Vec<u8>,
     jobs_running: usize,
     replies: VecDeque<(u64, Reply)>,
     counters: Counters,
@@ -313,7 +303,7 @@ impl Volume {
     fn pump(&mut self) {
         loop {
             while let Some(effect) = self.core.poll_effect() {
-                self.effect(effect);
+                carry_out(self, effect);
             }
             let moved = self.start_pieces();
             self.start_fetches();
@@ -322,28 +312,6 @@ impl Volume {
             if !moved {
                 return;
             }
-        }
-    }
-
-    fn effect(&mut self, effect: Effect) {
-        match effect {
-            Effect::Execute { request, access, observed } => {
-                self.execute(request.0, access, observed);
-            }
-            Effect::Refuse { request, refusal } => self.refused(request.0, refusal),
-            Effect::Send { client } => self.send(client),
-            Effect::Waited { request, .. } => self.waited(request.0),
-            Effect::Sync { upto } => self.start_sync(upto),
-            Effect::Fetch { unit } => self.fetch(unit),
-            Effect::Destage { batch, .. } => self.destage(batch),
-            Effect::Park { .. } | Effect::Halted { .. } => {
-                unreachable!("no batch is ever reported as rejected")
-            }
-            Effect::Settled { lsn, applied } => self.settled(lsn, applied),
-            Effect::Forget { upto } => self.forget(upto),
-            Effect::Evict { unit } => self.evict(unit),
-            Effect::Mode(mode) => self.modes.changed(self.now, mode),
-            Effect::Stop(reason) => self.stop(reason),
         }
     }
 

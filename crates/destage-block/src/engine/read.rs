@@ -66,7 +66,7 @@ impl Volume {
             return match self.overlay.bytes(version) {
                 Bytes::Zero { .. } => Source::Zeros,
                 Bytes::Memory { data, at, .. } => Source::Memory(data, at),
-                Bytes::Log { at, crc } => match self.journal.segment_reader(at.segment) {
+                Bytes::Log { at, crc } => match self.log.journal.segment_reader(at.segment) {
                     Ok(file) => {
                         let place = Place::Log { lsn: version.lsn, file, offset: at.offset };
                         Source::Device(place, crc)
@@ -84,28 +84,14 @@ impl Volume {
     fn pin(&mut self, item: &ReadItem) {
         self.slots.pin(item.unit);
         if let Place::Log { lsn, .. } = item.place {
-            self.pin_log(lsn);
+            self.log.pin(lsn);
         }
     }
 
     fn unpin(&mut self, item: &ReadItem) {
         self.slots.unpin(item.unit);
         if let Place::Log { lsn, .. } = item.place {
-            self.unpin_log(lsn);
-        }
-    }
-
-    /// A group's record is being read: the log keeps it.
-    pub(super) fn pin_log(&mut self, lsn: Lsn) {
-        *self.log_pins.entry(lsn).or_insert(0) += 1;
-    }
-
-    pub(super) fn unpin_log(&mut self, lsn: Lsn) {
-        if let Some(count) = self.log_pins.get_mut(&lsn) {
-            *count -= 1;
-            if *count == 0 {
-                self.log_pins.remove(&lsn);
-            }
+            self.log.unpin(lsn);
         }
     }
 

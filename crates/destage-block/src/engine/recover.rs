@@ -1,6 +1,7 @@
 //! Opening a volume: what an earlier run left in the log, the index and the marks.
 
 use super::before::Before;
+use super::log::VolumeLog;
 use super::member::Membership;
 use super::overlay::{Group, Overlay};
 use super::slots::Slots;
@@ -11,13 +12,11 @@ use crate::block::{BLOCK, Lba};
 use crate::cache::record::{GroupKind, GroupSummary, RecordError};
 use crate::cache::{CacheDevice, CacheError, Index, SlotState};
 use destage_core::together::Ordered;
-use destage_core::{
-    Core, FlushRhythm, Input, Lsn, Order, Policy, Sequential, Time, UnitId, WaitFor,
-};
+use destage_core::{Core, Input, Lsn, Order, Policy, Sequential, Time, UnitId, WaitFor};
 use destage_journal::{Journal, Recovery, Summary};
 use destage_runtime::mode_log::ModeLog;
 use hashbrown::HashMap;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -163,7 +162,7 @@ impl Volume {
             overlay: Overlay::new(decided.next(), options.memory_bytes_max),
             core: core.into(),
             modes: ModeLog::of_volume(&options.name),
-            journal,
+            log: VolumeLog::new(journal, now),
             slots: Slots::new(index),
             membership: options.group_clock.clone().map(|clock| Membership::new(clock, decided)),
             options,
@@ -188,7 +187,6 @@ impl Volume {
             ahead: HashMap::new(),
             before,
             cuts: BTreeSet::new(),
-            log_pins: BTreeMap::new(),
             upkeep,
             next_policy: None,
             is_frozen: false,
@@ -202,11 +200,6 @@ impl Volume {
             losses_found: 0,
             is_pause_due: false,
             jobs: VecDeque::new(),
-            sync_due: None,
-            is_log_busy: false,
-            is_log_syncing: false,
-            rhythm: FlushRhythm::default(),
-            payload: Vec::new(),
             batches_due: VecDeque::new(),
             jobs_running: 0,
             replies: VecDeque::new(),
@@ -225,7 +218,7 @@ impl Volume {
         while let Some(summary) = summaries.advance()? {
             self.take_record(&summary, checkpoint, decided)?;
         }
-        self.core.handle(self.now, Input::RecoveredUpto { lsn: Lsn(self.journal.last()) });
+        self.core.handle(self.now, Input::RecoveredUpto { lsn: Lsn(self.log.journal.last()) });
         self.restore_clean();
         self.pump();
         self.upkeep.forgotten = decided;
@@ -275,21 +268,18 @@ impl Volume {
         if kind == GroupKind::Mark {
             self.cuts.insert(lsn);
         }
-        if self.overlay.last().is_some_and(|last| last.continues) {
-            self.core.handle(self.now, Input::Join { lsn: Lsn(lsn.0 - 1) });
-        }
-        self.core.handle(
-            self.now,
-            Input::Recovered {
-                lsn,
-                stamp: Time(record.stamp_ns),
-                domain: DOMAIN,
-                level: group.header.level,
-                units: &units,
-                bytes: group_bytes(kind, lbas.len() as u64),
-                journal_bytes: record.payload_bytes,
-            },
-        );
+        let told = destage_engine::Recovered {
+            lsn,
+            stamp: Time(record.stamp_ns),
+            domains: &[DOMAIN],
+            level: group.header.level,
+            units: &units,
+            bytes: group_bytes(kind, lbas.len() as u64),
+            journal_bytes: record.payload_bytes,
+            is_continued: self.overlay.last().is_some_and(|last| last.continues),
+            builds_on: &[],
+        };
+        destage_engine::recovered(&mut self.core, self.now, &told);
         let entry = Group {
             kind,
             level: group.header.level,

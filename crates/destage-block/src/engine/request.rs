@@ -153,7 +153,7 @@ impl Volume {
 
     fn submit_write(&mut self, tag: u64, offset: u64, data: Vec<u8>, fua: bool) {
         let asked = self.ask(tag, Kind::Write { fua }, data.len() as u64);
-        self.rhythm.wrote();
+        self.log.rhythm.wrote();
         let mut works = Vec::new();
         let len = data.len() as u64;
         let passes_by = self.is_of_long_write(offset, len);
@@ -256,7 +256,7 @@ impl Volume {
 
     fn submit_flush(&mut self, tag: u64) {
         let asked = self.ask(tag, Kind::Flush, 0);
-        self.rhythm.flushed();
+        self.log.rhythm.flushed();
         self.make_durable(asked, self.last());
     }
 

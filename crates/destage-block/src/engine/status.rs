@@ -131,7 +131,7 @@ impl Volume {
         VolumeStatus {
             mode: self.mode(core.mode),
             core,
-            log: self.journal.status(),
+            log: self.log.journal.status(),
             log_bytes: self.shape.log_bytes,
             volume_bytes: self.shape.size,
             slots: index.slots(),

@@ -35,10 +35,6 @@ pub(super) struct Upkeep {
     reclaimed: Lsn,
     /// More than half of the log's room is taken.
     pub(super) is_log_short: bool,
-    /// When the log is to be tried again that was full, and up to where it is to be durable then.
-    pub(super) sync_again: Option<(Time, Lsn)>,
-    /// The log is not written ahead before this time, after a failure.
-    pub(super) ahead_not_before: Time,
     /// The level of the batch sent last.
     pub(super) level_sent: Option<u64>,
     /// Blocks of groups that were decided since the last mark.
@@ -73,8 +69,6 @@ impl Upkeep {
             forgotten: Lsn::ZERO,
             reclaimed: Lsn::ZERO,
             is_log_short: false,
-            sync_again: None,
-            ahead_not_before: Time::ZERO,
             level_sent: None,
             unmarked_blocks: 0,
             not_cached: Vec::new(),
@@ -100,9 +94,6 @@ impl Volume {
         if self.stopped.is_some() {
             return;
         }
-        if let Some((_, upto)) = self.upkeep.sync_again.take_if(|(at, _)| *at <= self.now) {
-            self.start_sync(upto);
-        }
         self.finish_freezing();
         self.try_next_policy();
         if self.checkpoint_due().is_some_and(|at| at <= self.now) {
@@ -115,8 +106,7 @@ impl Volume {
         if self.stopped.is_some() {
             return None;
         }
-        let sync_again = self.upkeep.sync_again.map(|(at, _)| at);
-        [sync_again, self.checkpoint_due()].into_iter().flatten().min()
+        [self.log.next_timeout(), self.checkpoint_due()].into_iter().flatten().min()
     }
 
     /// Lets go of the log as far as nobody needs it.
@@ -125,19 +115,19 @@ impl Volume {
         if !self.options.unsafe_reclaim_past_checkpoint {
             upto = upto.min(self.upkeep.checkpoint);
         }
-        if let Some((&pinned, _)) = self.log_pins.first_key_value() {
+        if let Some(pinned) = self.log.pinned() {
             upto = upto.min(Lsn(pinned.0 - 1));
         }
         if upto > self.upkeep.reclaimed {
             self.upkeep.reclaimed = upto;
-            self.journal.reclaim(upto.0, self.now.0);
+            self.log.journal.reclaim(upto.0, self.now.0);
             self.look_at_log();
         }
     }
 
     /// Notes whether the log needs a checkpoint soon, so that it can be shortened.
     pub(super) fn look_at_log(&mut self) {
-        let used = self.journal.status().segments as u64 * self.shape.segment_bytes;
+        let used = self.log.journal.status().segments as u64 * self.shape.segment_bytes;
         self.upkeep.is_log_short = used > self.shape.log_bytes / 2;
     }
 
@@ -186,7 +176,7 @@ impl Volume {
         }
         let mut writer = self.upkeep.cache.begin_checkpoint(running.lsn.0);
         if running.is_last {
-            writer.closes(self.journal.incarnation());
+            writer.closes(self.log.journal.incarnation());
         }
         self.upkeep.running = Some(running);
         self.next_chunk(writer);

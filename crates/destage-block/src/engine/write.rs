@@ -69,12 +69,11 @@ impl Volume {
         let lsn = self.core.next_lsn();
         let header = GroupHeader { kind, level: self.core.level(), extents, continues };
         let bytes = group_bytes(kind, header.blocks());
-        let mut payload = std::mem::take(&mut self.payload);
+        let mut payload = std::mem::take(&mut self.log.payload);
         payload.clear();
         let mut crcs = Vec::with_capacity(units.len());
         header.encode(&data, &mut payload, &mut crcs);
         let stamp = self.stamp();
-        let offset_in_batch = self.journal.append(lsn.0, stamp, DOMAIN.0, &payload);
         self.put_in_order(Ordered {
             lsn,
             stamp,
@@ -94,33 +93,35 @@ impl Volume {
         let absent: Vec<UnitId> =
             units.iter().copied().filter(|&unit| !self.core.is_present(unit)).collect();
         let zeroed = if kind == GroupKind::Write { Vec::new() } else { header.extents.clone() };
-        let group = Group {
+        let mut group = Group {
             kind,
             level: header.level,
             extents: header.extents,
             units,
             crcs,
             data: (kind == GroupKind::Write).then(|| Arc::new(data)),
-            offset_in_batch,
+            offset_in_batch: 0,
             at: None,
             is_decided: false,
             continues,
             passes_by,
             written_at: self.now,
         };
-        self.overlay.push(lsn, group);
-        let input = Input::Write {
-            domain: DOMAIN,
+        let told = destage_engine::Group {
+            domains: &[DOMAIN],
             units: &sizes,
             bytes,
             journal_bytes: payload.len() as u32,
             access,
+            continues,
+            builds_on: &[],
         };
-        self.payload = payload;
-        self.core.handle(self.now, input);
-        if continues {
-            self.core.handle(self.now, Input::Join { lsn });
-        }
+        let (journal, overlay) = (&mut self.log.journal, &mut self.overlay);
+        destage_engine::write(&mut self.core, self.now, &told, |lsn| {
+            group.offset_in_batch = journal.append(lsn.0, stamp, DOMAIN.0, &payload);
+            overlay.push(lsn, group);
+        });
+        self.log.payload = payload;
         self.make_present(&absent);
         zeroed.into_iter().for_each(|extent| self.drop_zeroed(extent));
         lsn

@@ -11,7 +11,7 @@ use crate::cells::{Cell, Reader, push_cell};
 use crate::change::{self, Op};
 use crate::schema::{ForeignKey, Table};
 use destage_core::lease::Token;
-use destage_core::{Input, Lsn, UnitId};
+use destage_core::{Lsn, UnitId};
 use std::collections::HashSet;
 
 /// Up to so many are named as they are.
@@ -93,13 +93,6 @@ impl Engine {
                     on.extend(self.structural.inserted_by(parent, &cells, is_open));
                 }
             }
-        }
-    }
-
-    /// Tells the core on what its newest group builds.
-    pub(super) fn tell_builds_on(&mut self, lsn: Lsn, on: &[Lsn]) {
-        if !on.is_empty() {
-            self.core.handle(self.now, Input::BuildsOn { lsn, on });
         }
     }
 

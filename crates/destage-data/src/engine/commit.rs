@@ -11,6 +11,7 @@ use crate::change;
 use crate::schema::TableId;
 use destage_core::lease::Token;
 use destage_core::{Access, ClientId, Input, UnitId};
+use destage_engine::Group;
 use std::collections::HashSet;
 
 impl Engine {
@@ -137,26 +138,25 @@ impl Engine {
                 &named
             }
         };
-        let lsn = self.core.next_lsn();
         self.note_changes(changed);
         let bytes = self.writer.finish();
         let on = change::builds_on(bytes);
         let spread = self.domains.partition().of_group(&self.schema, bytes);
-        self.journal.append(lsn.0, self.now.0, spread.noted().0, bytes);
-        self.overlay.push(lsn, self.now, bytes.into());
         let journal_bytes = bytes.len() as u32;
-        self.core.handle(
-            self.now,
-            Input::Write {
-                domain: spread.first(),
-                units: changed,
-                bytes: journal_bytes + (GROUP_OVERHEAD + size_of_val(&on[..])) as u32,
-                journal_bytes,
-                access,
-            },
-        );
-        self.tell_across(lsn, &spread);
-        self.tell_builds_on(lsn, &on);
+        let group = Group {
+            domains: spread.as_slice(),
+            units: changed,
+            bytes: journal_bytes + (GROUP_OVERHEAD + size_of_val(&on[..])) as u32,
+            journal_bytes,
+            access,
+            continues: false,
+            builds_on: &on,
+        };
+        let (now, journal, overlay) = (self.now, &mut self.journal, &mut self.overlay);
+        let lsn = destage_engine::write(&mut self.core, now, &group, |lsn| {
+            journal.append(lsn.0, now.0, spread.noted().0, bytes);
+            overlay.push(lsn, now, bytes.into());
+        });
         session.last_write = lsn;
         if access == Access::Back {
             session.lsn = lsn;

@@ -13,6 +13,7 @@ use crate::schema::{Table, TableId};
 use destage_core::{
     Access, Ack, ClientId, Effect, Input, Intent, Lsn, Refusal, RequestId, Time, UnitId,
 };
+use destage_engine::carry_out;
 use std::collections::HashSet;
 
 /// How far ahead of a waiting command the rows of later commands are asked for.
@@ -333,7 +334,7 @@ impl Engine {
                 other => {
                     // Another request may ask the core in turn, and come upon the answer to this one.
                     self.asking.push(request);
-                    self.effect(other);
+                    carry_out(self, other);
                     self.asking.pop();
                     if let Some((_, answer)) = self.answered.take_if(|(r, _)| *r == request) {
                         return answer;

@@ -9,7 +9,7 @@ use super::health::Way;
 use super::{Engine, FetchJob, Io};
 use crate::domains::{Partition, Spread};
 use crate::origins::{ALL_DOMAINS, Mark, OriginError, Watermarks, decided_of};
-use destage_core::{Core, DomainId, Fault, Input, Lsn, Span, StopReason, Time};
+use destage_core::{Core, DomainId, Fault, Lsn, Span, StopReason, Time};
 use destage_runtime::status::DomainReport;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -127,13 +127,6 @@ impl Engine {
     /// The domain of a row.
     pub(super) fn domain_of(&self, table: crate::schema::TableId, key: &[u8]) -> DomainId {
         self.domains.partition.of_row(table, key)
-    }
-
-    /// Tells the core to which domains its newest group belongs besides its first.
-    pub(super) fn tell_across(&mut self, lsn: Lsn, spread: &Spread) {
-        if let Spread::Several(domains) = spread {
-            self.core.handle(self.now, Input::Across { lsn, domains });
-        }
     }
 
     /// The domains of a group, and how many of them have not decided it at an origin that stands as `found` says. Either all

@@ -21,6 +21,7 @@ mod elements;
 mod exec;
 mod expire;
 mod fields;
+mod front_end;
 mod halts;
 mod health;
 mod in_place;
@@ -61,9 +62,10 @@ use derived::Derived;
 use derived::foreign::Ages;
 use destage_core::expiry::Expiries;
 use destage_core::{
-    BatchId, ClientId, Core, DomainId, Effect, Input, Lsn, Policy, RequestId, Span, StopReason,
-    Time, UnitId, WaitFor,
+    BatchId, ClientId, Core, DomainId, Input, Lsn, Policy, RequestId, Span, StopReason, Time,
+    UnitId, WaitFor,
 };
+use destage_engine::carry_out;
 use destage_journal::Journal;
 use destage_record::{RecordSettings, RecordedCore};
 use destage_runtime::mode_log::ModeLog;
@@ -95,8 +97,11 @@ pub const DOMAIN: DomainId = DomainId(0);
 /// Work for the threads that do I/O.
 #[derive(Debug)]
 pub enum Io {
-    /// Flush the journal and make it durable, then [`Engine::synced`].
-    Sync,
+    /// Make the journal durable up to a group, then [`Engine::synced`].
+    Sync {
+        /// The newest group.
+        upto: Lsn,
+    },
     /// Apply the groups in one transaction, then [`Engine::destaged`].
     Destage {
         /// The batch.
@@ -538,36 +543,7 @@ impl Engine {
     /// Carries out everything the core asks for.
     fn pump(&mut self) {
         while let Some(effect) = self.next_effect() {
-            self.effect(effect);
-        }
-    }
-
-    fn effect(&mut self, effect: Effect) {
-        match effect {
-            Effect::Execute { request, access, observed } => {
-                if !self.is_asking(request, Answer::Now(access, observed)) {
-                    self.execute_waiting(request, access, observed);
-                }
-            }
-            Effect::Refuse { request, refusal } => {
-                if !self.is_asking(request, Answer::Refused(refusal)) {
-                    self.refuse_waiting(request, refusal);
-                }
-            }
-            Effect::Send { client } => self.release(client),
-            Effect::Waited { request, outcome } => self.waited(request, outcome),
-            Effect::Sync { .. } => self.io.push(Io::Sync),
-            Effect::Fetch { unit } => self.fetch(unit),
-            Effect::Destage { batch, domain } => self.destage(batch, domain),
-            Effect::Park { lsn, domain, depends_on, keep } => {
-                self.park(lsn, domain, depends_on, keep);
-            }
-            Effect::Settled { lsn, applied } => self.settled(lsn, applied),
-            Effect::Forget { upto } => self.forget(upto),
-            Effect::Evict { unit } => self.evict(unit),
-            Effect::Mode(mode) => self.modes.changed(self.now, mode),
-            Effect::Halted { domain, halt } => self.tell_halted(domain, halt),
-            Effect::Stop(reason) => self.io.push(Io::Stop(reason)),
+            carry_out(self, effect);
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::{Engine, dispatch, overlay};
 use crate::change;
 use destage_core::{Input, Lsn, Time, UnitId};
+use destage_engine::Recovered;
 
 impl Engine {
     /// Takes a group that the journal held at start and the origin has not decided, in order.
@@ -20,20 +21,18 @@ impl Engine {
         let spread = self.domains.partition().of_group(&self.schema, bytes);
         let on = change::builds_on(bytes);
         let size = bytes.len() + overlay::GROUP_OVERHEAD + size_of_val(&on[..]);
-        self.core.handle(
-            self.now,
-            Input::Recovered {
-                lsn,
-                stamp,
-                domain: spread.first(),
-                level: 0,
-                units: &units,
-                bytes: size as u32,
-                journal_bytes: bytes.len() as u32,
-            },
-        );
-        self.tell_across(lsn, &spread);
-        self.tell_builds_on(lsn, &on);
+        let group = Recovered {
+            lsn,
+            stamp,
+            domains: spread.as_slice(),
+            level: 0,
+            units: &units,
+            bytes: size as u32,
+            journal_bytes: bytes.len() as u32,
+            is_continued: false,
+            builds_on: &on,
+        };
+        destage_engine::recovered(&mut self.core, self.now, &group);
         let covers = self.covered(bytes);
         if !covers.is_empty() {
             self.make_opaque(lsn, &covers);

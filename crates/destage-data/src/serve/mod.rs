@@ -5,7 +5,6 @@
 
 mod claims;
 mod client;
-mod company;
 mod control;
 mod identity;
 mod inside;

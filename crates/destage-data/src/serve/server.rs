@@ -10,7 +10,6 @@ pub(super) use locals::LocalEvent;
 
 use super::claims::Claims;
 use super::client::Client;
-use super::company::Company;
 use super::control::EngineControl;
 use super::slow::Slow;
 use super::start::Started;
@@ -22,6 +21,7 @@ use crate::engine::{Engine, Io};
 use crate::origins::Mark;
 use crate::settings::Settings;
 use destage_core::{ClientId, Span, StopReason, Time};
+use destage_engine::Writers;
 use destage_runtime::admin::{self, AdminHandle};
 use destage_runtime::clock::Clock;
 use destage_runtime::handoff::{Sender, queue};
@@ -83,7 +83,7 @@ pub(super) struct Server {
     writes: Vec<Sender<WriteJob>>,
     reads: Sender<ReadJob>,
     fetches: usize,
-    company: Company,
+    writers: Writers,
     journal: JournalWatch,
     settings: Settings,
     _admin: Option<AdminHandle>,
@@ -189,7 +189,7 @@ impl Server {
             writes,
             reads,
             fetches: 0,
-            company: Company::default(),
+            writers: Writers::default(),
             journal: JournalWatch::new(watch),
             settings,
             _admin: admin,
@@ -333,7 +333,7 @@ impl Server {
                         self.ending(client);
                     }
                     if event.is_readable() || event.is_read_closed() || event.is_error() {
-                        self.company.came();
+                        self.writers.came();
                         self.read(client);
                     }
                     if event.is_read_closed() {
@@ -349,9 +349,9 @@ impl Server {
 
     /// Group commit for clients that write in lockstep with the journal.
     fn gather(&mut self, events: &mut Events) {
-        let Some(patience) = self.syncer.patience(&self.engine, &self.company) else { return };
+        let Some(patience) = self.syncer.patience(&self.engine, &self.writers) else { return };
         let began = Instant::now();
-        while !self.company.is_complete() && began.elapsed() < patience {
+        while !self.writers.is_complete() && began.elapsed() < patience {
             if self.poll.poll(events, Some(Duration::ZERO)).is_err() {
                 return;
             }
@@ -401,7 +401,7 @@ impl Server {
             }
             self.gather(events);
             let clock = self.clock.clone();
-            if !self.syncer.work(&mut self.engine, &self.company, || clock.now()) {
+            if !self.syncer.work(&mut self.engine, &self.writers, || clock.now()) {
                 break;
             }
             self.release();
@@ -416,19 +416,19 @@ impl Server {
     /// Sends what may leave without a sync.
     fn answer(&mut self) {
         let answered = self.send_all();
-        self.company.answered(answered);
+        self.writers.answered(answered);
     }
 
     /// Sends what a sync has released.
     fn release(&mut self) {
         let released = self.send_all();
-        self.company.released(released, self.engine.clients());
+        self.writers.released(released, self.engine.clients());
     }
 
     fn start_io(&mut self, io: Io) {
         let alive = "workers live as long as the server";
         match io {
-            Io::Sync => self.syncer.want(),
+            Io::Sync { upto } => self.syncer.want(upto),
             Io::Destage { batch, marks, groups } => {
                 let writer = self.writer_of(&marks);
                 writer.send(WriteJob::Apply { batch, marks, groups }).expect(alive);

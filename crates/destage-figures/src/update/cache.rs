@@ -1,10 +1,12 @@
 //! The buffer cache and the disk below it: carries out what the core asks for.
 
 use super::Yields;
+use destage_core::ring::Ring;
 use destage_core::{
-    Access, Ack, BatchId, ClientId, Core, DomainId, Effect, Input, Intent, Lsn, Policy, ReadsFirst,
-    RequestId, Span, Time, UnitId,
+    Access, Ack, BatchId, ClientId, Core, DomainId, Input, Intent, Lsn, Mode, Outcome, Policy,
+    ReadsFirst, Refusal, RequestId, Span, StopReason, Time, UnitId,
 };
+use destage_engine::{FrontEnd, carry_out};
 use destage_sim::blocks::mix;
 use destage_sim::event::{Begun, Job, JobKind, Station};
 use hashbrown::HashMap;
@@ -43,12 +45,6 @@ pub(crate) struct Written {
     pub(crate) dirty_max: u64,
     /// Blocks written by the file system itself, at once.
     pub(crate) direct: u64,
-}
-
-/// A group that the core has not forgotten yet.
-#[derive(Clone, Copy, Debug)]
-struct Group {
-    block: u64,
 }
 
 /// What is known of a block that was written.
@@ -106,8 +102,8 @@ pub(super) struct Cache {
     blocks: Vec<u64>,
     handles: HashMap<u64, UnitId>,
     free: Vec<UnitId>,
-    groups: VecDeque<Group>,
-    first_group: Lsn,
+    /// The blocks of the groups that the core has not forgotten.
+    groups: Ring<u64>,
     /// Jobs left of each batch.
     batches: HashMap<BatchId, u64>,
     known: HashMap<u64, Known>,
@@ -136,8 +132,7 @@ impl Cache {
             blocks: Vec::new(),
             handles: HashMap::new(),
             free: Vec::new(),
-            groups: VecDeque::new(),
-            first_group: Lsn(1),
+            groups: Ring::new(Lsn::ZERO),
             batches: HashMap::new(),
             known: HashMap::new(),
             dirty: Vec::new(),
@@ -245,45 +240,11 @@ impl Cache {
 
     fn carry_out(&mut self) {
         while let Some(effect) = self.core.poll_effect() {
-            match effect {
-                Effect::Execute { request, access, observed } => {
-                    self.execute(request, access, observed);
-                }
-                Effect::Send { client: WRITER } | Effect::Mode(_) | Effect::Waited { .. } => {}
-                Effect::Send { client: ClientId(waiter) } => self.ended.push(waiter),
-                // The journal stands for the memory of the host, which takes no time.
-                Effect::Sync { upto } => {
-                    self.core.handle(self.now, Input::Synced { upto, result: Ok(()) });
-                }
-                Effect::Fetch { unit } => {
-                    let block = self.blocks[unit.0 as usize];
-                    self.reads.begin();
-                    self.submit(JobKind::Read, block, Purpose::Fetch(unit));
-                }
-                Effect::Destage { batch, .. } => self.destage(batch),
-                Effect::Forget { upto } => {
-                    while self.first_group <= upto && self.groups.pop_front().is_some() {
-                        self.first_group = self.first_group.next();
-                    }
-                }
-                Effect::Evict { unit } => {
-                    let block = self.blocks[unit.0 as usize];
-                    self.handles.remove(&block);
-                    self.free.push(unit);
-                    self.core.handle(self.now, Input::Evicted { identity: mix(block) });
-                }
-                Effect::Refuse { .. }
-                | Effect::Park { .. }
-                | Effect::Halted { .. }
-                | Effect::Settled { .. }
-                | Effect::Stop(_) => {
-                    unreachable!("nothing is refused or fails here: {effect:?}")
-                }
-            }
+            carry_out(self, effect);
         }
     }
 
-    fn execute(&mut self, request: RequestId, access: Access, observed: Lsn) {
+    fn perform(&mut self, request: RequestId, access: Access, observed: Lsn) {
         let asked = self.asked.remove(&request).expect("each request is executed once");
         let block = match asked {
             Asked::Write(block) => block,
@@ -294,13 +255,20 @@ impl Cache {
             }
         };
         let unit = self.handle(block);
-        let lsn = self.core.next_lsn();
-        self.groups.push_back(Group { block });
-        self.wrote(block, lsn);
-        let units = &[(unit, BLOCK)];
-        let (domain, bytes) = (DomainId(0), BLOCK);
-        self.core
-            .handle(self.now, Input::Write { domain, units, bytes, journal_bytes: bytes, access });
+        self.wrote(block, self.core.next_lsn());
+        let group = destage_engine::Group {
+            domains: &[DomainId(0)],
+            units: &[(unit, BLOCK)],
+            bytes: BLOCK,
+            journal_bytes: BLOCK,
+            access,
+            continues: false,
+            builds_on: &[],
+        };
+        let groups = &mut self.groups;
+        let lsn = destage_engine::write(&mut self.core, self.now, &group, |lsn| {
+            groups.push(lsn, block);
+        });
         self.core.handle(self.now, Input::Respond { client: WRITER, lsn, wrote: true });
     }
 
@@ -333,7 +301,7 @@ impl Cache {
     fn destage(&mut self, batch: BatchId) {
         let mut leaving = Vec::new();
         for lsn in self.core.batch(batch) {
-            let Group { block } = self.groups[(lsn.0 - self.first_group.0) as usize];
+            let block = *self.groups.get(*lsn).expect("undecided groups are kept");
             if self.known.get(&block).is_some_and(|known| known.sent < *lsn) {
                 leaving.push(block);
             }
@@ -410,5 +378,60 @@ impl Cache {
         written.waited_sum = Span(written.waited_sum.0 + waited.0);
         written.waited_max = written.waited_max.max(waited);
         written.age_max = written.age_max.max(self.now.since(dirty_since));
+    }
+}
+
+/// The journal stands for the memory of the host, so nothing is refused or fails.
+impl FrontEnd for Cache {
+    fn execute(&mut self, request: RequestId, access: Access, observed: Lsn) {
+        self.perform(request, access, observed);
+    }
+
+    fn refuse(&mut self, request: RequestId, refusal: Refusal) {
+        unreachable!("nothing is refused: {request:?}, {refusal:?}")
+    }
+
+    fn send_replies(&mut self, client: ClientId) {
+        if client != WRITER {
+            self.ended.push(client.0);
+        }
+    }
+
+    fn wait_ended(&mut self, _request: RequestId, _outcome: Outcome) {}
+
+    /// Memory takes no time.
+    fn make_durable(&mut self, upto: Lsn) {
+        self.core.handle(self.now, Input::Synced { upto, result: Ok(()) });
+    }
+
+    fn fetch_unit(&mut self, unit: UnitId) {
+        let block = self.blocks[unit.0 as usize];
+        self.reads.begin();
+        self.submit(JobKind::Read, block, Purpose::Fetch(unit));
+    }
+
+    fn send_batch(&mut self, batch: BatchId, _domain: DomainId) {
+        self.destage(batch);
+    }
+
+    fn write_settled(&mut self, lsn: Lsn, _applied: bool) {
+        unreachable!("no write waits for the disk: {lsn:?}")
+    }
+
+    fn forget_groups(&mut self, upto: Lsn) {
+        self.groups.forget_while(|lsn, _| lsn <= upto);
+    }
+
+    fn evict_unit(&mut self, unit: UnitId) {
+        let block = self.blocks[unit.0 as usize];
+        self.handles.remove(&block);
+        self.free.push(unit);
+        self.core.handle(self.now, Input::Evicted { identity: mix(block) });
+    }
+
+    fn mode_changed(&mut self, _mode: Mode) {}
+
+    fn stop_serving(&mut self, reason: StopReason) {
+        unreachable!("no sync fails here: {reason:?}")
     }
 }

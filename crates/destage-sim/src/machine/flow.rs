@@ -2,13 +2,15 @@
 
 use super::run::{Event, Machine};
 use super::task::{Run, Step, Task, TaskId, Units};
+use super::tier::Tier;
 use super::{device, task};
 use crate::blocks::mix;
 use crate::event::JobKind;
 use destage_core::{
-    Access, Ack, BatchId, ClientId, Effect, Fault, Input, Intent, Lsn, RequestId, Span, UnitId,
-    WaitFor,
+    Access, Ack, BatchId, ClientId, DomainId, Fault, Input, Intent, Lsn, Mode, Outcome, Refusal,
+    RequestId, Span, StopReason, UnitId, WaitFor,
 };
+use destage_engine::{FrontEnd, carry_out};
 
 /// Most blocks that are read or written below in one piece: 1 MiB of blocks of 4 KiB, as the block front end has it.
 const RUN_BLOCKS_MAX: u32 = 256;
@@ -118,7 +120,7 @@ impl Machine<'_> {
         let mut ticked = false;
         loop {
             while let Some(effect) = self.tiers[index].core.poll_effect() {
-                self.act(tier, effect);
+                carry_out(&mut TierFront { machine: self, tier }, effect);
             }
             if !std::mem::take(&mut self.tiers[index].needs_tick) {
                 break;
@@ -141,51 +143,6 @@ impl Machine<'_> {
         if state.timer.is_none_or(|timer| at < timer) {
             state.timer = Some(at);
             self.events.plan(at, Event::Tick { tier });
-        }
-    }
-
-    fn act(&mut self, tier: u16, effect: Effect) {
-        let index = usize::from(tier);
-        match effect {
-            Effect::Execute { request, access, observed } => {
-                self.execute(tier, request.0 as TaskId, access, observed);
-            }
-            Effect::Send { client } => self.replied(tier, client.0),
-            Effect::Waited { request, .. } => self.ready.push_back((request.0 as TaskId, true)),
-            Effect::Refuse { request, .. } => {
-                self.tiers[index].counters.refused += 1;
-                self.ready.push_back((request.0 as TaskId, false));
-            }
-            Effect::Sync { upto } => self.sync(tier, upto),
-            Effect::Fetch { unit } => {
-                let state = &mut self.tiers[index];
-                if state.is_written(unit) {
-                    let identity = mix(self.places[unit.0 as usize]);
-                    let result = Ok(self.settings.block.get() as u32);
-                    state.core.handle(self.now, Input::Fetched { unit, result, identity });
-                } else {
-                    state.misses.push(unit);
-                }
-            }
-            Effect::Destage { batch, .. } => self.destage(tier, batch),
-            Effect::Forget { upto } => self.tiers[index].forget(upto),
-            Effect::Evict { unit } => {
-                let state = &mut self.tiers[index];
-                state.give_frame(unit);
-                state.core.handle(
-                    self.now,
-                    Input::Evicted { identity: mix(self.places[unit.0 as usize]) },
-                );
-            }
-            Effect::Settled { lsn, applied } => {
-                if let Some(owner) = self.tiers[index].group(lsn).owner {
-                    self.ready.push_back((owner, applied));
-                }
-            }
-            Effect::Mode(_) => {}
-            Effect::Park { .. } | Effect::Halted { .. } | Effect::Stop(_) => {
-                unreachable!("nothing is rejected and no sync fails here: {effect:?}")
-            }
         }
     }
 
@@ -256,17 +213,22 @@ impl Machine<'_> {
     }
 
     /// The core wants the newest groups on the medium.
-    fn sync(&mut self, tier: u16, upto: Lsn) {
-        let state = &mut self.tiers[usize::from(tier)];
-        state.needs_tick = true;
-        let blocks = std::mem::take(&mut state.unsynced);
-        if blocks == 0 {
-            return self.synced(tier, upto);
+    /// Does what group commit says; the log is written in one piece, on its medium.
+    fn commit(&mut self, tier: u16) {
+        loop {
+            let state = &mut self.tiers[usize::from(tier)];
+            if state.next_flush(self.now).is_none() {
+                return;
+            }
+            let upto = Lsn(state.core.next_lsn().0 - 1);
+            let blocks = std::mem::take(&mut state.unsynced);
+            if blocks > 0 {
+                let station = device::flash_of(state.host);
+                let id = self.tasks.add(Task::Sync { tier, upto });
+                return self.submit(station, id, JobKind::Write, upto.0, blocks);
+            }
+            self.synced(tier, upto);
         }
-        // The log is written in one piece.
-        let station = device::flash_of(state.host);
-        let id = self.tasks.add(Task::Sync { tier, upto });
-        self.submit(station, id, JobKind::Write, upto.0, blocks);
     }
 
     fn synced(&mut self, tier: u16, upto: Lsn) {
@@ -277,7 +239,7 @@ impl Machine<'_> {
         {
             watch.committed(usize::from(tier), state, upto);
         }
-        state.core.handle(self.now, Input::Synced { upto, result: Ok(()) });
+        state.flushed(self.now, upto);
         state.needs_tick = true;
         self.touched.push(tier);
     }
@@ -477,5 +439,83 @@ impl Machine<'_> {
         let station = device::flash_of(state.host);
         let place = self.places[units.as_slice()[0].0 as usize];
         self.submit(station, id, JobKind::Write, place, installed);
+    }
+}
+
+/// A tier as the front end of its core.
+struct TierFront<'a, 'm> {
+    machine: &'a mut Machine<'m>,
+    tier: u16,
+}
+
+impl TierFront<'_, '_> {
+    fn state(&mut self) -> &mut Tier {
+        &mut self.machine.tiers[usize::from(self.tier)]
+    }
+}
+
+/// Nothing is rejected and no sync fails here.
+impl FrontEnd for TierFront<'_, '_> {
+    fn execute(&mut self, request: RequestId, access: Access, observed: Lsn) {
+        self.machine.execute(self.tier, request.0 as TaskId, access, observed);
+    }
+
+    fn refuse(&mut self, request: RequestId, _refusal: Refusal) {
+        self.state().counters.refused += 1;
+        self.machine.ready.push_back((request.0 as TaskId, false));
+    }
+
+    fn send_replies(&mut self, client: ClientId) {
+        self.machine.replied(self.tier, client.0);
+    }
+
+    fn wait_ended(&mut self, request: RequestId, _outcome: Outcome) {
+        self.machine.ready.push_back((request.0 as TaskId, true));
+    }
+
+    fn make_durable(&mut self, upto: Lsn) {
+        let state = self.state();
+        state.commit.want(upto);
+        state.needs_tick = true;
+        self.machine.commit(self.tier);
+    }
+
+    fn fetch_unit(&mut self, unit: UnitId) {
+        let now = self.machine.now;
+        let identity = mix(self.machine.places[unit.0 as usize]);
+        let bytes = self.machine.settings.block.get() as u32;
+        let state = self.state();
+        match state.is_written(unit) {
+            true => state.core.handle(now, Input::Fetched { unit, result: Ok(bytes), identity }),
+            false => state.misses.push(unit),
+        }
+    }
+
+    fn send_batch(&mut self, batch: BatchId, _domain: DomainId) {
+        self.machine.destage(self.tier, batch);
+    }
+
+    fn write_settled(&mut self, lsn: Lsn, applied: bool) {
+        if let Some(owner) = self.state().group(lsn).owner {
+            self.machine.ready.push_back((owner, applied));
+        }
+    }
+
+    fn forget_groups(&mut self, upto: Lsn) {
+        self.state().forget(upto);
+    }
+
+    fn evict_unit(&mut self, unit: UnitId) {
+        let now = self.machine.now;
+        let identity = mix(self.machine.places[unit.0 as usize]);
+        let state = self.state();
+        state.give_frame(unit);
+        state.core.handle(now, Input::Evicted { identity });
+    }
+
+    fn mode_changed(&mut self, _mode: Mode) {}
+
+    fn stop_serving(&mut self, reason: StopReason) {
+        unreachable!("no sync fails here: {reason:?}")
     }
 }

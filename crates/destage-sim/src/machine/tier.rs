@@ -4,7 +4,8 @@ use super::report::Destage;
 use super::settings::{Settings, Tier as TierSettings};
 use super::task::{TaskId, Units};
 use destage_core::ring::Ring;
-use destage_core::{Access, Core, Input, Lsn, PerUnit, Span, Time, UnitId};
+use destage_core::{Access, Core, DomainId, Input, Lsn, PerUnit, Span, Time, UnitId};
+use destage_engine::{CommitSettings, Ended, GroupCommit, Load, Log, News, Step};
 
 /// Why a group is found.
 const KEPT: &str = "undecided groups are kept";
@@ -76,6 +77,8 @@ pub(super) struct Tier {
     pub(super) misses: Vec<UnitId>,
     /// Blocks of the newest groups that the medium does not hold.
     pub(super) unsynced: u64,
+    /// When the log is written and made durable.
+    pub(super) commit: GroupCommit,
     pub(super) known: PerUnit<Known>,
     pub(super) groups: Ring<Group>,
     pub(super) frames: Option<Frames>,
@@ -83,6 +86,15 @@ pub(super) struct Tier {
     pub(super) counters: Counters,
     block: u32,
 }
+
+/// One write of the log at a time, with all that has come by then.
+const COMMIT: CommitSettings = CommitSettings {
+    lanes: 1,
+    here_max: None,
+    write_ahead_bytes: usize::MAX,
+    write_beside_bytes: usize::MAX,
+    mark_after: None,
+};
 
 /// Counted since the measurement began.
 #[derive(Debug, Default)]
@@ -147,6 +159,7 @@ impl Tier {
             timer: None,
             misses: Vec::new(),
             unsynced: 0,
+            commit: GroupCommit::new(COMMIT, Time::ZERO),
             known: PerUnit::default(),
             groups: Ring::new(Lsn::ZERO),
             frames: None,
@@ -179,25 +192,57 @@ impl Tier {
         for &unit in units.as_slice() {
             self.wrote(now, unit, lsn);
         }
-        let domain = destage_core::DomainId(0);
         let bytes = self.block * units.as_slice().len() as u32;
-        match units.as_slice() {
+        let (one, many);
+        let sizes: &[(UnitId, u32)] = match units.as_slice() {
             &[unit] => {
-                let sizes = [(unit, self.block)];
-                let input =
-                    Input::Write { domain, units: &sizes, bytes, journal_bytes: bytes, access };
-                self.core.handle(now, input);
+                one = [(unit, self.block)];
+                &one
             }
-            many => {
-                let sizes: Vec<_> = many.iter().map(|&unit| (unit, self.block)).collect();
-                let input =
-                    Input::Write { domain, units: &sizes, bytes, journal_bytes: bytes, access };
-                self.core.handle(now, input);
+            units => {
+                many = units.iter().map(|&unit| (unit, self.block)).collect::<Vec<_>>();
+                &many
             }
-        }
-        self.groups.push(lsn, Group { units, stamp: now, owner, versions });
+        };
+        let group = destage_engine::Group {
+            domains: &[DomainId(0)],
+            units: sizes,
+            bytes,
+            journal_bytes: bytes,
+            access,
+            continues: false,
+            builds_on: &[],
+        };
+        let kept = Group { units: units.clone(), stamp: now, owner, versions };
+        let groups = &mut self.groups;
+        destage_engine::write(&mut self.core, now, &group, |lsn| groups.push(lsn, kept));
         self.needs_tick = true;
         lsn
+    }
+
+    /// Whether the log is to be written now.
+    pub(super) fn next_flush(&mut self, now: Time) -> Option<Step> {
+        let log = Log {
+            buffered_bytes: (self.unsynced * u64::from(self.block)) as usize,
+            written: self.core.committed(),
+            is_light: false,
+            is_mark_due: false,
+        };
+        self.commit.next_due(now, log, Load::default())
+    }
+
+    /// The log holds everything up to here.
+    pub(super) fn flushed(&mut self, now: Time, upto: Lsn) {
+        self.commit.ended(now, Ended::WroteAndSynced { result: Ok(upto), took: Span::ZERO });
+        while let Some(news) = self.commit.poll_news() {
+            match news {
+                News::Durable { upto, .. } if upto > self.core.committed() => {
+                    self.core.handle(now, Input::Synced { upto, result: Ok(()) });
+                }
+                News::Durable { .. } => {}
+                other => unreachable!("the log has one lane, room and no faults: {other:?}"),
+            }
+        }
     }
 
     fn wrote(&mut self, now: Time, unit: UnitId, lsn: Lsn) {

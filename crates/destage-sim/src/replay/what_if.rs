@@ -8,9 +8,10 @@ use super::load::{Arrival, Load, Write};
 use super::{Observer, Tally};
 use crate::event::Events;
 use destage_core::{
-    Access, BatchId, ClientId, Core, Effect, Input, Intent, Lsn, Policy, RequestId, Span, Time,
-    UnitId,
+    Access, BatchId, ClientId, Core, DomainId, Effect, Input, Intent, Lsn, Mode, Outcome as Waited,
+    Policy, Refusal, RequestId, Span, StopReason, Time, UnitId,
 };
+use destage_engine::{Decide, FrontEnd, Group, carry_out};
 use hashbrown::{HashMap, HashSet};
 use serde::Serialize;
 
@@ -245,47 +246,7 @@ impl Run<'_> {
     fn effects(&mut self) {
         while let Some(effect) = self.core.poll_effect() {
             self.outcome.tally.effect(self.now, &effect, &self.core);
-            match effect {
-                Effect::Execute { request: RequestId(WHOLE..), .. } => {}
-                Effect::Execute { request, access, observed } => {
-                    self.execute(request.0 as u32, access, observed);
-                }
-                Effect::Send { client } => {
-                    let wrote = self.answers.remove(&client).unwrap_or(false);
-                    self.answered(client.0, wrote);
-                }
-                Effect::Settled { lsn, .. } => {
-                    if let Some(request) = self.settling.remove(&lsn) {
-                        self.answered(request, true);
-                    }
-                }
-                Effect::Sync { upto } => {
-                    let at = self.now + self.times.sync();
-                    self.events.plan(at, Event::Synced(upto));
-                }
-                Effect::Fetch { unit } => {
-                    let is_whole = self.whole.remove(&unit);
-                    let time = if is_whole { Span::ZERO } else { self.times.fetch() };
-                    let at = self.now + time;
-                    self.events.plan(at, Event::Fetched(unit));
-                }
-                Effect::Destage { batch, .. } => {
-                    let at = self.now + self.times.destage(self.units_in(batch));
-                    self.events.plan(at, Event::Destaged(batch));
-                }
-                Effect::Evict { unit } => {
-                    let identity = self.identity(unit);
-                    self.tell_only(Input::Evicted { identity });
-                }
-                // Nothing fails here, so nothing is parked and nothing stops.
-                Effect::Refuse { .. }
-                | Effect::Waited { .. }
-                | Effect::Park { .. }
-                | Effect::Forget { .. }
-                | Effect::Mode(_)
-                | Effect::Halted { .. }
-                | Effect::Stop(_) => {}
-            }
+            carry_out(self, effect);
         }
     }
 
@@ -293,7 +254,7 @@ impl Run<'_> {
         self.outcome.tally.units_in(self.core.batch(batch))
     }
 
-    fn execute(&mut self, index: u32, access: Access, observed: Lsn) {
+    fn perform(&mut self, index: u32, access: Access, observed: Lsn) {
         let load = self.load;
         let request = &load.requests[index as usize];
         let client = ClientId(index);
@@ -334,15 +295,18 @@ impl Run<'_> {
             by_item.map(|&(item, bytes)| (self.units[item as usize], bytes)).collect();
         units.sort_unstable();
         units.dedup_by_key(|(unit, _)| *unit);
-        let Write { domain, bytes, journal_bytes, is_joined, .. } = *write;
-        let lsn = self.core.next_lsn();
-        self.tell_only(Input::Write { domain, units: &units, bytes, journal_bytes, access });
-        if is_joined {
-            self.tell_only(Input::Join { lsn });
-        }
-        if !write.across.is_empty() {
-            self.tell_only(Input::Across { lsn, domains: &write.across });
-        }
+        let alone = [write.domain];
+        let group = Group {
+            domains: if write.across.is_empty() { &alone } else { &write.across },
+            units: &units,
+            bytes: write.bytes,
+            journal_bytes: write.journal_bytes,
+            access,
+            continues: write.is_joined,
+            builds_on: &[],
+        };
+        let mut core = Tallied { core: &mut self.core, tally: &mut self.outcome.tally };
+        destage_engine::write(&mut core, self.now, &group, |_| ());
         self.written_whole(&write.whole);
     }
 
@@ -365,6 +329,80 @@ impl Run<'_> {
             true => self.outcome.writes.add(span),
             false => self.outcome.reads.add(span),
         }
+    }
+}
+
+/// The core, with what it is told counted.
+struct Tallied<'a> {
+    core: &'a mut Core,
+    tally: &'a mut Tally,
+}
+
+impl Decide for Tallied<'_> {
+    fn core(&self) -> &Core {
+        self.core
+    }
+
+    fn handle(&mut self, now: Time, input: Input<'_>) {
+        self.tally.input(now, &input, self.core);
+        self.core.handle(now, input);
+    }
+
+    fn poll_effect(&mut self) -> Option<Effect> {
+        self.core.poll_effect()
+    }
+}
+
+/// Nothing fails here, so nothing is parked and nothing stops.
+impl FrontEnd for Run<'_> {
+    fn execute(&mut self, request: RequestId, access: Access, observed: Lsn) {
+        if request.0 < WHOLE {
+            self.perform(request.0 as u32, access, observed);
+        }
+    }
+
+    fn refuse(&mut self, _request: RequestId, _refusal: Refusal) {}
+
+    fn send_replies(&mut self, client: ClientId) {
+        let wrote = self.answers.remove(&client).unwrap_or(false);
+        self.answered(client.0, wrote);
+    }
+
+    fn wait_ended(&mut self, _request: RequestId, _outcome: Waited) {}
+
+    fn make_durable(&mut self, upto: Lsn) {
+        let at = self.now + self.times.sync();
+        self.events.plan(at, Event::Synced(upto));
+    }
+
+    fn fetch_unit(&mut self, unit: UnitId) {
+        let is_whole = self.whole.remove(&unit);
+        let time = if is_whole { Span::ZERO } else { self.times.fetch() };
+        self.events.plan(self.now + time, Event::Fetched(unit));
+    }
+
+    fn send_batch(&mut self, batch: BatchId, _domain: DomainId) {
+        let at = self.now + self.times.destage(self.units_in(batch));
+        self.events.plan(at, Event::Destaged(batch));
+    }
+
+    fn write_settled(&mut self, lsn: Lsn, _applied: bool) {
+        if let Some(request) = self.settling.remove(&lsn) {
+            self.answered(request, true);
+        }
+    }
+
+    fn forget_groups(&mut self, _upto: Lsn) {}
+
+    fn evict_unit(&mut self, unit: UnitId) {
+        let identity = self.identity(unit);
+        self.tell_only(Input::Evicted { identity });
+    }
+
+    fn mode_changed(&mut self, _mode: Mode) {}
+
+    fn stop_serving(&mut self, reason: StopReason) {
+        unreachable!("no sync fails here: {reason:?}")
     }
 }
 

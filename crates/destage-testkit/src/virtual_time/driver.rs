@@ -9,9 +9,10 @@ use super::log::Fate;
 use super::rng::Rng;
 use super::setup::Sabotage;
 use destage_core::{
-    Access, BatchId, Core, DomainId, Effect, Fault, Input, Lsn, Order, RequestId, Span, Time,
-    UnitId,
+    Access, BatchId, ClientId, Core, DomainId, Fault, Halt, Input, Lsn, Mode, Order, Outcome,
+    Refusal, RequestId, Span, StopReason, Time, UnitId,
 };
+use destage_engine::{FrontEnd, Park, Recovered, carry_out};
 use std::collections::{BTreeMap, HashMap};
 
 /// How a run of one process ended.
@@ -70,6 +71,8 @@ pub(super) struct Driver<'w> {
     settling: HashMap<Lsn, (usize, Access)>,
     clients: Vec<Client>,
     drained: bool,
+    /// What was wrong with the effect that is being carried out.
+    trouble: Result<(), String>,
 }
 
 /// Ticks at one moment before the core is said to spin.
@@ -104,6 +107,7 @@ impl<'w> Driver<'w> {
             owners: HashMap::new(),
             settling: HashMap::new(),
             drained: false,
+            trouble: Ok(()),
         };
         driver.recover();
         driver.plan();
@@ -117,19 +121,18 @@ impl<'w> Driver<'w> {
             let units: Vec<UnitId> = entry.ops.iter().map(|&(key, _)| self.unit(key)).collect();
             match entry.fate {
                 Fate::Undecided => {
-                    self.core.handle(
-                        self.world.now,
-                        Input::Recovered {
-                            lsn,
-                            stamp: entry.stamp,
-                            domain: DomainId(entry.domain),
-                            level: 0,
-                            units: &units,
-                            bytes: 4_000,
-                            journal_bytes: 4_100,
-                        },
-                    );
-                    self.tell_builds_on(lsn, &entry.builds_on);
+                    let group = Recovered {
+                        lsn,
+                        stamp: entry.stamp,
+                        domains: &[DomainId(entry.domain)],
+                        level: 0,
+                        units: &units,
+                        bytes: 4_000,
+                        journal_bytes: 4_100,
+                        is_continued: false,
+                        builds_on: self.known_builds_on(&entry.builds_on),
+                    };
+                    destage_engine::recovered(&mut self.core, self.world.now, &group);
                 }
                 Fate::Parked => {
                     self.core.handle(self.world.now, Input::RecoveredParked { lsn, units: &units });
@@ -265,17 +268,6 @@ impl<'w> Driver<'w> {
         }
     }
 
-    /// Someone looks at a domain that has halted after a while, and has it go on, parking or not.
-    fn halted(&mut self) {
-        self.world.report.halted += 1;
-        let event = match self.world.chance.chance(50) {
-            true => Event::ResumeParking,
-            false => Event::Resume,
-        };
-        let later = Span::from_millis(self.world.chance.below(100));
-        self.after(later, event);
-    }
-
     fn after(&mut self, span: Span, event: Event) {
         self.sequence += 1;
         self.events.insert((self.world.now + span, self.sequence), event);
@@ -364,63 +356,106 @@ impl<'w> Driver<'w> {
             for byte in format!("{:?}{effect:?}", self.world.now).bytes() {
                 self.world.hash = (self.world.hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
             }
-            self.carry_out(effect)?;
+            carry_out(self, effect);
+            std::mem::replace(&mut self.trouble, Ok(()))?;
         }
         Ok(End::Drained)
     }
 
-    fn carry_out(&mut self, effect: Effect) -> Result<(), String> {
-        let origin_us = self.world.options.origin_us;
-        match effect {
-            Effect::Execute { request, access, observed } => {
-                return self.execute(request, access, observed);
-            }
-            Effect::Refuse { request, .. } => {
-                let client = self.owner(request)?;
-                self.world.report.refused += 1;
-                self.finish(client);
-            }
-            Effect::Send { client } => return self.send(client.0 as usize),
-            Effect::Waited { request, outcome } => return self.waited(request, outcome),
-            Effect::Sync { upto } => {
-                let mut latency = self.latency(self.world.options.sync_us);
-                let commit = self.world.options.policy.commit;
-                if commit > Span::ZERO && self.world.chance.chance(3) {
-                    latency = Span(commit.0 * (1 + self.world.chance.below(4)));
-                    self.world.log.hung = true;
-                }
-                self.after(latency, Event::Synced(upto));
-            }
-            Effect::Fetch { unit } => {
-                self.world.report.fetches += 1;
-                self.slots[unit.0 as usize].row = None;
-                let latency = self.latency(origin_us / 2);
-                self.after(latency, Event::Snapshot(unit));
-            }
-            Effect::Destage { batch, .. } => {
-                let lsns = self.core.batch(batch).to_vec();
-                let latency = self.latency(origin_us);
-                self.after(latency, Event::Apply(batch, lsns));
-            }
-            Effect::Park { lsn, depends_on, keep, .. } => {
-                let latency = self.latency(origin_us);
-                self.after(latency, Event::Park { lsn, depends_on, keep });
-            }
-            Effect::Settled { lsn, applied } => self.settled(lsn, applied),
-            Effect::Forget { upto } => self.forgotten = upto,
-            Effect::Evict { unit } => {
-                let slot = &mut self.slots[unit.0 as usize];
-                slot.row = None;
-                if self.units.remove(&slot.key) != Some(unit) {
-                    return Err(format!("{unit:?} was evicted twice"));
-                }
-                self.free.push(unit);
-                self.core.handle(self.world.now, Input::Evicted { identity: u64::from(slot.key) });
-            }
-            Effect::Mode(_) => {}
-            Effect::Halted { .. } => self.halted(),
-            Effect::Stop(reason) => return Err(format!("the core stopped: {reason:?}")),
+    /// Keeps the first thing that was wrong.
+    fn check(&mut self, result: Result<(), String>) {
+        if self.trouble.is_ok() {
+            self.trouble = result;
         }
-        Ok(())
+    }
+}
+
+impl FrontEnd for Driver<'_> {
+    fn execute(&mut self, request: RequestId, access: Access, observed: Lsn) {
+        let result = self.perform(request, access, observed);
+        self.check(result);
+    }
+
+    fn refuse(&mut self, request: RequestId, _refusal: Refusal) {
+        self.world.report.refused += 1;
+        match self.owner(request) {
+            Ok(client) => self.finish(client),
+            Err(error) => self.check(Err(error)),
+        }
+    }
+
+    fn send_replies(&mut self, client: ClientId) {
+        let result = self.send(client.0 as usize);
+        self.check(result);
+    }
+
+    fn wait_ended(&mut self, request: RequestId, outcome: Outcome) {
+        let result = self.waited(request, outcome);
+        self.check(result);
+    }
+
+    fn make_durable(&mut self, upto: Lsn) {
+        let mut latency = self.latency(self.world.options.sync_us);
+        let commit = self.world.options.policy.commit;
+        if commit > Span::ZERO && self.world.chance.chance(3) {
+            latency = Span(commit.0 * (1 + self.world.chance.below(4)));
+            self.world.log.hung = true;
+        }
+        self.after(latency, Event::Synced(upto));
+    }
+
+    fn fetch_unit(&mut self, unit: UnitId) {
+        self.world.report.fetches += 1;
+        self.slots[unit.0 as usize].row = None;
+        let latency = self.latency(self.world.options.origin_us / 2);
+        self.after(latency, Event::Snapshot(unit));
+    }
+
+    fn send_batch(&mut self, batch: BatchId, _domain: DomainId) {
+        let lsns = self.core.batch(batch).to_vec();
+        let latency = self.latency(self.world.options.origin_us);
+        self.after(latency, Event::Apply(batch, lsns));
+    }
+
+    fn park_group(&mut self, park: Park) {
+        let Park { lsn, depends_on, keep, .. } = park;
+        let latency = self.latency(self.world.options.origin_us);
+        self.after(latency, Event::Park { lsn, depends_on, keep });
+    }
+
+    fn write_settled(&mut self, lsn: Lsn, applied: bool) {
+        self.settled(lsn, applied);
+    }
+
+    fn forget_groups(&mut self, upto: Lsn) {
+        self.forgotten = upto;
+    }
+
+    fn evict_unit(&mut self, unit: UnitId) {
+        let slot = &mut self.slots[unit.0 as usize];
+        slot.row = None;
+        let key = slot.key;
+        if self.units.remove(&key) != Some(unit) {
+            return self.check(Err(format!("{unit:?} was evicted twice")));
+        }
+        self.free.push(unit);
+        self.core.handle(self.world.now, Input::Evicted { identity: u64::from(key) });
+    }
+
+    fn mode_changed(&mut self, _mode: Mode) {}
+
+    /// Someone looks at a domain that has halted after a while, and has it go on, parking or not.
+    fn domain_halted(&mut self, _domain: DomainId, _halt: Halt) {
+        self.world.report.halted += 1;
+        let event = match self.world.chance.chance(50) {
+            true => Event::ResumeParking,
+            false => Event::Resume,
+        };
+        let later = Span::from_millis(self.world.chance.below(100));
+        self.after(later, event);
+    }
+
+    fn stop_serving(&mut self, reason: StopReason) {
+        self.check(Err(format!("the core stopped: {reason:?}")));
     }
 }

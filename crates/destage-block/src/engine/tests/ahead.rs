@@ -119,7 +119,10 @@ fn the_log_is_not_written_ahead_where_it_is_short_of_room() {
     let mut is_refused = false;
     for tag in 0..60 {
         bench.volume.submit(bench.now, tag, write(tag % 40));
-        match bench.volume.write_ahead() {
+        if bench.volume.status().log.buffered_bytes == 0 {
+            continue;
+        }
+        match bench.volume.write_ahead(true) {
             Some(job) => {
                 assert!(!is_refused, "it is still short of room");
                 let done = bench.run_job(job);

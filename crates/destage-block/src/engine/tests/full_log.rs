@@ -35,7 +35,7 @@ fn a_full_log_commits_no_part_of_a_request() {
         let mut bench = filled(short);
         let committed = bench.volume.core.committed();
         assert!(!continues(&bench, committed), "{short}: a part is committed, up to {committed:?}");
-        if !continues(&bench, Lsn(bench.volume.journal.status().durable_lsn)) {
+        if !continues(&bench, Lsn(bench.volume.log.journal.status().durable_lsn)) {
             continue;
         }
         cut += 1;

@@ -17,7 +17,7 @@ impl Running {
     /// Carries out a sync beside writes, which covers what was written before; leaves anything else to its end.
     pub(super) fn begun(job: Job, context: &Context) -> Self {
         match job.0 {
-            Work::SyncWritten { .. } => Self::Done(Box::new(job.run(context))),
+            Work::SyncWritten(_) => Self::Done(Box::new(job.run(context))),
             _ => Self::Whole(job),
         }
     }
@@ -37,8 +37,8 @@ impl Running {
 /// A sync beside writes as if it had covered all that was logged by its end, which it must not claim.
 pub(super) fn claiming(done: JobDone, last: Lsn) -> JobDone {
     match done.0 {
-        Done::SyncWritten { sync, asked, result: Ok(_) } => {
-            JobDone(Done::SyncWritten { sync, asked, result: Ok(last.0) })
+        Done::SyncWritten { sync, result: Ok(_) } => {
+            JobDone(Done::SyncWritten { sync, result: Ok(last.0) })
         }
         other => JobDone(other),
     }

@@ -278,7 +278,7 @@ impl Sim {
     fn collect(&mut self) {
         self.harvest();
         let is_ahead = self.random.chance(self.choice.ahead_percent);
-        let mut ahead = if is_ahead { self.volume.write_ahead() } else { None };
+        let mut ahead = if is_ahead { self.volume.write_ahead(true) } else { None };
         self.counts.aheads += u64::from(ahead.is_some());
         while let Some(job) = ahead.take().or_else(|| self.volume.poll_job()) {
             let micros = match job.kind() {

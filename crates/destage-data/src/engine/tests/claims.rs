@@ -83,7 +83,7 @@ impl Script {
     }
 
     pub(super) fn sync(&mut self) {
-        self.ios.retain(|io| !matches!(io, Io::Sync));
+        self.ios.retain(|io| !matches!(io, Io::Sync { .. }));
         let mut flush = self.engine.journal().take();
         let upto = flush.run(true).unwrap();
         self.engine.journal().give_back(flush);
@@ -260,7 +260,7 @@ impl Script {
     /// Answers fetches and syncs until there are none.
     pub(super) fn settle(&mut self) {
         self.fetch(0);
-        while self.ios.iter().any(|io| matches!(io, Io::Sync)) {
+        while self.ios.iter().any(|io| matches!(io, Io::Sync { .. })) {
             self.sync();
             self.fetch(0);
         }

@@ -63,6 +63,10 @@ pub(super) struct Options {
     /// Values of several kilobytes.
     pub(super) bulky: bool,
     pub(super) early_writes: bool,
+    /// One sync of the journal at a time, syncs on the server's thread, clients that would wait for these.
+    pub(super) one_lane: bool,
+    pub(super) syncs_here: bool,
+    pub(super) has_readers: bool,
     pub(super) switches: bool,
     pub(super) ack_origin: bool,
     /// Transactions watch rows.
@@ -144,6 +148,9 @@ impl Options {
             poison_percent: rng.pick(&[0, 0, 3, 15]),
             bulky: rng.chance(25),
             early_writes: rng.chance(30),
+            one_lane: Rng::new(seed, 13).chance(30),
+            syncs_here: Rng::new(seed, 14).chance(60),
+            has_readers: Rng::new(seed, 15).chance(50),
             switches: !is_plain && rng.chance(50),
             ack_origin: !is_plain && rng.chance(20),
             downs: (0..rng.below(3)).map(|_| ms(rng.below(400))).collect(),

@@ -1,11 +1,14 @@
 //! The server in virtual time: real engine and journal, a simulated disk, a model origin, and clients that never agree with
 //! what they are told before they have checked it.
 
+mod disk;
 mod ends;
 mod restart;
 mod storage;
 
 pub(super) use storage::watermarks;
+
+use disk::{LANES, group_commit};
 
 use super::client::{Client, Issued, Watching};
 use super::derived::Asking;
@@ -18,7 +21,8 @@ use crate::engine::{Asker, Engine, FetchJob, Io, ParkedCommand};
 use crate::origins::{ALL_DOMAINS, Mark, OriginError, Snapshot, Watermarks};
 use crate::schema::TableId;
 use destage_core::{BatchId, Lsn, Span, StopReason, Time};
-use destage_journal::{Flush, Journal};
+use destage_engine::GroupCommit;
+use destage_journal::{Flush, Journal, Sync};
 use destage_testkit::SimDisk;
 use destage_testkit::origin::{self, Fate, Origin};
 use std::cmp::Reverse;
@@ -31,6 +35,8 @@ pub(super) enum Event {
     Act(usize),
     FlushRun,
     FlushEnd,
+    SyncRun(usize),
+    SyncEnd(usize),
     FetchRead(u64),
     FetchEnd(u64),
     WriteRun(u64),
@@ -87,11 +93,17 @@ impl Work {
     }
 }
 
-/// A flush under way: whether it syncs, and whether the engine waits for it.
+/// A flush under way: whether it syncs.
 struct Flushing {
     flush: Flush,
     sync: bool,
-    answers: bool,
+    began: Time,
+    result: Option<Result<u64, destage_journal::Error>>,
+}
+
+/// A sync beside flushes.
+struct Syncing {
+    sync: Sync,
     began: Time,
     result: Option<Result<u64, destage_journal::Error>>,
 }
@@ -129,8 +141,9 @@ pub(super) struct Sim {
     events: u64,
     /// Events of earlier lives are void.
     life: u64,
-    wanted: bool,
+    commit: GroupCommit,
     flushing: Option<Flushing>,
+    syncing: [Option<Syncing>; LANES],
     fetching: BTreeMap<u64, Fetching>,
     scanning: BTreeMap<u64, Scanning>,
     pub(super) asking: BTreeMap<u64, Asking>,
@@ -173,6 +186,8 @@ pub(super) struct Counts {
     pub(super) implied: u64,
     /// Syncs that failed.
     pub(super) failed_syncs: u64,
+    /// Syncs of the journal beside flushes.
+    pub(super) lane_syncs: u64,
     /// Writes of several domains, and those that began while another was under way.
     pub(super) across: u64,
     pub(super) parallel: u64,
@@ -203,6 +218,7 @@ impl Counts {
         self.skipped += other.skipped;
         self.implied += other.implied;
         self.failed_syncs += other.failed_syncs;
+        self.lane_syncs += other.lane_syncs;
         self.across += other.across;
         self.parallel += other.parallel;
         self.distrusted += other.distrusted;
@@ -258,8 +274,9 @@ impl Sim {
             heap: BinaryHeap::new(),
             events: 0,
             life: 0,
-            wanted: false,
+            commit: group_commit(&options, now),
             flushing: None,
+            syncing: [None, None],
             fetching: BTreeMap::new(),
             scanning: BTreeMap::new(),
             asking: BTreeMap::new(),
@@ -353,6 +370,8 @@ impl Sim {
             Event::Act(index) => self.act(index),
             Event::FlushRun => self.run_flush(),
             Event::FlushEnd => self.end_flush(),
+            Event::SyncRun(lane) => self.run_sync(lane),
+            Event::SyncEnd(lane) => self.end_sync(lane),
             Event::FetchRead(job) => self.read_fetch(job),
             Event::FetchEnd(job) => self.end_fetch(job),
             Event::WriteRun(job) => self.run_write(job),
@@ -483,7 +502,7 @@ impl Sim {
 
     fn start_io(&mut self, io: Io) {
         match io {
-            Io::Sync => self.wanted = true,
+            Io::Sync { upto } => self.commit.want(upto),
             Io::Destage { batch, marks, groups } => {
                 let groups = groups.iter().map(|g| (g.lsn.0, g.bytes.to_vec())).collect();
                 self.check_batch(&groups);
@@ -541,7 +560,7 @@ impl Sim {
         let durable = self.engine.journal().status().durable_lsn;
         for (lsn, bytes) in groups {
             assert_eq!(&self.history.entry(*lsn).bytes, bytes, "group {lsn} changed on its way");
-            let flushed = self.flushing.is_some();
+            let flushed = self.flushing.is_some() || self.syncing.iter().any(Option::is_some);
             assert!(*lsn <= durable || flushed, "group {lsn} is destaged before it is durable");
         }
     }
@@ -581,6 +600,8 @@ fn event_number(event: Event) -> u64 {
         Event::Act(n) => n as u64,
         Event::FlushRun => 101,
         Event::FlushEnd => 102,
+        Event::SyncRun(lane) => 110 + lane as u64,
+        Event::SyncEnd(lane) => 120 + lane as u64,
         Event::FetchRead(n) => 1_000 + n,
         Event::FetchEnd(n) => 100_000 + n,
         Event::WriteRun(n) => 3_000_000 + n,

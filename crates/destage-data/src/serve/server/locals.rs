@@ -70,7 +70,7 @@ impl Server {
                     return self.close_local(client);
                 }
                 if self.locals.contains_key(&client) {
-                    self.company.came();
+                    self.writers.came();
                     let now = self.clock.now();
                     self.engine.receive(now, client, &requests);
                 }

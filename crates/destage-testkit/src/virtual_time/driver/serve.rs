@@ -7,6 +7,7 @@ use crate::virtual_time::setup::Sabotage;
 use destage_core::{
     Access, ClientId, DomainId, Input, Intent, Lsn, Outcome, RequestId, Span, UnitId, WaitFor,
 };
+use destage_engine::Group;
 
 impl Driver<'_> {
     pub(super) fn owner(&mut self, request: RequestId) -> Result<usize, String> {
@@ -66,7 +67,7 @@ impl Driver<'_> {
         }
     }
 
-    pub(super) fn execute(
+    pub(super) fn perform(
         &mut self,
         request: RequestId,
         access: Access,
@@ -92,14 +93,10 @@ impl Driver<'_> {
             }
             return self.respond(client, observed, false);
         };
-        let lsn = self.core.next_lsn();
-        if lsn != self.world.log.last().next() {
-            return Err(format!("group numbers are not dense: {lsn:?}"));
-        }
         let poison = self.world.chance.chance(self.world.options.poison_percent);
         let domain = keys[0] as u16 % self.world.options.domains;
-        let builds_on = self.world.log.read_before(lsn);
-        self.world.log.entries.push(Entry {
+        let builds_on = self.world.log.read_before(self.core.next_lsn());
+        let entry = Entry {
             stamp: self.world.now,
             domain,
             ops: keys.iter().copied().zip(ops.iter().copied()).collect(),
@@ -109,19 +106,22 @@ impl Driver<'_> {
             acked: None,
             exposed: false,
             hidden: access != Access::Back,
-        });
+        };
         let sizes: Vec<(UnitId, u32)> = units.iter().map(|&unit| (unit, 100)).collect();
-        self.core.handle(
-            self.world.now,
-            Input::Write {
-                domain: DomainId(domain),
-                units: &sizes,
-                bytes: 4_000,
-                journal_bytes: 4_100,
-                access,
-            },
-        );
-        self.tell_builds_on(lsn, &builds_on);
+        let group = Group {
+            domains: &[DomainId(domain)],
+            units: &sizes,
+            bytes: 4_000,
+            journal_bytes: 4_100,
+            access,
+            continues: false,
+            builds_on: self.known_builds_on(&builds_on),
+        };
+        let (now, entries) = (self.world.now, &mut self.world.log.entries);
+        let lsn = destage_engine::write(&mut self.core, now, &group, |_| entries.push(entry));
+        if lsn != self.world.log.last() {
+            return Err(format!("group numbers are not dense: {lsn:?}"));
+        }
         self.clients[client].wrote = Some(lsn);
         self.clients[client].last_write = lsn;
         if access != Access::Back {
@@ -137,11 +137,9 @@ impl Driver<'_> {
         self.respond(client, lsn.max(observed), true)
     }
 
-    /// Tells the core what the newest group builds on.
-    pub(super) fn tell_builds_on(&mut self, lsn: Lsn, on: &[Lsn]) {
-        if !on.is_empty() && self.world.sabotage != Sabotage::BuildsOn {
-            self.core.handle(self.world.now, Input::BuildsOn { lsn, on });
-        }
+    /// What the core is told of what a group builds on.
+    pub(super) fn known_builds_on<'a>(&self, on: &'a [Lsn]) -> &'a [Lsn] {
+        if self.world.sabotage == Sabotage::BuildsOn { &[] } else { on }
     }
 
     pub(super) fn check_rows(

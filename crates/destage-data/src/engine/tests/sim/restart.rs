@@ -1,5 +1,6 @@
 //! Crash and restart: what survives, and whether that is what was promised.
 
+use super::disk::group_commit;
 use super::{Flushing, Sim, with_domains};
 use crate::engine::Engine;
 use crate::origins::ALL_DOMAINS;
@@ -25,7 +26,6 @@ impl Sim {
             self.flush_at_last();
         }
         self.life += 1;
-        self.wanted = false;
         self.ticking = None;
         self.fetching.clear();
         self.scanning.clear();
@@ -40,6 +40,8 @@ impl Sim {
             }
         }
         self.flushing = None;
+        self.syncing = [None, None];
+        self.commit = group_commit(&self.options, self.now);
         for client in &mut self.clients {
             client.forget();
         }

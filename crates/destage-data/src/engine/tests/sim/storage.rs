@@ -1,6 +1,6 @@
-//! The journal's disk and the origin: what takes time, fails, and lands in between.
+//! The origin: what takes time, fails, and lands in between.
 
-use super::{Event, Fetching, Flushing, Sim, Work, Write};
+use super::{Event, Fetching, Sim, Work, Write};
 use crate::domains::Partition;
 use crate::engine::FetchJob;
 use crate::engine::tests::{sets, shop};
@@ -10,48 +10,6 @@ use destage_core::{DomainId, Fault, Lsn};
 use destage_testkit::origin::{self, Fate, Group, Origin, Refusal};
 
 impl Sim {
-    pub(super) fn start_flush(&mut self) {
-        let early = self.options.early_writes && self.engine.journal().buffered_bytes() > 600;
-        if self.flushing.is_some() || !(self.wanted || early) {
-            return;
-        }
-        let flush = self.engine.journal().take();
-        let (sync, answers) = (self.wanted, self.wanted);
-        self.flushing = Some(Flushing { flush, sync, answers, began: self.now, result: None });
-        self.later(self.options.sync_ns, Event::FlushRun);
-    }
-
-    pub(super) fn run_flush(&mut self) {
-        if let Some(flushing) = &mut self.flushing {
-            flushing.result = Some(flushing.flush.run(flushing.sync));
-        }
-        self.later(self.options.sync_ns / 2, Event::FlushEnd);
-    }
-
-    pub(super) fn end_flush(&mut self) {
-        let Some(Flushing { flush, answers, began, result, .. }) = self.flushing.take() else {
-            return;
-        };
-        self.engine.journal().give_back(flush);
-        match result.expect("it ran") {
-            Ok(upto) if answers => {
-                self.wanted = false;
-                self.engine.synced(self.now, Ok((Lsn(upto), self.now.since(began))));
-            }
-            Ok(_) => {}
-            Err(error) => {
-                assert!(self.options.fails_syncs, "the disk works: {error}");
-                self.counts.failed_syncs += 1;
-                let told = match self.options.unsafe_hides_failed_syncs && answers {
-                    true => Ok((self.engine.last(), self.now.since(began))),
-                    false => Err(Fault::Failed),
-                };
-                self.wanted &= told.is_err();
-                self.engine.synced(self.now, told);
-            }
-        }
-    }
-
     pub(in crate::engine::tests) fn unavailable() -> OriginError {
         OriginError::new(Fault::Unavailable, "the model is away")
     }

@@ -1,0 +1,328 @@
+//! A journal as a model: what each flush and each sync covers is known, any of them may fail, take its time or find no room.
+
+use super::*;
+use alloc::vec::Vec;
+use proptest::prelude::*;
+
+/// A disk that does what it is told, or not.
+#[derive(Debug)]
+struct Disk {
+    appended: u64,
+    written: u64,
+    /// On the medium for certain.
+    durable: u64,
+    /// A sync has failed: what it covered may be gone, whatever later syncs say.
+    lost_from: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    Good,
+    Full,
+    Failed,
+}
+
+/// What happens next.
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    Append,
+    Want,
+    Begin { is_prompt: bool, has_readers: bool, is_short: bool },
+    Ahead,
+    EndFlush(Fate),
+    EndSync(usize, Fate),
+    Pass,
+}
+
+#[derive(Debug)]
+struct Bench {
+    commit: GroupCommit,
+    disk: Disk,
+    now: Time,
+    flush: Option<bool>,
+    /// What each lane's sync covers, and whether it failed.
+    lanes: [Option<u64>; 2],
+    told: u64,
+    is_dead: bool,
+    wanted: u64,
+    /// Negative control: counts syncs as they end.
+    unsafe_any_order: bool,
+}
+
+impl Bench {
+    fn new(settings: CommitSettings) -> Self {
+        let disk = Disk { appended: 0, written: 0, durable: 0, lost_from: None };
+        Self {
+            commit: GroupCommit::new(settings, Time::from_secs(1)),
+            disk,
+            now: Time::from_secs(1),
+            flush: None,
+            lanes: [None; 2],
+            told: 0,
+            is_dead: false,
+            wanted: 0,
+            unsafe_any_order: false,
+        }
+    }
+
+    fn log(&self) -> Log {
+        Log {
+            buffered_bytes: (self.disk.appended - self.disk.written) as usize * 100,
+            written: Lsn(self.disk.written),
+            is_light: self.disk.appended - self.disk.written < 5,
+            is_mark_due: self.disk.written > self.disk.durable,
+        }
+    }
+
+    fn begin(&mut self, load: Load) {
+        for _ in 0..8 {
+            let log = self.log();
+            let Some(step) = self.commit.next_due(self.now, log, load) else { return };
+            self.step(step);
+        }
+        panic!("there is always something due: {self:?}");
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Write { here } => {
+                assert!(self.flush.is_none());
+                self.flush = Some(false);
+                if here {
+                    self.end_flush(Fate::Good);
+                }
+            }
+            Step::WriteAndSync { here } => {
+                assert!(self.flush.is_none());
+                self.flush = Some(true);
+                if here {
+                    self.end_flush(Fate::Good);
+                }
+            }
+            Step::Sync { lane } if self.disk.written == self.disk.durable => {
+                self.commit.not_begun(self.now, lane);
+            }
+            Step::Sync { lane } => {
+                assert!(self.flush.is_none() && self.lanes[lane].is_none());
+                self.lanes[lane] = Some(self.disk.written);
+            }
+        }
+        self.news();
+    }
+
+    fn end_flush(&mut self, fate: Fate) {
+        let Some(sync) = self.flush.take() else { return };
+        let result = match fate {
+            Fate::Full => Err(LogFault::Full { durable: Lsn(self.disk.durable) }),
+            Fate::Failed => Err(LogFault::Failed),
+            Fate::Good => {
+                self.disk.written = self.disk.appended;
+                if sync && self.disk.lost_from.is_none() {
+                    self.disk.durable = self.disk.written;
+                }
+                Ok(Lsn(self.disk.written))
+            }
+        };
+        self.is_dead |= matches!(fate, Fate::Failed);
+        let took = Span::from_micros(50);
+        self.commit.ended(
+            self.now,
+            match sync {
+                true => Ended::WroteAndSynced { result, took },
+                false => Ended::Wrote(result.map(drop)),
+            },
+        );
+        self.news();
+    }
+
+    fn end_sync(&mut self, lane: usize, fate: Fate) {
+        let Some(upto) = self.lanes[lane].take() else { return };
+        let result = match fate {
+            Fate::Failed | Fate::Full => {
+                self.disk.lost_from.get_or_insert(self.disk.durable);
+                self.is_dead = true;
+                Err(LogFault::Failed)
+            }
+            Fate::Good => {
+                if self.disk.lost_from.is_none() {
+                    self.disk.durable = self.disk.durable.max(upto);
+                }
+                Ok(Lsn(upto))
+            }
+        };
+        let took = Span::from_micros(50);
+        if let (true, Ok(upto)) = (self.unsafe_any_order, result) {
+            self.told = self.told.max(upto.0);
+        }
+        self.commit.ended(self.now, Ended::Synced { lane, result, took });
+        self.news();
+    }
+
+    fn news(&mut self) {
+        while let Some(news) = self.commit.poll_news() {
+            if let News::Durable { upto, .. } = news {
+                self.told = self.told.max(upto.0);
+            }
+        }
+    }
+
+    fn act(&mut self, act: Act) {
+        match act {
+            Act::Append => self.disk.appended += 1,
+            Act::Want => {
+                self.wanted = self.disk.appended;
+                self.commit.want(Lsn(self.wanted));
+            }
+            Act::Begin { is_prompt, has_readers, is_short } => {
+                let is_room_short = is_short;
+                self.begin(Load { is_prompt, has_readers, is_room_short, ..Load::default() });
+            }
+            Act::Ahead => {
+                let log = self.log();
+                if let Some(step) = self.commit.next_ahead(self.now, log, Load::default()) {
+                    self.step(step);
+                }
+            }
+            Act::EndFlush(fate) => self.end_flush(fate),
+            Act::EndSync(lane, fate) => self.end_sync(lane, fate),
+            Act::Pass => self.now = self.now + Span::from_millis(20),
+        }
+    }
+
+    /// The disk works from now on: everything wanted is durable in the end, unless it had failed.
+    fn settle(&mut self) {
+        for _ in 0..40 {
+            self.begin(Load::default());
+            self.end_flush(Fate::Good);
+            self.end_sync(0, Fate::Good);
+            self.end_sync(1, Fate::Good);
+            self.act(Act::Pass);
+        }
+    }
+}
+
+fn fate() -> impl Strategy<Value = Fate> {
+    prop_oneof![8 => Just(Fate::Good), 2 => Just(Fate::Full), 1 => Just(Fate::Failed)]
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let begin = (any::<bool>(), any::<bool>(), any::<bool>());
+    prop_oneof![
+        4 => Just(Act::Append),
+        3 => Just(Act::Want),
+        6 => begin.prop_map(|(is_prompt, has_readers, is_short)| Act::Begin { is_prompt, has_readers, is_short }),
+        1 => Just(Act::Ahead),
+        3 => fate().prop_map(Act::EndFlush),
+        4 => (0_usize..2, fate()).prop_map(|(lane, fate)| Act::EndSync(lane, fate)),
+        1 => Just(Act::Pass),
+    ]
+}
+
+fn settings() -> impl Strategy<Value = CommitSettings> {
+    (1_usize..=2, any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
+        |(lanes, is_here, is_beside, is_marked)| CommitSettings {
+            lanes,
+            here_max: is_here.then_some(Span::from_millis(3)),
+            write_ahead_bytes: 300,
+            write_beside_bytes: if is_beside { 100 } else { usize::MAX },
+            mark_after: is_marked.then_some(Span::from_secs(1)),
+        },
+    )
+}
+
+/// Whether nothing is told durable that is not.
+fn is_true(settings: CommitSettings, acts: &[Act], unsafe_any_order: bool) -> bool {
+    let mut bench = Bench { unsafe_any_order, ..Bench::new(settings) };
+    for &act in acts {
+        bench.act(act);
+        if bench.told > bench.disk.durable {
+            return false;
+        }
+    }
+    bench.settle();
+    assert!(bench.is_dead || bench.told >= bench.wanted, "somebody waits for ever: {bench:?}");
+    assert_eq!(bench.commit.has_failed(), bench.is_dead, "{bench:?}");
+    bench.told <= bench.disk.durable
+}
+
+proptest! {
+    #[test]
+    fn what_is_told_durable_is_and_what_is_wanted_becomes_it(
+        settings in settings(), acts in proptest::collection::vec(act(), 0..80)
+    ) {
+        prop_assert!(is_true(settings, &acts, false));
+    }
+}
+
+fn two_lanes() -> CommitSettings {
+    CommitSettings {
+        lanes: 2,
+        here_max: Some(Span::from_millis(3)),
+        write_ahead_bytes: 300,
+        write_beside_bytes: usize::MAX,
+        mark_after: None,
+    }
+}
+
+/// Two syncs are under way; the second one ends well, the first one fails.
+fn second_before_first() -> Vec<Act> {
+    let begin = Act::Begin { is_prompt: true, has_readers: true, is_short: false };
+    let mut acts = Vec::from([Act::Append, Act::Want, begin, Act::Append, begin]);
+    acts.extend([Act::EndSync(1, Fate::Good), Act::EndSync(0, Fate::Failed)]);
+    acts
+}
+
+#[test]
+fn a_sync_behind_one_that_failed_counts_for_nothing() {
+    assert!(is_true(two_lanes(), &second_before_first(), false));
+}
+
+/// Negative control: syncs count as they end.
+#[test]
+fn syncs_that_count_as_they_end_fail_the_same_test() {
+    let mut acts = second_before_first();
+    acts.truncate(acts.len() - 1);
+    let mut bench = Bench { unsafe_any_order: true, ..Bench::new(two_lanes()) };
+    acts.into_iter().for_each(|act| bench.act(act));
+    let told = bench.told;
+    bench.act(Act::EndSync(0, Fate::Failed));
+    assert_eq!((told, bench.disk.lost_from), (2, Some(2)), "{bench:?}");
+}
+
+#[test]
+fn a_full_disk_is_left_alone_for_a_while_and_tried_again() {
+    let mut bench = Bench::new(two_lanes());
+    let begin = Act::Begin { is_prompt: false, has_readers: false, is_short: false };
+    [Act::Append, Act::Want, begin].into_iter().for_each(|act| bench.act(act));
+    bench.end_flush(Fate::Full);
+    bench.act(begin);
+    assert!(bench.flush.is_none() && bench.commit.next_timeout(bench.log()).is_some());
+    (0..3).for_each(|_| bench.act(Act::Pass));
+    bench.act(begin);
+    bench.end_flush(Fate::Good);
+    assert_eq!(bench.told, 1);
+}
+
+#[test]
+fn a_fast_disk_is_written_by_who_asks_and_beside_readers_by_a_lane() {
+    let mut commit = GroupCommit::new(two_lanes(), Time::ZERO);
+    let log = Log { buffered_bytes: 100, written: Lsn(0), is_light: true, is_mark_due: true };
+    let prompt = Load { is_prompt: true, ..Load::default() };
+    commit.want(Lsn(1));
+    assert!(commit.patience(prompt).is_some());
+    let readers = Load { has_readers: true, ..prompt };
+    assert_eq!(commit.patience(readers), None);
+    assert_eq!(commit.next_due(Time::ZERO, log, readers), Some(Step::Write { here: true }));
+    commit.ended(Time::ZERO, Ended::Wrote(Ok(())));
+    let log = Log { buffered_bytes: 0, written: Lsn(1), ..log };
+    assert_eq!(commit.next_due(Time::ZERO, log, readers), Some(Step::Sync { lane: 0 }));
+    let took = Span::from_secs(1);
+    commit.ended(Time::ZERO, Ended::Synced { lane: 0, result: Ok(Lsn(1)), took });
+    assert_eq!(commit.poll_news(), Some(News::Synced { lane: 0 }));
+    assert_eq!(commit.poll_news(), Some(News::Durable { upto: Lsn(1), took }));
+    // That disk is slow: from now on nothing is done here.
+    commit.want(Lsn(2));
+    let log = Log { buffered_bytes: 100, ..log };
+    let step = commit.next_due(Time::ZERO, log, prompt);
+    assert_eq!(step, Some(Step::WriteAndSync { here: false }));
+}
