@@ -1,6 +1,6 @@
 //! `cargo xtask bench`: builds and runs the benchmarks with the same servers at hand as the tests.
 
-use crate::test::{Environment, RELEASE_BUILD};
+use crate::test::Environment;
 use crate::{Result, tools};
 use std::process::Command;
 
@@ -14,12 +14,12 @@ pub(crate) fn run(arguments: &[String]) -> Result<bool> {
     if is_block {
         tools::ensure()?;
     }
-    let environment = Environment::prepare(!is_block)?;
-    if !succeeds(&mut environment.cargo(&RELEASE_BUILD))? {
+    let environment = Environment::prepare(!is_block, "release")?;
+    if !succeeds(&mut environment.cargo(&["build", "--release", "-p", "destage"]))? {
         return Ok(false);
     }
     let mut bench = environment.cargo(&["run", "--release", "-p", "destage-bench", "--"]);
-    succeeds(environment.with_servers(bench.args(arguments)))
+    succeeds(bench.args(arguments))
 }
 
 fn succeeds(command: &mut Command) -> Result<bool> {

@@ -5,6 +5,7 @@ mod clients;
 mod ferretdb;
 mod go;
 mod leftovers;
+mod programs;
 mod servers;
 mod soak;
 mod steps;
@@ -33,6 +34,9 @@ enum Task {
         /// Run one step (fmt, clippy, unit, build, e2e, bench, soak), or the end-to-end tests whose names contain this.
         #[arg(long, value_name = "NAME")]
         only: Option<String>,
+        /// Test the build that users get, with link-time optimisation, instead of one that is built quickly.
+        #[arg(long)]
+        release: bool,
     },
     /// Install what the tests need, start the private databases, and run a command (by default: a shell) that finds them in its environment.
     ///
@@ -54,7 +58,7 @@ enum Task {
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().task {
-        Task::Test { only } => test::run(only.as_deref()),
+        Task::Test { only, release } => test::run(only.as_deref(), release),
         Task::With { command } => test::with(&command),
         Task::Soak(arguments) => soak::run(&arguments),
         Task::Bench { arguments } => bench::run(&arguments),

@@ -1,8 +1,9 @@
 //! `cargo xtask soak`: crashes and outages with new seeds for as long as asked.
 
 use crate::Result;
+use crate::programs::{self, Program};
 use crate::steps::Steps;
-use crate::test::{Environment, RELEASE_BUILD};
+use crate::test::Environment;
 use clap::{Args, ValueEnum};
 
 /// How long, and what.
@@ -46,11 +47,11 @@ pub(crate) enum Front {
 }
 
 const FRONTS: [Front; 2] = [Front::Data, Front::Block];
-/// The simulations: package, and where its tests are.
-const SIMULATIONS: [&[&str]; 3] = [
-    &["-p", "destage-core", "--test", "virtual_time"],
-    &["-p", "destage-data", "--lib", "engine::tests"],
-    &["-p", "destage-block", "--lib", "engine::tests"],
+/// The simulations: package, test program, and where its tests are.
+const SIMULATIONS: [(&str, &str, Option<&str>); 3] = [
+    ("destage-core", "virtual_time", None),
+    ("destage-data", "destage_data", Some("engine::tests")),
+    ("destage-block", "destage_block", Some("engine::tests")),
 ];
 
 impl Front {
@@ -75,27 +76,33 @@ impl Front {
 /// # Errors
 /// What is missing for the tests to run at all.
 pub(crate) fn run(arguments: &SoakArgs) -> Result<bool> {
-    let environment = Environment::prepare(true)?;
+    let environment = Environment::prepare(true, "release")?;
     let mut steps = Steps::default();
-    if steps.check("build", &mut environment.cargo(&RELEASE_BUILD)) {
-        let seconds = arguments.time_seconds();
-        for front in FRONTS.into_iter().filter(|&one| arguments.front.is_none_or(|f| f == one)) {
-            rounds(&mut steps, &environment, front, seconds, arguments);
-        }
+    let mut programs = Vec::new();
+    steps.work("build", || {
+        programs = programs::build(&environment, environment.profile)?;
+        Ok(())
+    });
+    let seconds = arguments.time_seconds();
+    for front in FRONTS.into_iter().filter(|&one| arguments.front.is_none_or(|f| f == one)) {
+        rounds(&mut steps, &environment, &programs, front, seconds, arguments);
     }
     let seeds = arguments.simulated_seeds();
-    for tests in SIMULATIONS.iter().take(if seeds > 0 { usize::MAX } else { 0 }) {
-        let mut command = environment.cargo(&["test", "--release"]);
-        command.args(*tests).env("DESTAGE_SEEDS", seeds.to_string());
-        steps.tests("simulations", &mut command);
+    for (package, target, filter) in SIMULATIONS.into_iter().filter(|_| seeds > 0) {
+        for program in programs.iter().filter(|one| one.package == package && one.target == target)
+        {
+            let mut command = program.command(&environment);
+            command.args(filter).env("DESTAGE_SEEDS", seeds.to_string());
+            steps.tests("simulations", &mut command);
+        }
     }
     Ok(steps.finish())
 }
 
 /// So many seconds of rounds of every front end, each with new seeds: what the CI runs.
-pub(crate) fn short(steps: &mut Steps, environment: &Environment) {
+pub(crate) fn short(steps: &mut Steps, environment: &Environment, programs: &[Program]) {
     for (front, seconds) in [(Front::Data, 60), (Front::Block, 30)] {
-        rounds(steps, environment, front, seconds, &SoakArgs::nothing_else());
+        rounds(steps, environment, programs, front, seconds, &SoakArgs::nothing_else());
     }
 }
 
@@ -122,17 +129,20 @@ impl SoakArgs {
 fn rounds(
     steps: &mut Steps,
     environment: &Environment,
+    programs: &[Program],
     front: Front,
     seconds: u64,
     arguments: &SoakArgs,
 ) {
-    let mut command = environment.cargo(&["test", "-p", "destage", "--test", front.program()]);
-    command.args(["--", "--ignored", "--exact", "soak::rounds", "--nocapture"]);
+    let is_wanted = |one: &&Program| one.package == "destage" && one.target == front.program();
+    let Some(program) = programs.iter().find(is_wanted) else { return };
+    let mut command = program.command(environment);
+    command.args(["--ignored", "--exact", "soak::rounds", "--nocapture"]);
     command.env("DESTAGE_SOAK_SECONDS", seconds.to_string());
     command.envs(arguments.seed.map(|seed| ("DESTAGE_SOAK_SEED", seed.to_string())));
     command.envs(arguments.kills.map(|kills| ("DESTAGE_SOAK_KILLS", kills.to_string())));
     command.envs(arguments.case.as_ref().map(|case| ("DESTAGE_SOAK_CASE", case)));
-    steps.tests(front.name(), environment.with_servers(&mut command));
+    steps.tests(front.name(), &mut command);
 }
 
 #[cfg(test)]

@@ -23,7 +23,16 @@ impl Steps {
         })
     }
 
-    /// Runs `cargo test` and counts what it reports.
+    /// Does something as one check.
+    pub(crate) fn work(&mut self, name: &str, work: impl FnOnce() -> Result<()>) -> bool {
+        self.step(name, |steps| {
+            let done = work().map_err(|message| eprintln!("xtask: {message}")).is_ok();
+            steps.count(u64::from(done), u64::from(!done));
+            done
+        })
+    }
+
+    /// Runs test programs and counts what they report.
     pub(crate) fn tests(&mut self, name: &str, command: &mut Command) -> bool {
         self.step(name, |steps| {
             let (passed, failed, success) = match counted(command) {

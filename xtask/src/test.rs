@@ -1,17 +1,21 @@
 //! `cargo xtask test`: everything that the CI checks, in the order in which it fails fastest.
 
+use crate::programs::{self, Program};
 use crate::servers::Server;
 use crate::steps::Steps;
 use crate::{Result, cargo, clients, ferretdb, go, leftovers, root, soak, target, tools};
+use std::path::PathBuf;
 use std::process::Command;
 
-/// Runs every step, or the one of that name, or the end-to-end tests whose names contain it. True if all passed.
+/// Runs every step, or the one of that name, or the end-to-end tests whose names contain it. With `release` on the build that
+/// users get. True if all passed.
 ///
 /// # Errors
 /// What is missing for the tests to run at all.
-pub(crate) fn run(only: Option<&str>) -> Result<bool> {
+pub(crate) fn run(only: Option<&str>, release: bool) -> Result<bool> {
     let plan = Plan::new(only);
-    let environment = Environment::prepare(plan.needs_servers)?;
+    let profile = if release { "release" } else { PROFILE };
+    let environment = Environment::prepare(plan.needs_servers, profile)?;
     let mut steps = Steps::default();
     if plan.wants("fmt") {
         steps.check("fmt", &mut environment.cargo(&["fmt", "--all", "--check"]));
@@ -20,49 +24,59 @@ pub(crate) fn run(only: Option<&str>) -> Result<bool> {
         let arguments = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
         steps.check("clippy", &mut environment.cargo(&arguments));
     }
-    if plan.wants("unit") {
-        // The end-to-end tests come later, with the release build.
-        let rest = ["test", "--workspace", "--exclude", "destage", "--no-fail-fast"];
-        steps.tests("unit", &mut environment.cargo(&rest));
-        steps.tests(
-            "unit: command line",
-            &mut environment.cargo(&["test", "-p", "destage", "--bins"]),
-        );
-        // As the tests have built them.
-        for example in ["bank_transfer", "social_counter"] {
-            let program = target().join("debug/examples").join(example);
-            steps.check(&format!("example: {example}"), &mut Command::new(program));
+    if ["build", "unit", "e2e", "bench", "soak"].into_iter().any(|step| plan.wants(step)) {
+        let mut programs = None;
+        steps.work("build", || {
+            programs = Some(programs::build(&environment, profile)?);
+            Ok(())
+        });
+        if let Some(programs) = programs {
+            run_programs(&mut steps, &environment, &plan, &programs);
         }
     }
-    let built = !["build", "e2e", "bench", "soak"].into_iter().any(|step| plan.wants(step))
-        || steps.check("build", &mut environment.cargo(&RELEASE_BUILD));
-    if built && plan.wants("e2e") {
-        let mut tests = environment.cargo(&["test", "-p", "destage", "--no-fail-fast"]);
-        tests.args([
-            "--test",
-            "e2e",
-            "--test",
-            "semantics_doc",
-            "--test",
-            "block",
-            "--test",
-            "docs",
-            "--test",
-            "sim",
-        ]);
-        tests.arg("--").args(plan.filter).arg(format!("--test-threads={TEST_THREADS}"));
-        steps.tests("e2e", environment.with_servers(&mut tests));
-    }
-    if built && plan.wants("bench") {
-        // Every case on a tiny scale: that the benchmark works, not what it measures.
-        let mut cases = environment.cargo(&["test", "-p", "destage-bench", "--no-fail-fast"]);
-        cases.args(["--test", "block", "--test", "loads", "--", "--ignored"]);
-        steps.tests("bench", environment.with_servers(&mut cases));
-    }
-    if built && plan.wants("soak") {
-        soak::short(&mut steps, &environment);
-    }
     Ok(steps.finish())
+}
+
+fn run_programs(
+    steps: &mut Steps,
+    environment: &Environment,
+    plan: &Plan<'_>,
+    programs: &[Program],
+) {
+    let is_end_to_end = |program: &Program| program.package == "destage" && program.is_integration;
+    let is_case = |program: &Program| {
+        program.package == "destage-bench" && ["block", "loads"].contains(&&*program.target)
+    };
+    if plan.wants("unit") {
+        for program in programs.iter().filter(|program| !is_end_to_end(program)) {
+            let name = format!("unit: {} {}", program.package, program.target);
+            steps.tests(&name, &mut program.command(environment));
+        }
+        let arguments = ["test", "--workspace", "--doc", "--profile", environment.profile];
+        steps.tests("unit: documentation", &mut environment.cargo(&arguments));
+        // As the tests have built them.
+        for example in ["bank_transfer", "social_counter"] {
+            let path = environment.built("examples").join(example);
+            steps.check(&format!("example: {example}"), &mut Command::new(path));
+        }
+    }
+    if plan.wants("e2e") {
+        for program in programs.iter().filter(|program| is_end_to_end(program)) {
+            let mut tests = program.command(environment);
+            tests.args(plan.filter).arg(format!("--test-threads={TEST_THREADS}"));
+            steps.tests(&format!("e2e: {}", program.target), &mut tests);
+        }
+    }
+    if plan.wants("bench") {
+        // Every case on a tiny scale: that the benchmark works, not what it measures.
+        for program in programs.iter().filter(|program| is_case(program)) {
+            let mut cases = program.command(environment);
+            steps.tests(&format!("bench: {}", program.target), cases.arg("--ignored"));
+        }
+    }
+    if plan.wants("soak") {
+        soak::short(steps, environment, programs);
+    }
 }
 
 /// Runs a command, by default the user's shell, in the environment of the tests. True if it succeeded.
@@ -70,12 +84,13 @@ pub(crate) fn run(only: Option<&str>) -> Result<bool> {
 /// # Errors
 /// What is missing for the tests to run at all, and a command that cannot be started.
 pub(crate) fn with(command: &[String]) -> Result<bool> {
-    let environment = Environment::prepare(true)?;
+    let environment = Environment::prepare(true, PROFILE)?;
     let shell = [std::env::var("SHELL").unwrap_or_else(|_| "sh".to_owned())];
     let words = if command.is_empty() { &shell } else { command };
     let mut child = Command::new(&words[0]);
     child.args(&words[1..]);
-    child.envs(environment.variables.iter().map(|(name, value)| (name, value)));
+    environment.give_to(&mut child);
+    child.env_remove("DESTAGE_BIN");
     let status = child.status().map_err(|error| format!("cannot run {}: {error}", words[0]))?;
     Ok(status.success())
 }
@@ -107,6 +122,8 @@ impl<'a> Plan<'a> {
 /// What the steps run in: installed tools, private databases.
 pub(crate) struct Environment {
     variables: Vec<(&'static str, String)>,
+    /// The profile that the tests are built in.
+    pub(crate) profile: &'static str,
     /// They stop when dropped.
     _servers: Vec<Server>,
 }
@@ -116,9 +133,9 @@ impl Environment {
     ///
     /// # Errors
     /// What could not be installed or started.
-    pub(crate) fn prepare(servers: bool) -> Result<Self> {
+    pub(crate) fn prepare(servers: bool, profile: &'static str) -> Result<Self> {
         if !servers {
-            return Ok(Self { variables: Vec::new(), _servers: Vec::new() });
+            return Ok(Self { variables: Vec::new(), profile, _servers: Vec::new() });
         }
         tools::ensure()?;
         leftovers::remove();
@@ -130,20 +147,26 @@ impl Environment {
         // Everything has just been installed: a test that misses its tool is to fail.
         variables.push(("DESTAGE_TEST_REQUIRE", "1".to_owned()));
         variables.extend(traces());
-        Ok(Self { variables, _servers: servers })
+        Ok(Self { variables, profile, _servers: servers })
     }
 
     /// A cargo command in the workspace's folder.
     pub(crate) fn cargo(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(cargo());
         command.args(arguments).current_dir(root());
-        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        self.give_to(&mut command);
         command
     }
 
-    /// Points the end-to-end tests at the release build.
-    pub(crate) fn with_servers<'c>(&self, command: &'c mut Command) -> &'c mut Command {
-        command.env("DESTAGE_BIN", target().join("release/destage"))
+    /// Tells a command of the servers and tools, and which `destage` to test.
+    pub(crate) fn give_to(&self, command: &mut Command) {
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        command.env("DESTAGE_BIN", self.built("destage"));
+    }
+
+    /// A file or folder that the build leaves.
+    pub(crate) fn built(&self, name: &str) -> PathBuf {
+        target().join(self.profile).join(name)
     }
 }
 
@@ -165,4 +188,5 @@ const TRACES: &str = "DESTAGE_TRACES";
 const STEPS: [&str; 7] = ["fmt", "clippy", "unit", "build", "e2e", "bench", "soak"];
 /// More would let the tests of time bounds wait for a processor.
 const TEST_THREADS: usize = 3;
-pub(crate) const RELEASE_BUILD: [&str; 4] = ["build", "--release", "-p", "destage"];
+/// As the development profile, with the project's own code optimised a little: the simulations run in the tests.
+pub(crate) const PROFILE: &str = "ci";
