@@ -3,8 +3,8 @@
 use crate::nbd::tls::{Identity, TlsError, client_config};
 use crate::origin::NbdOptions;
 use destage_core::{Policy, Span};
+use destage_engine::{journal_limit, set_dirty_limit};
 use destage_record::RecordSettings;
-use destage_runtime::policy::set_dirty_limit;
 use destage_runtime::sockets::Listen;
 use destage_runtime::units::Size;
 use std::net::SocketAddr;
@@ -121,7 +121,7 @@ impl VolumeSettings {
     /// The policy with the limits that follow from the size of the log, which a cache that is there keeps whatever was asked for.
     pub fn policy_with_log(&self, log_bytes: u64) -> Policy {
         let mut policy = self.policy.clone();
-        policy.limits.journal_bytes_max = (log_bytes / 4 * 3).max(1 << 20);
+        policy.limits.journal_bytes_max = journal_limit(log_bytes);
         let dirty = self.dirty_limit.map_or(log_bytes / 4, |size| size.of(log_bytes).get());
         set_dirty_limit(&mut policy, dirty);
         policy
@@ -160,6 +160,3 @@ pub struct UnsafeFlags {
 
 /// The size of a new cache unless told: 4 GiB.
 pub const CACHE_BYTES: u64 = 4 << 30;
-
-/// With `d = flush` the log is committed after this time even if nobody asks, since only what it holds is destaged.
-pub const COMMIT_UNASKED: Span = Span::from_secs(5);

@@ -18,10 +18,12 @@ mod commit;
 mod decide;
 mod front_end;
 mod group;
+mod policy;
 mod writers;
 
 pub use commit::{CommitSettings, Ended, GroupCommit, Lane, Load, Log, LogFault, News, Step};
 pub use decide::Decide;
 pub use front_end::{FrontEnd, Park, carry_out};
 pub use group::{Group, Recovered, recovered, write};
+pub use policy::{WritePolicy, commit_on_flush, journal_limit, set_dirty_limit};
 pub use writers::Writers;

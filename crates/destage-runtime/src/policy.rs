@@ -3,6 +3,7 @@
 use crate::status::PolicyReport;
 use crate::units::{Bytes, Interval};
 use destage_core::{Acknowledge, AtLimit, Mode, OnReject, Order, Policy, Span, When};
+use destage_engine::{WritePolicy, set_dirty_limit};
 
 /// A policy, or a part of one, that cannot be read or is out of range.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -14,12 +15,10 @@ pub struct PolicyTextError(String);
 /// # Errors
 /// Lists what is possible.
 pub fn parse_acknowledge(text: &str) -> Result<Acknowledge, PolicyTextError> {
-    match text {
-        "write-back" => Ok(Acknowledge::Journal),
-        "write-through" => Ok(Acknowledge::Origin),
-        "write-around" => Ok(Acknowledge::OriginInvalidate),
-        _ => Err(unknown(text, "a policy", "write-back, write-through or write-around")),
-    }
+    WritePolicy::parse(text)
+        .filter(|named| named.order() == Order::Any)
+        .map(WritePolicy::acknowledge)
+        .ok_or_else(|| unknown(text, "a policy", "write-back, write-through or write-around"))
 }
 
 /// Reads `async`, `adaptive`, `periodic:10s`, `interval:30s,1s` (age, check) or `pressure`.
@@ -146,12 +145,6 @@ fn parse_switch(text: &str) -> Result<bool, PolicyTextError> {
     }
 }
 
-/// Sets the high mark of the dirty bytes, and the low mark to three quarters of it.
-pub fn set_dirty_limit(policy: &mut Policy, bytes: u64) {
-    policy.limits.dirty_bytes_max = bytes;
-    policy.limits.dirty_bytes_low = bytes / 4 * 3;
-}
-
 /// The policy for people and machines.
 pub fn describe(policy: &Policy) -> PolicyReport {
     let bound = |span: Span| (span != Span::MAX).then(|| span.as_secs_f64());
@@ -202,9 +195,9 @@ pub fn summary(policy: &Policy) -> String {
 /// The word that [`parse_acknowledge`] reads.
 pub fn acknowledge_name(acknowledge: Acknowledge) -> &'static str {
     match acknowledge {
-        Acknowledge::Journal => "write-back",
-        Acknowledge::Origin => "write-through",
-        Acknowledge::OriginInvalidate => "write-around",
+        Acknowledge::Journal => WritePolicy::WriteBack.name(),
+        Acknowledge::Origin => WritePolicy::WriteThrough.name(),
+        Acknowledge::OriginInvalidate => WritePolicy::WriteAround.name(),
     }
 }
 

@@ -4,8 +4,8 @@ use super::groups::check_member;
 use super::grow::{self, Growth};
 use super::pool::Outbox;
 use super::{Event, Served, report};
-use crate::settings::COMMIT_UNASKED;
 use destage_core::{Acknowledge, AtLimit, Lsn, Order, Policy, Span, Time};
+use destage_engine::{WritePolicy, commit_on_flush};
 use destage_runtime::admin::{Caller, Control, ControlError};
 use destage_runtime::policy;
 use destage_runtime::status::Report;
@@ -235,6 +235,12 @@ impl VolumesControl {
     }
 }
 
+/// Whether a volume can be asked for a policy by this name: blocks that are written are always kept, and strictness is asked for
+/// by the order.
+fn is_of_volumes(named: WritePolicy) -> bool {
+    !matches!(named, WritePolicy::WriteAround | WritePolicy::Strict)
+}
+
 /// The volume's policy with parts changed: a policy's name, `order=`, `commit=` and what every front end takes.
 fn change(served: &Served, args: &[String]) -> Result<(Policy, bool), String> {
     let mut changed = served.volume.policy().clone();
@@ -243,34 +249,24 @@ fn change(served: &Served, args: &[String]) -> Result<(Policy, bool), String> {
     for arg in args {
         let word = arg.strip_prefix("policy=").unwrap_or(arg);
         match word {
-            "write-through" => {
-                (changed.acknowledge, changed.order) = (Acknowledge::Origin, Order::Any);
-            }
-            "write-back" => {
-                (changed.acknowledge, changed.order) = (Acknowledge::Journal, Order::Any);
-            }
-            "ordered" | "order=epoch" => {
-                (changed.acknowledge, changed.order) = (Acknowledge::Journal, Order::Epoch);
-            }
-            "order=strict" => {
-                (changed.acknowledge, changed.order) = (Acknowledge::Journal, Order::Strict);
-            }
-            "journaled" => {
-                (changed.acknowledge, changed.order) = (Acknowledge::Journal, Order::Domain);
-            }
+            "order=epoch" => WritePolicy::Ordered.apply(&mut changed),
+            "order=strict" => WritePolicy::Strict.apply(&mut changed),
             "commit=flush" => {
                 on_flush = true;
-                changed.commit = COMMIT_UNASKED.min(Span(changed.staleness.0 / 4));
+                changed.commit = commit_on_flush(changed.staleness);
             }
             _ if word.contains('=') => {
                 on_flush &= !word.starts_with("commit=");
                 rest.push(word.to_owned());
             }
-            _ => {
-                return Err(format!(
-                    "'{word}' is not a policy: use write-through, write-back, ordered or journaled"
-                ));
-            }
+            _ => match WritePolicy::parse(word).filter(|named| is_of_volumes(*named)) {
+                Some(named) => named.apply(&mut changed),
+                None => {
+                    return Err(format!(
+                        "'{word}' is not a policy: use write-through, write-back, ordered or journaled"
+                    ));
+                }
+            },
         }
     }
     let changed = policy::change(&changed, &rest).map_err(|error| error.to_string())?;

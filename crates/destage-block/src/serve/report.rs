@@ -5,6 +5,7 @@ use super::requests::Kind;
 use crate::block::BLOCK;
 use crate::engine::{VolumeMode, VolumeStatus};
 use destage_core::{Acknowledge, Order, Policy, StopReason, Time};
+use destage_engine::WritePolicy;
 use destage_runtime::policy;
 use destage_runtime::status::{Report, VolumeReport};
 use destage_runtime::units::Interval;
@@ -18,11 +19,10 @@ pub(super) struct Found {
 
 /// The policy's word on the command line.
 pub(super) fn policy_name(policy: &Policy) -> &'static str {
-    match (policy.acknowledge, policy.order) {
-        (Acknowledge::Origin | Acknowledge::OriginInvalidate, _) => "write-through",
-        (Acknowledge::Journal, Order::Epoch | Order::Strict) => "ordered",
-        (Acknowledge::Journal, Order::Domain) => "journaled",
-        (Acknowledge::Journal, Order::Any | Order::Unit { .. }) => "write-back",
+    match WritePolicy::of(policy) {
+        WritePolicy::WriteAround => WritePolicy::WriteThrough.name(),
+        WritePolicy::Strict => WritePolicy::Ordered.name(),
+        named => named.name(),
     }
 }
 

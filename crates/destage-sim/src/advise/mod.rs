@@ -157,7 +157,7 @@ impl Wish {
         let flash = Tier {
             size: Bytes(size),
             // What the log may hold before it is destaged for room.
-            log: Bytes(log / 4 * 3),
+            log: Bytes(destage_engine::journal_limit(log)),
             // As the live front ends have it.
             replacement: crate::hits::Replacements::S3Fifo,
             policy,

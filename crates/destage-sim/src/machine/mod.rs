@@ -18,10 +18,11 @@ mod tests;
 mod tier;
 mod words;
 
+pub use destage_engine::WritePolicy;
 pub use report::{Bucket, Crash, Destage, Kind, Latency, Origin, Report, StationLoad};
 pub use settings::{
     Architecture, Arrivals, Device, Devices, Discipline, Disk, DiskProfile, Fault, FaultKind,
-    Faulty, Settings, SettingsError, Spread, Start, Tier, WritePolicy,
+    Faulty, Settings, SettingsError, Spread, Start, Tier,
 };
 
 use crate::blocks::TooManyBlocks;

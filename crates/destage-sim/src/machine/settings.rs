@@ -3,7 +3,8 @@
 use super::words;
 use crate::disk::{Model, Profile};
 use crate::hits::Replacements;
-use destage_core::{Acknowledge, AtLimit, Limits, OnReject, Order, Policy, Span, When};
+use destage_core::{AtLimit, Limits, OnReject, Order, Policy, Span, When};
+use destage_engine::WritePolicy;
 use destage_runtime::units::{Bytes, Interval};
 use serde::{Deserialize, Serialize};
 
@@ -102,25 +103,6 @@ pub struct Tier {
     /// As the data front end has it: copies are in memory and only its log is on the device, and a batch reaches the origin in
     /// one transaction, which takes a write and `next` for each further row. Of the flash only.
     pub rows: bool,
-}
-
-/// What an acknowledged write means, and the order in which writes leave a tier.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum WritePolicy {
-    /// Acknowledged once the level below has it.
-    WriteThrough,
-    /// The same, and the block's copy is dropped.
-    WriteAround,
-    /// Acknowledged by the tier; destaged in any order.
-    #[default]
-    WriteBack,
-    /// Destaged flush to flush.
-    Ordered,
-    /// Destaged in order of completion and issue.
-    Strict,
-    /// Destaged in atomic groups: each goes to a redo store in one piece before it is written in place.
-    Journaled,
 }
 
 /// When requests arrive.
@@ -518,19 +500,12 @@ impl Tier {
         let dirty_max = (blocks * u64::from(self.dirty_percent) / 100 * times * block).max(65_536);
         let log = if self.log.get() == 0 { 1 << 60 } else { self.log.get() };
         Policy {
-            acknowledge: match self.policy {
-                WritePolicy::WriteThrough => Acknowledge::Origin,
-                WritePolicy::WriteAround => Acknowledge::OriginInvalidate,
-                _ => Acknowledge::Journal,
-            },
+            acknowledge: self.policy.acknowledge(),
             when: self.when,
-            order: match self.policy {
-                WritePolicy::Ordered => Order::Epoch,
-                WritePolicy::Strict => Order::Strict,
-                WritePolicy::Journaled => Order::Domain,
+            order: match self.policy.order() {
                 // A buffer cache hands out blocks as they come, one batch beside the other.
-                _ if is_ram => Order::Unit { batches_max: self.batches },
-                _ => Order::Any,
+                Order::Any if is_ram => Order::Unit { batches_max: self.batches },
+                order => order,
             },
             read_priority: self.read_priority,
             // Nothing is rejected here.

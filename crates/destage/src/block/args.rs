@@ -6,12 +6,13 @@ use clap::{Args, ValueEnum};
 use destage_block::nbd::tls::Identity;
 use destage_block::origin::NbdOptions;
 use destage_block::settings::{
-    Atomic, CACHE_BYTES, COMMIT_UNASKED, GroupSettings, OriginTls, Settings, TlsSettings,
-    UnsafeFlags, VolumeSettings,
+    Atomic, CACHE_BYTES, GroupSettings, OriginTls, Settings, TlsSettings, UnsafeFlags,
+    VolumeSettings,
 };
-use destage_core::{Acknowledge, AtLimit, Order, Policy, Span, When};
+use destage_core::{AtLimit, Policy, Span, When};
+use destage_engine::{WritePolicy, commit_on_flush, journal_limit, set_dirty_limit};
 use destage_record::RecordSettings;
-use destage_runtime::policy::{parse_at_limit, parse_when, set_dirty_limit};
+use destage_runtime::policy::{parse_at_limit, parse_when};
 use destage_runtime::sockets::Listen;
 use destage_runtime::units::{Bytes, Interval, Size};
 use std::path::PathBuf;
@@ -423,24 +424,21 @@ impl VolumeArgs {
     }
 
     fn policy(&self) -> Result<Policy, String> {
-        let order = match (self.policy, self.order) {
-            (PolicyWord::WriteThrough | PolicyWord::WriteBack, _) => Order::Any,
-            (PolicyWord::Ordered, OrderWord::Epoch) => Order::Epoch,
-            (PolicyWord::Ordered, OrderWord::Strict) => Order::Strict,
-            (PolicyWord::Journaled, _) => Order::Domain,
+        let named = match (self.policy, self.order) {
+            (PolicyWord::WriteThrough, _) => WritePolicy::WriteThrough,
+            (PolicyWord::WriteBack, _) => WritePolicy::WriteBack,
+            (PolicyWord::Ordered, OrderWord::Epoch) => WritePolicy::Ordered,
+            (PolicyWord::Ordered, OrderWord::Strict) => WritePolicy::Strict,
+            (PolicyWord::Journaled, _) => WritePolicy::Journaled,
         };
         let commit = match self.commit {
             Commit::Every(span) => span,
-            // Only what the log holds is destaged, so D hurries the log as well.
-            Commit::Flush => COMMIT_UNASKED.min(Span(self.staleness.span().0 / 4)),
+            Commit::Flush => commit_on_flush(self.staleness.span()),
         };
         let mut policy = Policy {
-            acknowledge: match self.policy {
-                PolicyWord::WriteThrough => Acknowledge::Origin,
-                _ => Acknowledge::Journal,
-            },
+            acknowledge: named.acknowledge(),
             when: self.when,
-            order,
+            order: named.order(),
             read_priority: self.read_priority,
             commit,
             staleness: self.staleness.span(),
@@ -448,7 +446,7 @@ impl VolumeArgs {
             ..Policy::default()
         };
         let log = self.log_bytes().unwrap_or_else(|| self.cache_bytes() / 4);
-        policy.limits.journal_bytes_max = (log / 4 * 3).max(1 << 20);
+        policy.limits.journal_bytes_max = journal_limit(log);
         set_dirty_limit(&mut policy, self.dirty_limit.map_or(log / 4, |size| size.of(log).get()));
         // Clean blocks may take what the device leaves them; the engine lowers this to it.
         policy.limits.cache_bytes_max = u64::MAX;

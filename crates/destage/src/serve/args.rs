@@ -5,11 +5,11 @@ use crate::values::{Admin, admin, bytes, interval, listen, password, size, stale
 use clap::Args;
 use destage_core::{Acknowledge, AtLimit, OnReject, Policy, When};
 use destage_data::settings::{EXAMPLE_FILE, Settings, Unmapped, UnsafeFlags};
+use destage_engine::set_dirty_limit;
 use destage_record::RecordSettings;
 use destage_runtime::memory;
 use destage_runtime::policy::{
     parse_acknowledge, parse_at_limit, parse_on_reject, parse_parked_per_minute, parse_when,
-    set_dirty_limit,
 };
 use destage_runtime::sockets::Listen;
 use destage_runtime::units::{Bytes, Interval, Size};

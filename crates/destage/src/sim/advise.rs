@@ -262,11 +262,10 @@ fn command_of_rows(wish: &Wish, ram: u64, settings: &Settings) -> String {
 fn command_of_volumes(wish: &Wish, flash: u64, settings: &Settings) -> String {
     let tier = &settings.flash;
     let (policy, order) = match tier.policy {
-        WritePolicy::WriteThrough | WritePolicy::WriteAround => ("write-through", ""),
-        WritePolicy::WriteBack => ("write-back", ""),
-        WritePolicy::Ordered => ("ordered", " --order epoch"),
-        WritePolicy::Strict => ("ordered", " --order strict"),
-        WritePolicy::Journaled => ("journaled", ""),
+        WritePolicy::WriteAround => (WritePolicy::WriteThrough.name(), ""),
+        WritePolicy::Ordered => (WritePolicy::Ordered.name(), " --order epoch"),
+        WritePolicy::Strict => (WritePolicy::Ordered.name(), " --order strict"),
+        named => (named.name(), ""),
     };
     let limits = tier
         .core_policy(tier.size.get() / settings.block.get(), settings.block.get(), false)
@@ -409,13 +408,10 @@ impl Advice<'_> {
 /// As the front end calls it.
 fn policy_name(wish: &Wish, policy: WritePolicy) -> &'static str {
     match policy {
-        WritePolicy::Journaled if matches!(wish.front, Front::Data { .. }) => "write-back",
-        WritePolicy::WriteThrough => "write-through",
-        WritePolicy::WriteAround => "write-around",
-        WritePolicy::WriteBack => "write-back",
-        WritePolicy::Ordered => "ordered",
-        WritePolicy::Strict => "strict",
-        WritePolicy::Journaled => "journaled",
+        WritePolicy::Journaled if matches!(wish.front, Front::Data { .. }) => {
+            WritePolicy::WriteBack.name()
+        }
+        _ => policy.name(),
     }
 }
 

@@ -3,7 +3,8 @@
 use crate::error::CliError;
 use crate::output::{Format, print, print_json};
 use crate::values::{bytes, interval, staleness};
-use destage_core::{Acknowledge, Core, Effect, Input, Order, Policy, Time};
+use destage_core::{Core, Effect, Input, Order, Policy, Time};
+use destage_engine::WritePolicy;
 use destage_record::{End, ListError, Part, list};
 use destage_runtime::exit;
 use destage_runtime::human;
@@ -27,7 +28,7 @@ pub(crate) struct ReplayArgs {
 
     /// What if: write-back, write-through, write-around, or of a volume ordered or journaled.
     #[arg(long, value_parser = policy_word, value_name = "POLICY")]
-    policy: Option<PolicyWord>,
+    policy: Option<WritePolicy>,
 
     /// What if it destaged async, adaptive, periodic:10s, interval:30s,1s (age, check) or pressure.
     #[arg(long, value_parser = |s: &str| parse_when(s).map(|_| s.to_owned()), value_name = "WHEN")]
@@ -67,21 +68,12 @@ pub(crate) struct ReplayArgs {
 }
 
 /// A policy as either front end names it.
-#[derive(Clone, Copy, Debug)]
-enum PolicyWord {
-    Acknowledge(Acknowledge),
-    Ordered,
-    Journaled,
-}
-
-fn policy_word(text: &str) -> Result<PolicyWord, String> {
-    match text {
-        "ordered" => Ok(PolicyWord::Ordered),
-        "journaled" => Ok(PolicyWord::Journaled),
-        _ => parse_acknowledge(text)
-            .map(PolicyWord::Acknowledge)
-            .map_err(|error| format!("{error}; of a volume also ordered or journaled")),
-    }
+fn policy_word(text: &str) -> Result<WritePolicy, String> {
+    WritePolicy::parse(text).filter(|named| *named != WritePolicy::Strict).ok_or_else(|| {
+        format!(
+            "'{text}' is not a policy: use write-back, write-through or write-around; of a volume also ordered or journaled"
+        )
+    })
 }
 
 /// One part, replayed.
@@ -186,19 +178,10 @@ impl ReplayArgs {
 
     fn change(&self, policy: &Policy, is_volume: bool) -> Result<Policy, CliError> {
         let mut changed = policy.clone();
-        match self.policy {
-            None => {}
-            Some(PolicyWord::Ordered) => {
-                (changed.acknowledge, changed.order) = (Acknowledge::Journal, Order::Epoch);
-            }
-            Some(PolicyWord::Journaled) => {
-                (changed.acknowledge, changed.order) = (Acknowledge::Journal, Order::Domain);
-            }
-            Some(PolicyWord::Acknowledge(acknowledge)) => {
-                changed.acknowledge = acknowledge;
-                if is_volume {
-                    changed.order = Order::Any;
-                }
+        if let Some(named) = self.policy {
+            changed.acknowledge = named.acknowledge();
+            if is_volume || named.order() != Order::Any {
+                changed.order = named.order();
             }
         }
         let changed = change(&changed, &self.changes());
