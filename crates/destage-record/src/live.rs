@@ -5,7 +5,7 @@ use crate::digest::Digest;
 use crate::frame::{self, Kind};
 use crate::input;
 use crate::part::{Begin, CLOCK, POLLED};
-use crate::writer::{Message, Writer};
+use crate::writer::{self, Message, Writer};
 use destage_core::{Core, Effect, Input, Span, Time};
 use destage_engine::Decide;
 use std::io;
@@ -27,6 +27,14 @@ impl RecordSettings {
     pub const BYTES_MIN: u64 = 4 << 20;
     /// The usual room: 1 GiB.
     pub const BYTES_DEFAULT: u64 = 1 << 30;
+
+    /// Looks whether a recording can be made, before anything is done that a wrong name would have to undo.
+    ///
+    /// # Errors
+    /// The first file cannot be made.
+    pub fn check(&self) -> io::Result<()> {
+        writer::check(self)
+    }
 }
 
 /// A live core: what it is told and what it answers goes into a recording if there is one.

@@ -44,13 +44,7 @@ impl Writer {
     /// Makes the first file, so that a wrong name is known at once, and starts the thread.
     pub(crate) fn open(settings: &RecordSettings) -> io::Result<Self> {
         let part_len_max = settings.bytes_max / PARTS;
-        let mut files = Files {
-            path: settings.path.clone(),
-            bytes_max: settings.bytes_max,
-            next: numbered(&settings.path)?.last().map_or(1, |last| last + 1),
-            file: None,
-            first: None,
-        };
+        let mut files = Files::new(settings)?;
         files.first = Some(files.create()?);
         let (sender, messages) = sync_channel(QUEUE_LEN);
         let failed = Arc::new(AtomicBool::new(false));
@@ -102,7 +96,25 @@ struct Files {
     first: Option<File>,
 }
 
+/// Makes the first file and removes it again.
+pub(crate) fn check(settings: &RecordSettings) -> io::Result<()> {
+    let mut files = Files::new(settings)?;
+    let path = part_path(&settings.path, files.next);
+    files.create()?;
+    std::fs::remove_file(path)
+}
+
 impl Files {
+    fn new(settings: &RecordSettings) -> io::Result<Self> {
+        Ok(Self {
+            path: settings.path.clone(),
+            bytes_max: settings.bytes_max,
+            next: numbered(&settings.path)?.last().map_or(1, |last| last + 1),
+            file: None,
+            first: None,
+        })
+    }
+
     fn run(&mut self, messages: &Receiver<Message>) -> io::Result<()> {
         for message in messages {
             match message {

@@ -1,7 +1,8 @@
-//! How much memory there is: what shares in percent are of.
+//! How much memory there is: what shares in percent are of. And what is given back of it.
 
-use std::fs;
 use std::path::Path;
+use std::time::Duration;
+use std::{fs, thread};
 
 /// Bytes that this process may use: the machine's memory, or what the control groups that it is in allow, whatever is less.
 /// `None` where the system does not tell.
@@ -40,6 +41,67 @@ fn group_bytes(root: &Path, line: &str) -> Option<u64> {
     // Without a limit it is `max`.
     limits.filter_map(|limit| limit.trim().parse().ok()).min()
 }
+
+/// Has what this process has freed given back to the system whenever it has worked and is quiet again. The allocator keeps it
+/// otherwise, for as long as the process lives: after large replies to many clients that is a multiple of what is in use. Not
+/// while there is work, which would find the memory again at once, and wait meanwhile.
+pub fn give_back_when_quiet() {
+    keep_little();
+    let watch = || {
+        let (mut before, mut given_back) = (processor_time(), Duration::ZERO);
+        loop {
+            thread::sleep(LOOK_EVERY);
+            let now = processor_time();
+            let is_quiet = now.saturating_sub(before) < QUIET_MAX;
+            if is_quiet && now.saturating_sub(given_back) >= WORK_MIN {
+                give_back();
+                given_back = processor_time();
+            }
+            before = now;
+        }
+    };
+    if let Err(error) = thread::Builder::new().name("memory".into()).spawn(watch) {
+        tracing::warn!("freed memory will not be given back to the system: {error}");
+    }
+}
+
+/// What all threads of this process have used of the processors.
+fn processor_time() -> Duration {
+    let used = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(used.tv_sec.cast_unsigned(), u32::try_from(used.tv_nsec).unwrap_or(0))
+}
+
+/// Each thread's allocations have an end that [`give_back`] does not reach: it is given back by itself beyond a limit. That
+/// would grow with the largest allocation so far, to 64 MiB for each thread.
+#[cfg(target_env = "gnu")]
+fn keep_little() {
+    // SAFETY: it sets numbers.
+    unsafe {
+        libc::mallopt(libc::M_TRIM_THRESHOLD, KEPT_BYTES_MAX);
+        libc::mallopt(libc::M_MMAP_THRESHOLD, KEPT_BYTES_MAX);
+    }
+}
+
+#[cfg(not(target_env = "gnu"))]
+fn keep_little() {}
+
+#[cfg(target_env = "gnu")]
+fn give_back() {
+    // SAFETY: it touches nothing but what is free.
+    unsafe { libc::malloc_trim(0) };
+}
+
+#[cfg(not(target_env = "gnu"))]
+fn give_back() {}
+
+/// What is allocated at once and is larger comes from the system each time, and goes back there.
+#[cfg(target_env = "gnu")]
+const KEPT_BYTES_MAX: libc::c_int = 2 << 20;
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Of the processors' time in between: less is quiet,
+const QUIET_MAX: Duration = Duration::from_millis(100);
+/// and less than this since the last time leaves nothing worth looking for.
+const WORK_MIN: Duration = Duration::from_millis(250);
 
 #[cfg(test)]
 mod tests {

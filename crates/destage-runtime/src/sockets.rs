@@ -7,7 +7,7 @@ use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 use std::fmt;
 use std::fs::Metadata;
 use std::io::{self, IoSlice, Read, Write};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -154,18 +154,18 @@ impl Listener {
         }
     }
 
-    /// The next connection.
+    /// The next connection, and the address that it comes from; none where that is a socket in the file system.
     ///
     /// # Errors
     /// `WouldBlock` if there is none.
-    pub fn accept(&self) -> io::Result<Stream> {
+    pub fn accept(&self) -> io::Result<(Stream, Option<IpAddr>)> {
         match self {
             Self::Tcp(listener) => {
-                let (stream, _) = listener.accept()?;
+                let (stream, from) = listener.accept()?;
                 stream.set_nodelay(true)?;
-                Ok(Stream::Tcp(stream))
+                Ok((Stream::Tcp(stream), Some(from.ip())))
             }
-            Self::Unix(listener, _) => Ok(Stream::Unix(listener.accept()?.0)),
+            Self::Unix(listener, _) => Ok((Stream::Unix(listener.accept()?.0), None)),
         }
     }
 

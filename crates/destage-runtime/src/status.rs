@@ -1,5 +1,6 @@
 //! What a running front end reports about itself: one value for the table, JSON, `INFO` and metrics.
 
+use crate::auth::Auth;
 use crate::policy;
 use destage_core::{Policy, Status};
 use serde::{Deserialize, Serialize};
@@ -281,6 +282,19 @@ pub struct ClientsReport {
     pub waiting: u64,
     /// Writes refused at a limit.
     pub refused_total: u64,
+    /// Wrong passwords, of clients and at the admin port.
+    pub auth_failures_total: u64,
+    /// Passwords that were not looked at, since their address had sent too many wrong ones.
+    pub auth_held_total: u64,
+}
+
+impl ClientsReport {
+    /// Adds what has become of passwords.
+    pub fn set_auth(&mut self, auth: &Auth) {
+        let failures = auth.failures();
+        self.auth_failures_total = failures.wrong;
+        self.auth_held_total = failures.held;
+    }
 }
 
 /// Writes on their way.

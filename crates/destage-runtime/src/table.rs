@@ -251,7 +251,10 @@ fn clients(r: &Report) -> Rows {
             format!("{}, {}", count(clients.waiting), count(clients.refused_total)),
         ),
     ];
-    files.into_iter().chain(rows).collect()
+    let (wrong, held) = (clients.auth_failures_total, clients.auth_held_total);
+    let wrong = (wrong > 0)
+        .then(|| ("wrong passwords", format!("{}, {} not looked at", count(wrong), count(held))));
+    files.into_iter().chain(rows).chain(wrong).collect()
 }
 
 fn writes(r: &Report) -> Rows {

@@ -85,15 +85,17 @@ pub(crate) fn run(args: &JournalArgs) -> Result<(), CliError> {
     match &args.command {
         JournalCommand::Inspect(args) => {
             let reports = inspect(&*look(&args.data)?).map_err(unusable)?;
+            let origin = origin_of(&args.data.data).filter(|_| !reports.is_empty());
             match args.format {
                 Format::Table => {
-                    let origin = origin_of(&args.data.data).filter(|_| !reports.is_empty());
                     let origin = origin.map_or_else(String::new, |origin| {
                         format!("writes for the origin {}\n", escaped(&origin))
                     });
                     print(&(origin + &segments_table(&reports)))
                 }
-                Format::Json => print_json(&segments_json(&reports)),
+                Format::Json => {
+                    print_json(&json!({ "origin": origin, "segments": segments_json(&reports) }))
+                }
             }
         }
         JournalCommand::Check(args) => run_check(args),

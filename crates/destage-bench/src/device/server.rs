@@ -171,8 +171,8 @@ impl Device {
 
     fn accept(&mut self) -> Result<()> {
         loop {
-            let stream = match self.listener.accept() {
-                Ok(stream) => stream,
+            let (stream, _) = match self.listener.accept() {
+                Ok(accepted) => accepted,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error.into()),
             };

@@ -95,8 +95,8 @@ impl Server {
     pub(super) fn accept(&mut self) {
         loop {
             let Some(listener) = &self.listener else { return };
-            let stream = match listener.accept() {
-                Ok(stream) => stream,
+            let (stream, _) = match listener.accept() {
+                Ok(accepted) => accepted,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 // The peer went away: others wait behind it.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,

@@ -26,7 +26,7 @@ mod watch;
 use crate::engine::{GroupDone, JobDone, Volume};
 use crate::settings::Settings;
 use destage_runtime::sockets::Reserved;
-use destage_runtime::{descriptors, exit, shutdown};
+use destage_runtime::{descriptors, exit, memory, shutdown};
 use server::{Server, Shell};
 
 /// Why the server ended other than as asked.
@@ -101,6 +101,7 @@ pub fn run(mut settings: Settings) -> Result<(), ServeError> {
     // Threads inherit it, so it comes first.
     flusher::declare(settings.fuse.is_some());
     settings.clients_max = descriptors::for_clients(settings.clients_max);
+    memory::give_back_when_quiet();
     let reserved = Reserved::new(Some(&settings.listen), settings.admin)
         .map_err(|error| ServeError::new(exit::ADDRESS_IN_USE, error.to_string()))?;
     let place = fuse::Place::prepare(&settings)?;

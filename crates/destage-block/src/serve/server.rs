@@ -20,6 +20,7 @@ use crate::settings::Settings;
 use crossbeam_channel::Receiver;
 use destage_core::{Span, Time};
 use destage_runtime::admin::{self, AdminHandle};
+use destage_runtime::auth::Auth;
 use destage_runtime::clock::Clock;
 use destage_runtime::progress::Progress;
 use destage_runtime::sockets::{Listen, Listener, Reserved};
@@ -112,7 +113,7 @@ impl Shell {
         place: Option<Place>,
     ) -> Result<Self, ServeError> {
         let internal = |error: io::Error| ServeError::internal(&error);
-        let Started { volumes, contexts, exports, groups, .. } = started;
+        let Started { clock, volumes, contexts, exports, groups, .. } = started;
         let poll = Poll::new().map_err(internal)?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKER).map_err(internal)?);
         let (sender, events) = crossbeam_channel::unbounded();
@@ -131,7 +132,7 @@ impl Shell {
         }
         let growth = Growth::new(contexts, exports, files.as_ref());
         let control = VolumesControl::new(outbox.clone(), volumes, growth);
-        let admin = start_admin(settings, &mut reserved, control)?;
+        let admin = start_admin(settings, clock, &mut reserved, control)?;
         let to = outbox.clone();
         let signals = shutdown::watch(move |request| to.send(Event::Shutdown(request)));
         let signals = signals.map_err(internal)?;
@@ -547,12 +548,14 @@ impl Server {
 
 fn start_admin(
     settings: &Settings,
+    clock: &Clock,
     reserved: &mut Reserved,
     control: VolumesControl,
 ) -> Result<Option<AdminHandle>, ServeError> {
     let Some(listener) = reserved.take_admin() else { return Ok(None) };
-    let (password, hosts) = (settings.password.clone(), settings.admin_hosts.clone());
-    let admin = admin::serve(listener, Arc::new(control), password, hosts).map_err(|error| {
+    let auth = Arc::new(Auth::new(settings.password.clone()));
+    let (control, hosts) = (Arc::new(control), settings.admin_hosts.clone());
+    let admin = admin::serve(listener, control, auth, clock.clone(), hosts).map_err(|error| {
         let message = format!("cannot serve the admin port: {error}; choose another with --admin");
         ServeError::new(exit::ADDRESS_IN_USE, message)
     })?;

@@ -17,11 +17,13 @@ use crate::redo::{CoordinatorRecord, InDoubt, NewStore, RedoError, RedoStore, as
 use crate::settings::{Atomic, CACHE_BYTES, GroupSettings, OriginTls, Settings, VolumeSettings};
 use destage_core::{Lsn, Order};
 use destage_journal::{ErrorKind, Journal, Options};
+use destage_record::RecordSettings;
 use destage_runtime::clock::Clock;
 use destage_runtime::exit;
 use destage_runtime::units::Bytes;
 use destage_runtime::watch::Watch;
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A server ready to listen.
@@ -40,6 +42,9 @@ pub(super) fn start(settings: &Settings) -> Result<Started, ServeError> {
     let clock = Clock::new();
     let tls = tls(settings)?;
     let groups = groups::checked(settings)?;
+    for record in settings.volumes.iter().filter_map(|volume| volume.record.as_ref()) {
+        record.check().map_err(|error| unrecordable(record, &error))?;
+    }
     let mut opening = Opening { clock, opened: BTreeMap::new(), clocks: BTreeMap::new() };
     // Coordinators first: what they have committed is asked by the others.
     let mut order: Vec<usize> = (0..settings.volumes.len()).collect();
@@ -246,10 +251,14 @@ fn record(settings: &VolumeSettings, volume: &mut Volume) -> Result<(), ServeErr
         "" => "block".to_owned(),
         name => format!("block volume {name}"),
     };
-    volume.record(record, env!("CARGO_PKG_VERSION"), &subject).map_err(|error| {
-        let path = record.path.display();
-        ServeError::new(exit::USAGE, format!("cannot make the recording {path}: {error}"))
-    })
+    volume
+        .record(record, env!("CARGO_PKG_VERSION"), &subject)
+        .map_err(|error| unrecordable(record, &error))
+}
+
+fn unrecordable(record: &RecordSettings, error: &io::Error) -> ServeError {
+    let path = record.path.display();
+    ServeError::new(exit::USAGE, format!("cannot make the recording {path}: {error}"))
 }
 
 /// Opens the cache's file or device, if there is one.

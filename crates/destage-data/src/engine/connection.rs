@@ -6,6 +6,9 @@ use super::{Engine, Io};
 use crate::resp::{Protocol, Reply};
 use crate::value::ColumnType;
 use destage_core::{ClientId, Input, Lsn, Span, Time, WaitFor};
+use destage_runtime::auth::{Auth, Verdict};
+use std::net::IpAddr;
+use std::sync::Arc;
 
 /// Keys handed out by one DESTAGE NEXTID.
 const NEXT_KEYS_MAX: u32 = 10_000;
@@ -15,13 +18,19 @@ const STRANGER_OUTPUT_BYTES_MAX: usize = 16 << 10;
 const REDIS_VERSION: &str = "7.2.0";
 
 impl Engine {
-    /// A client connected; `None` if there are too many.
+    /// A client connected that has no address; `None` if there are too many.
     pub fn connect(&mut self) -> Option<ClientId> {
+        self.connect_from(None)
+    }
+
+    /// A client connected from this address; `None` if there are too many.
+    pub fn connect_from(&mut self, from: Option<IpAddr>) -> Option<ClientId> {
         if self.clients >= self.config.clients_max {
             return None;
         }
         let mut session = Box::<Session>::default();
-        if self.config.password.is_none() {
+        session.from = from;
+        if !self.config.auth.is_asked_for() {
             session.authenticate();
         }
         self.clients += 1;
@@ -144,7 +153,7 @@ impl Engine {
                 session.protocol = Protocol::V2;
                 session.name.clear();
                 (session.wrong_database, session.has_begun) = (None, false);
-                session.authenticated = self.config.password.is_none();
+                session.authenticated = !self.config.auth.is_asked_for();
                 Reply::new(&mut session.out, session.protocol).simple("RESET");
             }
             _ => unreachable!("not a server command"),
@@ -168,32 +177,47 @@ impl Engine {
         }
     }
 
-    fn check_password(&self, password: &[u8]) -> bool {
-        let Some(expected) = &self.config.password else { return false };
-        // Every byte is compared, so that the time tells nothing of where they differ.
-        let expected = expected.as_bytes();
-        let differ = expected.iter().zip(password).fold(0, |all, (a, b)| all | (a ^ b));
-        expected.len() == password.len() && differ == 0
+    /// What asks for the password, which the admin port shares.
+    pub fn passwords(&self) -> &Arc<Auth> {
+        &self.config.auth
     }
 
-    /// AUTH [user] password; the only user is `default`.
+    /// Lets the client in if it knows the password. The only user is `default`.
+    ///
+    /// # Errors
+    /// A message for the client.
+    fn log_in(&self, session: &mut Session, user: &[u8], password: &[u8]) -> Result<(), String> {
+        match self.config.auth.check(self.now, session.from, user != b"default", password) {
+            Verdict::Right => {
+                session.authenticate();
+                Ok(())
+            }
+            Verdict::Wrong => {
+                Err("WRONGPASS invalid username-password pair or user is disabled.".into())
+            }
+            Verdict::Held(span) => Err(format!(
+                "ERR too many wrong passwords came from this address: this one was not looked at, try again in {} s",
+                span.as_nanos().div_ceil(1_000_000_000)
+            )),
+        }
+    }
+
+    /// AUTH [user] password
     fn auth(&mut self, session: &mut Session, args: &[&[u8]]) {
         let (user, password) = match args {
             [password] => (b"default".as_slice(), *password),
             [user, password] => (*user, *password),
             _ => return self.fail(session, "ERR wrong number of arguments for 'auth' command"),
         };
-        if self.config.password.is_none() && args.len() == 1 {
+        if !self.config.auth.is_asked_for() && args.len() == 1 {
             return self.fail(
                 session,
                 "ERR AUTH <password> called without any password configured for this server",
             );
         }
-        if user == b"default" && (self.config.password.is_none() || self.check_password(password)) {
-            session.authenticate();
-            Reply::new(&mut session.out, session.protocol).ok();
-        } else {
-            self.fail(session, "WRONGPASS invalid username-password pair or user is disabled.");
+        match self.log_in(session, user, password) {
+            Ok(()) => Reply::new(&mut session.out, session.protocol).ok(),
+            Err(message) => self.fail(session, &message),
         }
     }
 
@@ -209,15 +233,9 @@ impl Engine {
         while let Some((option, tail)) = rest.split_first() {
             match (option.to_ascii_lowercase().as_slice(), tail) {
                 (b"auth", [user, password, tail @ ..]) => {
-                    let fits = *user == b"default"
-                        && (self.config.password.is_none() || self.check_password(password));
-                    if !fits {
-                        return self.fail(
-                            session,
-                            "WRONGPASS invalid username-password pair or user is disabled.",
-                        );
+                    if let Err(message) = self.log_in(session, user, password) {
+                        return self.fail(session, &message);
                     }
-                    session.authenticate();
                     rest = tail;
                 }
                 (b"setname", [name, tail @ ..]) => {

@@ -68,6 +68,7 @@ use destage_core::{
 use destage_engine::carry_out;
 use destage_journal::Journal;
 use destage_record::{RecordSettings, RecordedCore};
+use destage_runtime::auth::Auth;
 use destage_runtime::mode_log::ModeLog;
 use dispatch::Answer;
 use domains::Domains;
@@ -256,7 +257,7 @@ pub struct Engine {
 /// What the engine takes from the settings.
 #[derive(Debug)]
 struct Config {
-    password: Option<String>,
+    auth: Arc<Auth>,
     limits: RequestLimits,
     pipeline_max: usize,
     output_bytes_max: usize,
@@ -332,7 +333,7 @@ impl Engine {
             io: Vec::new(),
             fetches: VecDeque::new(),
             config: Config {
-                password: settings.password.clone(),
+                auth: Arc::new(Auth::new(settings.password.clone())),
                 limits: RequestLimits { bytes_max: settings.request_bytes_max, args_max: 1 << 20 },
                 pipeline_max: settings.pipeline_max,
                 output_bytes_max: settings.output_bytes_max,
@@ -383,6 +384,7 @@ impl Engine {
         self.reload_doubtful();
         self.expire_held();
         self.end_waits();
+        self.config.auth.tell(self.now);
         self.core.handle(self.now, Input::Tick);
         self.move_mark();
         self.modes.tick(self.now);

@@ -183,6 +183,7 @@ impl Engine {
         report.clients.accepted_total = measured.accepted;
         report.clients.commands_total = measured.commands;
         report.clients.errors_total = measured.errors;
+        report.clients.set_auth(&self.config.auth);
         report.writes.commit_latency = measured.commit.summary(now);
         report.destage.latency = measured.destage.summary(now);
         report.destage.batch_groups = measured.batch_groups.summary(now);

@@ -9,12 +9,15 @@ use crate::resp::Protocol;
 use crate::schema::TableId;
 use destage_core::lease::Token;
 use destage_core::{Access, Lsn, RequestId, Time, UnitId};
+use std::net::IpAddr;
 
 /// One connection.
 #[derive(Debug, Default)]
 pub(crate) struct Session {
     pub(crate) protocol: Protocol,
     pub(crate) authenticated: bool,
+    /// Its address; none where there is none to be told from others.
+    pub(crate) from: Option<IpAddr>,
     /// The library in this very process, which may send raw SQL.
     pub(crate) is_trusted: bool,
     /// It has sent the password once, or needs none: it may have the server hold as much as the limits allow.

@@ -33,11 +33,23 @@ pub enum Stage {
     Request,
 }
 
+/// Longer messages are cut: they are logged, kept, and told to clients.
+const MESSAGE_BYTES_MAX: usize = 16 << 10;
+
+fn shortened(mut message: String) -> String {
+    let len = message.len();
+    if len > MESSAGE_BYTES_MAX {
+        message.truncate(message.floor_char_boundary(MESSAGE_BYTES_MAX));
+        message.push_str(&format!("... ({len} bytes)"));
+    }
+    message
+}
+
 impl OriginError {
     /// An error of that class, of a request.
     pub fn new(fault: Fault, message: impl fmt::Display) -> Self {
         // It may repeat what an origin says, or a client: on one line, and without commands for a terminal.
-        let message = escaped(&message.to_string()).into_owned();
+        let message = shortened(escaped(&message.to_string()).into_owned());
         Self { fault, message, values: None, stage: Stage::Request, is_late: false }
     }
 
@@ -79,5 +91,17 @@ impl OriginError {
     pub fn late(mut self) -> Self {
         self.is_late = true;
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_origin_that_says_too_much_is_cut_short() {
+        let said = "é".repeat(MESSAGE_BYTES_MAX);
+        let message = OriginError::new(Fault::Denied, said).message;
+        assert!(message.len() < MESSAGE_BYTES_MAX + 30 && message.ends_with("... (32768 bytes)"));
     }
 }

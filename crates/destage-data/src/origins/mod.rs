@@ -5,6 +5,7 @@
 //! retries: faults are classified ([`Fault`]) and the core decides.
 
 mod address;
+mod bound;
 mod error;
 mod foreign;
 mod ledger;

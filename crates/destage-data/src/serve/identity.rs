@@ -89,7 +89,7 @@ pub(super) fn claim(
         Some(_) if !was_ours => pair.floor(owner.as_ref()),
         _ => 0,
     };
-    let floor = whose.begin(floor)?;
+    let floor = whose.begin(floor, recovery.last_lsn)?;
     let pair =
         Pair { settings, describe: &describe, partition, journal: &uuid, recovery, whose: &whose };
     let is_clean = recovery.last_lsn <= owned::decided(owner.as_ref()).0;
@@ -149,8 +149,8 @@ impl Pair<'_> {
     /// Up to where the journal's groups are none of an origin's that never had an owner of this journal's.
     fn floor(&self, owner: Option<&Owner>) -> u64 {
         let is_empty = owner.is_none_or(came_to_nothing);
-        let decided = self.whose.decided().filter(|_| is_empty);
-        decided.unwrap_or(self.recovery.last_lsn)
+        let last = self.recovery.last_lsn;
+        self.whose.decided(last).filter(|_| is_empty).unwrap_or(last)
     }
 
     /// The origin knows nothing of the journal, which was used before another one.
@@ -169,7 +169,7 @@ impl Pair<'_> {
                 change.unwrap_or_default()
             ));
         }
-        if whose.decided().is_none() {
+        if whose.decided(recovery.last_lsn).is_none() {
             return refused(format!(
                 "the journal in {data} does not know how far {from} is, since its server did not end in order: what that one has \
                  taken would be sent to {to}. Start before {from} once and stop it, or save the writes with `destage journal \

@@ -26,7 +26,7 @@ use crate::settings::Settings;
 use destage_core::{BatchId, Lsn, Span};
 use destage_journal::Flush;
 use destage_runtime::sockets::{BindError, Reserved};
-use destage_runtime::{descriptors, exit, shutdown};
+use destage_runtime::{descriptors, exit, memory, shutdown};
 use server::{Host, LocalEvent, Server};
 
 pub(crate) use inside::Inside;
@@ -123,6 +123,7 @@ pub fn fit(
 /// [`ServeError`] with the exit code; what was acknowledged is in the journal in any case.
 pub fn run(mut settings: Settings) -> Result<(), ServeError> {
     settings.clients_max = descriptors::for_clients(settings.clients_max);
+    memory::give_back_when_quiet();
     let reserved = reserve(&settings, true)?;
     let started = start::start(&settings)?;
     let (server, _) = Server::new(settings, started, reserved, Host::Program)?;

@@ -165,7 +165,7 @@ impl Server {
         let alive =
             super::listening::start(listener, &origin, schema, &outbox).map_err(internal)?;
         let listener = Self::listen(&mut reserved, &poll)?;
-        let admin = Self::start_admin(&settings, &mut reserved, &outbox)?;
+        let admin = Self::start_admin(&settings, &engine, &clock, &mut reserved, &outbox)?;
         let signals = match host {
             Host::Program => Some(Self::watch_signals(&outbox).map_err(internal)?),
             Host::Library { .. } => None,
@@ -230,17 +230,20 @@ impl Server {
 
     fn start_admin(
         settings: &Settings,
+        engine: &Engine,
+        clock: &Clock,
         reserved: &mut Reserved,
         outbox: &Outbox,
     ) -> Result<Option<AdminHandle>, ServeError> {
         let Some(listener) = reserved.take_admin() else { return Ok(None) };
         let control = Arc::new(EngineControl { outbox: outbox.clone() });
-        let (password, hosts) = (settings.password.clone(), settings.admin_hosts.clone());
-        let admin = admin::serve(listener, control, password, hosts).map_err(|error| {
-            let message =
-                format!("cannot serve the admin port: {error}; choose another with --admin");
-            ServeError::new(exit::ADDRESS_IN_USE, message)
-        })?;
+        let (auth, hosts) = (engine.passwords().clone(), settings.admin_hosts.clone());
+        let admin =
+            admin::serve(listener, control, auth, clock.clone(), hosts).map_err(|error| {
+                let message =
+                    format!("cannot serve the admin port: {error}; choose another with --admin");
+                ServeError::new(exit::ADDRESS_IN_USE, message)
+            })?;
         Ok(Some(admin))
     }
 

@@ -14,10 +14,12 @@ use crate::schema::{Schema, TableId};
 use crate::settings::{EXAMPLE_FILE, Settings, Unmapped};
 use destage_core::{Fault, Lsn, Time};
 use destage_journal::{DirDisk, ErrorKind, Journal, Options, Records, Recovery};
+use destage_record::RecordSettings;
 use destage_runtime::clock::Clock;
 use destage_runtime::progress::Progress;
 use destage_runtime::watch::Watch;
 use destage_runtime::{exit, own};
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,6 +52,9 @@ pub(super) struct Started {
 
 pub(super) fn start(settings: &Settings) -> Result<Started, ServeError> {
     create_folder(settings)?;
+    if let Some(record) = &settings.record {
+        record.check().map_err(|error| unrecordable(record, &error))?;
+    }
     let (url, is_example) = origin_url(settings)?;
     // The journal first: its lock keeps a second process from touching anything.
     let disk = DirDisk::open(settings.data.join(JOURNAL_FOLDER))
@@ -161,10 +166,14 @@ fn serve_keys(settings: &Settings, schema: &mut Schema) -> Result<(), String> {
 /// Begins the recording that was asked for.
 fn record(settings: &Settings, engine: &mut Engine) -> Result<(), ServeError> {
     let Some(record) = &settings.record else { return Ok(()) };
-    engine.record(record, env!("CARGO_PKG_VERSION"), "serve").map_err(|error| {
-        let path = record.path.display();
-        ServeError::new(exit::USAGE, format!("cannot make the recording {path}: {error}"))
-    })
+    engine
+        .record(record, env!("CARGO_PKG_VERSION"), "serve")
+        .map_err(|error| unrecordable(record, &error))
+}
+
+fn unrecordable(record: &RecordSettings, error: &io::Error) -> ServeError {
+    let path = record.path.display();
+    ServeError::new(exit::USAGE, format!("cannot make the recording {path}: {error}"))
 }
 
 fn create_folder(settings: &Settings) -> Result<(), ServeError> {

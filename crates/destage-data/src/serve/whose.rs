@@ -21,8 +21,10 @@ struct Note {
     origin: String,
     /// Groups up to this one were for another origin that has decided them, and are sent nowhere any more.
     floor: u64,
-    /// How far the origin was when the server ended in order; `None` while one runs, and after it was killed.
+    /// How far the origin was when the server ended in order. It is so still where the journal ends where it did then.
     decided: Option<u64>,
+    /// Where the journal ended then; `None` in notes of earlier builds, which took `decided` back at each start.
+    last: Option<u64>,
 }
 
 /// The file.
@@ -75,9 +77,10 @@ impl Whose {
         &self.found
     }
 
-    /// How far the journal's origin had decided, if that is known for certain.
-    pub(super) fn decided(&self) -> Option<u64> {
-        self.note.as_ref()?.decided
+    /// How far the journal's origin had decided, if that is known for certain: the journal ends at `last`.
+    pub(super) fn decided(&self, last: u64) -> Option<u64> {
+        let note = self.note.as_ref()?;
+        note.decided.filter(|_| note.last.is_none_or(|then| then == last))
     }
 
     /// Up to here nothing is sent.
@@ -90,25 +93,28 @@ impl Whose {
         self.other().map(|from| format!("{from}={}", self.found))
     }
 
-    /// Notes the origin that the start has found, before anything is sent there. Groups up to `floor`, and up to those of
-    /// earlier changes, are never sent. Returns up to where.
+    /// Notes the origin that the start has found, before anything is sent there of the journal, which ends at `last`. Groups up
+    /// to `floor`, and up to those of earlier changes, are never sent. Returns up to where.
     ///
     /// # Errors
     /// The file cannot be written.
-    pub(super) fn begin(&mut self, floor: u64) -> Result<u64, ServeError> {
+    pub(super) fn begin(&mut self, floor: u64, last: u64) -> Result<u64, ServeError> {
         let floor = floor.max(self.note.as_ref().map_or(0, |note| note.floor));
+        // With nothing left to send, the origin decides no more before the journal has grown.
+        let is_settled = |note: &Note| note.decided == Some(last) && note.last == Some(last);
+        let settled = self.note.as_ref().is_some_and(is_settled).then_some(last);
         let (journal, origin) = (self.journal.clone(), self.found.clone());
-        self.write(Note { journal, origin, floor, decided: None })?;
+        self.write(Note { journal, origin, floor, decided: settled, last: settled })?;
         Ok(floor)
     }
 
-    /// Notes how far the origin was at an end in order.
+    /// Notes how far the origin was at an end in order, and where the journal ended.
     ///
     /// # Errors
     /// The file cannot be written.
-    pub(super) fn end(&mut self, decided: Option<u64>) -> Result<(), ServeError> {
+    pub(super) fn end(&mut self, decided: Option<u64>, last: u64) -> Result<(), ServeError> {
         match self.note.clone() {
-            Some(note) => self.write(Note { decided, ..note }),
+            Some(note) => self.write(Note { decided, last: Some(last), ..note }),
             None => Ok(()),
         }
     }
@@ -176,22 +182,22 @@ mod tests {
         let data = folder.path();
         let (a, b) = ("postgres://a:5432/shop", "postgres://b:5432/shop");
         let mut whose = Whose::read(data, "j", a).unwrap();
-        assert_eq!((whose.other(), whose.decided()), (None, None));
-        assert_eq!(whose.begin(0).unwrap(), 0);
+        assert_eq!((whose.other(), whose.decided(0)), (None, None));
+        assert_eq!(whose.begin(0, 0).unwrap(), 0);
         assert_eq!(origin_of(data).as_deref(), Some(a));
         let killed = Whose::read(data, "j", b).unwrap();
-        assert_eq!((killed.other(), killed.decided()), (Some(a), None));
-        whose.end(Some(7)).unwrap();
+        assert_eq!((killed.other(), killed.decided(0)), (Some(a), None));
+        whose.end(Some(7), 9).unwrap();
         let mut whose = Whose::read(data, "j", b).unwrap();
-        assert_eq!(whose.decided(), Some(7));
+        assert_eq!(whose.decided(9), Some(7));
         assert_eq!(
             whose.change().as_deref(),
             Some("postgres://a:5432/shop=postgres://b:5432/shop")
         );
-        assert_eq!(whose.begin(7).unwrap(), 7);
+        assert_eq!(whose.begin(7, 9).unwrap(), 7);
         let mut again = Whose::read(data, "j", b).unwrap();
-        assert_eq!(again.other(), None);
-        assert_eq!(again.begin(0).unwrap(), 7);
+        assert_eq!((again.other(), again.decided(9)), (None, None));
+        assert_eq!(again.begin(0, 9).unwrap(), 7);
         assert_eq!(Whose::read(data, "another", a).unwrap().other(), None);
     }
 
@@ -199,16 +205,35 @@ mod tests {
     fn a_start_after_a_crash_writes_nothing_anew() {
         let folder = tempfile::tempdir().unwrap();
         let origin = "postgres://a:5432/shop";
-        Whose::read(folder.path(), "j", origin).unwrap().begin(3).unwrap();
+        Whose::read(folder.path(), "j", origin).unwrap().begin(3, 5).unwrap();
         // Nothing can be written in its place.
         let beside = folder.path().join(NEW_FILE);
         std::fs::create_dir_all(beside.join("in the way")).unwrap();
         let mut whose = Whose::read(folder.path(), "j", origin).unwrap();
-        assert_eq!(whose.begin(0).unwrap(), 3);
-        whose.end(Some(7)).unwrap_err();
+        assert_eq!(whose.begin(0, 5).unwrap(), 3);
+        whose.end(Some(7), 7).unwrap_err();
         std::fs::remove_dir_all(beside).unwrap();
-        whose.end(Some(7)).unwrap();
-        assert_eq!(Whose::read(folder.path(), "j", origin).unwrap().decided(), Some(7));
+        whose.end(Some(7), 7).unwrap();
+        assert_eq!(Whose::read(folder.path(), "j", origin).unwrap().decided(7), Some(7));
+    }
+
+    #[test]
+    fn a_start_after_an_end_in_order_writes_nothing_anew_unless_something_is_left_to_send() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path();
+        let read = || Whose::read(path, "j", "postgres://a:5432/shop").unwrap();
+        let written = || std::fs::read_to_string(path.join(FILE)).unwrap();
+        read().begin(0, 0).unwrap();
+        for (decided, is_left) in [(7, true), (9, false)] {
+            read().end(Some(decided), 9).unwrap();
+            assert_eq!(read().decided(9), Some(decided));
+            let before = written();
+            read().begin(0, 9).unwrap();
+            assert_eq!(written() != before, is_left);
+            // Killed: where it had nothing to send, it has sent nothing but what the journal got meanwhile.
+            assert_eq!(read().decided(9), (!is_left).then_some(9));
+            assert_eq!(read().decided(10), None);
+        }
     }
 
     #[test]

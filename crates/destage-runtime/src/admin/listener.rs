@@ -5,7 +5,7 @@ use axum::extract::connect_info::Connected;
 use axum::serve::{IncomingStream, Listener};
 use socket2::{SockRef, TcpKeepalive};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -89,9 +89,17 @@ pub(super) struct Connection {
     _place: OwnedSemaphorePermit,
 }
 
-impl Connected<IncomingStream<'_, Bounded>> for UnderWay {
+/// What a request is told of its connection.
+#[derive(Clone)]
+pub(super) struct Peer {
+    pub(super) address: IpAddr,
+    pub(super) under_way: UnderWay,
+}
+
+impl Connected<IncomingStream<'_, Bounded>> for Peer {
     fn connect_info(stream: IncomingStream<'_, Bounded>) -> Self {
-        stream.io().under_way.clone()
+        let under_way = stream.io().under_way.clone();
+        Self { address: stream.remote_addr().ip(), under_way }
     }
 }
 

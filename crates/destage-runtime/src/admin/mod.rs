@@ -10,8 +10,8 @@
 //!
 //! It survives slow and silent clients (bounded connections, bodies and commands at once) and leaves the meaning of commands
 //! to the front end's [`Control`]. A command may take as long as it needs, unless `"timeout_ms"` stands beside its name; it
-//! ends when its client hangs up. With a password, `POST` needs `Authorization: Bearer PASSWORD`; without one, the `Host` must be an
-//! address or `localhost`, so that no web page reaches it through a name of its own.
+//! ends when its client hangs up. With a password, `POST` needs `Authorization: Bearer PASSWORD`, and whoever guesses is held up
+//! ([`Auth`]); without one, the `Host` must be an address or `localhost`, so that no web page reaches it through a name of its own.
 
 mod caller;
 mod listener;
@@ -19,10 +19,11 @@ mod routes;
 
 pub use caller::{Caller, Left};
 
+use crate::auth::Auth;
+use crate::clock::Clock;
 use crate::sockets::BACKLOG;
 use crate::status::Report;
-use caller::UnderWay;
-use listener::Bounded;
+use listener::{Bounded, Peer};
 use socket2::SockRef;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -100,10 +101,11 @@ pub struct AdminHandle {
 pub fn serve(
     listener: TcpListener,
     control: Arc<dyn Control>,
-    password: Option<String>,
+    auth: Arc<Auth>,
+    clock: Clock,
     hosts: Vec<String>,
 ) -> io::Result<AdminHandle> {
-    serve_within(listener::SILENCE_MAX, listener, control, password, hosts)
+    serve_within(listener::SILENCE_MAX, listener, control, (auth, clock), hosts)
 }
 
 /// *Units:* a request that has begun may be silent for `silence`.
@@ -111,7 +113,7 @@ fn serve_within(
     silence: Duration,
     listener: TcpListener,
     control: Arc<dyn Control>,
-    password: Option<String>,
+    (auth, clock): (Arc<Auth>, Clock),
     hosts: Vec<String>,
 ) -> io::Result<AdminHandle> {
     SockRef::from(&listener).listen(BACKLOG)?;
@@ -129,13 +131,15 @@ fn serve_within(
     let (stop, stopped) = oneshot::channel();
     let thread = thread::Builder::new().name("admin".into()).spawn(move || {
         runtime.block_on(async move {
-            let routes = routes::router(control, password, hosts);
-            let routes = routes.into_make_service_with_connect_info::<UnderWay>();
+            let telling = tell(auth.clone(), clock.clone());
+            let routes = routes::router(control, auth, clock, hosts);
+            let routes = routes.into_make_service_with_connect_info::<Peer>();
             let server = axum::serve(Bounded::new(listener, silence), routes);
             tokio::select! {
                 result = server => if let Err(error) = result {
                     tracing::error!("the admin port failed: {error}");
                 },
+                _ = telling => {}
                 _ = stopped => {}
             }
         });
@@ -143,6 +147,14 @@ fn serve_within(
         runtime.shutdown_background();
     })?;
     Ok(AdminHandle { addr, stop: Some(stop), thread: Some(thread) })
+}
+
+/// Has the log told of wrong passwords as long as the port is there.
+async fn tell(auth: Arc<Auth>, clock: Clock) {
+    loop {
+        tokio::time::sleep(TELL_EVERY).await;
+        auth.tell(clock.now());
+    }
 }
 
 impl AdminHandle {
@@ -165,6 +177,8 @@ impl Drop for AdminHandle {
 /// The largest body of a command, and of its answer. A write is at most 16 MiB; as JSON inside JSON each of its bytes may
 /// take seven (`\\u0001`).
 pub const COMMAND_BYTES_MAX: usize = 128 << 20;
+/// How often it is looked whether there is something to tell.
+const TELL_EVERY: Duration = Duration::from_secs(1);
 /// Reports and commands that may be under way at once.
 const BLOCKING_MAX: usize = 16;
 /// Commands that may be under way at once: fewer, so that there are reports while commands wait for the origin.

@@ -1,7 +1,10 @@
 //! The requests of the admin port and their answers.
 
-use super::caller::{Caller, UnderWay};
+use super::caller::Caller;
+use super::listener::Peer;
 use super::{COMMAND_BYTES_MAX, COMMANDS_MAX, Control, ControlError};
+use crate::auth::{Auth, Verdict};
+use crate::clock::Clock;
 use crate::foreign::escaped;
 use crate::metrics::Exporter;
 use crate::status::Report;
@@ -11,6 +14,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use destage_core::Span;
 use serde::Deserialize;
 use serde_json::json;
 use std::net::IpAddr;
@@ -28,7 +32,8 @@ const LOGGED_CHARS_MAX: usize = 200;
 
 struct Shared {
     control: Arc<dyn Control>,
-    password: Option<String>,
+    auth: Arc<Auth>,
+    clock: Clock,
     /// Names of this host besides its addresses.
     hosts: Vec<String>,
     /// Held from the making of a report to its rendering, so that counters are rendered in order.
@@ -40,6 +45,14 @@ struct Shared {
 }
 
 type Admin = State<Arc<Shared>>;
+
+impl Shared {
+    fn report(&self) -> Result<Report, ControlError> {
+        let mut report = self.control.report()?;
+        report.clients.set_auth(&self.auth);
+        Ok(report)
+    }
+}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -53,13 +66,14 @@ struct Command {
 
 pub(super) fn router(
     control: Arc<dyn Control>,
-    password: Option<String>,
+    auth: Arc<Auth>,
+    clock: Clock,
     hosts: Vec<String>,
 ) -> Router {
     let commands = Arc::new(Semaphore::new(COMMANDS_MAX));
     let exporter = Mutex::default();
     let bodies = Semaphore::new(1);
-    let shared = Arc::new(Shared { control, password, hosts, exporter, commands, bodies });
+    let shared = Arc::new(Shared { control, auth, clock, hosts, exporter, commands, bodies });
     let known = middleware::from_fn_with_state(shared.clone(), of_known_host);
     Router::new()
         .route("/", get(index))
@@ -93,7 +107,7 @@ async fn index() -> &'static str {
 }
 
 async fn status(State(shared): Admin) -> Response {
-    let report = blocking(REPORT_TIMEOUT, move || shared.control.report()).await;
+    let report = blocking(REPORT_TIMEOUT, move || shared.report()).await;
     report.map_or_else(failure, |report| Json(report).into_response())
 }
 
@@ -101,7 +115,7 @@ async fn metrics(State(shared): Admin) -> Response {
     let render = move || {
         // A panic elsewhere leaves the exporter usable: each metric is set as a whole.
         let exporter = shared.exporter.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        shared.control.report().map(|report: Report| exporter.render(&report))
+        shared.report().map(|report| exporter.render(&report))
     };
     let kind = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
     blocking(REPORT_TIMEOUT, render).await.map_or_else(failure, |text| (kind, text).into_response())
@@ -118,10 +132,10 @@ async fn ready(State(shared): Admin) -> Response {
 
 async fn command(
     State(shared): Admin,
-    ConnectInfo(under_way): ConnectInfo<UnderWay>,
+    ConnectInfo(Peer { address, under_way }): ConnectInfo<Peer>,
     request: Request,
 ) -> Response {
-    if let Err(refusal) = authorize(request.headers(), &shared) {
+    if let Err(refusal) = authorize(request.headers(), address, &shared) {
         // Who asks before sending it is told not to.
         if !request.headers().contains_key(header::EXPECT) {
             let _ = axum::body::to_bytes(request.into_body(), UNWANTED_BYTES_MAX).await;
@@ -197,9 +211,9 @@ fn panicked() -> ControlError {
 }
 
 #[expect(clippy::result_large_err, reason = "the refusal is the response itself")]
-fn authorize(headers: &HeaderMap, shared: &Shared) -> Result<(), Response> {
+fn authorize(headers: &HeaderMap, from: IpAddr, shared: &Shared) -> Result<(), Response> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("");
-    let Some(password) = &shared.password else {
+    if !shared.auth.is_asked_for() {
         return if is_known_host(headers, &shared.hosts) {
             Ok(())
         } else {
@@ -207,14 +221,27 @@ fn authorize(headers: &HeaderMap, shared: &Shared) -> Result<(), Response> {
                            localhost, or by a name that --admin-host allows";
             Err(error(StatusCode::FORBIDDEN, message))
         };
-    };
-    let given = text(header::AUTHORIZATION).strip_prefix("Bearer ").unwrap_or("");
-    if same(given.as_bytes(), password.as_bytes()) {
-        return Ok(());
+    }
+    if let Some(given) = text(header::AUTHORIZATION).strip_prefix("Bearer ") {
+        match shared.auth.check(shared.clock.now(), Some(from), false, given.as_bytes()) {
+            Verdict::Right => return Ok(()),
+            Verdict::Wrong => {}
+            Verdict::Held(span) => return Err(held(span)),
+        }
     }
     let message = "the password is missing or wrong: send 'Authorization: Bearer PASSWORD' \
                    (--password or DESTAGE_PASSWORD)";
     Err(error(StatusCode::UNAUTHORIZED, message))
+}
+
+fn held(span: Span) -> Response {
+    let seconds = span.as_nanos().div_ceil(1_000_000_000);
+    let message = format!(
+        "too many wrong passwords came from this address: this one was not looked at, try again in {seconds} s"
+    );
+    let mut refusal = error(StatusCode::TOO_MANY_REQUESTS, &message);
+    refusal.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+    refusal
 }
 
 /// A `Host` without its port.
@@ -229,11 +256,6 @@ fn name_of(host: &str) -> &str {
 fn is_address(host: &str) -> bool {
     let name = name_of(host);
     name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
-}
-
-/// Compares in a time that depends on the length only.
-fn same(a: &[u8], b: &[u8]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).fold(0, |differ, (x, y)| differ | (x ^ y)) == 0
 }
 
 fn failure(failed: ControlError) -> Response {
@@ -262,10 +284,5 @@ mod tests {
         for host in ["", "evil.example", "evil.example:6381", "localhost.evil.example", "["] {
             assert!(!is_address(host), "{host}");
         }
-    }
-
-    #[test]
-    fn passwords_compare_by_content() {
-        assert!(same(b"abc", b"abc") && !same(b"abc", b"abd") && !same(b"abc", b"abcd"));
     }
 }

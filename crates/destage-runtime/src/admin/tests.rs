@@ -58,7 +58,8 @@ fn start_within(silence: Duration, password: Option<&str>) -> (AdminHandle, Arc<
     let fake = Arc::new(Fake(Mutex::new(report), AtomicUsize::new(0)));
     let control: Arc<dyn Control> = fake.clone();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    (serve_within(silence, listener, control, password.map(Into::into), Vec::new()).unwrap(), fake)
+    let auth = Arc::new(Auth::new(password.map(Into::into)));
+    (serve_within(silence, listener, control, (auth, Clock::new()), Vec::new()).unwrap(), fake)
 }
 
 fn agent() -> ureq::Agent {
@@ -144,6 +145,27 @@ fn commands_need_the_password_where_there_is_one() {
         assert_eq!(status, 401);
         assert!(answer["error"].as_str().unwrap().contains("--password"));
     }
+    assert_eq!(post(&admin, Some("secret"), &command).0, 200);
+}
+
+#[test]
+fn whoever_guesses_the_password_is_held_up_and_told_so() {
+    let (admin, _fake) = start(Some("secret"));
+    let command = json!({ "command": "policy" });
+    let tried: Vec<u16> =
+        (0..12).map(|n| post(&admin, Some(&format!("guess-{n}")), &command).0).collect();
+    assert_eq!(tried, [vec![401; 11], vec![429]].concat());
+    // No password is no guess, and what asks for none is answered.
+    assert_eq!(post(&admin, None, &command).0, 401);
+    let (status, answer) = post(&admin, Some("secret"), &command);
+    assert!(
+        status == 429 && answer["error"].as_str().unwrap().contains("again in 1 s"),
+        "{answer}"
+    );
+    let (_, text) = get(&admin, "/metrics");
+    assert!(text.contains("destage_auth_failures_total 11\n"), "{text}");
+    assert!(text.contains("destage_auth_held_total 2\n"), "{text}");
+    thread::sleep(Duration::from_millis(1_100));
     assert_eq!(post(&admin, Some("secret"), &command).0, 200);
 }
 

@@ -52,24 +52,19 @@ pub(crate) fn run(args: &ResizeArgs) -> Result<(), CliError> {
         ));
     }
     let target = args.to.clone().unwrap_or_else(|| beside(&args.cache));
-    if args.to.is_none() {
-        // What an interrupted call left; the cache itself is whole.
-        match std::fs::remove_file(&target) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(CliError::new(
-                    exit::JOURNAL_UNUSABLE,
-                    format!("failed to remove {}: {error}", target.display()),
-                ));
-            }
-            _ => {}
-        }
-    }
     let was_there = target.exists();
     if was_there {
         // It may be somebody's data: it is looked at before anything is changed.
         let found =
             FileMedia::open(&target).and_then(|found| CacheDevice::check_empty(Box::new(found)));
-        found.map_err(|error| failed(&target, error))?;
+        found.map_err(|error| match (&error, &args.to) {
+            (CacheError::NotEmpty, None) => CliError::usage(format!(
+                "{0} is there already: if an earlier resize was interrupted, it is what that one left, and can be removed, since                  {1} still is whole; otherwise have the new cache made elsewhere by --to",
+                target.display(),
+                args.cache.display()
+            )),
+            _ => failed(&target, error),
+        })?;
     }
     let total = args.cache_size.get();
     let to = FileMedia::create(&target, total).map_err(|error| failed(&target, error))?;

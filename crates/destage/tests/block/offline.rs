@@ -202,6 +202,24 @@ fn a_file_of_somebody_elses_is_not_enlarged_by_a_resize_to_it() {
 }
 
 #[test]
+fn a_file_of_the_name_that_a_resize_uses_meanwhile_stays_as_it_is() {
+    let setup = setup();
+    used(&setup, 35);
+    let beside = PathBuf::from(format!("{}.resized", setup.launch.cache.display()));
+    fs::write(&beside, "dear all").expect("a file");
+    let (code, said) = resize(&setup.launch.cache, "80M", &[]);
+    assert!(
+        code == 2 && said.contains("cache.img.resized") && said.contains("--to"),
+        "{code} {said}"
+    );
+    assert_eq!(fs::read(&beside).expect("it is there"), b"dear all");
+    fs::remove_file(&beside).expect("it goes");
+    let (code, said) = resize(&setup.launch.cache, "80M", &[]);
+    assert_eq!(code, 0, "{said}");
+    assert!(!beside.exists());
+}
+
+#[test]
 fn an_origin_that_has_grown_is_taken_up_with_its_new_size() {
     let setup = setup();
     used(&setup, 33);

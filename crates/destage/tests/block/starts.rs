@@ -94,11 +94,14 @@ fn a_start_that_fails_attaches_nothing_for_good() {
     // A cache that knows of no further attachment than the copy is no older than the origin's record.
     fs::copy(&warm, &launch.cache).expect("it is put back");
     assert_eq!(launch.start().stop(), 0);
-    // One that was attached before the start failed is detached again.
+    // A recording that cannot be made is found before anything is attached.
+    let files = || [&launch.cache, &redo_of(&image), &image].map(|path| fs::read(path).ok());
+    let before = files();
     let nowhere = scratch.join("no/recording").display().to_string();
     let (code, said) = launch.clone().with(&["--record", &nowhere]).refused();
     assert_eq!(code, 2, "{said}");
-    let mut other = launch;
+    assert!(files() == before, "something was attached");
+    let mut other = launch.clone();
     other.cache = scratch.join("other.img");
     let server = other.start();
     let mut block = vec![0; stamped(1).len()];

@@ -126,6 +126,23 @@ fn a_crash_on_a_full_disk_loses_nothing_and_the_next_start_needs_no_space() {
 }
 
 #[test]
+fn a_start_on_a_disk_that_is_full_since_an_end_in_order_needs_no_space() {
+    let Some(setup) = Setup::new("0") else { return };
+    let server = setup.launch.start();
+    assert_eq!(server.client().run("HINCRBY counters:1 n 5").int(), 5);
+    server.terminate(PATIENCE).says(0, &[]);
+    setup.disk.fill();
+    let server = setup.launch.start();
+    assert_eq!(server.client().run("HGET counters:1 n").text(), "5");
+    // Killed, it still knows how far its origin is, and starts again.
+    server.kill();
+    let server = setup.launch.start();
+    setup.disk.free();
+    assert_eq!(server.client().run("HINCRBY counters:1 n 1").int(), 6);
+    server.terminate(PATIENCE).says(0, &[]);
+}
+
+#[test]
 fn a_crash_on_a_full_disk_that_loses_what_was_acknowledged_from_memory_is_noticed() {
     let Some(setup) = Setup::new("1m") else { return };
     let histories = killed(&setup, 5);

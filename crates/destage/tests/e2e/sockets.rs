@@ -2,9 +2,9 @@
 //! on, or the server's own.
 
 use crate::harness::server::{binary, signal};
-use crate::harness::{PATIENCE, Scratch, shop};
+use crate::harness::{Scratch, shop};
 use rustix::process::Signal;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::{fs, thread};
 
 /// Each front end, with an origin of its own that it can listen at.
-fn front_ends(scratch: &Scratch) -> [(Vec<String>, std::path::PathBuf); 2] {
+pub(crate) fn front_ends(scratch: &Scratch) -> [(Vec<String>, std::path::PathBuf); 2] {
     let database = shop::sqlite(scratch);
     let image = scratch.join("disk.img");
     fs::write(&image, vec![7; 1 << 20]).expect("an image");
@@ -143,50 +143,4 @@ fn at_no_time_may_anybody_else_connect_to_a_socket() {
         });
         assert_eq!(modes, [0o600], "{arguments:?}");
     }
-}
-
-/// A client of the server at this socket, and what it is told.
-fn greeted(path: &Path) -> (UnixStream, String) {
-    let mut stream = UnixStream::connect(path).expect("somebody listens");
-    stream.set_read_timeout(Some(PATIENCE)).expect("not zero");
-    // One that was turned away is told so without asking.
-    let _ = stream.write_all(b"PING\r\n");
-    let mut line = String::new();
-    BufReader::new(&stream).read_line(&mut line).expect("an answer");
-    (stream, line)
-}
-
-#[test]
-fn strangers_never_take_the_files_that_the_server_needs_itself() {
-    let scratch = Scratch::new();
-    let [(arguments, _), _] = front_ends(&scratch);
-    let path = scratch.join("few.sock");
-    let log = scratch.join("log");
-    let mut command = Command::new("sh");
-    command.args(["-c", "ulimit -n 160 && exec \"$0\" \"$@\""]).arg(binary()).args(&arguments);
-    command.args(["--admin", "127.0.0.1:0", "--listen"]);
-    command.arg(format!("unix:{}", path.display())).env_remove("DESTAGE_PASSWORD");
-    command.stdin(Stdio::null()).stdout(Stdio::piped());
-    command.stderr(fs::File::create(&log).expect("a log"));
-    let mut child = command.spawn().expect("the binary starts");
-    let output = BufReader::new(child.stdout.as_mut().expect("the output is piped"));
-    let ready = output.lines().next().and_then(Result::ok);
-    assert!(ready.is_some_and(|line| line.starts_with("destage ready")));
-    let said = fs::read_to_string(&log).expect("a log");
-    assert!(said.contains("--max-clients") && said.contains("ulimit -n"), "{said}");
-    // Everybody gets an answer at once, and nobody waits for a file that is not to be had.
-    let everybody: Vec<_> = (0..200).map(|_| greeted(&path)).collect();
-    let is_in = |line: &str| line.starts_with("+PONG");
-    let (inside, outside): (Vec<_>, Vec<_>) = everybody.into_iter().partition(|(_, l)| is_in(l));
-    assert_eq!(inside.len(), 32);
-    assert!(outside.iter().all(|(_, line)| line.contains("max number of clients")));
-    // The origin can be reached meanwhile.
-    let (mut client, _) = inside.into_iter().next().expect("somebody is inside");
-    client.write_all(b"HINCRBY products:1 stock 1\r\nDESTAGE DRAIN\r\n").expect("it is sent");
-    let mut lines = BufReader::new(&client).lines().map(|line| line.expect("an answer"));
-    assert_eq!(lines.next().as_deref(), Some(":11"));
-    assert_eq!(lines.next().as_deref(), Some("+OK"));
-    // Who leaves makes room.
-    assert!(is_in(&greeted(&path).1));
-    end(child, Signal::TERM);
 }

@@ -15,6 +15,13 @@ fn inspected(data: &Path) -> String {
     String::from_utf8(done.expect("it runs").stdout).expect("it is text")
 }
 
+/// The same for programs.
+fn inspected_json(data: &Path) -> serde_json::Value {
+    let mut command = Command::new(binary());
+    command.args(["journal", "inspect", "--format", "json", "--data"]).arg(data);
+    serde_json::from_slice(&command.output().expect("it runs").stdout).expect("it is JSON")
+}
+
 fn stock(database: &Database) -> i64 {
     database.number("SELECT stock FROM products WHERE id = 1")
 }
@@ -40,6 +47,10 @@ fn the_examples_writes_go_to_no_origin_of_the_user_whatever_flag_is_given() {
         assert_eq!(stock(&database), before);
     }
     assert!(inspected(launch.data()).starts_with("writes for the origin sqlite:/"));
+    let json = inspected_json(launch.data());
+    assert!(json["origin"].as_str().is_some_and(|origin| origin.ends_with("/shop.db")), "{json}");
+    let segments = json["segments"].as_array().expect("a list");
+    assert!(segments.iter().any(|segment| segment["state"] == "begun"), "{json}");
 }
 
 #[test]
@@ -84,7 +95,9 @@ fn after_a_kill_no_other_origin_is_sent_anything() {
     let database = shop::sqlite(&scratch);
     let before = stock(&database);
     let launch = after_the_example(&scratch, &database);
-    in_folder(&scratch, "data").start().kill();
+    let server = in_folder(&scratch, "data").start();
+    assert!(!server.client().run("HINCRBY products:1 stock 5").is_error());
+    server.kill();
     let shop = launch.data().canonicalize().expect("it is there").join("shop.db");
     let to = database.file().canonicalize().expect("it is there");
     let change = format!("sqlite:{}=sqlite:{}", shop.display(), to.display());

@@ -21,7 +21,7 @@ pub(super) fn read(
 ) -> Result<Schema, OriginError> {
     const WHAT: &str = "read the catalogue";
     let mut found = BTreeMap::new();
-    for description in cursor(connection, WHAT, doc! { "listCollections": 1 })? {
+    for description in connection.cursor(WHAT, doc! { "listCollections": 1 })? {
         if let Ok(name) = description.get_str("name") {
             connection.collections().note(name);
             found.insert(name.to_owned(), description.clone());
@@ -52,22 +52,6 @@ pub(super) fn read(
     let mut schema = Schema::new(tables, unreachable);
     schema.one_row_groups = true;
     Ok(schema)
-}
-
-/// All documents of a command that returns a cursor.
-fn cursor(
-    connection: &mut Connection,
-    what: &str,
-    command: Document,
-) -> Result<Vec<Document>, OriginError> {
-    connection.run(what, async |database| {
-        let mut cursor = database.run_cursor_command(command).await?;
-        let mut found = Vec::new();
-        while cursor.advance().await? {
-            found.push(cursor.deserialize_current()?);
-        }
-        Ok(found)
-    })
 }
 
 /// A collection as a table; the reason where it cannot be one.
@@ -140,7 +124,7 @@ fn made(name: &str, id: Kind, known: Fields, validated: bool) -> Table {
 /// Marks what unique indexes look at.
 fn unique(connection: &mut Connection, table: &mut Table) -> Result<(), OriginError> {
     let what = format!("read the indexes of {}", table.name);
-    for index in cursor(connection, &what, doc! { "listIndexes": &table.name })? {
+    for index in connection.cursor(&what, doc! { "listIndexes": &table.name })? {
         let Ok(keys) = index.get_document("key") else { continue };
         let is_unique = index.get("unique") == Some(&Bson::Boolean(true));
         if !is_unique || keys.keys().eq(["_id"]) {

@@ -4,6 +4,7 @@ use super::collections::Collections;
 use super::error::{classified, command_failed};
 use super::settings::Settings;
 use crate::origins::OriginError;
+use crate::origins::bound::{Bound, exceeded};
 use destage_core::Fault;
 use mongodb::bson::{Document, doc};
 use mongodb::error::ErrorKind;
@@ -75,28 +76,64 @@ impl Connection {
         options.sort = query.sorted.then(|| doc! { "_id": 1 });
         options.limit = Some(query.limit);
         options.max_time = Some(self.timeout());
+        let mut bound = match usize::try_from(query.limit) {
+            Ok(0) | Err(_) => Bound::rows(usize::MAX),
+            Ok(limit) => Bound::rows(limit),
+        };
         let documents = self.run(what, async |database| {
             let collection = database.collection::<Document>(collection);
             let mut cursor = collection.find(query.filter).with_options(options).await?;
             let mut found = Vec::new();
             while cursor.advance().await? {
+                if !bound.takes(cursor.current().as_bytes().len()) {
+                    return Ok(None);
+                }
                 // Not by serde, which takes the stack of a thread for documents that are nested deep.
                 found.push(Document::try_from(cursor.current())?);
             }
-            Ok(found)
+            Ok(Some(found))
         })?;
+        let documents = self.in_bounds(what, documents)?;
         if !documents.is_empty() {
             self.collections().note(collection);
         }
         Ok(documents)
     }
 
+    /// All documents of a command that returns a cursor.
+    pub(super) fn cursor(
+        &mut self,
+        what: &str,
+        command: Document,
+    ) -> Result<Vec<Document>, OriginError> {
+        let mut bound = Bound::default();
+        let documents = self.run(what, async |database| {
+            let mut cursor = database.run_cursor_command(command).await?;
+            let mut found = Vec::new();
+            while cursor.advance().await? {
+                if !bound.takes(cursor.current().as_bytes().len()) {
+                    return Ok(None);
+                }
+                found.push(cursor.deserialize_current()?);
+            }
+            Ok(Some(found))
+        })?;
+        self.in_bounds(what, documents)
+    }
+
+    /// What was found, unless it was too much.
+    fn in_bounds<T>(&mut self, what: &str, found: Option<T>) -> Result<T, OriginError> {
+        found.ok_or_else(|| {
+            self.given_up = true;
+            exceeded(what, self.place())
+        })
+    }
+
     /// Whether there is such a collection.
     pub(super) fn has_collection(&mut self, what: &str, name: &str) -> Result<bool, OriginError> {
-        let names = self.run(what, async |database| {
-            database.list_collection_names().filter(doc! { "name": name }).await
-        })?;
-        let is_there = names.iter().any(|found| found == name);
+        let command = doc! { "listCollections": 1, "filter": { "name": name }, "nameOnly": true };
+        let found = self.cursor(what, command)?;
+        let is_there = found.iter().any(|found| found.get_str("name").is_ok_and(|n| n == name));
         if is_there {
             self.collections().note(name);
         }

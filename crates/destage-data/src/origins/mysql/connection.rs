@@ -4,6 +4,7 @@ use super::error::{READ_ONLY_TRANSACTION, classified};
 use super::settings::Settings;
 use crate::derived::{Json, ROWS_MAX, only_reads, too_large};
 use crate::origins::OriginError;
+use crate::origins::bound::{Bound, exceeded};
 use destage_core::Fault;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, DriverError, Error, Params, QueryResult, Row, TextProtocol, Value};
@@ -64,8 +65,33 @@ impl Connection {
 
     /// The rows of a query.
     pub(super) fn rows(&mut self, what: &str, sql: &str) -> Result<Vec<Texts>, OriginError> {
-        let rows = self.run(what, async |conn| conn.query::<Row, _>(sql).await)?;
-        Ok(rows.into_iter().map(texts).collect())
+        self.rows_within(what, sql, &mut Bound::default())
+    }
+
+    /// As [`Self::rows`], up to this bound.
+    pub(super) fn rows_within(
+        &mut self,
+        what: &str,
+        sql: &str,
+        bound: &mut Bound,
+    ) -> Result<Vec<Texts>, OriginError> {
+        let found = self.run(what, async |conn| {
+            let mut result = conn.query_iter(sql).await?;
+            let mut found = Vec::new();
+            while let Some(row) = result.next().await? {
+                let row = texts(row);
+                if !bound.takes(row.iter().flatten().map(Vec::len).sum()) {
+                    return Ok(None);
+                }
+                found.push(row);
+            }
+            result.drop_result().await?;
+            Ok(Some(found))
+        })?;
+        found.ok_or_else(|| {
+            self.given_up = true;
+            exceeded(what, &self.place)
+        })
     }
 
     /// A query's rows as JSON.

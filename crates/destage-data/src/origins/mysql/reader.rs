@@ -6,6 +6,7 @@ use super::statements::push_matches;
 use super::tables::{self, WATERMARKS};
 use crate::cells;
 use crate::derived::{Answer, Query, Statement, Uses};
+use crate::origins::bound::Bound;
 use crate::origins::ledger::parse_watermarks;
 use crate::origins::quote::join;
 use crate::origins::{Keys, OriginError, Range, Reader, Snapshot, Watermarks};
@@ -99,7 +100,7 @@ impl Reader for MysqlReader {
         );
         push_matches(&mut sql, table, keys)?;
         self.check_size(&what, &sql)?;
-        let found = self.connection.rows(&what, &sql)?;
+        let found = self.connection.rows_within(&what, &sql, &mut Bound::rows(keys.len()))?;
         let watermarks = parsed(&found);
         let mut rows = HashMap::with_capacity(found.len());
         for row in &found {
@@ -123,7 +124,7 @@ impl Reader for MysqlReader {
         let watermarks = self.watermarks()?;
         let sql = scan_sql(table, &watermarks, after, limit)?;
         self.check_size(&what, &sql)?;
-        let found = self.connection.rows(&what, &sql)?;
+        let found = self.connection.rows_within(&what, &sql, &mut Bound::rows(limit.max(1)))?;
         let watermarks = parsed(&found);
         let keys = found.iter().filter_map(|row| encoded_row(row, table.key())).collect();
         Ok((keys, watermarks))
@@ -133,7 +134,8 @@ impl Reader for MysqlReader {
         let what = format!("read a range of {}", table.name);
         let sql = range_sql(table, &self.watermarks()?, range)?;
         self.check_size(&what, &sql)?;
-        let found = self.connection.rows(&what, &sql)?;
+        let found =
+            self.connection.rows_within(&what, &sql, &mut Bound::rows(range.limit.max(1)))?;
         let rows = found.iter().filter_map(|row| encoded_row(row, &table.columns)).map(Some);
         let (rows, watermarks) = (rows.collect(), parsed(&found));
         Ok(Snapshot { rows, watermarks, ..Snapshot::default() })

@@ -6,6 +6,7 @@ use super::query::{dml_sql, dml_value};
 use super::statements::{Statement, push_bucket};
 use super::tables::{self, WATERMARKS};
 use crate::dml::Parameter;
+use crate::origins::bound::Bound;
 use crate::origins::ledger::{
     self, WHOLE, fenced, missed, parse_watermarks, signed, still_ours, take_parked,
 };
@@ -445,7 +446,9 @@ impl Writer for MysqlWriter {
     }
 
     fn parked(&mut self) -> Result<Vec<ParkedGroup>, OriginError> {
-        let rows = self.connection.rows("read the parked groups", PARKED)?;
+        let what = "read the parked groups";
+        // As large as the writes are.
+        let rows = self.connection.rows_within(what, PARKED, &mut Bound::rows(usize::MAX))?;
         let parked = |row: &Texts| ParkedGroup {
             domain: DomainId(text(row, 0).parse().unwrap_or(0)),
             lsn: Lsn(number(row, 1)),

@@ -3,20 +3,25 @@
 use super::error::classified;
 use super::settings::Settings;
 use crate::origins::OriginError;
+use crate::origins::bound::{Bound, exceeded};
 use destage_core::Fault;
+use futures_util::TryStreamExt;
+use std::cell::Cell;
 use std::collections::HashMap;
-use std::future::poll_fn;
-use std::pin::Pin;
+use std::future::{pending, poll_fn};
+use std::ops::Deref;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::{Builder, Runtime};
-use tokio_postgres::types::Type;
-use tokio_postgres::{AsyncMessage, Client, Error, NoTls, Statement};
+use tokio::sync::Notify;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{AsyncMessage, Client, Error, NoTls, Row, Statement, ToStatement};
 
 pub(super) struct Connection {
-    runtime: Arc<Runtime>,
+    driver: Arc<Driver>,
     session: Session,
     timeout: Duration,
     place: String,
@@ -26,9 +31,65 @@ pub(super) struct Connection {
     outgrown: bool,
 }
 
+/// What drives one connection or several.
+struct Driver {
+    runtime: Runtime,
+    /// The operation under way is answered with more than is taken in.
+    exceeded: Notify,
+}
+
+/// A client that takes in no more rows than the operation under way may be answered with.
+pub(super) struct Bounded {
+    client: Client,
+    driver: Arc<Driver>,
+    left: Cell<Bound>,
+}
+
+impl Deref for Bounded {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.client
+    }
+}
+
+impl Bounded {
+    /// The rows of a query, each as `read` makes of it. Where there are too many, the operation ends here, as where its time
+    /// is over.
+    pub(super) async fn read<S: ?Sized + ToStatement, T>(
+        &self,
+        statement: &S,
+        params: &[&(dyn ToSql + Sync)],
+        mut read: impl FnMut(Row) -> T,
+    ) -> Result<Vec<T>, Error> {
+        let params = params.iter().copied();
+        let mut rows = pin!(self.client.query_raw(statement, params).await?);
+        let mut found = Vec::new();
+        while let Some(row) = rows.try_next().await? {
+            let mut left = self.left.get();
+            if !left.takes(row.raw_size_bytes()) {
+                self.driver.exceeded.notify_one();
+                return pending().await;
+            }
+            self.left.set(left);
+            found.push(read(row));
+        }
+        Ok(found)
+    }
+
+    /// The rows of a query.
+    pub(super) async fn query<S: ?Sized + ToStatement>(
+        &self,
+        statement: &S,
+        params: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<Row>, Error> {
+        self.read(statement, params, |row| row).await
+    }
+}
+
 /// The session behind a connection, for operations that await.
 pub(super) struct Session {
-    pub(super) client: Client,
+    pub(super) client: Bounded,
     statements: HashMap<String, Statement>,
 }
 
@@ -53,36 +114,37 @@ impl Session {
 
 impl Connection {
     pub(super) fn open(settings: &Settings) -> Result<Self, OriginError> {
-        Self::open_beside(settings, new_runtime()?, None)
+        Self::open_beside(settings, new_driver()?, None)
     }
 
     /// A connection that is told of others' notifications, of each its text, while one of its operations runs, or
     /// [`Self::wait_for`].
     pub(super) fn open_notified(settings: &Settings, hear: Hear) -> Result<Self, OriginError> {
-        Self::open_beside(settings, new_runtime()?, Some(hear))
+        Self::open_beside(settings, new_driver()?, Some(hear))
     }
 
     /// Another connection like this one, on the same runtime: [`run_all`] drives both at once.
     pub(super) fn open_another(&self, settings: &Settings) -> Result<Self, OriginError> {
-        Self::open_beside(settings, self.runtime.clone(), None)
+        Self::open_beside(settings, self.driver.clone(), None)
     }
 
     fn open_beside(
         settings: &Settings,
-        runtime: Arc<Runtime>,
+        driver: Arc<Driver>,
         hear: Option<Hear>,
     ) -> Result<Self, OriginError> {
         let place = settings.place.clone();
         let connecting = connect(settings, hear);
-        let connected =
-            runtime.block_on(async { tokio::time::timeout(settings.timeout, connecting).await });
+        let limited = async { tokio::time::timeout(settings.timeout, connecting).await };
+        let connected = driver.runtime.block_on(limited);
         let client = connected
             .map_err(|_| late("connect", &place, settings.timeout))?
             .map_err(|error| classified("connect", &place, &error))?;
+        let client = Bounded { client, driver: driver.clone(), left: Cell::default() };
         let session = Session { client, statements: HashMap::new() };
         let timeout = settings.timeout;
         let mut connection =
-            Self { runtime, session, timeout, place, given_up: false, outgrown: false };
+            Self { driver, session, timeout, place, given_up: false, outgrown: false };
         let setup = setup(timeout);
         connection.run("set up the session", async |client| client.batch_execute(&setup).await)?;
         Ok(connection)
@@ -92,7 +154,7 @@ impl Connection {
     pub(super) fn run<T>(
         &mut self,
         what: &str,
-        operation: impl AsyncFnOnce(&Client) -> Result<T, Error>,
+        operation: impl AsyncFnOnce(&Bounded) -> Result<T, Error>,
     ) -> Result<T, OriginError> {
         self.run_session(what, async |session| operation(&session.client).await)
     }
@@ -108,6 +170,11 @@ impl Connection {
             operation(sessions.pop().expect("one connection has one session")).await
         })?;
         outcome.map_err(|error| self.failed(what, &error))
+    }
+
+    /// The next operation may be answered with so much.
+    pub(super) fn expect(&mut self, bound: Bound) {
+        self.session.client.left.set(bound);
     }
 
     /// The error in words, with what it means for this connection.
@@ -141,7 +208,7 @@ impl Connection {
 
     /// Waits for something else than an answer, at most that long.
     pub(super) fn wait_for<T>(&self, limit: Duration, what: impl Future<Output = T>) -> Option<T> {
-        self.runtime.block_on(async { tokio::time::timeout(limit, what).await }).ok()
+        self.driver.runtime.block_on(async { tokio::time::timeout(limit, what).await }).ok()
     }
 
     /// Whether what failed last did so for a prepared statement that was out of date, and may do better now.
@@ -206,13 +273,14 @@ where
     client
 }
 
-fn new_runtime() -> Result<Arc<Runtime>, OriginError> {
+fn new_driver() -> Result<Arc<Driver>, OriginError> {
     let runtime = Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|e| unavailable(format!("failed to start a runtime: {e}")))?;
-    Ok(Arc::new(runtime))
+    Ok(Arc::new(Driver { runtime, exceeded: Notify::new() }))
 }
 
-/// Runs an operation that uses several connections of one runtime to its end, or gives all of them up when the time is over.
+/// Runs an operation that uses several connections of one driver to its end, or gives all of them up when the time is over, or
+/// the answer longer than it may be.
 ///
 /// # Panics
 /// There is no connection.
@@ -224,14 +292,22 @@ pub(super) fn run_all<T>(
     if let Some(closed) = connections.iter().find(|connection| connection.is_closed()) {
         return Err(unavailable(format!("the connection to {} is closed", closed.place)));
     }
-    let (runtime, timeout) = (connections[0].runtime.clone(), connections[0].timeout);
+    let (driver, timeout) = (connections[0].driver.clone(), connections[0].timeout);
+    let place = connections[0].place.clone();
     let sessions = connections.iter_mut().map(|connection| &mut connection.session).collect();
-    let outcome =
-        runtime.block_on(async { tokio::time::timeout(timeout, operation(sessions)).await });
-    outcome.map_err(|_| {
-        connections.iter_mut().for_each(|connection| connection.given_up = true);
-        late(what, &connections[0].place, timeout).late()
-    })
+    let outcome = driver.runtime.block_on(async {
+        tokio::select! {
+            done = tokio::time::timeout(timeout, operation(sessions)) => {
+                done.map_err(|_| late(what, &place, timeout).late())
+            }
+            () = driver.exceeded.notified() => Err(exceeded(what, &place)),
+        }
+    });
+    for connection in connections {
+        connection.expect(Bound::default());
+        connection.given_up |= outcome.is_err();
+    }
+    outcome
 }
 
 /// Polls all of them in order, so that their requests are sent in this order without waiting for one another.

@@ -8,12 +8,14 @@ use crate::origins::OriginError;
 use crate::origins::ledger::{NAMES, parse_watermarks};
 use crate::schema::Schema;
 use destage_core::Fault;
+use futures_util::TryStreamExt;
 use std::error::Error;
+use std::pin::pin;
 use std::time::Duration;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::private::BytesMut;
 use tokio_postgres::types::{Format, IsNull, ToSql, Type, to_sql_checked};
-use tokio_postgres::{Column, Row};
+use tokio_postgres::{Client, Column, Row};
 
 /// Plans for the values at hand, with joins of every kind: what suits the lookup of rows by their keys does not suit queries.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; \
@@ -146,29 +148,44 @@ impl PostgresReader {
         let params: Vec<Text> = values.map(|value| Text(value.to_vec())).collect();
         let params: Vec<&(dyn ToSql + Sync)> =
             params.iter().map(|param| param as &(dyn ToSql + Sync)).collect();
-        let (watermarks, rows) = self.connection.run(what, async |client| {
+        let (watermarks, json) = self.connection.run(what, async |client| {
             let watermarks = client.query_one(watermarks, &[]).await?;
-            match client.query(&statement, &params).await {
+            let json = Json::new(columns.columns().iter().map(Column::name));
+            match written(client, &statement, &params, json, &kinds).await {
                 // The query's own fault, where the origin would be thought to take no writes.
                 Err(error) if error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION) => {
                     Ok(Err(derived::only_reads(what)))
                 }
-                rows => Ok(Ok((watermarks, rows?))),
+                json => Ok(json?.map(|json| (watermarks, json))),
             }
         })??;
-        if rows.len() > ROWS_MAX {
-            return Err(too_large());
-        }
-        let mut json = Json::new(columns.columns().iter().map(Column::name));
-        for row in &rows {
-            for (at, kind) in kinds.iter().enumerate() {
-                json.push(*kind, row.get::<_, Option<&str>>(at).map(str::as_bytes));
-            }
-            json.check_size()?;
-        }
-        let watermarks = parse_watermarks(watermarks.get(0));
-        Ok(Answer { json: json.finish(), watermarks })
+        Ok(Answer { json, watermarks: parse_watermarks(watermarks.get(0)) })
     }
+}
+
+/// The rows of a query as JSON, as far as they are few enough.
+async fn written(
+    client: &Client,
+    statement: &tokio_postgres::Statement,
+    params: &[&(dyn ToSql + Sync)],
+    mut json: Json,
+    kinds: &[Kind],
+) -> Result<Result<Vec<u8>, OriginError>, tokio_postgres::Error> {
+    let mut rows = pin!(client.query_raw(statement, params.iter().copied()).await?);
+    let mut count = 0;
+    while let Some(row) = rows.try_next().await? {
+        for (at, kind) in kinds.iter().enumerate() {
+            json.push(*kind, row.get::<_, Option<&str>>(at).map(str::as_bytes));
+        }
+        count += 1;
+        if count > ROWS_MAX {
+            return Ok(Err(too_large()));
+        }
+        if let Err(error) = json.check_size() {
+            return Ok(Err(error));
+        }
+    }
+    Ok(Ok(json.finish()))
 }
 
 fn sql(query: &Query) -> String {

@@ -110,7 +110,7 @@ impl PostgresReader {
             orders.collect::<Vec<_>>().join(", "),
             range.limit
         );
-        let found = self.rows(&what, &sql, &params.types, &params.values)?;
+        let found = self.rows(&what, &sql, &params.types, &params.values, range.limit.max(1))?;
         let text: Option<&str> = found.first().and_then(|row| row.get(0));
         let watermarks = parse_watermarks(text);
         let mut rows = Vec::with_capacity(found.len());
@@ -134,7 +134,7 @@ impl PostgresReader {
             table.sql_name,
             filtered(&conditions)
         );
-        let found = self.rows(&what, &sql, &params.types, &params.values)?;
+        let found = self.rows(&what, &sql, &params.types, &params.values, 1)?;
         let text: Option<&str> = found.first().and_then(|row| row.get(0));
         let count = found.first().map_or(0, |row| row.get::<_, i64>(1).cast_unsigned());
         Ok((count, parse_watermarks(text)))

@@ -6,6 +6,7 @@ use super::tables::WATERMARKS;
 use super::wire::{Array, Form, Param, Raw, casted, push_read, refs, selected};
 use crate::cells;
 use crate::derived::{Answer, Query, Statement, Uses};
+use crate::origins::bound::Bound;
 use crate::origins::ledger::parse_watermarks;
 use crate::origins::{Keys, OriginError, Range, Reader, Snapshot, Watermarks};
 use crate::schema::{Column, Schema, Table};
@@ -39,15 +40,19 @@ impl PostgresReader {
         Ok(if self.has_watermarks { WATERMARKS } else { "NULL::text" })
     }
 
+    /// The rows of a query, of which there are at most so many.
     pub(super) fn rows(
         &mut self,
         what: &str,
         sql: &str,
         types: &[Type],
         params: &[Param],
+        rows_max: usize,
     ) -> Result<Vec<Row>, OriginError> {
-        match self.rows_once(what, sql, types, params) {
-            Err(_) if self.connection.take_outgrown() => self.rows_once(what, sql, types, params),
+        match self.rows_once(what, sql, types, params, rows_max) {
+            Err(_) if self.connection.take_outgrown() => {
+                self.rows_once(what, sql, types, params, rows_max)
+            }
             other => other,
         }
     }
@@ -58,9 +63,11 @@ impl PostgresReader {
         sql: &str,
         types: &[Type],
         params: &[Param],
+        rows_max: usize,
     ) -> Result<Vec<Row>, OriginError> {
         let statement = self.connection.prepared(what, sql, types)?;
         let params = refs(params);
+        self.connection.expect(Bound::rows(rows_max));
         self.connection.run(what, async |client| client.query(&statement, &params).await)
     }
 }
@@ -70,13 +77,13 @@ impl Reader for PostgresReader {
         let watermarks = self.watermarks()?;
         let what = format!("read {}", table.name);
         if keys.is_empty() {
-            let rows = self.rows(&what, &format!("SELECT {watermarks}"), &[], &[])?;
+            let rows = self.rows(&what, &format!("SELECT {watermarks}"), &[], &[], 1)?;
             let text: Option<&str> = rows.first().and_then(|row| row.get(0));
             return Ok(Snapshot { watermarks: parse_watermarks(text), ..Snapshot::default() });
         }
         let sql = fetch_sql(table, watermarks);
-        let found =
-            self.rows(&what, &sql, &key_types(table), &key_arrays(table, keys.iter().copied())?)?;
+        let arrays = key_arrays(table, keys.iter().copied())?;
+        let found = self.rows(&what, &sql, &key_types(table), &arrays, keys.len())?;
         let mut snapshot = Snapshot { rows: vec![None; keys.len()], ..Snapshot::default() };
         for row in &found {
             let place: i64 = row.get(0);
@@ -110,7 +117,7 @@ impl Reader for PostgresReader {
         let sql = scan_sql(table, watermarks, after.is_some());
         // Where no index has the order, reading the whole table beats reading it through one.
         self.connection.prefer_indexes(false)?;
-        let found = self.rows(&what, &sql, &types, &params);
+        let found = self.rows(&what, &sql, &types, &params, limit.max(1));
         let restored = self.connection.prefer_indexes(true);
         let found = found?;
         restored?;

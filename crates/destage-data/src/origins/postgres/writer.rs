@@ -7,6 +7,7 @@ use super::settings::Settings;
 use super::tables::{self, WATERMARKS};
 use super::transaction::{Cas, End, Step, Transaction};
 use super::wire::Param;
+use crate::origins::bound::Bound;
 use crate::origins::ledger::{self, WHOLE, fenced, parse_watermarks, signed, unsigned};
 use crate::origins::{
     AcrossClaim, Applied, Claim, GroupRef, Mark, OriginError, Owner, ParkedGroup, Watermarks,
@@ -491,6 +492,8 @@ impl Writer for PostgresWriter {
     }
 
     fn parked(&mut self) -> Result<Vec<ParkedGroup>, OriginError> {
+        // As large as the writes are.
+        self.connection().expect(Bound::rows(usize::MAX));
         let rows = self.connection().run("read the parked groups", async |client| {
             let sql = "SELECT domain, seq, depends_on, reason, payload FROM destage_parked \
                  ORDER BY parked_at, domain, seq";

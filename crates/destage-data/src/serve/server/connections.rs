@@ -10,8 +10,8 @@ impl Server {
     pub(super) fn accept(&mut self) {
         loop {
             let Some(listener) = &self.listener else { return };
-            let mut stream = match listener.accept() {
-                Ok(stream) => stream,
+            let (mut stream, from) = match listener.accept() {
+                Ok(accepted) => accepted,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 // The peer went away: others wait behind it.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
@@ -22,7 +22,7 @@ impl Server {
                     return;
                 }
             };
-            let Some(id) = self.engine.connect() else {
+            let Some(id) = self.engine.connect_from(from) else {
                 let _ = stream.write(b"-ERR max number of clients reached; see --max-clients\r\n");
                 continue;
             };

@@ -113,7 +113,7 @@ impl Server {
         if let Err(error) = closed {
             return Err(ServeError::journal(&error));
         }
-        self.whose.end(decided)?;
+        self.whose.end(decided, last)?;
         released?;
         if let Some(error) = remains {
             return Err(error);

@@ -2,6 +2,7 @@
 
 use super::super::connection::{Connection, Texts};
 use crate::origins::OriginError;
+use crate::origins::bound::Bound;
 use crate::origins::ledger;
 use std::collections::{HashMap, HashSet};
 
@@ -70,7 +71,8 @@ pub(super) struct Reference {
 
 /// Reads everything about the connection's database.
 pub(super) fn facts(connection: &mut Connection) -> Result<Facts, OriginError> {
-    let mut ask = |sql: &str| connection.rows("read the catalogue", sql);
+    let mut bound = Bound::default();
+    let mut ask = |sql: &str| connection.rows_within("read the catalogue", sql, &mut bound);
     let relations: Vec<_> = ask(RELATIONS)?.iter().map(relation).collect();
     let mut attributes: HashMap<String, Vec<Attribute>> = HashMap::new();
     for row in ask(ATTRIBUTES)? {

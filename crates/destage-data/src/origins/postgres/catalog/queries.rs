@@ -1,8 +1,9 @@
 //! What is asked of PostgreSQL's catalogue, as plain records. All of it in one snapshot.
 
+use super::super::connection::Bounded;
 use crate::origins::ledger;
 use std::collections::HashMap;
-use tokio_postgres::{Client, Error, Row};
+use tokio_postgres::{Error, Row};
 
 /// The catalogue as far as it matters.
 pub(super) struct Facts {
@@ -87,25 +88,23 @@ pub(super) struct Index {
 }
 
 /// Reads everything. The transaction is the caller's.
-pub(super) async fn facts(client: &Client) -> Result<Facts, Error> {
+pub(super) async fn facts(client: &Bounded) -> Result<Facts, Error> {
     let own: Vec<&str> = ledger::NAMES.to_vec();
-    let relations: Vec<_> = client.query(RELATIONS, &[&own]).await?.iter().map(relation).collect();
+    let relations = client.read(RELATIONS, &[&own], |row| relation(&row)).await?;
     let oids: Vec<u32> = relations.iter().map(|relation| relation.oid).collect();
     let mut attributes: HashMap<u32, Vec<Attribute>> = HashMap::new();
-    for row in client.query(ATTRIBUTES, &[&oids]).await? {
+    let push = |row: Row| {
         attributes.entry(row.get("relation")).or_default().push(attribute(&row));
-    }
-    let types = client.query(TYPES, &[]).await?;
-    let constraints = client.query(CONSTRAINTS, &[&oids]).await?;
-    let indexes = client.query(INDEXES, &[&oids]).await?;
-    let effects = client.query(EFFECTS, &[&oids]).await?;
+    };
+    client.read(ATTRIBUTES, &[&oids], push).await?;
+    let types = client.read(TYPES, &[], |row| (row.get("oid"), type_facts(&row))).await?;
     Ok(Facts {
         relations,
         attributes,
-        types: types.iter().map(|row| (row.get("oid"), type_facts(row))).collect(),
-        constraints: constraints.iter().map(constraint).collect(),
-        indexes: indexes.iter().map(index).collect(),
-        effects: effects.iter().map(|row| (row.get(0), row.get(1))).collect(),
+        types: types.into_iter().collect(),
+        constraints: client.read(CONSTRAINTS, &[&oids], |row| constraint(&row)).await?,
+        indexes: client.read(INDEXES, &[&oids], |row| index(&row)).await?,
+        effects: client.read(EFFECTS, &[&oids], |row| (row.get(0), row.get(1))).await?,
     })
 }
 
