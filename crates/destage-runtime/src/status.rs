@@ -281,6 +281,12 @@ pub struct ClientsReport {
     pub waiting: u64,
     /// Writes refused at a limit.
     pub refused_total: u64,
+    /// Bytes of replies that clients have not read yet; absent where replies are not kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unread_bytes: Option<u64>,
+    /// Clients disconnected since they, or all together, left too many replies unread; absent where replies are not kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cut_off_total: Option<u64>,
 }
 
 /// Writes on their way.

@@ -251,7 +251,11 @@ fn clients(r: &Report) -> Rows {
             format!("{}, {}", count(clients.waiting), count(clients.refused_total)),
         ),
     ];
-    files.into_iter().chain(rows).collect()
+    let unread = clients.unread_bytes.map(|unread| {
+        let cut = count(clients.cut_off_total.unwrap_or(0));
+        ("unread, cut off", format!("{}, {cut} clients", bytes(unread)))
+    });
+    files.into_iter().chain(rows).chain(unread).collect()
 }
 
 fn writes(r: &Report) -> Rows {

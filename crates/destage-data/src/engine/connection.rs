@@ -7,10 +7,10 @@ use crate::resp::{Protocol, Reply};
 use crate::value::ColumnType;
 use destage_core::{ClientId, Input, Lsn, Span, Time, WaitFor};
 
+/// How much work a command about the connection or the server is, in the units of a turn: some look at all clients.
+const OF_SERVER_COST: usize = 2 << 10;
 /// Keys handed out by one DESTAGE NEXTID.
 const NEXT_KEYS_MAX: u32 = 10_000;
-/// Most bytes of replies that wait for a client that has not sent the password.
-const STRANGER_OUTPUT_BYTES_MAX: usize = 16 << 10;
 /// What clients that ask for a Redis version are told: the commands supported behave as in that version.
 const REDIS_VERSION: &str = "7.2.0";
 
@@ -59,6 +59,7 @@ impl Engine {
     pub fn disconnect(&mut self, now: Time, client: ClientId) {
         self.now = self.now.max(now);
         let Some(mut session) = self.sessions[client.0 as usize].take() else { return };
+        self.unread.forget(&session);
         self.unwatch(&mut session);
         self.deadlines.retain(|&(_, waiting)| waiting != client);
         if let Some(alarm) = session.alarm {
@@ -81,14 +82,6 @@ impl Engine {
         self.run_ready();
     }
 
-    /// Most bytes of replies that may wait for a client.
-    pub(super) fn output_bytes_max(&self, session: &Session) -> usize {
-        match session.known {
-            true => self.config.output_bytes_max,
-            false => STRANGER_OUTPUT_BYTES_MAX.min(self.config.output_bytes_max),
-        }
-    }
-
     pub(super) fn server_command(
         &mut self,
         client: ClientId,
@@ -96,6 +89,9 @@ impl Engine {
         spec: &Spec,
         args: &[&[u8]],
     ) {
+        if !matches!(spec.verb, Verb::Ping | Verb::Echo | Verb::Multi | Verb::Exec) {
+            self.work += OF_SERVER_COST;
+        }
         match spec.verb {
             Verb::Ping => match args.get(1) {
                 Some(text) => Reply::new(&mut session.out, session.protocol).bulk(text),

@@ -67,8 +67,12 @@ impl Engine {
         let intent = self.exec_intent(&queued);
         match self.access(request, intent, &units) {
             Answer::Now(access, observed) => {
-                session.multi = Some(multi);
-                self.exec_now(client, session, access, observed);
+                // Which parts of collections are meant may have changed meanwhile.
+                let queued = match self.schema.collections.is_empty() {
+                    true => queued,
+                    false => self.read_queued(&multi, session.attempts),
+                };
+                self.exec_queued(client, session, multi, &queued, access, observed);
             }
             Answer::Refused(refusal) => {
                 self.unwatch(session);
@@ -127,17 +131,29 @@ impl Engine {
     ) {
         let multi = session.multi.take().expect("EXEC waits with its commands");
         let queued = self.read_queued(&multi, session.attempts);
-        let (all, units) = self.queued_units(&queued);
+        self.exec_queued(client, session, multi, &queued, access, observed);
+    }
+
+    fn exec_queued(
+        &mut self,
+        client: ClientId,
+        session: &mut Session,
+        multi: Multi,
+        queued: &[Queued],
+        access: Access,
+        observed: Lsn,
+    ) {
+        let (all, units) = self.queued_units(queued);
         if !self.is_unchanged(session) {
             self.release_locks(&units, access);
             return self.not_done(session);
         }
-        if !multi.begun && self.lacks_space(data_commands(&queued)) {
+        if !multi.begun && self.lacks_space(data_commands(queued)) {
             self.release_locks(&units, access);
             session.multi = Some(multi);
             return self.wait_for_lease(client, session, EXEC);
         }
-        if self.is_leased_away(session, &queued) {
+        if self.is_leased_away(session, queued) {
             self.release_locks(&units, access);
             return self.exec_leased_away(client, session, multi);
         }
@@ -150,7 +166,7 @@ impl Engine {
             }
             return self.begin_anew(session, &units, access, EXEC);
         }
-        match self.perform_all(client, session, &queued, &all, &units, access, observed) {
+        match self.perform_all(client, session, queued, &all, &units, access, observed) {
             Performed::Done => {}
             // Values are needed that only the origin knows; EXEC starts anew once they are here.
             Performed::Unknown => {

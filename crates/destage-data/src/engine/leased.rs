@@ -371,9 +371,10 @@ impl Engine {
     pub(super) fn wake_lease_waiters(&mut self) {
         for client in std::mem::take(&mut self.watched.waiters) {
             let Some(session) = self.session(client) else { continue };
-            if let Some(Waiting::Lease { raw }) = &session.waiting {
-                session.input = [raw, &session.input[..]].concat();
-                session.waiting = None;
+            if let Some(Waiting::Lease { raw }) =
+                session.waiting.take_if(|waiting| matches!(waiting, Waiting::Lease { .. }))
+            {
+                session.inbox.put_back(&raw);
                 self.runnable.push_back(client);
             }
         }

@@ -1,6 +1,8 @@
 //! A connection as the engine sees it: bytes in, bytes out, and what it waits for.
 
 use super::command::Verb;
+use super::exec::EXEC;
+use super::inbox::Inbox;
 use super::patience::Held;
 use super::plain::Beside;
 use super::txn::Staged;
@@ -25,7 +27,9 @@ pub(crate) struct Session {
     /// It has used commands that are not about the connection.
     pub(crate) has_begun: bool,
     /// Requests received but not executed.
-    pub(crate) input: Vec<u8>,
+    pub(crate) inbox: Inbox,
+    /// It goes on once others have had their turn.
+    pub(crate) yielded: bool,
     /// Replies written since the last announcement.
     pub(crate) out: Vec<u8>,
     /// Replies announced to the core, which may not leave yet.
@@ -33,6 +37,10 @@ pub(crate) struct Session {
     pub(crate) announced: bool,
     /// Replies that may leave.
     pub(crate) ready: Vec<u8>,
+    /// What is counted of these as unread.
+    pub(super) unread_bytes: usize,
+    /// It left too much unread: closed at once.
+    pub(super) is_cut: bool,
     /// The highest group that the replies in `out` wrote or observed.
     pub(crate) lsn: Lsn,
     /// Whether they acknowledge a write.
@@ -78,6 +86,9 @@ pub(crate) struct Multi {
     /// Begun by DESTAGE BEGIN, also where MULTI has followed: it never waits for the leases of others.
     pub(crate) begun: bool,
 }
+
+/// A command besides its bytes.
+const COMMAND_COST: usize = 64;
 
 impl Multi {
     /// Commands of one transaction: all of them are carried out at once, while nobody else is served.
@@ -185,6 +196,24 @@ impl Session {
     /// Whether replies are held back that nobody has been told about.
     pub(crate) fn is_held(&self) -> bool {
         self.announced && !self.held.is_answered
+    }
+
+    /// Whether its next request may be executed.
+    pub(super) fn may_execute(&self) -> bool {
+        self.waiting.is_none() && !self.closing && !self.yielded
+    }
+
+    /// How much work a request is, but for its reply, in bytes that take as long: EXEC performs what it was sent before, and so
+    /// does each command under leases.
+    pub(super) fn cost(&self, raw: &[u8]) -> usize {
+        let own = raw.len() + COMMAND_COST;
+        let is_exec = raw.len() == EXEC.len() && raw.eq_ignore_ascii_case(EXEC);
+        match &self.multi {
+            Some(multi) if is_exec || multi.leased => {
+                own + multi.bytes + multi.requests.len() * COMMAND_COST
+            }
+            _ => own,
+        }
     }
 
     /// Bytes of replies that wait.

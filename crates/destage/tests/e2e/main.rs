@@ -20,6 +20,7 @@ mod mapped;
 mod mongo;
 mod origin_away;
 mod out_of_date;
+mod overload;
 mod parked;
 mod parking;
 mod peers;

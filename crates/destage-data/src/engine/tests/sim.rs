@@ -448,6 +448,7 @@ impl Sim {
         loop {
             turns += 1;
             assert!(turns < 10_000, "the engine spins");
+            self.engine.go_on(self.now);
             self.engine.tick(self.now);
             self.take_groups();
             let sent = self.send_all();
@@ -463,7 +464,7 @@ impl Sim {
                 self.later(self.options.fetch_ns, Event::FetchRead(job));
             }
             self.start_flush();
-            if !sent && !had_io {
+            if !sent && !had_io && !self.engine.has_work() {
                 break;
             }
         }
