@@ -14,6 +14,8 @@ use super::session::{Session, Waiting};
 use crate::resp::{Args, Parse, Reply, RequestLimits, parse, resume};
 use destage_core::{ClientId, Input, Intent, Lsn, Time};
 
+/// How many bytes of replies may come before it is looked at whether they are too many.
+const LOOK_EVERY_BYTES: usize = 1 << 10;
 /// How far ahead of a waiting command the rows of later commands are asked for.
 const PREFETCH_MAX: usize = 128;
 /// What clients may send that have not sent the password, as in Redis: enough to do so, and little to be held for each.
@@ -143,10 +145,14 @@ impl Engine {
         let mut used = 0;
         let mut count = 0;
         let end = self.work + TURN;
+        let mut look_at = 0;
         while session.may_execute() {
-            if self.outgrows(session) {
-                // Disconnected by the caller: what follows would only add to it.
-                break;
+            if session.out.len() >= look_at {
+                if self.outgrows(session) {
+                    // Disconnected by the caller: what follows would only add to it.
+                    break;
+                }
+                look_at = session.out.len() + LOOK_EVERY_BYTES;
             }
             if used < buffer.len() && (count == self.config.pipeline_max || self.work >= end) {
                 session.yielded = true;

@@ -93,17 +93,19 @@ pub fn resume(
     args: &mut Args,
 ) -> Result<Parse, ProtocolError> {
     args.ranges.clear();
-    if *place == Place::default() {
+    if place.at == 0 {
         return read(buffer, limits, place, |range| args.ranges.push(range));
     }
     match read(buffer, limits, place, |_| {})? {
         // Whole: read once more for the arguments, which is as long again and no more.
-        Parse::Request(len) => parse(&buffer[..len], limits, args),
+        Parse::Request(len) => {
+            *place = Place::default();
+            parse(&buffer[..len], limits, args)
+        }
         Parse::Incomplete => Ok(Parse::Incomplete),
     }
 }
 
-/// `place` is at the start again behind a whole request.
 #[inline]
 fn read(
     buffer: &[u8],
@@ -111,15 +113,11 @@ fn read(
     place: &mut Place,
     keep: impl FnMut(Range<usize>),
 ) -> Result<Parse, ProtocolError> {
-    let read = match buffer.first() {
+    match buffer.first() {
         None => Ok(Parse::Incomplete),
         Some(b'*') => read_array(buffer, limits, place, keep),
         Some(_) => read_inline(buffer, limits, place, keep),
-    };
-    if let Ok(Parse::Request(_)) = read {
-        *place = Place::default();
     }
-    read
 }
 
 #[inline]
@@ -140,44 +138,34 @@ fn read_array(
         }
     };
     while left > 0 {
-        let Some(argument) = read_argument(buffer, at, limits)? else {
-            *place = Place { at, left: Some(left) };
-            return Ok(Parse::Incomplete);
-        };
-        at = argument.end + 2;
+        match buffer.get(at) {
+            Some(b'$') => {}
+            None => break,
+            Some(&other) => {
+                return error(format!("expected '$', got '{}'", char::from(other).escape_debug()));
+            }
+        }
+        let Some((len, start)) = read_length(buffer, at + 1)? else { break };
+        let Ok(len) = usize::try_from(len) else { return error("invalid bulk length") };
+        if len > limits.bytes_max || start + len > limits.bytes_max {
+            return error(format!("a request of more than {} bytes", limits.bytes_max));
+        }
+        let end = start + len;
+        if buffer.len() < end + 2 {
+            break;
+        }
+        if &buffer[end..end + 2] != b"\r\n" {
+            return error("a bulk string that does not end where its length says");
+        }
+        keep(start..end);
+        at = end + 2;
         left -= 1;
-        keep(argument);
+    }
+    if left > 0 {
+        *place = Place { at, left: Some(left) };
+        return Ok(Parse::Incomplete);
     }
     Ok(Parse::Request(at))
-}
-
-/// Reads the argument at `at`; `None` if it goes on beyond the bytes.
-#[inline]
-fn read_argument(
-    buffer: &[u8],
-    at: usize,
-    limits: &RequestLimits,
-) -> Result<Option<Range<usize>>, ProtocolError> {
-    match buffer.get(at) {
-        None => return Ok(None),
-        Some(b'$') => {}
-        Some(&other) => {
-            return error(format!("expected '$', got '{}'", char::from(other).escape_debug()));
-        }
-    }
-    let Some((len, start)) = read_length(buffer, at + 1)? else { return Ok(None) };
-    let Ok(len) = usize::try_from(len) else { return error("invalid bulk length") };
-    if len > limits.bytes_max || start + len > limits.bytes_max {
-        return error(format!("a request of more than {} bytes", limits.bytes_max));
-    }
-    let end = start + len;
-    if buffer.len() < end + 2 {
-        return Ok(None);
-    }
-    if &buffer[end..end + 2] != b"\r\n" {
-        return error("a bulk string that does not end where its length says");
-    }
-    Ok(Some(start..end))
 }
 
 /// Reads a decimal number and its line end from `at`; the number and the place after it.

@@ -175,8 +175,7 @@ fn a_result_is_not_copied_for_more_waiting_clients_than_the_total_allows() {
     assert!(grown + (150 << 20) < more, "{grown} {more}");
 }
 
-/// How long one client's requests, sent at once, take to be answered; and how long another one's take meanwhile, in half of the
-/// cases at most.
+/// How long one client's requests, sent at once, take to be answered; and how long another one has to wait meanwhile at most.
 fn beside(server: &Server, requests: &[u8], replies: usize) -> (Duration, Duration) {
     let mut busy = server.client();
     let mut other = server.client();
@@ -188,40 +187,39 @@ fn beside(server: &Server, requests: &[u8], replies: usize) -> (Duration, Durati
             (0..replies).for_each(|_| drop(busy.receive().expect("an answer")));
             began.elapsed()
         });
-        let mut waits = Vec::new();
+        let mut longest = Duration::ZERO;
         while !at_work.is_finished() {
             let asked = Instant::now();
             other.run("HGET products:1 stock");
-            waits.push(asked.elapsed());
+            longest = longest.max(asked.elapsed());
         }
-        waits.sort_unstable();
-        (at_work.join().expect("it is answered"), waits[waits.len() / 2])
+        (at_work.join().expect("it is answered"), longest)
     })
 }
 
 #[test]
 fn a_deep_pipeline_keeps_no_other_client_waiting() {
-    const COUNT: usize = 5_000;
+    const COUNT: usize = 30_000;
     let scratch = Scratch::new();
     let server = Launch::example(&scratch).start();
     let (all, other) = beside(&server, &b"INFO\r\n".repeat(COUNT), COUNT);
-    assert!(other * 10 < all, "{other:?} beside a pipeline of {all:?}");
+    assert!(other * 4 < all, "{other:?} beside a pipeline of {all:?}");
 }
 
 #[test]
-fn large_transactions_one_after_the_other_keep_no_other_client_waiting() {
+fn a_large_transaction_keeps_others_waiting_no_longer_than_exec_takes() {
     const COMMANDS: usize = 100_000;
     let scratch = Scratch::new();
     let server = Launch::example(&scratch).start();
     let mut requests = Vec::new();
-    for _ in 0..2 {
+    for _ in 0..4 {
         requests.extend(b"MULTI\r\n");
         requests.extend(b"HINCRBY products:1 stock 1\r\n".repeat(COMMANDS));
         requests.extend(b"EXEC\r\n");
     }
-    let (all, other) = beside(&server, &requests, 2 * (COMMANDS + 2));
-    assert!(other * 10 < all, "{other:?} beside transactions of {all:?}");
-    assert_eq!(server.client().run("HGET products:1 stock").text(), "200012");
+    let (all, other) = beside(&server, &requests, 4 * (COMMANDS + 2));
+    assert!(other * 4 < all, "{other:?} beside transactions of {all:?}");
+    assert_eq!(server.client().run("HGET products:1 stock").text(), "400012");
 }
 
 #[test]
