@@ -9,6 +9,11 @@ use destage_core::{ClientId, Input, Lsn, Span, Time, WaitFor};
 
 /// How much work a command about the connection or the server is, in the units of a turn: some look at all clients.
 const OF_SERVER_COST: usize = 2 << 10;
+/// How much work it is to look at a cached row, in the units of a turn.
+const ROW_COST: usize = 16;
+/// The longest name of a connection: it is kept for as long as that lasts.
+const NAME_BYTES_MAX: usize = 1 << 10;
+const LONG_NAME: &str = "ERR a connection's name has 1024 bytes at most";
 /// Keys handed out by one DESTAGE NEXTID.
 const NEXT_KEYS_MAX: u32 = 10_000;
 /// What clients that ask for a Redis version are told: the commands supported behave as in that version.
@@ -61,7 +66,12 @@ impl Engine {
         let Some(mut session) = self.sessions[client.0 as usize].take() else { return };
         self.unread.forget(&session);
         self.unwatch(&mut session);
-        self.deadlines.retain(|&(_, waiting)| waiting != client);
+        if let Some(
+            Waiting::Wait { deadline: Some(deadline), .. } | Waiting::Derived { deadline, .. },
+        ) = &session.waiting
+        {
+            self.deadlines.remove(&(*deadline, client));
+        }
         if let Some(alarm) = session.alarm {
             self.alarms.remove(&(alarm, client));
         }
@@ -217,6 +227,9 @@ impl Engine {
                     rest = tail;
                 }
                 (b"setname", [name, tail @ ..]) => {
+                    if name.len() > NAME_BYTES_MAX {
+                        return self.fail(session, LONG_NAME);
+                    }
                     session.name = name.to_vec();
                     rest = tail;
                 }
@@ -253,6 +266,9 @@ impl Engine {
     fn client_command(&mut self, client: ClientId, session: &mut Session, args: &[&[u8]]) {
         let mut reply = Reply::new(&mut session.out, session.protocol);
         match args[1].to_ascii_lowercase().as_slice() {
+            b"setname" if args.len() == 3 && args[2].len() > NAME_BYTES_MAX => {
+                self.fail(session, LONG_NAME);
+            }
             b"setname" if args.len() == 3 => {
                 session.name = args[2].to_vec();
                 reply.ok();
@@ -504,6 +520,10 @@ impl Engine {
     fn invalidate_keys(&mut self, session: &mut Session, keys: &[&[u8]]) {
         if keys.is_empty() {
             return self.fail(session, "ERR DESTAGE INVALIDATE key|table:*|* [...]");
+        }
+        if keys.iter().any(|key| key.ends_with(b"*")) {
+            // All that is cached is looked through.
+            self.work += keys.len() * self.rows.len() * ROW_COST;
         }
         match self.invalidate_named(keys) {
             Ok(count) => Reply::new(&mut session.out, session.protocol).integer(count),

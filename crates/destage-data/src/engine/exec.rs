@@ -190,6 +190,7 @@ impl Engine {
     }
 
     pub(super) fn read_queued(&mut self, multi: &Multi, attempts: u32) -> Vec<Queued> {
+        self.work += multi.cost();
         let mut args = Args::default();
         let mut queued = Vec::with_capacity(multi.requests.len());
         for raw in &multi.requests {

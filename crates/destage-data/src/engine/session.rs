@@ -1,10 +1,10 @@
 //! A connection as the engine sees it: bytes in, bytes out, and what it waits for.
 
 use super::command::Verb;
-use super::exec::EXEC;
 use super::inbox::Inbox;
 use super::patience::Held;
 use super::plain::Beside;
+use super::turn::COMMAND_COST;
 use super::txn::Staged;
 use super::watch::RowKey;
 use crate::resp::Protocol;
@@ -87,12 +87,14 @@ pub(crate) struct Multi {
     pub(crate) begun: bool,
 }
 
-/// A command besides its bytes.
-const COMMAND_COST: usize = 64;
-
 impl Multi {
     /// Commands of one transaction: all of them are carried out at once, while nobody else is served.
     pub(crate) const COMMANDS_MAX: usize = 100_000;
+
+    /// How much work it is to perform them.
+    pub(super) fn cost(&self) -> usize {
+        self.bytes + self.requests.len() * COMMAND_COST
+    }
 }
 
 /// What keeps a connection from executing its next command.
@@ -201,19 +203,6 @@ impl Session {
     /// Whether its next request may be executed.
     pub(super) fn may_execute(&self) -> bool {
         self.waiting.is_none() && !self.closing && !self.yielded
-    }
-
-    /// How much work a request is, but for its reply, in bytes that take as long: EXEC performs what it was sent before, and so
-    /// does each command under leases.
-    pub(super) fn cost(&self, raw: &[u8]) -> usize {
-        let own = raw.len() + COMMAND_COST;
-        let is_exec = raw.len() == EXEC.len() && raw.eq_ignore_ascii_case(EXEC);
-        match &self.multi {
-            Some(multi) if is_exec || multi.leased => {
-                own + multi.bytes + multi.requests.len() * COMMAND_COST
-            }
-            _ => own,
-        }
     }
 
     /// Bytes of replies that wait.

@@ -14,13 +14,15 @@ use super::session::{Session, Waiting};
 use crate::resp::{Args, Parse, Reply, RequestLimits, parse, resume};
 use destage_core::{ClientId, Input, Intent, Lsn, Time};
 
+/// What a command counts for besides its bytes.
+pub(super) const COMMAND_COST: usize = 64;
 /// How many bytes of replies may come before it is looked at whether they are too many.
 const LOOK_EVERY_BYTES: usize = 1 << 10;
 /// How far ahead of a waiting command the rows of later commands are asked for.
 const PREFETCH_MAX: usize = 128;
 /// What clients may send that have not sent the password, as in Redis: enough to do so, and little to be held for each.
 const STRANGER: RequestLimits = RequestLimits { bytes_max: 16 << 10, args_max: 10 };
-/// What one client executes before others have their turn: bytes of requests and replies, with [`Session::cost`].
+/// What one client executes before others have their turn: bytes of requests and replies.
 pub(crate) const TURN: usize = 256 << 10;
 
 impl Engine {
@@ -171,7 +173,7 @@ impl Engine {
                     seen.pass(len);
                     if !args.is_empty() {
                         let before = session.out.len();
-                        self.work += session.cost(raw);
+                        self.work += raw.len() + COMMAND_COST;
                         self.request(client, session, raw, &args);
                         self.work += session.out.len().saturating_sub(before);
                         self.pump();

@@ -223,6 +223,31 @@ fn a_large_transaction_keeps_others_waiting_no_longer_than_exec_takes() {
 }
 
 #[test]
+fn commands_behind_many_writes_under_leases_keep_no_other_client_waiting() {
+    let scratch = Scratch::new();
+    let server = Launch::example(&scratch).start();
+    let mut requests = b"DESTAGE BEGIN 60000\r\n".to_vec();
+    requests.extend(b"HINCRBY customers:1 points 1\r\n".repeat(1_000));
+    // Each of them is performed behind all writes before it.
+    requests.extend(b"HGET customers:1 points\r\n".repeat(500));
+    requests.extend(b"EXEC\r\n");
+    let (all, other) = beside(&server, &requests, 1_502);
+    assert!(other * 4 < all, "{other:?} beside a session of {all:?}");
+    assert_eq!(server.client().run("HGET customers:1 points").text(), "1200");
+}
+
+#[test]
+fn a_connection_keeps_no_long_name() {
+    let scratch = Scratch::new();
+    let server = Launch::example(&scratch).start();
+    let mut client = server.client();
+    let long = "x".repeat(1_025);
+    assert!(client.call(&["CLIENT", "SETNAME", &long]).error().contains("1024 bytes"));
+    assert!(client.call(&["HELLO", "3", "SETNAME", &long]).error().contains("1024 bytes"));
+    client.call(&["CLIENT", "SETNAME", &long[1..]]).ok();
+}
+
+#[test]
 fn a_transaction_takes_as_long_as_its_length_whatever_it_changes() {
     let scratch = Scratch::new();
     let server = Launch::example(&scratch).start();
