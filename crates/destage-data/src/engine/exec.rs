@@ -8,6 +8,7 @@ use super::dispatch::{Answer, dedup, stronger};
 use super::overlay::GROUP_OVERHEAD;
 use super::perform::{Context, Trouble};
 use super::session::{Multi, Session};
+use super::turn::COMMAND_COST;
 use super::txn::Txn;
 use crate::dml::Dml;
 use crate::resp::{Args, Reply, parse};
@@ -50,7 +51,7 @@ impl Engine {
         if !self.is_unchanged(session) {
             return self.not_done(session);
         }
-        let queued = self.read_queued(&multi, session.attempts);
+        let queued = self.read_queued(&multi.requests, session.attempts);
         if !multi.begun && self.lacks_space(data_commands(&queued)) {
             session.multi = Some(multi);
             return self.wait_for_lease(client, session, EXEC);
@@ -70,7 +71,7 @@ impl Engine {
                 // Which parts of collections are meant may have changed meanwhile.
                 let queued = match self.schema.collections.is_empty() {
                     true => queued,
-                    false => self.read_queued(&multi, session.attempts),
+                    false => self.read_queued(&multi.requests, session.attempts),
                 };
                 self.exec_queued(client, session, multi, &queued, access, observed);
             }
@@ -130,7 +131,7 @@ impl Engine {
         observed: Lsn,
     ) {
         let multi = session.multi.take().expect("EXEC waits with its commands");
-        let queued = self.read_queued(&multi, session.attempts);
+        let queued = self.read_queued(&multi.requests, session.attempts);
         self.exec_queued(client, session, multi, &queued, access, observed);
     }
 
@@ -189,11 +190,11 @@ impl Engine {
         }
     }
 
-    pub(super) fn read_queued(&mut self, multi: &Multi, attempts: u32) -> Vec<Queued> {
-        self.work += multi.cost();
+    pub(super) fn read_queued(&mut self, requests: &[Box<[u8]>], attempts: u32) -> Vec<Queued> {
+        self.work += requests.iter().map(|raw| raw.len() + COMMAND_COST).sum::<usize>();
         let mut args = Args::default();
-        let mut queued = Vec::with_capacity(multi.requests.len());
-        for raw in &multi.requests {
+        let mut queued = Vec::with_capacity(requests.len());
+        for raw in requests {
             parse(raw, &self.config.limits, &mut args).expect("the request was read before");
             let mut list = Vec::new();
             args.to_slices(raw, &mut list);

@@ -2,9 +2,9 @@
 
 use super::command::Verb;
 use super::inbox::Inbox;
+use super::leased::Ahead;
 use super::patience::Held;
 use super::plain::Beside;
-use super::turn::COMMAND_COST;
 use super::txn::Staged;
 use super::watch::RowKey;
 use crate::resp::Protocol;
@@ -83,6 +83,8 @@ pub(crate) struct Multi {
     pub(crate) failed: bool,
     /// Begun by DESTAGE BEGIN: commands are answered at once, under leases.
     pub(crate) leased: bool,
+    /// What its writes under leases come to, if it is kept.
+    pub(super) ahead: Option<Ahead>,
     /// Begun by DESTAGE BEGIN, also where MULTI has followed: it never waits for the leases of others.
     pub(crate) begun: bool,
 }
@@ -90,11 +92,6 @@ pub(crate) struct Multi {
 impl Multi {
     /// Commands of one transaction: all of them are carried out at once, while nobody else is served.
     pub(crate) const COMMANDS_MAX: usize = 100_000;
-
-    /// How much work it is to perform them.
-    pub(super) fn cost(&self) -> usize {
-        self.bytes + self.requests.len() * COMMAND_COST
-    }
 }
 
 /// What keeps a connection from executing its next command.

@@ -95,6 +95,11 @@ impl Txn {
         self.changes.is_empty() && self.dmls.is_empty()
     }
 
+    /// Bytes of the rows as they will be.
+    pub(crate) fn staged_bytes(&self) -> usize {
+        self.staged.iter().flat_map(|staged| &staged.row).map(|row| row.len()).sum()
+    }
+
     /// Whether a row that was known is changed.
     pub(crate) fn changes_row(&self, unit: UnitId) -> bool {
         self.place(unit).is_some_and(|place| self.staged[place].newest.is_some())
