@@ -64,7 +64,7 @@ fn what_writes_under_leases_come_to_is_kept_until_a_row_is_dropped() {
         world.script.engine.set_policy(&evicting);
         world.pass(0);
         world.script.engine.set_policy(&policy);
-        assert_eq!(world.told(2, "HGET item:2 n\nHGET item:1 n"), "$1 0 $1 0");
+        assert_eq!(world.told(2, "HGET item:2 n\nHGET item:1 n"), "$1 5 $1 0");
         let seen = 15 + 2 * n;
         assert_eq!(world.told(0, "HGET item:1 n\nHGET item:0 n"), format!("$1 0 $2 {seen}"));
         let after = format!(":{} :{}", seen + 1, seen + 2);
