@@ -208,7 +208,7 @@ fn a_deep_pipeline_keeps_no_other_client_waiting() {
 
 #[test]
 fn a_large_transaction_keeps_others_waiting_no_longer_than_exec_takes() {
-    const COMMANDS: usize = 100_000;
+    const COMMANDS: usize = 30_000;
     let scratch = Scratch::new();
     let server = Launch::example(&scratch).start();
     let mut requests = Vec::new();
@@ -218,8 +218,9 @@ fn a_large_transaction_keeps_others_waiting_no_longer_than_exec_takes() {
         requests.extend(b"EXEC\r\n");
     }
     let (all, other) = beside(&server, &requests, 4 * (COMMANDS + 2));
-    assert!(other * 4 < all, "{other:?} beside transactions of {all:?}");
-    assert_eq!(server.client().run("HGET products:1 stock").text(), "400012");
+    // One EXEC is not divided.
+    assert!(other * 2 < all, "{other:?} beside four transactions of {all:?}");
+    assert_eq!(server.client().run("HGET products:1 stock").text(), "120012");
 }
 
 #[test]
