@@ -44,6 +44,8 @@ pub struct Settings {
     pub pipeline_max: usize,
     /// Most bytes of replies that wait for one connection before it is closed.
     pub output_bytes_max: usize,
+    /// Most bytes of replies that all clients together may leave unread.
+    pub output_total_bytes_max: usize,
     /// Longest wait of a client for an answer, whatever it waits for, unless its command names another bound.
     pub client_wait: Span,
     /// Longest wait for the origin's answer to one request of ours.
@@ -221,6 +223,7 @@ impl Default for Settings {
             request_bytes_max: 64 << 20,
             pipeline_max: 10_000,
             output_bytes_max: 256 << 20,
+            output_total_bytes_max: 1 << 30,
             client_wait: Span::from_secs(4),
             origin_timeout: Duration::from_secs(10),
             take_over: false,

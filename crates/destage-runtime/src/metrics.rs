@@ -355,7 +355,7 @@ pub const LATENCIES: [LatencyMetric; 3] = [
 
 /// Every metric without labels.
 #[rustfmt::skip]
-pub const CATALOGUE: [Metric; 70] = [
+pub const CATALOGUE: [Metric; 72] = [
     g("destage_uptime_seconds", "Time since the start of the process", |r| r.uptime_seconds),
     g("destage_paused", "1 while destaging is paused by request", |r| flag(r.paused)),
     g("destage_ready", "1 while clients are served as the policy says", |r| flag(r.ready().is_ok())),
@@ -380,6 +380,8 @@ pub const CATALOGUE: [Metric; 70] = [
     c("destage_refused_writes_total", "Writes refused at a limit", |r| r.clients.refused_total as f64),
     c("destage_auth_failures_total", "Wrong passwords, of clients and at the admin port", |r| r.clients.auth_failures_total as f64),
     c("destage_auth_held_total", "Passwords not looked at, since their address had sent too many wrong ones", |r| r.clients.auth_held_total as f64),
+    go("destage_unread_reply_bytes", "Bytes of replies that clients have not read yet", |r| r.clients.unread_bytes.map(|n| n as f64)),
+    co("destage_clients_cut_off_total", "Clients disconnected since they, or all together, left too many replies unread", |r| r.clients.cut_off_total.map(|n| n as f64)),
     c("destage_writes_total", "Groups written", |r| r.writes.groups_total as f64),
     c("destage_last_lsn", "The newest group's number", |r| r.writes.last_lsn as f64),
     c("destage_committed_lsn", "The journal is durable up to this group", |r| r.writes.committed_lsn as f64),
@@ -470,6 +472,7 @@ mod tests {
         (report.derived, report.invalidation) =
             (Some(Default::default()), Some(Default::default()));
         report.clients.open_files = Some(0);
+        (report.clients.unread_bytes, report.clients.cut_off_total) = (Some(0), Some(0));
         (report.destage.rejected_total, report.destage.parked_groups) = (Some(0), Some(0));
         (report.journal.retained_seconds, report.journal.disk_full) = (Some(0.0), Some(false));
         (report.memory.rows_bytes, report.memory.index_bytes) = (Some(0), Some(0));

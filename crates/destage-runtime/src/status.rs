@@ -286,6 +286,12 @@ pub struct ClientsReport {
     pub auth_failures_total: u64,
     /// Passwords that were not looked at, since their address had sent too many wrong ones.
     pub auth_held_total: u64,
+    /// Bytes of replies that clients have not read yet; absent where replies are not kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unread_bytes: Option<u64>,
+    /// Clients disconnected since they, or all together, left too many replies unread; absent where replies are not kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cut_off_total: Option<u64>,
 }
 
 impl ClientsReport {

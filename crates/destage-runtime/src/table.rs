@@ -254,7 +254,11 @@ fn clients(r: &Report) -> Rows {
     let (wrong, held) = (clients.auth_failures_total, clients.auth_held_total);
     let wrong = (wrong > 0)
         .then(|| ("wrong passwords", format!("{}, {} not looked at", count(wrong), count(held))));
-    files.into_iter().chain(rows).chain(wrong).collect()
+    let unread = clients.unread_bytes.map(|unread| {
+        let cut = count(clients.cut_off_total.unwrap_or(0));
+        ("unread, cut off", format!("{}, {cut} clients", bytes(unread)))
+    });
+    files.into_iter().chain(rows).chain(wrong).chain(unread).collect()
 }
 
 fn writes(r: &Report) -> Rows {

@@ -10,10 +10,15 @@ use destage_runtime::auth::{Auth, Verdict};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+/// How much work a command about the connection or the server is, in the units of a turn: some look at all clients.
+const OF_SERVER_COST: usize = 2 << 10;
+/// How much work it is to look at a cached row, in the units of a turn.
+const ROW_COST: usize = 16;
+/// The longest name of a connection: it is kept for as long as that lasts.
+const NAME_BYTES_MAX: usize = 1 << 10;
+const LONG_NAME: &str = "ERR a connection's name has 1024 bytes at most";
 /// Keys handed out by one DESTAGE NEXTID.
 const NEXT_KEYS_MAX: u32 = 10_000;
-/// Most bytes of replies that wait for a client that has not sent the password.
-const STRANGER_OUTPUT_BYTES_MAX: usize = 16 << 10;
 /// What clients that ask for a Redis version are told: the commands supported behave as in that version.
 const REDIS_VERSION: &str = "7.2.0";
 
@@ -68,8 +73,14 @@ impl Engine {
     pub fn disconnect(&mut self, now: Time, client: ClientId) {
         self.now = self.now.max(now);
         let Some(mut session) = self.sessions[client.0 as usize].take() else { return };
+        self.unread.forget(&session);
         self.unwatch(&mut session);
-        self.deadlines.retain(|&(_, waiting)| waiting != client);
+        if let Some(
+            Waiting::Wait { deadline: Some(deadline), .. } | Waiting::Derived { deadline, .. },
+        ) = &session.waiting
+        {
+            self.deadlines.remove(&(*deadline, client));
+        }
         if let Some(alarm) = session.alarm {
             self.alarms.remove(&(alarm, client));
         }
@@ -90,14 +101,6 @@ impl Engine {
         self.run_ready();
     }
 
-    /// Most bytes of replies that may wait for a client.
-    pub(super) fn output_bytes_max(&self, session: &Session) -> usize {
-        match session.known {
-            true => self.config.output_bytes_max,
-            false => STRANGER_OUTPUT_BYTES_MAX.min(self.config.output_bytes_max),
-        }
-    }
-
     pub(super) fn server_command(
         &mut self,
         client: ClientId,
@@ -105,6 +108,9 @@ impl Engine {
         spec: &Spec,
         args: &[&[u8]],
     ) {
+        if !matches!(spec.verb, Verb::Ping | Verb::Echo | Verb::Multi | Verb::Exec) {
+            self.work += OF_SERVER_COST;
+        }
         match spec.verb {
             Verb::Ping => match args.get(1) {
                 Some(text) => Reply::new(&mut session.out, session.protocol).bulk(text),
@@ -239,6 +245,9 @@ impl Engine {
                     rest = tail;
                 }
                 (b"setname", [name, tail @ ..]) => {
+                    if name.len() > NAME_BYTES_MAX {
+                        return self.fail(session, LONG_NAME);
+                    }
                     session.name = name.to_vec();
                     rest = tail;
                 }
@@ -275,6 +284,9 @@ impl Engine {
     fn client_command(&mut self, client: ClientId, session: &mut Session, args: &[&[u8]]) {
         let mut reply = Reply::new(&mut session.out, session.protocol);
         match args[1].to_ascii_lowercase().as_slice() {
+            b"setname" if args.len() == 3 && args[2].len() > NAME_BYTES_MAX => {
+                self.fail(session, LONG_NAME);
+            }
             b"setname" if args.len() == 3 => {
                 session.name = args[2].to_vec();
                 reply.ok();
@@ -526,6 +538,10 @@ impl Engine {
     fn invalidate_keys(&mut self, session: &mut Session, keys: &[&[u8]]) {
         if keys.is_empty() {
             return self.fail(session, "ERR DESTAGE INVALIDATE key|table:*|* [...]");
+        }
+        if keys.iter().any(|key| key.ends_with(b"*")) {
+            // All that is cached is looked through.
+            self.work += keys.len() * self.rows.len() * ROW_COST;
         }
         match self.invalidate_named(keys) {
             Ok(count) => Reply::new(&mut session.out, session.protocol).integer(count),

@@ -19,7 +19,7 @@ use super::{Engine, Io};
 use crate::cells::{Cell, Reader, push_cell};
 use crate::derived::{Answer, Queries, Query, Version, Versions};
 use crate::origins::{OriginError, decided_of};
-use crate::resp::Reply;
+use crate::resp::{Reply, TOO_LONG};
 use crate::schema::TableId;
 use destage_core::{
     ClientId, DomainId, Fault, Input, Intent, Lsn, RequestId, Span, Time, UnitId, WaitFor,
@@ -294,6 +294,9 @@ impl Engine {
             Word::Later => self.core.handle(self.now, Input::Cancel { request }),
         }
         let Some(cached) = self.cached(&name) else { return self.miss(client, session, name) };
+        if cached.json.len() > self.config.output_bytes_max {
+            return self.fail(session, TOO_LONG);
+        }
         Reply::new(&mut session.out, session.protocol).bulk(cached.json);
         self.derived.counts.hits += 1;
     }
@@ -456,7 +459,13 @@ impl Engine {
         miss.waiters = others;
         let has_others = !miss.waiters.is_empty();
         for waiter in answered {
-            self.end_derived(waiter, |reply| reply.bulk(json));
+            match self.may_copy(json.len()) {
+                Ok(()) => self.end_derived(waiter, |reply| reply.bulk(json)),
+                Err(message) => {
+                    self.measured.errors += 1;
+                    self.end_derived(waiter, |reply| reply.error(message));
+                }
+            }
         }
         self.keep_result(name, version, at, json);
         match has_others {
@@ -503,6 +512,7 @@ impl Engine {
             self.deadlines.remove(&(deadline, client));
         }
         write(&mut Reply::new(&mut session.out, session.protocol));
+        self.count_unread(&mut session);
         self.put_back(client, session);
     }
 

@@ -1,25 +1,18 @@
-//! From bytes to commands, and from commands to the core.
+//! From commands to the core.
 
 use super::Engine;
 use super::command::{Group, Prepared, Spec, Verb, find, is_http};
 use super::overlay::GROUP_OVERHEAD;
-use super::patience::Held;
 use super::perform::{Context, Trouble};
 use super::rows::Kind;
 use super::session::{Multi, Session, Waiting};
 use crate::cells::{Cell, Reader};
-use crate::resp::{Args, Parse, Reply, RequestLimits, parse};
+use crate::resp::{Args, Reply};
 use crate::schema::{Table, TableId};
-use destage_core::{
-    Access, Ack, ClientId, Effect, Input, Intent, Lsn, Refusal, RequestId, Time, UnitId,
-};
+use destage_core::{Access, Ack, ClientId, Effect, Input, Intent, Lsn, Refusal, RequestId, UnitId};
 use destage_engine::carry_out;
 use std::collections::HashSet;
 
-/// How far ahead of a waiting command the rows of later commands are asked for.
-const PREFETCH_MAX: usize = 128;
-/// What clients may send that have not sent the password, as in Redis: enough to do so, and little to be held for each.
-const STRANGER: RequestLimits = RequestLimits { bytes_max: 16 << 10, args_max: 10 };
 /// Requests for rows that nobody waits for yet carry this client number.
 pub(super) const PREFETCH_CLIENT: u32 = u32::MAX;
 
@@ -35,115 +28,14 @@ pub(super) enum Answer {
 }
 
 impl Engine {
-    /// Takes bytes from a client and executes what they complete.
-    pub fn receive(&mut self, now: Time, client: ClientId, bytes: &[u8]) {
-        self.now = self.now.max(now);
-        let Some(mut session) = self.sessions[client.0 as usize].take() else { return };
-        if session.input.is_empty() && session.waiting.is_none() && !session.closing {
-            let used = self.run(client, &mut session, bytes);
-            session.input.extend_from_slice(&bytes[used..]);
-        } else {
-            session.input.extend_from_slice(bytes);
-        }
-        self.sessions[client.0 as usize] = Some(session);
-        self.step(client);
-        self.run_ready();
-    }
-
-    /// Lets clients go on whose commands were answered.
-    pub(super) fn run_ready(&mut self) {
-        while let Some(client) = self.runnable.pop_front() {
-            self.step(client);
-        }
-    }
-
-    /// Executes what a client has sent so far, and announces its replies.
-    fn step(&mut self, client: ClientId) {
-        let Some(mut session) = self.sessions[client.0 as usize].take() else { return };
-        if !session.input.is_empty() && session.waiting.is_none() && !session.closing {
-            let input = std::mem::take(&mut session.input);
-            let used = self.run(client, &mut session, &input);
-            session.input = match used {
-                0 => input,
-                _ => input[used..].to_vec(),
-            };
-        }
-        if session.output_bytes() > self.output_bytes_max(&session) {
-            tracing::warn!(client = client.0, "replies exceed the output limit; closing");
-            session.out.clear();
-            session.closing = true;
-            self.sends.push(client);
-        }
-        let announce = !session.announced && !session.out.is_empty();
-        let (lsn, wrote) = (session.lsn, session.wrote);
-        if announce {
-            std::mem::swap(&mut session.out, &mut session.gated);
-            session.announced = true;
-            session.held = Held { since: self.now, lsn, wrote, is_answered: false };
-            (session.lsn, session.wrote) = (Lsn::ZERO, false);
-        } else if session.held.is_answered && !session.out.is_empty() {
-            self.follow_answered(client, &mut session);
-        }
-        self.sessions[client.0 as usize] = Some(session);
-        for late in std::mem::take(&mut self.late_sends) {
-            self.release(late);
-        }
-        for (request, lsn, until) in std::mem::take(&mut self.waits) {
-            self.core.handle(self.now, Input::Wait { request, lsn, until });
-            self.pump();
-        }
-        if announce {
-            let lsn = if self.config.unsafe_flags.no_read_gate { Lsn::ZERO } else { lsn };
-            self.core.handle(self.now, Input::Respond { client, lsn, wrote });
-            self.pump();
-        }
-        self.guard(client);
-    }
-
-    /// Executes requests from the front of `buffer` until one waits or is incomplete; the bytes used are returned.
-    fn run(&mut self, client: ClientId, session: &mut Session, buffer: &[u8]) -> usize {
-        let mut args = Args::default();
-        let mut used = 0;
-        let mut count = 0;
-        while session.waiting.is_none() && !session.closing {
-            if session.output_bytes() > self.output_bytes_max(session) {
-                // Closed by the caller: what follows would only add to it.
-                break;
-            }
-            if count == self.config.pipeline_max {
-                // Others get their turn; this client goes on afterwards.
-                self.runnable.push_back(client);
-                break;
-            }
-            let limits = if session.known { &self.config.limits } else { &STRANGER };
-            match parse(&buffer[used..], limits, &mut args) {
-                Ok(Parse::Request(len)) => {
-                    let raw = &buffer[used..used + len];
-                    used += len;
-                    count += 1;
-                    if !args.is_empty() {
-                        self.request(client, session, raw, &args);
-                        self.pump();
-                    }
-                }
-                Ok(Parse::Incomplete) => break,
-                Err(error) => {
-                    let why = if session.known { "" } else { " before AUTH" };
-                    let message = format!("ERR {error}{why}");
-                    Reply::new(&mut session.out, session.protocol).error(&message);
-                    session.closing = true;
-                    used = buffer.len();
-                }
-            }
-        }
-        if matches!(session.waiting, Some(Waiting::Units { .. })) {
-            self.prefetch(&buffer[used..]);
-        }
-        used
-    }
-
     /// Executes one request as far as it goes.
-    fn request(&mut self, client: ClientId, session: &mut Session, raw: &[u8], args: &Args) {
+    pub(super) fn request(
+        &mut self,
+        client: ClientId,
+        session: &mut Session,
+        raw: &[u8],
+        args: &Args,
+    ) {
         let mut few: [&[u8]; 32] = [&[]; 32];
         let many: Vec<&[u8]>;
         let list: &[&[u8]] = if args.len() <= few.len() {
@@ -422,41 +314,6 @@ impl Engine {
         // MSET may set columns of several tables; one that another table's column makes structural waits for nothing.
         let is_structural = |column: usize| table.columns.get(column).is_some_and(|c| c.structural);
         sets.chain(others).chain(score).any(is_structural)
-    }
-
-    /// Asks for the rows of the commands that follow a waiting one, so that a pipeline of misses costs one round trip.
-    fn prefetch(&mut self, buffer: &[u8]) {
-        // What is asked for ahead of need leaves room for the requests of others.
-        let waiting_max = u64::from(self.core.policy().limits.waiting_max);
-        if self.core.status().waiting > waiting_max / 2 {
-            return;
-        }
-        let mut args = Args::default();
-        let mut prepared = std::mem::take(&mut self.prepared);
-        let mut used = 0;
-        for _ in 0..PREFETCH_MAX {
-            let Ok(Parse::Request(len)) = parse(&buffer[used..], &self.config.limits, &mut args)
-            else {
-                break;
-            };
-            let raw = &buffer[used..used + len];
-            used += len;
-            let mut list = Vec::new();
-            args.to_slices(raw, &mut list);
-            let Some(Ok(spec)) = (!list.is_empty()).then(|| find(&list)) else { break };
-            if spec.group == Group::Server || prepared.read(&self.schema, spec, &list).is_err() {
-                break;
-            }
-            for (table, key) in prepared.keys() {
-                let unit = self.rows.find_or_insert(table, key);
-                if self.rows.get(unit).kind == Kind::NotLoaded {
-                    let request = self.request_id(PREFETCH_CLIENT);
-                    let _ = self.access(request, Intent::Read, &[unit]);
-                }
-            }
-        }
-        self.prepared = prepared;
-        self.pump();
     }
 
     /// Executes a command whose units are all present.

@@ -123,8 +123,7 @@ impl Engine {
         raw: &[u8],
     ) {
         self.release_locks(units, access);
-        let rest = std::mem::take(&mut session.input);
-        session.input = [raw, &rest].concat();
+        session.inbox.put_back(raw);
         session.asks_anew = true;
     }
 
@@ -145,8 +144,7 @@ impl Engine {
         if is_read {
             return self.execute_raw(client, session, raw, Access::Back, observed);
         }
-        let rest = std::mem::take(&mut session.input);
-        session.input = [raw, &rest].concat();
+        session.inbox.put_back(raw);
         session.asks_anew = true;
     }
 

@@ -8,6 +8,7 @@ use super::dispatch::{Answer, dedup, stronger};
 use super::overlay::GROUP_OVERHEAD;
 use super::perform::{Context, Trouble};
 use super::session::{Multi, Session};
+use super::turn::COMMAND_COST;
 use super::txn::Txn;
 use crate::dml::Dml;
 use crate::resp::{Args, Reply, parse};
@@ -50,7 +51,7 @@ impl Engine {
         if !self.is_unchanged(session) {
             return self.not_done(session);
         }
-        let queued = self.read_queued(&multi, session.attempts);
+        let queued = self.read_queued(&multi.requests, session.attempts);
         if !multi.begun && self.lacks_space(data_commands(&queued)) {
             session.multi = Some(multi);
             return self.wait_for_lease(client, session, EXEC);
@@ -67,8 +68,12 @@ impl Engine {
         let intent = self.exec_intent(&queued);
         match self.access(request, intent, &units) {
             Answer::Now(access, observed) => {
-                session.multi = Some(multi);
-                self.exec_now(client, session, access, observed);
+                // Which parts of collections are meant may have changed meanwhile.
+                let queued = match self.schema.collections.is_empty() {
+                    true => queued,
+                    false => self.read_queued(&multi.requests, session.attempts),
+                };
+                self.exec_queued(client, session, multi, &queued, access, observed);
             }
             Answer::Refused(refusal) => {
                 self.unwatch(session);
@@ -126,18 +131,30 @@ impl Engine {
         observed: Lsn,
     ) {
         let multi = session.multi.take().expect("EXEC waits with its commands");
-        let queued = self.read_queued(&multi, session.attempts);
-        let (all, units) = self.queued_units(&queued);
+        let queued = self.read_queued(&multi.requests, session.attempts);
+        self.exec_queued(client, session, multi, &queued, access, observed);
+    }
+
+    fn exec_queued(
+        &mut self,
+        client: ClientId,
+        session: &mut Session,
+        multi: Multi,
+        queued: &[Queued],
+        access: Access,
+        observed: Lsn,
+    ) {
+        let (all, units) = self.queued_units(queued);
         if !self.is_unchanged(session) {
             self.release_locks(&units, access);
             return self.not_done(session);
         }
-        if !multi.begun && self.lacks_space(data_commands(&queued)) {
+        if !multi.begun && self.lacks_space(data_commands(queued)) {
             self.release_locks(&units, access);
             session.multi = Some(multi);
             return self.wait_for_lease(client, session, EXEC);
         }
-        if self.is_leased_away(session, &queued) {
+        if self.is_leased_away(session, queued) {
             self.release_locks(&units, access);
             return self.exec_leased_away(client, session, multi);
         }
@@ -150,7 +167,7 @@ impl Engine {
             }
             return self.begin_anew(session, &units, access, EXEC);
         }
-        match self.perform_all(client, session, &queued, &all, &units, access, observed) {
+        match self.perform_all(client, session, queued, &all, &units, access, observed) {
             Performed::Done => {}
             // Values are needed that only the origin knows; EXEC starts anew once they are here.
             Performed::Unknown => {
@@ -173,10 +190,11 @@ impl Engine {
         }
     }
 
-    pub(super) fn read_queued(&mut self, multi: &Multi, attempts: u32) -> Vec<Queued> {
+    pub(super) fn read_queued(&mut self, requests: &[Box<[u8]>], attempts: u32) -> Vec<Queued> {
+        self.work += requests.iter().map(|raw| raw.len() + COMMAND_COST).sum::<usize>();
         let mut args = Args::default();
-        let mut queued = Vec::with_capacity(multi.requests.len());
-        for raw in &multi.requests {
+        let mut queued = Vec::with_capacity(requests.len());
+        for raw in requests {
             parse(raw, &self.config.limits, &mut args).expect("the request was read before");
             let mut list = Vec::new();
             args.to_slices(raw, &mut list);

@@ -1,8 +1,8 @@
 //! Sessions whose commands are answered at once: `DESTAGE BEGIN`, commands, `EXEC`.
 //!
 //! Such a session holds an S lease on what it has read and an X lease on what it writes ([`destage_core::lease`]), for a
-//! limited time. Its writes are kept as they came, and performed again before each of its commands, so that it sees them
-//! and nobody else does; EXEC makes one write group of them, as of every transaction. Other sessions are refused what
+//! limited time. Its writes are kept as they came, and performed again before its commands, or what they come to is kept, too,
+//! so that it sees them and nobody else does; EXEC makes one write group of them, as of every transaction. Other sessions are refused what
 //! their leases do not allow; single commands and transactions that write what a session may write wait until it ends.
 //! A session that lost a lease is told so by every further command, and its EXEC does nothing. A command that is refused
 //! ends the session's leases, too, and its EXEC is refused as of every transaction.
@@ -27,11 +27,21 @@ use destage_core::{Access, ClientId, Intent, Lsn, Span, UnitId};
 const LIFETIME_MS_DEFAULT: u64 = 1_000;
 const LIFETIME_MS_MIN: u64 = 10;
 const LIFETIME_MS_MAX: u64 = 60_000;
-/// Most writes of one session: each command performs all of them again.
+/// Most writes of one session: a command performs all of them again unless what they come to was kept.
 const WRITES_MAX: usize = 1_000;
+/// Most bytes of rows that are kept for that.
+const AHEAD_BYTES_MAX: usize = 1 << 20;
 /// What further commands of a session are told of which one was refused: its leases have ended.
 const SPOILT: &str = "EXECABORT an earlier command of this session was refused, so nothing of it is done: EXEC or \
                       DISCARD, and begin anew";
+
+/// What the writes of a session come to.
+#[derive(Debug)]
+pub(crate) struct Ahead {
+    txn: Txn,
+    /// Losses of rows as of then.
+    losses: u64,
+}
 
 impl Engine {
     /// DESTAGE BEGIN [ms]
@@ -61,7 +71,7 @@ impl Engine {
     /// in the step in which it performs them.
     pub(super) fn defer(&mut self, session: &mut Session) {
         if let Some(multi) = &mut session.multi {
-            multi.leased = false;
+            (multi.leased, multi.ahead) = (false, None);
         }
         Reply::new(&mut session.out, session.protocol).ok();
     }
@@ -181,7 +191,8 @@ impl Engine {
         let Some(multi) = session.multi.take() else { return };
         let is_more = multi.bytes + raw.len() > self.config.limits.bytes_max
             || multi.requests.len() >= WRITES_MAX;
-        let queued = self.read_queued(&multi, session.attempts);
+        let before = if self.is_kept(&multi) { &[][..] } else { &multi.requests };
+        let queued = self.read_queued(before, session.attempts);
         session.multi = Some(multi);
         if is_more && spec.group == Group::Write {
             let message = format!(
@@ -227,7 +238,7 @@ impl Engine {
             self.wake_lease_waiters();
         }
         if let Some(multi) = &mut session.multi {
-            (multi.requests, multi.bytes) = (Vec::new(), 0);
+            (multi.requests, multi.bytes, multi.ahead) = (Vec::new(), 0, None);
         }
     }
 
@@ -261,8 +272,11 @@ impl Engine {
             return self.lost(session, denied);
         }
         let Some(mut multi) = session.multi.take() else { return };
+        let is_kept = self.is_kept(&multi);
+        let kept = multi.ahead.take().filter(|_| is_kept);
         multi.requests.push(raw.into());
-        let queued = self.read_queued(&multi, session.attempts);
+        let first = if is_kept { multi.requests.len() - 1 } else { 0 };
+        let queued = self.read_queued(&multi.requests[first..], session.attempts);
         multi.requests.pop();
         let (all, units) = self.queued_units(&queued);
         session.multi = Some(multi);
@@ -274,16 +288,17 @@ impl Engine {
                 false => self.leased_anew(client, session, raw),
             };
         }
-        let mut txn = std::mem::take(&mut self.txn);
-        txn.clear();
+        let mut txn = kept.map_or_else(Txn::default, |ahead| ahead.txn);
         let performed = self.replay(session.protocol, &queued, &all, &mut txn);
-        self.txn = txn;
         session.lsn = session.lsn.max(observed);
         match performed {
             Ok(reply) => {
                 (session.settled, session.attempts) = (false, 0);
                 session.out.extend_from_slice(&reply);
-                if let (Some(multi), true) = (&mut session.multi, is_write(queued.last())) {
+                let ahead = self.keep(txn);
+                let Some(multi) = &mut session.multi else { return };
+                multi.ahead = ahead;
+                if is_write(queued.last()) {
                     multi.bytes += raw.len();
                     multi.requests.push(raw.into());
                 }
@@ -292,9 +307,28 @@ impl Engine {
                 session.attempts = 0;
                 self.fail(session, &message);
             }
+            // Behind what was kept: once more behind all that it came from.
+            Err(Trouble::Unknown | Trouble::Again) if is_kept => {
+                self.leased_anew(client, session, raw);
+            }
             Err(Trouble::Unknown) => self.settle(client, session, &units, raw),
             Err(Trouble::Again) => self.perform_again(client, session, &units, raw),
         }
+    }
+
+    /// Whether what a session's writes come to is known, so that its next command need not perform them again. It is not once a
+    /// row was dropped from the cache, which the session may have read, or whose number another one may have got.
+    fn is_kept(&self, multi: &Multi) -> bool {
+        multi.ahead.as_ref().is_some_and(|ahead| ahead.losses == self.rows.losses())
+    }
+
+    /// Keeps what a session's writes come to, unless it is large, or other things than writes change it: which part of a
+    /// collection is at hand, and the time at which plain keys expire.
+    fn keep(&self, txn: Txn) -> Option<Ahead> {
+        let is_lasting = self.schema.collections.is_empty() && self.schema.plain.is_none();
+        let is_safe = is_lasting && !self.config.unsafe_flags.no_leases;
+        (is_safe && txn.staged_bytes() <= AHEAD_BYTES_MAX)
+            .then(|| Ahead { txn, losses: self.rows.losses() })
     }
 
     /// Executes a command of a leased session once more from its bytes.
@@ -371,9 +405,10 @@ impl Engine {
     pub(super) fn wake_lease_waiters(&mut self) {
         for client in std::mem::take(&mut self.watched.waiters) {
             let Some(session) = self.session(client) else { continue };
-            if let Some(Waiting::Lease { raw }) = &session.waiting {
-                session.input = [raw, &session.input[..]].concat();
-                session.waiting = None;
+            if let Some(Waiting::Lease { raw }) =
+                session.waiting.take_if(|waiting| matches!(waiting, Waiting::Lease { .. }))
+            {
+                session.inbox.put_back(&raw);
                 self.runnable.push_back(client);
             }
         }

@@ -25,6 +25,7 @@ mod front_end;
 mod halts;
 mod health;
 mod in_place;
+mod inbox;
 mod jobs;
 mod key;
 mod leased;
@@ -32,6 +33,7 @@ mod listen;
 mod observe;
 mod opaque;
 mod origin;
+mod output;
 mod overlay;
 mod patience;
 mod perform;
@@ -45,6 +47,7 @@ mod session;
 mod sets;
 mod slabs;
 mod strings;
+mod turn;
 mod txn;
 mod unsupported;
 mod watch;
@@ -73,6 +76,7 @@ use destage_runtime::mode_log::ModeLog;
 use dispatch::Answer;
 use domains::Domains;
 use opaque::Opaque;
+use output::Unread;
 use overlay::Overlay;
 use perform::FieldNames;
 use report::Measured;
@@ -91,6 +95,7 @@ pub use report::StartReport;
 
 pub(crate) use key::{format_key, key_cells};
 pub(crate) use observe::Observer;
+pub(crate) use turn::TURN;
 
 /// The first ordering domain: the whole origin, unless the settings say otherwise.
 pub const DOMAIN: DomainId = DomainId(0);
@@ -239,7 +244,14 @@ pub struct Engine {
     moment: u64,
     /// When the fetches of pages under way began.
     page_starts: HashMap<UnitId, u64>,
+    /// Clients who may go on.
     runnable: VecDeque<ClientId>,
+    /// Clients who have more to execute, and let the others have their turn first.
+    yielded: VecDeque<ClientId>,
+    /// What was executed so far, in the units of [`TURN`].
+    work: usize,
+    /// Replies that nobody has read.
+    unread: Unread,
     sends: Vec<ClientId>,
     /// Released while their session was at work.
     late_sends: Vec<ClientId>,
@@ -261,6 +273,7 @@ struct Config {
     limits: RequestLimits,
     pipeline_max: usize,
     output_bytes_max: usize,
+    output_total_bytes_max: usize,
     clients_max: usize,
     /// For how long a client waits for an answer.
     client_wait: Span,
@@ -328,6 +341,9 @@ impl Engine {
             moment: 0,
             page_starts: HashMap::new(),
             runnable: VecDeque::new(),
+            yielded: VecDeque::new(),
+            work: 0,
+            unread: Unread::default(),
             sends: Vec::new(),
             late_sends: Vec::new(),
             io: Vec::new(),
@@ -336,7 +352,8 @@ impl Engine {
                 auth: Arc::new(Auth::new(settings.password.clone())),
                 limits: RequestLimits { bytes_max: settings.request_bytes_max, args_max: 1 << 20 },
                 pipeline_max: settings.pipeline_max,
-                output_bytes_max: settings.output_bytes_max,
+                output_bytes_max: settings.output_bytes_max.min(settings.output_total_bytes_max),
+                output_total_bytes_max: settings.output_total_bytes_max,
                 clients_max: settings.clients_max,
                 client_wait: settings.client_wait,
                 unsafe_flags: settings.unsafe_flags,
@@ -401,7 +418,8 @@ impl Engine {
         let others = [self.modes.due(), self.watched.next_timeout()].into_iter().chain(foreign);
         let mark = self.domains.mark_at(self.core.decided());
         let held = self.opaque.next_timeout();
-        [deadline, alarm, self.core.next_timeout(), self.expiries.next_timeout(), mark, held]
+        let work = self.has_work().then_some(self.now);
+        [work, deadline, alarm, self.core.next_timeout(), self.expiries.next_timeout(), mark, held]
             .into_iter()
             .chain(others)
             .flatten()
@@ -433,11 +451,13 @@ impl Engine {
         std::mem::swap(sends, &mut self.sends);
     }
 
-    /// The replies that may leave, to be drained by what was sent; and whether the connection is to be closed afterwards.
+    /// The replies that may leave, to be drained by what was sent (then [`Engine::sent`]); and whether the connection is to be closed
+    /// afterwards.
     pub fn outgoing(&mut self, client: ClientId) -> Option<(&mut Vec<u8>, bool)> {
         let session = self.session(client)?;
         // What is not released yet must be sent first.
         let closing = session.closing && !session.is_held() && session.out.is_empty();
+        let closing = closing || session.is_cut;
         Some((&mut session.ready, closing))
     }
 
@@ -445,14 +465,17 @@ impl Engine {
     pub fn is_idle(&self, client: ClientId) -> bool {
         self.sessions[client.0 as usize].as_ref().is_none_or(|session| {
             let answered = session.waiting.is_none() && !session.is_held();
-            answered && session.out.is_empty() && session.ready.is_empty()
+            let executed = session.closing || session.inbox.needs_more();
+            answered && executed && session.out.is_empty() && session.ready.is_empty()
         })
     }
 
-    /// Whether the engine takes more bytes from this client now. It does not while a command waits or replies pile up.
+    /// Whether the engine takes more bytes from this client now. It does not while there is something to execute, or a command
+    /// waits and another one is there.
     pub fn wants_input(&self, client: ClientId) -> bool {
         self.sessions[client.0 as usize].as_ref().is_some_and(|session| {
-            !session.closing && (session.waiting.is_none() || session.input.is_empty())
+            let may_go_on = session.inbox.is_empty() || session.waiting.is_none();
+            !session.closing && may_go_on && session.inbox.needs_more()
         })
     }
 
@@ -520,21 +543,6 @@ impl Engine {
         self.core.handle(self.now, Input::Drain);
         self.pump();
         self.run_ready();
-    }
-
-    /// Groups that are not decided.
-    pub fn undecided(&self) -> u64 {
-        self.core.next_lsn().0 - 1 - self.core.decided().0
-    }
-
-    /// The newest group.
-    pub fn last(&self) -> Lsn {
-        Lsn(self.core.next_lsn().0 - 1)
-    }
-
-    /// Everything up to here is decided.
-    pub fn decided(&self) -> Lsn {
-        self.core.decided()
     }
 
     /// The tables.

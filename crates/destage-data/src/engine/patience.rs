@@ -60,14 +60,11 @@ impl Engine {
     pub(super) fn guard(&mut self, client: ClientId) {
         let until = self.now + self.config.client_wait;
         let Some(session) = self.session(client) else { return };
-        match &session.waiting {
-            None if session.input.is_empty() => session.bound = None,
-            None => {}
-            Some(waiting) => {
-                session.is_left |= session.hung_up;
-                if !waiting.names_its_bound() {
-                    session.bound.get_or_insert(until);
-                }
+        if let Some(waiting) = &session.waiting {
+            session.is_left |= session.hung_up;
+            if !waiting.names_its_bound() && session.bound.is_none() {
+                session.bound = Some(until);
+                session.inbox.set_late();
             }
         }
         self.look_after(client);
@@ -254,6 +251,10 @@ impl Engine {
                 "PENDING write {} is in the journal and goes to {origin}, which has not answered within {limit} s \
                  (--client-wait): do not repeat it; should {origin} reject it, the log tells so",
                 lsn.0
+            ),
+            Waiting::Job { job: Job::NextKeys { .. }, .. } => format!(
+                "UNAVAILABLE {origin} has not answered within {limit} s (--client-wait), and no key was handed out; keys that it \
+                 reserves yet stay unused; see DESTAGE STATUS"
             ),
             Waiting::Job { job: Job::Parked, .. } => format!(
                 "PENDING {origin} has not answered within {limit} s (--client-wait), and what was decided is under way: see \

@@ -145,6 +145,21 @@ impl Engine {
         self.clients
     }
 
+    /// Groups that are not decided.
+    pub fn undecided(&self) -> u64 {
+        self.core.next_lsn().0 - 1 - self.core.decided().0
+    }
+
+    /// The newest group.
+    pub fn last(&self) -> Lsn {
+        Lsn(self.core.next_lsn().0 - 1)
+    }
+
+    /// Everything up to here is decided.
+    pub fn decided(&self) -> Lsn {
+        self.core.decided()
+    }
+
     /// Adds what happened before the engine existed.
     pub fn set_start_report(&mut self, start: StartReport) {
         self.measured.start = start;
@@ -184,6 +199,8 @@ impl Engine {
         report.clients.commands_total = measured.commands;
         report.clients.errors_total = measured.errors;
         report.clients.set_auth(&self.config.auth);
+        report.clients.unread_bytes = Some(self.unread.bytes());
+        report.clients.cut_off_total = Some(self.unread.cut());
         report.writes.commit_latency = measured.commit.summary(now);
         report.destage.latency = measured.destage.summary(now);
         report.destage.batch_groups = measured.batch_groups.summary(now);
@@ -203,7 +220,7 @@ impl Engine {
         report.memory.index_bytes = Some((self.rows.len() * super::rows::OVERHEAD) as u64);
         report.memory.groups_bytes = status.dirty_bytes;
         report.memory.clients_bytes =
-            self.sessions.iter().flatten().map(|s| (s.output_bytes() + s.input.len()) as u64).sum();
+            self.sessions.iter().flatten().map(|s| (s.output_bytes() + s.inbox.len()) as u64).sum();
         report.derived = Some(self.derived.report());
         report.invalidation = Some(self.invalidation_report());
         report.warnings.extend(self.invalidation_warning());

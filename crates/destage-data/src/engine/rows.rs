@@ -45,6 +45,7 @@ pub(crate) struct Rows {
     index: Box<[HashTable<u32>]>,
     hasher: Hasher,
     scratch: Vec<u8>,
+    losses: u64,
 }
 
 /// Parts of the index: with ten million rows one grows in about 2 ms.
@@ -90,6 +91,7 @@ impl Rows {
             index: vec![HashTable::new(); PARTS].into(),
             hasher: Hasher::default(),
             scratch: Vec::new(),
+            losses: 0,
         }
     }
 
@@ -182,8 +184,14 @@ impl Rows {
         }
     }
 
+    /// How often a unit has lost its content or its number so far: while this stays the same, units are what they were.
+    pub(super) fn losses(&self) -> u64 {
+        self.losses
+    }
+
     /// Forgets what a unit holds, but not which row it stands for.
     pub(crate) fn unload(&mut self, unit: UnitId) {
+        self.losses += u64::from(self.get(unit).kind != Kind::NotLoaded);
         self.keep_key(unit, Kind::NotLoaded);
     }
 
@@ -203,6 +211,7 @@ impl Rows {
 
     /// Drops a unit; its handle may be given out again. The hash of what it stood for is returned.
     pub(crate) fn remove(&mut self, unit: UnitId) -> u64 {
+        self.losses += 1;
         let hash = self.identity(self.get(unit).table, self.key(unit));
         if let Ok(entry) = self.index[part(hash)].find_entry(hash, |&other| other == unit.0) {
             entry.remove();

@@ -1,6 +1,8 @@
 //! A connection as the engine sees it: bytes in, bytes out, and what it waits for.
 
 use super::command::Verb;
+use super::inbox::Inbox;
+use super::leased::Ahead;
 use super::patience::Held;
 use super::plain::Beside;
 use super::txn::Staged;
@@ -28,7 +30,9 @@ pub(crate) struct Session {
     /// It has used commands that are not about the connection.
     pub(crate) has_begun: bool,
     /// Requests received but not executed.
-    pub(crate) input: Vec<u8>,
+    pub(crate) inbox: Inbox,
+    /// It goes on once others have had their turn.
+    pub(crate) yielded: bool,
     /// Replies written since the last announcement.
     pub(crate) out: Vec<u8>,
     /// Replies announced to the core, which may not leave yet.
@@ -36,6 +40,10 @@ pub(crate) struct Session {
     pub(crate) announced: bool,
     /// Replies that may leave.
     pub(crate) ready: Vec<u8>,
+    /// What is counted of these as unread.
+    pub(super) unread_bytes: usize,
+    /// It left too much unread: closed at once.
+    pub(super) is_cut: bool,
     /// The highest group that the replies in `out` wrote or observed.
     pub(crate) lsn: Lsn,
     /// Whether they acknowledge a write.
@@ -78,6 +86,8 @@ pub(crate) struct Multi {
     pub(crate) failed: bool,
     /// Begun by DESTAGE BEGIN: commands are answered at once, under leases.
     pub(crate) leased: bool,
+    /// What its writes under leases come to, if it is kept.
+    pub(super) ahead: Option<Ahead>,
     /// Begun by DESTAGE BEGIN, also where MULTI has followed: it never waits for the leases of others.
     pub(crate) begun: bool,
 }
@@ -188,6 +198,11 @@ impl Session {
     /// Whether replies are held back that nobody has been told about.
     pub(crate) fn is_held(&self) -> bool {
         self.announced && !self.held.is_answered
+    }
+
+    /// Whether its next request may be executed.
+    pub(super) fn may_execute(&self) -> bool {
+        self.waiting.is_none() && !self.closing && !self.yielded
     }
 
     /// Bytes of replies that wait.

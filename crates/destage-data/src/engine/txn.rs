@@ -9,7 +9,7 @@ use crate::change::{GroupWriter, Op, Set};
 use crate::resp::Reply;
 use crate::schema::{ColumnDefault, Schema, Table, TableId};
 use destage_core::{Lsn, Time, UnitId};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// How a column of a row changes, owned.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +34,10 @@ struct RowChange {
     table: TableId,
     op: Op,
     sets: Vec<(usize, Update)>,
+    /// It comes later instead.
+    is_moved: bool,
+    /// The change of the same table before.
+    earlier: Option<usize>,
 }
 
 /// Staged rows and changes; nothing is visible to others until they are committed.
@@ -43,6 +47,8 @@ pub(crate) struct Txn {
     /// Where a row is staged, once there are more than `SEARCHED_MAX`.
     places: HashMap<UnitId, usize>,
     changes: Vec<RowChange>,
+    /// The last change of each table.
+    last: Vec<(TableId, usize)>,
     /// Deadlines that keys get, or lose; the last word on a key counts.
     pub(crate) deadlines: Vec<(UnitId, Option<Time>)>,
     /// Raw SQL, each with the number of the changes before it.
@@ -57,6 +63,7 @@ impl Txn {
         self.staged.clear();
         self.places.clear();
         self.changes.clear();
+        self.last.clear();
         self.deadlines.clear();
         self.dmls.clear();
     }
@@ -88,6 +95,11 @@ impl Txn {
         self.changes.is_empty() && self.dmls.is_empty()
     }
 
+    /// Bytes of the rows as they will be.
+    pub(crate) fn staged_bytes(&self) -> usize {
+        self.staged.iter().flat_map(|staged| &staged.row).map(|row| row.len()).sum()
+    }
+
     /// Whether a row that was known is changed.
     pub(crate) fn changes_row(&self, unit: UnitId) -> bool {
         self.place(unit).is_some_and(|place| self.staged[place].newest.is_some())
@@ -97,7 +109,59 @@ impl Txn {
     pub(crate) fn row_changes(
         &self,
     ) -> impl Iterator<Item = (UnitId, TableId, Op, &[(usize, Update)])> {
-        self.changes.iter().map(|change| (change.unit, change.table, change.op, &change.sets[..]))
+        self.changes().map(|change| (change.unit, change.table, change.op, &change.sets[..]))
+    }
+
+    fn changes(&self) -> impl Iterator<Item = &RowChange> {
+        self.changes.iter().filter(|change| !change.is_moved)
+    }
+
+    /// Adds a change; its place is returned.
+    fn push(&mut self, unit: UnitId, table: TableId, op: Op, sets: Vec<(usize, Update)>) -> usize {
+        let place = self.changes.len();
+        let last = self.last.iter_mut().find(|(other, _)| *other == table);
+        let earlier = match last {
+            Some((_, last)) => Some(std::mem::replace(last, place)),
+            None => {
+                self.last.push((table, place));
+                None
+            }
+        };
+        self.changes.push(RowChange { unit, table, op, sets, is_moved: false, earlier });
+        place
+    }
+
+    /// Takes back the last change.
+    fn pop(&mut self) {
+        let behind = self.behind_dml();
+        // Nothing that has moved is the last one.
+        loop {
+            let Some(RowChange { table, earlier, .. }) = self.changes.pop() else { return };
+            let at = self.last.iter().position(|(other, _)| *other == table);
+            let at = at.expect("each change is the last of its table once");
+            match earlier {
+                Some(earlier) => self.last[at].1 = earlier,
+                None => drop(self.last.swap_remove(at)),
+            }
+            if self.changes.len() <= behind || self.changes.last().is_none_or(|last| !last.is_moved)
+            {
+                return;
+            }
+        }
+    }
+
+    /// Whether a table is changed behind this place.
+    fn is_changed_behind(&mut self, place: usize, table: TableId) -> bool {
+        let Some((_, last)) = self.last.iter_mut().find(|(other, _)| *other == table) else {
+            return false;
+        };
+        while *last > place && self.changes[*last].is_moved {
+            match self.changes[*last].earlier {
+                Some(earlier) => *last = earlier,
+                None => return false,
+            }
+        }
+        *last > place
     }
 
     /// The row's cells as this transaction sees them.
@@ -129,10 +193,7 @@ impl Txn {
                 merge(table, change, sets);
                 index
             }
-            None => {
-                self.changes.push(RowChange { unit, table: table.id, op, sets });
-                self.changes.len() - 1
-            }
+            None => self.push(unit, table.id, op, sets),
         };
         self.stage(unit, Some(row), Some(newest));
     }
@@ -176,21 +237,17 @@ impl Txn {
             return None;
         }
         let structural = sets.iter().any(|(column, _)| table.columns[*column].structural);
-        let is_needed = |between: &[RowChange]| {
-            between.iter().any(|change| table.referenced_by.contains(&change.table))
-        };
         if structural
             && self.changes[index].op == Op::Insert
-            && !is_needed(&self.changes[index + 1..])
+            && index + 1 < self.changes.len()
+            && !table.referenced_by.iter().any(|&other| self.is_changed_behind(index, other))
         {
-            // A new row may come later as well, as long as nothing in between refers to it.
-            self.changes[index..].rotate_left(1);
-            for at in index..self.changes.len() {
-                if let Some(place) = self.place(self.changes[at].unit) {
-                    self.staged[place].newest = Some(at);
-                }
-            }
-            index = self.changes.len() - 1;
+            // A new row may come later as well, as long as nothing in between refers to it. The others keep their places, so that
+            // a long transaction takes no longer for it.
+            let change = &mut self.changes[index];
+            change.is_moved = true;
+            let sets = std::mem::take(&mut change.sets);
+            index = self.push(unit, table.id, Op::Insert, sets);
         }
         let earlier = &self.changes[index];
         let is_last = index + 1 == self.changes.len();
@@ -209,20 +266,20 @@ impl Txn {
 
     /// Deletes a row that exists.
     pub(crate) fn delete(&mut self, table: TableId, unit: UnitId) {
-        let delete = RowChange { unit, table, op: Op::Delete, sets: Vec::new() };
         // Only what came just before can be left out: other rows may have been made to fit what lies further back.
         let behind = self.behind_dml();
         let count = self.changes.len();
-        let is_last =
-            |last: &mut RowChange| count > behind && last.unit == unit && last.op != Op::Delete;
-        match self.changes.pop_if(is_last) {
-            // Created in this very transaction: nothing of it reaches the origin.
-            Some(last) if last.op == Op::Insert => self.stage(unit, None, None),
-            _ => {
-                self.changes.push(delete);
-                self.stage(unit, None, Some(self.changes.len() - 1));
-            }
+        let last = self.changes.last().filter(|last| count > behind && last.unit == unit);
+        let op = last.map(|last| last.op).filter(|op| *op != Op::Delete);
+        if op.is_some() {
+            self.pop();
         }
+        if op == Some(Op::Insert) {
+            // Created in this very transaction: nothing of it reaches the origin.
+            return self.stage(unit, None, None);
+        }
+        let place = self.push(unit, table, Op::Delete, Vec::new());
+        self.stage(unit, None, Some(place));
     }
 
     fn stage(&mut self, unit: UnitId, row: Option<Box<[u8]>>, newest: Option<usize>) {
@@ -250,22 +307,24 @@ impl Txn {
         }
         if !sets.is_empty() {
             let table = prepared.key_list[0].0;
-            self.changes.push(RowChange { unit, table, op: Op::Update, sets });
+            self.push(unit, table, Op::Update, sets);
         }
     }
 
     /// Units changed without their rows being known.
     pub(crate) fn blind_units(&self) -> impl Iterator<Item = UnitId> {
         let known = |unit| self.place(unit).is_some();
-        self.changes.iter().map(|change| change.unit).filter(move |&unit| !known(unit))
+        self.changes().map(|change| change.unit).filter(move |&unit| !known(unit))
     }
 
     /// Forgets staged rows that are as they were: made and deleted again, nothing of them is in the write group, which is to have
     /// nothing to do with them. Nothing more may be staged afterwards.
     pub(crate) fn forget_unchanged(&mut self) {
-        let changes = &self.changes;
-        let is_changed = |unit: UnitId| changes.iter().any(|change| change.unit == unit);
-        self.staged.retain(|staged| staged.newest.is_some() || is_changed(staged.unit));
+        if self.staged.iter().all(|staged| staged.newest.is_some()) {
+            return;
+        }
+        let changed: HashSet<UnitId> = self.changes().map(|change| change.unit).collect();
+        self.staged.retain(|staged| staged.newest.is_some() || changed.contains(&staged.unit));
     }
 
     /// The staged rows, for a commit that comes later.
@@ -278,18 +337,19 @@ impl Txn {
     /// # Errors
     /// A message that lists the missing columns, or says what to do instead.
     pub(crate) fn check(&self, schema: &Schema, rows: &Rows) -> Result<(), String> {
-        let several = |other: &[RowChange]| other[0].unit != other[1].unit;
         if schema.one_row_groups && self.has_dml() {
             return Err("this origin takes no SQL".to_owned());
         }
-        if schema.one_row_groups && self.changes.windows(2).any(several) {
+        let mut units = self.changes().map(|change| change.unit);
+        let first = units.next();
+        if schema.one_row_groups && units.any(|unit| Some(unit) != first) {
             return Err(
                 "this origin takes documents one at a time: a command or a MULTI that changes several of them could \
                  end half done; change each in a command of its own"
                     .to_owned(),
             );
         }
-        for change in self.changes.iter().filter(|change| change.op == Op::Insert) {
+        for change in self.changes().filter(|change| change.op == Op::Insert) {
             let table = schema.table(change.table);
             let missing: Vec<&str> = table
                 .columns
@@ -327,6 +387,9 @@ impl Txn {
             while let Some((_, dml)) = dmls.next_if(|(before, _)| *before <= place) {
                 writer.dml(dml);
             }
+            if change.is_moved {
+                continue;
+            }
             let table = schema.table(change.table);
             writer.begin(change.table, change.op, rows.key(change.unit));
             for (column, update) in &change.sets {
@@ -355,7 +418,7 @@ impl Txn {
 
     /// The tables that it changes, with the operation and the columns.
     pub(crate) fn touched(&self) -> impl Iterator<Item = (TableId, Op, &[(usize, Update)])> {
-        self.changes.iter().map(|change| (change.table, change.op, &change.sets[..]))
+        self.changes().map(|change| (change.table, change.op, &change.sets[..]))
     }
 }
 

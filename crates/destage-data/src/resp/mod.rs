@@ -3,6 +3,6 @@
 mod parse;
 mod reply;
 
-pub use parse::{Args, Parse, ProtocolError, RequestLimits, parse};
-pub(crate) use reply::count_replies;
+pub use parse::{Args, Parse, Place, ProtocolError, RequestLimits, parse, resume};
 pub use reply::{Protocol, Reply};
+pub(crate) use reply::{TOO_LONG, count_replies};

@@ -61,6 +61,15 @@ fn error<T>(message: impl Into<String>) -> Result<T, ProtocolError> {
     Err(ProtocolError(message.into()))
 }
 
+/// How far an unfinished request has been read: what comes is read from there, and not from the request's start again. It keeps
+/// no arguments, so that it costs nothing to hold; they are collected once the request is whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    at: usize,
+    /// Arguments that are missing; none before their number is known.
+    left: Option<usize>,
+}
+
 /// Reads one request from the front of `buffer`.
 ///
 /// # Errors
@@ -70,54 +79,98 @@ pub fn parse(
     limits: &RequestLimits,
     args: &mut Args,
 ) -> Result<Parse, ProtocolError> {
+    resume(buffer, limits, &mut Place::default(), args)
+}
+
+/// As [`parse`], where `place` tells how far the same bytes have been read before; then how far they are read now.
+///
+/// # Errors
+/// As of [`parse`]; nothing more can be read then.
+pub fn resume(
+    buffer: &[u8],
+    limits: &RequestLimits,
+    place: &mut Place,
+    args: &mut Args,
+) -> Result<Parse, ProtocolError> {
     args.ranges.clear();
-    match buffer.first() {
-        None => Ok(Parse::Incomplete),
-        Some(b'*') => parse_array(buffer, limits, args),
-        Some(_) => parse_inline(buffer, limits, args),
+    if place.at == 0 {
+        return read(buffer, limits, place, |range| args.ranges.push(range));
+    }
+    match read(buffer, limits, place, |_| {})? {
+        // Whole: read once more for the arguments, which is as long again and no more.
+        Parse::Request(len) => {
+            *place = Place::default();
+            parse(&buffer[..len], limits, args)
+        }
+        Parse::Incomplete => Ok(Parse::Incomplete),
     }
 }
 
-fn parse_array(
+#[inline]
+fn read(
     buffer: &[u8],
     limits: &RequestLimits,
-    args: &mut Args,
+    place: &mut Place,
+    keep: impl FnMut(Range<usize>),
 ) -> Result<Parse, ProtocolError> {
-    let Some((count, mut at)) = parse_length(buffer, 1)? else { return Ok(Parse::Incomplete) };
-    if count > limits.args_max as i64 {
-        return error(format!("more than {} arguments in one request", limits.args_max));
+    match buffer.first() {
+        None => Ok(Parse::Incomplete),
+        Some(b'*') => read_array(buffer, limits, place, keep),
+        Some(_) => read_inline(buffer, limits, place, keep),
     }
-    for _ in 0..count.max(0) {
+}
+
+#[inline]
+fn read_array(
+    buffer: &[u8],
+    limits: &RequestLimits,
+    place: &mut Place,
+    mut keep: impl FnMut(Range<usize>),
+) -> Result<Parse, ProtocolError> {
+    let (mut at, mut left) = match place.left {
+        Some(left) => (place.at, left),
+        None => {
+            let Some((count, at)) = read_length(buffer, 1)? else { return Ok(Parse::Incomplete) };
+            if count > limits.args_max as i64 {
+                return error(format!("more than {} arguments in one request", limits.args_max));
+            }
+            (at, usize::try_from(count).unwrap_or(0))
+        }
+    };
+    while left > 0 {
         match buffer.get(at) {
-            None => return Ok(Parse::Incomplete),
             Some(b'$') => {}
+            None => break,
             Some(&other) => {
                 return error(format!("expected '$', got '{}'", char::from(other).escape_debug()));
             }
         }
-        let Some((len, start)) = parse_length(buffer, at + 1)? else {
-            return Ok(Parse::Incomplete);
-        };
+        let Some((len, start)) = read_length(buffer, at + 1)? else { break };
         let Ok(len) = usize::try_from(len) else { return error("invalid bulk length") };
         if len > limits.bytes_max || start + len > limits.bytes_max {
             return error(format!("a request of more than {} bytes", limits.bytes_max));
         }
         let end = start + len;
         if buffer.len() < end + 2 {
-            return Ok(Parse::Incomplete);
+            break;
         }
         if &buffer[end..end + 2] != b"\r\n" {
             return error("a bulk string that does not end where its length says");
         }
-        args.ranges.push(start..end);
+        keep(start..end);
         at = end + 2;
+        left -= 1;
+    }
+    if left > 0 {
+        *place = Place { at, left: Some(left) };
+        return Ok(Parse::Incomplete);
     }
     Ok(Parse::Request(at))
 }
 
 /// Reads a decimal number and its line end from `at`; the number and the place after it.
 #[inline]
-fn parse_length(buffer: &[u8], at: usize) -> Result<Option<(i64, usize)>, ProtocolError> {
+fn read_length(buffer: &[u8], at: usize) -> Result<Option<(i64, usize)>, ProtocolError> {
     /// Digits of the longest length that makes sense, and a sign.
     const DIGITS_MAX: usize = 16;
     let mut value = 0i64;
@@ -145,29 +198,33 @@ fn parse_length(buffer: &[u8], at: usize) -> Result<Option<(i64, usize)>, Protoc
 }
 
 /// Words separated by blanks; no quoting, since nothing but people and probes send inline commands.
-fn parse_inline(
+fn read_inline(
     buffer: &[u8],
     limits: &RequestLimits,
-    args: &mut Args,
+    place: &mut Place,
+    mut keep: impl FnMut(Range<usize>),
 ) -> Result<Parse, ProtocolError> {
     let inline_max = INLINE_MAX.min(limits.bytes_max);
-    let Some(end) = memchr::memchr(b'\n', &buffer[..buffer.len().min(inline_max)]) else {
+    let seen = buffer.len().min(inline_max);
+    let Some(end) = memchr::memchr(b'\n', &buffer[place.at.min(seen)..seen]) else {
+        place.at = seen;
         return match buffer.len() >= inline_max {
             true => error("too big inline request"),
             false => Ok(Parse::Incomplete),
         };
     };
+    let line = &buffer[..=place.at + end];
     let mut start = 0;
     // The line's end is white space too.
-    for (at, byte) in buffer[..=end].iter().enumerate() {
+    for (at, byte) in line.iter().enumerate() {
         if byte.is_ascii_whitespace() {
             if start < at {
-                args.ranges.push(start..at);
+                keep(start..at);
             }
             start = at + 1;
         }
     }
-    Ok(Parse::Request(end + 1))
+    Ok(Parse::Request(line.len()))
 }
 
 #[cfg(test)]
@@ -223,7 +280,84 @@ mod tests {
         }
     }
 
+    type Found = Vec<Result<Vec<Vec<u8>>, ProtocolError>>;
+
+    /// What a client's bytes are if they come in parts of these lengths, and the rest at once: requests with their arguments, then
+    /// perhaps an error.
+    fn in_parts(bytes: &[u8], parts: &[usize]) -> Found {
+        let (mut found, mut held, mut rest) = (Vec::new(), Vec::new(), bytes);
+        let (mut place, mut args) = (Place::default(), Args::default());
+        for &part in parts.iter().chain([&usize::MAX]) {
+            let (come, later) = rest.split_at(part.min(rest.len()));
+            rest = later;
+            held.extend(come);
+            loop {
+                match resume(&held, &LIMITS, &mut place, &mut args) {
+                    Ok(Parse::Request(len)) => {
+                        found
+                            .push(Ok((0..args.len()).map(|i| args.get(&held, i).into()).collect()));
+                        held.drain(..len);
+                    }
+                    Ok(Parse::Incomplete) => break,
+                    Err(error) => {
+                        found.push(Err(error));
+                        return found;
+                    }
+                }
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn requests_cut_anywhere_are_the_same() {
+        let bytes = b"*3\r\n$4\r\nHGET\r\n$3\r\na:1\r\n$0\r\n\r\n  GET a \r\n*0\r\n*-1\r\n\n*1\r\n$4\r\nPING\r\n*1\r\n$x";
+        let whole = in_parts(bytes, &[]);
+        assert_eq!(whole.len(), 7);
+        for cut in 0..=bytes.len() {
+            assert_eq!(in_parts(bytes, &[cut]), whole, "cut at {cut}");
+        }
+        assert_eq!(in_parts(bytes, &vec![1; bytes.len()]), whole);
+    }
+
+    #[test]
+    fn what_was_read_is_not_read_again() {
+        let mut bytes = b"*9\r\n$1\r\na\r\n".to_vec();
+        let (mut place, mut args) = (Place::default(), Args::default());
+        let mut read = |bytes: &[u8]| resume(bytes, &LIMITS, &mut place, &mut args);
+        assert_eq!(read(&bytes), Ok(Parse::Incomplete));
+        // What lies before is not looked at, whatever has become of it.
+        bytes[4..].fill(b'!');
+        bytes.extend(b"$1\r\nb\r\n$1");
+        assert_eq!(read(&bytes), Ok(Parse::Incomplete));
+        bytes.extend(b"x");
+        assert!(read(&bytes).is_err());
+    }
+
+    /// Bytes that are requests more often than any would be.
+    fn likely() -> impl proptest::strategy::Strategy<Value = Vec<u8>> {
+        use proptest::prelude::*;
+        let piece = prop_oneof![
+            Just(b"*2\r\n".to_vec()),
+            Just(b"*1\r\n".to_vec()),
+            Just(b"$3\r\nabc\r\n".to_vec()),
+            Just(b"$0\r\n\r\n".to_vec()),
+            Just(b"GET a\r\n".to_vec()),
+            "[ -~\r\n]{0,4}".prop_map(String::into_bytes),
+            any::<Vec<u8>>(),
+        ];
+        prop::collection::vec(piece, 0..12).prop_map(|pieces| pieces.concat())
+    }
+
     proptest::proptest! {
+        #[test]
+        fn any_bytes_in_any_parts_are_the_same(bytes in likely(), parts: Vec<u8>) {
+            let parts: Vec<usize> = parts.into_iter().map(|part| usize::from(part % 16)).collect();
+            let whole = in_parts(&bytes, &[]);
+            proptest::prop_assert_eq!(in_parts(&bytes, &parts), whole.clone());
+            proptest::prop_assert_eq!(in_parts(&bytes, &vec![1; bytes.len()]), whole);
+        }
+
         #[test]
         fn any_bytes_are_answered_without_panic(bytes: Vec<u8>) {
             let _ = parsed(&bytes);

@@ -37,6 +37,9 @@ pub(crate) fn count_replies(bytes: &[u8]) -> usize {
     count
 }
 
+/// What is told instead of a reply that is too long.
+pub(crate) const TOO_LONG: &str = "ERR its reply exceeds --output-limit; ask for less at once";
+
 /// Writes replies for one protocol version.
 #[derive(Debug)]
 pub struct Reply<'a> {
@@ -71,7 +74,7 @@ impl<'a> Reply<'a> {
         if self.out.len() <= self.bytes_max {
             return Ok(());
         }
-        Err("ERR its reply exceeds --output-limit; ask for less at once")
+        Err(TOO_LONG)
     }
 
     /// Bytes that are replies already.

@@ -317,6 +317,9 @@ impl Server {
             while let Ok(event) = self.events.try_recv() {
                 self.event(event);
             }
+            for _ in 0..self.engine.go_on(self.now()) {
+                self.company.came();
+            }
             self.turn(&mut events);
         }
         self.finish()

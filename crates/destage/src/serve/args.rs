@@ -158,6 +158,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, default_value = "256M", value_parser = |s: &str| bytes(s, "1M", "16G"), value_name = "SIZE")]
     output_limit: Bytes,
 
+    /// Most bytes of replies that all clients together may leave unread; beyond it those are disconnected that leave most. The
+    /// reply under way may go beyond it. 1M to 1T.
+    #[arg(long, default_value = "1G", value_parser = |s: &str| bytes(s, "1M", "1T"), value_name = "SIZE")]
+    output_limit_total: Bytes,
+
     /// Longest wait of a client for an answer, whatever it waits for: D that is exceeded, the origin, a full disk, a lock. Then it
     /// is told that nothing was done, or that its write is in the journal and not to be repeated. Keep it below the time-outs of
     /// the clients (often 5 s, some 2 s or 3 s), which else send again what is still under way. Waits that name their own bound
@@ -281,6 +286,7 @@ impl ServeArgs {
             request_bytes_max: length(self.max_request),
             pipeline_max: self.max_pipeline as usize,
             output_bytes_max: length(self.output_limit),
+            output_total_bytes_max: length(self.output_limit_total),
             client_wait: self.client_wait.span(),
             origin_timeout: self.origin_timeout.duration().expect("none is out of its range"),
             take_over: self.take_over,

@@ -60,6 +60,7 @@ fn defaults_of_the_flags_are_those_of_the_settings() {
             default.output_bytes_max
         )
     );
+    assert_eq!(shown.output_total_bytes_max, default.output_total_bytes_max);
     assert!(!shown.no_auth && !shown.take_over && !shown.adopt && !shown.unsafe_flags.any());
 }
 

@@ -175,6 +175,8 @@ fn past_d_a_client_is_told_within_its_wait_that_nothing_was_done() {
     client.run("MULTI");
     client.run("HINCRBY products:1 stock 1");
     assert!(client.run("EXEC").error().contains("nothing was done"));
+    let info = client.run("INFO destage").text();
+    assert!(info.contains("requests_given_up:52\r\n"), "{info}");
     assert_eq!(client.run("HGET products:1 stock").int_text(), 11);
     assert_eq!(setup.ends_with(&lock), 11);
 }

@@ -23,6 +23,7 @@ mod memory;
 mod mongo;
 mod origin_away;
 mod out_of_date;
+mod overload;
 mod parked;
 mod parking;
 mod peers;

@@ -177,7 +177,7 @@ fn a_client_that_does_not_read_its_replies_is_cut_off() {
 }
 
 /// Most memory that a process has taken so far, in bytes.
-fn peak_bytes(pid: u32) -> u64 {
+pub(crate) fn peak_bytes(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("it is said");
     let kib: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number");

@@ -43,7 +43,7 @@ fn a_share_is_of_the_memory_of_the_process_or_of_the_cache() {
     let [cache, dirty] = ["cache_bytes_max", "dirty_bytes_max"]
         .map(|name| policy[name].as_u64().expect("a number of bytes"));
     assert!(dirty > 1 << 20 && cache.abs_diff(2 * dirty) <= 2, "{cache} {dirty}");
-    for flag in ["--journal-size", "--max-request", "--output-limit", "--record-size"] {
+    for flag in ["--journal-size", "--max-request", "--output-limit-total", "--record-size"] {
         refused(&["serve", flag, "70%"], "a share, not a size");
     }
     refused(&["serve", "--cache-size", "170%"], "up to 100");

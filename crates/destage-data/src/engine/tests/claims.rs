@@ -62,6 +62,9 @@ impl Script {
 
     pub(super) fn turn(&mut self) {
         self.engine.tick(self.now);
+        while self.engine.has_work() {
+            self.engine.go_on(self.now);
+        }
         self.ios.extend(self.engine.take_io());
     }
 

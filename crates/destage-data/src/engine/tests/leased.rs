@@ -47,6 +47,38 @@ fn a_leased_session_sees_its_writes_and_nobody_else_does_before_exec() {
 }
 
 #[test]
+fn what_writes_under_leases_come_to_is_kept_until_a_row_is_dropped() {
+    let mut world = Leased::new();
+    let is_kept = |world: &mut Leased| {
+        let client = world.clients[0];
+        let session = world.script.engine.session(client).unwrap();
+        session.multi.as_ref().unwrap().ahead.is_some()
+    };
+    assert_eq!(world.told(0, "DESTAGE BEGIN 60000\nHINCRBY item:0 n 5"), "+OK :15");
+    assert!(is_kept(&mut world));
+    let mut evicting = world.script.engine.policy().clone();
+    let policy = evicting.clone();
+    evicting.limits.cache_bytes_max = 0;
+    for n in 0..4 {
+        // All rows lose their numbers; others get them.
+        world.script.engine.set_policy(&evicting);
+        world.pass(0);
+        world.script.engine.set_policy(&policy);
+        assert_eq!(world.told(2, "HGET item:2 n\nHGET item:1 n"), "$1 5 $1 0");
+        let seen = 15 + 2 * n;
+        assert_eq!(world.told(0, "HGET item:1 n\nHGET item:0 n"), format!("$1 0 $2 {seen}"));
+        let after = format!(":{} :{}", seen + 1, seen + 2);
+        assert_eq!(world.told(0, "HINCRBY item:0 n 1\nHINCRBY item:0 n 1"), after);
+        assert!(is_kept(&mut world));
+    }
+    // What is refused leaves nothing.
+    assert!(world.told(0, "HINCRBY item:0 n 9223372036854775807").starts_with('-'));
+    assert!(!is_kept(&mut world));
+    assert!(world.told(0, "EXEC").starts_with("-EXECABORT"));
+    assert_eq!(world.told(0, "DESTAGE BEGIN\nHINCRBY item:0 n 5\nEXEC"), "+OK :15 *1 :15");
+}
+
+#[test]
 fn a_refused_command_aborts_a_leased_session() {
     for refused in [
         "HSET item:0 n many",

@@ -1,6 +1,8 @@
 //! What clients are told that wait for as long as they may, or that have gone meanwhile.
 
 use super::claims::Script;
+use super::command::encode;
+use super::shop;
 use destage_core::{AtLimit, ClientId, Policy, Span};
 
 /// A row that is cached, and nothing else.
@@ -53,6 +55,47 @@ fn a_write_that_waits_for_as_long_as_it_may_is_not_done() {
     assert_eq!(script.told("HINCRBY item:0 n 1"), ":12\r\n");
     pass(&mut script, 20_000);
     assert!(script.engine.alarms.is_empty());
+}
+
+#[test]
+fn what_comes_later_has_a_wait_of_its_own_though_the_client_sends_on_and_on() {
+    let mut script = past_d();
+    let requests = ["HINCRBY item:0 n 1"; 3].map(|line| encode(&words(line))).concat();
+    // Each time the end of one request and the begin of the next, so that something is always there.
+    let mut parts = requests.chunks(requests.len() / 3 + 1);
+    let mut send = |script: &mut Script| {
+        script.engine.receive(script.now, script.client, parts.next().unwrap());
+        script.turn();
+    };
+    send(&mut script);
+    pass(&mut script, 10_000);
+    assert!(script.received().0.starts_with("-UNAVAILABLE"));
+    send(&mut script);
+    pass(&mut script, 9_999);
+    assert_eq!(script.received().0, "", "given up before its time");
+    pass(&mut script, 1);
+    assert!(script.received().0.starts_with("-UNAVAILABLE"));
+    send(&mut script);
+    pass(&mut script, 1);
+    assert_eq!(script.received().0, "", "given up before its time");
+    assert!(script.engine.info(&[b"destage"]).contains("requests_given_up:2\r\n"));
+    script.engine.resume();
+    script.destage();
+    assert_eq!(script.told("PING"), ":12\r\n+PONG\r\n");
+}
+
+fn words(line: &str) -> Vec<String> {
+    line.split(' ').map(str::to_owned).collect()
+}
+
+#[test]
+fn keys_that_were_asked_for_too_long_may_be_taken() {
+    let mut script = Script::serving(|schema| schema.tables[shop::ITEM].generated_key = Some(0));
+    script.send("DESTAGE NEXTID item");
+    pass(&mut script, 10_000);
+    let told = script.received().0;
+    assert!(told.starts_with("-UNAVAILABLE model has not answered within 10 s"), "{told}");
+    assert!(told.contains("stay unused") && !told.contains("nothing was done"), "{told}");
 }
 
 #[test]

@@ -463,10 +463,9 @@ impl Sim {
 
     /// One turn of the server: until nothing more can be done at this moment.
     pub(super) fn step(&mut self) {
-        let mut turns = 0;
-        loop {
-            turns += 1;
-            assert!(turns < 10_000, "the engine spins");
+        for turn in 0.. {
+            assert!(turn < 10_000, "the engine spins");
+            self.engine.go_on(self.now);
             self.engine.tick(self.now);
             self.take_groups();
             let sent = self.send_all();
@@ -482,7 +481,7 @@ impl Sim {
                 self.later(self.options.fetch_ns, Event::FetchRead(job));
             }
             self.start_flush();
-            if !sent && !had_io {
+            if !sent && !had_io && !self.engine.has_work() {
                 break;
             }
         }

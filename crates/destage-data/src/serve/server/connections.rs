@@ -2,6 +2,7 @@
 
 use super::super::client::Client;
 use super::{ACCEPT_AGAIN, OUTPUT_KEPT_BYTES, READS_IN_A_ROW, Server};
+use crate::engine::TURN;
 use destage_core::ClientId;
 use mio::{Interest, Token};
 use std::io::{self, Read, Write};
@@ -50,6 +51,7 @@ impl Server {
 
     pub(super) fn read(&mut self, id: ClientId) {
         let now = self.now();
+        let end = self.engine.work() + TURN;
         for _ in 0..READS_IN_A_ROW {
             let Some(client) = self.clients.get_mut(id.0 as usize).and_then(Option::as_mut) else {
                 return;
@@ -57,7 +59,8 @@ impl Server {
             if client.ended {
                 return;
             }
-            if self.draining.is_some() || !self.engine.wants_input(id) {
+            let is_over = self.engine.work() >= end || self.draining.is_some();
+            if is_over || !self.engine.wants_input(id) {
                 break;
             }
             match client.stream.read(&mut self.buffer) {
@@ -159,6 +162,9 @@ impl Server {
         let Some(client) = self.clients.get_mut(id.0 as usize).and_then(Option::as_mut) else {
             return self.send_local(id);
         };
+        if self.engine.is_cut(id) {
+            return self.close(id);
+        }
         let Some((ready, closing)) = self.engine.outgoing(id) else { return };
         while client.sent < ready.len() && !client.blocked {
             match client.stream.write(&ready[client.sent..]) {
@@ -174,6 +180,7 @@ impl Server {
             if ready.capacity() > OUTPUT_KEPT_BYTES {
                 *ready = Vec::new();
             }
+            self.engine.sent(id);
             let ended = client.ended;
             if closing || (ended && self.engine.is_idle(id)) {
                 self.close(id);

@@ -53,8 +53,8 @@ impl Server {
     pub(super) fn is_drained(&self) -> bool {
         let Some(draining) = &self.draining else { return false };
         let is_over = draining.until.is_some_and(|until| self.now() >= until);
-        let is_stuck = self.engine.undecided() == 0 || self.engine.is_halted();
-        is_over || is_stuck || self.has_sent_what_was_acknowledged()
+        let is_done = self.engine.undecided() == 0 && !self.engine.has_work();
+        is_over || is_done || self.engine.is_halted() || self.has_sent_what_was_acknowledged()
     }
 
     /// Waits until no flush is under way any more; false if that takes too long.

@@ -107,8 +107,12 @@ impl Server {
     pub(super) fn send_local(&mut self, client: ClientId) {
         let Some(mailbox) = self.locals.get(&client) else { return };
         let Some((ready, closing)) = self.engine.outgoing(client) else { return };
+        if ready.is_empty() && !closing {
+            return;
+        }
         // Whoever does not listen any more has closed it, which comes next.
         let _ = mailbox.send(std::mem::take(ready));
+        self.engine.sent(client);
         if closing {
             self.close_local(client);
         }

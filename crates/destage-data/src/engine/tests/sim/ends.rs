@@ -145,7 +145,7 @@ impl Sim {
         assert!(engine.sessions.iter().all(Option::is_none), "a session is left");
         assert_eq!(engine.free_sessions.len(), engine.sessions.len(), "a client number is lost");
         assert!(engine.through.is_empty() && engine.reasons.is_empty() && engine.waits.is_empty());
-        assert!(engine.deadlines.is_empty() && engine.runnable.is_empty());
+        assert!(engine.deadlines.is_empty() && !engine.has_work());
         assert!(engine.overlay.get(engine.core.decided()).is_none(), "a decided group is kept");
         let parked: BTreeSet<_> = self
             .origin

@@ -1,0 +1,241 @@
+//! Turns: from a client's bytes to its requests, as many as it may execute before others go on.
+//!
+//! One thread serves all clients, so whoever sends much at once is stopped after a bounded amount of work and goes on once the
+//! others were looked at. The amount is counted in commands and bytes, which is the same each time, and not in time. One command
+//! is never divided, nor is one EXEC.
+
+use super::Engine;
+use super::command::{Group, find};
+use super::dispatch::PREFETCH_CLIENT;
+use super::inbox::Seen;
+use super::patience::Held;
+use super::rows::Kind;
+use super::session::{Session, Waiting};
+use crate::resp::{Args, Parse, Reply, RequestLimits, parse, resume};
+use destage_core::{ClientId, Input, Intent, Lsn, Time};
+
+/// What a command counts for besides its bytes.
+pub(super) const COMMAND_COST: usize = 64;
+/// How many bytes of replies may come before it is looked at whether they are too many.
+const LOOK_EVERY_BYTES: usize = 1 << 10;
+/// How far ahead of a waiting command the rows of later commands are asked for.
+const PREFETCH_MAX: usize = 128;
+/// What clients may send that have not sent the password, as in Redis: enough to do so, and little to be held for each.
+const STRANGER: RequestLimits = RequestLimits { bytes_max: 16 << 10, args_max: 10 };
+/// What one client executes before others have their turn: bytes of requests and replies.
+pub(crate) const TURN: usize = 256 << 10;
+
+impl Engine {
+    /// Takes bytes from a client and executes what they complete.
+    pub fn receive(&mut self, now: Time, client: ClientId, bytes: &[u8]) {
+        self.now = self.now.max(now);
+        let Some(mut session) = self.sessions[client.0 as usize].take() else { return };
+        if session.inbox.is_empty() && session.may_execute() {
+            let mut seen = Seen::default();
+            let used = self.run(client, &mut session, bytes, &mut seen);
+            session.inbox.push_rest(&bytes[used..], seen);
+            self.conclude(client, session);
+        } else {
+            session.inbox.push(bytes);
+            self.sessions[client.0 as usize] = Some(session);
+            self.step(client);
+        }
+        self.run_ready();
+    }
+
+    /// Lets clients go on whose commands were answered; those that are left when much was executed, at the next call.
+    pub(super) fn run_ready(&mut self) {
+        let end = self.work + TURN;
+        while self.work < end
+            && let Some(client) = self.runnable.pop_front()
+        {
+            self.step(client);
+        }
+    }
+
+    /// Lets clients go on who have yielded: each once, until about one turn's work is done. For whoever drives the engine to call
+    /// between looks at its sockets; how many clients went on.
+    pub fn go_on(&mut self, now: Time) -> usize {
+        self.now = self.now.max(now);
+        let (end, mut count) = (self.work + TURN, 0);
+        for _ in 0..self.yielded.len() {
+            if self.work >= end {
+                break;
+            }
+            let Some(client) = self.yielded.pop_front() else { break };
+            let Some(session) = self.session(client) else { continue };
+            session.yielded = false;
+            count += 1;
+            self.step(client);
+            // One that has sent everything is closed once that is executed, also where there was nothing to answer.
+            if self.is_idle(client) {
+                self.sends.push(client);
+            }
+        }
+        self.run_ready();
+        count
+    }
+
+    /// Whether there is something to execute that waits for nothing but its turn.
+    pub fn has_work(&self) -> bool {
+        !self.runnable.is_empty() || !self.yielded.is_empty()
+    }
+
+    /// What was executed so far, in the units of [`TURN`].
+    pub(crate) fn work(&self) -> usize {
+        self.work
+    }
+
+    /// Executes what a client has sent so far, and announces its replies.
+    fn step(&mut self, client: ClientId) {
+        let Some(mut session) = self.sessions[client.0 as usize].take() else { return };
+        if !session.inbox.is_empty() && session.may_execute() {
+            let mut inbox = std::mem::take(&mut session.inbox);
+            let (buffer, seen) = inbox.parts();
+            let used = self.run(client, &mut session, buffer, seen);
+            inbox.pass(used);
+            let (anew, _) = session.inbox.parts();
+            if !anew.is_empty() {
+                inbox.put_back(anew);
+            }
+            session.inbox = inbox;
+        }
+        self.conclude(client, session);
+    }
+
+    /// Announces the replies of a client that has executed what it can.
+    fn conclude(&mut self, client: ClientId, mut session: Box<Session>) {
+        if !session.is_cut && self.outgrows(&mut session) {
+            self.cut_off(client, &mut session);
+        }
+        let announce = !session.announced && !session.out.is_empty();
+        let (lsn, wrote) = (session.lsn, session.wrote);
+        if announce {
+            std::mem::swap(&mut session.out, &mut session.gated);
+            session.announced = true;
+            session.held = Held { since: self.now, lsn, wrote, is_answered: false };
+            (session.lsn, session.wrote) = (Lsn::ZERO, false);
+        } else if session.held.is_answered && !session.out.is_empty() {
+            self.follow_answered(client, &mut session);
+        }
+        self.sessions[client.0 as usize] = Some(session);
+        for late in std::mem::take(&mut self.late_sends) {
+            self.release(late);
+        }
+        for (request, lsn, until) in std::mem::take(&mut self.waits) {
+            self.core.handle(self.now, Input::Wait { request, lsn, until });
+            self.pump();
+        }
+        if announce {
+            let lsn = if self.config.unsafe_flags.no_read_gate { Lsn::ZERO } else { lsn };
+            self.core.handle(self.now, Input::Respond { client, lsn, wrote });
+            self.pump();
+        }
+        self.guard(client);
+    }
+
+    /// Executes requests from the front of `buffer` until one waits or is incomplete, or others are to have their turn; the bytes
+    /// used are returned.
+    fn run(
+        &mut self,
+        client: ClientId,
+        session: &mut Session,
+        buffer: &[u8],
+        seen: &mut Seen,
+    ) -> usize {
+        let mut args = Args::default();
+        let mut used = 0;
+        let mut count = 0;
+        let end = self.work + TURN;
+        let mut look_at = 0;
+        while session.may_execute() {
+            if session.out.len() >= look_at {
+                if self.outgrows(session) {
+                    // Disconnected by the caller: what follows would only add to it.
+                    break;
+                }
+                look_at = session.out.len() + LOOK_EVERY_BYTES;
+            }
+            if used < buffer.len() && (count == self.config.pipeline_max || self.work >= end) {
+                session.yielded = true;
+                self.yielded.push_back(client);
+                break;
+            }
+            let limits = if session.known { &self.config.limits } else { &STRANGER };
+            match resume(&buffer[used..], limits, &mut seen.place, &mut args) {
+                Ok(Parse::Request(len)) => {
+                    let raw = &buffer[used..used + len];
+                    used += len;
+                    count += 1;
+                    if !seen.is_late() {
+                        session.bound = None;
+                    }
+                    seen.pass(len);
+                    if !args.is_empty() {
+                        let before = session.out.len();
+                        self.work += raw.len() + COMMAND_COST;
+                        self.request(client, session, raw, &args);
+                        self.work += session.out.len().saturating_sub(before);
+                        self.pump();
+                    }
+                }
+                Ok(Parse::Incomplete) => {
+                    seen.end_in_part();
+                    break;
+                }
+                Err(error) => {
+                    let why = if session.known { "" } else { " before AUTH" };
+                    let message = format!("ERR {error}{why}");
+                    Reply::new(&mut session.out, session.protocol).error(&message);
+                    session.closing = true;
+                    used = buffer.len();
+                }
+            }
+            if !session.inbox.is_empty() {
+                // It asks anew, before what follows.
+                self.runnable.push_back(client);
+                break;
+            }
+        }
+        if matches!(session.waiting, Some(Waiting::Units { .. })) {
+            self.prefetch(&buffer[used..], seen);
+        }
+        used
+    }
+
+    /// Asks for the rows of the commands that follow a waiting one, so that a pipeline of misses costs one round trip.
+    /// Each command is looked at once.
+    fn prefetch(&mut self, buffer: &[u8], seen: &mut Seen) {
+        // What is asked for ahead of need leaves room for the requests of others.
+        let waiting_max = u64::from(self.core.policy().limits.waiting_max);
+        if self.core.status().waiting > waiting_max / 2 {
+            return;
+        }
+        let mut args = Args::default();
+        let mut prepared = std::mem::take(&mut self.prepared);
+        while seen.ahead < PREFETCH_MAX && !seen.ahead_is_part {
+            let rest = &buffer[seen.ahead_bytes..];
+            let Ok(Parse::Request(len)) = parse(rest, &self.config.limits, &mut args) else {
+                seen.ahead_is_part = true;
+                break;
+            };
+            let mut list = Vec::new();
+            args.to_slices(&rest[..len], &mut list);
+            let Some(Ok(spec)) = (!list.is_empty()).then(|| find(&list)) else { break };
+            if spec.group == Group::Server || prepared.read(&self.schema, spec, &list).is_err() {
+                break;
+            }
+            seen.ahead += 1;
+            seen.ahead_bytes += len;
+            for (table, key) in prepared.keys() {
+                let unit = self.rows.find_or_insert(table, key);
+                if self.rows.get(unit).kind == Kind::NotLoaded {
+                    let request = self.request_id(PREFETCH_CLIENT);
+                    let _ = self.access(request, Intent::Read, &[unit]);
+                }
+            }
+        }
+        self.prepared = prepared;
+        self.pump();
+    }
+}
