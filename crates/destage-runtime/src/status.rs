@@ -44,6 +44,9 @@ pub struct Report {
     /// Derived keys; absent where there can be none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub derived: Option<DerivedReport>,
+    /// Commands that are carried out once; absent where there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub once: Option<OnceReport>,
     /// What the origin tells of others' changes; absent where it cannot tell.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub invalidation: Option<InvalidationReport>,
@@ -399,6 +402,24 @@ pub struct DerivedReport {
     pub failures_total: u64,
     /// Requests that wait now.
     pub waiting: u64,
+}
+
+/// Commands that are carried out once (`DESTAGE ONCE`).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OnceReport {
+    /// Tokens kept.
+    pub tokens: u64,
+    /// The most that are.
+    pub tokens_max: u64,
+    /// Memory that they take, with what their commands were answered.
+    pub bytes: u64,
+    /// The most that they may take.
+    pub bytes_max: u64,
+    /// Commands that were sent again and answered as the first time.
+    pub replayed_total: u64,
+    /// Commands that were refused because there was no room for their tokens.
+    pub refused_total: u64,
 }
 
 /// What the origin tells of others' changes.

@@ -2,13 +2,14 @@
 
 use super::Engine;
 use super::command::{Group, Prepared, Spec, Verb, find, is_http};
+use super::once::Once;
 use super::overlay::GROUP_OVERHEAD;
 use super::patience::Held;
 use super::perform::{Context, Trouble};
 use super::rows::Kind;
 use super::session::{Multi, Session, Waiting};
 use crate::cells::{Cell, Reader};
-use crate::resp::{Args, Parse, Reply, RequestLimits, parse};
+use crate::resp::{Args, Parse, Protocol, Reply, RequestLimits, parse};
 use crate::schema::{Table, TableId};
 use destage_core::{
     Access, Ack, ClientId, Effect, Input, Intent, Lsn, Refusal, RequestId, Time, UnitId,
@@ -167,6 +168,9 @@ impl Engine {
         if self.refuses_left(session, spec) {
             return;
         }
+        if spec.verb == Verb::Destage && list[1].eq_ignore_ascii_case(b"once") {
+            return self.once_command(client, session, raw, list);
+        }
         if self.derived.is_on() && self.derived_request(client, session, spec, list) {
             return;
         }
@@ -255,10 +259,15 @@ impl Engine {
         raw: &[u8],
         args: &[&[u8]],
     ) {
+        let (once, args) = Once::split(args);
         let mut prepared = std::mem::take(&mut self.prepared);
-        match prepared.read(&self.schema, spec, args) {
-            Err(message) => self.fail(session, &message),
-            Ok(()) => {
+        let read = prepared.read(&self.schema, spec, args);
+        let refused = || once.as_ref().and_then(|_| self.refuses_once(&prepared));
+        match read.err().or_else(refused) {
+            Some(message) => self.fail(session, &message),
+            None if self.is_known(client, session, once.as_ref()) => {}
+            None => {
+                prepared.once = once;
                 self.locate(&mut prepared, session.attempts);
                 self.data_prepared(client, session, &prepared, raw);
             }
@@ -474,16 +483,21 @@ impl Engine {
         observed: Lsn,
         raw: &[u8],
     ) {
+        let once = prepared.once.as_ref();
+        if self.is_known(client, session, once) {
+            return self.release_locks(units, access);
+        }
         if access == Access::Back && self.set_in_place(session, prepared, units[0]) {
             session.lsn = session.lsn.max(observed);
             return;
         }
         let start = session.out.len();
+        let protocol = if once.is_some() { Protocol::V3 } else { session.protocol };
         let mut txn = std::mem::take(&mut self.txn);
         txn.clear();
         let schema = self.schema.clone();
         let performed = if self.is_blind(prepared, units) {
-            txn.set_blind(prepared, units[0], &mut Reply::new(&mut session.out, session.protocol));
+            txn.set_blind(prepared, units[0], &mut Reply::new(&mut session.out, protocol));
             Ok(())
         } else {
             let mut context = Context {
@@ -495,12 +509,14 @@ impl Engine {
                 expiries: &self.expiries,
             };
             let bytes_max = start + self.config.output_bytes_max;
-            let mut reply = Reply::new(&mut session.out, session.protocol).within(bytes_max);
+            let mut reply = Reply::new(&mut session.out, protocol).within(bytes_max);
             context.perform(prepared, all, &mut reply).and_then(|()| {
                 txn.check(&schema, &self.rows)
                     .map_err(|message| Trouble::Error(format!("ERR {message}")))
             })
         };
+        let performed =
+            performed.and_then(|()| self.tell_once(session, &mut txn, once, start, access));
         let performed = performed.and_then(|()| self.write_group(None, &txn));
         // An error tells of what it met, too.
         session.lsn = session.lsn.max(observed);

@@ -29,6 +29,7 @@ mod key;
 mod leased;
 mod listen;
 mod observe;
+mod once;
 mod opaque;
 mod origin;
 mod overlay;
@@ -69,6 +70,7 @@ use destage_record::{RecordSettings, RecordedCore};
 use destage_runtime::mode_log::ModeLog;
 use dispatch::Answer;
 use domains::Domains;
+use once::{Keeping, Tokens};
 use opaque::Opaque;
 use overlay::Overlay;
 use perform::FieldNames;
@@ -198,6 +200,9 @@ pub struct Engine {
     reasons: HashMap<Lsn, OriginError>,
     /// What the origin may change by itself when it applies groups that no client waits for.
     aftermaths: Aftermaths,
+    /// Commands that are carried out once.
+    tokens: Tokens,
+    keeping: Keeping,
     /// Decisions on parked groups.
     decisions: decide::Decisions,
     /// The ordering domains and their watermarks.
@@ -301,6 +306,8 @@ impl Engine {
             fetched_ahead: HashMap::new(),
             reasons: HashMap::new(),
             aftermaths: Aftermaths::default(),
+            tokens: Tokens::new(once::limits(settings)),
+            keeping: Keeping::default(),
             decisions: decide::Decisions::default(),
             domains: Domains::one(Partition::one(&schema), decided),
             moving: HashMap::new(),
@@ -378,6 +385,7 @@ impl Engine {
         self.reload_doubtful();
         self.expire_held();
         self.end_waits();
+        self.keep_tokens();
         self.core.handle(self.now, Input::Tick);
         self.move_mark();
         self.modes.tick(self.now);

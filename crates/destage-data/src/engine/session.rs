@@ -1,6 +1,7 @@
 //! A connection as the engine sees it: bytes in, bytes out, and what it waits for.
 
 use super::command::Verb;
+use super::once::Once;
 use super::patience::Held;
 use super::plain::Beside;
 use super::txn::Staged;
@@ -77,6 +78,8 @@ pub(crate) struct Multi {
     pub(crate) leased: bool,
     /// Begun by DESTAGE BEGIN, also where MULTI has followed: it never waits for the leases of others.
     pub(crate) begun: bool,
+    /// EXEC is carried out once.
+    pub(super) once: Option<Once>,
 }
 
 impl Multi {
