@@ -481,9 +481,16 @@ mod tests {
     #[test]
     fn what_a_report_does_not_speak_of_is_not_exported() {
         let text = Exporter::new().render(&Report::default());
-        for family in
-            ["derived", "once", "invalidation", "volume", "domain", "parked", "halted", "open_files"]
-        {
+        for family in [
+            "derived",
+            "once",
+            "invalidation",
+            "volume",
+            "domain",
+            "parked",
+            "halted",
+            "open_files",
+        ] {
             assert!(!text.contains(&format!("destage_{family}")), "{family} in {text}");
         }
         assert!(text.contains("destage_commit_latency_seconds{quantile=\"1\"}"), "{text}");

@@ -4,7 +4,8 @@
 use super::Engine;
 use super::collections::{Attempt, OVERTAKEN};
 use super::command::{Group, Prepared, Verb, find};
-use super::dispatch::{Answer, dedup, stronger};
+use super::dispatch::{Answer, dedup};
+use super::intent::stronger;
 use super::once::Once;
 use super::overlay::GROUP_OVERHEAD;
 use super::perform::{Context, Trouble};

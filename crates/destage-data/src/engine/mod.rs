@@ -24,6 +24,7 @@ mod fields;
 mod halts;
 mod health;
 mod in_place;
+mod intent;
 mod jobs;
 mod key;
 mod leased;

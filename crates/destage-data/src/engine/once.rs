@@ -147,7 +147,8 @@ impl Engine {
             return self.exec(client, session);
         }
         if session.multi.is_some() {
-            return self.fail(session, "ERR in a transaction, all is done once: DESTAGE ONCE token EXEC");
+            return self
+                .fail(session, "ERR in a transaction, all is done once: DESTAGE ONCE token EXEC");
         }
         match spec.group {
             Group::Write => self.data_command(client, session, spec, raw, args),
@@ -205,7 +206,9 @@ impl Engine {
              ({}) or --once-limit ({} bytes, a quarter of --journal-size at most)",
             self.tokens.len(),
             self.tokens.bytes(),
-            self.tokens.oldest_ends().map_or(0, |end| end.since(self.now).as_nanos() / 1_000_000_000),
+            self.tokens
+                .oldest_ends()
+                .map_or(0, |end| end.since(self.now).as_nanos() / 1_000_000_000),
             limits.tokens,
             limits.bytes
         )
@@ -299,15 +302,15 @@ impl Engine {
         }
         for client in self.keeping.waited(lsn) {
             let Some(slot) = self.sessions.get_mut(client.0 as usize) else { continue };
-            let waits = |session: &Session| {
-                matches!(session.waiting, Some(Waiting::Origin { lsn: waits }) if waits == lsn)
-            };
+            let waits = |session: &Session| matches!(session.waiting, Some(Waiting::Origin { lsn: waits }) if waits == lsn);
             let Some(mut session) = slot.take_if(|session| waits(session)) else { continue };
             session.waiting = None;
             match (refusal, &token) {
                 (Some(message), _) => self.complain(&mut session, message),
                 (None, Some(token)) => self.answer_again(&mut session, token),
-                (None, None) => self.complain(&mut session, "ERR the origin has decided it; send it again"),
+                (None, None) => {
+                    self.complain(&mut session, "ERR the origin has decided it; send it again")
+                }
             }
             self.put_back(client, session);
         }

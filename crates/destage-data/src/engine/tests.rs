@@ -11,6 +11,7 @@ mod derived;
 mod halts;
 mod history;
 mod leased;
+mod once;
 mod opaque;
 mod options;
 mod patience;

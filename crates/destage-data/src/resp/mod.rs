@@ -4,5 +4,5 @@ mod parse;
 mod reply;
 
 pub use parse::{Args, Parse, ProtocolError, RequestLimits, parse};
-pub(crate) use reply::{count_replies, in_v2};
 pub use reply::{Protocol, Reply};
+pub(crate) use reply::{count_replies, in_v2};

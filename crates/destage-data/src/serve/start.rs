@@ -319,7 +319,10 @@ fn recover_told(engine: &mut Engine, recovery: &Recovery) -> Result<HashSet<Lsn>
 }
 
 /// Hands the engine what the origin has not decided; returns the newest stamp.
-#[expect(clippy::too_many_arguments, reason = "the journal, the origin, and what both say of each other")]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "the journal, the origin, and what both say of each other"
+)]
 fn recover(
     settings: &Settings,
     engine: &mut Engine,

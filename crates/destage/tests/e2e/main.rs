@@ -18,6 +18,7 @@ mod invalidation;
 mod load;
 mod mapped;
 mod mongo;
+mod once;
 mod origin_away;
 mod out_of_date;
 mod parked;

@@ -10,6 +10,8 @@ use std::collections::{BTreeMap, HashSet};
 
 /// Most bytes of tokens in one group that is written to keep them.
 const GROUP_BYTES_MAX: usize = 256 << 10;
+/// With no more segments than these, and twice as many as the tokens take, none need leave the journal.
+const SEGMENTS_MIN: u64 = 3;
 
 /// What is under way to keep tokens.
 #[derive(Debug, Default)]
@@ -36,7 +38,13 @@ impl Keeping {
 impl Engine {
     /// A group of the journal at start, decided or not, oldest first: what it tells of commands that were carried out once.
     /// Before all of [`Engine::recover`].
-    pub fn recover_told(&mut self, lsn: Lsn, stamp: Time, bytes: &[u8], given_up: &mut HashSet<Lsn>) {
+    pub fn recover_told(
+        &mut self,
+        lsn: Lsn,
+        stamp: Time,
+        bytes: &[u8],
+        given_up: &mut HashSet<Lsn>,
+    ) {
         for told in told(bytes) {
             match told {
                 Told::Done(done) if done.lsn == Lsn::ZERO => {
@@ -74,7 +82,7 @@ impl Engine {
         }
         let decided = self.core.decided();
         self.tokens.expire(self.now, decided);
-        if !self.keeping.moving.is_empty() {
+        if !self.keeping.moving.is_empty() || !self.is_worth_carrying() {
             return;
         }
         let Some(upto) = self.journal.due(self.domains.reclaimable(decided).0, self.now.0) else {
@@ -83,6 +91,14 @@ impl Engine {
         if self.tokens.first_place().is_some_and(|first| first <= Lsn(upto)) {
             self.carry(Lsn(upto));
         }
+    }
+
+    /// Whether most of the journal is something else than tokens. Otherwise writing them anew would make no room, only more
+    /// segments that are due.
+    fn is_worth_carrying(&self) -> bool {
+        let half = self.journal.payload_bytes_max() as u64;
+        let segments = self.journal.status().segments as u64;
+        segments > SEGMENTS_MIN + self.tokens.bytes() / half
     }
 
     /// Tells once more of the tokens that groups up to this one tell of: these are about to leave the journal.

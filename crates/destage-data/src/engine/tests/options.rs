@@ -1,5 +1,6 @@
 //! What a seed chooses, and where its random numbers come from.
 
+use super::once::Once;
 use super::{sets, shop};
 use crate::schema::Schema;
 use crate::settings::{Settings, TableSettings, UnsafeFlags};
@@ -109,6 +110,8 @@ pub(super) struct Options {
     pub(super) parks_halted: bool,
     /// They park where they should halt.
     pub(super) unsafe_parks: bool,
+    /// Clients send commands again that are carried out once, and segments leave the journal early.
+    pub(super) once: Once,
 }
 
 impl Options {
@@ -174,6 +177,7 @@ impl Options {
             halts: false,
             parks_halted: false,
             unsafe_parks: false,
+            once: Once::Never,
         }
     }
 
@@ -214,12 +218,16 @@ impl Options {
     }
 
     pub(super) fn journal(&self) -> JournalOptions {
-        JournalOptions {
+        let mut options = JournalOptions {
             segment_bytes: JournalOptions::SEGMENT_BYTES_MIN,
             background: false,
             unsafe_no_fsync: self.unsafe_flags.no_fsync,
             ..JournalOptions::default()
+        };
+        if self.once != Once::Never {
+            options.retain = std::time::Duration::ZERO;
         }
+        options
     }
 
     pub(super) fn settings(&self) -> Settings {
