@@ -218,6 +218,7 @@ impl Engine {
     pub(super) fn answer_again(&mut self, session: &mut Session, token: &[u8]) {
         let Some(known) = self.tokens.get(token) else { return };
         let lsn = known.lsn;
+        session.last_write = lsn;
         if known.through && self.core.is_parked(lsn) {
             let message = format!(
                 "PARKED the origin rejected write {}; it is kept in destage_parked with the reason",
@@ -227,7 +228,6 @@ impl Engine {
         }
         push_reply(&mut session.out, session.protocol, &known.reply);
         session.lsn = session.lsn.max(lsn);
-        session.last_write = session.last_write.max(lsn);
         session.wrote = true;
         self.tokens.replayed += 1;
     }
@@ -304,7 +304,7 @@ impl Engine {
             let Some(slot) = self.sessions.get_mut(client.0 as usize) else { continue };
             let waits = |session: &Session| matches!(session.waiting, Some(Waiting::Origin { lsn: waits }) if waits == lsn);
             let Some(mut session) = slot.take_if(|session| waits(session)) else { continue };
-            session.waiting = None;
+            (session.waiting, session.last_write) = (None, lsn);
             match (refusal, &token) {
                 (Some(message), _) => self.complain(&mut session, message),
                 (None, Some(token)) => self.answer_again(&mut session, token),

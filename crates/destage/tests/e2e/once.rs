@@ -84,7 +84,7 @@ fn the_answer_is_the_first_one_in_both_protocols() {
     for (first, second) in [(true, "a"), (false, "b")] {
         let commands = [
             vec!["HGETALL labels:x:y"],
-            vec!["HSET labels:x:y note text", "HGET labels:x:y nothing", "HGETALL products:2"],
+            vec!["HSET labels:x:y note text", "HGET customers:2 email", "HGETALL products:2"],
         ];
         for (at, commands) in commands.iter().enumerate() {
             let token = format!("{second}{at}");
@@ -344,8 +344,8 @@ fn a_token_outlives_the_segment_of_its_write() {
 
 #[test]
 fn a_full_table_refuses_new_tokens_and_forgets_none() {
-    let setup = Setup::new(&["--once-tokens", "2"]);
-    let server = setup.launch.start();
+    let setup = Setup::new(&[]);
+    let server = setup.launch.with(&["--once-tokens", "2"]).start();
     let mut client = server.client();
     let run = |client: &mut Client, token: &str| {
         client.call(&["DESTAGE", "ONCE", token, "HINCRBY", "products:1", "stock", "1"])
@@ -363,7 +363,7 @@ fn a_full_table_refuses_new_tokens_and_forgets_none() {
     assert_eq!(stock(&server), 12);
     // By their bytes.
     server.terminate(PATIENCE);
-    let server = setup.launch.with(&["--once-tokens", "9", "--once-limit", "600"]).start();
+    let server = setup.launch.with(&["--once-limit", "600"]).start();
     let mut client = server.client();
     assert_eq!((run(&mut client, "a").int(), run(&mut client, "b").int()), (11, 12));
     assert!(run(&mut client, "c").error().starts_with("FULL "));

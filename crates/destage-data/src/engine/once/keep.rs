@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashSet};
 /// Most bytes of tokens in one group that is written to keep them.
 const GROUP_BYTES_MAX: usize = 256 << 10;
 /// With no more segments than these, and twice as many as the tokens take, none need leave the journal.
-const SEGMENTS_MIN: u64 = 3;
+const SEGMENTS_MIN: u64 = 1;
 
 /// What is under way to keep tokens.
 #[derive(Debug, Default)]

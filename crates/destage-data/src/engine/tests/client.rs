@@ -248,8 +248,8 @@ impl Sim {
             Request::Derived(asked) => self.check_derived(&asked, low, &value),
             Request::Members(asked) => self.check_members(&asked, (low, sent.at), &value),
             Request::Once(number) => {
-                let lsn = self.check_once(number, &value);
-                self.clients[index].own = own.max(lsn);
+                // The newest of its writes, for DESTAGE WAIT, is the one that it was answered about last.
+                self.clients[index].own = self.check_once(number, &value).unwrap_or(own);
             }
             Request::Data(number) | Request::Exec(number) => {
                 let lsn = self.check_data(number, (low, sent.at), &value);

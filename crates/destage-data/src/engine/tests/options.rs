@@ -48,6 +48,8 @@ fn mix(mut x: u64) -> u64 {
 #[derive(Clone, Debug)]
 pub(super) struct Options {
     pub(super) seed: u64,
+    /// How long the clients write before everything is drained.
+    pub(super) load: Span,
     pub(super) clients: usize,
     pub(super) pipeline: u64,
     pub(super) commit: Span,
@@ -129,6 +131,7 @@ impl Options {
         };
         Self {
             seed,
+            load: super::LOAD,
             clients: 1 + rng.below(5) as usize,
             pipeline: rng.pick(&[1, 3, 8]),
             commit: rng.pick(&[Span::ZERO, Span::ZERO, Span::from_millis(50), Span::from_secs(1)]),
