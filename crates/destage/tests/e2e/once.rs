@@ -23,6 +23,10 @@ impl Setup {
     fn new(arguments: &[&str]) -> Self {
         let scratch = Scratch::new();
         let database = shop::sqlite(&scratch);
+        Self::before(scratch, database, arguments)
+    }
+
+    fn before(scratch: Scratch, database: Database, arguments: &[&str]) -> Self {
         let launch = Launch::before(&scratch, &database.url()).with(arguments);
         Self { database, launch, _scratch: scratch }
     }
@@ -402,8 +406,7 @@ fn redis_py_increments_once_through_an_outage_by_a_token_and_more_often_without(
     assert!(without > 11, "the control has counted once, too");
 }
 
-/// Sends a command for each number until it is answered; each first time nobody waits for the answer. The number of commands
-/// that were answered.
+/// Sends a command for each number until it is answered; each first time nobody waits for the answer.
 fn retry(address: &Mutex<SocketAddr>, name: usize, count: usize, once: bool) {
     for n in 0..count {
         let token = format!("{name}-{n}");
@@ -427,8 +430,7 @@ fn retry(address: &Mutex<SocketAddr>, name: usize, count: usize, once: bool) {
 }
 
 /// The stock after clients have sent 400 increments until they were answered, while the server was killed several times.
-fn after_kills(arguments: &[&str], once: bool) -> i64 {
-    let setup = Setup::new(arguments);
+fn after_kills(setup: &Setup, once: bool) -> i64 {
     let server = setup.launch.start();
     let address = Mutex::new(server.listen);
     let mut server = Some(server);
@@ -462,7 +464,11 @@ fn through_kills_as_much_is_done_as_there_are_tokens() {
     for arguments in
         [&[][..], &["--policy", "write-through"], &["--journal-size", "1M", "--retain", "0"]]
     {
-        assert_eq!(after_kills(arguments, true), 400, "{arguments:?}");
+        assert_eq!(after_kills(&Setup::new(arguments), true), 400, "{arguments:?}");
     }
-    assert!(after_kills(&[], false) > 400, "the control has done nothing twice");
+    for database in [shop::postgres(), shop::mariadb()].into_iter().flatten() {
+        let setup = Setup::before(Scratch::new(), database, &[]);
+        assert_eq!(after_kills(&setup, true), 400, "{}", setup.database.url());
+    }
+    assert!(after_kills(&Setup::new(&[]), false) > 400, "the control has done nothing twice");
 }
