@@ -1,8 +1,12 @@
 //! What a running front end reports about itself: one value for the table, JSON, `INFO` and metrics.
 
+mod once;
+
 use crate::policy;
 use destage_core::{Policy, Status};
 use serde::{Deserialize, Serialize};
+
+pub use once::OnceReport;
 
 /// Everything there is to see. Built by [`Report::from_core`], completed by the front end, closed by [`Report::finish`].
 ///
@@ -402,24 +406,6 @@ pub struct DerivedReport {
     pub failures_total: u64,
     /// Requests that wait now.
     pub waiting: u64,
-}
-
-/// Commands that are carried out once (`DESTAGE ONCE`).
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct OnceReport {
-    /// Tokens kept.
-    pub tokens: u64,
-    /// The most that are.
-    pub tokens_max: u64,
-    /// Memory that they take, with what their commands were answered.
-    pub bytes: u64,
-    /// The most that they may take.
-    pub bytes_max: u64,
-    /// Commands that were sent again and answered as the first time.
-    pub replayed_total: u64,
-    /// Commands that were refused because there was no room for their tokens.
-    pub refused_total: u64,
 }
 
 /// What the origin tells of others' changes.
