@@ -277,7 +277,17 @@ impl Core {
 
     /// Whether a group is undecided or parked: what builds on it may yet be parked behind it.
     pub fn is_open(&self, lsn: Lsn) -> bool {
-        !self.groups.is_done(lsn) || self.destager.parked.contains(&lsn)
+        self.is_undecided(lsn) || self.is_parked(lsn)
+    }
+
+    /// Whether a group has not been decided yet.
+    pub fn is_undecided(&self, lsn: Lsn) -> bool {
+        !self.groups.is_done(lsn)
+    }
+
+    /// Whether a group is parked.
+    pub fn is_parked(&self, lsn: Lsn) -> bool {
+        self.destager.parked.contains(&lsn)
     }
 
     /// The newest undecided group that changed the unit; zero if there is none.

@@ -14,9 +14,12 @@
 //! ```text
 //! builds on = 65535:varint 4:u8 count:varint { number:varint }
 //! ```
+//!
+//! Then, before all changes, what it tells of commands that are carried out once, with `op` 5: see [`crate::once`].
 
 use crate::cells::{Cell, Reader, push_cell, push_varint};
 use crate::dml::Dml;
+use crate::once::Told;
 use crate::schema::TableId;
 use destage_core::Lsn;
 
@@ -80,10 +83,12 @@ pub enum Item<'a> {
     Dml(Dml<'a>),
 }
 
-/// What stands in the place of the table before what changes no row of one: raw SQL, and what the group builds on.
+/// What stands in the place of the table before what changes no row of one: raw SQL, what the group builds on, and what it
+/// tells of commands that are carried out once.
 const NO_TABLE: u16 = u16::MAX;
 const DML_OP: u8 = 3;
 const BUILDS_ON_OP: u8 = 4;
+const ONCE_OP: u8 = 5;
 
 /// Builds a group's bytes. Changes are closed by starting the next one or by [`GroupWriter::finish`].
 #[derive(Debug, Default)]
@@ -114,6 +119,14 @@ impl GroupWriter {
             push_varint(&mut self.out, lsn.0 - before);
             before = lsn.0;
         }
+    }
+
+    /// Tells of a command that is carried out once. Before all changes.
+    pub fn told(&mut self, told: &Told<'_>) {
+        assert!(!self.open, "a group tells of commands before it changes anything");
+        push_varint(&mut self.out, u64::from(NO_TABLE));
+        self.out.push(ONCE_OP);
+        told.push(&mut self.out);
     }
 
     /// Starts the change of one row.
@@ -206,6 +219,23 @@ pub fn builds_on(bytes: &[u8]) -> Vec<Lsn> {
     }
 }
 
+/// What a group tells of commands that are carried out once; nothing more from where it is malformed.
+pub fn told(bytes: &[u8]) -> impl Iterator<Item = Told<'_>> {
+    let mut reader = Reader::new(bytes);
+    std::iter::from_fn(move || {
+        loop {
+            if reader.varint() != Some(u64::from(NO_TABLE)) {
+                return None;
+            }
+            match reader.byte()? {
+                BUILDS_ON_OP => drop(read_builds_on(&mut reader)?),
+                ONCE_OP => return Told::read(&mut reader),
+                _ => return None,
+            }
+        }
+    })
+}
+
 fn read_builds_on(reader: &mut Reader<'_>) -> Option<Vec<Lsn>> {
     let count = usize::try_from(reader.varint()?).ok()?;
     // Each takes a byte at the least, so that a damaged count cannot ask for much memory.
@@ -249,7 +279,7 @@ fn next_item<'a>(
     while !reader.is_empty() {
         match read_item(reader, key_len) {
             Some(Some(item)) => return Some(Ok(item)),
-            // What the group builds on changes nothing.
+            // What the group builds on and what it tells of changes nothing.
             Some(None) => {}
             None => return Some(Err(MalformedGroup)),
         }
@@ -266,6 +296,7 @@ fn read_item<'a>(
     match reader.byte()? {
         DML_OP if table.0 == NO_TABLE => Dml::read(reader).map(Item::Dml).map(Some),
         BUILDS_ON_OP if table.0 == NO_TABLE => read_builds_on(reader).map(|_| None),
+        ONCE_OP if table.0 == NO_TABLE => Told::read(reader).map(|_| None),
         op => read_change(table, op, reader, key_len).map(Item::Change).map(Some),
     }
 }

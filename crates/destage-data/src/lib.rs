@@ -9,6 +9,7 @@ pub mod dml;
 pub mod domains;
 pub mod engine;
 pub mod mapping;
+pub mod once;
 pub mod origins;
 pub mod parked;
 pub mod plan;

@@ -48,6 +48,10 @@ pub struct Settings {
     pub output_total_bytes_max: usize,
     /// Longest wait of a client for an answer, whatever it waits for, unless its command names another bound.
     pub client_wait: Span,
+    /// Most tokens of `DESTAGE ONCE` at once.
+    pub once_tokens_max: usize,
+    /// Most memory that they take, bytes.
+    pub once_bytes_max: u64,
     /// Longest wait for the origin's answer to one request of ours.
     pub origin_timeout: Duration,
     /// Take the origin over from an owner that still shows itself.
@@ -225,6 +229,8 @@ impl Default for Settings {
             output_bytes_max: 256 << 20,
             output_total_bytes_max: 1 << 30,
             client_wait: Span::from_secs(4),
+            once_tokens_max: 1_000_000,
+            once_bytes_max: 256 << 20,
             origin_timeout: Duration::from_secs(10),
             take_over: false,
             adopt: false,

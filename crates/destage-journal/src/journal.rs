@@ -8,7 +8,7 @@ use crate::options::{Options, check_catalog};
 use crate::read::Records;
 use crate::recover::{Progress, Recovery, scan};
 use crate::start;
-use crate::store::{Stamps, Store, Way, segment_name};
+use crate::store::{Index, Segment, Stamps, Store, Way, segment_name};
 use crate::sync::Sync;
 use crate::upkeep::{Upkeep, Worker};
 use std::collections::BTreeMap;
@@ -419,19 +419,31 @@ impl Journal {
     /// 0 they go at once. Reads through [`Journal::segment_reader`] must have ended: see there.
     pub fn reclaim(&mut self, decided: u64, now_ns: u64) {
         self.decided = self.decided.max(decided);
-        let retain_ns = u64::try_from(self.retain.as_nanos()).unwrap_or(u64::MAX);
-        let (bytes_max, segment_bytes) = (self.journal_bytes_max, self.store.segment_bytes);
         let decided = self.decided.min(self.durable);
         loop {
-            let popped = self.store.index().pop_unless(|index, oldest| {
-                let needed = oldest.next_lsn > decided + 1;
-                let young = now_ns.saturating_sub(oldest.stamps.max_ns) < retain_ns;
-                needed || (young && index.bytes(segment_bytes) <= bytes_max)
-            });
-            let Some(segment) = popped else { return };
+            let keeps =
+                |index: &Index, oldest: &Segment| self.keeps(index, oldest, decided, now_ns);
+            let Some(segment) = self.store.index().pop_unless(keeps) else { return };
             self.readers.remove(&segment.number);
             self.upkeep.recycle(segment);
         }
+    }
+
+    /// The newest group of the segment that [`Journal::reclaim`] with the same would let go of first, if it would any. Whoever
+    /// still needs something of that segment writes it anew, and reclaims when it is durable.
+    pub fn due(&self, decided: u64, now_ns: u64) -> Option<u64> {
+        let index = self.store.index();
+        let oldest = index.segments.front().filter(|_| index.segments.len() > 1)?;
+        let decided = decided.max(self.decided).min(self.durable);
+        (!self.keeps(&index, oldest, decided, now_ns)).then_some(oldest.next_lsn - 1)
+    }
+
+    /// Whether the oldest segment stays.
+    fn keeps(&self, index: &Index, oldest: &Segment, decided: u64, now_ns: u64) -> bool {
+        let retain_ns = u64::try_from(self.retain.as_nanos()).unwrap_or(u64::MAX);
+        let needed = oldest.next_lsn > decided + 1;
+        let young = now_ns.saturating_sub(oldest.stamps.max_ns) < retain_ns;
+        needed || (young && index.bytes(self.store.segment_bytes) <= self.journal_bytes_max)
     }
 
     /// Gives up the oldest segment whose groups are all decided, however young, because the disk is full. False if there is
@@ -455,7 +467,7 @@ impl Journal {
     pub fn status(&self) -> JournalStatus {
         let index = self.store.index();
         let oldest = index.segments.iter().find(|s| s.next_lsn > s.first_lsn);
-        let needed = |s: &&crate::store::Segment| s.next_lsn > self.decided + 1;
+        let needed = |s: &&Segment| s.next_lsn > self.decided + 1;
         let last = index.segments.back().map_or(0, |s| s.number);
         JournalStatus {
             segments: index.segments.len(),

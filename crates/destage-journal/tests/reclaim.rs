@@ -122,3 +122,25 @@ fn a_full_disk_ends_the_retention_segment_by_segment_but_takes_nothing_undecided
     while journal.reclaim_oldest() {}
     assert_eq!(journal.status().segments, 1, "the one being written stays");
 }
+
+#[test]
+fn what_is_due_is_what_would_go_first_and_stays_if_it_is_still_needed() {
+    let retaining = Options { retain: Duration::from_nanos(200_000), ..options() };
+    let (mut journal, _) = Journal::open(Arc::new(SimDisk::new()), retaining).unwrap();
+    for _ in 0..400 {
+        commit(&mut journal, &[1; 3_000]);
+    }
+    assert_eq!(journal.due(0, u64::MAX), None, "nothing is decided");
+    assert_eq!(journal.due(400, 0), None, "nothing is old enough");
+    let due = journal.due(400, 400_000).unwrap();
+    assert!((2..40).contains(&due), "{due}");
+    // Whoever needs something of it says so by what is decided.
+    journal.reclaim(due - 1, 400_000);
+    assert_eq!((journal.status().oldest_lsn, journal.due(400, 400_000)), (1, Some(due)));
+    journal.reclaim(due, 400_000);
+    assert_eq!(journal.status().oldest_lsn, due + 1);
+    while let Some(due) = journal.due(400, u64::MAX) {
+        journal.reclaim(due, u64::MAX);
+    }
+    assert_eq!(journal.status().segments, 1, "the one being written stays");
+}

@@ -355,7 +355,7 @@ pub const LATENCIES: [LatencyMetric; 3] = [
 
 /// Every metric without labels.
 #[rustfmt::skip]
-pub const CATALOGUE: [Metric; 72] = [
+pub const CATALOGUE: [Metric; 76] = [
     g("destage_uptime_seconds", "Time since the start of the process", |r| r.uptime_seconds),
     g("destage_paused", "1 while destaging is paused by request", |r| flag(r.paused)),
     g("destage_ready", "1 while clients are served as the policy says", |r| flag(r.ready().is_ok())),
@@ -408,6 +408,10 @@ pub const CATALOGUE: [Metric; 72] = [
     co("destage_derived_timeouts_total", "Requests for derived keys given up at their deadline", |r| r.derived.as_ref().map(|d| d.timeouts_total as f64)),
     co("destage_derived_failures_total", "Queries of derived keys that failed", |r| r.derived.as_ref().map(|d| d.failures_total as f64)),
     go("destage_derived_waiting", "Requests that wait for a derived key's query", |r| r.derived.as_ref().map(|d| d.waiting as f64)),
+    go("destage_once_tokens", "Tokens of DESTAGE ONCE that are kept", |r| r.once.as_ref().map(|o| o.tokens as f64)),
+    go("destage_once_bytes", "Memory of these tokens", |r| r.once.as_ref().map(|o| o.bytes as f64)),
+    co("destage_once_replayed_total", "Commands sent again and answered as the first time", |r| r.once.as_ref().map(|o| o.replayed_total as f64)),
+    co("destage_once_refused_total", "Commands refused since there was no room for their tokens", |r| r.once.as_ref().map(|o| o.refused_total as f64)),
     go("destage_invalidation_tables", "Tables of which the origin tells what others change", |r| r.invalidation.as_ref().map(|i| i.tables as f64)),
     go("destage_invalidation_listening", "Whether the origin is heard telling it", |r| r.invalidation.as_ref().map(|i| flag(i.listening))),
     co("destage_invalidation_notifications_total", "Notifications of changes by others", |r| r.invalidation.as_ref().map(|i| i.notifications_total as f64)),
@@ -471,6 +475,7 @@ mod tests {
     fn have_everything(report: &mut Report) {
         (report.derived, report.invalidation) =
             (Some(Default::default()), Some(Default::default()));
+        report.once = Some(Default::default());
         report.clients.open_files = Some(0);
         (report.clients.unread_bytes, report.clients.cut_off_total) = (Some(0), Some(0));
         (report.destage.rejected_total, report.destage.parked_groups) = (Some(0), Some(0));
@@ -481,9 +486,16 @@ mod tests {
     #[test]
     fn what_a_report_does_not_speak_of_is_not_exported() {
         let text = Exporter::new().render(&Report::default());
-        for family in
-            ["derived", "invalidation", "volume", "domain", "parked", "halted", "open_files"]
-        {
+        for family in [
+            "derived",
+            "once",
+            "invalidation",
+            "volume",
+            "domain",
+            "parked",
+            "halted",
+            "open_files",
+        ] {
             assert!(!text.contains(&format!("destage_{family}")), "{family} in {text}");
         }
         assert!(text.contains("destage_commit_latency_seconds{quantile=\"1\"}"), "{text}");

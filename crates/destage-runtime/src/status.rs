@@ -1,9 +1,13 @@
 //! What a running front end reports about itself: one value for the table, JSON, `INFO` and metrics.
 
+mod once;
+
 use crate::auth::Auth;
 use crate::policy;
 use destage_core::{Policy, Status};
 use serde::{Deserialize, Serialize};
+
+pub use once::OnceReport;
 
 /// Everything there is to see. Built by [`Report::from_core`], completed by the front end, closed by [`Report::finish`].
 ///
@@ -45,6 +49,9 @@ pub struct Report {
     /// Derived keys; absent where there can be none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub derived: Option<DerivedReport>,
+    /// Commands that are carried out once; absent where there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub once: Option<OnceReport>,
     /// What the origin tells of others' changes; absent where it cannot tell.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub invalidation: Option<InvalidationReport>,

@@ -2,7 +2,7 @@
 
 use crate::human::{bytes, count, percent, seconds};
 use crate::status::{
-    DerivedReport, InvalidationReport, Latencies, PolicyReport, Report, RequestsReport,
+    DerivedReport, InvalidationReport, Latencies, OnceReport, PolicyReport, Report, RequestsReport,
     VolumeReport,
 };
 use crate::units::Interval;
@@ -43,6 +43,12 @@ pub(crate) fn render(report: &Report) -> String {
     if let Some(keys) = report.derived.as_ref().filter(|derived| derived.keys > 0) {
         let _ = writeln!(out, "\nderived keys");
         for (label, value) in derived(keys) {
+            let _ = writeln!(out, "  {label:<24} {value}");
+        }
+    }
+    if let Some(once) = report.once.as_ref().filter(|once| once.tokens + once.refused_total > 0) {
+        let _ = writeln!(out, "\nDESTAGE ONCE");
+        for (label, value) in self::once(once) {
             let _ = writeln!(out, "  {label:<24} {value}");
         }
     }
@@ -103,6 +109,15 @@ fn derived(derived: &DerivedReport) -> Rows {
         ("queries", queries),
         ("given up", given_up),
         ("waiting", count(derived.waiting)),
+    ]
+}
+
+fn once(once: &OnceReport) -> Rows {
+    vec![
+        ("tokens", format!("{} of {}", count(once.tokens), count(once.tokens_max))),
+        ("memory", format!("{} of {}", bytes(once.bytes), bytes(once.bytes_max))),
+        ("sent again", count(once.replayed_total)),
+        ("refused, no room", count(once.refused_total)),
     ]
 }
 

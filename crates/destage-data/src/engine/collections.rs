@@ -7,6 +7,7 @@
 use super::ask::everything;
 use super::command::{Prepared, Verb};
 use super::elements::{self, Element, Page, Whole, compare, elements, number};
+use super::once::Once;
 use super::overlay::changes;
 use super::rows::Kind;
 use super::session::Session;
@@ -410,7 +411,8 @@ impl Engine {
         parse(raw, &self.config.limits, &mut args).expect("the request was read before");
         let mut list = Vec::new();
         args.to_slices(raw, &mut list);
-        let spec = super::command::find(&list).expect("the command was found before");
+        let (_, command) = Once::split(&list);
+        let spec = super::command::find(command).expect("the command was found before");
         match session.is_leased() {
             true => self.leased_request(client, session, spec, raw, &list),
             false => self.data_command(client, session, spec, raw, &list),

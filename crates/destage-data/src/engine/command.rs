@@ -2,6 +2,7 @@
 
 use super::expire::Expire;
 use super::key::{resolve, show};
+use super::once::Once;
 use super::sets::SetCommand;
 use super::strings::SetOptions;
 use super::unsupported::instead_of;
@@ -272,6 +273,8 @@ pub(crate) struct Prepared {
     pub(super) fields: Vec<Range<usize>>,
     /// How many of the keys were given; others are those of a set's elements.
     pub(super) own_keys: usize,
+    /// It is carried out once.
+    pub(super) once: Option<Once>,
 }
 
 impl Default for Prepared {
@@ -292,6 +295,7 @@ impl Default for Prepared {
             expire: Expire::default(),
             fields: Vec::new(),
             own_keys: 0,
+            once: None,
         }
     }
 }
@@ -326,6 +330,7 @@ impl Prepared {
         self.set = None;
         self.expire = Expire::default();
         self.fields.clear();
+        self.once = None;
     }
 
     /// Checks a data command's arguments and stores them.

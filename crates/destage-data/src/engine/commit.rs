@@ -26,7 +26,7 @@ impl Engine {
     /// # Errors
     /// They are more than the journal takes in one group.
     pub(super) fn write_group(&mut self, watch: Option<Token>, txn: &Txn) -> Result<(), Trouble> {
-        if txn.is_empty() {
+        if txn.is_empty() && txn.telling.is_none() {
             return Ok(());
         }
         let on = self.builds_on(watch, txn);
@@ -54,9 +54,15 @@ impl Engine {
         start: usize,
     ) {
         let beside = self.take_beside(txn);
+        let telling = txn.telling.take();
         if txn.is_empty() {
             self.keep_beside(beside);
-            return self.release_locks(units, access);
+            self.release_locks(units, access);
+            if telling.is_some() {
+                self.told_once(self.core.next_lsn(), telling);
+                self.append_group(session, &[], Access::Back);
+            }
+            return;
         }
         txn.forget_unchanged();
         self.note_derived(txn);
@@ -87,6 +93,7 @@ impl Engine {
         if !covers.is_empty() {
             self.cover(&covers, access, &mut changed);
         }
+        self.told_once(lsn, telling);
         self.append_group(session, &changed, access);
         if !covers.is_empty() {
             self.make_opaque(lsn, &covers);

@@ -484,7 +484,7 @@ impl Engine {
             _ => self.fail(
                 session,
                 "ERR unknown DESTAGE subcommand; supported: STATUS, POLICY [part=value ...], PAUSE, RESUME [PARK], \
-                 FLUSH [ms], DRAIN [ms], WAIT ms, BEGIN [ms], EXCLUDE key [key ...], ABSENT key [key ...], SHARE name [name ...], NEXTID table \
+                 FLUSH [ms], DRAIN [ms], WAIT ms, ONCE token command [argument ...], BEGIN [ms], EXCLUDE key [key ...], ABSENT key [key ...], SHARE name [name ...], NEXTID table \
                  [n], INVALIDATE key [key ...], PARKED LIST | SHOW id | RETRY id|ALL | EDIT id changes | SKIP id",
             ),
         }

@@ -2,14 +2,13 @@
 
 use super::Engine;
 use super::command::{Group, Prepared, Spec, Verb, find, is_http};
-use super::overlay::GROUP_OVERHEAD;
+use super::once::Once;
 use super::perform::{Context, Trouble};
 use super::rows::Kind;
 use super::session::{Multi, Session, Waiting};
 use crate::cells::{Cell, Reader};
-use crate::resp::{Args, Reply};
-use crate::schema::{Table, TableId};
-use destage_core::{Access, Ack, ClientId, Effect, Input, Intent, Lsn, Refusal, RequestId, UnitId};
+use crate::resp::{Args, Protocol, Reply};
+use destage_core::{Access, ClientId, Effect, Input, Intent, Lsn, Refusal, RequestId, UnitId};
 use destage_engine::carry_out;
 use std::collections::HashSet;
 
@@ -59,6 +58,9 @@ impl Engine {
         }
         if self.refuses_left(session, spec) {
             return;
+        }
+        if spec.verb == Verb::Destage && list[1].eq_ignore_ascii_case(b"once") {
+            return self.once_command(client, session, raw, list);
         }
         if self.derived.is_on() && self.derived_request(client, session, spec, list) {
             return;
@@ -148,10 +150,15 @@ impl Engine {
         raw: &[u8],
         args: &[&[u8]],
     ) {
+        let (once, args) = Once::split(args);
         let mut prepared = std::mem::take(&mut self.prepared);
-        match prepared.read(&self.schema, spec, args) {
-            Err(message) => self.fail(session, &message),
-            Ok(()) => {
+        let read = prepared.read(&self.schema, spec, args);
+        let refused = || once.as_ref().and_then(|_| self.refuses_once(&prepared));
+        match read.err().or_else(refused) {
+            Some(message) => self.fail(session, &message),
+            None if self.is_known(client, session, once.as_ref()) => {}
+            None => {
+                prepared.once = once;
                 self.locate(&mut prepared, session.attempts);
                 self.data_prepared(client, session, &prepared, raw);
             }
@@ -260,60 +267,6 @@ impl Engine {
         RequestId(u64::from(client) << 32 | self.next_request)
     }
 
-    /// What commands mean to do with their units.
-    pub(super) fn intent<'p>(&self, commands: impl Iterator<Item = &'p Prepared>) -> Intent {
-        let mut write = None;
-        let mut single = true;
-        for prepared in commands {
-            if prepared.group != Group::Write || !prepared.changes_rows(self.schema.plain) {
-                continue;
-            }
-            let (bytes, ack, blind) = write.unwrap_or((GROUP_OVERHEAD as u32, Ack::Policy, true));
-            let table = prepared.key_list[0].0;
-            let ack_here = prepared.key_list.iter().map(|(table, _)| self.ack(*table, prepared));
-            let ack = ack_here.fold(ack, stronger);
-            let settings = &self.tables[usize::from(table.0)];
-            let blind =
-                blind && settings.blind && matches!(prepared.verb, Verb::HSet | Verb::HMSet);
-            single &= write.is_none();
-            write = Some((bytes.saturating_add(prepared.buffered_bytes()), ack, blind));
-        }
-        match write {
-            None => Intent::Read,
-            Some((bytes, ack, blind)) => Intent::Write { bytes, ack, fetch: !(blind && single) },
-        }
-    }
-
-    /// Whose word a change of this table waits for.
-    fn ack(&self, table: TableId, prepared: &Prepared) -> Ack {
-        // Of a set that is deleted, the rows may become known only once the set is here.
-        let part = self.schema.table(table).part;
-        let table = part.map_or(table, |(id, _)| self.schema.collection(id).table);
-        let settings = &self.tables[usize::from(table.0)];
-        let table = self.schema.table(table);
-        if settings.goes_through(table) {
-            return Ack::OriginInvalidate;
-        }
-        let cascades = !table.class.cascades_to.is_empty() && self.may_cascade(table, prepared);
-        match settings.ack_origin || cascades {
-            true => Ack::Origin,
-            false => Ack::Policy,
-        }
-    }
-
-    /// Whether a command on a table may delete rows or change what others refer to.
-    fn may_cascade(&self, table: &Table, prepared: &Prepared) -> bool {
-        if matches!(prepared.verb, Verb::Del | Verb::GetDel | Verb::RemoveMembers) {
-            return true;
-        }
-        let sets = prepared.sets().map(|(column, _)| column);
-        // Those that are cleared, incremented or appended to.
-        let others = prepared.columns.iter().copied();
-        let score =
-            prepared.set.as_ref().and_then(|set| self.schema.collection(set.collection).score);
-        // MSET may set columns of several tables; one that another table's column makes structural waits for nothing.
-        let is_structural = |column: usize| table.columns.get(column).is_some_and(|c| c.structural);
-        sets.chain(others).chain(score).any(is_structural)
     }
 
     /// Executes a command whose units are all present.
@@ -332,16 +285,21 @@ impl Engine {
         observed: Lsn,
         raw: &[u8],
     ) {
+        let once = prepared.once.as_ref();
+        if self.is_known(client, session, once) {
+            return self.release_locks(units, access);
+        }
         if access == Access::Back && self.set_in_place(session, prepared, units[0]) {
             session.lsn = session.lsn.max(observed);
             return;
         }
         let start = session.out.len();
+        let protocol = if once.is_some() { Protocol::V3 } else { session.protocol };
         let mut txn = std::mem::take(&mut self.txn);
         txn.clear();
         let schema = self.schema.clone();
         let performed = if self.is_blind(prepared, units) {
-            txn.set_blind(prepared, units[0], &mut Reply::new(&mut session.out, session.protocol));
+            txn.set_blind(prepared, units[0], &mut Reply::new(&mut session.out, protocol));
             Ok(())
         } else {
             let mut context = Context {
@@ -353,12 +311,14 @@ impl Engine {
                 expiries: &self.expiries,
             };
             let bytes_max = start + self.config.output_bytes_max;
-            let mut reply = Reply::new(&mut session.out, session.protocol).within(bytes_max);
+            let mut reply = Reply::new(&mut session.out, protocol).within(bytes_max);
             context.perform(prepared, all, &mut reply).and_then(|()| {
                 txn.check(&schema, &self.rows)
                     .map_err(|message| Trouble::Error(format!("ERR {message}")))
             })
         };
+        let performed =
+            performed.and_then(|()| self.tell_once(session, &mut txn, once, start, access));
         let performed = performed.and_then(|()| self.write_group(None, &txn));
         // An error tells of what it met, too.
         session.lsn = session.lsn.max(observed);
@@ -446,12 +406,4 @@ impl Engine {
 pub(super) fn dedup(units: &[UnitId]) -> Vec<UnitId> {
     let mut seen = HashSet::with_capacity(units.len());
     units.iter().copied().filter(|&unit| seen.insert(unit)).collect()
-}
-
-pub(super) fn stronger(first: Ack, second: Ack) -> Ack {
-    match (first, second) {
-        (Ack::OriginInvalidate, _) | (_, Ack::OriginInvalidate) => Ack::OriginInvalidate,
-        (Ack::Origin, _) | (_, Ack::Origin) => Ack::Origin,
-        (Ack::Policy, Ack::Policy) => Ack::Policy,
-    }
 }

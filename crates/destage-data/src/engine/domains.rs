@@ -284,8 +284,7 @@ impl Engine {
                 self.measured.origin_works(Way::Write);
                 self.domains.all.at = upto;
                 self.domains.all.target = None;
-                let upto = self.domains.reclaimable(self.core.decided());
-                self.journal.reclaim(upto.0, self.now.0);
+                self.reclaim();
             }
             Err(error) if error.fault == Fault::Fenced => {
                 self.io.push(Io::Stop(StopReason::Fenced))

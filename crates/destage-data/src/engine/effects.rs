@@ -4,6 +4,7 @@ use super::command::{Group, Verb, find};
 use super::dispatch::{PREFETCH_CLIENT, dedup};
 use super::exec::EXEC;
 use super::key::{format_key, show};
+use super::once::Once;
 use super::overlay;
 use super::rows::Kind;
 use super::session::{Session, WaitKind, Waiting};
@@ -77,7 +78,8 @@ impl Engine {
         parse(raw, &self.config.limits, &mut args).expect("the request was read before");
         let mut list = Vec::new();
         args.to_slices(raw, &mut list);
-        let spec = find(&list).expect("the command was found before");
+        let (once, list) = Once::split(&list);
+        let spec = find(list).expect("the command was found before");
         if spec.verb == Verb::Exec {
             return self.exec_now(client, session, access, observed);
         }
@@ -85,7 +87,8 @@ impl Engine {
             return self.leased_now(client, session, raw, observed);
         }
         let mut prepared = std::mem::take(&mut self.prepared);
-        prepared.read(&self.schema, spec, &list).expect("the arguments were checked before");
+        prepared.read(&self.schema, spec, list).expect("the arguments were checked before");
+        prepared.once = once;
         self.locate(&mut prepared, session.attempts);
         let all: Vec<UnitId> =
             prepared.keys().map(|(table, key)| self.rows.find_or_insert(table, key)).collect();
@@ -310,6 +313,11 @@ impl Engine {
             }
             false => self.drop_beside(&through.beside),
         }
+        let refusal = (!applied).then(|| {
+            let why = reason.as_ref().map_or("no reason given", |error| &error.message);
+            format!("REJECTED by the origin, nothing was done: {why}")
+        });
+        self.settled_once(lsn, refusal.as_deref());
         let client = ClientId(through.client);
         let Some(slot) = self.sessions.get_mut(through.client as usize) else { return };
         let waits = slot.as_ref().is_some_and(|session| {
@@ -327,12 +335,12 @@ impl Engine {
             return;
         };
         session.waiting = None;
-        if applied {
-            session.out.extend_from_slice(&through.reply);
-            session.lsn = session.lsn.max(lsn);
-        } else {
-            let reason = reason.map_or_else(|| "no reason given".into(), |error| error.message);
-            self.fail(&mut session, &format!("REJECTED by the origin, nothing was done: {reason}"));
+        match refusal {
+            None => {
+                session.out.extend_from_slice(&through.reply);
+                session.lsn = session.lsn.max(lsn);
+            }
+            Some(message) => self.fail(&mut session, &message),
         }
         self.put_back(client, session);
     }
@@ -356,7 +364,7 @@ impl Engine {
         let decided = self.core.decided();
         self.structural.forget(decided);
         self.tell_decided();
-        self.journal.reclaim(self.domains.reclaimable(decided).0, self.now.0);
+        self.reclaim();
     }
 
     pub(super) fn fetch(&mut self, unit: UnitId) {
@@ -451,7 +459,11 @@ impl Engine {
         });
         let marks = self.marks(&[lsn], domain);
         self.moving.insert(lsn, marks.clone());
-        self.io.push(Io::Park { lsn, marks, parked });
+        let park = Io::Park { lsn, marks, parked };
+        match keep {
+            true => self.io.push(park),
+            false => self.give_up_once(lsn, park),
+        }
     }
 
     /// The keys of the rows that a group changes, as many as a line of the log has room for.

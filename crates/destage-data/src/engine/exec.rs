@@ -4,14 +4,16 @@
 use super::Engine;
 use super::collections::{Attempt, OVERTAKEN};
 use super::command::{Group, Prepared, Verb, find};
-use super::dispatch::{Answer, dedup, stronger};
+use super::dispatch::{Answer, dedup};
+use super::intent::stronger;
+use super::once::Once;
 use super::overlay::GROUP_OVERHEAD;
 use super::perform::{Context, Trouble};
 use super::session::{Multi, Session};
 use super::turn::COMMAND_COST;
 use super::txn::Txn;
 use crate::dml::Dml;
-use crate::resp::{Args, Reply, parse};
+use crate::resp::{Args, Protocol, Reply, parse};
 use destage_core::{Access, Ack, ClientId, Intent, Lsn, UnitId};
 
 /// EXEC as a request, for when it is executed again.
@@ -48,10 +50,17 @@ impl Engine {
             return self
                 .fail(session, "EXECABORT Transaction discarded because of previous errors.");
         }
+        if self.is_known(client, session, multi.once.as_ref()) {
+            return self.unwatch(session);
+        }
         if !self.is_unchanged(session) {
             return self.not_done(session);
         }
         let queued = self.read_queued(&multi.requests, session.attempts);
+        if let Some(refused) = multi.once.as_ref().and_then(|_| self.refuses_all_once(&queued)) {
+            self.unwatch(session);
+            return self.fail(session, &refused);
+        }
         if !multi.begun && self.lacks_space(data_commands(&queued)) {
             session.multi = Some(multi);
             return self.wait_for_lease(client, session, EXEC);
@@ -61,7 +70,8 @@ impl Engine {
         }
         let (_, units) = self.queued_units(&queued);
         if units.is_empty() {
-            self.perform_all(client, session, &queued, &[], &[], Access::Back, Lsn::ZERO);
+            let once = multi.once.as_ref();
+            self.perform_all(client, session, &queued, once, &[], &[], Access::Back, Lsn::ZERO);
             return;
         }
         let request = self.request_id(client.0);
@@ -145,6 +155,10 @@ impl Engine {
         observed: Lsn,
     ) {
         let (all, units) = self.queued_units(queued);
+        if self.is_known(client, session, multi.once.as_ref()) {
+            self.unwatch(session);
+            return self.release_locks(&units, access);
+        }
         if !self.is_unchanged(session) {
             self.release_locks(&units, access);
             return self.not_done(session);
@@ -167,7 +181,8 @@ impl Engine {
             }
             return self.begin_anew(session, &units, access, EXEC);
         }
-        match self.perform_all(client, session, queued, &all, &units, access, observed) {
+        let once = multi.once.as_ref();
+        match self.perform_all(client, session, queued, once, &all, &units, access, observed) {
             Performed::Done => {}
             // Values are needed that only the origin knows; EXEC starts anew once they are here.
             Performed::Unknown => {
@@ -236,6 +251,7 @@ impl Engine {
         client: ClientId,
         session: &mut Session,
         queued: &[Queued],
+        once: Option<&Once>,
         all: &[UnitId],
         units: &[UnitId],
         access: Access,
@@ -249,9 +265,15 @@ impl Engine {
             self.txn = txn;
             return Performed::Done;
         }
+        let protocol = session.protocol;
+        if once.is_some() {
+            session.protocol = Protocol::V3;
+        }
         let performed = self.perform_queued(session, queued, all, &mut txn);
+        session.protocol = protocol;
         let checked =
             performed.and_then(|()| txn.check(&self.schema, &self.rows).map_err(Trouble::Error));
+        let checked = checked.and_then(|()| self.tell_once(session, &mut txn, once, start, access));
         let checked = checked.and_then(|()| self.write_group(session.watch, &txn));
         // An error tells of what it met, too.
         session.lsn = session.lsn.max(observed);

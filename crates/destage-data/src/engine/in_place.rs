@@ -22,6 +22,7 @@ impl Engine {
         if !matches!(prepared.verb, Verb::HSet | Verb::HMSet | Verb::Set)
             || prepared.sets().len() == 0
             || prepared.shape == Shape::Plain
+            || prepared.once.is_some()
             // SET ends a deadline.
             || prepared.verb == Verb::Set && !self.expiries.is_empty()
         {

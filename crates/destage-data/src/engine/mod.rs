@@ -26,11 +26,13 @@ mod halts;
 mod health;
 mod in_place;
 mod inbox;
+mod intent;
 mod jobs;
 mod key;
 mod leased;
 mod listen;
 mod observe;
+mod once;
 mod opaque;
 mod origin;
 mod output;
@@ -75,6 +77,7 @@ use destage_runtime::auth::Auth;
 use destage_runtime::mode_log::ModeLog;
 use dispatch::Answer;
 use domains::Domains;
+use once::{Keeping, Tokens};
 use opaque::Opaque;
 use output::Unread;
 use overlay::Overlay;
@@ -209,6 +212,9 @@ pub struct Engine {
     reasons: HashMap<Lsn, OriginError>,
     /// What the origin may change by itself when it applies groups that no client waits for.
     aftermaths: Aftermaths,
+    /// Commands that are carried out once.
+    tokens: Tokens,
+    keeping: Keeping,
     /// Decisions on parked groups.
     decisions: decide::Decisions,
     /// The ordering domains and their watermarks.
@@ -320,6 +326,8 @@ impl Engine {
             fetched_ahead: HashMap::new(),
             reasons: HashMap::new(),
             aftermaths: Aftermaths::default(),
+            tokens: Tokens::new(once::limits(settings)),
+            keeping: Keeping::default(),
             decisions: decide::Decisions::default(),
             domains: Domains::one(Partition::one(&schema), decided),
             moving: HashMap::new(),
@@ -402,6 +410,7 @@ impl Engine {
         self.expire_held();
         self.end_waits();
         self.config.auth.tell(self.now);
+        self.keep_tokens();
         self.core.handle(self.now, Input::Tick);
         self.move_mark();
         self.modes.tick(self.now);

@@ -22,6 +22,7 @@ impl Engine {
             Err(fault) => (Lsn::ZERO, Err(fault)),
         };
         self.core.handle(self.now, Input::Synced { upto, result });
+        self.tokens_committed();
         self.pump();
         self.run_ready();
     }
@@ -143,6 +144,7 @@ impl Engine {
         self.pump();
         self.derived_decided();
         self.opaque_decided();
+        self.decided_once();
         self.pump();
         self.run_ready();
     }
@@ -167,6 +169,7 @@ impl Engine {
         self.pump();
         self.derived_decided();
         self.opaque_decided();
+        self.decided_once();
         self.pump();
         self.run_ready();
     }

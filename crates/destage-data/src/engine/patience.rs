@@ -249,7 +249,7 @@ impl Engine {
             })),
             Waiting::Origin { lsn } => format!(
                 "PENDING write {} is in the journal and goes to {origin}, which has not answered within {limit} s \
-                 (--client-wait): do not repeat it; should {origin} reject it, the log tells so",
+                 (--client-wait): do not repeat it{BUT_ONCE}; should {origin} reject it, the log tells so",
                 lsn.0
             ),
             Waiting::Job { job: Job::NextKeys { .. }, .. } => format!(
@@ -295,12 +295,12 @@ impl Engine {
         let message = match (session.held.wrote, is_journaled) {
             (true, true) => format!(
                 "PENDING its answer has to wait: if it wrote, that is in the journal and will reach {origin}, but older writes \
-                 were not decided within {limit} s (--client-wait), and nothing is acknowledged before that: do not repeat it"
+                 were not decided within {limit} s (--client-wait), and nothing is acknowledged before that: do not repeat it{BUT_ONCE}"
             ),
             (true, false) => format!(
                 "PENDING its answer has to wait: if it wrote, that is not durable in the journal after {limit} s \
-                 (--client-wait); it will be, and reach {origin}, unless this server ends before: do not repeat it; see \
-                 DESTAGE STATUS"
+                 (--client-wait); it will be, and reach {origin}, unless this server ends before: do not repeat it{BUT_ONCE}; \
+                 see DESTAGE STATUS"
             ),
             (false, _) => format!(
                 "UNAVAILABLE it tells of a write that is not durable in the journal after {limit} s (--client-wait), and is not \
@@ -351,6 +351,9 @@ impl Engine {
         }
     }
 }
+
+/// What may be repeated nevertheless.
+const BUT_ONCE: &str = ", unless by DESTAGE ONCE";
 
 /// What is told to whoever may not be there any more.
 const LEFT: &str =

@@ -45,6 +45,7 @@ impl Engine {
     pub fn recovered_upto(&mut self, lsn: Lsn) {
         self.overlay.skip_to(lsn.next(), self.now);
         self.core.handle(self.now, Input::RecoveredUpto { lsn });
+        self.recovered_tokens();
         self.pump();
     }
 

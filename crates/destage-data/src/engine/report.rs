@@ -222,6 +222,7 @@ impl Engine {
         report.memory.clients_bytes =
             self.sessions.iter().flatten().map(|s| (s.output_bytes() + s.inbox.len()) as u64).sum();
         report.derived = Some(self.derived.report());
+        report.once = Some(self.tokens.report());
         report.invalidation = Some(self.invalidation_report());
         report.warnings.extend(self.invalidation_warning());
         if self.config.unsafe_flags.any() {

@@ -3,6 +3,7 @@
 use super::command::Verb;
 use super::inbox::Inbox;
 use super::leased::Ahead;
+use super::once::Once;
 use super::patience::Held;
 use super::plain::Beside;
 use super::txn::Staged;
@@ -90,6 +91,8 @@ pub(crate) struct Multi {
     pub(super) ahead: Option<Ahead>,
     /// Begun by DESTAGE BEGIN, also where MULTI has followed: it never waits for the leases of others.
     pub(crate) begun: bool,
+    /// EXEC is carried out once.
+    pub(super) once: Option<Once>,
 }
 
 impl Multi {

@@ -11,6 +11,7 @@ mod derived;
 mod halts;
 mod history;
 mod leased;
+mod once;
 mod opaque;
 mod options;
 mod patience;
@@ -31,8 +32,9 @@ const LOAD: Span = Span::from_millis(400);
 
 /// Runs a seed to its end; what it met and the hash of everything that was told.
 fn run(options: Options) -> (Counts, u64) {
+    let load = options.load;
     let mut sim = Sim::new(options);
-    sim.run(Time::from_secs(1_000) + LOAD);
+    sim.run(Time::from_secs(1_000) + load);
     sim.finish();
     (sim.counts, sim.hash)
 }

@@ -2,10 +2,12 @@
 
 use super::command::{Prepared, Verb};
 use super::key::format_key;
+use super::once::Telling;
 use super::overlay::{encode, new_cells};
 use super::rows::{Kind, Rows};
 use crate::cells::{Cell, Reader};
 use crate::change::{GroupWriter, Op, Set};
+use crate::once::Told;
 use crate::resp::Reply;
 use crate::schema::{ColumnDefault, Schema, Table, TableId};
 use destage_core::{Lsn, Time, UnitId};
@@ -53,6 +55,8 @@ pub(crate) struct Txn {
     pub(crate) deadlines: Vec<(UnitId, Option<Time>)>,
     /// Raw SQL, each with the number of the changes before it.
     dmls: Vec<(usize, Box<[u8]>)>,
+    /// What its group tells of the command, if that is carried out once.
+    pub(super) telling: Option<Telling>,
 }
 
 /// Up to so many staged rows, looking through them is faster than a map.
@@ -66,6 +70,7 @@ impl Txn {
         self.last.clear();
         self.deadlines.clear();
         self.dmls.clear();
+        self.telling = None;
     }
 
     /// Adds raw SQL. What was changed before is applied before it.
@@ -91,6 +96,7 @@ impl Txn {
         }
     }
 
+    /// Whether nothing is changed that a write group tells of.
     pub(crate) fn is_empty(&self) -> bool {
         self.changes.is_empty() && self.dmls.is_empty()
     }
@@ -382,6 +388,9 @@ impl Txn {
     pub(crate) fn write(&self, schema: &Schema, rows: &Rows, on: &[Lsn], writer: &mut GroupWriter) {
         writer.clear();
         writer.builds_on(on.iter().copied());
+        if let Some(telling) = &self.telling {
+            writer.told(&Told::Done(telling.done()));
+        }
         let mut dmls = self.dmls.iter().peekable();
         for (place, change) in self.changes.iter().enumerate() {
             while let Some((_, dml)) = dmls.next_if(|(before, _)| *before <= place) {

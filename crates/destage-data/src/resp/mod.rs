@@ -5,4 +5,4 @@ mod reply;
 
 pub use parse::{Args, Parse, Place, ProtocolError, RequestLimits, parse, resume};
 pub use reply::{Protocol, Reply};
-pub(crate) use reply::{TOO_LONG, count_replies};
+pub(crate) use reply::{TOO_LONG, count_replies, in_v2};

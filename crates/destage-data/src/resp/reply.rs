@@ -40,6 +40,33 @@ pub(crate) fn count_replies(bytes: &[u8]) -> usize {
 /// What is told instead of a reply that is too long.
 pub(crate) const TOO_LONG: &str = "ERR its reply exceeds --output-limit; ask for less at once";
 
+/// Writes whole replies of RESP3, as [`Reply`] writes them, as they are in RESP2.
+pub(crate) fn in_v2(bytes: &[u8], reply: &mut Reply<'_>) {
+    let mut rest = bytes;
+    while let Some(end) = memchr::memmem::find(rest, b"\r\n") {
+        let (line, tail) = (&rest[..end], &rest[end + 2..]);
+        rest = tail;
+        let Some((&kind, text)) = line.split_first() else { continue };
+        let number = std::str::from_utf8(text).ok().and_then(|text| text.parse::<usize>().ok());
+        let number = number.unwrap_or(0);
+        match kind {
+            b'_' => reply.null(),
+            b'%' => reply.map(number),
+            b'~' => reply.set(number),
+            b',' => reply.bulk(text),
+            b'$' | b'=' => {
+                let (value, tail) = tail.split_at_checked(number).unwrap_or((tail, b""));
+                rest = tail.get(2..).unwrap_or_default();
+                match kind {
+                    b'$' => reply.bulk(value),
+                    _ => reply.bulk(value.get(b"txt:".len()..).unwrap_or_default()),
+                }
+            }
+            _ => reply.line(kind, text),
+        }
+    }
+}
+
 /// Writes replies for one protocol version.
 #[derive(Debug)]
 pub struct Reply<'a> {
@@ -263,6 +290,29 @@ mod tests {
             assert_eq!(count_replies(all.as_bytes()), 8, "{all:?}");
         }
         assert_eq!(count_replies(b""), 0);
+    }
+
+    #[test]
+    fn replies_of_resp3_are_what_resp2_would_have_been() {
+        let all = |protocol| {
+            written(protocol, |r| {
+                r.bulk(b"*9\r\n:1\r\n");
+                r.bulk_or_null(None);
+                r.array(3);
+                r.array(0);
+                r.map(1);
+                r.bulk(b"$5");
+                r.set(1);
+                r.integer(-5);
+                r.bulk(b"");
+                r.double("1.5");
+                r.text("a\r\nb");
+                r.ok();
+                r.error("ERR a");
+            })
+        };
+        let turned = written(Protocol::V2, |r| in_v2(all(Protocol::V3).as_bytes(), r));
+        assert_eq!(turned, all(Protocol::V2));
     }
 
     #[test]

@@ -19,6 +19,7 @@ use destage_runtime::clock::Clock;
 use destage_runtime::progress::Progress;
 use destage_runtime::watch::Watch;
 use destage_runtime::{exit, own};
+use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -83,7 +84,9 @@ pub(super) fn start(settings: &Settings) -> Result<Started, ServeError> {
             .with_domains(partition, &found, writers);
     engine.derive(queries);
     recover_parked(&mut engine, &mut *writer)?;
-    let newest = recover(settings, &mut engine, &recovery, &catalog, watermark, floor, &found)?;
+    let given_up = recover_told(&mut engine, &recovery)?;
+    let newest =
+        recover(settings, &mut engine, &recovery, &catalog, watermark, floor, &found, &given_up)?;
     engine.recovered_upto(Lsn(last));
     clock.not_before(newest);
     record(settings, &mut engine)?;
@@ -313,7 +316,22 @@ fn recover_parked(engine: &mut Engine, writer: &mut dyn Writer) -> Result<(), Se
     Ok(())
 }
 
+/// Hands the engine what the whole journal tells of commands that were carried out once; returns the writes that are given up.
+fn recover_told(engine: &mut Engine, recovery: &Recovery) -> Result<HashSet<Lsn>, ServeError> {
+    let mut given_up = HashSet::new();
+    let mut records = recovery.records(0);
+    while let Some(record) = records.advance().map_err(|error| ServeError::journal(&error))? {
+        let (lsn, stamp) = (Lsn(record.lsn), Time(record.stamp_ns));
+        engine.recover_told(lsn, stamp, record.payload, &mut given_up);
+    }
+    Ok(given_up)
+}
+
 /// Hands the engine what the origin has not decided; returns the newest stamp.
+#[expect(
+    clippy::too_many_arguments,
+    reason = "the journal, the origin, and what both say of each other"
+)]
 fn recover(
     settings: &Settings,
     engine: &mut Engine,
@@ -322,6 +340,7 @@ fn recover(
     watermark: Lsn,
     floor: u64,
     found: &Watermarks,
+    given_up: &HashSet<Lsn>,
 ) -> Result<Time, ServeError> {
     let current = catalog.encode();
     let from = watermark.0.max(floor) + 1;
@@ -337,6 +356,9 @@ fn recover(
             return Err(gap(settings, watermark, next, lsn));
         }
         next = lsn.0 + 1;
+        if given_up.contains(&lsn) {
+            continue;
+        }
         let translated;
         let payload = if **record.catalog == *current {
             whole(&schema, lsn, record.payload)?;

@@ -175,6 +175,20 @@ pub(crate) struct ServeArgs {
     )]
     client_wait: Interval,
 
+    /// Most tokens of `DESTAGE ONCE` at once. Each is kept for an hour, or for as long as --retain says if that is longer;
+    /// where there is no room, commands with further tokens are refused. 0 to 100000000.
+    #[arg(
+        long,
+        default_value = "1000000",
+        value_parser = clap::value_parser!(u32).range(0..=100_000_000),
+        value_name = "COUNT"
+    )]
+    once_tokens: u32,
+
+    /// Most memory of these tokens with what their commands were answered, and at most a quarter of --journal-size. 0 to 1T.
+    #[arg(long, default_value = "256M", value_parser = |s: &str| bytes(s, "0", "1T"), value_name = "SIZE")]
+    once_limit: Bytes,
+
     /// Longest wait for one answer of the origin. 100ms to 5m.
     #[arg(
         long,
@@ -288,6 +302,8 @@ impl ServeArgs {
             output_bytes_max: length(self.output_limit),
             output_total_bytes_max: length(self.output_limit_total),
             client_wait: self.client_wait.span(),
+            once_tokens_max: self.once_tokens as usize,
+            once_bytes_max: self.once_limit.get(),
             origin_timeout: self.origin_timeout.duration().expect("none is out of its range"),
             take_over: self.take_over,
             adopt: self.adopt,

@@ -52,6 +52,10 @@ fn defaults_of_the_flags_are_those_of_the_settings() {
     assert_eq!(shown.origin_timeout, default.origin_timeout);
     assert_eq!(shown.client_wait, default.client_wait);
     assert_eq!(
+        (shown.once_tokens_max, shown.once_bytes_max),
+        (default.once_tokens_max, default.once_bytes_max)
+    );
+    assert_eq!(
         (shown.clients_max, shown.request_bytes_max, shown.pipeline_max, shown.output_bytes_max),
         (
             default.clients_max,

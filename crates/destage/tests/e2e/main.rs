@@ -21,6 +21,7 @@ mod load;
 mod mapped;
 mod memory;
 mod mongo;
+mod once;
 mod origin_away;
 mod out_of_date;
 mod overload;

@@ -20,6 +20,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 #[derive(Clone, Debug)]
 pub(super) enum Request {
     Data(u64),
+    /// A command that is carried out once.
+    Once(u64),
     Multi,
     Queued,
     Exec(u64),
@@ -55,6 +57,13 @@ pub(super) struct Issued {
     forgotten: bool,
 }
 
+impl Issued {
+    /// The only one.
+    pub(super) fn command(&self) -> &Data {
+        &self.commands[0]
+    }
+}
+
 /// The rows that a transaction watches.
 #[derive(Clone, Debug)]
 pub(super) struct Watching {
@@ -80,7 +89,7 @@ struct Scan {
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) id: ClientId,
-    rng: Rng,
+    pub(super) rng: Rng,
     resp3: bool,
     sent: VecDeque<Sent>,
     received: Vec<u8>,
@@ -238,6 +247,10 @@ impl Sim {
             Request::Scan => self.scan_page(index, value),
             Request::Derived(asked) => self.check_derived(&asked, low, &value),
             Request::Members(asked) => self.check_members(&asked, (low, sent.at), &value),
+            Request::Once(number) => {
+                // The newest of its writes, for DESTAGE WAIT, is the one that it was answered about last.
+                self.clients[index].own = self.check_once(number, &value).unwrap_or(own);
+            }
             Request::Data(number) | Request::Exec(number) => {
                 let lsn = self.check_data(number, (low, sent.at), &value);
                 self.clients[index].own = own.max(lsn);
@@ -279,6 +292,8 @@ impl Sim {
         let (Some(number), Some(issued)) = (number, issued) else { return };
         assert!(!issued.forgotten, "group {lsn} is of a client that had left");
         let earlier = self.groups_of.insert(number, lsn);
+        // What the origin rejected leaves no token.
+        let earlier = earlier.filter(|&earlier| !self.history.entry(earlier).dropped);
         assert_eq!(earlier, None, "a command was executed twice, as group {lsn}: {issued:?}");
         let (expected, rows, _) = self.perform(&issued, before);
         assert!(expected.is_some(), "group {lsn} should have been refused: {issued:?}");
@@ -339,7 +354,7 @@ fn placeholder(id: ClientId) -> Client {
     }
 }
 
-fn is_refusal(error: &str) -> bool {
+pub(super) fn is_refusal(error: &str) -> bool {
     ["STALE ", "FULL ", "BUSY ", "UNAVAILABLE "].iter().any(|kind| error.starts_with(kind))
 }
 

@@ -1,5 +1,6 @@
 //! What a seed chooses, and where its random numbers come from.
 
+use super::once::Once;
 use super::{sets, shop};
 use crate::schema::Schema;
 use crate::settings::{Settings, TableSettings, UnsafeFlags};
@@ -47,6 +48,8 @@ fn mix(mut x: u64) -> u64 {
 #[derive(Clone, Debug)]
 pub(super) struct Options {
     pub(super) seed: u64,
+    /// How long the clients write before everything is drained.
+    pub(super) load: Span,
     pub(super) clients: usize,
     pub(super) pipeline: u64,
     pub(super) commit: Span,
@@ -113,6 +116,8 @@ pub(super) struct Options {
     pub(super) parks_halted: bool,
     /// They park where they should halt.
     pub(super) unsafe_parks: bool,
+    /// Clients send commands again that are carried out once, and segments leave the journal early.
+    pub(super) once: Once,
 }
 
 impl Options {
@@ -130,6 +135,7 @@ impl Options {
         };
         Self {
             seed,
+            load: super::LOAD,
             clients: 1 + rng.below(5) as usize,
             pipeline: rng.pick(&[1, 3, 8]),
             commit: rng.pick(&[Span::ZERO, Span::ZERO, Span::from_millis(50), Span::from_secs(1)]),
@@ -181,6 +187,7 @@ impl Options {
             halts: false,
             parks_halted: false,
             unsafe_parks: false,
+            once: Once::Never,
         }
     }
 
@@ -221,12 +228,16 @@ impl Options {
     }
 
     pub(super) fn journal(&self) -> JournalOptions {
-        JournalOptions {
+        let mut options = JournalOptions {
             segment_bytes: JournalOptions::SEGMENT_BYTES_MIN,
             background: false,
             unsafe_no_fsync: self.unsafe_flags.no_fsync,
             ..JournalOptions::default()
+        };
+        if self.once != Once::Never {
+            options.retain = std::time::Duration::ZERO;
         }
+        options
     }
 
     pub(super) fn settings(&self) -> Settings {

@@ -1,11 +1,13 @@
 //! The server in virtual time: real engine and journal, a simulated disk, a model origin, and clients that never agree with
 //! what they are told before they have checked it.
 
+mod counts;
 mod disk;
 mod ends;
 mod restart;
 mod storage;
 
+pub(super) use counts::Counts;
 pub(super) use storage::watermarks;
 
 use disk::{LANES, group_commit};
@@ -13,6 +15,7 @@ use disk::{LANES, group_commit};
 use super::client::{Client, Issued, Watching};
 use super::derived::Asking;
 use super::history::History;
+use super::once::Sendings;
 use super::options::{Options, Rng};
 use super::shop;
 use crate::domains::{DOMAINS_MAX, Partition};
@@ -123,6 +126,7 @@ pub(super) struct Sim {
     pub(super) next_command: u64,
     pub(super) groups_of: BTreeMap<u64, u64>,
     pub(super) issued: BTreeMap<u64, Issued>,
+    pub(super) sendings: Sendings,
     /// What transactions watch.
     pub(super) watching: BTreeMap<u64, Watching>,
     /// The transactions of the commands inside them.
@@ -160,73 +164,6 @@ pub(super) struct Sim {
     pub(super) counts: Counts,
 }
 
-/// What a run met, so that a test can see that it met anything.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Counts {
-    pub(super) steps: u64,
-    pub(super) groups: u64,
-    pub(super) replies: u64,
-    pub(super) crashes: u64,
-    pub(super) parked: u64,
-    pub(super) dropped: u64,
-    pub(super) refused: u64,
-    pub(super) scans: u64,
-    pub(super) evictions: u64,
-    /// Transactions that watched rows, and those of them that were not done.
-    pub(super) watched: u64,
-    pub(super) not_done: u64,
-    /// Results of derived keys.
-    pub(super) derived: u64,
-    /// Replies about a set.
-    pub(super) members: u64,
-    /// Groups that were parked and applied later, and those that were given up.
-    pub(super) unparked: u64,
-    pub(super) skipped: u64,
-    /// Rows that went with others.
-    pub(super) implied: u64,
-    /// Syncs that failed.
-    pub(super) failed_syncs: u64,
-    /// Syncs of the journal beside flushes.
-    pub(super) lane_syncs: u64,
-    /// Writes of several domains, and those that began while another was under way.
-    pub(super) across: u64,
-    pub(super) parallel: u64,
-    /// Rows with undecided changes that were taken for changed at the origin.
-    pub(super) distrusted: u64,
-    /// Most groups of raw SQL parked at once.
-    pub(super) raw_parked: u64,
-    /// Domains that stood still when someone looked.
-    pub(super) halted: u64,
-}
-
-impl Counts {
-    pub(super) fn add(&mut self, other: &Self) {
-        self.steps += other.steps;
-        self.groups += other.groups;
-        self.replies += other.replies;
-        self.crashes += other.crashes;
-        self.parked += other.parked;
-        self.dropped += other.dropped;
-        self.refused += other.refused;
-        self.scans += other.scans;
-        self.evictions += other.evictions;
-        self.watched += other.watched;
-        self.not_done += other.not_done;
-        self.derived += other.derived;
-        self.members += other.members;
-        self.unparked += other.unparked;
-        self.skipped += other.skipped;
-        self.implied += other.implied;
-        self.failed_syncs += other.failed_syncs;
-        self.lane_syncs += other.lane_syncs;
-        self.across += other.across;
-        self.parallel += other.parallel;
-        self.distrusted += other.distrusted;
-        self.raw_parked += other.raw_parked;
-        self.halted += other.halted;
-    }
-}
-
 const FETCHERS: usize = 4;
 
 impl Sim {
@@ -261,6 +198,7 @@ impl Sim {
             next_command: 1,
             groups_of: BTreeMap::new(),
             issued: BTreeMap::new(),
+            sendings: Sendings::default(),
             watching: BTreeMap::new(),
             owners: BTreeMap::new(),
             parked: BTreeMap::new(),

@@ -103,7 +103,12 @@ impl Sim {
         }
     }
 
-    pub(super) fn check_written(&mut self, lsn: u64, issued: &Issued, value: &Value) {
+    pub(in crate::engine::tests) fn check_written(
+        &mut self,
+        lsn: u64,
+        issued: &Issued,
+        value: &Value,
+    ) {
         let entry = self.history.entry(lsn);
         if let Value::Error(error) = value {
             assert!(

@@ -1,9 +1,10 @@
 //! What clients send.
 
+use super::super::once::Once;
 use super::*;
 
 impl Sim {
-    pub(super) fn send(
+    pub(in crate::engine::tests) fn send(
         &mut self,
         client: &mut Client,
         bytes: &mut Vec<u8>,
@@ -32,6 +33,9 @@ impl Sim {
             }
             0..70 if self.options.raw && client.watch.is_none() && client.rng.chance(12) => {
                 self.raw(client, bytes);
+            }
+            0..70 if self.options.once != Once::Never && client.rng.chance(50) => {
+                self.send_once(client, bytes);
             }
             0..70 => {
                 let number = self.number();
@@ -62,12 +66,12 @@ impl Sim {
         }
     }
 
-    pub(super) fn number(&mut self) -> u64 {
+    pub(in crate::engine::tests) fn number(&mut self) -> u64 {
         self.next_command += 1;
         self.next_command
     }
 
-    pub(super) fn issue(&mut self, number: u64, commands: Vec<Data>, exec: bool) {
+    pub(in crate::engine::tests) fn issue(&mut self, number: u64, commands: Vec<Data>, exec: bool) {
         let issued = Issued { commands, exec, expected: Vec::new(), forgotten: false };
         self.issued.insert(number, issued);
     }
@@ -130,7 +134,7 @@ impl Sim {
         self.send(client, bytes, Request::Exec(exec), &["EXEC".into()]);
     }
 
-    pub(super) fn command(&mut self, rng: &mut Rng, number: u64) -> Data {
+    pub(in crate::engine::tests) fn command(&mut self, rng: &mut Rng, number: u64) -> Data {
         let table = rng.pick(&[ITEM, ITEM, ITEM, PARENT, CHILD, DERIVED]);
         let place = (table, rng.below(KEYS[table] as u64) as i64);
         let (count, tag) = [(2, 3), (1, 5), (1, 2), (2, 1)][table];

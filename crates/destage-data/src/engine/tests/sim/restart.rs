@@ -121,6 +121,7 @@ impl Sim {
             recovery.last_lsn
         );
         assert!(watermark + 1 >= recovery.first_lsn, "the journal let go of what is needed");
+        let given_up = self.given_up(&recovery);
         self.lose(recovery.last_lsn, stopped);
         let mut engine = Engine::new(
             self.now,
@@ -146,11 +147,15 @@ impl Sim {
             let bytes = crate::parked::decode(engine.schema(), payload).unwrap();
             engine.recover_parked(Lsn(*lsn), &bytes);
         }
+        self.recover_tokens(&mut engine, &recovery);
         let mut records = recovery.records(watermark + 1);
         while let Some(record) = records.advance().unwrap() {
             let entry = self.history.entry(record.lsn);
             assert_eq!(entry.bytes, record.payload, "group {} changed in the journal", record.lsn);
             let (spread, open) = engine.undecided_in(&found, Lsn(record.lsn), record.payload);
+            if given_up.contains(&Lsn(record.lsn)) {
+                continue;
+            }
             if self.options.unsafe_flags.one_watermark || open > 0 {
                 assert!(
                     open == spread.as_slice().len() || self.options.unsafe_flags.one_watermark,
@@ -205,6 +210,7 @@ impl Sim {
             assert!(!is_promised, "a write of {age:?} ago was lost with d = {commit:?}: {lost:?}");
         }
         self.revealed = self.revealed.min(last);
+        self.lose_sendings(last);
         self.groups_of.retain(|_, lsn| *lsn <= last);
         for lsn in self.history.hidden() {
             let fate = self.origin.fates.get(&lsn).copied();

@@ -1,0 +1,333 @@
+//! DESTAGE ONCE token command: carried out once for a token, however often it is sent.
+//!
+//! The group that the command makes tells of the token, of a hash of the command, and of the reply, so all of them are
+//! durable or none is; a command that changes nothing makes a group that only tells of them. Whether a token is known is
+//! looked up in the very step in which the command would be carried out. So of several that wait with the same token, for a
+//! row or a lease, the first that need not wait any longer is carried out, and the others get its reply. That leaves under
+//! the rules for the first one's: not before its group is durable, nor while D is exceeded. If the first one waits for the
+//! origin's word, the others do, too.
+
+mod keep;
+mod tokens;
+
+use super::Engine;
+use super::command::{Group, Prepared, Verb, find};
+use super::exec::Queued;
+use super::perform::Trouble;
+use super::session::{Multi, Session, Waiting};
+use super::txn::Txn;
+use crate::once::{COMMAND_BYTES, Done};
+use crate::resp::{Args, Protocol, Reply, in_v2, parse};
+use crate::settings::Settings;
+use destage_core::{Access, ClientId, Lsn, Span, Time};
+use sha2::{Digest, Sha256};
+use std::sync::Arc;
+use tokens::Limits;
+
+pub(super) use keep::Keeping;
+pub(super) use tokens::Tokens;
+
+/// The longest token.
+const TOKEN_BYTES_MAX: usize = 128;
+/// The longest reply that is kept.
+const REPLY_BYTES_MAX: usize = 64 << 10;
+/// Words before the command.
+const WORDS: usize = 3;
+
+/// A token is kept for this long, and no shorter than what is decided is retained.
+const LIFE_MIN: Span = Span::from_secs(3_600);
+/// Tokens take this part of the journal at most, since they are written anew each time that they would leave it.
+const JOURNAL_SHARE: u64 = 4;
+
+/// How many tokens the settings let there be.
+pub(super) fn limits(settings: &Settings) -> Limits {
+    let journal = settings.policy.limits.journal_bytes_max / JOURNAL_SHARE;
+    let bytes = settings.once_bytes_max.min(journal);
+    Limits { tokens: settings.once_tokens_max, bytes, life: settings.retain.max(LIFE_MIN) }
+}
+
+/// A command that is to be carried out once.
+#[derive(Clone, Debug)]
+pub(super) struct Once {
+    token: Arc<[u8]>,
+    command: [u8; COMMAND_BYTES],
+}
+
+/// What a transaction tells of its command.
+#[derive(Debug)]
+pub(super) struct Telling {
+    once: Once,
+    reply: Box<[u8]>,
+    through: bool,
+}
+
+impl Telling {
+    pub(super) fn done(&self) -> Done<'_> {
+        Done {
+            lsn: Lsn::ZERO,
+            stamp: Time::ZERO,
+            through: self.through,
+            token: &self.once.token,
+            command: self.once.command,
+            reply: &self.reply,
+        }
+    }
+}
+
+impl Once {
+    /// The command's own words, and the token if it is sent to be carried out once.
+    pub(super) fn split<'l, 'a>(args: &'l [&'a [u8]]) -> (Option<Self>, &'l [&'a [u8]]) {
+        let is_once = args.len() > WORDS
+            && args[0].eq_ignore_ascii_case(b"destage")
+            && args[1].eq_ignore_ascii_case(b"once");
+        if !is_once {
+            return (None, args);
+        }
+        let (token, command) = (args[2], &args[WORDS..]);
+        (Some(Self { token: token.into(), command: hash(std::iter::once(command)) }), command)
+    }
+
+    /// The commands of a transaction under a token.
+    fn of_transaction(engine: &Engine, token: &[u8], multi: &Multi) -> Self {
+        let mut args = Args::default();
+        let requests = multi.requests.iter().map(|raw| {
+            parse(raw, &engine.config.limits, &mut args).expect("the request was read before");
+            let mut list = Vec::new();
+            args.to_slices(raw, &mut list);
+            list
+        });
+        Self { token: token.into(), command: hash(requests) }
+    }
+}
+
+/// Of commands, each by the length of its words and these.
+fn hash<'a>(commands: impl Iterator<Item = impl AsRef<[&'a [u8]]>>) -> [u8; COMMAND_BYTES] {
+    let mut hash = Sha256::new();
+    for command in commands {
+        let words = command.as_ref();
+        hash.update((words.len() as u64).to_le_bytes());
+        for (place, word) in words.iter().enumerate() {
+            hash.update((word.len() as u64).to_le_bytes());
+            match place {
+                0 => hash.update(word.to_ascii_lowercase()),
+                _ => hash.update(word),
+            }
+        }
+    }
+    let hash = hash.finalize();
+    *hash.first_chunk().expect("SHA-256 has 32 bytes")
+}
+
+impl Engine {
+    /// DESTAGE ONCE token command [args...], or EXEC as the command.
+    pub(super) fn once_command(
+        &mut self,
+        client: ClientId,
+        session: &mut Session,
+        raw: &[u8],
+        args: &[&[u8]],
+    ) {
+        let (Some(_), command) = Once::split(args) else {
+            return self.fail(session, "ERR DESTAGE ONCE token command [argument ...]");
+        };
+        let token = args[2];
+        if token.is_empty() || token.len() > TOKEN_BYTES_MAX {
+            let message = format!("ERR a token has 1 to {TOKEN_BYTES_MAX} bytes; nothing was done");
+            return self.fail(session, &message);
+        }
+        let spec = match find(command) {
+            Ok(spec) => spec,
+            Err(message) => return self.fail(session, &message),
+        };
+        if spec.verb == Verb::Exec {
+            if let Some(mut multi) = session.multi.take() {
+                multi.once = Some(Once::of_transaction(self, token, &multi));
+                session.multi = Some(multi);
+            }
+            return self.exec(client, session);
+        }
+        if session.multi.is_some() {
+            return self
+                .fail(session, "ERR in a transaction, all is done once: DESTAGE ONCE token EXEC");
+        }
+        match spec.group {
+            Group::Write => self.data_command(client, session, spec, raw, args),
+            Group::Read | Group::Server => {
+                let message = format!(
+                    "ERR DESTAGE ONCE is for commands that write, and for EXEC: send {} without it",
+                    spec.name.to_ascii_uppercase()
+                );
+                self.fail(session, &message);
+            }
+        }
+    }
+
+    /// Whether nothing is to be carried out: the command is answered, or its answer is waited for. Otherwise it is to be
+    /// carried out in this very step, or is asked for once more.
+    pub(super) fn is_known(
+        &mut self,
+        client: ClientId,
+        session: &mut Session,
+        once: Option<&Once>,
+    ) -> bool {
+        let Some(once) = once else { return false };
+        let Some(known) = self.tokens.get(&once.token) else {
+            let has_room = self.tokens.has_room(&once.token, b"");
+            if !has_room {
+                let message = self.no_room();
+                self.fail(session, &message);
+            }
+            return !has_room;
+        };
+        if known.command != once.command {
+            self.fail(
+                session,
+                "ERR this token was used for another command, nothing was done: take a new one for each command, and the \
+                 same for each time that it is sent",
+            );
+            return true;
+        }
+        let lsn = known.lsn;
+        if known.through && self.core.is_undecided(lsn) {
+            self.keeping.wait(lsn, client);
+            session.waiting = Some(Waiting::Origin { lsn });
+        } else {
+            self.answer_again(session, &once.token);
+        }
+        true
+    }
+
+    /// Why no further token is taken.
+    fn no_room(&mut self) -> String {
+        self.tokens.refused += 1;
+        let limits = self.tokens.limits();
+        format!(
+            "FULL DESTAGE ONCE keeps {} tokens in {} bytes, and the oldest for {} s yet, nothing was done: raise --once-tokens \
+             ({}) or --once-limit ({} bytes, a quarter of --journal-size at most)",
+            self.tokens.len(),
+            self.tokens.bytes(),
+            self.tokens
+                .oldest_ends()
+                .map_or(0, |end| end.since(self.now).as_nanos() / 1_000_000_000),
+            limits.tokens,
+            limits.bytes
+        )
+    }
+
+    /// Answers as the first time.
+    pub(super) fn answer_again(&mut self, session: &mut Session, token: &[u8]) {
+        let Some(known) = self.tokens.get(token) else { return };
+        let lsn = known.lsn;
+        session.last_write = lsn;
+        if known.through && self.core.is_parked(lsn) {
+            let message = format!(
+                "PARKED the origin rejected write {}; it is kept in destage_parked with the reason",
+                lsn.0
+            );
+            return self.complain(session, &message);
+        }
+        push_reply(&mut session.out, session.protocol, &known.reply);
+        session.lsn = session.lsn.max(lsn);
+        session.wrote = true;
+        self.tokens.replayed += 1;
+    }
+
+    /// Has a transaction tell of its command, whose reply is behind `start`, written as RESP3.
+    ///
+    /// # Errors
+    /// There is no room for it, or its reply is too long.
+    pub(super) fn tell_once(
+        &mut self,
+        session: &mut Session,
+        txn: &mut Txn,
+        once: Option<&Once>,
+        start: usize,
+        access: Access,
+    ) -> Result<(), Trouble> {
+        let Some(once) = once else { return Ok(()) };
+        let reply = session.out.split_off(start);
+        if reply.len() > REPLY_BYTES_MAX {
+            return Err(Trouble::Error(format!(
+                "ERR a reply of {} bytes exceeds {REPLY_BYTES_MAX}, the most that DESTAGE ONCE keeps; leave out what only reads",
+                reply.len()
+            )));
+        }
+        if !self.tokens.has_room(&once.token, &reply) {
+            return Err(Trouble::Error(self.no_room()));
+        }
+        push_reply(&mut session.out, session.protocol, &reply);
+        let through = access != Access::Back && !txn.is_empty();
+        txn.telling = Some(Telling { once: once.clone(), reply: reply.into(), through });
+        Ok(())
+    }
+
+    /// The group in which a transaction tells of its command has its number.
+    pub(super) fn told_once(&mut self, lsn: Lsn, telling: Option<Telling>) {
+        if let Some(telling) = telling {
+            let done = Done { lsn, stamp: self.now, ..telling.done() };
+            self.tokens.insert(lsn, &done);
+        }
+    }
+
+    /// Why a command cannot be carried out once.
+    pub(super) fn refuses_once(&self, prepared: &Prepared) -> Option<String> {
+        let plain = self.schema.plain;
+        if prepared.key_list.iter().any(|(table, _)| Some(*table) == plain) {
+            return Some(
+                "ERR DESTAGE ONCE keeps in the journal what was done, and this key is in memory alone; nothing was done"
+                    .to_owned(),
+            );
+        }
+        (!prepared.changes_rows(plain)).then(|| {
+            "ERR DESTAGE ONCE is for what changes rows, and a deadline is of the cached copy: send it without; nothing was \
+             done"
+                .to_owned()
+        })
+    }
+
+    /// The same for a transaction.
+    pub(super) fn refuses_all_once(&self, queued: &[Queued]) -> Option<String> {
+        queued.iter().find_map(|command| match command {
+            Queued::Data(prepared) if prepared.group == Group::Write => self.refuses_once(prepared),
+            _ => None,
+        })
+    }
+
+    /// The origin has decided a write whose client waited for its word; those that wait for the same are told.
+    pub(super) fn settled_once(&mut self, lsn: Lsn, refusal: Option<&str>) {
+        let token = self.tokens.of_open(lsn).cloned();
+        match refusal {
+            Some(_) => self.tokens.give_up(lsn),
+            None => self.tokens.close(lsn),
+        }
+        for client in self.keeping.waited(lsn) {
+            let Some(slot) = self.sessions.get_mut(client.0 as usize) else { continue };
+            let waits = |session: &Session| matches!(session.waiting, Some(Waiting::Origin { lsn: waits }) if waits == lsn);
+            let Some(mut session) = slot.take_if(|session| waits(session)) else { continue };
+            (session.waiting, session.last_write) = (None, lsn);
+            match (refusal, &token) {
+                (Some(message), _) => self.complain(&mut session, message),
+                (None, Some(token)) => self.answer_again(&mut session, token),
+                (None, None) => {
+                    self.complain(&mut session, "ERR the origin has decided it; send it again")
+                }
+            }
+            self.put_back(client, session);
+        }
+    }
+
+    /// The same for those that an earlier run has left.
+    pub(super) fn decided_once(&mut self) {
+        let is_decided = |lsn: &Lsn| !self.core.is_undecided(*lsn);
+        let decided: Vec<Lsn> = self.tokens.open().filter(is_decided).collect();
+        decided.into_iter().for_each(|lsn| self.settled_once(lsn, None));
+    }
+}
+
+/// A reply that was written as RESP3.
+fn push_reply(out: &mut Vec<u8>, protocol: Protocol, reply: &[u8]) {
+    match protocol {
+        Protocol::V3 => out.extend_from_slice(reply),
+        Protocol::V2 => in_v2(reply, &mut Reply::new(out, protocol)),
+    }
+}
