@@ -24,6 +24,9 @@ pub(crate) fn run(only: Option<&str>, release: bool) -> Result<bool> {
         let arguments = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
         steps.check("clippy", &mut environment.cargo(&arguments));
     }
+    if plan.wants("clippy") {
+        steps.work("what ships", || has_no_controls(&environment));
+    }
     if ["build", "unit", "e2e", "bench", "soak"].into_iter().any(|step| plan.wants(step)) {
         let mut programs = None;
         steps.work("build", || {
@@ -35,6 +38,27 @@ pub(crate) fn run(only: Option<&str>, release: bool) -> Result<bool> {
         }
     }
     Ok(steps.finish())
+}
+
+/// What users get cannot switch off a promise: the feature is there for tests alone.
+fn has_no_controls(environment: &Environment) -> Result<()> {
+    let shipped = features(environment, "normal,build,features")?;
+    // A name that is not found anywhere would be found absent for ever.
+    let tested = features(environment, "normal,build,dev,features")?;
+    match (shipped.contains(CONTROLS), tested.contains(CONTROLS)) {
+        (false, true) => Ok(()),
+        (true, _) => Err(format!("destage is built with {CONTROLS}")),
+        (false, false) => Err(format!("the tests are built without {CONTROLS}")),
+    }
+}
+
+fn features(environment: &Environment, edges: &str) -> Result<String> {
+    let mut tree = environment.cargo(&["tree", "--package", "destage", "--edges", edges]);
+    let output = tree.output().map_err(|error| format!("failed to start {tree:?}: {error}"))?;
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+    }
 }
 
 fn run_programs(
@@ -184,6 +208,7 @@ fn traces() -> Option<(&'static str, String)> {
     Some((TRACES, folder.display().to_string()))
 }
 
+const CONTROLS: &str = "destage-engine feature \"controls\"";
 const TRACES: &str = "DESTAGE_TRACES";
 const STEPS: [&str; 7] = ["fmt", "clippy", "unit", "build", "e2e", "bench", "soak"];
 /// More would let the tests of time bounds wait for a processor.

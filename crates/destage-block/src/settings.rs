@@ -158,5 +158,18 @@ pub struct UnsafeFlags {
     pub in_place: bool,
 }
 
+impl UnsafeFlags {
+    /// Whether any is set.
+    pub fn any(self) -> bool {
+        self != Self::default()
+    }
+
+    /// Those that have an effect: none in a build without negative controls.
+    #[inline]
+    pub(crate) fn in_force(self) -> Self {
+        if destage_engine::CONTROLS { self } else { Self::default() }
+    }
+}
+
 /// The size of a new cache unless told: 4 GiB.
 pub const CACHE_BYTES: u64 = 4 << 30;

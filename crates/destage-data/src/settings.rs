@@ -196,6 +196,12 @@ pub struct UnsafeFlags {
 }
 
 impl UnsafeFlags {
+    /// Those that have an effect: none in a build without negative controls, so that nothing of them is left in it.
+    #[inline]
+    pub(crate) fn in_force(self) -> Self {
+        if destage_engine::CONTROLS { self } else { Self::default() }
+    }
+
     /// Whether any is set.
     pub fn any(self) -> bool {
         self != Self::default()

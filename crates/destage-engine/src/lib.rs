@@ -14,6 +14,9 @@
 
 extern crate alloc;
 
+/// Whether this build lets tests switch off what promises rest on, to show that they would notice. Never in what ships.
+pub const CONTROLS: bool = cfg!(feature = "controls");
+
 mod commit;
 mod decide;
 mod front_end;

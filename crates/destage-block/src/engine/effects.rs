@@ -12,7 +12,7 @@ use destage_engine::FrontEnd;
 /// What the core asks of the volume. No batch is ever reported as rejected, so nothing is parked.
 impl FrontEnd for Volume {
     fn execute(&mut self, request: RequestId, access: Access, observed: Lsn) {
-        Volume::execute(self, request.0, access, observed);
+        self.execute_piece(request.0, access, observed);
     }
 
     fn refuse(&mut self, request: RequestId, refusal: Refusal) {

@@ -215,7 +215,7 @@ impl Volume {
     }
 
     /// The core lets a piece go on.
-    pub(super) fn execute(&mut self, id: u64, access: Access, observed: Lsn) {
+    pub(super) fn execute_piece(&mut self, id: u64, access: Access, observed: Lsn) {
         // Whoever only made sure that blocks are known as present has no piece.
         let Some(piece) = self.pieces.get(&id) else { return };
         match piece.work {

@@ -4,7 +4,7 @@ use super::groups::check_member;
 use super::grow::{self, Growth};
 use super::pool::Outbox;
 use super::{Event, Served, report};
-use destage_core::{Acknowledge, AtLimit, Lsn, Order, Policy, Span, Time};
+use destage_core::{AtLimit, Lsn, Order, Policy, Time};
 use destage_engine::{WritePolicy, commit_on_flush};
 use destage_runtime::admin::{Caller, Control, ControlError};
 use destage_runtime::policy;

@@ -4,7 +4,7 @@ use super::Served;
 use super::requests::Kind;
 use crate::block::BLOCK;
 use crate::engine::{VolumeMode, VolumeStatus};
-use destage_core::{Acknowledge, Order, Policy, StopReason, Time};
+use destage_core::{Order, Policy, StopReason, Time};
 use destage_engine::WritePolicy;
 use destage_runtime::policy;
 use destage_runtime::status::{Report, VolumeReport};

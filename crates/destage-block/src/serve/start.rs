@@ -162,8 +162,10 @@ fn open(
     let (cache, is_new) = open_cache(settings, media, &id, redo.as_ref(), clock, made)?;
     let watch = Watch::on(&settings.cache)
         .map_err(|error| cache_error(settings, &CacheError::io("look at the file")(error)))?;
-    let options =
-        Options { unsafe_no_fsync: settings.unsafe_flags.no_fsync, ..cache.log_options() };
+    let options = Options {
+        unsafe_no_fsync: settings.unsafe_flags.in_force().no_fsync,
+        ..cache.log_options()
+    };
     let (journal, recovery) = Journal::open(cache.log(), options)
         .map_err(|error| ServeError::new(exit::JOURNAL_UNUSABLE, log_error(settings, &error)))?;
     let recovered = Recovered {
@@ -203,7 +205,10 @@ fn open(
             name: settings.name.clone(),
             fetch_patience: settings.origin_timeout,
             group_clock,
-            unsafe_reclaim_past_checkpoint: settings.unsafe_flags.reclaim_past_checkpoint,
+            unsafe_reclaim_past_checkpoint: settings
+                .unsafe_flags
+                .in_force()
+                .reclaim_past_checkpoint,
             ..VolumeOptions::default()
         },
         applied,
@@ -368,7 +373,7 @@ fn open_origin(
         OriginErrorKind::Denied => ServeError::new(exit::USAGE, error.message),
         _ => origin_error(&error),
     })?;
-    Ok(match settings.unsafe_flags.in_place {
+    Ok(match settings.unsafe_flags.in_force().in_place {
         true => Arc::new(origin.unsafe_in_place()),
         false => Arc::new(origin),
     })

@@ -21,7 +21,7 @@ impl Engine {
     /// What a transaction that is conditional on what was watched builds on, ascending, each once. Nearly always nothing.
     pub(super) fn builds_on(&self, watch: Option<Token>, txn: &Txn) -> Vec<Lsn> {
         let mut on = Vec::new();
-        if self.config.unsafe_flags.no_builds_on {
+        if self.config.unsafe_flags.in_force().no_builds_on {
             return on;
         }
         if let Some(token) = watch {

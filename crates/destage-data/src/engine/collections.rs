@@ -204,7 +204,7 @@ impl Engine {
         if part == Part::Whole {
             self.note_ahead(unit, watermark);
         }
-        let groups = match (whole, self.config.unsafe_flags.no_overlay) {
+        let groups = match (whole, self.config.unsafe_flags.in_force().no_overlay) {
             (Some(unit), false) => self.overlay.later(unit, watermark),
             _ => Vec::new(),
         };

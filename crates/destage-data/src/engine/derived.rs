@@ -189,7 +189,7 @@ impl Engine {
 
     /// Notes what a transaction changes, before it does.
     pub(super) fn note_derived(&mut self, txn: &Txn) {
-        if !self.derived.is_on() || self.config.unsafe_flags.no_query_invalidation {
+        if !self.derived.is_on() || self.config.unsafe_flags.in_force().no_query_invalidation {
             return;
         }
         let lsn = self.core.next_lsn();
@@ -211,7 +211,7 @@ impl Engine {
 
     /// Whether changes are noted for derived keys.
     pub(super) fn has_derived(&self) -> bool {
-        self.derived.is_on() && !self.config.unsafe_flags.no_query_invalidation
+        self.derived.is_on() && !self.config.unsafe_flags.in_force().no_query_invalidation
     }
 
     /// Notes that a group changes rows of tables, of which nobody tells which ones; or with `everything`, whatever there is.
@@ -230,7 +230,7 @@ impl Engine {
 
     /// Notes a change of one row that is patched where it lies.
     pub(super) fn note_derived_row(&mut self, table: TableId, before: &[u8], after: &[u8]) {
-        if !self.config.unsafe_flags.no_query_invalidation {
+        if !self.config.unsafe_flags.in_force().no_query_invalidation {
             let lsn = self.core.next_lsn();
             self.derived.versions.row(table, Some(before), Some(after), lsn);
         }
@@ -323,8 +323,8 @@ impl Engine {
     /// Has the origin decide what the result must hold.
     fn begin_query(&mut self, name: Name) {
         let newest = self.derived.newest(&name);
-        let is_decided =
-            self.holds_upto(name.0, newest.lsn) || self.config.unsafe_flags.no_query_destage;
+        let is_decided = self.holds_upto(name.0, newest.lsn)
+            || self.config.unsafe_flags.in_force().no_query_destage;
         let phase = if is_decided { Phase::Ready(newest) } else { Phase::Destaging(newest) };
         if let Some(miss) = self.derived.misses.get_mut(&name) {
             miss.phase = phase;
@@ -439,7 +439,7 @@ impl Engine {
 
     /// Refuses what an origin says that has forgotten what it had decided.
     fn not_older(&mut self, answer: Answer, running: &Running) -> Result<Answer, OriginError> {
-        if self.config.unsafe_flags.no_query_destage {
+        if self.config.unsafe_flags.in_force().no_query_destage {
             return Ok(answer);
         }
         let domains = self.derived.domains[running.name.0].clone();

@@ -267,8 +267,6 @@ impl Engine {
         RequestId(u64::from(client) << 32 | self.next_request)
     }
 
-    }
-
     /// Executes a command whose units are all present.
     #[expect(
         clippy::too_many_arguments,

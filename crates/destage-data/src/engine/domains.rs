@@ -107,7 +107,7 @@ impl Engine {
         parallel: usize,
     ) -> Self {
         let decided = self.core.decided();
-        let one = self.config.unsafe_flags.one_watermark;
+        let one = self.config.unsafe_flags.in_force().one_watermark;
         self.domains = Domains::new(partition, found);
         self.domains.unsafe_one_watermark = one;
         if !self.domains.partition.is_one() {

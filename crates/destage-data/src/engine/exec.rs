@@ -260,7 +260,7 @@ impl Engine {
         let start = session.out.len();
         let mut txn = std::mem::take(&mut self.txn);
         txn.clear();
-        if self.config.unsafe_flags.split_sessions && access == Access::Back {
+        if self.config.unsafe_flags.in_force().split_sessions && access == Access::Back {
             self.perform_apart(client, session, queued, all, &mut txn);
             self.txn = txn;
             return Performed::Done;

@@ -80,7 +80,7 @@ impl Engine {
     fn exclude(&mut self, session: &mut Session, keys: &[&[u8]]) {
         let Some(rows) = self.row_keys(session, keys, "EXCLUDE") else { return };
         let token = session.watch.expect("a session under leases has a token until it ends");
-        if !self.config.unsafe_flags.no_leases {
+        if !self.config.unsafe_flags.in_force().no_leases {
             let mut taken =
                 rows.iter().map(|key| self.watched.leases.exclude(self.now, token, key));
             if let Some(denied) = taken.find_map(Result::err) {
@@ -93,7 +93,7 @@ impl Engine {
     /// DESTAGE SHARE name [name ...]: S leases on cache entries of the library, by their names.
     fn share_entries(&mut self, session: &mut Session, names: &[&[u8]]) {
         let token = session.watch.expect("a session under leases has a token until it ends");
-        if !self.config.unsafe_flags.no_leases {
+        if !self.config.unsafe_flags.in_force().no_leases {
             let leases = &mut self.watched.leases;
             let mut taken =
                 names.iter().map(|name| leases.share(self.now, token, &entry_key(name)));
@@ -217,7 +217,7 @@ impl Engine {
 
     /// S leases on all keys of a command, X leases if it writes them.
     fn take_leases(&mut self, session: &Session, prepared: &Prepared) -> Result<(), Denied> {
-        if self.config.unsafe_flags.no_leases {
+        if self.config.unsafe_flags.in_force().no_leases {
             return Ok(());
         }
         let token = session.watch.expect("a session under leases has a token until it ends");
@@ -326,7 +326,7 @@ impl Engine {
     /// collection is at hand, and the time at which plain keys expire.
     fn keep(&self, txn: Txn) -> Option<Ahead> {
         let is_lasting = self.schema.collections.is_empty() && self.schema.plain.is_none();
-        let is_safe = is_lasting && !self.config.unsafe_flags.no_leases;
+        let is_safe = is_lasting && !self.config.unsafe_flags.in_force().no_leases;
         (is_safe && txn.staged_bytes() <= AHEAD_BYTES_MAX)
             .then(|| Ahead { txn, losses: self.rows.losses() })
     }

@@ -365,7 +365,7 @@ impl Engine {
 
     /// The group that the origin has to decide before a row is fetched.
     pub(super) fn opaque_before(&self, unit: UnitId, table: TableId) -> Option<Place> {
-        if self.opaque.by_lsn.is_empty() || self.config.unsafe_flags.no_opaque_wait {
+        if self.opaque.by_lsn.is_empty() || self.config.unsafe_flags.in_force().no_opaque_wait {
             return None;
         }
         self.covering(unit, table).find(|&place| !self.has_decided(place))
@@ -379,7 +379,7 @@ impl Engine {
         table: TableId,
         seen: &Watermarks,
     ) -> Option<Place> {
-        if self.opaque.by_lsn.is_empty() || self.config.unsafe_flags.no_opaque_wait {
+        if self.opaque.by_lsn.is_empty() || self.config.unsafe_flags.in_force().no_opaque_wait {
             return None;
         }
         self.covering(unit, table).find(|&(domain, lsn)| {

@@ -61,7 +61,7 @@ impl Engine {
                 self.installed(unit, table, &key);
                 continue;
             }
-            let row = match self.config.unsafe_flags.no_overlay {
+            let row = match self.config.unsafe_flags.in_force().no_overlay {
                 true => row,
                 false => self.overlay.overlay(&self.schema, unit, table, &key, row, watermark),
             };

@@ -225,7 +225,7 @@ impl Engine {
         report.once = Some(self.tokens.report());
         report.invalidation = Some(self.invalidation_report());
         report.warnings.extend(self.invalidation_warning());
-        if self.config.unsafe_flags.any() {
+        if self.config.unsafe_flags.in_force().any() {
             report.warnings.push("an --unsafe-... flag breaks promises on purpose".into());
         }
         report.finish()

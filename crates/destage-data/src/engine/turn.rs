@@ -127,7 +127,8 @@ impl Engine {
             self.pump();
         }
         if announce {
-            let lsn = if self.config.unsafe_flags.no_read_gate { Lsn::ZERO } else { lsn };
+            let lsn =
+                if self.config.unsafe_flags.in_force().no_read_gate { Lsn::ZERO } else { lsn };
             self.core.handle(self.now, Input::Respond { client, lsn, wrote });
             self.pump();
         }

@@ -120,7 +120,7 @@ impl Engine {
 
     /// Whether nothing has changed that the client watches.
     pub(super) fn is_unchanged(&self, session: &Session) -> bool {
-        let is_ignored = self.config.unsafe_flags.no_leases;
+        let is_ignored = self.config.unsafe_flags.in_force().no_leases;
         is_ignored
             || session.watch.is_none_or(|token| self.watched.leases.check(self.now, token).is_ok())
     }

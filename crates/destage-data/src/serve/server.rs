@@ -144,7 +144,7 @@ impl Server {
                 epoch,
                 is_first: at == 0,
                 confirmed: confirmed.clone(),
-                unsafe_no_watermark: settings.unsafe_flags.no_watermark,
+                unsafe_no_watermark: settings.unsafe_flags.in_force().no_watermark,
                 outbox: outbox.clone(),
                 doubt: None,
                 slow: Slow::default(),
@@ -318,7 +318,7 @@ impl Server {
                 self.event(event);
             }
             for _ in 0..self.engine.go_on(self.now()) {
-                self.company.came();
+                self.writers.came();
             }
             self.turn(&mut events);
         }

@@ -274,7 +274,7 @@ fn open_journal(
         journal_bytes_max: bytes_max,
         retain: Duration::from_nanos(settings.retain.as_nanos()),
         catalog: catalog.encode(),
-        unsafe_no_fsync: settings.unsafe_flags.no_fsync,
+        unsafe_no_fsync: settings.unsafe_flags.in_force().no_fsync,
         ..defaults
     };
     let mut bar = Progress::new("reading the journal", 0);

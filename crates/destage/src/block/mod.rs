@@ -8,6 +8,7 @@ mod offline;
 mod resize;
 
 use crate::error::CliError;
+use crate::serve::refuse_controls;
 use crate::status::{self, StatusArgs};
 use args::BlockServeArgs;
 use check::CheckArgs;
@@ -109,6 +110,7 @@ fn settings(matches: &ArgMatches) -> Result<Settings, CliError> {
 fn serve(settings: Settings) -> Result<(), CliError> {
     for volume in &settings.volumes {
         let flags = volume.unsafe_flags;
+        refuse_controls(flags.any())?;
         for (set, flag, loss) in [
             (flags.no_fsync, "--unsafe-no-fsync", "a crash loses what was flushed"),
             (

@@ -15,6 +15,7 @@ use std::path::Path;
 /// Reads the settings file, if there is one, then starts the server and stays until it ends.
 pub(crate) fn run(matches: &ArgMatches) -> Result<(), CliError> {
     let settings = settings(matches)?;
+    refuse_controls(settings.unsafe_flags.any())?;
     warn(&settings);
     start(settings)
 }
@@ -43,6 +44,20 @@ pub(crate) fn of_file(path: &Path) -> Result<Settings, CliError> {
 
 fn start(settings: Settings) -> Result<(), CliError> {
     destage_data::serve::run(settings).map_err(|error| CliError::new(error.exit_code(), error))
+}
+
+/// Refuses flags of negative controls in a build that has none.
+///
+/// # Errors
+/// There are some, and this build has none.
+pub(crate) fn refuse_controls(any: bool) -> Result<(), CliError> {
+    if any && !destage_engine::CONTROLS {
+        return Err(CliError::usage(
+            "--unsafe-...: this build keeps all its promises; what breaks them on purpose is for tests, in a build with \
+             --features destage-engine/controls",
+        ));
+    }
+    Ok(())
 }
 
 /// Says aloud, whatever the log level, what has been switched off.

@@ -8,9 +8,7 @@ use destage_engine::WritePolicy;
 use destage_record::{End, ListError, Part, list};
 use destage_runtime::exit;
 use destage_runtime::human;
-use destage_runtime::policy::{
-    change, parse_acknowledge, parse_at_limit, parse_when, summary as policy_summary,
-};
+use destage_runtime::policy::{change, parse_at_limit, parse_when, summary as policy_summary};
 use destage_runtime::units::{Bytes, Interval};
 use destage_sim::replay::{Load, Observer, Outcome, ReplayError, Summary, Tally, replay, what_if};
 use serde::Serialize;
