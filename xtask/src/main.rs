@@ -5,6 +5,7 @@ mod clients;
 mod ferretdb;
 mod go;
 mod leftovers;
+mod licences;
 mod programs;
 mod servers;
 mod soak;

@@ -3,7 +3,7 @@
 use crate::programs::{self, Program};
 use crate::servers::Server;
 use crate::steps::Steps;
-use crate::{Result, cargo, clients, ferretdb, go, leftovers, root, soak, target, tools};
+use crate::{Result, cargo, clients, ferretdb, go, leftovers, licences, root, soak, target, tools};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -25,6 +25,7 @@ pub(crate) fn run(only: Option<&str>, release: bool) -> Result<bool> {
         steps.check("clippy", &mut environment.cargo(&arguments));
     }
     if plan.wants("clippy") {
+        steps.work("licences", || licences::check(&environment));
         steps.work("what ships", || has_no_controls(&environment));
     }
     if ["build", "unit", "e2e", "bench", "soak"].into_iter().any(|step| plan.wants(step)) {

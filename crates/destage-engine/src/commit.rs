@@ -226,6 +226,8 @@ impl GroupCommit {
 
     /// What somebody waits for, or what is due by the passing of time. To be asked until nothing is.
     pub fn next_due(&mut self, now: Time, log: Log, load: Load) -> Option<Step> {
+        // Whatever comes of it, that time is over: nobody is to be woken for it again.
+        self.retry_at = self.retry_at.filter(|&at| at > now);
         if self.is_writing || !self.is_able(now) {
             return None;
         }

@@ -25,7 +25,7 @@ fn pages() -> Vec<PathBuf> {
     let names = docs.map(|entry| Path::new("docs").join(entry.expect("readable").file_name()));
     let mut pages: Vec<_> =
         names.filter(|path| path.extension().is_some_and(|ext| ext == "md")).collect();
-    pages.extend(["README.md", "CHANGELOG.md"].map(PathBuf::from));
+    pages.extend(["README.md", "CHANGELOG.md", "CONTRIBUTING.md"].map(PathBuf::from));
     pages
 }
 
@@ -145,6 +145,23 @@ fn relative_links_lead_somewhere() {
         }
     }
     assert!(broken.is_empty(), "{broken:#?}");
+}
+
+/// Where a change goes is of use only as long as it is there.
+#[test]
+fn the_files_that_the_architecture_names_exist() {
+    let text = read("docs/ARCHITECTURE.md");
+    let named = text.split('`').skip(1).step_by(2).filter(|word| word.starts_with("crates/"));
+    let named: BTreeSet<&str> = named.collect();
+    assert!(named.len() > 20, "they are found: {named:?}");
+    let missing: Vec<_> = named.iter().filter(|path| !root().join(path).exists()).collect();
+    assert!(missing.is_empty(), "not there: {missing:?}");
+    let crates = fs::read_dir(root().join("crates")).expect("the folder is there");
+    for entry in crates {
+        let name = entry.expect("readable").file_name();
+        let row = format!("| `{}` |", name.to_string_lossy());
+        assert!(text.contains(&row), "{row} has no row");
+    }
 }
 
 #[test]

@@ -303,6 +303,21 @@ fn a_full_disk_is_left_alone_for_a_while_and_tried_again() {
     assert_eq!(bench.told, 1);
 }
 
+/// As long as the room is short and nobody waits there is nothing to be woken for.
+#[test]
+fn a_full_disk_that_nobody_waits_for_wakes_nobody() {
+    let mut bench = Bench::new(two_lanes());
+    (0..5).for_each(|_| bench.act(Act::Append));
+    bench.act(Act::Ahead);
+    bench.end_flush(Fate::Full);
+    (0..3).for_each(|_| bench.act(Act::Pass));
+    let short = Load { is_room_short: true, ..Load::default() };
+    let log = bench.log();
+    assert_eq!(bench.commit.next_due(bench.now, log, short), None);
+    assert_eq!(bench.commit.next_timeout(log), None);
+    assert!(bench.commit.next_due(bench.now, log, Load::default()).is_some());
+}
+
 #[test]
 fn a_fast_disk_is_written_by_who_asks_and_beside_readers_by_a_lane() {
     let mut commit = GroupCommit::new(two_lanes(), Time::ZERO);
