@@ -27,7 +27,8 @@ impl Origin for Forgetful {
     }
 
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), OriginError> {
-        let left = self.left.fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| n.checked_sub(1));
+        let left =
+            self.left.fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| n.checked_sub(1));
         if left.is_err() {
             return self.origin.write(offset, bytes);
         }

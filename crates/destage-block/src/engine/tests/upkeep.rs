@@ -3,13 +3,13 @@
 use super::bench::{Bench, lazy};
 use crate::block::BLOCK;
 use crate::engine::JobKind;
-use crate::request::{Reply, Request};
+use crate::request::Request;
 use destage_core::{Lsn, Order, Span};
 
 /// A volume that checkpoints its index a second after it changed, and makes its log durable when asked only.
 fn checkpointing() -> Bench {
     let mut choice = lazy(Order::Epoch);
-    choice.policy.commit = Span::from_secs(100);
+    choice.policy.commit = Span::from_secs(60);
     choice.options.checkpoint_every = Span::from_secs(1);
     Bench::new(choice)
 }
@@ -66,7 +66,7 @@ fn a_log_that_went_on_after_its_checkpoint_keeps_the_cache_warm() {
     let covered = checkpoint(&mut bench);
     assert_eq!(covered, bench.volume.last());
     // Several segments, each of which is at the origin and needed by nobody but the checkpoint.
-    for round in 0..20 {
+    for round in 0..15 {
         for block in WARM..WARM + 20 {
             let tag = 1_000 + round * 100 + block;
             bench.write(tag, block * BLOCK as u64, &[round as u8; BLOCK], true);
@@ -76,7 +76,7 @@ fn a_log_that_went_on_after_its_checkpoint_keeps_the_cache_warm() {
     let log = bench.volume.status().log;
     assert!(log.segments > 3, "{log:?}");
     assert_eq!(bench.volume.upkeep.checkpoint, covered, "there was no other one");
-    assert!(bench.volume.upkeep.forgotten > Lsn(covered.0 + 300), "the log is not needed");
+    assert!(bench.volume.upkeep.forgotten > Lsn(covered.0 + 250), "the log is not needed");
     bench.world.disk.kill();
     bench.reopen();
     for block in 0..WARM {
@@ -85,5 +85,4 @@ fn a_log_that_went_on_after_its_checkpoint_keeps_the_cache_warm() {
     }
     let status = bench.volume.status();
     assert_eq!((status.hit_blocks, status.miss_blocks), (WARM, 0), "the cache is warm");
-    assert_eq!(bench.reply(100), None::<&Reply>, "all of that is of the second start");
 }
