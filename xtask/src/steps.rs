@@ -2,7 +2,7 @@
 //! from outside and were left out are no passed ones.
 
 use crate::Result;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -12,8 +12,8 @@ use std::time::Instant;
 pub(crate) struct Steps {
     passed: u64,
     failed: u64,
-    /// The tests that were left out, wholly or in part, with what they need.
-    left_out: BTreeSet<String>,
+    /// The tests that were left out, wholly or in part, and what they said of it.
+    left_out: BTreeMap<String, BTreeSet<String>>,
     broken: Vec<String>,
 }
 
@@ -43,24 +43,23 @@ impl Steps {
                 eprintln!("xtask: {message}");
                 Counted::default()
             });
-            steps.take(name, &counted)
+            steps.take(name, counted)
         })
     }
 
     /// Adds what test programs have reported; whether all is well.
-    fn take(&mut self, name: &str, counted: &Counted) -> bool {
+    fn take(&mut self, name: &str, counted: Counted) -> bool {
         let Counted { passed, failed, success, left_out } = counted;
         // A step that dies before its tests report anything still counts as one failure.
-        let unreported = u64::from(!success && *failed == 0);
-        let names: BTreeSet<_> =
-            left_out.iter().filter_map(|line| line.split(' ').next()).collect();
-        self.count(passed.saturating_sub(names.len() as u64), failed + unreported);
-        let is_allowed = left_out.iter().all(|line| line.ends_with(TRACES));
+        let unreported = u64::from(!success && failed == 0);
+        self.count(passed.saturating_sub(left_out.len() as u64), failed + unreported);
+        let is_allowed = left_out.values().flatten().all(|needs| needs.ends_with(TRACES));
         if !is_allowed {
             println!("tests were left out although everything was installed");
         }
-        self.left_out.extend(left_out.iter().map(|line| format!("{name}: {line}")));
-        *success && is_allowed
+        let of_step = |(test, needs)| (format!("{name}: {test}"), needs);
+        self.left_out.extend(left_out.into_iter().map(of_step));
+        success && is_allowed
     }
 
     fn step(&mut self, name: &str, body: impl FnOnce(&mut Self) -> bool) -> bool {
@@ -86,8 +85,9 @@ impl Steps {
         for name in &self.broken {
             println!("failed: {name}");
         }
-        for line in &self.left_out {
-            println!("left out: {line}");
+        for (test, needs) in &self.left_out {
+            let needs: Vec<&str> = needs.iter().map(String::as_str).collect();
+            println!("left out: {test} {}", needs.join(", "));
         }
         let (passed, failed, left_out) = (self.passed, self.failed, self.left_out.len());
         println!("{passed} passed, {failed} failed, {left_out} left out");
@@ -101,8 +101,8 @@ struct Counted {
     passed: u64,
     failed: u64,
     success: bool,
-    /// A test's name and what it needs.
-    left_out: BTreeSet<String>,
+    /// By the tests' names, what they need.
+    left_out: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Counted {
@@ -112,7 +112,11 @@ impl Counted {
             self.failed += failed;
         }
         // Behind the test's name, where tests run one by one.
-        self.left_out.extend(line.split_once(LEFT_OUT).map(|(_, what)| what.trim().to_owned()));
+        if let Some((_, said)) = line.split_once(LEFT_OUT)
+            && let Some((test, needs)) = said.trim().split_once(' ')
+        {
+            self.left_out.entry(test.to_owned()).or_default().insert(needs.to_owned());
+        }
     }
 }
 
@@ -175,14 +179,14 @@ mod tests {
         let counted = of(&[
             "left out: one needs redis-cli; `cargo xtask test` provides it",
             "left out: one needs redis-cli; `cargo xtask test` provides it",
+            "left out: one needs psql; `cargo xtask test` provides it",
             "test two ... left out: two needs fio; `cargo xtask test` provides it",
             "test result: ok. 5 passed; 0 failed; 0 ignored",
         ]);
         let mut steps = Steps::default();
-        assert!(!steps.take("it", &counted), "everything was installed");
+        assert!(!steps.take("it", counted), "everything was installed");
         assert_eq!((steps.passed, steps.failed, steps.left_out.len()), (3, 0, 2));
-        let first = steps.left_out.first().map(String::as_str);
-        assert_eq!(first, Some("it: one needs redis-cli; `cargo xtask test` provides it"));
+        assert_eq!(steps.left_out["it: one"].len(), 2, "{:?}", steps.left_out);
     }
 
     #[test]
@@ -192,7 +196,7 @@ mod tests {
             "test result: ok. 1 passed; 0 failed; 0 ignored",
         ]);
         let mut steps = Steps::default();
-        assert!(steps.take("it", &counted));
+        assert!(steps.take("it", counted));
         assert_eq!((steps.passed, steps.left_out.len()), (0, 1));
         assert!(steps.finish());
     }

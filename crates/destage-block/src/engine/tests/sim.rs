@@ -488,7 +488,8 @@ impl Sim {
             while let Some(job) = self.volume.poll_job() {
                 self.next_job += 1;
                 self.events.insert((self.now + Span::from_micros(10), self.next_job));
-                self.jobs.insert(self.next_job, Running::Whole(job));
+                let running = Running::begun(job, &self.context, self.choice.reads_now);
+                self.jobs.insert(self.next_job, running);
             }
             if let Some((tag, reply)) = self.volume.poll_reply() {
                 assert_eq!(tag, 0, "nobody else asked");

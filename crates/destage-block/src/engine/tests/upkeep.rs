@@ -27,10 +27,12 @@ fn checkpoint(bench: &mut Bench) -> Lsn {
 #[test]
 fn a_checkpoint_covers_no_group_that_a_crash_may_take_back() {
     let mut bench = checkpointing();
+    let len = BLOCK as u64;
     bench.write(1, 0, &[7; BLOCK], true);
-    bench.wait_decided(2);
-    assert_eq!(bench.read(3, 0, BLOCK as u32), [7; BLOCK]);
-    bench.write(4, BLOCK as u64, &[8; BLOCK], false);
+    bench.write(2, 2 * len, &[6; BLOCK], true);
+    bench.wait_decided(3);
+    assert_eq!(bench.read(4, 0, BLOCK as u32), [7; BLOCK]);
+    bench.write(5, len, &[8; BLOCK], false);
     let covered = checkpoint(&mut bench);
     let newest = bench.volume.last();
     assert!(bench.volume.core.committed() < newest, "the newest group is not durable");
@@ -38,20 +40,19 @@ fn a_checkpoint_covers_no_group_that_a_crash_may_take_back() {
     bench.world.disk.crash(1);
     bench.reopen();
     assert_eq!(bench.volume.last().next(), newest, "it is lost");
-    // Zeros leave the slot as it is.
-    let len = BLOCK as u64;
-    bench.submit(5, Request::Zero { offset: 0, len, fua: true, punch: false });
+    // Zeros leave the slot as it is, and what is written next has one already.
+    bench.submit(6, Request::Zero { offset: 0, len, fua: true, punch: false });
     assert_eq!(bench.volume.last(), newest, "its number is taken again");
-    bench.wait_decided(6);
-    bench.submit(7, Request::Flush);
+    bench.wait_decided(7);
+    bench.submit(8, Request::Flush);
     bench.run();
     // A new epoch, before which the one before it is marked as decided.
-    bench.write(8, 2 * len, &[9; BLOCK], true);
-    bench.wait_decided(9);
+    bench.write(9, 2 * len, &[9; BLOCK], true);
+    bench.wait_decided(10);
     assert!(bench.volume.status().marked >= newest, "{:?}", bench.volume.status().marked);
     bench.world.disk.crash(2);
     bench.reopen();
-    assert_eq!(bench.read(10, 0, BLOCK as u32), [0; BLOCK]);
+    assert_eq!(bench.read(11, 0, BLOCK as u32), [0; BLOCK]);
 }
 
 /// The log keeps what comes after the checkpoint, since a start cannot use one that the log does not reach back to.
