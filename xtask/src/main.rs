@@ -2,10 +2,12 @@
 
 mod bench;
 mod clients;
+mod faults;
 mod ferretdb;
 mod go;
 mod leftovers;
 mod licences;
+mod mutants;
 mod programs;
 mod servers;
 mod soak;
@@ -49,6 +51,10 @@ enum Task {
     },
     /// Crash and outage tests with new seeds until the time is up; ends with `reproduce:` lines for what failed.
     Soak(soak::SoakArgs),
+    /// Put each fault of `xtask/faults.toml` into the code, one at a time, and show which of them no test notices.
+    ///
+    /// In a git worktree of its own, which holds what is committed. Takes a minute or so for each.
+    Mutants(mutants::MutantsArgs),
     /// Build and run the benchmarks; everything after `bench` goes to them.
     Bench {
         /// Arguments of `destage-bench`, for example `data --quick`.
@@ -62,6 +68,7 @@ fn main() -> ExitCode {
         Task::Test { only, release } => test::run(only.as_deref(), release),
         Task::With { command } => test::with(&command),
         Task::Soak(arguments) => soak::run(&arguments),
+        Task::Mutants(arguments) => mutants::run(&arguments),
         Task::Bench { arguments } => bench::run(&arguments),
     };
     match done {

@@ -34,11 +34,17 @@ impl Program {
 /// # Errors
 /// What the compiler says goes to standard error; the message says that it failed.
 pub(crate) fn build(environment: &Environment, profile: &str) -> Result<Vec<Program>> {
-    let arguments =
-        ["test", "--workspace", "--no-run", "--message-format", "json-render-diagnostics"];
-    let mut cargo = environment.cargo(&arguments);
-    cargo.args(["--profile", profile]);
+    let mut cargo = environment.cargo(&["test", "--workspace", "--no-run"]);
+    built_by(cargo.args(["--profile", profile]))
+}
+
+/// The test programs that this cargo command builds.
+///
+/// # Errors
+/// As [`build`].
+pub(crate) fn built_by(cargo: &mut Command) -> Result<Vec<Program>> {
     let mut child = cargo
+        .args(["--message-format", "json-render-diagnostics"])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()

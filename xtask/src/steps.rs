@@ -1,6 +1,8 @@
-//! Steps of a run: each has a name, takes a time, and passes or fails; the tests inside are counted.
+//! Steps of a run: each has a name, takes a time, and passes or fails; the tests inside are counted. Those that lack something
+//! from outside and were left out are no passed ones.
 
 use crate::Result;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -10,6 +12,8 @@ use std::time::Instant;
 pub(crate) struct Steps {
     passed: u64,
     failed: u64,
+    /// The tests that were left out, wholly or in part, and what they said of it.
+    left_out: BTreeMap<String, BTreeSet<String>>,
     broken: Vec<String>,
 }
 
@@ -35,18 +39,27 @@ impl Steps {
     /// Runs test programs and counts what they report.
     pub(crate) fn tests(&mut self, name: &str, command: &mut Command) -> bool {
         self.step(name, |steps| {
-            let (passed, failed, success) = match counted(command) {
-                Ok(counts) => counts,
-                Err(message) => {
-                    eprintln!("xtask: {message}");
-                    (0, 0, false)
-                }
-            };
-            // A step that dies before its tests report anything still counts as one failure.
-            let unreported = u64::from(!success && failed == 0);
-            steps.count(passed, failed + unreported);
-            success
+            let counted = counted(command).unwrap_or_else(|message| {
+                eprintln!("xtask: {message}");
+                Counted::default()
+            });
+            steps.take(name, counted)
         })
+    }
+
+    /// Adds what test programs have reported; whether all is well.
+    fn take(&mut self, name: &str, counted: Counted) -> bool {
+        let Counted { passed, failed, success, left_out } = counted;
+        // A step that dies before its tests report anything still counts as one failure.
+        let unreported = u64::from(!success && failed == 0);
+        self.count(passed.saturating_sub(left_out.len() as u64), failed + unreported);
+        let is_allowed = left_out.values().flatten().all(|needs| needs.ends_with(TRACES));
+        if !is_allowed {
+            println!("tests were left out although everything was installed");
+        }
+        let of_step = |(test, needs)| (format!("{name}: {test}"), needs);
+        self.left_out.extend(left_out.into_iter().map(of_step));
+        success && is_allowed
     }
 
     fn step(&mut self, name: &str, body: impl FnOnce(&mut Self) -> bool) -> bool {
@@ -72,36 +85,69 @@ impl Steps {
         for name in &self.broken {
             println!("failed: {name}");
         }
-        println!("{} passed, {} failed", self.passed, self.failed);
+        for (test, needs) in &self.left_out {
+            let needs: Vec<&str> = needs.iter().map(String::as_str).collect();
+            println!("left out: {test} {}", needs.join(", "));
+        }
+        let (passed, failed, left_out) = (self.passed, self.failed, self.left_out.len());
+        println!("{passed} passed, {failed} failed, {left_out} left out");
         self.failed == 0 && self.broken.is_empty()
     }
 }
 
-/// Passes the command's output on and adds up its `test result:` lines.
-fn counted(command: &mut Command) -> Result<(u64, u64, bool)> {
+/// What test programs have reported.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Counted {
+    passed: u64,
+    failed: u64,
+    success: bool,
+    /// By the tests' names, what they need.
+    left_out: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl Counted {
+    fn note(&mut self, line: &str) {
+        if let Some((passed, failed)) = result_line(line) {
+            self.passed += passed;
+            self.failed += failed;
+        }
+        // Behind the test's name, where tests run one by one.
+        if let Some((_, said)) = line.split_once(LEFT_OUT)
+            && let Some((test, needs)) = said.trim().split_once(' ')
+        {
+            self.left_out.entry(test.to_owned()).or_default().insert(needs.to_owned());
+        }
+    }
+}
+
+/// As tests say it: see `destage_testkit::needs`.
+const LEFT_OUT: &str = "left out: ";
+/// What they alone may lack: real traces are no part of the project.
+const TRACES: &str = "in the folder that DESTAGE_TRACES names";
+
+/// Passes the command's output on, adds up its `test result:` lines, and notes who was left out.
+fn counted(command: &mut Command) -> Result<Counted> {
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
         .map_err(|error| format!("failed to start {command:?}: {error}"))?;
     let output = child.stdout.take().expect("the output is piped");
-    let (mut passed, mut failed) = (0, 0);
+    let mut counted = Counted::default();
     let mut out = std::io::stdout();
     for line in BufReader::new(output).split(b'\n') {
         let line = line.map_err(|error| format!("failed to read a step's output: {error}"))?;
         // Nobody reads the output any more: the verdict still counts.
         let _ = out.write_all(&line).and_then(|()| out.write_all(b"\n"));
-        if let Some((ok, bad)) = result_line(&String::from_utf8_lossy(&line)) {
-            passed += ok;
-            failed += bad;
-        }
+        counted.note(&String::from_utf8_lossy(&line));
     }
     let status = child.wait().map_err(|error| format!("failed to wait for a step: {error}"))?;
-    Ok((passed, failed, status.success()))
+    counted.success = status.success();
+    Ok(counted)
 }
 
 /// The counts of `test result: ok. 3 passed; 0 failed; ...`.
-fn result_line(line: &str) -> Option<(u64, u64)> {
+pub(crate) fn result_line(line: &str) -> Option<(u64, u64)> {
     let (_, counts) = line.strip_prefix("test result: ")?.split_once(". ")?;
     let number = |word: &str| {
         let part = counts.split("; ").find(|part| part.ends_with(word))?;
@@ -120,5 +166,38 @@ mod tests {
                     finished in 0.10s";
         assert_eq!(result_line(line), Some((12, 3)));
         assert_eq!(result_line("running 3 tests"), None);
+    }
+
+    fn of(lines: &[&str]) -> Counted {
+        let mut counted = Counted { success: true, ..Counted::default() };
+        lines.iter().for_each(|line| counted.note(line));
+        counted
+    }
+
+    #[test]
+    fn who_was_left_out_did_not_pass() {
+        let counted = of(&[
+            "left out: one needs redis-cli; `cargo xtask test` provides it",
+            "left out: one needs redis-cli; `cargo xtask test` provides it",
+            "left out: one needs psql; `cargo xtask test` provides it",
+            "test two ... left out: two needs fio; `cargo xtask test` provides it",
+            "test result: ok. 5 passed; 0 failed; 0 ignored",
+        ]);
+        let mut steps = Steps::default();
+        assert!(!steps.take("it", counted), "everything was installed");
+        assert_eq!((steps.passed, steps.failed, steps.left_out.len()), (3, 0, 2));
+        assert_eq!(steps.left_out["it: one"].len(), 2, "{:?}", steps.left_out);
+    }
+
+    #[test]
+    fn only_real_traces_may_be_missing() {
+        let counted = of(&[
+            "left out: one needs mail.csv in the folder that DESTAGE_TRACES names",
+            "test result: ok. 1 passed; 0 failed; 0 ignored",
+        ]);
+        let mut steps = Steps::default();
+        assert!(steps.take("it", counted));
+        assert_eq!((steps.passed, steps.left_out.len()), (0, 1));
+        assert!(steps.finish());
     }
 }

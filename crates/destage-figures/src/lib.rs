@@ -138,11 +138,8 @@ mod tests {
     #[test]
     fn every_figure_on_a_trace_keeps_its_bounds() {
         for figure in ON_TRACES {
-            let Some(folder) = std::env::var_os("DESTAGE_TRACES") else {
-                println!("skipped: DESTAGE_TRACES names no folder with {}", figure.file);
-                continue;
-            };
-            let lines = figure.run(Path::new(&folder)).unwrap();
+            let Some(trace) = destage_testkit::needs::trace(figure.file) else { continue };
+            let lines = figure.run(trace.parent().unwrap()).unwrap();
             assert!(!lines.is_empty(), "{}", figure.name);
             for line in lines {
                 assert!(line.holds, "{line:?}");

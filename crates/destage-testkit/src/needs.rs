@@ -1,9 +1,13 @@
-//! What tests need from outside: programs, servers, files. One that lacks something says so by name; where nothing may be
-//! missing, as in a run of `cargo xtask test`, which sets `DESTAGE_TEST_REQUIRE`, it fails.
+//! What tests need from outside: programs, servers, files. One that lacks something is left out and says so by name, in a line
+//! that `cargo xtask test` counts; where nothing may be missing, as in such a run, which sets `DESTAGE_TEST_REQUIRE`, it fails.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Says that the present test cannot run for want of `what`.
+/// What the line begins with that a test prints which is left out; then come its name, `needs`, and what it lacks.
+pub const LEFT_OUT: &str = "left out: ";
+
+/// Says that the present test, or a part of it, cannot run for want of `what`.
 ///
 /// # Panics
 /// Where nothing may be missing.
@@ -11,8 +15,7 @@ use std::path::{Path, PathBuf};
 pub fn skip(what: &str) {
     let message = format!("needs {what}; `cargo xtask test` provides it");
     assert!(std::env::var_os("DESTAGE_TEST_REQUIRE").is_none(), "{message}");
-    let test = std::thread::current();
-    eprintln!("skipped: {} {message}", test.name().unwrap_or("a test"));
+    say(&message);
 }
 
 /// Whether a program can be started; skips the test if not.
@@ -43,19 +46,25 @@ pub fn prepared(variable: &str) -> Option<String> {
 }
 
 /// A file in the folder of real traces that `DESTAGE_TRACES` names. The traces are not part of the project: a test without
-/// them says so, and `cargo xtask test` says at its start whether there are any.
+/// them is left out even where nothing else may be missing.
 ///
 /// # Panics
 /// If there is a folder and the file is not in it.
 #[track_caller]
 pub fn trace(name: &str) -> Option<PathBuf> {
     let Some(folder) = std::env::var_os("DESTAGE_TRACES") else {
-        let test = std::thread::current();
-        let test = test.name().unwrap_or("a test");
-        eprintln!("skipped: {test} needs {name} in the folder that DESTAGE_TRACES names");
+        say(&format!("needs {name} in the folder that DESTAGE_TRACES names"));
         return None;
     };
     let path = Path::new(&folder).join(name);
     assert!(path.exists(), "{} is missing", path.display());
     Some(path)
+}
+
+/// Not by the macros: what a test prints by them is shown only if it fails.
+fn say(message: &str) {
+    let thread = std::thread::current();
+    let line = format!("{LEFT_OUT}{} {message}\n", thread.name().unwrap_or("a test"));
+    // Nobody reads the output any more: then nobody is deceived.
+    let _ = std::io::stdout().write_all(line.as_bytes());
 }

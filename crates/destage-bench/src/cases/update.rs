@@ -153,8 +153,7 @@ mod tests {
     #[test]
     fn direct_updates_change_every_row_they_name_and_feel_the_proxy() {
         if postgres_version() == "not installed" {
-            eprintln!("skipped: PostgreSQL is not installed");
-            return;
+            return destage_testkit::needs::skip("PostgreSQL below /usr/lib/postgresql");
         }
         let folder = run_folder(Some(&std::env::temp_dir())).expect("temp folder");
         let mut bench = bench(folder.path());

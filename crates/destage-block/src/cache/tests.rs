@@ -198,6 +198,11 @@ fn slots_are_read_by_checksum_only() {
         assert!(cache.read_slot(handle, crc32c(block), &mut found).unwrap());
         assert_eq!(found, block);
         assert!(!cache.read_slot(handle, crc32c(block) ^ 1, &mut found).unwrap());
+        found.fill(0);
+        assert_eq!(cache.read_slot_now(handle, crc32c(block), &mut found).unwrap(), Some(true));
+        assert_eq!(found, block);
+        let other = cache.read_slot_now(handle, crc32c(block) ^ 1, &mut found).unwrap();
+        assert_eq!(other, Some(false));
     }
 }
 

@@ -10,12 +10,14 @@ mod client;
 mod damage;
 mod evidence;
 mod full_log;
+mod lost_at_origin;
 mod model;
 pub(super) mod random;
 mod reads_first;
 mod running;
 mod sim;
 mod together;
+mod upkeep;
 mod world;
 mod zeros;
 
@@ -78,6 +80,7 @@ fn nothing_promised_is_broken_whatever_happens() {
         assert!(total.crashes > 100 && total.losses > 30 && total.hits > 500, "{total:?}");
         assert!(total.compared > 40, "{total:?}");
         assert!(total.aheads > 100 && total.syncs_beside > 100, "{total:?}");
+        assert!(total.reads_now > 100, "{total:?}");
         assert!(total.flushes > 100 && total.merges > 100 && total.marks > 20, "{total:?}");
     }
 }

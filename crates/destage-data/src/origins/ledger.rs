@@ -229,4 +229,14 @@ mod tests {
         assert_eq!(landed([5, 9]), Some(Fault::Failed));
         assert_eq!(landed([4, 3]), Some(Fault::Failed));
     }
+
+    #[test]
+    fn a_domain_below_what_was_confirmed_of_it_went_back() {
+        let at = |domain, lsn| (DomainId(domain), Lsn(lsn));
+        let found = [at(0, 5), at(1, 3)];
+        let checked = |floors: &[_]| fault_of(check_floors("the origin", &found, floors));
+        assert_eq!(checked(&[at(0, 5), at(1, 2)]), None);
+        assert_eq!(checked(&[at(0, 5), at(1, 4)]), Some(Fault::Failed));
+        assert_eq!(checked(&[at(2, 1)]), Some(Fault::Failed), "it has no row any more");
+    }
 }

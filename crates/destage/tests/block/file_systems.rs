@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 const DELAY_MS: u32 = 20;
 /// The same for each request of a disk that does one at a time, to be found in the middle of a long backlog.
 const DELAY_ONE_BY_ONE_MS: u32 = 30;
+/// Steps that an application does before its kill, at the least.
+const STEPS_MIN: u64 = 2;
 /// Steps that make it long.
 const STEPS_BEHIND: u64 = 60;
 /// How long an application may take until its kill, if the machine is slow.
@@ -74,6 +76,7 @@ impl Case {
         // However slow the application, the bound does not stop it while destaging is paused.
         let launch = launch.with(&["-D", "1h"]);
         let (done, marked) = self.work_and_kill(&scratch, &folder, &launch, &mut random, lacks);
+        assert!(done >= STEPS_MIN, "the application has done {done} steps: that proves nothing");
         // With what it was still waiting to write.
         drop(disk);
         std::fs::remove_file(&launch.cache).expect("the cache can be deleted");
@@ -102,7 +105,7 @@ impl Case {
         let marked = thread::scope(|scope| {
             let work = || self.application.work(mounted.path(), &steps, &mut choices);
             let worker = scope.spawn(work);
-            let least = random.between(2, 6);
+            let least = random.between(STEPS_MIN, 6);
             eventually("the application works", PATIENCE, || {
                 steps.done() >= least || worker.is_finished()
             });

@@ -7,7 +7,7 @@ fn scenario(
     name: &'static str,
     round: impl Fn(u64) -> Option<Result<u64, String>> + Sync + 'static,
 ) -> Scenario {
-    let round = move |seed| round(seed).unwrap_or(Ok(0)).map(|acknowledged| acknowledged as i64);
+    let round = move |seed| Some(round(seed)?.map(|acknowledged| acknowledged as i64));
     Scenario { name, length: Length::Short, round: Box::new(round) }
 }
 

@@ -1,5 +1,6 @@
 //! What an operator does, and what befalls an origin, while clients write.
 
+use crate::crash::ANSWERED_MIN;
 use crate::disks::argument;
 use crate::harness::{PATIENCE, Random, Scratch, eventually};
 use crate::history::{BLOCK, BLOCKS, History, read_state, state_of};
@@ -63,6 +64,8 @@ fn changed_and_killed(round: u64) -> Option<()> {
     let last = history.acknowledged + 40;
     history.write(&client, &mut random, |number| number > last);
     server.kill();
+    let answered = history.acknowledged;
+    assert!(answered >= ANSWERED_MIN, "{answered} writes were answered: that proves nothing");
     // With what its server was still waiting to write.
     drop(disk);
 

@@ -29,7 +29,7 @@ fn rounds() {
     let crashes = CRASHES.iter().map(|case| Scenario {
         name: case.name,
         length: Length::Short,
-        round: Box::new(move |seed| crash::round(case, seed).unwrap_or(Ok(0))),
+        round: Box::new(move |seed| crash::round(case, seed)),
     });
     let cases = [
         sessions::SQLITE,
@@ -41,22 +41,19 @@ fn rounds() {
     let sessions = cases.map(|case| Scenario {
         name: case.name,
         length: Length::Short,
-        round: Box::new(move |seed| sessions::round(&case, seed).unwrap_or(Ok(0))),
+        round: Box::new(move |seed| sessions::round(&case, seed)),
     });
-    let documents = Scenario {
-        name: mongo::CRASHES,
-        length: Length::Short,
-        round: Box::new(|seed| mongo::round(seed).unwrap_or(Ok(0))),
-    };
+    let documents =
+        Scenario { name: mongo::CRASHES, length: Length::Short, round: Box::new(mongo::round) };
     let outage = Scenario {
         name: "outage",
         length: Length::Long,
-        round: Box::new(|seed| Outage::seeded(seed).run().map_or(Ok(0), Ok)),
+        round: Box::new(|seed| Outage::seeded(seed).run().map(Ok)),
     };
     let long_lived = Scenario {
         name: long_lived::NAME,
         length: Length::Share,
-        round: Box::new(|seed| Ok(long_lived::round(seed).unwrap_or(0))),
+        round: Box::new(|seed| long_lived::round(seed).map(Ok)),
     };
     soak("data", crashes.chain(sessions).chain([documents, outage, long_lived]).collect());
 }

@@ -32,6 +32,8 @@ pub(super) struct Choice {
     pub(super) outage_percent: u64,
     /// Longest piece that is zeroed, in blocks; requests for more go on piece by piece.
     pub(super) zero_blocks_max: u32,
+    /// Whether reads of the cache that take no waiting are carried out at once.
+    pub(super) reads_now: bool,
     /// Whether there is a redo store, which only the journaled policy needs.
     pub(super) has_redo: bool,
 }
@@ -98,6 +100,7 @@ impl Choice {
             lose_cache_percent: 35,
             outage_percent: random.pick(&[0, 0, 3]),
             zero_blocks_max: random.pick(&[3, 16_384]),
+            reads_now: seed.is_multiple_of(3),
             has_redo: order == Order::Domain || random.chance(50),
         }
     }

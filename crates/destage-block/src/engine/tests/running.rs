@@ -14,12 +14,21 @@ pub(super) enum Running {
 }
 
 impl Running {
-    /// Carries out a sync beside writes, which covers what was written before; leaves anything else to its end.
-    pub(super) fn begun(job: Job, context: &Context) -> Self {
+    /// Carries out a sync beside writes, which covers what was written before, and with `reads_now` what takes no waiting, as a
+    /// server does; leaves anything else to its end.
+    pub(super) fn begun(job: Job, context: &Context, reads_now: bool) -> Self {
         match job.0 {
             Work::SyncWritten(_) => Self::Done(Box::new(job.run(context))),
+            _ if reads_now => match job.run_now(context) {
+                Ok(done) => Self::Done(Box::new(done)),
+                Err(job) => Self::Whole(job),
+            },
             _ => Self::Whole(job),
         }
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        matches!(self, Self::Done(_))
     }
 
     pub(super) fn is_destage(&self) -> bool {

@@ -32,6 +32,8 @@ pub(super) struct Counts {
     pub(super) compared: u64,
     pub(super) aheads: u64,
     pub(super) syncs_beside: u64,
+    /// Reads of the cache that took no waiting.
+    pub(super) reads_now: u64,
     /// Restarts of the process on what a disk shows whose syncs had failed.
     pub(super) failed_syncs: u64,
 }
@@ -54,6 +56,7 @@ impl Counts {
         self.compared += other.compared;
         self.aheads += other.aheads;
         self.syncs_beside += other.syncs_beside;
+        self.reads_now += other.reads_now;
         self.failed_syncs += other.failed_syncs;
     }
 }
@@ -292,8 +295,10 @@ impl Sim {
             let delay = Span::from_micros(1 + micros / 2 + self.random.below(micros));
             self.next_job += 1;
             self.events.insert((self.now + delay, self.next_job));
-            let running = Running::begun(job, &self.context);
-            self.counts.syncs_beside += u64::from(matches!(running, Running::Done(_)));
+            let kind = job.kind();
+            let running = Running::begun(job, &self.context, self.choice.reads_now);
+            self.counts.syncs_beside += u64::from(running.is_done() && kind == JobKind::Log);
+            self.counts.reads_now += u64::from(running.is_done() && kind == JobKind::Read);
             self.jobs.insert(self.next_job, running);
         }
         while let Some((tag, reply)) = self.volume.poll_reply() {
@@ -483,7 +488,8 @@ impl Sim {
             while let Some(job) = self.volume.poll_job() {
                 self.next_job += 1;
                 self.events.insert((self.now + Span::from_micros(10), self.next_job));
-                self.jobs.insert(self.next_job, Running::Whole(job));
+                let running = Running::begun(job, &self.context, self.choice.reads_now);
+                self.jobs.insert(self.next_job, running);
             }
             if let Some((tag, reply)) = self.volume.poll_reply() {
                 assert_eq!(tag, 0, "nobody else asked");

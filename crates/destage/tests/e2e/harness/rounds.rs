@@ -12,8 +12,9 @@ pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     /// How much of the time it takes.
     pub(crate) length: Length,
-    /// One round: the operations acknowledged in it, or what is wrong. May panic instead.
-    pub(crate) round: Box<dyn Fn(u64) -> Result<i64, String> + Sync>,
+    /// One round: the operations acknowledged in it, or what is wrong; `None` where what it needs is missing. May panic
+    /// instead.
+    pub(crate) round: Box<dyn Fn(u64) -> Option<Result<i64, String>> + Sync>,
 }
 
 /// How much of a run's time a round takes.
@@ -26,10 +27,27 @@ pub(crate) enum Length {
     Share,
 }
 
+/// So many operations are acknowledged in a round, on average, at the least. Usually it is hundreds: but a loaded machine may
+/// kill some rounds before anything is, and a server that acknowledges nothing loses nothing.
+const ACKNOWLEDGED_MIN: i64 = 3;
+
+/// Whether so many rounds have acknowledged enough to prove something.
+///
+/// # Errors
+/// They have not.
+fn proves_something(name: &str, rounds: u64, acknowledged: i64) -> Result<(), String> {
+    match acknowledged >= rounds.cast_signed() * ACKNOWLEDGED_MIN {
+        true => Ok(()),
+        false => Err(format!(
+            "{name}: {acknowledged} operations were acknowledged in {rounds} rounds: that proves nothing"
+        )),
+    }
+}
+
 /// Runs rounds with many seeds, two at a time; what they acknowledged in all, or `None` where their database is missing.
 ///
 /// # Panics
-/// With every round that failed.
+/// With every round that failed; and if hardly anything was acknowledged.
 #[track_caller]
 pub(crate) fn hold(
     name: &str,
@@ -38,9 +56,11 @@ pub(crate) fn hold(
 ) -> Option<i64> {
     let next = AtomicU64::new(0);
     let results = Mutex::new(Some((Vec::new(), 0)));
+    let test = thread::current().name().unwrap_or(name).to_owned();
     thread::scope(|scope| {
         for _ in 0..2 {
-            scope.spawn(|| {
+            let named = thread::Builder::new().name(test.clone());
+            let thread = named.spawn_scoped(scope, || {
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
                     if seed >= seeds {
@@ -55,6 +75,7 @@ pub(crate) fn hold(
                     }
                 }
             });
+            thread.expect("a thread starts");
         }
     });
     let (failures, sum) = results.into_inner().expect("no holder panics")?;
@@ -64,6 +85,7 @@ pub(crate) fn hold(
         failures.len(),
         failures.join("\n"),
     );
+    proves_something(name, seeds, sum).unwrap_or_else(|what| panic!("{what}"));
     Some(sum)
 }
 
@@ -71,9 +93,10 @@ const WITH_LONG_MIN: Duration = Duration::from_secs(600);
 
 impl Scenario {
     /// One round, also where a check panics.
-    fn run(&self, seed: u64) -> Result<i64, String> {
-        std::panic::catch_unwind(AssertUnwindSafe(|| (self.round)(seed)))
-            .unwrap_or_else(|_| Err(format!("{}, seed {seed}: see the panic above", self.name)))
+    fn run(&self, seed: u64) -> Option<Result<i64, String>> {
+        std::panic::catch_unwind(AssertUnwindSafe(|| (self.round)(seed))).unwrap_or_else(|_| {
+            Some(Err(format!("{}, seed {seed}: see the panic above", self.name)))
+        })
     }
 }
 
@@ -87,7 +110,8 @@ struct Tally {
 }
 
 impl Tally {
-    fn add(&mut self, scenario: &Scenario, seed: u64, result: Result<i64, String>) {
+    fn add(&mut self, scenario: &Scenario, seed: u64, result: Option<Result<i64, String>>) {
+        let Some(result) = result else { return };
         let acks = *result.as_ref().unwrap_or(&0);
         let name = scenario.name;
         match self.rounds.iter_mut().find(|(known, ..)| *known == name) {
@@ -102,7 +126,23 @@ impl Tally {
             ));
         }
     }
+
+    /// What of all this proves nothing; a few rounds may have been killed too early.
+    fn hardly_acknowledged(&self) -> Vec<String> {
+        let (rounds, acks) = self
+            .rounds
+            .iter()
+            .fold((0, 0), |sum, (_, rounds, acks)| (sum.0 + rounds, sum.1 + acks));
+        let checked = self.rounds.iter().copied().chain([(self.front, rounds, acks)]);
+        checked
+            .filter(|(_, rounds, _)| *rounds >= JUDGED_ROUNDS_MIN)
+            .filter_map(|(name, rounds, acks)| proves_something(name, rounds, acks).err())
+            .collect()
+    }
 }
+
+/// Fewer rounds are not held against [`ACKNOWLEDGED_MIN`].
+const JUDGED_ROUNDS_MIN: u64 = 5;
 
 fn number(variable: &str) -> Option<u64> {
     let value = std::env::var(variable).ok()?;
@@ -142,7 +182,8 @@ pub(crate) fn soak(front: &'static str, mut scenarios: Vec<Scenario>) {
             until(Instant::now() + time, first..last, &scenarios, &tally);
         }
     }
-    let tally = tally.into_inner().expect("no holder panics");
+    let mut tally = tally.into_inner().expect("no holder panics");
+    tally.failures.extend(tally.hardly_acknowledged());
     for (name, rounds, acks) in &tally.rounds {
         println!("soak: {name}: {rounds} rounds, {acks} operations acknowledged in them");
     }
@@ -179,4 +220,31 @@ fn until(end: Instant, seeds: std::ops::Range<u64>, scenarios: &[Scenario], tall
             });
         }
     });
+}
+
+/// A server that acknowledges nothing loses nothing.
+#[test]
+#[should_panic(expected = "0 operations were acknowledged in 20 rounds")]
+fn rounds_in_which_nothing_is_acknowledged_prove_nothing() {
+    hold("a server that acknowledges nothing", 20, |_| Some(Ok(0)));
+}
+
+#[test]
+fn a_soak_in_which_one_scenario_acknowledges_nothing_fails_for_it() {
+    let mut tally = Tally { front: "data", ..Tally::default() };
+    let scenario = |name, acks| Scenario {
+        name,
+        length: Length::Short,
+        round: Box::new(move |_| Some(Ok(acks))),
+    };
+    let (works, idle) = (scenario("works", 100), scenario("idle", 0));
+    for seed in 0..JUDGED_ROUNDS_MIN {
+        assert_eq!(tally.hardly_acknowledged(), [""; 0], "too few to tell");
+        tally.add(&works, seed, works.run(seed));
+        tally.add(&idle, seed, idle.run(seed));
+    }
+    let found = tally.hardly_acknowledged();
+    assert!(found.len() == 1 && found[0].starts_with("idle: 0 operations"), "{found:?}");
+    tally.rounds.retain(|(name, ..)| *name == "idle");
+    assert_eq!(tally.hardly_acknowledged().len(), 2, "nor has the front end done anything");
 }
