@@ -213,7 +213,7 @@ impl Volume {
         self.upkeep.failures_before_close = self.upkeep.failures;
         self.is_frozen = false;
         self.wait_for(Wait::Nobody, self.last(), WaitFor::Committed);
-        if self.is_origin_unflushed {
+        if self.write_through.is_unflushed() {
             self.flush_origin(NOBODY);
         }
         self.pump();
@@ -222,10 +222,9 @@ impl Volume {
     /// Whether nothing is under way but what a closed volume still has to write.
     pub(super) fn is_quiet_for_close(&self) -> bool {
         self.asked.is_empty()
-            && self.jobs.is_empty()
+            && self.jobs.is_idle()
             && self.batches_due.is_empty()
             && !self.log.is_wanted()
-            && self.jobs_running == 0
             && self.installs.is_empty()
             && self.core.committed() == self.last()
     }
@@ -235,19 +234,19 @@ impl Volume {
         // A checkpoint that cannot be written only makes the next start a cold one.
         let has_failed = self.upkeep.failures > self.upkeep.failures_before_close;
         let is_done = self.upkeep.is_closed || self.stopped.is_some() || has_failed;
-        self.is_closing && is_done && self.asked.is_empty() && self.jobs_running == 0
+        self.is_closing && is_done && self.asked.is_empty() && !self.jobs.is_running()
     }
 
     /// Whether writes went past the log that the origin is not known to hold durably; after [`Volume::close`] it tells whether
     /// the last flush has failed.
     pub fn is_origin_unflushed(&self) -> bool {
-        self.is_origin_unflushed
+        self.write_through.is_unflushed()
     }
 
     /// How often a flush found that writes which went past the log may be lost at the origin: each connection's next flush
     /// after that must fail, see [`crate::engine::LossesTold`].
     pub fn losses_found(&self) -> u64 {
-        self.losses_found
+        self.write_through.losses_found()
     }
 
     /// Ends it, to close the journal.

@@ -28,7 +28,7 @@ impl Volume {
             }
             self.pump();
         }
-        self.jobs.pop_front()
+        self.jobs.pop()
     }
 
     fn plan(&mut self, batch: BatchId, lsns: &[Lsn]) -> Result<Job, Failure> {

@@ -69,7 +69,7 @@ impl Volume {
     /// A job has been carried out.
     pub fn finished(&mut self, now: Time, done: JobDone) {
         self.now = self.now.max(now);
-        self.jobs_running -= 1;
+        self.jobs.ended();
         match done.0 {
             Done::Sync { flush, result } => self.sync_done(flush, result),
             Done::SyncWritten { sync, result } => self.written_synced(sync, result),

@@ -2,7 +2,7 @@
 
 use super::Volume;
 use super::install::CleanBlock;
-use super::job::{FetchPurpose, Job, Work as JobWork};
+use super::job::{FetchPurpose, Work as JobWork};
 use crate::block::{BLOCK, Extent};
 use crate::origin::{OriginError, OriginErrorKind};
 use destage_core::{Fault, Input, Span, Time, UnitId};
@@ -75,7 +75,7 @@ impl Volume {
         let extent = Extent { first: self.slots.lba(first), blocks: units.len() as u32 };
         let purpose = FetchPurpose::Cache(units);
         self.counters.fetches += 1;
-        self.jobs.push_back(Job(JobWork::Fetch { extent, purpose }));
+        self.jobs.push(JobWork::Fetch { extent, purpose });
     }
 
     /// The origin answered a fetch.

@@ -5,7 +5,7 @@
 //! reads come from memory.
 
 use super::Volume;
-use super::job::{InstallItem, Job, Work as JobWork};
+use super::job::{InstallItem, Work as JobWork};
 use super::overlay::Shared;
 use crate::block::BLOCK;
 use destage_core::UnitId;
@@ -74,7 +74,7 @@ impl Volume {
             // Neighbours go in one write.
             items.sort_unstable_by_key(|item| item.unit);
             self.installs.jobs += 1;
-            self.jobs.push_back(Job(JobWork::Install { items }));
+            self.jobs.push(JobWork::Install { items });
         }
     }
 

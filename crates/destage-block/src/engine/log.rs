@@ -103,7 +103,7 @@ impl Volume {
         let load = self.log_load(is_flush_foreseen);
         let step = self.log.commit.next_ahead(self.now, self.log.state(), load)?;
         let job = self.log_job(step)?;
-        self.jobs_running += 1;
+        self.jobs.started();
         Some(job)
     }
 

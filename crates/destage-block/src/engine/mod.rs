@@ -18,6 +18,7 @@ mod extents;
 mod fetch;
 mod install;
 mod job;
+mod jobs;
 mod known;
 mod line;
 mod log;
@@ -33,6 +34,7 @@ mod slots;
 mod status;
 mod upkeep;
 mod write;
+mod write_through;
 
 use crate::block::BLOCK;
 use crate::request::{Reply, RequestError};
@@ -47,6 +49,7 @@ use destage_runtime::mode_log::ModeLog;
 use fetch::{Fetching, Retry};
 use hashbrown::HashMap;
 use install::{CleanBlock, Installs};
+use jobs::Jobs;
 use line::Line;
 use log::VolumeLog;
 use measured::Measured;
@@ -58,6 +61,7 @@ use slots::Slots;
 use status::Counters;
 use std::collections::{BTreeSet, VecDeque};
 use upkeep::Upkeep;
+use write_through::WriteThrough;
 
 pub use consistency::{ConsistencyGroup, ConsistencyGroupStatus, GroupDone, GroupJob};
 pub use job::{Context, Job, JobDone, JobKind};
@@ -170,20 +174,12 @@ pub struct Volume {
     /// See [`Volume::lose_cache`].
     is_cache_lost: bool,
     stopped: Option<StopReason>,
-    /// Writes went past the log since the origin was last flushed.
-    is_origin_unflushed: bool,
-    /// Flushes of the origin under way, for requests.
-    origin_flushes: usize,
-    /// What the origin said of lost writes before the first write that no good flush has covered.
-    origin_losses: Option<u64>,
-    /// How often a flush found that writes which went past the log may be lost.
-    losses_found: u64,
+    write_through: WriteThrough,
     /// To be paused as soon as the next policy is in force.
     is_pause_due: bool,
-    jobs: VecDeque<Job>,
+    jobs: Jobs,
     /// Batches that the core wants at the origin and that are not jobs yet.
     batches_due: VecDeque<BatchId>,
-    jobs_running: usize,
     replies: VecDeque<(u64, Reply)>,
     counters: Counters,
     measured: Measured,
@@ -232,9 +228,8 @@ impl Volume {
 
     /// The next job to be carried out. Jobs may run at the same time and end in any order.
     pub fn poll_job(&mut self) -> Option<Job> {
-        let job =
-            self.take_sync().or_else(|| self.jobs.pop_front()).or_else(|| self.take_batch())?;
-        self.jobs_running += 1;
+        let job = self.take_sync().or_else(|| self.jobs.pop()).or_else(|| self.take_batch())?;
+        self.jobs.started();
         Some(job)
     }
 

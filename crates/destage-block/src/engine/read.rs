@@ -1,7 +1,7 @@
 //! Reading: each block from where its newest bytes are, never from the origin while they are dirty.
 
 use super::Volume;
-use super::job::{FetchPurpose, Job, Place, ReadItem, Work as JobWork};
+use super::job::{FetchPurpose, Place, ReadItem, Work as JobWork};
 use super::overlay::Bytes;
 use super::piece::{Gather, Work};
 use crate::block::{BLOCK, Extent};
@@ -47,7 +47,7 @@ impl Volume {
         items.iter().for_each(|item| self.pin(item));
         let gather = self.id();
         self.gathers.insert(gather, Gather { piece: id, bytes });
-        self.jobs.push_back(Job(JobWork::Read { gather, items }));
+        self.jobs.push(JobWork::Read { gather, items });
     }
 
     /// The core does not know of zeros: what a read sees of them counts as seen.
@@ -197,7 +197,7 @@ impl Volume {
         let gather = self.id();
         self.gathers.insert(gather, Gather { piece: id, bytes: Vec::new() });
         let purpose = FetchPurpose::Around { gather };
-        self.jobs.push_back(Job(JobWork::Fetch { extent, purpose }));
+        self.jobs.push(JobWork::Fetch { extent, purpose });
     }
 
     /// The origin answered a read past the cache.

@@ -7,6 +7,7 @@ use super::overlay::{Group, Overlay};
 use super::slots::Slots;
 use super::upkeep::Upkeep;
 use super::write::group_bytes;
+use super::write_through::WriteThrough;
 use super::{DOMAIN, Shape, Volume, VolumeOptions, Wait};
 use crate::block::{BLOCK, Lba};
 use crate::cache::record::{GroupKind, GroupSummary, RecordError};
@@ -141,7 +142,9 @@ impl Volume {
         let upkeep = Upkeep::new(cache, now, Lsn(checkpoint));
         let mut volume = Self::empty(now, core, journal, index, options, shape, upkeep);
         // An earlier run that wrote through may have left the origin unflushed. It left a checkpoint that lists nothing.
-        volume.is_origin_unflushed = is_void && !recovery.created;
+        if is_void && !recovery.created {
+            volume.write_through.begin();
+        }
         volume.recover(&recovery, Lsn(checkpoint), decided)?;
         Ok(volume)
     }
@@ -165,6 +168,7 @@ impl Volume {
             log: VolumeLog::new(journal, now),
             slots: Slots::new(index),
             membership: options.group_clock.clone().map(|clock| Membership::new(clock, decided)),
+            write_through: WriteThrough::new(options.unsafe_bypass_log),
             options,
             shape,
             asked: HashMap::new(),
@@ -194,14 +198,9 @@ impl Volume {
             is_closing: false,
             is_cache_lost: false,
             stopped: None,
-            is_origin_unflushed: false,
-            origin_flushes: 0,
-            origin_losses: None,
-            losses_found: 0,
             is_pause_due: false,
-            jobs: VecDeque::new(),
+            jobs: super::jobs::Jobs::default(),
             batches_due: VecDeque::new(),
-            jobs_running: 0,
             replies: VecDeque::new(),
             counters: super::status::Counters::default(),
             measured: super::measured::Measured::new(now),

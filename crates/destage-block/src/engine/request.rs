@@ -265,8 +265,7 @@ impl Volume {
         if let Some(asked) = self.asked.get_mut(&asked) {
             asked.lsn = lsn;
         }
-        // One that is under way may have begun too early for this request.
-        if self.is_origin_unflushed || self.origin_flushes > 0 {
+        if self.write_through.needs_flush() {
             return self.flush_origin(asked);
         }
         self.wait_for(Wait::Asked(asked), lsn, WaitFor::Committed);

@@ -5,7 +5,7 @@
 //! checkpoints in both areas list nothing, and a whole one is written when the volume is closed.
 
 use super::Volume;
-use super::job::{Checkpointed, Job, Work as JobWork};
+use super::job::{Checkpointed, Work as JobWork};
 use crate::cache::index::ENTRY_BYTES;
 use crate::cache::{CacheDevice, CacheError, CheckpointWriter};
 use destage_core::{Lsn, Span, Time, UnitId};
@@ -164,7 +164,7 @@ impl Volume {
             began: self.now,
             // Nor may one that is not known to be durable at the origin: the next start knows by that.
             is_void: match is_last {
-                true => self.is_origin_unflushed,
+                true => self.write_through.is_unflushed(),
                 false => self.core.policy().waits_for_origin(),
             },
             is_last,
@@ -196,7 +196,7 @@ impl Volume {
             entries
         });
         let decided = self.core.decided();
-        self.jobs.push_back(Job(JobWork::Checkpoint { writer, chunk, decided }));
+        self.jobs.push(JobWork::Checkpoint { writer, chunk, decided });
     }
 
     /// A part of a checkpoint, or all of it, has been written, or not.

@@ -1,6 +1,6 @@
 //! Writing: into the log, or through to the origin.
 
-use super::job::{Job, ThroughJob, Work as JobWork};
+use super::job::{ThroughJob, Work as JobWork};
 use super::overlay::Group;
 use super::piece::Work;
 use super::{DOMAIN, Volume};
@@ -21,7 +21,7 @@ impl Volume {
             && !self.is_dirty(extent);
         let Some(piece) = self.pieces.get_mut(&id) else { return };
         let passes_by = piece.is_of_stream();
-        let is_unsafe = passes_by && self.options.unsafe_bypass_log;
+        let is_unsafe = passes_by && self.write_through.takes_streams();
         if is_unsafe || access != Access::Back && is_direct {
             return self.write_through(id);
         }
@@ -173,14 +173,14 @@ impl Volume {
             self.drop_zeroed(extent);
         }
         let job = ThroughJob { piece: id, extent, units: units.clone(), data, punch, is_kept };
-        self.is_origin_unflushed = true;
+        self.write_through.begin();
         self.counters.bypassed_blocks += if is_kept { 0 } else { units.len() as u64 };
         for &unit in &units {
             self.outdate_fetch(unit);
             self.slots.set_undefined(unit);
             self.slots.pin(unit);
         }
-        self.jobs.push_back(Job(JobWork::Through(job)));
+        self.jobs.push(JobWork::Through(job));
     }
 
     /// A write has reached the origin, or not.
@@ -191,7 +191,7 @@ impl Volume {
         is_cached: bool,
         losses: u64,
     ) {
-        self.origin_losses.get_or_insert(losses);
+        self.write_through.end(losses);
         let sizes: Vec<(UnitId, u32)> =
             job.units.iter().map(|&unit| (unit, BLOCK as u32)).collect();
         let fault = result.as_ref().map_err(|error| fault_of(error.kind)).map(|_| ());
@@ -223,23 +223,16 @@ impl Volume {
     /// Makes what went past the log durable, for a request.
     pub(super) fn flush_origin(&mut self, asked: u32) {
         // Writes that end while the flush runs are not covered by it.
-        self.is_origin_unflushed = !self.line.is_quiet();
-        self.origin_flushes += 1;
-        self.jobs.push_back(Job(JobWork::OriginFlush { asked }));
+        self.write_through.begin_flush(!self.line.is_quiet());
+        self.jobs.push(JobWork::OriginFlush { asked });
     }
 
     /// The origin was flushed for a request, or not.
     pub(super) fn flush_done(&mut self, asked: u32, result: Result<(), OriginError>, losses: u64) {
-        self.origin_flushes -= 1;
-        let is_lost = self.origin_losses.is_some_and(|before| before != losses);
-        self.origin_losses = Some(losses);
-        self.losses_found += u64::from(is_lost);
+        let is_lost = self.write_through.end_flush(result.is_ok(), losses, self.is_closing);
         if let Err(error) = &result {
             self.counters.note_origin_error(&error.message);
-            // What it covered is not known to be durable; nobody was told that it is.
-            self.is_origin_unflushed = true;
         } else if is_lost {
-            self.is_origin_unflushed |= self.is_closing;
             self.counters.note_origin_error("the origin may have lost writes before a flush");
         }
         self.origin_flushed(asked, result.is_ok() && !is_lost);
