@@ -222,7 +222,7 @@ impl Volume {
     fn drop_empty(&mut self, extent: Extent) {
         for unit in self.slots.within(extent) {
             let is_empty = self.slots.crc(unit).is_none() && self.slots.loaded(unit).is_none();
-            if is_empty && !self.overlay.is_written(unit) && !self.fetching.contains_key(&unit) {
+            if is_empty && !self.overlay.is_written(unit) && !self.fetches.contains(unit) {
                 self.upkeep.not_cached.push(unit);
             }
         }

@@ -1,7 +1,8 @@
 //! What comes of jobs, and the core's lesser effects.
 
+use super::Volume;
 use super::job::{Done, FetchPurpose, JobDone};
-use super::{Volume, Wait};
+use super::waits::Wait;
 use crate::request::{Reply, RequestError};
 use destage_core::{
     Access, BatchId, ClientId, DomainId, Input, Lsn, Mode, Outcome, Refusal, RequestId, StopReason,
@@ -100,7 +101,7 @@ impl Volume {
 
     /// Who waited for a group need not wait any more.
     pub(super) fn waited(&mut self, id: u64) {
-        match self.waits.remove(&id) {
+        match self.waits.end(id) {
             Some(Wait::Asked(asked)) => self.durable(asked),
             Some(Wait::Caller(tag)) => self.reply(tag, Reply::Done),
             Some(Wait::Policy) => {
@@ -120,7 +121,7 @@ impl Volume {
             ?reason,
             "the volume stopped: no write is taken, reads of dirty blocks fail"
         );
-        self.stopped = Some(reason);
+        self.service.stop(reason);
         for id in self.line.drain() {
             self.abandon(id, RequestError::Io);
         }
@@ -137,14 +138,10 @@ impl Volume {
         let mut settling: Vec<u64> = std::mem::take(&mut self.settling).into_values().collect();
         settling.sort_unstable();
         settling.into_iter().for_each(|id| self.abandon(id, RequestError::Io));
-        let mut waits: Vec<_> = std::mem::take(&mut self.waits).into_iter().collect();
-        waits.sort_unstable_by_key(|&(id, _)| id);
-        for (_, wait) in waits {
-            if let Wait::Caller(tag) = wait {
-                self.fail(tag, RequestError::Io);
-            }
+        for tag in self.waits.end_all() {
+            self.fail(tag, RequestError::Io);
         }
-        for tag in std::mem::take(&mut self.freezing) {
+        for tag in self.service.take_freezing() {
             self.fail(tag, RequestError::Io);
         }
         self.fail_waiting();

@@ -2,8 +2,8 @@
 //! origin without the core having asked for it.
 
 use super::Volume;
-use super::Wait;
 use super::job::{Failure, Part, Sent};
+use super::waits::Wait;
 use destage_core::together::Ordered;
 use destage_core::{BatchId, Lsn, Order, Time, UnitId, WaitFor};
 use hashbrown::HashMap;

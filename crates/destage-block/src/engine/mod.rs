@@ -16,6 +16,7 @@ mod destage;
 mod effects;
 mod extents;
 mod fetch;
+mod fetches;
 mod install;
 mod job;
 mod jobs;
@@ -30,9 +31,11 @@ mod piece;
 mod read;
 mod recover;
 mod request;
+mod service;
 mod slots;
 mod status;
 mod upkeep;
+mod waits;
 mod write;
 mod write_through;
 
@@ -40,13 +43,12 @@ use crate::block::BLOCK;
 use crate::request::{Reply, RequestError};
 use before::Before;
 use destage_core::{
-    BatchId, ClientId, DomainId, Input, Lsn, Policy, RequestId, Sequential, Span, StopReason, Time,
-    UnitId,
+    BatchId, ClientId, DomainId, Input, Lsn, Policy, RequestId, Sequential, Span, Time, UnitId,
 };
 use destage_engine::carry_out;
 use destage_record::{RecordSettings, RecordedCore};
 use destage_runtime::mode_log::ModeLog;
-use fetch::{Fetching, Retry};
+use fetches::Fetches;
 use hashbrown::HashMap;
 use install::{CleanBlock, Installs};
 use jobs::Jobs;
@@ -57,10 +59,12 @@ use member::Membership;
 use overlay::Overlay;
 use piece::{Gather, Piece};
 use request::Asked;
+use service::Service;
 use slots::Slots;
 use status::Counters;
 use std::collections::{BTreeSet, VecDeque};
 use upkeep::Upkeep;
+use waits::{Wait, Waits};
 use write_through::WriteThrough;
 
 pub use consistency::{ConsistencyGroup, ConsistencyGroupStatus, GroupDone, GroupJob};
@@ -145,17 +149,15 @@ pub struct Volume {
     /// Requests to zero more than a piece holds, whose next piece is due.
     rests: VecDeque<u32>,
     gathers: HashMap<u64, Gather>,
-    waits: HashMap<u64, Wait>,
+    waits: Waits,
     /// Groups whose client waits for the origin.
     settling: HashMap<Lsn, u64>,
-    fetching: HashMap<UnitId, Fetching>,
-    misses: Vec<UnitId>,
+    fetches: Fetches,
     /// The reads that clients make.
     sequential: Sequential,
     /// The writes, zeros among them.
     sequential_writes: Sequential,
     installs: Installs,
-    retries: Vec<Retry>,
     /// Under `Order::Any`: versions that are at the origin ahead of their groups' turn.
     ahead: HashMap<UnitId, (Lsn, Option<CleanBlock>)>,
     /// Under `Order::Domain`: of dirty blocks what the origin holds, where that is known.
@@ -165,18 +167,8 @@ pub struct Volume {
     upkeep: Upkeep,
     /// In a consistency group: what is destaged together with other volumes.
     membership: Option<Membership>,
-    /// To be used once everything undecided is at the origin.
-    next_policy: Option<Box<Policy>>,
-    is_frozen: bool,
-    /// Who waits for the volume to be frozen.
-    freezing: Vec<u64>,
-    is_closing: bool,
-    /// See [`Volume::lose_cache`].
-    is_cache_lost: bool,
-    stopped: Option<StopReason>,
+    service: Service,
     write_through: WriteThrough,
-    /// To be paused as soon as the next policy is in force.
-    is_pause_due: bool,
     jobs: Jobs,
     /// Batches that the core wants at the origin and that are not jobs yet.
     batches_due: VecDeque<BatchId>,
@@ -207,19 +199,6 @@ struct Shape {
     atomic_bytes_max: Option<u64>,
 }
 
-/// Who waits for a group.
-#[derive(Clone, Copy, Debug)]
-enum Wait {
-    /// A flush, or a write that must be durable.
-    Asked(u32),
-    /// Whoever called [`Volume::wait`] or [`Volume::freeze`].
-    Caller(u64),
-    /// The change of the policy.
-    Policy,
-    /// Nobody: what is dirty is wanted at the origin.
-    Nobody,
-}
-
 impl Volume {
     /// The next reply: the tag that the request came with, each exactly once.
     pub fn poll_reply(&mut self) -> Option<(u64, Reply)> {
@@ -236,7 +215,7 @@ impl Volume {
     /// Time passed, or nothing more is at hand. Harmless at any time.
     pub fn tick(&mut self, now: Time) {
         self.now = self.now.max(now);
-        self.retry_fetches();
+        self.fetches.retry(self.now);
         self.go_on();
         self.core.handle(self.now, Input::Tick);
         self.modes.tick(self.now);
@@ -248,7 +227,7 @@ impl Volume {
         let core = self.core.next_timeout();
         let rest = (!self.rests.is_empty()).then_some(self.now);
         let told = self.modes.due();
-        [core, self.retry_at(), self.upkeep_at(), rest, told].into_iter().flatten().min()
+        [core, self.fetches.retry_at(), self.upkeep_at(), rest, told].into_iter().flatten().min()
     }
 
     /// Whether so much is under way that further requests should wait at the client.
@@ -313,7 +292,7 @@ impl Volume {
     /// Asks the core to tell when a group is committed or decided.
     fn wait_for(&mut self, wait: Wait, lsn: Lsn, until: destage_core::WaitFor) {
         let id = self.id();
-        self.waits.insert(id, wait);
+        self.waits.begin(id, wait);
         self.core.handle(self.now, Input::Wait { request: RequestId(id), lsn, until });
     }
 

@@ -103,7 +103,7 @@ impl Volume {
         let is_write = piece.is_write();
         if is_write {
             self.line.push(id, &piece);
-        } else if self.stopped.is_some() {
+        } else if self.service.is_stopped() {
             self.pieces.insert(id, piece);
             return self.read_around(id);
         } else {
@@ -118,7 +118,7 @@ impl Volume {
         let mut at = 0;
         // Behind a piece that waits for handles, only those may pass that need none, or are of the other kind.
         let mut is_short = [false; 2];
-        let mut reading = self.fetching.len();
+        let mut reading = self.fetches.len();
         while at < self.starts.len().min(STARTS_LOOKED_AT) {
             let id = self.starts[at];
             let Some(missing) = self.missing(id) else {
@@ -145,8 +145,9 @@ impl Volume {
 
     /// Begins what the line of writes lets pass.
     fn start_line(&mut self) -> bool {
-        let is_held = self.is_frozen || self.next_policy.is_some() || self.stopped.is_some();
-        if is_held || (self.core.policy().waits_for_origin() && !self.may_write_through()) {
+        if self.service.holds_writes()
+            || (self.core.policy().waits_for_origin() && !self.may_write_through())
+        {
             return false;
         }
         let mut moved = false;

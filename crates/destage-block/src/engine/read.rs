@@ -147,7 +147,7 @@ impl Volume {
     fn begin_again(&mut self, id: u64) {
         let Some(piece) = self.pieces.get_mut(&id) else { return };
         piece.tries += 1;
-        if self.stopped.is_some() {
+        if self.service.is_stopped() {
             return self.read_around(id);
         }
         if piece.tries > TRIES_MAX {
@@ -220,7 +220,7 @@ impl Volume {
                 if let Some(piece) = self.pieces.get_mut(&state.piece)
                     && let Work::Read { passes_by, .. } = &mut piece.work
                     && std::mem::take(passes_by)
-                    && self.stopped.is_none()
+                    && !self.service.is_stopped()
                 {
                     // By the usual way it is asked again for as long as reads are patient.
                     return self.starts.push_back(state.piece);

@@ -1,14 +1,16 @@
 //! Opening a volume: what an earlier run left in the log, the index and the marks.
 
 use super::before::Before;
+use super::fetches::Fetches;
 use super::log::VolumeLog;
 use super::member::Membership;
 use super::overlay::{Group, Overlay};
 use super::slots::Slots;
 use super::upkeep::Upkeep;
+use super::waits::Wait;
 use super::write::group_bytes;
 use super::write_through::WriteThrough;
-use super::{DOMAIN, Shape, Volume, VolumeOptions, Wait};
+use super::{DOMAIN, Shape, Volume, VolumeOptions};
 use crate::block::{BLOCK, Lba};
 use crate::cache::record::{GroupKind, GroupSummary, RecordError};
 use crate::cache::{CacheDevice, CacheError, Index, SlotState};
@@ -169,6 +171,7 @@ impl Volume {
             slots: Slots::new(index),
             membership: options.group_clock.clone().map(|clock| Membership::new(clock, decided)),
             write_through: WriteThrough::new(options.unsafe_bypass_log),
+            fetches: Fetches::new(options.fetch_patience),
             options,
             shape,
             asked: HashMap::new(),
@@ -180,25 +183,16 @@ impl Volume {
             starts: VecDeque::new(),
             rests: VecDeque::new(),
             gathers: HashMap::new(),
-            waits: HashMap::new(),
+            waits: super::waits::Waits::default(),
             settling: HashMap::new(),
-            fetching: HashMap::new(),
-            misses: Vec::new(),
             sequential: Sequential::default(),
             sequential_writes: Sequential::default(),
             installs: super::install::Installs::default(),
-            retries: Vec::new(),
             ahead: HashMap::new(),
             before,
             cuts: BTreeSet::new(),
             upkeep,
-            next_policy: None,
-            is_frozen: false,
-            freezing: Vec::new(),
-            is_closing: false,
-            is_cache_lost: false,
-            stopped: None,
-            is_pause_due: false,
+            service: super::service::Service::default(),
             jobs: super::jobs::Jobs::default(),
             batches_due: VecDeque::new(),
             replies: VecDeque::new(),
@@ -223,7 +217,7 @@ impl Volume {
         self.upkeep.forgotten = decided;
         if self.core.policy().waits_for_origin() && self.undecided() > 0 {
             // What an earlier policy left goes first; writes wait.
-            self.next_policy = Some(Box::new(self.core.policy().clone()));
+            self.service.change_policy(self.core.policy().clone());
             self.wait_for(Wait::Policy, self.last(), WaitFor::Decided);
         }
         self.pump();

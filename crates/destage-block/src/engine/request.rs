@@ -1,7 +1,8 @@
 //! Requests: cut into pieces, answered once all of them are done.
 
+use super::Volume;
 use super::piece::{Merge, Piece, Work};
-use super::{Volume, Wait};
+use super::waits::Wait;
 use crate::block::{BLOCK, Extent, Lba};
 use crate::request::{Reply, Request, RequestError};
 use destage_core::{ClientId, Lsn, Time, WaitFor};
@@ -76,15 +77,15 @@ impl Volume {
         if !matches!(request, Request::Flush) && (len == 0 || !is_inside) {
             return Err(RequestError::Invalid);
         }
-        if self.is_closing {
+        if self.service.is_closing() {
             return Err(RequestError::Stopping);
         }
         let is_look = matches!(request, Request::Read { .. } | Request::Status { .. });
-        if self.stopped.is_some() && !is_look {
+        if self.service.is_stopped() && !is_look {
             return Err(RequestError::Io);
         }
         // What goes to the origin first needs no cache.
-        let is_lost = self.is_cache_lost && !self.core.policy().waits_for_origin();
+        let is_lost = self.service.is_cache_lost() && !self.core.policy().waits_for_origin();
         if is_lost && (request.is_write() || request.is_flush()) {
             return Err(RequestError::Io);
         }
@@ -277,7 +278,7 @@ impl Volume {
             return self.finish(asked, Reply::Error(RequestError::Io));
         }
         let Some(lsn) = self.asked.get(&asked).map(|asked| asked.lsn) else { return };
-        if self.stopped.is_some() {
+        if self.service.is_stopped() {
             return self.finish(asked, Reply::Error(RequestError::Io));
         }
         self.wait_for(Wait::Asked(asked), lsn, WaitFor::Committed);
@@ -347,9 +348,9 @@ impl Volume {
         }
         match kind {
             Kind::Cache => self.finish(asked, Reply::Done),
-            Kind::Read if self.stopped.is_some() => self.answer(asked),
+            Kind::Read if self.service.is_stopped() => self.answer(asked),
             Kind::Read => self.respond(asked, lsn, false),
-            _ if self.stopped.is_some() => self.finish(asked, Reply::Error(RequestError::Io)),
+            _ if self.service.is_stopped() => self.finish(asked, Reply::Error(RequestError::Io)),
             Kind::Write { fua: true } => self.make_durable(asked, lsn),
             Kind::Write { fua: false } if lsn == Lsn::ZERO && is_through => self.answer(asked),
             Kind::Write { fua: false } => self.respond(asked, lsn, true),

@@ -129,7 +129,7 @@ impl Volume {
         let (counters, upkeep, index) = (&self.counters, &self.upkeep, self.slots.index());
         let core = self.core.status();
         VolumeStatus {
-            mode: self.mode(core.mode),
+            mode: self.service.mode(core.mode),
             core,
             log: self.log.journal.status(),
             log_bytes: self.shape.log_bytes,
@@ -160,17 +160,6 @@ impl Volume {
             origin_error: counters.origin_error.clone(),
             requests: self.asked.len(),
             writes_waiting: self.line.waiting_len(),
-        }
-    }
-
-    fn mode(&self, core: Mode) -> VolumeMode {
-        match self.stopped {
-            Some(reason) => VolumeMode::Stopped(reason),
-            None if self.is_closing => VolumeMode::Closing,
-            None if self.is_cache_lost => VolumeMode::CacheLost,
-            None if self.is_frozen => VolumeMode::Frozen,
-            None if self.next_policy.is_some() => VolumeMode::ChangingPolicy,
-            None => VolumeMode::Serving(core),
         }
     }
 }

@@ -91,7 +91,7 @@ impl Volume {
     /// Whatever is due.
     pub(super) fn upkeep(&mut self) {
         self.reclaim();
-        if self.stopped.is_some() {
+        if self.service.is_stopped() {
             return;
         }
         self.finish_freezing();
@@ -103,7 +103,7 @@ impl Volume {
 
     /// When [`Volume::upkeep`] has something to do by the passing of time alone.
     pub(super) fn upkeep_at(&self) -> Option<Time> {
-        if self.stopped.is_some() {
+        if self.service.is_stopped() {
             return None;
         }
         [self.log.next_timeout(), self.checkpoint_due()].into_iter().flatten().min()
@@ -141,13 +141,13 @@ impl Volume {
         if upkeep.running.is_some() {
             return None;
         }
-        let at = if self.is_closing && self.is_quiet_for_close() {
+        let at = if self.service.is_closing() && self.is_quiet_for_close() {
             (!upkeep.is_closed).then_some(self.now)
         } else if self.core.policy().waits_for_origin() {
             (!upkeep.is_void()).then_some(self.now)
         } else {
             // A volume that is being closed may wait for room in the log, and gets it as at any other time.
-            let by_time = upkeep.changed_since.filter(|_| !self.is_closing);
+            let by_time = upkeep.changed_since.filter(|_| !self.service.is_closing());
             let by_time = by_time.map(|at| at + self.options.checkpoint_every);
             let is_useful = upkeep.is_log_short && upkeep.forgotten > upkeep.checkpoint;
             let by_room = is_useful.then(|| upkeep.checkpointed_at + CHECKPOINT_PAUSE);
@@ -157,7 +157,7 @@ impl Volume {
     }
 
     fn begin_checkpoint(&mut self) {
-        let is_last = self.is_closing && self.is_quiet_for_close();
+        let is_last = self.service.is_closing() && self.is_quiet_for_close();
         let running = Running {
             // Not the newest group: what a crash takes back must not count as seen.
             lsn: self.core.committed(),

@@ -83,7 +83,7 @@ impl Volume {
         });
         let is_atomic = self.core.policy().order == Order::Domain;
         for &unit in &units {
-            self.outdate_fetch(unit);
+            self.fetches.outdate(unit);
             if let Some(crc) = self.slots.crc(unit).filter(|_| is_atomic) {
                 self.before.note(unit, crc);
             }
@@ -131,7 +131,7 @@ impl Volume {
     fn drop_zeroed(&mut self, extent: Extent) {
         for unit in self.slots.within(extent) {
             self.before.forget(unit);
-            self.outdate_fetch(unit);
+            self.fetches.outdate(unit);
             self.drop_cached(unit);
         }
     }
@@ -176,7 +176,7 @@ impl Volume {
         self.write_through.begin();
         self.counters.bypassed_blocks += if is_kept { 0 } else { units.len() as u64 };
         for &unit in &units {
-            self.outdate_fetch(unit);
+            self.fetches.outdate(unit);
             self.slots.set_undefined(unit);
             self.slots.pin(unit);
         }
@@ -229,7 +229,8 @@ impl Volume {
 
     /// The origin was flushed for a request, or not.
     pub(super) fn flush_done(&mut self, asked: u32, result: Result<(), OriginError>, losses: u64) {
-        let is_lost = self.write_through.end_flush(result.is_ok(), losses, self.is_closing);
+        let is_lost =
+            self.write_through.end_flush(result.is_ok(), losses, self.service.is_closing());
         if let Err(error) = &result {
             self.counters.note_origin_error(&error.message);
         } else if is_lost {

@@ -214,7 +214,9 @@ impl Sim {
                 let lsn = self.volume.mark(self.now);
                 self.await_reply(Caller::Mark(lsn));
             }
-            1 if !self.volume.is_frozen => self.await_reply(Caller::Freeze),
+            1 if !self.volume.service.is_freezing() && !self.volume.service.is_frozen() => {
+                self.await_reply(Caller::Freeze)
+            }
             2 => self.volume.pause(self.now),
             3..=6 => self.volume.resume(self.now),
             7 => self.volume.hurry(self.now),
