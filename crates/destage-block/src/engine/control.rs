@@ -63,7 +63,7 @@ impl Volume {
             return false;
         }
         let Some((policy, pauses)) = self.service.take_next_policy() else { return true };
-        self.before.clear();
+        self.batches.forget_pre_images();
         self.core.handle(self.now, Input::SetPolicy(&policy));
         if pauses {
             self.core.handle(self.now, Input::Pause);
@@ -152,7 +152,7 @@ impl Volume {
             },
             Access::Back,
         );
-        self.cuts.insert(lsn);
+        self.batches.cut_after(lsn);
         lsn
     }
 
@@ -219,9 +219,9 @@ impl Volume {
     pub(super) fn is_quiet_for_close(&self) -> bool {
         self.asked.is_empty()
             && self.jobs.is_idle()
-            && self.batches_due.is_empty()
+            && self.batches.is_empty()
             && !self.log.is_wanted()
-            && self.installs.is_empty()
+            && !self.slots.has_installs()
             && self.core.committed() == self.last()
     }
 

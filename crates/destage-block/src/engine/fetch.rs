@@ -60,7 +60,7 @@ impl Volume {
             }
             let at = index * BLOCK;
             let crc = crc32c::crc32c(&data[at..at + BLOCK]);
-            self.keep(unit, CleanBlock { data: data.clone(), at, crc });
+            self.slots.keep(unit, CleanBlock { data: data.clone(), at, crc });
             self.fetched(unit, Ok(()));
         }
     }

@@ -9,7 +9,7 @@
 //! fails for any time, and the loss of power at any job's any step.
 
 mod allocation;
-mod before;
+mod batches;
 mod consistency;
 mod control;
 mod destage;
@@ -28,6 +28,7 @@ mod measured;
 mod member;
 mod overlay;
 mod piece;
+mod pre_image;
 mod read;
 mod recover;
 mod request;
@@ -41,16 +42,13 @@ mod write_through;
 
 use crate::block::BLOCK;
 use crate::request::{Reply, RequestError};
-use before::Before;
-use destage_core::{
-    BatchId, ClientId, DomainId, Input, Lsn, Policy, RequestId, Sequential, Span, Time, UnitId,
-};
+use batches::Batches;
+use destage_core::{ClientId, DomainId, Input, Lsn, Policy, RequestId, Sequential, Span, Time};
 use destage_engine::carry_out;
 use destage_record::{RecordSettings, RecordedCore};
 use destage_runtime::mode_log::ModeLog;
 use fetches::Fetches;
 use hashbrown::HashMap;
-use install::{CleanBlock, Installs};
 use jobs::Jobs;
 use line::Line;
 use log::VolumeLog;
@@ -62,7 +60,7 @@ use request::Asked;
 use service::Service;
 use slots::Slots;
 use status::Counters;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use upkeep::Upkeep;
 use waits::{Wait, Waits};
 use write_through::WriteThrough;
@@ -157,21 +155,13 @@ pub struct Volume {
     sequential: Sequential,
     /// The writes, zeros among them.
     sequential_writes: Sequential,
-    installs: Installs,
-    /// Under `Order::Any`: versions that are at the origin ahead of their groups' turn.
-    ahead: HashMap<UnitId, (Lsn, Option<CleanBlock>)>,
-    /// Under `Order::Domain`: of dirty blocks what the origin holds, where that is known.
-    before: Before,
-    /// Groups at which the origin must stop for a moment, because an application said so.
-    cuts: BTreeSet<Lsn>,
+    batches: Batches,
     upkeep: Upkeep,
     /// In a consistency group: what is destaged together with other volumes.
     membership: Option<Membership>,
     service: Service,
     write_through: WriteThrough,
     jobs: Jobs,
-    /// Batches that the core wants at the origin and that are not jobs yet.
-    batches_due: VecDeque<BatchId>,
     replies: VecDeque<(u64, Reply)>,
     counters: Counters,
     measured: Measured,

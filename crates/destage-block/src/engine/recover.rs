@@ -1,10 +1,11 @@
 //! Opening a volume: what an earlier run left in the log, the index and the marks.
 
-use super::before::Before;
+use super::batches::Batches;
 use super::fetches::Fetches;
 use super::log::VolumeLog;
 use super::member::Membership;
 use super::overlay::{Group, Overlay};
+use super::pre_image::PreImages;
 use super::slots::Slots;
 use super::upkeep::Upkeep;
 use super::waits::Wait;
@@ -19,7 +20,7 @@ use destage_core::{Core, Input, Lsn, Order, Policy, Sequential, Time, UnitId, Wa
 use destage_journal::{Journal, Recovery, Summary};
 use destage_runtime::mode_log::ModeLog;
 use hashbrown::HashMap;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -161,7 +162,7 @@ impl Volume {
         upkeep: Upkeep,
     ) -> Self {
         let decided = core.decided();
-        let before = Before::new(options.unsafe_outdated_before);
+        let pre_images = PreImages::new(options.unsafe_outdated_before);
         Self {
             now,
             overlay: Overlay::new(decided.next(), options.memory_bytes_max),
@@ -187,14 +188,10 @@ impl Volume {
             settling: HashMap::new(),
             sequential: Sequential::default(),
             sequential_writes: Sequential::default(),
-            installs: super::install::Installs::default(),
-            ahead: HashMap::new(),
-            before,
-            cuts: BTreeSet::new(),
+            batches: Batches::new(pre_images),
             upkeep,
             service: super::service::Service::default(),
             jobs: super::jobs::Jobs::default(),
-            batches_due: VecDeque::new(),
             replies: VecDeque::new(),
             counters: super::status::Counters::default(),
             measured: super::measured::Measured::new(now),
@@ -259,7 +256,7 @@ impl Volume {
             }
         }
         if kind == GroupKind::Mark {
-            self.cuts.insert(lsn);
+            self.batches.cut_after(lsn);
         }
         let told = destage_engine::Recovered {
             lsn,

@@ -152,7 +152,7 @@ impl Volume {
             checkpoint: upkeep.checkpoint,
             checkpoint_age: self.now.since(upkeep.checkpointed_at),
             checkpoint_failures: upkeep.failures,
-            marks_ahead: self.cuts.len(),
+            marks_ahead: self.batches.cuts_len(),
             slot_errors: counters.slot_errors,
             log_read_errors: counters.log_read_errors,
             log_full: counters.log_full,

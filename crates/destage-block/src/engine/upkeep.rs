@@ -8,7 +8,7 @@ use super::Volume;
 use super::job::{Checkpointed, Work as JobWork};
 use crate::cache::index::ENTRY_BYTES;
 use crate::cache::{CacheDevice, CacheError, CheckpointWriter};
-use destage_core::{Lsn, Span, Time, UnitId};
+use destage_core::{Lsn, Span, Time};
 use std::sync::Arc;
 
 /// What the bookkeeping knows.
@@ -35,12 +35,6 @@ pub(super) struct Upkeep {
     reclaimed: Lsn,
     /// More than half of the log's room is taken.
     pub(super) is_log_short: bool,
-    /// The level of the batch sent last.
-    pub(super) level_sent: Option<u64>,
-    /// Blocks of groups that were decided since the last mark.
-    pub(super) unmarked_blocks: u64,
-    /// Blocks that are clean and not in their slots, to be dropped.
-    pub(super) not_cached: Vec<UnitId>,
     /// Whether the last checkpoint of a volume that is being closed has been written.
     pub(super) is_closed: bool,
 }
@@ -69,9 +63,6 @@ impl Upkeep {
             forgotten: Lsn::ZERO,
             reclaimed: Lsn::ZERO,
             is_log_short: false,
-            level_sent: None,
-            unmarked_blocks: 0,
-            not_cached: Vec::new(),
             is_closed: false,
         }
     }

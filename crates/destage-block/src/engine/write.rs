@@ -85,7 +85,7 @@ impl Volume {
         for &unit in &units {
             self.fetches.outdate(unit);
             if let Some(crc) = self.slots.crc(unit).filter(|_| is_atomic) {
-                self.before.note(unit, crc);
+                self.batches.note_pre_image(unit, crc);
             }
             self.slots.set_undefined(unit);
         }
@@ -130,7 +130,7 @@ impl Volume {
     /// Blocks that read as zeros need neither their cached copies nor what is on its way from the origin.
     fn drop_zeroed(&mut self, extent: Extent) {
         for unit in self.slots.within(extent) {
-            self.before.forget(unit);
+            self.batches.forget_pre_image(unit);
             self.fetches.outdate(unit);
             self.drop_cached(unit);
         }
