@@ -57,7 +57,7 @@ impl Volume {
     }
 
     pub(super) fn status_done(&mut self, asked: u32, parts: Vec<Status>) {
-        self.finish(asked, Reply::Status(parts));
+        self.requests.finish(asked, Reply::Status(parts));
     }
 }
 

@@ -160,7 +160,7 @@ impl Volume {
     pub fn wait(&mut self, now: Time, tag: u64, lsn: Lsn, until: WaitFor) {
         self.now = self.now.max(now);
         if self.service.is_stopped() {
-            return self.fail(tag, RequestError::Io);
+            return self.requests.fail(tag, RequestError::Io);
         }
         self.wait_for(Wait::Caller(tag), lsn.min(self.last()), until);
         self.pump();
@@ -171,7 +171,7 @@ impl Volume {
     pub fn freeze(&mut self, now: Time, tag: u64) {
         self.now = self.now.max(now);
         if self.service.is_stopped() {
-            return self.fail(tag, RequestError::Io);
+            return self.requests.fail(tag, RequestError::Io);
         }
         self.service.freeze(tag);
         self.pump();
@@ -196,7 +196,7 @@ impl Volume {
     pub fn thaw(&mut self, now: Time) {
         self.now = self.now.max(now);
         for tag in self.service.thaw() {
-            self.fail(tag, RequestError::Busy);
+            self.requests.fail(tag, RequestError::Busy);
         }
         self.pump();
     }
@@ -217,7 +217,7 @@ impl Volume {
 
     /// Whether nothing is under way but what a closed volume still has to write.
     pub(super) fn is_quiet_for_close(&self) -> bool {
-        self.asked.is_empty()
+        self.requests.is_empty()
             && self.jobs.is_idle()
             && self.batches.is_empty()
             && !self.log.is_wanted()
@@ -230,7 +230,7 @@ impl Volume {
         // A checkpoint that cannot be written only makes the next start a cold one.
         let has_failed = self.upkeep.failures > self.upkeep.failures_before_close;
         let is_done = self.upkeep.is_closed || self.service.is_stopped() || has_failed;
-        self.service.is_closing() && is_done && self.asked.is_empty() && !self.jobs.is_running()
+        self.service.is_closing() && is_done && self.requests.is_empty() && !self.jobs.is_running()
     }
 
     /// Whether writes went past the log that the origin is not known to hold durably; after [`Volume::close`] it tells whether

@@ -21,7 +21,7 @@ impl FrontEnd for Volume {
     }
 
     fn send_replies(&mut self, client: ClientId) {
-        self.send(client);
+        self.requests.answer(client.0);
     }
 
     fn wait_ended(&mut self, request: RequestId, _outcome: Outcome) {
@@ -103,7 +103,7 @@ impl Volume {
     pub(super) fn waited(&mut self, id: u64) {
         match self.waits.end(id) {
             Some(Wait::Asked(asked)) => self.durable(asked),
-            Some(Wait::Caller(tag)) => self.reply(tag, Reply::Done),
+            Some(Wait::Caller(tag)) => self.requests.reply(tag, Reply::Done),
             Some(Wait::Policy) => {
                 // Where nothing is undecided it is tried again whenever something ends.
                 if !self.try_next_policy() && self.core.decided() < self.last() {
@@ -132,18 +132,18 @@ impl Volume {
                 false => self.read_around(id),
             }
         }
-        for asked in std::mem::take(&mut self.rests) {
+        for asked in self.requests.take_rests() {
             self.piece_done(asked, Err(RequestError::Io));
         }
         let mut settling: Vec<u64> = std::mem::take(&mut self.settling).into_values().collect();
         settling.sort_unstable();
         settling.into_iter().for_each(|id| self.abandon(id, RequestError::Io));
         for tag in self.waits.end_all() {
-            self.fail(tag, RequestError::Io);
+            self.requests.fail(tag, RequestError::Io);
         }
         for tag in self.service.take_freezing() {
-            self.fail(tag, RequestError::Io);
+            self.requests.fail(tag, RequestError::Io);
         }
-        self.fail_waiting();
+        self.requests.fail_waiting();
     }
 }

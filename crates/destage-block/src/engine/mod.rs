@@ -31,19 +31,20 @@ mod piece;
 mod pre_image;
 mod read;
 mod recover;
-mod request;
+mod requests;
 mod service;
 mod slots;
 mod status;
+mod submit;
 mod upkeep;
 mod waits;
 mod write;
 mod write_through;
 
 use crate::block::BLOCK;
-use crate::request::{Reply, RequestError};
+use crate::request::Reply;
 use batches::Batches;
-use destage_core::{ClientId, DomainId, Input, Lsn, Policy, RequestId, Sequential, Span, Time};
+use destage_core::{ClientId, DomainId, Input, Lsn, Policy, RequestId, Span, Time};
 use destage_engine::carry_out;
 use destage_record::{RecordSettings, RecordedCore};
 use destage_runtime::mode_log::ModeLog;
@@ -56,7 +57,7 @@ use measured::Measured;
 use member::Membership;
 use overlay::Overlay;
 use piece::{Gather, Piece};
-use request::Asked;
+use requests::Requests;
 use service::Service;
 use slots::Slots;
 use status::Counters;
@@ -132,11 +133,8 @@ pub struct Volume {
     log: VolumeLog,
     overlay: Overlay,
     slots: Slots,
-    options: VolumeOptions,
     shape: Shape,
-    asked: HashMap<u32, Asked>,
-    asked_bytes: u64,
-    next_asked: u32,
+    requests: Requests,
     pieces: HashMap<u64, Piece>,
     /// Names pieces, gathers and waits alike.
     next_id: u64,
@@ -144,17 +142,11 @@ pub struct Volume {
     line: Line,
     /// Pieces that need handles before the core is asked.
     starts: VecDeque<u64>,
-    /// Requests to zero more than a piece holds, whose next piece is due.
-    rests: VecDeque<u32>,
     gathers: HashMap<u64, Gather>,
     waits: Waits,
     /// Groups whose client waits for the origin.
     settling: HashMap<Lsn, u64>,
     fetches: Fetches,
-    /// The reads that clients make.
-    sequential: Sequential,
-    /// The writes, zeros among them.
-    sequential_writes: Sequential,
     batches: Batches,
     upkeep: Upkeep,
     /// In a consistency group: what is destaged together with other volumes.
@@ -162,7 +154,6 @@ pub struct Volume {
     service: Service,
     write_through: WriteThrough,
     jobs: Jobs,
-    replies: VecDeque<(u64, Reply)>,
     counters: Counters,
     measured: Measured,
 }
@@ -192,7 +183,7 @@ struct Shape {
 impl Volume {
     /// The next reply: the tag that the request came with, each exactly once.
     pub fn poll_reply(&mut self) -> Option<(u64, Reply)> {
-        self.replies.pop_front()
+        self.requests.poll_reply()
     }
 
     /// The next job to be carried out. Jobs may run at the same time and end in any order.
@@ -215,16 +206,14 @@ impl Volume {
     /// When to call [`Volume::tick`] at the latest.
     pub fn next_timeout(&self) -> Option<Time> {
         let core = self.core.next_timeout();
-        let rest = (!self.rests.is_empty()).then_some(self.now);
+        let rest = self.requests.has_rests().then_some(self.now);
         let told = self.modes.due();
         [core, self.fetches.retry_at(), self.upkeep_at(), rest, told].into_iter().flatten().min()
     }
 
     /// Whether so much is under way that further requests should wait at the client.
     pub fn is_congested(&self) -> bool {
-        self.asked.len() >= self.options.requests_max
-            || self.asked_bytes >= self.options.request_bytes_max
-            || (self.slots.loaded_len() * BLOCK) as u64 >= self.options.request_bytes_max
+        self.requests.is_congested((self.slots.loaded_len() * BLOCK) as u64)
     }
 
     /// Bytes of the volume.
@@ -253,14 +242,6 @@ impl Volume {
     fn id(&mut self) -> u64 {
         self.next_id += 1;
         self.next_id
-    }
-
-    fn reply(&mut self, tag: u64, reply: Reply) {
-        self.replies.push_back((tag, reply));
-    }
-
-    fn fail(&mut self, tag: u64, error: RequestError) {
-        self.reply(tag, Reply::Error(error));
     }
 
     /// Carries out everything that the core asks for, and whatever became possible by it.

@@ -23,7 +23,7 @@ impl Volume {
     pub(super) fn execute_read(&mut self, id: u64, observed: Lsn) {
         let Some(piece) = self.pieces.get(&id) else { return };
         let (asked, units) = (piece.asked, piece.units.clone());
-        self.note_lsn(asked, observed);
+        self.requests.note_lsn(asked, observed);
         self.note_zeros(asked, &units);
         let mut bytes = vec![0; units.len() * BLOCK];
         let mut items = Vec::new();
@@ -57,7 +57,7 @@ impl Volume {
         }
         let seen = units.iter().filter_map(|&unit| self.overlay.zeroed(self.slots.lba(unit)));
         if let Some(lsn) = seen.max() {
-            self.note_lsn(asked, lsn);
+            self.requests.note_lsn(asked, lsn);
         }
     }
 
@@ -161,7 +161,7 @@ impl Volume {
         let Some(piece) = self.pieces.remove(&id) else { return };
         match piece.work {
             Work::Read { skip, len, at, .. } => {
-                self.deliver(piece.asked, at, bytes, skip, len);
+                self.requests.deliver(piece.asked, at, bytes, skip, len);
                 self.piece_done(piece.asked, Ok(()));
             }
             Work::Edges { writer } => self.merge(writer, &bytes),

@@ -6,6 +6,7 @@ use super::log::VolumeLog;
 use super::member::Membership;
 use super::overlay::{Group, Overlay};
 use super::pre_image::PreImages;
+use super::requests::Requests;
 use super::slots::Slots;
 use super::upkeep::Upkeep;
 use super::waits::Wait;
@@ -16,7 +17,7 @@ use crate::block::{BLOCK, Lba};
 use crate::cache::record::{GroupKind, GroupSummary, RecordError};
 use crate::cache::{CacheDevice, CacheError, Index, SlotState};
 use destage_core::together::Ordered;
-use destage_core::{Core, Input, Lsn, Order, Policy, Sequential, Time, UnitId, WaitFor};
+use destage_core::{Core, Input, Lsn, Order, Policy, Time, UnitId, WaitFor};
 use destage_journal::{Journal, Recovery, Summary};
 use destage_runtime::mode_log::ModeLog;
 use hashbrown::HashMap;
@@ -142,7 +143,7 @@ impl Volume {
         let is_void = index.used() == 0;
         // A dirty block's slot is no memory, and `fit` bounds how many there are.
         let core = Core::resume(now, policy, decided).counting_writes_only();
-        let upkeep = Upkeep::new(cache, now, Lsn(checkpoint));
+        let upkeep = Upkeep::new(cache, now, Lsn(checkpoint), &options);
         let mut volume = Self::empty(now, core, journal, index, options, shape, upkeep);
         // An earlier run that wrote through may have left the origin unflushed. It left a checkpoint that lists nothing.
         if is_void && !recovery.created {
@@ -170,29 +171,22 @@ impl Volume {
             modes: ModeLog::of_volume(&options.name),
             log: VolumeLog::new(journal, now),
             slots: Slots::new(index),
-            membership: options.group_clock.clone().map(|clock| Membership::new(clock, decided)),
+            requests: Requests::new(&options),
+            membership: options.group_clock.map(|clock| Membership::new(clock, decided)),
             write_through: WriteThrough::new(options.unsafe_bypass_log),
             fetches: Fetches::new(options.fetch_patience),
-            options,
             shape,
-            asked: HashMap::new(),
-            asked_bytes: 0,
-            next_asked: 0,
             pieces: HashMap::new(),
             next_id: 0,
             line: super::line::Line::default(),
             starts: VecDeque::new(),
-            rests: VecDeque::new(),
             gathers: HashMap::new(),
             waits: super::waits::Waits::default(),
             settling: HashMap::new(),
-            sequential: Sequential::default(),
-            sequential_writes: Sequential::default(),
             batches: Batches::new(pre_images),
             upkeep,
             service: super::service::Service::default(),
             jobs: super::jobs::Jobs::default(),
-            replies: VecDeque::new(),
             counters: super::status::Counters::default(),
             measured: super::measured::Measured::new(now),
         }

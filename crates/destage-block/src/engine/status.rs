@@ -158,7 +158,7 @@ impl Volume {
             log_full: counters.log_full,
             origin_errors: counters.origin_errors,
             origin_error: counters.origin_error.clone(),
-            requests: self.asked.len(),
+            requests: self.requests.len(),
             writes_waiting: self.line.waiting_len(),
         }
     }

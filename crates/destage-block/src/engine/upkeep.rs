@@ -4,8 +4,8 @@
 //! checkpoint are out of date. A write that goes past the log leaves no such record: while the policy writes through, the
 //! checkpoints in both areas list nothing, and a whole one is written when the volume is closed.
 
-use super::Volume;
 use super::job::{Checkpointed, Work as JobWork};
+use super::{Volume, VolumeOptions};
 use crate::cache::index::ENTRY_BYTES;
 use crate::cache::{CacheDevice, CacheError, CheckpointWriter};
 use destage_core::{Lsn, Span, Time};
@@ -33,6 +33,10 @@ pub(super) struct Upkeep {
     /// Groups up to here are needed by nobody.
     pub(super) forgotten: Lsn,
     reclaimed: Lsn,
+    /// How often the index is checkpointed while it changes.
+    checkpoint_every: Span,
+    /// Negative control of the tests: the log is let go without regard to the checkpoint.
+    reclaims_past_checkpoint: bool,
     /// More than half of the log's room is taken.
     pub(super) is_log_short: bool,
     /// Whether the last checkpoint of a volume that is being closed has been written.
@@ -49,7 +53,12 @@ struct Running {
 }
 
 impl Upkeep {
-    pub(super) fn new(cache: Arc<CacheDevice>, now: Time, checkpoint: Lsn) -> Self {
+    pub(super) fn new(
+        cache: Arc<CacheDevice>,
+        now: Time,
+        checkpoint: Lsn,
+        options: &VolumeOptions,
+    ) -> Self {
         Self {
             cache,
             checkpoint,
@@ -62,6 +71,8 @@ impl Upkeep {
             failures_before_close: 0,
             forgotten: Lsn::ZERO,
             reclaimed: Lsn::ZERO,
+            checkpoint_every: options.checkpoint_every,
+            reclaims_past_checkpoint: options.unsafe_reclaim_past_checkpoint,
             is_log_short: false,
             is_closed: false,
         }
@@ -103,7 +114,7 @@ impl Volume {
     /// Lets go of the log as far as nobody needs it.
     fn reclaim(&mut self) {
         let mut upto = self.upkeep.forgotten;
-        if !self.options.unsafe_reclaim_past_checkpoint {
+        if !self.upkeep.reclaims_past_checkpoint {
             upto = upto.min(self.upkeep.checkpoint);
         }
         if let Some(pinned) = self.log.pinned() {
@@ -139,7 +150,7 @@ impl Volume {
         } else {
             // A volume that is being closed may wait for room in the log, and gets it as at any other time.
             let by_time = upkeep.changed_since.filter(|_| !self.service.is_closing());
-            let by_time = by_time.map(|at| at + self.options.checkpoint_every);
+            let by_time = by_time.map(|at| at + upkeep.checkpoint_every);
             let is_useful = upkeep.is_log_short && upkeep.forgotten > upkeep.checkpoint;
             let by_room = is_useful.then(|| upkeep.checkpointed_at + CHECKPOINT_PAUSE);
             [by_time, by_room].into_iter().flatten().min()

@@ -35,7 +35,7 @@ impl Volume {
         let group = NewGroup { kind, extents, units, data, continues: false, passes_by };
         self.counters.bypassed_blocks += if passes_by { u64::from(extent.blocks) } else { 0 };
         let lsn = self.log_parts(group, extent, access);
-        self.note_lsn(asked, lsn);
+        self.requests.note_lsn(asked, lsn);
         if access == Access::Back {
             self.piece_logged(id, Ok(()));
         } else {
@@ -215,7 +215,7 @@ impl Volume {
         if reply.is_ok()
             && let Some(piece) = self.pieces.get(&job.piece)
         {
-            self.note_through(piece.asked);
+            self.requests.note_through(piece.asked);
         }
         self.piece_logged(job.piece, reply);
     }
