@@ -58,7 +58,7 @@ impl Volume {
     /// Puts the next policy in force if it may be.
     pub(super) fn try_next_policy(&mut self) -> bool {
         let Some(next) = self.service.next_policy() else { return true };
-        let is_drained = self.line.is_quiet() && self.core.decided() == self.last();
+        let is_drained = !self.pieces.is_write_under_way() && self.core.decided() == self.last();
         if self.drains_before(next) && !is_drained {
             return false;
         }
@@ -178,7 +178,7 @@ impl Volume {
     }
 
     pub(super) fn finish_freezing(&mut self) {
-        if !self.service.is_freezing() || !self.line.is_quiet() {
+        if !self.service.is_freezing() || self.pieces.is_write_under_way() {
             return;
         }
         let lsn = self.mark_here();

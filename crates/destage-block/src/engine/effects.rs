@@ -122,12 +122,12 @@ impl Volume {
             "the volume stopped: no write is taken, reads of dirty blocks fail"
         );
         self.service.stop(reason);
-        for id in self.line.drain() {
+        for id in self.pieces.take_writes_waiting() {
             self.abandon(id, RequestError::Io);
         }
         // What was on its way to the core goes around it.
-        for id in std::mem::take(&mut self.starts) {
-            match self.pieces.get(&id).is_some_and(|piece| piece.is_write()) {
+        for id in self.pieces.take_starts() {
+            match self.pieces.get(id).is_some_and(|piece| piece.is_write()) {
                 true => self.abandon(id, RequestError::Io),
                 false => self.read_around(id),
             }
@@ -135,9 +135,9 @@ impl Volume {
         for asked in self.requests.take_rests() {
             self.piece_done(asked, Err(RequestError::Io));
         }
-        let mut settling: Vec<u64> = std::mem::take(&mut self.settling).into_values().collect();
-        settling.sort_unstable();
-        settling.into_iter().for_each(|id| self.abandon(id, RequestError::Io));
+        for id in self.pieces.take_settling() {
+            self.abandon(id, RequestError::Io);
+        }
         for tag in self.waits.end_all() {
             self.requests.fail(tag, RequestError::Io);
         }

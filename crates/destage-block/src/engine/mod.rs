@@ -21,7 +21,6 @@ mod install;
 mod job;
 mod jobs;
 mod known;
-mod line;
 mod log;
 mod losses;
 mod measured;
@@ -29,11 +28,13 @@ mod member;
 mod overlay;
 mod piece;
 mod pre_image;
+mod range_lock;
 mod read;
 mod recover;
 mod requests;
 mod service;
 mod slots;
+mod start;
 mod status;
 mod submit;
 mod upkeep;
@@ -49,19 +50,16 @@ use destage_engine::carry_out;
 use destage_record::{RecordSettings, RecordedCore};
 use destage_runtime::mode_log::ModeLog;
 use fetches::Fetches;
-use hashbrown::HashMap;
 use jobs::Jobs;
-use line::Line;
 use log::VolumeLog;
 use measured::Measured;
 use member::Membership;
 use overlay::Overlay;
-use piece::{Gather, Piece};
+use piece::Pieces;
 use requests::Requests;
 use service::Service;
 use slots::Slots;
 use status::Counters;
-use std::collections::VecDeque;
 use upkeep::Upkeep;
 use waits::{Wait, Waits};
 use write_through::WriteThrough;
@@ -135,17 +133,10 @@ pub struct Volume {
     slots: Slots,
     shape: Shape,
     requests: Requests,
-    pieces: HashMap<u64, Piece>,
+    pieces: Pieces,
     /// Names pieces, gathers and waits alike.
     next_id: u64,
-    /// Writes that may not begin yet, and those that others wait for.
-    line: Line,
-    /// Pieces that need handles before the core is asked.
-    starts: VecDeque<u64>,
-    gathers: HashMap<u64, Gather>,
     waits: Waits,
-    /// Groups whose client waits for the origin.
-    settling: HashMap<Lsn, u64>,
     fetches: Fetches,
     batches: Batches,
     upkeep: Upkeep,

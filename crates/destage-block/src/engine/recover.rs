@@ -20,8 +20,6 @@ use destage_core::together::Ordered;
 use destage_core::{Core, Input, Lsn, Order, Policy, Time, UnitId, WaitFor};
 use destage_journal::{Journal, Recovery, Summary};
 use destage_runtime::mode_log::ModeLog;
-use hashbrown::HashMap;
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -176,13 +174,9 @@ impl Volume {
             write_through: WriteThrough::new(options.unsafe_bypass_log),
             fetches: Fetches::new(options.fetch_patience),
             shape,
-            pieces: HashMap::new(),
+            pieces: super::piece::Pieces::default(),
             next_id: 0,
-            line: super::line::Line::default(),
-            starts: VecDeque::new(),
-            gathers: HashMap::new(),
             waits: super::waits::Waits::default(),
-            settling: HashMap::new(),
             batches: Batches::new(pre_images),
             upkeep,
             service: super::service::Service::default(),

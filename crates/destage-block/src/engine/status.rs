@@ -159,7 +159,7 @@ impl Volume {
             origin_errors: counters.origin_errors,
             origin_error: counters.origin_error.clone(),
             requests: self.requests.len(),
-            writes_waiting: self.line.waiting_len(),
+            writes_waiting: self.pieces.writes_waiting(),
         }
     }
 }

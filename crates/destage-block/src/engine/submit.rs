@@ -1,4 +1,4 @@
-//! Requests: cut into pieces, answered once all of them are done.
+//! Taking requests: each is cut into pieces, and answered once all of them are done.
 
 use super::Volume;
 use super::piece::{Merge, Piece, Work};

@@ -15,11 +15,11 @@ use std::sync::Arc;
 impl Volume {
     /// The core admits a write.
     pub(super) fn execute_write(&mut self, id: u64, access: Access, observed: Lsn) {
-        let Some(extent) = self.pieces.get(&id).map(|piece| piece.extent) else { return };
+        let Some(extent) = self.pieces.get(id).map(|piece| piece.extent) else { return };
         let is_direct = self.core.policy().waits_for_origin()
             && observed == Lsn::ZERO
             && !self.is_dirty(extent);
-        let Some(piece) = self.pieces.get_mut(&id) else { return };
+        let Some(piece) = self.pieces.get_mut(id) else { return };
         let passes_by = piece.is_of_stream();
         let is_unsafe = passes_by && self.write_through.takes_streams();
         if is_unsafe || access != Access::Back && is_direct {
@@ -39,7 +39,7 @@ impl Volume {
         if access == Access::Back {
             self.piece_logged(id, Ok(()));
         } else {
-            self.settling.insert(lsn, id);
+            self.pieces.settle(lsn, id);
         }
     }
 
@@ -147,22 +147,21 @@ impl Volume {
 
     /// A piece of a write is done with.
     fn piece_logged(&mut self, id: u64, result: Result<(), RequestError>) {
-        self.line.leave(id);
-        if let Some(piece) = self.pieces.remove(&id) {
+        if let Some(piece) = self.pieces.remove(id) {
             self.piece_done(piece.asked, result);
         }
     }
 
     /// The origin has decided a write that waited for it.
     pub(super) fn settled(&mut self, lsn: Lsn, applied: bool) {
-        if let Some(id) = self.settling.remove(&lsn) {
+        if let Some(id) = self.pieces.settled(lsn) {
             self.piece_logged(id, if applied { Ok(()) } else { Err(RequestError::Io) });
         }
     }
 
     /// Carries a write to the origin without a group.
     fn write_through(&mut self, id: u64) {
-        let Some(piece) = self.pieces.get_mut(&id) else { return };
+        let Some(piece) = self.pieces.get_mut(id) else { return };
         let (data, punch) = match &mut piece.work {
             Work::Write { data, .. } => (Some(Arc::new(std::mem::take(data))), false),
             Work::Zero { punch } => (None, *punch),
@@ -213,7 +212,7 @@ impl Volume {
             RequestError::Io
         });
         if reply.is_ok()
-            && let Some(piece) = self.pieces.get(&job.piece)
+            && let Some(piece) = self.pieces.get(job.piece)
         {
             self.requests.note_through(piece.asked);
         }
@@ -223,7 +222,7 @@ impl Volume {
     /// Makes what went past the log durable, for a request.
     pub(super) fn flush_origin(&mut self, asked: u32) {
         // Writes that end while the flush runs are not covered by it.
-        self.write_through.begin_flush(!self.line.is_quiet());
+        self.write_through.begin_flush(self.pieces.is_write_under_way());
         self.jobs.push(JobWork::OriginFlush { asked });
     }
 

@@ -315,7 +315,10 @@ impl Sim {
             }
             (Caller::Freeze, _) => {
                 if *reply == Reply::Done {
-                    assert!(self.volume.line.is_quiet(), "a frozen volume has no write under way");
+                    assert!(
+                        !self.volume.pieces.is_write_under_way(),
+                        "a frozen volume has no write under way"
+                    );
                 }
                 self.volume.thaw(self.now);
                 self.collect();
