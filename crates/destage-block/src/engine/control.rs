@@ -207,7 +207,7 @@ impl Volume {
     pub fn close(&mut self, now: Time) {
         self.now = self.now.max(now);
         self.service.close();
-        self.upkeep.failures_before_close = self.upkeep.failures;
+        self.upkeep.close();
         self.wait_for(Wait::Nobody, self.last(), WaitFor::Committed);
         if self.write_through.is_unflushed() {
             self.flush_origin(NOBODY);
@@ -227,9 +227,7 @@ impl Volume {
 
     /// Whether [`Volume::close`] has done all it can, and no job is under way.
     pub fn is_closed(&self) -> bool {
-        // A checkpoint that cannot be written only makes the next start a cold one.
-        let has_failed = self.upkeep.failures > self.upkeep.failures_before_close;
-        let is_done = self.upkeep.is_closed || self.service.is_stopped() || has_failed;
+        let is_done = self.upkeep.is_closed() || self.service.is_stopped();
         self.service.is_closing() && is_done && self.requests.is_empty() && !self.jobs.is_running()
     }
 

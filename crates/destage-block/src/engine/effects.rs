@@ -46,7 +46,7 @@ impl FrontEnd for Volume {
 
     fn forget_groups(&mut self, upto: Lsn) {
         self.overlay.forget(upto);
-        self.upkeep.forgotten = self.upkeep.forgotten.max(upto);
+        self.upkeep.forget(upto);
     }
 
     /// A block leaves the cache.

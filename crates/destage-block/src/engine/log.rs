@@ -108,7 +108,7 @@ impl Volume {
     }
 
     fn log_load(&self, is_sync_foreseen: bool) -> destage_engine::Load {
-        let is_room_short = self.service.is_stopped() || self.upkeep.is_log_short;
+        let is_room_short = self.service.is_stopped() || self.upkeep.is_log_short();
         destage_engine::Load { is_sync_foreseen, is_room_short, ..destage_engine::Load::default() }
     }
 

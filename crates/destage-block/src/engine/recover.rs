@@ -199,7 +199,7 @@ impl Volume {
         self.core.handle(self.now, Input::RecoveredUpto { lsn: Lsn(self.log.journal.last()) });
         self.restore_clean();
         self.pump();
-        self.upkeep.forgotten = decided;
+        self.upkeep.forget(decided);
         if self.core.policy().waits_for_origin() && self.undecided() > 0 {
             // What an earlier policy left goes first; writes wait.
             self.service.change_policy(self.core.policy().clone());

@@ -128,6 +128,7 @@ impl Volume {
     pub fn status(&self) -> VolumeStatus {
         let (counters, upkeep, index) = (&self.counters, &self.upkeep, self.slots.index());
         let core = self.core.status();
+        let (checkpoint, checkpointed_at) = upkeep.checkpoint();
         VolumeStatus {
             mode: self.service.mode(core.mode),
             core,
@@ -148,10 +149,10 @@ impl Volume {
             zeroed_blocks: self.overlay.zeroed_blocks(),
             memory_bytes: self.overlay.memory_bytes(),
             level: self.core.level(),
-            marked: Lsn(upkeep.cache.decided()),
-            checkpoint: upkeep.checkpoint,
-            checkpoint_age: self.now.since(upkeep.checkpointed_at),
-            checkpoint_failures: upkeep.failures,
+            marked: upkeep.marked(),
+            checkpoint,
+            checkpoint_age: self.now.since(checkpointed_at),
+            checkpoint_failures: upkeep.failures(),
             marks_ahead: self.batches.cuts_len(),
             slot_errors: counters.slot_errors,
             log_read_errors: counters.log_read_errors,

@@ -14,11 +14,11 @@ use std::sync::Arc;
 /// What the bookkeeping knows.
 #[derive(Debug)]
 pub(super) struct Upkeep {
-    pub(super) cache: Arc<CacheDevice>,
+    cache: Arc<CacheDevice>,
     /// The log keeps what comes after this, for the checkpoint that is in force.
-    pub(super) checkpoint: Lsn,
+    checkpoint: Lsn,
     /// When the checkpoint in force was begun.
-    pub(super) checkpointed_at: Time,
+    checkpointed_at: Time,
     /// Since when the index differs from it.
     changed_since: Option<Time>,
     /// What is being written, if anything is.
@@ -27,20 +27,20 @@ pub(super) struct Upkeep {
     voids: u32,
     /// Not before this time, after a failure.
     not_before: Time,
-    pub(super) failures: u64,
+    failures: u64,
     /// How many there were when the volume began to close.
-    pub(super) failures_before_close: u64,
+    failures_before_close: u64,
     /// Groups up to here are needed by nobody.
-    pub(super) forgotten: Lsn,
+    forgotten: Lsn,
     reclaimed: Lsn,
     /// How often the index is checkpointed while it changes.
     checkpoint_every: Span,
     /// Negative control of the tests: the log is let go without regard to the checkpoint.
     reclaims_past_checkpoint: bool,
     /// More than half of the log's room is taken.
-    pub(super) is_log_short: bool,
+    is_log_short: bool,
     /// Whether the last checkpoint of a volume that is being closed has been written.
-    pub(super) is_closed: bool,
+    is_closed: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -81,6 +81,42 @@ impl Upkeep {
     /// Whether neither area's checkpoint lists a block: if the newest one is damaged, a start uses the other.
     fn is_void(&self) -> bool {
         self.voids >= CHECKPOINT_AREAS
+    }
+
+    /// Groups up to here are needed by nobody.
+    pub(super) fn forget(&mut self, upto: Lsn) {
+        self.forgotten = self.forgotten.max(upto);
+    }
+
+    /// Whether more than half of the log's room is taken.
+    pub(super) fn is_log_short(&self) -> bool {
+        self.is_log_short
+    }
+
+    /// The volume begins to close.
+    pub(super) fn close(&mut self) {
+        self.failures_before_close = self.failures;
+    }
+
+    /// Whether the last checkpoint of a volume that is being closed has been written, or cannot be: that only makes the next
+    /// start a cold one.
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed || self.failures > self.failures_before_close
+    }
+
+    /// Up to where the cache device says that the origin has come.
+    pub(super) fn marked(&self) -> Lsn {
+        Lsn(self.cache.decided())
+    }
+
+    /// The checkpoint in force, and when it was begun.
+    pub(super) fn checkpoint(&self) -> (Lsn, Time) {
+        (self.checkpoint, self.checkpointed_at)
+    }
+
+    /// Checkpoints that could not be written.
+    pub(super) fn failures(&self) -> u64 {
+        self.failures
     }
 
     /// The index differs from its checkpoint.
