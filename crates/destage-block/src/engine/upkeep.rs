@@ -16,7 +16,7 @@ use std::sync::Arc;
 pub(super) struct Upkeep {
     cache: Arc<CacheDevice>,
     /// The log keeps what comes after this, for the checkpoint that is in force.
-    checkpoint: Lsn,
+    pub(super) checkpoint: Lsn,
     /// When the checkpoint in force was begun.
     checkpointed_at: Time,
     /// Since when the index differs from it.
@@ -31,7 +31,7 @@ pub(super) struct Upkeep {
     /// How many there were when the volume began to close.
     failures_before_close: u64,
     /// Groups up to here are needed by nobody.
-    forgotten: Lsn,
+    pub(super) forgotten: Lsn,
     reclaimed: Lsn,
     /// How often the index is checkpointed while it changes.
     checkpoint_every: Span,
