@@ -5,7 +5,7 @@
 
 use super::Volume;
 use super::extents::ExtentMap;
-use super::job::{Job, Work};
+use super::job::Work;
 use super::overlay::Bytes;
 use crate::block::{BLOCK, Extent, Lba};
 use crate::origin::{Origin, Run};
@@ -31,7 +31,7 @@ impl Volume {
         let extent = Extent { first, blocks: blocks.min(blocks_max) as u32 };
         let len = len.min(extent.end().offset() - offset);
         let dirty = self.dirty_within(extent, written);
-        self.jobs.push_back(Job(Work::Status(StatusJob { asked, offset, len, dirty })));
+        self.jobs.push(Work::Status(StatusJob { asked, offset, len, dirty }));
     }
 
     fn dirty_within(&self, extent: Extent, written: u64) -> ExtentMap<bool> {
@@ -57,7 +57,7 @@ impl Volume {
     }
 
     pub(super) fn status_done(&mut self, asked: u32, parts: Vec<Status>) {
-        self.finish(asked, Reply::Status(parts));
+        self.requests.finish(asked, Reply::Status(parts));
     }
 }
 

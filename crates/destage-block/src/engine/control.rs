@@ -1,8 +1,9 @@
 //! What an operator asks: another policy, a pause, an application-consistent point, the end.
 
+use super::Volume;
 use super::recover::{check_policy, fit};
+use super::waits::Wait;
 use super::write::NewGroup;
-use super::{Volume, Wait};
 use crate::block::BLOCK;
 use crate::cache::record::GroupKind;
 use crate::request::RequestError;
@@ -20,7 +21,7 @@ impl Volume {
         self.check_change(policy)?;
         let policy = fit(policy, &self.shape, self.slots.index().slots());
         let waits = self.drains_before(&policy);
-        self.next_policy = Some(Box::new(policy));
+        self.service.change_policy(policy);
         if waits {
             self.wait_for(Wait::Policy, self.last(), WaitFor::Decided);
         }
@@ -35,7 +36,7 @@ impl Volume {
     pub fn check_change(&self, policy: &Policy) -> Result<(), &'static str> {
         let policy = fit(policy, &self.shape, self.slots.index().slots());
         check_policy(&policy, &self.shape)?;
-        if self.is_cache_lost && !policy.waits_for_origin() {
+        if self.service.is_cache_lost() && !policy.waits_for_origin() {
             return Err("the cache's file is not what it was: only write-through needs no cache");
         }
         if self.drains_before(&policy) && self.core.status().paused && self.undecided() > 0 {
@@ -56,15 +57,15 @@ impl Volume {
 
     /// Puts the next policy in force if it may be.
     pub(super) fn try_next_policy(&mut self) -> bool {
-        let Some(next) = &self.next_policy else { return true };
-        let is_drained = self.line.is_quiet() && self.core.decided() == self.last();
+        let Some(next) = self.service.next_policy() else { return true };
+        let is_drained = !self.pieces.is_write_under_way() && self.core.decided() == self.last();
         if self.drains_before(next) && !is_drained {
             return false;
         }
-        let Some(policy) = self.next_policy.take() else { return true };
-        self.before.clear();
+        let Some((policy, pauses)) = self.service.take_next_policy() else { return true };
+        self.batches.forget_pre_images();
         self.core.handle(self.now, Input::SetPolicy(&policy));
-        if std::mem::take(&mut self.is_pause_due) {
+        if pauses {
             self.core.handle(self.now, Input::Pause);
         }
         self.core.handle(self.now, Input::Tick);
@@ -87,16 +88,14 @@ impl Volume {
     /// Stops destaging until [`Volume::resume`]. The staleness bound stays in force. While the policy is being changed, it
     /// begins when that is done, since writes wait for it.
     pub fn pause(&mut self, now: Time) {
-        if self.next_policy.is_some() {
-            self.is_pause_due = true;
-            return;
+        if !self.service.defers_pause() {
+            self.control(now, Input::Pause);
         }
-        self.control(now, Input::Pause);
     }
 
     /// Destages again.
     pub fn resume(&mut self, now: Time) {
-        self.is_pause_due = false;
+        self.service.cancel_pause();
         self.control(now, Input::Resume);
     }
 
@@ -115,7 +114,7 @@ impl Volume {
     /// The cache's file is not what it was: what is logged from now on may not be there after a crash. No write and no flush is
     /// taken any more, unless the policy writes through; what is dirty is sent to the origin as far as it can be read.
     pub fn lose_cache(&mut self, now: Time) {
-        self.is_cache_lost = true;
+        self.service.lose_cache();
         self.thaw(now);
         self.resume(now);
         self.drain(now);
@@ -139,7 +138,7 @@ impl Volume {
     }
 
     fn mark_here(&mut self) -> Lsn {
-        if self.stopped.is_some() {
+        if self.service.is_stopped() {
             return self.last();
         }
         let lsn = self.log(
@@ -153,15 +152,15 @@ impl Volume {
             },
             Access::Back,
         );
-        self.cuts.insert(lsn);
+        self.batches.cut_after(lsn);
         lsn
     }
 
     /// Answers with [`crate::request::Reply::Done`] under this tag once a group is committed or decided.
     pub fn wait(&mut self, now: Time, tag: u64, lsn: Lsn, until: WaitFor) {
         self.now = self.now.max(now);
-        if self.stopped.is_some() {
-            return self.fail(tag, RequestError::Io);
+        if self.service.is_stopped() {
+            return self.requests.fail(tag, RequestError::Io);
         }
         self.wait_for(Wait::Caller(tag), lsn.min(self.last()), until);
         self.pump();
@@ -171,35 +170,33 @@ impl Volume {
     /// as by [`Volume::mark`].
     pub fn freeze(&mut self, now: Time, tag: u64) {
         self.now = self.now.max(now);
-        if self.stopped.is_some() {
-            return self.fail(tag, RequestError::Io);
+        if self.service.is_stopped() {
+            return self.requests.fail(tag, RequestError::Io);
         }
-        self.is_frozen = true;
-        self.freezing.push(tag);
+        self.service.freeze(tag);
         self.pump();
     }
 
     pub(super) fn finish_freezing(&mut self) {
-        if self.freezing.is_empty() || !self.line.is_quiet() {
+        if !self.service.is_freezing() || self.pieces.is_write_under_way() {
             return;
         }
         let lsn = self.mark_here();
-        for tag in std::mem::take(&mut self.freezing) {
+        for tag in self.service.take_freezing() {
             self.wait_for(Wait::Caller(tag), lsn, WaitFor::Committed);
         }
     }
 
     /// Whether no write is under way and none can begin, and everything written is durable in the log.
     pub fn is_frozen(&self) -> bool {
-        self.is_frozen && self.freezing.is_empty() && self.core.committed() == self.last()
+        self.service.is_frozen() && self.core.committed() == self.last()
     }
 
     /// Lets writes begin again.
     pub fn thaw(&mut self, now: Time) {
         self.now = self.now.max(now);
-        self.is_frozen = false;
-        for tag in std::mem::take(&mut self.freezing) {
-            self.fail(tag, RequestError::Busy);
+        for tag in self.service.thaw() {
+            self.requests.fail(tag, RequestError::Busy);
         }
         self.pump();
     }
@@ -209,11 +206,10 @@ impl Volume {
     /// the origin.
     pub fn close(&mut self, now: Time) {
         self.now = self.now.max(now);
-        self.is_closing = true;
-        self.upkeep.failures_before_close = self.upkeep.failures;
-        self.is_frozen = false;
+        self.service.close();
+        self.upkeep.close();
         self.wait_for(Wait::Nobody, self.last(), WaitFor::Committed);
-        if self.is_origin_unflushed {
+        if self.write_through.is_unflushed() {
             self.flush_origin(NOBODY);
         }
         self.pump();
@@ -221,33 +217,30 @@ impl Volume {
 
     /// Whether nothing is under way but what a closed volume still has to write.
     pub(super) fn is_quiet_for_close(&self) -> bool {
-        self.asked.is_empty()
-            && self.jobs.is_empty()
-            && self.batches_due.is_empty()
+        self.requests.is_empty()
+            && self.jobs.is_idle()
+            && self.batches.is_empty()
             && !self.log.is_wanted()
-            && self.jobs_running == 0
-            && self.installs.is_empty()
+            && !self.slots.has_installs()
             && self.core.committed() == self.last()
     }
 
     /// Whether [`Volume::close`] has done all it can, and no job is under way.
     pub fn is_closed(&self) -> bool {
-        // A checkpoint that cannot be written only makes the next start a cold one.
-        let has_failed = self.upkeep.failures > self.upkeep.failures_before_close;
-        let is_done = self.upkeep.is_closed || self.stopped.is_some() || has_failed;
-        self.is_closing && is_done && self.asked.is_empty() && self.jobs_running == 0
+        let is_done = self.upkeep.is_closed() || self.service.is_stopped();
+        self.service.is_closing() && is_done && self.requests.is_empty() && !self.jobs.is_running()
     }
 
     /// Whether writes went past the log that the origin is not known to hold durably; after [`Volume::close`] it tells whether
     /// the last flush has failed.
     pub fn is_origin_unflushed(&self) -> bool {
-        self.is_origin_unflushed
+        self.write_through.is_unflushed()
     }
 
     /// How often a flush found that writes which went past the log may be lost at the origin: each connection's next flush
     /// after that must fail, see [`crate::engine::LossesTold`].
     pub fn losses_found(&self) -> u64 {
-        self.losses_found
+        self.write_through.losses_found()
     }
 
     /// Ends it, to close the journal.
@@ -257,12 +250,12 @@ impl Volume {
 
     /// Whether it takes no writes any more because the log failed or another host took the origin over.
     pub fn is_stopped(&self) -> bool {
-        self.stopped.is_some()
+        self.service.is_stopped()
     }
 
     /// Why it takes no writes any more, if so.
     pub fn stop_reason(&self) -> Option<StopReason> {
-        self.stopped
+        self.service.stop_reason()
     }
 
     /// Groups that are not decided.

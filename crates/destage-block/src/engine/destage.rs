@@ -14,13 +14,13 @@ impl Volume {
         if let (Some(membership), Some(&last)) = (&mut self.membership, lsns.last()) {
             return membership.want(batch, last);
         }
-        self.batches_due.push_back(batch);
+        self.batches.push(batch);
     }
 
     /// The next batch as a job. It is put together no sooner than there is nothing more urgent to do: at this moment clients
     /// are usually owed their replies.
     pub(super) fn take_batch(&mut self) -> Option<Job> {
-        while let Some(batch) = self.batches_due.pop_front() {
+        while let Some(batch) = self.batches.pop() {
             let lsns = self.core.batch(batch).to_vec();
             match self.plan(batch, &lsns) {
                 Ok(job) => return Some(job),
@@ -28,7 +28,7 @@ impl Volume {
             }
             self.pump();
         }
-        self.jobs.pop_front()
+        self.jobs.pop()
     }
 
     fn plan(&mut self, batch: BatchId, lsns: &[Lsn]) -> Result<Job, Failure> {
@@ -36,7 +36,7 @@ impl Volume {
         let parts = match order {
             // Without order newer versions stand for older ones, so no part may undo what one before it sends.
             Order::Any => vec![lsns.to_vec()],
-            _ => self.cut_at_marks(lsns),
+            _ => self.batches.cut(lsns),
         };
         let parts: Result<Vec<Part>, Failure> =
             parts.into_iter().map(|lsns| self.part(&lsns, order)).collect();
@@ -48,35 +48,11 @@ impl Volume {
         Ok(Job(JobWork::Destage(job)))
     }
 
-    /// Cuts a batch where an application said that the volume is consistent.
-    fn cut_at_marks(&self, lsns: &[Lsn]) -> Vec<Vec<Lsn>> {
-        let (Some(&first), Some(&last)) = (lsns.first(), lsns.last()) else { return Vec::new() };
-        let mut parts = Vec::new();
-        let mut rest = lsns;
-        for &cut in self.cuts.range(first..last) {
-            let (before, after) = rest.split_at(rest.partition_point(|&lsn| lsn <= cut));
-            if !before.is_empty() {
-                parts.push(before.to_vec());
-            }
-            rest = after;
-        }
-        parts.push(rest.to_vec());
-        parts
-    }
-
-    /// Before a new level, the levels before it are marked as decided: a start then sends at most one level again, to an
-    /// origin that holds nothing beyond that level. Without levels it is enough that a start finds no more blocks to send
-    /// again than there are slots.
+    /// Up to where the cache device is to say that the origin has come before some groups are sent, if that is due.
     fn mark_before(&mut self, lsns: &[Lsn], order: Order) -> Option<Lsn> {
         let level = self.overlay.get(*lsns.first()?)?.level;
-        let is_new_level = order.has_levels() && self.upkeep.level_sent != Some(level);
-        let unmarked_max = u64::from(self.slots.index().slots() / UNMARKED_DIVISOR);
-        if !is_new_level && self.upkeep.unmarked_blocks < unmarked_max {
-            return None;
-        }
-        self.upkeep.level_sent = Some(level);
-        self.upkeep.unmarked_blocks = 0;
-        Some(self.core.decided())
+        let slots = self.slots.index().slots();
+        self.batches.is_mark_due(level, order.has_levels(), slots).then(|| self.core.decided())
     }
 
     /// What to send for some groups: of each block the newest version.
@@ -90,7 +66,7 @@ impl Volume {
             };
             let from = self.from(extent.first, version)?;
             let is_kept = self.overlay.get(version.lsn).is_some_and(|group| !group.passes_by);
-            let before = newest.unit.and_then(|unit| self.before.take(unit));
+            let before = newest.unit.and_then(|unit| self.batches.take_pre_image(unit));
             let (unit, lsn) = (newest.unit, version.lsn);
             targets.push(Target { extent, unit, lsn, from, is_kept, before });
         }
@@ -115,7 +91,7 @@ impl Volume {
         }
         if order == Order::Any {
             // Zeros must not come over what was sent ahead of its turn.
-            for (&unit, &(lsn, _)) in &self.ahead {
+            for (unit, lsn) in self.batches.ahead() {
                 newest.remove_if(one(self.slots.lba(unit)), |newest| newest.version.lsn <= lsn);
             }
         }
@@ -167,14 +143,12 @@ impl Volume {
             Err(failure) => {
                 tracing::warn!(fault = ?failure.fault, "failed to destage: {}", failure.message);
                 self.counters.note_origin_error(&failure.message);
-                // What comes next begins anew: the level may have been marked or not.
-                self.upkeep.level_sent = None;
-                self.upkeep.unmarked_blocks = u64::MAX / 2;
+                self.batches.failed();
                 Err(failure.fault)
             }
         };
         let lost = match fault {
-            Ok(()) => std::mem::take(&mut self.upkeep.not_cached),
+            Ok(()) => self.batches.take_not_cached(),
             Err(_) => Vec::new(),
         };
         self.core.handle(self.now, Input::Destaged { batch, result: fault });
@@ -185,35 +159,32 @@ impl Volume {
         for block in sent {
             self.counters.sent_blocks += u64::from(block.blocks);
             if let Some(unit) = block.unit {
-                // Where many are ahead of their turn, memory is worth more than their copies.
-                let content = block.content.clone().filter(|_| self.ahead.len() < AHEAD_KEPT_MAX);
-                self.ahead.insert(unit, (block.lsn, content));
+                self.batches.sent(unit, block.lsn, block.content.clone());
             }
         }
         let lsns = self.core.batch(batch).to_vec();
         self.measured.destaged(self.now, &lsns, &self.overlay);
         for lsn in lsns {
-            self.cuts.remove(&lsn);
             let group = self.overlay.get(lsn);
-            self.upkeep.unmarked_blocks += group.map_or(0, |group| group.units.len() as u64);
+            self.batches.decided(lsn, group.map_or(0, |group| group.units.len()));
             let zeros = group.filter(|group| group.is_zeros()).map(|group| group.extents.clone());
             for (lba, unit) in self.overlay.decided(lsn) {
-                self.before.forget(unit);
                 // What was sent last is the newest there is, unless zeros follow.
-                match self.ahead.remove(&unit) {
-                    Some((_, Some(content)))
-                        if self.overlay.zeroed(lba).is_none() && !self.installs.is_full() =>
+                match self.batches.take_sent(unit) {
+                    Some(content)
+                        if self.overlay.zeroed(lba).is_none()
+                            && !self.slots.has_many_installs() =>
                     {
-                        self.keep(unit, content);
+                        self.slots.keep(unit, content);
                     }
-                    _ => self.upkeep.not_cached.push(unit),
+                    _ => self.batches.not_cached(unit),
                 }
             }
             zeros.into_iter().flatten().for_each(|extent| self.drop_empty(extent));
         }
         // Only where a version was sent before its group's turn does it matter later.
         if self.core.policy().order != Order::Any {
-            self.ahead.clear();
+            self.batches.none_ahead();
         }
         self.upkeep.changed(self.now);
     }
@@ -222,8 +193,8 @@ impl Volume {
     fn drop_empty(&mut self, extent: Extent) {
         for unit in self.slots.within(extent) {
             let is_empty = self.slots.crc(unit).is_none() && self.slots.loaded(unit).is_none();
-            if is_empty && !self.overlay.is_written(unit) && !self.fetching.contains_key(&unit) {
-                self.upkeep.not_cached.push(unit);
+            if is_empty && !self.overlay.is_written(unit) && !self.fetches.contains(unit) {
+                self.batches.not_cached(unit);
             }
         }
     }
@@ -240,8 +211,3 @@ struct Newest {
 fn one(lba: Lba) -> Extent {
     Extent { first: lba, blocks: 1 }
 }
-
-/// Blocks sent ahead of their group's turn whose bytes are kept for their slots: 64 MiB.
-const AHEAD_KEPT_MAX: usize = 16_384;
-/// Decided blocks are marked once they are this share of the slots.
-const UNMARKED_DIVISOR: u32 = 32;

@@ -1,7 +1,8 @@
 //! What comes of jobs, and the core's lesser effects.
 
+use super::Volume;
 use super::job::{Done, FetchPurpose, JobDone};
-use super::{Volume, Wait};
+use super::waits::Wait;
 use crate::request::{Reply, RequestError};
 use destage_core::{
     Access, BatchId, ClientId, DomainId, Input, Lsn, Mode, Outcome, Refusal, RequestId, StopReason,
@@ -20,7 +21,7 @@ impl FrontEnd for Volume {
     }
 
     fn send_replies(&mut self, client: ClientId) {
-        self.send(client);
+        self.requests.answer(client.0);
     }
 
     fn wait_ended(&mut self, request: RequestId, _outcome: Outcome) {
@@ -45,7 +46,7 @@ impl FrontEnd for Volume {
 
     fn forget_groups(&mut self, upto: Lsn) {
         self.overlay.forget(upto);
-        self.upkeep.forgotten = self.upkeep.forgotten.max(upto);
+        self.upkeep.forget(upto);
     }
 
     /// A block leaves the cache.
@@ -69,7 +70,7 @@ impl Volume {
     /// A job has been carried out.
     pub fn finished(&mut self, now: Time, done: JobDone) {
         self.now = self.now.max(now);
-        self.jobs_running -= 1;
+        self.jobs.ended();
         match done.0 {
             Done::Sync { flush, result } => self.sync_done(flush, result),
             Done::SyncWritten { sync, result } => self.written_synced(sync, result),
@@ -100,9 +101,9 @@ impl Volume {
 
     /// Who waited for a group need not wait any more.
     pub(super) fn waited(&mut self, id: u64) {
-        match self.waits.remove(&id) {
+        match self.waits.end(id) {
             Some(Wait::Asked(asked)) => self.durable(asked),
-            Some(Wait::Caller(tag)) => self.reply(tag, Reply::Done),
+            Some(Wait::Caller(tag)) => self.requests.reply(tag, Reply::Done),
             Some(Wait::Policy) => {
                 // Where nothing is undecided it is tried again whenever something ends.
                 if !self.try_next_policy() && self.core.decided() < self.last() {
@@ -120,33 +121,29 @@ impl Volume {
             ?reason,
             "the volume stopped: no write is taken, reads of dirty blocks fail"
         );
-        self.stopped = Some(reason);
-        for id in self.line.drain() {
+        self.service.stop(reason);
+        for id in self.pieces.take_writes_waiting() {
             self.abandon(id, RequestError::Io);
         }
         // What was on its way to the core goes around it.
-        for id in std::mem::take(&mut self.starts) {
-            match self.pieces.get(&id).is_some_and(|piece| piece.is_write()) {
+        for id in self.pieces.take_starts() {
+            match self.pieces.get(id).is_some_and(|piece| piece.is_write()) {
                 true => self.abandon(id, RequestError::Io),
                 false => self.read_around(id),
             }
         }
-        for asked in std::mem::take(&mut self.rests) {
+        for asked in self.requests.take_rests() {
             self.piece_done(asked, Err(RequestError::Io));
         }
-        let mut settling: Vec<u64> = std::mem::take(&mut self.settling).into_values().collect();
-        settling.sort_unstable();
-        settling.into_iter().for_each(|id| self.abandon(id, RequestError::Io));
-        let mut waits: Vec<_> = std::mem::take(&mut self.waits).into_iter().collect();
-        waits.sort_unstable_by_key(|&(id, _)| id);
-        for (_, wait) in waits {
-            if let Wait::Caller(tag) = wait {
-                self.fail(tag, RequestError::Io);
-            }
+        for id in self.pieces.take_settling() {
+            self.abandon(id, RequestError::Io);
         }
-        for tag in std::mem::take(&mut self.freezing) {
-            self.fail(tag, RequestError::Io);
+        for tag in self.waits.end_all() {
+            self.requests.fail(tag, RequestError::Io);
         }
-        self.fail_waiting();
+        for tag in self.service.take_freezing() {
+            self.requests.fail(tag, RequestError::Io);
+        }
+        self.requests.fail_waiting();
     }
 }

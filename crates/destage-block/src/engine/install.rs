@@ -5,10 +5,9 @@
 //! reads come from memory.
 
 use super::Volume;
-use super::job::{InstallItem, Job, Work as JobWork};
+use super::job::{InstallItem, Work as JobWork};
 use super::overlay::Shared;
 use crate::block::BLOCK;
-use destage_core::UnitId;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -40,6 +39,27 @@ pub(super) struct Installs {
 }
 
 impl Installs {
+    pub(super) fn push(&mut self, item: InstallItem) {
+        self.waiting.push_back(item);
+    }
+
+    /// Takes what a job may write now, in the order in which it came; `None` if nothing waits, or enough jobs run.
+    pub(super) fn take(&mut self) -> Option<Vec<InstallItem>> {
+        let count = self.waiting.len().min(JOB_BLOCKS_MAX);
+        let may_start = self.jobs < JOBS_MAX && count > 0;
+        may_start.then(|| self.waiting.drain(..count).collect())
+    }
+
+    /// A job begins.
+    pub(super) fn started(&mut self) {
+        self.jobs += 1;
+    }
+
+    /// A job has ended.
+    pub(super) fn ended(&mut self) {
+        self.jobs -= 1;
+    }
+
     /// Whether so many wait that further blocks should rather be dropped.
     pub(super) fn is_full(&self) -> bool {
         self.waiting.len() >= WAITING_MAX
@@ -52,49 +72,21 @@ impl Installs {
 }
 
 impl Volume {
-    /// Keeps a clean block, whatever else waits.
-    pub(super) fn keep(&mut self, unit: UnitId, content: CleanBlock) {
-        let CleanBlock { data, at, crc } = content;
-        let install = self.slots.load(unit, data.clone(), at);
-        self.slots.pin(unit);
-        self.installs.waiting.push_back(InstallItem { unit, install, data, at, crc });
-    }
-
     /// Has written what waits, as far as it is still wanted.
     pub(super) fn start_installs(&mut self) {
-        while self.installs.jobs < JOBS_MAX && !self.installs.waiting.is_empty() {
-            let count = self.installs.waiting.len().min(JOB_BLOCKS_MAX);
-            let taken: Vec<InstallItem> = self.installs.waiting.drain(..count).collect();
-            let (mut items, outdated): (Vec<_>, Vec<_>) =
-                taken.into_iter().partition(|item| self.is_current(item));
-            outdated.iter().for_each(|item| self.slots.unpin(item.unit));
-            if items.is_empty() {
-                continue;
-            }
-            // Neighbours go in one write.
-            items.sort_unstable_by_key(|item| item.unit);
-            self.installs.jobs += 1;
-            self.jobs.push_back(Job(JobWork::Install { items }));
+        while let Some(items) = self.slots.next_install() {
+            self.jobs.push(JobWork::Install { items });
         }
-    }
-
-    fn is_current(&self, item: &InstallItem) -> bool {
-        self.slots.loaded(item.unit).is_some_and(|loaded| loaded.install == item.install)
     }
 
     /// Blocks were written into their slots, or not.
     pub(super) fn installed(&mut self, items: &[InstallItem], is_written: bool) {
-        self.installs.jobs -= 1;
-        for item in items {
-            let is_current = self.is_current(item);
-            if is_current && is_written {
-                self.slots.set_clean(item.unit, item.crc);
-                self.upkeep.changed(self.now);
-            } else if is_current {
-                self.counters.slot_errors += 1;
-                self.drop_cached(item.unit);
-            }
-            self.slots.unpin(item.unit);
+        let current = self.slots.installed(items, is_written);
+        if is_written && !current.is_empty() {
+            self.upkeep.changed(self.now);
+        } else if !is_written {
+            self.counters.slot_errors += current.len() as u64;
+            current.into_iter().for_each(|unit| self.drop_cached(unit));
         }
     }
 }

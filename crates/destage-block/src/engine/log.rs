@@ -103,12 +103,12 @@ impl Volume {
         let load = self.log_load(is_flush_foreseen);
         let step = self.log.commit.next_ahead(self.now, self.log.state(), load)?;
         let job = self.log_job(step)?;
-        self.jobs_running += 1;
+        self.jobs.started();
         Some(job)
     }
 
     fn log_load(&self, is_sync_foreseen: bool) -> destage_engine::Load {
-        let is_room_short = self.stopped.is_some() || self.upkeep.is_log_short;
+        let is_room_short = self.service.is_stopped() || self.upkeep.is_log_short();
         destage_engine::Load { is_sync_foreseen, is_room_short, ..destage_engine::Load::default() }
     }
 

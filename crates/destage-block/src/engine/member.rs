@@ -2,8 +2,8 @@
 //! origin without the core having asked for it.
 
 use super::Volume;
-use super::Wait;
 use super::job::{Failure, Part, Sent};
+use super::waits::Wait;
 use destage_core::together::Ordered;
 use destage_core::{BatchId, Lsn, Order, Time, UnitId, WaitFor};
 use hashbrown::HashMap;
@@ -63,6 +63,60 @@ impl Membership {
     pub(super) fn want(&mut self, batch: BatchId, last: Lsn) {
         self.wanted = Some((batch, last));
     }
+
+    /// The batch that the core wants will not be at the origin for now.
+    fn take_wanted(&mut self) -> Option<BatchId> {
+        Some(self.wanted.take()?.0)
+    }
+
+    /// The stamp of the last write that the core wants at the origin and that is not there.
+    fn wanted_stamp(&self) -> Option<u64> {
+        let (_, last) = self.wanted?;
+        let index = self.order.partition_point(|write| write.lsn < last);
+        self.order.get(index).map(|write| write.stamp)
+    }
+
+    /// The last write up to a stamp, of those that are not at the origin.
+    fn last_upto(&self, stamp: u64) -> Option<Lsn> {
+        let index = self.order.partition_point(|write| write.stamp <= stamp);
+        index.checked_sub(1).map(|index| self.order[index].lsn)
+    }
+
+    /// Whether the log has to be asked for `last`; it is asked to be durable up to `upto` then.
+    fn must_ask(&mut self, last: Lsn, upto: Lsn) -> bool {
+        let must_ask = self.asked < last;
+        if must_ask {
+            self.asked = upto;
+        }
+        must_ask
+    }
+
+    /// The origin has everything up to `upto`. Returns the blocks of zeros among what was sent.
+    fn arrived(&mut self, sent: Vec<Sent>, upto: Lsn) -> u64 {
+        self.done = self.done.max(upto);
+        while self.order.front().is_some_and(|write| write.lsn <= upto) {
+            self.order.pop_front();
+        }
+        let mut zeroed_blocks = 0;
+        for block in sent {
+            match block.unit {
+                Some(unit) => drop(self.sent.insert(unit, block)),
+                None => zeroed_blocks += u64::from(block.blocks),
+            }
+        }
+        zeroed_blocks
+    }
+
+    /// The batch that the core wants, if the origin has all of it, and what was sent of it.
+    fn take_done(&mut self) -> Option<(BatchId, Vec<Sent>)> {
+        let (batch, last) = self.wanted.filter(|&(_, last)| last <= self.done)?;
+        self.wanted = None;
+        let sent = self.sent.extract_if(|_, block| block.lsn <= last);
+        let mut sent: Vec<Sent> = sent.map(|(_, block)| block).collect();
+        // A hash map's order must not show.
+        sent.sort_unstable_by_key(|block| (block.lsn, block.unit));
+        Some((batch, sent))
+    }
 }
 
 impl Volume {
@@ -94,25 +148,19 @@ impl Volume {
 
     /// The stamp of the last write that the core wants at the origin and that is not there.
     pub(super) fn wanted_stamp(&self) -> Option<u64> {
-        let membership = self.membership.as_ref()?;
-        let (_, last) = membership.wanted?;
-        let index = membership.order.partition_point(|write| write.lsn < last);
-        membership.order.get(index).map(|write| write.stamp)
+        self.membership.as_ref()?.wanted_stamp()
     }
 
     /// Whether everything up to a stamp is durable in the log; asks for it if not.
     pub(super) fn is_committed_upto(&mut self, now: Time, stamp: u64) -> bool {
         let committed = self.core.committed();
-        let order = &self.member().order;
-        let index = order.partition_point(|write| write.stamp <= stamp);
-        let Some(last) = index.checked_sub(1).map(|index| order[index].lsn) else { return true };
+        let Some(last) = self.member().last_upto(stamp) else { return true };
         if last <= committed {
             return true;
         }
-        if self.member().asked < last {
+        let upto = self.last();
+        if self.member().must_ask(last, upto) {
             self.now = self.now.max(now);
-            let upto = self.last();
-            self.member().asked = upto;
             self.wait_for(Wait::Nobody, upto, WaitFor::Committed);
             self.pump();
         }
@@ -140,19 +188,7 @@ impl Volume {
     pub(super) fn sent_together(&mut self, now: Time, sent: Vec<Sent>, upto: Lsn, pins: &[Lsn]) {
         self.now = self.now.max(now);
         pins.iter().for_each(|&lsn| self.log.unpin(lsn));
-        let membership = self.member();
-        membership.done = membership.done.max(upto);
-        while membership.order.front().is_some_and(|write| write.lsn <= upto) {
-            membership.order.pop_front();
-        }
-        let mut zeroed_blocks = 0;
-        for block in sent {
-            match block.unit {
-                Some(unit) => drop(membership.sent.insert(unit, block)),
-                None => zeroed_blocks += u64::from(block.blocks),
-            }
-        }
-        self.counters.sent_blocks += zeroed_blocks;
+        self.counters.sent_blocks += self.member().arrived(sent, upto);
         self.tell_core();
     }
 
@@ -160,7 +196,7 @@ impl Volume {
     pub(super) fn not_sent_together(&mut self, now: Time, failure: &Failure, pins: &[Lsn]) {
         self.now = self.now.max(now);
         pins.iter().for_each(|&lsn| self.log.unpin(lsn));
-        if let Some((batch, _)) = self.member().wanted.take() {
+        if let Some(batch) = self.member().take_wanted() {
             self.destage_done(batch, &[], Err(failure.clone()));
         }
         self.pump();
@@ -168,17 +204,47 @@ impl Volume {
 
     /// Tells the core of batches that are at the origin already; it may want the next one then.
     pub(super) fn tell_core(&mut self) {
-        while let Some((batch, last)) = self.member().wanted
-            && last <= self.member().done
-        {
-            let membership = self.member();
-            membership.wanted = None;
-            let mut sent: Vec<Sent> =
-                membership.sent.extract_if(|_, block| block.lsn <= last).map(|(_, b)| b).collect();
-            // A hash map's order must not show.
-            sent.sort_unstable_by_key(|block| (block.lsn, block.unit));
+        while let Some((batch, sent)) = self.member().take_done() {
             self.destage_done(batch, &sent, Ok(()));
             self.pump();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(lsn: u64, stamp: u64) -> Ordered {
+        Ordered { lsn: Lsn(lsn), stamp, bytes: 0, is_mark: false, continues: false }
+    }
+
+    fn sent(unit: Option<u32>, lsn: u64) -> Sent {
+        Sent { unit: unit.map(UnitId), lsn: Lsn(lsn), blocks: 1, content: None }
+    }
+
+    #[test]
+    fn a_batch_is_done_once_the_origin_has_all_of_it() {
+        let mut member = Membership::new(GroupClock::default(), Lsn::ZERO);
+        member.order.extend([write(1, 10), write(2, 20), write(3, 30)]);
+        assert_eq!((member.last_upto(9), member.last_upto(25)), (None, Some(Lsn(2))));
+        member.want(BatchId(1), Lsn(2));
+        assert_eq!(member.wanted_stamp(), Some(20));
+        let zeroed = member.arrived(vec![sent(Some(7), 1), sent(None, 1)], Lsn(1));
+        assert_eq!(zeroed, 1);
+        assert!(member.take_done().is_none());
+        member.arrived(vec![sent(Some(9), 2), sent(Some(8), 2), sent(Some(6), 3)], Lsn(3));
+        let (batch, blocks) = member.take_done().expect("the origin has all of it");
+        let units: Vec<u32> = blocks.iter().filter_map(|block| Some(block.unit?.0)).collect();
+        assert_eq!((batch, units), (BatchId(1), vec![7, 8, 9]));
+        assert!(member.take_done().is_none() && member.take_wanted().is_none());
+    }
+
+    #[test]
+    fn the_log_is_asked_once_for_what_it_was_asked_before() {
+        let mut member = Membership::new(GroupClock::default(), Lsn::ZERO);
+        assert!(member.must_ask(Lsn(2), Lsn(5)));
+        assert!(!member.must_ask(Lsn(5), Lsn(6)));
+        assert!(member.must_ask(Lsn(6), Lsn(6)));
     }
 }

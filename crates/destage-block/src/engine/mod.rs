@@ -9,55 +9,60 @@
 //! fails for any time, and the loss of power at any job's any step.
 
 mod allocation;
-mod before;
+mod batches;
 mod consistency;
 mod control;
 mod destage;
 mod effects;
 mod extents;
 mod fetch;
+mod fetches;
 mod install;
 mod job;
+mod jobs;
 mod known;
-mod line;
 mod log;
 mod losses;
 mod measured;
 mod member;
 mod overlay;
 mod piece;
+mod pre_image;
+mod range_lock;
 mod read;
 mod recover;
-mod request;
+mod requests;
+mod service;
 mod slots;
+mod start;
 mod status;
+mod submit;
 mod upkeep;
+mod waits;
 mod write;
+mod write_through;
 
 use crate::block::BLOCK;
-use crate::request::{Reply, RequestError};
-use before::Before;
-use destage_core::{
-    BatchId, ClientId, DomainId, Input, Lsn, Policy, RequestId, Sequential, Span, StopReason, Time,
-    UnitId,
-};
+use crate::request::Reply;
+use batches::Batches;
+use destage_core::{ClientId, DomainId, Input, Lsn, Policy, RequestId, Span, Time};
 use destage_engine::carry_out;
 use destage_record::{RecordSettings, RecordedCore};
 use destage_runtime::mode_log::ModeLog;
-use fetch::{Fetching, Retry};
-use hashbrown::HashMap;
-use install::{CleanBlock, Installs};
-use line::Line;
+use fetches::Fetches;
+use jobs::Jobs;
 use log::VolumeLog;
 use measured::Measured;
 use member::Membership;
 use overlay::Overlay;
-use piece::{Gather, Piece};
-use request::Asked;
+use piece::Pieces;
+use requests::Requests;
+use service::Service;
 use slots::Slots;
 use status::Counters;
-use std::collections::{BTreeSet, VecDeque};
 use upkeep::Upkeep;
+use waits::{Wait, Waits};
+use write_through::WriteThrough;
 
 pub use consistency::{ConsistencyGroup, ConsistencyGroupStatus, GroupDone, GroupJob};
 pub use job::{Context, Job, JobDone, JobKind};
@@ -126,65 +131,20 @@ pub struct Volume {
     log: VolumeLog,
     overlay: Overlay,
     slots: Slots,
-    options: VolumeOptions,
     shape: Shape,
-    asked: HashMap<u32, Asked>,
-    asked_bytes: u64,
-    next_asked: u32,
-    pieces: HashMap<u64, Piece>,
+    requests: Requests,
+    pieces: Pieces,
     /// Names pieces, gathers and waits alike.
     next_id: u64,
-    /// Writes that may not begin yet, and those that others wait for.
-    line: Line,
-    /// Pieces that need handles before the core is asked.
-    starts: VecDeque<u64>,
-    /// Requests to zero more than a piece holds, whose next piece is due.
-    rests: VecDeque<u32>,
-    gathers: HashMap<u64, Gather>,
-    waits: HashMap<u64, Wait>,
-    /// Groups whose client waits for the origin.
-    settling: HashMap<Lsn, u64>,
-    fetching: HashMap<UnitId, Fetching>,
-    misses: Vec<UnitId>,
-    /// The reads that clients make.
-    sequential: Sequential,
-    /// The writes, zeros among them.
-    sequential_writes: Sequential,
-    installs: Installs,
-    retries: Vec<Retry>,
-    /// Under `Order::Any`: versions that are at the origin ahead of their groups' turn.
-    ahead: HashMap<UnitId, (Lsn, Option<CleanBlock>)>,
-    /// Under `Order::Domain`: of dirty blocks what the origin holds, where that is known.
-    before: Before,
-    /// Groups at which the origin must stop for a moment, because an application said so.
-    cuts: BTreeSet<Lsn>,
+    waits: Waits,
+    fetches: Fetches,
+    batches: Batches,
     upkeep: Upkeep,
     /// In a consistency group: what is destaged together with other volumes.
     membership: Option<Membership>,
-    /// To be used once everything undecided is at the origin.
-    next_policy: Option<Box<Policy>>,
-    is_frozen: bool,
-    /// Who waits for the volume to be frozen.
-    freezing: Vec<u64>,
-    is_closing: bool,
-    /// See [`Volume::lose_cache`].
-    is_cache_lost: bool,
-    stopped: Option<StopReason>,
-    /// Writes went past the log since the origin was last flushed.
-    is_origin_unflushed: bool,
-    /// Flushes of the origin under way, for requests.
-    origin_flushes: usize,
-    /// What the origin said of lost writes before the first write that no good flush has covered.
-    origin_losses: Option<u64>,
-    /// How often a flush found that writes which went past the log may be lost.
-    losses_found: u64,
-    /// To be paused as soon as the next policy is in force.
-    is_pause_due: bool,
-    jobs: VecDeque<Job>,
-    /// Batches that the core wants at the origin and that are not jobs yet.
-    batches_due: VecDeque<BatchId>,
-    jobs_running: usize,
-    replies: VecDeque<(u64, Reply)>,
+    service: Service,
+    write_through: WriteThrough,
+    jobs: Jobs,
     counters: Counters,
     measured: Measured,
 }
@@ -211,37 +171,23 @@ struct Shape {
     atomic_bytes_max: Option<u64>,
 }
 
-/// Who waits for a group.
-#[derive(Clone, Copy, Debug)]
-enum Wait {
-    /// A flush, or a write that must be durable.
-    Asked(u32),
-    /// Whoever called [`Volume::wait`] or [`Volume::freeze`].
-    Caller(u64),
-    /// The change of the policy.
-    Policy,
-    /// Nobody: what is dirty is wanted at the origin.
-    Nobody,
-}
-
 impl Volume {
     /// The next reply: the tag that the request came with, each exactly once.
     pub fn poll_reply(&mut self) -> Option<(u64, Reply)> {
-        self.replies.pop_front()
+        self.requests.poll_reply()
     }
 
     /// The next job to be carried out. Jobs may run at the same time and end in any order.
     pub fn poll_job(&mut self) -> Option<Job> {
-        let job =
-            self.take_sync().or_else(|| self.jobs.pop_front()).or_else(|| self.take_batch())?;
-        self.jobs_running += 1;
+        let job = self.take_sync().or_else(|| self.jobs.pop()).or_else(|| self.take_batch())?;
+        self.jobs.started();
         Some(job)
     }
 
     /// Time passed, or nothing more is at hand. Harmless at any time.
     pub fn tick(&mut self, now: Time) {
         self.now = self.now.max(now);
-        self.retry_fetches();
+        self.fetches.retry(self.now);
         self.go_on();
         self.core.handle(self.now, Input::Tick);
         self.modes.tick(self.now);
@@ -251,16 +197,14 @@ impl Volume {
     /// When to call [`Volume::tick`] at the latest.
     pub fn next_timeout(&self) -> Option<Time> {
         let core = self.core.next_timeout();
-        let rest = (!self.rests.is_empty()).then_some(self.now);
+        let rest = self.requests.has_rests().then_some(self.now);
         let told = self.modes.due();
-        [core, self.retry_at(), self.upkeep_at(), rest, told].into_iter().flatten().min()
+        [core, self.fetches.retry_at(), self.upkeep_at(), rest, told].into_iter().flatten().min()
     }
 
     /// Whether so much is under way that further requests should wait at the client.
     pub fn is_congested(&self) -> bool {
-        self.asked.len() >= self.options.requests_max
-            || self.asked_bytes >= self.options.request_bytes_max
-            || (self.slots.loaded_len() * BLOCK) as u64 >= self.options.request_bytes_max
+        self.requests.is_congested((self.slots.loaded_len() * BLOCK) as u64)
     }
 
     /// Bytes of the volume.
@@ -291,14 +235,6 @@ impl Volume {
         self.next_id
     }
 
-    fn reply(&mut self, tag: u64, reply: Reply) {
-        self.replies.push_back((tag, reply));
-    }
-
-    fn fail(&mut self, tag: u64, error: RequestError) {
-        self.reply(tag, Reply::Error(error));
-    }
-
     /// Carries out everything that the core asks for, and whatever became possible by it.
     fn pump(&mut self) {
         loop {
@@ -318,7 +254,7 @@ impl Volume {
     /// Asks the core to tell when a group is committed or decided.
     fn wait_for(&mut self, wait: Wait, lsn: Lsn, until: destage_core::WaitFor) {
         let id = self.id();
-        self.waits.insert(id, wait);
+        self.waits.begin(id, wait);
         self.core.handle(self.now, Input::Wait { request: RequestId(id), lsn, until });
     }
 

@@ -1,11 +1,10 @@
-//! Pieces: parts of requests that the core decides about one by one.
+//! Pieces: parts of requests that the core decides about one by one, and where each of them stands.
 
-use super::Volume;
-use super::write::group_bytes;
+use super::range_lock::RangeLock;
 use crate::block::{Extent, Lba};
-use crate::cache::record::GroupKind;
-use crate::request::RequestError;
-use destage_core::{Access, Ack, Input, Intent, Lsn, Refusal, RequestId, UnitId};
+use destage_core::{Lsn, UnitId};
+use hashbrown::HashMap;
+use std::collections::VecDeque;
 
 /// A part of a request.
 #[derive(Debug)]
@@ -86,7 +85,7 @@ impl Piece {
     }
 
     /// The blocks whose handles it needs, each once. Zeros need none: they are held by extents.
-    fn lbas(&self) -> impl Iterator<Item = Lba> + use<> {
+    pub(super) fn lbas(&self) -> impl Iterator<Item = Lba> + use<> {
         let extent = self.extent;
         let (step, count) = match self.work {
             Work::Zero { .. } => (1, 0),
@@ -97,166 +96,177 @@ impl Piece {
     }
 }
 
-impl Volume {
-    /// A new piece.
-    pub(super) fn enter(&mut self, id: u64, piece: Piece) {
-        let is_write = piece.is_write();
-        if is_write {
-            self.line.push(id, &piece);
-        } else if self.stopped.is_some() {
-            self.pieces.insert(id, piece);
-            return self.read_around(id);
-        } else {
-            self.starts.push_back(id);
+/// All pieces, and where each of them stands.
+#[derive(Debug, Default)]
+pub(super) struct Pieces {
+    pieces: HashMap<u64, Piece>,
+    /// Writes that may not begin yet, and those that others wait for.
+    lock: RangeLock,
+    /// Pieces that need handles before the core is asked.
+    starts: VecDeque<u64>,
+    gathers: HashMap<u64, Gather>,
+    /// Writes that wait for the origin, by their groups.
+    settling: HashMap<Lsn, u64>,
+}
+
+impl Pieces {
+    /// A new piece. A write waits for its turn, see [`Pieces::next_write`].
+    pub(super) fn insert(&mut self, id: u64, piece: Piece) {
+        if piece.is_write() {
+            let is_exclusive = piece.is_partial() || piece.is_zero();
+            self.lock.push(id, piece.extent, is_exclusive, piece.handles() as u64);
         }
         self.pieces.insert(id, piece);
     }
 
-    /// Starts what can be started. True if anything was.
-    pub(super) fn start_pieces(&mut self) -> bool {
-        let mut moved = self.start_line();
-        let mut at = 0;
-        // Behind a piece that waits for handles, only those may pass that need none, or are of the other kind.
-        let mut is_short = [false; 2];
-        let mut reading = self.fetching.len();
-        while at < self.starts.len().min(STARTS_LOOKED_AT) {
-            let id = self.starts[at];
-            let Some(missing) = self.missing(id) else {
-                self.starts.remove(at);
-                continue;
-            };
-            let is_write = self.pieces.get(&id).is_some_and(Piece::is_write);
-            // Reads that wait for the origin leave writes their share, and the other way round.
-            let is_over =
-                !is_write && (reading + missing) as u64 > self.shape.line_blocks_max && reading > 0;
-            let is_behind = is_short[usize::from(is_write)];
-            if missing > 0 && (is_behind || is_over || missing > self.slots.free_len()) {
-                is_short[usize::from(is_write)] = true;
-                at += 1;
-                continue;
-            }
-            reading += if is_write { 0 } else { missing };
-            self.starts.remove(at);
-            self.start(id);
-            moved = true;
-        }
-        moved
+    pub(super) fn get(&self, id: u64) -> Option<&Piece> {
+        self.pieces.get(&id)
     }
 
-    /// Begins what the line of writes lets pass.
-    fn start_line(&mut self) -> bool {
-        let is_held = self.is_frozen || self.next_policy.is_some() || self.stopped.is_some();
-        if is_held || (self.core.policy().waits_for_origin() && !self.may_write_through()) {
-            return false;
-        }
-        let mut moved = false;
-        while let Some(id) = self.line.pass(self.shape.line_blocks_max) {
-            moved = true;
-            let Some(piece) = self.pieces.get(&id) else { continue };
-            if piece.is_partial() {
-                let (asked, extent) = (piece.asked, piece.extent);
-                let reader = self.id();
-                let edges = Piece::new(asked, extent, Work::Edges { writer: id });
-                self.pieces.insert(reader, edges);
-                self.starts.push_back(reader);
-            } else {
-                self.starts.push_back(id);
-            }
-        }
-        moved
+    pub(super) fn get_mut(&mut self, id: u64) -> Option<&mut Piece> {
+        self.pieces.get_mut(&id)
     }
 
-    /// How many of a piece's blocks have no handle; `None` if there is no such piece.
-    fn missing(&self, id: u64) -> Option<usize> {
-        let piece = self.pieces.get(&id)?;
-        if self.may_pass_by(id) {
-            return Some(0);
+    /// A piece is done, or has failed. A write lets those pass that wait for it.
+    pub(super) fn remove(&mut self, id: u64) -> Option<Piece> {
+        let piece = self.pieces.remove(&id)?;
+        if piece.is_write() {
+            self.lock.leave(id);
         }
-        Some(piece.lbas().filter(|&lba| self.slots.find(lba).is_none()).count())
+        Some(piece)
     }
 
-    /// Whether a piece is of a long sequential read and the cache knows nothing of its blocks: then the origin holds their
-    /// newest bytes, durably or not, and a write from now on is under way together with the read.
-    fn may_pass_by(&self, id: u64) -> bool {
-        let Some(piece) = self.pieces.get(&id) else { return false };
-        matches!(piece.work, Work::Read { passes_by: true, .. })
-            && !self.overlay.is_zeroed(piece.extent)
-            && self.slots.within(piece.extent).is_empty()
+    /// The next write that may begin, as long as those that have begun hold at most `handles_max` handles.
+    pub(super) fn next_write(&mut self, handles_max: u64) -> Option<u64> {
+        self.lock.pass(handles_max)
     }
 
-    /// Gives a piece its handles and asks the core.
-    fn start(&mut self, id: u64) {
-        if self.may_pass_by(id) {
-            return self.read_around(id);
-        }
-        let Some(piece) = self.pieces.get_mut(&id) else { return };
-        let units: Vec<UnitId> = piece.lbas().map(|lba| self.slots.take(lba)).collect();
-        piece.units.clone_from(&units);
-        let intent = match piece.is_write() {
-            false => Intent::Read,
-            true => Intent::Write {
-                bytes: match piece.is_zero() {
-                    true => group_bytes(GroupKind::Zero, u64::from(piece.extent.blocks)),
-                    false => group_bytes(GroupKind::Write, units.len() as u64),
-                },
-                ack: match piece.is_of_stream() {
-                    true => self.core.policy().acknowledges_stream(),
-                    false => Ack::Policy,
-                },
-                fetch: false,
-            },
-        };
-        if intent == Intent::Read {
-            let hits = units.iter().filter(|&&unit| self.core.is_present(unit)).count() as u64;
-            self.counters.hit_blocks += hits;
-            self.counters.miss_blocks += units.len() as u64 - hits;
-        }
-        self.core.handle(self.now, Input::Access { request: RequestId(id), intent, units: &units });
+    /// Whether a write has begun that is not logged.
+    pub(super) fn is_write_under_way(&self) -> bool {
+        !self.lock.is_quiet()
     }
 
-    /// The core lets a piece go on.
-    pub(super) fn execute_piece(&mut self, id: u64, access: Access, observed: Lsn) {
-        // Whoever only made sure that blocks are known as present has no piece.
-        let Some(piece) = self.pieces.get(&id) else { return };
-        match piece.work {
-            Work::Prefetch => {
-                let asked = piece.asked;
-                self.pieces.remove(&id);
-                self.piece_done(asked, Ok(()));
-            }
-            Work::Read { .. } | Work::Edges { .. } => self.execute_read(id, observed),
-            Work::Write { .. } | Work::Zero { .. } => self.execute_write(id, access, observed),
-        }
+    /// Writes that wait for their turn.
+    pub(super) fn writes_waiting(&self) -> usize {
+        self.lock.waiting_len()
     }
 
-    /// The core refuses a piece.
-    pub(super) fn refused(&mut self, id: u64, refusal: Refusal) {
-        let Some(piece) = self.pieces.get(&id) else { return };
-        if refusal == Refusal::Stopped && !piece.is_write() {
-            return self.read_around(id);
-        }
-        let error = match refusal {
-            Refusal::Full | Refusal::Stale => RequestError::NoSpace,
-            Refusal::Busy => RequestError::Busy,
-            Refusal::Unavailable | Refusal::Denied | Refusal::Stopped => RequestError::Io,
-        };
-        self.abandon(id, error);
+    /// A piece is to be started, after all others.
+    pub(super) fn start(&mut self, id: u64) {
+        self.starts.push_back(id);
     }
 
-    /// A piece fails, and the write that it read for with it.
-    pub(super) fn abandon(&mut self, id: u64, error: RequestError) {
-        let Some(piece) = self.pieces.remove(&id) else { return };
-        match piece.work {
-            Work::Edges { writer } => self.abandon(writer, error),
-            _ => {
-                if piece.is_write() {
-                    self.line.leave(id);
-                }
-                self.piece_done(piece.asked, Err(error));
-            }
-        }
+    /// A piece is to be started once more, before all others.
+    pub(super) fn start_again(&mut self, id: u64) {
+        self.starts.push_front(id);
+    }
+
+    /// The piece to be started at this place of the queue, as far as it is looked at.
+    pub(super) fn start_at(&self, place: usize) -> Option<u64> {
+        self.starts.get(place).copied().filter(|_| place < STARTS_LOOKED_AT)
+    }
+
+    /// Takes the piece at this place out of the queue.
+    pub(super) fn take_start(&mut self, place: usize) {
+        self.starts.remove(place);
+    }
+
+    /// The bytes of a piece's blocks are on their way.
+    pub(super) fn gather(&mut self, id: u64, gather: Gather) {
+        self.gathers.insert(id, gather);
+    }
+
+    /// What was on its way has come, or has failed.
+    pub(super) fn take_gather(&mut self, id: u64) -> Option<Gather> {
+        self.gathers.remove(&id)
+    }
+
+    /// A write waits until the origin has decided its group.
+    pub(super) fn settle(&mut self, lsn: Lsn, id: u64) {
+        self.settling.insert(lsn, id);
+    }
+
+    /// The origin has decided a group. Returns the write that waited for it.
+    pub(super) fn settled(&mut self, lsn: Lsn) -> Option<u64> {
+        self.settling.remove(&lsn)
+    }
+
+    /// Takes the writes that wait for their turn.
+    pub(super) fn take_writes_waiting(&mut self) -> Vec<u64> {
+        self.lock.drain()
+    }
+
+    /// Takes the pieces that are to be started.
+    pub(super) fn take_starts(&mut self) -> VecDeque<u64> {
+        std::mem::take(&mut self.starts)
+    }
+
+    /// Takes the writes that wait for the origin.
+    pub(super) fn take_settling(&mut self) -> Vec<u64> {
+        let mut settling: Vec<u64> = std::mem::take(&mut self.settling).into_values().collect();
+        // A hash map's order must not show.
+        settling.sort_unstable();
+        settling
     }
 }
 
 /// How far behind a piece that waits for handles others may pass it.
 const STARTS_LOOKED_AT: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(first: u64, blocks: u32, merge: Option<Merge>) -> Piece {
+        let work = Work::Write { data: Vec::new(), merge, passes_by: false };
+        Piece::new(1, Extent { first: Lba(first), blocks }, work)
+    }
+
+    #[test]
+    fn a_write_lets_the_next_to_its_blocks_pass_once_it_is_removed() {
+        let mut pieces = Pieces::default();
+        pieces.insert(1, write(0, 2, Merge::of(1, 0)));
+        pieces.insert(2, write(1, 1, None));
+        pieces.insert(3, write(5, 1, None));
+        assert_eq!([0; 3].map(|_| pieces.next_write(9)), [Some(1), Some(3), None]);
+        assert!(pieces.is_write_under_way() && pieces.writes_waiting() == 1);
+        assert!(pieces.remove(1).is_some() && pieces.remove(1).is_none());
+        assert_eq!(pieces.next_write(9), Some(2));
+        pieces.remove(2);
+        pieces.remove(3);
+        assert!(!pieces.is_write_under_way());
+    }
+
+    #[test]
+    fn a_write_that_waits_may_be_taken_out() {
+        let mut pieces = Pieces::default();
+        (1..=3).for_each(|id| pieces.insert(id, write(0, 1, Merge::of(1, 0))));
+        assert_eq!(pieces.next_write(9), Some(1));
+        pieces.remove(2);
+        assert_eq!((pieces.writes_waiting(), pieces.take_writes_waiting()), (1, vec![3]));
+        pieces.remove(3);
+        pieces.remove(1);
+        assert_eq!(pieces.next_write(9), None);
+    }
+
+    #[test]
+    fn what_is_begun_again_comes_first_and_few_are_looked_at() {
+        let mut pieces = Pieces::default();
+        (1..=300).for_each(|id| pieces.start(id));
+        pieces.start_again(0);
+        assert_eq!((pieces.start_at(0), pieces.start_at(1)), (Some(0), Some(1)));
+        pieces.take_start(0);
+        assert_eq!(pieces.start_at(0), Some(1));
+        assert!(pieces.start_at(STARTS_LOOKED_AT - 1).is_some());
+        assert!(pieces.start_at(STARTS_LOOKED_AT).is_none());
+    }
+
+    #[test]
+    fn zeros_need_no_handles_and_edges_need_two() {
+        let extent = Extent { first: Lba(0), blocks: 9 };
+        let handles = |work| Piece::new(1, extent, work).handles();
+        assert_eq!(handles(Work::Zero { punch: false }), 0);
+        assert_eq!(handles(Work::Edges { writer: 1 }), 2);
+        assert_eq!(handles(Work::Prefetch), 9);
+    }
+}

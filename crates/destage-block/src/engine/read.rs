@@ -1,7 +1,7 @@
 //! Reading: each block from where its newest bytes are, never from the origin while they are dirty.
 
 use super::Volume;
-use super::job::{FetchPurpose, Job, Place, ReadItem, Work as JobWork};
+use super::job::{FetchPurpose, Place, ReadItem, Work as JobWork};
 use super::overlay::Bytes;
 use super::piece::{Gather, Work};
 use crate::block::{BLOCK, Extent};
@@ -21,9 +21,9 @@ enum Source {
 impl Volume {
     /// A piece's blocks are present.
     pub(super) fn execute_read(&mut self, id: u64, observed: Lsn) {
-        let Some(piece) = self.pieces.get(&id) else { return };
+        let Some(piece) = self.pieces.get(id) else { return };
         let (asked, units) = (piece.asked, piece.units.clone());
-        self.note_lsn(asked, observed);
+        self.requests.note_lsn(asked, observed);
         self.note_zeros(asked, &units);
         let mut bytes = vec![0; units.len() * BLOCK];
         let mut items = Vec::new();
@@ -46,8 +46,8 @@ impl Volume {
         }
         items.iter().for_each(|item| self.pin(item));
         let gather = self.id();
-        self.gathers.insert(gather, Gather { piece: id, bytes });
-        self.jobs.push_back(Job(JobWork::Read { gather, items }));
+        self.pieces.gather(gather, Gather { piece: id, bytes });
+        self.jobs.push(JobWork::Read { gather, items });
     }
 
     /// The core does not know of zeros: what a read sees of them counts as seen.
@@ -57,7 +57,7 @@ impl Volume {
         }
         let seen = units.iter().filter_map(|&unit| self.overlay.zeroed(self.slots.lba(unit)));
         if let Some(lsn) = seen.max() {
-            self.note_lsn(asked, lsn);
+            self.requests.note_lsn(asked, lsn);
         }
     }
 
@@ -102,7 +102,7 @@ impl Volume {
         items: &[ReadItem],
         blocks: Vec<Option<Vec<u8>>>,
     ) {
-        let Some(mut state) = self.gathers.remove(&gather) else { return };
+        let Some(mut state) = self.pieces.take_gather(gather) else { return };
         let mut is_whole = true;
         for (item, block) in items.iter().zip(blocks) {
             let Some(block) = block else {
@@ -145,23 +145,23 @@ impl Volume {
 
     /// A piece asks for its blocks once more.
     fn begin_again(&mut self, id: u64) {
-        let Some(piece) = self.pieces.get_mut(&id) else { return };
+        let Some(piece) = self.pieces.get_mut(id) else { return };
         piece.tries += 1;
-        if self.stopped.is_some() {
+        if self.service.is_stopped() {
             return self.read_around(id);
         }
         if piece.tries > TRIES_MAX {
             return self.abandon(id, RequestError::Io);
         }
-        self.starts.push_front(id);
+        self.pieces.start_again(id);
     }
 
     /// A piece has the bytes of its blocks.
     fn gathered(&mut self, id: u64, bytes: Vec<u8>) {
-        let Some(piece) = self.pieces.remove(&id) else { return };
+        let Some(piece) = self.pieces.remove(id) else { return };
         match piece.work {
             Work::Read { skip, len, at, .. } => {
-                self.deliver(piece.asked, at, bytes, skip, len);
+                self.requests.deliver(piece.asked, at, bytes, skip, len);
                 self.piece_done(piece.asked, Ok(()));
             }
             Work::Edges { writer } => self.merge(writer, &bytes),
@@ -171,14 +171,14 @@ impl Volume {
 
     /// Completes the ends of a write by what is there; `edges` holds its first and its last block, or the only one.
     fn merge(&mut self, writer: u64, edges: &[u8]) {
-        let Some(piece) = self.pieces.get_mut(&writer) else { return };
+        let Some(piece) = self.pieces.get_mut(writer) else { return };
         let Work::Write { data, merge, .. } = &mut piece.work else { return };
         if let Some(merge) = merge.take() {
             data[..merge.head].copy_from_slice(&edges[..merge.head]);
             let (to, from) = (data.len() - merge.tail, edges.len() - merge.tail);
             data[to..].copy_from_slice(&edges[from..]);
         }
-        self.starts.push_back(writer);
+        self.pieces.start(writer);
     }
 
     /// Whether any block of an extent has undecided changes.
@@ -189,25 +189,25 @@ impl Volume {
 
     /// Reads past a cache that has stopped, where the origin is known to hold the newest bytes.
     pub(super) fn read_around(&mut self, id: u64) {
-        let Some(piece) = self.pieces.get(&id) else { return };
+        let Some(piece) = self.pieces.get(id) else { return };
         let extent = piece.extent;
         if self.is_dirty(extent) || matches!(piece.work, Work::Edges { .. }) {
             return self.abandon(id, RequestError::Io);
         }
         let gather = self.id();
-        self.gathers.insert(gather, Gather { piece: id, bytes: Vec::new() });
+        self.pieces.gather(gather, Gather { piece: id, bytes: Vec::new() });
         let purpose = FetchPurpose::Around { gather };
-        self.jobs.push_back(Job(JobWork::Fetch { extent, purpose }));
+        self.jobs.push(JobWork::Fetch { extent, purpose });
     }
 
     /// The origin answered a read past the cache.
     pub(super) fn read_around_done(&mut self, gather: u64, result: Result<Vec<u8>, OriginError>) {
-        let Some(state) = self.gathers.remove(&gather) else { return };
+        let Some(state) = self.pieces.take_gather(gather) else { return };
         match result {
-            Ok(bytes) if matches!(self.pieces.get(&state.piece), Some(piece) if matches!(piece.work, Work::Prefetch)) =>
+            Ok(bytes) if matches!(self.pieces.get(state.piece), Some(piece) if matches!(piece.work, Work::Prefetch)) =>
             {
                 drop(bytes);
-                if let Some(piece) = self.pieces.remove(&state.piece) {
+                if let Some(piece) = self.pieces.remove(state.piece) {
                     self.piece_done(piece.asked, Ok(()));
                 }
             }
@@ -217,13 +217,13 @@ impl Volume {
             }
             Err(error) => {
                 self.counters.note_origin_error(&error.message);
-                if let Some(piece) = self.pieces.get_mut(&state.piece)
+                if let Some(piece) = self.pieces.get_mut(state.piece)
                     && let Work::Read { passes_by, .. } = &mut piece.work
                     && std::mem::take(passes_by)
-                    && self.stopped.is_none()
+                    && !self.service.is_stopped()
                 {
                     // By the usual way it is asked again for as long as reads are patient.
-                    return self.starts.push_back(state.piece);
+                    return self.pieces.start(state.piece);
                 }
                 self.abandon(state.piece, RequestError::Io);
             }

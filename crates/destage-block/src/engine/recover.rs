@@ -1,22 +1,25 @@
 //! Opening a volume: what an earlier run left in the log, the index and the marks.
 
-use super::before::Before;
+use super::batches::Batches;
+use super::fetches::Fetches;
 use super::log::VolumeLog;
 use super::member::Membership;
 use super::overlay::{Group, Overlay};
+use super::pre_image::PreImages;
+use super::requests::Requests;
 use super::slots::Slots;
 use super::upkeep::Upkeep;
+use super::waits::Wait;
 use super::write::group_bytes;
-use super::{DOMAIN, Shape, Volume, VolumeOptions, Wait};
+use super::write_through::WriteThrough;
+use super::{DOMAIN, Shape, Volume, VolumeOptions};
 use crate::block::{BLOCK, Lba};
 use crate::cache::record::{GroupKind, GroupSummary, RecordError};
 use crate::cache::{CacheDevice, CacheError, Index, SlotState};
 use destage_core::together::Ordered;
-use destage_core::{Core, Input, Lsn, Order, Policy, Sequential, Time, UnitId, WaitFor};
+use destage_core::{Core, Input, Lsn, Order, Policy, Time, UnitId, WaitFor};
 use destage_journal::{Journal, Recovery, Summary};
 use destage_runtime::mode_log::ModeLog;
-use hashbrown::HashMap;
-use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -138,10 +141,12 @@ impl Volume {
         let is_void = index.used() == 0;
         // A dirty block's slot is no memory, and `fit` bounds how many there are.
         let core = Core::resume(now, policy, decided).counting_writes_only();
-        let upkeep = Upkeep::new(cache, now, Lsn(checkpoint));
+        let upkeep = Upkeep::new(cache, now, Lsn(checkpoint), &options);
         let mut volume = Self::empty(now, core, journal, index, options, shape, upkeep);
         // An earlier run that wrote through may have left the origin unflushed. It left a checkpoint that lists nothing.
-        volume.is_origin_unflushed = is_void && !recovery.created;
+        if is_void && !recovery.created {
+            volume.write_through.begin();
+        }
         volume.recover(&recovery, Lsn(checkpoint), decided)?;
         Ok(volume)
     }
@@ -156,7 +161,7 @@ impl Volume {
         upkeep: Upkeep,
     ) -> Self {
         let decided = core.decided();
-        let before = Before::new(options.unsafe_outdated_before);
+        let pre_images = PreImages::new(options.unsafe_outdated_before);
         Self {
             now,
             overlay: Overlay::new(decided.next(), options.memory_bytes_max),
@@ -164,45 +169,18 @@ impl Volume {
             modes: ModeLog::of_volume(&options.name),
             log: VolumeLog::new(journal, now),
             slots: Slots::new(index),
-            membership: options.group_clock.clone().map(|clock| Membership::new(clock, decided)),
-            options,
+            requests: Requests::new(&options),
+            membership: options.group_clock.map(|clock| Membership::new(clock, decided)),
+            write_through: WriteThrough::new(options.unsafe_bypass_log),
+            fetches: Fetches::new(options.fetch_patience),
             shape,
-            asked: HashMap::new(),
-            asked_bytes: 0,
-            next_asked: 0,
-            pieces: HashMap::new(),
+            pieces: super::piece::Pieces::default(),
             next_id: 0,
-            line: super::line::Line::default(),
-            starts: VecDeque::new(),
-            rests: VecDeque::new(),
-            gathers: HashMap::new(),
-            waits: HashMap::new(),
-            settling: HashMap::new(),
-            fetching: HashMap::new(),
-            misses: Vec::new(),
-            sequential: Sequential::default(),
-            sequential_writes: Sequential::default(),
-            installs: super::install::Installs::default(),
-            retries: Vec::new(),
-            ahead: HashMap::new(),
-            before,
-            cuts: BTreeSet::new(),
+            waits: super::waits::Waits::default(),
+            batches: Batches::new(pre_images),
             upkeep,
-            next_policy: None,
-            is_frozen: false,
-            freezing: Vec::new(),
-            is_closing: false,
-            is_cache_lost: false,
-            stopped: None,
-            is_origin_unflushed: false,
-            origin_flushes: 0,
-            origin_losses: None,
-            losses_found: 0,
-            is_pause_due: false,
-            jobs: VecDeque::new(),
-            batches_due: VecDeque::new(),
-            jobs_running: 0,
-            replies: VecDeque::new(),
+            service: super::service::Service::default(),
+            jobs: super::jobs::Jobs::default(),
             counters: super::status::Counters::default(),
             measured: super::measured::Measured::new(now),
         }
@@ -221,10 +199,10 @@ impl Volume {
         self.core.handle(self.now, Input::RecoveredUpto { lsn: Lsn(self.log.journal.last()) });
         self.restore_clean();
         self.pump();
-        self.upkeep.forgotten = decided;
+        self.upkeep.forget(decided);
         if self.core.policy().waits_for_origin() && self.undecided() > 0 {
             // What an earlier policy left goes first; writes wait.
-            self.next_policy = Some(Box::new(self.core.policy().clone()));
+            self.service.change_policy(self.core.policy().clone());
             self.wait_for(Wait::Policy, self.last(), WaitFor::Decided);
         }
         self.pump();
@@ -266,7 +244,7 @@ impl Volume {
             }
         }
         if kind == GroupKind::Mark {
-            self.cuts.insert(lsn);
+            self.batches.cut_after(lsn);
         }
         let told = destage_engine::Recovered {
             lsn,

@@ -128,8 +128,9 @@ impl Volume {
     pub fn status(&self) -> VolumeStatus {
         let (counters, upkeep, index) = (&self.counters, &self.upkeep, self.slots.index());
         let core = self.core.status();
+        let (checkpoint, checkpointed_at) = upkeep.checkpoint();
         VolumeStatus {
-            mode: self.mode(core.mode),
+            mode: self.service.mode(core.mode),
             core,
             log: self.log.journal.status(),
             log_bytes: self.shape.log_bytes,
@@ -148,29 +149,18 @@ impl Volume {
             zeroed_blocks: self.overlay.zeroed_blocks(),
             memory_bytes: self.overlay.memory_bytes(),
             level: self.core.level(),
-            marked: Lsn(upkeep.cache.decided()),
-            checkpoint: upkeep.checkpoint,
-            checkpoint_age: self.now.since(upkeep.checkpointed_at),
-            checkpoint_failures: upkeep.failures,
-            marks_ahead: self.cuts.len(),
+            marked: upkeep.marked(),
+            checkpoint,
+            checkpoint_age: self.now.since(checkpointed_at),
+            checkpoint_failures: upkeep.failures(),
+            marks_ahead: self.batches.cuts_len(),
             slot_errors: counters.slot_errors,
             log_read_errors: counters.log_read_errors,
             log_full: counters.log_full,
             origin_errors: counters.origin_errors,
             origin_error: counters.origin_error.clone(),
-            requests: self.asked.len(),
-            writes_waiting: self.line.waiting_len(),
-        }
-    }
-
-    fn mode(&self, core: Mode) -> VolumeMode {
-        match self.stopped {
-            Some(reason) => VolumeMode::Stopped(reason),
-            None if self.is_closing => VolumeMode::Closing,
-            None if self.is_cache_lost => VolumeMode::CacheLost,
-            None if self.is_frozen => VolumeMode::Frozen,
-            None if self.next_policy.is_some() => VolumeMode::ChangingPolicy,
-            None => VolumeMode::Serving(core),
+            requests: self.requests.len(),
+            writes_waiting: self.pieces.writes_waiting(),
         }
     }
 }

@@ -4,21 +4,21 @@
 //! checkpoint are out of date. A write that goes past the log leaves no such record: while the policy writes through, the
 //! checkpoints in both areas list nothing, and a whole one is written when the volume is closed.
 
-use super::Volume;
-use super::job::{Checkpointed, Job, Work as JobWork};
+use super::job::{Checkpointed, Work as JobWork};
+use super::{Volume, VolumeOptions};
 use crate::cache::index::ENTRY_BYTES;
 use crate::cache::{CacheDevice, CacheError, CheckpointWriter};
-use destage_core::{Lsn, Span, Time, UnitId};
+use destage_core::{Lsn, Span, Time};
 use std::sync::Arc;
 
 /// What the bookkeeping knows.
 #[derive(Debug)]
 pub(super) struct Upkeep {
-    pub(super) cache: Arc<CacheDevice>,
+    cache: Arc<CacheDevice>,
     /// The log keeps what comes after this, for the checkpoint that is in force.
     pub(super) checkpoint: Lsn,
     /// When the checkpoint in force was begun.
-    pub(super) checkpointed_at: Time,
+    checkpointed_at: Time,
     /// Since when the index differs from it.
     changed_since: Option<Time>,
     /// What is being written, if anything is.
@@ -27,22 +27,20 @@ pub(super) struct Upkeep {
     voids: u32,
     /// Not before this time, after a failure.
     not_before: Time,
-    pub(super) failures: u64,
+    failures: u64,
     /// How many there were when the volume began to close.
-    pub(super) failures_before_close: u64,
+    failures_before_close: u64,
     /// Groups up to here are needed by nobody.
     pub(super) forgotten: Lsn,
     reclaimed: Lsn,
+    /// How often the index is checkpointed while it changes.
+    checkpoint_every: Span,
+    /// Negative control of the tests: the log is let go without regard to the checkpoint.
+    reclaims_past_checkpoint: bool,
     /// More than half of the log's room is taken.
-    pub(super) is_log_short: bool,
-    /// The level of the batch sent last.
-    pub(super) level_sent: Option<u64>,
-    /// Blocks of groups that were decided since the last mark.
-    pub(super) unmarked_blocks: u64,
-    /// Blocks that are clean and not in their slots, to be dropped.
-    pub(super) not_cached: Vec<UnitId>,
+    is_log_short: bool,
     /// Whether the last checkpoint of a volume that is being closed has been written.
-    pub(super) is_closed: bool,
+    is_closed: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +53,12 @@ struct Running {
 }
 
 impl Upkeep {
-    pub(super) fn new(cache: Arc<CacheDevice>, now: Time, checkpoint: Lsn) -> Self {
+    pub(super) fn new(
+        cache: Arc<CacheDevice>,
+        now: Time,
+        checkpoint: Lsn,
+        options: &VolumeOptions,
+    ) -> Self {
         Self {
             cache,
             checkpoint,
@@ -68,10 +71,9 @@ impl Upkeep {
             failures_before_close: 0,
             forgotten: Lsn::ZERO,
             reclaimed: Lsn::ZERO,
+            checkpoint_every: options.checkpoint_every,
+            reclaims_past_checkpoint: options.unsafe_reclaim_past_checkpoint,
             is_log_short: false,
-            level_sent: None,
-            unmarked_blocks: 0,
-            not_cached: Vec::new(),
             is_closed: false,
         }
     }
@@ -79,6 +81,42 @@ impl Upkeep {
     /// Whether neither area's checkpoint lists a block: if the newest one is damaged, a start uses the other.
     fn is_void(&self) -> bool {
         self.voids >= CHECKPOINT_AREAS
+    }
+
+    /// Groups up to here are needed by nobody.
+    pub(super) fn forget(&mut self, upto: Lsn) {
+        self.forgotten = self.forgotten.max(upto);
+    }
+
+    /// Whether more than half of the log's room is taken.
+    pub(super) fn is_log_short(&self) -> bool {
+        self.is_log_short
+    }
+
+    /// The volume begins to close.
+    pub(super) fn close(&mut self) {
+        self.failures_before_close = self.failures;
+    }
+
+    /// Whether the last checkpoint of a volume that is being closed has been written, or cannot be: that only makes the next
+    /// start a cold one.
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed || self.failures > self.failures_before_close
+    }
+
+    /// Up to where the cache device says that the origin has come.
+    pub(super) fn marked(&self) -> Lsn {
+        Lsn(self.cache.decided())
+    }
+
+    /// The checkpoint in force, and when it was begun.
+    pub(super) fn checkpoint(&self) -> (Lsn, Time) {
+        (self.checkpoint, self.checkpointed_at)
+    }
+
+    /// Checkpoints that could not be written.
+    pub(super) fn failures(&self) -> u64 {
+        self.failures
     }
 
     /// The index differs from its checkpoint.
@@ -91,7 +129,7 @@ impl Volume {
     /// Whatever is due.
     pub(super) fn upkeep(&mut self) {
         self.reclaim();
-        if self.stopped.is_some() {
+        if self.service.is_stopped() {
             return;
         }
         self.finish_freezing();
@@ -103,7 +141,7 @@ impl Volume {
 
     /// When [`Volume::upkeep`] has something to do by the passing of time alone.
     pub(super) fn upkeep_at(&self) -> Option<Time> {
-        if self.stopped.is_some() {
+        if self.service.is_stopped() {
             return None;
         }
         [self.log.next_timeout(), self.checkpoint_due()].into_iter().flatten().min()
@@ -112,7 +150,7 @@ impl Volume {
     /// Lets go of the log as far as nobody needs it.
     fn reclaim(&mut self) {
         let mut upto = self.upkeep.forgotten;
-        if !self.options.unsafe_reclaim_past_checkpoint {
+        if !self.upkeep.reclaims_past_checkpoint {
             upto = upto.min(self.upkeep.checkpoint);
         }
         if let Some(pinned) = self.log.pinned() {
@@ -141,14 +179,14 @@ impl Volume {
         if upkeep.running.is_some() {
             return None;
         }
-        let at = if self.is_closing && self.is_quiet_for_close() {
+        let at = if self.service.is_closing() && self.is_quiet_for_close() {
             (!upkeep.is_closed).then_some(self.now)
         } else if self.core.policy().waits_for_origin() {
             (!upkeep.is_void()).then_some(self.now)
         } else {
             // A volume that is being closed may wait for room in the log, and gets it as at any other time.
-            let by_time = upkeep.changed_since.filter(|_| !self.is_closing);
-            let by_time = by_time.map(|at| at + self.options.checkpoint_every);
+            let by_time = upkeep.changed_since.filter(|_| !self.service.is_closing());
+            let by_time = by_time.map(|at| at + upkeep.checkpoint_every);
             let is_useful = upkeep.is_log_short && upkeep.forgotten > upkeep.checkpoint;
             let by_room = is_useful.then(|| upkeep.checkpointed_at + CHECKPOINT_PAUSE);
             [by_time, by_room].into_iter().flatten().min()
@@ -157,14 +195,14 @@ impl Volume {
     }
 
     fn begin_checkpoint(&mut self) {
-        let is_last = self.is_closing && self.is_quiet_for_close();
+        let is_last = self.service.is_closing() && self.is_quiet_for_close();
         let running = Running {
             // Not the newest group: what a crash takes back must not count as seen.
             lsn: self.core.committed(),
             began: self.now,
             // Nor may one that is not known to be durable at the origin: the next start knows by that.
             is_void: match is_last {
-                true => self.is_origin_unflushed,
+                true => self.write_through.is_unflushed(),
                 false => self.core.policy().waits_for_origin(),
             },
             is_last,
@@ -196,7 +234,7 @@ impl Volume {
             entries
         });
         let decided = self.core.decided();
-        self.jobs.push_back(Job(JobWork::Checkpoint { writer, chunk, decided }));
+        self.jobs.push(JobWork::Checkpoint { writer, chunk, decided });
     }
 
     /// A part of a checkpoint, or all of it, has been written, or not.

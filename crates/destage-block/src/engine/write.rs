@@ -1,6 +1,6 @@
 //! Writing: into the log, or through to the origin.
 
-use super::job::{Job, ThroughJob, Work as JobWork};
+use super::job::{ThroughJob, Work as JobWork};
 use super::overlay::Group;
 use super::piece::Work;
 use super::{DOMAIN, Volume};
@@ -15,13 +15,13 @@ use std::sync::Arc;
 impl Volume {
     /// The core admits a write.
     pub(super) fn execute_write(&mut self, id: u64, access: Access, observed: Lsn) {
-        let Some(extent) = self.pieces.get(&id).map(|piece| piece.extent) else { return };
+        let Some(extent) = self.pieces.get(id).map(|piece| piece.extent) else { return };
         let is_direct = self.core.policy().waits_for_origin()
             && observed == Lsn::ZERO
             && !self.is_dirty(extent);
-        let Some(piece) = self.pieces.get_mut(&id) else { return };
+        let Some(piece) = self.pieces.get_mut(id) else { return };
         let passes_by = piece.is_of_stream();
-        let is_unsafe = passes_by && self.options.unsafe_bypass_log;
+        let is_unsafe = passes_by && self.write_through.takes_streams();
         if is_unsafe || access != Access::Back && is_direct {
             return self.write_through(id);
         }
@@ -35,11 +35,11 @@ impl Volume {
         let group = NewGroup { kind, extents, units, data, continues: false, passes_by };
         self.counters.bypassed_blocks += if passes_by { u64::from(extent.blocks) } else { 0 };
         let lsn = self.log_parts(group, extent, access);
-        self.note_lsn(asked, lsn);
+        self.requests.note_lsn(asked, lsn);
         if access == Access::Back {
             self.piece_logged(id, Ok(()));
         } else {
-            self.settling.insert(lsn, id);
+            self.pieces.settle(lsn, id);
         }
     }
 
@@ -83,9 +83,9 @@ impl Volume {
         });
         let is_atomic = self.core.policy().order == Order::Domain;
         for &unit in &units {
-            self.outdate_fetch(unit);
+            self.fetches.outdate(unit);
             if let Some(crc) = self.slots.crc(unit).filter(|_| is_atomic) {
-                self.before.note(unit, crc);
+                self.batches.note_pre_image(unit, crc);
             }
             self.slots.set_undefined(unit);
         }
@@ -130,8 +130,8 @@ impl Volume {
     /// Blocks that read as zeros need neither their cached copies nor what is on its way from the origin.
     fn drop_zeroed(&mut self, extent: Extent) {
         for unit in self.slots.within(extent) {
-            self.before.forget(unit);
-            self.outdate_fetch(unit);
+            self.batches.forget_pre_image(unit);
+            self.fetches.outdate(unit);
             self.drop_cached(unit);
         }
     }
@@ -147,22 +147,21 @@ impl Volume {
 
     /// A piece of a write is done with.
     fn piece_logged(&mut self, id: u64, result: Result<(), RequestError>) {
-        self.line.leave(id);
-        if let Some(piece) = self.pieces.remove(&id) {
+        if let Some(piece) = self.pieces.remove(id) {
             self.piece_done(piece.asked, result);
         }
     }
 
     /// The origin has decided a write that waited for it.
     pub(super) fn settled(&mut self, lsn: Lsn, applied: bool) {
-        if let Some(id) = self.settling.remove(&lsn) {
+        if let Some(id) = self.pieces.settled(lsn) {
             self.piece_logged(id, if applied { Ok(()) } else { Err(RequestError::Io) });
         }
     }
 
     /// Carries a write to the origin without a group.
     fn write_through(&mut self, id: u64) {
-        let Some(piece) = self.pieces.get_mut(&id) else { return };
+        let Some(piece) = self.pieces.get_mut(id) else { return };
         let (data, punch) = match &mut piece.work {
             Work::Write { data, .. } => (Some(Arc::new(std::mem::take(data))), false),
             Work::Zero { punch } => (None, *punch),
@@ -173,14 +172,14 @@ impl Volume {
             self.drop_zeroed(extent);
         }
         let job = ThroughJob { piece: id, extent, units: units.clone(), data, punch, is_kept };
-        self.is_origin_unflushed = true;
+        self.write_through.begin();
         self.counters.bypassed_blocks += if is_kept { 0 } else { units.len() as u64 };
         for &unit in &units {
-            self.outdate_fetch(unit);
+            self.fetches.outdate(unit);
             self.slots.set_undefined(unit);
             self.slots.pin(unit);
         }
-        self.jobs.push_back(Job(JobWork::Through(job)));
+        self.jobs.push(JobWork::Through(job));
     }
 
     /// A write has reached the origin, or not.
@@ -191,7 +190,7 @@ impl Volume {
         is_cached: bool,
         losses: u64,
     ) {
-        self.origin_losses.get_or_insert(losses);
+        self.write_through.end(losses);
         let sizes: Vec<(UnitId, u32)> =
             job.units.iter().map(|&unit| (unit, BLOCK as u32)).collect();
         let fault = result.as_ref().map_err(|error| fault_of(error.kind)).map(|_| ());
@@ -213,9 +212,9 @@ impl Volume {
             RequestError::Io
         });
         if reply.is_ok()
-            && let Some(piece) = self.pieces.get(&job.piece)
+            && let Some(piece) = self.pieces.get(job.piece)
         {
-            self.note_through(piece.asked);
+            self.requests.note_through(piece.asked);
         }
         self.piece_logged(job.piece, reply);
     }
@@ -223,23 +222,17 @@ impl Volume {
     /// Makes what went past the log durable, for a request.
     pub(super) fn flush_origin(&mut self, asked: u32) {
         // Writes that end while the flush runs are not covered by it.
-        self.is_origin_unflushed = !self.line.is_quiet();
-        self.origin_flushes += 1;
-        self.jobs.push_back(Job(JobWork::OriginFlush { asked }));
+        self.write_through.begin_flush(self.pieces.is_write_under_way());
+        self.jobs.push(JobWork::OriginFlush { asked });
     }
 
     /// The origin was flushed for a request, or not.
     pub(super) fn flush_done(&mut self, asked: u32, result: Result<(), OriginError>, losses: u64) {
-        self.origin_flushes -= 1;
-        let is_lost = self.origin_losses.is_some_and(|before| before != losses);
-        self.origin_losses = Some(losses);
-        self.losses_found += u64::from(is_lost);
+        let is_lost =
+            self.write_through.end_flush(result.is_ok(), losses, self.service.is_closing());
         if let Err(error) = &result {
             self.counters.note_origin_error(&error.message);
-            // What it covered is not known to be durable; nobody was told that it is.
-            self.is_origin_unflushed = true;
         } else if is_lost {
-            self.is_origin_unflushed |= self.is_closing;
             self.counters.note_origin_error("the origin may have lost writes before a flush");
         }
         self.origin_flushed(asked, result.is_ok() && !is_lost);

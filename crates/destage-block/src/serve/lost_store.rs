@@ -6,8 +6,8 @@
 //! that existed; the new store says so to whoever replays it.
 
 use super::ServeError;
+use super::recovery::Recovered;
 use super::start::{cache_error, open_error};
-use super::take_up::Recovered;
 use crate::attach::block_sum;
 use crate::block::Lba;
 use crate::cache::{CacheDevice, CacheError, FileMedia, OriginId};

@@ -6,9 +6,9 @@ use super::flusher;
 use super::fuse::{Files, Place};
 use super::groups::Groups;
 use super::grow::{Growth, LiveExports};
-use super::left::Left;
 use super::pool::{Outbox, Pool};
 use super::report::Counted;
+use super::shutdown_report::ShutdownReport;
 use super::spin::Spin;
 use super::start::{self, Started};
 use super::watch::Watches;
@@ -532,13 +532,13 @@ impl Server {
                 "a disk does not answer; what the cache holds is recovered at the next start";
             return Err(ServeError::new(exit::DIRTY_REMAINS, message));
         }
-        let mut left = Left::default();
+        let mut report = ShutdownReport::default();
         let volumes = std::mem::take(&mut self.volumes);
         for (served, context) in volumes.into_iter().zip(self.contexts.iter()) {
-            left.note(&served);
+            report.note(&served);
             start::close(served, context)?;
         }
-        left.verdict()?;
+        report.verdict()?;
         match self.child_code {
             None | Some(0) => Ok(()),
             Some(code) => Err(ServeError::new(code, format!("the command ended with {code}"))),

@@ -3,9 +3,9 @@
 use super::groups::{self, Members};
 use super::grow::LiveExports;
 use super::made::Made;
+use super::recovery::{Recovered, recover_origin, recover_without_redo};
 use super::report::Found;
 use super::requests::Requests;
-use super::take_up::{Recovered, take_up, take_up_blindly};
 use super::{ServeError, Served, control, lost_store};
 use crate::attach;
 use crate::cache::{CacheDevice, CacheError, Creation, FileMedia, OriginId, Sizing};
@@ -178,10 +178,10 @@ fn open(
     lost_store::take_identity(settings, redo.as_mut(), &*origin, &recovered, &id)?;
     let applied = match &mut redo {
         None => {
-            take_up_blindly(settings, &recovered)?;
+            recover_without_redo(settings, &recovered)?;
             None
         }
-        Some(redo) => Some(take_up(settings, redo, &*origin, &recovered, opening, &reach)?),
+        Some(redo) => Some(recover_origin(settings, redo, &*origin, &recovered, opening, &reach)?),
     };
     if !is_new {
         // The cache knows its redo store from now on, and outlives this start.

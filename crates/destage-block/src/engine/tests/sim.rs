@@ -217,7 +217,9 @@ impl Sim {
                 let lsn = self.volume.mark(self.now);
                 self.await_reply(Caller::Mark(lsn));
             }
-            1 if !self.volume.is_frozen => self.await_reply(Caller::Freeze),
+            1 if !self.volume.service.is_freezing() && !self.volume.service.is_frozen() => {
+                self.await_reply(Caller::Freeze)
+            }
             2 => self.volume.pause(self.now),
             3..=6 => self.volume.resume(self.now),
             7 => self.volume.hurry(self.now),
@@ -318,7 +320,10 @@ impl Sim {
             }
             (Caller::Freeze, _) => {
                 if *reply == Reply::Done {
-                    assert!(self.volume.line.is_quiet(), "a frozen volume has no write under way");
+                    assert!(
+                        !self.volume.pieces.is_write_under_way(),
+                        "a frozen volume has no write under way"
+                    );
                 }
                 self.volume.thaw(self.now);
                 self.collect();

@@ -1,4 +1,4 @@
-//! Taking an origin up: who used it since the cache did, whether the cache, the redo store or the origin went back in time,
+//! Recovery of an origin at a start: who used it since the cache did, whether the cache, the redo store or the origin went back in time,
 //! and what is to be finished before anything new is written.
 
 use super::ServeError;
@@ -68,7 +68,7 @@ fn own_writes(
 }
 
 /// An origin without a place for an attach record: nobody can tell who wrote to it since.
-pub(super) fn take_up_blindly(
+pub(super) fn recover_without_redo(
     settings: &VolumeSettings,
     recovered: &Recovered<'_>,
 ) -> Result<(), ServeError> {
@@ -89,7 +89,7 @@ fn forget_clean(settings: &VolumeSettings, recovered: &Recovered<'_>) -> Result<
 
 /// Looks who used the origin since, finishes or drops the group that an earlier run left half done, and attaches; up to
 /// where the origin then is.
-pub(super) fn take_up(
+pub(super) fn recover_origin(
     settings: &VolumeSettings,
     redo: &mut RedoStore,
     origin: &dyn Origin,
@@ -138,10 +138,10 @@ pub(super) fn take_up(
     if found.grown.is_some() {
         redo.accept_growth();
     }
-    recover(redo, origin, opening, options).map_err(failed)?;
+    replay(redo, origin, opening, options).map_err(failed)?;
     check_rollback(settings, redo, recovered)?;
     if let Some((then, now)) = found.grown {
-        take_up_growth(settings, redo, recovered, (then, now))?;
+        accept_growth(settings, redo, recovered, (then, now))?;
     }
     Ok(redo.done())
 }
@@ -239,7 +239,7 @@ fn check_pending(
 }
 
 /// The origin is larger than at the last start.
-fn take_up_growth(
+fn accept_growth(
     settings: &VolumeSettings,
     redo: &mut RedoStore,
     recovered: &Recovered<'_>,
@@ -279,7 +279,7 @@ fn check_rollback(
     ))
 }
 
-fn recover(
+fn replay(
     redo: &mut RedoStore,
     origin: &dyn Origin,
     opening: &Opening,

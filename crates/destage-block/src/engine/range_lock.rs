@@ -1,14 +1,13 @@
-//! The line of writes. Those that change a block in part first read it, and nobody may write it in between; those that zero
-//! hold no handles by which the core would keep others from the same blocks.
+//! The range lock of writes. A write that changes a block in part first reads it; nobody may write it in between. A write that
+//! zeros holds no handles by which the core would keep others from the same blocks.
 
-use super::piece::Piece;
 use crate::block::Extent;
 use hashbrown::HashMap;
 use std::collections::VecDeque;
 
 /// Writes that wait, and those that have begun and are not logged.
 #[derive(Debug, Default)]
-pub(super) struct Line {
+pub(super) struct RangeLock {
     waiting: VecDeque<Entry>,
     begun: HashMap<u64, Entry>,
     /// Handles of those that have begun.
@@ -36,13 +35,11 @@ impl Entry {
     }
 }
 
-impl Line {
-    /// Joins the line.
-    pub(super) fn push(&mut self, id: u64, piece: &Piece) {
-        let is_exclusive = piece.is_partial() || piece.is_zero();
+impl RangeLock {
+    /// A write waits from now on; it needs so many handles. An exclusive one excludes all others to its blocks.
+    pub(super) fn push(&mut self, id: u64, extent: Extent, is_exclusive: bool, handles: u64) {
         self.exclusive += usize::from(is_exclusive);
-        let handles = piece.handles() as u64;
-        self.waiting.push_back(Entry { id, extent: piece.extent, is_exclusive, handles });
+        self.waiting.push_back(Entry { id, extent, is_exclusive, handles });
     }
 
     /// The next write that may begin, as long as those that have begun hold at most `handles_max` handles.
@@ -99,3 +96,57 @@ impl Line {
 
 /// How far behind a write that must wait others may pass it.
 const LOOKED_AT: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block::Lba;
+
+    fn push(lock: &mut RangeLock, id: u64, first: u64, is_exclusive: bool) {
+        lock.push(id, Extent { first: Lba(first), blocks: 2 }, is_exclusive, 2);
+    }
+
+    #[test]
+    fn exclusive_writes_to_the_same_blocks_keep_their_order() {
+        let mut lock = RangeLock::default();
+        push(&mut lock, 1, 0, false);
+        push(&mut lock, 2, 1, true);
+        push(&mut lock, 3, 2, false);
+        push(&mut lock, 4, 9, true);
+        assert_eq!([0; 3].map(|_| lock.pass(99)), [Some(1), Some(4), None]);
+        lock.leave(1);
+        assert_eq!([0; 2].map(|_| lock.pass(99)), [Some(2), None], "3 waits for 2");
+        lock.leave(2);
+        assert_eq!(lock.pass(99), Some(3));
+        lock.leave(3);
+        lock.leave(4);
+        assert!(lock.is_quiet() && lock.waiting_len() == 0);
+    }
+
+    #[test]
+    fn writes_that_exclude_nobody_pass_together_as_far_as_handles_reach() {
+        let mut lock = RangeLock::default();
+        (1..=3).for_each(|id| push(&mut lock, id, 0, false));
+        assert_eq!([0; 3].map(|_| lock.pass(4)), [Some(1), Some(2), None]);
+        lock.leave(1);
+        assert_eq!(lock.pass(4), Some(3));
+        // One that needs more than there is passes alone.
+        push(&mut lock, 4, 0, false);
+        assert_eq!(lock.pass(1), None);
+        lock.leave(2);
+        lock.leave(3);
+        assert_eq!(lock.pass(1), Some(4));
+    }
+
+    #[test]
+    fn who_is_taken_out_excludes_nobody() {
+        let mut lock = RangeLock::default();
+        push(&mut lock, 1, 0, true);
+        push(&mut lock, 2, 0, true);
+        assert_eq!(lock.pass(99), Some(1));
+        assert_eq!(lock.drain(), [2]);
+        lock.leave(1);
+        push(&mut lock, 3, 0, true);
+        assert_eq!(lock.pass(99), Some(3));
+    }
+}

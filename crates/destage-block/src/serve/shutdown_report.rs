@@ -1,4 +1,4 @@
-//! What is left to do when the server ends, and for whom.
+//! The report of a shutdown: what the volumes leave behind, and the exit code that says so.
 
 use super::{ServeError, Served, report};
 use destage_core::StopReason;
@@ -6,7 +6,7 @@ use destage_runtime::exit;
 
 /// What the volumes leave behind.
 #[derive(Debug, Default)]
-pub(super) struct Left {
+pub(super) struct ShutdownReport {
     /// Volumes whose log cannot be gone on with.
     failed: Vec<String>,
     /// Volumes that another host has taken over.
@@ -17,7 +17,7 @@ pub(super) struct Left {
     unflushed: Vec<String>,
 }
 
-impl Left {
+impl ShutdownReport {
     /// Looks at a volume that is about to be closed.
     pub(super) fn note(&mut self, served: &Served) {
         let (name, origin) = (&served.name, &served.description);

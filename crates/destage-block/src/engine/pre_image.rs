@@ -1,4 +1,4 @@
-//! What the origin holds of blocks that have become dirty, as far as their slots still hold the same.
+//! Pre-images: what the origin holds of blocks that have become dirty, as far as their slots still hold the same.
 //!
 //! An atomic group first notes what it overwrites, so that a replay can tell another writer's blocks. A block that was clean
 //! when it became dirty is at the origin as it is in its slot, until the first group that changes it: its reading can be
@@ -9,13 +9,13 @@ use hashbrown::HashMap;
 
 /// The checksums of clean copies, by the handles of the blocks that are dirty now.
 #[derive(Debug, Default)]
-pub(super) struct Before {
+pub(super) struct PreImages {
     sums: HashMap<UnitId, u32>,
     /// Negative control of the tests: copies stay known though a group has changed their blocks.
     keeps_outdated: bool,
 }
 
-impl Before {
+impl PreImages {
     pub(super) fn new(keeps_outdated: bool) -> Self {
         Self { sums: HashMap::new(), keeps_outdated }
     }
@@ -33,13 +33,24 @@ impl Before {
         }
     }
 
-    /// The block is changed at the origin in another way.
-    pub(super) fn forget(&mut self, unit: UnitId) {
-        self.take(unit);
-    }
-
     /// Blocks reach the origin in another way from now on.
     pub(super) fn clear(&mut self) {
         self.sums.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pre_image_is_for_the_first_group_only() {
+        let mut images = PreImages::new(false);
+        images.note(UnitId(1), 10);
+        images.note(UnitId(2), 20);
+        assert_eq!(images.take(UnitId(1)), Some(10));
+        assert_eq!(images.take(UnitId(1)), None);
+        images.clear();
+        assert_eq!(images.take(UnitId(2)), None);
     }
 }

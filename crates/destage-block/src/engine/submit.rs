@@ -1,0 +1,235 @@
+//! Taking requests: each is cut into pieces, and answered once all of them are done.
+
+use super::Volume;
+use super::piece::{Merge, Piece, Work};
+use super::requests::{Ended, Kind, Rest};
+use super::waits::Wait;
+use crate::block::{BLOCK, Extent, Lba};
+use crate::request::{Reply, Request, RequestError};
+use destage_core::{Lsn, Time, WaitFor};
+
+impl Volume {
+    /// Takes a request. Exactly one reply with this tag follows.
+    pub fn submit(&mut self, now: Time, tag: u64, request: Request) {
+        self.now = self.now.max(now);
+        if let Err(error) = self.check(&request) {
+            return self.requests.fail(tag, error);
+        }
+        match request {
+            Request::Read { offset, len } => self.submit_read(tag, offset, len),
+            Request::Write { offset, data, fua } => self.submit_write(tag, offset, data, fua),
+            Request::Zero { offset, len, fua, punch } => {
+                self.submit_zero(tag, offset, len, fua, punch);
+            }
+            Request::Flush => self.submit_flush(tag),
+            Request::Status { offset, len } => self.submit_status(tag, offset, len),
+            Request::Cache { offset, len } => self.submit_cache(tag, offset, len),
+        }
+        self.pump();
+    }
+
+    fn check(&self, request: &Request) -> Result<(), RequestError> {
+        let (offset, len) = match request {
+            Request::Read { offset, len } => (*offset, u64::from(*len)),
+            Request::Write { offset, data, .. } => (*offset, data.len() as u64),
+            Request::Zero { offset, len, .. }
+            | Request::Status { offset, len }
+            | Request::Cache { offset, len } => (*offset, *len),
+            Request::Flush => (0, 1),
+        };
+        let is_inside = offset.checked_add(len).is_some_and(|end| end <= self.shape.size);
+        if !matches!(request, Request::Flush) && (len == 0 || !is_inside) {
+            return Err(RequestError::Invalid);
+        }
+        if self.service.is_closing() {
+            return Err(RequestError::Stopping);
+        }
+        let is_look = matches!(request, Request::Read { .. } | Request::Status { .. });
+        if self.service.is_stopped() && !is_look {
+            return Err(RequestError::Io);
+        }
+        // What goes to the origin first needs no cache.
+        let is_lost = self.service.is_cache_lost() && !self.core.policy().waits_for_origin();
+        if is_lost && (request.is_write() || request.is_flush()) {
+            return Err(RequestError::Io);
+        }
+        Ok(())
+    }
+
+    fn submit_read(&mut self, tag: u64, offset: u64, len: u32) {
+        let asked = self.requests.begin(tag, Kind::Read, u64::from(len));
+        let bytes_max = self.core.policy().limits.sequential_bytes_max;
+        let passes_by = self.requests.is_of_long_read(offset, u64::from(len), bytes_max);
+        let mut works = Vec::new();
+        cut(offset, u64::from(len), self.shape.piece_blocks_max, |extent, skip, len, at| {
+            works.push((extent, Work::Read { skip, len, at, passes_by }));
+        });
+        self.begin(asked, works);
+    }
+
+    fn submit_write(&mut self, tag: u64, offset: u64, data: Vec<u8>, fua: bool) {
+        let asked = self.requests.begin(tag, Kind::Write { fua }, data.len() as u64);
+        self.log.rhythm.wrote();
+        let mut works = Vec::new();
+        let len = data.len() as u64;
+        let passes_by = self.is_of_long_write(offset, len);
+        let mut data = Some(data);
+        let size = self.shape.size;
+        cut(offset, len, self.shape.write_blocks_max, |extent, skip, len, at| {
+            let bytes = extent.bytes() as usize;
+            if len == bytes && at == 0 && data.as_ref().is_some_and(|data| data.len() == len) {
+                let data = data.take().unwrap_or_default();
+                works.push((extent, Work::Write { data, merge: None, passes_by }));
+                return;
+            }
+            let mut whole = vec![0; bytes];
+            if let Some(data) = &data {
+                whole[skip..skip + len].copy_from_slice(&data[at..at + len]);
+            }
+            // What lies behind the volume's end is zeros and needs no reading.
+            let is_last = extent.first.offset() + (skip + len) as u64 == size;
+            let tail = if is_last { 0 } else { bytes - skip - len };
+            let merge = Merge::of(skip, tail);
+            works.push((extent, Work::Write { data: whole, merge, passes_by }));
+        });
+        self.begin(asked, works);
+    }
+
+    fn is_of_long_write(&mut self, offset: u64, len: u64) -> bool {
+        let bytes_max = self.core.policy().limits.sequential_bytes_max;
+        self.requests.is_of_long_write(offset, len, bytes_max)
+    }
+
+    fn submit_zero(&mut self, tag: u64, offset: u64, len: u64, fua: bool, punch: bool) {
+        let asked = self.requests.begin(tag, Kind::Write { fua }, 0);
+        let passes_by = self.is_of_long_write(offset, len);
+        let mut works = Vec::new();
+        let end = offset + len;
+        let is_end = end == self.shape.size;
+        let whole_from = Lba(offset.div_ceil(BLOCK as u64));
+        let whole_to = if is_end { Lba(end.div_ceil(BLOCK as u64)) } else { Lba::of(end) };
+        let edge = |first: Lba, from: u64, to: u64| {
+            let head = (from - first.offset()) as usize;
+            let tail = BLOCK - (to - first.offset()) as usize;
+            let merge = Merge::of(head, if to == self.shape.size { 0 } else { tail });
+            let work = Work::Write { data: vec![0; BLOCK], merge, passes_by };
+            (Extent { first, blocks: 1 }, work)
+        };
+        if Lba::of(offset) < whole_from {
+            works.push(edge(Lba::of(offset), offset, end.min(whole_from.offset())));
+        }
+        self.requests.set_rest(asked, Rest { from: whole_from, to: whole_to, punch });
+        works.extend(self.requests.next_of_rest(asked, self.shape.zero_blocks_max));
+        // A range inside one block has been dealt with as its head.
+        if !is_end && whole_to >= whole_from && whole_to.offset() < end {
+            works.push(edge(whole_to, whole_to.offset(), end));
+        }
+        self.begin(asked, works);
+    }
+
+    /// One more piece of each request that zeroes more than a piece holds. Others come between two of them, and the time
+    /// that one call takes stays bounded.
+    pub(super) fn go_on(&mut self) {
+        for asked in self.requests.take_rests() {
+            let next = self.requests.next_of_rest(asked, self.shape.zero_blocks_max);
+            let Some((extent, work)) = next else { continue };
+            let id = self.id();
+            self.enter(id, Piece::new(asked, extent, work));
+        }
+    }
+
+    fn submit_cache(&mut self, tag: u64, offset: u64, len: u64) {
+        let asked = self.requests.begin(tag, Kind::Cache, 0);
+        let mut works = Vec::new();
+        // More than the cache holds would only push out what came first.
+        let len = len.min(u64::from(self.slots.index().slots() / 2) * BLOCK as u64).max(1);
+        cut(offset, len, self.shape.piece_blocks_max, |extent, _, _, _| {
+            works.push((extent, Work::Prefetch));
+        });
+        self.begin(asked, works);
+    }
+
+    fn submit_status(&mut self, tag: u64, offset: u64, len: u64) {
+        let asked = self.requests.begin(tag, Kind::Status, 0);
+        self.begin_status(asked, offset, len);
+    }
+
+    fn submit_flush(&mut self, tag: u64) {
+        let asked = self.requests.begin(tag, Kind::Flush, 0);
+        self.log.rhythm.flushed();
+        self.make_durable(asked, self.last());
+    }
+
+    /// Makes what a request covers durable: first at the origin, where writes went past the log, then in the log.
+    fn make_durable(&mut self, asked: u32, lsn: Lsn) {
+        self.requests.set_lsn(asked, lsn);
+        if self.write_through.needs_flush() {
+            return self.flush_origin(asked);
+        }
+        self.wait_for(Wait::Asked(asked), lsn, WaitFor::Committed);
+    }
+
+    /// The origin has been flushed for a request, or not.
+    pub(super) fn origin_flushed(&mut self, asked: u32, is_flushed: bool) {
+        if !is_flushed {
+            return self.requests.finish(asked, Reply::Error(RequestError::Io));
+        }
+        let Some(lsn) = self.requests.lsn(asked) else { return };
+        if self.service.is_stopped() {
+            return self.requests.finish(asked, Reply::Error(RequestError::Io));
+        }
+        self.wait_for(Wait::Asked(asked), lsn, WaitFor::Committed);
+    }
+
+    fn begin(&mut self, asked: u32, works: Vec<(Extent, Work)>) {
+        self.requests.expect_pieces(asked, works.len());
+        for (extent, work) in works {
+            let id = self.id();
+            let piece = Piece::new(asked, extent, work);
+            self.enter(id, piece);
+        }
+    }
+
+    /// A piece is done, or has failed.
+    pub(super) fn piece_done(&mut self, asked: u32, result: Result<(), RequestError>) {
+        let Some(ended) = self.requests.piece_done(asked, result) else { return };
+        let Ended { kind, lsn, is_through } = ended;
+        match kind {
+            Kind::Cache => self.requests.finish(asked, Reply::Done),
+            Kind::Read if self.service.is_stopped() => self.requests.answer(asked),
+            Kind::Read => self.respond(asked, lsn, false),
+            _ if self.service.is_stopped() => {
+                self.requests.finish(asked, Reply::Error(RequestError::Io))
+            }
+            Kind::Write { fua: true } => self.make_durable(asked, lsn),
+            Kind::Write { fua: false } if lsn == Lsn::ZERO && is_through => {
+                self.requests.answer(asked)
+            }
+            Kind::Write { fua: false } => self.respond(asked, lsn, true),
+            Kind::Flush | Kind::Status => unreachable!("these have no pieces"),
+        }
+    }
+
+    /// What a flush or a durable write waited for is durable.
+    pub(super) fn durable(&mut self, asked: u32) {
+        match self.requests.written_lsn(asked) {
+            Some(lsn) => self.respond(asked, lsn, true),
+            None => self.requests.answer(asked),
+        }
+    }
+}
+
+/// Cuts a range into extents of at most so many blocks. Each comes with the bytes of its first block that the range
+/// leaves out, the bytes of the range in it, and how many of the range's bytes come before.
+fn cut(offset: u64, len: u64, blocks_max: u32, mut piece: impl FnMut(Extent, usize, usize, usize)) {
+    let (mut at, end) = (offset, offset + len);
+    while at < end {
+        let first = Lba::of(at);
+        let to = end.min(first.offset() + u64::from(blocks_max) * BLOCK as u64);
+        let blocks = to.div_ceil(BLOCK as u64) - first.0;
+        let extent = Extent { first, blocks: blocks as u32 };
+        let skip = (at - first.offset()) as usize;
+        piece(extent, skip, (to - at) as usize, (at - offset) as usize);
+        at = to;
+    }
+}
