@@ -48,6 +48,8 @@ pub struct Settings {
     pub output_total_bytes_max: usize,
     /// Longest wait of a client for an answer, whatever it waits for, unless its command names another bound.
     pub client_wait: Span,
+    /// How long a client may take to send the password; then it is disconnected.
+    pub handshake_timeout: Span,
     /// Most tokens of `DESTAGE ONCE` at once.
     pub once_tokens_max: usize,
     /// Most memory that they take, bytes.
@@ -235,6 +237,7 @@ impl Default for Settings {
             output_bytes_max: 256 << 20,
             output_total_bytes_max: 1 << 30,
             client_wait: Span::from_secs(4),
+            handshake_timeout: Span::from_secs(30),
             once_tokens_max: 1_000_000,
             once_bytes_max: 256 << 20,
             origin_timeout: Duration::from_secs(10),

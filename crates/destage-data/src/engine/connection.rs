@@ -25,11 +25,12 @@ const REDIS_VERSION: &str = "7.2.0";
 impl Engine {
     /// A client connected that has no address; `None` if there are too many.
     pub fn connect(&mut self) -> Option<ClientId> {
-        self.connect_from(None)
+        self.connect_from(self.now, None)
     }
 
     /// A client connected from this address; `None` if there are too many.
-    pub fn connect_from(&mut self, from: Option<IpAddr>) -> Option<ClientId> {
+    pub fn connect_from(&mut self, now: Time, from: Option<IpAddr>) -> Option<ClientId> {
+        self.now = self.now.max(now);
         if self.clients >= self.config.clients_max {
             return None;
         }
@@ -40,16 +41,19 @@ impl Engine {
         }
         self.clients += 1;
         self.measured.accepted += 1;
-        match self.free_sessions.pop() {
+        session.known_by = (!session.known).then(|| self.now + self.config.handshake_timeout);
+        let client = match self.free_sessions.pop() {
             Some(index) => {
                 self.sessions[index as usize] = Some(session);
-                Some(ClientId(index))
+                ClientId(index)
             }
             None => {
                 self.sessions.push(Some(session));
-                Some(ClientId(self.sessions.len() as u32 - 1))
+                ClientId(self.sessions.len() as u32 - 1)
             }
-        }
+        };
+        self.look_after(client);
+        Some(client)
     }
 
     /// As [`Engine::connect`], for a client of this very process, which needs no password.

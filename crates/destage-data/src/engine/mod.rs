@@ -283,6 +283,7 @@ struct Config {
     clients_max: usize,
     /// For how long a client waits for an answer.
     client_wait: Span,
+    handshake_timeout: Span,
     unsafe_flags: UnsafeFlags,
     origin: String,
 }
@@ -364,6 +365,7 @@ impl Engine {
                 output_total_bytes_max: settings.output_total_bytes_max,
                 clients_max: settings.clients_max,
                 client_wait: settings.client_wait,
+                handshake_timeout: settings.handshake_timeout,
                 unsafe_flags: settings.unsafe_flags,
                 origin,
             },

@@ -84,9 +84,13 @@ impl Engine {
     }
 
     /// Answers what has waited for too long, and sees to it that the rest is looked at in time.
-    fn look_after(&mut self, client: ClientId) {
+    pub(super) fn look_after(&mut self, client: ClientId) {
         let (now, wait) = (self.now, self.config.client_wait);
         let Some(session) = self.sessions[client.0 as usize].as_deref() else { return };
+        let known_by = session.known_by.filter(|_| !session.known);
+        if known_by.is_some_and(|until| until <= now) {
+            return self.turn_out(client);
+        }
         let waits = session.waiting.as_ref().filter(|waiting| !waiting.names_its_bound());
         let bound = waits.and(session.bound);
         let is_late = bound.is_some_and(|bound| bound <= now);
@@ -111,7 +115,8 @@ impl Engine {
         if held.is_some_and(|until| until <= now) {
             return self.withhold(client);
         }
-        let due = [bound, lease_end.filter(|&end| end > now), held].into_iter().flatten().min();
+        let lease_end = lease_end.filter(|&end| end > now);
+        let due = [bound, lease_end, held, known_by].into_iter().flatten().min();
         // One that rings too early only looks again.
         if let Some(due) = due.filter(|&due| alarm.is_none_or(|alarm| due < alarm)) {
             if let Some(alarm) = alarm {
@@ -122,6 +127,19 @@ impl Engine {
                 session.alarm = Some(due);
             }
         }
+    }
+
+    /// Disconnects a client that has not sent the password: it takes the place of one that has. It is told so if it takes in what
+    /// it is told.
+    fn turn_out(&mut self, client: ClientId) {
+        let limit = self.config.handshake_timeout.as_secs_f64();
+        let Some(session) = self.session(client) else { return };
+        session.is_cut = session.output_bytes() > 0;
+        session.closing = true;
+        let message =
+            format!("NOAUTH no password was sent within {limit} s (--handshake-timeout): closing");
+        Reply::new(&mut session.ready, session.protocol).error(&message);
+        self.sends.push(client);
     }
 
     /// A session under leases has waited until its time was up; false if it waits for something that does not end so.

@@ -19,6 +19,8 @@ use std::net::IpAddr;
 pub(crate) struct Session {
     pub(crate) protocol: Protocol,
     pub(crate) authenticated: bool,
+    /// When it is disconnected if it has not sent the password.
+    pub(super) known_by: Option<Time>,
     /// Its address; none where there is none to be told from others.
     pub(crate) from: Option<IpAddr>,
     /// The library in this very process, which may send raw SQL.

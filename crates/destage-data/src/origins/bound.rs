@@ -23,6 +23,16 @@ impl Bound {
         Self { rows, bytes: usize::MAX }
     }
 
+    /// All writes that are parked, each of which may be as large as a row.
+    pub(super) fn parked() -> Self {
+        Self { bytes: ROW_BYTES_MAX, ..Self::default() }
+    }
+
+    /// Most bytes that one row may still have.
+    pub(super) fn row_bytes_max(self) -> usize {
+        self.bytes.min(ROW_BYTES_MAX)
+    }
+
     /// Takes in a row; false if that is one too many.
     pub(super) fn takes(&mut self, bytes: usize) -> bool {
         match (self.rows.checked_sub(1), self.bytes.checked_sub(bytes)) {
@@ -39,14 +49,20 @@ impl Bound {
 pub(super) fn exceeded(what: &str, place: &str) -> OriginError {
     let message = format!(
         "failed to {what} at {place}: the answer was given up, as it is longer than any that Destage expects (at most {ROWS_MAX} \
-         rows and {} MiB of what is not rows of your tables): look at what answers there",
-        BYTES_MAX >> 20
+         rows and {} MiB of what is not rows of your tables, {} MiB of one of these and of all that is parked): look at what \
+         answers there",
+        BYTES_MAX >> 20,
+        ROW_BYTES_MAX >> 20
     );
     OriginError::new(Fault::Denied, message)
 }
 
 const ROWS_MAX: usize = 1_000_000;
 const BYTES_MAX: usize = 128 << 20;
+/// What one message may have that is no row of a table.
+pub(super) const MESSAGE_BYTES_MAX: usize = BYTES_MAX;
+/// What PostgreSQL and MariaDB give a row at most.
+pub(super) const ROW_BYTES_MAX: usize = 1 << 30;
 
 #[cfg(test)]
 mod tests {

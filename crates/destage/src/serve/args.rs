@@ -141,6 +141,11 @@ pub(crate) struct ServeArgs {
     )]
     max_clients: u32,
 
+    /// How long a client may take from connecting to sending the password, where there is one; then it is disconnected. 100ms
+    /// to 1h.
+    #[arg(long, default_value = "30s", value_parser = |s: &str| interval(s, "100ms", "1h"), value_name = "TIME")]
+    handshake_timeout: Interval,
+
     /// Most bytes of one command. 16K to 512M.
     #[arg(long, default_value = "64M", value_parser = |s: &str| bytes(s, "16K", "512M"), value_name = "SIZE")]
     max_request: Bytes,
@@ -302,6 +307,7 @@ impl ServeArgs {
             output_bytes_max: length(self.output_limit),
             output_total_bytes_max: length(self.output_limit_total),
             client_wait: self.client_wait.span(),
+            handshake_timeout: self.handshake_timeout.span(),
             once_tokens_max: self.once_tokens as usize,
             once_bytes_max: self.once_limit.get(),
             origin_timeout: self.origin_timeout.duration().expect("none is out of its range"),

@@ -13,6 +13,8 @@ const ENDLESS: usize = 640 << 20;
 /// What the program may take at most: an answer of 128 MiB, and what it makes of it.
 const RESIDENT_KIB_MAX: u64 = 420 << 10;
 const TEXT: usize = 4 << 10;
+/// What is sent of a message that announces more.
+const PIECE: [u8; 64 << 10] = [0; 64 << 10];
 
 /// An origin that serves every connection by `serve`; its address.
 fn origin(serve: fn(TcpStream) -> io::Result<()>) -> String {
@@ -116,8 +118,34 @@ mod postgres {
         message(b'D', &body)
     }
 
-    /// Greets whoever comes, and answers the first question that is prepared without an end.
-    pub(super) fn serve(stream: TcpStream) -> io::Result<()> {
+    /// Rows without an end.
+    pub(super) fn rows(stream: TcpStream) -> io::Result<()> {
+        serve(stream, |out| {
+            let rows = row().repeat(64);
+            (0..ENDLESS / rows.len()).try_for_each(|_| out.write_all(&rows))
+        })
+    }
+
+    /// One row that is as large as all of them.
+    pub(super) fn row_without_end(stream: TcpStream) -> io::Result<()> {
+        serve(stream, |out| message_without_end(out, b'D'))
+    }
+
+    /// An error in place of a greeting that is as large.
+    pub(super) fn error_without_end(mut stream: TcpStream) -> io::Result<()> {
+        message_without_end(&mut stream, b'E')
+    }
+
+    fn message_without_end(out: &mut TcpStream, kind: u8) -> io::Result<()> {
+        out.write_all(&[&[kind], &(1_u32 << 30).to_be_bytes()[..]].concat())?;
+        (0..ENDLESS / PIECE.len()).try_for_each(|_| out.write_all(&PIECE))
+    }
+
+    /// Greets whoever comes, and answers the first question that is prepared so.
+    fn serve(
+        stream: TcpStream,
+        answer_with: fn(&mut TcpStream) -> io::Result<()>,
+    ) -> io::Result<()> {
         let mut out = stream.try_clone()?;
         let mut from = BufReader::new(stream);
         let ready = message(b'Z', b"I");
@@ -139,11 +167,7 @@ mod postgres {
                 b'D' => description(),
                 b'S' => ready.clone(),
                 b'B' => message(b'2', &[]),
-                b'E' => {
-                    let rows = row().repeat(64);
-                    (0..ENDLESS / rows.len()).try_for_each(|_| out.write_all(&rows))?;
-                    return Ok(());
-                }
+                b'E' => return answer_with(&mut out),
                 _ => Vec::new(),
             };
             out.write_all(&answer)?;
@@ -197,8 +221,37 @@ mod mysql {
         out
     }
 
-    /// Greets whoever comes, and answers the first question about the catalogue without an end.
-    pub(super) fn serve(stream: TcpStream) -> io::Result<()> {
+    /// Rows without an end.
+    pub(super) fn rows(stream: TcpStream) -> io::Result<()> {
+        serve(stream, |out| {
+            let value = "x".repeat(TEXT / 4);
+            let row = [value.as_str(); 4].map(text).concat();
+            // Numbers of packets are not looked at in the middle of an answer.
+            (0..ENDLESS / row.len()).try_for_each(|number| {
+                let number = u8::try_from((number + 7) % 256).expect("it is small");
+                out.write_all(&packet(number, &row))
+            })
+        })
+    }
+
+    /// One row that is as large as all of them: in packets that are full, so that another one follows.
+    pub(super) fn row_without_end(stream: TcpStream) -> io::Result<()> {
+        const FULL: usize = (1 << 24) - 1;
+        serve(stream, |out| {
+            (0..ENDLESS / FULL).try_for_each(|number| {
+                let number = u8::try_from(number + 7).expect("it is small");
+                out.write_all(&[0xff, 0xff, 0xff, number])?;
+                (0..FULL / PIECE.len()).try_for_each(|_| out.write_all(&PIECE))?;
+                out.write_all(&PIECE[..FULL % PIECE.len()])
+            })
+        })
+    }
+
+    /// Greets whoever comes, and answers the first question about the catalogue with rows of four columns: these.
+    fn serve(
+        stream: TcpStream,
+        answer_with: fn(&mut TcpStream) -> io::Result<()>,
+    ) -> io::Result<()> {
         let mut out = stream.try_clone()?;
         let mut from = BufReader::new(stream);
         out.write_all(&greeting())?;
@@ -213,15 +266,8 @@ mod mysql {
                 let asked = String::from_utf8_lossy(&asked).into_owned();
                 let values: &[&str] = match () {
                     () if asked.contains("information_schema") => {
-                        let value = "x".repeat(TEXT / 4);
-                        let row = [value.as_str(); 4].map(text).concat();
-                        // Numbers of packets are not looked at in the middle of an answer.
                         out.write_all(&columns(4))?;
-                        for number in 0..ENDLESS / row.len() {
-                            let number = u8::try_from((number + 7) % 256).expect("it is small");
-                            out.write_all(&packet(number, &row))?;
-                        }
-                        return Ok(());
+                        return answer_with(&mut out);
                     }
                     () if asked.contains("version()") => &["10.11.6-MariaDB", "16777216"],
                     () if asked.contains(',') && asked.contains("@@") => &["16777216", "28800"],
@@ -245,10 +291,17 @@ mod mysql {
 
 #[test]
 fn a_postgresql_that_answers_without_an_end_fills_no_memory() {
-    is_given_up(&format!("postgres://u:p@{}/db?sslmode=disable", origin(postgres::serve)));
+    let all: [fn(_) -> _; 3] =
+        [postgres::rows, postgres::row_without_end, postgres::error_without_end];
+    for serve in all {
+        is_given_up(&format!("postgres://u:p@{}/db?sslmode=disable", origin(serve)));
+    }
 }
 
 #[test]
 fn a_mariadb_that_answers_without_an_end_fills_no_memory() {
-    is_given_up(&format!("mysql://u:p@{}/db?sslmode=disable", origin(mysql::serve)));
+    let all: [fn(_) -> _; 2] = [mysql::rows, mysql::row_without_end];
+    for serve in all {
+        is_given_up(&format!("mysql://u:p@{}/db?sslmode=disable", origin(serve)));
+    }
 }

@@ -76,9 +76,10 @@ impl Connection {
         options.sort = query.sorted.then(|| doc! { "_id": 1 });
         options.limit = Some(query.limit);
         options.max_time = Some(self.timeout());
-        let mut bound = match usize::try_from(query.limit) {
-            Ok(0) | Err(_) => Bound::rows(usize::MAX),
-            Ok(limit) => Bound::rows(limit),
+        let mut bound = match (query.bound, usize::try_from(query.limit)) {
+            (Some(bound), _) => bound,
+            (None, Ok(0) | Err(_)) => Bound::rows(usize::MAX),
+            (None, Ok(limit)) => Bound::rows(limit),
         };
         let documents = self.run(what, async |database| {
             let collection = database.collection::<Document>(collection);
@@ -198,6 +199,8 @@ pub(super) struct Query {
     pub(super) sorted: bool,
     /// Most documents; 0 for all.
     pub(super) limit: i64,
+    /// What may come, if that is not so many documents, each as large as it is.
+    pub(super) bound: Option<Bound>,
 }
 
 async fn connect(settings: &Settings, usage: Use) -> mongodb::error::Result<Client> {

@@ -12,6 +12,7 @@ use super::guard::Ours;
 use super::statements::{Verb, durable};
 use super::types::whole;
 use super::unpark;
+use crate::origins::bound::Bound;
 use crate::origins::ledger::{fenced, signed, unsigned};
 use crate::origins::{Claim, OriginError, Owner, ParkedGroup, WriteClaim};
 use destage_core::{DomainId, Fault, Lsn};
@@ -291,7 +292,7 @@ pub(super) fn finish_parking(
 
 /// Everything parked, in the order of its numbers.
 pub(super) fn parked(connection: &mut Connection) -> Result<Vec<ParkedGroup>, OriginError> {
-    let query = Query { sorted: true, ..Query::default() };
+    let query = Query { sorted: true, bound: Some(Bound::parked()), ..Query::default() };
     let mut found: Vec<ParkedGroup> = Vec::new();
     for mut document in connection.find("read the parked groups", PARKED, query)? {
         if let Ok(id) = document.get_document("_id").cloned() {

@@ -75,6 +75,7 @@ impl Reader for MongoReader {
                 projection: Some(doc! { "_id": 1 }),
                 sorted: true,
                 limit: i64::try_from(limit).unwrap_or(i64::MAX),
+                ..Query::default()
             };
             let found = self.connection.find(&what, &table.name, query)?;
             let ids = found.iter().filter_map(|document| document.get("_id"));

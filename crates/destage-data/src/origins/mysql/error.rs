@@ -1,8 +1,9 @@
 //! What a failure of MariaDB means for the core.
 
 use crate::origins::OriginError;
+use crate::origins::bound::exceeded;
 use destage_core::Fault;
-use mysql_async::Error;
+use mysql_async::{Error, IoError};
 
 /// Classifies a failure of `what` and says it in words.
 pub(super) fn classified(what: &str, place: &str, error: &Error) -> OriginError {
@@ -28,6 +29,9 @@ pub(super) fn classified(what: &str, place: &str, error: &Error) -> OriginError 
         Error::Url(error) => {
             OriginError::new(Fault::Denied, format!("failed to {what} at {place}: {error}"))
         }
+        Error::Io(IoError::Io(error)) if error.to_string().starts_with(PACKET_TOO_LARGE) => {
+            exceeded(what, place)
+        }
         error => {
             OriginError::new(Fault::Unavailable, format!("failed to {what} at {place}: {error}"))
         }
@@ -50,6 +54,9 @@ fn without_values(code: u16, message: &str) -> String {
         _ => "the row or a value in it was refused".to_owned(),
     }
 }
+
+/// What the client says of a packet that announces more than it was told to take; its error has no other name.
+const PACKET_TOO_LARGE: &str = "Packet is larger than max_allowed_packet";
 
 /// What ends a statement that takes longer than `max_statement_time`.
 const STATEMENT_TIMEOUTS: [u16; 2] = [1969, 3024];

@@ -66,7 +66,7 @@ impl Origin for Mysql {
     }
 
     fn schema(&self) -> Result<Schema, OriginError> {
-        catalog::read(&mut Connection::open(&self.settings)?)
+        catalog::read(&mut Connection::open(&self.settings.for_catalogue())?)
     }
 
     fn writers_max(&self) -> usize {

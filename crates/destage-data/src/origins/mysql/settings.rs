@@ -2,6 +2,7 @@
 
 use crate::origins::OriginError;
 use crate::origins::address::unambiguous;
+use crate::origins::bound::{MESSAGE_BYTES_MAX, ROW_BYTES_MAX};
 use crate::origins::tls::{Parameters, is_loopback};
 use destage_core::Fault;
 use mysql_async::{ClientIdentity, Opts, OptsBuilder, SslOpts};
@@ -48,13 +49,25 @@ impl Settings {
             .client_found_rows(true)
             .stmt_cache_size(0)
             .tcp_keepalive(Some(KEEPALIVE))
-            // These are known or looked up elsewhere; unset, the client asks the server.
+            // These are known or looked up elsewhere; unset, the client asks the server. What is sent has the server's limit.
             .wait_timeout(Some(IDLE_SECONDS))
-            .max_allowed_packet(Some(PACKET_BYTES_MAX));
+            .max_allowed_packet(Some(ROW_BYTES_MAX));
         let encrypting = ssl.is_some();
         let opts = Opts::from(plain.clone().ssl_opts(ssl));
         let plain = (encrypting && may_be_plain).then(|| Opts::from(plain));
         Ok(Self { opts, plain, timeout, place, transaction_groups: TRANSACTION_GROUPS })
+    }
+}
+
+impl Settings {
+    /// As these, for a connection on which no row of a table comes.
+    pub(super) fn for_catalogue(&self) -> Self {
+        let bounded = |opts: &Opts| {
+            let opts = OptsBuilder::from_opts(opts.clone());
+            Opts::from(opts.max_allowed_packet(Some(MESSAGE_BYTES_MAX)))
+        };
+        let plain = self.plain.as_ref().map(bounded);
+        Self { opts: bounded(&self.opts), plain, ..self.clone() }
     }
 }
 
@@ -129,8 +142,6 @@ const EXPECTED: &str =
 /// Fewer cost more per row; more hold the locks of more rows for longer and gain little.
 const TRANSACTION_GROUPS: usize = 1_000;
 const KEEPALIVE: Duration = Duration::from_secs(15);
-/// The protocol's own limit; the server's is looked at before anything is sent.
-const PACKET_BYTES_MAX: usize = 1 << 30;
 const IDLE_SECONDS: usize = 28_800;
 
 #[cfg(test)]

@@ -447,8 +447,7 @@ impl Writer for MysqlWriter {
 
     fn parked(&mut self) -> Result<Vec<ParkedGroup>, OriginError> {
         let what = "read the parked groups";
-        // As large as the writes are.
-        let rows = self.connection.rows_within(what, PARKED, &mut Bound::rows(usize::MAX))?;
+        let rows = self.connection.rows_within(what, PARKED, &mut Bound::parked())?;
         let parked = |row: &Texts| ParkedGroup {
             domain: DomainId(text(row, 0).parse().unwrap_or(0)),
             lsn: Lsn(number(row, 1)),

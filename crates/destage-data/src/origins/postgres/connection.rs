@@ -1,6 +1,7 @@
 //! Connections that block: a small runtime for one or several, a limit on every operation, prepared statements.
 
 use super::error::classified;
+use super::framed::{Framed, Limit};
 use super::settings::Settings;
 use crate::origins::OriginError;
 use crate::origins::bound::{Bound, exceeded};
@@ -15,14 +16,18 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::UnixStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
+use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{AsyncMessage, Client, Error, NoTls, Row, Statement, ToStatement};
+use tokio_postgres::{AsyncMessage, Client, Error, Row, Statement, ToStatement};
 
 pub(super) struct Connection {
     driver: Arc<Driver>,
     session: Session,
+    /// Of what the server may say at once.
+    limit: Arc<Limit>,
     timeout: Duration,
     place: String,
     /// An operation was given up half way: what the session is doing is unknown.
@@ -134,17 +139,16 @@ impl Connection {
         hear: Option<Hear>,
     ) -> Result<Self, OriginError> {
         let place = settings.place.clone();
-        let connecting = connect(settings, hear);
+        let limit = Arc::<Limit>::default();
+        let connecting = connect(settings, &limit, hear);
         let limited = async { tokio::time::timeout(settings.timeout, connecting).await };
         let connected = driver.runtime.block_on(limited);
-        let client = connected
-            .map_err(|_| late("connect", &place, settings.timeout))?
-            .map_err(|error| classified("connect", &place, &error))?;
+        let client = connected.map_err(|_| late("connect", &place, settings.timeout))??;
         let client = Bounded { client, driver: driver.clone(), left: Cell::default() };
         let session = Session { client, statements: HashMap::new() };
         let timeout = settings.timeout;
         let mut connection =
-            Self { driver, session, timeout, place, given_up: false, outgrown: false };
+            Self { driver, session, limit, timeout, place, given_up: false, outgrown: false };
         let setup = setup(timeout);
         connection.run("set up the session", async |client| client.batch_execute(&setup).await)?;
         Ok(connection)
@@ -175,6 +179,7 @@ impl Connection {
     /// The next operation may be answered with so much.
     pub(super) fn expect(&mut self, bound: Bound) {
         self.session.client.left.set(bound);
+        self.limit.set_row_bytes_max(bound.row_bytes_max());
     }
 
     /// The error in words, with what it means for this connection.
@@ -185,7 +190,7 @@ impl Connection {
             self.session.statements.clear();
             self.outgrown = true;
         }
-        classified(what, &self.place, error)
+        failed(what, &self.place, &self.limit, error)
     }
 
     /// The prepared statement of that text, from the cache where it is known.
@@ -235,10 +240,31 @@ impl Connection {
 pub(super) type Hear = Box<dyn FnMut(&str) + Send>;
 
 /// Connects, encrypted or not, and leaves the connection to the runtime.
-async fn connect(settings: &Settings, hear: Option<Hear>) -> Result<Client, Error> {
-    match &settings.tls {
-        None => settings.config.connect(NoTls).await.map(|pair| driven(pair, hear)),
-        Some(tls) => settings.config.connect(tls.clone()).await.map(|pair| driven(pair, hear)),
+async fn connect(
+    settings: &Settings,
+    limit: &Arc<Limit>,
+    hear: Option<Hear>,
+) -> Result<Client, OriginError> {
+    let (config, place) = (&settings.config, &settings.place);
+    let mut framed = Framed::new(settings, limit.clone());
+    let connected = match settings.socket() {
+        None => config.connect(framed).await.map(|pair| driven(pair, hear)),
+        Some(path) => {
+            let opened = UnixStream::connect(path).await;
+            let opened = opened.and_then(|socket| Ok((socket, framed.make_tls_connect("")?)));
+            let (socket, connecting) =
+                opened.map_err(|e| unavailable(format!("failed to connect at {place}: {e}")))?;
+            config.connect_raw(socket, connecting).await.map(|pair| driven(pair, hear))
+        }
+    };
+    connected.map_err(|error| failed("connect", place, limit, &error))
+}
+
+/// The error in words: of an answer that was given up, that and not how it ended.
+fn failed(what: &str, place: &str, limit: &Limit, error: &Error) -> OriginError {
+    match limit.is_exceeded() {
+        true => exceeded(what, place),
+        false => classified(what, place, error),
     }
 }
 

@@ -8,6 +8,7 @@
 mod catalog;
 mod connection;
 mod error;
+mod framed;
 mod invalidation;
 mod listener;
 mod parts;

@@ -4,14 +4,17 @@ use crate::origins::OriginError;
 use crate::origins::address::unambiguous;
 use crate::origins::tls::Parameters;
 use destage_core::Fault;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio_postgres::Config;
-use tokio_postgres::config::Host;
+use tokio_postgres::config::{Host, SslMode, SslNegotiation, TargetSessionAttrs};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 #[derive(Clone)]
 pub(super) struct Settings {
     pub(super) config: Config,
+    /// Whether to encrypt, which [`Framed`](super::framed::Framed) negotiates.
+    pub(super) mode: SslMode,
     /// `None` if nothing is to be encrypted.
     pub(super) tls: Option<MakeRustlsConnect>,
     pub(super) timeout: Duration,
@@ -40,7 +43,25 @@ impl Settings {
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
             config.host("localhost");
         }
+        if socket(&config).is_some()
+            && (config.get_hosts().len() + config.get_hostaddrs().len() > 1
+                || config.get_target_session_attrs() != TargetSessionAttrs::Any)
+        {
+            return Err(denied(
+                "the PostgreSQL URL has a socket's folder as a host, which goes with no other host, no hostaddr and no \
+                 target_session_attrs",
+            ));
+        }
         let tls = encryption.apply(&mut config)?;
+        let mode = config.get_ssl_mode();
+        if config.get_hosts().is_empty() {
+            // Without names, certificates are looked at for the addresses.
+            for address in config.get_hostaddrs().to_vec() {
+                config.host(address.to_string());
+            }
+        }
+        // What the client takes for encryption at once asks for it itself.
+        config.ssl_mode(SslMode::Require).ssl_negotiation(SslNegotiation::Direct);
         if config.get_application_name().is_none() {
             config.application_name("destage");
         }
@@ -50,9 +71,15 @@ impl Settings {
         config.keepalives_retries(KEEPALIVE_RETRIES);
         let place = place(&config);
         let mut settings =
-            Self { config, tls, timeout, place, transaction_groups: TRANSACTION_GROUPS };
+            Self { config, mode, tls, timeout, place, transaction_groups: TRANSACTION_GROUPS };
         settings.set_timeout(timeout);
         Ok(settings)
+    }
+
+    /// The file of the server's socket, where it is reached by one.
+    pub(super) fn socket(&self) -> Option<PathBuf> {
+        let port = self.config.get_ports().first().copied().unwrap_or(PORT);
+        socket(&self.config).map(|folder| folder.join(format!(".s.PGSQL.{port}")))
     }
 
     pub(super) fn set_timeout(&mut self, timeout: Duration) {
@@ -70,8 +97,15 @@ fn other_parameter(url: &str) -> Option<&str> {
     names.find(|name| !PARAMETERS.contains(name) && !name.is_empty())
 }
 
+fn socket(config: &Config) -> Option<&Path> {
+    config.get_hosts().iter().find_map(|host| match host {
+        Host::Unix(folder) => Some(folder.as_path()),
+        Host::Tcp(_) => None,
+    })
+}
+
 fn place(config: &Config) -> String {
-    let port = config.get_ports().first().copied().unwrap_or(5_432);
+    let port = config.get_ports().first().copied().unwrap_or(PORT);
     let host = match config.get_hosts().first() {
         Some(Host::Tcp(name)) if name.contains(':') => format!("[{name}]:{port}"),
         Some(Host::Tcp(name)) => format!("{name}:{port}"),
@@ -90,6 +124,7 @@ pub(super) fn denied(message: impl std::fmt::Display) -> OriginError {
     OriginError::new(Fault::Denied, message)
 }
 
+const PORT: u16 = 5_432;
 const EXPECTED: &str =
     "postgres://user:password@host:port/database, with ?sslmode=verify-full for TLS";
 /// What the client knows beside encryption.
@@ -145,6 +180,9 @@ mod tests {
             "postgres://app:secret@h/db?sslmode=verify-full&sslrootcert=/absent.pem",
             "postgres://app:secret@h:port/db",
             "postgres://app:secret@h/db?nonsense=1",
+            "postgres://app:secret@h/db?host=/run/pg",
+            "postgres:///db?host=/run/pg&password=secret&hostaddr=127.0.0.1",
+            "postgres:///db?host=/run/pg&password=secret&target_session_attrs=read-write",
         ] {
             let error = parse(url).err().expect(url);
             assert_eq!(error.fault, Fault::Denied, "{url}");

@@ -492,8 +492,7 @@ impl Writer for PostgresWriter {
     }
 
     fn parked(&mut self) -> Result<Vec<ParkedGroup>, OriginError> {
-        // As large as the writes are.
-        self.connection().expect(Bound::rows(usize::MAX));
+        self.connection().expect(Bound::parked());
         let rows = self.connection().run("read the parked groups", async |client| {
             let sql = "SELECT domain, seq, depends_on, reason, payload FROM destage_parked \
                  ORDER BY parked_at, domain, seq";

@@ -23,7 +23,7 @@ impl Server {
                     return;
                 }
             };
-            let Some(id) = self.engine.connect_from(from) else {
+            let Some(id) = self.engine.connect_from(self.clock.now(), from) else {
                 let _ = stream.write(b"-ERR max number of clients reached; see --max-clients\r\n");
                 continue;
             };
