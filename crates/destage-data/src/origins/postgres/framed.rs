@@ -274,6 +274,6 @@ mod tests {
     }
 
     fn announced_row() -> Vec<u8> {
-        [&[b'D'], &(1_u32 << 30).to_be_bytes()[..]].concat()
+        [&b"D"[..], &(1_u32 << 30).to_be_bytes()[..]].concat()
     }
 }
