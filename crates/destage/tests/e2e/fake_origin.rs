@@ -14,7 +14,7 @@ const ENDLESS: usize = 640 << 20;
 const RESIDENT_KIB_MAX: u64 = 420 << 10;
 const TEXT: usize = 4 << 10;
 /// What is sent of a message that announces more.
-const PIECE: [u8; 64 << 10] = [0; 64 << 10];
+static PIECE: [u8; 64 << 10] = [0; 64 << 10];
 
 /// An origin that serves every connection by `serve`; its address.
 fn origin(serve: fn(TcpStream) -> io::Result<()>) -> String {
