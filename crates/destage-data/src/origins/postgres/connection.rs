@@ -226,6 +226,11 @@ impl Connection {
         self.given_up || self.session.client.is_closed()
     }
 
+    /// Whether the server announced a message that is longer than it may be.
+    pub(super) fn is_exceeded(&self) -> bool {
+        self.limit.is_exceeded()
+    }
+
     /// The time that one operation may take.
     pub(super) fn timeout(&self) -> Duration {
         self.timeout

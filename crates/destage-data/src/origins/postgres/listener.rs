@@ -5,6 +5,7 @@ use super::connection::Connection;
 use super::invalidation::CHANNEL;
 use super::settings::Settings;
 use crate::cells::{Cell, push_cell};
+use crate::origins::bound::exceeded;
 use crate::origins::{ForeignChanges, Heard, Listener, OriginError};
 use crate::schema::{Schema, Table, TableId};
 use crate::value::ColumnType;
@@ -70,6 +71,9 @@ impl PostgresListener {
     }
 
     fn ended(&self) -> OriginError {
+        if self.connection.is_exceeded() {
+            return exceeded("listen", self.connection.place());
+        }
         let message = format!("the connection to {} has ended", self.connection.place());
         OriginError::new(Fault::Unavailable, message)
     }
