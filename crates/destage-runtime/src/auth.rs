@@ -6,6 +6,7 @@
 //! [`PEERS_MAX`] the one that has been quiet for longest. Sockets in the file system have no brake, as only the user who runs
 //! the server can connect to them. Time comes as an argument.
 
+use crate::status::ClientsReport;
 use destage_core::{Span, Time};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -235,6 +236,15 @@ impl fmt::Display for Peer {
 /// Compares in a time that depends on the length only.
 fn same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |differ, (x, y)| differ | (x ^ y)) == 0
+}
+
+impl ClientsReport {
+    /// Adds what has become of passwords.
+    pub fn set_auth(&mut self, auth: &Auth) {
+        let failures = auth.failures();
+        self.auth_failures_total = failures.wrong;
+        self.auth_held_total = failures.held;
+    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 
 mod once;
 
-use crate::auth::Auth;
 use crate::policy;
 use destage_core::{Policy, Status};
 use serde::{Deserialize, Serialize};
@@ -299,15 +298,6 @@ pub struct ClientsReport {
     /// Clients disconnected since they, or all together, left too many replies unread; absent where replies are not kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cut_off_total: Option<u64>,
-}
-
-impl ClientsReport {
-    /// Adds what has become of passwords.
-    pub fn set_auth(&mut self, auth: &Auth) {
-        let failures = auth.failures();
-        self.auth_failures_total = failures.wrong;
-        self.auth_held_total = failures.held;
-    }
 }
 
 /// Writes on their way.
