@@ -47,6 +47,14 @@ fn a_unit_stays_parked_while_another_group_of_it_is() {
 }
 
 #[test]
+fn a_group_joins_the_parked_one_by_whichever_of_its_units() {
+    let mut pair = one_parked(policy());
+    pair.load(1);
+    pair.write(2, &[1, 0]);
+    assert_eq!(pair.synced(2), [send(2), park(2, Some(1))]);
+}
+
+#[test]
 fn a_unit_that_stands_for_many_makes_nothing_build_on_what_is_parked() {
     let (mut pair, _) = dirty(policy(), &[&[0, 5]]);
     pair.destage_failed(0, Fault::Rejected);
