@@ -158,7 +158,9 @@ impl History {
         let lsns = places.iter().filter_map(|place| self.touching.get(place)).flatten();
         let entries = lsns.map(|&lsn| self.entry(lsn));
         let turns = entries.flat_map(|entry| {
-            entry.skipped.into_iter().chain(entry.implied_at.filter(|_| !entry.implied.is_empty()))
+            // Of what went along with a group, others than these may be all.
+            let implies = entry.implied.iter().any(|change| places.contains(&change.place));
+            entry.skipped.into_iter().chain(entry.implied_at.filter(|_| implies))
         });
         turns.filter(|&turn| turn >= from).collect()
     }
