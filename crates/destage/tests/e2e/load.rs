@@ -383,6 +383,12 @@ impl Writer {
                 reply = connection.receive()?;
             }
         }
+        if let Reply::Error(message) = &reply
+            && message.starts_with("PENDING")
+        {
+            // It was carried out, which nobody may be told of before D is kept again.
+            return Ok(Outcome::Unknown);
+        }
         if let Reply::Error(message) = reply {
             self.history.refusal.get_or_insert(message);
             return Ok(Outcome::Refused);
