@@ -218,9 +218,11 @@ fn change_tags(at: SocketAddr, shared: &Shared, mut random: Random) -> (BTreeSet
         let is_there = tags.contains(&tag);
         match (what, client.call(&[what, "tags:1", &tag])) {
             // Carried out, which nobody may be told of before D is kept again.
-            ("SADD", Reply::Error(error)) if error.starts_with("PENDING") => drop(tags.insert(tag)),
+            ("SADD", Reply::Error(error)) if error.starts_with("PENDING") => {
+                tags.insert(tag);
+            }
             ("SREM", Reply::Error(error)) if error.starts_with("PENDING") => {
-                drop(tags.remove(&tag))
+                tags.remove(&tag);
             }
             // Refused, or not cached while the origin is away: nothing was done.
             (_, Reply::Error(_)) => thread::sleep(millis(20)),
