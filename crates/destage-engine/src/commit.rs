@@ -298,6 +298,10 @@ impl GroupCommit {
             Ended::Synced { lane, result, took } => {
                 let sync = self.syncs.iter_mut().find(|sync| sync.lane == lane);
                 sync.expect("a sync of this lane is under way").ended = Some((result, took));
+                // From then on the others are believed no more, those that began before included.
+                if result == Err(LogFault::Failed) {
+                    self.trouble(now, LogFault::Failed);
+                }
                 self.count_in_order(now);
             }
         }

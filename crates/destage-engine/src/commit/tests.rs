@@ -277,6 +277,14 @@ fn a_sync_behind_one_that_failed_counts_for_nothing() {
     assert!(is_true(two_lanes(), &second_before_first(), false));
 }
 
+#[test]
+fn a_sync_that_ends_after_another_one_has_failed_counts_for_nothing() {
+    let mut acts = second_before_first();
+    acts.truncate(acts.len() - 2);
+    acts.extend([Act::EndSync(1, Fate::Failed), Act::EndSync(0, Fate::Good)]);
+    assert!(is_true(two_lanes(), &acts, false));
+}
+
 /// Negative control: syncs count as they end.
 #[test]
 fn syncs_that_count_as_they_end_fail_the_same_test() {
