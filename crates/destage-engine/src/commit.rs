@@ -2,8 +2,8 @@
 //!
 //! One flush (buffer to file) at a time; beside it, syncs of what was written before, each on a lane with a handle of the
 //! file to itself. A client that writes again as soon as it is answered would otherwise wait for two syncs each time: for the
-//! one that began just before, without it, and for its own. Lanes count in the order in which they began: if one fails,
-//! nothing of a later one is told, since what a failed sync left on the medium is unknown.
+//! one that began just before, without it, and for its own. Lanes count in the order in which they began. Once one has
+//! failed, no other is believed, whichever began first, since what a failed sync left on the medium is unknown.
 //!
 //! ```text
 //!            want()                Write         ended(Wrote)            Sync          ended(Synced)
