@@ -2,9 +2,12 @@
 //!
 //! It survives every fault that the driver reports as such; broken invariants panic, and the journal recovers. It leaves
 //! payload, I/O and clocks to the driver.
+//!
+//! [`Core::handle`] changes the state and queues effects; it never calls the driver. So the driver may tell it of something
+//! while an effect is being carried out, and the state that it tells it of is always a whole one.
 
 mod access;
-mod across;
+mod batch;
 mod commit;
 mod destage;
 mod due;
@@ -12,6 +15,7 @@ mod halt;
 mod level;
 mod parked;
 mod queue;
+mod spanning;
 
 use crate::groups::{Group, Groups, State, UnitList};
 use crate::id::{BatchId, DomainId, Lsn, RequestId, UnitId};
@@ -150,7 +154,7 @@ impl Core {
                 self.write(domain, units, bytes, journal_bytes, access);
             }
             Input::Join { lsn } => self.join(lsn),
-            Input::Across { lsn, domains } => self.spread(lsn, domains),
+            Input::Spans { lsn, domains } => self.spread(lsn, domains),
             Input::BuildsOn { lsn, on } => self.builds_on(lsn, on),
             Input::Through { units, access, result } => self.carried(units, access, result),
             Input::Release { units } => self.release(units),
@@ -178,7 +182,7 @@ impl Core {
                     state: State::Queued,
                     access: Access::Back,
                     is_joined: false,
-                    is_across: false,
+                    is_spanning: false,
                     builds_on: false,
                 };
                 self.recovered(lsn, group);
@@ -241,8 +245,8 @@ impl Core {
     }
 
     /// The domains of an undecided group that belongs to several of them, ascending; `None` for all others.
-    pub fn domains_across(&self, lsn: Lsn) -> Option<&[DomainId]> {
-        self.destager.across(lsn)
+    pub fn domains_spanned(&self, lsn: Lsn) -> Option<&[DomainId]> {
+        self.destager.spanned(lsn)
     }
 
     /// The domain of an undecided group; the one it was written with where it belongs to several.
@@ -374,7 +378,7 @@ impl Core {
             state: State::Queued,
             access,
             is_joined: false,
-            is_across: false,
+            is_spanning: false,
             builds_on: false,
         });
         for &(unit, size) in units {

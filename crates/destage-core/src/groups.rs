@@ -1,4 +1,7 @@
 //! The undecided groups, by number.
+//!
+//! A group leaves when it and everything older is decided. Until then a decided one stays as [`State::Done`], because the
+//! watermark is one number: it can only say that everything up to some group is decided.
 
 use crate::id::{DomainId, Lsn, UnitId};
 use crate::io::Access;
@@ -53,7 +56,7 @@ pub(crate) struct Group {
     /// The group after it belongs to the same request.
     pub(crate) is_joined: bool,
     /// It belongs to further domains than `domain`.
-    pub(crate) is_across: bool,
+    pub(crate) is_spanning: bool,
     /// It builds on groups with which it shares no unit.
     pub(crate) builds_on: bool,
 }
@@ -114,7 +117,7 @@ impl Groups {
             state: State::Done,
             access: Access::Back,
             is_joined: false,
-            is_across: false,
+            is_spanning: false,
             builds_on: false,
         });
     }

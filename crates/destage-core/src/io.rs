@@ -41,7 +41,7 @@ pub enum Input<'a> {
     /// The newest group belongs to all these domains, its own among them: it is applied when it is at the head of each, and
     /// the watermarks of all of them move at once. To be said before the next group is written or recovered. Not under
     /// [`crate::Order::Unit`].
-    Across {
+    Spans {
         /// The newest group.
         lsn: Lsn,
         /// Its domains, ascending, each once.
@@ -321,7 +321,7 @@ pub enum Effect {
     Destage {
         /// The batch.
         batch: BatchId,
-        /// Its domain; the domains of its first group where that belongs to several, see [`crate::Core::domains_across`].
+        /// Its domain; the domains of its first group where that belongs to several, see [`crate::Core::domains_spanned`].
         domain: DomainId,
     },
     /// Move one group out of the queue: in one origin transaction advance the watermark past it and, if `keep`, store it

@@ -20,6 +20,7 @@
 
 extern crate alloc;
 
+pub mod consistency;
 mod core;
 pub mod expiry;
 mod groups;
@@ -36,7 +37,6 @@ pub mod ring;
 mod sequential;
 mod status;
 mod time;
-pub mod together;
 mod units;
 
 pub use crate::core::Core;

@@ -91,7 +91,7 @@ pub fn recovered(core: &mut impl Decide, now: Time, group: &Recovered<'_>) {
 /// What ties the newest group to others.
 fn tie(core: &mut impl Decide, now: Time, lsn: Lsn, domains: &[DomainId], builds_on: &[Lsn]) {
     if domains.len() > 1 {
-        core.handle(now, Input::Across { lsn, domains });
+        core.handle(now, Input::Spans { lsn, domains });
     }
     if !builds_on.is_empty() {
         core.handle(now, Input::BuildsOn { lsn, on: builds_on });

@@ -417,8 +417,13 @@ impl Journal {
     /// Lets go of the segments whose groups are all decided (up to `decided`) and older than the retention, or older than
     /// the newest when the journal exceeds its size. Copies nothing; cheap when there is nothing to do. With a retention of
     /// 0 they go at once. Reads through [`Journal::segment_reader`] must have ended: see there.
+    ///
+    /// Segments leave from the oldest on, without a gap: a start reads on from the oldest that is there and takes a missing
+    /// number for damage. The newest one never leaves, because it says which number comes next.
     pub fn reclaim(&mut self, decided: u64, now_ns: u64) {
         self.decided = self.decided.max(decided);
+        // A group may be decided before it is durable, where a policy writes through. If its segment left now and the host died,
+        // the journal would begin behind its own end.
         let decided = self.decided.min(self.durable);
         loop {
             let keeps =

@@ -43,7 +43,7 @@ mod tag {
     pub(super) const TICK: u8 = 23;
     pub(super) const HOLD_PARKED: u8 = 24;
     pub(super) const UNPARKED: u8 = 25;
-    pub(super) const ACROSS: u8 = 26;
+    pub(super) const SPANS: u8 = 26;
     pub(super) const RELOAD: u8 = 27;
     pub(super) const COLLECTIVE: u8 = 28;
     pub(super) const RESUME_PARKING: u8 = 29;
@@ -71,8 +71,8 @@ pub(crate) fn encode(out: &mut Vec<u8>, input: &Input<'_>) {
             put_units(out, units);
         }
         Input::Join { lsn } => one(out, tag::JOIN, lsn.0),
-        Input::Across { lsn, domains } => {
-            one(out, tag::ACROSS, lsn.0);
+        Input::Spans { lsn, domains } => {
+            one(out, tag::SPANS, lsn.0);
             put(out, domains.len() as u64);
             domains.iter().for_each(|domain| put(out, domain.0.into()));
         }
@@ -167,7 +167,7 @@ pub(crate) fn decode<'s>(bytes: &mut Bytes<'_>, scratch: &'s mut Scratch) -> Opt
             units: sizes(bytes, &mut scratch.sizes)?,
         },
         tag::JOIN => Input::Join { lsn: Lsn(bytes.number()?) },
-        tag::ACROSS => Input::Across {
+        tag::SPANS => Input::Spans {
             lsn: Lsn(bytes.number()?),
             domains: domains(bytes, &mut scratch.domains)?,
         },
@@ -260,7 +260,7 @@ pub(crate) fn highest_unit(input: &Input<'_>) -> Option<u64> {
             Some(unit)
         }
         Input::Join { .. }
-        | Input::Across { .. }
+        | Input::Spans { .. }
         | Input::BuildsOn { .. }
         | Input::Respond { .. }
         | Input::Wait { .. }

@@ -4,13 +4,13 @@
 //! one atomic group over all redo stores. So if a write to one volume was issued after a write to another one was
 //! acknowledged, no origin ever has the later without the earlier, after the replay. *When* a group is sent the cores
 //! decide, each for its volume: a batch that one of them wants takes along what came before it on the others. How far it
-//! reaches is for [`destage_core::together`] to say.
+//! reaches is for [`destage_core::consistency`] to say.
 //!
 //! A group waits for every volume: one whose origin is away, or that has stopped, holds the others up, until D does.
 
 use super::Volume;
-use super::job::{Context, Failure, Part, Sent, send_together};
-use destage_core::together::{self, Share};
+use super::job::{Context, Failure, Part, Sent, send_group};
+use destage_core::consistency::{self, Share};
 use destage_core::{Lsn, Time};
 
 /// The volumes that form one state: see the module. Without I/O, as [`Volume`] is.
@@ -62,7 +62,7 @@ struct MemberDone {
 impl GroupJob {
     /// Carries it out; blocks until it is done. `contexts` are those of the group's volumes, in their order.
     pub fn run(self, contexts: &[&Context]) -> GroupDone {
-        let result = send_together(contexts, &self.parts, self.coordinator, self.uuid);
+        let result = send_group(contexts, &self.parts, self.coordinator, self.uuid);
         let member = |part: &Part| MemberDone { upto: part.upto, pins: part.pins().collect() };
         GroupDone { members: self.parts.iter().map(member).collect(), result }
     }
@@ -120,7 +120,7 @@ impl ConsistencyGroup {
                 Ok(part) => parts.push(part),
                 Err(failure) => {
                     self.failed(&failure);
-                    volumes.iter_mut().for_each(|v| v.not_sent_together(now, &failure, &[]));
+                    volumes.iter_mut().for_each(|v| v.group_not_sent(now, &failure, &[]));
                     return None;
                 }
             }
@@ -146,13 +146,13 @@ impl ConsistencyGroup {
                 self.status.last_error = None;
                 let members = done.members.iter().zip(sent);
                 for (volume, (member, sent)) in volumes.iter_mut().zip(members) {
-                    volume.sent_together(now, sent, member.upto, &member.pins);
+                    volume.group_sent(now, sent, member.upto, &member.pins);
                 }
             }
             Err(failure) => {
                 self.failed(&failure);
                 for (volume, member) in volumes.iter_mut().zip(&done.members) {
-                    volume.not_sent_together(now, &failure, &member.pins);
+                    volume.group_not_sent(now, &failure, &member.pins);
                 }
             }
         }
@@ -171,5 +171,5 @@ fn cut(volumes: &[&mut Volume]) -> Vec<Lsn> {
         committed: volume.core.committed(),
         limits: volume.core.policy().limits,
     });
-    together::cut(shares.collect())
+    consistency::cut(shares.collect())
 }

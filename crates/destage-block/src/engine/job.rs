@@ -1,8 +1,8 @@
 //! Work that blocks: what the engine wants done, carried out on any thread, and what came of it.
 
+mod consistency;
 mod destage;
 mod payload;
-mod together;
 
 use super::allocation::StatusJob;
 use super::overlay::Shared;
@@ -16,9 +16,9 @@ use destage_core::{BatchId, Lsn, UnitId};
 use destage_journal::{DiskFile, Flush, Sync};
 use std::sync::{Arc, Mutex};
 
+pub(super) use consistency::send_group;
 pub(super) use destage::{DestageJob, Failure, From, Part, Sent, Target};
 pub(super) use payload::BeforeRead;
-pub(super) use together::send_together;
 
 /// The media that jobs work on.
 #[derive(Clone, Debug)]

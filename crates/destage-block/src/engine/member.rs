@@ -4,7 +4,7 @@
 use super::Volume;
 use super::job::{Failure, Part, Sent};
 use super::waits::Wait;
-use destage_core::together::Ordered;
+use destage_core::consistency::Ordered;
 use destage_core::{BatchId, Lsn, Order, Time, UnitId, WaitFor};
 use hashbrown::HashMap;
 use std::collections::VecDeque;
@@ -168,7 +168,7 @@ impl Volume {
     }
 
     /// What to send so that the origin has everything up to `upto`. What is read from the log is kept until
-    /// [`Volume::sent_together`] or [`Volume::not_sent_together`].
+    /// [`Volume::group_sent`] or [`Volume::group_not_sent`].
     pub(super) fn share(&mut self, upto: Lsn) -> Result<Part, Failure> {
         let done = self.member().done;
         let lsns: Vec<Lsn> =
@@ -185,7 +185,7 @@ impl Volume {
     }
 
     /// A group of all volumes has reached the origins.
-    pub(super) fn sent_together(&mut self, now: Time, sent: Vec<Sent>, upto: Lsn, pins: &[Lsn]) {
+    pub(super) fn group_sent(&mut self, now: Time, sent: Vec<Sent>, upto: Lsn, pins: &[Lsn]) {
         self.now = self.now.max(now);
         pins.iter().for_each(|&lsn| self.log.unpin(lsn));
         self.counters.sent_blocks += self.member().arrived(sent, upto);
@@ -193,7 +193,7 @@ impl Volume {
     }
 
     /// The group has not reached the origins, or nobody knows.
-    pub(super) fn not_sent_together(&mut self, now: Time, failure: &Failure, pins: &[Lsn]) {
+    pub(super) fn group_not_sent(&mut self, now: Time, failure: &Failure, pins: &[Lsn]) {
         self.now = self.now.max(now);
         pins.iter().for_each(|&lsn| self.log.unpin(lsn));
         if let Some(batch) = self.member().take_wanted() {

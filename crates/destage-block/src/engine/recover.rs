@@ -1,4 +1,15 @@
 //! Opening a volume: what an earlier run left in the log, the index and the marks.
+//!
+//! Three things are read, and none of them is believed beyond what it was made durable for:
+//!
+//! - the *marks* say up to which Lsn the origin has come. They may lag: then groups are sent again that the origin has, which
+//!   changes nothing, since a group says what blocks become;
+//! - the *index* says which slots held clean blocks at a checkpoint;
+//! - the *log* says what was written. Everything after the marks is dirty again. Everything after the checkpoint makes the
+//!   clean copies of its blocks outdated: so the log is read from whichever of the two is older, and each record first drops
+//!   what it outdates and then, if it is undecided, becomes a group of the core.
+//!
+//! Clean blocks are handed to the core last. Dirty ones need their handles first, and may have to take them from clean ones.
 
 use super::batches::Batches;
 use super::fetches::Fetches;
@@ -16,7 +27,7 @@ use super::{DOMAIN, Shape, Volume, VolumeOptions};
 use crate::block::{BLOCK, Lba};
 use crate::cache::record::{GroupKind, GroupSummary, RecordError};
 use crate::cache::{CacheDevice, CacheError, Index, SlotState};
-use destage_core::together::Ordered;
+use destage_core::consistency::Ordered;
 use destage_core::{Core, Input, Lsn, Order, Policy, Time, UnitId, WaitFor};
 use destage_journal::{Journal, Recovery, Summary};
 use destage_runtime::mode_log::ModeLog;

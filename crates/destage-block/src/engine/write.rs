@@ -8,7 +8,7 @@ use crate::block::{BLOCK, Extent};
 use crate::cache::record::{GroupHeader, GroupKind};
 use crate::origin::{OriginError, OriginErrorKind};
 use crate::request::RequestError;
-use destage_core::together::Ordered;
+use destage_core::consistency::Ordered;
 use destage_core::{Access, Fault, Input, Intent, Lsn, Order, RequestId, UnitId};
 use std::sync::Arc;
 

@@ -45,7 +45,7 @@ pub struct InDoubt {
 ///
 /// # Errors
 /// As for [`RedoStore::apply`], from any of the volumes.
-pub fn apply_together(
+pub fn apply_groups(
     shares: &mut [Share<'_>],
     coordinator: usize,
     uuid: [u8; 16],

@@ -25,7 +25,7 @@ pub use error::RedoError;
 pub(crate) use evidence::Evidence;
 pub use format::{AttachRecord, CoordinatorRecord, FORMAT_VERSION, HOST_BYTES_MAX};
 pub use group::{Content, Group, Payload, Piece};
-pub use joint::{InDoubt, Share, apply_together, ask_coordinator};
+pub use joint::{InDoubt, Share, apply_groups, ask_coordinator};
 pub use recent::RecentBlocks;
 pub use recover::Replay;
 pub use store::{NewStore, RedoStore};

@@ -1,4 +1,14 @@
 //! After a crash, or an error in the middle of a group: finish it or drop it.
+//!
+//! | the newest group | what is at the origin | what recovery does |
+//! |---|---|---|
+//! | has no commit record, or a torn one | nothing of it | drops it |
+//! | has one, and the headers do not say that it is done | any part of it | writes it again, whole |
+//! | is done, as a header says | all of it | nothing |
+//!
+//! Writing a group again is safe as often as it happens, because it says what blocks become and not how they change. Before a
+//! block is written it must hold what the group noted as its pre-image, or what the group makes of it. Anything else was put
+//! there by someone who does not know of the cache, and is not overwritten unless the operator says so.
 
 use super::apply::{flush_origin, write_in_place};
 use super::chunks::{Chunk, clipped, in_parallel};

@@ -1,4 +1,13 @@
 //! The store: two headers, two halves for groups.
+//!
+//! ```text
+//!   | header 0 | header 1 | coordinator | evidence 0, 1 |      half 0      |      half 1      |
+//!        the newer intact one holds                       commit | header | payload
+//! ```
+//!
+//! Of everything there are two places, and a write goes to the one that does not hold. So a write that is cut short destroys
+//! nothing: the other place still says what was true before it. Groups alternate between the halves for the same reason. While
+//! group n + 1 is written to one half, group n lies whole in the other one, until the number of the last group done is durable.
 
 use super::format::{
     AttachRecord, CoordinatorRecord, GroupHeader, HALVES_OFFSET, Header, HeaderProblem, PAGE, seed,

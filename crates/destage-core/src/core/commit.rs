@@ -1,4 +1,9 @@
 //! The journal's side: when to sync, and which replies may leave.
+//!
+//! A reply leaves when the journal durably holds every group that the reply reveals: the client's own write, and what others
+//! wrote that it has read. Otherwise a crash could take back what a client has already acted upon. One sync covers every group
+//! appended before it began, so a reply waits for the sync under way only if that one began late enough (`now`), and else for
+//! the next one (`next`).
 
 use super::Core;
 use crate::id::{ClientId, Lsn, RequestId};

@@ -1,7 +1,13 @@
 //! Destaging: batches, their order, failures, rejected groups.
+//!
+//! # Why a failed batch is repeated as it was
+//!
+//! After a lost answer nobody knows whether the batch has landed. The origin can tell, because its watermark stands either in
+//! front of the batch or at its end. It could not tell of a batch that was cut in another way. A *rejected* batch did not land,
+//! so that one is cut: halves are tried until the group is alone that the origin does not take.
 
-use super::across::Across;
 use super::queue::{Domain, Isolate, Parking, Repeat};
+use super::spanning::Spanning;
 use super::{Core, is_temporary};
 use crate::groups::State;
 use crate::id::{BatchId, DomainId, Lsn, RequestId, UnitId};
@@ -29,7 +35,7 @@ pub(super) struct Destager {
     pub(super) parkings: HashMap<Lsn, Parking>,
     next_batch: u64,
     /// Units of what is under way or to be repeated; consulted where groups may overtake one another.
-    units_in_flight: HashSet<UnitId>,
+    pub(super) units_in_flight: HashSet<UnitId>,
     /// Groups per second while destaging.
     pub(super) rate: Average,
     pub(super) paused: bool,
@@ -45,7 +51,7 @@ pub(super) struct Destager {
     pub(super) overfull: bool,
     /// See [`crate::Input::HoldParked`].
     pub(super) parked_held: bool,
-    pub(super) across: Across,
+    pub(super) spanning: Spanning,
     /// What undecided groups build on besides the earlier changes of their units. Nearly always empty.
     pub(super) builds_on: HashMap<Lsn, Box<[Lsn]>>,
     /// Most batches and parkings under way at once.
@@ -53,9 +59,6 @@ pub(super) struct Destager {
     /// The domain that may start first, where `parallel_max` keeps some from starting.
     turn: usize,
 }
-
-/// How far a batch is searched for groups that may overtake (order per unit), in groups per batch size.
-const SEARCH_FACTOR: usize = 4;
 
 impl Destager {
     pub(super) fn new(now: Time, policy: &Policy) -> Self {
@@ -75,7 +78,7 @@ impl Destager {
             parked_groups: 0,
             overfull: false,
             parked_held: false,
-            across: Across::default(),
+            spanning: Spanning::default(),
             builds_on: HashMap::new(),
             parallel_max: u32::MAX,
             turn: 0,
@@ -175,7 +178,7 @@ impl Destager {
         for requests in self.waits.values_mut() {
             requests.retain(|&waiting| waiting != request);
         }
-        self.across.cancel(request);
+        self.spanning.cancel(request);
     }
 
     /// The groups under way, and those that are to be repeated.
@@ -200,7 +203,7 @@ impl Core {
         if let Some(group) = self.groups.get(lsn) {
             let domain = group.domain;
             self.destager.hurry(domain, lsn);
-            self.destager.hurry_across(lsn);
+            self.destager.hurry_spanned(lsn);
             self.gate.hurry(lsn);
         }
     }
@@ -288,42 +291,7 @@ impl Core {
         true
     }
 
-    /// Starts one batch of a domain, or parks its head if that depends on a parked group.
-    fn start_batch(&mut self, index: usize, due: Lsn) -> bool {
-        let head = self.destager.domains[index].head().expect("something is due");
-        if !self.heads_meet(head) {
-            return false;
-        }
-        if let Some(parked) = self.depends_on(head)
-            && !self.overtakes(head)
-        {
-            self.destager.take_head(index, head);
-            // A client that waits for the origin's word is told of the rejection instead.
-            let keep = self.groups.get(head).is_some_and(|group| group.access == Access::Back);
-            self.park(Parking { lsn: head, depends_on: Some(parked), keep });
-            return true;
-        }
-        let lsns = match self.policy.order {
-            Order::Unit { .. } => self.pick_free(index, due),
-            _ if self.destager.across(head).is_some() => self.pick_across(head, due),
-            Order::Domain | Order::Any | Order::Epoch | Order::Strict => {
-                self.pick_prefix(index, due)
-            }
-        };
-        if lsns.is_empty() {
-            return false;
-        }
-        for &lsn in &lsns {
-            let group = self.groups.get_mut(lsn).expect("queued groups are undecided");
-            group.state = State::InFlight;
-            self.destager.units_in_flight.extend(group.units.as_slice());
-        }
-        self.destager.hold_others(lsns[0], DomainId(index as u16));
-        self.send_batch(index, lsns);
-        true
-    }
-
-    fn send_batch(&mut self, index: usize, lsns: Vec<Lsn>) {
+    pub(super) fn send_batch(&mut self, index: usize, lsns: Vec<Lsn>) {
         let id = BatchId(self.destager.next_batch);
         self.destager.next_batch += 1;
         let domain = &mut self.destager.domains[index];
@@ -340,96 +308,7 @@ impl Core {
         }
     }
 
-    /// Whether a group would overtake one that is under way, where that is possible at all.
-    fn overtakes(&self, lsn: Lsn) -> bool {
-        let in_flight = &self.destager.units_in_flight;
-        matches!(self.policy.order, Order::Unit { .. })
-            && self.groups.get(lsn).is_some_and(|group| {
-                group.units.as_slice().iter().any(|unit| in_flight.contains(unit))
-            })
-    }
-
-    /// The parked group that this one must join, because it changes a unit of it or builds on it otherwise.
-    pub(super) fn depends_on(&self, lsn: Lsn) -> Option<Lsn> {
-        let group = self.groups.get(lsn)?;
-        let by_unit = group.units.as_slice().iter().find_map(|&unit| self.units.parked(unit));
-        if by_unit.is_some() || !group.builds_on {
-            return by_unit;
-        }
-        let on = self.destager.builds_on.get(&lsn)?;
-        on.iter().copied().find(|lsn| self.destager.parked.contains(lsn))
-    }
-
-    pub(super) fn batch_limit(&self, domain: &Domain) -> usize {
-        let most = self.policy.limits.batch_groups_max as usize;
-        domain.isolate.map_or(most, |isolate| isolate.size.min(most))
-    }
-
-    /// The head of the queue, in order, as far as a batch reaches.
-    fn pick_prefix(&mut self, index: usize, due: Lsn) -> Vec<Lsn> {
-        let domain = &self.destager.domains[index];
-        let limit = self.batch_limit(domain);
-        let level_of = |lsn| self.groups.get(lsn).map(|group| group.level);
-        let level = domain.head().filter(|_| self.policy.order.has_levels()).and_then(level_of);
-        let (mut bytes, mut seen) = (0, 0);
-        // Groups up to the last one that is not joined to the next: where a batch may end.
-        let mut whole = 0;
-        for &lsn in &domain.queue {
-            let group = self.groups.get(lsn).expect("queued groups are undecided");
-            bytes += u64::from(group.bytes);
-            let is_over = seen >= limit || bytes > self.policy.limits.batch_bytes_max;
-            let is_later = level.is_some_and(|level| group.level > level);
-            let is_between = seen == whole;
-            let ends = is_between && (lsn > due || is_later);
-            // A request that the journal holds in part waits for its rest, unless it is the first one: then the journal may
-            // have no room for the rest before this part is gone.
-            let is_over = is_over || lsn > self.gate.committed;
-            let is_over = is_over || group.is_across;
-            if ends || (whole > 0 && (is_over || self.depends_on(lsn).is_some())) {
-                break;
-            }
-            seen += 1;
-            if !group.is_joined {
-                whole = seen;
-            }
-        }
-        // A crash may have cut a request short: then its parts end with the journal.
-        let count = if whole == 0 { seen } else { whole };
-        self.destager.domains[index].queue.drain(..count).collect()
-    }
-
-    /// Groups that share no unit with an older queued group nor with a batch under way.
-    fn pick_free(&mut self, index: usize, due: Lsn) -> Vec<Lsn> {
-        let domain = &self.destager.domains[index];
-        let limit = self.batch_limit(domain);
-        let mut bytes = 0;
-        let mut picked = Vec::new();
-        let mut left = Vec::new();
-        let mut skipped: HashSet<UnitId> = HashSet::new();
-        for &lsn in domain.queue.iter().take(limit.saturating_mul(SEARCH_FACTOR)) {
-            if lsn > due || picked.len() == limit || bytes > self.policy.limits.batch_bytes_max {
-                break;
-            }
-            let group = self.groups.get(lsn).expect("queued groups are undecided");
-            let units = group.units.as_slice();
-            let is_blocked = units
-                .iter()
-                .any(|unit| skipped.contains(unit) || self.destager.units_in_flight.contains(unit));
-            if is_blocked || self.depends_on(lsn).is_some() {
-                skipped.extend(units);
-                left.push(lsn);
-                continue;
-            }
-            bytes += u64::from(group.bytes);
-            picked.push(lsn);
-        }
-        let queue = &mut self.destager.domains[index].queue;
-        queue.drain(..picked.len() + left.len());
-        left.into_iter().rev().for_each(|lsn| queue.push_front(lsn));
-        picked
-    }
-
-    fn park(&mut self, parking: Parking) {
+    pub(super) fn park(&mut self, parking: Parking) {
         let group = self.groups.get_mut(parking.lsn).expect("queued groups are undecided");
         group.state = State::InFlight;
         self.destager.units_in_flight.extend(group.units.as_slice());
@@ -579,7 +458,7 @@ impl Core {
         for request in self.destager.waits.remove(&lsn).unwrap_or_default() {
             self.effects.push_back(Effect::Waited { request, outcome });
         }
-        self.destager.across.decided(lsn);
+        self.destager.spanning.decided(lsn);
         self.destager.builds_on.remove(&lsn);
         self.settled_upto(lsn);
     }

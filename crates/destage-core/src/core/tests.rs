@@ -1,7 +1,6 @@
 //! The core, scripted: inputs and clock jumps on one side, exact effects on the other.
 
 mod access;
-mod across;
 mod builds_on;
 mod commit;
 mod destage;
@@ -10,6 +9,7 @@ mod halt;
 mod level;
 mod limits;
 mod parked;
+mod spanning;
 
 use super::Core;
 use crate::id::{BatchId, ClientId, DomainId, Lsn, RequestId, UnitId};

@@ -145,10 +145,10 @@ impl Engine {
             return Box::new([Mark { domain, expected: self.domains.watermark(domain), upto }]);
         }
         let lead = [lead];
-        let domains = self.core.domains_across(lsns[0]).unwrap_or(&lead);
+        let domains = self.core.domains_spanned(lsns[0]).unwrap_or(&lead);
         let mark = |&domain: &DomainId| {
             let is_in = |lsn: &&Lsn| {
-                let across = self.core.domains_across(**lsn);
+                let across = self.core.domains_spanned(**lsn);
                 domains.len() == 1
                     || across.map_or_else(
                         || self.core.domain_of(**lsn) == Some(domain),

@@ -9,7 +9,7 @@ fn every_input(policy: &Policy) -> Vec<Input<'_>> {
     let write = |ack, fetch| Intent::Write { bytes: 77, ack, fetch };
     let mut inputs = vec![
         Input::Join { lsn },
-        Input::Across { lsn, domains: &[DomainId(0), DomainId(300)] },
+        Input::Spans { lsn, domains: &[DomainId(0), DomainId(300)] },
         Input::BuildsOn { lsn, on: &[Lsn(1), Lsn(1 << 39)] },
         Input::Release { units: UNITS },
         Input::Respond { client: ClientId(9), lsn, wrote: true },

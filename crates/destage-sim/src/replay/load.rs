@@ -194,7 +194,7 @@ impl Observer for Load {
                     write.is_joined = true;
                 }
             }
-            Input::Across { domains, .. } => {
+            Input::Spans { domains, .. } => {
                 if let Some(write) = self.newest_write() {
                     write.across = domains.into();
                 }

@@ -289,6 +289,103 @@ mod mysql {
     }
 }
 
+mod mongo {
+    use super::{ENDLESS, PIECE};
+    use mongodb::bson::{Document, doc, spec::BinarySubtype};
+    use std::io::{self, Read, Write};
+    use std::net::TcpStream;
+
+    const OP_REPLY: i32 = 1;
+    const OP_QUERY: i32 = 2004;
+    const OP_MSG: i32 = 2013;
+    /// The length, a number, which one is answered, the kind.
+    const HEADER: usize = 16;
+    /// What a server says of its messages.
+    const USUAL: i32 = 48_000_000;
+
+    fn number(bytes: &[u8], at: usize) -> i32 {
+        i32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+    }
+
+    fn header(length: usize, answered: i32, kind: i32) -> Vec<u8> {
+        let length = i32::try_from(length).expect("not beyond what a header can say");
+        [length, 1, answered, kind].iter().flat_map(|number| number.to_le_bytes()).collect()
+    }
+
+    fn hello(message_bytes_max: i32) -> Document {
+        doc! {
+            "ok": 1, "helloOk": true, "isWritablePrimary": true, "ismaster": true, "minWireVersion": 0, "maxWireVersion": 21,
+            "maxBsonObjectSize": 16 << 20, "maxMessageSizeBytes": message_bytes_max, "maxWriteBatchSize": 100_000,
+        }
+    }
+
+    /// Says that its messages may have 2 GB, and sends such a one.
+    pub(super) fn message_without_end(stream: TcpStream) -> io::Result<()> {
+        serve(stream, 2_000_000_000, |out, asked| {
+            out.write_all(&header(ENDLESS, asked, OP_MSG))?;
+            (0..ENDLESS / PIECE.len()).try_for_each(|_| out.write_all(&PIECE))
+        })
+    }
+
+    /// Sends one large part of a list after another.
+    pub(super) fn list_without_end(stream: TcpStream) -> io::Result<()> {
+        let bytes = vec![0; 15 << 20];
+        let stuff = mongodb::bson::Binary { subtype: BinarySubtype::Generic, bytes };
+        let row = doc! { "name": "n", "type": "collection", "options": { "comment": stuff } };
+        serve(stream, USUAL, move |out, asked| {
+            let batch = vec![row.clone()];
+            let cursor =
+                doc! { "id": 7_i64, "ns": "db.c", "firstBatch": batch.clone(), "nextBatch": batch };
+            out.write_all(&message(asked, &doc! { "ok": 1, "cursor": cursor }))
+        })
+    }
+
+    fn message(asked: i32, document: &Document) -> Vec<u8> {
+        let body = document.to_vec().expect("a document");
+        let mut message = header(HEADER + 5 + body.len(), asked, OP_MSG);
+        message.extend_from_slice(&[0; 5]);
+        message.extend_from_slice(&body);
+        message
+    }
+
+    fn serve(
+        mut stream: TcpStream,
+        message_bytes_max: i32,
+        mut answer: impl FnMut(&mut TcpStream, i32) -> io::Result<()>,
+    ) -> io::Result<()> {
+        loop {
+            let mut head = [0; HEADER];
+            stream.read_exact(&mut head)?;
+            let mut rest = vec![0; usize::try_from(number(&head, 0)).unwrap_or(HEADER) - HEADER];
+            stream.read_exact(&mut rest)?;
+            let asked = number(&head, 4);
+            let names = |name: &str| rest.windows(name.len()).any(|part| part == name.as_bytes());
+            if number(&head, 12) == OP_QUERY {
+                let body = hello(message_bytes_max).to_vec().expect("a document");
+                let mut reply = header(HEADER + 20 + body.len(), asked, OP_REPLY);
+                reply.extend_from_slice(&[0; 16]);
+                reply.extend_from_slice(&1_i32.to_le_bytes());
+                reply.extend_from_slice(&body);
+                stream.write_all(&reply)?;
+            } else if names("\x10hello\0") || names("\x10ismaster\0") || names("\x10isMaster\0") {
+                stream.write_all(&message(asked, &hello(message_bytes_max)))?;
+            } else if names("\x10ping\0") && message_bytes_max == USUAL {
+                stream.write_all(&message(asked, &doc! { "ok": 1 }))?;
+            } else {
+                answer(&mut stream, asked)?;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_mongodb_that_answers_without_an_end_fills_no_memory() {
+    let all: [fn(_) -> _; 2] = [mongo::message_without_end, mongo::list_without_end];
+    for serve in all {
+        is_given_up(&format!("mongodb://{}/db", origin(serve)));
+    }
+}
+
 #[test]
 fn a_postgresql_that_answers_without_an_end_fills_no_memory() {
     let all: [fn(_) -> _; 3] =

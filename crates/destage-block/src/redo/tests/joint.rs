@@ -2,7 +2,7 @@
 
 use super::{World, payload};
 use crate::origin::OriginErrorKind;
-use crate::redo::{Group, InDoubt, RedoError, RedoStore, Replay, Share, apply_together};
+use crate::redo::{Group, InDoubt, RedoError, RedoStore, Replay, Share, apply_groups};
 use destage_core::Lsn;
 use destage_testkit::SimDisk;
 use destage_testkit::disk::{Count, Random};
@@ -77,7 +77,7 @@ impl Worlds {
                 payload,
             })
             .collect();
-        apply_together(&mut shares, COORDINATOR, [index as u8 + 1; 16])
+        apply_groups(&mut shares, COORDINATOR, [index as u8 + 1; 16])
     }
 
     /// Starts, and applies groups from `from` on until the power goes. Returns how many are acknowledged.

@@ -119,11 +119,11 @@ fn other_domains_go_on_and_one_may_choose_otherwise() {
 }
 
 /// Group 1 is of two domains, the second of which stops: both halt at it.
-fn halted_across() -> Pair {
+fn halted_spanning() -> Pair {
     let mut pair = Pair::new(policy());
     pair.core = Core::new(START, policy()).with_on_reject(DomainId(1), OnReject::Stop);
     pair.write_to(0, 1, &[0, 1], Ack::Policy);
-    pair.core.handle(START, Input::Across { lsn: Lsn(1), domains: &[DomainId(0), DomainId(1)] });
+    pair.core.handle(START, Input::Spans { lsn: Lsn(1), domains: &[DomainId(0), DomainId(1)] });
     pair.synced(1);
     assert_eq!(pair.destage_failed(0, Fault::Rejected), [halted(0, 1), halted(1, 1)]);
     pair
@@ -131,7 +131,7 @@ fn halted_across() -> Pair {
 
 #[test]
 fn a_group_of_several_domains_halts_each_of_them() {
-    let mut pair = halted_across();
+    let mut pair = halted_spanning();
     pair.write_to(0, 2, &[2], Ack::Policy);
     assert_eq!(pair.synced(2), [send(2)]);
     assert_eq!(pair.send(Input::Resume), [destage(1)]);
@@ -148,7 +148,7 @@ fn what_stands_behind_a_halted_domain_waits_for_it_too() {
     pair.write_to(0, 1, &[0], Ack::Policy);
     for (lsn, domains) in [(2, [DomainId(0), DomainId(1)]), (3, [DomainId(1), DomainId(2)])] {
         pair.write_to(domains[0].0, lsn, &[lsn as u32], Ack::Policy);
-        pair.core.handle(START, Input::Across { lsn: Lsn(lsn), domains: &domains });
+        pair.core.handle(START, Input::Spans { lsn: Lsn(lsn), domains: &domains });
     }
     pair.write_to(3, 4, &[4], Ack::Policy);
     (1..=4).for_each(|lsn| drop(pair.synced(lsn)));
@@ -160,7 +160,7 @@ fn what_stands_behind_a_halted_domain_waits_for_it_too() {
 
 #[test]
 fn the_domains_of_one_group_go_on_together() {
-    let mut pair = halted_across();
+    let mut pair = halted_spanning();
     assert_eq!(pair.set_policy(|policy| policy.limits.batch_groups_max = 7), []);
     assert_eq!(pair.core.halts().count(), 2, "the first one waits for the second one");
 }

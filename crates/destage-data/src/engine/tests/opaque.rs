@@ -278,7 +278,7 @@ fn raw_sql_belongs_to_the_ordering_domains_of_all_that_it_declares() {
     assert_eq!(world.told(""), "$2 11");
     // All rows of the table, in both.
     world.table();
-    assert_eq!(world.script.engine.core.domains_across(Lsn(3)), Some(&[EVEN, ODD][..]));
+    assert_eq!(world.script.engine.core.domains_spanned(Lsn(3)), Some(&[EVEN, ODD][..]));
     assert_eq!(world.told("HGET item:0 n"), "");
     world.other = writer;
     assert_eq!(world.told("HGET item:1 n"), "");

@@ -6,10 +6,14 @@ use super::settings::Settings;
 use crate::origins::OriginError;
 use crate::origins::bound::{Bound, exceeded};
 use destage_core::Fault;
+use futures_util::future::{Either, select};
 use mongodb::bson::{Document, doc};
 use mongodb::error::ErrorKind;
-use mongodb::options::{ClientOptions, FindOptions};
-use mongodb::{Client, Database};
+use mongodb::options::{ClientOptions, FindOptions, SelectionCriteria};
+use mongodb::{Client, Database, ServerInfo};
+use std::future::IntoFuture;
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
@@ -47,8 +51,41 @@ impl Connection {
         let database = client.database(&settings.database);
         let settings = settings.clone();
         let mut connection = Self { database, runtime, settings, usage, given_up: false };
-        connection.command("connect", doc! { "ping": 1 })?;
+        connection.first_contact()?;
         Ok(connection)
+    }
+
+    /// Asks a server for a sign of life, but none that names larger messages than there are: the driver would take in one of as
+    /// many bytes.
+    fn first_contact(&mut self) -> Result<(), OriginError> {
+        let (unusual, mut found) = tokio::sync::watch::channel(0);
+        let tell = unusual.clone();
+        let is_usual = move |server: &ServerInfo<'_>| {
+            let named = message_bytes_max(server);
+            let is_usual = named <= MESSAGE_BYTES_MAX;
+            if !is_usual {
+                tell.send_replace(named);
+            }
+            is_usual
+        };
+        let criteria = SelectionCriteria::Predicate(Arc::new(is_usual));
+        let answer = self.run("connect", async |database| {
+            let ping = database.run_command(doc! { "ping": 1 }).selection_criteria(criteria);
+            Ok(match select(pin!(ping.into_future()), pin!(found.changed())).await {
+                Either::Left((answer, _)) => Some(answer?),
+                Either::Right(_) => None,
+            })
+        })?;
+        if answer.is_some() {
+            return Ok(());
+        }
+        let named = *unusual.borrow();
+        let message = format!(
+            "failed to connect at {}: it announces messages of {named} bytes, which is longer than any that Destage expects (at \
+             most {MESSAGE_BYTES_MAX}): look at what answers there",
+            self.place()
+        );
+        Err(OriginError::new(Fault::Denied, message))
     }
 
     /// Runs a command; a reply that reports a failure of any part of it but single documents is an error.
@@ -215,6 +252,17 @@ async fn connect(settings: &Settings, usage: Use) -> mongodb::error::Result<Clie
     options.retry_writes = Some(false);
     Client::with_options(options)
 }
+
+/// How large a message a server says that it sends at most, bytes; 0 where it does not say.
+fn message_bytes_max(server: &ServerInfo<'_>) -> i64 {
+    // The driver shows it in this way alone.
+    let Ok(shown) = serde_json::to_value(server) else { return i64::MAX };
+    let named = shown.pointer("/reply/Ok/command_response/maxMessageSizeBytes");
+    named.and_then(serde_json::Value::as_i64).unwrap_or(0)
+}
+
+/// Servers say 48,000,000.
+const MESSAGE_BYTES_MAX: i64 = 64 << 20;
 
 /// How long a read waits for a server to be found. Where one is there, this takes as long as connecting.
 const FINDING_MAX: Duration = Duration::from_secs(3);

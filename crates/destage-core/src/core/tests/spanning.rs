@@ -21,7 +21,7 @@ fn spread(core: impl FnOnce(Core) -> Core, groups: &[&[u16]]) -> (Pair, Vec<Effe
                 access: Access::Back,
             },
         );
-        pair.core.handle(START, Input::Across { lsn, domains: &domains });
+        pair.core.handle(START, Input::Spans { lsn, domains: &domains });
     }
     pair.effects();
     pair.synced(groups.len() as u64);
@@ -45,10 +45,10 @@ fn a_group_of_two_domains_goes_when_it_is_at_the_head_of_both() {
     assert_eq!(destages(pair.destaged(0)), [], "the other domain is not there yet");
     assert_eq!(destages(pair.destaged(1)), [destage_of(3, 0)]);
     assert_eq!(pair.batch(3), [3, 4, 5], "what follows in both goes along");
-    assert_eq!(pair.core.domains_across(Lsn(3)), Some(&[DomainId(0), DomainId(1)][..]));
+    assert_eq!(pair.core.domains_spanned(Lsn(3)), Some(&[DomainId(0), DomainId(1)][..]));
     pair.destaged(2);
     pair.destaged(3);
-    assert_eq!(pair.core.domains_across(Lsn(3)), None);
+    assert_eq!(pair.core.domains_spanned(Lsn(3)), None);
     pair.assert_clean(0);
 }
 
@@ -113,7 +113,7 @@ fn a_rejected_group_of_two_domains_is_found_and_parked_once() {
     let parked = parks(pair.destage_failed(2, Fault::Rejected));
     let domain = DomainId(0);
     assert_eq!(parked, [Effect::Park { lsn: Lsn(1), domain, depends_on: None, keep: true }]);
-    assert_eq!(pair.core.domains_across(Lsn(1)).map(<[_]>::len), Some(2));
+    assert_eq!(pair.core.domains_spanned(Lsn(1)).map(<[_]>::len), Some(2));
     let next = destages(pair.parked(1));
     assert_eq!(next, [destage_of(3, 0)], "both domains go on");
     pair.settle();

@@ -4,12 +4,12 @@ use super::Context;
 use super::destage::{Failure, Part, Sent, pieces, sent_block};
 use super::payload::PartBytes;
 use crate::origin::InTurn;
-use crate::redo::{Group, RedoStore, Share, apply_together};
+use crate::redo::{Group, RedoStore, Share, apply_groups};
 use destage_core::Fault;
 use std::sync::{MutexGuard, PoisonError};
 
 /// Sends everything and makes it durable. `parts` are in the order of `contexts`.
-pub(in super::super) fn send_together(
+pub(in super::super) fn send_group(
     contexts: &[&Context],
     parts: &[Part],
     coordinator: usize,
@@ -32,7 +32,7 @@ pub(in super::super) fn send_together(
         .zip(groups.iter().zip(&payloads))
         .map(|((store, origin), (group, payload))| Share { store, origin, group, payload })
         .collect();
-    apply_together(&mut shares, coordinator, uuid).map_err(|error| {
+    apply_groups(&mut shares, coordinator, uuid).map_err(|error| {
         let unread = payloads.iter().find(|bytes| bytes.is_unread());
         unread.unwrap_or(&payloads[coordinator]).why(error)
     })?;

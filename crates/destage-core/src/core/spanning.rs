@@ -14,14 +14,14 @@ use serde::{Deserialize, Serialize};
 
 /// What spans domains.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
-pub(super) struct Across {
+pub(super) struct Spanning {
     /// The domains of each undecided group of several, ascending.
     domains: HashMap<Lsn, Arc<[DomainId]>>,
     /// Who waits until everything up to a group is decided.
     waits: BTreeMap<Lsn, Vec<RequestId>>,
 }
 
-impl Across {
+impl Spanning {
     pub(super) fn decided(&mut self, lsn: Lsn) {
         self.domains.remove(&lsn);
     }
@@ -35,20 +35,20 @@ impl Across {
 
 impl Destager {
     /// The domains of a group of several.
-    pub(super) fn across(&self, lsn: Lsn) -> Option<&[DomainId]> {
-        self.across.domains.get(&lsn).map(|domains| &**domains)
+    pub(super) fn spanned(&self, lsn: Lsn) -> Option<&[DomainId]> {
+        self.spanning.domains.get(&lsn).map(|domains| &**domains)
     }
 
     /// The domains of whatever begins with this group: its own, or `alone`.
     pub(super) fn domains_of(&self, lsn: Lsn, alone: DomainId) -> Arc<[DomainId]> {
-        match self.across.domains.get(&lsn) {
+        match self.spanning.domains.get(&lsn) {
             Some(domains) => domains.clone(),
             None => Arc::new([alone]),
         }
     }
 
-    pub(super) fn hurry_across(&mut self, lsn: Lsn) {
-        for id in self.across.domains.get(&lsn).cloned().iter().flat_map(|all| all.iter()) {
+    pub(super) fn hurry_spanned(&mut self, lsn: Lsn) {
+        for id in self.spanning.domains.get(&lsn).cloned().iter().flat_map(|all| all.iter()) {
             self.hurry(*id, lsn);
         }
     }
@@ -76,7 +76,7 @@ impl Destager {
     }
 
     fn others(&self, lsn: Lsn, lead: DomainId) -> Vec<DomainId> {
-        let domains = self.across(lsn).unwrap_or_default();
+        let domains = self.spanned(lsn).unwrap_or_default();
         domains.iter().copied().filter(|&id| id != lead).collect()
     }
 }
@@ -91,7 +91,7 @@ impl Core {
         if domains.len() < 2 {
             return;
         }
-        group.is_across = true;
+        group.is_spanning = true;
         let (own, access) = (group.domain, group.access);
         for &id in domains.iter().filter(|&&id| id != own) {
             self.destager.queue(id, lsn);
@@ -99,7 +99,7 @@ impl Core {
                 self.destager.hurry(id, lsn);
             }
         }
-        self.destager.across.domains.insert(lsn, domains.into());
+        self.destager.spanning.domains.insert(lsn, domains.into());
     }
 
     /// The newest undecided group of a domain that is not newer than `upto`. Not under [`crate::Order::Unit`].
@@ -125,7 +125,7 @@ impl Core {
         let mut all: Vec<DomainStatus> = self.destager.domains.iter().map(blank).collect();
         for (lsn, group) in self.groups.undecided() {
             let own = [group.domain];
-            for id in self.destager.across(lsn).unwrap_or(&own) {
+            for id in self.destager.spanned(lsn).unwrap_or(&own) {
                 if let Some(status) = all.get_mut(usize::from(id.0)) {
                     status.dirty_groups += 1;
                     status.staleness = status.staleness.max(self.now.since(group.stamp));
@@ -138,7 +138,7 @@ impl Core {
     /// Whether a group at the head of one of its domains is at the head of all of them, and they stand still. Else the others
     /// are asked to come up to it.
     pub(super) fn heads_meet(&mut self, head: Lsn) -> bool {
-        let Some(domains) = self.destager.across.domains.get(&head).cloned() else { return true };
+        let Some(domains) = self.destager.spanning.domains.get(&head).cloned() else { return true };
         let now = self.now;
         let meets = |id: &DomainId| {
             let domain = &self.destager.domains[usize::from(id.0)];
@@ -149,19 +149,19 @@ impl Core {
         if domains.iter().all(meets) {
             return true;
         }
-        self.destager.hurry_across(head);
+        self.destager.hurry_spanned(head);
         false
     }
 
     pub(super) fn is_in(&self, lsn: Lsn, id: DomainId) -> bool {
-        match self.destager.across(lsn) {
+        match self.destager.spanned(lsn) {
             Some(domains) => domains.contains(&id),
             None => self.groups.get(lsn).is_some_and(|group| group.domain == id),
         }
     }
 
     /// The groups from the head of several domains on, in order, as far as none belongs to further domains.
-    pub(super) fn pick_across(&mut self, head: Lsn, due: Lsn) -> Vec<Lsn> {
+    pub(super) fn pick_spanning(&mut self, head: Lsn, due: Lsn) -> Vec<Lsn> {
         let domains = self.destager.domains_of(head, DomainId(0));
         let queues: Vec<_> =
             domains.iter().map(|id| &self.destager.domains[usize::from(id.0)]).collect();
@@ -194,7 +194,7 @@ impl Core {
 
     /// Whether a group cannot go with those of these domains: it belongs to another one as well, or is to be parked.
     fn reaches_beyond(&self, lsn: Lsn, domains: &[DomainId]) -> bool {
-        let own = self.destager.across(lsn).unwrap_or_default();
+        let own = self.destager.spanned(lsn).unwrap_or_default();
         own.iter().any(|id| !domains.contains(id)) || self.depends_on(lsn).is_some()
     }
 
@@ -202,7 +202,7 @@ impl Core {
         if self.groups.decided() >= lsn {
             return self.effects.push_back(Effect::Waited { request, outcome: Outcome::Done });
         }
-        self.destager.across.waits.entry(lsn).or_default().push(request);
+        self.destager.spanning.waits.entry(lsn).or_default().push(request);
         for index in 0..self.destager.domains.len() {
             self.destager.hurry(DomainId(index as u16), lsn);
         }
@@ -211,11 +211,11 @@ impl Core {
 
     /// Answers those who wait for everything up to a group.
     pub(super) fn answer_all_decided(&mut self, decided: Lsn) {
-        if self.destager.across.waits.is_empty() {
+        if self.destager.spanning.waits.is_empty() {
             return;
         }
-        let later = self.destager.across.waits.split_off(&decided.next());
-        let waits = core::mem::replace(&mut self.destager.across.waits, later);
+        let later = self.destager.spanning.waits.split_off(&decided.next());
+        let waits = core::mem::replace(&mut self.destager.spanning.waits, later);
         for request in waits.into_values().flatten() {
             self.effects.push_back(Effect::Waited { request, outcome: Outcome::Done });
         }

@@ -370,7 +370,7 @@ fn the_origins_of_a_group_are_one_state_whatever_happens() {
     };
     let (mut groups, mut losses) = (0, 0);
     for seed in seeds {
-        eprintln!("reproduce: DESTAGE_SEED={seed} cargo test -p destage-block --lib together");
+        eprintln!("reproduce: DESTAGE_SEED={seed} cargo test -p destage-block --lib consistency");
         let (more, lost, _) = Sim::new(seed, Control::None).run();
         groups += more;
         losses += lost;
