@@ -8,6 +8,7 @@ pub mod derived;
 pub mod dml;
 pub mod domains;
 pub mod engine;
+mod key_text;
 pub mod mapping;
 pub mod once;
 pub mod origins;

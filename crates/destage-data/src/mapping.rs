@@ -133,7 +133,7 @@ impl Mappings {
                 Err(error) => {
                     out.truncate(start);
                     let name = format!("{}.{}", table.name, column.name);
-                    let value = crate::engine::show(&values[place]);
+                    let value = crate::key_text::show(&values[place]);
                     let message = format!("ERR {name} does not take '{value}': {error}");
                     return Some(Err(message));
                 }
@@ -344,7 +344,7 @@ impl Pattern {
             let Some(end) = end.filter(|&end| end > 0) else { return false };
             let value = match is_last {
                 true => rest[..end].into(),
-                false => crate::engine::decode(&rest[..end]),
+                false => crate::key_text::decode(&rest[..end]),
             };
             if !value.starts_with(&place.prefix) {
                 return false;

@@ -1,6 +1,6 @@
 //! Key patterns: `top:{region}:{year}`.
 
-use crate::engine::decode;
+use crate::key_text::decode;
 use std::borrow::Cow;
 
 /// A part between two colons.

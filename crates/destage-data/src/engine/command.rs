@@ -1,11 +1,12 @@
 //! The commands: their names, what they take, and their arguments checked and made canonical.
 
 use super::expire::Expire;
-use super::key::{resolve, show};
+use super::key::resolve;
 use super::once::Once;
 use super::sets::SetCommand;
 use super::strings::SetOptions;
 use super::unsupported::instead_of;
+use crate::key_text::show;
 use crate::mapping::Shape;
 use crate::schema::{Schema, Table, TableId};
 use std::ops::Range;

@@ -3,13 +3,14 @@
 use super::command::{Group, Verb, find};
 use super::dispatch::{PREFETCH_CLIENT, dedup};
 use super::exec::EXEC;
-use super::key::{format_key, show};
+use super::key::format_key;
 use super::once::Once;
 use super::overlay;
 use super::rows::Kind;
 use super::session::{Session, WaitKind, Waiting};
 use super::{Engine, FetchJob, Groups, Io};
 use crate::cells::Reader;
+use crate::key_text::show;
 use crate::origins::{OriginError, ParkedGroup};
 use crate::resp::{Args, Reply, parse};
 use crate::schema::TableId;

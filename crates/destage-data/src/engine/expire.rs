@@ -146,7 +146,7 @@ impl Conditions {
                 b"xx" => conditions.present = true,
                 b"gt" => conditions.later = true,
                 b"lt" => conditions.earlier = true,
-                _ => return Err(format!("ERR Unsupported option {}", super::key::show(arg))),
+                _ => return Err(format!("ERR Unsupported option {}", crate::key_text::show(arg))),
             }
         }
         let Self { absent, present, later, earlier } = conditions;

@@ -3,11 +3,12 @@
 //! A cursor is a number for a place in a bounded table of places. A page is read from the origin in key order and merged
 //! with the undecided inserts and deletes of the same range, so a scan sees every row that exists throughout.
 
-use super::key::{decode, format_key, names_table, order_key, unknown_table};
+use super::key::{format_key, names_table, order_key, unknown_table};
 use super::session::{Job, Session, Waiting};
 use super::{Engine, Io, KeyOrder};
 use crate::cells::{Cell, Reader};
 use crate::change::Op;
+use crate::key_text::decode;
 use crate::origins::{Keys, OriginError, Watermarks};
 use crate::resp::Reply;
 use crate::schema::{Schema, Table, TableId};

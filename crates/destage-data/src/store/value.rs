@@ -3,7 +3,7 @@
 //! Every value is what the origin calls it, in text form (raw bytes for binary columns), or NULL, as Redis clients see it too.
 
 use super::{Error, ErrorKind};
-use crate::engine::encode;
+use crate::key_text::encode;
 use std::fmt::Write as _;
 use std::sync::Arc;
 

@@ -2,10 +2,10 @@
 
 use super::super::Engine;
 use super::super::command::{Group, Spec, Verb};
-use super::super::key::show;
 use super::super::session::Session;
 use super::Name;
 use crate::cells::{Cell, push_cell};
+use crate::key_text::show;
 use crate::resp::Reply;
 use crate::schema::TableId;
 use destage_core::{ClientId, Span};

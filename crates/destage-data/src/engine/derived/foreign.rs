@@ -214,7 +214,7 @@ impl Engine {
             queries.into_iter().for_each(|query| self.drop_query(query));
             return Some(Ok(Vec::new()));
         }
-        Some(match self.schema.find(&super::super::key::decode(word)) {
+        Some(match self.schema.find(&crate::key_text::decode(word)) {
             Some(table) => Ok(vec![table.id]),
             None => Err(super::super::key::unknown_table(&self.schema, word)),
         })
