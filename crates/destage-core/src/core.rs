@@ -225,6 +225,16 @@ impl Core {
         [self.sync_at(), self.destage_at(), throttled, self.stale_at()].into_iter().flatten().min()
     }
 
+    /// The newest group.
+    pub fn last(&self) -> Lsn {
+        self.groups.last()
+    }
+
+    /// Groups that are not decided, and later ones that are.
+    pub fn undecided(&self) -> u64 {
+        self.last().0 - self.decided().0
+    }
+
     /// The number that the next group gets.
     pub fn next_lsn(&self) -> Lsn {
         self.groups.last().next()

@@ -77,7 +77,7 @@ pub fn write(
 ///
 /// # Panics
 /// If the group has no domain.
-pub fn recovered(core: &mut impl Decide, now: Time, group: &Recovered<'_>) {
+pub(crate) fn recovered(core: &mut impl Decide, now: Time, group: &Recovered<'_>) {
     let &Recovered { lsn, stamp, domains, level, units, bytes, journal_bytes, .. } = group;
     let domain = first(domains);
     let input = Input::Recovered { lsn, stamp, domain, level, units, bytes, journal_bytes };

@@ -19,6 +19,7 @@ pub const CONTROLS: bool = cfg!(feature = "controls");
 
 mod commit;
 mod decide;
+mod drive;
 mod front_end;
 mod group;
 mod policy;
@@ -26,7 +27,8 @@ mod writers;
 
 pub use commit::{CommitSettings, Ended, GroupCommit, Lane, Load, Log, LogFault, News, Step};
 pub use decide::Decide;
+pub use drive::{Drive, recover};
 pub use front_end::{FrontEnd, Park, carry_out};
-pub use group::{Group, Recovered, recovered, write};
+pub use group::{Group, Recovered, write};
 pub use policy::{WritePolicy, commit_on_flush, journal_limit, set_dirty_limit};
 pub use writers::Writers;

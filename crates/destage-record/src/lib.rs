@@ -18,7 +18,7 @@ mod writer;
 pub use digest::Digest;
 pub use frame::Damage;
 pub use input::Scratch;
-pub use live::{RecordSettings, RecordedCore};
+pub use live::{CannotRecord, RecordSettings, RecordedCore};
 pub use part::{Begin, End, Event, Events, Part};
 pub use parts::{ListError, list};
 

@@ -32,8 +32,22 @@ impl RecordSettings {
     ///
     /// # Errors
     /// The first file cannot be made.
-    pub fn check(&self) -> io::Result<()> {
-        writer::check(self)
+    pub fn check(&self) -> Result<(), CannotRecord> {
+        writer::check(self).map_err(|error| CannotRecord::new(self, error))
+    }
+}
+
+/// A recording cannot be made.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot make the recording {}: {source}", path.display())]
+pub struct CannotRecord {
+    path: PathBuf,
+    source: io::Error,
+}
+
+impl CannotRecord {
+    fn new(settings: &RecordSettings, source: io::Error) -> Self {
+        Self { path: settings.path.clone(), source }
     }
 }
 
@@ -84,8 +98,8 @@ impl RecordedCore {
         settings: &RecordSettings,
         version: &str,
         subject: &str,
-    ) -> io::Result<()> {
-        let writer = Writer::open(settings)?;
+    ) -> Result<(), CannotRecord> {
+        let writer = Writer::open(settings).map_err(|error| CannotRecord::new(settings, error))?;
         self.recorder = Some(Box::new(Recorder::new(writer, version, subject)));
         Ok(())
     }

@@ -8,16 +8,15 @@ use crate::block::BLOCK;
 use crate::cache::record::GroupKind;
 use crate::request::RequestError;
 use destage_core::{Access, Input, Lsn, Order, Policy, StopReason, Time, WaitFor};
+use destage_engine::Drive;
 use destage_journal::Journal;
 
 impl Volume {
-    /// Uses another policy. One that writes through takes effect once everything undecided is at the origin; until then
-    /// writes wait, and so does a pause. Limits are cut to what the cache device holds.
+    /// The next policy: [`Drive::set_policy`].
     ///
     /// # Errors
     /// What is wrong with it; also if it has to wait for destaging while that is paused.
-    pub fn set_policy(&mut self, now: Time, policy: &Policy) -> Result<(), &'static str> {
-        self.now = self.now.max(now);
+    pub(super) fn change_policy(&mut self, policy: &Policy) -> Result<(), &'static str> {
         self.check_change(policy)?;
         let policy = fit(policy, &self.shape, self.slots.index().slots());
         let waits = self.drains_before(&policy);
@@ -25,11 +24,10 @@ impl Volume {
         if waits {
             self.wait_for(Wait::Policy, self.last(), WaitFor::Decided);
         }
-        self.pump();
         Ok(())
     }
 
-    /// Whether [`Volume::set_policy`] would take this policy now.
+    /// Whether [`Drive::set_policy`] would take this policy now.
     ///
     /// # Errors
     /// Why not.
@@ -85,32 +83,6 @@ impl Volume {
         self.shape.size = size;
     }
 
-    /// Stops destaging until [`Volume::resume`]. The staleness bound stays in force. While the policy is being changed, it
-    /// begins when that is done, since writes wait for it.
-    pub fn pause(&mut self, now: Time) {
-        if !self.service.defers_pause() {
-            self.control(now, Input::Pause);
-        }
-    }
-
-    /// Destages again.
-    pub fn resume(&mut self, now: Time) {
-        self.service.cancel_pause();
-        self.control(now, Input::Resume);
-    }
-
-    /// Destages everything from now on, as before a shutdown.
-    pub fn drain(&mut self, now: Time) {
-        self.control(now, Input::Drain);
-    }
-
-    fn control(&mut self, now: Time, input: Input<'_>) {
-        self.now = self.now.max(now);
-        self.core.handle(self.now, input);
-        self.core.handle(self.now, Input::Tick);
-        self.pump();
-    }
-
     /// The cache's file is not what it was: what is logged from now on may not be there after a crash. No write and no flush is
     /// taken any more, unless the policy writes through; what is dirty is sent to the origin as far as it can be read.
     pub fn lose_cache(&mut self, now: Time) {
@@ -118,13 +90,6 @@ impl Volume {
         self.thaw(now);
         self.resume(now);
         self.drain(now);
-    }
-
-    /// Destages what is dirty now, whatever the policy says.
-    pub fn hurry(&mut self, now: Time) {
-        self.now = self.now.max(now);
-        self.wait_for(Wait::Nobody, self.last(), WaitFor::Decided);
-        self.pump();
     }
 
     /// Ends a group: every state of the origin from here on either holds nothing newer than this point, or was at exactly
@@ -202,7 +167,7 @@ impl Volume {
     }
 
     /// Begins the end: further requests are refused, what is under way is finished, everything is made durable in the log
-    /// and the index of clean blocks is checkpointed. What is dirty stays in the log; [`Volume::drain`] first to have it at
+    /// and the index of clean blocks is checkpointed. What is dirty stays in the log; [`Drive::drain`] first to have it at
     /// the origin.
     pub fn close(&mut self, now: Time) {
         self.now = self.now.max(now);
@@ -256,11 +221,6 @@ impl Volume {
     /// Why it takes no writes any more, if so.
     pub fn stop_reason(&self) -> Option<StopReason> {
         self.service.stop_reason()
-    }
-
-    /// Groups that are not decided.
-    pub fn undecided(&self) -> u64 {
-        self.last().0 - self.core.decided().0
     }
 }
 

@@ -6,6 +6,7 @@ use super::job::{DestageJob, Failure, From, Job, Part, Sent, Target, Work as Job
 use super::overlay::{Bytes, Version};
 use crate::block::{Extent, Lba};
 use destage_core::{BatchId, Fault, Input, Lsn, Order, UnitId};
+use destage_engine::Drive;
 
 impl Volume {
     /// The core wants a batch at the origin.

@@ -5,10 +5,11 @@ use super::job::{Done, FetchPurpose, JobDone};
 use super::waits::Wait;
 use crate::request::{Reply, RequestError};
 use destage_core::{
-    Access, BatchId, ClientId, DomainId, Input, Lsn, Mode, Outcome, Refusal, RequestId, StopReason,
-    Time, UnitId, WaitFor,
+    Access, BatchId, ClientId, Core, DomainId, Input, Lsn, Mode, Outcome, Policy, Refusal,
+    RequestId, StopReason, Time, UnitId, WaitFor,
 };
-use destage_engine::FrontEnd;
+use destage_engine::{Drive, FrontEnd};
+use destage_record::RecordedCore;
 
 /// What the core asks of the volume. No batch is ever reported as rejected, so nothing is parked.
 impl FrontEnd for Volume {
@@ -66,15 +67,63 @@ impl FrontEnd for Volume {
     }
 }
 
+impl Drive for Volume {
+    type Core = RecordedCore;
+
+    fn core(&self) -> &Core {
+        &self.core
+    }
+
+    fn core_mut(&mut self) -> &mut RecordedCore {
+        &mut self.core
+    }
+
+    fn advance(&mut self, now: Time) -> Time {
+        self.now = self.now.max(now);
+        self.now
+    }
+
+    fn unheard(&mut self) -> RequestId {
+        RequestId(self.id())
+    }
+
+    fn after_effects(&mut self) -> bool {
+        let moved = self.start_pieces();
+        self.start_fetches();
+        self.start_installs();
+        self.upkeep();
+        moved
+    }
+
+    /// While the policy is being changed, it begins when that is done, since writes wait for it.
+    fn pause(&mut self, now: Time) {
+        if !self.service.defers_pause() {
+            self.control(now, Input::Pause);
+        }
+    }
+
+    fn resume(&mut self, now: Time) {
+        self.service.cancel_pause();
+        self.control(now, Input::Resume);
+    }
+
+    /// One that writes through takes effect once everything undecided is at the origin; until then writes wait, and so does a
+    /// pause. Limits are cut to what the cache device holds.
+    fn set_policy(&mut self, now: Time, policy: &Policy) -> Result<(), &'static str> {
+        self.advance(now);
+        self.change_policy(policy)?;
+        self.pump();
+        Ok(())
+    }
+}
+
 impl Volume {
     /// A job has been carried out.
     pub fn finished(&mut self, now: Time, done: JobDone) {
         self.now = self.now.max(now);
         self.jobs.ended();
         match done.0 {
-            Done::Sync { flush, result } => self.sync_done(flush, result),
-            Done::SyncWritten { sync, result } => self.written_synced(sync, result),
-            Done::WriteAhead { flush, result } => self.written_ahead(flush, result),
+            Done::Log(done) => self.log_ended(done),
             Done::Read { gather, items, blocks } => self.blocks_read(gather, &items, blocks),
             Done::Fetch { purpose: FetchPurpose::Cache(units), result } => {
                 self.fetch_done(&units, result);

@@ -13,7 +13,8 @@ use crate::origin::{InTurn, Origin, OriginError, Turns};
 use crate::redo::RedoStore;
 use crate::request::Status;
 use destage_core::{BatchId, Lsn, UnitId};
-use destage_journal::{DiskFile, Flush, Sync};
+use destage_journal::DiskFile;
+use destage_runtime::commit::{CommitDone, CommitWork};
 use std::sync::{Arc, Mutex};
 
 pub(super) use consistency::send_group;
@@ -65,12 +66,8 @@ pub enum JobKind {
 
 #[derive(Debug)]
 pub(super) enum Work {
-    /// Writes the log and makes it durable.
-    Sync(Flush),
-    /// Writes the log without making it durable.
-    WriteAhead(Flush),
-    /// Makes durable what was written to the log.
-    SyncWritten(Sync),
+    /// Writes the log, or makes it durable.
+    Log(CommitWork),
     Read {
         gather: u64,
         items: Vec<ReadItem>,
@@ -102,18 +99,7 @@ pub struct JobDone(pub(super) Done);
 
 #[derive(Debug)]
 pub(super) enum Done {
-    Sync {
-        flush: Flush,
-        result: Result<u64, destage_journal::Error>,
-    },
-    SyncWritten {
-        sync: Sync,
-        result: Result<u64, destage_journal::Error>,
-    },
-    WriteAhead {
-        flush: Flush,
-        result: Result<u64, destage_journal::Error>,
-    },
+    Log(CommitDone),
     Read {
         gather: u64,
         items: Vec<ReadItem>,
@@ -209,7 +195,7 @@ impl Job {
     /// Which threads should run it.
     pub fn kind(&self) -> JobKind {
         match self.0 {
-            Work::Sync(_) | Work::WriteAhead(_) | Work::SyncWritten(_) => JobKind::Log,
+            Work::Log(_) => JobKind::Log,
             Work::Read { .. } => JobKind::Read,
             Work::Install { .. } => JobKind::Install,
             Work::Fetch { .. } | Work::Status(_) => JobKind::Fetch,
@@ -221,7 +207,8 @@ impl Job {
 
     /// Whether it only writes a few blocks to the log.
     pub fn is_short(&self) -> bool {
-        matches!(&self.0, Work::WriteAhead(flush) if flush.len() <= SHORT_BYTES)
+        let Work::Log(work) = &self.0 else { return false };
+        work.written_bytes().is_some_and(|bytes| bytes <= SHORT_BYTES)
     }
 
     /// Carries it out if that takes no waiting for a medium; gives it back otherwise.
@@ -241,18 +228,7 @@ impl Job {
     /// Carries it out; blocks until it is done. Never panics for what the media do.
     pub fn run(self, context: &Context) -> JobDone {
         JobDone(match self.0 {
-            Work::Sync(mut flush) => {
-                let result = flush.run(true);
-                Done::Sync { flush, result }
-            }
-            Work::SyncWritten(mut sync) => {
-                let result = sync.run();
-                Done::SyncWritten { sync, result }
-            }
-            Work::WriteAhead(mut flush) => {
-                let result = flush.run(false);
-                Done::WriteAhead { flush, result }
-            }
+            Work::Log(work) => Done::Log(work.run()),
             Work::Read { gather, items } => {
                 let blocks = items.iter().map(|item| read_block(context, item)).collect();
                 Done::Read { gather, items, blocks }

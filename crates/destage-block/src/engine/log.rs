@@ -1,23 +1,22 @@
 //! The log: what is appended to it, when it is written and made durable, and who still reads it.
 //!
-//! When, is [`GroupCommit`]'s to say. What the log holds in memory is written once there is a fair amount of it, so that a
+//! When, is [`JournalCommit`]'s to say. What the log holds in memory is written once there is a fair amount of it, so that a
 //! flush finds little left to write and the memory can be used for something else; and, if the client's habit is to flush now,
 //! as soon as nothing else is to be done: while the client hears of its write, the disk is writing it already.
 
 use super::Volume;
 use super::job::{Job, Work as JobWork};
 use destage_core::{Fault, FlushRhythm, Input, Lsn, Time};
-use destage_engine::{CommitSettings, Ended, GroupCommit, LogFault, News, Step};
-use destage_journal::{Error, ErrorKind, Flush, Journal, Sync};
+use destage_engine::{CommitSettings, Load, News};
+use destage_journal::Journal;
+use destage_runtime::commit::{CommitDone, JournalCommit};
 use std::collections::BTreeMap;
 
 /// The journal, and all that concerns it alone.
 #[derive(Debug)]
 pub(super) struct VolumeLog {
     pub(super) journal: Journal,
-    commit: GroupCommit,
-    /// A sync that has ended and does not count yet.
-    ended: Option<Sync>,
+    commit: JournalCommit,
     /// When the client flushes.
     pub(super) rhythm: FlushRhythm,
     /// Memory for a record.
@@ -28,9 +27,9 @@ pub(super) struct VolumeLog {
 
 impl VolumeLog {
     pub(super) fn new(journal: Journal, now: Time) -> Self {
-        let commit = GroupCommit::new(COMMIT, now);
+        let commit = JournalCommit::new(COMMIT, 0, now);
         let (rhythm, payload) = (FlushRhythm::default(), Vec::new());
-        Self { journal, commit, ended: None, rhythm, payload, pins: BTreeMap::new() }
+        Self { journal, commit, rhythm, payload, pins: BTreeMap::new() }
     }
 
     /// Whether the core waits for the log.
@@ -40,7 +39,7 @@ impl VolumeLog {
 
     /// When a full log is tried again.
     pub(super) fn next_timeout(&self) -> Option<Time> {
-        self.commit.next_timeout(self.state())
+        self.commit.next_timeout(&self.journal)
     }
 
     /// The record of this group is read until [`VolumeLog::unpin`].
@@ -62,15 +61,6 @@ impl VolumeLog {
     pub(super) fn pinned(&self) -> Option<Lsn> {
         self.pins.first_key_value().map(|(&lsn, _)| lsn)
     }
-
-    fn state(&self) -> destage_engine::Log {
-        destage_engine::Log {
-            buffered_bytes: self.journal.buffered_bytes(),
-            written: Lsn(self.journal.written()),
-            is_light: false,
-            is_mark_due: false,
-        }
-    }
 }
 
 impl Volume {
@@ -83,12 +73,8 @@ impl Volume {
     /// What is due at the log.
     pub(super) fn take_sync(&mut self) -> Option<Job> {
         let load = self.log_load(false);
-        while let Some(step) = self.log.commit.next_due(self.now, self.log.state(), load) {
-            if let Some(job) = self.log_job(step) {
-                return Some(job);
-            }
-        }
-        None
+        let work = self.log.commit.next_due(self.now, &mut self.log.journal, load)?;
+        Some(Job(JobWork::Log(work)))
     }
 
     /// A job that is better done now than later, although nobody waits for it. To be asked for when there is nothing else to
@@ -101,84 +87,39 @@ impl Volume {
     /// Has the log written now, if that is of use or a flush is foreseen, unless something stands in the way.
     pub(super) fn write_ahead(&mut self, is_flush_foreseen: bool) -> Option<Job> {
         let load = self.log_load(is_flush_foreseen);
-        let step = self.log.commit.next_ahead(self.now, self.log.state(), load)?;
-        let job = self.log_job(step)?;
+        let work = self.log.commit.next_ahead(self.now, &mut self.log.journal, load)?;
         self.jobs.started();
-        Some(job)
+        Some(Job(JobWork::Log(work)))
     }
 
-    fn log_load(&self, is_sync_foreseen: bool) -> destage_engine::Load {
+    fn log_load(&self, is_sync_foreseen: bool) -> Load {
         let is_room_short = self.service.is_stopped() || self.upkeep.is_log_short();
-        destage_engine::Load { is_sync_foreseen, is_room_short, ..destage_engine::Load::default() }
+        Load { is_sync_foreseen, is_room_short, ..Load::default() }
     }
 
-    /// The job that a step is; `None` if there is nothing to do after all.
-    fn log_job(&mut self, step: Step) -> Option<Job> {
-        let log = &mut self.log;
-        let work = match step {
-            Step::Write { .. } => JobWork::WriteAhead(log.journal.take()),
-            Step::WriteAndSync { .. } => JobWork::Sync(log.journal.take()),
-            Step::Sync { lane } => match log.journal.sync() {
-                Some(sync) => JobWork::SyncWritten(sync),
-                None => {
-                    log.commit.not_begun(self.now, lane);
-                    return None;
-                }
-            },
-        };
-        if !matches!(step, Step::Write { .. }) {
-            self.measured.sync_began(self.now);
+    /// Something was done with the log, or not. What was not comes with the next sync.
+    pub(super) fn log_ended(&mut self, done: CommitDone) {
+        if let Some(error) = done.failure() {
+            tracing::error!(%error, "the log failed");
         }
-        Some(Job(work))
-    }
-
-    /// The log was written, or not. What was not comes with the next sync.
-    pub(super) fn written_ahead(&mut self, flush: Flush, result: Result<u64, Error>) {
-        self.log_returned(flush);
-        self.log_ended(Ended::Wrote(result.map(drop).map_err(|error| self.log_fault(&error))));
-    }
-
-    /// The log was written and made durable, or not.
-    pub(super) fn sync_done(&mut self, flush: Flush, result: Result<u64, Error>) {
-        let took = self.measured.sync_ended(self.now);
-        self.log_returned(flush);
-        let result = result.map(Lsn).map_err(|error| self.log_fault(&error));
-        self.log_ended(Ended::WroteAndSynced { result, took });
-    }
-
-    /// What was written to the log was made durable, or not.
-    pub(super) fn written_synced(&mut self, sync: Sync, result: Result<u64, Error>) {
-        let took = self.measured.sync_ended(self.now);
-        self.log.ended = Some(sync);
-        let result = result.map(Lsn).map_err(|error| self.log_fault(&error));
-        self.log_ended(Ended::Synced { lane: 0, result, took });
-    }
-
-    /// The log takes further batches again; their blocks may be read there.
-    fn log_returned(&mut self, flush: Flush) {
-        self.log.journal.give_back(flush);
-        let written = self.log.journal.written_batches().to_vec();
-        self.overlay.written(&written);
-        self.look_at_log();
-    }
-
-    fn log_fault(&self, error: &Error) -> LogFault {
-        if error.kind() == ErrorKind::Full {
-            return LogFault::Full { durable: Lsn(self.log.journal.status().durable_lsn) };
+        let done = done.until(self.now);
+        if done.is_sync() {
+            self.measured.synced(self.now, done.took());
         }
-        tracing::error!(%error, "the log failed");
-        LogFault::Failed
+        let is_flush = done.is_flush();
+        self.log.commit.ended(self.now, &mut self.log.journal, done);
+        if is_flush {
+            // The log takes further batches again; their blocks may be read there.
+            let written = self.log.journal.written_batches().to_vec();
+            self.overlay.written(&written);
+            self.look_at_log();
+        }
+        self.tell_of_log();
     }
 
-    fn log_ended(&mut self, ended: Ended) {
-        self.log.commit.ended(self.now, ended);
-        while let Some(news) = self.log.commit.poll_news() {
+    fn tell_of_log(&mut self) {
+        while let Some(news) = self.log.commit.poll_news(&mut self.log.journal) {
             match news {
-                News::Synced { .. } => {
-                    if let Some(sync) = self.log.ended.take() {
-                        self.log.journal.synced(&sync);
-                    }
-                }
                 News::Durable { upto, .. } => {
                     // A full log may have taken a part of a request only, which is nothing to the core: it destages
                     // requests as a whole.
@@ -189,7 +130,7 @@ impl Volume {
                 }
                 // There is room as soon as the origin or the checkpoint has come further.
                 News::Full { .. } => self.counters.log_full += 1,
-                News::HasSpace => {}
+                News::HasSpace | News::Synced { .. } => {}
                 News::Failed => self.tell_synced(Err(Fault::Failed)),
             }
         }

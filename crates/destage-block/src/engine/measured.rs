@@ -13,8 +13,6 @@ pub(super) struct Measured {
     destage: Latency,
     sync: Latency,
     batch_groups: SizeWindow,
-    /// When the sync under way was handed over. There is one at a time.
-    sync_began: Option<Time>,
 }
 
 /// What [`Volume::latencies`] tells.
@@ -37,19 +35,12 @@ impl Measured {
             destage: Latency::new(now),
             sync: Latency::new(now),
             batch_groups: SizeWindow::new(now),
-            sync_began: None,
         }
     }
 
-    pub(super) fn sync_began(&mut self, now: Time) {
-        self.sync_began = Some(now);
-    }
-
-    /// How long the sync under way took.
-    pub(super) fn sync_ended(&mut self, now: Time) -> Span {
-        let took = self.sync_began.take().map_or(Span::ZERO, |began| now.since(began));
+    /// A sync took so long, with the hand-over.
+    pub(super) fn synced(&mut self, now: Time, took: Span) {
         self.sync.record(now, took);
-        took
     }
 
     /// Records the oldest group that a sync made durable, of those that were not: the others waited less.

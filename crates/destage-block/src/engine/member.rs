@@ -6,6 +6,7 @@ use super::job::{Failure, Part, Sent};
 use super::waits::Wait;
 use destage_core::consistency::Ordered;
 use destage_core::{BatchId, Lsn, Order, Time, UnitId, WaitFor};
+use destage_engine::Drive;
 use hashbrown::HashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -45,9 +45,9 @@ mod write_through;
 use crate::block::BLOCK;
 use crate::request::Reply;
 use batches::Batches;
-use destage_core::{ClientId, DomainId, Input, Lsn, Policy, RequestId, Span, Time};
-use destage_engine::carry_out;
-use destage_record::{RecordSettings, RecordedCore};
+use destage_core::{ClientId, DomainId, Input, Lsn, RequestId, Span, Time};
+use destage_engine::Drive;
+use destage_record::RecordedCore;
 use destage_runtime::mode_log::ModeLog;
 use fetches::Fetches;
 use jobs::Jobs;
@@ -212,43 +212,9 @@ impl Volume {
         self.shape.size
     }
 
-    /// Records from now on what the core is told and what it answers. `version` is the program's.
-    ///
-    /// # Errors
-    /// The first file cannot be made; nothing is recorded then.
-    pub fn record(
-        &mut self,
-        settings: &RecordSettings,
-        version: &str,
-        subject: &str,
-    ) -> std::io::Result<()> {
-        self.core.record(settings, version, subject)
-    }
-
-    /// The policy in force.
-    pub fn policy(&self) -> &Policy {
-        self.core.policy()
-    }
-
     fn id(&mut self) -> u64 {
         self.next_id += 1;
         self.next_id
-    }
-
-    /// Carries out everything that the core asks for, and whatever became possible by it.
-    fn pump(&mut self) {
-        loop {
-            while let Some(effect) = self.core.poll_effect() {
-                carry_out(self, effect);
-            }
-            let moved = self.start_pieces();
-            self.start_fetches();
-            self.start_installs();
-            self.upkeep();
-            if !moved {
-                return;
-            }
-        }
     }
 
     /// Asks the core to tell when a group is committed or decided.
@@ -261,11 +227,6 @@ impl Volume {
     /// Lets the core say when a request's reply may leave.
     fn respond(&mut self, asked: u32, lsn: Lsn, wrote: bool) {
         self.core.handle(self.now, Input::Respond { client: ClientId(asked), lsn, wrote });
-    }
-
-    /// The newest group.
-    fn last(&self) -> Lsn {
-        Lsn(self.core.next_lsn().0 - 1)
     }
 }
 

@@ -29,6 +29,7 @@ use crate::cache::record::{GroupKind, GroupSummary, RecordError};
 use crate::cache::{CacheDevice, CacheError, Index, SlotState};
 use destage_core::consistency::Ordered;
 use destage_core::{Core, Input, Lsn, Order, Policy, Time, UnitId, WaitFor};
+use destage_engine::Drive;
 use destage_journal::{Journal, Recovery, Summary};
 use destage_runtime::mode_log::ModeLog;
 use std::ops::Range;
@@ -204,10 +205,12 @@ impl Volume {
         decided: Lsn,
     ) -> Result<(), OpenError> {
         let mut summaries = recovery.summaries(checkpoint.min(decided).0 + 1);
-        while let Some(summary) = summaries.advance()? {
-            self.take_record(&summary, checkpoint, decided)?;
-        }
-        self.core.handle(self.now, Input::RecoveredUpto { lsn: Lsn(self.log.journal.last()) });
+        let last = Lsn(self.log.journal.last());
+        destage_engine::recover(self, self.now, last, |volume| {
+            let Some(summary) = summaries.advance()? else { return Ok::<_, OpenError>(false) };
+            volume.take_record(&summary, checkpoint, decided)?;
+            Ok(true)
+        })?;
         self.restore_clean();
         self.pump();
         self.upkeep.forget(decided);
@@ -268,7 +271,7 @@ impl Volume {
             is_continued: self.overlay.last().is_some_and(|last| last.continues),
             builds_on: &[],
         };
-        destage_engine::recovered(&mut self.core, self.now, &told);
+        self.tell_recovered(self.now, &told);
         let entry = Group {
             kind,
             level: group.header.level,
@@ -294,7 +297,6 @@ impl Volume {
             continues: group.header.continues,
         });
         self.make_present(&units);
-        self.pump();
         Ok(())
     }
 

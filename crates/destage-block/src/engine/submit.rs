@@ -7,6 +7,7 @@ use super::waits::Wait;
 use crate::block::{BLOCK, Extent, Lba};
 use crate::request::{Reply, Request, RequestError};
 use destage_core::{Lsn, Time, WaitFor};
+use destage_engine::Drive;
 
 impl Volume {
     /// Takes a request. Exactly one reply with this tag follows.

@@ -5,7 +5,7 @@ use super::grow::{self, Growth};
 use super::pool::Outbox;
 use super::{Event, Served, report};
 use destage_core::{AtLimit, Lsn, Order, Policy, Time};
-use destage_engine::{WritePolicy, commit_on_flush};
+use destage_engine::{Drive, WritePolicy, commit_on_flush};
 use destage_runtime::admin::{Caller, Control, ControlError};
 use destage_runtime::policy;
 use destage_runtime::status::Report;

@@ -29,28 +29,7 @@ use destage_runtime::sockets::Reserved;
 use destage_runtime::{descriptors, exit, memory, shutdown};
 use server::{Server, Shell};
 
-/// Why the server ended other than as asked.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("{message}")]
-pub struct ServeError {
-    code: u8,
-    message: String,
-}
-
-impl ServeError {
-    fn new(code: u8, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
-    }
-
-    fn internal(error: &std::io::Error) -> Self {
-        Self::new(exit::BUG, format!("cannot start: {error}"))
-    }
-
-    /// The process's exit code: one of [`exit::TABLE`].
-    pub fn exit_code(&self) -> u8 {
-        self.code
-    }
-}
+pub use destage_runtime::ServeError;
 
 /// A volume in service.
 struct Served {

@@ -5,7 +5,7 @@ use super::requests::Kind;
 use crate::block::BLOCK;
 use crate::engine::{VolumeMode, VolumeStatus};
 use destage_core::{Order, Policy, StopReason, Time};
-use destage_engine::WritePolicy;
+use destage_engine::{Drive, WritePolicy};
 use destage_runtime::policy;
 use destage_runtime::status::{Report, VolumeReport};
 use destage_runtime::units::Interval;

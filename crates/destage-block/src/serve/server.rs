@@ -19,6 +19,7 @@ use crate::request::Reply;
 use crate::settings::Settings;
 use crossbeam_channel::Receiver;
 use destage_core::{Span, Time};
+use destage_engine::Drive;
 use destage_runtime::admin::{self, AdminHandle};
 use destage_runtime::auth::Auth;
 use destage_runtime::clock::Clock;

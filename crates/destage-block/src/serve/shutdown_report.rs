@@ -2,6 +2,7 @@
 
 use super::{ServeError, Served, report};
 use destage_core::StopReason;
+use destage_engine::Drive;
 use destage_runtime::exit;
 
 /// What the volumes leave behind.

@@ -16,14 +16,13 @@ use crate::origin::{self, InTurn, NbdOptions, Origin, OriginError, OriginErrorKi
 use crate::redo::{CoordinatorRecord, InDoubt, NewStore, RedoError, RedoStore, ask_coordinator};
 use crate::settings::{Atomic, CACHE_BYTES, GroupSettings, OriginTls, Settings, VolumeSettings};
 use destage_core::{Lsn, Order};
+use destage_engine::Drive;
 use destage_journal::{ErrorKind, Journal, Options};
-use destage_record::RecordSettings;
 use destage_runtime::clock::Clock;
 use destage_runtime::exit;
 use destage_runtime::units::Bytes;
 use destage_runtime::watch::Watch;
 use std::collections::BTreeMap;
-use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A server ready to listen.
@@ -43,7 +42,7 @@ pub(super) fn start(settings: &Settings) -> Result<Started, ServeError> {
     let tls = tls(settings)?;
     let groups = groups::checked(settings)?;
     for record in settings.volumes.iter().filter_map(|volume| volume.record.as_ref()) {
-        record.check().map_err(|error| unrecordable(record, &error))?;
+        record.check().map_err(|error| ServeError::usage(&error))?;
     }
     let mut opening = Opening { clock, opened: BTreeMap::new(), clocks: BTreeMap::new() };
     // Coordinators first: what they have committed is asked by the others.
@@ -69,7 +68,7 @@ pub(super) fn start(settings: &Settings) -> Result<Started, ServeError> {
             Err(error) => {
                 let (volumes, contexts): (Vec<_>, Vec<_>) = opening.opened.into_values().unzip();
                 give_back(volumes, &contexts);
-                return Err(ServeError::new(error.code, format!("{place}{}", error.message)));
+                return Err(error.within(&place));
             }
         }
     }
@@ -257,13 +256,9 @@ fn record(settings: &VolumeSettings, volume: &mut Volume) -> Result<(), ServeErr
         name => format!("block volume {name}"),
     };
     volume
+        .core_mut()
         .record(record, env!("CARGO_PKG_VERSION"), &subject)
-        .map_err(|error| unrecordable(record, &error))
-}
-
-fn unrecordable(record: &RecordSettings, error: &io::Error) -> ServeError {
-    let path = record.path.display();
-    ServeError::new(exit::USAGE, format!("cannot make the recording {path}: {error}"))
+        .map_err(|error| ServeError::usage(&error))
 }
 
 /// Opens the cache's file or device, if there is one.
@@ -293,8 +288,7 @@ fn open_cache(
         Err(CacheError::NotACache) => Ok((Arc::new(new_cache(settings, id, clock, made)?), true)),
         Err(error) => {
             let advice = lost_store::advice(&error, redo);
-            let refused = cache_error(settings, &error);
-            Err(ServeError::new(refused.code, refused.message + advice))
+            Err(cache_error(settings, &error).with_advice(advice))
         }
     }
 }
@@ -490,7 +484,7 @@ fn detach(redo: &mut RedoStore, origin: &dyn Origin, upto: Lsn) {
 pub(super) fn give_back(volumes: Vec<Served>, contexts: &[Context]) {
     for (served, context) in volumes.into_iter().zip(contexts) {
         if let Err(error) = close(served, context) {
-            tracing::warn!(error = error.message, "a volume could not be closed");
+            tracing::warn!(%error, "a volume could not be closed");
         }
     }
 }

@@ -4,6 +4,7 @@
 use super::Served;
 use super::server::Server;
 use destage_core::{Span, Time};
+use destage_engine::Drive;
 use destage_runtime::watch::{Tampering, Watch};
 
 /// When cache files are looked at.

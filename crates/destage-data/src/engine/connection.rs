@@ -414,7 +414,7 @@ impl Engine {
         let request = self.request_id(client.0);
         let deadline = (timeout > 0).then(|| self.now + Span::from_millis(timeout));
         let lsn = match kind {
-            WaitKind::Flushed | WaitKind::Drained => self.last(),
+            WaitKind::Flushed | WaitKind::Drained => self.core.last(),
             WaitKind::Aof | WaitKind::Destaged => session.last_write,
             WaitKind::Decided(lsn) => lsn,
         };

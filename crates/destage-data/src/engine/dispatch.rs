@@ -9,6 +9,7 @@ use super::session::{Multi, Session, Waiting};
 use crate::cells::{Cell, Reader};
 use crate::resp::{Args, Protocol, Reply};
 use destage_core::{Access, ClientId, Effect, Input, Intent, Lsn, Refusal, RequestId, UnitId};
+use destage_engine::Drive;
 use destage_engine::carry_out;
 use std::collections::HashSet;
 
@@ -222,7 +223,7 @@ impl Engine {
             self.expire_due(units);
         }
         self.core.handle(self.now, Input::Access { request, intent, units });
-        while let Some(effect) = self.next_effect() {
+        while let Some(effect) = Drive::next_effect(self) {
             match effect {
                 Effect::Execute { request: answered, access, observed } if answered == request => {
                     return Answer::Now(access, observed);
@@ -242,15 +243,6 @@ impl Engine {
             }
         }
         Answer::Later
-    }
-
-    /// The next thing that the core asks for. Nothing while a request has been answered that is not told yet: what it was
-    /// answered for holds until then.
-    pub(super) fn next_effect(&mut self) -> Option<Effect> {
-        if self.answered.is_some() {
-            return None;
-        }
-        self.core.poll_effect()
     }
 
     /// Keeps the answer for a request whose asking is under way; true if it is.

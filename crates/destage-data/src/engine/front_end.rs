@@ -1,12 +1,13 @@
 //! What the core asks of the engine.
 
-use super::dispatch::Answer;
+use super::dispatch::{Answer, PREFETCH_CLIENT};
 use super::{Engine, Io};
 use destage_core::{
-    Access, BatchId, ClientId, DomainId, Halt, Lsn, Mode, Outcome, Refusal, RequestId, StopReason,
-    UnitId,
+    Access, BatchId, ClientId, Core, DomainId, Effect, Halt, Lsn, Mode, Outcome, Refusal,
+    RequestId, StopReason, Time, UnitId,
 };
-use destage_engine::{FrontEnd, Park};
+use destage_engine::{Drive, FrontEnd, Park};
+use destage_record::RecordedCore;
 
 impl FrontEnd for Engine {
     fn execute(&mut self, request: RequestId, access: Access, observed: Lsn) {
@@ -67,5 +68,41 @@ impl FrontEnd for Engine {
 
     fn stop_serving(&mut self, reason: StopReason) {
         self.io.push(Io::Stop(reason));
+    }
+}
+
+impl Drive for Engine {
+    type Core = RecordedCore;
+
+    fn core(&self) -> &Core {
+        &self.core
+    }
+
+    fn core_mut(&mut self) -> &mut RecordedCore {
+        &mut self.core
+    }
+
+    fn advance(&mut self, now: Time) -> Time {
+        self.now = self.now.max(now);
+        self.now
+    }
+
+    fn unheard(&mut self) -> RequestId {
+        self.request_id(PREFETCH_CLIENT)
+    }
+
+    /// Nothing while a request has been answered that is not told yet: what it was answered for holds until then.
+    fn next_effect(&mut self) -> Option<Effect> {
+        if self.answered.is_some() { None } else { self.core.poll_effect() }
+    }
+
+    fn settle(&mut self) {
+        self.pump();
+        self.run_ready();
+    }
+
+    fn recovered_upto(&mut self, upto: Lsn) {
+        self.overlay.skip_to(upto.next(), self.now);
+        self.recovered_tokens();
     }
 }

@@ -255,7 +255,7 @@ impl Engine {
             Denied::Fenced => "RETRY this session has lost its leases: EXEC, and begin anew",
         };
         // It tells of what others did.
-        session.lsn = session.lsn.max(self.last());
+        session.lsn = session.lsn.max(self.core.last());
         self.complain(session, message);
     }
 

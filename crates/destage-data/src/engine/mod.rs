@@ -28,6 +28,7 @@ mod in_place;
 mod inbox;
 mod intent;
 mod jobs;
+mod journal;
 mod key;
 mod leased;
 mod listen;
@@ -67,12 +68,12 @@ use derived::Derived;
 use derived::foreign::Ages;
 use destage_core::expiry::Expiries;
 use destage_core::{
-    BatchId, ClientId, Core, DomainId, Input, Lsn, Policy, RequestId, Span, StopReason, Time,
-    UnitId, WaitFor,
+    BatchId, ClientId, Core, DomainId, Input, Lsn, RequestId, Span, StopReason, Time, UnitId,
+    WaitFor,
 };
-use destage_engine::carry_out;
+use destage_engine::Drive;
 use destage_journal::Journal;
-use destage_record::{RecordSettings, RecordedCore};
+use destage_record::RecordedCore;
 use destage_runtime::auth::Auth;
 use destage_runtime::mode_log::ModeLog;
 use dispatch::Answer;
@@ -93,6 +94,7 @@ use watch::Watched;
 
 pub use decide::{Asker, ParkedAnswer, ParkedCommand};
 pub use jobs::{FetchJob, Groups};
+pub(crate) use journal::COMMIT;
 pub use report::StartReport;
 
 pub(crate) use key::{format_key, key_cells};
@@ -377,17 +379,9 @@ impl Engine {
         }
     }
 
-    /// Records from now on what the core is told and what it answers. `version` is the program's.
-    ///
-    /// # Errors
-    /// The first file cannot be made; nothing is recorded then.
-    pub fn record(
-        &mut self,
-        settings: &RecordSettings,
-        version: &str,
-        subject: &str,
-    ) -> std::io::Result<()> {
-        self.core.record(settings, version, subject)
+    /// The time that counts: the latest that it was told.
+    pub fn now(&self) -> Time {
+        self.now
     }
 
     fn session(&mut self, client: ClientId) -> Option<&mut Session> {
@@ -489,82 +483,13 @@ impl Engine {
         })
     }
 
-    /// The journal, for the server to flush.
-    pub fn journal(&mut self) -> &mut Journal {
-        &mut self.journal
-    }
-
-    /// Ends the engine, to close the journal.
-    pub fn into_journal(self) -> Journal {
-        self.journal
-    }
-
-    /// The policy in force.
-    pub fn policy(&self) -> &Policy {
-        self.core.policy()
-    }
-
-    /// Uses another policy from now on.
-    pub fn set_policy(&mut self, policy: &Policy) {
-        self.core.handle(self.now, Input::SetPolicy(policy));
-        self.pump();
-        self.run_ready();
-    }
-
-    /// Stops destaging until [`Engine::resume`].
-    pub fn pause(&mut self) {
-        self.core.handle(self.now, Input::Pause);
-        self.pump();
-        self.run_ready();
-    }
-
-    /// Destages again.
-    pub fn resume(&mut self) {
-        self.core.handle(self.now, Input::Resume);
-        self.pump();
-        self.run_ready();
-    }
-
-    /// Makes the journal durable as soon as it can.
-    pub fn commit_soon(&mut self) {
-        let request = self.request_id(dispatch::PREFETCH_CLIENT);
-        let lsn = self.last();
-        self.core.handle(self.now, Input::Wait { request, lsn, until: WaitFor::Committed });
-        self.pump();
-        self.run_ready();
-    }
-
-    /// The journal is durable up to here.
-    pub fn committed(&self) -> Lsn {
-        self.core.committed()
-    }
-
-    /// Destages what is dirty now, whatever the policy says.
-    pub fn hurry(&mut self) {
-        let request = self.request_id(dispatch::PREFETCH_CLIENT);
-        let lsn = self.last();
-        self.core.handle(self.now, Input::Wait { request, lsn, until: WaitFor::AllDecided });
-        self.pump();
-        self.run_ready();
-    }
-
-    /// Destages everything from now on, as before a shutdown.
-    pub fn drain(&mut self) {
-        self.core.handle(self.now, Input::Drain);
-        self.pump();
-        self.run_ready();
+    fn pump(&mut self) {
+        Drive::pump(self);
     }
 
     /// The tables.
     pub fn schema(&self) -> &Arc<Schema> {
         &self.schema
-    }
-
-    /// Carries out everything the core asks for.
-    fn pump(&mut self) {
-        while let Some(effect) = self.next_effect() {
-            carry_out(self, effect);
-        }
     }
 }
 

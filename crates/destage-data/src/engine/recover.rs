@@ -2,11 +2,11 @@
 
 use super::{Engine, dispatch, overlay};
 use crate::change;
-use destage_core::{Input, Lsn, Time, UnitId};
-use destage_engine::Recovered;
+use destage_core::{Lsn, Time, UnitId};
+use destage_engine::{Drive, Recovered};
 
 impl Engine {
-    /// Takes a group that the journal held at start and the origin has not decided, in order.
+    /// Takes a group that the journal held at start and the origin has not decided. From within [`destage_engine::recover`].
     pub fn recover(&mut self, lsn: Lsn, stamp: Time, bytes: &[u8]) {
         let units = self.units_of(bytes);
         for &unit in &units {
@@ -32,21 +32,12 @@ impl Engine {
             is_continued: false,
             builds_on: &on,
         };
-        destage_engine::recovered(&mut self.core, self.now, &group);
+        self.tell_recovered(self.now, &group);
         let covers = self.covered(bytes);
         if !covers.is_empty() {
             self.make_opaque(lsn, &covers);
         }
         self.measured.recovered += 1;
-        self.pump();
-    }
-
-    /// The journal or the origin has used numbers up to this one. After the last [`Engine::recover`].
-    pub fn recovered_upto(&mut self, lsn: Lsn) {
-        self.overlay.skip_to(lsn.next(), self.now);
-        self.core.handle(self.now, Input::RecoveredUpto { lsn });
-        self.recovered_tokens();
-        self.pump();
     }
 
     /// The units that a group changes, each once: rows, their collections, and what raw SQL covers.

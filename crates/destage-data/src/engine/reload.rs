@@ -62,7 +62,7 @@ impl Engine {
         if self.doubts.next_timeout().is_none_or(|due| due > self.now) {
             return;
         }
-        self.doubts.due = self.now + PASS_EVERY + Span(self.undecided() * PASS_NS_PER_GROUP);
+        self.doubts.due = self.now + PASS_EVERY + Span(self.core.undecided() * PASS_NS_PER_GROUP);
         let mut doubts = std::mem::take(&mut self.doubts.units);
         // The number may stand for another row by now.
         doubts.retain(|&(table, unit), _| self.rows.is_of(unit, table));

@@ -145,21 +145,6 @@ impl Engine {
         self.clients
     }
 
-    /// Groups that are not decided.
-    pub fn undecided(&self) -> u64 {
-        self.core.next_lsn().0 - 1 - self.core.decided().0
-    }
-
-    /// The newest group.
-    pub fn last(&self) -> Lsn {
-        Lsn(self.core.next_lsn().0 - 1)
-    }
-
-    /// Everything up to here is decided.
-    pub fn decided(&self) -> Lsn {
-        self.core.decided()
-    }
-
     /// Adds what happened before the engine existed.
     pub fn set_start_report(&mut self, start: StartReport) {
         self.measured.start = start;

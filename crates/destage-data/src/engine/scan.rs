@@ -417,7 +417,7 @@ impl Engine {
         };
         let cursor = more.map_or(0, |scan| self.cursors.insert(scan));
         // The page may show any buffered insert or delete.
-        let newest = self.last();
+        let newest = self.core.last();
         let Some(session) = self.session(client) else { return };
         session.lsn = session.lsn.max(newest);
         write_page(&mut Reply::new(&mut session.out, session.protocol), cursor, &names);

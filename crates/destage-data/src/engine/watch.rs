@@ -130,7 +130,7 @@ impl Engine {
         self.end_multi(session);
         self.unwatch(session);
         // That a key changed is told like a value: once a crash cannot undo it.
-        session.lsn = session.lsn.max(self.last());
+        session.lsn = session.lsn.max(self.core.last());
         Reply::new(&mut session.out, session.protocol).null_array();
     }
 

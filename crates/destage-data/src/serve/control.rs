@@ -4,6 +4,7 @@ use super::Event;
 use super::workers::Outbox;
 use crate::engine::{Asker, Engine, ParkedCommand};
 use destage_core::Lsn;
+use destage_engine::Drive;
 use destage_runtime::admin::{Caller, Control, ControlError};
 use destage_runtime::status::Report;
 use serde_json::{Value, json};
@@ -38,7 +39,7 @@ impl EngineControl {
     /// Waits until everything written so far is in the journal.
     fn flush(&self, caller: &Caller) -> Result<Value, ControlError> {
         let start = |engine: &mut Engine| {
-            engine.commit_soon();
+            engine.commit_soon(engine.now());
             engine.last()
         };
         let reached = self.wait(start, |engine| engine.committed(), caller, "in the journal")?;
@@ -48,7 +49,7 @@ impl EngineControl {
     /// Waits until everything written so far is decided.
     fn drain(&self, caller: &Caller) -> Result<Value, ControlError> {
         let start = |engine: &mut Engine| {
-            engine.hurry();
+            engine.hurry(engine.now());
             engine.last()
         };
         let reached = self.wait(start, |engine| engine.decided(), caller, "destaged")?;
@@ -123,7 +124,7 @@ impl Control for EngineControl {
                 let changed = self.ask(move |engine| engine.change_policy(&args))?;
                 changed.map(|summary| json!({ "policy": summary })).map_err(ControlError::Invalid)
             }
-            "pause" => self.ask(|engine| engine.pause()).map(|()| json!("paused")),
+            "pause" => self.ask(|engine| engine.pause(engine.now())).map(|()| json!("paused")),
             "resume" => {
                 let args = args.to_vec();
                 let resumed = self.ask(move |engine| engine.resume_by(&args))?;

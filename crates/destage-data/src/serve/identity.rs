@@ -130,7 +130,7 @@ fn came_to_nothing(owner: &Owner) -> bool {
 }
 
 fn read(writer: &mut dyn Writer) -> Result<Option<Owner>, ServeError> {
-    writer.owner().map_err(|error| ServeError::origin(&error))
+    writer.owner().map_err(ServeError::from)
 }
 
 /// A journal, and the origin before which it is to be used.

@@ -23,49 +23,27 @@ use crate::engine::{Engine, FetchJob};
 use crate::origins::{Applied, Heard, Keys, Origin, OriginError, ParkedGroup, Watermarks};
 use crate::schema::{Schema, TableId};
 use crate::settings::Settings;
-use destage_core::{BatchId, Lsn, Span};
-use destage_journal::Flush;
+use destage_core::{BatchId, Lsn};
+use destage_runtime::commit::CommitDone;
 use destage_runtime::sockets::{BindError, Reserved};
 use destage_runtime::{descriptors, exit, memory, shutdown};
 use server::{Host, LocalEvent, Server};
 
+pub use destage_runtime::ServeError;
 pub(crate) use inside::Inside;
 pub(crate) use server::Local;
 pub use whose::origin_of;
 
-/// Why the server ended other than as asked.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("{message}")]
-pub struct ServeError {
-    code: u8,
-    message: String,
-}
-
-impl ServeError {
-    fn new(code: u8, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
-    }
-
-    fn origin(error: &OriginError) -> Self {
-        Self::new(error.exit_code(), error.message.clone())
-    }
-
-    fn journal(error: &destage_journal::Error) -> Self {
-        Self::new(exit::JOURNAL_UNUSABLE, format!("the journal: {error}"))
-    }
-
-    /// The process's exit code: one of [`exit::TABLE`].
-    pub fn exit_code(&self) -> u8 {
-        self.code
+impl From<OriginError> for ServeError {
+    fn from(error: OriginError) -> Self {
+        Self::new(error.exit_code(), error.message)
     }
 }
 
 /// What other threads tell the server.
 enum Event {
-    /// A flush of the journal ended.
-    Flushed { flush: Flush, result: Result<Lsn, destage_journal::Error>, took: Span, sync: bool },
-    /// A sync beside further flushes ended.
-    Synced { lane: usize, end: sync::SyncEnd },
+    /// Something was done with the journal.
+    Committed(CommitDone),
     /// Rows were fetched, or not.
     Fetched { jobs: Vec<FetchJob>, result: Result<workers::Packed, OriginError> },
     /// A page of keys was read, or not.

@@ -75,7 +75,7 @@ impl From<OriginError> for Refusal {
 impl Refusal {
     pub(super) fn in_words(&self, origin: &str) -> ServeError {
         match self {
-            Self::Origin(error) => ServeError::origin(error),
+            Self::Origin(error) => error.clone().into(),
             Self::Undecided(decided, last) => ServeError::new(
                 exit::USAGE,
                 format!(

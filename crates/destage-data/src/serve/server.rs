@@ -21,7 +21,7 @@ use crate::engine::{Engine, Io};
 use crate::origins::Mark;
 use crate::settings::Settings;
 use destage_core::{ClientId, Span, StopReason, Time};
-use destage_engine::Writers;
+use destage_engine::{Drive, Writers};
 use destage_runtime::admin::{self, AdminHandle};
 use destage_runtime::clock::Clock;
 use destage_runtime::handoff::{Sender, queue};
@@ -475,19 +475,14 @@ impl Server {
     fn event(&mut self, event: Event) {
         let now = self.now();
         match event {
-            Event::Flushed { flush, result, took, sync } => {
+            Event::Committed(done) => {
                 self.answer();
-                self.syncer.ended(&mut self.engine, now, flush, result, took, sync);
+                let is_sync = done.is_sync();
+                self.syncer.ended(&mut self.engine, now, done);
                 self.heed_failure();
-                if sync {
+                if is_sync {
                     self.release();
                 }
-            }
-            Event::Synced { lane, end } => {
-                self.answer();
-                self.syncer.synced(&mut self.engine, now, lane, end);
-                self.heed_failure();
-                self.release();
             }
             Event::Fetched { jobs, result } => {
                 self.fetches -= 1;
@@ -521,7 +516,10 @@ impl Server {
                 tracing::error!(error = error.message, "the origin is not the one that was opened");
                 self.stop(StopReason::OriginChanged);
             }
-            Event::Control(work) => work(&mut self.engine),
+            Event::Control(work) => {
+                self.engine.advance(now);
+                work(&mut self.engine);
+            }
             Event::Local(event) => self.local(event),
             Event::Shutdown(shutdown::Request::Drain) => self.drain(),
             Event::Shutdown(shutdown::Request::Now) => {

@@ -13,14 +13,13 @@ use crate::origins::{self, Listener, Origin, Watermarks, Writer};
 use crate::schema::{Schema, TableId};
 use crate::settings::{EXAMPLE_FILE, Settings, Unmapped};
 use destage_core::{Fault, Lsn, Time};
+use destage_engine::Drive;
 use destage_journal::{DirDisk, ErrorKind, Journal, Options, Records, Recovery};
-use destage_record::RecordSettings;
 use destage_runtime::clock::Clock;
 use destage_runtime::progress::Progress;
 use destage_runtime::watch::Watch;
 use destage_runtime::{exit, own};
 use std::collections::HashSet;
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -54,28 +53,26 @@ pub(super) struct Started {
 pub(super) fn start(settings: &Settings) -> Result<Started, ServeError> {
     create_folder(settings)?;
     if let Some(record) = &settings.record {
-        record.check().map_err(|error| unrecordable(record, &error))?;
+        record.check().map_err(|error| ServeError::usage(&error))?;
     }
     let (url, is_example) = origin_url(settings)?;
     // The journal first: its lock keeps a second process from touching anything.
-    let disk = DirDisk::open(settings.data.join(JOURNAL_FOLDER))
-        .map_err(|error| ServeError::journal(&error))?;
+    let disk = DirDisk::open(settings.data.join(JOURNAL_FOLDER))?;
     let watch = watch(&disk)?;
-    let origin = origins::open(&url, settings.origin_timeout, &settings.tables)
-        .map_err(|error| ServeError::origin(&error))?;
-    let mut schema = origin.schema().map_err(|error| ServeError::origin(&error))?;
+    let origin = origins::open(&url, settings.origin_timeout, &settings.tables)?;
+    let mut schema = origin.schema()?;
     check_reach(settings, &*origin, &schema)?;
     let (queries, partition) = fit(settings, &*origin, &mut schema)?;
     let schema = Arc::new(schema);
     let catalog = Catalog::of(&schema);
     let (mut journal, recovery) = open_journal(settings, disk, &catalog)?;
-    let mut writer = origin.writer().map_err(|error| ServeError::origin(&error))?;
+    let mut writer = origin.writer()?;
     let partition = Arc::new(partition);
     let Claimed { epoch, owner, claims, whose, floor, unused } =
         identity::claim(settings, &origin, &mut *writer, &partition, &mut journal, &recovery)?;
     let found = owner.as_ref().map(|owner| owner.watermarks.clone()).unwrap_or_default();
     let watermark = owned::decided(owner.as_ref());
-    let last = journal.last();
+    let last = Lsn(journal.last());
     let clock = Clock::new();
     let description = origin.describe();
     let writers = if partition.is_one() { 1 } else { origin.writers_max().min(partition.len()) };
@@ -85,10 +82,9 @@ pub(super) fn start(settings: &Settings) -> Result<Started, ServeError> {
     engine.derive(queries);
     recover_parked(&mut engine, &mut *writer)?;
     let given_up = recover_told(&mut engine, &recovery)?;
-    let newest =
-        recover(settings, &mut engine, &recovery, &catalog, watermark, floor, &found, &given_up)?;
-    engine.recovered_upto(Lsn(last));
-    clock.not_before(newest);
+    let left =
+        Undecided { from: watermark.0.max(floor) + 1, last, watermark, found: &found, given_up };
+    clock.not_before(recover(settings, &mut engine, &recovery, &catalog, &left)?);
     record(settings, &mut engine)?;
     if let Some(torn) = recovery.torn {
         tracing::warn!(
@@ -99,7 +95,7 @@ pub(super) fn start(settings: &Settings) -> Result<Started, ServeError> {
         );
         engine.set_start_report(StartReport { cut_bytes: torn.bytes });
     }
-    let listener = origin.listener(&schema).map_err(|error| ServeError::origin(&error))?;
+    let listener = origin.listener(&schema)?;
     Ok(Started {
         clock,
         engine,
@@ -138,8 +134,7 @@ fn check_reach(
         return Ok(());
     }
     let place = origin.describe();
-    let suggested =
-        origin.suggested_settings(schema).map_err(|error| ServeError::origin(&error))?;
+    let suggested = origin.suggested_settings(schema)?;
     match suggested {
         Some(sections) if settings.unmapped == Unmapped::Reject => Err(ServeError::new(
             exit::USAGE,
@@ -170,13 +165,9 @@ fn serve_keys(settings: &Settings, schema: &mut Schema) -> Result<(), String> {
 fn record(settings: &Settings, engine: &mut Engine) -> Result<(), ServeError> {
     let Some(record) = &settings.record else { return Ok(()) };
     engine
+        .core_mut()
         .record(record, env!("CARGO_PKG_VERSION"), "serve")
-        .map_err(|error| unrecordable(record, &error))
-}
-
-fn unrecordable(record: &RecordSettings, error: &io::Error) -> ServeError {
-    let path = record.path.display();
-    ServeError::new(exit::USAGE, format!("cannot make the recording {path}: {error}"))
+        .map_err(|error| ServeError::usage(&error))
 }
 
 fn create_folder(settings: &Settings) -> Result<(), ServeError> {
@@ -214,7 +205,7 @@ fn origin_url(settings: &Settings) -> Result<(String, bool), ServeError> {
         return Ok((url.clone(), false));
     }
     let path = settings.data.join(EXAMPLE_FILE);
-    origins::create_example(&path).map_err(|error| ServeError::origin(&error))?;
+    origins::create_example(&path)?;
     Ok((format!("sqlite:{}", path.display()), true))
 }
 
@@ -252,10 +243,10 @@ fn queries(
         }
     }
     if !queries.is_empty() {
-        let mut reader = origin.reader().map_err(|error| ServeError::origin(&error))?;
+        let mut reader = origin.reader()?;
         derived::check(&queries, schema, &mut *reader).map_err(|error| match error.fault {
             Fault::Denied | Fault::Rejected => ServeError::new(exit::USAGE, error.message),
-            _ => ServeError::origin(&error),
+            _ => ServeError::from(error),
         })?;
     }
     Ok(Arc::new(queries))
@@ -294,12 +285,12 @@ fn open_journal(
                 error.position().map_or_else(|| "SEGMENT:OFFSET".to_owned(), |at| at.to_string())
             ),
         ),
-        _ => ServeError::journal(&error),
+        _ => ServeError::from(error),
     })
 }
 
 fn recover_parked(engine: &mut Engine, writer: &mut dyn Writer) -> Result<(), ServeError> {
-    for parked in writer.parked().map_err(|error| ServeError::origin(&error))? {
+    for parked in writer.parked()? {
         match crate::parked::decode(engine.schema(), &parked.payload) {
             Ok(bytes) => engine.recover_parked(parked.lsn, &bytes),
             Err(error) => {
@@ -320,44 +311,51 @@ fn recover_parked(engine: &mut Engine, writer: &mut dyn Writer) -> Result<(), Se
 fn recover_told(engine: &mut Engine, recovery: &Recovery) -> Result<HashSet<Lsn>, ServeError> {
     let mut given_up = HashSet::new();
     let mut records = recovery.records(0);
-    while let Some(record) = records.advance().map_err(|error| ServeError::journal(&error))? {
+    while let Some(record) = records.advance()? {
         let (lsn, stamp) = (Lsn(record.lsn), Time(record.stamp_ns));
         engine.recover_told(lsn, stamp, record.payload, &mut given_up);
     }
     Ok(given_up)
 }
 
+/// What an earlier run has left, of which some may be decided.
+struct Undecided<'a> {
+    /// The first group that the origin may not have decided, and the last that was written.
+    from: u64,
+    last: Lsn,
+    /// Where the origin stands, as a whole and in each domain.
+    watermark: Lsn,
+    found: &'a Watermarks,
+    /// Groups that were given up.
+    given_up: HashSet<Lsn>,
+}
+
 /// Hands the engine what the origin has not decided; returns the newest stamp.
-#[expect(
-    clippy::too_many_arguments,
-    reason = "the journal, the origin, and what both say of each other"
-)]
 fn recover(
     settings: &Settings,
     engine: &mut Engine,
     recovery: &Recovery,
     catalog: &Catalog,
-    watermark: Lsn,
-    floor: u64,
-    found: &Watermarks,
-    given_up: &HashSet<Lsn>,
+    left: &Undecided<'_>,
 ) -> Result<Time, ServeError> {
-    let current = catalog.encode();
-    let from = watermark.0.max(floor) + 1;
+    let (from, current) = (left.from, catalog.encode());
     let total = (recovery.last_lsn + 1).saturating_sub(from);
     let mut bar = Progress::new("replaying the journal", total);
     let mut newest = Time::ZERO;
     let mut next = from;
     let mut records = recovery.records(from);
     let schema = engine.schema().clone();
-    while let Some(record) = records.advance().map_err(|error| ServeError::journal(&error))? {
+    let now = engine.now();
+    destage_engine::recover(engine, now, left.last, |engine| {
+        let record = records.advance()?;
+        let Some(record) = record else { return Ok(false) };
         let lsn = Lsn(record.lsn);
         if lsn.0 > next && !settings.adopt {
-            return Err(gap(settings, watermark, next, lsn));
+            return Err(gap(settings, left.watermark, next, lsn));
         }
         next = lsn.0 + 1;
-        if given_up.contains(&lsn) {
-            continue;
+        if left.given_up.contains(&lsn) {
+            return Ok(true);
         }
         let translated;
         let payload = if **record.catalog == *current {
@@ -377,12 +375,13 @@ fn recover(
             &translated
         };
         let stamp = Time(record.stamp_ns);
-        if owned::is_undecided(engine, found, lsn, payload)? {
+        if owned::is_undecided(engine, left.found, lsn, payload)? {
             newest = stamp;
             engine.recover(lsn, newest, payload);
         }
         bar.set(next - from);
-    }
+        Ok(true)
+    })?;
     bar.finish();
     if total > 0 {
         tracing::info!(groups = total, "found undestaged writes in the journal; destaging them");
@@ -423,7 +422,7 @@ fn gap(settings: &Settings, watermark: Lsn, next: u64, found: Lsn) -> ServeError
 /// Which of the further writes do not fit the schema any more.
 fn unfit(schema: &Schema, records: &mut Records) -> Result<Vec<u64>, ServeError> {
     let mut lsns = Vec::new();
-    while let Some(record) = records.advance().map_err(|error| ServeError::journal(&error))? {
+    while let Some(record) = records.advance()? {
         let old = Catalog::decode(record.catalog);
         if old.is_none_or(|old| old.translate(schema, record.payload).is_err()) {
             lsns.push(record.lsn);

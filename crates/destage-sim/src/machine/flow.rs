@@ -7,10 +7,10 @@ use super::{device, task};
 use crate::blocks::mix;
 use crate::event::JobKind;
 use destage_core::{
-    Access, Ack, BatchId, ClientId, DomainId, Fault, Input, Intent, Lsn, Mode, Outcome, Refusal,
-    RequestId, Span, StopReason, UnitId, WaitFor,
+    Access, Ack, BatchId, ClientId, Core, DomainId, Fault, Input, Intent, Lsn, Mode, Outcome,
+    Refusal, RequestId, Span, StopReason, Time, UnitId, WaitFor,
 };
-use destage_engine::{FrontEnd, carry_out};
+use destage_engine::{Drive, FrontEnd};
 
 /// Most blocks that are read or written below in one piece: 1 MiB of blocks of 4 KiB, as the block front end has it.
 const RUN_BLOCKS_MAX: u32 = 256;
@@ -108,7 +108,7 @@ impl Machine<'_> {
             versions: Vec::new(),
         });
         let state = &mut self.tiers[usize::from(tier)];
-        let lsn = Lsn(state.core.next_lsn().0 - 1);
+        let lsn = state.core.last();
         state.core.handle(self.now, Input::Wait { request: RequestId(id.into()), lsn, until });
         state.needs_tick = true;
         self.touched.push(tier);
@@ -117,17 +117,9 @@ impl Machine<'_> {
     /// Carries out what a tier's core asks for.
     fn pump(&mut self, tier: u16) {
         let index = usize::from(tier);
-        let mut ticked = false;
-        loop {
-            while let Some(effect) = self.tiers[index].core.poll_effect() {
-                carry_out(&mut TierFront { machine: self, tier }, effect);
-            }
-            if !std::mem::take(&mut self.tiers[index].needs_tick) {
-                break;
-            }
-            self.tiers[index].core.handle(self.now, Input::Tick);
-            ticked = true;
-        }
+        let mut front = TierFront { machine: self, tier, ticked: false };
+        front.pump();
+        let ticked = front.ticked;
         if !self.tiers[index].misses.is_empty() {
             self.fetch(tier);
         }
@@ -220,7 +212,7 @@ impl Machine<'_> {
             if state.next_flush(self.now).is_none() {
                 return;
             }
-            let upto = Lsn(state.core.next_lsn().0 - 1);
+            let upto = state.core.last();
             let blocks = std::mem::take(&mut state.unsynced);
             if blocks > 0 {
                 let station = device::flash_of(state.host);
@@ -446,6 +438,8 @@ impl Machine<'_> {
 struct TierFront<'a, 'm> {
     machine: &'a mut Machine<'m>,
     tier: u16,
+    /// The core was told of the time.
+    ticked: bool,
 }
 
 impl TierFront<'_, '_> {
@@ -517,5 +511,36 @@ impl FrontEnd for TierFront<'_, '_> {
 
     fn stop_serving(&mut self, reason: StopReason) {
         unreachable!("no sync fails here: {reason:?}")
+    }
+}
+
+impl Drive for TierFront<'_, '_> {
+    type Core = Core;
+
+    fn core(&self) -> &Core {
+        &self.machine.tiers[usize::from(self.tier)].core
+    }
+
+    fn core_mut(&mut self) -> &mut Core {
+        &mut self.state().core
+    }
+
+    fn advance(&mut self, _now: Time) -> Time {
+        self.machine.now
+    }
+
+    fn unheard(&mut self) -> RequestId {
+        RequestId(self.machine.tasks.add(Task::Note).into())
+    }
+
+    /// The core is told of the time once nothing else is to be done at it.
+    fn after_effects(&mut self) -> bool {
+        let now = self.machine.now;
+        let needs_tick = std::mem::take(&mut self.state().needs_tick);
+        if needs_tick {
+            self.state().core.handle(now, Input::Tick);
+            self.ticked = true;
+        }
+        needs_tick
     }
 }

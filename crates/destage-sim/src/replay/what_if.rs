@@ -11,7 +11,7 @@ use destage_core::{
     Access, BatchId, ClientId, Core, DomainId, Effect, Input, Intent, Lsn, Mode, Outcome as Waited,
     Policy, Refusal, RequestId, Span, StopReason, Time, UnitId,
 };
-use destage_engine::{Decide, FrontEnd, Group, carry_out};
+use destage_engine::{Decide, Drive, FrontEnd, Group};
 use hashbrown::{HashMap, HashSet};
 use serde::Serialize;
 
@@ -93,7 +93,7 @@ impl Load {
 /// Runs a load under the policy that `policy` makes of each recorded one, until the recording's end.
 pub fn what_if(load: &Load, policy: impl Fn(&Policy) -> Policy) -> Option<Outcome> {
     let (began, first) = (load.began?, load.policy.as_ref()?);
-    let core = Core::new(began, policy(first));
+    let core = Tallied { core: Core::new(began, policy(first)), tally: Tally::default() };
     let mut run = Run {
         load,
         units: load.units(),
@@ -106,16 +106,12 @@ pub fn what_if(load: &Load, policy: impl Fn(&Policy) -> Policy) -> Option<Outcom
         settling: HashMap::new(),
         whole: HashSet::new(),
         next_whole: 0,
-        outcome: Outcome {
-            tally: Tally::default(),
-            reads: Latency::default(),
-            writes: Latency::default(),
-            unanswered: 0,
-        },
+        reads: Latency::default(),
+        writes: Latency::default(),
     };
     run.restore();
     run.all(&policy);
-    Some(run.outcome)
+    Some(run.outcome())
 }
 
 /// Something that ends.
@@ -130,7 +126,7 @@ struct Run<'l> {
     load: &'l Load,
     /// The handle of each item.
     units: Vec<UnitId>,
-    core: Core,
+    core: Tallied,
     now: Time,
     events: Events<Event>,
     times: Times<'l>,
@@ -142,7 +138,8 @@ struct Run<'l> {
     settling: HashMap<Lsn, u32>,
     whole: HashSet<UnitId>,
     next_whole: u64,
-    outcome: Outcome,
+    reads: Latency,
+    writes: Latency,
 }
 
 impl Run<'_> {
@@ -157,9 +154,10 @@ impl Run<'_> {
         units.sort_unstable_by_key(|&(unit, _)| std::cmp::Reverse(unit));
         units.dedup_by_key(|(unit, _)| *unit);
         for (unit, bytes) in units {
-            self.core.handle(self.now, Input::Restored { units: &[unit], bytes });
+            // What was held at the beginning is not told in the run.
+            self.core.core.handle(self.now, Input::Restored { units: &[unit], bytes });
         }
-        self.effects();
+        self.pump();
     }
 
     fn all(&mut self, policy: &impl Fn(&Policy) -> Policy) {
@@ -181,19 +179,18 @@ impl Run<'_> {
         }
         self.now = self.now.max(load.ended);
         self.tell(Input::Tick);
-        let Outcome { tally, reads, writes, unanswered } = &mut self.outcome;
+    }
+
+    fn outcome(self) -> Outcome {
+        let Self { core: Tallied { tally, .. }, reads, writes, .. } = self;
         let done = reads.answered + writes.answered + tally.refused;
-        *unanswered = (load.requests.len() as u64).saturating_sub(done);
+        let unanswered = (self.load.requests.len() as u64).saturating_sub(done);
+        Outcome { tally, reads, writes, unanswered }
     }
 
     fn tell(&mut self, input: Input<'_>) {
-        self.tell_only(input);
-        self.effects();
-    }
-
-    fn tell_only(&mut self, input: Input<'_>) {
-        self.outcome.tally.input(self.now, &input, &self.core);
         self.core.handle(self.now, input);
+        self.pump();
     }
 
     fn arrive(&mut self, arrival: &Arrival, policy: &impl Fn(&Policy) -> Policy) {
@@ -211,17 +208,16 @@ impl Run<'_> {
                 let (request, intent) = (RequestId(u64::from(*index)), request.intent);
                 self.tell(Input::Access { request, intent, units: &units });
             }
-            Arrival::Wait(until) => {
-                let lsn = Lsn(self.core.next_lsn().0 - 1);
-                self.tell(Input::Wait { request: WAITING, lsn, until: *until });
-            }
+            Arrival::Wait(until) => self.reach(self.now, *until),
             Arrival::Invalidate(item) => {
                 self.tell(Input::Invalidate { unit: self.units[*item as usize] });
             }
-            Arrival::Policy(recorded) => self.tell(Input::SetPolicy(&policy(recorded))),
-            Arrival::Pause => self.tell(Input::Pause),
-            Arrival::Resume => self.tell(Input::Resume),
-            Arrival::Drain => self.tell(Input::Drain),
+            Arrival::Policy(recorded) => {
+                self.control(self.now, Input::SetPolicy(&policy(recorded)))
+            }
+            Arrival::Pause => self.pause(self.now),
+            Arrival::Resume => self.resume(self.now),
+            Arrival::Drain => self.drain(self.now),
         }
     }
 
@@ -243,15 +239,8 @@ impl Run<'_> {
         known.unwrap_or_else(|| crate::blocks::mix(u64::from(unit.0)))
     }
 
-    fn effects(&mut self) {
-        while let Some(effect) = self.core.poll_effect() {
-            self.outcome.tally.effect(self.now, &effect, &self.core);
-            carry_out(self, effect);
-        }
-    }
-
     fn units_in(&self, batch: BatchId) -> u64 {
-        self.outcome.tally.units_in(self.core.batch(batch))
+        self.core.tally.units_in(self.core.batch(batch))
     }
 
     fn perform(&mut self, index: u32, access: Access, observed: Lsn) {
@@ -261,20 +250,20 @@ impl Run<'_> {
         if request.writes.is_empty() {
             if access != Access::Back {
                 let units: Vec<_> = self.handles(&request.items);
-                self.tell_only(Input::Release { units: &units });
+                self.core.handle(self.now, Input::Release { units: &units });
             }
             self.answers.insert(client, false);
             let wrote = false;
-            return self.tell_only(Input::Respond { client, lsn: observed, wrote });
+            return self.core.handle(self.now, Input::Respond { client, lsn: observed, wrote });
         }
         for write in &request.writes {
             self.write(write, access);
         }
-        let lsn = Lsn(self.core.next_lsn().0 - 1);
+        let lsn = self.core.last();
         match access {
             Access::Back => {
                 self.answers.insert(client, true);
-                self.tell_only(Input::Respond { client, lsn, wrote: true });
+                self.core.handle(self.now, Input::Respond { client, lsn, wrote: true });
             }
             Access::Through | Access::Around => {
                 self.settling.insert(lsn, index);
@@ -305,8 +294,7 @@ impl Run<'_> {
             continues: write.is_joined,
             builds_on: &[],
         };
-        let mut core = Tallied { core: &mut self.core, tally: &mut self.outcome.tally };
-        destage_engine::write(&mut core, self.now, &group, |_| ());
+        destage_engine::write(&mut self.core, self.now, &group, |_| ());
         self.written_whole(&write.whole);
     }
 
@@ -318,7 +306,8 @@ impl Run<'_> {
             self.whole.extend(&units);
             let request = RequestId(WHOLE + self.next_whole);
             self.next_whole += 1;
-            self.tell_only(Input::Access { request, intent: Intent::Read, units: &units });
+            self.core
+                .handle(self.now, Input::Access { request, intent: Intent::Read, units: &units });
         }
     }
 
@@ -326,30 +315,65 @@ impl Run<'_> {
         let Some(&arrived) = self.arrived.get(request as usize) else { return };
         let span = self.now.since(arrived);
         match wrote {
-            true => self.outcome.writes.add(span),
-            false => self.outcome.reads.add(span),
+            true => self.writes.add(span),
+            false => self.reads.add(span),
         }
     }
 }
 
 /// The core, with what it is told counted.
-struct Tallied<'a> {
-    core: &'a mut Core,
-    tally: &'a mut Tally,
+struct Tallied {
+    core: Core,
+    tally: Tally,
 }
 
-impl Decide for Tallied<'_> {
+impl std::ops::Deref for Tallied {
+    type Target = Core;
+
+    fn deref(&self) -> &Core {
+        &self.core
+    }
+}
+
+impl Decide for Tallied {
     fn core(&self) -> &Core {
-        self.core
+        &self.core
     }
 
     fn handle(&mut self, now: Time, input: Input<'_>) {
-        self.tally.input(now, &input, self.core);
+        self.tally.input(now, &input, &self.core);
         self.core.handle(now, input);
     }
 
     fn poll_effect(&mut self) -> Option<Effect> {
         self.core.poll_effect()
+    }
+}
+
+impl Drive for Run<'_> {
+    type Core = Tallied;
+
+    fn core(&self) -> &Core {
+        &self.core
+    }
+
+    fn core_mut(&mut self) -> &mut Tallied {
+        &mut self.core
+    }
+
+    fn advance(&mut self, _now: Time) -> Time {
+        self.now
+    }
+
+    fn unheard(&mut self) -> RequestId {
+        WAITING
+    }
+
+    fn next_effect(&mut self) -> Option<Effect> {
+        let effect = self.core.poll_effect()?;
+        let Tallied { core, tally } = &mut self.core;
+        tally.effect(self.now, &effect, core);
+        Some(effect)
     }
 }
 
@@ -396,7 +420,7 @@ impl FrontEnd for Run<'_> {
 
     fn evict_unit(&mut self, unit: UnitId) {
         let identity = self.identity(unit);
-        self.tell_only(Input::Evicted { identity });
+        self.core.handle(self.now, Input::Evicted { identity });
     }
 
     fn mode_changed(&mut self, _mode: Mode) {}

@@ -5,15 +5,16 @@ mod serve;
 
 use super::World;
 use super::client::Client;
-use super::log::Fate;
+use super::log::{Entry, Fate};
 use super::rng::Rng;
 use super::setup::Sabotage;
 use destage_core::{
-    Access, BatchId, ClientId, Core, DomainId, Fault, Halt, Input, Lsn, Mode, Order, Outcome,
-    Refusal, RequestId, Span, StopReason, Time, UnitId,
+    Access, BatchId, ClientId, Core, DomainId, Effect, Fault, Halt, Input, Lsn, Mode, Order,
+    Outcome, Refusal, RequestId, Span, StopReason, Time, UnitId,
 };
-use destage_engine::{FrontEnd, Park, Recovered, carry_out};
+use destage_engine::{Drive, FrontEnd, Park, Recovered};
 use std::collections::{BTreeMap, HashMap};
+use std::convert::Infallible;
 
 /// How a run of one process ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -71,8 +72,9 @@ pub(super) struct Driver<'w> {
     settling: HashMap<Lsn, (usize, Access)>,
     clients: Vec<Client>,
     drained: bool,
-    /// What was wrong with the effect that is being carried out.
+    /// What was wrong with the effect that was carried out last.
     trouble: Result<(), String>,
+    has_crashed: bool,
 }
 
 /// Ticks at one moment before the core is said to spin.
@@ -108,6 +110,7 @@ impl<'w> Driver<'w> {
             settling: HashMap::new(),
             drained: false,
             trouble: Ok(()),
+            has_crashed: false,
         };
         driver.recover();
         driver.plan();
@@ -116,32 +119,14 @@ impl<'w> Driver<'w> {
 
     fn recover(&mut self) {
         let entries = self.world.log.entries.clone();
-        for (index, entry) in entries.iter().enumerate() {
-            let lsn = Lsn(index as u64 + 1);
-            let units: Vec<UnitId> = entry.ops.iter().map(|&(key, _)| self.unit(key)).collect();
-            match entry.fate {
-                Fate::Undecided => {
-                    let group = Recovered {
-                        lsn,
-                        stamp: entry.stamp,
-                        domains: &[DomainId(entry.domain)],
-                        level: 0,
-                        units: &units,
-                        bytes: 4_000,
-                        journal_bytes: 4_100,
-                        is_continued: false,
-                        builds_on: self.known_builds_on(&entry.builds_on),
-                    };
-                    destage_engine::recovered(&mut self.core, self.world.now, &group);
-                }
-                Fate::Parked => {
-                    self.core.handle(self.world.now, Input::RecoveredParked { lsn, units: &units });
-                }
-                Fate::Applied | Fate::Dropped => {}
-            }
-        }
-        let lsn = self.world.log.last();
-        self.core.handle(self.world.now, Input::RecoveredUpto { lsn });
+        let (now, upto) = (self.world.now, self.world.log.last());
+        let mut found = entries.iter().enumerate();
+        let taken = destage_engine::recover(self, now, upto, |driver| {
+            let Some((index, entry)) = found.next() else { return Ok::<_, Infallible>(false) };
+            driver.recover_group(Lsn(index as u64 + 1), entry);
+            Ok(true)
+        });
+        taken.expect("nothing of it fails");
         // Handles of units that are only in decided groups were never given to the core.
         let idle: Vec<u32> = self.units.keys().copied().collect();
         for key in idle {
@@ -153,6 +138,29 @@ impl<'w> Driver<'w> {
             }
         }
         self.free.sort_unstable();
+    }
+
+    fn recover_group(&mut self, lsn: Lsn, entry: &Entry) {
+        let units: Vec<UnitId> = entry.ops.iter().map(|&(key, _)| self.unit(key)).collect();
+        let now = self.world.now;
+        match entry.fate {
+            Fate::Undecided => {
+                let group = Recovered {
+                    lsn,
+                    stamp: entry.stamp,
+                    domains: &[DomainId(entry.domain)],
+                    level: 0,
+                    units: &units,
+                    bytes: 4_000,
+                    journal_bytes: 4_100,
+                    is_continued: false,
+                    builds_on: self.known_builds_on(&entry.builds_on),
+                };
+                self.tell_recovered(now, &group);
+            }
+            Fate::Parked => self.core.handle(now, Input::RecoveredParked { lsn, units: &units }),
+            Fate::Applied | Fate::Dropped => {}
+        }
     }
 
     /// Lays down what happens by itself.
@@ -189,7 +197,7 @@ impl<'w> Driver<'w> {
             let event = self.events.first_key_value().map(|((at, _), _)| *at);
             let timeout = self.core.next_timeout().map(|at| at.max(self.world.now));
             let Some(next) = event.into_iter().chain(timeout).min() else {
-                if self.drain()? { continue } else { return Ok(End::Drained) }
+                if self.empty()? { continue } else { return Ok(End::Drained) }
             };
             ticks = if next > ticked { 0 } else { ticks + 1 };
             ticked = ticked.max(next);
@@ -215,13 +223,13 @@ impl<'w> Driver<'w> {
         if !self.drained && self.clients.iter().all(|client| client.steps == 0) {
             self.drained = true;
             self.world.options.away_ms.clear();
-            self.core.handle(self.world.now, Input::Resume);
-            self.core.handle(self.world.now, Input::Drain);
+            self.resume(self.world.now);
+            self.drain(self.world.now);
         }
     }
 
     /// Nothing happens any more. True after the first call, which empties the cache.
-    fn drain(&mut self) -> Result<bool, String> {
+    fn empty(&mut self) -> Result<bool, String> {
         let policy = self.core.policy().clone();
         if let Some(client) = self.clients.iter().position(|client| client.request.is_some()) {
             let client = &self.clients[client];
@@ -233,7 +241,7 @@ impl<'w> Driver<'w> {
         if policy.limits.cache_bytes_max > 0 {
             let mut policy = policy;
             policy.limits.cache_bytes_max = 0;
-            self.core.handle(self.world.now, Input::SetPolicy(&policy));
+            self.set_policy(self.world.now, &policy)?;
             return Ok(true);
         }
         self.check_gauges()?;
@@ -327,11 +335,11 @@ impl<'w> Driver<'w> {
             Event::Switch(other) => {
                 let mut policy = self.world.options.others[other].clone();
                 policy.staleness = self.core.policy().staleness;
-                self.core.handle(now, Input::SetPolicy(&policy));
+                self.set_policy(now, &policy)?;
             }
-            Event::Pause => self.core.handle(now, Input::Pause),
-            Event::Resume => self.core.handle(now, Input::Resume),
-            Event::ResumeParking => self.core.handle(now, Input::ResumeParking),
+            Event::Pause => self.pause(now),
+            Event::Resume => self.resume(now),
+            Event::ResumeParking => self.control(now, Input::ResumeParking),
         }
         Ok(())
     }
@@ -348,18 +356,9 @@ impl<'w> Driver<'w> {
     }
 
     fn effects(&mut self) -> Result<End, String> {
-        while let Some(effect) = self.core.poll_effect() {
-            if self.world.effects == self.world.crash_at {
-                return Ok(End::Crashed);
-            }
-            self.world.effects += 1;
-            for byte in format!("{:?}{effect:?}", self.world.now).bytes() {
-                self.world.hash = (self.world.hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
-            }
-            carry_out(self, effect);
-            std::mem::replace(&mut self.trouble, Ok(()))?;
-        }
-        Ok(End::Drained)
+        self.pump();
+        std::mem::replace(&mut self.trouble, Ok(()))?;
+        Ok(if self.has_crashed { End::Crashed } else { End::Drained })
     }
 
     /// Keeps the first thing that was wrong.
@@ -457,5 +456,42 @@ impl FrontEnd for Driver<'_> {
 
     fn stop_serving(&mut self, reason: StopReason) {
         self.check(Err(format!("the core stopped: {reason:?}")));
+    }
+}
+
+impl Drive for Driver<'_> {
+    type Core = Core;
+
+    fn core(&self) -> &Core {
+        &self.core
+    }
+
+    fn core_mut(&mut self) -> &mut Core {
+        &mut self.core
+    }
+
+    fn advance(&mut self, _now: Time) -> Time {
+        self.world.now
+    }
+
+    fn unheard(&mut self) -> RequestId {
+        unreachable!("whoever waits is a client")
+    }
+
+    /// Nothing after a crash, which comes before some effect, or after something was wrong.
+    fn next_effect(&mut self) -> Option<Effect> {
+        if self.has_crashed || self.trouble.is_err() {
+            return None;
+        }
+        let effect = self.core.poll_effect()?;
+        if self.world.effects == self.world.crash_at {
+            self.has_crashed = true;
+            return None;
+        }
+        self.world.effects += 1;
+        for byte in format!("{:?}{effect:?}", self.world.now).bytes() {
+            self.world.hash = (self.world.hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+        }
+        Some(effect)
     }
 }

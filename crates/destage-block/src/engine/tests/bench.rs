@@ -5,6 +5,7 @@ use super::world::World;
 use crate::engine::{Context, Job, JobDone, JobKind, Volume};
 use crate::request::{Reply, Request};
 use destage_core::{AtLimit, Order, Policy, Span, Time, WaitFor, When};
+use destage_engine::Drive;
 use std::collections::VecDeque;
 
 /// The volume and what has come of it.

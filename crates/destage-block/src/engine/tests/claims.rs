@@ -6,6 +6,7 @@ use crate::block::BLOCK;
 use crate::engine::{JobKind, LossesTold, VolumeMode};
 use crate::request::{Reply, Request, RequestError};
 use destage_core::{Acknowledge, Order, Policy, Span, When};
+use destage_engine::Drive;
 use std::io;
 
 #[test]

@@ -10,6 +10,7 @@ use crate::engine::{ConsistencyGroup, Context, GroupClock, GroupJob, Job, JobKin
 use crate::redo::{InDoubt, RedoError, RedoStore, Replay};
 use crate::request::{Reply, Request};
 use destage_core::{Acknowledge, AtLimit, Order, Span, Time};
+use destage_engine::Drive;
 use destage_testkit::SimDisk;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -6,6 +6,7 @@ use crate::cache::record::STORED_BLOCK;
 use crate::engine::VolumeMode;
 use crate::request::{Reply, Request, RequestError};
 use destage_core::{Order, StopReason, WaitFor};
+use destage_engine::Drive;
 
 /// Writes of one block each: far more than a segment of the log takes, since a start reads the last one whole.
 const WRITES: u64 = 32;

@@ -4,6 +4,7 @@ use super::bench::{Bench, lazy};
 use crate::block::BLOCK;
 use crate::request::Request;
 use destage_core::{Order, WaitFor};
+use destage_engine::Drive;
 
 /// A killed server whose two writes to the same block are at the origin, and are sent again one by one.
 fn sent_and_killed(order: Order) -> Bench {

@@ -5,6 +5,7 @@ use crate::block::BLOCK;
 use crate::engine::JobKind;
 use crate::request::Reply;
 use destage_core::{Lsn, Order, Span, WaitFor};
+use destage_engine::Drive;
 
 const LONG: u64 = 1_000;
 const LONG_OFFSET: usize = 10 * BLOCK;

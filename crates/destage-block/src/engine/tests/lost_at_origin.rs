@@ -6,6 +6,7 @@ use crate::origin::{Identity, Origin, OriginError};
 use crate::request::Reply;
 use crate::testing::SimOrigin;
 use destage_core::{Order, Span, WaitFor};
+use destage_engine::Drive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

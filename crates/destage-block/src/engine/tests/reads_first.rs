@@ -8,6 +8,7 @@ use crate::origin::{Identity, Origin, OriginError};
 use crate::request::{Reply, Request};
 use crate::testing::SimOrigin;
 use destage_core::{Order, Time, WaitFor};
+use destage_engine::Drive;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;

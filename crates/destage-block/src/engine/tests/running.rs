@@ -18,7 +18,7 @@ impl Running {
     /// server does; leaves anything else to its end.
     pub(super) fn begun(job: Job, context: &Context, reads_now: bool) -> Self {
         match job.0 {
-            Work::SyncWritten(_) => Self::Done(Box::new(job.run(context))),
+            Work::Log(ref work) if work.lane().is_some() => Self::Done(Box::new(job.run(context))),
             _ if reads_now => match job.run_now(context) {
                 Ok(done) => Self::Done(Box::new(done)),
                 Err(job) => Self::Whole(job),
@@ -46,8 +46,9 @@ impl Running {
 /// A sync beside writes as if it had covered all that was logged by its end, which it must not claim.
 pub(super) fn claiming(done: JobDone, last: Lsn) -> JobDone {
     match done.0 {
-        Done::SyncWritten { sync, result: Ok(_) } => {
-            JobDone(Done::SyncWritten { sync, result: Ok(last.0) })
+        Done::Log(mut sync) if !sync.is_flush() => {
+            sync.result = sync.result.map(|_| last);
+            JobDone(Done::Log(sync))
         }
         other => JobDone(other),
     }

@@ -10,6 +10,7 @@ use crate::block::BLOCK;
 use crate::engine::{Context, JobKind, Volume};
 use crate::request::{Reply, Request};
 use destage_core::{AtLimit, Lsn, Order, Span, Time, WaitFor, When};
+use destage_engine::Drive;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 

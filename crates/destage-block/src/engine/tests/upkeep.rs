@@ -5,6 +5,7 @@ use crate::block::BLOCK;
 use crate::engine::JobKind;
 use crate::request::Request;
 use destage_core::{Lsn, Order, Span};
+use destage_engine::Drive;
 
 /// A volume that checkpoints its index a second after it changed, and makes its log durable when asked only.
 fn checkpointing() -> Bench {

@@ -8,6 +8,7 @@ use crate::engine::{Asker, DOMAIN, Engine, FetchJob, Io, ParkedCommand};
 use crate::origins::{Applied, OriginError, Snapshot};
 use crate::schema::{Schema, TableId};
 use destage_core::{Fault, Lsn, Time};
+use destage_engine::Drive;
 use destage_testkit::origin::{Place, Row};
 use std::sync::mpsc;
 
@@ -29,8 +30,16 @@ fn left(more: fn(&mut Schema), (table, key): Place, op: Op) -> Script {
     }
     let bytes = writer.finish().to_vec();
     Script::over(more, |mut engine: Engine| {
-        engine.recover(Lsn(1), Time::from_secs(1_000), &bytes);
-        engine.recovered_upto(Lsn(1));
+        let mut found = Some(());
+        let taken: Result<(), ()> =
+            destage_engine::recover(&mut engine, Time::ZERO, Lsn(1), |engine| {
+                let is_there = found.take().is_some();
+                if is_there {
+                    engine.recover(Lsn(1), Time::from_secs(1_000), &bytes);
+                }
+                Ok(is_there)
+            });
+        taken.unwrap();
         engine
     })
 }
@@ -302,7 +311,7 @@ fn a_decision_does_not_wait_for_what_a_pause_holds_up() {
     let Io::Destage { batch, .. } = script.ios.remove(at) else { unreachable!() };
     script.engine.destaged(script.now, batch, Err(OriginError::new(Fault::Rejected, "no")));
     script.turn();
-    script.engine.pause();
+    script.engine.pause(script.now);
     let answer = script.decide(ParkedCommand::Retry(None));
     assert!(answer.try_recv().is_err(), "it is on its way");
     script.engine.parked(script.now, Lsn(1), Err(OriginError::new(Fault::Unavailable, "away")));

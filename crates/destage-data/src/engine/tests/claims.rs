@@ -7,6 +7,7 @@ use crate::engine::{DOMAIN, Engine, Io};
 use crate::origins::{Applied, Mark, OriginError, Snapshot};
 use crate::schema::Schema;
 use destage_core::{ClientId, Fault, Lsn, Span, StopReason, Time};
+use destage_engine::Drive;
 use destage_journal::Journal;
 use destage_testkit::SimDisk;
 use destage_testkit::origin::{Change, Op, Set};
@@ -224,7 +225,7 @@ fn a_write_that_waits_for_the_origin_is_no_part_of_a_scan() {
     let mut script = Script::new();
     let mut policy = script.engine.policy().clone();
     policy.acknowledge = destage_core::Acknowledge::Origin;
-    script.engine.set_policy(&policy);
+    script.engine.set_policy(script.now, &policy).unwrap();
     script.send("DEL item:0");
     script.fetch(0);
     let reader = script.engine.connect().unwrap();
@@ -339,7 +340,7 @@ fn an_evicted_row_is_still_watched() {
     let mut script = Script::new();
     let mut policy = script.engine.policy().clone();
     policy.limits.cache_bytes_max = 0;
-    script.engine.set_policy(&policy);
+    script.engine.set_policy(script.now, &policy).unwrap();
     script.told("HGET item:0 n\nWATCH item:0");
     assert_eq!(script.engine.rows.len(), 0, "not evicted");
     assert_eq!(script.told(TRANSACTION), DONE);

@@ -13,6 +13,7 @@ use super::sets;
 use super::shop::{self, CHILD, DERIVED, ITEM, KEYS, NAMES, PARENT};
 use super::sim::{Event, Sim};
 use destage_core::{ClientId, Span, Time};
+use destage_engine::Drive;
 use destage_testkit::origin::{self, Fate, Op, Place, Row, Set};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -15,6 +15,7 @@ use crate::engine::{DOMAIN, Engine, Io};
 use crate::origins::Mark;
 use crate::schema::TableId;
 use destage_core::{DomainId, Lsn, Span};
+use destage_engine::Drive;
 use destage_testkit::origin::{Fate, Place, Row};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -370,14 +371,14 @@ fn a_result_that_grew_old_on_its_way_is_not_kept() {
 fn a_request_is_given_up_at_its_deadline_and_says_what_it_waited_for() {
     let mut script = script();
     script.told("HINCRBY item:0 n 1");
-    script.engine.pause();
+    script.engine.pause(script.now);
     script.send("GET all");
     assert!(script.engine.next_timeout().is_some());
     script.now = script.now + Span::from_secs(11);
     script.turn();
     let (reply, _) = script.received();
     assert!(reply.starts_with("-TIMEOUT a result of all must hold writes up to 1"), "{reply}");
-    script.engine.resume();
+    script.engine.resume(script.now);
     assert_eq!(script.told("PING"), "+PONG\r\n");
     script.destage();
     assert_eq!(script.asked(), NONE, "nobody wants it any more");
@@ -495,7 +496,7 @@ fn results_take_room_in_the_cache_and_leave_it() {
     let mut script = script();
     let mut policy = script.engine.policy().clone();
     policy.limits.cache_bytes_max = 20_000;
-    script.engine.set_policy(&policy);
+    script.engine.set_policy(script.now, &policy).unwrap();
     let large = "x".repeat(3_000);
     for key in 0..50 {
         script.send(&format!("GET tagged:v{key}"));

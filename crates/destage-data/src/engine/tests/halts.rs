@@ -6,6 +6,7 @@ use super::{failure, number, run_all, sweep, with_domains};
 use crate::engine::Io;
 use crate::origins::OriginError;
 use destage_core::{Fault, OnReject, Span};
+use destage_engine::Drive;
 
 /// Domains halt at what is rejected; in some runs it may be parked then.
 fn halting(seed: u64) -> Options {
@@ -49,7 +50,7 @@ fn a_halt_is_told_with_its_write_its_reason_and_what_to_do() {
     let mut script = Script::new();
     let mut policy = script.engine.policy().clone();
     policy.on_reject = OnReject::Stop;
-    script.engine.set_policy(&policy);
+    script.engine.set_policy(script.now, &policy).unwrap();
     script.send("HSET item:0 n 5");
     script.fetch(0);
     script.sync();

@@ -2,6 +2,7 @@
 
 use super::claims::Script;
 use destage_core::{ClientId, Span};
+use destage_engine::Drive;
 
 /// Two sessions under leases, and one without.
 struct Leased {
@@ -61,9 +62,9 @@ fn what_writes_under_leases_come_to_is_kept_until_a_row_is_dropped() {
     evicting.limits.cache_bytes_max = 0;
     for n in 0..4 {
         // All rows lose their numbers; others get them.
-        world.script.engine.set_policy(&evicting);
+        world.script.engine.set_policy(world.script.now, &evicting).unwrap();
         world.pass(0);
-        world.script.engine.set_policy(&policy);
+        world.script.engine.set_policy(world.script.now, &policy).unwrap();
         assert_eq!(world.told(2, "HGET item:2 n\nHGET item:1 n"), "$1 5 $1 0");
         let seen = 15 + 2 * n;
         assert_eq!(world.told(0, "HGET item:1 n\nHGET item:0 n"), format!("$1 0 $2 {seen}"));

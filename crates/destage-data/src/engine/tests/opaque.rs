@@ -11,6 +11,7 @@ use crate::engine::{DOMAIN, Io};
 use crate::origins::Snapshot;
 use crate::schema::{Schema, TableId};
 use destage_core::{ClientId, DomainId, Lsn, Span};
+use destage_engine::Drive;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -150,7 +151,7 @@ fn a_fetch_that_looked_before_raw_sql_was_applied_is_repeated() {
 #[test]
 fn a_read_gives_up_at_its_deadline_and_says_what_it_waited_for() {
     let mut world = World::new();
-    world.script.engine.pause();
+    world.script.engine.pause(world.script.now);
     world.row(0);
     assert_eq!(world.told("HGET item:0 n\nPING"), "");
     let due = world.script.engine.next_timeout().unwrap();
@@ -163,7 +164,7 @@ fn a_read_gives_up_at_its_deadline_and_says_what_it_waited_for() {
     let told = world.told("");
     assert!(told.starts_with("-UNAVAILABLE") && told.contains("raw SQL (write 1)"), "{told}");
     assert!(told.ends_with("+PONG"), "{told}");
-    world.script.engine.resume();
+    world.script.engine.resume(world.script.now);
     world.script.destage();
     world.script.client = world.other;
     world.script.send("HGET item:0 n");

@@ -4,6 +4,7 @@ use super::claims::Script;
 use super::command::encode;
 use super::shop;
 use destage_core::{AtLimit, ClientId, Policy, Span};
+use destage_engine::Drive;
 
 /// A row that is cached, and nothing else.
 fn script() -> Script {
@@ -20,10 +21,10 @@ fn pass(script: &mut Script, ms: u64) {
 /// As [`script`], with the origin further behind than D; one write of `item:0` is acknowledged.
 fn past_d() -> Script {
     let mut script = script();
-    script.engine.pause();
+    script.engine.pause(script.now);
     let staleness = Span::from_secs(1);
     let policy = Policy { staleness, at_limit: AtLimit::Block, ..Policy::default() };
-    script.engine.set_policy(&policy);
+    script.engine.set_policy(script.now, &policy).unwrap();
     assert_eq!(script.told("HINCRBY item:0 n 1"), ":11\r\n");
     pass(&mut script, 2_000);
     script
@@ -48,7 +49,7 @@ fn a_write_that_waits_for_as_long_as_it_may_is_not_done() {
         assert!(line.contains("nothing was done"), "{told}");
     }
     assert_eq!(lines[2], "+PONG");
-    script.engine.resume();
+    script.engine.resume(script.now);
     script.destage();
     assert_eq!(script.told("HGET item:0 n\nHGET item:1 n"), "$2\r\n11\r\n$1\r\n0\r\n");
     // The next one has a time of its own.
@@ -79,7 +80,7 @@ fn what_comes_later_has_a_wait_of_its_own_though_the_client_sends_on_and_on() {
     pass(&mut script, 1);
     assert_eq!(script.received().0, "", "given up before its time");
     assert!(script.engine.info(&[b"destage"]).contains("requests_given_up:2\r\n"));
-    script.engine.resume();
+    script.engine.resume(script.now);
     script.destage();
     assert_eq!(script.told("PING"), ":12\r\n+PONG\r\n");
 }
@@ -113,7 +114,7 @@ fn what_waits_is_not_done_for_a_client_that_sends_no_more() {
         let told = script.received().0;
         let last = told.lines().last().unwrap_or_default();
         assert!(last.starts_with("-UNAVAILABLE the other end"), "{told}");
-        script.engine.resume();
+        script.engine.resume(script.now);
         script.destage();
         script.client = others(&mut script);
         assert_eq!(

@@ -6,6 +6,7 @@ use super::shop;
 use crate::engine::Io;
 use crate::origins::OriginError;
 use destage_core::{Acknowledge, Fault, Lsn, Span};
+use destage_engine::Drive;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -32,7 +33,7 @@ impl Script {
     pub(super) fn write_through(&mut self) {
         let mut policy = self.engine.policy().clone();
         policy.acknowledge = Acknowledge::Origin;
-        self.engine.set_policy(&policy);
+        self.engine.set_policy(self.now, &policy).unwrap();
     }
 
     /// Has the origin reject the batch that is due.
@@ -319,7 +320,7 @@ fn plain_keys_are_evicted_like_rows_and_hold_the_last_value_or_nothing() {
     let mut script = script();
     let mut policy = script.engine.policy().clone();
     policy.limits.cache_bytes_max = 64 << 10;
-    script.engine.set_policy(&policy);
+    script.engine.set_policy(script.now, &policy).unwrap();
     script.told("HGET item:0 n\nHGET item:1 n");
     let mut rng = Rng::new(7, 0);
     let mut last = BTreeMap::new();
@@ -421,7 +422,7 @@ fn a_watched_plain_key_that_changes_expires_or_is_evicted_ends_the_transaction()
     script.told("SET a 1\nWATCH a");
     let mut policy = script.engine.policy().clone();
     policy.limits.cache_bytes_max = 0;
-    script.engine.set_policy(&policy);
+    script.engine.set_policy(script.now, &policy).unwrap();
     script.turn();
     assert_eq!(script.told(TRANSACTION), NOT_DONE, "evicted");
 }

@@ -7,6 +7,7 @@ use crate::engine::{DOMAIN, Io};
 use crate::mapping::{MappingSettings, ShapeSettings};
 use crate::origins::OriginError;
 use destage_core::{Fault, Lsn};
+use destage_engine::Drive;
 
 #[test]
 fn a_full_disk_of_the_journal_is_told_wherever_someone_looks() {
@@ -43,7 +44,7 @@ fn a_write_that_waits_for_the_origin_is_a_request_that_waits() {
     let mut script = Script::new();
     script.told("HGET item:0 n");
     script.write_through();
-    script.engine.pause();
+    script.engine.pause(script.now);
     script.send("HSET item:0 n 1");
     script.settle();
     assert_eq!(script.received().0, "");

@@ -12,6 +12,7 @@ use crate::mapping::{MappingSettings, ShapeSettings};
 use crate::origins::{Applied, Keys, OriginError, Range, Reader, Snapshot, Watermarks};
 use crate::schema::{ColumnDefault, Schema, Table};
 use destage_core::{DomainId, Fault, Lsn, Span, Time};
+use destage_engine::Drive;
 use destage_testkit::origin::{Origin, Place, Row};
 
 /// The set's key: all items, by their numbers.
@@ -391,7 +392,7 @@ fn a_score_that_a_fetch_shows_before_its_write_is_settled_is_not_added_to_again(
         let mut shown = world.told("ZRANGE items 0 -1 WITHSCORES");
         assert!(shown.contains("$1 0 $2 15"), "{shown}");
         if is_dirty {
-            world.script.engine.set_policy(&policy);
+            world.script.engine.set_policy(world.script.now, &policy).unwrap();
             assert_eq!(world.told("HINCRBY item:1 n 100"), ":100");
             shown = world.told("ZRANGE items 0 -1 WITHSCORES");
             assert!(shown.contains("$1 0 $2 15") && shown.contains("$1 1 $3 100"), "{shown}");
@@ -460,7 +461,7 @@ fn a_session_reads_a_large_set_however_little_the_cache_holds() {
         let mut world = World::new(3);
         let mut policy = world.script.engine.policy().clone();
         policy.limits.cache_bytes_max = 0;
-        world.script.engine.set_policy(&policy);
+        world.script.engine.set_policy(world.script.now, &policy).unwrap();
         world.told(begin);
         let shown = world.told("ZRANGE items 0 1\nZCARD items");
         match begin {

@@ -10,7 +10,7 @@ mod storage;
 pub(super) use counts::Counts;
 pub(super) use storage::watermarks;
 
-use disk::{LANES, group_commit};
+use disk::group_commit;
 
 use super::client::{Client, Issued, Watching};
 use super::derived::Asking;
@@ -24,8 +24,9 @@ use crate::engine::{Asker, Engine, FetchJob, Io, ParkedCommand};
 use crate::origins::{ALL_DOMAINS, Mark, OriginError, Snapshot, Watermarks};
 use crate::schema::TableId;
 use destage_core::{BatchId, Lsn, Span, StopReason, Time};
-use destage_engine::GroupCommit;
-use destage_journal::{Flush, Journal, Sync};
+use destage_engine::Drive;
+use destage_journal::Journal;
+use destage_runtime::commit::{CommitDone, CommitWork, JournalCommit, LANES_MAX};
 use destage_testkit::SimDisk;
 use destage_testkit::origin::{self, Fate, Origin};
 use std::cmp::Reverse;
@@ -36,10 +37,8 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Event {
     Act(usize),
-    FlushRun,
-    FlushEnd,
-    SyncRun(usize),
-    SyncEnd(usize),
+    CommitRun(usize),
+    CommitEnd(usize),
     FetchRead(u64),
     FetchEnd(u64),
     WriteRun(u64),
@@ -96,19 +95,11 @@ impl Work {
     }
 }
 
-/// A flush under way: whether it syncs.
-struct Flushing {
-    flush: Flush,
-    sync: bool,
-    began: Time,
-    result: Option<Result<u64, destage_journal::Error>>,
-}
-
-/// A sync beside flushes.
-struct Syncing {
-    sync: Sync,
-    began: Time,
-    result: Option<Result<u64, destage_journal::Error>>,
+/// Something under way at the journal's disk.
+enum Committing {
+    Nothing,
+    Begun(CommitWork),
+    Ran(CommitDone),
 }
 
 /// The whole simulated world.
@@ -145,9 +136,9 @@ pub(super) struct Sim {
     events: u64,
     /// Events of earlier lives are void.
     life: u64,
-    commit: GroupCommit,
-    flushing: Option<Flushing>,
-    syncing: [Option<Syncing>; LANES],
+    commit: JournalCommit,
+    /// The flush, then the syncs of the lanes.
+    committing: [Committing; 1 + LANES_MAX],
     fetching: BTreeMap<u64, Fetching>,
     scanning: BTreeMap<u64, Scanning>,
     pub(super) asking: BTreeMap<u64, Asking>,
@@ -213,8 +204,7 @@ impl Sim {
             events: 0,
             life: 0,
             commit: group_commit(&options, now),
-            flushing: None,
-            syncing: [None, None],
+            committing: [const { Committing::Nothing }; 1 + LANES_MAX],
             fetching: BTreeMap::new(),
             scanning: BTreeMap::new(),
             asking: BTreeMap::new(),
@@ -306,10 +296,8 @@ impl Sim {
     fn event(&mut self, event: Event) {
         match event {
             Event::Act(index) => self.act(index),
-            Event::FlushRun => self.run_flush(),
-            Event::FlushEnd => self.end_flush(),
-            Event::SyncRun(lane) => self.run_sync(lane),
-            Event::SyncEnd(lane) => self.end_sync(lane),
+            Event::CommitRun(place) => self.run_commit(place),
+            Event::CommitEnd(place) => self.end_commit(place),
             Event::FetchRead(job) => self.read_fetch(job),
             Event::FetchEnd(job) => self.end_fetch(job),
             Event::WriteRun(job) => self.run_write(job),
@@ -337,16 +325,16 @@ impl Sim {
         }
         self.later(40_000_000, Event::Admin);
         match self.rng.below(6) {
-            0 => self.engine.pause(),
+            0 => self.engine.pause(self.now),
             1 | 2 if self.options.halts => self.look_at_halts(),
-            1 | 2 => self.engine.resume(),
+            1 | 2 => self.engine.resume(self.now),
             3 => {
                 self.limit_scores();
-                self.engine.hurry();
+                self.engine.hurry(self.now);
             }
             4 if self.options.switches => {
                 let policy = self.options.policy(&mut self.rng);
-                self.engine.set_policy(&policy);
+                self.engine.set_policy(self.now, &policy).unwrap();
             }
             5 if self.options.decides => {
                 self.free_scores();
@@ -497,7 +485,7 @@ impl Sim {
         let durable = self.engine.journal().status().durable_lsn;
         for (lsn, bytes) in groups {
             assert_eq!(&self.history.entry(*lsn).bytes, bytes, "group {lsn} changed on its way");
-            let flushed = self.flushing.is_some() || self.syncing.iter().any(Option::is_some);
+            let flushed = self.committing.iter().any(|one| !matches!(one, Committing::Nothing));
             assert!(*lsn <= durable || flushed, "group {lsn} is destaged before it is durable");
         }
     }
@@ -535,10 +523,8 @@ fn with_domains(engine: Engine, options: &Options, found: &Watermarks) -> Engine
 fn event_number(event: Event) -> u64 {
     match event {
         Event::Act(n) => n as u64,
-        Event::FlushRun => 101,
-        Event::FlushEnd => 102,
-        Event::SyncRun(lane) => 110 + lane as u64,
-        Event::SyncEnd(lane) => 120 + lane as u64,
+        Event::CommitRun(place) => 110 + place as u64,
+        Event::CommitEnd(place) => 120 + place as u64,
         Event::FetchRead(n) => 1_000 + n,
         Event::FetchEnd(n) => 100_000 + n,
         Event::WriteRun(n) => 3_000_000 + n,

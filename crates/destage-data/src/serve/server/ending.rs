@@ -4,6 +4,7 @@ use super::{Draining, Server};
 use crate::serve::workers::WriteJob;
 use crate::serve::{Event, ServeError};
 use destage_core::{Fault, StopReason};
+use destage_engine::Drive;
 use destage_runtime::exit;
 use destage_runtime::handoff::{Sender, queue};
 use destage_runtime::progress::Progress;
@@ -41,8 +42,8 @@ impl Server {
             let _ = self.poll.registry().deregister(listener.source());
         }
         let now = self.now();
-        self.engine.drain();
-        self.engine.resume();
+        self.engine.drain(now);
+        self.engine.resume(now);
         let first = self.engine.undecided();
         tracing::info!(groups = first, "shutting down: destaging what is dirty");
         let timeout = self.settings.drain_timeout;
@@ -63,7 +64,7 @@ impl Server {
         while self.syncer.is_busy() {
             // Others' events come as well, and must not make it longer.
             let Ok(event) = self.events.recv_deadline(until) else { return false };
-            if let Event::Flushed { .. } | Event::Synced { .. } = event {
+            if let Event::Committed(_) = event {
                 self.event(event);
             }
         }
@@ -81,7 +82,7 @@ impl Server {
             if flushed && let Err(error) = self.engine.into_journal().close() {
                 tracing::error!(%error, "cannot close the journal");
             }
-            let is_journals = error.code == exit::JOURNAL_UNUSABLE;
+            let is_journals = error.exit_code() == exit::JOURNAL_UNUSABLE;
             return Err(lost.filter(|_| is_journals).unwrap_or(error));
         }
         if !flushed {
@@ -111,7 +112,7 @@ impl Server {
             return Err(error);
         }
         if let Err(error) = closed {
-            return Err(ServeError::journal(&error));
+            return Err(ServeError::from(error));
         }
         self.whose.end(decided, last)?;
         released?;

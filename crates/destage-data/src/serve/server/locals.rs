@@ -5,6 +5,7 @@ use super::{Draining, Server};
 use crate::serve::Event;
 use crate::serve::workers::Outbox;
 use destage_core::{ClientId, Lsn};
+use destage_engine::Drive;
 use destage_runtime::handoff::{Receiver, Sender, queue};
 use destage_runtime::progress::Progress;
 

@@ -4,6 +4,7 @@
 use super::Server;
 use crate::serve::ServeError;
 use destage_core::{ClientId, Span, Time};
+use destage_engine::Drive;
 use destage_runtime::exit;
 use destage_runtime::watch::{Tampering, Watch};
 use std::path::Path;

@@ -2,6 +2,7 @@
 
 use super::super::once::Once;
 use super::*;
+use destage_engine::Drive;
 
 impl Sim {
     pub(in crate::engine::tests) fn send(

@@ -1,6 +1,7 @@
 //! Scans: page after page, and what all pages together must hold.
 
 use super::*;
+use destage_engine::Drive;
 
 impl Sim {
     pub(super) fn begin_scan(&mut self, client: &mut Client, bytes: &mut Vec<u8>) {

@@ -5,6 +5,7 @@ use crate::engine::tests::client::{Client, raw};
 use crate::engine::tests::history::{Entry, Look};
 use crate::engine::tests::shop;
 use destage_core::{Lsn, OnReject, Span};
+use destage_engine::Drive;
 use destage_testkit::origin::Fate;
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -63,8 +64,8 @@ impl Sim {
             self.halt_no_more();
         }
         self.options.calm();
-        self.engine.resume();
-        self.engine.drain();
+        self.engine.resume(self.now);
+        self.engine.drain(self.now);
         for _ in 0..400 {
             let until = self.now + Span::from_millis(50);
             self.run(until);
@@ -107,7 +108,7 @@ impl Sim {
         let mut policy = self.engine.policy().clone();
         policy.on_reject = OnReject::Park;
         policy.limits.parked_per_minute_max = u32::MAX;
-        self.engine.set_policy(&policy);
+        self.engine.set_policy(self.now, &policy).unwrap();
     }
 
     pub(super) fn check_end(&mut self) {
@@ -132,7 +133,7 @@ impl Sim {
         }
         let mut policy = self.engine.policy().clone();
         policy.limits.cache_bytes_max = 0;
-        self.engine.set_policy(&policy);
+        self.engine.set_policy(self.now, &policy).unwrap();
         self.step();
         self.run(self.now + Span::from_secs(5));
         let kept_of_sets = self.kept_of_sets();

@@ -1,13 +1,16 @@
 //! Crash and restart: what survives, and whether that is what was promised.
 
 use super::disk::group_commit;
-use super::{Flushing, Sim, with_domains};
+use super::{Committing, Sim, with_domains};
 use crate::engine::Engine;
 use crate::origins::ALL_DOMAINS;
 use destage_core::{Lsn, Span, StopReason, Time};
+use destage_engine::{Drive, recover};
 use destage_journal::Journal;
+use destage_runtime::commit::LANES_MAX;
 use destage_testkit::disk::Count;
 use destage_testkit::origin::Fate;
+use std::convert::Infallible;
 use std::sync::Arc;
 
 impl Sim {
@@ -33,14 +36,9 @@ impl Sim {
         if power && self.rng.chance(60) {
             // The power goes in the middle of what the disk was doing.
             self.disk.power_off_after(1 + self.rng.below(4));
-            if let Some(flushing) = &mut self.flushing
-                && flushing.result.is_none()
-            {
-                let _ = flushing.flush.run(true);
-            }
+            self.committing[0].run();
         }
-        self.flushing = None;
-        self.syncing = [None, None];
+        self.committing = [const { Committing::Nothing }; 1 + LANES_MAX];
         self.commit = group_commit(&self.options, self.now);
         for client in &mut self.clients {
             client.forget();
@@ -66,9 +64,9 @@ impl Sim {
 
     /// A server that stops by itself leaves nothing in memory.
     pub(super) fn flush_at_last(&mut self) {
-        if let Some(Flushing { mut flush, result, .. }) = self.flushing.take() {
-            result.unwrap_or_else(|| flush.run(true)).unwrap();
-            self.engine.journal().give_back(flush);
+        if let Some(done) = self.committing[0].take_ran() {
+            assert!(done.result.is_ok(), "the disk works: {done:?}");
+            self.commit.ended(self.now, self.engine.journal(), done);
         }
         self.engine.journal().take().run(true).unwrap();
     }
@@ -149,27 +147,34 @@ impl Sim {
         }
         self.recover_tokens(&mut engine, &recovery);
         let mut records = recovery.records(watermark + 1);
-        while let Some(record) = records.advance().unwrap() {
-            let entry = self.history.entry(record.lsn);
-            assert_eq!(entry.bytes, record.payload, "group {} changed in the journal", record.lsn);
-            let (spread, open) = engine.undecided_in(&found, Lsn(record.lsn), record.payload);
-            if given_up.contains(&Lsn(record.lsn)) {
-                continue;
-            }
-            if self.options.unsafe_flags.one_watermark || open > 0 {
-                assert!(
-                    open == spread.as_slice().len() || self.options.unsafe_flags.one_watermark,
-                    "group {} is decided in some of its domains only",
+        let taken: Result<(), Infallible> =
+            recover(&mut engine, now, Lsn(recovery.last_lsn), |engine| {
+                let Some(record) = records.advance().unwrap() else { return Ok(false) };
+                let entry = self.history.entry(record.lsn);
+                assert_eq!(
+                    entry.bytes, record.payload,
+                    "group {} changed in the journal",
                     record.lsn
                 );
-                engine.recover(Lsn(record.lsn), Time(record.stamp_ns), record.payload);
-            }
-        }
-        engine.recovered_upto(Lsn(recovery.last_lsn));
+                let (spread, open) = engine.undecided_in(&found, Lsn(record.lsn), record.payload);
+                if given_up.contains(&Lsn(record.lsn)) {
+                    return Ok(true);
+                }
+                if self.options.unsafe_flags.one_watermark || open > 0 {
+                    assert!(
+                        open == spread.as_slice().len() || self.options.unsafe_flags.one_watermark,
+                        "group {} is decided in some of its domains only",
+                        record.lsn
+                    );
+                    engine.recover(Lsn(record.lsn), Time(record.stamp_ns), record.payload);
+                }
+                Ok(true)
+            });
+        taken.expect("the journal is whole");
         self.engine = engine;
         self.threaten_sync();
         if self.quiet {
-            self.engine.drain();
+            self.engine.drain(self.now);
         }
     }
 
