@@ -6,7 +6,7 @@
 use crate::cells::{Cell, push_cell};
 use crate::mapping::Shape;
 use crate::schema::{Schema, Table};
-use std::borrow::Cow;
+pub(crate) use destage_origins::key_text::{decode, encode, show};
 
 /// Reads a key of either kind; the canonical key cells of its row are appended to `out`.
 ///
@@ -155,33 +155,6 @@ fn table_names(schema: &Schema) -> String {
     }
 }
 
-/// Bytes for people: cut short, with what is not text replaced.
-pub(crate) fn show(bytes: &[u8]) -> String {
-    const SHOWN_MAX: usize = 64;
-    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN_MAX)]);
-    let cut = if bytes.len() > SHOWN_MAX { "..." } else { "" };
-    format!("{}{cut}", text.escape_debug())
-}
-
-/// Decodes `%3A` and `%25`; any other `%` stands for itself.
-pub(crate) fn decode(part: &[u8]) -> Cow<'_, [u8]> {
-    if memchr::memchr(b'%', part).is_none() {
-        return Cow::Borrowed(part);
-    }
-    let mut out = Vec::with_capacity(part.len());
-    let mut rest = part;
-    while let Some((&first, tail)) = rest.split_first() {
-        let (byte, used) = match rest.get(..3) {
-            Some(b"%3A" | b"%3a") => (b':', 3),
-            Some(b"%25") => (b'%', 3),
-            _ => (first, 1),
-        };
-        out.push(byte);
-        rest = if used == 1 { tail } else { &rest[used..] };
-    }
-    Cow::Owned(out)
-}
-
 /// Writes a row's key as clients write it.
 pub(crate) fn format_key<'a>(
     table: &Table,
@@ -195,20 +168,6 @@ pub(crate) fn format_key<'a>(
         match table.key_len {
             1 => out.extend_from_slice(value),
             _ => encode(value, out),
-        }
-    }
-}
-
-/// Writes a table's name, or a part of a composite key, so that [`decode`] gives it back.
-pub(crate) fn encode(part: &[u8], out: &mut Vec<u8>) {
-    for (i, &byte) in part.iter().enumerate() {
-        match byte {
-            b':' => out.extend_from_slice(b"%3A"),
-            // Only where it would be read as an escape.
-            b'%' if matches!(part.get(i + 1..i + 3), Some(b"3A" | b"3a" | b"25")) => {
-                out.extend_from_slice(b"%25");
-            }
-            _ => out.push(byte),
         }
     }
 }

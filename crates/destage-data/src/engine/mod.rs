@@ -93,7 +93,7 @@ use watch::Watched;
 
 pub use decide::{Asker, ParkedAnswer, ParkedCommand};
 pub use jobs::{FetchJob, Groups};
-pub(crate) use key::{decode, encode, show};
+pub(crate) use key::encode;
 pub use report::StartReport;
 
 pub(crate) use key::{format_key, key_cells};
