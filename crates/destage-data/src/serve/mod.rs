@@ -34,12 +34,6 @@ pub(crate) use inside::Inside;
 pub(crate) use server::Local;
 pub use whose::origin_of;
 
-impl From<OriginError> for ServeError {
-    fn from(error: OriginError) -> Self {
-        Self::new(error.exit_code(), error.message)
-    }
-}
-
 /// What other threads tell the server.
 enum Event {
     /// Something was done with the journal.

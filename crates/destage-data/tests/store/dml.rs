@@ -4,6 +4,7 @@ use crate::support::{Kind, Place, bank, on_each_origin};
 use destage_data::settings::DomainSettings;
 use destage_data::store::{Declared, Error, ErrorKind, Key, Session, Store};
 use std::thread;
+use std::time::{Duration, Instant};
 
 on_each_origin! {
     a_read_of_a_declared_row_waits_for_its_destage_and_of_another_does_not,
@@ -19,6 +20,7 @@ on_each_origin! {
     under_write_through_the_origin_is_asked_first_and_its_refusal_is_told,
     cascades_of_raw_sql_are_covered_by_themselves,
     raw_sql_is_ordered_in_the_domains_of_what_it_declares,
+    each_increment_counts_once_through_kill_9,
 }
 
 fn balance(store: &Store, id: i64) -> Option<i64> {
@@ -324,7 +326,7 @@ fn sessions_that_read_what_raw_sql_covers_run_again(kind: Kind) {
         assert_eq!((runs, seen), (2, before + 1), "{declared:?}");
     }
     // And nobody writes by raw SQL what another session holds an X lease on.
-    let impatient = std::time::Duration::ZERO;
+    let impatient = Duration::ZERO;
     drop(store);
     let store = place.options().patience(impatient).open().unwrap();
     store
@@ -418,16 +420,58 @@ fn raw_sql_is_ordered_in_the_domains_of_what_it_declares(kind: Kind) {
     store.close().unwrap();
 }
 
-#[test]
-fn each_increment_counts_once_through_kill_9() {
+fn each_increment_counts_once_through_kill_9(kind: Kind) {
     crate::killed::is_child();
     let place = Place::new(
-        Kind::Sqlite,
+        kind,
         "CREATE TABLE counters (id INTEGER PRIMARY KEY, n INTEGER NOT NULL); INSERT INTO counters VALUES (1, 0)",
     );
-    let origin = format!("sqlite:{}", place.file().display());
-    let test = "dml::each_increment_counts_once_through_kill_9";
-    crate::killed::each_counts_once(test, &origin, || {
+    let module = format!("{kind:?}").to_lowercase();
+    let test = format!("dml::{module}::each_increment_counts_once_through_kill_9");
+    crate::killed::each_counts_once(&test, &place.origin(), || {
         place.at_origin("SELECT n FROM counters").unwrap().parse().unwrap()
     });
+}
+
+/// One operation of this store takes no longer than a few seconds.
+fn hasty(place: &Place) -> Store {
+    place
+        .options()
+        .with(|settings| settings.origin_timeout = Duration::from_secs(5))
+        .open()
+        .unwrap()
+}
+
+#[test]
+fn raw_sql_that_takes_too_long_is_named_and_counts_once_it_gets_through() {
+    if !Kind::Postgres.is_at_hand() {
+        return;
+    }
+    let place = Place::new(
+        Kind::Postgres,
+        "CREATE TABLE counters (id int PRIMARY KEY, n int NOT NULL); INSERT INTO counters VALUES (1, 0), (2, 0); \
+         CREATE FUNCTION slow() RETURNS int LANGUAGE sql VOLATILE AS 'SELECT 1 FROM pg_sleep(3600)'",
+    );
+    let store = hasty(&place);
+    let row = [Declared::row(("counters", 1))];
+    let sql = "UPDATE counters SET n = n + slow() WHERE id = $1";
+    store.session(|s| s.execute(sql, &[1.into()], &row)).unwrap();
+    store.session(|s| s.inc(("counters", 2), "n", 1)).unwrap();
+    let patience = Instant::now() + Duration::from_secs(300);
+    let told = loop {
+        let error = store.status().unwrap().origin.last_error.unwrap_or_default();
+        if error.contains("--origin-timeout") {
+            break error;
+        }
+        assert!(Instant::now() < patience, "the last error is: {error}");
+        thread::sleep(Duration::from_millis(50));
+    };
+    assert!(told.contains("raw SQL (write 1)") && told.contains("n + slow()"), "{told}");
+    let counters = "SELECT n::text FROM counters ORDER BY id";
+    assert_eq!(place.parked(), "", "it may yet be applied");
+    assert_eq!(place.listed(counters), "0,0", "nothing overtakes it");
+    drop(store);
+    place.sql("CREATE OR REPLACE FUNCTION slow() RETURNS int LANGUAGE sql VOLATILE AS 'SELECT 1'");
+    hasty(&place).close().unwrap();
+    assert_eq!(place.listed(counters), "1,1");
 }

@@ -2,22 +2,18 @@
 //! `DESTAGE_TEST_MARIADB` name; without these their tests are skipped by name, or fail where `DESTAGE_TEST_REQUIRE=1`.
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 
-#[path = "../arm/mod.rs"]
-#[expect(dead_code, reason = "the other crates of tests apply groups by themselves")]
-mod arm;
 mod builds_on;
 mod changes;
 mod dml;
 mod entries;
 mod history;
-#[path = "../arm/killed.rs"]
 mod killed;
 mod leases;
-#[path = "../mysql/database.rs"]
-#[expect(dead_code, unused_imports, reason = "only the database is used, not the origin")]
+#[path = "../../../destage-origins/tests/origins/mysql/database.rs"]
+#[expect(dead_code, reason = "only the database is used, not the origin")]
 mod mariadb;
-#[path = "../postgres/database.rs"]
-#[expect(dead_code, unused_imports, reason = "only the database is used, not the origin")]
+#[path = "../../../destage-origins/tests/origins/postgres/database.rs"]
+#[expect(dead_code, reason = "only the database is used, not the origin")]
 mod postgres;
 mod support;
 mod trouble;

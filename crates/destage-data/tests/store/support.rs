@@ -1,8 +1,8 @@
 //! A store before a new database of any kind.
 
-use crate::arm::given;
 use crate::{mariadb, postgres};
 use destage_data::store::{LEASE_MAX, Options, Store};
+use destage_testkit::needs::prepared;
 use rusqlite::Connection;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -23,8 +23,8 @@ impl Kind {
     pub(crate) fn is_at_hand(self) -> bool {
         match self {
             Self::Sqlite => true,
-            Self::Postgres => given("DESTAGE_TEST_POSTGRES").is_some(),
-            Self::Mariadb => given("DESTAGE_TEST_MARIADB").is_some(),
+            Self::Postgres => prepared("DESTAGE_TEST_POSTGRES").is_some(),
+            Self::Mariadb => prepared("DESTAGE_TEST_MARIADB").is_some(),
         }
     }
 }
@@ -135,14 +135,18 @@ impl Place {
         self.listed(&format!("SELECT concat(seq, {behind}) FROM destage_parked ORDER BY seq"))
     }
 
-    /// With so much patience that no stall of the machine ends a lease, a thread's wait or an operation at the origin.
-    pub(crate) fn options(&self) -> Options {
-        let origin = match &self.database {
+    /// The origin's address.
+    pub(crate) fn origin(&self) -> String {
+        match &self.database {
             Database::Sqlite(file) => format!("sqlite:{}", file.display()),
             Database::Postgres(database) => database.url.clone(),
             Database::Mariadb(database) => database.lock().unwrap().url.clone(),
-        };
-        let options = Options::new(origin, self.folder.path().join("data"));
+        }
+    }
+
+    /// With so much patience that no stall of the machine ends a lease, a thread's wait or an operation at the origin.
+    pub(crate) fn options(&self) -> Options {
+        let options = Options::new(self.origin(), self.folder.path().join("data"));
         let options = options.with(|settings| settings.origin_timeout = Duration::from_secs(60));
         options.lease(LEASE_MAX).patience(Duration::from_secs(600))
     }

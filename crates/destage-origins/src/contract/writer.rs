@@ -1,0 +1,271 @@
+//! Writing to an origin.
+
+use super::Watermarks;
+use crate::error::OriginError;
+use crate::schema::Schema;
+use destage_core::{DomainId, Fault, Lsn};
+use std::time::Duration;
+
+/// Who owns an origin: one row there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// The journal's identity.
+    pub journal: String,
+    /// Raised by each claim; fences earlier owners.
+    pub epoch: u64,
+    /// Hash of the partition into domains.
+    pub domain_map: u64,
+    /// Time since the owner last showed itself, by the origin's clock. Without meaning once it has released the origin.
+    pub heartbeat_age: Duration,
+    /// Whether it stopped with everything decided, so that nothing of it can be stranded.
+    pub released: bool,
+    /// Watermarks, one per domain.
+    pub watermarks: Vec<(DomainId, Lsn)>,
+    /// Whether all watermarks are of the owner's epoch, as every claim leaves them.
+    pub is_whole: bool,
+}
+
+/// An owner whose heartbeat is younger than this is alive.
+const HEARTBEAT_ALIVE: Duration = Duration::from_secs(15);
+
+impl Owner {
+    /// Whether it has shown itself lately and has not said that it stopped.
+    pub fn may_live(&self) -> bool {
+        !self.released && self.heartbeat_age < HEARTBEAT_ALIVE
+    }
+}
+
+/// A group on its way to the origin.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupRef<'a> {
+    /// Its number.
+    pub lsn: Lsn,
+    /// Its changes, see [`crate::change`].
+    pub bytes: &'a [u8],
+}
+
+/// What a batch did at the origin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// Changes that the groups held.
+    pub changes: u64,
+    /// Rows that were written for them; 0 if the batch turned out to have landed before.
+    pub rows: u64,
+}
+
+/// A group stored at the origin because it was rejected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParkedGroup {
+    /// Its domain.
+    pub domain: DomainId,
+    /// Its number.
+    pub lsn: Lsn,
+    /// The parked group whose fate it shares.
+    pub depends_on: Option<Lsn>,
+    /// The origin's reason.
+    pub reason: String,
+    /// Its changes, in the self-describing form of [`crate::parked`].
+    pub payload: String,
+}
+
+/// The connection for writes. One transaction at a time.
+pub trait Writer: Send {
+    /// The current owner, if the origin has ever had one.
+    ///
+    /// # Errors
+    /// See [`OriginError`].
+    fn owner(&mut self) -> Result<Option<Owner>, OriginError>;
+
+    /// Makes `journal` the owner with epoch `epoch`, provided that the owner's epoch still is `expected` (`None`: no owner
+    /// yet), creates the watermark rows of `domains` that are missing (at 0) and gives the others the new epoch; their
+    /// sequence numbers stay.
+    ///
+    /// # Errors
+    /// [`Fault::Fenced`] if someone else claimed it in between.
+    fn claim(&mut self, claim: &Claim) -> Result<(), OriginError>;
+
+    /// Applies the groups in order, merged as [`crate::plan`] allows, and moves the domain's watermark from `expected` to the
+    /// last group. An origin may cut the batch into several transactions, each of which moves the watermark to its own last
+    /// group: whatever happens, the origin holds all groups up to its watermark and nothing of those behind it. Groups that had
+    /// landed before are left out.
+    ///
+    /// # Errors
+    /// [`Fault::Rejected`]: the data of some group were refused (also: an update or delete that met no row); groups before it may
+    /// have landed. [`Fault::Fenced`]: the epoch is not ours any more. If the watermark is neither `expected` nor at one of the
+    /// groups nor beyond them: [`Fault::Failed`]. An outcome that is unknown is reported as [`Fault::Unavailable`]; after
+    /// reconnecting, `watermark` tells.
+    fn apply(
+        &mut self,
+        schema: &Schema,
+        claim: &WriteClaim,
+        groups: &[GroupRef<'_>],
+    ) -> Result<Applied, OriginError>;
+
+    /// Moves the watermark past one group without applying it and, if `parked` is given, stores that, in one transaction.
+    ///
+    /// # Errors
+    /// As for `apply`.
+    fn park(
+        &mut self,
+        claim: &WriteClaim,
+        lsn: Lsn,
+        parked: Option<&ParkedGroup>,
+    ) -> Result<(), OriginError>;
+
+    /// As `apply`, for groups of several domains, in one transaction that moves all their watermarks. Where the origin's
+    /// [`Origin::has_domains`] says so.
+    ///
+    /// # Errors
+    /// As for `apply`. [`Fault::Failed`] where one watermark has moved and another has not.
+    fn apply_across(
+        &mut self,
+        _schema: &Schema,
+        _claim: &AcrossClaim<'_>,
+        _groups: &[GroupRef<'_>],
+    ) -> Result<Applied, OriginError> {
+        Err(OriginError::new(Fault::Denied, "this origin has one ordering domain only"))
+    }
+
+    /// As `park`, for one group of several domains.
+    ///
+    /// # Errors
+    /// As for `apply_across`.
+    fn park_across(
+        &mut self,
+        _claim: &AcrossClaim<'_>,
+        _parked: Option<&ParkedGroup>,
+    ) -> Result<(), OriginError> {
+        Err(OriginError::new(Fault::Denied, "this origin has one ordering domain only"))
+    }
+
+    /// Moves the mark of [`ALL_DOMAINS`] from the claim's number to `upto`, in one step with a look at the domains: nothing is
+    /// moved where one of them stands below its number in `floors`, since the origin went back then. Where the origin's
+    /// [`Origin::has_domains`] says so.
+    ///
+    /// # Errors
+    /// As for `apply`; [`Fault::Failed`] where the origin went back.
+    fn mark_all(
+        &mut self,
+        _claim: &WriteClaim,
+        _upto: Lsn,
+        _floors: &[(DomainId, Lsn)],
+    ) -> Result<(), OriginError> {
+        Err(OriginError::new(Fault::Denied, "this origin has one ordering domain only"))
+    }
+
+    /// Renews the owner's heartbeat, and reads back the watermarks.
+    ///
+    /// # Errors
+    /// [`Fault::Fenced`] if the epoch is not ours any more.
+    fn heartbeat(&mut self, epoch: u64) -> Result<Watermarks, OriginError>;
+
+    /// Says that the owner has stopped and has nothing undecided, so that another one need not wait; its next claim or
+    /// heartbeat takes that back.
+    ///
+    /// # Errors
+    /// As for `heartbeat`.
+    fn release(&mut self, epoch: u64) -> Result<(), OriginError>;
+
+    /// Everything parked, oldest first.
+    ///
+    /// # Errors
+    /// See [`OriginError`].
+    fn parked(&mut self) -> Result<Vec<ParkedGroup>, OriginError>;
+
+    /// Takes groups out of the parked ones, each exactly once, and applies `groups` in their order, in one transaction. The
+    /// watermark stays; `expected` of the claim is not looked at. It waits for the end of such a transaction of this owner's
+    /// that may still be under way, so with nothing to do it tells that there is none.
+    ///
+    /// # Errors
+    /// As for `apply`; [`Fault::Rejected`] as well if a parked group is not there any more. Nothing was done then.
+    fn unpark(
+        &mut self,
+        schema: &Schema,
+        claim: &WriteClaim,
+        parked: &[Lsn],
+        groups: &[GroupRef<'_>],
+    ) -> Result<Applied, OriginError> {
+        let _ = (schema, claim, parked, groups);
+        let message = "this origin cannot take back what it has parked; see destage_parked there";
+        Err(OriginError::new(Fault::Denied, message))
+    }
+
+    /// After an `unpark` with an unknown outcome, on a new connection: brings it to an end and tells whether it was done.
+    ///
+    /// # Errors
+    /// As for `unpark`, but [`Fault::Rejected`]; the outcome is unknown still.
+    fn settle_unpark(
+        &mut self,
+        schema: &Schema,
+        claim: &WriteClaim,
+        parked: &[Lsn],
+        groups: &[GroupRef<'_>],
+    ) -> Result<bool, OriginError> {
+        let _ = groups;
+        // Waits until the transaction in doubt has ended.
+        self.unpark(schema, claim, &[], &[])?;
+        Ok(!self.parked()?.iter().any(|group| parked.contains(&group.lsn)))
+    }
+}
+
+/// Taking over an origin.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    /// Our journal.
+    pub journal: String,
+    /// The epoch of the owner that was read, to be replaced.
+    pub expected: Option<u64>,
+    /// Our epoch, greater than `expected`.
+    pub epoch: u64,
+    /// Our partition into domains.
+    pub domain_map: u64,
+    /// The domains.
+    pub domains: Vec<DomainId>,
+}
+
+/// What each write states about itself.
+#[derive(Clone, Copy, Debug)]
+pub struct WriteClaim {
+    /// The domain.
+    pub domain: DomainId,
+    /// Our epoch.
+    pub epoch: u64,
+    /// The watermark before this write.
+    pub expected: Lsn,
+    /// Negative control for the tests: applies without looking at the watermark, so that a repeated batch counts twice.
+    pub unsafe_no_watermark: bool,
+}
+
+/// What a write of several domains states about itself.
+#[derive(Clone, Copy, Debug)]
+pub struct AcrossClaim<'m> {
+    /// Our epoch.
+    pub epoch: u64,
+    /// The domains, ascending.
+    pub marks: &'m [Mark],
+    /// As for [`WriteClaim`].
+    pub unsafe_no_watermark: bool,
+}
+
+/// How a write moves the watermark of one domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// The domain.
+    pub domain: DomainId,
+    /// Its watermark before this write.
+    pub expected: Lsn,
+    /// Its watermark afterwards: the domain's last group of the write.
+    pub upto: Lsn,
+}
+
+impl AcrossClaim<'_> {
+    /// The claim for one of the domains.
+    pub fn of(&self, mark: &Mark) -> WriteClaim {
+        WriteClaim {
+            domain: mark.domain,
+            epoch: self.epoch,
+            expected: mark.expected,
+            unsafe_no_watermark: self.unsafe_no_watermark,
+        }
+    }
+}

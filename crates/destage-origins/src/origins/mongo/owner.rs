@@ -1,0 +1,332 @@
+//! Destage's own state at the origin: one document, so that all of it changes at once.
+//!
+//! ```text
+//! destage_owner  { _id: "owner", journal, epoch, since, domain_map, heartbeat, released,
+//!                  watermarks: { "<domain>": seq }, parking: { a parked group on its way, if any },
+//!                  unparking: { a decision on parked groups under way, if any, see `unpark` } }
+//! destage_parked { _id: { domain, seq }, depends_on, reason, payload, parked_at }
+//! ```
+
+use super::connection::{Connection, Query};
+use super::guard::Ours;
+use super::statements::{Verb, durable};
+use super::types::whole;
+use super::unpark;
+use crate::contract::{Claim, OriginError, Owner, ParkedGroup, WriteClaim};
+use crate::origins::bound::Bound;
+use crate::origins::ledger::{fenced, signed, unsigned};
+use destage_core::{DomainId, Fault, Lsn};
+use mongodb::bson::{Bson, DateTime, Document, doc};
+use std::thread;
+use std::time::Duration;
+
+pub(super) const COLLECTION: &str = "destage_owner";
+pub(super) const PARKED: &str = "destage_parked";
+const ID: &str = "owner";
+/// How often an origin is claimed from an owner who still changes it.
+const CLAIMS_MAX: usize = 8;
+/// A change of one document that had begun before is over by then.
+const UNDER_WAY_MAX: Duration = Duration::from_millis(500);
+
+/// The owner's document as it was read.
+pub(super) struct State {
+    document: Document,
+}
+
+impl State {
+    /// Reads it; `None` where nobody has ever claimed the origin.
+    pub(super) fn read(connection: &mut Connection) -> Result<Option<Self>, OriginError> {
+        let query = Query { filter: doc! { "_id": ID }, limit: 1, ..Query::default() };
+        let found = connection.find("read the owner", COLLECTION, query)?;
+        Ok(found.into_iter().next().map(|document| Self { document }))
+    }
+
+    fn number(&self, name: &str) -> i64 {
+        self.document.get(name).and_then(whole).unwrap_or(0)
+    }
+
+    pub(super) fn epoch(&self) -> u64 {
+        unsigned(self.number("epoch"))
+    }
+
+    /// The first epoch of the journal that owns the origin.
+    pub(super) fn since(&self) -> u64 {
+        unsigned(self.number("since"))
+    }
+
+    /// Whose guards count, seen by the owner or by a reader.
+    pub(super) fn ours(&self) -> Ours {
+        Ours { epoch: self.epoch(), since: self.since(), ignored: false }
+    }
+
+    pub(super) fn watermarks(&self) -> Vec<(DomainId, Lsn)> {
+        let Ok(all) = self.document.get_document("watermarks") else { return Vec::new() };
+        let pair = |(domain, seq): (&String, &Bson)| {
+            Some((DomainId(domain.parse().ok()?), Lsn(unsigned(whole(seq)?))))
+        };
+        all.iter().filter_map(pair).collect()
+    }
+
+    pub(super) fn watermark(&self, domain: DomainId) -> Option<Lsn> {
+        let found = self.watermarks().into_iter().find(|(known, _)| *known == domain);
+        found.map(|(_, lsn)| lsn)
+    }
+
+    fn parking(&self) -> Option<&Document> {
+        self.document.get_document("parking").ok()
+    }
+
+    pub(super) fn unparking(&self) -> Option<&Document> {
+        self.document.get_document("unparking").ok()
+    }
+
+    /// With the age of the heartbeat by the server's clock.
+    pub(super) fn owner(&self, connection: &mut Connection) -> Result<Owner, OriginError> {
+        let hello = connection.command("read the server's clock", doc! { "hello": 1 })?;
+        let now = hello.get_datetime("localTime").copied().unwrap_or_else(|_| DateTime::now());
+        let shown = self.document.get_datetime("heartbeat").copied().unwrap_or(DateTime::MIN);
+        let age = now.timestamp_millis().saturating_sub(shown.timestamp_millis());
+        Ok(Owner {
+            journal: self.document.get_str("journal").unwrap_or_default().to_owned(),
+            epoch: self.epoch(),
+            domain_map: self.number("domain_map").cast_unsigned(),
+            heartbeat_age: Duration::from_millis(unsigned(age)),
+            released: self.document.get_bool("released").unwrap_or(false),
+            watermarks: self.watermarks(),
+            is_whole: true,
+        })
+    }
+}
+
+/// Claims the origin; false if somebody else did in between.
+pub(super) fn claim(connection: &mut Connection, claim: &Claim) -> Result<bool, OriginError> {
+    let state = State::read(connection)?;
+    match (state, claim.expected) {
+        (None, None) => claim_first(connection, claim),
+        (Some(state), Some(expected)) if state.epoch() == expected => {
+            let is_ours = claim_for_good(connection, claim, state)?;
+            if is_ours && let Some(state) = State::read(connection)? {
+                unpark::recover(connection, &state)?;
+            }
+            Ok(is_ours)
+        }
+        _ => Ok(false),
+    }
+}
+
+fn claim_first(connection: &mut Connection, claim: &Claim) -> Result<bool, OriginError> {
+    const WHAT: &str = "claim the origin";
+    let zero = |domain: &DomainId| (domain.0.to_string(), Bson::Int64(0));
+    let document = doc! {
+        "_id": ID,
+        "journal": &claim.journal,
+        "epoch": signed(claim.epoch),
+        "since": signed(claim.epoch),
+        "domain_map": claim.domain_map.cast_signed(),
+        // The server's own clock follows.
+        "heartbeat": DateTime::MIN,
+        "released": false,
+        "watermarks": claim.domains.iter().map(zero).collect::<Document>(),
+    };
+    let command = Verb::Insert.command(COLLECTION, vec![document], connection.timeout());
+    let reply = connection.command(WHAT, command)?;
+    match super::writer::whole_reply(WHAT, connection.place(), &reply) {
+        Ok(_) => show(connection, claim.epoch),
+        // A duplicate.
+        Err(error) if error.fault == Fault::Rejected => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Claims it from its owner, and again if a change of that owner's that was under way has undone it: FerretDB reads a document
+/// and writes it back whole, so that such a change brings back the epoch before ours. Once none of them comes any more, all that
+/// the owner before begins finds our epoch.
+fn claim_for_good(
+    connection: &mut Connection,
+    claim: &Claim,
+    mut state: State,
+) -> Result<bool, OriginError> {
+    for _ in 0..CLAIMS_MAX {
+        if !claim_from(connection, claim, &state)? {
+            return Ok(false);
+        }
+        if !state.owner(connection)?.may_live() {
+            return Ok(true);
+        }
+        thread::sleep(UNDER_WAY_MAX);
+        let Some(found) = State::read(connection)? else { return Ok(false) };
+        match found.epoch() {
+            epoch if epoch == claim.epoch => return Ok(true),
+            epoch if epoch == state.epoch() => state = found,
+            _ => return Ok(false),
+        }
+    }
+    Ok(false)
+}
+
+fn claim_from(
+    connection: &mut Connection,
+    claim: &Claim,
+    state: &State,
+) -> Result<bool, OriginError> {
+    let is_same = state.document.get_str("journal").is_ok_and(|journal| journal == claim.journal);
+    let since = if is_same { state.since() } else { claim.epoch };
+    let mut set = doc! {
+        "journal": &claim.journal,
+        "epoch": signed(claim.epoch),
+        "since": signed(since),
+        "domain_map": claim.domain_map.cast_signed(),
+        "released": false,
+    };
+    for domain in &claim.domains {
+        if state.watermark(*domain).is_none() {
+            set.insert(format!("watermarks.{}", domain.0), Bson::Int64(0));
+        }
+    }
+    change(connection, "claim the origin", doc! { "epoch": signed(state.epoch()) }, set, true)
+}
+
+/// Renews the heartbeat; false if the origin is not ours any more.
+pub(super) fn show(connection: &mut Connection, epoch: u64) -> Result<bool, OriginError> {
+    let ours = doc! { "epoch": signed(epoch) };
+    change(connection, "renew the heartbeat", ours, doc! { "released": false }, true)
+}
+
+/// Says that nothing is undecided; false if the origin is not ours any more.
+pub(super) fn release(connection: &mut Connection, epoch: u64) -> Result<bool, OriginError> {
+    let ours = doc! { "epoch": signed(epoch) };
+    change(connection, "release the origin", ours, doc! { "released": true }, false)
+}
+
+/// Moves a domain's watermark from where the claim expects it; false if it is elsewhere, or the origin not ours any more. A
+/// parked group goes the same way, since it is decided in the same moment.
+pub(super) fn advance(
+    connection: &mut Connection,
+    claim: &WriteClaim,
+    upto: Lsn,
+    parked: Option<&ParkedGroup>,
+) -> Result<bool, OriginError> {
+    let name = format!("watermarks.{}", claim.domain.0);
+    let mut filter = Document::new();
+    if !claim.unsafe_no_watermark {
+        filter.insert("epoch", signed(claim.epoch));
+        filter.insert(name.as_str(), signed(claim.expected.0));
+    }
+    let mut set = doc! { name: signed(upto.0) };
+    if let Some(parked) = parked {
+        set.insert("parking", parking(parked));
+    }
+    change(connection, "move the watermark", filter, set, false)
+}
+
+/// Moves the mark of all domains where it is as the claim expects and no domain is below its floor; whether that was so.
+pub(super) fn mark_all(
+    connection: &mut Connection,
+    claim: &WriteClaim,
+    upto: Lsn,
+    floors: &[(DomainId, Lsn)],
+) -> Result<bool, OriginError> {
+    let name = format!("watermarks.{}", claim.domain.0);
+    let mut filter = doc! { "epoch": signed(claim.epoch) };
+    filter.insert(name.as_str(), signed(claim.expected.0));
+    for (domain, floor) in floors.iter().filter(|(_, floor)| *floor > Lsn::ZERO) {
+        filter.insert(format!("watermarks.{}", domain.0), doc! { "$gte": signed(floor.0) });
+    }
+    change(connection, "move the mark of all domains", filter, doc! { name: signed(upto.0) }, false)
+}
+
+/// Changes the owner's document where it is as `filter` says; whether it was.
+pub(super) fn change(
+    connection: &mut Connection,
+    what: &str,
+    mut filter: Document,
+    set: Document,
+    shows: bool,
+) -> Result<bool, OriginError> {
+    filter.insert("_id", ID);
+    let mut update = doc! { "$set": set };
+    if shows {
+        update.insert("$currentDate", doc! { "heartbeat": true });
+    }
+    let statement = doc! { "q": filter, "u": update };
+    let command = Verb::Update.command(COLLECTION, vec![statement], connection.timeout());
+    let reply = connection.command(what, command)?;
+    super::writer::whole_reply(what, connection.place(), &reply).map(|met| met == 1)
+}
+
+fn parking(parked: &ParkedGroup) -> Document {
+    doc! {
+        "domain": i64::from(parked.domain.0),
+        "seq": signed(parked.lsn.0),
+        "depends_on": parked.depends_on.map(|lsn| signed(lsn.0)),
+        "reason": &parked.reason,
+        "payload": &parked.payload,
+    }
+}
+
+/// Brings a group that is being parked to the others. Doing so twice does no harm.
+pub(super) fn finish_parking(
+    connection: &mut Connection,
+    state: &State,
+) -> Result<(), OriginError> {
+    const WHAT: &str = "park a group";
+    let Some(parking) = state.parking() else { return Ok(()) };
+    let mut fields = parking.clone();
+    let (domain, seq) = (fields.remove("domain"), fields.remove("seq"));
+    let upsert = doc! {
+        "q": { "_id": { "domain": domain, "seq": seq.clone() } },
+        "u": { "$set": fields, "$currentDate": { "parked_at": true } },
+        "upsert": true,
+    };
+    let command = Verb::Update.command(PARKED, vec![upsert], connection.timeout());
+    let reply = connection.command(WHAT, command)?;
+    super::writer::whole_reply(WHAT, connection.place(), &reply)?;
+    let mut command = doc! {
+        "update": COLLECTION,
+        "updates": [{ "q": { "_id": ID, "parking.seq": seq }, "u": { "$unset": { "parking": "" } } }],
+    };
+    command.extend(durable(connection.timeout()));
+    let reply = connection.command(WHAT, command)?;
+    super::writer::whole_reply(WHAT, connection.place(), &reply).map(drop)
+}
+
+/// Everything parked, in the order of its numbers.
+pub(super) fn parked(connection: &mut Connection) -> Result<Vec<ParkedGroup>, OriginError> {
+    let query = Query { sorted: true, bound: Some(Bound::parked()), ..Query::default() };
+    let mut found: Vec<ParkedGroup> = Vec::new();
+    for mut document in connection.find("read the parked groups", PARKED, query)? {
+        if let Ok(id) = document.get_document("_id").cloned() {
+            document.extend(id);
+        }
+        found.push(parked_group(&document));
+    }
+    let on_its_way = State::read(connection)?;
+    if let Some(parking) = on_its_way.as_ref().and_then(State::parking) {
+        let parking = parked_group(parking);
+        if !found.iter().any(|known| (known.domain, known.lsn) == (parking.domain, parking.lsn)) {
+            found.push(parking);
+        }
+    }
+    found.sort_by_key(|parked| (parked.lsn, parked.domain.0));
+    Ok(found)
+}
+
+fn parked_group(document: &Document) -> ParkedGroup {
+    let number = |name| document.get(name).and_then(whole);
+    let text = |name| document.get_str(name).unwrap_or_default().to_owned();
+    ParkedGroup {
+        domain: DomainId(number("domain").and_then(|d| d.try_into().ok()).unwrap_or(0)),
+        lsn: Lsn(number("seq").map_or(0, unsigned)),
+        depends_on: number("depends_on").map(|seq| Lsn(unsigned(seq))),
+        reason: text("reason"),
+        payload: text("payload"),
+    }
+}
+
+/// The origin has another owner.
+pub(super) fn not_ours(connection: &mut Connection, epoch: u64) -> OriginError {
+    match State::read(connection) {
+        Ok(state) => fenced(connection.place(), epoch, state.map(|state| state.epoch())),
+        Err(error) => error,
+    }
+}

@@ -1,0 +1,167 @@
+//! The commands that apply steps.
+
+use super::guard::{self, Ours};
+use super::steps::{Effect, Field, Step, Value};
+use super::types::{amount_to_bson, to_bson};
+use crate::cells::Reader;
+use crate::contract::OriginError;
+use crate::schema::Table;
+use destage_core::Fault;
+use mongodb::bson::{Bson, Document, doc};
+use std::time::Duration;
+
+/// Which command a step belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verb {
+    Insert,
+    Update,
+    Delete,
+}
+
+impl Verb {
+    pub(super) fn of(effect: &Effect<'_>) -> Option<Self> {
+        match effect {
+            Effect::Insert(_) => Some(Self::Insert),
+            Effect::Update(_) | Effect::Replace(_) => Some(Self::Update),
+            Effect::Delete => Some(Self::Delete),
+            Effect::Nothing => None,
+        }
+    }
+
+    /// The command that runs these statements in order, and stops at the first that fails. It is durable when it is answered.
+    pub(super) fn command(
+        self,
+        collection: &str,
+        statements: Vec<Document>,
+        timeout: Duration,
+    ) -> Document {
+        let (verb, list) = match self {
+            Self::Insert => ("insert", "documents"),
+            Self::Update => ("update", "updates"),
+            Self::Delete => ("delete", "deletes"),
+        };
+        let mut command = doc! { verb: collection, list: statements, "ordered": true };
+        command.extend(durable(timeout));
+        command
+    }
+}
+
+/// What makes a write durable, and keeps the server from doing it after we have given up.
+pub(super) fn durable(timeout: Duration) -> Document {
+    let millis = i64::try_from(timeout.as_millis()).unwrap_or(i64::MAX);
+    doc! { "writeConcern": { "w": "majority", "j": true }, "maxTimeMS": millis }
+}
+
+/// A document's `_id`.
+pub(super) fn id(table: &Table, key: &[u8]) -> Result<Bson, OriginError> {
+    let value = Reader::new(key).cell().and_then(|cell| cell.value());
+    let Some(value) = value else {
+        let message = format!("a key of {} has no value", table.name);
+        return Err(OriginError::new(Fault::Failed, message));
+    };
+    to_bson(&table.columns[0], value)
+}
+
+/// The statement of a step; its verb decides which command takes it.
+pub(super) fn statement(
+    table: &Table,
+    step: &Step<'_>,
+    ours: Ours,
+) -> Result<Document, OriginError> {
+    let id = id(table, step.key)?;
+    let filter = ours.filter(&id, step.first);
+    guarded(table, &id, &step.effect, filter, ours.written(step.last))
+}
+
+/// The statement of an effect on the document that `filter` finds, or that is made, and which has this guard then.
+pub(super) fn guarded(
+    table: &Table,
+    id: &Bson,
+    effect: &Effect<'_>,
+    filter: Document,
+    guard: Document,
+) -> Result<Document, OriginError> {
+    Ok(match effect {
+        Effect::Insert(fields) => whole(table, id, fields, guard)?,
+        Effect::Update(fields) => doc! { "q": filter, "u": update(table, fields, guard)? },
+        Effect::Replace(fields) => doc! { "q": filter, "u": whole(table, id, fields, guard)? },
+        Effect::Delete | Effect::Nothing => doc! { "q": filter, "limit": 1 },
+    })
+}
+
+/// A whole document.
+fn whole(
+    table: &Table,
+    id: &Bson,
+    fields: &[Field<'_>],
+    guard: Document,
+) -> Result<Document, OriginError> {
+    let mut document = doc! { "_id": id.clone() };
+    for Field { column, value } in fields {
+        let column = &table.columns[*column];
+        // What is not there has nothing to add to: the amount is the value.
+        if let Value::To(bytes) | Value::By(bytes) = value {
+            place(&mut document, &column.name, to_bson(column, bytes)?);
+        }
+    }
+    document.insert(guard::FIELD, guard);
+    Ok(document)
+}
+
+/// Puts a value where its path leads, making the documents on the way.
+fn place(document: &mut Document, path: &str, value: Bson) {
+    let Some((outer, rest)) = path.split_once('.') else {
+        document.insert(path, value);
+        return;
+    };
+    let inner = document.entry(outer.to_owned()).or_insert_with(|| Bson::Document(Document::new()));
+    // Declared paths never lead through another field.
+    if let Bson::Document(inner) = inner {
+        place(inner, rest, value);
+    }
+}
+
+fn update(table: &Table, fields: &[Field<'_>], guard: Document) -> Result<Document, OriginError> {
+    let (mut set, mut unset, mut inc) = (Document::new(), Document::new(), Document::new());
+    for Field { column, value } in fields {
+        let column = &table.columns[*column];
+        let name = column.name.as_str();
+        match value {
+            Value::Null => drop(unset.insert(name, "")),
+            Value::To(bytes) => drop(set.insert(name, to_bson(column, bytes)?)),
+            Value::By(amount) => drop(inc.insert(name, amount_to_bson(column, amount)?)),
+        }
+    }
+    set.insert(guard::FIELD, guard);
+    let parts = [("$set", set), ("$unset", unset), ("$inc", inc)];
+    Ok(parts
+        .into_iter()
+        .filter(|(_, part)| !part.is_empty())
+        .map(|(operator, part)| (operator.to_owned(), Bson::Document(part)))
+        .collect())
+}
+
+/// The value that a path leads to.
+pub(super) fn at_path<'d>(document: &'d Document, path: &str) -> Option<&'d Bson> {
+    match path.split_once('.') {
+        None => document.get(path),
+        Some((outer, rest)) => at_path(document.get_document(outer).ok()?, rest),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_lead_into_nested_documents() {
+        let mut document = doc! {};
+        place(&mut document, "a", Bson::Int32(1));
+        place(&mut document, "b.c.d", Bson::Int32(2));
+        place(&mut document, "b.e", Bson::Int32(3));
+        assert_eq!(document, doc! { "a": 1, "b": { "c": { "d": 2 }, "e": 3 } });
+        assert_eq!(at_path(&document, "b.c.d"), Some(&Bson::Int32(2)));
+        assert_eq!(at_path(&document, "b.x"), None);
+        assert_eq!(at_path(&document, "a.x"), None);
+    }
+}

@@ -1,0 +1,287 @@
+//! Reads MariaDB's catalogue into a [`Schema`]: which tables a key reaches, and what MariaDB does beyond storing rows.
+
+mod defaults;
+mod queries;
+mod types;
+
+use super::connection::Connection;
+use crate::contract::OriginError;
+use crate::origins::quote::identifier;
+use crate::schema::{
+    Class, Column, ColumnDefault, ForeignKey, Schema, Table, TableId, Unique, Unreachable,
+};
+use queries::{Attribute, Facts, Reference, Relation};
+use std::collections::HashMap;
+
+/// Reads the schema.
+pub(super) fn read(connection: &mut Connection) -> Result<Schema, OriginError> {
+    let facts = queries::facts(connection)?;
+    let mut builder = Builder {
+        facts: &facts,
+        tables: Vec::new(),
+        unreachable: Vec::new(),
+        places: HashMap::new(),
+    };
+    builder.tables();
+    builder.indexes();
+    builder.checks();
+    builder.references();
+    let (mut tables, unreachable) = (builder.tables, builder.unreachable);
+    defaults::evaluate(connection, &facts, &mut tables)?;
+    Ok(Schema::new(tables, unreachable))
+}
+
+struct Builder<'a> {
+    facts: &'a Facts,
+    tables: Vec<Table>,
+    unreachable: Vec<Unreachable>,
+    /// The reachable tables' places in `tables`.
+    places: HashMap<&'a str, usize>,
+}
+
+impl<'a> Builder<'a> {
+    /// The tables in the order of their names, with their columns.
+    fn tables(&mut self) {
+        let mut relations: Vec<_> = self.facts.relations.iter().collect();
+        relations.sort_by(|a, b| a.name.cmp(&b.name));
+        for relation in relations {
+            match self.primary_key(relation) {
+                Ok(key) => self.table(relation, &key),
+                Err(reason) => {
+                    self.unreachable.push(Unreachable { name: relation.name.clone(), reason });
+                }
+            }
+        }
+    }
+
+    /// The primary key's columns, or why no key reaches the table.
+    fn primary_key(&self, relation: &Relation) -> Result<Vec<&'a Attribute>, String> {
+        match relation.kind.as_str() {
+            "BASE TABLE" => {}
+            "VIEW" | "SYSTEM VIEW" => return Err("it is a view".to_owned()),
+            "SYSTEM VERSIONED" => return Err("it is system-versioned".to_owned()),
+            kind => return Err(format!("it is a {}", kind.to_lowercase())),
+        }
+        if !relation.transactional {
+            let engine = &relation.engine;
+            return Err(format!("its engine {engine} has no transactions; use ENGINE = InnoDB"));
+        }
+        let attributes = self.facts.attributes.get(&relation.name);
+        let attributes = attributes.map(Vec::as_slice).unwrap_or_default();
+        for privilege in ["select", "insert", "update"] {
+            if attributes.iter().any(|a| !a.privileges.split(',').any(|p| p == privilege)) {
+                let (table, privilege) = (&relation.name, privilege.to_uppercase());
+                return Err(format!("no permission; run GRANT {privilege} ON {table} TO the user"));
+            }
+        }
+        let is_primary =
+            |part: &&queries::IndexPart| part.table == relation.name && part.name == "PRIMARY";
+        let mut key = Vec::new();
+        for part in self.facts.indexes.iter().filter(is_primary) {
+            let Some(attribute) = attributes.iter().find(|a| a.name == part.column) else {
+                continue;
+            };
+            let ty = types::resolve(attribute, true, false);
+            let mut obstacle = types::key_obstacle(attribute, &ty);
+            if part.is_prefix {
+                obstacle = Some("only the beginning of its values is unique".to_owned());
+            }
+            if is_generated(attribute) {
+                obstacle = Some("it is computed by the server".to_owned());
+            }
+            if let Some(why) = obstacle {
+                let Attribute { name, type_name, .. } = attribute;
+                return Err(format!("its key column {name} ({type_name}) cannot be a key: {why}"));
+            }
+            key.push(attribute);
+        }
+        if key.is_empty() { Err("it has no primary key".to_owned()) } else { Ok(key) }
+    }
+
+    fn table(&mut self, relation: &'a Relation, key: &[&'a Attribute]) {
+        let mut table = Table::named(relation.name.clone(), identifier(&relation.name));
+        table.key_len = key.len();
+        table.class = self.class(relation);
+        let in_key = |attribute: &Attribute| key.iter().any(|k| k.name == attribute.name);
+        let others = self.facts.attributes.get(&relation.name).into_iter().flatten();
+        for attribute in key.iter().copied().chain(others.filter(|a| !in_key(a))) {
+            if in_key(attribute) && attribute.extra.contains("auto_increment") {
+                table.generated_key = Some(table.columns.len());
+            }
+            let column = self.column(relation, attribute, in_key(attribute));
+            table.columns.push(column);
+        }
+        self.places.insert(&relation.name, self.tables.len());
+        self.tables.push(table);
+    }
+
+    fn class(&self, relation: &Relation) -> Class {
+        let of_table = self.facts.triggers.iter().filter(|(table, _)| *table == relation.name);
+        let triggers: Vec<_> = of_table.map(|(_, name)| format!("trigger {name}")).collect();
+        let unseen = self.facts.watched.as_ref().is_some_and(|seen| !seen.contains(&relation.name));
+        let opaque = match (triggers.is_empty(), unseen) {
+            (false, _) => Some(format!("it has {}", triggers.join(", "))),
+            (true, true) => Some(format!(
+                "it may have triggers that the user must not see; run GRANT TRIGGER ON {} TO the user",
+                relation.name
+            )),
+            (true, false) => None,
+        };
+        Class { opaque, ..Class::default() }
+    }
+
+    fn column(&self, relation: &Relation, attribute: &Attribute, in_key: bool) -> Column {
+        let clause = json_check(&attribute.name);
+        let json = self.facts.checks.iter().any(|(t, c)| *t == relation.name && *c == clause);
+        let default = match &attribute.default {
+            _ if attribute.extra.contains("auto_increment") => ColumnDefault::Computed,
+            None => ColumnDefault::None,
+            Some(text) if text == "NULL" => ColumnDefault::None,
+            Some(_) => ColumnDefault::Computed,
+        };
+        let is_bit = attribute.data_type == super::literal::BIT;
+        Column {
+            name: attribute.name.clone(),
+            sql_name: identifier(&attribute.name),
+            ty: types::resolve(attribute, in_key, json),
+            type_name: if is_bit { &attribute.data_type } else { &attribute.type_name }.clone(),
+            not_null: !attribute.nullable,
+            default,
+            generated: is_generated(attribute),
+            structural: in_key,
+            checked: false,
+        }
+    }
+
+    /// What unique indexes make of the tables and columns.
+    fn indexes(&mut self) {
+        for part in self.facts.indexes.iter().filter(|part| part.unique && part.name != "PRIMARY") {
+            let Some(&place) = self.places.get(part.table.as_str()) else { continue };
+            let table = &mut self.tables[place];
+            table.has_unique = true;
+            if table.uniques.last().is_none_or(|unique| unique.name != part.name) {
+                table.uniques.push(Unique { name: part.name.clone(), columns: Vec::new() });
+            }
+            let Some(at) = table.columns.iter().position(|c| c.name == part.column) else {
+                continue;
+            };
+            table.columns[at].structural = true;
+            if let Some(unique) = table.uniques.last_mut().filter(|_| !part.is_prefix) {
+                unique.columns.push(at);
+            }
+        }
+    }
+
+    /// Marks the columns that conditions look at.
+    fn checks(&mut self) {
+        for (table, clause) in &self.facts.checks {
+            let Some(&place) = self.places.get(table.as_str()) else { continue };
+            let named = |column: &Column| clause.contains(&identifier(&column.name));
+            let columns = &mut self.tables[place].columns;
+            let any = columns.iter().any(named);
+            for column in columns.iter_mut() {
+                // A condition that names no column in this way may look at all of them.
+                let is_json = *clause == json_check(&column.name);
+                column.checked |= !is_json && (named(column) || !any);
+            }
+        }
+    }
+
+    fn references(&mut self) {
+        let parts = &self.facts.references;
+        for parts in parts.chunk_by(|a, b| a.constraint == b.constraint) {
+            self.foreign_key(parts);
+        }
+        for table in &mut self.tables {
+            for list in [&mut table.references, &mut table.referenced_by] {
+                list.sort_unstable();
+                list.dedup();
+            }
+            table.class.cascades_to.sort_unstable();
+            table.class.cascades_to.dedup();
+        }
+    }
+
+    fn foreign_key(&mut self, parts: &[Reference]) {
+        let Some(Reference { constraint: (schema, child, _), parent_schema, parent, acts, .. }) =
+            parts.first()
+        else {
+            return;
+        };
+        // One of the two may belong to another database, which no key of this one reaches.
+        let here = |place: Option<&usize>| place.copied().filter(|_| schema == parent_schema);
+        let child_place = here(self.places.get(child.as_str()));
+        let parent_here = self.places.get(parent.as_str()).copied();
+        let (Some(child_place), Some(parent_place)) = (child_place, parent_here) else {
+            if let Some(place) = self.places.get(parent.as_str()).copied()
+                && *acts
+            {
+                let reason = format!("it has changes that go on to {schema}.{child}, out of reach");
+                self.tables[place].class.opaque.get_or_insert(reason);
+            }
+            self.mark_structural(child_place, parts.iter().map(|part| part.column.as_str()));
+            return;
+        };
+        let place_of =
+            |table: &Table, name: &str| table.columns.iter().position(|c| c.name == name);
+        let mut link = ForeignKey {
+            name: parts.first().map(|part| part.constraint.2.clone()),
+            columns: Vec::new(),
+            parent: id(parent_place),
+            parent_columns: Vec::new(),
+            exact: true,
+        };
+        for part in parts {
+            let from = place_of(&self.tables[child_place], &part.column);
+            let to = place_of(&self.tables[parent_place], &part.parent_column);
+            let (Some(from), Some(to)) = (from, to) else {
+                link.exact = false;
+                continue;
+            };
+            link.columns.push(from);
+            link.parent_columns.push(to);
+            let collation = |table: &str, column: &str| {
+                let found = self.facts.attributes.get(table);
+                let found = found.and_then(|list| list.iter().find(|a| a.name == column));
+                found.map_or("", |attribute| attribute.collation.as_str())
+            };
+            link.exact &= types::compares_exactly(
+                (&self.tables[child_place].columns[from].ty, collation(child, &part.column)),
+                (&self.tables[parent_place].columns[to].ty, collation(parent, &part.parent_column)),
+            );
+        }
+        self.mark_structural(Some(child_place), parts.iter().map(|part| part.column.as_str()));
+        let parents = parts.iter().map(|part| part.parent_column.as_str());
+        self.mark_structural(Some(parent_place), parents);
+        self.tables[child_place].references.push(id(parent_place));
+        self.tables[child_place].foreign_keys.push(link);
+        self.tables[parent_place].referenced_by.push(id(child_place));
+        if *acts {
+            self.tables[parent_place].class.cascades_to.push(id(child_place));
+        }
+    }
+
+    fn mark_structural<'n>(&mut self, place: Option<usize>, names: impl Iterator<Item = &'n str>) {
+        let Some(place) = place else { return };
+        for name in names {
+            let columns = &mut self.tables[place].columns;
+            columns.iter_mut().filter(|c| c.name == name).for_each(|c| c.structural = true);
+        }
+    }
+}
+
+/// The condition that makes a text JSON, as the session's mode has it written.
+fn json_check(column: &str) -> String {
+    format!("json_valid({})", identifier(column))
+}
+
+/// Whether the server computes the column, once or at every update.
+fn is_generated(attribute: &Attribute) -> bool {
+    ["virtual generated", "stored generated", "persistent", "on update"]
+        .iter()
+        .any(|word| attribute.extra.contains(word))
+}
+
+fn id(place: usize) -> TableId {
+    TableId(u16::try_from(place).unwrap_or(u16::MAX))
+}

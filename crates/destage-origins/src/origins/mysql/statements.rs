@@ -1,0 +1,177 @@
+//! The statements of a batch, each with the rows that it must meet: inserts many rows at once, updates and deletes one each.
+
+use super::literal::push;
+use crate::cells::{self, Cell};
+use crate::change::Op;
+use crate::contract::OriginError;
+use crate::origins::quote::shown_key;
+use crate::plan::Bucket;
+use crate::schema::{Column, Table};
+use destage_core::Fault;
+
+/// One statement of a transaction.
+pub(super) struct Statement<'a> {
+    pub(super) sql: String,
+    /// How many rows it must meet.
+    pub(super) rows: u64,
+    pub(super) target: Option<(&'a Table, Op)>,
+}
+
+/// Appends the statements of a bucket, none of them larger than `bytes_max`.
+///
+/// # Errors
+/// [`Fault::Rejected`] if a value does not fit its column, or a row no statement.
+pub(super) fn push_bucket<'a>(
+    out: &mut Vec<Statement<'a>>,
+    table: &'a Table,
+    bucket: &Bucket<'_>,
+    bytes_max: usize,
+) -> Result<(), OriginError> {
+    let from = out.len();
+    if bucket.op == Op::Insert {
+        push_inserts(out, table, bucket, bytes_max)?;
+    } else {
+        for row in 0..bucket.len() {
+            let mut sql = match bucket.op {
+                Op::Delete => format!("DELETE FROM {}", table.sql_name),
+                _ => format!("UPDATE {} SET ", table.sql_name),
+            };
+            let guard = match bucket.op {
+                Op::Delete => String::new(),
+                _ => push_sets(&mut sql, table, bucket, row)?,
+            };
+            sql.push_str(" WHERE ");
+            push_match(&mut sql, table, bucket.key(row))?;
+            sql.push_str(&guard);
+            out.push(Statement { sql, rows: 1, target: Some((table, bucket.op)) });
+        }
+    }
+    match out[from..].iter().any(|statement| statement.sql.len() > bytes_max) {
+        false => Ok(()),
+        true => Err(OriginError::new(
+            Fault::Rejected,
+            format!(
+                "a row of {} is larger than the server's max_allowed_packet allows ({bytes_max} \
+                 bytes of SQL)",
+                table.name
+            ),
+        )),
+    }
+}
+
+fn push_inserts<'a>(
+    out: &mut Vec<Statement<'a>>,
+    table: &'a Table,
+    bucket: &Bucket<'_>,
+    bytes_max: usize,
+) -> Result<(), OriginError> {
+    let given = bucket.columns.iter().map(|target| &table.columns[usize::from(target.column)]);
+    let columns: Vec<&Column> = table.key().iter().chain(given).collect();
+    let names = crate::origins::quote::join(columns.iter().map(|c| &c.sql_name), ", ");
+    let head = format!("INSERT INTO {} ({names}) VALUES ", table.sql_name);
+    let bytes_max = bytes_max.min(INSERT_BYTES_MAX);
+    let mut open = Statement { sql: head.clone(), rows: 0, target: Some((table, Op::Insert)) };
+    let mut values = String::new();
+    for row in 0..bucket.len() {
+        values.clear();
+        let cells = cells::Reader::new(bucket.key(row)).chain(bucket.values(row));
+        push_list(&mut values, cells, &columns)?;
+        if open.rows > 0 && open.sql.len() + values.len() + 1 > bytes_max {
+            let next = Statement { sql: head.clone(), ..open };
+            out.push(std::mem::replace(&mut open, Statement { rows: 0, ..next }));
+        }
+        if open.rows > 0 {
+            open.sql.push(',');
+        }
+        open.sql.push_str(&values);
+        open.rows += 1;
+    }
+    out.push(open);
+    Ok(())
+}
+
+fn push_list<'c>(
+    out: &mut String,
+    cells: impl Iterator<Item = Cell<'c>>,
+    columns: &[&Column],
+) -> Result<(), OriginError> {
+    for (at, (cell, column)) in cells.zip(columns).enumerate() {
+        out.push(if at == 0 { '(' } else { ',' });
+        push(out, cell, column)?;
+    }
+    out.push(')');
+    Ok(())
+}
+
+/// Appends the assignments of an update; what must hold besides the key is returned.
+fn push_sets(
+    out: &mut String,
+    table: &Table,
+    bucket: &Bucket<'_>,
+    row: usize,
+) -> Result<String, OriginError> {
+    let mut guard = String::new();
+    if bucket.columns.is_empty() {
+        let key = &table.columns[0].sql_name;
+        out.push_str(&format!("{key} = {key}"));
+    }
+    for (at, target) in bucket.columns.iter().enumerate() {
+        let column = &table.columns[usize::from(target.column)];
+        let name = &column.sql_name;
+        out.push_str(if at == 0 { "" } else { ", " });
+        out.push_str(name);
+        out.push_str(" = ");
+        if target.increment {
+            // NULL plus an amount is NULL: the increment would vanish without a word.
+            guard.push_str(&format!(" AND {name} IS NOT NULL"));
+            out.push_str(&format!("{name} + "));
+        }
+        push(out, bucket.value(row, at), column)?;
+    }
+    Ok(guard)
+}
+
+/// Appends the condition that finds the row of a key.
+pub(super) fn push_match(out: &mut String, table: &Table, key: &[u8]) -> Result<(), OriginError> {
+    let mut cells = cells::Reader::new(key);
+    for (at, column) in table.key().iter().enumerate() {
+        let cell = cells.cell().ok_or_else(|| malformed_key(table, key))?;
+        out.push_str(if at == 0 { "" } else { " AND " });
+        out.push_str(&column.sql_name);
+        out.push_str(" = ");
+        push(out, cell, column)?;
+    }
+    Ok(())
+}
+
+/// Appends the condition that finds the rows of all those keys.
+pub(super) fn push_matches(
+    out: &mut String,
+    table: &Table,
+    keys: &[&[u8]],
+) -> Result<(), OriginError> {
+    let [column] = table.key() else {
+        for (at, key) in keys.iter().enumerate() {
+            out.push_str(if at == 0 { "(" } else { " OR (" });
+            push_match(out, table, key)?;
+            out.push(')');
+        }
+        return Ok(());
+    };
+    out.push_str(&format!("{} IN (", column.sql_name));
+    for (at, key) in keys.iter().enumerate() {
+        let cell = cells::Reader::new(key).cell().ok_or_else(|| malformed_key(table, key))?;
+        out.push_str(if at == 0 { "" } else { "," });
+        push(out, cell, column)?;
+    }
+    out.push(')');
+    Ok(())
+}
+
+fn malformed_key(table: &Table, key: &[u8]) -> OriginError {
+    let message = format!("the key {} of {} has too few columns", shown_key(key), table.name);
+    OriginError::new(Fault::Failed, message)
+}
+
+/// Past this, one insert of many rows gains nothing more.
+const INSERT_BYTES_MAX: usize = 1 << 20;

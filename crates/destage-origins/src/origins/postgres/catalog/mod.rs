@@ -1,0 +1,302 @@
+//! Reads PostgreSQL's catalogue into a [`Schema`]: which tables a key reaches, and what PostgreSQL does beyond storing rows.
+
+mod defaults;
+mod queries;
+mod types;
+
+use super::connection::Connection;
+use crate::contract::OriginError;
+use crate::schema::{
+    Class, Column, ColumnDefault, ForeignKey, Schema, Table, TableId, Unique, Unreachable,
+};
+use defaults::Candidate;
+use destage_core::Fault;
+use queries::{Attribute, Constraint, Facts, Relation};
+use std::collections::HashMap;
+
+/// Reads the schema in one snapshot.
+pub(super) fn read(connection: &mut Connection) -> Result<Schema, OriginError> {
+    let (tables, unreachable) = connection.run("read the catalogue", async |client| {
+        client.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
+        let facts = queries::facts(client).await?;
+        client.batch_execute("COMMIT").await?;
+        let mut builder = Builder::new(&facts);
+        builder.tables();
+        builder.relations();
+        defaults::evaluate(client, &builder.candidates, &mut builder.tables).await;
+        Ok((builder.tables, builder.unreachable))
+    })?;
+    if tables.len() > usize::from(u16::MAX) {
+        let message = format!("{} has more than 65,535 tables", connection.place());
+        return Err(OriginError::new(Fault::Denied, message));
+    }
+    Ok(Schema::new(tables, unreachable))
+}
+
+struct Builder<'a> {
+    facts: &'a Facts,
+    tables: Vec<Table>,
+    unreachable: Vec<Unreachable>,
+    candidates: Vec<Candidate>,
+    /// The reachable relations' places in `tables`, with their columns' places by number.
+    places: HashMap<u32, (usize, HashMap<i16, usize>)>,
+}
+
+impl<'a> Builder<'a> {
+    fn new(facts: &'a Facts) -> Self {
+        Self {
+            facts,
+            tables: Vec::new(),
+            unreachable: Vec::new(),
+            candidates: Vec::new(),
+            places: HashMap::new(),
+        }
+    }
+
+    /// The tables in the order of their names, with their columns.
+    fn tables(&mut self) {
+        let mut named: Vec<_> =
+            self.facts.relations.iter().map(|relation| (reach_name(relation), relation)).collect();
+        named.sort_by(|(a, _), (b, _)| a.cmp(b));
+        for (name, relation) in named {
+            match self.primary_key(relation) {
+                Ok(key) => self.table(name, relation, &key),
+                Err(reason) => self.unreachable.push(Unreachable { name, reason }),
+            }
+        }
+    }
+
+    /// The numbers of the primary key's columns, or why no key reaches the table.
+    fn primary_key(&self, relation: &Relation) -> Result<Vec<i16>, String> {
+        match relation.kind.as_str() {
+            "v" | "m" => return Err("it is a view".to_owned()),
+            "f" => return Err("it is a foreign table".to_owned()),
+            _ => {}
+        }
+        if relation.partition {
+            return Err("it is a partition; use the partitioned table".to_owned());
+        }
+        if relation.inherits || relation.inherited {
+            return Err("it takes part in inheritance, so its key is not unique".to_owned());
+        }
+        if relation.unlogged {
+            return Err("it is UNLOGGED: a crash of the server would empty it".to_owned());
+        }
+        if !relation.lacking.is_empty() {
+            let privileges = relation.lacking.join(", ");
+            let table = &relation.sql_name;
+            return Err(format!("no permission; run GRANT {privileges} ON {table} TO the user"));
+        }
+        let key = self
+            .facts
+            .constraints
+            .iter()
+            .find(|c| c.relation == relation.oid && c.kind == "p")
+            .ok_or_else(|| "it has no primary key".to_owned())?;
+        for number in &key.columns {
+            let Some(attribute) = self.attribute(relation.oid, *number) else { continue };
+            let resolved = types::resolve(attribute, &self.facts.types);
+            let obstacle = types::key_obstacle(&resolved, attribute.deterministic)
+                .or_else(|| attribute.generated.then_some("it is a generated column"));
+            if let Some(why) = obstacle {
+                let Attribute { name, type_name, .. } = attribute;
+                return Err(format!("its key column {name} ({type_name}) cannot be a key: {why}"));
+            }
+        }
+        Ok(key.columns.clone())
+    }
+
+    fn attribute(&self, relation: u32, number: i16) -> Option<&'a Attribute> {
+        self.facts.attributes.get(&relation)?.iter().find(|a| a.number == number)
+    }
+
+    fn table(&mut self, name: String, relation: &Relation, key: &[i16]) {
+        let place = self.tables.len();
+        let mut table = Table::named(name, relation.sql_name.clone());
+        table.key_len = key.len();
+        table.class = self.class(relation);
+        let others = self.facts.attributes.get(&relation.oid).into_iter().flatten();
+        let in_key = key.iter().filter_map(|number| self.attribute(relation.oid, *number));
+        let ordered: Vec<_> = in_key.chain(others.filter(|a| !key.contains(&a.number))).collect();
+        let mut columns = HashMap::new();
+        for (at, attribute) in ordered.into_iter().enumerate() {
+            columns.insert(attribute.number, at);
+            table.columns.push(self.column(attribute, place, at, at < key.len()));
+            if at < key.len() && attribute.sequence && table.generated_key.is_none() {
+                table.generated_key = Some(at);
+            }
+        }
+        self.places.insert(relation.oid, (place, columns));
+        self.tables.push(table);
+    }
+
+    fn class(&self, relation: &Relation) -> Class {
+        let mut reasons: Vec<_> = self
+            .facts
+            .effects
+            .iter()
+            .filter(|(oid, _)| *oid == relation.oid)
+            .map(|(_, what)| what.clone())
+            .collect();
+        if relation.row_security {
+            reasons.push("row security".to_owned());
+        }
+        let opaque = (!reasons.is_empty()).then(|| format!("it has {}", reasons.join(", ")));
+        Class { opaque, ..Class::default() }
+    }
+
+    fn column(&mut self, attribute: &Attribute, table: usize, at: usize, key: bool) -> Column {
+        let resolved = types::resolve(attribute, &self.facts.types);
+        // An identity that is always the server's own cannot be written outside the key.
+        let forced = attribute.identity == "a" && !key;
+        let expression = attribute.default.clone().or(resolved.default);
+        let default = if attribute.generated || !attribute.identity.is_empty() {
+            ColumnDefault::Computed
+        } else if let Some(expression) = expression {
+            let sql_type = resolved.sql_name.clone();
+            self.candidates.push(Candidate { table, column: at, expression, sql_type });
+            ColumnDefault::Computed
+        } else {
+            ColumnDefault::None
+        };
+        let opaque = matches!(resolved.ty, crate::value::ColumnType::Opaque);
+        Column {
+            name: attribute.name.clone(),
+            sql_name: attribute.sql_name.clone(),
+            ty: resolved.ty,
+            type_name: if opaque { attribute.type_name.clone() } else { resolved.sql_name },
+            not_null: attribute.not_null || resolved.not_null,
+            default,
+            generated: attribute.generated || forced,
+            structural: false,
+            checked: resolved.checked,
+        }
+    }
+
+    /// Constraints and indexes: what they make of the tables and columns.
+    fn relations(&mut self) {
+        for constraint in &self.facts.constraints {
+            self.constraint(constraint);
+        }
+        for index in &self.facts.indexes {
+            let Some((place, _)) = self.places.get(&index.relation) else { continue };
+            self.tables[*place].has_unique |= index.unique;
+            if index.unique {
+                let columns = self.indexes(index.relation, &index.columns);
+                let unique = Unique { name: index.name.clone(), columns };
+                self.tables[*place].uniques.push(unique);
+                self.mark(index.relation, &index.columns, |column| column.structural = true);
+                self.mark(index.relation, &index.looked_at, |column| column.structural = true);
+            }
+            self.mark(index.relation, &index.looked_at, |column| column.checked = true);
+        }
+        for table in &mut self.tables {
+            for list in [&mut table.references, &mut table.referenced_by] {
+                list.sort_unstable();
+                list.dedup();
+            }
+            table.class.cascades_to.sort_unstable();
+            table.class.cascades_to.dedup();
+        }
+    }
+
+    fn constraint(&mut self, constraint: &Constraint) {
+        let Constraint { relation, columns, .. } = constraint;
+        if constraint.deferred {
+            self.each_of([*relation, constraint.parent], |table| table.class.deferred = true);
+        }
+        match constraint.kind.as_str() {
+            // A CHECK of the whole row names no column.
+            "c" if columns.is_empty() || columns.contains(&0) => {
+                self.each_of([*relation, 0], |table| {
+                    table.columns.iter_mut().for_each(|column| column.checked = true);
+                });
+            }
+            "c" => self.mark(*relation, columns, |column| column.checked = true),
+            "f" => self.foreign_key(constraint),
+            kind => {
+                self.mark(*relation, columns, |column| column.structural = true);
+                if kind != "p" {
+                    self.each_of([*relation, 0], |table| table.has_unique = true);
+                }
+                // An exclusion constraint may refuse a row because of any other one.
+                if kind == "x" {
+                    let unique = Unique { name: constraint.name.clone(), columns: Vec::new() };
+                    self.each_of([*relation, 0], |table| table.uniques.push(unique.clone()));
+                }
+            }
+        }
+    }
+
+    fn foreign_key(&mut self, key: &Constraint) {
+        self.mark(key.relation, &key.columns, |column| column.structural = true);
+        self.mark(key.parent, &key.parent_columns, |column| column.structural = true);
+        let child = self.places.get(&key.relation).map(|(place, _)| *place);
+        let parent = self.places.get(&key.parent).map(|(place, _)| *place);
+        match (child, parent) {
+            (Some(child), Some(parent)) => {
+                let link = ForeignKey {
+                    name: Some(key.name.clone()),
+                    columns: self.indexes(key.relation, &key.columns),
+                    parent: id(parent),
+                    parent_columns: self.indexes(key.parent, &key.parent_columns),
+                    exact: false,
+                };
+                let exact = link.columns.iter().zip(&link.parent_columns).all(|(&a, &b)| {
+                    let (a, b) = (&self.tables[child].columns[a], &self.tables[parent].columns[b]);
+                    a.type_name != "citext"
+                        && b.type_name != "citext"
+                        && types::compares_exactly(&a.ty, &b.ty)
+                });
+                self.tables[child].references.push(id(parent));
+                self.tables[child].foreign_keys.push(ForeignKey { exact, ..link });
+                self.tables[parent].referenced_by.push(id(child));
+                if key.acts {
+                    self.tables[parent].class.cascades_to.push(id(child));
+                }
+            }
+            (None, Some(parent)) if key.acts => {
+                // Its changes may go on to tables that are reachable.
+                let reason =
+                    format!("it has changes that go on to {}, out of reach", key.relation_name);
+                self.tables[parent].class.opaque.get_or_insert(reason);
+            }
+            _ => {}
+        }
+    }
+
+    fn indexes(&self, relation: u32, numbers: &[i16]) -> Vec<usize> {
+        let columns = self.places.get(&relation).map(|(_, columns)| columns);
+        numbers.iter().filter_map(|number| columns?.get(number).copied()).collect()
+    }
+
+    fn mark(&mut self, relation: u32, numbers: &[i16], mark: impl Fn(&mut Column)) {
+        let indexes = self.indexes(relation, numbers);
+        if let Some((place, _)) = self.places.get(&relation) {
+            for index in indexes {
+                mark(&mut self.tables[*place].columns[index]);
+            }
+        }
+    }
+
+    fn each_of(&mut self, relations: [u32; 2], change: impl Fn(&mut Table)) {
+        for relation in relations {
+            if let Some((place, _)) = self.places.get(&relation) {
+                change(&mut self.tables[*place]);
+            }
+        }
+    }
+}
+
+/// The name that keys use: with the schema only where the name alone means another table.
+fn reach_name(relation: &Relation) -> String {
+    if relation.visible {
+        relation.name.clone()
+    } else {
+        format!("{}.{}", relation.schema, relation.name)
+    }
+}
+
+fn id(place: usize) -> TableId {
+    TableId(u16::try_from(place).unwrap_or(u16::MAX))
+}

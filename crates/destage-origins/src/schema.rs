@@ -1,0 +1,326 @@
+//! What the origin's catalogue says about its tables, as far as caching depends on it.
+
+use crate::collection::{Collection, CollectionId, Part};
+use crate::mapping::{MappingSettings, Mappings};
+use crate::value::ColumnType;
+use hashbrown::HashMap;
+
+/// A table's position in [`Schema::tables`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TableId(pub u16);
+
+/// The tables of an origin.
+#[derive(Clone, Debug, Default)]
+pub struct Schema {
+    /// The reachable tables, ordered by name, and behind them the cache's own ones.
+    pub tables: Vec<Table>,
+    /// What cannot be reached, and why.
+    pub unreachable: Vec<Unreachable>,
+    /// Keys of the user's own making.
+    pub mappings: Mappings,
+    /// A write group may change one row only: the origin has no transactions over several.
+    pub one_row_groups: bool,
+    /// Sets and sorted sets over tables.
+    pub collections: Vec<Collection>,
+    /// The table of the plain cache keys: of keys that name no row, where they are served.
+    pub plain: Option<TableId>,
+    by_name: HashMap<Vec<u8>, TableId>,
+}
+
+/// A table or view that no key reaches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreachable {
+    /// Its name at the origin.
+    pub name: String,
+    /// Why, in words for the user ("it has no primary key").
+    pub reason: String,
+}
+
+/// A table with a primary key.
+#[derive(Clone, Debug)]
+pub struct Table {
+    /// Its place in the schema.
+    pub id: TableId,
+    /// The name that keys use: `name:pk`.
+    pub name: String,
+    /// The name for SQL, quoted and qualified as the origin needs it.
+    pub sql_name: String,
+    /// The columns: those of the primary key first, in key order, then the others in the table's order.
+    pub columns: Vec<Column>,
+    /// How many of the columns form the primary key.
+    pub key_len: usize,
+    /// What the origin does beyond storing the row.
+    pub class: Class,
+    /// Tables that this one references by foreign keys, itself included if it does.
+    pub references: Vec<TableId>,
+    /// Tables that reference this one.
+    pub referenced_by: Vec<TableId>,
+    /// The foreign keys behind `references`, where the origin's catalogue tells their columns. A reference without an entry
+    /// here counts as one between all rows of the two tables, which merges less.
+    pub foreign_keys: Vec<ForeignKey>,
+    /// Whether a unique or exclusion constraint or unique index exists besides the primary key.
+    pub has_unique: bool,
+    /// The unique constraints and indexes behind `has_unique`, where the catalogue tells their columns.
+    pub uniques: Vec<Unique>,
+    /// The key column whose values the origin can hand out (identity, sequence, rowid), if any.
+    pub generated_key: Option<usize>,
+    /// The collections whose elements its rows are.
+    pub collections: Vec<CollectionId>,
+    /// Of the cache's own tables: what their units stand for.
+    pub part: Option<(CollectionId, Part)>,
+    /// Clients may have the cached copies of its rows expire.
+    pub copies_expire: bool,
+    by_column: HashMap<Vec<u8>, u16>,
+}
+
+/// A foreign key, seen from the referencing table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForeignKey {
+    /// The constraint's name, where the origin gives it one.
+    pub name: Option<String>,
+    /// The referencing columns, by index.
+    pub columns: Vec<usize>,
+    /// The referenced table.
+    pub parent: TableId,
+    /// The referenced columns, in the same order.
+    pub parent_columns: Vec<usize>,
+    /// Whether two values match exactly when their canonical forms are equal byte for byte (same type, binary collation).
+    pub exact: bool,
+}
+
+/// A unique constraint or index besides the primary key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unique {
+    /// Its name.
+    pub name: String,
+    /// Its columns, by index; expressions are left out.
+    pub columns: Vec<usize>,
+}
+
+/// What the origin does beyond storing the row as it was sent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Class {
+    /// Triggers, rules or row security: writes go through and the cached row is dropped.
+    pub opaque: Option<String>,
+    /// Deleting a row, or changing a referenced column, changes rows of these tables (ON DELETE / ON UPDATE actions).
+    pub cascades_to: Vec<TableId>,
+    /// A constraint of this table, or one that refers to it, is checked at commit (INITIALLY DEFERRED): each group is checked
+    /// at its own end, so that batches reject what single groups would.
+    pub deferred: bool,
+}
+
+/// A column.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Column {
+    /// Its name, which is the field's name.
+    pub name: String,
+    /// The name quoted for SQL.
+    pub sql_name: String,
+    /// Which values it takes and how they are written.
+    pub ty: ColumnType,
+    /// The origin's own name of the type, for messages.
+    pub type_name: String,
+    /// Whether NULL is refused.
+    pub not_null: bool,
+    /// What a new row gets where the column is not given.
+    pub default: ColumnDefault,
+    /// Computed by the origin from other columns: read-only and unknown while the row is dirty.
+    pub generated: bool,
+    /// In a primary, unique, exclusion or foreign key, on either side: changes of it do not commute.
+    pub structural: bool,
+    /// A CHECK constraint (or an expression index) looks at it: intermediate values count.
+    pub checked: bool,
+}
+
+/// What a new row gets where a column is not given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ColumnDefault {
+    /// NULL, or an error where the column is NOT NULL.
+    None,
+    /// A constant, in canonical form.
+    Constant(Vec<u8>),
+    /// Something that only the origin can tell (a function, a sequence): unknown until the row is at the origin.
+    Computed,
+}
+
+/// Most tables that are reachable.
+pub const TABLES_MAX: usize = 1 << 14;
+
+impl Schema {
+    /// Builds a schema; assigns the tables' ids by their order. The caller fills `references` and `cascades_to` by position
+    /// in `tables`, so the order must be final.
+    pub fn new(mut tables: Vec<Table>, mut unreachable: Vec<Unreachable>) -> Self {
+        for table in tables.drain(TABLES_MAX.min(tables.len())..) {
+            let reason = format!("it is beyond the first {TABLES_MAX} tables");
+            unreachable.push(Unreachable { name: table.name, reason });
+        }
+        let mut schema = Self { tables, unreachable, ..Self::default() };
+        for (index, table) in schema.tables.iter_mut().enumerate() {
+            table.id =
+                TableId(u16::try_from(index).expect("an origin has fewer than 65,536 tables"));
+            table.by_column = table
+                .columns
+                .iter()
+                .enumerate()
+                .map(|(i, column)| (column.name.clone().into_bytes(), i as u16))
+                .collect();
+            schema.by_name.insert(table.name.clone().into_bytes(), table.id);
+        }
+        schema
+    }
+
+    /// Makes rows reachable under keys of the user's own making.
+    ///
+    /// # Errors
+    /// Names the mapping, and what does not fit the tables; nothing has changed then.
+    pub fn map_keys(&mut self, settings: &[MappingSettings]) -> Result<(), String> {
+        self.mappings = Mappings::new(self, settings)?;
+        Ok(())
+    }
+
+    /// The tables of the origin, without the cache's own ones.
+    pub fn reachable(&self) -> &[Table] {
+        let own = self.collections.len() * 2 + usize::from(self.plain.is_some());
+        &self.tables[..self.tables.len() - own]
+    }
+
+    /// The tables behind the keys of the user's own making that begin so, up to their first place: of sets, the tables of the
+    /// members.
+    pub fn mapped_under(&self, prefix: &[u8]) -> Vec<TableId> {
+        let tables = self.mappings.under(prefix).map(|table| match self.table(table).part {
+            Some((id, _)) => self.collection(id).table,
+            None => table,
+        });
+        let mut tables: Vec<TableId> = tables.collect();
+        tables.sort_unstable();
+        tables.dedup();
+        tables
+    }
+
+    /// Adds a collection and its tables; `None` if there are too many tables.
+    pub(crate) fn add_collection(&mut self, mut collection: Collection) -> Option<&Collection> {
+        if self.tables.len() + 2 > TABLES_MAX {
+            return None;
+        }
+        let id = CollectionId(u16::try_from(self.collections.len()).ok()?);
+        collection.id = id;
+        for (place, part) in [Part::Whole, Part::Page].into_iter().enumerate() {
+            let elements = self.table(collection.table);
+            let mut table = Table::named(elements.name.clone(), String::new());
+            table.id = TableId(u16::try_from(self.tables.len()).ok()?);
+            table.columns =
+                collection.owners.iter().map(|&index| elements.columns[index].clone()).collect();
+            if part == Part::Page {
+                let queries = std::iter::repeat_n(own_column(), crate::collection::QUERY_CELLS);
+                table.columns.extend(queries);
+            }
+            table.key_len = table.columns.len();
+            table.part = Some((id, part));
+            collection.parts[place] = table.id;
+            self.tables.push(table);
+        }
+        self.tables[usize::from(collection.table.0)].collections.push(id);
+        self.collections.push(collection);
+        self.collections.last()
+    }
+
+    /// Serves keys that name no row as plain cache keys. After every collection has been added.
+    ///
+    /// # Errors
+    /// There are too many tables.
+    pub fn serve_plain_keys(&mut self) -> Result<(), String> {
+        if self.tables.len() >= TABLES_MAX {
+            return Err(format!("{TABLES_MAX} tables leave none for plain cache keys"));
+        }
+        let mut table = Table::named(String::new(), String::new());
+        table.id = TableId(u16::try_from(self.tables.len()).map_err(|error| error.to_string())?);
+        table.columns = vec![own_column(); PLAIN_COLUMNS];
+        table.key_len = 1;
+        self.plain = Some(table.id);
+        self.tables.push(table);
+        Ok(())
+    }
+
+    /// Clients may have the cached copies of these tables' rows expire. After every collection has been added.
+    pub fn let_copies_expire(&mut self, is_meant: impl Fn(&str) -> bool) {
+        for table in &mut self.tables {
+            table.copies_expire = is_meant(&table.name);
+        }
+    }
+
+    /// The collection of that id.
+    pub fn collection(&self, id: CollectionId) -> &Collection {
+        &self.collections[usize::from(id.0)]
+    }
+
+    /// The table of that id.
+    pub fn table(&self, id: TableId) -> &Table {
+        &self.tables[usize::from(id.0)]
+    }
+
+    /// The table of that name.
+    pub fn find(&self, name: &[u8]) -> Option<&Table> {
+        self.by_name.get(name).map(|&id| self.table(id))
+    }
+}
+
+/// The columns of plain cache keys: the key, its value if it is a string, its fields if it is a hash.
+const PLAIN_COLUMNS: usize = 3;
+/// The column of a plain string's value.
+pub const PLAIN_STRING: usize = 1;
+/// The column of a plain hash's fields.
+pub const PLAIN_HASH: usize = 2;
+
+/// A column of the cache's own tables.
+fn own_column() -> Column {
+    Column {
+        name: String::new(),
+        sql_name: String::new(),
+        ty: ColumnType::Bytes,
+        type_name: String::new(),
+        not_null: false,
+        default: ColumnDefault::None,
+        generated: false,
+        structural: false,
+        checked: false,
+    }
+}
+
+impl Table {
+    /// A table to be completed by the catalogue reader: no columns, plain, unrelated.
+    pub fn named(name: String, sql_name: String) -> Self {
+        Self {
+            id: TableId(0),
+            name,
+            sql_name,
+            columns: Vec::new(),
+            key_len: 0,
+            class: Class::default(),
+            references: Vec::new(),
+            referenced_by: Vec::new(),
+            foreign_keys: Vec::new(),
+            has_unique: false,
+            uniques: Vec::new(),
+            generated_key: None,
+            collections: Vec::new(),
+            part: None,
+            copies_expire: false,
+            by_column: HashMap::new(),
+        }
+    }
+
+    /// The index of the column of that name.
+    pub fn column(&self, name: &[u8]) -> Option<usize> {
+        self.by_column.get(name).map(|&i| usize::from(i))
+    }
+
+    /// The key columns.
+    pub fn key(&self) -> &[Column] {
+        &self.columns[..self.key_len]
+    }
+
+    /// Whether changes of different rows may be merged and reordered: nothing but storing happens at the origin.
+    pub fn is_plain(&self) -> bool {
+        self.class == Class::default() && !self.columns.iter().any(|c| c.generated)
+    }
+}

@@ -1,0 +1,159 @@
+//! Batches on a real SQLite file: exactly once, fenced, classified.
+
+use super::fixture::*;
+use destage_core::{Fault, Lsn};
+use destage_origins::change::Op::{Delete, Insert, Update};
+use destage_origins::contract::{GroupRef, Origin, ParkedGroup, WriteClaim};
+
+const SHOP: &str = "
+    CREATE TABLE products (id INTEGER PRIMARY KEY, name TEXT NOT NULL, stock INTEGER DEFAULT 0,
+      weight REAL, price DECIMAL(10,2), photo BLOB, sku TEXT UNIQUE);
+    CREATE TABLE lines (ord INTEGER, line INTEGER, product INTEGER REFERENCES products (id),
+      PRIMARY KEY (ord, line)) WITHOUT ROWID;
+    CREATE TABLE positive (id INTEGER PRIMARY KEY, n INTEGER CHECK (n > 0));
+    INSERT INTO products (id, name, stock) VALUES (1, 'pot', 5), (2, 'cup', 7);
+    INSERT INTO positive VALUES (1, 1);";
+
+fn fault(result: Result<(), destage_origins::contract::OriginError>) -> Option<Fault> {
+    result.err().map(|error| error.fault)
+}
+
+#[test]
+fn a_batch_applied_twice_counts_once_and_twice_without_the_watermark() {
+    let mut shop = Fixture::new(SHOP);
+    let group = shop.group(&[("products", Update, &["1"], &[("stock", by("3"))])]);
+    let batch = [GroupRef { lsn: Lsn(1), bytes: &group }];
+    for _ in 0..2 {
+        shop.writer.apply(&shop.schema, &write_claim(0), &batch).unwrap();
+    }
+    assert_eq!(shop.row("products", &["1"]).unwrap()[2].as_deref(), Some("8"));
+    let unsafe_claim = WriteClaim { unsafe_no_watermark: true, ..write_claim(0) };
+    shop.writer.apply(&shop.schema, &unsafe_claim, &batch).unwrap();
+    assert_eq!(shop.row("products", &["1"]).unwrap()[2].as_deref(), Some("11"));
+}
+
+#[test]
+fn an_owner_that_was_replaced_is_fenced() {
+    let mut shop = Fixture::new(SHOP);
+    let group = shop.group(&[("products", Delete, &["1"], &[])]);
+    let mut other = shop.origin.writer().unwrap();
+    assert_eq!(fault(other.claim(&claim(None, 9))), Some(Fault::Fenced));
+    assert_eq!(fault(other.claim(&claim(Some(2), 9))), Some(Fault::Fenced));
+    other.claim(&claim(Some(EPOCH), 9)).unwrap();
+
+    assert_eq!(fault(shop.apply(&[group])), Some(Fault::Fenced));
+    assert_eq!(fault(shop.writer.park(&write_claim(0), Lsn(1), None)), Some(Fault::Fenced));
+    assert_eq!(shop.writer.heartbeat(EPOCH).unwrap_err().fault, Fault::Fenced);
+    assert_eq!(other.heartbeat(9).unwrap(), [(DOMAIN, Lsn(0))]);
+    let owner = other.owner().unwrap().unwrap();
+    assert_eq!((owner.epoch, owner.domain_map, owner.journal.as_str()), (9, u64::MAX, "journal-a"));
+    assert!(owner.heartbeat_age.as_secs() < 60);
+    assert!(shop.row("products", &["1"]).is_some());
+}
+
+#[test]
+fn a_watermark_that_went_back_fails_and_changes_nothing() {
+    let mut shop = Fixture::new(SHOP);
+    let group = shop.group(&[("products", Update, &["1"], &[("name", to("x"))])]);
+    shop.apply(&[group.clone(), group.clone()]).unwrap();
+    shop.sql().execute("UPDATE destage_watermark SET seq = 1", []).unwrap();
+    assert_eq!(fault(shop.apply(&[group])), Some(Fault::Failed));
+}
+
+#[test]
+fn parking_moves_the_watermark_once_and_keeps_the_group() {
+    let mut shop = Fixture::new(SHOP);
+    let parked = ParkedGroup {
+        domain: DOMAIN,
+        lsn: Lsn(1),
+        depends_on: Some(Lsn(7)),
+        reason: "because".into(),
+        payload: "{}".into(),
+    };
+    for _ in 0..2 {
+        shop.writer.park(&write_claim(0), Lsn(1), Some(&parked)).unwrap();
+    }
+    assert_eq!(shop.writer.parked().unwrap(), [parked]);
+    shop.writer.park(&write_claim(1), Lsn(2), None).unwrap();
+    assert_eq!(shop.writer.heartbeat(EPOCH).unwrap(), [(DOMAIN, Lsn(2))]);
+}
+
+#[test]
+fn what_the_data_cannot_do_is_rejected_as_a_whole() {
+    let mut shop = Fixture::new(SHOP);
+    let good = shop.group(&[("products", Update, &["1"], &[("name", to("changed"))])]);
+    let bad = [
+        shop.group(&[("products", Update, &["9"], &[("name", to("x"))])]),
+        shop.group(&[("products", Delete, &["9"], &[])]),
+        shop.group(&[("products", Insert, &["2"], &[("name", to("x"))])]),
+        shop.group(&[("products", Insert, &["3"], &[])]),
+        shop.group(&[("products", Update, &["1"], &[("name", NULL)])]),
+        shop.group(&[("products", Insert, &["x"], &[("name", to("x"))])]),
+        shop.group(&[("lines", Insert, &["1", "1"], &[("product", to("99"))])]),
+        shop.group(&[("positive", Update, &["1"], &[("n", by("-1"))])]),
+        shop.group(&[("products", Update, &["1"], &[("stock", by("9223372036854775807"))])]),
+        shop.group(&[("products", Update, &["1"], &[("weight", by("1"))])]),
+        b"malformed".to_vec(),
+    ];
+    for group in bad {
+        let error = shop.apply(&[good.clone(), group.clone()]).unwrap_err();
+        assert_eq!(error.fault, Fault::Rejected, "{error}");
+        assert_eq!(shop.row("products", &["1"]).unwrap()[1].as_deref(), Some("pot"), "{error}");
+        assert_eq!(shop.writer.heartbeat(EPOCH).unwrap(), [(DOMAIN, Lsn(0))]);
+    }
+}
+
+#[test]
+fn another_writers_lock_makes_the_origin_unavailable_until_it_is_gone() {
+    let mut shop = Fixture::new(SHOP);
+    let group = shop.group(&[("products", Update, &["1"], &[("name", to("x"))])]);
+    let other = shop.sql();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    assert_eq!(fault(shop.apply(std::slice::from_ref(&group))), Some(Fault::Unavailable));
+    other.execute_batch("ROLLBACK; BEGIN; SELECT * FROM products").unwrap();
+    other.execute_batch("COMMIT").unwrap();
+    shop.apply(&[group]).unwrap();
+}
+
+#[test]
+fn a_missing_table_is_denied_not_rejected() {
+    let mut shop = Fixture::new(SHOP);
+    let group = shop.group(&[("positive", Update, &["1"], &[("n", to("5"))])]);
+    shop.sql().execute_batch("DROP TABLE positive").unwrap();
+    assert_eq!(fault(shop.apply(&[group])), Some(Fault::Denied));
+}
+
+#[test]
+fn deferred_foreign_keys_are_checked_group_by_group() {
+    let mut shop = Fixture::new(
+        "CREATE TABLE p (id INTEGER PRIMARY KEY);
+         CREATE TABLE c (id INTEGER PRIMARY KEY, p REFERENCES p DEFERRABLE INITIALLY DEFERRED);",
+    );
+    let child = ("c", Insert, &["1"][..], &[("p", to("5"))][..]);
+    let parent = ("p", Insert, &["5"][..], &[][..]);
+    let (child_alone, parent_alone) = (shop.group(&[child]), shop.group(&[parent]));
+    let error = shop.apply(&[child_alone, parent_alone]).unwrap_err();
+    assert_eq!(error.fault, Fault::Rejected);
+    let both = shop.group(&[child, parent]);
+    shop.apply(&[both]).unwrap();
+}
+
+#[test]
+fn odd_names_and_hostile_values_stay_names_and_values() {
+    let mut shop = Fixture::new(
+        "CREATE TABLE \"order; DROP TABLE x; --\" (\"select\" TEXT PRIMARY KEY, \"a\"\"b\" TEXT,
+           \"?1\" INTEGER DEFAULT 1) WITHOUT ROWID;",
+    );
+    let table = "order; DROP TABLE x; --";
+    let hostile = "'); DROP TABLE destage_owner; --\u{1F980}";
+    let insert = shop.group(&[(table, Insert, &[hostile], &[("a\"b", to(hostile))])]);
+    let add = shop.group(&[(table, Update, &[hostile], &[("?1", by("2"))])]);
+    shop.apply(&[insert, add]).unwrap();
+    let row = shop.row(table, &[hostile]).unwrap();
+    assert_eq!(row, [Some(hostile.into()), Some(hostile.into()), Some("3".into())]);
+    let (keys, at) = shop.reader.scan(&shop.schema.tables[0], None, 10).unwrap();
+    assert_eq!((keys, at), (vec![key(&[hostile]).into()], vec![(DOMAIN, Lsn(2))]));
+    let delete = shop.group(&[(table, Delete, &[hostile], &[])]);
+    shop.apply(&[delete]).unwrap();
+    assert_eq!(shop.row(table, &[hostile]), None);
+}
