@@ -1,6 +1,6 @@
 //! What the core asks of the engine.
 
-use super::dispatch::Answer;
+use super::asking::Answer;
 use super::{Engine, Io};
 use destage_core::{
     Access, BatchId, ClientId, DomainId, Halt, Lsn, Mode, Outcome, Refusal, RequestId, StopReason,
@@ -10,19 +10,20 @@ use destage_engine::{FrontEnd, Park};
 
 impl FrontEnd for Engine {
     fn execute(&mut self, request: RequestId, access: Access, observed: Lsn) {
-        if !self.is_asking(request, Answer::Now(access, observed)) {
+        // Where another request looks for its answer, this one is in no session.
+        if self.asking.lay_down(request, Answer::Now(access, observed)).is_err() {
             self.execute_waiting(request, access, observed);
         }
     }
 
     fn refuse(&mut self, request: RequestId, refusal: Refusal) {
-        if !self.is_asking(request, Answer::Refused(refusal)) {
+        if self.asking.lay_down(request, Answer::Refused(refusal)).is_err() {
             self.refuse_waiting(request, refusal);
         }
     }
 
     fn send_replies(&mut self, client: ClientId) {
-        self.release(client);
+        self.sessions.release(client);
     }
 
     fn wait_ended(&mut self, request: RequestId, outcome: Outcome) {
@@ -30,7 +31,7 @@ impl FrontEnd for Engine {
     }
 
     fn make_durable(&mut self, upto: Lsn) {
-        self.io.push(Io::Sync { upto });
+        self.jobs.push(Io::Sync { upto });
     }
 
     fn fetch_unit(&mut self, unit: UnitId) {
@@ -58,7 +59,7 @@ impl FrontEnd for Engine {
     }
 
     fn mode_changed(&mut self, mode: Mode) {
-        self.modes.changed(self.now, mode);
+        self.measured.mode_changed(self.now, mode);
     }
 
     fn domain_halted(&mut self, domain: DomainId, halt: Halt) {
@@ -66,6 +67,6 @@ impl FrontEnd for Engine {
     }
 
     fn stop_serving(&mut self, reason: StopReason) {
-        self.io.push(Io::Stop(reason));
+        self.jobs.push(Io::Stop(reason));
     }
 }
