@@ -136,7 +136,7 @@ impl Mappings {
                     out.truncate(start);
                     let name = format!("{}.{}", table.name, column.name);
                     let value = crate::key_text::show(&values[place]);
-                    let message = format!("ERR {name} does not take '{value}': {error}");
+                    let message = format!("{name} does not take '{value}': {error}");
                     return Some(Err(message));
                 }
             }

@@ -4,6 +4,7 @@
 use super::elements::{Element, number};
 use super::strings::{NOT_INTEGER, integer};
 use crate::collection::{By, Collection, Edge, Query};
+use crate::resp::{Code, ReplyError};
 use crate::schema::Table;
 use crate::value::ColumnType;
 
@@ -62,13 +63,13 @@ enum MemberBound {
     At(Vec<u8>, bool),
 }
 
-const SYNTAX: &str = "ERR syntax error";
-const NOT_SCORE: &str = "ERR min or max is not a float";
-const NOT_LEX: &str = "ERR min or max not valid string range item";
+const SYNTAX: ReplyError = ReplyError::fixed(Code::Err, "syntax error");
+const NOT_SCORE: ReplyError = ReplyError::fixed(Code::Err, "min or max is not a float");
+const NOT_LEX: ReplyError = ReplyError::fixed(Code::Err, "min or max not valid string range item");
 
 impl Scores {
     /// Reads two bounds; of a reversed range the greater one comes first.
-    fn read(first: &[u8], second: &[u8], reverse: bool) -> Result<Self, String> {
+    fn read(first: &[u8], second: &[u8], reverse: bool) -> Result<Self, ReplyError> {
         let (min, max) = if reverse { (second, first) } else { (first, second) };
         Ok(Self { min: score_bound(min)?, max: score_bound(max)? })
     }
@@ -80,7 +81,7 @@ impl Scores {
     }
 }
 
-fn score_bound(text: &[u8]) -> Result<(f64, bool), String> {
+fn score_bound(text: &[u8]) -> Result<(f64, bool), ReplyError> {
     let (text, is_excluded) = match text.strip_prefix(b"(") {
         Some(rest) => (rest, true),
         None => (text, false),
@@ -91,7 +92,7 @@ fn score_bound(text: &[u8]) -> Result<(f64, bool), String> {
 }
 
 impl Members {
-    fn read(first: &[u8], second: &[u8], reverse: bool) -> Result<Self, String> {
+    fn read(first: &[u8], second: &[u8], reverse: bool) -> Result<Self, ReplyError> {
         let (min, max) = if reverse { (second, first) } else { (first, second) };
         Ok(Self { min: member_bound(min)?, max: member_bound(max)? })
     }
@@ -115,13 +116,13 @@ impl Members {
     }
 }
 
-fn member_bound(text: &[u8]) -> Result<MemberBound, String> {
+fn member_bound(text: &[u8]) -> Result<MemberBound, ReplyError> {
     match text.split_first() {
         Some((b'-', [])) => Ok(MemberBound::Lowest),
         Some((b'+', [])) => Ok(MemberBound::Highest),
         Some((b'[', rest)) => Ok(MemberBound::At(rest.into(), false)),
         Some((b'(', rest)) => Ok(MemberBound::At(rest.into(), true)),
-        _ => Err(NOT_LEX.into()),
+        _ => Err(NOT_LEX),
     }
 }
 
@@ -142,7 +143,7 @@ impl Ask {
     ///
     /// # Errors
     /// A message for the client, in Redis's words.
-    pub(super) fn read(name: &str, args: &[&[u8]]) -> Result<Self, String> {
+    pub(super) fn read(name: &str, args: &[&[u8]]) -> Result<Self, ReplyError> {
         match name {
             "smembers" => Ok(Self::plain(What::All)),
             "scard" | "zcard" => Ok(Self::plain(What::Count)),
@@ -159,11 +160,11 @@ impl Ask {
         }
     }
 
-    fn read_rank(reverse: bool, args: &[&[u8]]) -> Result<Self, String> {
+    fn read_rank(reverse: bool, args: &[&[u8]]) -> Result<Self, ReplyError> {
         let with_scores = match &args[1..] {
             [] => false,
             [option] if option.eq_ignore_ascii_case(b"withscore") => true,
-            _ => return Err(SYNTAX.into()),
+            _ => return Err(SYNTAX),
         };
         Ok(Self { reverse, with_scores, ..Self::plain(What::Rank(args[0].into())) })
     }
@@ -174,7 +175,7 @@ impl Ask {
         mut reverse: bool,
         is_general: bool,
         args: &[&[u8]],
-    ) -> Result<Self, String> {
+    ) -> Result<Self, ReplyError> {
         let mut ask = Self::plain(What::All);
         let mut is_limited = false;
         let mut rest = &args[2..];
@@ -187,30 +188,32 @@ impl Ask {
                 (b"withscores", _) => ask.with_scores = true,
                 (b"limit", [offset, limit, tail @ ..]) => {
                     is_limited = true;
-                    let count = |arg| integer(arg).map_err(|_| NOT_INTEGER.to_owned());
+                    let count = |arg| integer(arg).map_err(|_| NOT_INTEGER);
                     let (offset, limit) = (count(offset)?, count(limit)?);
                     // As in Redis: behind a negative place there is nothing, and a negative number is no limit.
                     ask.offset = usize::try_from(offset).unwrap_or(usize::MAX);
                     ask.limit = usize::try_from(limit).unwrap_or(usize::MAX);
                     rest = tail;
                 }
-                _ => return Err(SYNTAX.into()),
+                _ => return Err(SYNTAX),
             }
         }
         if is_limited && named == Named::Index {
-            return Err(
-                "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX".into(),
-            );
+            return Err(ReplyError::fixed(
+                Code::Err,
+                "syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX",
+            ));
         }
         if ask.with_scores && named == Named::Lex {
-            return Err(
-                "ERR syntax error, WITHSCORES not supported in combination with BYLEX".into()
-            );
+            return Err(ReplyError::fixed(
+                Code::Err,
+                "syntax error, WITHSCORES not supported in combination with BYLEX",
+            ));
         }
         ask.reverse = reverse;
         ask.what = match named {
             Named::Index => {
-                let place = |arg| integer(arg).map_err(|_| NOT_INTEGER.to_owned());
+                let place = |arg| integer(arg).map_err(|_| NOT_INTEGER);
                 What::Index(place(args[0])?, place(args[1])?)
             }
             Named::Score => What::Score(Scores::read(args[0], args[1], reverse)?),
@@ -262,7 +265,7 @@ impl Ask {
         collection: &Collection,
         table: &Table,
         attempts: u32,
-    ) -> Result<Query, String> {
+    ) -> Result<Query, ReplyError> {
         let count = Query { by: By::Count, min: None, max: None, reverse: false, limit: 0 };
         let (flip, skip, take) = match self.window(None) {
             _ if self.what == What::Count => return Ok(count),
@@ -290,7 +293,7 @@ impl Ask {
         &self,
         collection: &Collection,
         found: usize,
-    ) -> Result<bool, String> {
+    ) -> Result<bool, ReplyError> {
         let (_, skip, take) = self.window(None).ok_or_else(|| large(collection))?;
         let needed = skip.saturating_add(take);
         let is_counted = matches!(self.what, What::CountScore(_) | What::CountLex(_) | What::All);
@@ -370,11 +373,14 @@ pub(super) fn everything(collection: &Collection, attempts: u32) -> Query {
 }
 
 /// What is told where a question needs all members of a set that has too many.
-pub(super) fn large(collection: &Collection) -> String {
-    format!(
-        "LARGE the set has more than {} members, and this needs all of them: read it in parts, by ZRANGEBYSCORE or ZRANGE \
+pub(super) fn large(collection: &Collection) -> ReplyError {
+    ReplyError::new(
+        Code::Large,
+        format!(
+            "the set has more than {} members, and this needs all of them: read it in parts, by ZRANGEBYSCORE or ZRANGE \
          with LIMIT, or raise members-max of its mapping",
-        collection.members_max
+            collection.members_max
+        ),
     )
 }
 

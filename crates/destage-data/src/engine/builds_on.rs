@@ -25,14 +25,14 @@ impl Engine {
             return on;
         }
         if let Some(token) = watch {
-            let keys = self.watched.leases.keys(token);
+            let keys = self.watchers.keys(token);
             let units = keys.filter_map(|(table, key)| self.rows.find(*table, key));
             // What it changes itself is known by that.
             units
                 .filter(|&unit| !txn.changes_row(unit))
                 .for_each(|unit| self.add_writers(unit, &mut on));
         }
-        if !self.structural.is_empty() {
+        if !self.undecided.structural().is_empty() {
             self.add_parents(txn, &mut on);
         }
         if !on.is_empty() {
@@ -55,7 +55,7 @@ impl Engine {
         for &lsn in on.iter() {
             match self.overlay.get(lsn) {
                 Some(group) => indirect.extend(change::builds_on(&group.bytes)),
-                None => indirect.extend(self.decisions.known.builds_on(lsn)),
+                None => indirect.extend(self.decisions.known().builds_on(lsn)),
             }
         }
         on.retain(|lsn| !indirect.contains(lsn));
@@ -90,7 +90,7 @@ impl Engine {
                 let parent = self.schema.table(key.parent);
                 if let Some(cells) = parent_key(parent, key, &cells) {
                     let is_open = |lsn| self.core.is_open(lsn);
-                    on.extend(self.structural.inserted_by(parent, &cells, is_open));
+                    on.extend(self.undecided.structural().inserted_by(parent, &cells, is_open));
                 }
             }
         }
@@ -103,7 +103,7 @@ impl Engine {
         mut columns: impl Iterator<Item = usize>,
     ) -> bool {
         !table.foreign_keys.is_empty()
-            && !self.structural.is_empty()
+            && !self.undecided.structural().is_empty()
             && columns
                 .any(|column| table.foreign_keys.iter().any(|key| key.columns.contains(&column)))
     }

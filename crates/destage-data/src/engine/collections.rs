@@ -16,7 +16,7 @@ use super::{Engine, dispatch};
 use crate::cells::{Cell, Reader};
 use crate::change::{Change, Op, Set};
 use crate::collection::{By, Collection, CollectionId, Part, Query};
-use crate::resp::{Args, parse};
+use crate::resp::{Args, Code, ReplyError, parse};
 use crate::schema::{ColumnDefault, TableId};
 use destage_core::{Access, ClientId, Input, Lsn, UnitId};
 use std::collections::{HashMap, HashSet};
@@ -30,8 +30,8 @@ pub(super) enum Attempt {
 }
 
 /// What a client is told whose question was overtaken by writes again and again.
-pub(super) const OVERTAKEN: &str =
-    "BUSY the set changes faster than parts of it can be read; try again";
+pub(super) const OVERTAKEN: ReplyError =
+    ReplyError::fixed(Code::Busy, "the set changes faster than parts of it can be read; try again");
 
 impl Engine {
     /// Adds the units that a command needs besides its keys, as far as that is known: a page of a large collection, or the
@@ -148,12 +148,6 @@ impl Engine {
         Some(Whole::read(cells))
     }
 
-    /// The moment after the last one.
-    fn next_moment(&mut self) -> u64 {
-        self.moment += 1;
-        self.moment
-    }
-
     /// Whether a unit stands for a set or a part of one.
     pub(super) fn is_set(&self, unit: UnitId) -> bool {
         // Behind the schema's tables are those of what is no row.
@@ -173,8 +167,7 @@ impl Engine {
     pub(super) fn begin_page(&mut self, unit: UnitId) {
         let table = self.rows.get(unit).table;
         if let Some((_, Part::Page)) = self.schema.table(table).part {
-            let now = self.next_moment();
-            self.page_starts.insert(unit, now);
+            self.rows.pages().begin(unit);
         }
     }
 
@@ -187,8 +180,8 @@ impl Engine {
         fetched: Option<&[u8]>,
         watermark: Lsn,
     ) {
-        let now = self.next_moment();
-        let started = self.page_starts.remove(&unit).unwrap_or(0);
+        let now = self.rows.pages().tick();
+        let started = self.rows.pages().end(unit);
         let schema = self.schema.clone();
         let collection = schema.collection(id);
         let mut cells = Reader::new(key);
@@ -202,7 +195,7 @@ impl Engine {
             Part::Page => self.rows.find(collection.whole(), owners),
         };
         if part == Part::Whole {
-            self.note_ahead(unit, watermark);
+            self.undecided.note_fetched(unit, watermark);
         }
         let groups = match (whole, self.config.unsafe_flags.in_force().no_overlay) {
             (Some(unit), false) => self.overlay.later(unit, watermark),
@@ -255,21 +248,13 @@ impl Engine {
         if self.schema.collections.is_empty() {
             return;
         }
-        let mut writer = std::mem::take(&mut self.writer);
+        let mut writer = self.log.take_group();
         for unit in self.collections_of(writer.finish(), true) {
             self.overlay.chain(unit, lsn);
             self.follow(unit, writer.finish());
             changed.push((unit, self.rows.bytes(unit)));
         }
-        self.writer = writer;
-    }
-
-    /// What is fetched of a collection may hold groups already whose clients still wait for the origin's word.
-    fn note_ahead(&mut self, unit: UnitId, watermark: Lsn) {
-        match self.through.keys().any(|&lsn| lsn <= watermark) {
-            true => self.fetched_ahead.insert(unit, watermark),
-            false => self.fetched_ahead.remove(&unit),
-        };
+        self.log.give_back(writer);
     }
 
     /// Lets collections follow a group that waited for the origin's word, and got it.
@@ -281,8 +266,7 @@ impl Engine {
         for unit in self.collections_of(&bytes, false) {
             self.overlay.chain(unit, lsn);
             if self.core.is_present(unit) {
-                // Added to once more, a score would count twice.
-                if self.fetched_ahead.get(&unit).is_none_or(|&seen| seen < lsn) {
+                if !self.undecided.is_held_ahead(unit, lsn) {
                     self.follow(unit, &bytes);
                 }
                 let units = [(unit, self.rows.bytes(unit))];
@@ -295,20 +279,20 @@ impl Engine {
 
     /// Tells those who watch them that a group, which the writer holds, changes collections.
     pub(super) fn note_watched_members(&mut self) {
-        if self.schema.collections.is_empty() || self.watched.is_empty() {
+        if self.schema.collections.is_empty() || self.watchers.is_empty() {
             return;
         }
-        let mut writer = std::mem::take(&mut self.writer);
+        let mut writer = self.log.take_group();
         let schema = self.schema.clone();
         for change in changes(&schema, writer.finish()) {
             for &id in &schema.table(change.table).collections {
                 let collection = schema.collection(id);
                 let mut owners = Vec::new();
                 collection.split(change.key, &mut owners);
-                self.watched.change(&(collection.whole(), owners.into()));
+                self.watchers.change(&(collection.whole(), owners.into()));
             }
         }
-        self.writer = writer;
+        self.log.give_back(writer);
     }
 
     /// The units of the collections that a group changes, each once; those that have none get one if `insert` says so.
@@ -336,7 +320,7 @@ impl Engine {
         let table = schema.table(self.rows.get(unit).table);
         let Some((id, _)) = table.part else { return };
         let collection = schema.collection(id);
-        let now = self.next_moment();
+        let now = self.rows.pages().tick();
         let Some(whole) = self.whole(collection, unit) else { return };
         let owners = self.rows.key(unit).to_vec();
         let mut row = owners.clone();

@@ -8,6 +8,7 @@ use super::strings::SetOptions;
 use super::unsupported::instead_of;
 use crate::key_text::show;
 use crate::mapping::Shape;
+use crate::resp::{Code, ReplyError};
 use crate::schema::{Schema, Table, TableId};
 use std::ops::Range;
 
@@ -203,7 +204,7 @@ pub(crate) const SPECS: &[Spec] = &[
 ///
 /// # Errors
 /// A message for the client.
-pub(crate) fn find(args: &[&[u8]]) -> Result<&'static Spec, String> {
+pub(crate) fn find(args: &[&[u8]]) -> Result<&'static Spec, ReplyError> {
     let name = args[0];
     let spec = SPECS
         .iter()
@@ -217,7 +218,9 @@ pub(crate) fn find(args: &[&[u8]]) -> Result<&'static Spec, String> {
     let is_too_long = spec.verb == Verb::Ping && count > 2;
     match fits && !is_too_long {
         true => Ok(spec),
-        false => Err(format!("ERR wrong number of arguments for '{}' command", spec.name)),
+        false => {
+            Err(ReplyError::err(format!("wrong number of arguments for '{}' command", spec.name)))
+        }
     }
 }
 
@@ -240,10 +243,10 @@ pub(crate) fn is_http(request: &[&[u8]]) -> bool {
 }
 
 /// An error that says what to use instead.
-fn unknown(name: &[u8]) -> String {
+fn unknown(name: &[u8]) -> ReplyError {
     let lower = String::from_utf8_lossy(name).to_ascii_lowercase();
     let hint = instead_of(&lower).unwrap_or("see COMMAND LIST for what is supported");
-    format!("ERR unknown command '{}': {hint}", show(name))
+    ReplyError::err(format!("unknown command '{}': {hint}", show(name)))
 }
 
 /// A data command with its arguments checked; reused from command to command.
@@ -343,7 +346,7 @@ impl Prepared {
         schema: &Schema,
         spec: &Spec,
         args: &[&[u8]],
-    ) -> Result<(), String> {
+    ) -> Result<(), ReplyError> {
         self.clear(spec);
         if matches!(spec.verb, Verb::Del | Verb::Exists) {
             self.own_keys = args.len() - 1;
@@ -388,7 +391,7 @@ impl Prepared {
         &mut self,
         schema: &'s Schema,
         key: &[u8],
-    ) -> Result<(&'s Table, Shape), String> {
+    ) -> Result<(&'s Table, Shape), ReplyError> {
         let start = self.keys.len();
         let (table, shape) = resolve(schema, key, &mut self.keys)?;
         if self.key_list.is_empty() {
@@ -398,22 +401,25 @@ impl Prepared {
         Ok((table, shape))
     }
 
-    fn push_column(&mut self, table: &Table, field: &[u8]) -> Result<(), String> {
+    fn push_column(&mut self, table: &Table, field: &[u8]) -> Result<(), ReplyError> {
         self.columns.push(find_column(table, field)?);
         Ok(())
     }
 
-    fn push_cleared(&mut self, table: &Table, field: &[u8]) -> Result<(), String> {
+    fn push_cleared(&mut self, table: &Table, field: &[u8]) -> Result<(), ReplyError> {
         let index = find_writable(table, field)?;
         let column = &table.columns[index];
         if index < table.key_len {
-            return Err(format!("ERR {}.{} is part of the key", table.name, column.name));
+            return Err(ReplyError::err(format!(
+                "{}.{} is part of the key",
+                table.name, column.name
+            )));
         }
         if column.not_null {
-            return Err(format!(
-                "ERR {}.{} is NOT NULL: HDEL would set it to NULL; HSET a value, or DEL the row",
+            return Err(ReplyError::err(format!(
+                "{}.{} is NOT NULL: HDEL would set it to NULL; HSET a value, or DEL the row",
                 table.name, column.name
-            ));
+            )));
         }
         if !self.columns.contains(&index) {
             self.columns.push(index);
@@ -421,9 +427,12 @@ impl Prepared {
         Ok(())
     }
 
-    fn push_sets(&mut self, table: &Table, spec: &Spec, rest: &[&[u8]]) -> Result<(), String> {
+    fn push_sets(&mut self, table: &Table, spec: &Spec, rest: &[&[u8]]) -> Result<(), ReplyError> {
         if !rest.len().is_multiple_of(2) {
-            return Err(format!("ERR wrong number of arguments for '{}' command", spec.name));
+            return Err(ReplyError::err(format!(
+                "wrong number of arguments for '{}' command",
+                spec.name
+            )));
         }
         for pair in rest.chunks_exact(2) {
             let index = find_writable(table, pair[0])?;
@@ -434,10 +443,10 @@ impl Prepared {
                 if self.is_own_key(table, index, &value) {
                     continue;
                 }
-                return Err(format!(
-                    "ERR {}.{} is part of the key and cannot change; write the row under its new key",
+                return Err(ReplyError::err(format!(
+                    "{}.{} is part of the key and cannot change; write the row under its new key",
                     table.name, column.name
-                ));
+                )));
             }
             let start = self.values.len();
             self.values.extend_from_slice(&value);
@@ -463,11 +472,11 @@ impl Prepared {
         spec: &Spec,
         field: &[u8],
         amount: &[u8],
-    ) -> Result<(), String> {
+    ) -> Result<(), ReplyError> {
         let index = find_writable(table, field)?;
         if index < table.key_len {
             let name = &table.columns[index].name;
-            return Err(format!("ERR {}.{name} is part of the key", table.name));
+            return Err(ReplyError::err(format!("{}.{name} is part of the key", table.name)));
         }
         self.push_number(table, index, spec.verb == Verb::HIncrBy, amount)
     }
@@ -479,7 +488,7 @@ impl Prepared {
         index: usize,
         is_integer: bool,
         amount: &[u8],
-    ) -> Result<(), String> {
+    ) -> Result<(), ReplyError> {
         let column = &table.columns[index];
         let text = std::str::from_utf8(amount).unwrap_or("");
         let number = text.strip_prefix('+').unwrap_or(text);
@@ -489,15 +498,15 @@ impl Prepared {
         };
         if !amount_fits {
             return Err(match is_integer {
-                true => super::strings::NOT_INTEGER.into(),
-                false => super::strings::NOT_FLOAT.into(),
+                true => super::strings::NOT_INTEGER,
+                false => super::strings::NOT_FLOAT,
             });
         }
         if !column.ty.is_number() {
-            return Err(format!(
-                "ERR {}.{} ({}) is not a number and cannot be incremented",
+            return Err(ReplyError::err(format!(
+                "{}.{} ({}) is not a number and cannot be incremented",
                 table.name, column.name, column.type_name
-            ));
+            )));
         }
         // Clients whose amounts are floating-point numbers write whole ones so.
         let is_whole = matches!(column.ty, crate::value::ColumnType::Int { .. });
@@ -512,7 +521,7 @@ impl Prepared {
 }
 
 /// A command does not fit what the key is.
-pub(super) fn wrong_type(key: &[u8], shape: Shape) -> String {
+pub(super) fn wrong_type(key: &[u8], shape: Shape) -> ReplyError {
     let (is, hint) = match shape {
         Shape::Hash => (
             "a row, read as a hash",
@@ -526,7 +535,7 @@ pub(super) fn wrong_type(key: &[u8], shape: Shape) -> String {
             "[[set]] and [[zset]] in the settings map keys to tables",
         ),
     };
-    format!("WRONGTYPE the key '{}' is {is}: {hint}", show(key))
+    ReplyError::new(Code::WrongType, format!("the key '{}' is {is}: {hint}", show(key)))
 }
 
 /// `1.0` as `1`; everything else as it is.
@@ -537,32 +546,37 @@ fn without_zeros(number: &str) -> &str {
     }
 }
 
-pub(super) fn unfit(table: &Table, index: usize, value: &[u8], why: &str) -> String {
+pub(super) fn unfit(table: &Table, index: usize, value: &[u8], why: &str) -> ReplyError {
     let column = &table.columns[index];
-    format!(
-        "ERR {}.{} ({}) does not take '{}': {why}",
+    ReplyError::err(format!(
+        "{}.{} ({}) does not take '{}': {why}",
         table.name,
         column.name,
         column.type_name,
         show(value)
-    )
+    ))
 }
 
-fn find_column(table: &Table, field: &[u8]) -> Result<usize, String> {
+fn find_column(table: &Table, field: &[u8]) -> Result<usize, ReplyError> {
     table.column(field).ok_or_else(|| {
         let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
-        format!("ERR {} has no column '{}'; it has: {}", table.name, show(field), names.join(", "))
+        ReplyError::err(format!(
+            "{} has no column '{}'; it has: {}",
+            table.name,
+            show(field),
+            names.join(", ")
+        ))
     })
 }
 
-fn find_writable(table: &Table, field: &[u8]) -> Result<usize, String> {
+fn find_writable(table: &Table, field: &[u8]) -> Result<usize, ReplyError> {
     let index = find_column(table, field)?;
     let column = &table.columns[index];
     if column.generated {
-        return Err(format!(
-            "ERR {}.{} is computed by the origin and cannot be written",
+        return Err(ReplyError::err(format!(
+            "{}.{} is computed by the origin and cannot be written",
             table.name, column.name
-        ));
+        )));
     }
     Ok(index)
 }

@@ -2,11 +2,12 @@
 //! origin's word.
 
 use super::Engine;
-use super::opaque::Covers;
 use super::overlay::GROUP_OVERHEAD;
 use super::perform::Trouble;
-use super::session::{Session, Through, Waiting};
+use super::session::{Session, Waiting};
 use super::txn::Txn;
+use super::undecided::WriteThrough;
+use super::unknown::Covers;
 use crate::change;
 use crate::schema::TableId;
 use destage_core::lease::Token;
@@ -30,16 +31,8 @@ impl Engine {
             return Ok(());
         }
         let on = self.builds_on(watch, txn);
-        txn.write(&self.schema, &self.rows, &on, &mut self.writer);
-        let len = self.writer.finish().len();
-        let bytes_max = self.journal.payload_bytes_max();
-        if len > bytes_max {
-            return Err(Trouble::Error(format!(
-                "ERR a write of {len} bytes exceeds {bytes_max}, the most that the journal takes at once (16 MiB, or a \
-                 sixteenth of --journal-size where that is less); write it in parts"
-            )));
-        }
-        Ok(())
+        txn.write(&self.schema, &self.rows, &on, self.log.begin());
+        self.log.check().map_err(Trouble::Error)
     }
 
     /// Turns a transaction, which the writer holds, into a write group. What precedes `start` in the output belongs to earlier
@@ -69,7 +62,7 @@ impl Engine {
         let lsn = self.core.next_lsn();
         if access == Access::Back {
             // What the origin may still reject, no scan shows.
-            self.structural.note(&self.schema, lsn, self.writer.finish());
+            self.undecided.structural_mut().note(&self.schema, lsn, self.log.bytes());
         }
         let mut changed: Vec<(UnitId, u32)> = Vec::with_capacity(txn.staged.len());
         for staged in &txn.staged {
@@ -96,7 +89,7 @@ impl Engine {
         self.told_once(lsn, telling);
         self.append_group(session, &changed, access);
         if !covers.is_empty() {
-            self.make_opaque(lsn, &covers);
+            self.make_unknown(lsn, &covers);
         }
         if access == Access::Back {
             return self.keep_beside(beside);
@@ -106,10 +99,10 @@ impl Engine {
         let is_unchanged = |unit: &UnitId| !written.contains(unit) && !beside.changes(*unit);
         let unchanged: Vec<UnitId> = units.iter().copied().filter(is_unchanged).collect();
         self.release_locks(&unchanged, access);
-        self.through.insert(
+        self.undecided.begin_through(
             lsn,
-            Through {
-                client: client.0,
+            WriteThrough {
+                client,
                 reply: session.out.split_off(start),
                 staged: txn.take_staged(),
                 access,
@@ -123,9 +116,9 @@ impl Engine {
 
     /// What the raw SQL of the group in the writer covers.
     fn covered_by_writer(&mut self) -> Covers {
-        let mut writer = std::mem::take(&mut self.writer);
+        let mut writer = self.log.take_group();
         let covers = self.covered(writer.finish());
-        self.writer = writer;
+        self.log.give_back(writer);
         covers
     }
 
@@ -137,7 +130,7 @@ impl Engine {
         access: Access,
     ) {
         let mut named;
-        let changed = match self.opaque.covers_tables() {
+        let changed = match self.unknown.covers_tables() {
             false => changed,
             true => {
                 named = changed.to_vec();
@@ -146,7 +139,7 @@ impl Engine {
             }
         };
         self.note_changes(changed);
-        let bytes = self.writer.finish();
+        let bytes = self.log.bytes();
         let on = change::builds_on(bytes);
         let spread = self.domains.partition().of_group(&self.schema, bytes);
         let journal_bytes = bytes.len() as u32;
@@ -159,9 +152,9 @@ impl Engine {
             continues: false,
             builds_on: &on,
         };
-        let (now, journal, overlay) = (self.now, &mut self.journal, &mut self.overlay);
+        let (now, log, overlay) = (self.now, &mut self.log, &mut self.overlay);
         let lsn = destage_engine::write(&mut self.core, now, &group, |lsn| {
-            journal.append(lsn.0, now.0, spread.noted().0, bytes);
+            let bytes = log.append(lsn, now, spread.noted().0);
             overlay.push(lsn, now, bytes.into());
         });
         session.last_write = lsn;

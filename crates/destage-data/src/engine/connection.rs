@@ -3,7 +3,7 @@
 use super::command::{Group, SPECS, Spec, Verb};
 use super::session::{Job, Multi, Session, WaitKind, Waiting, wrong_database};
 use super::{Engine, Io};
-use crate::resp::{Protocol, Reply};
+use crate::resp::{Code, Protocol, Reply, ReplyError};
 use crate::value::ColumnType;
 use destage_core::{ClientId, Input, Lsn, Span, Time, WaitFor};
 use destage_runtime::auth::{Auth, Verdict};
@@ -16,7 +16,8 @@ const OF_SERVER_COST: usize = 2 << 10;
 const ROW_COST: usize = 16;
 /// The longest name of a connection: it is kept for as long as that lasts.
 const NAME_BYTES_MAX: usize = 1 << 10;
-const LONG_NAME: &str = "ERR a connection's name has 1024 bytes at most";
+const LONG_NAME: ReplyError =
+    ReplyError::fixed(Code::Err, "a connection's name has 1024 bytes at most");
 /// Keys handed out by one DESTAGE NEXTID.
 const NEXT_KEYS_MAX: u32 = 10_000;
 /// What clients that ask for a Redis version are told: the commands supported behave as in that version.
@@ -31,7 +32,7 @@ impl Engine {
     /// A client connected from this address; `None` if there are too many.
     pub fn connect_from(&mut self, now: Time, from: Option<IpAddr>) -> Option<ClientId> {
         self.now = self.now.max(now);
-        if self.clients >= self.config.clients_max {
+        if self.sessions.is_full() {
             return None;
         }
         let mut session = Box::<Session>::default();
@@ -39,19 +40,9 @@ impl Engine {
         if !self.config.auth.is_asked_for() {
             session.authenticate();
         }
-        self.clients += 1;
-        self.measured.accepted += 1;
+        self.measured.accepted();
         session.known_by = (!session.known).then(|| self.now + self.config.handshake_timeout);
-        let client = match self.free_sessions.pop() {
-            Some(index) => {
-                self.sessions[index as usize] = Some(session);
-                ClientId(index)
-            }
-            None => {
-                self.sessions.push(Some(session));
-                ClientId(self.sessions.len() as u32 - 1)
-            }
-        };
+        let client = self.sessions.add(session);
         self.look_after(client);
         Some(client)
     }
@@ -59,7 +50,7 @@ impl Engine {
     /// As [`Engine::connect`], for a client of this very process, which needs no password.
     pub fn connect_trusted(&mut self) -> Option<ClientId> {
         let client = self.connect()?;
-        if let Some(session) = self.session(client) {
+        if let Some(session) = self.sessions.get_mut(client) {
             session.authenticate();
             session.is_trusted = true;
         }
@@ -68,7 +59,7 @@ impl Engine {
 
     /// The client's next reply tells of this write, and leaves when that may be told.
     pub fn see(&mut self, client: ClientId, lsn: Lsn) {
-        if let Some(session) = self.session(client) {
+        if let Some(session) = self.sessions.get_mut(client) {
             session.lsn = session.lsn.max(lsn);
         }
     }
@@ -76,30 +67,13 @@ impl Engine {
     /// A client is gone. What it wrote stays; what it waited for is dropped.
     pub fn disconnect(&mut self, now: Time, client: ClientId) {
         self.now = self.now.max(now);
-        let Some(mut session) = self.sessions[client.0 as usize].take() else { return };
-        self.unread.forget(&session);
+        let Some(mut session) = self.sessions.remove(client) else { return };
         self.unwatch(&mut session);
-        if let Some(
-            Waiting::Wait { deadline: Some(deadline), .. } | Waiting::Derived { deadline, .. },
-        ) = &session.waiting
-        {
-            self.deadlines.remove(&(*deadline, client));
-        }
-        if let Some(alarm) = session.alarm {
-            self.alarms.remove(&(alarm, client));
-        }
         if let Some(request) = session.pending_request() {
             self.core.handle(self.now, Input::Cancel { request });
         }
         if let Some(Waiting::Derived { name, .. }) = &session.waiting {
-            self.leave_miss(client, name);
-        }
-        self.clients -= 1;
-        // While the core still holds replies for this number, it must not be given to another client.
-        if session.announced {
-            self.measured.zombies.insert(client);
-        } else {
-            self.free_sessions.push(client.0);
+            self.derived.leave(client, name);
         }
         self.pump();
         self.run_ready();
@@ -113,7 +87,7 @@ impl Engine {
         args: &[&[u8]],
     ) {
         if !matches!(spec.verb, Verb::Ping | Verb::Echo | Verb::Multi | Verb::Exec) {
-            self.work += OF_SERVER_COST;
+            self.sessions.worked(OF_SERVER_COST);
         }
         match spec.verb {
             Verb::Ping => match args.get(1) {
@@ -133,7 +107,10 @@ impl Engine {
             }
             Verb::Multi if session.is_leased() => self.defer(session),
             Verb::Multi if session.multi.is_some() => {
-                self.complain(session, "ERR MULTI calls can not be nested");
+                self.complain(
+                    session,
+                    ReplyError::fixed(Code::Err, "MULTI calls can not be nested"),
+                );
             }
             Verb::Multi => {
                 session.multi = Some(Multi::default());
@@ -144,7 +121,9 @@ impl Engine {
                 self.end_multi(session);
                 Reply::new(&mut session.out, session.protocol).ok();
             }
-            Verb::Discard => self.fail(session, "ERR DISCARD without MULTI"),
+            Verb::Discard => {
+                self.fail(session, ReplyError::fixed(Code::Err, "DISCARD without MULTI"))
+            }
             Verb::Watch => self.watch(session, &args[1..]),
             Verb::Unwatch => {
                 self.unwatch(session);
@@ -180,8 +159,9 @@ impl Engine {
             }
             Some(other) => {
                 session.wrong_database = (!session.has_begun).then_some(other);
-                let message = format!("ERR DB index is out of range: {}", wrong_database(other));
-                self.fail(session, &message);
+                let message =
+                    ReplyError::err(format!("DB index is out of range: {}", wrong_database(other)));
+                self.fail(session, message);
             }
             None => self.fail(session, super::strings::NOT_INTEGER),
         }
@@ -196,19 +176,25 @@ impl Engine {
     ///
     /// # Errors
     /// A message for the client.
-    fn log_in(&self, session: &mut Session, user: &[u8], password: &[u8]) -> Result<(), String> {
+    fn log_in(
+        &self,
+        session: &mut Session,
+        user: &[u8],
+        password: &[u8],
+    ) -> Result<(), ReplyError> {
         match self.config.auth.check(self.now, session.from, user != b"default", password) {
             Verdict::Right => {
                 session.authenticate();
                 Ok(())
             }
-            Verdict::Wrong => {
-                Err("WRONGPASS invalid username-password pair or user is disabled.".into())
-            }
-            Verdict::Held(span) => Err(format!(
-                "ERR too many wrong passwords came from this address: this one was not looked at, try again in {} s",
-                span.as_nanos().div_ceil(1_000_000_000)
+            Verdict::Wrong => Err(ReplyError::fixed(
+                Code::WrongPass,
+                "invalid username-password pair or user is disabled.",
             )),
+            Verdict::Held(span) => Err(ReplyError::err(format!(
+                "too many wrong passwords came from this address: this one was not looked at, try again in {} s",
+                span.as_nanos().div_ceil(1_000_000_000)
+            ))),
         }
     }
 
@@ -217,17 +203,25 @@ impl Engine {
         let (user, password) = match args {
             [password] => (b"default".as_slice(), *password),
             [user, password] => (*user, *password),
-            _ => return self.fail(session, "ERR wrong number of arguments for 'auth' command"),
+            _ => {
+                return self.fail(
+                    session,
+                    ReplyError::fixed(Code::Err, "wrong number of arguments for 'auth' command"),
+                );
+            }
         };
         if !self.config.auth.is_asked_for() && args.len() == 1 {
             return self.fail(
                 session,
-                "ERR AUTH <password> called without any password configured for this server",
+                ReplyError::fixed(
+                    Code::Err,
+                    "AUTH <password> called without any password configured for this server",
+                ),
             );
         }
         match self.log_in(session, user, password) {
             Ok(()) => Reply::new(&mut session.out, session.protocol).ok(),
-            Err(message) => self.fail(session, &message),
+            Err(message) => self.fail(session, message),
         }
     }
 
@@ -237,14 +231,19 @@ impl Engine {
             None => session.protocol,
             Some(&b"2") => Protocol::V2,
             Some(&b"3") => Protocol::V3,
-            Some(_) => return self.fail(session, "NOPROTO unsupported protocol version"),
+            Some(_) => {
+                return self.fail(
+                    session,
+                    ReplyError::fixed(Code::NoProto, "unsupported protocol version"),
+                );
+            }
         };
         let mut rest = args.get(1..).unwrap_or_default();
         while let Some((option, tail)) = rest.split_first() {
             match (option.to_ascii_lowercase().as_slice(), tail) {
                 (b"auth", [user, password, tail @ ..]) => {
                     if let Err(message) = self.log_in(session, user, password) {
-                        return self.fail(session, &message);
+                        return self.fail(session, message);
                     }
                     rest = tail;
                 }
@@ -255,15 +254,18 @@ impl Engine {
                     session.name = name.to_vec();
                     rest = tail;
                 }
-                _ => return self.fail(session, "ERR syntax error in HELLO"),
+                _ => {
+                    return self
+                        .fail(session, ReplyError::fixed(Code::Err, "syntax error in HELLO"));
+                }
             }
         }
         if !session.authenticated {
             return self.fail(
                 session,
-                "NOAUTH HELLO must be called with the client already authenticated, otherwise the \
+                ReplyError::fixed(Code::NoAuth, "HELLO must be called with the client already authenticated, otherwise the \
                  HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and \
-                 select the RESP protocol version at the same time",
+                 select the RESP protocol version at the same time"),
             );
         }
         session.protocol = protocol;
@@ -309,8 +311,11 @@ impl Engine {
             )),
             _ => self.fail(
                 session,
-                "ERR unknown CLIENT subcommand; supported: SETNAME GETNAME ID SETINFO INFO LIST \
+                ReplyError::fixed(
+                    Code::Err,
+                    "unknown CLIENT subcommand; supported: SETNAME GETNAME ID SETINFO INFO LIST \
                  NO-EVICT NO-TOUCH",
+                ),
             ),
         }
     }
@@ -338,8 +343,13 @@ impl Engine {
                     }
                 }
             }
-            Some(_) => self
-                .fail(session, "ERR unknown COMMAND subcommand; supported: COUNT DOCS INFO LIST"),
+            Some(_) => self.fail(
+                session,
+                ReplyError::fixed(
+                    Code::Err,
+                    "unknown COMMAND subcommand; supported: COUNT DOCS INFO LIST",
+                ),
+            ),
         }
     }
 
@@ -348,8 +358,8 @@ impl Engine {
         if !args[1].eq_ignore_ascii_case(b"get") || args.len() < 3 {
             return self.fail(
                 session,
-                "ERR only CONFIG GET is supported; see destage serve --help for settings, and DESTAGE \
-                 POLICY for what changes at run time",
+                ReplyError::fixed(Code::Err, "only CONFIG GET is supported; see destage serve --help for settings, and DESTAGE \
+                 POLICY for what changes at run time"),
             );
         }
         let policy = self.core.policy();
@@ -384,10 +394,16 @@ impl Engine {
     fn wait_aof(&mut self, client: ClientId, session: &mut Session, args: &[&[u8]]) {
         let numbers: Vec<u64> = args[1..].iter().filter_map(|arg| number(arg)).collect();
         let [local, replicas, timeout] = numbers[..] else {
-            return self.fail(session, "ERR value is not an integer or out of range");
+            return self.fail(
+                session,
+                ReplyError::fixed(Code::Err, "value is not an integer or out of range"),
+            );
         };
         if replicas > 0 || local > 1 {
-            return self.fail(session, "ERR there is one journal and no replica: WAITAOF 1 0 ms");
+            return self.fail(
+                session,
+                ReplyError::fixed(Code::Err, "there is one journal and no replica: WAITAOF 1 0 ms"),
+            );
         }
         if local == 0 {
             let mut reply = Reply::new(&mut session.out, session.protocol);
@@ -404,14 +420,17 @@ impl Engine {
     fn wait_decided(&mut self, client: ClientId, session: &mut Session, args: &[&[u8]]) {
         let numbers: Vec<u64> = args.iter().filter_map(|arg| number(arg)).collect();
         let [lsn, timeout] = numbers[..] else {
-            return self.fail(session, "ERR value is not an integer or out of range");
+            return self.fail(
+                session,
+                ReplyError::fixed(Code::Err, "value is not an integer or out of range"),
+            );
         };
         self.wait(client, session, WaitKind::Decided(Lsn(lsn)), timeout);
     }
 
     /// Waits until the connection's newest write is committed or decided; a timeout of 0 waits as long as it takes.
     fn wait(&mut self, client: ClientId, session: &mut Session, kind: WaitKind, timeout: u64) {
-        let request = self.request_id(client.0);
+        let request = self.asking.request_id(client.0);
         let deadline = (timeout > 0).then(|| self.now + Span::from_millis(timeout));
         let lsn = match kind {
             WaitKind::Flushed | WaitKind::Drained => self.core.last(),
@@ -424,11 +443,11 @@ impl Engine {
             WaitKind::Drained | WaitKind::Decided(_) => WaitFor::AllDecided,
         };
         if let Some(deadline) = deadline {
-            self.deadlines.insert((deadline, client));
+            self.sessions.set_deadline(client, deadline);
         }
         session.waiting = Some(Waiting::Wait { request, kind, deadline });
         // Told to the core once the session is in its place again, since the answer may come at once.
-        self.waits.push((request, lsn, until));
+        self.asking.wait((request, lsn, until));
     }
 
     /// DESTAGE FLUSH [ms]: everything so far is in the journal. DESTAGE DRAIN [ms]: everything so far is at the origin.
@@ -441,7 +460,10 @@ impl Engine {
     ) {
         match timeout.map_or(Some(0), number) {
             Some(timeout) => self.wait(client, session, kind, timeout),
-            None => self.fail(session, "ERR the timeout is a number of milliseconds; 0 for none"),
+            None => self.fail(
+                session,
+                ReplyError::fixed(Code::Err, "the timeout is a number of milliseconds; 0 for none"),
+            ),
         }
     }
 
@@ -451,8 +473,9 @@ impl Engine {
         let subcommand = args[1].to_ascii_lowercase();
         if matches!(&subcommand[..], b"status" | b"pause") && args.len() > 2 {
             let name = String::from_utf8_lossy(&subcommand);
-            let message = format!("ERR wrong number of arguments for 'destage|{name}' command");
-            return self.fail(session, &message);
+            let message =
+                ReplyError::err(format!("wrong number of arguments for 'destage|{name}' command"));
+            return self.fail(session, message);
         }
         match subcommand.as_slice() {
             b"status" => {
@@ -461,7 +484,7 @@ impl Engine {
             }
             b"policy" => match self.change_policy(&texts) {
                 Ok(summary) => Reply::new(&mut session.out, session.protocol).bulk(summary.as_bytes()),
-                Err(message) => self.fail(session, &format!("ERR {message}")),
+                Err(message) => self.fail(session, ReplyError::err(message)),
             },
             b"pause" => {
                 self.core.handle(self.now, Input::Pause);
@@ -469,27 +492,27 @@ impl Engine {
             }
             b"resume" => match self.resume_as(&texts) {
                 Ok(()) => Reply::new(&mut session.out, session.protocol).ok(),
-                Err(message) => self.fail(session, &format!("ERR {message}")),
+                Err(message) => self.fail(session, ReplyError::err(message)),
             },
             b"flush" => self.wait_for_all(client, session, WaitKind::Flushed, args.get(2).copied()),
             b"drain" => self.wait_for_all(client, session, WaitKind::Drained, args.get(2).copied()),
             b"wait" => match args.get(2).and_then(|arg| number(arg)) {
                 Some(timeout) => self.wait(client, session, WaitKind::Destaged, timeout),
-                None => self.fail(session, "ERR DESTAGE WAIT timeout-in-ms (0: as long as it takes)"),
+                None => self.fail(session, ReplyError::fixed(Code::Err, "DESTAGE WAIT timeout-in-ms (0: as long as it takes)")),
             },
             b"decided" if session.is_trusted => self.wait_decided(client, session, &args[2..]),
             b"begin" => self.begin_leased(session, &args[2..]),
             b"exclude" | b"absent" | b"share" => {
-                self.fail(session, "ERR that belongs between DESTAGE BEGIN and EXEC");
+                self.fail(session, ReplyError::fixed(Code::Err, "that belongs between DESTAGE BEGIN and EXEC"));
             }
             b"parked" => self.parked_command(client, session, &texts),
             b"nextid" => self.next_id(client, session, &args[2..]),
             b"invalidate" => self.invalidate_keys(session, &args[2..]),
             _ => self.fail(
                 session,
-                "ERR unknown DESTAGE subcommand; supported: STATUS, POLICY [part=value ...], PAUSE, RESUME [PARK], \
+                ReplyError::fixed(Code::Err, "unknown DESTAGE subcommand; supported: STATUS, POLICY [part=value ...], PAUSE, RESUME [PARK], \
                  FLUSH [ms], DRAIN [ms], WAIT ms, ONCE token command [argument ...], BEGIN [ms], EXCLUDE key [key ...], ABSENT key [key ...], SHARE name [name ...], NEXTID table \
-                 [n], INVALIDATE key [key ...], PARKED LIST | SHOW id | RETRY id|ALL | EDIT id changes | SKIP id",
+                 [n], INVALIDATE key [key ...], PARKED LIST | SHOW id | RETRY id|ALL | EDIT id changes | SKIP id"),
             ),
         }
     }
@@ -511,45 +534,51 @@ impl Engine {
     /// DESTAGE NEXTID table [n]
     fn next_id(&mut self, client: ClientId, session: &mut Session, args: &[&[u8]]) {
         let Some(name) = args.first() else {
-            return self.fail(session, "ERR DESTAGE NEXTID table [n]");
+            return self.fail(session, ReplyError::fixed(Code::Err, "DESTAGE NEXTID table [n]"));
         };
         let Some(table) = self.schema.find(name) else {
             let message = super::key::unknown_table(&self.schema, name);
-            return self.fail(session, &message);
+            return self.fail(session, message);
         };
         let generates = table
             .generated_key
             .is_some_and(|index| matches!(table.columns[index].ty, ColumnType::Int { .. }));
         if !generates {
-            let message =
-                format!("ERR {} has no key that the origin generates; choose the key", table.name);
-            return self.fail(session, &message);
+            let message = ReplyError::err(format!(
+                "{} has no key that the origin generates; choose the key",
+                table.name
+            ));
+            return self.fail(session, message);
         }
         let table = table.id;
         let count = args.get(1).map_or(Some(1), |arg| number(arg));
         let Some(count) =
             count.and_then(|n| u32::try_from(n).ok()).filter(|&n| n > 0 && n <= NEXT_KEYS_MAX)
         else {
-            let message = format!("ERR DESTAGE NEXTID hands out 1 to {NEXT_KEYS_MAX} keys");
-            return self.fail(session, &message);
+            let message =
+                ReplyError::err(format!("DESTAGE NEXTID hands out 1 to {NEXT_KEYS_MAX} keys"));
+            return self.fail(session, message);
         };
-        let request = self.request_id(client.0);
-        self.io.push(Io::NextKeys { request: request.0, table, count });
+        let request = self.asking.request_id(client.0);
+        self.jobs.push(Io::NextKeys { request: request.0, table, count });
         session.waiting = Some(Waiting::Job { request, job: Job::NextKeys { table, count } });
     }
 
     /// DESTAGE INVALIDATE key [key ...]: the number of cached rows dropped.
     fn invalidate_keys(&mut self, session: &mut Session, keys: &[&[u8]]) {
         if keys.is_empty() {
-            return self.fail(session, "ERR DESTAGE INVALIDATE key|table:*|* [...]");
+            return self.fail(
+                session,
+                ReplyError::fixed(Code::Err, "DESTAGE INVALIDATE key|table:*|* [...]"),
+            );
         }
         if keys.iter().any(|key| key.ends_with(b"*")) {
             // All that is cached is looked through.
-            self.work += keys.len() * self.rows.len() * ROW_COST;
+            self.sessions.worked(keys.len() * self.rows.len() * ROW_COST);
         }
         match self.invalidate_named(keys) {
             Ok(count) => Reply::new(&mut session.out, session.protocol).integer(count),
-            Err(message) => self.fail(session, &message),
+            Err(message) => self.fail(session, message),
         }
     }
 }

@@ -11,20 +11,24 @@
 //! Afterwards the rows and sets are fetched again, with the undecided changes overlaid. A set stands for many rows: it
 //! follows its members, and nothing builds on a group for having changed the same set.
 
+mod decisions;
 mod known;
 mod telling;
 
 use super::session::{Job, Session, Waiting};
 use super::{Engine, FetchJob, Groups, Io};
 use crate::origins::{Applied, OriginError, ParkedGroup};
-use crate::resp::Reply;
+use crate::resp::{Code, Reply, ReplyError};
 use crate::schema::TableId;
+use decisions::{Active, Sent};
 use destage_core::{ClientId, Fault, Input, Lsn, RequestId, StopReason, UnitId};
-use known::{KnownGroups, Units};
+use known::Units;
 use serde_json::{Value, json};
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use telling::{in_short, push_value, shown};
+
+pub(super) use decisions::{Brought, Decisions};
 
 /// What someone wants of the parked groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,8 +45,8 @@ pub enum ParkedCommand {
     Skip(Lsn),
 }
 
-/// What is told: JSON, or an error that begins with its word.
-pub type ParkedAnswer = Result<Value, String>;
+/// What is told: JSON, or an error.
+pub type ParkedAnswer = Result<Value, ReplyError>;
 
 /// Who is told.
 pub struct Asker(Who);
@@ -50,53 +54,6 @@ pub struct Asker(Who);
 enum Who {
     Client(RequestId),
     Other(Box<dyn FnOnce(ParkedAnswer) + Send>),
-}
-
-/// The decisions that were asked for, and what they are about.
-#[derive(Debug, Default)]
-pub(super) struct Decisions {
-    pub(super) known: KnownGroups,
-    lists: HashMap<u64, (ParkedCommand, Asker)>,
-    waiting: VecDeque<(ParkedCommand, Asker)>,
-    active: Option<Active>,
-    /// Units whose fetch under way may have looked at the origin before it changed them otherwise than by a batch.
-    refetch: BTreeSet<UnitId>,
-    next_list: u64,
-    /// Negative control for the tests: what is fetched meanwhile is installed.
-    pub(super) unsafe_installs: bool,
-}
-
-/// The decision under way.
-#[derive(Debug)]
-struct Active {
-    command: ParkedCommand,
-    asker: Asker,
-    sent: Option<Sent>,
-    /// Of all, those up to here had their turn.
-    upto: Lsn,
-    applied: u64,
-    refused: Option<String>,
-}
-
-/// A transaction under way.
-#[derive(Debug)]
-struct Sent {
-    root: Lsn,
-    lsns: Vec<Lsn>,
-    /// What it changes in the place of what was parked.
-    edited: Units,
-    /// Tables of which the origin may change further rows.
-    reached: Vec<TableId>,
-    units: HashSet<UnitId>,
-    /// Tables of which raw SQL among it covers all rows.
-    tables: Vec<TableId>,
-    held_back: Vec<FetchJob>,
-}
-
-impl Sent {
-    fn concerns(&self, job: &FetchJob) -> bool {
-        self.units.contains(&job.unit) || self.tables.contains(&job.table)
-    }
 }
 
 impl ParkedCommand {
@@ -149,24 +106,12 @@ impl std::fmt::Debug for Asker {
     }
 }
 
-impl Decisions {
-    /// A fetch brought nothing, which is not out of date.
-    pub(super) fn fetch_failed(&mut self, unit: UnitId) {
-        self.refetch.remove(&unit);
-    }
-
-    /// What is being fetched is out of date: it is fetched once more.
-    pub(super) fn fetch_again(&mut self, unit: UnitId) {
-        self.refetch.insert(unit);
-    }
-}
-
 impl Engine {
     /// Takes a group that is parked at the origin.
     pub fn recover_parked(&mut self, lsn: Lsn, bytes: &[u8]) {
-        self.count_parked(bytes);
+        self.domains.count_parked(&self.schema, bytes);
         self.show_parked(lsn, bytes);
-        let units = &self.decisions.known[lsn].units;
+        let units = &self.decisions.known()[lsn].units;
         let all: Vec<UnitId> = units.all().collect();
         self.core.handle(self.now, Input::RecoveredParked { lsn, units: &all });
     }
@@ -177,13 +122,13 @@ impl Engine {
         let units = self.apart(units);
         let shared: Arc<[u8]> = bytes.into();
         units.all().for_each(|unit| self.overlay.park(unit, lsn, &shared));
-        self.structural.park(&self.schema, lsn, bytes);
+        self.undecided.structural_mut().park(&self.schema, lsn, bytes);
         let covers = self.covered(bytes);
-        self.opaque.park(lsn, &covers);
+        self.unknown.park(lsn, &covers);
         if !units.sets.is_empty() {
             self.core.handle(self.now, Input::Collective { units: &units.sets });
         }
-        self.decisions.known.add(lsn, units, Ok(shared));
+        self.decisions.known_mut().add(lsn, units, Ok(shared));
     }
 
     fn apart(&self, units: Vec<UnitId>) -> Units {
@@ -194,7 +139,7 @@ impl Engine {
     /// Takes a group that is parked at the origin and cannot be read any more. Readers do not see it.
     pub fn recover_unreadable(&mut self, lsn: Lsn, why: String) {
         self.core.handle(self.now, Input::RecoveredParked { lsn, units: &[] });
-        self.decisions.known.add(lsn, Units::default(), Err(why));
+        self.decisions.known_mut().add(lsn, Units::default(), Err(why));
     }
 
     /// DESTAGE PARKED ...
@@ -206,57 +151,53 @@ impl Engine {
     ) {
         match ParkedCommand::parse(args) {
             Ok(command) => {
-                let request = self.request_id(client.0);
+                let request = self.asking.request_id(client.0);
                 session.waiting = Some(Waiting::Job { request, job: Job::Parked });
                 self.ask_parked(command, Asker(Who::Client(request)));
             }
-            Err(message) => self.fail(session, &format!("ERR {message}")),
+            Err(message) => self.fail(session, ReplyError::err(message)),
         }
     }
 
     /// Shows or decides. The asker is told at a later [`Engine::tick`] or completion.
     pub fn ask_parked(&mut self, command: ParkedCommand, asker: Asker) {
         if !matches!(command, ParkedCommand::List | ParkedCommand::Show(_)) {
-            return self.decisions.waiting.push_back((command, asker));
+            return self.decisions.ask(command, asker);
         }
-        self.decisions.next_list += 1;
-        let request = self.decisions.next_list;
-        self.decisions.lists.insert(request, (command, asker));
-        self.io.push(Io::ListParked { request });
+        let request = self.decisions.ask_list(command, asker);
+        self.jobs.push(Io::ListParked { request });
     }
 
     /// Everything parked was read, or not.
     pub fn parked_listed(&mut self, request: u64, result: Result<Vec<ParkedGroup>, OriginError>) {
-        let Some((command, asker)) = self.decisions.lists.remove(&request) else { return };
-        let answer = result.map_err(|error| self.told(&error)).and_then(|groups| match command {
-            ParkedCommand::Show(lsn) => shown(&groups, lsn),
-            _ => Ok(groups.iter().map(|group| in_short(&groups, group)).collect()),
-        });
+        let Some((command, asker)) = self.decisions.end_list(request) else { return };
+        let answer =
+            result.map_err(|error| self.refusal(&error)).and_then(|groups| match command {
+                ParkedCommand::Show(lsn) => shown(&groups, lsn),
+                _ => Ok(groups.iter().map(|group| in_short(&groups, group)).collect()),
+            });
         self.answer_parked(asker, answer);
         self.run_ready();
     }
 
     /// Begins the next decision, if there is one and nothing is in its way.
     pub(super) fn next_decision(&mut self) {
-        if self.decisions.active.is_none() {
-            let Some((command, asker)) = self.decisions.waiting.pop_front() else { return };
+        if self.decisions.begin_next() {
             self.core.handle(self.now, Input::HoldParked { held: true });
             self.pump();
-            let (upto, applied) = (Lsn::ZERO, 0);
-            let active = Active { command, asker, sent: None, upto, applied, refused: None };
-            self.decisions.active = Some(active);
         }
-        let Some(active) = self.decisions.active.take_if(|active| active.sent.is_none()) else {
-            return;
-        };
+        let Some(active) = self.decisions.take_unsent() else { return };
         if self.core.is_parking() {
             // Those on their way are to be told from those that come later.
             if self.core.is_parking_paused() {
-                let message = "PAUSED rejected writes are on their way to the parked ones, and destaging is paused: \
-                               DESTAGE RESUME first";
-                return self.end_decision(active, Some(message.into()));
+                let message = ReplyError::fixed(
+                    Code::Paused,
+                    "rejected writes are on their way to the parked ones, and destaging is paused: \
+                               DESTAGE RESUME first",
+                );
+                return self.end_decision(active, Some(message));
             }
-            self.decisions.active = Some(active);
+            self.decisions.go_on(active);
             return;
         }
         self.send_decision(active);
@@ -265,7 +206,7 @@ impl Engine {
     /// Sends the decision's next transaction, or ends it.
     fn send_decision(&mut self, mut active: Active) {
         let root = match active.command {
-            ParkedCommand::Retry(None) => match self.decisions.known.next_of_all(active.upto) {
+            ParkedCommand::Retry(None) => match self.decisions.known().next_of_all(active.upto) {
                 Some(root) => root,
                 None => return self.end_decision(active, None),
             },
@@ -276,11 +217,11 @@ impl Engine {
         };
         match self.transaction_of(&active.command, root) {
             Ok((sent, groups)) => {
-                self.io.push(Io::Unpark { parked: sent.lsns.clone(), groups });
+                self.jobs.push(Io::Unpark { parked: sent.lsns.clone(), groups });
                 active.sent = Some(sent);
-                self.decisions.active = Some(active);
+                self.decisions.go_on(active);
             }
-            Err(message) => self.end_decision(active, Some(message)),
+            Err(error) => self.end_decision(active, Some(error)),
         }
     }
 
@@ -288,11 +229,11 @@ impl Engine {
         &mut self,
         command: &ParkedCommand,
         root: Lsn,
-    ) -> Result<(Sent, Groups), String> {
+    ) -> Result<(Sent, Groups), ReplyError> {
         let mut groups = Groups::default();
         let held_back = Vec::new();
         if let ParkedCommand::Skip(_) = command {
-            let known = self.decisions.known.find(root)?;
+            let known = self.decisions.known().find(root)?;
             let (units, edited) = (known.units.all().collect(), Units::default());
             let (lsns, reached, tables) = (vec![root], Vec::new(), Vec::new());
             return Ok((Sent { root, lsns, edited, reached, units, tables, held_back }, groups));
@@ -300,30 +241,30 @@ impl Engine {
         let changed = match command {
             ParkedCommand::Edit(_, changes) => Some(
                 crate::parked::decode_edited(&self.schema, root, changes)
-                    .map_err(|error| format!("ERR {error}"))?,
+                    .map_err(|error| ReplyError::err(format!("{error}")))?,
             ),
             _ => None,
         };
         // Not before it is certain that it goes on: units are made for rows that nobody has asked for.
-        self.decisions.known.check(root, &Units::default())?;
+        self.decisions.known().check(root, &Units::default())?;
         let edited = changed.as_deref().map(|bytes| self.units_of(bytes)).unwrap_or_default();
         let edited = self.apart(edited);
-        let known = self.decisions.known.check(root, &edited)?;
+        let known = self.decisions.known().check(root, &edited)?;
         let is_elsewhere = changed.is_some() && edited.rows != known.units.rows;
         if self.schema.one_row_groups && is_elsewhere {
-            return Err(
-                "ERR before this kind of origin EDIT changes the document of the parked write and no other: SKIP the write \
-                 and make another one"
-                    .into(),
-            );
+            return Err(ReplyError::fixed(
+                Code::Err,
+                "before this kind of origin EDIT changes the document of the parked write and no other: SKIP the write \
+                 and make another one",
+            ));
         }
         let (lsns, units) =
-            self.decisions.known.with_followers(root, &edited, self.schema.one_row_groups);
+            self.decisions.known().with_followers(root, &edited, self.schema.one_row_groups);
         let (mut reached, mut tables) = (Vec::new(), Vec::new());
         for &lsn in &lsns {
             let bytes = match &changed {
                 Some(bytes) if lsn == root => bytes,
-                _ => self.decisions.known[lsn].readable(lsn)?,
+                _ => self.decisions.known()[lsn].readable(lsn)?,
             };
             reached.extend(self.reached_by_group(bytes));
             groups.push(lsn, bytes);
@@ -335,13 +276,12 @@ impl Engine {
     /// The transaction took effect, or nothing of it did.
     pub fn unparked(&mut self, now: destage_core::Time, result: Result<Applied, OriginError>) {
         self.now = self.now.max(now);
-        let mut active = self.decisions.active.take().expect("one decision is under way");
-        let mut sent = active.sent.take().expect("its transaction has ended");
+        let (mut active, mut sent) = self.decisions.take_sent();
         let is_skip = matches!(active.command, ParkedCommand::Skip(_));
         let refused = match result {
             // Someone has removed it by hand, which is what was asked for.
             Err(error) if is_skip && error.fault == Fault::Rejected => None,
-            Err(error) => Some((error.fault, self.told(&error))),
+            Err(error) => Some((error.fault, self.refusal(&error))),
             Ok(_) => None,
         };
         match &refused {
@@ -353,15 +293,15 @@ impl Engine {
             // Units that were made for it alone are dropped again.
             Some(_) => sent.edited.all().for_each(|unit| self.invalidate(unit)),
         }
-        self.fetches.extend(sent.held_back);
+        sent.held_back.into_iter().for_each(|job| self.jobs.fetch(job));
         let goes_on = refused.as_ref().is_none_or(|(fault, _)| *fault == Fault::Rejected);
-        let message = refused.map(|(_, message)| message);
+        let error = refused.map(|(_, error)| error);
         if goes_on && active.command == ParkedCommand::Retry(None) {
             active.upto = sent.root;
-            active.refused = active.refused.or(message);
-            self.decisions.active = Some(active);
+            active.refused = active.refused.or(error);
+            self.decisions.go_on(active);
         } else {
-            self.end_decision(active, message);
+            self.end_decision(active, error);
         }
         self.pump();
         self.next_decision();
@@ -379,23 +319,22 @@ impl Engine {
         }
     }
 
-    fn end_decision(&mut self, mut active: Active, mut message: Option<String>) {
+    fn end_decision(&mut self, mut active: Active, mut error: Option<ReplyError>) {
         self.core.handle(self.now, Input::HoldParked { held: false });
-        let left = self.decisions.known.len();
-        if active.command == ParkedCommand::Retry(None) && (active.applied > 0 || message.is_none())
-        {
+        let left = self.decisions.known().len();
+        if active.command == ParkedCommand::Retry(None) && (active.applied > 0 || error.is_none()) {
             // Whoever asked for all is told what was done, whatever ended it, and why not all was.
-            let ended = message.take();
+            let ended = error.take();
             let refused = active.refused.take().or(ended);
-            active.refused = refused.or_else(|| self.decisions.known.first_unreadable());
+            active.refused = refused.or_else(|| self.decisions.known().first_unreadable());
         }
-        let answer = match (message, &active.command) {
-            (Some(message), _) => Err(message),
+        let answer = match (error, &active.command) {
+            (Some(error), _) => Err(error),
             (None, ParkedCommand::Skip(_)) => Ok(json!({ "skipped": 1, "parked": left })),
             (None, _) => {
                 let mut answer = json!({ "applied": active.applied, "parked": left });
                 if let Some(refused) = active.refused {
-                    answer["refused"] = refused.into();
+                    answer["refused"] = refused.to_string().into();
                 }
                 Ok(answer)
             }
@@ -411,9 +350,9 @@ impl Engine {
     fn let_go(&mut self, sent: &Sent) {
         let mut gone = Vec::new();
         for lsn in &sent.lsns {
-            let known = self.decisions.known.remove(*lsn);
+            let known = self.decisions.known_mut().remove(*lsn);
             if let Some(Ok(bytes)) = known.as_ref().map(|known| &known.bytes) {
-                self.uncount_parked(bytes);
+                self.domains.uncount_parked(&self.schema, bytes);
             }
             let mut units: Vec<UnitId> = known.iter().flat_map(|known| known.units.all()).collect();
             units.iter().for_each(|&unit| self.overlay.unpark(unit, *lsn));
@@ -421,13 +360,13 @@ impl Engine {
                 units.extend(sent.edited.all());
             }
             gone.push((*lsn, super::dispatch::dedup(&units)));
-            self.opaque.unpark(*lsn);
+            self.unknown.unpark(*lsn);
         }
         // Raw SQL that covers a table may have changed any row of it.
         let within = self.rows.units_of_tables(&sent.tables);
-        let still = self.decisions.known.iter();
+        let still = self.decisions.known().iter();
         let still = still.filter_map(|(lsn, known)| Some((lsn, known.bytes.as_deref().ok()?)));
-        self.structural.unpark(&self.schema, still);
+        self.undecided.structural_mut().unpark(&self.schema, still);
         // What changed a set is kept for it in any case.
         let is_row = |unit: &UnitId| !self.is_set(*unit);
         let changed: HashSet<UnitId> = sent.units.iter().copied().filter(is_row).collect();
@@ -442,11 +381,11 @@ impl Engine {
                 self.unload_twice(unit);
             }
         }
-        let fetching = within.iter().copied().filter(|&unit| self.core.is_fetching(unit));
-        self.decisions.refetch.extend(fetching);
+        let fetching = within.iter().filter(|&&unit| self.core.is_fetching(unit));
+        fetching.for_each(|&unit| self.decisions.fetch_again(unit));
         self.drop_copies(&within);
         for job in &sent.held_back {
-            self.decisions.refetch.remove(&job.unit);
+            self.decisions.fetch_failed(job.unit);
         }
         let tables: BTreeSet<TableId> = changed
             .iter()
@@ -455,7 +394,7 @@ impl Engine {
             .collect();
         tables.iter().for_each(|&table| self.note_derived_foreign(table));
         if !tables.is_empty() {
-            self.tell_unsure(&tables.into_iter().collect::<Vec<_>>());
+            self.watchers.tell_unsure(&tables.into_iter().collect::<Vec<_>>());
         }
         self.wake_lease_waiters();
         self.set_off(&sent.reached);
@@ -463,38 +402,33 @@ impl Engine {
 
     /// Keeps a fetched row back, or has it fetched again, if a decision makes it doubtful.
     pub(super) fn hold_back(&mut self, job: FetchJob) -> Option<FetchJob> {
-        if self.decisions.active.is_some() && !self.decisions.unsafe_installs {
-            // A part of a large set is as doubtful as the set.
-            let set = self.set_of_page(job.table, &job.key);
-            let sent = self.decisions.active.as_mut().and_then(|active| active.sent.as_mut());
-            let is_doubtful = |sent: &&mut Sent| {
-                sent.concerns(&job) || set.is_some_and(|set| sent.units.contains(&set))
-            };
-            if let Some(sent) = sent.filter(is_doubtful) {
-                sent.held_back.push(job);
-                return None;
+        let is_active = self.decisions.is_active();
+        let set = is_active.then(|| self.set_of_page(job.table, &job.key)).flatten();
+        match self.decisions.brought(job, set) {
+            Brought::Install(job) => Some(job),
+            Brought::Fetch(job) => {
+                self.jobs.fetch(job);
+                None
             }
+            Brought::Held => None,
         }
-        if self.decisions.refetch.remove(&job.unit) {
-            self.fetches.push_back(job);
-            return None;
-        }
-        Some(job)
     }
 
     /// The words for an origin's refusal.
-    fn told(&mut self, error: &OriginError) -> String {
-        let word = match error.fault {
-            Fault::Rejected => "REJECTED nothing was done:",
-            Fault::Unavailable => "UNAVAILABLE nothing was done:",
-            Fault::Denied => "DENIED nothing was done:",
+    fn refusal(&mut self, error: &OriginError) -> ReplyError {
+        let code = match error.fault {
+            Fault::Rejected => Code::Rejected,
+            Fault::Unavailable => Code::Unavailable,
+            Fault::Denied => Code::Denied,
             Fault::Fenced => {
-                self.io.push(Io::Stop(StopReason::Fenced));
-                "STOPPED"
+                self.jobs.push(Io::Stop(StopReason::Fenced));
+                Code::Stopped
             }
-            Fault::Failed | Fault::JournalDamaged => "ERR",
+            Fault::Failed | Fault::JournalDamaged => Code::Err,
         };
-        format!("{word} {}", error.message)
+        let is_nothing_done = matches!(code, Code::Rejected | Code::Unavailable | Code::Denied);
+        let before = if is_nothing_done { "nothing was done: " } else { "" };
+        ReplyError::new(code, format!("{before}{}", error.message))
     }
 
     fn answer_parked(&mut self, asker: Asker, answer: ParkedAnswer) {
@@ -502,13 +436,12 @@ impl Engine {
             Who::Other(tell) => return tell(answer),
             Who::Client(request) => request,
         };
-        let Some((client, Job::Parked)) = self.take_job(request.0) else { return };
-        let Some(mut session) = self.sessions[client.0 as usize].take() else { return };
+        let Some((client, Job::Parked)) = self.sessions.take_job(request) else { return };
+        let Some(mut session) = self.sessions.take(client) else { return };
         match answer {
             Ok(value) => push_value(&mut Reply::new(&mut session.out, session.protocol), &value),
-            Err(message) => self.fail(&mut session, &message),
+            Err(error) => self.fail(&mut session, error),
         }
-        self.sessions[client.0 as usize] = Some(session);
-        self.runnable.push_back(client);
+        self.sessions.restore_ready(client, session);
     }
 }

@@ -1,31 +1,18 @@
 //! From commands to the core.
 
 use super::Engine;
+use super::asking::Answer;
 use super::command::{Group, Prepared, Spec, Verb, find, is_http};
 use super::once::Once;
 use super::perform::{Context, Trouble};
 use super::rows::Kind;
 use super::session::{Multi, Session, Waiting};
 use crate::cells::{Cell, Reader};
-use crate::resp::{Args, Protocol, Reply};
-use destage_core::{Access, ClientId, Effect, Input, Intent, Lsn, Refusal, RequestId, UnitId};
+use crate::resp::{Args, Code, Protocol, Reply, ReplyError};
+use destage_core::{Access, ClientId, Effect, Input, Intent, Lsn, RequestId, UnitId};
 use destage_engine::Drive;
 use destage_engine::carry_out;
 use std::collections::HashSet;
-
-/// Requests for rows that nobody waits for yet carry this client number.
-pub(super) const PREFETCH_CLIENT: u32 = u32::MAX;
-
-/// What became of an access.
-#[derive(Debug)]
-pub(super) enum Answer {
-    /// Execute now.
-    Now(Access, Lsn),
-    /// Refused.
-    Refused(Refusal),
-    /// The core will say.
-    Later,
-}
 
 impl Engine {
     /// Executes one request as far as it goes.
@@ -45,17 +32,17 @@ impl Engine {
             many = (0..args.len()).map(|i| args.get(raw, i)).collect();
             &many
         };
-        self.measured.commands += 1;
+        self.measured.command();
         session.asks_anew = false;
         let spec = match find(list) {
             Ok(spec) => spec,
             Err(message) => {
                 session.closing = is_http(list);
-                return self.fail(session, &message);
+                return self.fail(session, message);
             }
         };
         if let Err(message) = session.may_ask(spec.verb) {
-            return self.fail(session, &message);
+            return self.fail(session, message);
         }
         if self.refuses_left(session, spec) {
             return;
@@ -83,20 +70,20 @@ impl Engine {
     }
 
     /// Replies with an error; between MULTI and EXEC, or DESTAGE BEGIN and EXEC, it also spoils the transaction.
-    pub(super) fn fail(&mut self, session: &mut Session, message: &str) {
+    pub(super) fn fail(&mut self, session: &mut Session, error: ReplyError) {
         if let Some(multi) = &mut session.multi {
             multi.failed = true;
             if multi.begun {
                 self.end_leases(session);
             }
         }
-        self.complain(session, message);
+        self.complain(session, error);
     }
 
     /// Replies with an error; a transaction goes on as if nothing had been said.
-    pub(super) fn complain(&mut self, session: &mut Session, message: &str) {
-        self.measured.errors += 1;
-        Reply::new(&mut session.out, session.protocol).error(message);
+    pub(super) fn complain(&mut self, session: &mut Session, error: ReplyError) {
+        self.measured.error();
+        Reply::new(&mut session.out, session.protocol).error(&error);
     }
 
     /// Keeps a command for EXEC, after checking all of it that can be checked now.
@@ -112,31 +99,34 @@ impl Engine {
         if is_dml && session.is_trusted {
             let checked = match args {
                 [_, _, bytes] => self.check_dml(bytes),
-                _ => Err("ERR raw SQL is one argument".into()),
+                _ => Err(ReplyError::fixed(Code::Err, "raw SQL is one argument")),
             };
             if let Err(message) = checked {
-                return self.fail(session, &message);
+                return self.fail(session, message);
             }
         } else if spec.group == Group::Server && !is_harmless {
-            let message = format!("ERR {} is not allowed in transactions", spec.name);
-            return self.fail(session, &message);
+            let message = ReplyError::err(format!("{} is not allowed in transactions", spec.name));
+            return self.fail(session, message);
         }
         if spec.group != Group::Server {
-            let mut prepared = std::mem::take(&mut self.prepared);
+            let mut prepared = std::mem::take(&mut self.scratch.prepared);
             let checked = prepared.read(&self.schema, spec, args);
-            self.prepared = prepared;
+            self.scratch.prepared = prepared;
             if let Err(message) = checked {
-                return self.fail(session, &message);
+                return self.fail(session, message);
             }
         }
         let bytes_max = self.config.limits.bytes_max;
         let multi = session.multi.get_or_insert_with(Multi::default);
         if multi.requests.len() == Multi::COMMANDS_MAX {
-            return self.fail(session, "ERR a transaction of more than 100000 commands");
+            return self.fail(
+                session,
+                ReplyError::fixed(Code::Err, "a transaction of more than 100000 commands"),
+            );
         }
         if multi.bytes + raw.len() > bytes_max {
-            let message = format!("ERR a transaction of more than {bytes_max} bytes");
-            return self.fail(session, &message);
+            let message = ReplyError::err(format!("a transaction of more than {bytes_max} bytes"));
+            return self.fail(session, message);
         }
         multi.bytes += raw.len();
         multi.requests.push(raw.into());
@@ -152,11 +142,11 @@ impl Engine {
         args: &[&[u8]],
     ) {
         let (once, args) = Once::split(args);
-        let mut prepared = std::mem::take(&mut self.prepared);
+        let mut prepared = std::mem::take(&mut self.scratch.prepared);
         let read = prepared.read(&self.schema, spec, args);
         let refused = || once.as_ref().and_then(|_| self.refuses_once(&prepared));
         match read.err().or_else(refused) {
-            Some(message) => self.fail(session, &message),
+            Some(message) => self.fail(session, message),
             None if self.is_known(client, session, once.as_ref()) => {}
             None => {
                 prepared.once = once;
@@ -164,7 +154,7 @@ impl Engine {
                 self.data_prepared(client, session, &prepared, raw);
             }
         }
-        self.prepared = prepared;
+        self.scratch.prepared = prepared;
     }
 
     pub(super) fn data_prepared(
@@ -199,7 +189,7 @@ impl Engine {
             distinct = dedup(all);
             &distinct
         };
-        let request = self.request_id(client.0);
+        let request = self.asking.request_id(client.0);
         let intent = self.intent(std::iter::once(prepared));
         match self.access(request, intent, units) {
             Answer::Now(access, observed) => {
@@ -219,7 +209,7 @@ impl Engine {
         intent: Intent,
         units: &[UnitId],
     ) -> Answer {
-        if !self.expiries.is_empty() {
+        if self.freshness.has_expiries() {
             self.expire_due(units);
         }
         self.core.handle(self.now, Input::Access { request, intent, units });
@@ -232,31 +222,16 @@ impl Engine {
                     return Answer::Refused(refusal);
                 }
                 other => {
-                    // Another request may ask the core in turn, and come upon the answer to this one.
-                    self.asking.push(request);
+                    // Another request may go on because of it, ask the core in turn, and come upon the answer to this one.
+                    self.asking.begin(request);
                     carry_out(self, other);
-                    self.asking.pop();
-                    if let Some((_, answer)) = self.answered.take_if(|(r, _)| *r == request) {
+                    if let Some(answer) = self.asking.end(request) {
                         return answer;
                     }
                 }
             }
         }
         Answer::Later
-    }
-
-    /// Keeps the answer for a request whose asking is under way; true if it is.
-    pub(super) fn is_asking(&mut self, request: RequestId, answer: Answer) -> bool {
-        let is_asking = self.asking.contains(&request);
-        if is_asking {
-            self.answered = Some((request, answer));
-        }
-        is_asking
-    }
-
-    pub(super) fn request_id(&mut self, client: u32) -> RequestId {
-        self.next_request = (self.next_request + 1) & 0xffff_ffff;
-        RequestId(u64::from(client) << 32 | self.next_request)
     }
 
     /// Executes a command whose units are all present.
@@ -285,7 +260,7 @@ impl Engine {
         }
         let start = session.out.len();
         let protocol = if once.is_some() { Protocol::V3 } else { session.protocol };
-        let mut txn = std::mem::take(&mut self.txn);
+        let mut txn = std::mem::take(&mut self.scratch.txn);
         txn.clear();
         let schema = self.schema.clone();
         let performed = if self.is_blind(prepared, units) {
@@ -296,15 +271,15 @@ impl Engine {
                 schema: &schema,
                 rows: &self.rows,
                 txn: &mut txn,
-                fields: &self.fields,
+                fields: &self.config.fields,
                 now: self.now,
-                expiries: &self.expiries,
+                expiries: self.freshness.expiries(),
             };
             let bytes_max = start + self.config.output_bytes_max;
             let mut reply = Reply::new(&mut session.out, protocol).within(bytes_max);
             context.perform(prepared, all, &mut reply).and_then(|()| {
                 txn.check(&schema, &self.rows)
-                    .map_err(|message| Trouble::Error(format!("ERR {message}")))
+                    .map_err(|message| Trouble::Error(ReplyError::err(message)))
             })
         };
         let performed =
@@ -323,14 +298,14 @@ impl Engine {
                 match trouble {
                     Trouble::Error(message) => {
                         session.attempts = 0;
-                        self.fail(session, &message);
+                        self.fail(session, message);
                     }
                     Trouble::Unknown => self.settle(client, session, units, raw),
                     Trouble::Again => self.perform_again(client, session, units, raw),
                 }
             }
         }
-        self.txn = txn;
+        self.scratch.txn = txn;
     }
 
     /// Whether a blind write must do without the row.
@@ -356,28 +331,30 @@ impl Engine {
             self.overlay.is_parked(set.unwrap_or(unit))
         });
         let was_settled = std::mem::take(&mut session.settled);
-        let message = match unsettled {
-            None => Some(
-                "EXECABORT Transaction discarded, nothing was done: it asks for what the origin computes from its own \
-                 changes; ask after EXEC",
-            ),
-            Some(_) if was_settled && is_parked => Some(
-                "PARKED the origin rejected changes of this row, so what only it computes is not known; see \
-                 destage_parked, or ask for other columns",
-            ),
+        let refusal = match unsettled {
+            None => Some(ReplyError::err(
+                "nothing was done: it asks for what the origin computes from its own changes; ask after EXEC",
+            )),
+            Some(_) if was_settled && is_parked => Some(ReplyError::new(
+                Code::Parked,
+                "the origin rejected changes of this row, so what only it computes is not known; see destage_parked, or ask \
+                 for other columns",
+            )),
             Some(_) => None,
         };
-        if let Some(message) = message {
+        if let Some(error) = refusal {
             if session.is_leased() {
-                return self.fail(
-                    session,
-                    &message.replace("EXECABORT Transaction discarded, nothing", "ERR nothing"),
-                );
+                return self.fail(session, error);
             }
             self.end_multi(session);
-            return self.fail(session, message);
+            let error = if unsettled.is_none() {
+                error.within(Code::ExecAbort, "Transaction discarded, ")
+            } else {
+                error
+            };
+            return self.fail(session, error);
         }
-        let request = self.request_id(client.0);
+        let request = self.asking.request_id(client.0);
         match self.access(request, Intent::ReadSettled, units) {
             Answer::Refused(refusal) => {
                 if !session.is_leased() {

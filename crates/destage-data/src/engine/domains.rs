@@ -4,12 +4,11 @@
 //! an origin that went back is told from one that was idle, a further row at the origin, [`ALL_DOMAINS`], follows from time
 //! to time: everything up to it is decided in every domain. The journal keeps what is behind it.
 
-use super::halts::with_choices;
-use super::health::Way;
-use super::{Engine, FetchJob, Io};
-use crate::domains::{Partition, Spread};
-use crate::origins::{ALL_DOMAINS, Mark, OriginError, Watermarks, decided_of};
-use destage_core::{Core, DomainId, Fault, Lsn, Span, StopReason, Time};
+use super::job::Io;
+use crate::domains::Partition;
+use crate::origins::{ALL_DOMAINS, Mark, Watermarks, decided_of};
+use crate::schema::Schema;
+use destage_core::{DomainId, DomainStatus, Lsn, Span, Time};
 use destage_runtime::status::DomainReport;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -43,8 +42,19 @@ struct AllMark {
 }
 
 impl Domains {
+    /// One domain, which has decided everything up to `decided`.
     pub(super) fn one(partition: Partition, decided: Lsn) -> Self {
         Self::new(Arc::new(partition), &vec![(DomainId(0), decided)])
+    }
+
+    /// Several domains, which stand as `found` says. `unsafe_one_watermark`: see
+    /// [`crate::settings::UnsafeFlags::one_watermark`].
+    pub(super) fn several(
+        partition: Arc<Partition>,
+        found: &Watermarks,
+        unsafe_one_watermark: bool,
+    ) -> Self {
+        Self { unsafe_one_watermark, ..Self::new(partition, found) }
     }
 
     fn new(partition: Arc<Partition>, found: &Watermarks) -> Self {
@@ -61,16 +71,19 @@ impl Domains {
         }
     }
 
+    /// Which row belongs to which domain.
     pub(super) fn partition(&self) -> &Arc<Partition> {
         &self.partition
     }
 
+    /// Where a domain is known to stand.
+    #[inline]
     pub(super) fn watermark(&self, domain: DomainId) -> Lsn {
         self.watermarks[usize::from(domain.0)]
     }
 
     /// Where each domain is known to stand.
-    fn floors(&self) -> Watermarks {
+    pub(super) fn floors(&self) -> Watermarks {
         self.partition.ids().zip(self.watermarks.iter().copied()).collect()
     }
 
@@ -94,69 +107,37 @@ impl Domains {
     pub(super) fn reclaimable(&self, decided: Lsn) -> Lsn {
         if self.partition.is_one() { decided } else { decided.min(self.all.at) }
     }
-}
-
-impl Engine {
-    /// The same for an origin of several ordering domains, which stand there as `found` says; up to `parallel` batches may be
-    /// under way at once. To be said before anything else.
-    #[must_use]
-    pub fn with_domains(
-        mut self,
-        partition: Arc<Partition>,
-        found: &Watermarks,
-        parallel: usize,
-    ) -> Self {
-        let decided = self.core.decided();
-        let one = self.config.unsafe_flags.in_force().one_watermark;
-        self.domains = Domains::new(partition, found);
-        self.domains.unsafe_one_watermark = one;
-        if !self.domains.partition.is_one() {
-            let core = Core::resume(self.now, self.core.policy().clone(), decided);
-            let parallel = u32::try_from(parallel).unwrap_or(u32::MAX);
-            let core = with_choices(core.with_parallel(parallel), &self.domains.partition);
-            self.core = core.into();
-        }
-        self
+    /// Where each domain stands at the origin.
+    pub(super) fn watermarks(&self) -> &[Lsn] {
+        &self.watermarks
     }
 
-    /// The partition in force.
-    pub fn partition(&self) -> &Arc<Partition> {
-        &self.domains.partition
-    }
-
-    /// The domain of a row.
-    pub(super) fn domain_of(&self, table: crate::schema::TableId, key: &[u8]) -> DomainId {
-        self.domains.partition.of_row(table, key)
-    }
-
-    /// The domains of a group, and how many of them have not decided it at an origin that stands as `found` says. Either all
-    /// or none: nothing of ours decides it in some of them.
-    pub fn undecided_in(&self, found: &Watermarks, lsn: Lsn, bytes: &[u8]) -> (Spread, usize) {
-        let spread = self.domains.partition.of_group(&self.schema, bytes);
-        let open = |domain: &&DomainId| decided_of(found, **domain) < lsn;
-        let count = spread.as_slice().iter().filter(open).count();
-        (spread, count)
-    }
-
-    /// How a batch, or a group to be parked, moves the watermarks.
-    pub(super) fn marks(&self, lsns: &[Lsn], lead: DomainId) -> Box<[Mark]> {
-        if self.domains.unsafe_one_watermark {
+    /// How a batch, or a group to be parked, moves the watermarks. It is led by a domain; `across` tells of a group the domains
+    /// that it reaches across, if they are several, and `of` its domain.
+    pub(super) fn marks<'a>(
+        &self,
+        lsns: &[Lsn],
+        lead: DomainId,
+        across: impl Fn(Lsn) -> Option<&'a [DomainId]>,
+        of: impl Fn(Lsn) -> Option<DomainId>,
+    ) -> Box<[Mark]> {
+        assert!(lsns.is_sorted(), "a batch holds its groups in order");
+        if self.unsafe_one_watermark {
             let (domain, upto) = (DomainId(0), *lsns.last().expect("batches hold groups"));
-            return Box::new([Mark { domain, expected: self.domains.watermark(domain), upto }]);
+            return Box::new([Mark { domain, expected: self.watermark(domain), upto }]);
         }
         let lead = [lead];
-        let domains = self.core.domains_spanned(lsns[0]).unwrap_or(&lead);
+        let domains = across(lsns[0]).unwrap_or(&lead);
         let mark = |&domain: &DomainId| {
             let is_in = |lsn: &&Lsn| {
-                let across = self.core.domains_spanned(**lsn);
                 domains.len() == 1
-                    || across.map_or_else(
-                        || self.core.domain_of(**lsn) == Some(domain),
+                    || across(**lsn).map_or_else(
+                        || of(**lsn) == Some(domain),
                         |domains| domains.contains(&domain),
                     )
             };
             let upto = lsns.iter().rev().find(is_in).copied().unwrap_or(lsns[0]);
-            Mark { domain, expected: self.domains.watermark(domain), upto }
+            Mark { domain, expected: self.watermark(domain), upto }
         };
         domains.iter().map(mark).collect()
     }
@@ -164,139 +145,138 @@ impl Engine {
     /// The origin has taken what these marks stand for.
     pub(super) fn reached(&mut self, marks: &[Mark]) {
         for mark in marks {
-            let at = &mut self.domains.watermarks[usize::from(mark.domain.0)];
+            let at = &mut self.watermarks[usize::from(mark.domain.0)];
             *at = mark.upto.max(*at);
         }
     }
 
     /// Counts a parked group for its domains.
-    pub(super) fn count_parked(&mut self, bytes: &[u8]) {
-        let spread = self.domains.partition.of_group(&self.schema, bytes);
-        for domain in spread.as_slice() {
-            self.domains.parked[usize::from(domain.0)] += 1;
+    pub(super) fn count_parked(&mut self, schema: &Schema, bytes: &[u8]) {
+        for domain in self.partition.of_group(schema, bytes).as_slice() {
+            self.parked[usize::from(domain.0)] += 1;
         }
     }
 
     /// It is parked no more.
-    pub(super) fn uncount_parked(&mut self, bytes: &[u8]) {
-        let spread = self.domains.partition.of_group(&self.schema, bytes);
-        for domain in spread.as_slice() {
-            self.domains.parked[usize::from(domain.0)] -= 1;
+    pub(super) fn uncount_parked(&mut self, schema: &Schema, bytes: &[u8]) {
+        for domain in self.partition.of_group(schema, bytes).as_slice() {
+            let parked = &mut self.parked[usize::from(domain.0)];
+            assert!(*parked > 0, "what is parked no more was counted");
+            *parked -= 1;
         }
     }
 
-    /// Where a row's domain stands in a snapshot; `None` if that is before what was confirmed when the row was asked for: the
-    /// origin went back.
-    pub(super) fn seen(&mut self, watermarks: &Watermarks, job: &FetchJob) -> Option<Lsn> {
-        let watermark = decided_of(watermarks, self.domain_of(job.table, &job.key));
-        (!self.went_back(watermark, job.confirmed)).then_some(watermark)
-    }
-
-    /// The same for a page of keys: up to where it shows everything, of each domain. Of groups between what is known to be
-    /// decided and its watermark nobody knows yet whether they are there or parked, and either way readers see their changes.
+    /// A page of keys came, which was read where the origin stood as `watermarks` says, after it had decided everything up to
+    /// `pinned`; the core knows that everything up to `decided` is. Up to where the page shows everything, of each domain. Of
+    /// groups between what is known to be decided and its watermark nobody knows yet whether they are there or parked, and
+    /// either way readers see their changes.
+    ///
+    /// # Errors
+    /// The origin went back: where it stands, and where it stood.
     pub(super) fn seen_page(
         &mut self,
         request: u64,
         watermarks: &Watermarks,
         pinned: Lsn,
-    ) -> Option<Box<[Lsn]>> {
-        let asked = self.domains.asked.remove(&request).unwrap_or_default();
-        if self.domains.partition.is_one() {
-            let watermark = decided_of(watermarks, DomainId(0));
-            let is_older = self.went_back(watermark, pinned);
-            return (!is_older).then(|| [watermark.min(self.core.decided())].into());
+        decided: Lsn,
+    ) -> Result<Box<[Lsn]>, (Lsn, Lsn)> {
+        let asked = self.asked.remove(&request).unwrap_or_default();
+        if self.partition.is_one() {
+            let found = decided_of(watermarks, DomainId(0));
+            return if found < pinned {
+                Err((found, pinned))
+            } else {
+                Ok([found.min(decided)].into())
+            };
         }
-        for (domain, confirmed) in self.domains.partition.ids().zip(asked) {
-            if self.went_back(decided_of(watermarks, domain), confirmed) {
-                return None;
+        for (domain, confirmed) in self.partition.ids().zip(asked) {
+            let found = decided_of(watermarks, domain);
+            if found < confirmed {
+                return Err((found, confirmed));
             }
         }
-        let domains = self.domains.partition.ids().zip(&self.domains.watermarks);
-        Some(domains.map(|(domain, &known)| decided_of(watermarks, domain).min(known)).collect())
-    }
-
-    /// The heartbeat found `watermarks`, which are to be no older than what was `confirmed` before it was sent.
-    pub fn shown(&mut self, now: Time, watermarks: &Watermarks, confirmed: &[Lsn]) {
-        self.now = self.now.max(now);
-        for (domain, &before) in self.domains.partition.ids().zip(confirmed) {
-            let found = watermarks.iter().find(|(d, _)| *d == domain);
-            if found.is_some_and(|&(_, found)| self.went_back(found, before)) {
-                return;
-            }
-        }
+        let domains = self.partition.ids().zip(&self.watermarks);
+        Ok(domains.map(|(domain, &known)| decided_of(watermarks, domain).min(known)).collect())
     }
 
     /// What is to be seen of the domains; nothing where there is one only.
-    pub(super) fn domain_reports(&self) -> Vec<DomainReport> {
-        let partition = &self.domains.partition;
-        if partition.is_one() {
+    pub(super) fn reports(&self, statuses: &[DomainStatus]) -> Vec<DomainReport> {
+        if self.partition.is_one() {
             return Vec::new();
         }
-        let statuses = self.core.domain_statuses();
         let report = |domain: DomainId| {
             let at = usize::from(domain.0);
             let status = statuses.get(at);
             DomainReport {
-                name: partition.name(domain).to_owned(),
-                watermark: self.domains.watermarks[at].0,
+                name: self.partition.name(domain).to_owned(),
+                watermark: self.watermarks[at].0,
                 dirty_groups: status.map_or(0, |status| status.dirty_groups),
                 staleness_seconds: status.map_or(0.0, |status| status.staleness.as_secs_f64()),
-                parked_groups: self.domains.parked[at],
+                parked_groups: self.parked[at],
                 failing: status.is_some_and(|status| status.failing),
                 halted: status.is_some_and(|status| status.halt.is_some()),
             }
         };
-        partition.ids().map(report).collect()
-    }
-
-    /// Where each domain stands at the origin.
-    pub fn watermarks(&self) -> &[Lsn] {
-        &self.domains.watermarks
+        self.partition.ids().map(report).collect()
     }
 
     /// Has the mark of all domains follow, if it is time.
-    pub(super) fn move_mark(&mut self) {
-        let decided = self.core.decided();
-        if self.domains.mark_at(decided).is_some_and(|at| at <= self.now) {
-            let floors = self.domains.floors();
-            let all = &mut self.domains.all;
-            let upto = *all.target.get_or_insert(decided);
-            all.is_moving = true;
-            self.io.push(Io::MarkAll { expected: all.at, upto, floors });
+    pub(super) fn move_mark(&mut self, now: Time, decided: Lsn) -> Option<Io> {
+        if self.mark_at(decided)? > now {
+            return None;
+        }
+        let floors = self.floors();
+        let all = &mut self.all;
+        let upto = *all.target.get_or_insert(decided);
+        all.is_moving = true;
+        Some(Io::MarkAll { expected: all.at, upto, floors })
+    }
+
+    /// The mark has moved to there, or it is not known whether it has.
+    pub(super) fn mark_moved(&mut self, now: Time, upto: Option<Lsn>) {
+        self.all.is_moving = false;
+        self.all.not_before = now + MARK_EVERY;
+        if let Some(upto) = upto {
+            assert!(upto >= self.all.at, "the mark moves forward");
+            (self.all.at, self.all.target) = (upto, None);
         }
     }
 
     /// The last move of the mark before the end: from where, to where and with which floors, if there is any.
-    pub fn last_mark(&self) -> Option<(Lsn, Lsn, Watermarks)> {
-        let decided = self.core.decided();
-        let at = self.domains.all.target.unwrap_or(self.domains.all.at);
-        let is_behind = !self.domains.partition.is_one() && decided > at;
-        is_behind.then(|| (at, decided, self.domains.floors()))
+    pub(super) fn last_mark(&self, decided: Lsn) -> Option<(Lsn, Lsn, Watermarks)> {
+        let at = self.all.target.unwrap_or(self.all.at);
+        let is_behind = !self.partition.is_one() && decided > at;
+        is_behind.then(|| (at, decided, self.floors()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn domains(found: Watermarks) -> Domains {
+        let schema = Schema::new(Vec::new(), Vec::new());
+        Domains::several(Arc::new(Partition::one(&schema)), &found, false)
     }
 
-    /// The mark has moved, or not.
-    pub fn marked_all(&mut self, now: Time, upto: Lsn, result: Result<(), OriginError>) {
-        self.now = self.now.max(now);
-        self.domains.all.is_moving = false;
-        self.domains.all.not_before = self.now + MARK_EVERY;
-        match result {
-            Ok(()) => {
-                self.measured.origin_works(Way::Write);
-                self.domains.all.at = upto;
-                self.domains.all.target = None;
-                self.reclaim();
-            }
-            Err(error) if error.fault == Fault::Fenced => {
-                self.io.push(Io::Stop(StopReason::Fenced))
-            }
-            Err(error) if error.fault == Fault::Failed => {
-                tracing::error!(
-                    error = error.message,
-                    "the mark of all domains is not where it was left"
-                );
-                self.io.push(Io::Stop(StopReason::OriginChanged));
-            }
-            Err(error) => self.measured.origin_failed(self.now, Way::Write, &error),
-        }
+    #[test]
+    fn a_watermark_never_goes_back() {
+        let mut domains = domains(vec![(DomainId(0), Lsn(4))]);
+        let lsns = [Lsn(5), Lsn(6)];
+        let marks = domains.marks(&lsns, DomainId(0), |_| None, |_| Some(DomainId(0)));
+        let is_it = |mark: &Mark| (mark.expected, mark.upto) == (Lsn(4), Lsn(6));
+        assert!(marks.len() == 1 && is_it(&marks[0]));
+        domains.reached(&marks);
+        domains.reached(&[Mark { domain: DomainId(0), expected: Lsn(4), upto: Lsn(5) }]);
+        assert_eq!(domains.watermark(DomainId(0)), Lsn(6));
+    }
+
+    #[test]
+    fn a_page_older_than_what_was_confirmed_is_told_from_one_that_is_not() {
+        let mut domains = domains(vec![(DomainId(0), Lsn(4))]);
+        let found = |lsn| vec![(DomainId(0), Lsn(lsn))];
+        assert_eq!(domains.seen_page(1, &found(3), Lsn(4), Lsn(9)), Err((Lsn(3), Lsn(4))));
+        assert_eq!(domains.seen_page(1, &found(7), Lsn(4), Lsn(5)), Ok([Lsn(5)].into()));
+        assert!(domains.mark_at(Lsn(9)).is_none(), "one domain needs no mark");
     }
 }

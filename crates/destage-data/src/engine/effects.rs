@@ -1,7 +1,8 @@
 //! Carrying out what the core asks for.
 
+use super::asking::is_prefetch;
 use super::command::{Group, Verb, find};
-use super::dispatch::{PREFETCH_CLIENT, dedup};
+use super::dispatch::dedup;
 use super::exec::EXEC;
 use super::key::format_key;
 use super::once::Once;
@@ -11,8 +12,8 @@ use super::session::{Session, WaitKind, Waiting};
 use super::{Engine, FetchJob, Groups, Io};
 use crate::cells::Reader;
 use crate::key_text::show;
-use crate::origins::{OriginError, ParkedGroup};
-use crate::resp::{Args, Reply, parse};
+use crate::origins::{Mark, OriginError, ParkedGroup};
+use crate::resp::{Args, Code, Reply, ReplyError, parse};
 use crate::schema::TableId;
 use destage_core::{
     Access, BatchId, ClientId, DomainId, Fault, Input, Intent, Lsn, Outcome, Refusal, RequestId,
@@ -22,36 +23,13 @@ use destage_core::{
 /// Keys of one write in the log.
 const KEYS_LOGGED_MAX: usize = 5;
 
-fn client_of(request: RequestId) -> ClientId {
-    ClientId((request.0 >> 32) as u32)
-}
-
 impl Engine {
-    /// Takes a session out if it still waits for this request.
-    pub(super) fn take_waiting(&mut self, request: RequestId) -> Option<(ClientId, Box<Session>)> {
-        let client = client_of(request);
-        let slot = self.sessions.get_mut(client.0 as usize)?;
-        match slot.as_ref()?.pending_request() {
-            Some(pending) if pending == request => Some((client, slot.take()?)),
-            _ => None,
-        }
-    }
-
-    /// Puts a session back and lets it go on.
-    pub(super) fn put_back(&mut self, client: ClientId, mut session: Box<Session>) {
-        if session.waiting.is_none() && !session.asks_anew {
-            session.bound = None;
-        }
-        self.sessions[client.0 as usize] = Some(session);
-        self.runnable.push_back(client);
-    }
-
     /// The core lets a waiting request go on.
     pub(super) fn execute_waiting(&mut self, request: RequestId, access: Access, observed: Lsn) {
-        if client_of(request).0 == PREFETCH_CLIENT {
+        if is_prefetch(request) {
             return;
         }
-        let Some((client, mut session)) = self.take_waiting(request) else {
+        let Some((client, mut session)) = self.sessions.take_waiting(request) else {
             unreachable!("a request that nobody waits for was cancelled")
         };
         match session.waiting.take() {
@@ -63,7 +41,7 @@ impl Engine {
             }
             other => unreachable!("{other:?} waits for no units"),
         }
-        self.put_back(client, session);
+        self.sessions.restore_answered(client, session);
     }
 
     /// Executes a request, read before, from its bytes.
@@ -87,7 +65,7 @@ impl Engine {
         if session.is_leased() {
             return self.leased_now(client, session, raw, observed);
         }
-        let mut prepared = std::mem::take(&mut self.prepared);
+        let mut prepared = std::mem::take(&mut self.scratch.prepared);
         prepared.read(&self.schema, spec, list).expect("the arguments were checked before");
         prepared.once = once;
         self.locate(&mut prepared, session.attempts);
@@ -109,7 +87,7 @@ impl Engine {
         } else {
             self.begin_anew(session, &units, access, raw);
         }
-        self.prepared = prepared;
+        self.scratch.prepared = prepared;
     }
 
     /// Whether the rows that a waiting request was given are still there: what another one caused at the origin may have
@@ -153,7 +131,7 @@ impl Engine {
     }
 
     pub(super) fn refuse_waiting(&mut self, request: RequestId, refusal: Refusal) {
-        if let Some((client, mut session)) = self.take_waiting(request) {
+        if let Some((client, mut session)) = self.sessions.take_waiting(request) {
             let raw = match session.waiting.take() {
                 Some(Waiting::Units { raw, .. } | Waiting::Settling { raw, .. }) => raw,
                 other => unreachable!("{other:?} waits for no units"),
@@ -163,7 +141,7 @@ impl Engine {
                 self.end_multi(&mut session);
             }
             self.refused(&mut session, refusal);
-            self.put_back(client, session);
+            self.sessions.restore_answered(client, session);
         }
     }
 
@@ -171,67 +149,45 @@ impl Engine {
     pub(super) fn refused(&mut self, session: &mut Session, refusal: Refusal) {
         let policy = self.core.policy();
         let message = match refusal {
-            Refusal::Stale => format!(
-                "STALE the oldest write has waited for {} longer than D = {:.1} s: no write is acknowledged until \
+            Refusal::Stale => ReplyError::new(
+                Code::Stale,
+                format!(
+                    "the oldest write has waited for {} longer than D = {:.1} s: no write is acknowledged until \
                  it is up again; reads of cached rows go on",
-                self.config.origin,
-                policy.staleness.as_secs_f64()
+                    self.config.origin,
+                    policy.staleness.as_secs_f64()
+                ),
             ),
-            Refusal::Full => format!(
-                "FULL the limit of {} bytes of buffered writes is reached; try again when some are destaged, or raise \
+            Refusal::Full => ReplyError::new(
+                Code::Full,
+                format!(
+                    "the limit of {} bytes of buffered writes is reached; try again when some are destaged, or raise \
                  --dirty-limit",
-                policy.limits.dirty_bytes_max
+                    policy.limits.dirty_bytes_max
+                ),
             ),
-            Refusal::Busy => "BUSY too many requests wait; try again".into(),
-            Refusal::Unavailable => format!(
-                "UNAVAILABLE the row is not cached and {} cannot be read: {}",
-                self.config.origin,
-                self.measured.read_error()
+            Refusal::Busy => ReplyError::fixed(Code::Busy, "too many requests wait; try again"),
+            Refusal::Unavailable => ReplyError::new(
+                Code::Unavailable,
+                format!(
+                    "the row is not cached and {} cannot be read: {}",
+                    self.config.origin,
+                    self.measured.read_error()
+                ),
             ),
-            Refusal::Denied => format!(
-                "DENIED the row is not cached and {} refuses to be read: {}",
-                self.config.origin,
-                self.measured.read_error()
+            Refusal::Denied => ReplyError::new(
+                Code::Denied,
+                format!(
+                    "the row is not cached and {} refuses to be read: {}",
+                    self.config.origin,
+                    self.measured.read_error()
+                ),
             ),
-            Refusal::Stopped => "STOPPED this server has stopped; see its log".into(),
-        };
-        self.fail(session, &message);
-    }
-
-    /// Announced replies may leave.
-    pub(super) fn release(&mut self, client: ClientId) {
-        let Some(session) = self.sessions[client.0 as usize].as_deref_mut() else {
-            // The client has gone meanwhile; its number is free now.
-            if self.measured.zombies.remove(&client) {
-                self.free_sessions.push(client.0);
-            } else {
-                // Its session is at work just now, and is told once it is back in its place.
-                self.late_sends.push(client);
+            Refusal::Stopped => {
+                ReplyError::fixed(Code::Stopped, "this server has stopped; see its log")
             }
-            return;
         };
-        session.announced = false;
-        if std::mem::take(&mut session.held.is_answered) {
-            // What is gated came after what may leave now, and is not told yet.
-            if !session.gated.is_empty() {
-                session.gated.append(&mut session.out);
-                std::mem::swap(&mut session.gated, &mut session.out);
-                session.lsn = session.lsn.max(session.held.lsn);
-                session.wrote |= session.held.wrote;
-            }
-            self.runnable.push_back(client);
-            return;
-        }
-        if session.ready.is_empty() {
-            std::mem::swap(&mut session.ready, &mut session.gated);
-        } else {
-            session.ready.extend_from_slice(&session.gated);
-        }
-        session.gated.clear();
-        self.sends.push(client);
-        if !session.out.is_empty() {
-            self.runnable.push_back(client);
-        }
+        self.fail(session, message);
     }
 
     pub(super) fn waited(&mut self, request: RequestId, outcome: Outcome) {
@@ -240,12 +196,12 @@ impl Engine {
 
     /// Ends a WAITAOF, DESTAGE WAIT, FLUSH or DRAIN; without an outcome it timed out.
     fn finish_wait(&mut self, request: RequestId, outcome: Option<Outcome>) {
-        let Some((client, mut session)) = self.take_waiting(request) else { return };
+        let Some((client, mut session)) = self.sessions.take_waiting(request) else { return };
         let Some(Waiting::Wait { kind, deadline, .. }) = session.waiting.take() else {
             unreachable!("only waits end so")
         };
         if let Some(deadline) = deadline {
-            self.deadlines.remove(&(deadline, client));
+            self.sessions.clear_deadline(client, deadline);
         }
         let last = session.last_write;
         let mut reply = Reply::new(&mut session.out, session.protocol);
@@ -258,28 +214,38 @@ impl Engine {
             // Parked is decided: what others were refused concerns this client no more than their successes.
             (WaitKind::Flushed | WaitKind::Drained, Some(_)) => reply.ok(),
             (WaitKind::Decided(_), done) => reply.integer(i64::from(done.is_some())),
-            (_, Some(Outcome::Parked)) => reply.error(&format!(
-                "PARKED the origin rejected write {}; it is kept in destage_parked with the reason",
-                last.0
+            (_, Some(Outcome::Parked)) => reply.error(&ReplyError::new(
+                Code::Parked,
+                format!(
+                    "the origin rejected write {}; it is kept in destage_parked with the reason",
+                    last.0
+                ),
             )),
             (WaitKind::Destaged, done) => reply.integer(i64::from(done.is_some())),
             (WaitKind::Flushed, None) => {
-                reply.error("TIMEOUT not everything is in the journal yet; see DESTAGE STATUS");
+                reply.error(&ReplyError::fixed(
+                    Code::Timeout,
+                    "not everything is in the journal yet; see DESTAGE STATUS",
+                ));
             }
             (WaitKind::Drained, None) => {
-                reply.error("TIMEOUT not everything is destaged yet; see DESTAGE STATUS");
+                reply.error(&ReplyError::fixed(
+                    Code::Timeout,
+                    "not everything is destaged yet; see DESTAGE STATUS",
+                ));
             }
         }
-        self.put_back(client, session);
+        self.sessions.restore_answered(client, session);
     }
 
     pub(super) fn wait_timed_out(&mut self, client: ClientId) {
-        let Some(request) = self.session(client).and_then(|session| session.pending_request())
+        let Some(request) =
+            self.sessions.get_mut(client).and_then(|session| session.pending_request())
         else {
             return;
         };
         self.core.handle(self.now, Input::Cancel { request });
-        let waiting = self.session(client).and_then(|session| session.waiting.as_ref());
+        let waiting = self.sessions.get_mut(client).and_then(|session| session.waiting.as_ref());
         if let Some(Waiting::Derived { name, .. }) = waiting {
             let name = name.clone();
             return self.derived_timed_out(client, &name);
@@ -289,10 +255,7 @@ impl Engine {
 
     /// The origin has decided a write whose client waits for it.
     pub(super) fn settled(&mut self, lsn: Lsn, applied: bool) {
-        let Some(through) = self.through.remove(&lsn) else {
-            unreachable!("every write that goes through is kept until it is settled")
-        };
-        let reason = self.reasons.remove(&lsn);
+        let (through, reason) = self.undecided.end_through(lsn);
         if applied && through.access == Access::Through {
             for staged in &through.staged {
                 self.rows.set(staged.unit, staged.row.as_deref());
@@ -303,9 +266,7 @@ impl Engine {
             // A fetch under way may have looked before the origin said so.
             false => through.units.iter().for_each(|&unit| self.overlay.unchain_group(unit, lsn)),
         }
-        if self.through.is_empty() {
-            self.fetched_ahead.clear();
-        }
+        self.undecided.forget_ahead();
         through.units.iter().for_each(|&unit| self.unload_if_absent(unit));
         match applied {
             true => {
@@ -316,15 +277,10 @@ impl Engine {
         }
         let refusal = (!applied).then(|| {
             let why = reason.as_ref().map_or("no reason given", |error| &error.message);
-            format!("REJECTED by the origin, nothing was done: {why}")
+            ReplyError::new(Code::Rejected, format!("by the origin, nothing was done: {why}"))
         });
-        self.settled_once(lsn, refusal.as_deref());
-        let client = ClientId(through.client);
-        let Some(slot) = self.sessions.get_mut(through.client as usize) else { return };
-        let waits = slot.as_ref().is_some_and(|session| {
-            matches!(session.waiting, Some(Waiting::Origin { lsn: waits }) if waits == lsn)
-        });
-        let Some(mut session) = slot.take_if(|_| waits) else {
+        self.settled_once(lsn, refusal.as_ref());
+        let Some(mut session) = self.sessions.take_waiting_for(through.client, lsn) else {
             if !applied {
                 let why = reason.map(|error| error.message).unwrap_or_default();
                 tracing::warn!(
@@ -336,14 +292,15 @@ impl Engine {
             return;
         };
         session.waiting = None;
+        let client = through.client;
         match refusal {
             None => {
                 session.out.extend_from_slice(&through.reply);
                 session.lsn = session.lsn.max(lsn);
             }
-            Some(message) => self.fail(&mut session, &message),
+            Some(message) => self.fail(&mut session, message),
         }
-        self.put_back(client, session);
+        self.sessions.restore_answered(client, session);
     }
 
     /// A row may have changed at the origin: it is fetched again before it is used, unless undecided changes pin it.
@@ -361,16 +318,16 @@ impl Engine {
 
     pub(super) fn forget(&mut self, upto: Lsn) {
         self.overlay.forget(upto);
-        self.opaque.forget(upto);
+        self.unknown.forget(upto);
         let decided = self.core.decided();
-        self.structural.forget(decided);
-        self.tell_decided();
+        self.undecided.structural_mut().forget(decided);
+        self.watchers.tell_decided(decided);
         self.reclaim();
     }
 
     pub(super) fn fetch(&mut self, unit: UnitId) {
         let table = self.rows.get(unit).table;
-        if self.is_derived(table) {
+        if self.derived.is_result(table) {
             return self.fetch_derived(unit);
         }
         if self.schema.plain == Some(table) {
@@ -380,29 +337,29 @@ impl Engine {
             let key: Box<[u8]> = self.rows.key(unit).into();
             return self.fetched_nothing(unit, table, &key);
         }
-        if let Some(place) = self.opaque_before(unit, table) {
+        if let Some(place) = self.raw_sql_before(unit, table) {
             return self.fetch_behind(unit, place);
         }
         self.rows.unload(unit);
         self.begin_page(unit);
         let key: Box<[u8]> = self.rows.key(unit).into();
         let confirmed = self.domains.watermark(self.domain_of(table, &key));
-        if !self.absent.is_empty() && !self.overlay.is_chained(unit) {
-            let row = (table, key);
-            if self.absent.contains(&row) {
-                return self.fetched_nothing(unit, table, &row.1);
-            }
-            self.fetches.push_back(FetchJob { unit, table, key: row.1, confirmed });
-            return;
+        let row = (table, key);
+        // What a session says is not there need not be looked for, unless undecided changes are to be overlaid.
+        if self.watchers.assumes_any_absent()
+            && !self.overlay.is_chained(unit)
+            && self.watchers.is_assumed_absent(&row)
+        {
+            return self.fetched_nothing(unit, table, &row.1);
         }
-        self.fetches.push_back(FetchJob { unit, table, key, confirmed });
+        self.jobs.fetch(FetchJob { unit, table, key: row.1, confirmed });
     }
 
     /// As if the origin had been asked for a row and had said that there is none.
     fn fetched_nothing(&mut self, unit: UnitId, table: TableId, key: &[u8]) {
         let none = self.overlay.overlay(&self.schema, unit, table, key, None, Lsn(u64::MAX));
         self.rows.set(unit, none.as_deref());
-        self.ages.note(self.now, table, unit);
+        self.freshness.fetched(self.now, table, unit);
         let identity = self.rows.identity(table, key);
         let result = Ok(self.rows.bytes(unit));
         self.core.handle(self.now, Input::Fetched { unit, result, identity });
@@ -414,7 +371,7 @@ impl Engine {
         if self.schema.plain == Some(row.table) && row.kind == Kind::Row {
             self.plain_changed(unit);
         }
-        self.unset_deadline(unit);
+        self.freshness.unset_deadline(unit);
         let identity = self.rows.remove(unit);
         self.overlay.unchain(unit);
         self.core.handle(self.now, Input::Evicted { identity });
@@ -430,20 +387,30 @@ impl Engine {
         let (first, last) = (lsns[0], *lsns.last().expect("batches hold groups"));
         self.measured.batch_started(self.now, first, last, &self.overlay);
         let marks = self.marks(lsns, domain);
-        self.moving.insert(first, marks.clone());
-        self.io.push(Io::Destage { batch, marks, groups });
+        self.undecided.begin_move(first, marks.clone());
+        self.jobs.push(Io::Destage { batch, marks, groups });
+    }
+
+    /// How a batch, or a group to be parked, moves the watermarks.
+    fn marks(&self, lsns: &[Lsn], lead: DomainId) -> Box<[Mark]> {
+        let core = &self.core;
+        self.domains.marks(lsns, lead, |lsn| core.domains_spanned(lsn), |lsn| core.domain_of(lsn))
     }
 
     pub(super) fn park(&mut self, lsn: Lsn, domain: DomainId, depends_on: Option<Lsn>, keep: bool) {
         let because = |why: String| OriginError::new(Fault::Rejected, why);
         let reason = match depends_on {
             Some(parked) => because(format!("builds on the rejected write {}", parked.0)),
-            None => self.reasons.get(&lsn).cloned().unwrap_or_else(|| because(String::new())),
+            None => {
+                let known = self.undecided.reason(lsn).cloned();
+                known.unwrap_or_else(|| because(String::new()))
+            }
         };
-        match keep {
-            true => self.overlay.begin_park(lsn),
+        if keep {
+            self.overlay.begin_park(lsn);
+        } else {
             // Its client is told.
-            false => drop(self.reasons.insert(lsn, reason.clone())),
+            self.undecided.rejected(lsn, reason.clone());
         }
         let parked = keep.then(|| {
             let group = self.overlay.get(lsn).expect("undecided groups are kept");
@@ -459,11 +426,12 @@ impl Engine {
             ParkedGroup { domain, lsn, depends_on, reason: reason.whole(), payload }
         });
         let marks = self.marks(&[lsn], domain);
-        self.moving.insert(lsn, marks.clone());
+        self.undecided.begin_move(lsn, marks.clone());
         let park = Io::Park { lsn, marks, parked };
-        match keep {
-            true => self.io.push(park),
-            false => self.give_up_once(lsn, park),
+        if keep {
+            self.jobs.push(park);
+        } else {
+            self.give_up_once(lsn, park);
         }
     }
 

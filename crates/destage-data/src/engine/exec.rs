@@ -2,9 +2,10 @@
 //! all of them.
 
 use super::Engine;
+use super::asking::Answer;
 use super::collections::{Attempt, OVERTAKEN};
 use super::command::{Group, Prepared, Verb, find};
-use super::dispatch::{Answer, dedup};
+use super::dispatch::dedup;
 use super::intent::stronger;
 use super::once::Once;
 use super::overlay::GROUP_OVERHEAD;
@@ -13,7 +14,7 @@ use super::session::{Multi, Session};
 use super::turn::COMMAND_COST;
 use super::txn::Txn;
 use crate::dml::Dml;
-use crate::resp::{Args, Protocol, Reply, parse};
+use crate::resp::{Args, Code, Protocol, Reply, ReplyError, parse};
 use destage_core::{Access, Ack, ClientId, Intent, Lsn, UnitId};
 
 /// EXEC as a request, for when it is executed again.
@@ -43,12 +44,17 @@ pub(super) enum Queued {
 impl Engine {
     pub(super) fn exec(&mut self, client: ClientId, session: &mut Session) {
         let Some(multi) = session.multi.take() else {
-            return self.fail(session, "ERR EXEC without MULTI");
+            return self.fail(session, ReplyError::fixed(Code::Err, "EXEC without MULTI"));
         };
         if multi.failed {
             self.unwatch(session);
-            return self
-                .fail(session, "EXECABORT Transaction discarded because of previous errors.");
+            return self.fail(
+                session,
+                ReplyError::fixed(
+                    Code::ExecAbort,
+                    "Transaction discarded because of previous errors.",
+                ),
+            );
         }
         if self.is_known(client, session, multi.once.as_ref()) {
             return self.unwatch(session);
@@ -59,7 +65,7 @@ impl Engine {
         let queued = self.read_queued(&multi.requests, session.attempts);
         if let Some(refused) = multi.once.as_ref().and_then(|_| self.refuses_all_once(&queued)) {
             self.unwatch(session);
-            return self.fail(session, &refused);
+            return self.fail(session, refused);
         }
         if !multi.begun && self.lacks_space(data_commands(&queued)) {
             session.multi = Some(multi);
@@ -74,7 +80,7 @@ impl Engine {
             self.perform_all(client, session, &queued, once, &[], &[], Access::Back, Lsn::ZERO);
             return;
         }
-        let request = self.request_id(client.0);
+        let request = self.asking.request_id(client.0);
         let intent = self.exec_intent(&queued);
         match self.access(request, intent, &units) {
             Answer::Now(access, observed) => {
@@ -196,17 +202,14 @@ impl Engine {
                 }
                 Attempt::TooMany => {
                     self.unwatch(session);
-                    self.fail(
-                        session,
-                        &format!("EXECABORT Transaction discarded, nothing was done: {OVERTAKEN}"),
-                    );
+                    self.fail(session, discarded(&OVERTAKEN));
                 }
             },
         }
     }
 
     pub(super) fn read_queued(&mut self, requests: &[Box<[u8]>], attempts: u32) -> Vec<Queued> {
-        self.work += requests.iter().map(|raw| raw.len() + COMMAND_COST).sum::<usize>();
+        self.sessions.worked(requests.iter().map(|raw| raw.len() + COMMAND_COST).sum::<usize>());
         let mut args = Args::default();
         let mut queued = Vec::with_capacity(requests.len());
         for raw in requests {
@@ -258,11 +261,11 @@ impl Engine {
         observed: Lsn,
     ) -> Performed {
         let start = session.out.len();
-        let mut txn = std::mem::take(&mut self.txn);
+        let mut txn = std::mem::take(&mut self.scratch.txn);
         txn.clear();
         if self.config.unsafe_flags.in_force().split_sessions && access == Access::Back {
             self.perform_apart(client, session, queued, all, &mut txn);
-            self.txn = txn;
+            self.scratch.txn = txn;
             return Performed::Done;
         }
         let protocol = session.protocol;
@@ -271,8 +274,9 @@ impl Engine {
         }
         let performed = self.perform_queued(session, queued, all, &mut txn);
         session.protocol = protocol;
-        let checked =
-            performed.and_then(|()| txn.check(&self.schema, &self.rows).map_err(Trouble::Error));
+        let checked = performed.and_then(|()| {
+            txn.check(&self.schema, &self.rows).map_err(|why| Trouble::Error(ReplyError::err(why)))
+        });
         let checked = checked.and_then(|()| self.tell_once(session, &mut txn, once, start, access));
         let checked = checked.and_then(|()| self.write_group(session.watch, &txn));
         // An error tells of what it met, too.
@@ -292,19 +296,16 @@ impl Engine {
                 match trouble {
                     Trouble::Unknown => Performed::Unknown,
                     Trouble::Again => Performed::Again,
-                    Trouble::Error(message) => {
+                    Trouble::Error(error) => {
                         session.attempts = 0;
                         self.unwatch(session);
-                        let message = message.strip_prefix("ERR ").unwrap_or(&message);
-                        let message =
-                            format!("EXECABORT Transaction discarded, nothing was done: {message}");
-                        self.fail(session, &message);
+                        self.fail(session, discarded(&error));
                         Performed::Done
                     }
                 }
             }
         };
-        self.txn = txn;
+        self.scratch.txn = txn;
         done
     }
 
@@ -339,7 +340,10 @@ impl Engine {
                     let start = session.out.len();
                     self.commit(client, session, txn, units, Access::Back, start);
                 }
-                Err(_) => self.fail(session, "ERR a part of a session that was taken apart"),
+                Err(_) => self.fail(
+                    session,
+                    ReplyError::fixed(Code::Err, "a part of a session that was taken apart"),
+                ),
             }
         }
         self.unwatch(session);
@@ -359,9 +363,9 @@ impl Engine {
             schema: &self.schema,
             rows: &self.rows,
             txn,
-            fields: &self.fields,
+            fields: &self.config.fields,
             now: self.now,
-            expiries: &self.expiries,
+            expiries: self.freshness.expiries(),
         };
         let mut rest = all;
         for command in queued {
@@ -379,9 +383,18 @@ impl Engine {
                     context.perform(prepared, units, &mut reply)?;
                 }
             }
-            reply.is_within().map_err(|why| Trouble::Error(why.into()))?;
+            reply.is_within()?;
         }
         Ok(())
+    }
+}
+
+/// A transaction is not done because of this.
+fn discarded(why: &ReplyError) -> ReplyError {
+    let before = "Transaction discarded, nothing was done: ";
+    match why.code() {
+        Code::Err => why.within(Code::ExecAbort, before),
+        _ => ReplyError::new(Code::ExecAbort, format!("{before}{why}")),
     }
 }
 

@@ -10,7 +10,7 @@ use super::command::{Prepared, Spec, Verb};
 use super::perform::{Context, Trouble};
 use super::strings::{NOT_INTEGER, integer};
 use crate::mapping::Shape;
-use crate::resp::Reply;
+use crate::resp::{Code, Reply, ReplyError};
 use crate::schema::{Schema, Table, TableId};
 use destage_core::{Span, Time, UnitId};
 
@@ -52,8 +52,6 @@ struct Conditions {
 const MILLISECOND: u64 = Span::from_millis(1).as_nanos();
 /// The latest deadline, in milliseconds since the Unix epoch: in the year 2554.
 const DEADLINE_MS_MAX: i64 = (u64::MAX / MILLISECOND) as i64;
-/// Most keys that one tick has expire.
-const EXPIRED_MAX: usize = 1_000;
 
 impl Change {
     /// A time as SET and GETEX take it, which lies in the future unless it is a point in time; `None` if the word is none of
@@ -61,7 +59,11 @@ impl Change {
     ///
     /// # Errors
     /// It is no number, not positive, or too late.
-    pub(super) fn read(word: &[u8], time: &[u8], command: &str) -> Result<Option<Self>, String> {
+    pub(super) fn read(
+        word: &[u8],
+        time: &[u8],
+        command: &str,
+    ) -> Result<Option<Self>, ReplyError> {
         let (is_seconds, is_absolute) = match word {
             b"ex" => (true, false),
             b"px" => (false, false),
@@ -76,8 +78,13 @@ impl Change {
         }
     }
 
-    fn of(time: &[u8], is_seconds: bool, is_absolute: bool, command: &str) -> Result<Self, String> {
-        let number = integer(time).map_err(|_| NOT_INTEGER.to_owned())?;
+    fn of(
+        time: &[u8],
+        is_seconds: bool,
+        is_absolute: bool,
+        command: &str,
+    ) -> Result<Self, ReplyError> {
+        let number = integer(time).map_err(|_| NOT_INTEGER)?;
         let ms = if is_seconds { number.checked_mul(1_000) } else { Some(number) };
         let ms = ms.filter(|ms| (-DEADLINE_MS_MAX..=DEADLINE_MS_MAX).contains(ms));
         let ms = ms.ok_or_else(|| invalid(command))?;
@@ -125,7 +132,7 @@ impl Prepared {
         schema: &Schema,
         spec: &Spec,
         args: &[&[u8]],
-    ) -> Result<(), String> {
+    ) -> Result<(), ReplyError> {
         let (table, shape) = self.push_key(schema, args[1])?;
         if spec.verb != Verb::Expire {
             return Ok(());
@@ -138,7 +145,7 @@ impl Prepared {
 }
 
 impl Conditions {
-    fn read(args: &[&[u8]]) -> Result<Self, String> {
+    fn read(args: &[&[u8]]) -> Result<Self, ReplyError> {
         let mut conditions = Self::default();
         for arg in args {
             match arg.to_ascii_lowercase().as_slice() {
@@ -146,17 +153,26 @@ impl Conditions {
                 b"xx" => conditions.present = true,
                 b"gt" => conditions.later = true,
                 b"lt" => conditions.earlier = true,
-                _ => return Err(format!("ERR Unsupported option {}", crate::key_text::show(arg))),
+                _ => {
+                    return Err(ReplyError::err(format!(
+                        "Unsupported option {}",
+                        crate::key_text::show(arg)
+                    )));
+                }
             }
         }
         let Self { absent, present, later, earlier } = conditions;
         if absent && (present || later || earlier) {
-            return Err(
-                "ERR NX and XX, GT or LT options at the same time are not compatible".into()
-            );
+            return Err(ReplyError::fixed(
+                Code::Err,
+                "NX and XX, GT or LT options at the same time are not compatible",
+            ));
         }
         if later && earlier {
-            return Err("ERR GT and LT options at the same time are not compatible".into());
+            return Err(ReplyError::fixed(
+                Code::Err,
+                "GT and LT options at the same time are not compatible",
+            ));
         }
         Ok(conditions)
     }
@@ -174,15 +190,15 @@ impl Conditions {
 ///
 /// # Errors
 /// Says how.
-pub(super) fn refuse_expiry(shape: Shape, table: &Table) -> Result<(), String> {
+pub(super) fn refuse_expiry(shape: Shape, table: &Table) -> Result<(), ReplyError> {
     if shape == Shape::Plain || table.copies_expire {
         return Ok(());
     }
-    Err(format!(
-        "ERR this key is of {0} at the origin, and rows do not expire: DEL deletes them; where ttl = \"cached-copy\" in \
+    Err(ReplyError::err(format!(
+        "this key is of {0} at the origin, and rows do not expire: DEL deletes them; where ttl = \"cached-copy\" in \
          [table.{0}], their cached copies expire",
         table.name
-    ))
+    )))
 }
 
 impl Context<'_> {
@@ -266,15 +282,15 @@ fn milliseconds(time: Time) -> i64 {
     (time.0 / MILLISECOND) as i64
 }
 
-fn invalid(command: &str) -> String {
-    format!("ERR invalid expire time in '{command}' command")
+fn invalid(command: &str) -> ReplyError {
+    ReplyError::err(format!("invalid expire time in '{command}' command"))
 }
 
 impl Engine {
     /// Drops those of the units whose deadline is reached, before they are used.
     pub(super) fn expire_due(&mut self, units: &[UnitId]) {
         for &unit in units {
-            if self.expiries.is_due(unit, self.now) {
+            if self.freshness.expiries().is_due(unit, self.now) {
                 self.expire(unit);
             }
         }
@@ -282,10 +298,7 @@ impl Engine {
 
     /// Drops some of what nobody has asked for since it expired.
     pub(super) fn expire_some(&mut self) {
-        if self.expiries.next_timeout().is_none_or(|at| at > self.now) {
-            return;
-        }
-        for unit in self.expiries.take_due(self.now, EXPIRED_MAX) {
+        for unit in self.freshness.take_expired(self.now) {
             self.expire(unit);
         }
     }
@@ -294,18 +307,11 @@ impl Engine {
     fn expire(&mut self, unit: UnitId) {
         self.invalidate(unit);
         if self.core.is_present(unit) {
-            return self.expiries.postpone(unit, self.now);
+            return self.freshness.postpone(unit, self.now);
         }
-        self.expiries.set(unit, None);
+        self.freshness.set_deadline(unit, None);
         if self.schema.plain == Some(self.rows.get(unit).table) {
             self.plain_changed(unit);
-        }
-    }
-
-    /// A copy leaves, and takes its deadline with it.
-    pub(super) fn unset_deadline(&mut self, unit: UnitId) {
-        if !self.expiries.is_empty() {
-            self.expiries.set(unit, None);
         }
     }
 
@@ -314,7 +320,7 @@ impl Engine {
         for &(unit, deadline) in deadlines {
             // What is not cached has nothing that could expire.
             let deadline = deadline.filter(|_| self.core.is_present(unit));
-            self.expiries.set(unit, deadline);
+            self.freshness.set_deadline(unit, deadline);
         }
         for &(unit, _) in deadlines {
             self.expire_due(&[unit]);
@@ -347,7 +353,9 @@ mod tests {
         assert!(Conditions::read(&[b"nx", b"gt"]).is_err());
         assert!(Conditions::read(&[b"gt", b"lt"]).is_err());
         assert!(Conditions::read(&[b"xx", b"lt"]).is_ok());
-        assert!(Conditions::read(&[b"what"]).unwrap_err().contains("Unsupported option what"));
+        assert!(
+            Conditions::read(&[b"what"]).unwrap_err().text().contains("Unsupported option what")
+        );
     }
 
     #[test]
@@ -362,7 +370,7 @@ mod tests {
         assert_eq!(read("exat", "2000"), Ok(Some(Time::from_secs(2_000))));
         assert_eq!(read("nx", "2000"), Ok(None));
         for (word, time) in [("ex", "0"), ("px", "-1"), ("ex", "9223372036854775807")] {
-            assert!(read(word, time).unwrap_err().contains("invalid expire time in 'set'"));
+            assert!(read(word, time).unwrap_err().text().contains("invalid expire time in 'set'"));
         }
         assert_eq!(read("ex", "soon"), Err(NOT_INTEGER.to_owned()));
         let at = Time::from_secs(1_007);

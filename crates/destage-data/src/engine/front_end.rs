@@ -1,6 +1,6 @@
 //! What the core asks of the engine.
 
-use super::dispatch::{Answer, PREFETCH_CLIENT};
+use super::asking::{Answer, PREFETCH_CLIENT};
 use super::{Engine, Io};
 use destage_core::{
     Access, BatchId, ClientId, Core, DomainId, Effect, Halt, Lsn, Mode, Outcome, Refusal,
@@ -11,19 +11,20 @@ use destage_record::RecordedCore;
 
 impl FrontEnd for Engine {
     fn execute(&mut self, request: RequestId, access: Access, observed: Lsn) {
-        if !self.is_asking(request, Answer::Now(access, observed)) {
+        // Where another request looks for its answer, this one is in no session.
+        if self.asking.lay_down(request, Answer::Now(access, observed)).is_err() {
             self.execute_waiting(request, access, observed);
         }
     }
 
     fn refuse(&mut self, request: RequestId, refusal: Refusal) {
-        if !self.is_asking(request, Answer::Refused(refusal)) {
+        if self.asking.lay_down(request, Answer::Refused(refusal)).is_err() {
             self.refuse_waiting(request, refusal);
         }
     }
 
     fn send_replies(&mut self, client: ClientId) {
-        self.release(client);
+        self.sessions.release(client);
     }
 
     fn wait_ended(&mut self, request: RequestId, outcome: Outcome) {
@@ -31,7 +32,7 @@ impl FrontEnd for Engine {
     }
 
     fn make_durable(&mut self, upto: Lsn) {
-        self.io.push(Io::Sync { upto });
+        self.jobs.push(Io::Sync { upto });
     }
 
     fn fetch_unit(&mut self, unit: UnitId) {
@@ -59,7 +60,7 @@ impl FrontEnd for Engine {
     }
 
     fn mode_changed(&mut self, mode: Mode) {
-        self.modes.changed(self.now, mode);
+        self.measured.mode_changed(self.now, mode);
     }
 
     fn domain_halted(&mut self, domain: DomainId, halt: Halt) {
@@ -67,7 +68,7 @@ impl FrontEnd for Engine {
     }
 
     fn stop_serving(&mut self, reason: StopReason) {
-        self.io.push(Io::Stop(reason));
+        self.jobs.push(Io::Stop(reason));
     }
 }
 
@@ -88,12 +89,13 @@ impl Drive for Engine {
     }
 
     fn unheard(&mut self) -> RequestId {
-        self.request_id(PREFETCH_CLIENT)
+        self.asking.request_id(PREFETCH_CLIENT)
     }
 
-    /// Nothing while a request has been answered that is not told yet: what it was answered for holds until then.
+    /// Nothing while a request has been answered that has not come for its answer: what it was answered for holds until then, and
+    /// the next effect might take it away.
     fn next_effect(&mut self) -> Option<Effect> {
-        if self.answered.is_some() { None } else { self.core.poll_effect() }
+        if self.asking.is_answered() { None } else { self.core.poll_effect() }
     }
 
     fn settle(&mut self) {

@@ -2,7 +2,7 @@
 
 use super::Engine;
 use crate::domains::Partition;
-use destage_core::{Core, DomainId, Halt, Input, Lsn};
+use destage_core::{Core, DomainId, Halt, Input};
 use destage_runtime::status::HaltReport;
 
 impl Engine {
@@ -53,13 +53,6 @@ impl Engine {
         }
     }
 
-    /// What a domain halted at has been applied after all.
-    pub(super) fn forget_reasons(&mut self, lsns: &[Lsn]) {
-        if !self.reasons.is_empty() {
-            lsns.iter().for_each(|lsn| drop(self.reasons.remove(lsn)));
-        }
-    }
-
     /// The domains that have halted.
     pub(super) fn halt_reports(&self) -> Vec<HaltReport> {
         self.core.halts().map(|(domain, halt)| self.halt_report(domain, halt)).collect()
@@ -68,7 +61,7 @@ impl Engine {
     fn halt_report(&self, domain: DomainId, halt: Halt) -> HaltReport {
         let (write, reason) = match halt {
             Halt::Rejected(lsn) => {
-                let reason = self.reasons.get(&lsn).map(|error| error.message.clone());
+                let reason = self.undecided.reason(lsn).map(|error| error.message.clone());
                 (Some(lsn.0), reason.unwrap_or_default())
             }
             Halt::ParkedTooFast => {

@@ -24,7 +24,7 @@ impl Engine {
             || prepared.shape == Shape::Plain
             || prepared.once.is_some()
             // SET ends a deadline.
-            || prepared.verb == Verb::Set && !self.expiries.is_empty()
+            || prepared.verb == Verb::Set && self.freshness.has_expiries()
         {
             return false;
         }
@@ -37,18 +37,18 @@ impl Engine {
         {
             return false;
         }
-        let mut patches = std::mem::take(&mut self.patches);
+        let mut patches = std::mem::take(&mut self.scratch.patches);
         patches.clear();
         let all_found = find_patches(row.cells, prepared, &mut patches);
         if all_found {
             let id = table.id;
-            self.writer.clear();
-            self.writer.begin(id, Op::Update, self.rows.key(unit));
+            let writer = self.log.begin();
+            writer.begin(id, Op::Update, self.rows.key(unit));
             for (column, value) in prepared.sets() {
-                self.writer.set(column, Set::To(Cell::Value(value)));
+                writer.set(column, Set::To(Cell::Value(value)));
             }
         }
-        let open = all_found && self.writer.finish().len() <= self.journal.payload_bytes_max();
+        let open = all_found && self.log.fits();
         if open && self.derived.is_on() {
             let before: Box<[u8]> = self.rows.get(unit).cells.into();
             let mut after = before.clone();
@@ -66,7 +66,7 @@ impl Engine {
                 _ => reply.integer(0),
             }
         }
-        self.patches = patches;
+        self.scratch.patches = patches;
         open
     }
 }

@@ -19,7 +19,7 @@ impl Engine {
             let table = prepared.key_list[0].0;
             let ack_here = prepared.key_list.iter().map(|(table, _)| self.ack(*table, prepared));
             let ack = ack_here.fold(ack, stronger);
-            let settings = &self.tables[usize::from(table.0)];
+            let settings = &self.config.tables[usize::from(table.0)];
             let blind =
                 blind && settings.blind && matches!(prepared.verb, Verb::HSet | Verb::HMSet);
             single &= write.is_none();
@@ -36,7 +36,7 @@ impl Engine {
         // Of a set that is deleted, the rows may become known only once the set is here.
         let part = self.schema.table(table).part;
         let table = part.map_or(table, |(id, _)| self.schema.collection(id).table);
-        let settings = &self.tables[usize::from(table.0)];
+        let settings = &self.config.tables[usize::from(table.0)];
         let table = self.schema.table(table);
         if settings.goes_through(table) {
             return Ack::OriginInvalidate;

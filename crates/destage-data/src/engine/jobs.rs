@@ -1,41 +1,71 @@
-//! What goes to the threads that do I/O: the groups of a batch, rows to be fetched.
+//! What waits for the threads that do I/O: jobs, and rows to be fetched, which are asked for many at a time.
 
-use crate::origins::GroupRef;
-use crate::schema::TableId;
-use destage_core::{Lsn, UnitId};
+use super::job::{FetchJob, Io};
+use std::collections::VecDeque;
 
-/// The groups of a batch, in one piece of memory.
+/// The queues of an engine.
 #[derive(Debug, Default)]
-pub struct Groups {
-    bytes: Vec<u8>,
-    ends: Vec<(Lsn, usize)>,
+pub(super) struct Jobs {
+    io: Vec<Io>,
+    fetches: VecDeque<FetchJob>,
 }
 
-impl Groups {
-    pub(super) fn push(&mut self, lsn: Lsn, bytes: &[u8]) {
-        self.bytes.extend_from_slice(bytes);
-        self.ends.push((lsn, self.bytes.len()));
+impl Jobs {
+    /// Has a job be started.
+    pub(super) fn push(&mut self, job: Io) {
+        self.io.push(job);
     }
 
-    /// The groups, oldest first.
-    pub fn iter(&self) -> impl Iterator<Item = GroupRef<'_>> {
-        let starts = std::iter::once(0).chain(self.ends.iter().map(|(_, end)| *end));
-        self.ends
-            .iter()
-            .zip(starts)
-            .map(|(&(lsn, end), start)| GroupRef { lsn, bytes: &self.bytes[start..end] })
+    /// Jobs to start, in order.
+    pub(super) fn take(&mut self) -> Vec<Io> {
+        std::mem::take(&mut self.io)
+    }
+
+    /// Has a row be fetched.
+    pub(super) fn fetch(&mut self, job: FetchJob) {
+        self.fetches.push_back(job);
+    }
+
+    /// The next rows to fetch: up to `limit`, all of one table; or one alone if `is_alone` says so of the first.
+    pub(super) fn take_fetches(
+        &mut self,
+        limit: usize,
+        is_alone: impl FnOnce(&FetchJob) -> bool,
+    ) -> Vec<FetchJob> {
+        let Some(first) = self.fetches.front() else { return Vec::new() };
+        let (table, limit) = (first.table, if is_alone(first) { 1 } else { limit });
+        let count = self.fetches.iter().take(limit).take_while(|job| job.table == table).count();
+        self.fetches.drain(..count).collect()
+    }
+
+    /// Whether rows wait to be fetched.
+    pub(super) fn has_fetches(&self) -> bool {
+        !self.fetches.is_empty()
     }
 }
 
-/// A row to be fetched; [`super::Engine::fetched`] or [`super::Engine::fetch_failed`] follows.
-#[derive(Debug)]
-pub struct FetchJob {
-    /// The unit.
-    pub unit: UnitId,
-    /// Its table.
-    pub table: TableId,
-    /// Its encoded key.
-    pub key: Box<[u8]>,
-    /// Up to where the row's domain was known to be decided when the row was asked for.
-    pub confirmed: Lsn,
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::TableId;
+    use destage_core::{Lsn, UnitId};
+
+    #[test]
+    fn rows_of_one_table_are_fetched_together() {
+        let mut jobs = Jobs::default();
+        for (unit, table) in [(0, 1), (1, 1), (2, 1), (3, 2), (4, 1)] {
+            let (unit, table) = (UnitId(unit), TableId(table));
+            jobs.fetch(FetchJob { unit, table, key: Box::default(), confirmed: Lsn::ZERO });
+        }
+        let mut next = |limit, is_alone| {
+            let taken = jobs.take_fetches(limit, |_| is_alone);
+            taken.into_iter().map(|job| job.unit.0).collect::<Vec<_>>()
+        };
+        assert_eq!(next(9, true), [0]);
+        assert_eq!(next(9, false), [1, 2]);
+        assert_eq!(next(9, false), [3]);
+        assert_eq!(next(0, false), [0_u32; 0]);
+        assert_eq!(next(1, false), [4]);
+        assert!(!jobs.has_fetches());
+    }
 }

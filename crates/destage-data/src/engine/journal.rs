@@ -19,12 +19,12 @@ pub(crate) const COMMIT: CommitSettings = CommitSettings {
 impl Engine {
     /// The journal, to be written.
     pub fn journal(&mut self) -> &mut Journal {
-        &mut self.journal
+        self.log.journal_mut()
     }
 
     /// Ends the engine, to close the journal.
     pub fn into_journal(self) -> Journal {
-        self.journal
+        self.log.into_journal()
     }
 
     /// Who waits for the journal.
@@ -45,7 +45,7 @@ impl Engine {
                     self.journal_full(true);
                 }
                 // What is kept for an origin that goes back is worth less than going on.
-                if self.journal.reclaim_oldest() {
+                if self.log.journal_mut().reclaim_oldest() {
                     tracing::warn!(
                         "the journal's disk is full: gave up a part of what --retain keeps"
                     );

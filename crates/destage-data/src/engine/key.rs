@@ -6,6 +6,7 @@
 use crate::cells::{Cell, push_cell};
 use crate::key_text::{decode, encode, show};
 use crate::mapping::Shape;
+use crate::resp::ReplyError;
 use crate::schema::{Schema, Table};
 
 /// Reads a key of either kind; the canonical key cells of its row are appended to `out`.
@@ -16,11 +17,12 @@ pub(crate) fn resolve<'s>(
     schema: &'s Schema,
     key: &[u8],
     out: &mut Vec<u8>,
-) -> Result<(&'s Table, Shape), String> {
+) -> Result<(&'s Table, Shape), ReplyError> {
     if !schema.mappings.is_empty()
         && let Some(mapped) = schema.mappings.resolve(schema, key, out)
     {
-        return mapped.map(|mapped| (schema.table(mapped.table), mapped.shape));
+        let mapped = mapped.map_err(ReplyError::err)?;
+        return Ok((schema.table(mapped.table), mapped.shape));
     }
     if let Some(plain) = schema.plain
         && !names_table(schema, key)
@@ -47,13 +49,13 @@ pub(crate) fn parse_key<'s>(
     schema: &'s Schema,
     key: &[u8],
     out: &mut Vec<u8>,
-) -> Result<&'s Table, String> {
+) -> Result<&'s Table, ReplyError> {
     let Some(colon) = memchr::memchr(b':', key) else {
-        return Err(format!(
-            "ERR the key '{}' names no row: keys are table:primary-key; tables: {}",
+        return Err(ReplyError::err(format!(
+            "the key '{}' names no row: keys are table:primary-key; tables: {}",
             show(key),
             table_names(schema)
-        ));
+        )));
     };
     let (name, rest) = (&key[..colon], &key[colon + 1..]);
     let Some(table) = schema.find(&decode(name)) else {
@@ -74,12 +76,12 @@ pub(crate) fn parse_key<'s>(
 pub(crate) fn key_cells<'s>(
     schema: &'s Schema,
     key: &[u8],
-) -> Result<(&'s Table, Vec<u8>), String> {
+) -> Result<(&'s Table, Vec<u8>), ReplyError> {
     let mut cells = Vec::with_capacity(key.len());
     parse_key(schema, key, &mut cells).map(|table| (table, cells))
 }
 
-fn parse_parts(table: &Table, rest: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
+fn parse_parts(table: &Table, rest: &[u8], out: &mut Vec<u8>) -> Result<(), ReplyError> {
     if let [column] = table.key() {
         return push_value(table, column, rest, out);
     }
@@ -99,43 +101,45 @@ fn push_value(
     column: &crate::schema::Column,
     value: &[u8],
     out: &mut Vec<u8>,
-) -> Result<(), String> {
+) -> Result<(), ReplyError> {
     let canonical = column.ty.canonical(value).map_err(|error| {
-        format!(
-            "ERR the key column {}.{} ({}) does not take '{}': {error}",
+        ReplyError::err(format!(
+            "the key column {}.{} ({}) does not take '{}': {error}",
             table.name,
             column.name,
             column.type_name,
             show(value)
-        )
+        ))
     })?;
     push_cell(out, Cell::Value(&canonical));
     Ok(())
 }
 
-fn wrong_parts(table: &Table, rest: &[u8]) -> String {
+fn wrong_parts(table: &Table, rest: &[u8]) -> ReplyError {
     let columns: Vec<&str> = table.key().iter().map(|column| column.name.as_str()).collect();
-    format!(
-        "ERR '{}' does not name one row of {}: its key is {}:<{}> (write ':' inside a part as %3A)",
+    ReplyError::err(format!(
+        "'{}' does not name one row of {}: its key is {}:<{}> (write ':' inside a part as %3A)",
         show(rest),
         table.name,
         table.name,
         columns.join(">:<")
-    )
+    ))
 }
 
-pub(crate) fn unknown_table(schema: &Schema, name: &[u8]) -> String {
+pub(crate) fn unknown_table(schema: &Schema, name: &[u8]) -> ReplyError {
     let name = decode(name);
     let reason = schema.unreachable.iter().find(|table| table.name.as_bytes() == &name[..]);
     match reason {
-        Some(table) => {
-            format!("ERR the table '{}' cannot be reached: {}", show(&name), table.reason)
-        }
-        None => format!(
-            "ERR there is no table '{}': keys are table:primary-key; tables: {}",
+        Some(table) => ReplyError::err(format!(
+            "the table '{}' cannot be reached: {}",
+            show(&name),
+            table.reason
+        )),
+        None => ReplyError::err(format!(
+            "there is no table '{}': keys are table:primary-key; tables: {}",
             show(&name),
             table_names(schema)
-        ),
+        )),
     }
 }
 
@@ -232,7 +236,7 @@ mod tests {
         Schema::new(vec![single, pair, word], vec![])
     }
 
-    fn round_trip(key: &str) -> Result<String, String> {
+    fn round_trip(key: &str) -> Result<String, ReplyError> {
         let schema = schema();
         let mut cells = Vec::new();
         let table = parse_key(&schema, key.as_bytes(), &mut cells)?;
@@ -308,7 +312,7 @@ mod tests {
             ("pair:a:1:2", "%3A"),
         ] {
             let error = round_trip(key).unwrap_err();
-            assert!(error.contains(hint), "{error}");
+            assert!(error.text().contains(hint), "{error}");
         }
     }
 

@@ -8,17 +8,17 @@
 //! ends the session's leases, too, and its EXEC is refused as of every transaction.
 
 use super::Engine;
+use super::asking::Answer;
 use super::command::{Group, Prepared, Spec, Verb, find};
-use super::dispatch::Answer;
 use super::exec::Queued;
 use super::key::{key_cells, resolve};
 use super::observe::entry_key;
 use super::perform::{Context, Trouble};
 use super::session::{Multi, Session, Waiting};
 use super::txn::Txn;
-use super::watch::RowKey;
+use super::watchers::RowKey;
 use crate::mapping::Shape;
-use crate::resp::{Args, Protocol, Reply, parse};
+use crate::resp::{Args, Code, Protocol, Reply, ReplyError, parse};
 use crate::schema::TableId;
 use destage_core::lease::Denied;
 use destage_core::{Access, ClientId, Intent, Lsn, Span, UnitId};
@@ -32,8 +32,11 @@ const WRITES_MAX: usize = 1_000;
 /// Most bytes of rows that are kept for that.
 const AHEAD_BYTES_MAX: usize = 1 << 20;
 /// What further commands of a session are told of which one was refused: its leases have ended.
-const SPOILT: &str = "EXECABORT an earlier command of this session was refused, so nothing of it is done: EXEC or \
-                      DISCARD, and begin anew";
+const SPOILT: ReplyError = ReplyError::fixed(
+    Code::ExecAbort,
+    "an earlier command of this session was refused, so nothing of it is done: EXEC or \
+                      DISCARD, and begin anew",
+);
 
 /// What the writes of a session come to.
 #[derive(Debug)]
@@ -53,16 +56,19 @@ impl Engine {
         };
         let range = LIFETIME_MS_MIN..=LIFETIME_MS_MAX;
         let Some(lifetime) = lifetime.filter(|lifetime| range.contains(lifetime)) else {
-            let message = format!(
-                "ERR DESTAGE BEGIN [ms]: the leases last {LIFETIME_MS_MIN} to {LIFETIME_MS_MAX} ms, \
+            let message = ReplyError::err(format!(
+                "DESTAGE BEGIN [ms]: the leases last {LIFETIME_MS_MIN} to {LIFETIME_MS_MAX} ms, \
                  {LIFETIME_MS_DEFAULT} unless given"
-            );
-            return self.fail(session, &message);
+            ));
+            return self.fail(session, message);
         };
         if session.watch.is_some() {
-            return self.fail(session, "ERR DESTAGE BEGIN leases what is read; UNWATCH first");
+            return self.fail(
+                session,
+                ReplyError::fixed(Code::Err, "DESTAGE BEGIN leases what is read; UNWATCH first"),
+            );
         }
-        session.watch = Some(self.watched.leases.begin(self.now, Span::from_millis(lifetime)));
+        session.watch = Some(self.watchers.begin(self.now, Span::from_millis(lifetime)));
         session.multi = Some(Multi { leased: true, begun: true, ..Multi::default() });
         Reply::new(&mut session.out, session.protocol).ok();
     }
@@ -81,8 +87,7 @@ impl Engine {
         let Some(rows) = self.row_keys(session, keys, "EXCLUDE") else { return };
         let token = session.watch.expect("a session under leases has a token until it ends");
         if !self.config.unsafe_flags.in_force().no_leases {
-            let mut taken =
-                rows.iter().map(|key| self.watched.leases.exclude(self.now, token, key));
+            let mut taken = rows.iter().map(|key| self.watchers.exclude(self.now, token, key));
             if let Some(denied) = taken.find_map(Result::err) {
                 return self.lost(session, denied);
             }
@@ -94,9 +99,9 @@ impl Engine {
     fn share_entries(&mut self, session: &mut Session, names: &[&[u8]]) {
         let token = session.watch.expect("a session under leases has a token until it ends");
         if !self.config.unsafe_flags.in_force().no_leases {
-            let leases = &mut self.watched.leases;
+            let watchers = &mut self.watchers;
             let mut taken =
-                names.iter().map(|name| leases.share(self.now, token, &entry_key(name)));
+                names.iter().map(|name| watchers.share(self.now, token, &entry_key(name)));
             if let Some(denied) = taken.find_map(Result::err) {
                 return self.lost(session, denied);
             }
@@ -109,7 +114,7 @@ impl Engine {
     fn assume_absent(&mut self, session: &mut Session, keys: &[&[u8]]) {
         let Some(rows) = self.row_keys(session, keys, "ABSENT") else { return };
         for key in rows {
-            if self.absent.insert(key.clone()) {
+            if self.watchers.assume_absent(&key) {
                 session.absent.push(key);
             }
         }
@@ -123,7 +128,7 @@ impl Engine {
         command: &str,
     ) -> Option<Vec<RowKey>> {
         if keys.is_empty() {
-            self.fail(session, &format!("ERR DESTAGE {command} key [key ...]"));
+            self.fail(session, ReplyError::err(format!("DESTAGE {command} key [key ...]")));
             return None;
         }
         let mut rows = Vec::with_capacity(keys.len());
@@ -132,7 +137,7 @@ impl Engine {
             match named.or_else(|message| self.mapped_row(key).ok_or(message)) {
                 Ok((table, cells)) => rows.push((table, cells.into())),
                 Err(message) => {
-                    self.fail(session, &message);
+                    self.fail(session, message);
                     return None;
                 }
             }
@@ -176,14 +181,15 @@ impl Engine {
                 return self.assume_absent(session, &args[2..]);
             }
             (Group::Server, _) => {
-                let message = format!("ERR {} is not allowed in transactions", spec.name);
-                return self.fail(session, &message);
+                let message =
+                    ReplyError::err(format!("{} is not allowed in transactions", spec.name));
+                return self.fail(session, message);
             }
             (Group::Read | Group::Write, _) => {}
         }
         let mut prepared = Prepared::default();
         if let Err(message) = prepared.read(&self.schema, spec, args) {
-            return self.fail(session, &message);
+            return self.fail(session, message);
         }
         if let Err(denied) = self.take_leases(session, &prepared) {
             return self.lost(session, denied);
@@ -195,17 +201,17 @@ impl Engine {
         let queued = self.read_queued(before, session.attempts);
         session.multi = Some(multi);
         if is_more && spec.group == Group::Write {
-            let message = format!(
-                "ERR a session under leases takes {WRITES_MAX} writes and {} bytes; use MULTI",
+            let message = ReplyError::err(format!(
+                "a session under leases takes {WRITES_MAX} writes and {} bytes; use MULTI",
                 self.config.limits.bytes_max
-            );
-            return self.fail(session, &message);
+            ));
+            return self.fail(session, message);
         }
         self.locate(&mut prepared, session.attempts);
         let queued: Vec<Queued> =
             queued.into_iter().chain([Queued::Data(Box::new(prepared))]).collect();
         let (_, units) = self.queued_units(&queued);
-        let request = self.request_id(client.0);
+        let request = self.asking.request_id(client.0);
         match self.access(request, Intent::Read, &units) {
             Answer::Now(_, observed) => self.leased_now(client, session, raw, observed),
             Answer::Refused(refusal) => self.refused(session, refusal),
@@ -223,9 +229,9 @@ impl Engine {
         let token = session.watch.expect("a session under leases has a token until it ends");
         for (table, key) in prepared.keys() {
             let key = (table, key.into());
-            self.watched.leases.share(self.now, token, &key)?;
+            self.watchers.share(self.now, token, &key)?;
             if prepared.group == Group::Write {
-                self.watched.leases.exclude(self.now, token, &key)?;
+                self.watchers.exclude(self.now, token, &key)?;
             }
         }
         Ok(())
@@ -234,7 +240,7 @@ impl Engine {
     /// Ends a session's leases; its token stays, and fences it.
     pub(super) fn end_leases(&mut self, session: &mut Session) {
         if let Some(token) = session.watch {
-            self.watched.leases.abort(token);
+            self.watchers.abort(token);
             self.wake_lease_waiters();
         }
         if let Some(multi) = &mut session.multi {
@@ -246,13 +252,18 @@ impl Engine {
     pub(super) fn lost(&mut self, session: &mut Session, denied: Denied) {
         self.end_leases(session);
         let message = match denied {
-            Denied::Conflict => {
-                "RETRY another session holds the row: EXEC, and begin anew after a while"
-            }
-            Denied::Voided => {
-                "RETRY a row that this session has read was changed: EXEC, and begin anew"
-            }
-            Denied::Fenced => "RETRY this session has lost its leases: EXEC, and begin anew",
+            Denied::Conflict => ReplyError::fixed(
+                Code::Retry,
+                "another session holds the row: EXEC, and begin anew after a while",
+            ),
+            Denied::Voided => ReplyError::fixed(
+                Code::Retry,
+                "a row that this session has read was changed: EXEC, and begin anew",
+            ),
+            Denied::Fenced => ReplyError::fixed(
+                Code::Retry,
+                "this session has lost its leases: EXEC, and begin anew",
+            ),
         };
         // It tells of what others did.
         session.lsn = session.lsn.max(self.core.last());
@@ -268,7 +279,7 @@ impl Engine {
         observed: Lsn,
     ) {
         let token = session.watch.expect("a session under leases has a token until it ends");
-        if let Err(denied) = self.watched.leases.check(self.now, token) {
+        if let Err(denied) = self.watchers.check(self.now, token) {
             return self.lost(session, denied);
         }
         let Some(mut multi) = session.multi.take() else { return };
@@ -305,7 +316,7 @@ impl Engine {
             }
             Err(Trouble::Error(message)) => {
                 session.attempts = 0;
-                self.fail(session, &message);
+                self.fail(session, message);
             }
             // Behind what was kept: once more behind all that it came from.
             Err(Trouble::Unknown | Trouble::Again) if is_kept => {
@@ -353,9 +364,9 @@ impl Engine {
             schema: &self.schema,
             rows: &self.rows,
             txn,
-            fields: &self.fields,
+            fields: &self.config.fields,
             now: self.now,
-            expiries: &self.expiries,
+            expiries: self.freshness.expiries(),
         };
         let (mut out, mut rest) = (Vec::new(), all);
         for command in queued {
@@ -375,14 +386,13 @@ impl Engine {
         session: &Session,
         commands: impl Iterator<Item = &'p Prepared>,
     ) -> bool {
-        if self.watched.is_empty() {
+        if self.watchers.is_empty() {
             return false;
         }
         let mut writes = commands.filter(|prepared| prepared.group == Group::Write);
         writes.any(|prepared| {
             prepared.keys().any(|(table, key)| {
-                let holder = self.watched.leases.exclusive(&(table, key.into()));
-                holder.is_some() && holder != session.watch
+                self.watchers.is_leased_away(&(table, key.into()), session.watch)
             })
         })
     }
@@ -398,30 +408,21 @@ impl Engine {
     /// Has a client's request wait until an X lease ends, or the journal has space; then it asks again.
     pub(super) fn wait_for_lease(&mut self, client: ClientId, session: &mut Session, raw: &[u8]) {
         session.waiting = Some(Waiting::Lease { raw: raw.into() });
-        self.watched.waiters.push(client);
+        self.watchers.wait(client);
     }
 
     /// Lets everyone who waits for a lease ask again.
     pub(super) fn wake_lease_waiters(&mut self) {
-        for client in std::mem::take(&mut self.watched.waiters) {
-            let Some(session) = self.session(client) else { continue };
-            if let Some(Waiting::Lease { raw }) =
-                session.waiting.take_if(|waiting| matches!(waiting, Waiting::Lease { .. }))
-            {
-                session.inbox.put_back(&raw);
-                self.runnable.push_back(client);
-            }
+        for client in self.watchers.take_waiters() {
+            self.sessions.ask_again(client);
         }
     }
 
     /// Ends the sessions whose time is up.
     pub(super) fn expire_leases(&mut self) {
-        if self.watched.next_timeout().is_none_or(|at| at > self.now) {
-            return;
+        if self.watchers.expire(self.now) {
+            self.wake_lease_waiters();
         }
-        let written = self.watched.leases.expire(self.now);
-        tracing::debug!(rows = written.len(), "a session's leases have expired");
-        self.wake_lease_waiters();
     }
 }
 

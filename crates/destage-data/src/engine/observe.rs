@@ -1,7 +1,7 @@
 //! Those who are told of every change before anyone is told that it is done: the library's cache entries, which follow the
 //! rows that they are made of.
 
-use super::watch::RowKey;
+use super::watchers::RowKey;
 use super::{Engine, overlay};
 use crate::change::Change;
 use crate::schema::{Schema, TableId};
@@ -9,7 +9,7 @@ use destage_core::{DomainId, Lsn};
 use std::sync::Arc;
 
 /// Leases on names of entries stand under this table's number, which no table has.
-const ENTRIES: TableId = TableId(u16::MAX);
+pub(super) const ENTRIES: TableId = TableId(u16::MAX);
 
 /// Someone who is told of changes, in their order, on the engine's thread.
 pub(crate) trait Observer: std::fmt::Debug + Send + Sync {
@@ -17,7 +17,7 @@ pub(crate) trait Observer: std::fmt::Debug + Send + Sync {
     fn changed(&self, schema: &Schema, lsn: Lsn, change: &Change<'_>) -> Vec<String>;
 
     /// A group holds raw SQL: once the origin has decided it, any row may be another. The watermark of this domain tells.
-    fn opaque(&self, lsn: Lsn, domain: DomainId);
+    fn raw_sql(&self, lsn: Lsn, domain: DomainId);
 
     /// Rows of these tables may have changed in ways that nobody knows; all of them if there are none.
     fn unsure(&self, tables: &[TableId]);
@@ -42,54 +42,19 @@ impl Engine {
             }
             if overlay::statements(&self.schema, &group.bytes).next().is_some() {
                 let spread = self.domains.partition().of_group(&self.schema, &group.bytes);
-                observer.opaque(lsn, spread.first());
+                observer.raw_sql(lsn, spread.first());
             }
             lsn = lsn.next();
         }
-        self.observers.push(observer);
-    }
-
-    /// Nothing more for those who are not interested any more, as nobody else holds them.
-    fn forget_observers(&mut self) {
-        self.observers.retain(|observer| Arc::strong_count(observer) > 1);
+        self.watchers.observe(observer);
     }
 
     /// A group is visible.
     pub(super) fn tell_changed(&mut self, lsn: Lsn) {
-        if self.observers.is_empty() {
-            return;
+        if self.watchers.has_observers()
+            && let Some(group) = self.overlay.get(lsn)
+        {
+            self.watchers.tell_changed(&self.schema, lsn, &group.bytes);
         }
-        self.forget_observers();
-        let Some(group) = self.overlay.get(lsn) else { return };
-        let mut names = Vec::new();
-        for change in overlay::changes(&self.schema, &group.bytes) {
-            for observer in &self.observers {
-                names.extend(observer.changed(&self.schema, lsn, &change));
-            }
-        }
-        names.iter().for_each(|name| self.watched.change(&entry_key(name.as_bytes())));
-    }
-
-    /// A group with raw SQL has taken its place.
-    pub(super) fn tell_opaque(&mut self, lsn: Lsn, domain: DomainId) {
-        if !self.observers.is_empty() {
-            self.forget_observers();
-            self.observers.iter().for_each(|observer| observer.opaque(lsn, domain));
-            self.watched.change_tables(&[ENTRIES]);
-        }
-    }
-
-    /// Rows of these tables may have changed.
-    pub(super) fn tell_unsure(&mut self, tables: &[TableId]) {
-        if !self.observers.is_empty() {
-            self.observers.iter().for_each(|observer| observer.unsure(tables));
-            self.watched.change_tables(&[ENTRIES]);
-        }
-    }
-
-    /// The origin has decided more.
-    pub(super) fn tell_decided(&self) {
-        let decided = self.core.decided();
-        self.observers.iter().for_each(|observer| observer.decided(decided));
     }
 }

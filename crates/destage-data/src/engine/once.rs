@@ -8,6 +8,7 @@
 //! origin's word, the others do, too.
 
 mod keep;
+mod kept;
 mod tokens;
 
 use super::Engine;
@@ -17,15 +18,14 @@ use super::perform::Trouble;
 use super::session::{Multi, Session, Waiting};
 use super::txn::Txn;
 use crate::once::{COMMAND_BYTES, Done};
-use crate::resp::{Args, Protocol, Reply, in_v2, parse};
+use crate::resp::{Args, Code, Protocol, Reply, ReplyError, in_v2, parse};
 use crate::settings::Settings;
 use destage_core::{Access, ClientId, Lsn, Span, Time};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use tokens::Limits;
 
-pub(super) use keep::Keeping;
-pub(super) use tokens::Tokens;
+pub(super) use kept::OnceTokens;
 
 /// The longest token.
 const TOKEN_BYTES_MAX: usize = 128;
@@ -128,16 +128,21 @@ impl Engine {
         args: &[&[u8]],
     ) {
         let (Some(_), command) = Once::split(args) else {
-            return self.fail(session, "ERR DESTAGE ONCE token command [argument ...]");
+            return self.fail(
+                session,
+                ReplyError::fixed(Code::Err, "DESTAGE ONCE token command [argument ...]"),
+            );
         };
         let token = args[2];
         if token.is_empty() || token.len() > TOKEN_BYTES_MAX {
-            let message = format!("ERR a token has 1 to {TOKEN_BYTES_MAX} bytes; nothing was done");
-            return self.fail(session, &message);
+            let message = ReplyError::err(format!(
+                "a token has 1 to {TOKEN_BYTES_MAX} bytes; nothing was done"
+            ));
+            return self.fail(session, message);
         }
         let spec = match find(command) {
             Ok(spec) => spec,
-            Err(message) => return self.fail(session, &message),
+            Err(message) => return self.fail(session, message),
         };
         if spec.verb == Verb::Exec {
             if let Some(mut multi) = session.multi.take() {
@@ -147,17 +152,22 @@ impl Engine {
             return self.exec(client, session);
         }
         if session.multi.is_some() {
-            return self
-                .fail(session, "ERR in a transaction, all is done once: DESTAGE ONCE token EXEC");
+            return self.fail(
+                session,
+                ReplyError::fixed(
+                    Code::Err,
+                    "in a transaction, all is done once: DESTAGE ONCE token EXEC",
+                ),
+            );
         }
         match spec.group {
             Group::Write => self.data_command(client, session, spec, raw, args),
             Group::Read | Group::Server => {
-                let message = format!(
-                    "ERR DESTAGE ONCE is for commands that write, and for EXEC: send {} without it",
+                let message = ReplyError::err(format!(
+                    "DESTAGE ONCE is for commands that write, and for EXEC: send {} without it",
                     spec.name.to_ascii_uppercase()
-                );
-                self.fail(session, &message);
+                ));
+                self.fail(session, message);
             }
         }
     }
@@ -171,25 +181,25 @@ impl Engine {
         once: Option<&Once>,
     ) -> bool {
         let Some(once) = once else { return false };
-        let Some(known) = self.tokens.get(&once.token) else {
-            let has_room = self.tokens.has_room(&once.token, b"");
-            if !has_room {
-                let message = self.no_room();
-                self.fail(session, &message);
+        let Some(known) = self.once.get(&once.token) else {
+            let room = self.once.check_room(&once.token, b"", self.now);
+            let has_room = room.is_ok();
+            if let Err(error) = room {
+                self.fail(session, error);
             }
             return !has_room;
         };
         if known.command != once.command {
             self.fail(
                 session,
-                "ERR this token was used for another command, nothing was done: take a new one for each command, and the \
-                 same for each time that it is sent",
+                ReplyError::fixed(Code::Err, "this token was used for another command, nothing was done: take a new one for each command, and the \
+                 same for each time that it is sent"),
             );
             return true;
         }
         let lsn = known.lsn;
         if known.through && self.core.is_undecided(lsn) {
-            self.keeping.wait(lsn, client);
+            self.once.wait(lsn, client);
             session.waiting = Some(Waiting::Origin { lsn });
         } else {
             self.answer_again(session, &once.token);
@@ -197,39 +207,25 @@ impl Engine {
         true
     }
 
-    /// Why no further token is taken.
-    fn no_room(&mut self) -> String {
-        self.tokens.refused += 1;
-        let limits = self.tokens.limits();
-        format!(
-            "FULL DESTAGE ONCE keeps {} tokens in {} bytes, and the oldest for {} s yet, nothing was done: raise --once-tokens \
-             ({}) or --once-limit ({} bytes, a quarter of --journal-size at most)",
-            self.tokens.len(),
-            self.tokens.bytes(),
-            self.tokens
-                .oldest_ends()
-                .map_or(0, |end| end.since(self.now).as_nanos() / 1_000_000_000),
-            limits.tokens,
-            limits.bytes
-        )
-    }
-
     /// Answers as the first time.
     pub(super) fn answer_again(&mut self, session: &mut Session, token: &[u8]) {
-        let Some(known) = self.tokens.get(token) else { return };
+        let Some(known) = self.once.get(token) else { return };
         let lsn = known.lsn;
         session.last_write = lsn;
         if known.through && self.core.is_parked(lsn) {
-            let message = format!(
-                "PARKED the origin rejected write {}; it is kept in destage_parked with the reason",
-                lsn.0
+            let message = ReplyError::new(
+                Code::Parked,
+                format!(
+                    "the origin rejected write {}; it is kept in destage_parked with the reason",
+                    lsn.0
+                ),
             );
-            return self.complain(session, &message);
+            return self.complain(session, message);
         }
         push_reply(&mut session.out, session.protocol, &known.reply);
         session.lsn = session.lsn.max(lsn);
         session.wrote = true;
-        self.tokens.replayed += 1;
+        self.once.replayed();
     }
 
     /// Has a transaction tell of its command, whose reply is behind `start`, written as RESP3.
@@ -247,14 +243,12 @@ impl Engine {
         let Some(once) = once else { return Ok(()) };
         let reply = session.out.split_off(start);
         if reply.len() > REPLY_BYTES_MAX {
-            return Err(Trouble::Error(format!(
-                "ERR a reply of {} bytes exceeds {REPLY_BYTES_MAX}, the most that DESTAGE ONCE keeps; leave out what only reads",
+            return Err(Trouble::Error(ReplyError::err(format!(
+                "a reply of {} bytes exceeds {REPLY_BYTES_MAX}, the most that DESTAGE ONCE keeps; leave out what only reads",
                 reply.len()
-            )));
+            ))));
         }
-        if !self.tokens.has_room(&once.token, &reply) {
-            return Err(Trouble::Error(self.no_room()));
-        }
+        self.once.check_room(&once.token, &reply, self.now).map_err(Trouble::Error)?;
         push_reply(&mut session.out, session.protocol, &reply);
         let through = access != Access::Back && !txn.is_empty();
         txn.telling = Some(Telling { once: once.clone(), reply: reply.into(), through });
@@ -265,28 +259,27 @@ impl Engine {
     pub(super) fn told_once(&mut self, lsn: Lsn, telling: Option<Telling>) {
         if let Some(telling) = telling {
             let done = Done { lsn, stamp: self.now, ..telling.done() };
-            self.tokens.insert(lsn, &done);
+            self.once.insert(lsn, &done);
         }
     }
 
     /// Why a command cannot be carried out once.
-    pub(super) fn refuses_once(&self, prepared: &Prepared) -> Option<String> {
+    pub(super) fn refuses_once(&self, prepared: &Prepared) -> Option<ReplyError> {
         let plain = self.schema.plain;
         if prepared.key_list.iter().any(|(table, _)| Some(*table) == plain) {
-            return Some(
-                "ERR DESTAGE ONCE keeps in the journal what was done, and this key is in memory alone; nothing was done"
-                    .to_owned(),
-            );
+            return Some(ReplyError::fixed(
+                Code::Err,
+                "DESTAGE ONCE keeps in the journal what was done, and this key is in memory alone; nothing was done",
+            ));
         }
         (!prepared.changes_rows(plain)).then(|| {
-            "ERR DESTAGE ONCE is for what changes rows, and a deadline is of the cached copy: send it without; nothing was \
-             done"
-                .to_owned()
+            ReplyError::fixed(Code::Err, "DESTAGE ONCE is for what changes rows, and a deadline is of the cached copy: send it without; nothing was \
+             done")
         })
     }
 
     /// The same for a transaction.
-    pub(super) fn refuses_all_once(&self, queued: &[Queued]) -> Option<String> {
+    pub(super) fn refuses_all_once(&self, queued: &[Queued]) -> Option<ReplyError> {
         queued.iter().find_map(|command| match command {
             Queued::Data(prepared) if prepared.group == Group::Write => self.refuses_once(prepared),
             _ => None,
@@ -294,32 +287,27 @@ impl Engine {
     }
 
     /// The origin has decided a write whose client waited for its word; those that wait for the same are told.
-    pub(super) fn settled_once(&mut self, lsn: Lsn, refusal: Option<&str>) {
-        let token = self.tokens.of_open(lsn).cloned();
-        match refusal {
-            Some(_) => self.tokens.give_up(lsn),
-            None => self.tokens.close(lsn),
-        }
-        for client in self.keeping.waited(lsn) {
-            let Some(slot) = self.sessions.get_mut(client.0 as usize) else { continue };
-            let waits = |session: &Session| matches!(session.waiting, Some(Waiting::Origin { lsn: waits }) if waits == lsn);
-            let Some(mut session) = slot.take_if(|session| waits(session)) else { continue };
+    pub(super) fn settled_once(&mut self, lsn: Lsn, refusal: Option<&ReplyError>) {
+        let (token, clients) = self.once.decide(lsn, refusal.is_none());
+        for client in clients {
+            let Some(mut session) = self.sessions.take_waiting_for(client, lsn) else { continue };
             (session.waiting, session.last_write) = (None, lsn);
             match (refusal, &token) {
-                (Some(message), _) => self.complain(&mut session, message),
+                (Some(error), _) => self.complain(&mut session, error.clone()),
                 (None, Some(token)) => self.answer_again(&mut session, token),
-                (None, None) => {
-                    self.complain(&mut session, "ERR the origin has decided it; send it again")
-                }
+                (None, None) => self.complain(
+                    &mut session,
+                    ReplyError::fixed(Code::Err, "the origin has decided it; send it again"),
+                ),
             }
-            self.put_back(client, session);
+            self.sessions.restore_answered(client, session);
         }
     }
 
     /// The same for those that an earlier run has left.
     pub(super) fn decided_once(&mut self) {
         let is_decided = |lsn: &Lsn| !self.core.is_undecided(*lsn);
-        let decided: Vec<Lsn> = self.tokens.open().filter(is_decided).collect();
+        let decided: Vec<Lsn> = self.once.open().filter(is_decided).collect();
         decided.into_iter().for_each(|lsn| self.settled_once(lsn, None));
     }
 }

@@ -1,13 +1,15 @@
 //! What comes back from the journal and the origin.
 
-use super::aftermath::Aftermath;
-use super::health::Way;
+use super::cascade::Cascade;
+use super::measured::Way;
 use super::session::{Job, Waiting};
 use super::{Engine, FetchJob, Io};
 use crate::origins::{Applied, OriginError, Snapshot};
-use crate::resp::Reply;
+use crate::resp::{Code, Reply, ReplyError};
 use crate::schema::TableId;
-use destage_core::{BatchId, ClientId, Fault, Input, Lsn, Span, StopReason, Time, UnitId};
+use destage_core::{
+    BatchId, ClientId, Fault, Input, Lsn, RequestId, Span, StopReason, Time, UnitId,
+};
 
 impl Engine {
     /// The journal is durable up to `upto`, after a flush that took `took`; or it failed.
@@ -15,8 +17,7 @@ impl Engine {
         self.now = self.now.max(now);
         let (upto, result) = match result {
             Ok((upto, took)) => {
-                self.measured.fsync.record(self.now, took);
-                self.measured.committed(self.now, upto, &self.overlay);
+                self.measured.committed(self.now, upto, took, &self.overlay);
                 (upto, Ok(()))
             }
             Err(fault) => (Lsn::ZERO, Err(fault)),
@@ -29,7 +30,7 @@ impl Engine {
 
     /// The journal failed while the core did not wait for it.
     pub fn journal_failed(&mut self) {
-        self.io.push(Io::Stop(StopReason::JournalFailed));
+        self.jobs.push(Io::Stop(StopReason::JournalFailed));
     }
 
     /// A fetch brought the rows of `jobs`, in order.
@@ -49,15 +50,15 @@ impl Engine {
             let Some(job) = self.hold_back(job) else { continue };
             let FetchJob { unit, table, key, .. } = job;
             let watermark = snapshot.seen(index, watermark);
-            if let Some(place) = self.opaque_behind(unit, table, &snapshot.watermarks) {
+            if let Some(place) = self.raw_sql_behind(unit, table, &snapshot.watermarks) {
                 // It looked at the origin before raw SQL that covers it was applied there.
-                self.page_starts.remove(&unit);
+                self.rows.pages().end(unit);
                 self.fetch_behind(unit, place);
                 continue;
             }
             if let Some(part) = self.schema.table(table).part {
                 self.install_members(unit, part, &key, row.as_deref(), watermark);
-                self.ages.note(self.now, table, unit);
+                self.freshness.fetched(self.now, table, unit);
                 self.installed(unit, table, &key);
                 continue;
             }
@@ -67,7 +68,7 @@ impl Engine {
             };
             self.rows.set(unit, row.as_deref());
             self.overlay.unchain(unit);
-            self.ages.note(self.now, table, unit);
+            self.freshness.fetched(self.now, table, unit);
             self.installed(unit, table, &key);
         }
         self.pump();
@@ -82,17 +83,6 @@ impl Engine {
         self.pump();
     }
 
-    /// Whether a snapshot is older than what the origin had `confirmed` before: it was restored, or this is a replica that
-    /// lags. What it lacks may be dropped here already, so nothing may be told from it.
-    pub(super) fn went_back(&mut self, watermark: Lsn, confirmed: Lsn) -> bool {
-        let is_older = watermark < confirmed;
-        if is_older {
-            tracing::error!(found = watermark.0, "the origin's watermark went back");
-            self.io.push(Io::Stop(StopReason::OriginChanged));
-        }
-        is_older
-    }
-
     /// A fetch failed.
     pub fn fetch_failed(&mut self, now: Time, jobs: Vec<FetchJob>, error: &OriginError) {
         self.now = self.now.max(now);
@@ -100,7 +90,7 @@ impl Engine {
             self.measured.read_failed(self.now, &self.schema.table(first.table).name, error);
         }
         for FetchJob { unit, table, key, .. } in jobs {
-            self.page_starts.remove(&unit);
+            self.rows.pages().end(unit);
             self.decisions.fetch_failed(unit);
             let identity = self.rows.identity(table, &key);
             let result = Err(error.fault);
@@ -116,23 +106,23 @@ impl Engine {
         let lsns = self.core.batch(batch).to_vec();
         let (first, last) = (lsns[0], *lsns.last().expect("batches hold groups"));
         let count = lsns.len();
-        let marks = self.moving.remove(&first).expect("every batch was sent");
-        let aftermath = match &result {
-            Ok(_) => self.take_aftermath(&lsns),
-            Err(_) => Aftermath::default(),
+        let marks = self.undecided.end_move(first);
+        let cascade = match &result {
+            Ok(_) => self.undecided.take_cascades(&lsns),
+            Err(_) => Cascade::default(),
         };
         let stamps = self.measured.batch_ended(first);
         let result = match result {
             Ok(applied) => {
-                self.reached(&marks);
+                self.domains.reached(&marks);
                 self.measured.origin_works(Way::Write);
                 self.measured.batch_applied(self.now, stamps, count, applied);
-                self.forget_reasons(&lsns);
+                self.undecided.forget_reasons(&lsns);
                 Ok(())
             }
             Err(error) => {
                 if error.fault == Fault::Rejected && first == last {
-                    self.reasons.insert(first, error.clone());
+                    self.undecided.rejected(first, error.clone());
                 } else if error.fault != Fault::Rejected {
                     self.measured.origin_failed(self.now, Way::Write, &error);
                 }
@@ -140,10 +130,10 @@ impl Engine {
             }
         };
         self.core.handle(self.now, Input::Destaged { batch, result });
-        self.happened(&aftermath);
+        self.cascaded(&cascade);
         self.pump();
         self.derived_decided();
-        self.opaque_decided();
+        self.raw_sql_decided();
         self.decided_once();
         self.pump();
         self.run_ready();
@@ -152,10 +142,10 @@ impl Engine {
     /// A group was moved past, or not.
     pub fn parked(&mut self, now: Time, lsn: Lsn, result: Result<(), OriginError>) {
         self.now = self.now.max(now);
-        let marks = self.moving.remove(&lsn).expect("every parking was sent");
+        let marks = self.undecided.end_move(lsn);
         let result = match result {
             Ok(()) => {
-                self.reached(&marks);
+                self.domains.reached(&marks);
                 self.measured.origin_works(Way::Write);
                 self.note_parked(lsn);
                 Ok(())
@@ -168,7 +158,7 @@ impl Engine {
         self.core.handle(self.now, Input::Parked { lsn, result });
         self.pump();
         self.derived_decided();
-        self.opaque_decided();
+        self.raw_sql_decided();
         self.decided_once();
         self.pump();
         self.run_ready();
@@ -176,33 +166,14 @@ impl Engine {
 
     /// Keeps a parked group's changes for readers whose rows are fetched again.
     fn note_parked(&mut self, lsn: Lsn) {
-        if self.through.contains_key(&lsn) {
+        if !self.undecided.parked(lsn) {
             return;
         }
-        self.reasons.remove(&lsn);
-        self.aftermaths.forget(lsn);
         self.overlay.end_park(lsn);
         let Some(group) = self.overlay.get(lsn) else { return };
         let bytes: Box<[u8]> = (&*group.bytes).into();
-        self.count_parked(&bytes);
+        self.domains.count_parked(&self.schema, &bytes);
         self.show_parked(lsn, &bytes);
-    }
-
-    /// Takes the job that a client waits for, if it still does.
-    pub(super) fn take_job(&mut self, request: u64) -> Option<(ClientId, Job)> {
-        let client = ClientId((request >> 32) as u32);
-        let session = self.session(client)?;
-        match &session.waiting {
-            Some(Waiting::Job { request: waits, .. }) if waits.0 == request => {}
-            _ => return None,
-        }
-        match session.waiting.take() {
-            Some(Waiting::Job { job, .. }) => {
-                session.bound = None;
-                Some((client, job))
-            }
-            _ => None,
-        }
     }
 
     /// Keys were reserved, or not.
@@ -213,11 +184,15 @@ impl Engine {
         result: Result<Vec<i64>, OriginError>,
     ) {
         self.now = self.now.max(now);
-        let Some((client, Job::NextKeys { table, count })) = self.take_job(request) else { return };
+        let Some((client, Job::NextKeys { table, count })) =
+            self.sessions.take_job(RequestId(request))
+        else {
+            return;
+        };
         let result = result.map(|keys| self.beyond_buffered(table, keys));
         match result {
             Ok(Some(keys)) => {
-                let Some(session) = self.session(client) else { return };
+                let Some(session) = self.sessions.get_mut(client) else { return };
                 let mut reply = Reply::new(&mut session.out, session.protocol);
                 if let ([key], 1) = (&keys[..], count) {
                     reply.integer(*key);
@@ -228,31 +203,31 @@ impl Engine {
             }
             Ok(None) => {
                 // A row with such a key is buffered: ask again, beyond it.
-                let request = self.request_id(client.0);
-                self.io.push(Io::NextKeys { request: request.0, table, count });
-                if let Some(session) = self.session(client) {
+                let request = self.asking.request_id(client.0);
+                self.jobs.push(Io::NextKeys { request: request.0, table, count });
+                if let Some(session) = self.sessions.get_mut(client) {
                     let job = Job::NextKeys { table, count };
                     session.waiting = Some(Waiting::Job { request, job });
                 }
             }
             Err(error) => self.job_failed(client, table, &error),
         }
-        self.runnable.push_back(client);
+        self.sessions.ready(client);
         self.run_ready();
     }
 
     pub(super) fn job_failed(&mut self, client: ClientId, table: TableId, error: &OriginError) {
         self.measured.read_failed(self.now, &self.schema.table(table).name, error);
         // What is rejected, as a key of a sequence that is exhausted, no second attempt gets.
-        let word = match error.fault {
-            Fault::Denied => "DENIED",
-            Fault::Rejected => "ERR",
-            _ => "UNAVAILABLE",
+        let code = match error.fault {
+            Fault::Denied => Code::Denied,
+            Fault::Rejected => Code::Err,
+            _ => Code::Unavailable,
         };
-        let message = format!("{word} {}: {}", self.config.origin, error.message);
-        if let Some(mut session) = self.sessions[client.0 as usize].take() {
-            self.fail(&mut session, &message);
-            self.sessions[client.0 as usize] = Some(session);
+        let error = ReplyError::new(code, format!("{}: {}", self.config.origin, error.message));
+        if let Some(mut session) = self.sessions.take(client) {
+            self.fail(&mut session, error);
+            self.sessions.restore(client, session);
         }
     }
 }

@@ -7,7 +7,7 @@ use super::sets::whole_of;
 use super::txn::{Txn, Update};
 use crate::cells::{Cell, Reader};
 use crate::mapping::Shape;
-use crate::resp::Reply;
+use crate::resp::{Code, Reply, ReplyError};
 use crate::schema::{Schema, Table};
 use crate::value::ColumnType;
 use destage_core::expiry::Expiries;
@@ -17,16 +17,16 @@ use destage_core::{Time, UnitId};
 #[derive(Debug)]
 pub(crate) enum Trouble {
     /// An error for the client.
-    Error(String),
+    Error(ReplyError),
     /// A value is needed that only the origin knows: destage and fetch the rows again first.
     Unknown,
     /// Other parts of a collection are needed than those given.
     Again,
 }
 
-impl From<String> for Trouble {
-    fn from(message: String) -> Self {
-        Self::Error(message)
+impl From<ReplyError> for Trouble {
+    fn from(error: ReplyError) -> Self {
+        Self::Error(error)
     }
 }
 
@@ -67,7 +67,7 @@ impl Context<'_> {
         reply: &mut Reply<'_>,
     ) -> Result<(), Trouble> {
         self.perform_within(prepared, units, reply)?;
-        reply.is_within().map_err(|why| Trouble::Error(why.into()))
+        Ok(reply.is_within()?)
     }
 
     fn perform_within(
@@ -247,7 +247,7 @@ impl Context<'_> {
         reply: &mut Reply<'_>,
     ) -> Result<(), Trouble> {
         let Some((column, _)) = prepared.sets().next() else {
-            return Err(Trouble::Error("ERR a key column is always set".into()));
+            return Err(Trouble::Error(ReplyError::fixed(Code::Err, "a key column is always set")));
         };
         let is_set = self.cell(unit, column)?.is_some();
         if !is_set {
@@ -288,7 +288,10 @@ impl Context<'_> {
         let column = &table.columns[index];
         let old = self.cell(unit, index)?;
         let sum = column.ty.add(old.unwrap_or(b"0"), &prepared.amount).map_err(|error| {
-            Trouble::Error(format!("ERR increment of {}.{}: {error}", table.name, column.name))
+            Trouble::Error(ReplyError::err(format!(
+                "increment of {}.{}: {error}",
+                table.name, column.name
+            )))
         })?;
         // Only exact sums come out the same however increments are grouped; the others are sent as values.
         let update = match old {

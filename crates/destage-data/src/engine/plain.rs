@@ -12,13 +12,13 @@ use super::perform::{Context, Trouble};
 use super::rows::{Kind, RowRef};
 use super::strings::{NOT_FLOAT, NOT_INTEGER, OVERFLOW, decimal, exact, integer, without_zeros};
 use super::txn::{Staged, Txn, Update};
-use crate::resp::Reply;
+use crate::resp::{Code, Reply, ReplyError};
 use crate::schema::{PLAIN_HASH, PLAIN_STRING, Table, TableId};
-use destage_core::expiry::DEADLINE_BYTES;
 use destage_core::{Access, Input, Time, UnitId};
 
 /// What Redis says of a command that does not fit what its key holds.
-const WRONG_KIND: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
+const WRONG_KIND: ReplyError =
+    ReplyError::fixed(Code::WrongType, "Operation against a key holding the wrong kind of value");
 
 /// What a transaction does that is no part of its write group.
 #[derive(Debug, Default)]
@@ -63,13 +63,16 @@ impl Prepared {
     ///
     /// # Errors
     /// A message for the client.
-    pub(super) fn read_fields(&mut self, spec: &Spec, args: &[&[u8]]) -> Result<(), String> {
+    pub(super) fn read_fields(&mut self, spec: &Spec, args: &[&[u8]]) -> Result<(), ReplyError> {
         let fields = match spec.verb {
             Verb::HSet | Verb::HMSet if !args.len().is_multiple_of(2) => {
-                return Err(format!("ERR wrong number of arguments for '{}' command", spec.name));
+                return Err(ReplyError::err(format!(
+                    "wrong number of arguments for '{}' command",
+                    spec.name
+                )));
             }
             Verb::HIncrBy => {
-                integer(args[1]).map_err(|_| NOT_INTEGER.to_owned())?;
+                integer(args[1]).map_err(|_| NOT_INTEGER)?;
                 &args[..1]
             }
             Verb::HIncrByFloat => {
@@ -140,7 +143,7 @@ impl Context<'_> {
     /// It is one.
     pub(super) fn refuse_hash(&self, unit: UnitId) -> Result<(), Trouble> {
         match self.is_plain(unit) && self.cell(unit, PLAIN_HASH)?.is_some() {
-            true => Err(Trouble::Error(WRONG_KIND.into())),
+            true => Err(Trouble::Error(WRONG_KIND)),
             false => Ok(()),
         }
     }
@@ -154,7 +157,7 @@ impl Context<'_> {
         reply: &mut Reply<'_>,
     ) -> Result<(), Trouble> {
         if self.cell(unit, PLAIN_STRING)?.is_some() {
-            return Err(Trouble::Error(WRONG_KIND.into()));
+            return Err(Trouble::Error(WRONG_KIND));
         }
         let computed;
         let run = self.cell(unit, PLAIN_HASH)?.unwrap_or_default();
@@ -239,15 +242,16 @@ impl Context<'_> {
 /// What a field holds after an increment.
 fn sum(is_whole: bool, old: Option<&[u8]>, amount: &[u8]) -> Result<Vec<u8>, Trouble> {
     let old = old.unwrap_or(b"0");
-    let trouble = |message: &str| Trouble::Error(message.into());
     if is_whole {
-        let old = integer(old).map_err(|_| trouble("ERR hash value is not an integer"))?;
-        let sum = old.checked_add(integer(amount)?).ok_or_else(|| trouble(OVERFLOW))?;
+        let old = integer(old)
+            .map_err(|_| ReplyError::fixed(Code::Err, "hash value is not an integer"))?;
+        let sum = old.checked_add(integer(amount)?).ok_or(OVERFLOW)?;
         return Ok(itoa::Buffer::new().format(sum).as_bytes().to_vec());
     }
-    let old = decimal(old).ok_or_else(|| trouble("ERR hash value is not a float"))?;
+    let old =
+        decimal(old).ok_or_else(|| ReplyError::fixed(Code::Err, "hash value is not a float"))?;
     let sum = decimal(amount).and_then(|amount| exact().add(&old, &amount).ok());
-    sum.map(|sum| without_zeros(&sum).to_vec()).ok_or_else(|| trouble(NOT_FLOAT))
+    sum.map(|sum| without_zeros(&sum).to_vec()).ok_or(Trouble::Error(NOT_FLOAT))
 }
 
 impl Engine {
@@ -255,7 +259,7 @@ impl Engine {
     pub(super) fn fetch_plain(&mut self, unit: UnitId) {
         if self.rows.get(unit).kind == Kind::NotLoaded {
             self.rows.set(unit, None);
-            self.absent_plain.push(unit);
+            self.freshness.note_absent_plain(unit);
         }
         let row = self.rows.get(unit);
         let identity = self.rows.identity(row.table, self.rows.key(unit));
@@ -266,7 +270,7 @@ impl Engine {
     /// Drops what was asked for and still does not exist: it would take the room of something that does.
     pub(super) fn drop_absent_plain(&mut self) {
         let Some(plain) = self.schema.plain else { return };
-        for unit in std::mem::take(&mut self.absent_plain) {
+        for unit in self.freshness.take_absent_plain() {
             // The number may stand for something else by now.
             if self.rows.is_of(unit, plain) && self.rows.get(unit).kind == Kind::Absent {
                 self.invalidate(unit);
@@ -276,8 +280,7 @@ impl Engine {
 
     /// Bytes that a plain key takes, its deadline included.
     fn plain_bytes(&self, unit: UnitId) -> u32 {
-        let deadline = self.expiries.get(unit).map_or(0, |_| DEADLINE_BYTES);
-        self.rows.bytes(unit).saturating_add(deadline)
+        self.rows.bytes(unit).saturating_add(self.freshness.deadline_bytes(unit))
     }
 
     /// Takes out of a transaction what is no part of its write group.
@@ -302,7 +305,7 @@ impl Engine {
                 continue;
             }
             self.plain_changed(staged.unit);
-            self.expiries.set(staged.unit, None);
+            self.freshness.set_deadline(staged.unit, None);
             self.invalidate(staged.unit);
             self.core.handle(self.now, Input::Release { units: &[staged.unit] });
         }
@@ -312,7 +315,7 @@ impl Engine {
         let units: Vec<UnitId> = keys.iter().map(|staged| staged.unit).chain(timed).collect();
         for &(unit, at) in &deadlines {
             if is_there(self.rows.get(unit)) {
-                self.expiries.set(unit, at);
+                self.freshness.set_deadline(unit, at);
             }
         }
         for unit in super::dispatch::dedup(&units) {
@@ -337,9 +340,9 @@ impl Engine {
 
     /// Tells those who watch it that a plain key changes.
     pub(super) fn plain_changed(&mut self, unit: UnitId) {
-        if !self.watched.is_empty() {
+        if !self.watchers.is_empty() {
             let key = (self.rows.get(unit).table, self.rows.key(unit).into());
-            self.watched.change(&key);
+            self.watchers.change(&key);
         }
     }
 }

@@ -12,9 +12,9 @@ impl Engine {
         for &unit in &units {
             self.overlay.chain(unit, lsn);
         }
-        self.structural.note(&self.schema, lsn, bytes);
+        self.undecided.structural_mut().note(&self.schema, lsn, bytes);
         self.note_derived_group(lsn);
-        self.note_aftermath(lsn, bytes);
+        self.note_cascade(lsn, bytes);
         // In between are groups of other domains, which are decided.
         self.overlay.skip_to(lsn, stamp);
         self.overlay.push(lsn, stamp, bytes.into());
@@ -35,9 +35,9 @@ impl Engine {
         self.tell_recovered(self.now, &group);
         let covers = self.covered(bytes);
         if !covers.is_empty() {
-            self.make_opaque(lsn, &covers);
+            self.make_unknown(lsn, &covers);
         }
-        self.measured.recovered += 1;
+        self.measured.recovered();
     }
 
     /// The units that a group changes, each once: rows, their collections, and what raw SQL covers.

@@ -2,46 +2,12 @@
 //!
 //! What such a row holds is made of what was fetched and what was written here since, so it cannot simply be dropped. The
 //! groups that changed it are looked up among all undecided ones, in one pass for many rows, and then it is as after a
-//! restart: dirty and not loaded. Passes are kept apart, so that they cost little however much is undecided and however often
-//! others write.
+//! restart: dirty and not loaded.
 
 use super::Engine;
-use crate::schema::TableId;
-use destage_core::{Input, Span, Time, UnitId};
-use std::collections::{BTreeMap, BTreeSet, HashSet};
-
-/// Least time between two passes, and what is added to it for each undecided group: some ten times what it takes.
-const PASS_EVERY: Span = Span::from_millis(50);
-const PASS_NS_PER_GROUP: u64 = 2_000;
-
-/// Why a row is fetched again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Doubt {
-    /// It is old.
-    Age,
-    /// Someone says that it has changed at the origin.
-    Told,
-}
-
-/// Rows that wait for the next pass.
-#[derive(Debug, Default)]
-pub(super) struct Doubts {
-    units: BTreeMap<(TableId, UnitId), Doubt>,
-    /// Not before this.
-    due: Time,
-}
-
-impl Doubts {
-    /// When the next pass is due.
-    pub(super) fn next_timeout(&self) -> Option<Time> {
-        (!self.units.is_empty()).then_some(self.due)
-    }
-
-    fn add(&mut self, table: TableId, unit: UnitId, doubt: Doubt) {
-        let known = self.units.entry((table, unit)).or_insert(doubt);
-        *known = doubt.max(*known);
-    }
-}
+use super::freshness::{Doubt, Doubtful};
+use destage_core::{Input, UnitId};
+use std::collections::{BTreeSet, HashSet};
 
 impl Engine {
     /// A row or a set may have changed at the origin: it is fetched again before it is used, at once if nothing undecided pins
@@ -49,9 +15,9 @@ impl Engine {
     pub(super) fn distrust(&mut self, unit: UnitId, doubt: Doubt) {
         self.invalidate(unit);
         if !self.core.has_undecided(unit) {
-            return self.unset_deadline(unit);
+            return self.freshness.unset_deadline(unit);
         }
-        self.doubts.add(self.rows.get(unit).table, unit, doubt);
+        self.freshness.doubt(self.rows.get(unit).table, unit, doubt);
         if self.core.is_fetching(unit) {
             self.decisions.fetch_again(unit);
         }
@@ -59,11 +25,9 @@ impl Engine {
 
     /// Has the rows in doubt fetched again if a pass is due.
     pub(super) fn reload_doubtful(&mut self) {
-        if self.doubts.next_timeout().is_none_or(|due| due > self.now) {
+        let Some(mut doubts) = self.freshness.take_doubtful(self.now, self.core.undecided()) else {
             return;
-        }
-        self.doubts.due = self.now + PASS_EVERY + Span(self.core.undecided() * PASS_NS_PER_GROUP);
-        let mut doubts = std::mem::take(&mut self.doubts.units);
+        };
         // The number may stand for another row by now.
         doubts.retain(|&(table, unit), _| self.rows.is_of(unit, table));
         self.keep_through(&mut doubts);
@@ -74,7 +38,7 @@ impl Engine {
         self.reload(loaded);
         for unit in free {
             self.invalidate(unit);
-            self.unset_deadline(unit);
+            self.freshness.unset_deadline(unit);
         }
         self.tell_reloaded(&doubts);
     }
@@ -90,28 +54,27 @@ impl Engine {
         for unit in units {
             self.core.handle(self.now, Input::Reload { unit });
             self.rows.unload(unit);
-            self.unset_deadline(unit);
+            self.freshness.unset_deadline(unit);
         }
     }
 
     /// Leaves those for the next pass that a write changes which waits for the origin: until it is decided nobody uses them,
     /// and then they hold what was made of the old row.
-    fn keep_through(&mut self, doubts: &mut BTreeMap<(TableId, UnitId), Doubt>) {
-        let through: HashSet<UnitId> =
-            self.through.values().flat_map(|through| &through.units).copied().collect();
-        let left = doubts.extract_if(.., |&(_, unit), _| through.contains(&unit));
-        self.doubts.units.extend(left);
+    fn keep_through(&mut self, doubts: &mut Doubtful) {
+        let through = self.undecided.units_through();
+        let kept = doubts.extract_if(.., |&(_, unit), _| through.contains(&unit));
+        self.freshness.doubt_still(kept.collect());
     }
 
     /// Tells those of rows whose change was told of who have looked at them since, and saw the old copies.
-    fn tell_reloaded(&mut self, doubts: &BTreeMap<(TableId, UnitId), Doubt>) {
+    fn tell_reloaded(&mut self, doubts: &Doubtful) {
         let mut tables = BTreeSet::new();
-        for (&(table, unit), _) in doubts.iter().filter(|(_, doubt)| **doubt == Doubt::Told) {
-            self.watched.change(&(table, self.rows.key(unit).into()));
+        for (&(table, unit), _) in doubts.iter().filter(|(_, doubt)| **doubt == Doubt::Reported) {
+            self.watchers.change(&(table, self.rows.key(unit).into()));
             tables.insert(table);
         }
         if !tables.is_empty() {
-            self.tell_unsure(&tables.into_iter().collect::<Vec<_>>());
+            self.watchers.tell_unsure(&tables.into_iter().collect::<Vec<_>>());
             self.wake_lease_waiters();
         }
     }

@@ -1,15 +1,9 @@
 //! What the engine measures and tells about itself.
 
 use super::Engine;
-use super::health::{OriginHealth, Way};
-use super::overlay::Overlay;
 use super::session::Session;
-use crate::origins::{Applied, OriginError};
-use destage_core::{ClientId, Fault, Lsn, Mode, Time};
-use destage_runtime::latency::{Latency, SizeWindow};
-use destage_runtime::policy::DISK_FULL;
+use destage_core::Mode;
 use destage_runtime::status::Report;
-use std::collections::{HashMap, HashSet};
 
 /// What happened before the engine existed.
 #[derive(Clone, Copy, Debug, Default)]
@@ -18,141 +12,20 @@ pub struct StartReport {
     pub cut_bytes: u64,
 }
 
-/// Counters and distributions.
-#[derive(Debug)]
-pub(crate) struct Measured {
-    pub(crate) commands: u64,
-    pub(crate) errors: u64,
-    pub(crate) accepted: u64,
-    pub(crate) recovered: u64,
-    pub(crate) fsync: Latency,
-    commit: Latency,
-    destage: Latency,
-    batch_groups: SizeWindow,
-    changes: u64,
-    rows: u64,
-    /// When the oldest and the newest group of each batch under way were written, by its first group.
-    batch_stamps: HashMap<Lsn, (Time, Time)>,
-    last_commit: Lsn,
-    last_error: Option<String>,
-    /// Why the origin did not answer the read that failed last, and those who wait for it are told at once.
-    read_error: String,
-    origin: OriginHealth,
-    pub(crate) start: StartReport,
-    journal_full: bool,
-    /// Requests whose clients waited for as long as they may, or were gone.
-    pub(crate) given_up: u64,
-    /// Clients that left while the core held replies for them.
-    pub(crate) zombies: HashSet<ClientId>,
-}
-
-impl Measured {
-    /// Whether the journal's disk has no space.
-    pub(super) fn is_journal_full(&self) -> bool {
-        self.journal_full
-    }
-
-    pub(crate) fn new(now: Time) -> Self {
-        Self {
-            commands: 0,
-            errors: 0,
-            accepted: 0,
-            recovered: 0,
-            fsync: Latency::new(now),
-            commit: Latency::new(now),
-            destage: Latency::new(now),
-            batch_groups: SizeWindow::new(now),
-            changes: 0,
-            rows: 0,
-            batch_stamps: HashMap::new(),
-            last_commit: Lsn::ZERO,
-            last_error: None,
-            read_error: String::new(),
-            origin: OriginHealth::default(),
-            start: StartReport::default(),
-            journal_full: false,
-            given_up: 0,
-            zombies: HashSet::new(),
-        }
-    }
-
-    /// Records the oldest group that a sync made durable: the others waited less.
-    pub(crate) fn committed(&mut self, now: Time, upto: Lsn, overlay: &Overlay) {
-        if upto <= self.last_commit {
-            return;
-        }
-        if let Some(group) = overlay.get(self.last_commit.next()) {
-            self.commit.record(now, now.since(group.stamp));
-        }
-        self.last_commit = upto;
-    }
-
-    pub(crate) fn batch_started(&mut self, now: Time, first: Lsn, last: Lsn, overlay: &Overlay) {
-        let stamp = |lsn| overlay.get(lsn).map_or(now, |group| group.stamp);
-        self.batch_stamps.insert(first, (stamp(first), stamp(last)));
-    }
-
-    /// A batch is not under way any more, however it ended: when its oldest and newest group were written.
-    pub(crate) fn batch_ended(&mut self, first: Lsn) -> Option<(Time, Time)> {
-        self.batch_stamps.remove(&first)
-    }
-
-    /// Records the batch's oldest and newest group.
-    pub(crate) fn batch_applied(
-        &mut self,
-        now: Time,
-        stamps: Option<(Time, Time)>,
-        groups: usize,
-        applied: Applied,
-    ) {
-        if let Some((oldest, newest)) = stamps {
-            self.destage.record(now, now.since(oldest));
-            self.destage.record(now, now.since(newest));
-        }
-        self.batch_groups.record(now, groups as u64);
-        self.changes += applied.changes;
-        self.rows += applied.rows;
-    }
-
-    /// The origin took writes, or answered a read.
-    pub(crate) fn origin_works(&mut self, way: Way) {
-        self.origin.works(way);
-    }
-
-    pub(crate) fn origin_failed(&mut self, now: Time, way: Way, error: &OriginError) {
-        self.origin.failed(now, way, &error.message);
-        self.last_error = Some(error.message.clone());
-    }
-
-    /// A read of this table, or a query, failed: that it is denied, or what it asks is rejected, is no failure of the origin.
-    pub(crate) fn read_failed(&mut self, now: Time, table: &str, error: &OriginError) {
-        self.read_error.clone_from(&error.message);
-        if !error.is_partial() {
-            self.origin_failed(now, Way::Read, error);
-        } else if error.fault == Fault::Denied {
-            self.origin.denied(now, table, &error.message);
-        }
-    }
-
-    pub(crate) fn read_error(&self) -> &str {
-        &self.read_error
-    }
-}
-
 impl Engine {
     /// How many clients are connected.
     pub fn clients(&self) -> usize {
-        self.clients
+        self.sessions.connected()
     }
 
     /// Adds what happened before the engine existed.
     pub fn set_start_report(&mut self, start: StartReport) {
-        self.measured.start = start;
+        self.measured.set_start(start);
     }
 
     /// Whether the journal's disk is full, so that nothing can be acknowledged.
     pub fn journal_full(&mut self, is_full: bool) {
-        self.measured.journal_full = is_full;
+        self.measured.set_journal_full(is_full);
         if !is_full {
             self.wake_lease_waiters();
             self.run_ready();
@@ -163,53 +36,29 @@ impl Engine {
     pub fn report(&mut self) -> Report {
         let now = self.now;
         let status = self.core.status();
-        let journal = self.journal.status();
         let mut report = Report::from_core("serve", &status, self.core.policy());
-        report.clients.waiting = self.requests_waiting(status.mode);
-        report.journal.disk_full = Some(self.measured.journal_full);
-        if self.measured.journal_full && status.mode != Mode::Stopped {
-            report.mode = DISK_FULL.into();
-        }
-        let measured = &mut self.measured;
-        report.uptime_seconds = now.since(self.started).as_secs_f64();
+        let of_core = (status.mode, self.core.decided());
+        self.measured.add_to(&mut report, now, of_core, &self.log.status());
         report.origin.description.clone_from(&self.config.origin);
-        report.origin.last_error.clone_from(&measured.last_error);
-        report.origin.failing_for_seconds =
-            measured.origin.failing_since().map(|since| now.since(since).as_secs_f64());
-        report.origin.down |= measured.origin.failing_since().is_some();
-        report.origin.connected = !report.origin.down;
-        report.clients.connected = self.clients as u64;
+        report.clients.waiting = self.requests_waiting(status.mode);
+        report.clients.connected = self.sessions.connected() as u64;
         report.clients.connected_max = self.config.clients_max as u64;
-        report.clients.accepted_total = measured.accepted;
-        report.clients.commands_total = measured.commands;
-        report.clients.errors_total = measured.errors;
         report.clients.set_auth(&self.config.auth);
-        report.clients.unread_bytes = Some(self.unread.bytes());
-        report.clients.cut_off_total = Some(self.unread.cut());
-        report.writes.commit_latency = measured.commit.summary(now);
-        report.destage.latency = measured.destage.summary(now);
-        report.destage.batch_groups = measured.batch_groups.summary(now);
-        report.destage.changes_total = measured.changes;
-        report.destage.rows_total = measured.rows;
-        report.journal.segments = journal.segments as u64;
-        report.journal.bytes = journal.bytes;
-        let kept = journal.oldest_stamp_ns.filter(|_| journal.oldest_lsn <= self.core.decided().0);
-        report.journal.retained_seconds =
-            Some(kept.map_or(0.0, |stamp| now.since(Time(stamp)).as_secs_f64()));
-        report.journal.fsync_latency = measured.fsync.summary(now);
-        report.journal.cut_bytes_at_start = measured.start.cut_bytes;
-        report.journal.recovered_groups_at_start = measured.recovered;
-        report.domains = self.domain_reports();
+        let (unread_bytes, cut_off) = self.sessions.unread();
+        report.clients.unread_bytes = Some(unread_bytes);
+        report.clients.cut_off_total = Some(cut_off);
+        report.domains = self.domains.reports(&self.core.domain_statuses());
         report.halted = self.halt_reports();
         report.memory.rows_bytes = Some(status.cache_bytes + status.pinned_bytes);
         report.memory.index_bytes = Some((self.rows.len() * super::rows::OVERHEAD) as u64);
         report.memory.groups_bytes = status.dirty_bytes;
         report.memory.clients_bytes =
-            self.sessions.iter().flatten().map(|s| (s.output_bytes() + s.inbox.len()) as u64).sum();
+            self.sessions.iter().map(|s| (s.output_bytes() + s.inbox.len()) as u64).sum();
         report.derived = Some(self.derived.report());
-        report.once = Some(self.tokens.report());
-        report.invalidation = Some(self.invalidation_report());
-        report.warnings.extend(self.invalidation_warning());
+        report.once = Some(self.once.report());
+        let listening = self.freshness.listening();
+        report.invalidation = Some(listening.report());
+        report.warnings.extend(listening.warning());
         if self.config.unsafe_flags.in_force().any() {
             report.warnings.push("an --unsafe-... flag breaks promises on purpose".into());
         }
@@ -218,10 +67,10 @@ impl Engine {
 
     /// Connections whose request waits. A reply that waits for a usual sync does not count: it leaves in a moment.
     fn requests_waiting(&self, mode: Mode) -> u64 {
-        let withheld = self.measured.journal_full || mode == Mode::StalenessExceeded;
+        let withheld = self.measured.is_journal_full() || mode == Mode::StalenessExceeded;
         let waits =
             |session: &Session| session.waiting.is_some() || withheld && !session.gated.is_empty();
-        self.sessions.iter().flatten().filter(|session| waits(session)).count() as u64
+        self.sessions.iter().filter(|session| waits(session)).count() as u64
     }
 
     /// INFO, in the sections and names that Redis tools read, and a section of our own.
@@ -262,7 +111,7 @@ impl Engine {
                 "Persistence",
                 format!(
                     "aof_enabled:1\r\naof_last_write_status:{}\r\naof_current_size:{}\r\n",
-                    if self.measured.journal_full { "err" } else { "ok" },
+                    if self.measured.is_journal_full() { "err" } else { "ok" },
                     report.journal.bytes
                 ),
             ),
@@ -298,7 +147,7 @@ impl Engine {
                     report.writes.dirty_bytes,
                     report.rpo.total_loss_seconds,
                     report.destage.parked_groups.unwrap_or(0),
-                    self.measured.given_up
+                    self.measured.given_up()
                 ),
             ),
         ];

@@ -4,6 +4,7 @@
 //! row; only the key cells while the row is not loaded or does not exist. The key cells come first, so they are compared in
 //! place and stored once.
 
+use super::page_clock::PageClock;
 use super::slabs::{Handle, Place, Slabs};
 use crate::cells::Reader;
 use crate::schema::{Schema, TableId};
@@ -46,6 +47,7 @@ pub(crate) struct Rows {
     hasher: Hasher,
     scratch: Vec<u8>,
     losses: u64,
+    pages: PageClock,
 }
 
 /// Parts of the index: with ten million rows one grows in about 2 ms.
@@ -92,6 +94,7 @@ impl Rows {
             hasher: Hasher::default(),
             scratch: Vec::new(),
             losses: 0,
+            pages: PageClock::default(),
         }
     }
 
@@ -187,6 +190,11 @@ impl Rows {
     /// How often a unit has lost its content or its number so far: while this stays the same, units are what they were.
     pub(super) fn losses(&self) -> u64 {
         self.losses
+    }
+
+    /// When pages were asked for, and collections changed.
+    pub(super) fn pages(&mut self) -> &mut PageClock {
+        &mut self.pages
     }
 
     /// Forgets what a unit holds, but not which row it stands for.

@@ -1,17 +1,15 @@
 //! A connection as the engine sees it: bytes in, bytes out, and what it waits for.
 
+use super::client_wait::Held;
 use super::command::Verb;
 use super::inbox::Inbox;
 use super::leased::Ahead;
 use super::once::Once;
-use super::patience::Held;
-use super::plain::Beside;
-use super::txn::Staged;
-use super::watch::RowKey;
-use crate::resp::Protocol;
+use super::watchers::RowKey;
+use crate::resp::{Code, Protocol, ReplyError};
 use crate::schema::TableId;
 use destage_core::lease::Token;
-use destage_core::{Access, Lsn, RequestId, Time, UnitId};
+use destage_core::{Lsn, RequestId, Time};
 use std::net::IpAddr;
 
 /// One connection.
@@ -141,27 +139,13 @@ pub(crate) enum WaitKind {
 /// A question to the origin that is no fetch.
 #[derive(Debug)]
 pub(crate) enum Job {
-    Scan(super::scan::Scan),
+    Scan(super::cursors::Scan),
     NextKeys {
         table: TableId,
         count: u32,
     },
     /// DESTAGE PARKED: the answer comes by itself.
     Parked,
-}
-
-/// A write that waits for the origin's word.
-#[derive(Debug)]
-pub(crate) struct Through {
-    pub(crate) client: u32,
-    pub(crate) reply: Vec<u8>,
-    pub(crate) staged: Vec<Staged>,
-    pub(crate) access: Access,
-    /// Tables of which the origin may have changed rows that were not named.
-    pub(crate) invalidates: Vec<TableId>,
-    pub(crate) units: Vec<UnitId>,
-    /// What it does besides.
-    pub(crate) beside: Beside,
 }
 
 /// What is told to whoever asks for another database than the one that there is.
@@ -182,17 +166,17 @@ impl Session {
     ///
     /// # Errors
     /// A message for the client.
-    pub(super) fn may_ask(&mut self, verb: Verb) -> Result<(), String> {
+    pub(super) fn may_ask(&mut self, verb: Verb) -> Result<(), ReplyError> {
         if !self.authenticated
             && !matches!(verb, Verb::Auth | Verb::Hello | Verb::Quit | Verb::Reset)
         {
-            return Err("NOAUTH Authentication required.".into());
+            return Err(ReplyError::fixed(Code::NoAuth, "Authentication required."));
         }
         if verb.is_of_connection() {
             return Ok(());
         }
         match self.wrong_database {
-            Some(other) => Err(format!("ERR {}", wrong_database(other))),
+            Some(other) => Err(ReplyError::err(format!("{}", wrong_database(other)))),
             None => {
                 self.has_begun = true;
                 Ok(())
@@ -208,6 +192,61 @@ impl Session {
     /// Whether its next request may be executed.
     pub(super) fn may_execute(&self) -> bool {
         self.waiting.is_none() && !self.closing && !self.yielded
+    }
+
+    /// Whether it waits for nothing: everything that it has sent in whole is answered, and the answers are sent.
+    pub(super) fn is_idle(&self) -> bool {
+        let answered = self.waiting.is_none() && !self.is_held();
+        let executed = self.closing || self.inbox.needs_more();
+        answered && executed && self.out.is_empty() && self.ready.is_empty()
+    }
+
+    /// Whether more bytes are taken from it: not while there is something to execute, or a command waits and another one is
+    /// there.
+    pub(super) fn wants_input(&self) -> bool {
+        let may_go_on = self.inbox.is_empty() || self.waiting.is_none();
+        !self.closing && may_go_on && self.inbox.needs_more()
+    }
+
+    /// The replies that may leave, and whether it is to be closed afterwards.
+    pub(super) fn outgoing(&mut self) -> (&mut Vec<u8>, bool) {
+        // What is not released yet must be sent first.
+        let closing = self.closing && !self.is_held() && self.out.is_empty();
+        (&mut self.ready, closing || self.is_cut)
+    }
+
+    /// Announces its replies: the core will say when they may leave. They tell of groups up to the one returned, and whether
+    /// they acknowledge a write.
+    pub(super) fn announce(&mut self, now: Time) -> (Lsn, bool) {
+        assert!(!self.announced, "what is announced is released before more is");
+        std::mem::swap(&mut self.out, &mut self.gated);
+        self.announced = true;
+        let (lsn, wrote) = (self.lsn, self.wrote);
+        self.held = Held { since: now, lsn, wrote, is_answered: false };
+        (self.lsn, self.wrote) = (Lsn::ZERO, false);
+        (lsn, wrote)
+    }
+
+    /// The core lets the announced replies leave; false if they were answered otherwise, so that nothing is to be sent. What was
+    /// gated since then came after what may leave now, and is not told yet.
+    pub(super) fn release(&mut self) -> bool {
+        self.announced = false;
+        if std::mem::take(&mut self.held.is_answered) {
+            if !self.gated.is_empty() {
+                self.gated.append(&mut self.out);
+                std::mem::swap(&mut self.gated, &mut self.out);
+                self.lsn = self.lsn.max(self.held.lsn);
+                self.wrote |= self.held.wrote;
+            }
+            return false;
+        }
+        if self.ready.is_empty() {
+            std::mem::swap(&mut self.ready, &mut self.gated);
+        } else {
+            self.ready.extend_from_slice(&self.gated);
+        }
+        self.gated.clear();
+        true
     }
 
     /// Bytes of replies that wait.

@@ -10,7 +10,7 @@ use super::txn::Update;
 use crate::cells::{Cell, Reader};
 use crate::collection::{Collection, CollectionId, Part};
 use crate::mapping::Shape;
-use crate::resp::Reply;
+use crate::resp::{Code, Reply, ReplyError};
 use crate::schema::{Column, Schema, TableId};
 use crate::value::ColumnType;
 use destage_core::UnitId;
@@ -39,8 +39,8 @@ struct Conditions {
     increments: bool,
 }
 
-const SYNTAX: &str = "ERR syntax error";
-const NOT_FLOAT: &str = "ERR value is not a valid float";
+const SYNTAX: ReplyError = ReplyError::fixed(Code::Err, "syntax error");
+const NOT_FLOAT: ReplyError = ReplyError::fixed(Code::Err, "value is not a valid float");
 
 impl Verb {
     /// Whether the command works on sets or sorted sets alone.
@@ -67,7 +67,7 @@ impl Prepared {
         schema: &Schema,
         spec: &Spec,
         args: &[&[u8]],
-    ) -> Result<(), String> {
+    ) -> Result<(), ReplyError> {
         let mut owners = Vec::new();
         let (_, shape) = resolve(schema, args[1], &mut owners)?;
         let is_sorted = spec.name.starts_with('z');
@@ -111,7 +111,7 @@ impl Prepared {
         collection: &Collection,
         owners: &[u8],
         member: &[u8],
-    ) -> Result<(), String> {
+    ) -> Result<(), ReplyError> {
         let member = canonical_member(schema, collection, member)?;
         self.push_element_key(schema, collection, owners, &member);
         Ok(())
@@ -139,7 +139,7 @@ impl Prepared {
         owners: &[u8],
         args: &[&[u8]],
         command: &mut SetCommand,
-    ) -> Result<(), String> {
+    ) -> Result<(), ReplyError> {
         let collection = schema.collection(command.collection);
         let conditions = &mut command.conditions;
         let mut rest = &args[2..];
@@ -159,20 +159,27 @@ impl Prepared {
                 rest = tail;
             }
             if conditions.absent && conditions.present {
-                return Err("ERR XX and NX options at the same time are not compatible".into());
+                return Err(ReplyError::fixed(
+                    Code::Err,
+                    "XX and NX options at the same time are not compatible",
+                ));
             }
             let compares = u8::from(conditions.greater) + u8::from(conditions.less);
             if compares + u8::from(conditions.absent) > 1 {
-                return Err(
-                    "ERR GT, LT, and/or NX options at the same time are not compatible".into()
-                );
+                return Err(ReplyError::fixed(
+                    Code::Err,
+                    "GT, LT, and/or NX options at the same time are not compatible",
+                ));
             }
         }
         if rest.is_empty() || !rest.len().is_multiple_of(2) {
-            return Err(SYNTAX.into());
+            return Err(SYNTAX);
         }
         if conditions.increments && rest.len() > 2 {
-            return Err("ERR INCR option supports a single increment-element pair".into());
+            return Err(ReplyError::fixed(
+                Code::Err,
+                "INCR option supports a single increment-element pair",
+            ));
         }
         let column = score_column(schema, collection);
         for pair in rest.chunks_exact(2) {
@@ -194,7 +201,7 @@ fn canonical_member<'a>(
     schema: &Schema,
     collection: &Collection,
     member: &'a [u8],
-) -> Result<Cow<'a, [u8]>, String> {
+) -> Result<Cow<'a, [u8]>, ReplyError> {
     let table = schema.table(collection.table);
     let canonical = table.columns[collection.member].ty.canonical(member);
     canonical.map_err(|error| unfit(table, collection.member, member, &error.0))
@@ -206,7 +213,7 @@ fn canonical_score(
     collection: &Collection,
     column: &Column,
     text: &[u8],
-) -> Result<Vec<u8>, String> {
+) -> Result<Vec<u8>, ReplyError> {
     let value = std::str::from_utf8(text).ok().and_then(|text| text.parse::<f64>().ok());
     let value = value.filter(|value| !value.is_nan()).ok_or(NOT_FLOAT)?;
     let is_whole = value == value.trunc() && value.abs() < 9.0e15;
@@ -304,7 +311,9 @@ impl Context<'_> {
             let new = match &old {
                 Some(old) if conditions.increments => {
                     let sum = table.columns[column].ty.add(old, &plain(given)?);
-                    sum.map_err(|error| Trouble::Error(format!("ERR the score {error}")))?
+                    sum.map_err(|error| {
+                        Trouble::Error(ReplyError::err(format!("the score {error}")))
+                    })?
                 }
                 _ => given.clone(),
             };
@@ -423,8 +432,7 @@ pub(super) fn score_of<'r>(collection: &Collection, row: &'r [u8]) -> &'r [u8] {
 
 /// An increment in plain notation, which columns add.
 fn plain(score: &[u8]) -> Result<Vec<u8>, Trouble> {
-    let plain =
-        ColumnType::DECIMAL.canonical(score).map_err(|_| Trouble::Error(NOT_FLOAT.into()))?;
+    let plain = ColumnType::DECIMAL.canonical(score).map_err(|_| Trouble::Error(NOT_FLOAT))?;
     Ok(plain.into_owned())
 }
 

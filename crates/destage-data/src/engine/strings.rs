@@ -8,17 +8,19 @@ use super::expire::{Change, refuse_expiry};
 use super::perform::{Context, Trouble};
 use super::txn::Update;
 use crate::mapping::Shape;
-use crate::resp::Reply;
+use crate::resp::{Code, Reply, ReplyError};
 use crate::schema::{PLAIN_HASH, PLAIN_STRING, Schema, Table};
 use crate::value::ColumnType;
 use destage_core::UnitId;
 use std::ops::Range;
 
 /// Redis's own words, which clients compare.
-pub(super) const NOT_INTEGER: &str = "ERR value is not an integer or out of range";
-pub(super) const NOT_FLOAT: &str = "ERR value is not a valid float";
-pub(super) const OVERFLOW: &str = "ERR increment or decrement would overflow";
-const SYNTAX: &str = "ERR syntax error";
+pub(super) const NOT_INTEGER: ReplyError =
+    ReplyError::fixed(Code::Err, "value is not an integer or out of range");
+pub(super) const NOT_FLOAT: ReplyError = ReplyError::fixed(Code::Err, "value is not a valid float");
+pub(super) const OVERFLOW: ReplyError =
+    ReplyError::fixed(Code::Err, "increment or decrement would overflow");
+const SYNTAX: ReplyError = ReplyError::fixed(Code::Err, "syntax error");
 
 /// What SET and its kin ask besides the value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,7 +67,7 @@ impl Prepared {
         schema: &Schema,
         spec: &Spec,
         args: &[&[u8]],
-    ) -> Result<(), String> {
+    ) -> Result<(), ReplyError> {
         match spec.verb {
             Verb::MGet => {
                 return args[1..]
@@ -84,7 +86,7 @@ impl Prepared {
                 true => self.push_number(table, column, false, args[2]),
                 false => {
                     self.amount.extend_from_slice(args[2]);
-                    decimal(args[2]).map(drop).ok_or_else(|| NOT_FLOAT.into())
+                    decimal(args[2]).map(drop).ok_or_else(|| NOT_FLOAT)
                 }
             },
             Verb::Append => {
@@ -92,7 +94,7 @@ impl Prepared {
                 Ok(())
             }
             Verb::GetRange => {
-                let place = |arg| integer(arg).map_err(|_| NOT_INTEGER.to_owned());
+                let place = |arg| integer(arg).map_err(|_| NOT_INTEGER);
                 self.places = (place(args[2])?, place(args[3])?);
                 Ok(())
             }
@@ -114,7 +116,7 @@ impl Prepared {
         &mut self,
         schema: &'s Schema,
         key: &[u8],
-    ) -> Result<(&'s Table, usize), String> {
+    ) -> Result<(&'s Table, usize), ReplyError> {
         let (table, shape) = self.push_key(schema, key)?;
         let column = match shape {
             Shape::String(column) => column,
@@ -125,9 +127,17 @@ impl Prepared {
         Ok((table, column))
     }
 
-    fn read_pairs(&mut self, schema: &Schema, spec: &Spec, pairs: &[&[u8]]) -> Result<(), String> {
+    fn read_pairs(
+        &mut self,
+        schema: &Schema,
+        spec: &Spec,
+        pairs: &[&[u8]],
+    ) -> Result<(), ReplyError> {
         if !pairs.len().is_multiple_of(2) {
-            return Err(format!("ERR wrong number of arguments for '{}' command", spec.name));
+            return Err(ReplyError::err(format!(
+                "wrong number of arguments for '{}' command",
+                spec.name
+            )));
         }
         self.expire.change = Change::Never;
         for pair in pairs.chunks_exact(2) {
@@ -137,7 +147,7 @@ impl Prepared {
         Ok(())
     }
 
-    fn push_value(&mut self, table: &Table, column: usize, value: &[u8]) -> Result<(), String> {
+    fn push_value(&mut self, table: &Table, column: usize, value: &[u8]) -> Result<(), ReplyError> {
         let canonical = table.columns[column].ty.canonical(value);
         let canonical = canonical.map_err(|error| unfit(table, column, value, &error.0))?;
         let start = self.values.len();
@@ -154,7 +164,7 @@ impl Prepared {
         column: usize,
         spec: &Spec,
         args: &[&[u8]],
-    ) -> Result<(), String> {
+    ) -> Result<(), ReplyError> {
         let mut expire = None;
         let options = match spec.name {
             "setex" | "psetex" => {
@@ -185,11 +195,11 @@ impl Prepared {
                     let time = options.next().ok_or(SYNTAX)?;
                     expire = Change::read(&word, time, spec.name)?;
                 }
-                _ => return Err(SYNTAX.into()),
+                _ => return Err(SYNTAX),
             }
         }
         if self.options.absent && self.options.present {
-            return Err(SYNTAX.into());
+            return Err(SYNTAX);
         }
         self.expire.change = expire.unwrap_or(Change::Never);
         let is_timed = self.expire.change.is_timed();
@@ -203,14 +213,19 @@ impl Prepared {
     }
 
     /// GETEX key [PERSIST | EX s | PX ms | EXAT s | PXAT ms]
-    fn read_get_ex(&mut self, table: &Table, spec: &Spec, args: &[&[u8]]) -> Result<(), String> {
+    fn read_get_ex(
+        &mut self,
+        table: &Table,
+        spec: &Spec,
+        args: &[&[u8]],
+    ) -> Result<(), ReplyError> {
         self.expire.change = match args {
             [] => return Ok(()),
             [word] if word.eq_ignore_ascii_case(b"persist") => Change::Never,
             [word, time] => {
                 Change::read(&word.to_ascii_lowercase(), time, spec.name)?.ok_or(SYNTAX)?
             }
-            _ => return Err(SYNTAX.into()),
+            _ => return Err(SYNTAX),
         };
         match self.expire.change.is_timed() {
             true => refuse_expiry(self.shape, table),
@@ -224,10 +239,12 @@ impl Prepared {
         column: usize,
         spec: &Spec,
         by: Option<&[u8]>,
-    ) -> Result<(), String> {
-        let by = integer(by.unwrap_or(b"1")).map_err(|_| NOT_INTEGER.to_owned())?;
+    ) -> Result<(), ReplyError> {
+        let by = integer(by.unwrap_or(b"1")).map_err(|_| NOT_INTEGER)?;
         let by = match spec.name {
-            "decr" | "decrby" => by.checked_neg().ok_or("ERR decrement would overflow")?,
+            "decr" | "decrby" => {
+                by.checked_neg().ok_or(ReplyError::fixed(Code::Err, "decrement would overflow"))?
+            }
             _ => by,
         };
         let amount = itoa::Buffer::new().format(by).as_bytes().to_vec();
@@ -385,14 +402,14 @@ impl Context<'_> {
         }
         if is_whole {
             let sum = integer(old)?.checked_add(integer(&prepared.amount)?);
-            let sum = sum.ok_or_else(|| Trouble::Error(OVERFLOW.into()))?;
+            let sum = sum.ok_or_else(|| Trouble::Error(OVERFLOW))?;
             let text = itoa::Buffer::new().format(sum).as_bytes().to_vec();
             return self.replace_string(table, unit, column, &text, |_| reply.integer(sum));
         }
         let sum = decimal(old)
             .zip(decimal(&prepared.amount))
             .and_then(|(old, amount)| exact().add(&old, &amount).ok())
-            .ok_or_else(|| Trouble::Error(NOT_FLOAT.into()))?;
+            .ok_or_else(|| Trouble::Error(NOT_FLOAT))?;
         let text = without_zeros(&sum).to_vec();
         self.replace_string(table, unit, column, &text, |new| reply.bulk(new))
     }
@@ -427,7 +444,7 @@ impl Context<'_> {
 pub(super) fn integer(text: &[u8]) -> Result<i64, Trouble> {
     let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
     let number = number.filter(|&number| itoa::Buffer::new().format(number).as_bytes() == text);
-    number.ok_or_else(|| Trouble::Error(NOT_INTEGER.into()))
+    number.ok_or_else(|| Trouble::Error(NOT_INTEGER))
 }
 
 pub(super) fn exact() -> ColumnType {

@@ -2,21 +2,21 @@
 //!
 //! A run is a function of its seed. `DESTAGE_SEEDS=n` runs more of them, `DESTAGE_SEED=n` one.
 
-mod aftermath;
 mod builds_on;
+mod cascade;
 mod claims;
 mod client;
+mod client_wait;
 mod command;
 mod derived;
 mod halts;
 mod history;
 mod leased;
 mod once;
-mod opaque;
 mod options;
-mod patience;
 mod plain;
 mod raw;
+mod raw_sql;
 mod report;
 mod sets;
 mod shop;

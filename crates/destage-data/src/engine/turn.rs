@@ -5,13 +5,12 @@
 //! is never divided, nor is one EXEC.
 
 use super::Engine;
+use super::PREFETCH_CLIENT;
 use super::command::{Group, find};
-use super::dispatch::PREFETCH_CLIENT;
 use super::inbox::Seen;
-use super::patience::Held;
 use super::rows::Kind;
 use super::session::{Session, Waiting};
-use crate::resp::{Args, Parse, Reply, RequestLimits, parse, resume};
+use crate::resp::{Args, Parse, Reply, ReplyError, RequestLimits, parse, resume};
 use destage_core::{ClientId, Input, Intent, Lsn, Time};
 
 /// What a command counts for besides its bytes.
@@ -29,7 +28,7 @@ impl Engine {
     /// Takes bytes from a client and executes what they complete.
     pub fn receive(&mut self, now: Time, client: ClientId, bytes: &[u8]) {
         self.now = self.now.max(now);
-        let Some(mut session) = self.sessions[client.0 as usize].take() else { return };
+        let Some(mut session) = self.sessions.take(client) else { return };
         if session.inbox.is_empty() && session.may_execute() {
             let mut seen = Seen::default();
             let used = self.run(client, &mut session, bytes, &mut seen);
@@ -37,7 +36,7 @@ impl Engine {
             self.conclude(client, session);
         } else {
             session.inbox.push(bytes);
-            self.sessions[client.0 as usize] = Some(session);
+            self.sessions.restore(client, session);
             self.step(client);
         }
         self.run_ready();
@@ -45,9 +44,9 @@ impl Engine {
 
     /// Lets clients go on whose commands were answered; those that are left when much was executed, at the next call.
     pub(super) fn run_ready(&mut self) {
-        let end = self.work + TURN;
-        while self.work < end
-            && let Some(client) = self.runnable.pop_front()
+        let end = self.sessions.work() + TURN;
+        while self.sessions.work() < end
+            && let Some(client) = self.sessions.next_ready()
         {
             self.step(client);
         }
@@ -57,19 +56,18 @@ impl Engine {
     /// between looks at its sockets; how many clients went on.
     pub fn go_on(&mut self, now: Time) -> usize {
         self.now = self.now.max(now);
-        let (end, mut count) = (self.work + TURN, 0);
-        for _ in 0..self.yielded.len() {
-            if self.work >= end {
+        let (end, mut count) = (self.sessions.work() + TURN, 0);
+        for _ in 0..self.sessions.yielded_len() {
+            if self.sessions.work() >= end {
                 break;
             }
-            let Some(client) = self.yielded.pop_front() else { break };
-            let Some(session) = self.session(client) else { continue };
-            session.yielded = false;
+            let Some(yielded) = self.sessions.end_yield() else { break };
+            let Some(client) = yielded else { continue };
             count += 1;
             self.step(client);
             // One that has sent everything is closed once that is executed, also where there was nothing to answer.
             if self.is_idle(client) {
-                self.sends.push(client);
+                self.sessions.send(client);
             }
         }
         self.run_ready();
@@ -78,17 +76,17 @@ impl Engine {
 
     /// Whether there is something to execute that waits for nothing but its turn.
     pub fn has_work(&self) -> bool {
-        !self.runnable.is_empty() || !self.yielded.is_empty()
+        self.sessions.has_work()
     }
 
     /// What was executed so far, in the units of [`TURN`].
     pub(crate) fn work(&self) -> usize {
-        self.work
+        self.sessions.work()
     }
 
     /// Executes what a client has sent so far, and announces its replies.
     fn step(&mut self, client: ClientId) {
-        let Some(mut session) = self.sessions[client.0 as usize].take() else { return };
+        let Some(mut session) = self.sessions.take(client) else { return };
         if !session.inbox.is_empty() && session.may_execute() {
             let mut inbox = std::mem::take(&mut session.inbox);
             let (buffer, seen) = inbox.parts();
@@ -105,28 +103,23 @@ impl Engine {
 
     /// Announces the replies of a client that has executed what it can.
     fn conclude(&mut self, client: ClientId, mut session: Box<Session>) {
-        if !session.is_cut && self.outgrows(&mut session) {
-            self.cut_off(client, &mut session);
+        if !session.is_cut && self.sessions.outgrows(&mut session) {
+            self.sessions.cut_off(client, &mut session);
         }
-        let announce = !session.announced && !session.out.is_empty();
-        let (lsn, wrote) = (session.lsn, session.wrote);
-        if announce {
-            std::mem::swap(&mut session.out, &mut session.gated);
-            session.announced = true;
-            session.held = Held { since: self.now, lsn, wrote, is_answered: false };
-            (session.lsn, session.wrote) = (Lsn::ZERO, false);
-        } else if session.held.is_answered && !session.out.is_empty() {
+        let has_more = !session.announced && !session.out.is_empty();
+        let announced = has_more.then(|| session.announce(self.now));
+        if !has_more && session.held.is_answered && !session.out.is_empty() {
             self.follow_answered(client, &mut session);
         }
-        self.sessions[client.0 as usize] = Some(session);
-        for late in std::mem::take(&mut self.late_sends) {
-            self.release(late);
+        self.sessions.restore(client, session);
+        for late in self.sessions.take_released_late() {
+            self.sessions.release(late);
         }
-        for (request, lsn, until) in std::mem::take(&mut self.waits) {
+        for (request, lsn, until) in self.asking.take_waits() {
             self.core.handle(self.now, Input::Wait { request, lsn, until });
             self.pump();
         }
-        if announce {
+        if let Some((lsn, wrote)) = announced {
             let lsn =
                 if self.config.unsafe_flags.in_force().no_read_gate { Lsn::ZERO } else { lsn };
             self.core.handle(self.now, Input::Respond { client, lsn, wrote });
@@ -147,19 +140,20 @@ impl Engine {
         let mut args = Args::default();
         let mut used = 0;
         let mut count = 0;
-        let end = self.work + TURN;
+        let end = self.sessions.work() + TURN;
         let mut look_at = 0;
         while session.may_execute() {
             if session.out.len() >= look_at {
-                if self.outgrows(session) {
+                if self.sessions.outgrows(session) {
                     // Disconnected by the caller: what follows would only add to it.
                     break;
                 }
                 look_at = session.out.len() + LOOK_EVERY_BYTES;
             }
-            if used < buffer.len() && (count == self.config.pipeline_max || self.work >= end) {
-                session.yielded = true;
-                self.yielded.push_back(client);
+            if used < buffer.len()
+                && (count == self.config.pipeline_max || self.sessions.work() >= end)
+            {
+                self.sessions.yield_turn(client, session);
                 break;
             }
             let limits = if session.known { &self.config.limits } else { &STRANGER };
@@ -174,9 +168,9 @@ impl Engine {
                     seen.pass(len);
                     if !args.is_empty() {
                         let before = session.out.len();
-                        self.work += raw.len() + COMMAND_COST;
+                        self.sessions.worked(raw.len() + COMMAND_COST);
                         self.request(client, session, raw, &args);
-                        self.work += session.out.len().saturating_sub(before);
+                        self.sessions.worked(session.out.len().saturating_sub(before));
                         self.pump();
                     }
                 }
@@ -186,7 +180,7 @@ impl Engine {
                 }
                 Err(error) => {
                     let why = if session.known { "" } else { " before AUTH" };
-                    let message = format!("ERR {error}{why}");
+                    let message = ReplyError::err(format!("{error}{why}"));
                     Reply::new(&mut session.out, session.protocol).error(&message);
                     session.closing = true;
                     used = buffer.len();
@@ -194,7 +188,7 @@ impl Engine {
             }
             if !session.inbox.is_empty() {
                 // It asks anew, before what follows.
-                self.runnable.push_back(client);
+                self.sessions.ready(client);
                 break;
             }
         }
@@ -213,7 +207,7 @@ impl Engine {
             return;
         }
         let mut args = Args::default();
-        let mut prepared = std::mem::take(&mut self.prepared);
+        let mut prepared = std::mem::take(&mut self.scratch.prepared);
         while seen.ahead < PREFETCH_MAX && !seen.ahead_is_part {
             let rest = &buffer[seen.ahead_bytes..];
             let Ok(Parse::Request(len)) = parse(rest, &self.config.limits, &mut args) else {
@@ -231,12 +225,12 @@ impl Engine {
             for (table, key) in prepared.keys() {
                 let unit = self.rows.find_or_insert(table, key);
                 if self.rows.get(unit).kind == Kind::NotLoaded {
-                    let request = self.request_id(PREFETCH_CLIENT);
+                    let request = self.asking.request_id(PREFETCH_CLIENT);
                     let _ = self.access(request, Intent::Read, &[unit]);
                 }
             }
         }
-        self.prepared = prepared;
+        self.scratch.prepared = prepared;
         self.pump();
     }
 }

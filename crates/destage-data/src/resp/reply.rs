@@ -1,5 +1,7 @@
 //! Replies, appended to a connection's output.
 
+use super::error::{Code, ReplyError};
+
 /// The protocol version that a connection speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Protocol {
@@ -38,7 +40,8 @@ pub(crate) fn count_replies(bytes: &[u8]) -> usize {
 }
 
 /// What is told instead of a reply that is too long.
-pub(crate) const TOO_LONG: &str = "ERR its reply exceeds --output-limit; ask for less at once";
+pub(crate) const TOO_LONG: ReplyError =
+    ReplyError::fixed(Code::Err, "its reply exceeds --output-limit; ask for less at once");
 
 /// Writes whole replies of RESP3, as [`Reply`] writes them, as they are in RESP2.
 pub(crate) fn in_v2(bytes: &[u8], reply: &mut Reply<'_>) {
@@ -97,7 +100,7 @@ impl<'a> Reply<'a> {
     ///
     /// # Errors
     /// The reply to give instead.
-    pub fn is_within(&self) -> Result<(), &'static str> {
+    pub fn is_within(&self) -> Result<(), ReplyError> {
         if self.out.len() <= self.bytes_max {
             return Ok(());
         }
@@ -119,11 +122,19 @@ impl<'a> Reply<'a> {
         self.line(b'+', text.as_bytes());
     }
 
-    /// An error; the first word is its kind (`ERR` and others). Line ends are blanked, since they would end the reply.
-    pub fn error(&mut self, message: &str) {
-        let clean: String =
-            message.chars().map(|c| if c == '\r' || c == '\n' { ' ' } else { c }).collect();
-        self.line(b'-', clean.as_bytes());
+    /// An error. Line ends are blanked, since they would end the reply.
+    pub fn error(&mut self, error: &ReplyError) {
+        self.out.push(b'-');
+        let start = self.out.len();
+        self.out.extend_from_slice(error.code().word().as_bytes());
+        self.out.push(b' ');
+        self.out.extend_from_slice(error.text().as_bytes());
+        for byte in &mut self.out[start..] {
+            if matches!(byte, b'\r' | b'\n') {
+                *byte = b' ';
+            }
+        }
+        self.out.extend_from_slice(b"\r\n");
     }
 
     fn line(&mut self, kind: u8, text: &[u8]) {
@@ -285,7 +296,7 @@ mod tests {
                 r.double("1.5");
                 r.text("a\r\nb");
                 r.ok();
-                r.error("ERR a");
+                r.error(&ReplyError::err("a"));
             });
             assert_eq!(count_replies(all.as_bytes()), 8, "{all:?}");
         }
@@ -308,7 +319,7 @@ mod tests {
                 r.double("1.5");
                 r.text("a\r\nb");
                 r.ok();
-                r.error("ERR a");
+                r.error(&ReplyError::err("a"));
             })
         };
         let turned = written(Protocol::V2, |r| in_v2(all(Protocol::V3).as_bytes(), r));
@@ -317,6 +328,6 @@ mod tests {
 
     #[test]
     fn errors_never_break_the_line() {
-        assert_eq!(written(Protocol::V2, |r| r.error("ERR a\r\nb")), "-ERR a  b\r\n");
+        assert_eq!(written(Protocol::V2, |r| r.error(&ReplyError::err("a\r\nb"))), "-ERR a  b\r\n");
     }
 }

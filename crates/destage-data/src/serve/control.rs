@@ -68,7 +68,7 @@ impl EngineControl {
         self.outbox.send(Event::Control(work));
         loop {
             match answered.recv_timeout(LOOK_EVERY) {
-                Ok(told) => return told.map_err(ControlError::Failed),
+                Ok(told) => return told.map_err(|error| ControlError::Failed(error.to_string())),
                 Err(RecvTimeoutError::Disconnected) => return Err(no_answer()),
                 Err(RecvTimeoutError::Timeout) => caller.still_waits(|| {
                     "the origin has not answered within the time given; the decision stands, see the log and the list of \
@@ -138,7 +138,9 @@ impl Control for EngineControl {
                     let keys: Vec<&[u8]> = keys.iter().map(String::as_bytes).collect();
                     engine.invalidate_named(&keys)
                 })?;
-                dropped.map(|count| json!({ "invalidated": count })).map_err(ControlError::Invalid)
+                dropped
+                    .map(|count| json!({ "invalidated": count }))
+                    .map_err(|error| ControlError::Invalid(error.to_string()))
             }
             "parked" => self.parked(args, caller),
             _ => Err(ControlError::Invalid(format!(

@@ -138,7 +138,7 @@ impl Covered {
         if self.rows.is_empty() && self.tables.is_empty() {
             return Ok(false);
         }
-        let table = key_cells(schema, key.0.as_bytes()).map_err(|why| Error::told(&why))?.0;
+        let table = key_cells(schema, key.0.as_bytes())?.0;
         Ok(self.rows.contains(key) || self.tables.contains(&table.id))
     }
 
@@ -166,8 +166,7 @@ impl Covered {
             match declared {
                 Declared::Row(key) => {
                     let key = canonical_key(schema, key)?;
-                    let (table, cells) =
-                        key_cells(schema, key.0.as_bytes()).map_err(|why| Error::told(&why))?;
+                    let (table, cells) = key_cells(schema, key.0.as_bytes())?;
                     named.push((table.id, Some(cells)));
                     self.rows.insert(key);
                 }

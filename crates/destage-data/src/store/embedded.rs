@@ -7,6 +7,7 @@ use super::{Value, value::Field};
 use crate::cells::{Cell, Reader};
 use crate::domains::Partition;
 use crate::engine::{Observer, key_cells};
+use crate::resp::Code;
 use crate::schema::{Schema, Table};
 use crate::serve::{Inside, Local};
 use crate::settings::Settings;
@@ -144,8 +145,7 @@ impl Embedded {
         if fields.is_empty() {
             return Ok(None);
         }
-        let (table, _) = key_cells(self.inside.schema(), key.0.as_bytes())
-            .map_err(|message| Error::told(&message))?;
+        let (table, _) = key_cells(self.inside.schema(), key.0.as_bytes())?;
         let names = &self.names[usize::from(table.id.0)];
         let mut row = Vec::with_capacity(names.columns.len());
         let mut fields = fields.into_iter().filter_map(|answer| match answer {
@@ -274,10 +274,10 @@ impl CacheSession for EmbeddedSession<'_> {
         match (end, refused) {
             (Some(Answer::Array(Some(_))), _) => Ok(()),
             // What was refused first says more than that therefore nothing was done.
-            (Some(Answer::Error(message)), Some(refused)) if message.starts_with("EXECABORT") => {
+            (Some(Answer::Error(error)), Some(refused)) if error.code() == Code::ExecAbort => {
                 Err(refused)
             }
-            (Some(Answer::Error(message)), _) => Err(Error::told(&message)),
+            (Some(Answer::Error(error)), _) => Err(error.into()),
             _ => Err(Error::new(
                 ErrorKind::Conflict,
                 "a row that the session has read or changes was changed or leased by another one",

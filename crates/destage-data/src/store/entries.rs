@@ -289,7 +289,7 @@ impl<E: Entry> Observer for Kind<E> {
         names
     }
 
-    fn opaque(&self, lsn: Lsn, domain: DomainId) {
+    fn raw_sql(&self, lsn: Lsn, domain: DomainId) {
         self.state().opaque.insert(domain, lsn);
         self.unsure(&[]);
     }

@@ -1,5 +1,6 @@
 //! What can go wrong, sorted by what the caller does about it.
 
+use crate::resp::{Code, ReplyError};
 use crate::serve::ServeError;
 use destage_runtime::admin::ControlError;
 
@@ -73,27 +74,39 @@ impl Error {
         matches!(self.kind, ErrorKind::Conflict | ErrorKind::Busy)
     }
 
-    /// An error as the engine words it: the first word is its kind.
-    pub(crate) fn told(message: &str) -> Self {
-        let (word, rest) = message.split_once(' ').unwrap_or((message, ""));
-        let kind = match word {
-            "RETRY" => ErrorKind::Conflict,
-            "BUSY" => ErrorKind::Busy,
-            "FULL" => ErrorKind::Full,
-            "STALE" => ErrorKind::Stale,
-            "UNAVAILABLE" => ErrorKind::Unavailable,
-            "DENIED" => ErrorKind::Denied,
-            "REJECTED" | "PARKED" => ErrorKind::Rejected,
-            "TIMEOUT" | "PENDING" => ErrorKind::Timeout,
-            "STOPPED" => ErrorKind::Closed,
-            _ => ErrorKind::Invalid,
-        };
-        Self::new(kind, rest)
-    }
-
     pub(crate) fn closed(reason: Option<&ServeError>) -> Self {
         let why = reason.map_or_else(|| "it is closed or closing".to_owned(), ToString::to_string);
         Self::new(ErrorKind::Closed, format!("the store does not answer: {why}"))
+    }
+}
+
+/// An error as the engine tells it.
+impl From<ReplyError> for Error {
+    fn from(error: ReplyError) -> Self {
+        Self::new(kind_of(error.code()), error.text())
+    }
+}
+
+/// What to do about an error with this code.
+fn kind_of(code: Code) -> ErrorKind {
+    match code {
+        Code::Retry => ErrorKind::Conflict,
+        Code::Busy => ErrorKind::Busy,
+        Code::Full => ErrorKind::Full,
+        Code::Stale => ErrorKind::Stale,
+        Code::Unavailable => ErrorKind::Unavailable,
+        Code::Denied => ErrorKind::Denied,
+        Code::Rejected | Code::Parked => ErrorKind::Rejected,
+        Code::Timeout | Code::Pending => ErrorKind::Timeout,
+        Code::Stopped => ErrorKind::Closed,
+        Code::Err
+        | Code::WrongType
+        | Code::NoAuth
+        | Code::WrongPass
+        | Code::NoProto
+        | Code::ExecAbort
+        | Code::Large
+        | Code::Paused => ErrorKind::Invalid,
     }
 }
 
@@ -111,5 +124,23 @@ impl From<ControlError> for Error {
             ControlError::Failed(_) | ControlError::TimedOut(_) => ErrorKind::Timeout,
         };
         Self::new(kind, error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_be_tried_again_is_told_from_what_may_not() {
+        let retryable =
+            Code::ALL.map(|code| Error::from(ReplyError::new(code, "why")).is_retryable());
+        let expected = Code::ALL.map(|code| matches!(code, Code::Retry | Code::Busy));
+        assert_eq!(retryable, expected);
+        let parked = Error::from(ReplyError::new(Code::Parked, "the origin rejected it"));
+        assert_eq!(
+            (parked.kind(), &*parked.to_string()),
+            (ErrorKind::Rejected, "the origin rejected it")
+        );
     }
 }

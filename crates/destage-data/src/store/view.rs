@@ -9,7 +9,7 @@ use crate::value::ColumnType;
 
 /// The one spelling of a key.
 pub(super) fn canonical_key(schema: &Schema, key: &Key) -> Result<Key, Error> {
-    let (table, cells) = key_cells(schema, key.0.as_bytes()).map_err(|m| Error::told(&m))?;
+    let (table, cells) = key_cells(schema, key.0.as_bytes())?;
     let mut text = Vec::with_capacity(key.0.len());
     format_key(table, Reader::new(&cells), &mut text);
     match String::from_utf8(text) {
@@ -27,8 +27,7 @@ pub(super) fn applied(
 ) -> Result<Option<Row>, Error> {
     // What raw SQL covers is not shown at all.
     let Some(key) = change.key() else { return Ok(row) };
-    let (table, cells) =
-        key_cells(schema, key.0.as_bytes()).map_err(|message| Error::told(&message))?;
+    let (table, cells) = key_cells(schema, key.0.as_bytes())?;
     let mut row = match (change, row) {
         (Change::Delete { .. }, _) => return Ok(None),
         (_, Some(row)) => row,
@@ -61,8 +60,7 @@ pub(super) fn column_type<'s>(
     key: &Key,
     name: &str,
 ) -> Result<&'s ColumnType, Error> {
-    let (table, _) =
-        key_cells(schema, key.0.as_bytes()).map_err(|message| Error::told(&message))?;
+    let (table, _) = key_cells(schema, key.0.as_bytes())?;
     Ok(&table.columns[column(table, name)?].ty)
 }
 

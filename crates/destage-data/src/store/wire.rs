@@ -1,12 +1,13 @@
 //! Requests to the engine and its replies, as bytes: the sessions of the library speak to it as every other client does.
 
 use super::{Error, ErrorKind};
+use crate::resp::ReplyError;
 
 /// What the engine answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Simple(String),
-    Error(String),
+    Error(ReplyError),
     Int(i64),
     Bulk(Option<Vec<u8>>),
     Array(Option<Vec<Self>>),
@@ -16,7 +17,7 @@ impl Answer {
     /// What was told, unless it is an error.
     pub(crate) fn accepted(self) -> Result<Self, Error> {
         match self {
-            Self::Error(message) => Err(Error::told(&message)),
+            Self::Error(error) => Err(error.into()),
             answer => Ok(answer),
         }
     }
@@ -82,7 +83,7 @@ impl<'a> Reader<'a> {
         let number = || std::str::from_utf8(text).ok().and_then(|text| text.parse::<i64>().ok());
         match mark {
             b'+' => Ok(Answer::Simple(shown())),
-            b'-' => Ok(Answer::Error(shown())),
+            b'-' => Ok(Answer::Error(ReplyError::from_wire(&shown()))),
             b':' => number().map(Answer::Int).ok_or(Broken::Malformed),
             b'$' | b'*' => {
                 let len = number().ok_or(Broken::Malformed)?;

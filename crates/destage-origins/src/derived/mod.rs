@@ -332,7 +332,7 @@ impl Parameter {
     fn canonical(&self, schema: &Schema, part: &[u8]) -> Result<Box<[u8]>, String> {
         let refuse = |takes: &str| {
             let shown = part[..part.len().min(48)].escape_ascii();
-            format!("ERR the key's part {{{}}} takes {takes}, not '{shown}'", self.name)
+            format!("the key's part {{{}}} takes {takes}, not '{shown}'", self.name)
         };
         if let Some((table, column)) = self.column {
             let column = &schema.table(table).columns[column];

@@ -1,6 +1,7 @@
 //! The parked groups that there are, and which of them may leave together.
 
 use crate::change;
+use crate::resp::ReplyError;
 use destage_core::{Lsn, UnitId};
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Index;
@@ -38,8 +39,8 @@ impl Known {
     ///
     /// # Errors
     /// They cannot be read.
-    pub(super) fn readable(&self, lsn: Lsn) -> Result<&[u8], String> {
-        let unreadable = |why| format!("ERR {why}; EDIT write {} or SKIP it", lsn.0);
+    pub(super) fn readable(&self, lsn: Lsn) -> Result<&[u8], ReplyError> {
+        let unreadable = |why| ReplyError::err(format!("{why}; EDIT write {} or SKIP it", lsn.0));
         self.bytes.as_deref().map_err(unreadable)
     }
 }
@@ -70,24 +71,24 @@ impl KnownGroups {
     }
 
     /// A group that somebody asks for by its number.
-    pub(super) fn find(&self, lsn: Lsn) -> Result<&Known, String> {
-        self.0
-            .get(&lsn)
-            .ok_or_else(|| format!("ERR write {} is not parked; see PARKED LIST", lsn.0))
+    pub(super) fn find(&self, lsn: Lsn) -> Result<&Known, ReplyError> {
+        self.0.get(&lsn).ok_or_else(|| {
+            ReplyError::err(format!("write {} is not parked; see PARKED LIST", lsn.0))
+        })
     }
 
     /// Whether a group may leave before the others.
-    pub(super) fn check(&self, root: Lsn, edited: &Units) -> Result<&Known, String> {
+    pub(super) fn check(&self, root: Lsn, edited: &Units) -> Result<&Known, ReplyError> {
         let known = self.find(root)?;
         let own = known.units.rows.iter().chain(&edited.rows);
         let shares = |other: &Known| own.clone().any(|unit| other.units.rows.contains(unit));
         let is_below =
             |lsn: &Lsn, other: &Known| known.builds_on.binary_search(lsn).is_ok() || shares(other);
         match self.0.range(..root).rev().find(|(lsn, other)| is_below(lsn, other)) {
-            Some((before, _)) => Err(format!(
-                "ERR write {} builds on the rejected write {}: decide on that one first",
+            Some((before, _)) => Err(ReplyError::err(format!(
+                "write {} builds on the rejected write {}: decide on that one first",
                 root.0, before.0
-            )),
+            ))),
             None => Ok(known),
         }
     }
@@ -125,7 +126,7 @@ impl KnownGroups {
     }
 
     /// Why the first one that cannot be read is left out when all are asked for.
-    pub(super) fn first_unreadable(&self) -> Option<String> {
+    pub(super) fn first_unreadable(&self) -> Option<ReplyError> {
         self.0.iter().find_map(|(&lsn, known)| known.readable(lsn).err())
     }
 

@@ -2,7 +2,7 @@
 
 use super::ParkedAnswer;
 use crate::origins::ParkedGroup;
-use crate::resp::Reply;
+use crate::resp::{Reply, ReplyError};
 use destage_core::Lsn;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -33,10 +33,9 @@ pub(super) fn in_short(groups: &[ParkedGroup], group: &ParkedGroup) -> Value {
 }
 
 pub(super) fn shown(groups: &[ParkedGroup], lsn: Lsn) -> ParkedAnswer {
-    let group = groups
-        .iter()
-        .find(|group| group.lsn == lsn)
-        .ok_or_else(|| format!("ERR write {} is not parked; see PARKED LIST", lsn.0))?;
+    let group = groups.iter().find(|group| group.lsn == lsn).ok_or_else(|| {
+        ReplyError::err(format!("write {} is not parked; see PARKED LIST", lsn.0))
+    })?;
     let payload = serde_json::from_str(&group.payload);
     Ok(json!({
         "id": group.lsn.0,

@@ -6,7 +6,7 @@ use super::super::session::Session;
 use super::Name;
 use crate::cells::{Cell, push_cell};
 use crate::key_text::show;
-use crate::resp::Reply;
+use crate::resp::{Code, Reply, ReplyError};
 use crate::schema::TableId;
 use destage_core::{ClientId, Span};
 
@@ -27,22 +27,22 @@ impl Engine {
             (_, Verb::Del | Verb::Exists) => &args[1..],
             _ => &args[1..2],
         };
-        let Some(first) = keys.iter().find_map(|key| self.derived.queries.begins(key)) else {
+        let Some(first) = keys.iter().find_map(|key| self.derived.queries().begins(key)) else {
             return false;
         };
         let pattern = first.key.clone();
         if session.multi.is_some() {
-            let message = format!(
-                "ERR {pattern} is a derived key: GET it before MULTI, and WATCH it where the transaction depends on it"
-            );
+            let message = ReplyError::err(format!(
+                "{pattern} is a derived key: GET it before MULTI, and WATCH it where the transaction depends on it"
+            ));
             match session.is_leased() {
-                true => self.complain(session, &message),
-                false => self.fail(session, &message),
+                true => self.complain(session, message),
+                false => self.fail(session, message),
             }
             return true;
         }
         match self.derived_names(keys) {
-            Err(message) => self.fail(session, &message),
+            Err(message) => self.fail(session, message),
             Ok(names) => self.derived_command(client, session, spec.verb, &pattern, names),
         }
         true
@@ -77,37 +77,39 @@ impl Engine {
                 Reply::new(&mut session.out, session.protocol).integer(dropped);
             }
             _ => {
-                let message =
-                    format!("WRONGTYPE {pattern} is a derived key, read-only: {SUPPORTED}");
-                self.fail(session, &message);
+                let message = ReplyError::new(
+                    Code::WrongType,
+                    format!("{pattern} is a derived key, read-only: {SUPPORTED}"),
+                );
+                self.fail(session, message);
             }
         }
     }
 
     /// The keys' queries and values.
-    fn derived_names(&self, keys: &[&[u8]]) -> Result<Vec<Name>, String> {
+    fn derived_names(&self, keys: &[&[u8]]) -> Result<Vec<Name>, ReplyError> {
         let name = |key: &&[u8]| match self.derived_name(key) {
             Some(name) => name,
-            None => Err(format!(
-                "ERR '{}' is no derived key; name rows and derived keys in different commands",
+            None => Err(ReplyError::err(format!(
+                "'{}' is no derived key; name rows and derived keys in different commands",
                 show(key)
-            )),
+            ))),
         };
         keys.iter().map(name).collect()
     }
 
     /// The query and the values of a key that begins as derived keys do.
-    fn derived_name(&self, key: &[u8]) -> Option<Result<Name, String>> {
-        let queries = &self.derived.queries;
+    fn derived_name(&self, key: &[u8]) -> Option<Result<Name, ReplyError>> {
+        let queries = self.derived.queries();
         let similar = queries.begins(key)?;
         let Some((index, parts)) = queries.find(key) else {
-            return Some(Err(format!(
-                "ERR the key '{}' fits no derived key: those that begin so are {}",
+            return Some(Err(ReplyError::err(format!(
+                "the key '{}' fits no derived key: those that begin so are {}",
                 show(key),
                 similar.key
-            )));
+            ))));
         };
-        let values = queries.get(index).canonical(&self.schema, &parts);
+        let values = queries.get(index).canonical(&self.schema, &parts).map_err(ReplyError::err);
         Some(values.map(|values| {
             let mut cells = Vec::new();
             values.iter().for_each(|value| push_cell(&mut cells, Cell::Value(value)));
@@ -126,7 +128,7 @@ impl Engine {
     fn drop_results(&mut self, names: &[Name]) -> i64 {
         let mut dropped = 0;
         for name in names {
-            self.derived.versions.drop(name.0, &name.1);
+            self.derived.versions_mut().drop(name.0, &name.1);
             let unit = self.cached(name).map(|cached| cached.unit);
             dropped += i64::from(unit.is_some());
             unit.into_iter().for_each(|unit| self.invalidate(unit));
@@ -138,7 +140,10 @@ impl Engine {
     ///
     /// # Errors
     /// The key fits no query.
-    pub(in crate::engine) fn drop_derived(&mut self, key: &[u8]) -> Option<Result<i64, String>> {
+    pub(in crate::engine) fn drop_derived(
+        &mut self,
+        key: &[u8],
+    ) -> Option<Result<i64, ReplyError>> {
         let name = self.derived_name(key)?;
         Some(name.map(|name| self.drop_results(&[name])))
     }
@@ -147,7 +152,7 @@ impl Engine {
     pub(in crate::engine) fn watched_tables(
         &self,
         key: &[u8],
-    ) -> Option<Result<Vec<TableId>, String>> {
+    ) -> Option<Result<Vec<TableId>, ReplyError>> {
         let name = self.derived_name(key)?;
         let tables = |name: Name| {
             let dependencies = self.derived.query(&name).dependencies().iter();

@@ -3,71 +3,17 @@
 
 use super::super::Engine;
 use super::super::dispatch::dedup;
-use super::super::reload::Doubt;
+use super::super::freshness::Doubt;
 use super::super::sets::whole_of;
 use crate::collection::{Collection, CollectionId};
+use crate::resp::ReplyError;
 use crate::schema::TableId;
-use destage_core::{Lsn, Span, Time, UnitId};
-use std::collections::VecDeque;
-
-/// Rows of the tables whose cached rows have a greatest age.
-#[derive(Debug, Default)]
-pub(in crate::engine) struct Ages {
-    tables: Vec<Aging>,
-}
-
-#[derive(Debug)]
-struct Aging {
-    table: TableId,
-    age_max: Span,
-    /// When rows were fetched, oldest first.
-    fetched: VecDeque<(Time, UnitId)>,
-}
-
-/// Rows are dropped together that were fetched within this part (1/64) of the greatest age; none of them too late.
-const GRAIN_DIVISOR: u64 = 64;
-
-impl Ages {
-    /// Nothing is fetched yet.
-    pub(in crate::engine) fn new(ages: impl Iterator<Item = (TableId, Span)>) -> Self {
-        let aging = |(table, age_max)| Aging { table, age_max, fetched: VecDeque::new() };
-        Self { tables: ages.map(aging).collect() }
-    }
-
-    /// A row, or a set over rows, was fetched.
-    pub(in crate::engine) fn note(&mut self, now: Time, table: TableId, unit: UnitId) {
-        let Some(aging) = self.tables.iter_mut().find(|aging| aging.table == table) else { return };
-        let grain = (aging.age_max.0 / GRAIN_DIVISOR).max(1);
-        aging.fetched.push_back((Time(now.0 / grain * grain), unit));
-    }
-
-    /// When the next row is too old.
-    pub(in crate::engine) fn next_timeout(&self) -> Option<Time> {
-        let next = |aging: &Aging| aging.fetched.front().map(|&(at, _)| at + aging.age_max);
-        self.tables.iter().filter_map(next).min()
-    }
-
-    /// The rows that are too old now.
-    fn take_old(&mut self, now: Time) -> Vec<(TableId, UnitId)> {
-        let mut old = Vec::new();
-        for aging in &mut self.tables {
-            while let Some((_, unit)) =
-                aging.fetched.pop_front_if(|(at, _)| *at + aging.age_max <= now)
-            {
-                old.push((aging.table, unit));
-            }
-        }
-        old
-    }
-}
+use destage_core::{Lsn, UnitId};
 
 impl Engine {
     /// Drops the rows that have reached their table's greatest age.
     pub(in crate::engine) fn expire_rows(&mut self) {
-        if self.ages.next_timeout().is_none_or(|at| at > self.now) {
-            return;
-        }
-        for (table, unit) in self.ages.take_old(self.now) {
+        for (table, unit) in self.freshness.take_old(self.now) {
             // The number may stand for another row by now; that one is fetched again too early.
             if self.rows.is_of(unit, table) {
                 self.distrust(unit, Doubt::Age);
@@ -80,13 +26,13 @@ impl Engine {
     /// overlaid. How many copies were cached.
     pub fn changed_at_origin(&mut self, table: TableId, keys: Option<&[Box<[u8]>]>) -> usize {
         self.note_derived_foreign(table);
-        self.tell_unsure(&[table]);
+        self.watchers.tell_unsure(&[table]);
         let units = match keys {
             None => self.units_of_table(table),
             Some(keys) => self.units_of_rows(table, keys),
         };
         self.wake_lease_waiters();
-        units.iter().for_each(|&unit| self.distrust(unit, Doubt::Told));
+        units.iter().for_each(|&unit| self.distrust(unit, Doubt::Reported));
         units.len()
     }
 
@@ -95,7 +41,7 @@ impl Engine {
         let collections = self.schema.table(table).collections.iter();
         let parts = collections.flat_map(|&id| self.schema.collection(id).parts);
         let tables: Vec<TableId> = std::iter::once(table).chain(parts).collect();
-        self.watched.change_tables(&tables);
+        self.watchers.change_tables(&tables);
         self.rows.units_of_tables(&tables)
     }
 
@@ -107,13 +53,13 @@ impl Engine {
             schema.table(table).collections.iter().map(|&id| schema.collection(id)).collect();
         let mut units = Vec::new();
         for key in keys {
-            self.watched.change(&(table, key.clone()));
+            self.watchers.change(&(table, key.clone()));
             units.extend(self.rows.find(table, key));
             for collection in &collections {
                 let mut owners = Vec::new();
                 collection.split(key, &mut owners);
                 units.extend(self.rows.find(collection.whole(), &owners));
-                self.watched.change(&(collection.whole(), owners.into()));
+                self.watchers.change(&(collection.whole(), owners.into()));
             }
         }
         dedup(&units)
@@ -135,26 +81,26 @@ impl Engine {
             .map(|&unit| self.rows.key(unit).into())
             .collect();
         // Also where none of its members is cached as a row; members that are watched and not cached are not known.
-        self.watched.change_tables(&[collection.table]);
-        self.watched.change(&(collection.whole(), owners.into()));
+        self.watchers.change_tables(&[collection.table]);
+        self.watchers.change(&(collection.whole(), owners.into()));
         let whole = self.rows.find(collection.whole(), owners);
         let is_counted = whole.is_some() && keys.is_empty();
-        whole.into_iter().for_each(|unit| self.distrust(unit, Doubt::Told));
+        whole.into_iter().for_each(|unit| self.distrust(unit, Doubt::Reported));
         self.changed_at_origin(collection.table, Some(&keys)) + usize::from(is_counted)
     }
 
     /// A row of a table has changed at the origin: what is derived from the table may be old.
     pub(in crate::engine) fn note_derived_foreign(&mut self, table: TableId) {
         if self.derived.is_on() {
-            self.derived.versions.table(table, Lsn::ZERO);
+            self.derived.versions_mut().table(table, Lsn::ZERO);
         }
         self.note_table_watched(table);
     }
 
     /// Tells those who watch a key derived from a table that it changes.
     pub(in crate::engine) fn note_table_watched(&mut self, table: TableId) {
-        if self.derived.is_on() && !self.watched.is_empty() {
-            self.watched.change(&(table, Box::default()));
+        if self.derived.is_on() && !self.watchers.is_empty() {
+            self.watchers.change(&(table, Box::default()));
         }
     }
 
@@ -163,7 +109,7 @@ impl Engine {
     ///
     /// # Errors
     /// A key names no row; those behind it have not been dropped.
-    pub fn invalidate_named(&mut self, keys: &[&[u8]]) -> Result<i64, String> {
+    pub fn invalidate_named(&mut self, keys: &[&[u8]]) -> Result<i64, ReplyError> {
         let mut dropped = 0;
         for key in keys {
             if let Some(others) = self.invalidate_pattern(key).or_else(|| self.drop_derived(key)) {
@@ -186,10 +132,10 @@ impl Engine {
 
     /// DESTAGE INVALIDATE `*`, `table:*`, `mapped:*` or `derived:*`; `None` for what names single rows. How many cached copies
     /// were dropped.
-    fn invalidate_pattern(&mut self, pattern: &[u8]) -> Option<Result<i64, String>> {
+    fn invalidate_pattern(&mut self, pattern: &[u8]) -> Option<Result<i64, ReplyError>> {
         let tables: Vec<TableId> = match pattern.strip_suffix(b"*")? {
             b"" => {
-                (0..self.derived.queries.len()).for_each(|query| self.drop_query(query));
+                (0..self.derived.queries().len()).for_each(|query| self.drop_query(query));
                 self.schema.reachable().iter().map(|table| table.id).collect()
             }
             prefix => match self.tables_under(prefix)? {
@@ -203,13 +149,13 @@ impl Engine {
     }
 
     /// The tables whose rows are reached by keys that begin so; the results of queries are dropped at once.
-    fn tables_under(&mut self, prefix: &[u8]) -> Option<Result<Vec<TableId>, String>> {
+    fn tables_under(&mut self, prefix: &[u8]) -> Option<Result<Vec<TableId>, ReplyError>> {
         let mapped = self.schema.mapped_under(prefix);
         if !mapped.is_empty() {
             return Some(Ok(mapped));
         }
         let word = prefix.strip_suffix(b":")?;
-        let queries: Vec<usize> = self.derived.queries.of_word(word).collect();
+        let queries: Vec<usize> = self.derived.queries().of_word(word).collect();
         if !queries.is_empty() {
             queries.into_iter().for_each(|query| self.drop_query(query));
             return Some(Ok(Vec::new()));
@@ -221,6 +167,6 @@ impl Engine {
     }
 
     fn drop_query(&mut self, query: usize) {
-        self.derived.versions.query(query);
+        self.derived.versions_mut().query(query);
     }
 }

@@ -318,7 +318,7 @@ fn watching_ends_where_redis_ends_it() {
     assert!(refused.starts_with("-ERR "), "{refused}");
     script.told("WATCH item:0");
     script.engine.disconnect(script.now, script.client);
-    assert!(script.engine.watched.is_empty(), "a connection that was lost leaves nothing");
+    assert!(script.engine.watchers.is_empty(), "a connection that was lost leaves nothing");
 }
 
 #[test]

@@ -68,5 +68,5 @@ fn a_halt_is_told_with_its_write_its_reason_and_what_to_do() {
     script.destage();
     let report = script.engine.report();
     assert_eq!((report.halted.len(), report.writes.dirty_groups), (0, 0));
-    assert!(script.engine.reasons.is_empty());
+    script.engine.undecided.assert_decided();
 }

@@ -44,7 +44,7 @@ fn a_leased_session_sees_its_writes_and_nobody_else_does_before_exec() {
     assert_eq!(world.script.group(1).len(), 2, "one group, one change of each row");
     assert_eq!(world.told(0, "DESTAGE BEGIN\nHINCRBY item:0 n 1\nDISCARD"), "+OK :21 +OK");
     assert_eq!(world.told(0, "HGET item:0 n"), "$2 20");
-    assert!(world.script.engine.watched.is_empty());
+    assert!(world.script.engine.watchers.is_empty());
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn what_writes_under_leases_come_to_is_kept_until_a_row_is_dropped() {
     let mut world = Leased::new();
     let is_kept = |world: &mut Leased| {
         let client = world.clients[0];
-        let session = world.script.engine.session(client).unwrap();
+        let session = world.script.engine.sessions.get_mut(client).unwrap();
         session.multi.as_ref().unwrap().ahead.is_some()
     };
     assert_eq!(world.told(0, "DESTAGE BEGIN 60000\nHINCRBY item:0 n 5"), "+OK :15");
@@ -104,7 +104,7 @@ fn a_refused_command_aborts_a_leased_session() {
         assert_eq!(world.told(0, "PING"), "+PONG");
         assert!(world.told(0, "EXEC").starts_with("-EXECABORT"), "{refused}");
         assert_eq!(world.told(2, "HGET item:0 n"), "$3 110", "nothing of it was done: {refused}");
-        assert!(world.script.engine.watched.is_empty(), "{refused}");
+        assert!(world.script.engine.watchers.is_empty(), "{refused}");
         // The same connection begins anew.
         let anew = "DESTAGE BEGIN\nHINCRBY item:0 n 1\nHGET item:0 n\nEXEC";
         assert_eq!(world.told(0, anew), "+OK :111 $3 111 *1 :111");
@@ -231,8 +231,8 @@ fn a_read_behind_a_write_that_the_origin_does_not_answer_gives_up() {
         assert_eq!(world.told(2, "HGET item:0 n"), "$2 15");
         world.pass(10_000);
         assert_eq!(world.told(1, ""), "", "what was answered is answered once");
-        assert!(world.script.engine.deadlines.is_empty());
-        assert!(world.script.engine.alarms.is_empty(), "no timer outlives what waited");
+        let timeout = world.script.engine.sessions.next_timeout();
+        assert_eq!(timeout, None, "no timer outlives what waited");
     }
 }
 

@@ -225,8 +225,8 @@ fn tokens_are_forgotten_in_the_end() {
     sim.run(Time::from_secs(1_000) + LOAD);
     sim.finish();
     sim.engine.tick(sim.now);
-    assert!(sim.engine.tokens.report().tokens > 0);
+    assert!(sim.engine.once.report().tokens > 0);
     sim.engine.tick(sim.now + Span::from_secs(3_601));
-    assert_eq!(sim.engine.tokens.report().tokens, 0);
-    assert_eq!(sim.engine.tokens.report().bytes, 0);
+    assert_eq!(sim.engine.once.report().tokens, 0);
+    assert_eq!(sim.engine.once.report().bytes, 0);
 }

@@ -295,13 +295,13 @@ fn what_nobody_asks_for_is_dropped_once_it_has_expired() {
         script.told(&format!("SET k{number} v PX {}", 10 + number % 7));
     }
     let cached = script.engine.core.status().cache_bytes;
-    assert_eq!(script.engine.expiries.len(), 3_000);
+    assert_eq!(script.engine.freshness.expiries().len(), 3_000);
     assert!(cached > 3_000 * 64, "{cached}");
     // A tick drops a bounded number, and says that it wants another one at once.
     for left in [2_000, 1_000, 0] {
         script.pass(Span::from_millis(20));
         script.turn();
-        assert_eq!(script.engine.expiries.len(), left);
+        assert_eq!(script.engine.freshness.expiries().len(), left);
         assert_eq!(left > 0, script.engine.next_timeout().is_some_and(|at| at <= script.now));
     }
     assert_eq!((script.engine.rows.len(), script.engine.core.status().cache_bytes), (0, 0));

@@ -344,7 +344,7 @@ fn what_shares_a_set_with_a_parked_write_does_not_build_on_it() {
 /// What ZCARD says of a large set while nobody knows whether a parked member was added after all, and once that is known.
 fn counted_meanwhile(unsafe_installs: bool) -> (String, String) {
     let mut world = World::new(3);
-    world.script.engine.decisions.unsafe_installs = unsafe_installs;
+    world.script.engine.decisions.set_unsafe_installs(unsafe_installs);
     assert_eq!(world.told("ZINCRBY items 50 7"), "$2 50");
     assert_eq!(world.told("ZCARD items"), ":5");
     world.park();

@@ -19,7 +19,7 @@ use super::once::Sendings;
 use super::options::{Options, Rng};
 use super::shop;
 use crate::domains::{DOMAINS_MAX, Partition};
-use crate::engine::reload::Doubt;
+use crate::engine::freshness::Doubt;
 use crate::engine::{Asker, Engine, FetchJob, Io, ParkedCommand};
 use crate::origins::{ALL_DOMAINS, Mark, OriginError, Snapshot, Watermarks};
 use crate::schema::TableId;

@@ -21,7 +21,7 @@ impl Sim {
             let lsn = self.history.last() + 1;
             let group = self.engine.overlay.get(Lsn(lsn)).expect("a new group is kept");
             let bytes = group.bytes.to_vec();
-            let through = self.engine.through.contains_key(&Lsn(lsn));
+            let through = self.engine.undecided.is_through(Lsn(lsn));
             let entry = Entry {
                 stamp: group.stamp,
                 changes: shop::changes(&bytes),
@@ -44,7 +44,7 @@ impl Sim {
 
     pub(super) fn take_settled(&mut self) {
         for lsn in self.history.hidden() {
-            if self.engine.through.contains_key(&Lsn(lsn)) {
+            if self.engine.undecided.is_through(Lsn(lsn)) {
                 continue;
             }
             let fate = self.origin.fates.get(&lsn);
@@ -143,10 +143,9 @@ impl Sim {
         assert_eq!((status.waiting, status.dirty_groups, status.dirty_units), (0, 0, 0));
         assert_eq!((status.dirty_bytes, status.pinned_bytes), (0, 0));
         assert_eq!((status.journal_bytes, status.cache_units, status.cache_bytes), (0, 0, 0));
-        assert!(engine.sessions.iter().all(Option::is_none), "a session is left");
-        assert_eq!(engine.free_sessions.len(), engine.sessions.len(), "a client number is lost");
-        assert!(engine.through.is_empty() && engine.reasons.is_empty() && engine.waits.is_empty());
-        assert!(engine.deadlines.is_empty() && !engine.has_work());
+        engine.sessions.assert_gone();
+        engine.undecided.assert_decided();
+        assert!(engine.asking.is_idle() && !engine.has_work());
         assert!(engine.overlay.get(engine.core.decided()).is_none(), "a decided group is kept");
         let parked: BTreeSet<_> = self
             .origin
@@ -154,7 +153,7 @@ impl Sim {
             .keys()
             .flat_map(|&lsn| self.history.entry(lsn).changes.iter().map(|change| change.place))
             .collect();
-        assert!(engine.opaque.is_empty(), "raw SQL is remembered that is decided");
+        assert!(engine.unknown.is_empty(), "raw SQL is remembered that is decided");
         // What covers a table keeps whatever was dirty in it.
         let mut covering = self.origin.parked.keys().map(|&lsn| &self.history.entry(lsn).bytes);
         if !covering.any(|bytes| raw::covers_table(bytes) == Some(true)) {

@@ -8,25 +8,47 @@ use super::{Engine, overlay};
 use crate::change::{Change, Op};
 use crate::schema::TableId;
 use destage_core::{Input, Lsn, UnitId};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
 /// What groups may change at the origin beyond what they say.
 #[derive(Debug, Default)]
-pub(super) struct Aftermath {
+pub(super) struct Cascade {
     /// Tables of which any row may change.
     tables: Vec<TableId>,
     /// Rows of the groups' own that triggers may change further.
     units: Vec<UnitId>,
 }
 
-/// The same of each group that an earlier run left, until it is decided.
-#[derive(Debug, Default)]
-pub(super) struct Aftermaths(BTreeMap<Lsn, Aftermath>);
+impl Cascade {
+    pub(super) fn of(tables: Vec<TableId>, units: Vec<UnitId>) -> Self {
+        Self { tables, units }
+    }
 
-impl Aftermaths {
-    /// A group is parked: nothing has happened.
-    pub(super) fn forget(&mut self, lsn: Lsn) {
-        self.0.remove(&lsn);
+    pub(super) fn is_empty(&self) -> bool {
+        self.tables.is_empty() && self.units.is_empty()
+    }
+
+    /// The tables of which any row may change.
+    #[cfg(test)]
+    pub(super) fn tables(&self) -> &[TableId] {
+        &self.tables
+    }
+
+    /// Adds what another group may change.
+    pub(super) fn add(&mut self, mut other: Self) {
+        self.tables.append(&mut other.tables);
+        self.units.append(&mut other.units);
+    }
+
+    /// Adds tables of which any row may change.
+    pub(super) fn add_tables(&mut self, tables: &[TableId]) {
+        self.tables.extend(tables);
+    }
+
+    /// Each table once, in order.
+    pub(super) fn sort(&mut self) {
+        self.tables.sort_unstable();
+        self.tables.dedup();
     }
 }
 
@@ -39,7 +61,7 @@ impl Engine {
     ) -> Vec<TableId> {
         let mut tables = Vec::new();
         for (table, op, is_structural) in changes {
-            for name in self.tables[usize::from(table.0)].triggers.iter().flatten() {
+            for name in self.config.tables[usize::from(table.0)].triggers.iter().flatten() {
                 tables.extend(self.schema.find(name.as_bytes()).map(|table| table.id));
             }
             if op == Op::Delete || is_structural {
@@ -75,57 +97,35 @@ impl Engine {
 
     /// Whether triggers may change a row of this table further when it is written.
     fn is_changed_further(&self, table: TableId) -> bool {
-        let triggers = &self.tables[usize::from(table.0)].triggers;
+        let triggers = &self.config.tables[usize::from(table.0)].triggers;
         self.schema.table(table).class.opaque.is_some()
             && triggers.as_ref().is_none_or(|tables| !tables.is_empty())
     }
 
     /// Remembers what a group may set off that an earlier run left.
-    pub(super) fn note_aftermath(&mut self, lsn: Lsn, bytes: &[u8]) {
+    pub(super) fn note_cascade(&mut self, lsn: Lsn, bytes: &[u8]) {
         let tables = self.reached_by_group(bytes);
         let changes = overlay::changes(&self.schema, bytes);
         let units: Vec<UnitId> = changes
             .filter(|change| self.is_changed_further(change.table))
             .filter_map(|change| self.rows.find(change.table, change.key))
             .collect();
-        if !(tables.is_empty() && units.is_empty()) {
-            self.aftermaths.0.insert(lsn, Aftermath { tables, units });
-        }
-    }
-
-    /// What groups have set off that the origin has applied.
-    pub(super) fn take_aftermath(&mut self, lsns: &[Lsn]) -> Aftermath {
-        let mut all = Aftermath::default();
-        if self.aftermaths.0.is_empty() && self.through.is_empty() {
-            return all;
-        }
-        for lsn in lsns {
-            if let Some(mut left) = self.aftermaths.0.remove(lsn) {
-                all.tables.append(&mut left.tables);
-                all.units.append(&mut left.units);
-            }
-            if let Some(through) = self.through.get(lsn) {
-                all.tables.extend(&through.invalidates);
-            }
-        }
-        all.tables.sort_unstable();
-        all.tables.dedup();
-        all
+        self.undecided.note_cascade(lsn, Cascade::of(tables, units));
     }
 
     /// The origin has applied what sets this off. Before anything else is executed.
-    pub(super) fn happened(&mut self, aftermath: &Aftermath) {
-        let Aftermath { tables, units } = aftermath;
+    pub(super) fn cascaded(&mut self, cascade: &Cascade) {
+        let Cascade { tables, units } = cascade;
         self.invalidate_tables(tables);
         let mut unsure = Vec::with_capacity(units.len());
         for &unit in units {
             let table = self.rows.get(unit).table;
-            self.watched.change(&(table, self.rows.key(unit).into()));
+            self.watchers.change(&(table, self.rows.key(unit).into()));
             self.note_derived_foreign(table);
             unsure.push(table);
         }
         if !units.is_empty() {
-            self.tell_unsure(&unsure);
+            self.watchers.tell_unsure(&unsure);
             self.wake_lease_waiters();
             self.drop_doubtful(units);
         }
@@ -137,8 +137,8 @@ impl Engine {
         if tables.is_empty() {
             return;
         }
-        self.watched.change_tables(tables);
-        self.tell_unsure(tables);
+        self.watchers.change_tables(tables);
+        self.watchers.tell_unsure(tables);
         self.wake_lease_waiters();
         let units = self.rows.units_of_tables(tables);
         self.drop_doubtful(&units);
@@ -192,9 +192,7 @@ impl Engine {
             let changes = overlay::changes(schema, bytes);
             changes.filter_map(|change| rows.find(change.table, change.key)).collect()
         });
-        for through in self.through.values_mut() {
-            through.staged.retain(|staged| !units.contains(&staged.unit));
-        }
+        self.undecided.unstage(units);
     }
 
     /// Forgets a row, and what a fetch under way will bring of it.

@@ -10,6 +10,7 @@ use super::rows::Kind;
 use super::sets::score_of;
 use crate::cells::Reader;
 use crate::collection::{Collection, CollectionId};
+use crate::resp::{Code, ReplyError};
 use destage_core::UnitId;
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -146,7 +147,10 @@ impl Context<'_> {
     ) -> Result<bool, Trouble> {
         let collection = self.schema.collection(id);
         let Some(members) = self.members(collection, unit, units)? else {
-            let message = "LARGE the set has too many members to be deleted at once: SREM or ZREM them in parts";
+            let message = ReplyError::fixed(
+                Code::Large,
+                "the set has too many members to be deleted at once: SREM or ZREM them in parts",
+            );
             return Err(Trouble::Error(message.into()));
         };
         let key_len = self.schema.table(collection.table).key_len;

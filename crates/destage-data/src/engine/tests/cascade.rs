@@ -4,7 +4,7 @@ use super::claims::Script;
 use super::shop::{self, ITEM, PARENT};
 use crate::cells::Cell;
 use crate::change::{GroupWriter, Op, Set};
-use crate::engine::{Asker, DOMAIN, Engine, FetchJob, Io, ParkedCommand};
+use crate::engine::{Asker, DOMAIN, Engine, FetchJob, Io, ParkedAnswer, ParkedCommand};
 use crate::origins::{Applied, OriginError, Snapshot};
 use crate::schema::{Schema, TableId};
 use destage_core::{Fault, Lsn, Time};
@@ -71,10 +71,7 @@ impl Script {
         self.received().0
     }
 
-    fn decide(
-        &mut self,
-        command: ParkedCommand,
-    ) -> mpsc::Receiver<Result<serde_json::Value, String>> {
+    fn decide(&mut self, command: ParkedCommand) -> mpsc::Receiver<ParkedAnswer> {
         let (sender, answer) = mpsc::channel();
         let asker = Asker::new(move |told| sender.send(told).expect("the test waits"));
         self.engine.ask_parked(command, asker);
@@ -191,7 +188,7 @@ fn a_delete_with_triggers_that_were_declared_harmless_still_takes_its_children_a
         cascades(schema);
         schema.tables[PARENT].class.opaque = Some("it has trigger t".into());
     });
-    script.engine.tables[PARENT].triggers = Some(Vec::new());
+    script.engine.config.tables[PARENT].triggers = Some(Vec::new());
     assert_eq!(script.told("HGET child:1 qty"), "$1\r\n0\r\n");
     script.send("DEL parent:1");
     script.fetch(0);
@@ -205,7 +202,7 @@ fn a_delete_with_triggers_that_were_declared_harmless_still_takes_its_children_a
 #[test]
 fn a_rejected_write_of_a_row_that_was_not_loaded_is_not_in_what_a_fetch_brings() {
     let mut script = Script::new();
-    script.engine.tables[ITEM].blind = true;
+    script.engine.config.tables[ITEM].blind = true;
     script.write_through();
     script.send("HSET item:0 tag v9");
     script.sync();
@@ -317,5 +314,5 @@ fn a_decision_does_not_wait_for_what_a_pause_holds_up() {
     script.engine.parked(script.now, Lsn(1), Err(OriginError::new(Fault::Unavailable, "away")));
     script.turn();
     let told = answer.try_recv().expect("it is answered").unwrap_err();
-    assert!(told.starts_with("PAUSED "), "{told}");
+    assert!(told.code() == crate::resp::Code::Paused, "{told}");
 }

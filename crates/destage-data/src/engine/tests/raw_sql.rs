@@ -236,7 +236,7 @@ fn nothing_is_left_of_a_transaction_that_does_not_happen() {
             }
         }
         let engine = &world.script.engine;
-        assert!(engine.watched.is_empty() && engine.absent.is_empty(), "{end}");
+        assert!(engine.watchers.is_all_gone(), "{end}");
         assert_eq!(engine.last(), Lsn::ZERO, "{end}");
         world.other = world.library;
         assert_eq!(world.told("HINCRBY item:1 n 1\nHGET item:2 n\nEXISTS item:99"), ":1 $1 5 :0");

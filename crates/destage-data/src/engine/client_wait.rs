@@ -14,7 +14,7 @@ use super::exec::EXEC;
 use super::key::format_key;
 use super::session::{Job, Session, Waiting};
 use crate::cells::Reader;
-use crate::resp::{Args, Reply, count_replies, parse};
+use crate::resp::{Args, Code, Reply, ReplyError, count_replies, parse};
 use destage_core::lease::Denied;
 use destage_core::{ClientId, Input, Lsn, Mode, RequestId, Time, UnitId};
 
@@ -24,7 +24,7 @@ enum GivenUp {
     /// It has waited for as long as it may.
     Late,
     /// Its client sends no more, and is taken to be gone.
-    Left,
+    HungUp,
 }
 
 /// Replies that the core holds back, and for how long already.
@@ -49,7 +49,7 @@ impl Engine {
     /// up, and what would be written for it is not.
     pub fn hang_up(&mut self, now: Time, client: ClientId) {
         self.now = self.now.max(now);
-        let Some(session) = self.session(client) else { return };
+        let Some(session) = self.sessions.get_mut(client) else { return };
         session.hung_up = true;
         self.guard(client);
         self.pump();
@@ -59,7 +59,7 @@ impl Engine {
     /// Looks after a client whose command may have begun to wait.
     pub(super) fn guard(&mut self, client: ClientId) {
         let until = self.now + self.config.client_wait;
-        let Some(session) = self.session(client) else { return };
+        let Some(session) = self.sessions.get_mut(client) else { return };
         if let Some(waiting) = &session.waiting {
             session.is_left |= session.hung_up;
             if !waiting.names_its_bound() && session.bound.is_none() {
@@ -72,21 +72,15 @@ impl Engine {
 
     /// The clients whose time may be over.
     pub(super) fn end_waits(&mut self) {
-        while let Some(&(at, client)) = self.alarms.first()
-            && at <= self.now
-        {
-            self.alarms.pop_first();
-            if let Some(session) = self.session(client) {
-                session.alarm = None;
-                self.look_after(client);
-            }
+        while let Some(client) = self.sessions.next_alarmed(self.now) {
+            self.look_after(client);
         }
     }
 
     /// Answers what has waited for too long, and sees to it that the rest is looked at in time.
     pub(super) fn look_after(&mut self, client: ClientId) {
         let (now, wait) = (self.now, self.config.client_wait);
-        let Some(session) = self.sessions[client.0 as usize].as_deref() else { return };
+        let Some(session) = self.sessions.get(client) else { return };
         let known_by = session.known_by.filter(|_| !session.known);
         if known_by.is_some_and(|until| until <= now) {
             return self.turn_out(client);
@@ -97,17 +91,16 @@ impl Engine {
         let is_left =
             session.is_left && waits.is_some_and(|waits| self.would_write(session, waits));
         if is_late || is_left {
-            let why = if is_left { GivenUp::Left } else { GivenUp::Late };
+            let why = if is_left { GivenUp::HungUp } else { GivenUp::Late };
             return self.give_up(client, why);
         }
         let held = session.announced && !session.gated.is_empty();
         let held = held.then(|| session.held.since + wait);
-        let alarm = session.alarm;
         let leased = session.watch.filter(|_| session.is_leased() && waits.is_some());
-        let lease_end = leased.and_then(|token| self.watched.leases.deadline(token));
+        let lease_end = leased.and_then(|token| self.watchers.deadline(token));
         let is_over = lease_end.is_none_or(|end| end <= now);
         let lost = leased.filter(|_| is_over);
-        if let Some(denied) = lost.and_then(|t| self.watched.leases.check(now, t).err())
+        if let Some(denied) = lost.and_then(|t| self.watchers.check(now, t).err())
             && self.lease_lost(client, denied)
         {
             return;
@@ -118,14 +111,8 @@ impl Engine {
         let lease_end = lease_end.filter(|&end| end > now);
         let due = [bound, lease_end, held, known_by].into_iter().flatten().min();
         // One that rings too early only looks again.
-        if let Some(due) = due.filter(|&due| alarm.is_none_or(|alarm| due < alarm)) {
-            if let Some(alarm) = alarm {
-                self.alarms.remove(&(alarm, client));
-            }
-            self.alarms.insert((due, client));
-            if let Some(session) = self.session(client) {
-                session.alarm = Some(due);
-            }
+        if let Some(due) = due {
+            self.sessions.set_alarm(client, due);
         }
     }
 
@@ -133,28 +120,30 @@ impl Engine {
     /// it is told.
     fn turn_out(&mut self, client: ClientId) {
         let limit = self.config.handshake_timeout.as_secs_f64();
-        let Some(session) = self.session(client) else { return };
+        let Some(session) = self.sessions.get_mut(client) else { return };
         session.is_cut = session.output_bytes() > 0;
         session.closing = true;
-        let message =
-            format!("NOAUTH no password was sent within {limit} s (--handshake-timeout): closing");
+        let message = ReplyError::new(
+            Code::NoAuth,
+            format!("no password was sent within {limit} s (--handshake-timeout): closing"),
+        );
         Reply::new(&mut session.ready, session.protocol).error(&message);
-        self.sends.push(client);
+        self.sessions.send(client);
     }
 
     /// A session under leases has waited until its time was up; false if it waits for something that does not end so.
     fn lease_lost(&mut self, client: ClientId, denied: Denied) -> bool {
-        let Some(session) = self.session(client) else { return false };
+        let Some(session) = self.sessions.get_mut(client) else { return false };
         let Some(Waiting::Units { request, .. } | Waiting::Settling { request, .. }) =
             session.waiting
         else {
             return false;
         };
-        let Some((client, mut session)) = self.take_waiting(request) else { return false };
+        let Some((client, mut session)) = self.sessions.take_waiting(request) else { return false };
         session.waiting = None;
         self.core.handle(self.now, Input::Cancel { request });
         self.lost(&mut session, denied);
-        self.put_back(client, session);
+        self.sessions.restore_answered(client, session);
         self.pump();
         true
     }
@@ -187,65 +176,63 @@ impl Engine {
     pub(super) fn refuses_left(&mut self, session: &mut Session, spec: &Spec) -> bool {
         let is_refused = session.is_left && (may_change(spec) || spec.verb == Verb::Exec);
         if is_refused {
-            self.fail(session, LEFT);
+            self.fail(session, HUNG_UP);
         }
         is_refused
     }
 
     /// Gives up what a client waits for.
     fn give_up(&mut self, client: ClientId, why: GivenUp) {
-        let Some(mut session) = self.sessions[client.0 as usize].take() else { return };
+        let Some(mut session) = self.sessions.take(client) else { return };
         let Some(waiting) = session.waiting.take() else {
             unreachable!("only what waits is given up")
         };
-        let message = match why {
-            GivenUp::Left => LEFT.to_owned(),
+        let error = match why {
+            GivenUp::HungUp => HUNG_UP,
             GivenUp::Late => self.late(&session, &waiting),
         };
-        self.measured.given_up += 1;
+        self.measured.gave_up(1);
         (session.settled, session.attempts) = (false, 0);
         match waiting {
             Waiting::Units { request, raw } | Waiting::Settling { request, raw } => {
                 self.core.handle(self.now, Input::Cancel { request });
-                self.fail_waiting(&mut session, &raw, &message);
+                self.fail_waiting(&mut session, &raw, error);
             }
             Waiting::Lease { raw } => {
-                self.watched.waiters.retain(|&waiter| waiter != client);
-                self.fail_waiting(&mut session, &raw, &message);
+                self.watchers.leave(client);
+                self.fail_waiting(&mut session, &raw, error);
             }
             // It tells of what is in the journal, so it leaves with that.
             Waiting::Origin { lsn } => {
                 session.lsn = session.lsn.max(lsn);
-                self.complain(&mut session, &message);
+                self.complain(&mut session, error);
             }
-            Waiting::Job { .. } => self.fail(&mut session, &message),
+            Waiting::Job { .. } => self.fail(&mut session, error),
             Waiting::Wait { .. } | Waiting::Derived { .. } => {
                 unreachable!("they end at their own bound")
             }
         }
         // The bound stays: what was sent with it and has to wait, too, has waited for as long.
-        self.put_back_late(client, session);
+        self.sessions.restore_ready(client, session);
         self.pump();
     }
 
-    fn put_back_late(&mut self, client: ClientId, session: Box<Session>) {
-        self.sessions[client.0 as usize] = Some(session);
-        self.runnable.push_back(client);
-    }
-
-    fn fail_waiting(&mut self, session: &mut Session, raw: &[u8], message: &str) {
+    fn fail_waiting(&mut self, session: &mut Session, raw: &[u8], error: ReplyError) {
         if *raw == *EXEC {
             self.end_multi(session);
         }
-        self.fail(session, message);
+        self.fail(session, error);
     }
 
     /// What a client is told whose time is over.
-    fn late(&self, session: &Session, waiting: &Waiting) -> String {
+    fn late(&self, session: &Session, waiting: &Waiting) -> ReplyError {
         let (origin, limit) = (&self.config.origin, self.config.client_wait.as_secs_f64());
         let nothing = |what: String| {
-            format!(
-                "UNAVAILABLE {what} within {limit} s (--client-wait), and nothing was done; see DESTAGE STATUS"
+            ReplyError::new(
+                Code::Unavailable,
+                format!(
+                    "{what} within {limit} s (--client-wait), and nothing was done; see DESTAGE STATUS"
+                ),
             )
         };
         match waiting {
@@ -265,18 +252,27 @@ impl Engine {
             Waiting::Lease { .. } => nothing(self.keeps_writes().unwrap_or_else(|| {
                 "another session that has the right to write this has not ended".to_owned()
             })),
-            Waiting::Origin { lsn } => format!(
-                "PENDING write {} is in the journal and goes to {origin}, which has not answered within {limit} s \
+            Waiting::Origin { lsn } => ReplyError::new(
+                Code::Pending,
+                format!(
+                    "write {} is in the journal and goes to {origin}, which has not answered within {limit} s \
                  (--client-wait): do not repeat it{BUT_ONCE}; should {origin} reject it, the log tells so",
-                lsn.0
+                    lsn.0
+                ),
             ),
-            Waiting::Job { job: Job::NextKeys { .. }, .. } => format!(
-                "UNAVAILABLE {origin} has not answered within {limit} s (--client-wait), and no key was handed out; keys that it \
+            Waiting::Job { job: Job::NextKeys { .. }, .. } => ReplyError::new(
+                Code::Unavailable,
+                format!(
+                    "{origin} has not answered within {limit} s (--client-wait), and no key was handed out; keys that it \
                  reserves yet stay unused; see DESTAGE STATUS"
+                ),
             ),
-            Waiting::Job { job: Job::Parked, .. } => format!(
-                "PENDING {origin} has not answered within {limit} s (--client-wait), and what was decided is under way: see \
+            Waiting::Job { job: Job::Parked, .. } => ReplyError::new(
+                Code::Pending,
+                format!(
+                    "{origin} has not answered within {limit} s (--client-wait), and what was decided is under way: see \
                  DESTAGE PARKED LIST before you repeat it"
+                ),
             ),
             _ => nothing(format!("{origin} has not answered")),
         }
@@ -307,32 +303,41 @@ impl Engine {
         let limit = self.config.client_wait.as_secs_f64();
         let committed = self.core.committed();
         let origin = self.config.origin.clone();
-        let Some(session) = self.session(client) else { return };
+        let Some(session) = self.sessions.get_mut(client) else { return };
         let count = count_replies(&session.gated);
         let is_journaled = session.held.lsn <= committed;
-        let message = match (session.held.wrote, is_journaled) {
-            (true, true) => format!(
-                "PENDING its answer has to wait: if it wrote, that is in the journal and will reach {origin}, but older writes \
+        let error = match (session.held.wrote, is_journaled) {
+            (true, true) => ReplyError::new(
+                Code::Pending,
+                format!(
+                    "its answer has to wait: if it wrote, that is in the journal and will reach {origin}, but older writes \
                  were not decided within {limit} s (--client-wait), and nothing is acknowledged before that: do not repeat it{BUT_ONCE}"
+                ),
             ),
-            (true, false) => format!(
-                "PENDING its answer has to wait: if it wrote, that is not durable in the journal after {limit} s \
+            (true, false) => ReplyError::new(
+                Code::Pending,
+                format!(
+                    "its answer has to wait: if it wrote, that is not durable in the journal after {limit} s \
                  (--client-wait); it will be, and reach {origin}, unless this server ends before: do not repeat it{BUT_ONCE}; \
                  see DESTAGE STATUS"
+                ),
             ),
-            (false, _) => format!(
-                "UNAVAILABLE it tells of a write that is not durable in the journal after {limit} s (--client-wait), and is not \
+            (false, _) => ReplyError::new(
+                Code::Unavailable,
+                format!(
+                    "it tells of a write that is not durable in the journal after {limit} s (--client-wait), and is not \
                  told before that; see DESTAGE STATUS"
+                ),
             ),
         };
         session.gated.clear();
         session.held.is_answered = true;
         let mut reply = Reply::new(&mut session.ready, session.protocol);
-        (0..count).for_each(|_| reply.error(&message));
-        self.measured.given_up += count as u64;
-        self.sends.push(client);
-        if self.session(client).is_some_and(|session| !session.out.is_empty()) {
-            self.runnable.push_back(client);
+        (0..count).for_each(|_| reply.error(&error));
+        self.measured.gave_up(count as u64);
+        self.sessions.send(client);
+        if self.sessions.get_mut(client).is_some_and(|session| !session.out.is_empty()) {
+            self.sessions.ready(client);
         }
     }
 
@@ -351,7 +356,7 @@ impl Engine {
         to.append(&mut session.out);
         (session.lsn, session.wrote) = (Lsn::ZERO, false);
         if is_free {
-            self.sends.push(client);
+            self.sessions.send(client);
         }
     }
 
@@ -374,8 +379,10 @@ impl Engine {
 const BUT_ONCE: &str = ", unless by DESTAGE ONCE";
 
 /// What is told to whoever may not be there any more.
-const LEFT: &str =
-    "UNAVAILABLE the other end of the connection was closed while it waited, and nothing was done";
+const HUNG_UP: ReplyError = ReplyError::fixed(
+    Code::Unavailable,
+    "the other end of the connection was closed while it waited, and nothing was done",
+);
 
 /// Whether a command may change anything.
 fn may_change(spec: &Spec) -> bool {

@@ -15,126 +15,17 @@
 //! *Source:* Ghandeharizadeh and Nguyen, write-back with cache augmented data stores: a miss destages what its mapping names
 //! first (Algorithm 1).
 
-use super::dispatch::PREFETCH_CLIENT;
+use super::asking::PREFETCH_CLIENT;
 use super::session::Session;
-use super::watch::RowKey;
+use super::unknown::{Covers, HeldFetch, Part, Place};
 use super::{Engine, Io, overlay};
 use crate::cells::{Cell, push_cell};
 use crate::dml::Dml;
 use crate::origins::{OriginError, Watermarks, decided_of};
+use crate::resp::{Code, ReplyError};
 use crate::schema::TableId;
-use destage_core::{Access, Ack, DomainId, Fault, Input, Lsn, Time, UnitId, WaitFor};
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-
-/// The rows of a table that belong to one domain.
-type Part = (TableId, DomainId);
-
-/// A group as its domain's watermark tells of it.
-type Place = (DomainId, Lsn);
-
-/// What raw SQL covers: what it declares, and what follows from that by itself.
-#[derive(Debug, Default)]
-pub(super) struct Covers {
-    pub(super) rows: Vec<RowKey>,
-    pub(super) tables: Vec<TableId>,
-    /// The same tables, as far as they are in the domains of what is declared.
-    parts: Vec<Part>,
-}
-
-impl Covers {
-    pub(super) fn is_empty(&self) -> bool {
-        self.rows.is_empty() && self.tables.is_empty()
-    }
-}
-
-fn push_new<T: PartialEq>(list: &mut Vec<T>, item: T) {
-    if !list.contains(&item) {
-        list.push(item);
-    }
-}
-
-/// What is held back.
-#[derive(Debug)]
-enum Held {
-    /// The fetch of a row.
-    Row(UnitId),
-    /// A page of a scan of a table, under this request's number.
-    Page(u64, TableId, Io),
-}
-
-/// The groups with raw SQL that some fetch under way may lack, and what waits for them.
-#[derive(Debug, Default)]
-pub(super) struct Opaque {
-    /// The newest such group for a row, whose number may stand for another one by now.
-    rows: HashMap<UnitId, Place>,
-    /// For all rows of a part.
-    parts: HashMap<Part, Lsn>,
-    /// For any row of a part.
-    somewhere: HashMap<Part, Lsn>,
-    by_lsn: BTreeMap<Lsn, (Vec<UnitId>, Vec<Part>)>,
-    /// The parts that parked groups cover.
-    parked: BTreeMap<Lsn, Vec<Part>>,
-    held: BTreeMap<(Lsn, DomainId), Vec<(Time, Held)>>,
-    /// The table whose rows stand for parts of tables.
-    part_units: Option<TableId>,
-}
-
-impl Opaque {
-    fn covers_part(&self, part: Part) -> bool {
-        self.parts.contains_key(&part) || self.parked.values().any(|parts| parts.contains(&part))
-    }
-
-    /// Whether more than single rows is covered.
-    pub(super) fn covers_tables(&self) -> bool {
-        !self.parts.is_empty() || !self.parked.is_empty()
-    }
-
-    /// A group that covers tables is parked.
-    pub(super) fn park(&mut self, lsn: Lsn, covers: &Covers) {
-        if !covers.parts.is_empty() {
-            self.parked.insert(lsn, covers.parts.clone());
-        }
-    }
-
-    /// It is parked no more.
-    pub(super) fn unpark(&mut self, lsn: Lsn) {
-        self.parked.remove(&lsn);
-    }
-
-    /// When something has been held back for too long.
-    pub(super) fn next_timeout(&self) -> Option<Time> {
-        self.held.values().filter_map(|held| held.first()).map(|(deadline, _)| *deadline).min()
-    }
-
-    #[cfg(test)]
-    pub(super) fn is_empty(&self) -> bool {
-        let newest = [&self.parts, &self.somewhere];
-        let nothing_newest = self.rows.is_empty() && newest.iter().all(|newest| newest.is_empty());
-        nothing_newest && self.by_lsn.is_empty() && self.held.is_empty()
-    }
-
-    /// No fetch lacks the groups up to here.
-    pub(super) fn forget(&mut self, upto: Lsn) {
-        while let Some(entry) = self.by_lsn.first_entry()
-            && *entry.key() <= upto
-        {
-            let (units, parts) = entry.remove();
-            let is_later = |lsn: &Lsn| *lsn > upto;
-            for unit in units {
-                if !self.rows.get(&unit).is_some_and(|(_, lsn)| is_later(lsn)) {
-                    self.rows.remove(&unit);
-                }
-            }
-            for part in parts {
-                for newest in [&mut self.parts, &mut self.somewhere] {
-                    if !newest.get(&part).is_some_and(is_later) {
-                        newest.remove(&part);
-                    }
-                }
-            }
-        }
-    }
-}
+use destage_core::{Access, Ack, Fault, Input, Lsn, UnitId, WaitFor};
+use std::collections::{BTreeSet, HashSet};
 
 impl Engine {
     /// What a group's raw SQL covers: what it declares, the tables that the origin changes along with these, as far as the
@@ -156,7 +47,7 @@ impl Engine {
             }
             let mut along = Vec::new();
             self.add_cascades(table, &mut along);
-            let triggers = self.tables[usize::from(table.0)].triggers.iter().flatten();
+            let triggers = self.config.tables[usize::from(table.0)].triggers.iter().flatten();
             along.extend(
                 triggers.filter_map(|name| self.schema.find(name.as_bytes())).map(|t| t.id),
             );
@@ -169,11 +60,8 @@ impl Engine {
         let partition = self.domains.partition();
         let domains = partition.of_dml(dml);
         for table in tables {
-            push_new(&mut covers.tables, table);
-            let homes = partition.homes(table);
-            for domain in homes.into_iter().filter(|domain| domains.contains(domain)) {
-                push_new(&mut covers.parts, (table, domain));
-            }
+            let homes = partition.homes(table).into_iter();
+            covers.add_table(table, homes.filter(|domain| domains.contains(domain)));
         }
     }
 
@@ -181,7 +69,7 @@ impl Engine {
     pub(super) fn ack_of_dml(&self, dml: &Dml<'_>) -> Ack {
         let mut ack = Ack::Policy;
         for (table, _) in dml.declared() {
-            let settings = &self.tables[usize::from(table.0)];
+            let settings = &self.config.tables[usize::from(table.0)];
             if self.is_unforeseeable(table) {
                 return Ack::OriginInvalidate;
             }
@@ -194,7 +82,7 @@ impl Engine {
 
     /// Whether triggers of a table change what nobody has declared.
     pub(super) fn is_unforeseeable(&self, table: TableId) -> bool {
-        let undeclared = self.tables[usize::from(table.0)].triggers.is_none();
+        let undeclared = self.config.tables[usize::from(table.0)].triggers.is_none();
         undeclared && self.schema.table(table).class.opaque.is_some()
     }
 
@@ -218,7 +106,7 @@ impl Engine {
 
     /// The unit that stands for all rows of a part.
     fn part_unit(&mut self, (table, domain): Part) -> UnitId {
-        let of_parts = *self.opaque.part_units.get_or_insert_with(|| self.rows.add_table(1));
+        let of_parts = self.unknown.part_table(|| self.rows.add_table(1));
         let number = [table.0.to_le_bytes(), domain.0.to_le_bytes()].concat();
         let mut key = Vec::new();
         push_cell(&mut key, Cell::Value(&number));
@@ -227,13 +115,14 @@ impl Engine {
 
     /// Whether a unit's table is the one whose rows stand for parts of tables.
     pub(super) fn stands_for_tables(&self, table: TableId) -> bool {
-        self.opaque.part_units == Some(table)
+        self.unknown.is_part_table(table)
     }
 
     /// How many units stand for parts of tables.
     #[cfg(test)]
     pub(super) fn part_units(&self) -> usize {
-        self.opaque.part_units.map_or(0, |table| self.rows.units_of_tables(&[table]).len())
+        let table = self.unknown.known_part_table();
+        table.map_or(0, |table| self.rows.units_of_tables(&[table]).len())
     }
 
     /// All units of a group with raw SQL: those that it names, and what is dirty or parked in the tables that it covers, on
@@ -264,10 +153,11 @@ impl Engine {
 
     /// The units of parts that a change of rows of these parts must name: of those that undecided or parked raw SQL covers.
     pub(super) fn covering_units(&mut self, parts: impl Iterator<Item = Part>) -> Vec<UnitId> {
-        if !self.opaque.covers_tables() {
+        if !self.unknown.covers_tables() {
             return Vec::new();
         }
-        let covered: BTreeSet<Part> = parts.filter(|&part| self.opaque.covers_part(part)).collect();
+        let covered: BTreeSet<Part> =
+            parts.filter(|&part| self.unknown.covers_part(part)).collect();
         covered.into_iter().map(|part| self.part_unit(part)).collect()
     }
 
@@ -313,32 +203,22 @@ impl Engine {
     }
 
     /// A group with raw SQL has its place in the order of writes: nothing cached of what it covers is used any more.
-    pub(super) fn make_opaque(&mut self, lsn: Lsn, covers: &Covers) {
-        let mut stale: Vec<UnitId> = Vec::new();
-        let mut parts: Vec<Part> = covers.parts.clone();
+    pub(super) fn make_unknown(&mut self, lsn: Lsn, covers: &Covers) {
+        let mut rows: Vec<(UnitId, Part)> = Vec::with_capacity(covers.rows.len());
         for (table, key) in &covers.rows {
             let unit = self.rows.find_or_insert(*table, key);
-            let domain = self.domain_of(*table, key);
-            self.opaque.rows.insert(unit, (domain, lsn));
-            stale.push(unit);
-            push_new(&mut parts, (*table, domain));
+            rows.push((unit, (*table, self.domain_of(*table, key))));
         }
-        for &part in &parts {
-            self.opaque.somewhere.insert(part, lsn);
-        }
-        for &part in &covers.parts {
-            self.opaque.parts.insert(part, lsn);
-        }
-        let domain = parts.first().map_or(DomainId(0), |(_, domain)| *domain);
-        self.opaque.by_lsn.insert(lsn, (stale.clone(), parts));
+        let domain = self.unknown.cover(lsn, &rows, &covers.parts);
+        let mut stale: Vec<UnitId> = rows.into_iter().map(|(unit, _)| unit).collect();
         if !covers.tables.is_empty() {
             stale.extend(self.units_within(covers));
-            self.watched.change_tables(&covers.tables);
+            self.watchers.change_tables(&covers.tables);
             covers.tables.iter().for_each(|&table| self.note_table_watched(table));
             self.wake_lease_waiters();
         }
         self.drop_copies(&stale);
-        self.tell_opaque(lsn, domain);
+        self.watchers.tell_raw_sql(lsn, domain);
     }
 
     /// Drops cached copies, dirty or not. What a fetch under way brings is judged when it comes.
@@ -348,15 +228,16 @@ impl Engine {
                 self.core.handle(self.now, Input::Reload { unit });
             }
             self.rows.unload(unit);
-            self.unset_deadline(unit);
+            self.freshness.unset_deadline(unit);
         }
     }
 
-    /// The groups that cover a row.
+    /// The groups that cover a row, if anyone is to wait for them.
     fn covering(&self, unit: UnitId, table: TableId) -> impl Iterator<Item = Place> + use<'_> {
-        let part = (table, self.domain_of(table, self.rows.key(unit)));
-        let whole = self.opaque.parts.get(&part).map(|&lsn| (part.1, lsn));
-        self.opaque.rows.get(&unit).copied().into_iter().chain(whole)
+        let is_on = !self.unknown.is_nothing_covered()
+            && !self.config.unsafe_flags.in_force().no_opaque_wait;
+        let part = is_on.then(|| (table, self.domain_of(table, self.rows.key(unit))));
+        part.into_iter().flat_map(move |part| self.unknown.covering(unit, part))
     }
 
     fn has_decided(&self, (domain, lsn): Place) -> bool {
@@ -364,24 +245,18 @@ impl Engine {
     }
 
     /// The group that the origin has to decide before a row is fetched.
-    pub(super) fn opaque_before(&self, unit: UnitId, table: TableId) -> Option<Place> {
-        if self.opaque.by_lsn.is_empty() || self.config.unsafe_flags.in_force().no_opaque_wait {
-            return None;
-        }
+    pub(super) fn raw_sql_before(&self, unit: UnitId, table: TableId) -> Option<Place> {
         self.covering(unit, table).find(|&place| !self.has_decided(place))
     }
 
     /// The group that a row lacks which was fetched where the origin stood as `seen` says; or that it shows before anyone has
     /// been told of it.
-    pub(super) fn opaque_behind(
+    pub(super) fn raw_sql_behind(
         &self,
         unit: UnitId,
         table: TableId,
         seen: &Watermarks,
     ) -> Option<Place> {
-        if self.opaque.by_lsn.is_empty() || self.config.unsafe_flags.in_force().no_opaque_wait {
-            return None;
-        }
         self.covering(unit, table).find(|&(domain, lsn)| {
             lsn > decided_of(seen, domain) || !self.has_decided((domain, lsn))
         })
@@ -389,69 +264,62 @@ impl Engine {
 
     /// Fetches a row once the origin has decided a group.
     pub(super) fn fetch_behind(&mut self, unit: UnitId, place: Place) {
-        match self.has_decided(place) {
-            true => self.fetch(unit),
-            false => self.hold(place, Held::Row(unit)),
+        if self.has_decided(place) {
+            self.fetch(unit);
+        } else {
+            self.hold(place, HeldFetch::Row(unit));
         }
     }
 
     /// Asks the origin for a page of keys, once it has decided what its table depends on.
     pub(super) fn ask_for_page(&mut self, request: u64, table: TableId, page: Io) {
         let mut open = None;
-        if !self.opaque.somewhere.is_empty() {
-            let homes = self.domains.partition().homes(table).into_iter();
-            let newest = |domain| Some((domain, *self.opaque.somewhere.get(&(table, domain))?));
-            open = homes.filter_map(newest).find(|&place| !self.has_decided(place));
+        if !self.unknown.is_nothing_covered() {
+            let homes = self.partition().homes(table).into_iter();
+            let newest = homes.filter_map(|domain| self.unknown.newest_in((table, domain)));
+            open = newest.into_iter().find(|&place| !self.has_decided(place));
         }
         match open {
-            None => self.io.push(page),
-            Some(place) => self.hold(place, Held::Page(request, table, page)),
+            None => self.jobs.push(page),
+            Some(place) => self.hold(place, HeldFetch::Page(request, table, page)),
         }
     }
 
-    fn hold(&mut self, (domain, lsn): Place, held: Held) {
-        let deadline = self.now + self.config.client_wait;
-        self.opaque.held.entry((lsn, domain)).or_default().push((deadline, held));
-        let request = self.request_id(PREFETCH_CLIENT);
-        self.core.handle(self.now, Input::Wait { request, lsn, until: WaitFor::Decided });
+    fn hold(&mut self, place: Place, fetch: HeldFetch) {
+        self.unknown.hold(place, self.now + self.config.client_wait, fetch);
+        let request = self.asking.request_id(PREFETCH_CLIENT);
+        let until = WaitFor::Decided;
+        self.core.handle(self.now, Input::Wait { request, lsn: place.1, until });
     }
 
-    /// The origin has decided more than before.
-    pub(super) fn opaque_decided(&mut self) {
-        let places = self.opaque.held.keys().copied();
-        let decided: Vec<(Lsn, DomainId)> =
-            places.filter(|&(lsn, domain)| self.has_decided((domain, lsn))).collect();
-        for place in decided {
-            for (_, held) in self.opaque.held.remove(&place).unwrap_or_default() {
-                match held {
-                    Held::Row(unit) => self.fetch(unit),
-                    Held::Page(request, table, page) => self.ask_for_page(request, table, page),
-                }
+    /// The origin has decided more than before: what was held back for that goes on.
+    pub(super) fn raw_sql_decided(&mut self) {
+        let domains = &self.domains;
+        let decided = self.unknown.take_decided(|(domain, lsn)| lsn <= domains.watermark(domain));
+        for fetch in decided {
+            match fetch {
+                HeldFetch::Row(unit) => self.fetch(unit),
+                HeldFetch::Page(request, table, page) => self.ask_for_page(request, table, page),
             }
         }
     }
 
     /// Gives up what was held back for too long.
     pub(super) fn expire_held(&mut self) {
-        if self.opaque.next_timeout().is_none_or(|at| at > self.now) {
+        let late = self.unknown.take_late(self.now);
+        if late.is_empty() {
             return;
         }
-        let mut over = Vec::new();
-        self.opaque.held.retain(|&(lsn, _), held| {
-            let late = held.partition_point(|(deadline, _)| *deadline <= self.now);
-            over.extend(held.drain(..late).map(|(_, held)| (lsn, held)));
-            !held.is_empty()
-        });
-        for (lsn, held) in over {
+        for (lsn, fetch) in late {
             let message = format!(
                 "raw SQL (write {}) that covers it has not been decided there within {} s",
                 lsn.0,
                 self.config.client_wait.as_secs_f64()
             );
             let error = OriginError::new(Fault::Unavailable, message);
-            match held {
-                Held::Row(unit) => self.held_in_vain(unit, &error),
-                Held::Page(request, ..) => self.scanned(self.now, request, Err(error)),
+            match fetch {
+                HeldFetch::Row(unit) => self.held_in_vain(unit, &error),
+                HeldFetch::Page(request, ..) => self.scanned(self.now, request, Err(error)),
             }
         }
         self.pump();
@@ -469,16 +337,12 @@ impl Engine {
 
     /// Whether another session holds an X lease on what raw SQL covers.
     pub(super) fn is_covered_by_lease(&self, session: &Session, dml: &Dml<'_>) -> bool {
-        if self.watched.is_empty() {
+        if self.watchers.is_empty() {
             return false;
         }
-        let leases = &self.watched.leases;
-        let is_anothers = |key: &RowKey| {
-            leases.exclusive(key).is_some_and(|holder| Some(holder) != session.watch)
-        };
         dml.declared().any(|(table, row)| match row {
-            Some(key) => is_anothers(&(table, key.into())),
-            None => leases.held().filter(|key| key.0 == table).any(is_anothers),
+            Some(key) => self.watchers.is_leased_away(&(table, key.into()), session.watch),
+            None => self.watchers.is_table_leased_away(table, session.watch),
         })
     }
 
@@ -486,17 +350,20 @@ impl Engine {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub(super) fn check_dml(&self, bytes: &[u8]) -> Result<(), String> {
-        let dml = Dml::decode(bytes).ok_or("ERR that is no raw SQL of the library's")?;
-        dml.statement().map_err(|why| format!("ERR {why}"))?;
+    pub(super) fn check_dml(&self, bytes: &[u8]) -> Result<(), ReplyError> {
+        let dml = Dml::decode(bytes)
+            .ok_or(ReplyError::fixed(Code::Err, "that is no raw SQL of the library's"))?;
+        dml.statement().map_err(|why| ReplyError::err(format!("{why}")))?;
         if self.domains.partition().reaches_across() {
-            return Err("ERR raw SQL is not taken where cascades or triggers reach into other ordering domains: put the \
-                        tables that they connect into one [[domain]]"
-                .into());
+            return Err(ReplyError::fixed(
+                Code::Err,
+                "raw SQL is not taken where cascades or triggers reach into other ordering domains: put the \
+                        tables that they connect into one [[domain]]",
+            ));
         }
         let reachable = self.schema.reachable().len();
         if dml.declared().any(|(table, _)| usize::from(table.0) >= reachable) {
-            return Err("ERR raw SQL declares a table that is not there".into());
+            return Err(ReplyError::fixed(Code::Err, "raw SQL declares a table that is not there"));
         }
         Ok(())
     }

@@ -1,0 +1,247 @@
+//! Those whom a change concerns: connections that watch rows or hold leases on them, those that wait for a lease, and the
+//! observers, who are told of everything.
+//!
+//! A watched key is an S lease without an end, and every write an X lease that is granted and committed at once, so a write
+//! voids the sessions of those who watch what it changes ([`destage_core::lease`]). The leases are on keys, not on what is
+//! cached: a row may be evicted and fetched again meanwhile. A write that waits for the origin counts from the moment at
+//! which it takes its place in the order of all writes.
+
+use super::observe::{ENTRIES, Observer, entry_key};
+use super::overlay::changes;
+use crate::schema::{Schema, TableId};
+use destage_core::lease::{Denied, Leases, Token};
+use destage_core::{ClientId, DomainId, Lsn, Span, Time};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// A row by its table and its encoded key.
+pub(crate) type RowKey = (TableId, Box<[u8]>);
+
+/// Who watches, who waits, and who is told.
+#[derive(Debug, Default)]
+pub(super) struct Watchers {
+    leases: Leases<RowKey>,
+    /// Who waits for an X lease to end, or for room in the journal.
+    waiters: Vec<ClientId>,
+    /// Rows of which sessions say that the origin does not have them.
+    absent: HashSet<RowKey>,
+    observers: Vec<Arc<dyn Observer>>,
+}
+
+/// Leases.
+impl Watchers {
+    /// Someone watches from now on, or leases for so long.
+    pub(super) fn begin(&mut self, now: Time, lifetime: Span) -> Token {
+        self.leases.begin(now, lifetime)
+    }
+
+    /// An S lease.
+    pub(super) fn share(&mut self, now: Time, token: Token, key: &RowKey) -> Result<(), Denied> {
+        self.leases.share(now, token, key)
+    }
+
+    /// An X lease.
+    pub(super) fn exclude(&mut self, now: Time, token: Token, key: &RowKey) -> Result<(), Denied> {
+        self.leases.exclude(now, token, key)
+    }
+
+    /// Nobody leases by this token any more; whether that ends X leases, for which others may wait.
+    pub(super) fn abort(&mut self, token: Token) -> bool {
+        !self.leases.abort(token).is_empty()
+    }
+
+    /// Whether what was leased by this token is as it was.
+    pub(super) fn check(&self, now: Time, token: Token) -> Result<(), Denied> {
+        self.leases.check(now, token)
+    }
+
+    /// What is leased by this token.
+    pub(super) fn keys(&self, token: Token) -> impl ExactSizeIterator<Item = &RowKey> {
+        self.leases.keys(token)
+    }
+
+    /// When the leases of this token end.
+    pub(super) fn deadline(&self, token: Token) -> Option<Time> {
+        self.leases.deadline(token)
+    }
+
+    /// Whether someone else has an X lease on a row.
+    pub(super) fn is_leased_away(&self, key: &RowKey, own: Option<Token>) -> bool {
+        self.leases.exclusive(key).is_some_and(|holder| Some(holder) != own)
+    }
+
+    /// Whether someone else has one on any row of a table.
+    pub(super) fn is_table_leased_away(&self, table: TableId, own: Option<Token>) -> bool {
+        let mut held = self.leases.held().filter(|key| key.0 == table);
+        held.any(|key| self.is_leased_away(key, own))
+    }
+
+    /// Ends the sessions whose time is up; whether there are any.
+    pub(super) fn expire(&mut self, now: Time) -> bool {
+        if self.next_timeout().is_none_or(|at| at > now) {
+            return false;
+        }
+        let written = self.leases.expire(now);
+        tracing::debug!(rows = written.len(), "a session's leases have expired");
+        true
+    }
+
+    /// When the next lease ends.
+    pub(super) fn next_timeout(&self) -> Option<Time> {
+        self.leases.next_timeout()
+    }
+
+    /// Whether nobody watches anything.
+    pub(super) fn is_empty(&self) -> bool {
+        self.leases.is_free()
+    }
+
+    /// The row has changed, or may have. Clients' writes wait for X leases; what the origin changed by itself ends them.
+    pub(super) fn change(&mut self, key: &RowKey) {
+        while self.leases.write(key).is_err() {
+            // No S lease is golden here, since sessions are validated in the step in which they end.
+            let holder = self.leases.exclusive(key).expect("only an X lease keeps a write off");
+            self.leases.abort(holder);
+        }
+    }
+
+    /// As if each row of these tables had changed.
+    pub(super) fn change_tables(&mut self, tables: &[TableId]) {
+        let is_of = |key: &&RowKey| tables.contains(&key.0);
+        let keys: Vec<RowKey> = self.leases.held().filter(is_of).cloned().collect();
+        keys.iter().for_each(|key| self.change(key));
+    }
+}
+
+/// Those that wait for a lease, and what sessions say is not there.
+impl Watchers {
+    /// A client waits until a lease ends.
+    pub(super) fn wait(&mut self, client: ClientId) {
+        self.waiters.push(client);
+    }
+
+    /// It does not wait any more.
+    pub(super) fn leave(&mut self, client: ClientId) {
+        self.waiters.retain(|&waiter| waiter != client);
+    }
+
+    /// All who wait: they ask again.
+    pub(super) fn take_waiters(&mut self) -> Vec<ClientId> {
+        std::mem::take(&mut self.waiters)
+    }
+
+    /// A session says that the origin does not have a row; false if another one has said so before.
+    pub(super) fn assume_absent(&mut self, key: &RowKey) -> bool {
+        self.absent.insert(key.clone())
+    }
+
+    /// It has ended.
+    pub(super) fn forget_absent(&mut self, key: &RowKey) {
+        self.absent.remove(key);
+    }
+
+    /// Whether some session says so of any row.
+    pub(super) fn assumes_any_absent(&self) -> bool {
+        !self.absent.is_empty()
+    }
+
+    /// Whether one says so of this row.
+    pub(super) fn is_assumed_absent(&self, key: &RowKey) -> bool {
+        self.absent.contains(key)
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_all_gone(&self) -> bool {
+        self.is_empty() && self.absent.is_empty()
+    }
+}
+
+/// Observers.
+impl Watchers {
+    /// Tells an observer of everything from now on.
+    pub(super) fn observe(&mut self, observer: Arc<dyn Observer>) {
+        self.observers.push(observer);
+    }
+
+    /// Whether anyone is to be told of changes.
+    pub(super) fn has_observers(&self) -> bool {
+        !self.observers.is_empty()
+    }
+
+    /// Nothing more for those who are not interested any more, as nobody else holds them.
+    fn forget_observers(&mut self) {
+        self.observers.retain(|observer| Arc::strong_count(observer) > 1);
+    }
+
+    /// A group is visible, which holds this.
+    pub(super) fn tell_changed(&mut self, schema: &Schema, lsn: Lsn, bytes: &[u8]) {
+        self.forget_observers();
+        let mut names = Vec::new();
+        for change in changes(schema, bytes) {
+            for observer in &self.observers {
+                names.extend(observer.changed(schema, lsn, &change));
+            }
+        }
+        names.iter().for_each(|name| self.change(&entry_key(name.as_bytes())));
+    }
+
+    /// A group with raw SQL has taken its place.
+    pub(super) fn tell_raw_sql(&mut self, lsn: Lsn, domain: DomainId) {
+        if self.has_observers() {
+            self.forget_observers();
+            self.observers.iter().for_each(|observer| observer.raw_sql(lsn, domain));
+            self.change_tables(&[ENTRIES]);
+        }
+    }
+
+    /// Rows of these tables may have changed.
+    pub(super) fn tell_unsure(&mut self, tables: &[TableId]) {
+        if self.has_observers() {
+            self.observers.iter().for_each(|observer| observer.unsure(tables));
+            self.change_tables(&[ENTRIES]);
+        }
+    }
+
+    /// The origin has decided everything up to here.
+    pub(super) fn tell_decided(&self, decided: Lsn) {
+        self.observers.iter().for_each(|observer| observer.decided(decided));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(table: u16, id: u8) -> RowKey {
+        (TableId(table), [id].into())
+    }
+
+    #[test]
+    fn a_change_voids_those_who_watch_the_row_and_no_others() {
+        let (mut all, now) = (Watchers::default(), Time::ZERO);
+        let (one, two) = (all.begin(now, Span::MAX), all.begin(now, Span::MAX));
+        all.share(now, one, &key(1, 1)).unwrap();
+        all.share(now, two, &key(1, 2)).unwrap();
+        all.change(&key(1, 1));
+        assert!(all.check(now, one).is_err() && all.check(now, two).is_ok());
+        all.change_tables(&[TableId(1)]);
+        assert!(all.check(now, two).is_err());
+    }
+
+    #[test]
+    fn what_the_origin_changes_ends_the_right_to_write_it() {
+        let (mut all, now) = (Watchers::default(), Time::ZERO);
+        let token = all.begin(now, Span::from_millis(10));
+        all.exclude(now, token, &key(1, 1)).unwrap();
+        assert!(
+            all.is_leased_away(&key(1, 1), None) && !all.is_leased_away(&key(1, 1), Some(token))
+        );
+        assert!(
+            all.is_table_leased_away(TableId(1), None)
+                && !all.is_table_leased_away(TableId(2), None)
+        );
+        all.change(&key(1, 1));
+        assert!(!all.is_leased_away(&key(1, 1), None) && all.check(now, token).is_err());
+        assert!(!all.abort(token), "nobody can wait for it any more");
+    }
+}
