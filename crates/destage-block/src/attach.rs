@@ -10,7 +10,7 @@
 
 use crate::block::{BLOCK, Lba};
 use crate::cache::Attachment;
-use crate::origin::{Origin, OriginError, OriginErrorKind};
+use crate::origin::{Origin, OriginIoError, OriginIoErrorKind};
 use crate::redo::{AttachRecord, Evidence, RedoError, RedoStore};
 use crc32c::crc32c;
 use destage_core::Lsn;
@@ -115,7 +115,7 @@ impl AttachReport {
         evidence: &Evidence,
         origin: &dyn Origin,
         modified_ns: Option<u64>,
-    ) -> Result<(), OriginError> {
+    ) -> Result<(), OriginIoError> {
         if self.previous.attached || !evidence.is_clean {
             self.skip(
                 "time of change, first and last MiB",
@@ -207,7 +207,7 @@ pub fn attach(
              still holds would be lost; start it and let it destage, or take the origin over",
             previous.host, previous.generation
         );
-        return Err(OriginError::new(OriginErrorKind::Denied, message).into());
+        return Err(OriginIoError::new(OriginIoErrorKind::Denied, message).into());
     }
     let was_clean = previous.generation > 0 && !previous.attached;
     let is_another = previous.generation > 0 && previous.cache != claim.cache;
@@ -355,19 +355,19 @@ fn evidence(
 }
 
 /// Checksums of the first and the last MiB of so many bytes, or of all if there are fewer.
-fn edges(origin: &dyn Origin, size: u64) -> Result<(u32, u32), OriginError> {
+fn edges(origin: &dyn Origin, size: u64) -> Result<(u32, u32), OriginIoError> {
     let last = size.saturating_sub(EDGE_BYTES) / BLOCK as u64 * BLOCK as u64;
     Ok((sum(origin, 0, size.min(EDGE_BYTES))?, sum(origin, last, size - last)?))
 }
 
-fn sum(origin: &dyn Origin, offset: u64, len: u64) -> Result<u32, OriginError> {
+fn sum(origin: &dyn Origin, offset: u64, len: u64) -> Result<u32, OriginIoError> {
     let mut buf = vec![0; len as usize];
     origin.read(offset, &mut buf)?;
     Ok(crc32c(&buf))
 }
 
 /// The checksum of a block; `None` behind the end.
-pub(crate) fn block_sum(origin: &dyn Origin, lba: Lba) -> Result<Option<u32>, OriginError> {
+pub(crate) fn block_sum(origin: &dyn Origin, lba: Lba) -> Result<Option<u32>, OriginIoError> {
     let mut buf = [0; BLOCK];
     let Some(len) = origin.size().checked_sub(lba.offset()).filter(|len| *len > 0) else {
         return Ok(None);

@@ -1,7 +1,7 @@
 //! Simulated origins for crash tests.
 
 use crate::origin::losses::Losses;
-use crate::origin::{Identity, Origin, OriginError, OriginErrorKind, Run};
+use crate::origin::{Identity, Origin, OriginIoError, OriginIoErrorKind, Run};
 use destage_journal::{Disk, DiskFile};
 use destage_testkit::SimDisk;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -102,7 +102,7 @@ impl SimOrigin {
     fn with_file<T>(
         &self,
         run: impl FnOnce(&dyn DiskFile) -> std::io::Result<T>,
-    ) -> Result<T, OriginError> {
+    ) -> Result<T, OriginIoError> {
         {
             let mut faults = self.faults();
             faults.calls += 1;
@@ -113,14 +113,14 @@ impl SimOrigin {
         let result = self.disk.open(&self.name, false).and_then(|file| run(&*file));
         result.map_err(|error| match self.disk.is_powered_off() {
             true => unavailable("the power is off"),
-            false => OriginError::io("use the simulated origin", &error),
+            false => OriginIoError::io("use the simulated origin", &error),
         })
     }
 
-    fn check(&self, offset: u64, len: u64) -> Result<(), OriginError> {
+    fn check(&self, offset: u64, len: u64) -> Result<(), OriginIoError> {
         match offset.checked_add(len) {
             Some(end) if end <= self.size => Ok(()),
-            _ => Err(OriginError::beyond(&self.name, offset, len, self.size)),
+            _ => Err(OriginIoError::beyond(&self.name, offset, len, self.size)),
         }
     }
 }
@@ -130,22 +130,22 @@ impl Origin for SimOrigin {
         self.size
     }
 
-    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), OriginError> {
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), OriginIoError> {
         self.check(offset, buf.len() as u64)?;
         self.with_file(|file| file.read_at(offset, buf)).map(drop)
     }
 
-    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), OriginError> {
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), OriginIoError> {
         self.check(offset, bytes.len() as u64)?;
         self.with_file(|file| file.write_at(offset, bytes))
     }
 
-    fn zero(&self, offset: u64, len: u64, _punch: bool) -> Result<(), OriginError> {
+    fn zero(&self, offset: u64, len: u64, _punch: bool) -> Result<(), OriginIoError> {
         self.check(offset, len)?;
         self.with_file(|file| file.write_at(offset, &vec![0; len as usize]))
     }
 
-    fn flush(&self) -> Result<(), OriginError> {
+    fn flush(&self) -> Result<(), OriginIoError> {
         if self.faults().unsafe_no_flush {
             return self.with_file(|_| Ok(()));
         }
@@ -160,7 +160,7 @@ impl Origin for SimOrigin {
         self.faults().parallelism
     }
 
-    fn allocation(&self, offset: u64, len: u64) -> Result<Vec<Run>, OriginError> {
+    fn allocation(&self, offset: u64, len: u64) -> Result<Vec<Run>, OriginIoError> {
         let mut bytes = vec![0; len as usize];
         self.read(offset, &mut bytes)?;
         let run = |bytes: &[u8]| Run {
@@ -170,7 +170,7 @@ impl Origin for SimOrigin {
         Ok(bytes.chunks(HOLE_BYTES).map(run).collect())
     }
 
-    fn identity(&self) -> Result<Identity, OriginError> {
+    fn identity(&self) -> Result<Identity, OriginIoError> {
         Ok(Identity {
             name: self.name.clone(),
             size: self.size,
@@ -183,6 +183,6 @@ impl Origin for SimOrigin {
 /// Zeros of this length are told to be a hole.
 const HOLE_BYTES: usize = 512;
 
-fn unavailable(message: &str) -> OriginError {
-    OriginError::new(OriginErrorKind::Unavailable, message)
+fn unavailable(message: &str) -> OriginIoError {
+    OriginIoError::new(OriginIoErrorKind::Unavailable, message)
 }

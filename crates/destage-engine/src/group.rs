@@ -9,7 +9,7 @@ use destage_core::{Access, DomainId, Input, Lsn, Time, UnitId};
 
 /// A group that has no number yet.
 #[derive(Clone, Copy, Debug)]
-pub struct Group<'a> {
+pub struct Append<'a> {
     /// Its ordering domains, ascending, each once. It is ordered by the first.
     pub domains: &'a [DomainId],
     /// Every unit that it changes, once, with the unit's new size in bytes.
@@ -33,19 +33,19 @@ pub struct Recovered<'a> {
     pub lsn: Lsn,
     /// When it was written.
     pub stamp: Time,
-    /// As in [`Group`].
+    /// As in [`Append`].
     pub domains: &'a [DomainId],
     /// Its level, 0 where levels are not kept.
     pub level: u64,
     /// The units that it changed.
     pub units: &'a [UnitId],
-    /// As in [`Group`].
+    /// As in [`Append`].
     pub bytes: u32,
-    /// As in [`Group`].
+    /// As in [`Append`].
     pub journal_bytes: u32,
     /// The group before it is another part of the same request. Not that the next one is: it may never have been written.
     pub is_continued: bool,
-    /// As in [`Group`].
+    /// As in [`Append`].
     pub builds_on: &'a [Lsn],
 }
 
@@ -58,12 +58,12 @@ pub struct Recovered<'a> {
 pub fn write(
     core: &mut impl Decide,
     now: Time,
-    group: &Group<'_>,
+    group: &Append<'_>,
     append: impl FnOnce(Lsn),
 ) -> Lsn {
     let lsn = core.core().next_lsn();
     append(lsn);
-    let &Group { domains, units, bytes, journal_bytes, access, continues, builds_on } = group;
+    let &Append { domains, units, bytes, journal_bytes, access, continues, builds_on } = group;
     let domain = first(domains);
     core.handle(now, Input::Write { domain, units, bytes, journal_bytes, access });
     if continues {

@@ -29,6 +29,6 @@ pub use commit::{CommitSettings, Ended, GroupCommit, Lane, Load, Log, LogFault, 
 pub use decide::Decide;
 pub use drive::{Drive, recover};
 pub use front_end::{FrontEnd, Park, carry_out};
-pub use group::{Group, Recovered, write};
+pub use group::{Append, Recovered, write};
 pub use policy::{WritePolicy, commit_on_flush, journal_limit, set_dirty_limit};
 pub use writers::Writers;

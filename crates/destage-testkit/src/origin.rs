@@ -73,7 +73,7 @@ pub struct Change {
 
 /// A group on its way to the origin.
 #[derive(Clone, Debug)]
-pub struct Group {
+pub struct ModelGroup {
     /// Its number.
     pub lsn: u64,
     /// Its changes.
@@ -177,7 +177,7 @@ impl Origin {
     ///
     /// # Errors
     /// See [`Refusal`].
-    pub fn apply(&mut self, claim: Claim, groups: &[Group]) -> Result<bool, Refusal> {
+    pub fn apply(&mut self, claim: Claim, groups: &[ModelGroup]) -> Result<bool, Refusal> {
         let Some(last) = groups.last() else { return Ok(true) };
         let mark = Mark { domain: 0, expected: claim.expected, upto: last.lsn };
         self.apply_across(claim, &[mark], groups)
@@ -191,7 +191,7 @@ impl Origin {
         &mut self,
         claim: Claim,
         marks: &[Mark],
-        groups: &[Group],
+        groups: &[ModelGroup],
     ) -> Result<bool, Refusal> {
         if self.has_landed(claim, marks)? {
             return Ok(true);
@@ -247,7 +247,12 @@ impl Origin {
     ///
     /// # Errors
     /// See [`Refusal`]; also rejected if one of them is not parked.
-    pub fn unpark(&mut self, epoch: u64, parked: &[u64], groups: &[Group]) -> Result<(), Refusal> {
+    pub fn unpark(
+        &mut self,
+        epoch: u64,
+        parked: &[u64],
+        groups: &[ModelGroup],
+    ) -> Result<(), Refusal> {
         if self.owner.as_ref().is_none_or(|(_, owner)| *owner != epoch) {
             return Err(Refusal::Fenced);
         }
@@ -315,7 +320,7 @@ impl Origin {
         }
     }
 
-    fn apply_group(&mut self, group: &Group) -> Result<(), String> {
+    fn apply_group(&mut self, group: &ModelGroup) -> Result<(), String> {
         for change in &group.changes {
             self.change(change)?;
             if change.op == Op::Delete {

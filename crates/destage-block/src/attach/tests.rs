@@ -1,6 +1,6 @@
 use super::*;
 use crate::block::Extent;
-use crate::redo::{Content, Group, NewStore, Piece, RecentBlocks, Replay};
+use crate::redo::{AtomicGroup, Content, NewStore, RecentBlocks, Replay, Run};
 use crate::testing::SimOrigin;
 use destage_testkit::SimDisk;
 use std::sync::Arc;
@@ -51,13 +51,13 @@ fn own(decided: u64) -> OwnWrites<'static> {
     OwnWrites { decided: Lsn(decided), is_undecided: &|_| false }
 }
 
-fn group(to: u64) -> Group {
+fn group(to: u64) -> AtomicGroup {
     let extent = Extent { first: Lba(0), blocks: 1 };
-    let pieces = vec![Piece { extent, content: Content::Data }];
-    Group { from: Lsn(to), to: Lsn(to), pieces }
+    let runs = vec![Run { extent, content: Content::Data }];
+    AtomicGroup { from: Lsn(to), to: Lsn(to), runs }
 }
 
-fn payload(_: Lba, buf: &mut [u8]) -> Result<(), OriginError> {
+fn payload(_: Lba, buf: &mut [u8]) -> Result<(), OriginIoError> {
     buf.fill(9);
     Ok(())
 }
@@ -82,7 +82,7 @@ fn an_origin_that_another_cache_left_attached_is_refused_unless_taken_over() {
     let world = World::new();
     attach(&mut world.open(), &world.origin, &claim(1)).unwrap();
     let refused = attach(&mut world.open(), &world.origin, &claim(2)).unwrap_err();
-    assert_eq!(refused.kind(), OriginErrorKind::Denied);
+    assert_eq!(refused.kind(), OriginIoErrorKind::Denied);
     assert!(refused.to_string().contains("host \"one\""), "{refused}");
     let taken =
         attach(&mut world.open(), &world.origin, &Claim { take_over: true, ..claim(2) }).unwrap();
@@ -100,9 +100,9 @@ fn a_host_whose_origin_was_taken_over_writes_nothing_more() {
     attach(&mut second, &world.origin, &Claim { take_over: true, ..claim(2) }).unwrap();
     let before = (world.origin.bytes(), world.medium.bytes());
     let fenced = first.apply(&world.origin, &group(2), &payload).unwrap_err();
-    assert_eq!(fenced.kind(), OriginErrorKind::Fenced, "{fenced}");
+    assert_eq!(fenced.kind(), OriginIoErrorKind::Fenced, "{fenced}");
     let fenced = detach(&mut first, &world.origin, Lsn(1)).unwrap_err();
-    assert_eq!(fenced.kind(), OriginErrorKind::Fenced);
+    assert_eq!(fenced.kind(), OriginIoErrorKind::Fenced);
     assert!(before == (world.origin.bytes(), world.medium.bytes()), "nothing was written");
     second.recover(&world.origin, false).unwrap();
     second.apply(&world.origin, &group(2), &payload).unwrap();
@@ -196,11 +196,9 @@ fn groups_leave_evidence_of_their_own() {
     store.recover(&world.origin, false).unwrap();
     attach(&mut store, &world.origin, &claim(1)).unwrap();
     store.apply(&world.origin, &group(10), &payload).unwrap();
-    let zeros = Piece {
-        extent: Extent { first: Lba(3), blocks: 2 },
-        content: Content::Zero { punch: true },
-    };
-    let zeros = Group { pieces: vec![zeros], ..group(11) };
+    let zeros =
+        Run { extent: Extent { first: Lba(3), blocks: 2 }, content: Content::Zero { punch: true } };
+    let zeros = AtomicGroup { runs: vec![zeros], ..group(11) };
     store.apply(&world.origin, &zeros, &payload).unwrap();
     world.disk.kill();
     let store = world.open();
@@ -268,7 +266,7 @@ fn power_lost_at_any_operation_leaves_one_of_two_attachments_and_no_damage() {
             let mut store = world.open();
             attach(&mut store, &world.origin, &claim(1)).unwrap();
             store.recover(&world.origin, false).unwrap();
-            // Group 50 is committed and not in place.
+            // AtomicGroup 50 is committed and not in place.
             world.origin.go_away_after(2);
             store.apply(&world.origin, &group(50), &payload).unwrap_err();
             world.origin.come_back();

@@ -2,11 +2,11 @@
 
 use super::index::SlotState;
 use super::medium::Medium;
-use super::record::{Group, GroupKind};
+use super::record::{GroupKind, GroupRecord};
 use super::superblock::{self, Copy, Superblock};
 use super::{CacheDevice, CacheError, Handle, Index, check_size};
 use crate::block::{BLOCK, Extent, Lba};
-use crate::origin::{Origin, OriginError};
+use crate::origin::{Origin, OriginIoError};
 use crc32c::crc32c;
 use destage_journal::{DiskFile, ErrorKind};
 use std::collections::BTreeSet;
@@ -71,7 +71,7 @@ pub enum CheckError {
     Cache(#[from] CacheError),
     /// The origin.
     #[error(transparent)]
-    Origin(#[from] OriginError),
+    Origin(#[from] OriginIoError),
 }
 
 /// Checks everything on a device.
@@ -179,7 +179,7 @@ impl CacheCheck {
         let (mut records, damage) = destage_journal::export(&cache.log(), 0).map_err(unreadable)?;
         let mut dirty = BTreeSet::new();
         while let Some(record) = records.advance().map_err(unreadable)? {
-            let group = match Group::decode(record.payload) {
+            let group = match GroupRecord::decode(record.payload) {
                 Ok(group) => group,
                 Err(error) => {
                     self.faults.push(format!("write {} of the log: {error}", record.lsn));
@@ -264,7 +264,11 @@ pub(super) fn check_log(cache: &CacheDevice) -> Result<(u64, u64), CacheError> {
 }
 
 /// The checksum of a block at the origin, of which what lies behind the end is zeros; `None` behind it.
-fn read_block(origin: &dyn Origin, lba: Lba, block: &mut [u8]) -> Result<Option<u32>, OriginError> {
+fn read_block(
+    origin: &dyn Origin,
+    lba: Lba,
+    block: &mut [u8],
+) -> Result<Option<u32>, OriginIoError> {
     let Some(len) = origin.size().checked_sub(lba.offset()).filter(|len| *len > 0) else {
         return Ok(None);
     };

@@ -105,22 +105,22 @@ impl Geometry {
     /// Where a copy (0 or 1) of the name table lies.
     pub fn name_table(&self, copy: usize) -> Range<u64> {
         let bytes = (TABLE_HEADER + TABLE_ENTRY * u64::from(self.extents)).next_multiple_of(PAGE);
-        piece(HEAD_BYTES, copy, bytes)
+        run(HEAD_BYTES, copy, bytes)
     }
 
     /// Where a checkpoint (0 or 1) lies: its header's page, then its chunks.
     pub fn checkpoint(&self, area: usize) -> Range<u64> {
         let chunks = u64::from(self.chunks());
         let bytes = PAGE + chunks * self.chunk_bytes();
-        piece(self.name_table(1).end, area, bytes)
+        run(self.name_table(1).end, area, bytes)
     }
 
-    /// Pieces of a checkpoint.
+    /// Runs of a checkpoint.
     pub fn chunks(&self) -> u32 {
         self.slots.div_ceil(chunk_handles(self.slots))
     }
 
-    /// Handles in a piece of a checkpoint.
+    /// Handles in a run of a checkpoint.
     pub(crate) fn chunk_handles(&self, chunk: u32) -> u32 {
         let handles = chunk_handles(self.slots);
         (self.slots - chunk * handles).min(handles)
@@ -147,7 +147,7 @@ impl Geometry {
     }
 }
 
-fn piece(from: u64, index: usize, bytes: u64) -> Range<u64> {
+fn run(from: u64, index: usize, bytes: u64) -> Range<u64> {
     let start = from + index as u64 * bytes;
     start..start + bytes
 }

@@ -370,7 +370,7 @@ fn hash(lba: u32) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Handles in each piece of a checkpoint but the last, for this many slots: few enough that copying them from the index
+/// Handles in each run of a checkpoint but the last, for this many slots: few enough that copying them from the index
 /// holds nothing up.
 pub const fn chunk_handles(slots: u32) -> u32 {
     let handles = (slots / CHUNKS_USUAL).next_power_of_two();

@@ -67,7 +67,7 @@ impl Medium {
         self.shared.file.write_each(writes)
     }
 
-    /// Writes zeros in bounded pieces.
+    /// Writes zeros in bounded runs.
     pub(crate) fn write_zeros(&self, from: u64, to: u64) -> io::Result<()> {
         let zeros = vec![0; ZEROS_BYTES.min(to.saturating_sub(from)) as usize];
         let mut at = from;

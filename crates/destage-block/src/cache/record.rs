@@ -35,7 +35,7 @@ pub struct GroupHeader {
 
 /// A group as it lies in a record, borrowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Group<'a> {
+pub struct GroupRecord<'a> {
     /// What stands before its blocks.
     pub header: GroupHeader,
     /// Checksum and contents of each block; empty unless it is a write.
@@ -156,7 +156,7 @@ impl GroupKind {
     }
 }
 
-impl<'a> Group<'a> {
+impl<'a> GroupRecord<'a> {
     /// Takes a record's payload apart. Any bytes are safe to pass. The blocks' own checksums are not compared: the
     /// journal's has covered them.
     ///
@@ -191,7 +191,7 @@ pub struct GroupSummary {
 /// Takes the summary from a group's payload: its header, then the checksums. Of what is no group as much is taken as
 /// [`GroupSummary::decode`] needs to find the same fault.
 pub fn summarise(payload: &[u8], out: &mut Vec<u8>) {
-    let decoded = Group::decode(payload);
+    let decoded = GroupRecord::decode(payload);
     let needed = match (&decoded, payload.get(EXTENTS_AT..FIXED_HEADER)) {
         (Ok(_) | Err(RecordError::Length { .. } | RecordError::Extent(_)), Some(count)) => {
             header_bytes(usize::from(u16::from_le_bytes([count[0], count[1]]))) as usize

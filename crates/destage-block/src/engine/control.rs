@@ -56,7 +56,7 @@ impl Volume {
     /// Puts the next policy in force if it may be.
     pub(super) fn try_next_policy(&mut self) -> bool {
         let Some(next) = self.service.next_policy() else { return true };
-        let is_drained = !self.pieces.is_write_under_way() && self.core.decided() == self.last();
+        let is_drained = !self.fragments.is_write_under_way() && self.core.decided() == self.last();
         if self.drains_before(next) && !is_drained {
             return false;
         }
@@ -143,7 +143,7 @@ impl Volume {
     }
 
     pub(super) fn finish_freezing(&mut self) {
-        if !self.service.is_freezing() || self.pieces.is_write_under_way() {
+        if !self.service.is_freezing() || self.fragments.is_write_under_way() {
             return;
         }
         let lsn = self.mark_here();

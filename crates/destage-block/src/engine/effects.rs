@@ -14,7 +14,7 @@ use destage_record::RecordedCore;
 /// What the core asks of the volume. No batch is ever reported as rejected, so nothing is parked.
 impl FrontEnd for Volume {
     fn execute(&mut self, request: RequestId, access: Access, observed: Lsn) {
-        self.execute_piece(request.0, access, observed);
+        self.execute_fragment(request.0, access, observed);
     }
 
     fn refuse(&mut self, request: RequestId, refusal: Refusal) {
@@ -88,7 +88,7 @@ impl Drive for Volume {
     }
 
     fn after_effects(&mut self) -> bool {
-        let moved = self.start_pieces();
+        let moved = self.start_fragments();
         self.start_fetches();
         self.start_installs();
         self.upkeep();
@@ -171,20 +171,20 @@ impl Volume {
             "the volume stopped: no write is taken, reads of dirty blocks fail"
         );
         self.service.stop(reason);
-        for id in self.pieces.take_writes_waiting() {
+        for id in self.fragments.take_writes_waiting() {
             self.abandon(id, RequestError::Io);
         }
         // What was on its way to the core goes around it.
-        for id in self.pieces.take_starts() {
-            match self.pieces.get(id).is_some_and(|piece| piece.is_write()) {
+        for id in self.fragments.take_starts() {
+            match self.fragments.get(id).is_some_and(|fragment| fragment.is_write()) {
                 true => self.abandon(id, RequestError::Io),
                 false => self.read_around(id),
             }
         }
         for asked in self.requests.take_rests() {
-            self.piece_done(asked, Err(RequestError::Io));
+            self.fragment_done(asked, Err(RequestError::Io));
         }
-        for id in self.pieces.take_settling() {
+        for id in self.fragments.take_settling() {
             self.abandon(id, RequestError::Io);
         }
         for tag in self.waits.end_all() {

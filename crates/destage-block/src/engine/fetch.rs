@@ -5,7 +5,7 @@ use super::fetches::Fetched;
 use super::install::CleanBlock;
 use super::job::{FetchPurpose, Work as JobWork};
 use crate::block::{BLOCK, Extent};
-use crate::origin::{OriginError, OriginErrorKind};
+use crate::origin::{OriginIoError, OriginIoErrorKind};
 use destage_core::{Fault, Input, UnitId};
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ impl Volume {
     }
 
     /// The origin answered a fetch.
-    pub(super) fn fetch_done(&mut self, units: &[UnitId], result: Result<Vec<u8>, OriginError>) {
+    pub(super) fn fetch_done(&mut self, units: &[UnitId], result: Result<Vec<u8>, OriginIoError>) {
         match result {
             Ok(bytes) => self.install(units, bytes),
             Err(error) => self.fetch_failed(units, &error),
@@ -76,15 +76,15 @@ impl Volume {
         self.fetched(unit, Ok(()));
     }
 
-    fn fetch_failed(&mut self, units: &[UnitId], error: &OriginError) {
+    fn fetch_failed(&mut self, units: &[UnitId], error: &OriginIoError) {
         self.counters.note_origin_error(&error.message);
-        if error.kind == OriginErrorKind::Failed && units.len() > 1 {
+        if error.kind == OriginIoErrorKind::Failed && units.len() > 1 {
             // One bad place must not fail its neighbours.
             units.iter().for_each(|&unit| self.push_fetch(vec![unit]));
             return;
         }
         let fault = match error.kind {
-            OriginErrorKind::Unavailable => Fault::Unavailable,
+            OriginIoErrorKind::Unavailable => Fault::Unavailable,
             _ => Fault::Denied,
         };
         for &unit in units {

@@ -1,7 +1,7 @@
 //! Fetches: which blocks are on their way from the origin, and when one is asked for again.
 
 use crate::block::Lba;
-use crate::origin::OriginErrorKind;
+use crate::origin::OriginIoErrorKind;
 use destage_core::{Span, Time, UnitId};
 use hashbrown::HashMap;
 
@@ -101,13 +101,13 @@ impl Fetches {
         &mut self,
         now: Time,
         unit: UnitId,
-        kind: OriginErrorKind,
+        kind: OriginIoErrorKind,
         is_stopped: bool,
     ) -> Option<Fetched> {
         let fetch = self.under_way.get(&unit)?;
         let waited = now.since(fetch.since);
         let is_patient =
-            kind == OriginErrorKind::Unavailable && waited < self.patience && !is_stopped;
+            kind == OriginIoErrorKind::Unavailable && waited < self.patience && !is_stopped;
         if fetch.is_overwritten || !is_patient {
             return self.arrived(unit);
         }
@@ -138,7 +138,7 @@ const RETRY_MAX: Span = Span::from_secs(2);
 mod tests {
     use super::*;
 
-    const AWAY: OriginErrorKind = OriginErrorKind::Unavailable;
+    const AWAY: OriginIoErrorKind = OriginIoErrorKind::Unavailable;
 
     fn fetches(units: &[u32]) -> Fetches {
         let mut fetches = Fetches::new(Span::from_secs(30));
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn neither_a_refusal_nor_a_stopped_volume_is_patient() {
         let mut fetches = fetches(&[1, 2]);
-        let denied = fetches.failed(Time::ZERO, UnitId(1), OriginErrorKind::Denied, false);
+        let denied = fetches.failed(Time::ZERO, UnitId(1), OriginIoErrorKind::Denied, false);
         assert_eq!(denied, Some(Fetched::Ended));
         assert_eq!(fetches.failed(Time::ZERO, UnitId(2), AWAY, true), Some(Fetched::Ended));
     }

@@ -9,7 +9,7 @@ use super::overlay::Shared;
 use crate::block::{BLOCK, Extent, Lba};
 use crate::cache::record::{STORED_BLOCK, check_stored_block};
 use crate::cache::{CacheDevice, CacheError, CheckpointWriter};
-use crate::origin::{InTurn, Origin, OriginError, Turns};
+use crate::origin::{InTurn, Origin, OriginIoError, Turns};
 use crate::redo::RedoStore;
 use crate::request::Status;
 use destage_core::{BatchId, Lsn, UnitId};
@@ -107,7 +107,7 @@ pub(super) enum Done {
     },
     Fetch {
         purpose: FetchPurpose,
-        result: Result<Vec<u8>, OriginError>,
+        result: Result<Vec<u8>, OriginIoError>,
     },
     Install {
         items: Vec<InstallItem>,
@@ -122,13 +122,13 @@ pub(super) enum Done {
     },
     Through {
         job: ThroughJob,
-        result: Result<(), OriginError>,
+        result: Result<(), OriginIoError>,
         is_cached: bool,
         losses: u64,
     },
     OriginFlush {
         asked: u32,
-        result: Result<(), OriginError>,
+        result: Result<(), OriginIoError>,
         losses: u64,
     },
     Status {
@@ -180,7 +180,7 @@ pub(super) struct InstallItem {
 /// A client's write that goes to the origin first.
 #[derive(Debug)]
 pub(super) struct ThroughJob {
-    pub(super) piece: u64,
+    pub(super) fragment: u64,
     pub(super) extent: Extent,
     /// The handles into whose slots the blocks are written afterwards; none for zeros.
     pub(super) units: Vec<UnitId>,
@@ -328,7 +328,7 @@ fn clipped(extent: Extent, size: u64) -> u64 {
 }
 
 /// The blocks of an extent; zeros behind the volume's end.
-fn fetch(origin: &dyn Origin, extent: Extent) -> Result<Vec<u8>, OriginError> {
+fn fetch(origin: &dyn Origin, extent: Extent) -> Result<Vec<u8>, OriginIoError> {
     let mut bytes = vec![0; extent.bytes() as usize];
     let inside = clipped(extent, origin.size()) as usize;
     if inside > 0 {
@@ -338,14 +338,14 @@ fn fetch(origin: &dyn Origin, extent: Extent) -> Result<Vec<u8>, OriginError> {
 }
 
 /// Writes blocks, as far as they lie inside the volume.
-fn write_blocks(origin: &dyn Origin, first: Lba, bytes: &[u8]) -> Result<(), OriginError> {
+fn write_blocks(origin: &dyn Origin, first: Lba, bytes: &[u8]) -> Result<(), OriginIoError> {
     let extent = Extent { first, blocks: (bytes.len() / BLOCK) as u32 };
     let inside = clipped(extent, origin.size()) as usize;
     if inside == 0 { Ok(()) } else { origin.write(first.offset(), &bytes[..inside]) }
 }
 
 /// Zeroes blocks, as far as they lie inside the volume.
-fn zero_blocks(origin: &dyn Origin, extent: Extent, punch: bool) -> Result<(), OriginError> {
+fn zero_blocks(origin: &dyn Origin, extent: Extent, punch: bool) -> Result<(), OriginIoError> {
     let inside = clipped(extent, origin.size());
     if inside == 0 { Ok(()) } else { origin.zero(extent.first.offset(), inside, punch) }
 }
@@ -353,7 +353,7 @@ fn zero_blocks(origin: &dyn Origin, extent: Extent, punch: bool) -> Result<(), O
 fn through(context: &Context, job: ThroughJob) -> Done {
     let losses = context.origin.losses();
     let settled = destage::settle_for_good(context)
-        .map_err(|error| OriginError::new(error.kind(), error.to_string()));
+        .map_err(|error| OriginIoError::new(error.kind(), error.to_string()));
     let result = settled.and_then(|()| match &job.data {
         Some(data) => write_blocks(&*context.origin, job.extent.first, data),
         None => zero_blocks(&*context.origin, job.extent, job.punch),

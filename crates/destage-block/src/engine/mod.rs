@@ -17,6 +17,7 @@ mod effects;
 mod extents;
 mod fetch;
 mod fetches;
+mod fragment;
 mod install;
 mod job;
 mod jobs;
@@ -26,7 +27,6 @@ mod losses;
 mod measured;
 mod member;
 mod overlay;
-mod piece;
 mod pre_image;
 mod range_lock;
 mod read;
@@ -50,12 +50,12 @@ use destage_engine::Drive;
 use destage_record::RecordedCore;
 use destage_runtime::mode_log::ModeLog;
 use fetches::Fetches;
+use fragment::Fragments;
 use jobs::Jobs;
 use log::VolumeLog;
 use measured::Measured;
 use member::Membership;
 use overlay::Overlay;
-use piece::Pieces;
 use requests::Requests;
 use service::Service;
 use slots::Slots;
@@ -133,8 +133,8 @@ pub struct Volume {
     slots: Slots,
     shape: Shape,
     requests: Requests,
-    pieces: Pieces,
-    /// Names pieces, gathers and waits alike.
+    fragments: Fragments,
+    /// Names fragments, gathers and waits alike.
     next_id: u64,
     waits: Waits,
     fetches: Fetches,
@@ -154,11 +154,11 @@ pub struct Volume {
 struct Shape {
     /// Bytes of the volume.
     size: u64,
-    /// Most blocks of one piece of a read, and of one group of a write.
-    piece_blocks_max: u32,
-    /// Most blocks of one piece of a write: its groups reach the origin together.
+    /// Most blocks of one fragment of a read, and of one group of a write.
+    fragment_blocks_max: u32,
+    /// Most blocks of one fragment of a write: its groups reach the origin together.
     write_blocks_max: u32,
-    /// Most blocks of one piece that is zeroed.
+    /// Most blocks of one fragment that is zeroed.
     zero_blocks_max: u32,
     /// Most handles that writes hold which are not logged, and most that wait for reads at the origin: neither kind can take
     /// what the other one needs.
@@ -232,7 +232,7 @@ impl Volume {
 
 #[cfg(test)]
 impl Volume {
-    /// Cuts zeros into shorter pieces, so that small volumes see several.
+    /// Cuts zeros into shorter fragments, so that small volumes see several.
     fn set_zero_blocks_max(&mut self, blocks: u32) {
         self.shape.zero_blocks_max = blocks;
     }

@@ -15,7 +15,7 @@ pub(super) type Shared = Arc<Vec<u8>>;
 
 /// One write group.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct LoggedGroup {
     pub(super) kind: GroupKind,
     pub(super) level: u64,
     pub(super) extents: Vec<Extent>,
@@ -38,7 +38,7 @@ pub(super) struct Group {
     pub(super) written_at: Time,
 }
 
-impl Group {
+impl LoggedGroup {
     /// The blocks of a write and their handles, in order.
     pub(super) fn blocks(&self) -> impl Iterator<Item = (Lba, UnitId)> + '_ {
         let lbas = self.extents.iter().flat_map(|extent| extent.iter());
@@ -78,7 +78,7 @@ pub(super) enum Bytes {
 /// All undecided groups.
 #[derive(Debug)]
 pub(super) struct Overlay {
-    groups: Ring<Group>,
+    groups: Ring<LoggedGroup>,
     /// The undecided versions of each block written, oldest first; zeros are not among them.
     versions: HashMap<UnitId, Vec<Version>>,
     /// For blocks of undecided zeros, the newest group that zeroed them. Its versions may be older than those of writes.
@@ -103,7 +103,7 @@ impl Overlay {
     }
 
     /// Takes the next group.
-    pub(super) fn push(&mut self, lsn: Lsn, group: Group) {
+    pub(super) fn push(&mut self, lsn: Lsn, group: LoggedGroup) {
         for (index, &unit) in group.units.iter().enumerate() {
             let version = Version { lsn, index: index as u32 };
             self.versions.entry(unit).or_default().push(version);
@@ -134,15 +134,15 @@ impl Overlay {
     }
 
     /// The newest group, if it is undecided.
-    pub(super) fn last(&self) -> Option<&Group> {
+    pub(super) fn last(&self) -> Option<&LoggedGroup> {
         self.groups.back()
     }
 
-    pub(super) fn get(&self, lsn: Lsn) -> Option<&Group> {
+    pub(super) fn get(&self, lsn: Lsn) -> Option<&LoggedGroup> {
         self.groups.get(lsn)
     }
 
-    fn get_mut(&mut self, lsn: Lsn) -> Option<&mut Group> {
+    fn get_mut(&mut self, lsn: Lsn) -> Option<&mut LoggedGroup> {
         self.groups.get_mut(lsn)
     }
 

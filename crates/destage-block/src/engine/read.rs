@@ -1,11 +1,11 @@
 //! Reading: each block from where its newest bytes are, never from the origin while they are dirty.
 
 use super::Volume;
+use super::fragment::{Gather, Work};
 use super::job::{FetchPurpose, Place, ReadItem, Work as JobWork};
 use super::overlay::Bytes;
-use super::piece::{Gather, Work};
 use crate::block::{BLOCK, Extent};
-use crate::origin::OriginError;
+use crate::origin::OriginIoError;
 use crate::request::RequestError;
 use destage_core::{Input, Lsn, UnitId};
 
@@ -19,10 +19,10 @@ enum Source {
 }
 
 impl Volume {
-    /// A piece's blocks are present.
+    /// A fragment's blocks are present.
     pub(super) fn execute_read(&mut self, id: u64, observed: Lsn) {
-        let Some(piece) = self.pieces.get(id) else { return };
-        let (asked, units) = (piece.asked, piece.units.clone());
+        let Some(fragment) = self.fragments.get(id) else { return };
+        let (asked, units) = (fragment.asked, fragment.units.clone());
         self.requests.note_lsn(asked, observed);
         self.note_zeros(asked, &units);
         let mut bytes = vec![0; units.len() * BLOCK];
@@ -46,7 +46,7 @@ impl Volume {
         }
         items.iter().for_each(|item| self.pin(item));
         let gather = self.id();
-        self.pieces.gather(gather, Gather { piece: id, bytes });
+        self.fragments.gather(gather, Gather { fragment: id, bytes });
         self.jobs.push(JobWork::Read { gather, items });
     }
 
@@ -102,7 +102,7 @@ impl Volume {
         items: &[ReadItem],
         blocks: Vec<Option<Vec<u8>>>,
     ) {
-        let Some(mut state) = self.pieces.take_gather(gather) else { return };
+        let Some(mut state) = self.fragments.take_gather(gather) else { return };
         let mut is_whole = true;
         for (item, block) in items.iter().zip(blocks) {
             let Some(block) = block else {
@@ -115,8 +115,8 @@ impl Volume {
         }
         items.iter().for_each(|item| self.unpin(item));
         match is_whole {
-            true => self.gathered(state.piece, state.bytes),
-            false => self.begin_again(state.piece),
+            true => self.gathered(state.fragment, state.bytes),
+            false => self.begin_again(state.fragment),
         }
     }
 
@@ -143,26 +143,26 @@ impl Volume {
         }
     }
 
-    /// A piece asks for its blocks once more.
+    /// A fragment asks for its blocks once more.
     fn begin_again(&mut self, id: u64) {
-        let Some(piece) = self.pieces.get_mut(id) else { return };
-        piece.tries += 1;
+        let Some(fragment) = self.fragments.get_mut(id) else { return };
+        fragment.tries += 1;
         if self.service.is_stopped() {
             return self.read_around(id);
         }
-        if piece.tries > TRIES_MAX {
+        if fragment.tries > TRIES_MAX {
             return self.abandon(id, RequestError::Io);
         }
-        self.pieces.start_again(id);
+        self.fragments.start_again(id);
     }
 
-    /// A piece has the bytes of its blocks.
+    /// A fragment has the bytes of its blocks.
     fn gathered(&mut self, id: u64, bytes: Vec<u8>) {
-        let Some(piece) = self.pieces.remove(id) else { return };
-        match piece.work {
+        let Some(fragment) = self.fragments.remove(id) else { return };
+        match fragment.work {
             Work::Read { skip, len, at, .. } => {
-                self.requests.deliver(piece.asked, at, bytes, skip, len);
-                self.piece_done(piece.asked, Ok(()));
+                self.requests.deliver(fragment.asked, at, bytes, skip, len);
+                self.fragment_done(fragment.asked, Ok(()));
             }
             Work::Edges { writer } => self.merge(writer, &bytes),
             _ => unreachable!("only reads gather bytes"),
@@ -171,14 +171,14 @@ impl Volume {
 
     /// Completes the ends of a write by what is there; `edges` holds its first and its last block, or the only one.
     fn merge(&mut self, writer: u64, edges: &[u8]) {
-        let Some(piece) = self.pieces.get_mut(writer) else { return };
-        let Work::Write { data, merge, .. } = &mut piece.work else { return };
+        let Some(fragment) = self.fragments.get_mut(writer) else { return };
+        let Work::Write { data, merge, .. } = &mut fragment.work else { return };
         if let Some(merge) = merge.take() {
             data[..merge.head].copy_from_slice(&edges[..merge.head]);
             let (to, from) = (data.len() - merge.tail, edges.len() - merge.tail);
             data[to..].copy_from_slice(&edges[from..]);
         }
-        self.pieces.start(writer);
+        self.fragments.start(writer);
     }
 
     /// Whether any block of an extent has undecided changes.
@@ -189,47 +189,47 @@ impl Volume {
 
     /// Reads past a cache that has stopped, where the origin is known to hold the newest bytes.
     pub(super) fn read_around(&mut self, id: u64) {
-        let Some(piece) = self.pieces.get(id) else { return };
-        let extent = piece.extent;
-        if self.is_dirty(extent) || matches!(piece.work, Work::Edges { .. }) {
+        let Some(fragment) = self.fragments.get(id) else { return };
+        let extent = fragment.extent;
+        if self.is_dirty(extent) || matches!(fragment.work, Work::Edges { .. }) {
             return self.abandon(id, RequestError::Io);
         }
         let gather = self.id();
-        self.pieces.gather(gather, Gather { piece: id, bytes: Vec::new() });
+        self.fragments.gather(gather, Gather { fragment: id, bytes: Vec::new() });
         let purpose = FetchPurpose::Around { gather };
         self.jobs.push(JobWork::Fetch { extent, purpose });
     }
 
     /// The origin answered a read past the cache.
-    pub(super) fn read_around_done(&mut self, gather: u64, result: Result<Vec<u8>, OriginError>) {
-        let Some(state) = self.pieces.take_gather(gather) else { return };
+    pub(super) fn read_around_done(&mut self, gather: u64, result: Result<Vec<u8>, OriginIoError>) {
+        let Some(state) = self.fragments.take_gather(gather) else { return };
         match result {
-            Ok(bytes) if matches!(self.pieces.get(state.piece), Some(piece) if matches!(piece.work, Work::Prefetch)) =>
+            Ok(bytes) if matches!(self.fragments.get(state.fragment), Some(fragment) if matches!(fragment.work, Work::Prefetch)) =>
             {
                 drop(bytes);
-                if let Some(piece) = self.pieces.remove(state.piece) {
-                    self.piece_done(piece.asked, Ok(()));
+                if let Some(fragment) = self.fragments.remove(state.fragment) {
+                    self.fragment_done(fragment.asked, Ok(()));
                 }
             }
             Ok(bytes) => {
                 self.counters.passed_blocks += (bytes.len() / BLOCK) as u64;
-                self.gathered(state.piece, bytes);
+                self.gathered(state.fragment, bytes);
             }
             Err(error) => {
                 self.counters.note_origin_error(&error.message);
-                if let Some(piece) = self.pieces.get_mut(state.piece)
-                    && let Work::Read { passes_by, .. } = &mut piece.work
+                if let Some(fragment) = self.fragments.get_mut(state.fragment)
+                    && let Work::Read { passes_by, .. } = &mut fragment.work
                     && std::mem::take(passes_by)
                     && !self.service.is_stopped()
                 {
                     // By the usual way it is asked again for as long as reads are patient.
-                    return self.pieces.start(state.piece);
+                    return self.fragments.start(state.fragment);
                 }
-                self.abandon(state.piece, RequestError::Io);
+                self.abandon(state.fragment, RequestError::Io);
             }
         }
     }
 }
 
-/// How often a piece asks for its blocks before it fails. Each time the cache device had lost one.
+/// How often a fragment asks for its blocks before it fails. Each time the cache device had lost one.
 const TRIES_MAX: u32 = 4;

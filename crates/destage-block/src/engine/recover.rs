@@ -15,7 +15,7 @@ use super::batches::Batches;
 use super::fetches::Fetches;
 use super::log::VolumeLog;
 use super::member::Membership;
-use super::overlay::{Group, Overlay};
+use super::overlay::{LoggedGroup, Overlay};
 use super::pre_image::PreImages;
 use super::requests::Requests;
 use super::slots::Slots;
@@ -186,7 +186,7 @@ impl Volume {
             write_through: WriteThrough::new(options.unsafe_bypass_log),
             fetches: Fetches::new(options.fetch_patience),
             shape,
-            pieces: super::piece::Pieces::default(),
+            fragments: super::fragment::Fragments::default(),
             next_id: 0,
             waits: super::waits::Waits::default(),
             batches: Batches::new(pre_images),
@@ -272,7 +272,7 @@ impl Volume {
             builds_on: &[],
         };
         self.tell_recovered(self.now, &told);
-        let entry = Group {
+        let entry = LoggedGroup {
             kind,
             level: group.header.level,
             extents: group.header.extents,
@@ -376,13 +376,13 @@ fn shape(
     let reserve = reserve(slots);
     // Half of a segment takes the longest record.
     let by_record = journal.payload_bytes_max() / (2 * BLOCK);
-    let piece_blocks_max = PIECE_BLOCKS_MAX.min(reserve / 4).min(by_record as u32).max(1);
+    let fragment_blocks_max = FRAGMENT_BLOCKS_MAX.min(reserve / 4).min(by_record as u32).max(1);
     // A group's table of checksums takes room as well.
     let atomic = atomic_bytes_max.map_or(u32::MAX, |bytes| (bytes / 2 / BLOCK as u64) as u32);
     Ok(Shape {
         size,
-        piece_blocks_max,
-        write_blocks_max: WRITE_BLOCKS_MAX.min(reserve / 2).min(atomic).max(piece_blocks_max),
+        fragment_blocks_max,
+        write_blocks_max: WRITE_BLOCKS_MAX.min(reserve / 2).min(atomic).max(fragment_blocks_max),
         zero_blocks_max: ZERO_BLOCKS_MAX,
         line_blocks_max: u64::from(reserve / 2),
         log_bytes: geometry.log_bytes(),
@@ -417,11 +417,11 @@ pub(super) fn fit(policy: &Policy, shape: &Shape, slots: u32) -> Policy {
 }
 
 const SLOTS_MIN: u32 = 64;
-/// Longest piece of a read or write, in blocks: 1 MiB.
-const PIECE_BLOCKS_MAX: u32 = 256;
-/// Longest piece of a write, in blocks: 32 MiB, which no request exceeds.
+/// Longest fragment of a read or write, in blocks: 1 MiB.
+const FRAGMENT_BLOCKS_MAX: u32 = 256;
+/// Longest fragment of a write, in blocks: 32 MiB, which no request exceeds.
 const WRITE_BLOCKS_MAX: u32 = 8_192;
-/// Longest piece that is zeroed, in blocks: 64 MiB.
+/// Longest fragment that is zeroed, in blocks: 64 MiB.
 const ZERO_BLOCKS_MAX: u32 = 16_384;
 /// Clean blocks that the core is told of together.
 const RESTORED_TOGETHER: usize = 1 << 16;

@@ -1,7 +1,7 @@
 //! The requests under way: what each waits for, what it is answered, and the streams that clients make.
 
 use super::VolumeOptions;
-use super::piece::Work;
+use super::fragment::Work;
 use crate::block::{Extent, Lba};
 use crate::request::{Reply, RequestError};
 use destage_core::{Lsn, Sequential};
@@ -15,7 +15,7 @@ pub(super) struct Requests {
     /// What the requests under way count for.
     bytes: u64,
     last: u32,
-    /// Requests to zero more than a piece holds, whose next piece is due.
+    /// Requests to zero more than a fragment holds, whose next fragment is due.
     rests: VecDeque<u32>,
     replies: VecDeque<(u64, Reply)>,
     reads: Sequential,
@@ -30,18 +30,18 @@ pub(super) struct Requests {
 struct Asked {
     tag: u64,
     kind: Kind,
-    /// Pieces that are not done.
+    /// Fragments that are not done.
     left: u32,
     error: Option<RequestError>,
     /// The newest group that it wrote or saw.
     lsn: Lsn,
-    /// Whether a piece went past the log.
+    /// Whether a fragment went past the log.
     is_through: bool,
     /// Where a read's bytes are gathered.
     buffer: Vec<u8>,
     /// What it counts for.
     bytes: u64,
-    /// What is still to be zeroed once the piece before it is done.
+    /// What is still to be zeroed once the fragment before it is done.
     rest: Option<Rest>,
 }
 
@@ -54,7 +54,7 @@ pub(super) enum Kind {
     Cache,
 }
 
-/// Whole blocks that no piece has been made of.
+/// Whole blocks that no fragment has been made of.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rest {
     pub(super) from: Lba,
@@ -62,13 +62,13 @@ pub(super) struct Rest {
     pub(super) punch: bool,
 }
 
-/// A request of which all pieces are done.
+/// A request of which all fragments are done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ended {
     pub(super) kind: Kind,
     /// The newest group that it wrote or saw.
     pub(super) lsn: Lsn,
-    /// Whether a piece went past the log.
+    /// Whether a fragment went past the log.
     pub(super) is_through: bool,
 }
 
@@ -121,23 +121,23 @@ impl Requests {
         self.writes.is_longer(offset, len, bytes_max)
     }
 
-    /// A request consists of so many pieces, and of what its rest is cut into.
-    pub(super) fn expect_pieces(&mut self, asked: u32, pieces: usize) {
+    /// A request consists of so many fragments, and of what its rest is cut into.
+    pub(super) fn expect_fragments(&mut self, asked: u32, fragments: usize) {
         let Some(state) = self.under_way.get_mut(&asked) else { return };
-        state.left = pieces as u32;
-        if state.kind == Kind::Read && pieces > 1 {
+        state.left = fragments as u32;
+        if state.kind == Kind::Read && fragments > 1 {
             state.buffer = vec![0; state.bytes as usize];
         }
     }
 
-    /// What is to be zeroed piece by piece.
+    /// What is to be zeroed fragment by fragment.
     pub(super) fn set_rest(&mut self, asked: u32, rest: Rest) {
         if let Some(state) = self.under_way.get_mut(&asked) {
             state.rest = (rest.from < rest.to).then_some(rest);
         }
     }
 
-    /// The next piece of what is to be zeroed.
+    /// The next fragment of what is to be zeroed.
     pub(super) fn next_of_rest(&mut self, asked: u32, blocks_max: u32) -> Option<(Extent, Work)> {
         let state = self.under_way.get_mut(&asked)?;
         let Rest { from, to, punch } = state.rest.take()?;
@@ -147,17 +147,17 @@ impl Requests {
         Some((extent, Work::Zero { punch }))
     }
 
-    /// Takes the requests of which the next piece of what is to be zeroed is due.
+    /// Takes the requests of which the next fragment of what is to be zeroed is due.
     pub(super) fn take_rests(&mut self) -> VecDeque<u32> {
         std::mem::take(&mut self.rests)
     }
 
-    /// Whether the next piece of what is to be zeroed is due.
+    /// Whether the next fragment of what is to be zeroed is due.
     pub(super) fn has_rests(&self) -> bool {
         !self.rests.is_empty()
     }
 
-    /// A piece of a read brought its bytes: `bytes` begins with the extent's first block.
+    /// A fragment of a read brought its bytes: `bytes` begins with the extent's first block.
     pub(super) fn deliver(
         &mut self,
         asked: u32,
@@ -201,15 +201,15 @@ impl Requests {
         (matches!(state.kind, Kind::Write { .. }) && state.lsn > Lsn::ZERO).then_some(state.lsn)
     }
 
-    /// A piece of a write is at the origin and not in the log.
+    /// A fragment of a write is at the origin and not in the log.
     pub(super) fn note_through(&mut self, asked: u32) {
         if let Some(asked) = self.under_way.get_mut(&asked) {
             asked.is_through = true;
         }
     }
 
-    /// A piece is done, or has failed. Returns the request if all of its pieces are done; if one has failed, it is answered.
-    pub(super) fn piece_done(
+    /// A fragment is done, or has failed. Returns the request if all of its fragments are done; if one has failed, it is answered.
+    pub(super) fn fragment_done(
         &mut self,
         asked: u32,
         result: Result<(), RequestError>,
@@ -308,16 +308,16 @@ mod tests {
     }
 
     #[test]
-    fn a_read_gathers_its_pieces_in_any_order() {
+    fn a_read_gathers_its_fragments_in_any_order() {
         let mut requests = requests();
         let asked = requests.begin(7, Kind::Read, 6);
-        requests.expect_pieces(asked, 2);
+        requests.expect_fragments(asked, 2);
         requests.deliver(asked, 4, vec![5, 6, 0, 0], 0, 2);
-        assert_eq!(requests.piece_done(asked, Ok(())), None);
+        assert_eq!(requests.fragment_done(asked, Ok(())), None);
         requests.deliver(asked, 0, vec![0, 1, 2, 3, 4], 1, 4);
         requests.note_lsn(asked, Lsn(3));
         let ended = Ended { kind: Kind::Read, lsn: Lsn(3), is_through: false };
-        assert_eq!(requests.piece_done(asked, Ok(())), Some(ended));
+        assert_eq!(requests.fragment_done(asked, Ok(())), Some(ended));
         assert_eq!(requests.poll_reply(), None);
         requests.answer(asked);
         assert_eq!(requests.poll_reply(), Some((7, Reply::Data(vec![1, 2, 3, 4, 5, 6]))));
@@ -325,14 +325,14 @@ mod tests {
     }
 
     #[test]
-    fn a_request_fails_once_with_its_first_error_when_all_pieces_are_done() {
+    fn a_request_fails_once_with_its_first_error_when_all_fragments_are_done() {
         let mut requests = requests();
         let asked = requests.begin(7, Kind::Write { fua: false }, 6);
-        requests.expect_pieces(asked, 3);
+        requests.expect_fragments(asked, 3);
         let errors = [Err(RequestError::NoSpace), Err(RequestError::Io), Ok(())];
         for error in errors {
             assert_eq!(requests.poll_reply(), None);
-            assert_eq!(requests.piece_done(asked, error), None);
+            assert_eq!(requests.fragment_done(asked, error), None);
         }
         assert_eq!(requests.poll_reply(), Some((7, Reply::Error(RequestError::NoSpace))));
         requests.answer(asked);
@@ -340,16 +340,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_to_be_zeroed_comes_piece_by_piece_until_one_fails() {
+    fn what_is_to_be_zeroed_comes_fragment_by_fragment_until_one_fails() {
         for fails in [false, true] {
             let mut requests = requests();
             let asked = requests.begin(7, Kind::Write { fua: false }, 0);
             requests.set_rest(asked, Rest { from: Lba(10), to: Lba(15), punch: true });
             let first = requests.next_of_rest(asked, 2).map(|(extent, _)| extent);
             assert_eq!(first, Some(Extent { first: Lba(10), blocks: 2 }));
-            requests.expect_pieces(asked, 1);
+            requests.expect_fragments(asked, 1);
             let result = if fails { Err(RequestError::Io) } else { Ok(()) };
-            assert_eq!(requests.piece_done(asked, result), None);
+            assert_eq!(requests.fragment_done(asked, result), None);
             assert_eq!(requests.take_rests(), if fails { vec![] } else { vec![asked] });
             assert_eq!(requests.poll_reply().is_some(), fails);
             let rest = std::iter::from_fn(|| requests.next_of_rest(asked, 2));

@@ -1,39 +1,39 @@
-//! Starting pieces: whose turn it is, which handles they get, and what the core makes of them.
+//! Starting fragments: whose turn it is, which handles they get, and what the core makes of them.
 
 use super::Volume;
-use super::piece::{Piece, Work};
+use super::fragment::{Fragment, Work};
 use super::write::group_bytes;
 use crate::cache::record::GroupKind;
 use crate::request::RequestError;
 use destage_core::{Access, Ack, Input, Intent, Lsn, Refusal, RequestId, UnitId};
 
 impl Volume {
-    /// A new piece.
-    pub(super) fn enter(&mut self, id: u64, piece: Piece) {
-        let is_write = piece.is_write();
-        self.pieces.insert(id, piece);
+    /// A new fragment.
+    pub(super) fn enter(&mut self, id: u64, fragment: Fragment) {
+        let is_write = fragment.is_write();
+        self.fragments.insert(id, fragment);
         if is_write {
             return;
         }
         match self.service.is_stopped() {
             true => self.read_around(id),
-            false => self.pieces.start(id),
+            false => self.fragments.start(id),
         }
     }
 
     /// Starts what can be started. True if anything was.
-    pub(super) fn start_pieces(&mut self) -> bool {
+    pub(super) fn start_fragments(&mut self) -> bool {
         let mut moved = self.begin_writes();
         let mut at = 0;
-        // Behind a piece that waits for handles, only those may pass that need none, or are of the other kind.
+        // Behind a fragment that waits for handles, only those may pass that need none, or are of the other kind.
         let mut is_short = [false; 2];
         let mut reading = self.fetches.len();
-        while let Some(id) = self.pieces.start_at(at) {
+        while let Some(id) = self.fragments.start_at(at) {
             let Some(missing) = self.missing(id) else {
-                self.pieces.take_start(at);
+                self.fragments.take_start(at);
                 continue;
             };
-            let is_write = self.pieces.get(id).is_some_and(Piece::is_write);
+            let is_write = self.fragments.get(id).is_some_and(Fragment::is_write);
             // Reads that wait for the origin leave writes their share, and the other way round.
             let is_over =
                 !is_write && (reading + missing) as u64 > self.shape.line_blocks_max && reading > 0;
@@ -44,7 +44,7 @@ impl Volume {
                 continue;
             }
             reading += if is_write { 0 } else { missing };
-            self.pieces.take_start(at);
+            self.fragments.take_start(at);
             self.start(id);
             moved = true;
         }
@@ -59,56 +59,56 @@ impl Volume {
             return false;
         }
         let mut moved = false;
-        while let Some(id) = self.pieces.next_write(self.shape.line_blocks_max) {
+        while let Some(id) = self.fragments.next_write(self.shape.line_blocks_max) {
             moved = true;
-            let Some(piece) = self.pieces.get(id) else { continue };
-            if piece.is_partial() {
-                let (asked, extent) = (piece.asked, piece.extent);
+            let Some(fragment) = self.fragments.get(id) else { continue };
+            if fragment.is_partial() {
+                let (asked, extent) = (fragment.asked, fragment.extent);
                 let reader = self.id();
-                let edges = Piece::new(asked, extent, Work::Edges { writer: id });
-                self.pieces.insert(reader, edges);
-                self.pieces.start(reader);
+                let edges = Fragment::new(asked, extent, Work::Edges { writer: id });
+                self.fragments.insert(reader, edges);
+                self.fragments.start(reader);
             } else {
-                self.pieces.start(id);
+                self.fragments.start(id);
             }
         }
         moved
     }
 
-    /// How many of a piece's blocks have no handle; `None` if there is no such piece.
+    /// How many of a fragment's blocks have no handle; `None` if there is no such fragment.
     fn missing(&self, id: u64) -> Option<usize> {
-        let piece = self.pieces.get(id)?;
+        let fragment = self.fragments.get(id)?;
         if self.may_pass_by(id) {
             return Some(0);
         }
-        Some(piece.lbas().filter(|&lba| self.slots.find(lba).is_none()).count())
+        Some(fragment.lbas().filter(|&lba| self.slots.find(lba).is_none()).count())
     }
 
-    /// Whether a piece is of a long sequential read and the cache knows nothing of its blocks: then the origin holds their
+    /// Whether a fragment is of a long sequential read and the cache knows nothing of its blocks: then the origin holds their
     /// newest bytes, durably or not, and a write from now on is under way together with the read.
     fn may_pass_by(&self, id: u64) -> bool {
-        let Some(piece) = self.pieces.get(id) else { return false };
-        matches!(piece.work, Work::Read { passes_by: true, .. })
-            && !self.overlay.is_zeroed(piece.extent)
-            && self.slots.within(piece.extent).is_empty()
+        let Some(fragment) = self.fragments.get(id) else { return false };
+        matches!(fragment.work, Work::Read { passes_by: true, .. })
+            && !self.overlay.is_zeroed(fragment.extent)
+            && self.slots.within(fragment.extent).is_empty()
     }
 
-    /// Gives a piece its handles and asks the core.
+    /// Gives a fragment its handles and asks the core.
     fn start(&mut self, id: u64) {
         if self.may_pass_by(id) {
             return self.read_around(id);
         }
-        let Some(piece) = self.pieces.get_mut(id) else { return };
-        let units: Vec<UnitId> = piece.lbas().map(|lba| self.slots.take(lba)).collect();
-        piece.units.clone_from(&units);
-        let intent = match piece.is_write() {
+        let Some(fragment) = self.fragments.get_mut(id) else { return };
+        let units: Vec<UnitId> = fragment.lbas().map(|lba| self.slots.take(lba)).collect();
+        fragment.units.clone_from(&units);
+        let intent = match fragment.is_write() {
             false => Intent::Read,
             true => Intent::Write {
-                bytes: match piece.is_zero() {
-                    true => group_bytes(GroupKind::Zero, u64::from(piece.extent.blocks)),
+                bytes: match fragment.is_zero() {
+                    true => group_bytes(GroupKind::Zero, u64::from(fragment.extent.blocks)),
                     false => group_bytes(GroupKind::Write, units.len() as u64),
                 },
-                ack: match piece.is_of_stream() {
+                ack: match fragment.is_of_stream() {
                     true => self.core.policy().acknowledges_stream(),
                     false => Ack::Policy,
                 },
@@ -123,25 +123,25 @@ impl Volume {
         self.core.handle(self.now, Input::Access { request: RequestId(id), intent, units: &units });
     }
 
-    /// The core lets a piece go on.
-    pub(super) fn execute_piece(&mut self, id: u64, access: Access, observed: Lsn) {
-        // Whoever only made sure that blocks are known as present has no piece.
-        let Some(piece) = self.pieces.get(id) else { return };
-        match piece.work {
+    /// The core lets a fragment go on.
+    pub(super) fn execute_fragment(&mut self, id: u64, access: Access, observed: Lsn) {
+        // Whoever only made sure that blocks are known as present has no fragment.
+        let Some(fragment) = self.fragments.get(id) else { return };
+        match fragment.work {
             Work::Prefetch => {
-                let asked = piece.asked;
-                self.pieces.remove(id);
-                self.piece_done(asked, Ok(()));
+                let asked = fragment.asked;
+                self.fragments.remove(id);
+                self.fragment_done(asked, Ok(()));
             }
             Work::Read { .. } | Work::Edges { .. } => self.execute_read(id, observed),
             Work::Write { .. } | Work::Zero { .. } => self.execute_write(id, access, observed),
         }
     }
 
-    /// The core refuses a piece.
+    /// The core refuses a fragment.
     pub(super) fn refused(&mut self, id: u64, refusal: Refusal) {
-        let Some(piece) = self.pieces.get(id) else { return };
-        if refusal == Refusal::Stopped && !piece.is_write() {
+        let Some(fragment) = self.fragments.get(id) else { return };
+        if refusal == Refusal::Stopped && !fragment.is_write() {
             return self.read_around(id);
         }
         let error = match refusal {
@@ -152,12 +152,12 @@ impl Volume {
         self.abandon(id, error);
     }
 
-    /// A piece fails, and the write that it read for with it.
+    /// A fragment fails, and the write that it read for with it.
     pub(super) fn abandon(&mut self, id: u64, error: RequestError) {
-        let Some(piece) = self.pieces.remove(id) else { return };
-        match piece.work {
+        let Some(fragment) = self.fragments.remove(id) else { return };
+        match fragment.work {
             Work::Edges { writer } => self.abandon(writer, error),
-            _ => self.piece_done(piece.asked, Err(error)),
+            _ => self.fragment_done(fragment.asked, Err(error)),
         }
     }
 }

@@ -160,7 +160,7 @@ impl Volume {
             origin_errors: counters.origin_errors,
             origin_error: counters.origin_error.clone(),
             requests: self.requests.len(),
-            writes_waiting: self.pieces.writes_waiting(),
+            writes_waiting: self.fragments.writes_waiting(),
         }
     }
 }

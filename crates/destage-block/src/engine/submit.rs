@@ -1,7 +1,7 @@
-//! Taking requests: each is cut into pieces, and answered once all of them are done.
+//! Taking requests: each is cut into fragments, and answered once all of them are done.
 
 use super::Volume;
-use super::piece::{Merge, Piece, Work};
+use super::fragment::{Fragment, Merge, Work};
 use super::requests::{Ended, Kind, Rest};
 use super::waits::Wait;
 use crate::block::{BLOCK, Extent, Lba};
@@ -62,7 +62,7 @@ impl Volume {
         let bytes_max = self.core.policy().limits.sequential_bytes_max;
         let passes_by = self.requests.is_of_long_read(offset, u64::from(len), bytes_max);
         let mut works = Vec::new();
-        cut(offset, u64::from(len), self.shape.piece_blocks_max, |extent, skip, len, at| {
+        cut(offset, u64::from(len), self.shape.fragment_blocks_max, |extent, skip, len, at| {
             works.push((extent, Work::Read { skip, len, at, passes_by }));
         });
         self.begin(asked, works);
@@ -128,14 +128,14 @@ impl Volume {
         self.begin(asked, works);
     }
 
-    /// One more piece of each request that zeroes more than a piece holds. Others come between two of them, and the time
+    /// One more fragment of each request that zeroes more than a fragment holds. Others come between two of them, and the time
     /// that one call takes stays bounded.
     pub(super) fn go_on(&mut self) {
         for asked in self.requests.take_rests() {
             let next = self.requests.next_of_rest(asked, self.shape.zero_blocks_max);
             let Some((extent, work)) = next else { continue };
             let id = self.id();
-            self.enter(id, Piece::new(asked, extent, work));
+            self.enter(id, Fragment::new(asked, extent, work));
         }
     }
 
@@ -144,7 +144,7 @@ impl Volume {
         let mut works = Vec::new();
         // More than the cache holds would only push out what came first.
         let len = len.min(u64::from(self.slots.index().slots() / 2) * BLOCK as u64).max(1);
-        cut(offset, len, self.shape.piece_blocks_max, |extent, _, _, _| {
+        cut(offset, len, self.shape.fragment_blocks_max, |extent, _, _, _| {
             works.push((extent, Work::Prefetch));
         });
         self.begin(asked, works);
@@ -183,17 +183,17 @@ impl Volume {
     }
 
     fn begin(&mut self, asked: u32, works: Vec<(Extent, Work)>) {
-        self.requests.expect_pieces(asked, works.len());
+        self.requests.expect_fragments(asked, works.len());
         for (extent, work) in works {
             let id = self.id();
-            let piece = Piece::new(asked, extent, work);
-            self.enter(id, piece);
+            let fragment = Fragment::new(asked, extent, work);
+            self.enter(id, fragment);
         }
     }
 
-    /// A piece is done, or has failed.
-    pub(super) fn piece_done(&mut self, asked: u32, result: Result<(), RequestError>) {
-        let Some(ended) = self.requests.piece_done(asked, result) else { return };
+    /// A fragment is done, or has failed.
+    pub(super) fn fragment_done(&mut self, asked: u32, result: Result<(), RequestError>) {
+        let Some(ended) = self.requests.fragment_done(asked, result) else { return };
         let Ended { kind, lsn, is_through } = ended;
         match kind {
             Kind::Cache => self.requests.finish(asked, Reply::Done),
@@ -207,7 +207,7 @@ impl Volume {
                 self.requests.answer(asked)
             }
             Kind::Write { fua: false } => self.respond(asked, lsn, true),
-            Kind::Flush | Kind::Status => unreachable!("these have no pieces"),
+            Kind::Flush | Kind::Status => unreachable!("these have no fragments"),
         }
     }
 
@@ -222,7 +222,12 @@ impl Volume {
 
 /// Cuts a range into extents of at most so many blocks. Each comes with the bytes of its first block that the range
 /// leaves out, the bytes of the range in it, and how many of the range's bytes come before.
-fn cut(offset: u64, len: u64, blocks_max: u32, mut piece: impl FnMut(Extent, usize, usize, usize)) {
+fn cut(
+    offset: u64,
+    len: u64,
+    blocks_max: u32,
+    mut fragment: impl FnMut(Extent, usize, usize, usize),
+) {
     let (mut at, end) = (offset, offset + len);
     while at < end {
         let first = Lba::of(at);
@@ -230,7 +235,7 @@ fn cut(offset: u64, len: u64, blocks_max: u32, mut piece: impl FnMut(Extent, usi
         let blocks = to.div_ceil(BLOCK as u64) - first.0;
         let extent = Extent { first, blocks: blocks as u32 };
         let skip = (at - first.offset()) as usize;
-        piece(extent, skip, (to - at) as usize, (at - offset) as usize);
+        fragment(extent, skip, (to - at) as usize, (at - offset) as usize);
         at = to;
     }
 }

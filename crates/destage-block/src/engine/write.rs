@@ -1,12 +1,12 @@
 //! Writing: into the log, or through to the origin.
 
+use super::fragment::Work;
 use super::job::{ThroughJob, Work as JobWork};
-use super::overlay::Group;
-use super::piece::Work;
+use super::overlay::LoggedGroup;
 use super::{DOMAIN, Volume};
 use crate::block::{BLOCK, Extent};
 use crate::cache::record::{GroupHeader, GroupKind};
-use crate::origin::{OriginError, OriginErrorKind};
+use crate::origin::{OriginIoError, OriginIoErrorKind};
 use crate::request::RequestError;
 use destage_core::consistency::Ordered;
 use destage_core::{Access, Fault, Input, Intent, Lsn, Order, RequestId, UnitId};
@@ -15,18 +15,18 @@ use std::sync::Arc;
 impl Volume {
     /// The core admits a write.
     pub(super) fn execute_write(&mut self, id: u64, access: Access, observed: Lsn) {
-        let Some(extent) = self.pieces.get(id).map(|piece| piece.extent) else { return };
+        let Some(extent) = self.fragments.get(id).map(|fragment| fragment.extent) else { return };
         let is_direct = self.core.policy().waits_for_origin()
             && observed == Lsn::ZERO
             && !self.is_dirty(extent);
-        let Some(piece) = self.pieces.get_mut(id) else { return };
-        let passes_by = piece.is_of_stream();
+        let Some(fragment) = self.fragments.get_mut(id) else { return };
+        let passes_by = fragment.is_of_stream();
         let is_unsafe = passes_by && self.write_through.takes_streams();
         if is_unsafe || access != Access::Back && is_direct {
             return self.write_through(id);
         }
-        let (asked, units) = (piece.asked, std::mem::take(&mut piece.units));
-        let (kind, data) = match &mut piece.work {
+        let (asked, units) = (fragment.asked, std::mem::take(&mut fragment.units));
+        let (kind, data) = match &mut fragment.work {
             Work::Write { data, .. } => (GroupKind::Write, std::mem::take(data)),
             Work::Zero { punch: true } => (GroupKind::Trim, Vec::new()),
             _ => (GroupKind::Zero, Vec::new()),
@@ -37,15 +37,15 @@ impl Volume {
         let lsn = self.log_parts(group, extent, access);
         self.requests.note_lsn(asked, lsn);
         if access == Access::Back {
-            self.piece_logged(id, Ok(()));
+            self.fragment_logged(id, Ok(()));
         } else {
-            self.pieces.settle(lsn, id);
+            self.fragments.settle(lsn, id);
         }
     }
 
-    /// Logs a piece of a write, as several groups if it is longer than one may be; the last one's number.
+    /// Logs a fragment of a write, as several groups if it is longer than one may be; the last one's number.
     fn log_parts(&mut self, mut group: NewGroup, extent: Extent, access: Access) -> Lsn {
-        let blocks_max = self.shape.piece_blocks_max as usize;
+        let blocks_max = self.shape.fragment_blocks_max as usize;
         let mut first = extent.first;
         while group.units.len() > blocks_max {
             let rest = NewGroup {
@@ -93,7 +93,7 @@ impl Volume {
         let absent: Vec<UnitId> =
             units.iter().copied().filter(|&unit| !self.core.is_present(unit)).collect();
         let zeroed = if kind == GroupKind::Write { Vec::new() } else { header.extents.clone() };
-        let mut group = Group {
+        let mut group = LoggedGroup {
             kind,
             level: header.level,
             extents: header.extents,
@@ -107,7 +107,7 @@ impl Volume {
             passes_by,
             written_at: self.now,
         };
-        let told = destage_engine::Group {
+        let told = destage_engine::Append {
             domains: &[DOMAIN],
             units: &sizes,
             bytes,
@@ -145,33 +145,34 @@ impl Volume {
         self.core.handle(self.now, Input::Access { request, intent: Intent::Read, units });
     }
 
-    /// A piece of a write is done with.
-    fn piece_logged(&mut self, id: u64, result: Result<(), RequestError>) {
-        if let Some(piece) = self.pieces.remove(id) {
-            self.piece_done(piece.asked, result);
+    /// A fragment of a write is done with.
+    fn fragment_logged(&mut self, id: u64, result: Result<(), RequestError>) {
+        if let Some(fragment) = self.fragments.remove(id) {
+            self.fragment_done(fragment.asked, result);
         }
     }
 
     /// The origin has decided a write that waited for it.
     pub(super) fn settled(&mut self, lsn: Lsn, applied: bool) {
-        if let Some(id) = self.pieces.settled(lsn) {
-            self.piece_logged(id, if applied { Ok(()) } else { Err(RequestError::Io) });
+        if let Some(id) = self.fragments.settled(lsn) {
+            self.fragment_logged(id, if applied { Ok(()) } else { Err(RequestError::Io) });
         }
     }
 
     /// Carries a write to the origin without a group.
     fn write_through(&mut self, id: u64) {
-        let Some(piece) = self.pieces.get_mut(id) else { return };
-        let (data, punch) = match &mut piece.work {
+        let Some(fragment) = self.fragments.get_mut(id) else { return };
+        let (data, punch) = match &mut fragment.work {
             Work::Write { data, .. } => (Some(Arc::new(std::mem::take(data))), false),
             Work::Zero { punch } => (None, *punch),
             _ => unreachable!("only writes are written through"),
         };
-        let (units, extent, is_kept) = (piece.units.clone(), piece.extent, !piece.is_of_stream());
+        let (units, extent, is_kept) =
+            (fragment.units.clone(), fragment.extent, !fragment.is_of_stream());
         if data.is_none() {
             self.drop_zeroed(extent);
         }
-        let job = ThroughJob { piece: id, extent, units: units.clone(), data, punch, is_kept };
+        let job = ThroughJob { fragment: id, extent, units: units.clone(), data, punch, is_kept };
         self.write_through.begin();
         self.counters.bypassed_blocks += if is_kept { 0 } else { units.len() as u64 };
         for &unit in &units {
@@ -186,7 +187,7 @@ impl Volume {
     pub(super) fn through_done(
         &mut self,
         job: ThroughJob,
-        result: Result<(), OriginError>,
+        result: Result<(), OriginIoError>,
         is_cached: bool,
         losses: u64,
     ) {
@@ -212,22 +213,27 @@ impl Volume {
             RequestError::Io
         });
         if reply.is_ok()
-            && let Some(piece) = self.pieces.get(job.piece)
+            && let Some(fragment) = self.fragments.get(job.fragment)
         {
-            self.requests.note_through(piece.asked);
+            self.requests.note_through(fragment.asked);
         }
-        self.piece_logged(job.piece, reply);
+        self.fragment_logged(job.fragment, reply);
     }
 
     /// Makes what went past the log durable, for a request.
     pub(super) fn flush_origin(&mut self, asked: u32) {
         // Writes that end while the flush runs are not covered by it.
-        self.write_through.begin_flush(self.pieces.is_write_under_way());
+        self.write_through.begin_flush(self.fragments.is_write_under_way());
         self.jobs.push(JobWork::OriginFlush { asked });
     }
 
     /// The origin was flushed for a request, or not.
-    pub(super) fn flush_done(&mut self, asked: u32, result: Result<(), OriginError>, losses: u64) {
+    pub(super) fn flush_done(
+        &mut self,
+        asked: u32,
+        result: Result<(), OriginIoError>,
+        losses: u64,
+    ) {
         let is_lost =
             self.write_through.end_flush(result.is_ok(), losses, self.service.is_closing());
         if let Err(error) = &result {
@@ -264,11 +270,11 @@ pub(super) fn group_bytes(kind: GroupKind, blocks: u64) -> u32 {
 const ZERO_BLOCK_BYTES: u64 = 64;
 
 /// What the core makes of an origin's error.
-pub(super) fn fault_of(kind: OriginErrorKind) -> Fault {
+pub(super) fn fault_of(kind: OriginIoErrorKind) -> Fault {
     match kind {
-        OriginErrorKind::Unavailable => Fault::Unavailable,
+        OriginIoErrorKind::Unavailable => Fault::Unavailable,
         // A medium error stays until someone mends it, like a refusal: tried again, but not often.
-        OriginErrorKind::Denied | OriginErrorKind::Failed => Fault::Denied,
-        OriginErrorKind::Fenced => Fault::Fenced,
+        OriginIoErrorKind::Denied | OriginIoErrorKind::Failed => Fault::Denied,
+        OriginIoErrorKind::Fenced => Fault::Fenced,
     }
 }

@@ -5,7 +5,7 @@
 //! flush is told to everyone who was waiting for one and counted in [`Origin::losses`]; only writing again helps.
 
 use super::losses::Losses;
-use super::{Identity, Origin, OriginError, OriginErrorKind, Run, SnapshotNote};
+use super::{Identity, Origin, OriginIoError, OriginIoErrorKind, Run, SnapshotNote};
 use rustix::fs::{FallocateFlags, SeekFrom as Seeking, fallocate, seek};
 use std::fs::{File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, Seek, SeekFrom};
@@ -51,20 +51,20 @@ impl FileOrigin {
     ///
     /// # Errors
     /// `Denied` if it is absent, a directory, not readable and writable, mounted or locked by another process.
-    pub fn open(path: &Path) -> Result<Self, OriginError> {
+    pub fn open(path: &Path) -> Result<Self, OriginIoError> {
         Self::of(open(path)?, path)
     }
 
     /// A file that is open and locked already, at this path.
-    pub(super) fn of(file: File, path: &Path) -> Result<Self, OriginError> {
+    pub(super) fn of(file: File, path: &Path) -> Result<Self, OriginIoError> {
         let shown = path.display();
         let meta = metadata(&file, path)?;
         let size = size_of(&file, &meta)
-            .map_err(|e| OriginError::io(&format!("find the size of {shown}"), &e))?;
+            .map_err(|e| OriginIoError::io(&format!("find the size of {shown}"), &e))?;
         if size == 0 {
             let message =
                 format!("{shown} is empty: give it its size first, by `truncate -s SIZE`");
-            return Err(OriginError::new(OriginErrorKind::Denied, message));
+            return Err(OriginIoError::new(OriginIoErrorKind::Denied, message));
         }
         Ok(Self {
             path: path.to_owned(),
@@ -87,8 +87,8 @@ impl FileOrigin {
     ///
     /// # Errors
     /// `Denied` if there is one already, or no space.
-    pub fn create(path: &Path, size: u64) -> Result<Self, OriginError> {
-        let failed = |e: io::Error| OriginError::io(&format!("create {}", path.display()), &e);
+    pub fn create(path: &Path, size: u64) -> Result<Self, OriginIoError> {
+        let failed = |e: io::Error| OriginIoError::io(&format!("create {}", path.display()), &e);
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create_new(true).mode(0o600).open(path);
         let file = file.map_err(failed)?;
@@ -121,10 +121,10 @@ impl FileOrigin {
         self.note.as_ref().map_or(&self.store, |note| &note.store)
     }
 
-    fn check(&self, offset: u64, len: u64) -> Result<(), OriginError> {
+    fn check(&self, offset: u64, len: u64) -> Result<(), OriginIoError> {
         match offset.checked_add(len) {
             Some(end) if end <= self.size() => Ok(()),
-            _ => Err(OriginError::beyond(&self.shown(), offset, len, self.size())),
+            _ => Err(OriginIoError::beyond(&self.shown(), offset, len, self.size())),
         }
     }
 
@@ -138,15 +138,15 @@ impl FileOrigin {
         call: Call,
         what: impl Fn() -> String,
         run: impl FnOnce(&File) -> io::Result<T>,
-    ) -> Result<T, OriginError> {
+    ) -> Result<T, OriginIoError> {
         if self.stale.load(Ordering::Acquire) {
             self.reopen()?;
         }
         let file = self.file.read().unwrap_or_else(PoisonError::into_inner).clone();
         let result = self.injected(call).and_then(|()| run(&file));
         result.map_err(|error| {
-            let error = OriginError::io(&format!("{} {}", what(), self.path.display()), &error);
-            if error.kind == OriginErrorKind::Unavailable {
+            let error = OriginIoError::io(&format!("{} {}", what(), self.path.display()), &error);
+            if error.kind == OriginIoErrorKind::Unavailable {
                 self.stale.store(true, Ordering::Release);
             }
             error
@@ -154,7 +154,7 @@ impl FileOrigin {
     }
 
     /// What was written by the old handle and not flushed counts as lost: its errors are never reported to the new one.
-    fn reopen(&self) -> Result<(), OriginError> {
+    fn reopen(&self) -> Result<(), OriginIoError> {
         let mut slot = self.file.write().unwrap_or_else(PoisonError::into_inner);
         if !self.stale.load(Ordering::Acquire) {
             return Ok(());
@@ -162,7 +162,8 @@ impl FileOrigin {
         self.losses.add();
         // Or our own lock would keep us out.
         let _ = slot.unlock();
-        let unavailable = |e: OriginError| OriginError { kind: OriginErrorKind::Unavailable, ..e };
+        let unavailable =
+            |e: OriginIoError| OriginIoError { kind: OriginIoErrorKind::Unavailable, ..e };
         let file = open(&self.path).map_err(unavailable)?;
         let meta = metadata(&file, &self.path).map_err(unavailable)?;
         let size = size_of(&file, &meta).unwrap_or(0);
@@ -175,7 +176,7 @@ impl FileOrigin {
                 self.size(),
                 store_of(&meta)
             );
-            return Err(OriginError::new(OriginErrorKind::Denied, message));
+            return Err(OriginIoError::new(OriginIoErrorKind::Denied, message));
         }
         *slot = Arc::new(file);
         self.stale.store(false, Ordering::Release);
@@ -183,13 +184,13 @@ impl FileOrigin {
     }
 
     /// A write behind the end of a file that someone cut would silently make it grow again, with zeros between.
-    fn check_not_shrunk(&self, file: &File) -> Result<(), OriginError> {
+    fn check_not_shrunk(&self, file: &File) -> Result<(), OriginIoError> {
         if self.is_device {
             return Ok(());
         }
         let size = metadata(file, &self.path)?.len();
         match self.size() {
-            known if size < known => Err(OriginError::shrunk(&self.shown(), known, size)),
+            known if size < known => Err(OriginIoError::shrunk(&self.shown(), known, size)),
             _ => Ok(()),
         }
     }
@@ -204,7 +205,7 @@ impl FileOrigin {
     }
 
     /// Tries one way of `fallocate`; false if the file system has none.
-    fn deallocate(&self, call: Call, offset: u64, len: u64) -> Result<bool, OriginError> {
+    fn deallocate(&self, call: Call, offset: u64, len: u64) -> Result<bool, OriginIoError> {
         let (flags, absent) = match call {
             Call::Punch => (FallocateFlags::PUNCH_HOLE, &self.no_punch),
             _ => (FallocateFlags::ZERO_RANGE, &self.no_zero_range),
@@ -247,12 +248,12 @@ impl Origin for FileOrigin {
         self.size.load(Ordering::Acquire)
     }
 
-    fn take_up_growth(&self) -> Result<u64, OriginError> {
+    fn take_up_growth(&self) -> Result<u64, OriginIoError> {
         let what = || "find the size of".to_owned();
         let size = self.with_file(Call::Read, what, |file| size_of(file, &file.metadata()?))?;
         let known = self.size();
         if size < known {
-            return Err(OriginError::shrunk(&self.shown(), known, size));
+            return Err(OriginIoError::shrunk(&self.shown(), known, size));
         }
         if size > known {
             // The size of a file is as volatile as its bytes.
@@ -262,7 +263,7 @@ impl Origin for FileOrigin {
         Ok(size)
     }
 
-    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), OriginError> {
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), OriginIoError> {
         self.check(offset, buf.len() as u64)?;
         let len = buf.len();
         let what = || format!("read {len} bytes at {offset} of");
@@ -270,19 +271,19 @@ impl Origin for FileOrigin {
         if read < len {
             self.check_not_shrunk(&self.handle())?;
             let message = format!("{} ends at {}", self.shown(), offset + read as u64);
-            return Err(OriginError::new(OriginErrorKind::Failed, message));
+            return Err(OriginIoError::new(OriginIoErrorKind::Failed, message));
         }
         Ok(())
     }
 
-    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), OriginError> {
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), OriginIoError> {
         self.check(offset, bytes.len() as u64)?;
         self.check_not_shrunk(&self.handle())?;
         let what = || format!("write {} bytes at {offset} of", bytes.len());
         self.with_file(Call::Write, what, |file| file.write_all_at(bytes, offset))
     }
 
-    fn zero(&self, offset: u64, len: u64, punch: bool) -> Result<(), OriginError> {
+    fn zero(&self, offset: u64, len: u64, punch: bool) -> Result<(), OriginIoError> {
         self.check(offset, len)?;
         if len == 0 {
             return Ok(());
@@ -297,7 +298,7 @@ impl Origin for FileOrigin {
         write_zeros(self, offset, len)
     }
 
-    fn flush(&self) -> Result<(), OriginError> {
+    fn flush(&self) -> Result<(), OriginIoError> {
         self.losses.flush(&self.shown(), || {
             self.with_file(Call::Sync, || "flush".to_owned(), File::sync_data)
         })?;
@@ -312,7 +313,7 @@ impl Origin for FileOrigin {
         self.parallelism
     }
 
-    fn allocation(&self, offset: u64, len: u64) -> Result<Vec<Run>, OriginError> {
+    fn allocation(&self, offset: u64, len: u64) -> Result<Vec<Run>, OriginIoError> {
         self.check(offset, len)?;
         match self.is_device {
             true => Ok(vec![Run { len, is_hole: false }]),
@@ -320,7 +321,7 @@ impl Origin for FileOrigin {
         }
     }
 
-    fn identity(&self) -> Result<Identity, OriginError> {
+    fn identity(&self) -> Result<Identity, OriginIoError> {
         let meta = metadata(&self.handle(), &self.path)?;
         Ok(Identity {
             name: self.shown(),
@@ -336,21 +337,21 @@ impl Origin for FileOrigin {
 }
 
 /// Makes a range read as zeros where nothing better than writing them is to be had.
-pub(super) fn write_zeros(origin: &dyn Origin, offset: u64, len: u64) -> Result<(), OriginError> {
+pub(super) fn write_zeros(origin: &dyn Origin, offset: u64, len: u64) -> Result<(), OriginIoError> {
     let zeros = vec![0; ZEROS_BYTES.min(usize::try_from(len).unwrap_or(ZEROS_BYTES))];
     let mut at = offset;
     while at < offset + len {
-        let piece = (offset + len - at).min(zeros.len() as u64);
-        origin.write(at, &zeros[..piece as usize])?;
-        at += piece;
+        let run = (offset + len - at).min(zeros.len() as u64);
+        origin.write(at, &zeros[..run as usize])?;
+        at += run;
     }
     Ok(())
 }
 
-fn open(path: &Path) -> Result<File, OriginError> {
-    let denied = |why: String| OriginError::new(OriginErrorKind::Denied, why);
+fn open(path: &Path) -> Result<File, OriginIoError> {
+    let denied = |why: String| OriginIoError::new(OriginIoErrorKind::Denied, why);
     let shown = path.display();
-    let failed = |e: &io::Error| OriginError::io(&format!("open {shown}"), e);
+    let failed = |e: &io::Error| OriginIoError::io(&format!("open {shown}"), e);
     let meta = std::fs::metadata(path).map_err(|e| match e.kind() {
         io::ErrorKind::NotFound => denied(format!(
             "{shown} does not exist: an origin is never created, since it holds your data"
@@ -387,10 +388,10 @@ fn open(path: &Path) -> Result<File, OriginError> {
 }
 
 /// Between opening and locking another server may have put a copy in its place.
-pub(super) fn check_in_place(file: &File, path: &Path) -> Result<(), OriginError> {
+pub(super) fn check_in_place(file: &File, path: &Path) -> Result<(), OriginIoError> {
     let ours = metadata(file, path)?;
     let there = std::fs::metadata(path)
-        .map_err(|e| OriginError::io(&format!("look at {}", path.display()), &e))?;
+        .map_err(|e| OriginIoError::io(&format!("look at {}", path.display()), &e))?;
     if (ours.dev(), ours.ino()) == (there.dev(), there.ino()) {
         return Ok(());
     }
@@ -398,15 +399,15 @@ pub(super) fn check_in_place(file: &File, path: &Path) -> Result<(), OriginError
         "something else put another file in the place of {}: stop that first, and look which one is the right one",
         path.display()
     );
-    Err(OriginError::new(OriginErrorKind::Denied, message))
+    Err(OriginIoError::new(OriginIoErrorKind::Denied, message))
 }
 
-pub(super) fn lock(file: &File, path: &Path) -> Result<(), OriginError> {
+pub(super) fn lock(file: &File, path: &Path) -> Result<(), OriginIoError> {
     match file.try_lock() {
         Ok(()) => Ok(()),
         Err(TryLockError::WouldBlock) => {
             let message = format!("{} is locked by another process: stop it first", path.display());
-            Err(OriginError::new(OriginErrorKind::Denied, message))
+            Err(OriginIoError::new(OriginIoErrorKind::Denied, message))
         }
         Err(TryLockError::Error(error)) => {
             tracing::warn!(path = %path.display(), %error, "the origin cannot be locked against other processes");
@@ -423,8 +424,8 @@ fn allocate(file: &File, size: u64) -> io::Result<()> {
     }
 }
 
-fn metadata(file: &File, path: &Path) -> Result<Metadata, OriginError> {
-    file.metadata().map_err(|e| OriginError::io(&format!("look at {}", path.display()), &e))
+fn metadata(file: &File, path: &Path) -> Result<Metadata, OriginIoError> {
+    file.metadata().map_err(|e| OriginIoError::io(&format!("look at {}", path.display()), &e))
 }
 
 fn size_of(mut file: &File, meta: &Metadata) -> io::Result<u64> {

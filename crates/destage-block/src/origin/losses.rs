@@ -1,6 +1,6 @@
 //! Flushes that tell the truth about writes that were lost before them.
 
-use super::{OriginError, OriginErrorKind};
+use super::{OriginIoError, OriginIoErrorKind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -28,8 +28,8 @@ impl Losses {
     pub(crate) fn flush(
         &self,
         name: &str,
-        flush: impl FnOnce() -> Result<(), OriginError>,
-    ) -> Result<(), OriginError> {
+        flush: impl FnOnce() -> Result<(), OriginIoError>,
+    ) -> Result<(), OriginIoError> {
         let begun = self.count();
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         let flushed = flush();
@@ -46,7 +46,7 @@ impl Losses {
             "{name} may have lost writes before they were flushed (a flush failed, or a connection broke): everything since \
              the last good flush must be written again"
         );
-        Err(OriginError::new(OriginErrorKind::Unavailable, message))
+        Err(OriginIoError::new(OriginIoErrorKind::Unavailable, message))
     }
 }
 
@@ -60,7 +60,7 @@ mod tests {
         losses.flush("it", || Ok(())).unwrap();
         losses.add();
         let lost = losses.flush("it", || Ok(())).unwrap_err();
-        assert_eq!(lost.kind, OriginErrorKind::Unavailable);
+        assert_eq!(lost.kind, OriginIoErrorKind::Unavailable);
         losses.flush("it", || Ok(())).unwrap();
         assert_eq!(losses.count(), 1);
     }
@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn a_flush_that_fails_fails_those_who_began_before_it_ended() {
         let losses = Losses::default();
-        let failed = || Err(OriginError::new(OriginErrorKind::Failed, "the disk"));
+        let failed = || Err(OriginIoError::new(OriginIoErrorKind::Failed, "the disk"));
         std::thread::scope(|scope| {
             let mut waiter = None;
             let first = losses.flush("it", || {
@@ -82,7 +82,7 @@ mod tests {
                 begun.recv().unwrap();
                 failed()
             });
-            assert_eq!(first.unwrap_err().kind, OriginErrorKind::Failed);
+            assert_eq!(first.unwrap_err().kind, OriginIoErrorKind::Failed);
             let (before, second) = waiter.unwrap().join().unwrap();
             // Either its flush failed as well, or it began after the first had ended; the count tells it in both cases.
             assert!(second.is_err() || losses.count() != before);

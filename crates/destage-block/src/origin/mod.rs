@@ -34,25 +34,25 @@ pub trait Origin: Send + Sync + Debug {
     ///
     /// # Errors
     /// `Denied` if it is smaller than it was. The size stays what it was after any error.
-    fn take_up_growth(&self) -> Result<u64, OriginError> {
+    fn take_up_growth(&self) -> Result<u64, OriginIoError> {
         Ok(self.size())
     }
 
     /// Fills `buf` from `offset` on.
     ///
     /// # Errors
-    /// As the store reports them; so for every method here. See [`OriginError`] for what may be tried again.
-    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), OriginError>;
+    /// As the store reports them; so for every method here. See [`OriginIoError`] for what may be tried again.
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), OriginIoError>;
 
     /// Writes all of `bytes`. After an error any part may have been written.
-    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), OriginError>;
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), OriginIoError>;
 
     /// Makes a range read as zeros; with `punch` its space may be given back.
-    fn zero(&self, offset: u64, len: u64, punch: bool) -> Result<(), OriginError>;
+    fn zero(&self, offset: u64, len: u64, punch: bool) -> Result<(), OriginIoError>;
 
     /// Makes every write that returned before durable, over all connections that carried them. A failed flush is never
     /// made good by a later one that succeeds: what was written since the last good one must be written again.
-    fn flush(&self) -> Result<(), OriginError>;
+    fn flush(&self) -> Result<(), OriginIoError>;
 
     /// How often writes that no successful flush covered may have been lost: by a failed flush, by a connection that broke.
     /// Who writes beside others notes it before the first write and compares it after the flush: if it has changed, the
@@ -69,13 +69,13 @@ pub trait Origin: Send + Sync + Debug {
 
     /// Which parts of a range take no space and read as zeros, from its start on; it may stop before the end. What is not known
     /// is no hole. Writes under way may or may not be seen.
-    fn allocation(&self, offset: u64, len: u64) -> Result<Vec<Run>, OriginError> {
+    fn allocation(&self, offset: u64, len: u64) -> Result<Vec<Run>, OriginIoError> {
         let _ = offset;
         Ok(vec![Run { len, is_hole: false }])
     }
 
     /// What tells this store from another one, and a changed one from the one that was left: see the attach record.
-    fn identity(&self) -> Result<Identity, OriginError>;
+    fn identity(&self) -> Result<Identity, OriginIoError>;
 
     /// Puts a copy of itself in its own place, after `change` has been at it: whole or not at all, durably, with this note.
     /// Who looks at the store sees the one or the other at any moment. Other writes wait meanwhile.
@@ -83,10 +83,10 @@ pub trait Origin: Send + Sync + Debug {
     /// # Errors
     /// `Denied` for a store that cannot; else as the store or `change` report them. The store then is as it was, or as it
     /// will be; doing the same again is safe.
-    fn replace(&self, note: &SnapshotNote, change: &Change<'_>) -> Result<(), OriginError> {
+    fn replace(&self, note: &SnapshotNote, change: &Change<'_>) -> Result<(), OriginIoError> {
         let _ = (note, change);
         let message = "this origin cannot be replaced as a whole: use --atomic redo";
-        Err(OriginError::new(OriginErrorKind::Denied, message))
+        Err(OriginIoError::new(OriginIoErrorKind::Denied, message))
     }
 
     /// What the last [`Origin::replace`] noted, if the store is still the one that it made.
@@ -105,7 +105,7 @@ pub struct Run {
 }
 
 /// What is done to a copy of an origin.
-pub type Change<'a> = dyn Fn(&dyn Origin) -> Result<(), OriginError> + 'a;
+pub type Change<'a> = dyn Fn(&dyn Origin) -> Result<(), OriginIoError> + 'a;
 
 /// What an origin says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,23 +125,23 @@ impl<O: Origin + ?Sized> Origin for Arc<O> {
         (**self).size()
     }
 
-    fn take_up_growth(&self) -> Result<u64, OriginError> {
+    fn take_up_growth(&self) -> Result<u64, OriginIoError> {
         (**self).take_up_growth()
     }
 
-    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), OriginError> {
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), OriginIoError> {
         (**self).read(offset, buf)
     }
 
-    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), OriginError> {
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), OriginIoError> {
         (**self).write(offset, bytes)
     }
 
-    fn zero(&self, offset: u64, len: u64, punch: bool) -> Result<(), OriginError> {
+    fn zero(&self, offset: u64, len: u64, punch: bool) -> Result<(), OriginIoError> {
         (**self).zero(offset, len, punch)
     }
 
-    fn flush(&self) -> Result<(), OriginError> {
+    fn flush(&self) -> Result<(), OriginIoError> {
         (**self).flush()
     }
 
@@ -157,15 +157,15 @@ impl<O: Origin + ?Sized> Origin for Arc<O> {
         (**self).parallelism()
     }
 
-    fn allocation(&self, offset: u64, len: u64) -> Result<Vec<Run>, OriginError> {
+    fn allocation(&self, offset: u64, len: u64) -> Result<Vec<Run>, OriginIoError> {
         (**self).allocation(offset, len)
     }
 
-    fn identity(&self) -> Result<Identity, OriginError> {
+    fn identity(&self) -> Result<Identity, OriginIoError> {
         (**self).identity()
     }
 
-    fn replace(&self, note: &SnapshotNote, change: &Change<'_>) -> Result<(), OriginError> {
+    fn replace(&self, note: &SnapshotNote, change: &Change<'_>) -> Result<(), OriginIoError> {
         (**self).replace(note, change)
     }
 
@@ -177,16 +177,16 @@ impl<O: Origin + ?Sized> Origin for Arc<O> {
 /// Why an origin did not do what it was asked.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{message}")]
-pub struct OriginError {
+pub struct OriginIoError {
     /// What follows from it.
-    pub kind: OriginErrorKind,
+    pub kind: OriginIoErrorKind,
     /// What happened, to what, and what to do.
     pub message: String,
 }
 
 /// What follows from an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OriginErrorKind {
+pub enum OriginIoErrorKind {
     /// Out of reach for now: the same call may succeed later.
     Unavailable,
     /// Permission, read-only, too small: nothing works until someone mends it.
@@ -197,20 +197,20 @@ pub enum OriginErrorKind {
     Failed,
 }
 
-impl OriginError {
+impl OriginIoError {
     /// An error whose message says what happened, to what, and what to do.
-    pub fn new(kind: OriginErrorKind, message: impl Into<String>) -> Self {
+    pub fn new(kind: OriginIoErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into() }
     }
 
     /// An error of the operating system during `what`, which completes "failed to ...".
     pub(crate) fn io(what: &str, error: &io::Error) -> Self {
-        let kind = OriginErrorKind::of(error);
+        let kind = OriginIoErrorKind::of(error);
         let advice = match kind {
-            OriginErrorKind::Unavailable => "it is tried again",
-            OriginErrorKind::Denied => "nothing is written until this is mended",
-            OriginErrorKind::Fenced => "another host holds a reservation of the device",
-            OriginErrorKind::Failed => "look into the system's log for the device's own words",
+            OriginIoErrorKind::Unavailable => "it is tried again",
+            OriginIoErrorKind::Denied => "nothing is written until this is mended",
+            OriginIoErrorKind::Fenced => "another host holds a reservation of the device",
+            OriginIoErrorKind::Failed => "look into the system's log for the device's own words",
         };
         Self::new(kind, format!("failed to {what}: {error}; {advice}"))
     }
@@ -221,17 +221,17 @@ impl OriginError {
             "{name} has shrunk from {then} to {now} bytes: someone else has changed it; nothing is written until this is \
              mended"
         );
-        Self::new(OriginErrorKind::Denied, message)
+        Self::new(OriginIoErrorKind::Denied, message)
     }
 
     /// A request that reaches beyond the end.
     pub(crate) fn beyond(name: &str, offset: u64, len: u64, size: u64) -> Self {
         let message = format!("{name} holds {size} bytes: {len} bytes at {offset} reach beyond");
-        Self::new(OriginErrorKind::Denied, message)
+        Self::new(OriginIoErrorKind::Denied, message)
     }
 }
 
-impl OriginErrorKind {
+impl OriginIoErrorKind {
     /// What an error of the operating system means for an origin.
     pub fn of(error: &io::Error) -> Self {
         match error.raw_os_error() {

@@ -4,7 +4,7 @@
 //! have restarted. So the next flush fails, and [`Origin::losses`] grows, if anything was written and not flushed.
 
 use super::losses::Losses;
-use super::{Identity, Origin, OriginError, OriginErrorKind, Run};
+use super::{Identity, Origin, OriginIoError, OriginIoErrorKind, Run};
 use crate::block::BLOCK;
 use crate::nbd::client::{Client, ClientError, ClientOptions};
 use crate::nbd::uri::Uri;
@@ -60,7 +60,7 @@ struct State {
     /// Failed attempts in a row.
     failures: u32,
     /// No attempt before it, and why.
-    wait: Option<(Instant, OriginError)>,
+    wait: Option<(Instant, OriginIoError)>,
 }
 
 impl NbdOrigin {
@@ -68,9 +68,9 @@ impl NbdOrigin {
     ///
     /// # Errors
     /// `Unavailable` if nobody answers; `Denied` if the export is absent, empty, read-only or takes no writes of 4 KiB.
-    pub fn open(uri: &Uri, options: NbdOptions) -> Result<Self, OriginError> {
+    pub fn open(uri: &Uri, options: NbdOptions) -> Result<Self, OriginIoError> {
         let client = Client::connect(uri, &options.client).map_err(|e| of_client(&e))?;
-        let denied = |why: String| Err(OriginError::new(OriginErrorKind::Denied, why));
+        let denied = |why: String| Err(OriginIoError::new(OriginIoErrorKind::Denied, why));
         if client.offers(transmission::READ_ONLY) {
             return denied(format!("{uri} is a read-only export: an origin must take writes"));
         }
@@ -112,7 +112,7 @@ impl NbdOrigin {
         &self,
         is_write: bool,
         run: impl FnOnce(&Client) -> Result<T, ClientError>,
-    ) -> Result<T, OriginError> {
+    ) -> Result<T, OriginIoError> {
         let _request = self.requests.read().unwrap_or_else(PoisonError::into_inner);
         let index = self.next.fetch_add(1, Ordering::Relaxed) % self.lines.len();
         let line = &self.lines[index];
@@ -128,7 +128,7 @@ impl NbdOrigin {
     }
 
     /// A line's connection, made anew where it is lost.
-    fn connected(&self, line: &Line) -> Result<Arc<Client>, OriginError> {
+    fn connected(&self, line: &Line) -> Result<Arc<Client>, OriginIoError> {
         let mut state = line.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(client) = &state.client {
             if client.is_connected() {
@@ -155,7 +155,7 @@ impl NbdOrigin {
         }
     }
 
-    fn connect(&self) -> Result<Arc<Client>, OriginError> {
+    fn connect(&self) -> Result<Arc<Client>, OriginIoError> {
         let client = Client::connect(&self.uri, &self.options.client).map_err(|e| of_client(&e))?;
         let is_multi = client.offers(transmission::CAN_MULTI_CONN);
         // One that has grown is the same one: what was added counts once it is taken up.
@@ -172,7 +172,7 @@ impl NbdOrigin {
                 self.size(),
                 client.size()
             );
-            return Err(OriginError::new(OriginErrorKind::Denied, message));
+            return Err(OriginIoError::new(OriginIoErrorKind::Denied, message));
         }
         Ok(client.into())
     }
@@ -200,7 +200,7 @@ impl NbdOrigin {
 
     /// Flushes each line that was written to, over the connection that carried the writes. One flush would cover them all,
     /// but over a connection to a server that has restarted it covers nothing, and only the old ones show that.
-    fn flush_lines(&self) -> Result<(), OriginError> {
+    fn flush_lines(&self) -> Result<(), OriginIoError> {
         let mut dirty: Vec<&Line> = self.lines.iter().filter(|line| line.is_dirty()).collect();
         if dirty.is_empty() {
             // What an earlier process has written is to be durable as well.
@@ -219,7 +219,7 @@ impl NbdOrigin {
         })
     }
 
-    fn flush_line(&self, line: &Line) -> Result<(), OriginError> {
+    fn flush_line(&self, line: &Line) -> Result<(), OriginIoError> {
         let begun = line.writes.load(Ordering::Acquire);
         let client = self.connected(line)?;
         match client.flush() {
@@ -242,8 +242,8 @@ impl Line {
     }
 }
 
-fn unavailable(message: &str) -> OriginError {
-    OriginError::new(OriginErrorKind::Unavailable, message)
+fn unavailable(message: &str) -> OriginIoError {
+    OriginIoError::new(OriginIoErrorKind::Unavailable, message)
 }
 
 impl Origin for NbdOrigin {
@@ -252,7 +252,7 @@ impl Origin for NbdOrigin {
     }
 
     /// A connection knows the size that the export had when it was made, so all are made anew.
-    fn take_up_growth(&self) -> Result<u64, OriginError> {
+    fn take_up_growth(&self) -> Result<u64, OriginIoError> {
         let client = self.connect()?;
         let size = client.size();
         if size == self.size() {
@@ -270,22 +270,22 @@ impl Origin for NbdOrigin {
         Ok(size)
     }
 
-    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), OriginError> {
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), OriginIoError> {
         self.with_line(false, |client| client.read(offset, buf))
     }
 
-    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), OriginError> {
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), OriginIoError> {
         self.with_line(true, |client| client.write(offset, bytes, false))
     }
 
-    fn zero(&self, offset: u64, len: u64, punch: bool) -> Result<(), OriginError> {
+    fn zero(&self, offset: u64, len: u64, punch: bool) -> Result<(), OriginIoError> {
         if len == 0 {
             return Ok(());
         }
         self.with_line(true, |client| client.zero(offset, len, punch, false))
     }
 
-    fn flush(&self) -> Result<(), OriginError> {
+    fn flush(&self) -> Result<(), OriginIoError> {
         // What cannot flush is refused where it matters; elsewhere its users know that nothing is promised.
         if !self.can_flush {
             return self.losses.flush(&self.uri.to_string(), || Ok(()));
@@ -306,7 +306,7 @@ impl Origin for NbdOrigin {
     }
 
     /// As the server says, if it tells by `base:allocation` where the export is sparse.
-    fn allocation(&self, offset: u64, len: u64) -> Result<Vec<Run>, OriginError> {
+    fn allocation(&self, offset: u64, len: u64) -> Result<Vec<Run>, OriginIoError> {
         // Servers tell of whole blocks only.
         let block = BLOCK as u64;
         let first = offset / block * block;
@@ -322,7 +322,7 @@ impl Origin for NbdOrigin {
         Ok(runs)
     }
 
-    fn identity(&self) -> Result<Identity, OriginError> {
+    fn identity(&self) -> Result<Identity, OriginIoError> {
         let name = self.uri.to_string();
         let store = format!("export \"{}\" at {}", self.uri.export, self.uri.place);
         Ok(Identity { name, size: self.size(), store, modified_ns: None })
@@ -330,19 +330,19 @@ impl Origin for NbdOrigin {
 }
 
 /// What a client's error means for an origin.
-fn of_client(error: &ClientError) -> OriginError {
+fn of_client(error: &ClientError) -> OriginIoError {
     let kind = match error {
-        ClientError::Connect { .. } | ClientError::Lost { .. } => OriginErrorKind::Unavailable,
-        ClientError::Refused { .. } | ClientError::Invalid(_) => OriginErrorKind::Denied,
+        ClientError::Connect { .. } | ClientError::Lost { .. } => OriginIoErrorKind::Unavailable,
+        ClientError::Refused { .. } | ClientError::Invalid(_) => OriginIoErrorKind::Denied,
         ClientError::Server { reason, .. } => match reason.0 {
             errno::EPERM | errno::ENOSPC | errno::EOVERFLOW | errno::ENOTSUP => {
-                OriginErrorKind::Denied
+                OriginIoErrorKind::Denied
             }
-            errno::ENOMEM | errno::ESHUTDOWN => OriginErrorKind::Unavailable,
-            _ => OriginErrorKind::Failed,
+            errno::ENOMEM | errno::ESHUTDOWN => OriginIoErrorKind::Unavailable,
+            _ => OriginIoErrorKind::Failed,
         },
     };
-    OriginError::new(kind, error.to_string())
+    OriginIoError::new(kind, error.to_string())
 }
 
 /// More help no server.

@@ -1,7 +1,7 @@
 //! Origins as users name them.
 
 use super::nbd::NbdOptions;
-use super::{FileOrigin, NbdOrigin, Origin, OriginError, OriginErrorKind, SnapshotOrigin};
+use super::{FileOrigin, NbdOrigin, Origin, OriginIoError, OriginIoErrorKind, SnapshotOrigin};
 use crate::nbd::uri::Uri;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -17,10 +17,10 @@ pub enum Place {
 }
 
 impl FromStr for Place {
-    type Err = OriginError;
+    type Err = OriginIoError;
 
-    fn from_str(text: &str) -> Result<Self, OriginError> {
-        let denied = |why: String| OriginError::new(OriginErrorKind::Denied, why);
+    fn from_str(text: &str) -> Result<Self, OriginIoError> {
+        let denied = |why: String| OriginIoError::new(OriginIoErrorKind::Denied, why);
         if let Some(path) = text.strip_prefix("file:") {
             // RFC 8089: file:///path and file:/path are the same; a host in between is none of ours.
             let path =
@@ -46,10 +46,10 @@ impl FromStr for Place {
 }
 
 impl Place {
-    fn of_path(text: &str, path: &str) -> Result<Self, OriginError> {
+    fn of_path(text: &str, path: &str) -> Result<Self, OriginIoError> {
         if path.is_empty() {
             let message = format!("\"{text}\" names no origin: give a path or an address");
-            return Err(OriginError::new(OriginErrorKind::Denied, message));
+            return Err(OriginIoError::new(OriginIoErrorKind::Denied, message));
         }
         Ok(Self::File(path.into()))
     }
@@ -58,7 +58,7 @@ impl Place {
     ///
     /// # Errors
     /// What is wrong with it: see [`FileOrigin::open`], [`NbdOrigin::open`].
-    pub fn open(&self, options: &NbdOptions) -> Result<Arc<dyn Origin>, OriginError> {
+    pub fn open(&self, options: &NbdOptions) -> Result<Arc<dyn Origin>, OriginIoError> {
         match self {
             Self::File(path) => Ok(Arc::new(FileOrigin::open(path)?)),
             Self::Nbd(uri) if uri.tls && options.client.tls.is_none() => {
@@ -66,7 +66,7 @@ impl Place {
                     "{uri} is reached by TLS, and nobody said who vouches for its server: name the authority by \
                      --origin-tls-ca"
                 );
-                Err(OriginError::new(OriginErrorKind::Denied, message))
+                Err(OriginIoError::new(OriginIoErrorKind::Denied, message))
             }
             Self::Nbd(uri) => Ok(Arc::new(NbdOrigin::open(uri, options.clone())?)),
         }
@@ -77,7 +77,7 @@ impl Place {
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn open(place: &str, options: &NbdOptions) -> Result<Arc<dyn Origin>, OriginError> {
+pub fn open(place: &str, options: &NbdOptions) -> Result<Arc<dyn Origin>, OriginIoError> {
     place.parse::<Place>()?.open(options)
 }
 
@@ -85,11 +85,11 @@ pub fn open(place: &str, options: &NbdOptions) -> Result<Arc<dyn Origin>, Origin
 ///
 /// # Errors
 /// What is wrong with it, or why it cannot be replaced: see [`SnapshotOrigin::open`].
-pub fn open_replaceable(place: &str) -> Result<SnapshotOrigin, OriginError> {
+pub fn open_replaceable(place: &str) -> Result<SnapshotOrigin, OriginIoError> {
     match place.parse()? {
         Place::File(path) => SnapshotOrigin::open(&path),
-        Place::Nbd(uri) => Err(OriginError::new(
-            OriginErrorKind::Denied,
+        Place::Nbd(uri) => Err(OriginIoError::new(
+            OriginIoErrorKind::Denied,
             format!(
                 "{uri} is another server's export, of which no copy can be made here: use --atomic redo"
             ),
@@ -105,7 +105,7 @@ pub fn open_or_create(
     place: &str,
     bytes: u64,
     options: &NbdOptions,
-) -> Result<Arc<dyn Origin>, OriginError> {
+) -> Result<Arc<dyn Origin>, OriginIoError> {
     match place.parse()? {
         Place::File(path) if !path.exists() => Ok(Arc::new(FileOrigin::create(&path, bytes)?)),
         other => other.open(options),
@@ -135,7 +135,7 @@ fn is_file(path: &Path) -> bool {
 ///
 /// # Errors
 /// As the origin reports them.
-pub fn is_blank(origin: &dyn Origin) -> Result<bool, OriginError> {
+pub fn is_blank(origin: &dyn Origin) -> Result<bool, OriginIoError> {
     let mut head = vec![0; 8_192.min(origin.size() as usize)];
     origin.read(0, &mut head)?;
     Ok(head.iter().all(|&byte| byte == 0))
@@ -169,7 +169,7 @@ mod tests {
         ];
         for (text, why) in cases {
             let refused = text.parse::<Place>().unwrap_err();
-            assert_eq!(refused.kind, OriginErrorKind::Denied);
+            assert_eq!(refused.kind, OriginIoErrorKind::Denied);
             assert!(refused.message.contains(why), "{text}: {refused}");
         }
     }
@@ -182,7 +182,7 @@ mod tests {
         std::fs::write(path("disk"), [1; 8_192]).unwrap();
         let refused = |place: &str| {
             let error = open(place, &NbdOptions::default()).unwrap_err();
-            assert_eq!(error.kind, OriginErrorKind::Denied, "{error}");
+            assert_eq!(error.kind, OriginIoErrorKind::Denied, "{error}");
             error.message
         };
         assert!(refused(&path("absent")).contains("does not exist"));

@@ -7,7 +7,7 @@
 
 use super::file::{FileOrigin, check_in_place, lock};
 use super::holders::holders;
-use super::{Change, Identity, Origin, OriginError, OriginErrorKind, Run};
+use super::{Change, Identity, Origin, OriginIoError, OriginIoErrorKind, Run};
 use crc32c::crc32c;
 use destage_core::Lsn;
 use rustix::fs::{XattrFlags, fchown, fgetxattr, flistxattr, fsetxattr, ioctl_ficlone};
@@ -84,8 +84,8 @@ impl SnapshotOrigin {
     /// # Errors
     /// As [`FileOrigin::open`]; `Denied` for a device, a file with several names, one that others have open, and where no
     /// copy can be made.
-    pub fn open(path: &Path) -> Result<Self, OriginError> {
-        let denied = |why: String| Err(OriginError::new(OriginErrorKind::Denied, why));
+    pub fn open(path: &Path) -> Result<Self, OriginIoError> {
+        let denied = |why: String| Err(OriginIoError::new(OriginIoErrorKind::Denied, why));
         let shown = path.display().to_string();
         // Whatever is wrong with the path itself, opening says.
         let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
@@ -141,11 +141,11 @@ impl SnapshotOrigin {
     }
 
     /// A locked copy under a name of its own, with the owner and the attributes of the file.
-    fn copy(&self, of: &FileOrigin) -> Result<File, OriginError> {
+    fn copy(&self, of: &FileOrigin) -> Result<File, OriginIoError> {
         let path = self.copy_path();
         let shown = path.display().to_string();
         let failed = |what: &str, error: io::Error| {
-            OriginError::io(
+            OriginIoError::io(
                 &format!("{what} {shown}, the next state of {}", self.path.display()),
                 &error,
             )
@@ -163,7 +163,7 @@ impl SnapshotOrigin {
         Ok(copy)
     }
 
-    fn no_reflinks(&self, error: Errno) -> OriginError {
+    fn no_reflinks(&self, error: Errno) -> OriginIoError {
         let shown = self.path.display();
         match error {
             Errno::OPNOTSUPP | Errno::INVAL | Errno::NOTTY | Errno::XDEV | Errno::NOSYS => {
@@ -171,9 +171,9 @@ impl SnapshotOrigin {
                     "the file system of {shown} cannot make a copy that shares its blocks ({error}): use --atomic redo, or a \
                      file on XFS or btrfs, there without the attribute C (chattr)"
                 );
-                OriginError::new(OriginErrorKind::Denied, message)
+                OriginIoError::new(OriginIoErrorKind::Denied, message)
             }
-            error => OriginError::io(&format!("make a copy of {shown}"), &error.into()),
+            error => OriginIoError::io(&format!("make a copy of {shown}"), &error.into()),
         }
     }
 
@@ -183,12 +183,12 @@ impl SnapshotOrigin {
         old: &FileOrigin,
         note: &SnapshotNote,
         change: &Change<'_>,
-    ) -> Result<(), OriginError> {
+    ) -> Result<(), OriginIoError> {
         check_in_place(&old.handle(), &self.path)?;
         let copy_path = self.copy_path();
         let file = self.copy(old)?;
         let io = |what: &str, error: io::Error| {
-            OriginError::io(&format!("{what} {}", self.path.display()), &error)
+            OriginIoError::io(&format!("{what} {}", self.path.display()), &error)
         };
         let inode = metadata(&file, &copy_path)?.ino();
         fsetxattr(&file, ATTRIBUTE, &note.encode(inode), XattrFlags::empty())
@@ -215,26 +215,26 @@ impl Origin for SnapshotOrigin {
     }
 
     /// What was added to a file that was being replaced at that moment is not part of the next one: then it has not grown.
-    fn take_up_growth(&self) -> Result<u64, OriginError> {
+    fn take_up_growth(&self) -> Result<u64, OriginIoError> {
         let _alone = self.writes.write().unwrap_or_else(PoisonError::into_inner);
         self.current().take_up_growth()
     }
 
-    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), OriginError> {
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), OriginIoError> {
         self.current().read(offset, buf)
     }
 
-    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), OriginError> {
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), OriginIoError> {
         let _write = self.writes.read().unwrap_or_else(PoisonError::into_inner);
         self.current().write(offset, bytes)
     }
 
-    fn zero(&self, offset: u64, len: u64, punch: bool) -> Result<(), OriginError> {
+    fn zero(&self, offset: u64, len: u64, punch: bool) -> Result<(), OriginIoError> {
         let _write = self.writes.read().unwrap_or_else(PoisonError::into_inner);
         self.current().zero(offset, len, punch)
     }
 
-    fn flush(&self) -> Result<(), OriginError> {
+    fn flush(&self) -> Result<(), OriginIoError> {
         let _write = self.writes.read().unwrap_or_else(PoisonError::into_inner);
         self.current().flush()
     }
@@ -249,15 +249,15 @@ impl Origin for SnapshotOrigin {
         self.current().parallelism()
     }
 
-    fn allocation(&self, offset: u64, len: u64) -> Result<Vec<Run>, OriginError> {
+    fn allocation(&self, offset: u64, len: u64) -> Result<Vec<Run>, OriginIoError> {
         self.current().allocation(offset, len)
     }
 
-    fn identity(&self) -> Result<Identity, OriginError> {
+    fn identity(&self) -> Result<Identity, OriginIoError> {
         self.current().identity()
     }
 
-    fn replace(&self, note: &SnapshotNote, change: &Change<'_>) -> Result<(), OriginError> {
+    fn replace(&self, note: &SnapshotNote, change: &Change<'_>) -> Result<(), OriginIoError> {
         let _alone = self.writes.write().unwrap_or_else(PoisonError::into_inner);
         let old = self.current();
         let note = SnapshotNote { store: old.lineage().to_owned(), ..note.clone() };
@@ -310,8 +310,8 @@ fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(folder.unwrap_or_else(|| Path::new(".")))?.sync_all()
 }
 
-fn metadata(file: &File, path: &Path) -> Result<Metadata, OriginError> {
-    file.metadata().map_err(|e| OriginError::io(&format!("look at {}", path.display()), &e))
+fn metadata(file: &File, path: &Path) -> Result<Metadata, OriginIoError> {
+    file.metadata().map_err(|e| OriginIoError::io(&format!("look at {}", path.display()), &e))
 }
 
 const ATTRIBUTE: &str = "user.destage.snapshot";

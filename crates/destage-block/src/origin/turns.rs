@@ -1,6 +1,6 @@
 //! Clients' reads and destaging at one origin: who may send now.
 
-use super::{Change, Identity, Origin, OriginError, Run, SnapshotNote};
+use super::{Change, Identity, Origin, OriginIoError, Run, SnapshotNote};
 use destage_core::{ReadsFirst, Time};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -103,24 +103,24 @@ impl Origin for InTurn {
         self.origin.size()
     }
 
-    fn take_up_growth(&self) -> Result<u64, OriginError> {
+    fn take_up_growth(&self) -> Result<u64, OriginIoError> {
         self.origin.take_up_growth()
     }
 
-    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), OriginError> {
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), OriginIoError> {
         self.take(|| self.origin.read(offset, buf))
     }
 
-    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), OriginError> {
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), OriginIoError> {
         self.take(|| self.origin.write(offset, bytes))
     }
 
-    fn zero(&self, offset: u64, len: u64, punch: bool) -> Result<(), OriginError> {
+    fn zero(&self, offset: u64, len: u64, punch: bool) -> Result<(), OriginIoError> {
         self.take(|| self.origin.zero(offset, len, punch))
     }
 
     /// Without a turn: what it waits for has been sent already.
-    fn flush(&self) -> Result<(), OriginError> {
+    fn flush(&self) -> Result<(), OriginIoError> {
         self.origin.flush()
     }
 
@@ -136,16 +136,16 @@ impl Origin for InTurn {
         self.origin.parallelism()
     }
 
-    fn allocation(&self, offset: u64, len: u64) -> Result<Vec<Run>, OriginError> {
+    fn allocation(&self, offset: u64, len: u64) -> Result<Vec<Run>, OriginIoError> {
         self.origin.allocation(offset, len)
     }
 
-    fn identity(&self) -> Result<Identity, OriginError> {
+    fn identity(&self) -> Result<Identity, OriginIoError> {
         self.origin.identity()
     }
 
     /// Without turns: what is written to a copy waits in the host's memory, and one flush brings it to the disk.
-    fn replace(&self, note: &SnapshotNote, change: &Change<'_>) -> Result<(), OriginError> {
+    fn replace(&self, note: &SnapshotNote, change: &Change<'_>) -> Result<(), OriginIoError> {
         self.origin.replace(note, change)
     }
 

@@ -5,13 +5,13 @@
 //! flush makes the number durable before its commit record is written. So at most one committed group is ever not done.
 
 use super::chunks::{Chunk, clipped, in_parallel};
-use super::format::{Commit, GroupHeader, PAGE, PieceSums, Reach, SectorSums, sector_sums};
-use super::group::{Content, Group, Payload, Piece};
+use super::format::{Commit, GroupHeader, PAGE, Reach, RunSums, SectorSums, sector_sums};
+use super::group::{AtomicGroup, Content, Payload, Run};
 use super::store::Phase;
 use super::{RecentBlocks, RedoError, RedoStore};
 use crate::attach;
 use crate::block::BLOCK;
-use crate::origin::{Origin, OriginErrorKind};
+use crate::origin::{Origin, OriginIoErrorKind};
 use crc32c::crc32c;
 
 impl RedoStore {
@@ -28,7 +28,7 @@ impl RedoStore {
     pub fn apply(
         &mut self,
         origin: &dyn Origin,
-        group: &Group,
+        group: &AtomicGroup,
         payload: &dyn Payload,
     ) -> Result<(), RedoError> {
         self.ready(origin)?;
@@ -62,7 +62,7 @@ impl RedoStore {
         payload: &dyn Payload,
     ) -> Result<(), RedoError> {
         let losses = origin.losses();
-        let sums = |chunk: &Chunk| &header.pieces[chunk.piece].after[chunk.skip..];
+        let sums = |chunk: &Chunk| &header.runs[chunk.run].after[chunk.skip..];
         write_in_place(origin, header, |chunk, buf| {
             payload.fill(chunk.extent.first, buf)?;
             clear_tail(chunk, origin.size(), buf);
@@ -111,7 +111,7 @@ impl RedoStore {
     pub(super) fn check_group(
         &self,
         origin: &dyn Origin,
-        group: &Group,
+        group: &AtomicGroup,
         members: usize,
     ) -> Result<(), RedoError> {
         if origin.size() != self.header.origin_bytes {
@@ -122,7 +122,7 @@ impl RedoStore {
             )));
         }
         group.check(self.header.origin_bytes).map_err(RedoError::Invalid)?;
-        let bytes = GroupHeader::bytes_max(&group.pieces, members) + group.payload_bytes();
+        let bytes = GroupHeader::bytes_max(&group.runs, members) + group.payload_bytes();
         let bytes_max = self.group_bytes_max();
         if bytes > bytes_max {
             return Err(RedoError::TooLarge { bytes, bytes_max });
@@ -134,9 +134,9 @@ impl RedoStore {
     pub(super) fn void_outdated_evidence(
         &mut self,
         origin: &dyn Origin,
-        group: &Group,
+        group: &AtomicGroup,
     ) -> Result<(), RedoError> {
-        if group.pieces.is_empty() {
+        if group.runs.is_empty() {
             return Ok(());
         }
         attach::void_evidence_from(self, origin, group.from)
@@ -146,7 +146,7 @@ impl RedoStore {
     pub(super) fn write_group(
         &mut self,
         origin: &dyn Origin,
-        group: &Group,
+        group: &AtomicGroup,
         payload: &dyn Payload,
         reach: Reach,
     ) -> Result<(GroupHeader, u32), RedoError> {
@@ -154,10 +154,10 @@ impl RedoStore {
         self.phase = Phase::Writing;
         self.begin_writes()?;
         let number = self.header.done_group + 1;
-        let header_len = GroupHeader::bytes_max(&group.pieces, reach.members.len());
+        let header_len = GroupHeader::bytes_max(&group.runs, reach.members.len());
         let header_at = self.half(number) + PAGE;
         let payload_at = header_at + header_len;
-        let chunks = Chunk::of(group.pieces.iter().copied());
+        let chunks = Chunk::of(group.runs.iter().copied());
         let medium = &*self.medium;
         let before = match self.is_before_checked {
             true => in_parallel(origin.parallelism(), chunks.len(), |index| {
@@ -177,7 +177,7 @@ impl RedoStore {
             from: group.from,
             to: group.to,
             reach,
-            pieces: join_sums(&group.pieces, &chunks, sums),
+            runs: join_sums(&group.runs, &chunks, sums),
         };
         let (bytes, header_crc) = header.encode(self.seed());
         self.medium.write(header_at, &bytes)?;
@@ -224,11 +224,11 @@ impl RedoStore {
     }
 
     fn note_group(&mut self, header: &GroupHeader) {
-        for PieceSums { piece, after, .. } in &header.pieces {
-            self.recent.forget(piece.extent);
+        for RunSums { run, after, .. } in &header.runs {
+            self.recent.forget(run.extent);
             // Earlier ones would only be pushed out again.
             let skip = after.len().saturating_sub(RecentBlocks::MAX);
-            for (lba, &crc) in piece.extent.iter().zip(after).skip(skip) {
+            for (lba, &crc) in run.extent.iter().zip(after).skip(skip) {
                 self.recent.push(lba, crc);
             }
         }
@@ -252,24 +252,24 @@ pub(super) fn write_in_place(
     header: &GroupHeader,
     fill: impl Fn(&Chunk, &mut [u8]) -> Result<(), RedoError> + Sync,
 ) -> Result<(), RedoError> {
-    write_pieces(origin, header.pieces.iter().map(|sums| sums.piece), fill)
+    write_runs(origin, header.runs.iter().map(|sums| sums.run), fill)
 }
 
-/// The same for pieces.
-pub(super) fn write_pieces(
+/// The same for runs.
+pub(super) fn write_runs(
     origin: &dyn Origin,
-    pieces: impl Iterator<Item = Piece> + Clone,
+    runs: impl Iterator<Item = Run> + Clone,
     fill: impl Fn(&Chunk, &mut [u8]) -> Result<(), RedoError> + Sync,
 ) -> Result<(), RedoError> {
     let size = origin.size();
-    for piece in pieces.clone() {
-        if let Content::Zero { punch } = piece.content {
-            let extent = piece.extent;
+    for run in runs.clone() {
+        if let Content::Zero { punch } = run.content {
+            let extent = run.extent;
             let len = extent.bytes().min(size.saturating_sub(extent.first.offset()));
             origin.zero(extent.first.offset(), len, punch)?;
         }
     }
-    let chunks = Chunk::of(pieces);
+    let chunks = Chunk::of(runs);
     in_parallel(origin.parallelism(), chunks.len(), |index| {
         let chunk = &chunks[index];
         let mut buf = chunk.buffer();
@@ -322,27 +322,27 @@ fn read_before(
     let len = clipped(chunk.extent, origin.size());
     match origin.read(chunk.extent.first.offset(), &mut buf[..len]) {
         Ok(()) => Ok(Some(buf.chunks(BLOCK).map(sector_sums).collect())),
-        Err(error) if error.kind == OriginErrorKind::Failed => Ok(None),
+        Err(error) if error.kind == OriginIoErrorKind::Failed => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
 
-/// The chunks' checksums, piece by piece. A piece of which one chunk could not be read has none of before.
+/// The chunks' checksums, bit by bit. A run of which one chunk could not be read has none of before.
 fn join_sums(
-    pieces: &[Piece],
+    runs: &[Run],
     chunks: &[Chunk],
     sums: Vec<(Vec<u32>, Option<Vec<SectorSums>>)>,
-) -> Vec<PieceSums> {
-    let empty = |&piece: &Piece| PieceSums {
-        piece,
+) -> Vec<RunSums> {
+    let empty = |&run: &Run| RunSums {
+        run,
         after: Vec::new(),
-        before: (piece.content == Content::Data).then(Vec::new),
+        before: (run.content == Content::Data).then(Vec::new),
     };
-    let mut joined: Vec<PieceSums> = pieces.iter().map(empty).collect();
+    let mut joined: Vec<RunSums> = runs.iter().map(empty).collect();
     for (chunk, (after, before)) in chunks.iter().zip(sums) {
-        let piece = &mut joined[chunk.piece];
-        piece.after.extend(after);
-        piece.before = piece.before.take().zip(before).map(|(mut all, more)| {
+        let run = &mut joined[chunk.run];
+        run.after.extend(after);
+        run.before = run.before.take().zip(before).map(|(mut all, more)| {
             all.extend(more);
             all
         });

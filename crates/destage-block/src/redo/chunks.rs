@@ -1,18 +1,18 @@
 //! Groups in portions that fit in memory, handled side by side.
 
 use super::RedoError;
-use super::group::Piece;
+use super::group::Run;
 use crate::block::{BLOCK, Extent, Lba};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Consecutive blocks of one data piece.
+/// Consecutive blocks of one data run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Chunk {
-    /// The index of its piece.
-    pub(super) piece: usize,
-    /// How many blocks of the piece stand before it.
+    /// The index of its run.
+    pub(super) run: usize,
+    /// How many blocks of the run stand before it.
     pub(super) skip: usize,
     pub(super) extent: Extent,
     /// Where its bytes begin in the group's payload.
@@ -20,16 +20,16 @@ pub(super) struct Chunk {
 }
 
 impl Chunk {
-    /// The chunks of all data pieces, in order.
-    pub(super) fn of(pieces: impl IntoIterator<Item = Piece>) -> Vec<Self> {
+    /// The chunks of all data runs, in order.
+    pub(super) fn of(runs: impl IntoIterator<Item = Run>) -> Vec<Self> {
         let mut chunks = Vec::new();
         let mut payload = 0;
-        for (index, piece) in pieces.into_iter().enumerate() {
-            let blocks = piece.data_blocks() as u32;
+        for (index, run) in runs.into_iter().enumerate() {
+            let blocks = run.data_blocks() as u32;
             for skip in (0..blocks).step_by(CHUNK_BLOCKS as usize) {
-                let first = Lba(piece.extent.first.0 + u64::from(skip));
+                let first = Lba(run.extent.first.0 + u64::from(skip));
                 let extent = Extent { first, blocks: CHUNK_BLOCKS.min(blocks - skip) };
-                chunks.push(Self { piece: index, skip: skip as usize, extent, payload });
+                chunks.push(Self { run: index, skip: skip as usize, extent, payload });
                 payload += extent.bytes();
             }
         }
@@ -110,11 +110,11 @@ mod tests {
     #[test]
     fn runs_hold_every_chunk_once_and_lie_in_one_stretch() {
         let mut first = 0;
-        let piece = |blocks: u32| {
+        let run = |blocks: u32| {
             first += 1_000;
-            Piece { extent: Extent { first: Lba(first), blocks }, content: Content::Data }
+            Run { extent: Extent { first: Lba(first), blocks }, content: Content::Data }
         };
-        let chunks = Chunk::of([1, 2, 250, 3, 1, 600, 255, 1, 1].map(piece));
+        let chunks = Chunk::of([1, 2, 250, 3, 1, 600, 255, 1, 1].map(run));
         let runs = Chunk::runs(&chunks);
         let covered: Vec<usize> = runs.iter().cloned().flatten().collect();
         assert_eq!(covered, (0..chunks.len()).collect::<Vec<_>>());

@@ -1,14 +1,14 @@
 //! Why the redo store did not do what it was asked.
 
 use crate::block::Lba;
-use crate::origin::{OriginError, OriginErrorKind};
+use crate::origin::{OriginIoError, OriginIoErrorKind};
 
 /// By what the caller does next.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum RedoError {
     /// The origin or the medium of the store, as its kind says. The same call may be made again: it goes on where it must.
     #[error(transparent)]
-    Origin(#[from] OriginError),
+    Origin(#[from] OriginIoError),
     /// The group does not fit: cut it in two at a lower Lsn.
     #[error(
         "a group of {bytes} bytes does not fit in the redo store, which takes {bytes_max}: \
@@ -53,23 +53,23 @@ pub enum RedoError {
 
 impl RedoError {
     /// In the terms of an origin, for those who only tell what may be tried again.
-    pub fn kind(&self) -> OriginErrorKind {
+    pub fn kind(&self) -> OriginIoErrorKind {
         match self {
             Self::Origin(error) => error.kind,
             Self::TooLarge { .. }
             | Self::Foreign { .. }
             | Self::InDoubt { .. }
-            | Self::Invalid(_) => OriginErrorKind::Denied,
-            Self::Corrupt(_) => OriginErrorKind::Failed,
+            | Self::Invalid(_) => OriginIoErrorKind::Denied,
+            Self::Corrupt(_) => OriginIoErrorKind::Failed,
         }
     }
 
     pub(crate) fn fenced(message: impl Into<String>) -> Self {
-        Self::Origin(OriginError::new(OriginErrorKind::Fenced, message))
+        Self::Origin(OriginIoError::new(OriginIoErrorKind::Fenced, message))
     }
 
     pub(crate) fn unavailable(message: impl Into<String>) -> Self {
-        Self::Origin(OriginError::new(OriginErrorKind::Unavailable, message))
+        Self::Origin(OriginIoError::new(OriginIoErrorKind::Unavailable, message))
     }
 }
 

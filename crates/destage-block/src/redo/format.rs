@@ -4,7 +4,7 @@
 //! Decoding takes any bytes and never panics. All checksums but those of the first 16 bytes and of payload start from the
 //! store's UUID, so that bytes of another store never fit.
 
-use super::group::{Content, Piece};
+use super::group::{Content, Run};
 use crate::block::{BLOCK, Extent, Lba};
 use crc32c::{crc32c, crc32c_append};
 use destage_core::Lsn;
@@ -38,12 +38,12 @@ pub(super) const PLACE_BYTES_MAX: usize = WHOLE_FROM - CONSISTENCY - 36;
 /// Where the last number before the checksum stands.
 const WHOLE_FROM: usize = HEADER - 4 - 8;
 const GROUP_FIXED: usize = 80;
-const PIECE: usize = 16;
+const RUN: usize = 16;
 const COMMIT: usize = 40;
 const ATTACHED: u32 = 1;
-const PIECE_ZERO: u32 = 1;
-const PIECE_PUNCH: u32 = 2;
-const PIECE_BEFORE: u32 = 4;
+const RUN_ZERO: u32 = 1;
+const RUN_PUNCH: u32 = 2;
+const RUN_BEFORE: u32 = 4;
 
 /// Who writes to the origin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -217,7 +217,7 @@ pub(super) struct GroupHeader {
     pub(super) from: Lsn,
     pub(super) to: Lsn,
     pub(super) reach: Reach,
-    pub(super) pieces: Vec<PieceSums>,
+    pub(super) runs: Vec<RunSums>,
 }
 
 /// Which volumes a group spans.
@@ -239,10 +239,10 @@ impl Reach {
     }
 }
 
-/// A piece with the checksums of its blocks.
+/// A run with the checksums of its blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct PieceSums {
-    pub(super) piece: Piece,
+pub(super) struct RunSums {
+    pub(super) run: Run,
     /// Of each block as it will be; empty for zeros.
     pub(super) after: Vec<u32>,
     /// Of each block's sectors as they were, where known.
@@ -251,17 +251,17 @@ pub(super) struct PieceSums {
 
 impl GroupHeader {
     /// Bytes that it takes at most, with padding.
-    pub(super) fn bytes_max(pieces: &[Piece], members: usize) -> u64 {
-        let blocks: u64 = pieces.iter().map(Piece::data_blocks).sum();
+    pub(super) fn bytes_max(runs: &[Run], members: usize) -> u64 {
+        let blocks: u64 = runs.iter().map(Run::data_blocks).sum();
         let tables = blocks * (4 + 4 * SECTORS as u64);
-        let fixed = GROUP_FIXED + members * 16 + pieces.len() * PIECE;
+        let fixed = GROUP_FIXED + members * 16 + runs.len() * RUN;
         (fixed as u64 + tables).next_multiple_of(PAGE)
     }
 
     /// As [`GroupHeader::bytes_max`] for this group.
     pub(super) fn padded_len(&self) -> u64 {
-        let pieces: Vec<Piece> = self.pieces.iter().map(|sums| sums.piece).collect();
-        Self::bytes_max(&pieces, self.reach.members.len())
+        let runs: Vec<Run> = self.runs.iter().map(|sums| sums.run).collect();
+        Self::bytes_max(&runs, self.reach.members.len())
     }
 
     /// The bytes, padded, and their checksum.
@@ -271,9 +271,9 @@ impl GroupHeader {
         out.extend_from_slice(GROUP_MAGIC);
         out.extend_from_slice(&[0; 4]);
         out.extend_from_slice(&(len as u32).to_le_bytes());
-        out.extend_from_slice(&(self.pieces.len() as u32).to_le_bytes());
+        out.extend_from_slice(&(self.runs.len() as u32).to_le_bytes());
         out.extend_from_slice(&self.reach.uuid);
-        let payload = self.pieces.iter().map(|p| p.after.len() as u64 * BLOCK as u64).sum();
+        let payload = self.runs.iter().map(|p| p.after.len() as u64 * BLOCK as u64).sum();
         let words = [self.number, self.attach_generation, self.from.0, self.to.0, payload];
         push_words(&mut out, &words);
         out.extend_from_slice(&(self.reach.members.len() as u16).to_le_bytes());
@@ -281,13 +281,13 @@ impl GroupHeader {
         out.extend_from_slice(&[0; 4]);
         assert_eq!(out.len(), GROUP_FIXED, "the fixed part has a fixed length");
         out.extend(self.reach.members.iter().flatten());
-        for piece in &self.pieces {
-            piece.encode(&mut out);
+        for run in &self.runs {
+            run.encode(&mut out);
         }
-        for sum in self.pieces.iter().flat_map(|p| &p.after) {
+        for sum in self.runs.iter().flat_map(|p| &p.after) {
             out.extend_from_slice(&sum.to_le_bytes());
         }
-        for sum in self.pieces.iter().filter_map(|p| p.before.as_ref()).flatten().flatten() {
+        for sum in self.runs.iter().filter_map(|p| p.before.as_ref()).flatten().flatten() {
             out.extend_from_slice(&sum.to_le_bytes());
         }
         assert!(out.len() as u64 <= len, "the tables fit in what was reserved for them");
@@ -314,18 +314,18 @@ impl GroupHeader {
         let members = usize::from(u16::from_le_bytes([bytes[72], bytes[73]]));
         let members = (0..members).map(|_| reader.take().copied());
         let members = members.collect::<Option<Vec<[u8; 16]>>>()?;
-        let mut pieces = Vec::new();
+        let mut runs = Vec::new();
         for _ in 0..u32_at(bytes, 12) {
-            pieces.push(PieceSums::decode(reader.take::<PIECE>()?)?);
+            runs.push(RunSums::decode(reader.take::<RUN>()?)?);
         }
-        for piece in &mut pieces {
-            for _ in 0..piece.piece.data_blocks() {
-                piece.after.push(u32::from_le_bytes(*reader.take()?));
+        for run in &mut runs {
+            for _ in 0..run.run.data_blocks() {
+                run.after.push(u32::from_le_bytes(*reader.take()?));
             }
         }
-        for piece in &mut pieces {
-            let blocks = piece.piece.data_blocks();
-            for before in piece.before.iter_mut() {
+        for run in &mut runs {
+            let blocks = run.run.data_blocks();
+            for before in run.before.iter_mut() {
                 for _ in 0..blocks {
                     let sums = reader.take::<{ SECTORS * 4 }>()?;
                     before.push(std::array::from_fn(|i| u32_at(sums, i * 4)));
@@ -342,32 +342,32 @@ impl GroupHeader {
             from: Lsn(u64_at(bytes, 48)),
             to: Lsn(u64_at(bytes, 56)),
             reach: Reach { uuid: array(bytes, 16), members, coordinator },
-            pieces,
+            runs,
         };
         Some((header, crc))
     }
 }
 
-impl PieceSums {
+impl RunSums {
     fn encode(&self, out: &mut Vec<u8>) {
-        let mut flags = match self.piece.content {
+        let mut flags = match self.run.content {
             Content::Data => 0,
-            Content::Zero { punch: false } => PIECE_ZERO,
-            Content::Zero { punch: true } => PIECE_ZERO | PIECE_PUNCH,
+            Content::Zero { punch: false } => RUN_ZERO,
+            Content::Zero { punch: true } => RUN_ZERO | RUN_PUNCH,
         };
         if self.before.is_some() {
-            flags |= PIECE_BEFORE;
+            flags |= RUN_BEFORE;
         }
-        out.extend_from_slice(&self.piece.extent.first.0.to_le_bytes());
-        out.extend_from_slice(&self.piece.extent.blocks.to_le_bytes());
+        out.extend_from_slice(&self.run.extent.first.0.to_le_bytes());
+        out.extend_from_slice(&self.run.extent.blocks.to_le_bytes());
         out.extend_from_slice(&flags.to_le_bytes());
     }
 
-    fn decode(bytes: &[u8; PIECE]) -> Option<Self> {
+    fn decode(bytes: &[u8; RUN]) -> Option<Self> {
         let flags = u32_at(bytes, 12);
-        let content = match flags & (PIECE_ZERO | PIECE_PUNCH) {
+        let content = match flags & (RUN_ZERO | RUN_PUNCH) {
             0 => Content::Data,
-            PIECE_ZERO => Content::Zero { punch: false },
+            RUN_ZERO => Content::Zero { punch: false },
             _ => Content::Zero { punch: true },
         };
         let extent = Extent { first: Lba(u64_at(bytes, 0)), blocks: u32_at(bytes, 8) };
@@ -375,8 +375,8 @@ impl PieceSums {
         if extent.first.0 > u64::MAX / BLOCK as u64 - u64::from(u32::MAX) || extent.blocks == 0 {
             return None;
         }
-        let before = (flags & PIECE_BEFORE != 0).then(Vec::new);
-        Some(Self { piece: Piece { extent, content }, after: Vec::new(), before })
+        let before = (flags & RUN_BEFORE != 0).then(Vec::new);
+        Some(Self { run: Run { extent, content }, after: Vec::new(), before })
     }
 }
 

@@ -1,24 +1,24 @@
 //! What is written atomically.
 
 use crate::block::{BLOCK, Extent, Lba};
-use crate::origin::OriginError;
+use crate::origin::OriginIoError;
 use destage_core::Lsn;
 
-/// Changes that reach the origin together. Its blocks' bytes are fetched piece by piece from a [`Payload`], so that a group
+/// Changes that reach the origin together. Its blocks' bytes are fetched bit by bit from a [`Payload`], so that a group
 /// need not fit in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Group {
+pub struct AtomicGroup {
     /// The first Lsn in it.
     pub from: Lsn,
     /// The last Lsn in it; the origin is the log up to here once the group is done.
     pub to: Lsn,
     /// Disjoint, in rising order.
-    pub pieces: Vec<Piece>,
+    pub runs: Vec<Run>,
 }
 
 /// Consecutive blocks of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
+pub struct Run {
     /// Where.
     pub extent: Extent,
     /// What they become.
@@ -39,12 +39,12 @@ pub enum Content {
 
 /// Where the bytes of a group's blocks come from.
 pub trait Payload: Sync {
-    /// Fills `buf` with the blocks from `first` on, which lie in one data piece of the group. Called twice for each block,
+    /// Fills `buf` with the blocks from `first` on, which lie in one data run of the group. Called twice for each block,
     /// from several threads, and gives the same bytes each time. What lies behind the origin's end is ignored.
     ///
     /// # Errors
     /// As the medium that holds them reports them.
-    fn fill(&self, first: Lba, buf: &mut [u8]) -> Result<(), OriginError>;
+    fn fill(&self, first: Lba, buf: &mut [u8]) -> Result<(), OriginIoError>;
 
     /// Fills `buf` with what the origin holds of these blocks before the group, if that is known without asking it; with
     /// anything otherwise. What lies behind the origin's end is zeros. A wrong answer makes a replay refuse the blocks as
@@ -55,13 +55,13 @@ pub trait Payload: Sync {
     }
 }
 
-impl<F: Fn(Lba, &mut [u8]) -> Result<(), OriginError> + Sync> Payload for F {
-    fn fill(&self, first: Lba, buf: &mut [u8]) -> Result<(), OriginError> {
+impl<F: Fn(Lba, &mut [u8]) -> Result<(), OriginIoError> + Sync> Payload for F {
+    fn fill(&self, first: Lba, buf: &mut [u8]) -> Result<(), OriginIoError> {
         self(first, buf)
     }
 }
 
-impl Piece {
+impl Run {
     /// Blocks whose bytes the payload gives.
     pub(super) fn data_blocks(&self) -> u64 {
         match self.content {
@@ -71,10 +71,10 @@ impl Piece {
     }
 }
 
-impl Group {
+impl AtomicGroup {
     /// Bytes of payload in it.
     pub fn payload_bytes(&self) -> u64 {
-        self.pieces.iter().map(Piece::data_blocks).sum::<u64>() * BLOCK as u64
+        self.runs.iter().map(Run::data_blocks).sum::<u64>() * BLOCK as u64
     }
 
     /// Why it cannot be written, if so.
@@ -83,14 +83,11 @@ impl Group {
             return Err(format!("a group from Lsn {} to {} is empty", self.from.0, self.to.0));
         }
         let mut next = Lba(0);
-        for piece in &self.pieces {
-            if piece.extent.first < next || piece.extent.blocks == 0 {
-                return Err(format!(
-                    "the pieces of a group overlap at block {}",
-                    piece.extent.first.0
-                ));
+        for run in &self.runs {
+            if run.extent.first < next || run.extent.blocks == 0 {
+                return Err(format!("the runs of a group overlap at block {}", run.extent.first.0));
             }
-            next = piece.extent.end();
+            next = run.extent.end();
         }
         if next.0 > origin_bytes.div_ceil(BLOCK as u64) {
             return Err(format!("block {} lies behind the origin's end", next.0 - 1));

@@ -7,7 +7,7 @@
 
 use super::chunks::in_parallel;
 use super::format::{GroupHeader, PAGE, Reach};
-use super::group::{Group, Payload};
+use super::group::{AtomicGroup, Payload};
 use super::store::Phase;
 use super::{RedoError, RedoStore};
 use crate::origin::{self, NbdOptions, Origin};
@@ -20,8 +20,8 @@ pub struct Share<'a> {
     pub store: &'a mut RedoStore,
     /// Its origin.
     pub origin: &'a dyn Origin,
-    /// What changes there; without pieces if nothing does.
-    pub group: &'a Group,
+    /// What changes there; without runs if nothing does.
+    pub group: &'a AtomicGroup,
     /// The bytes.
     pub payload: &'a dyn Payload,
 }
@@ -87,7 +87,7 @@ pub fn apply_groups(
 impl Share<'_> {
     fn check(&self, members: usize) -> Result<(), RedoError> {
         let (to, resumed) = (self.group.to, self.store.resumed);
-        if to < resumed || (to == resumed && !self.group.pieces.is_empty()) {
+        if to < resumed || (to == resumed && !self.group.runs.is_empty()) {
             return Err(RedoError::Invalid(format!(
                 "a group up to Lsn {} was sent although the origin held everything up to Lsn {} at the start: these are \
                  two logs, and the origin belongs to the other one's cache",

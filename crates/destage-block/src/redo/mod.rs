@@ -24,7 +24,7 @@ mod store;
 pub use error::RedoError;
 pub(crate) use evidence::Evidence;
 pub use format::{AttachRecord, CoordinatorRecord, FORMAT_VERSION, HOST_BYTES_MAX};
-pub use group::{Content, Group, Payload, Piece};
+pub use group::{AtomicGroup, Content, Payload, Run};
 pub use joint::{InDoubt, Share, apply_groups, ask_coordinator};
 pub use recent::RecentBlocks;
 pub use recover::Replay;

@@ -17,7 +17,7 @@ use super::joint::{InDoubt, undecided};
 use super::store::Phase;
 use super::{RedoError, RedoStore};
 use crate::block::{BLOCK, Extent, Lba};
-use crate::origin::{Origin, OriginErrorKind};
+use crate::origin::{Origin, OriginIoErrorKind};
 use crc32c::crc32c;
 use destage_core::Lsn;
 
@@ -120,9 +120,9 @@ impl RedoStore {
         if self.phase == Phase::Idle {
             return Ok(Vec::new());
         }
-        let pieces =
-            self.pending(&|_| Ok(true))?.map_or_else(Vec::new, |pending| pending.header.pieces);
-        Ok(pieces.into_iter().map(|sums| sums.piece.extent).collect())
+        let runs =
+            self.pending(&|_| Ok(true))?.map_or_else(Vec::new, |pending| pending.header.runs);
+        Ok(runs.into_iter().map(|sums| sums.run.extent).collect())
     }
 
     /// The last write of the group that this store says is committed and may not be done, if there is one.
@@ -142,9 +142,9 @@ impl RedoStore {
     /// `Corrupt` if not; as the medium reports it.
     pub fn check_pending(&self) -> Result<u64, RedoError> {
         let Some(pending) = self.pending(&|_| Ok(true))? else { return Ok(0) };
-        let pieces = pending.header.pieces.iter().map(|sums| sums.piece);
-        let blocks = pieces.clone().map(|piece| u64::from(piece.extent.blocks)).sum();
-        for chunk in Chunk::of(pieces) {
+        let runs = pending.header.runs.iter().map(|sums| sums.run);
+        let blocks = runs.clone().map(|run| u64::from(run.extent.blocks)).sum();
+        for chunk in Chunk::of(runs) {
             self.read_chunk(&pending, &chunk)?;
         }
         Ok(blocks)
@@ -183,7 +183,7 @@ impl RedoStore {
             return Err(damaged("the header"));
         }
         let payload = self.half(number) + PAGE + header_bytes.len() as u64;
-        let payload_bytes: u64 = header.pieces.iter().map(|p| p.after.len() as u64).sum();
+        let payload_bytes: u64 = header.runs.iter().map(|p| p.after.len() as u64).sum();
         if payload + payload_bytes * BLOCK as u64 > self.half(number) + self.header.half_bytes {
             return Err(damaged("the length"));
         }
@@ -252,7 +252,7 @@ impl RedoStore {
     /// after a flush that succeeds, if an earlier one failed; only bytes written anew are sure to reach the medium.
     fn write_again(&mut self, pending: &Pending) -> Result<(), RedoError> {
         self.begin_writes()?;
-        let chunks = Chunk::of(pending.header.pieces.iter().map(|sums| sums.piece));
+        let chunks = Chunk::of(pending.header.runs.iter().map(|sums| sums.run));
         let medium = &*self.medium;
         in_parallel(medium.parallelism(), chunks.len(), |index| {
             let buf = self.read_chunk(pending, &chunks[index])?;
@@ -303,7 +303,7 @@ impl RedoStore {
         Ok(Replay::Written {
             from: header.from,
             to: header.to,
-            blocks: header.pieces.iter().map(|p| u64::from(p.piece.extent.blocks)).sum(),
+            blocks: header.runs.iter().map(|p| u64::from(p.run.extent.blocks)).sum(),
             foreign: foreign.len() as u64,
         })
     }
@@ -314,19 +314,19 @@ impl RedoStore {
         origin: &dyn Origin,
         pending: &Pending,
     ) -> Result<Vec<Lba>, RedoError> {
-        let mut chunks = Chunk::of(pending.header.pieces.iter().map(|sums| sums.piece));
-        chunks.retain(|chunk| pending.header.pieces[chunk.piece].before.is_some());
+        let mut chunks = Chunk::of(pending.header.runs.iter().map(|sums| sums.run));
+        chunks.retain(|chunk| pending.header.runs[chunk.run].before.is_some());
         let found = in_parallel(origin.parallelism(), chunks.len(), |index| {
             let chunk = &chunks[index];
             let after = self.read_chunk(pending, chunk)?;
             let now = match read_origin(origin, chunk) {
                 // Nobody knows what it was. Writing may well mend it, if that is wanted.
-                Err(error) if error.kind() == OriginErrorKind::Failed => {
+                Err(error) if error.kind() == OriginIoErrorKind::Failed => {
                     return Ok(chunk.extent.iter().collect());
                 }
                 now => now?,
             };
-            let before = pending.header.pieces[chunk.piece].before.as_deref().unwrap_or_default();
+            let before = pending.header.runs[chunk.run].before.as_deref().unwrap_or_default();
             let blocks = chunk.extent.iter().zip(now.chunks(BLOCK)).zip(after.chunks(BLOCK));
             let blocks = blocks.zip(&before[chunk.skip..]);
             let foreign = blocks.filter(|(((_, now), after), before)| !fits(now, after, before));
@@ -343,7 +343,7 @@ fn fits(now: &[u8], after: &[u8], before: &SectorSums) -> bool {
 }
 
 fn wrong_block(header: &GroupHeader, chunk: &Chunk, bytes: &[u8]) -> Option<Lba> {
-    let sums = &header.pieces[chunk.piece].after[chunk.skip..];
+    let sums = &header.runs[chunk.run].after[chunk.skip..];
     let mut blocks = chunk.extent.iter().zip(bytes.chunks(BLOCK)).zip(sums);
     blocks.find(|((_, block), sum)| crc32c(block) != **sum).map(|((lba, _), _)| lba)
 }
@@ -358,7 +358,7 @@ fn read_origin(origin: &dyn Origin, chunk: &Chunk) -> Result<Vec<u8>, RedoError>
 
 /// Reads back what a replay wrote.
 fn verify(origin: &dyn Origin, header: &GroupHeader) -> Result<(), RedoError> {
-    let chunks = Chunk::of(header.pieces.iter().map(|sums| sums.piece));
+    let chunks = Chunk::of(header.runs.iter().map(|sums| sums.run));
     in_parallel(origin.parallelism(), chunks.len(), |index| {
         match wrong_block(header, &chunks[index], &read_origin(origin, &chunks[index])?) {
             None => Ok(()),

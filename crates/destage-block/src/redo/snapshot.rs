@@ -2,9 +2,9 @@
 //! attach record and the evidence; how far the origin has come stands with the origin itself, since only that changes in the
 //! same instant.
 
-use super::apply::{clear_tail, write_pieces};
+use super::apply::{clear_tail, write_runs};
 use super::chunks::Chunk;
-use super::group::{Group, Payload};
+use super::group::{AtomicGroup, Payload};
 use super::{RecentBlocks, RedoError, RedoStore};
 use crate::attach;
 use crate::block::{BLOCK, Lba};
@@ -40,7 +40,7 @@ impl RedoStore {
     pub(super) fn replace(
         &mut self,
         origin: &dyn Origin,
-        group: &Group,
+        group: &AtomicGroup,
         payload: &dyn Payload,
     ) -> Result<(), RedoError> {
         // Or a replay could put the store's last group over this one.
@@ -52,7 +52,7 @@ impl RedoStore {
         let sums = Mutex::new(Vec::new());
         origin.replace(&note, &|copy| {
             let size = copy.size();
-            write_pieces(copy, group.pieces.iter().copied(), |chunk, buf| {
+            write_runs(copy, group.runs.iter().copied(), |chunk, buf| {
                 payload.fill(chunk.extent.first, buf)?;
                 clear_tail(chunk, size, buf);
                 let mut sums = sums.lock().unwrap_or_else(PoisonError::into_inner);
@@ -71,8 +71,8 @@ impl RedoStore {
         Ok(())
     }
 
-    fn note_replaced(&mut self, group: &Group, mut sums: Vec<(Lba, u32)>) {
-        group.pieces.iter().for_each(|piece| self.recent.forget(piece.extent));
+    fn note_replaced(&mut self, group: &AtomicGroup, mut sums: Vec<(Lba, u32)>) {
+        group.runs.iter().for_each(|run| self.recent.forget(run.extent));
         // The same whatever the order of the writes was. Earlier ones would only be pushed out again.
         sums.sort_unstable();
         let skip = sums.len().saturating_sub(RecentBlocks::MAX);

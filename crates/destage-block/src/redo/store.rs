@@ -12,9 +12,9 @@
 use super::format::{
     AttachRecord, CoordinatorRecord, GroupHeader, HALVES_OFFSET, Header, HeaderProblem, PAGE, seed,
 };
-use super::group::Group;
+use super::group::AtomicGroup;
 use super::{RecentBlocks, RedoError};
-use crate::origin::{Origin, OriginError};
+use crate::origin::{Origin, OriginIoError};
 use destage_core::Lsn;
 use std::sync::Arc;
 
@@ -227,8 +227,8 @@ impl RedoStore {
     }
 
     /// Bytes that a group takes: its payload and about 1 % for tables.
-    pub fn bytes_needed(group: &Group) -> u64 {
-        GroupHeader::bytes_max(&group.pieces, 0) + group.payload_bytes()
+    pub fn bytes_needed(group: &AtomicGroup) -> u64 {
+        GroupHeader::bytes_max(&group.runs, 0) + group.payload_bytes()
     }
 
     /// Whose commit record decides the groups that span several volumes.
@@ -413,7 +413,7 @@ fn check_empty(medium: &dyn Origin) -> Result<(), RedoError> {
     Err(RedoError::Invalid(format!("the medium holds {what}: it is only overwritten on demand")))
 }
 
-impl From<RedoError> for OriginError {
+impl From<RedoError> for OriginIoError {
     fn from(error: RedoError) -> Self {
         match error {
             RedoError::Origin(error) => error,

@@ -6,7 +6,7 @@ mod golden;
 mod joint;
 mod refusals;
 
-use super::{Content, Group, NewStore, Payload, Piece, RedoError, RedoStore, Replay};
+use super::{AtomicGroup, Content, NewStore, Payload, RedoError, RedoStore, Replay, Run};
 use crate::block::{BLOCK, Extent, Lba};
 use crate::origin::{Origin, Part};
 use crate::testing::SimOrigin;
@@ -30,7 +30,7 @@ struct World {
 }
 
 struct TestGroup {
-    group: Group,
+    group: AtomicGroup,
     image: Vec<u8>,
 }
 
@@ -110,9 +110,9 @@ fn payload(image: &[u8]) -> impl Payload + '_ {
     }
 }
 
-fn random_group(random: &mut Random, to: Lsn) -> Group {
+fn random_group(random: &mut Random, to: Lsn) -> AtomicGroup {
     let blocks = ORIGIN_BYTES.div_ceil(BLOCK as u64);
-    let mut pieces = Vec::new();
+    let mut runs = Vec::new();
     let mut next = random.below(4) as u64;
     while next < blocks {
         let len = (1 + random.below(4) as u64).min(blocks - next);
@@ -121,19 +121,19 @@ fn random_group(random: &mut Random, to: Lsn) -> Group {
             _ => Content::Data,
         };
         let extent = Extent { first: Lba(next), blocks: len as u32 };
-        pieces.push(Piece { extent, content });
+        runs.push(Run { extent, content });
         next += len + random.below(9) as u64;
     }
-    Group { from: Lsn(to.0 - 9), to, pieces }
+    AtomicGroup { from: Lsn(to.0 - 9), to, runs }
 }
 
 /// The image with the group's blocks made new.
-fn after(image: &[u8], group: &Group, random: &mut Random) -> Vec<u8> {
+fn after(image: &[u8], group: &AtomicGroup, random: &mut Random) -> Vec<u8> {
     let mut image = image.to_vec();
-    for piece in &group.pieces {
-        let from = piece.extent.first.offset() as usize;
-        let to = (from + piece.extent.bytes() as usize).min(image.len());
-        match piece.content {
+    for run in &group.runs {
+        let from = run.extent.first.offset() as usize;
+        let to = (from + run.extent.bytes() as usize).min(image.len());
+        match run.content {
             Content::Data => fill(&mut image[from..to], random),
             Content::Zero { .. } => image[from..to].fill(0),
         }
@@ -183,8 +183,8 @@ fn volume_and_store_share_an_origin_with_a_reserved_tail() {
     let new = NewStore { origin_bytes: volume.size(), ..new_store() };
     let mut store = RedoStore::create(tail.clone(), &new).unwrap();
     let extent = Extent { first: Lba(20), blocks: 5 };
-    let pieces = vec![Piece { extent, content: Content::Data }];
-    let group = Group { from: Lsn(1), to: Lsn(1), pieces };
+    let runs = vec![Run { extent, content: Content::Data }];
+    let group = AtomicGroup { from: Lsn(1), to: Lsn(1), runs };
     let fives = |_: Lba, buf: &mut [u8]| {
         buf.fill(5);
         Ok(())

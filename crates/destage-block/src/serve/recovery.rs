@@ -7,7 +7,7 @@ use crate::attach::{self, Claim, OwnWrites, WentBack};
 use crate::block::BLOCK;
 use crate::cache::{Attachment, CacheDevice};
 use crate::engine;
-use crate::origin::{NbdOptions, Origin, OriginErrorKind};
+use crate::origin::{NbdOptions, Origin, OriginIoErrorKind};
 use crate::redo::{InDoubt, RedoError, RedoStore, Replay};
 use crate::settings::VolumeSettings;
 use destage_core::Lsn;
@@ -171,7 +171,7 @@ fn take_over(
         known: known.made,
     };
     let attached = attach::attach(redo, origin, &claim).map_err(|error| match error.kind() {
-        OriginErrorKind::Denied => ServeError::new(exit::FENCED, format!("{error} (--adopt)")),
+        OriginIoErrorKind::Denied => ServeError::new(exit::FENCED, format!("{error} (--adopt)")),
         _ => redo_error(&settings.origin, &error),
     })?;
     note(Attachment { begun: begun.max(attached.generation), made: attached.generation })

@@ -12,7 +12,7 @@ use crate::cache::{CacheDevice, CacheError, Creation, FileMedia, OriginId, Sizin
 use crate::engine::{self, Context, GroupClock, OpenError, Parts, Volume, VolumeOptions};
 use crate::nbd::server::{Export, Tls};
 use crate::nbd::tls::{Identity, server_config};
-use crate::origin::{self, InTurn, NbdOptions, Origin, OriginError, OriginErrorKind, Turns};
+use crate::origin::{self, InTurn, NbdOptions, Origin, OriginIoError, OriginIoErrorKind, Turns};
 use crate::redo::{CoordinatorRecord, InDoubt, NewStore, RedoError, RedoStore, ask_coordinator};
 use crate::settings::{Atomic, CACHE_BYTES, GroupSettings, OriginTls, Settings, VolumeSettings};
 use destage_core::{Lsn, Order};
@@ -364,7 +364,7 @@ fn open_origin(
     let opened = origin::open_replaceable(&settings.origin);
     let origin = opened.map_err(|error| match error.kind {
         // Nothing is out of reach: it is of the wrong kind.
-        OriginErrorKind::Denied => ServeError::new(exit::USAGE, error.message),
+        OriginIoErrorKind::Denied => ServeError::new(exit::USAGE, error.message),
         _ => origin_error(&error),
     })?;
     Ok(match settings.unsafe_flags.in_force().in_place {
@@ -494,9 +494,9 @@ fn named(store: &str) -> uuid::Uuid {
     uuid::Uuid::new_v5(&uuid::Uuid::NAMESPACE_URL, store.as_bytes())
 }
 
-fn origin_error(error: &OriginError) -> ServeError {
+fn origin_error(error: &OriginIoError) -> ServeError {
     let code = match error.kind {
-        OriginErrorKind::Fenced => exit::FENCED,
+        OriginIoErrorKind::Fenced => exit::FENCED,
         _ => exit::ORIGIN_UNREACHABLE,
     };
     ServeError::new(code, error.message.clone())
@@ -504,8 +504,8 @@ fn origin_error(error: &OriginError) -> ServeError {
 
 pub(super) fn redo_error(place: &str, error: &RedoError) -> ServeError {
     let code = match error.kind() {
-        OriginErrorKind::Fenced => exit::FENCED,
-        OriginErrorKind::Unavailable => exit::ORIGIN_UNREACHABLE,
+        OriginIoErrorKind::Fenced => exit::FENCED,
+        OriginIoErrorKind::Unavailable => exit::ORIGIN_UNREACHABLE,
         _ if matches!(error, RedoError::InDoubt { .. }) => {
             let message = format!(
                 "the redo store {place}: {error}. Bring it within reach, or see 'destage block replay --help'"

@@ -9,7 +9,7 @@
 //! A session under leases waits for nothing once its time is up.
 
 use super::Engine;
-use super::command::{Group, Spec, Verb, find};
+use super::command::{Category, Spec, Verb, find};
 use super::exec::EXEC;
 use super::key::format_key;
 use super::session::{Job, Session, Waiting};
@@ -386,5 +386,5 @@ const HUNG_UP: ReplyError = ReplyError::fixed(
 
 /// Whether a command may change anything.
 fn may_change(spec: &Spec) -> bool {
-    spec.group == Group::Write || spec.verb == Verb::Destage
+    spec.category == Category::Write || spec.verb == Verb::Destage
 }

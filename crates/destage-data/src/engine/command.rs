@@ -90,12 +90,12 @@ pub(crate) struct Spec {
     pub(crate) verb: Verb,
     /// Arguments with the name; negative: at least so many. As Redis counts them.
     pub(crate) arity: i32,
-    pub(crate) group: Group,
+    pub(crate) category: Category,
 }
 
 /// How a command is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Group {
+pub(crate) enum Category {
     /// Reads rows.
     Read,
     /// Changes rows.
@@ -104,11 +104,11 @@ pub(crate) enum Group {
     Server,
 }
 
-const fn spec(name: &'static str, verb: Verb, arity: i32, group: Group) -> Spec {
-    Spec { name, verb, arity, group }
+const fn spec(name: &'static str, verb: Verb, arity: i32, category: Category) -> Spec {
+    Spec { name, verb, arity, category }
 }
 
-use Group::{Read, Server, Write};
+use Category::{Read, Server, Write};
 
 /// All commands; the frequent ones first, since they are searched in order.
 pub(crate) const SPECS: &[Spec] = &[
@@ -253,7 +253,7 @@ fn unknown(name: &[u8]) -> ReplyError {
 #[derive(Debug)]
 pub(crate) struct Prepared {
     pub(crate) verb: Verb,
-    pub(crate) group: Group,
+    pub(crate) category: Category,
     /// What the first key is.
     pub(super) shape: Shape,
     /// Encoded keys, one after the other, with their tables.
@@ -285,7 +285,7 @@ impl Default for Prepared {
     fn default() -> Self {
         Self {
             verb: Verb::Type,
-            group: Read,
+            category: Read,
             shape: Shape::Hash,
             keys: Vec::new(),
             key_list: Vec::new(),
@@ -323,7 +323,7 @@ impl Prepared {
 
     fn clear(&mut self, spec: &Spec) {
         self.verb = spec.verb;
-        self.group = spec.group;
+        self.category = spec.category;
         self.keys.clear();
         self.key_list.clear();
         self.columns.clear();

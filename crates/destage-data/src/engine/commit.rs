@@ -12,7 +12,7 @@ use crate::change;
 use crate::schema::TableId;
 use destage_core::lease::Token;
 use destage_core::{Access, ClientId, Input, UnitId};
-use destage_engine::Group;
+use destage_engine::Append;
 use std::collections::HashSet;
 
 impl Engine {
@@ -143,7 +143,7 @@ impl Engine {
         let on = change::builds_on(bytes);
         let spread = self.domains.partition().of_group(&self.schema, bytes);
         let journal_bytes = bytes.len() as u32;
-        let group = Group {
+        let group = Append {
             domains: spread.as_slice(),
             units: changed,
             bytes: journal_bytes + (GROUP_OVERHEAD + size_of_val(&on[..])) as u32,

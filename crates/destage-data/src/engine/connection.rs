@@ -1,6 +1,6 @@
 //! Clients that come and go, and commands about the connection and the server: what clients send besides data commands.
 
-use super::command::{Group, SPECS, Spec, Verb};
+use super::command::{Category, SPECS, Spec, Verb};
 use super::session::{Job, Multi, Session, WaitKind, Waiting, wrong_database};
 use super::{Engine, Io};
 use crate::resp::{Code, Protocol, Reply, ReplyError};
@@ -584,10 +584,10 @@ impl Engine {
 }
 
 fn write_spec(reply: &mut Reply<'_>, spec: &Spec) {
-    let (first, last, step) = match (spec.group, spec.verb) {
+    let (first, last, step) = match (spec.category, spec.verb) {
         (_, Verb::Del | Verb::Exists | Verb::Watch | Verb::MGet) => (1, -1, 1),
         (_, Verb::MSet | Verb::MSetNx) => (1, -1, 2),
-        (Group::Server, _) => (0, 0, 0),
+        (Category::Server, _) => (0, 0, 0),
         _ => (1, 1, 1),
     };
     // Redis 7 sends ten elements; the last four (categories, hints, key specifications, subcommands) are empty here.
@@ -595,10 +595,10 @@ fn write_spec(reply: &mut Reply<'_>, spec: &Spec) {
     reply.bulk(spec.name.as_bytes());
     reply.integer(i64::from(spec.arity));
     reply.array(1);
-    reply.simple(match spec.group {
-        Group::Read => "readonly",
-        Group::Write => "write",
-        Group::Server => "fast",
+    reply.simple(match spec.category {
+        Category::Read => "readonly",
+        Category::Write => "write",
+        Category::Server => "fast",
     });
     reply.integer(first);
     reply.integer(last);

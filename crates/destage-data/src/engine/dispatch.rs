@@ -2,7 +2,7 @@
 
 use super::Engine;
 use super::asking::Answer;
-use super::command::{Group, Prepared, Spec, Verb, find, is_http};
+use super::command::{Category, Prepared, Spec, Verb, find, is_http};
 use super::once::Once;
 use super::perform::{Context, Trouble};
 use super::rows::Kind;
@@ -63,9 +63,9 @@ impl Engine {
                 false => self.enqueue(session, spec, raw, list),
             };
         }
-        match spec.group {
-            Group::Server => self.server_command(client, session, spec, list),
-            Group::Read | Group::Write => self.data_command(client, session, spec, raw, list),
+        match spec.category {
+            Category::Server => self.server_command(client, session, spec, list),
+            Category::Read | Category::Write => self.data_command(client, session, spec, raw, list),
         }
     }
 
@@ -104,11 +104,11 @@ impl Engine {
             if let Err(message) = checked {
                 return self.fail(session, message);
             }
-        } else if spec.group == Group::Server && !is_harmless {
+        } else if spec.category == Category::Server && !is_harmless {
             let message = ReplyError::err(format!("{} is not allowed in transactions", spec.name));
             return self.fail(session, message);
         }
-        if spec.group != Group::Server {
+        if spec.category != Category::Server {
             let mut prepared = std::mem::take(&mut self.scratch.prepared);
             let checked = prepared.read(&self.schema, spec, args);
             self.scratch.prepared = prepared;
@@ -310,7 +310,7 @@ impl Engine {
 
     /// Whether a blind write must do without the row.
     fn is_blind(&self, prepared: &Prepared, units: &[UnitId]) -> bool {
-        prepared.group == Group::Write && self.rows.get(units[0]).kind == Kind::NotLoaded
+        prepared.category == Category::Write && self.rows.get(units[0]).kind == Kind::NotLoaded
     }
 
     /// Values are needed that only the origin knows: has them destaged and fetched, then tries again.

@@ -1,7 +1,7 @@
 //! Carrying out what the core asks for.
 
 use super::asking::is_prefetch;
-use super::command::{Group, Verb, find};
+use super::command::{Category, Verb, find};
 use super::dispatch::dedup;
 use super::exec::EXEC;
 use super::key::format_key;
@@ -121,7 +121,7 @@ impl Engine {
         parse(raw, &self.config.limits, &mut args).expect("the request was read before");
         let mut list = Vec::new();
         args.to_slices(raw, &mut list);
-        let is_read = find(&list).is_ok_and(|spec| spec.group == Group::Read);
+        let is_read = find(&list).is_ok_and(|spec| spec.category == Category::Read);
         session.settled = true;
         if is_read {
             return self.execute_raw(client, session, raw, Access::Back, observed);

@@ -4,7 +4,7 @@
 use super::Engine;
 use super::asking::Answer;
 use super::collections::{Attempt, OVERTAKEN};
-use super::command::{Group, Prepared, Verb, find};
+use super::command::{Category, Prepared, Verb, find};
 use super::dispatch::dedup;
 use super::intent::stronger;
 use super::once::Once;
@@ -217,12 +217,14 @@ impl Engine {
             let mut list = Vec::new();
             args.to_slices(raw, &mut list);
             let spec = find(&list).expect("the command was found before");
-            queued.push(match spec.group {
-                Group::Server if spec.verb == Verb::Destage => Queued::Dml(list[2].into()),
-                Group::Server if spec.verb == Verb::Unwatch => Queued::Unwatch,
-                Group::Server if spec.verb == Verb::Ping && list.len() == 1 => Queued::Echo(None),
-                Group::Server => Queued::Echo(Some(list[1].to_vec())),
-                Group::Read | Group::Write => {
+            queued.push(match spec.category {
+                Category::Server if spec.verb == Verb::Destage => Queued::Dml(list[2].into()),
+                Category::Server if spec.verb == Verb::Unwatch => Queued::Unwatch,
+                Category::Server if spec.verb == Verb::Ping && list.len() == 1 => {
+                    Queued::Echo(None)
+                }
+                Category::Server => Queued::Echo(Some(list[1].to_vec())),
+                Category::Read | Category::Write => {
                     let mut prepared = Box::<Prepared>::default();
                     let checked = prepared.read(&self.schema, spec, &list);
                     checked.expect("the arguments were checked when they were queued");

@@ -1,7 +1,7 @@
 //! What commands mean to do with their units: read or write them, how much, and whose word they wait for.
 
 use super::Engine;
-use super::command::{Group, Prepared, Verb};
+use super::command::{Category, Prepared, Verb};
 use super::overlay::GROUP_OVERHEAD;
 use crate::schema::{Table, TableId};
 use destage_core::{Ack, Intent};
@@ -12,7 +12,7 @@ impl Engine {
         let mut write = None;
         let mut single = true;
         for prepared in commands {
-            if prepared.group != Group::Write || !prepared.changes_rows(self.schema.plain) {
+            if prepared.category != Category::Write || !prepared.changes_rows(self.schema.plain) {
                 continue;
             }
             let (bytes, ack, blind) = write.unwrap_or((GROUP_OVERHEAD as u32, Ack::Policy, true));

@@ -9,7 +9,7 @@
 
 use super::Engine;
 use super::asking::Answer;
-use super::command::{Group, Prepared, Spec, Verb, find};
+use super::command::{Category, Prepared, Spec, Verb, find};
 use super::exec::Queued;
 use super::key::{key_cells, resolve};
 use super::observe::entry_key;
@@ -167,25 +167,25 @@ impl Engine {
         if session.multi.as_ref().is_some_and(|multi| multi.failed) && !is_harmless {
             return self.complain(session, SPOILT);
         }
-        match (spec.group, spec.verb) {
-            (Group::Server, _) if is_harmless => {
+        match (spec.category, spec.verb) {
+            (Category::Server, _) if is_harmless => {
                 return self.server_command(client, session, spec, args);
             }
-            (Group::Server, Verb::Destage) if args[1].eq_ignore_ascii_case(b"exclude") => {
+            (Category::Server, Verb::Destage) if args[1].eq_ignore_ascii_case(b"exclude") => {
                 return self.exclude(session, &args[2..]);
             }
-            (Group::Server, Verb::Destage) if args[1].eq_ignore_ascii_case(b"share") => {
+            (Category::Server, Verb::Destage) if args[1].eq_ignore_ascii_case(b"share") => {
                 return self.share_entries(session, &args[2..]);
             }
-            (Group::Server, Verb::Destage) if args[1].eq_ignore_ascii_case(b"absent") => {
+            (Category::Server, Verb::Destage) if args[1].eq_ignore_ascii_case(b"absent") => {
                 return self.assume_absent(session, &args[2..]);
             }
-            (Group::Server, _) => {
+            (Category::Server, _) => {
                 let message =
                     ReplyError::err(format!("{} is not allowed in transactions", spec.name));
                 return self.fail(session, message);
             }
-            (Group::Read | Group::Write, _) => {}
+            (Category::Read | Category::Write, _) => {}
         }
         let mut prepared = Prepared::default();
         if let Err(message) = prepared.read(&self.schema, spec, args) {
@@ -200,7 +200,7 @@ impl Engine {
         let before = if self.is_kept(&multi) { &[][..] } else { &multi.requests };
         let queued = self.read_queued(before, session.attempts);
         session.multi = Some(multi);
-        if is_more && spec.group == Group::Write {
+        if is_more && spec.category == Category::Write {
             let message = ReplyError::err(format!(
                 "a session under leases takes {WRITES_MAX} writes and {} bytes; use MULTI",
                 self.config.limits.bytes_max
@@ -230,7 +230,7 @@ impl Engine {
         for (table, key) in prepared.keys() {
             let key = (table, key.into());
             self.watchers.share(self.now, token, &key)?;
-            if prepared.group == Group::Write {
+            if prepared.category == Category::Write {
                 self.watchers.exclude(self.now, token, &key)?;
             }
         }
@@ -389,7 +389,7 @@ impl Engine {
         if self.watchers.is_empty() {
             return false;
         }
-        let mut writes = commands.filter(|prepared| prepared.group == Group::Write);
+        let mut writes = commands.filter(|prepared| prepared.category == Category::Write);
         writes.any(|prepared| {
             prepared.keys().any(|(table, key)| {
                 self.watchers.is_leased_away(&(table, key.into()), session.watch)
@@ -401,8 +401,9 @@ impl Engine {
     pub(super) fn lacks_space<'p>(&self, mut commands: impl Iterator<Item = &'p Prepared>) -> bool {
         let plain = self.schema.plain;
         self.measured.is_journal_full()
-            && commands
-                .any(|prepared| prepared.group == Group::Write && prepared.changes_rows(plain))
+            && commands.any(|prepared| {
+                prepared.category == Category::Write && prepared.changes_rows(plain)
+            })
     }
 
     /// Has a client's request wait until an X lease ends, or the journal has space; then it asks again.
@@ -427,5 +428,5 @@ impl Engine {
 }
 
 fn is_write(command: Option<&Queued>) -> bool {
-    matches!(command, Some(Queued::Data(prepared)) if prepared.group == Group::Write)
+    matches!(command, Some(Queued::Data(prepared)) if prepared.category == Category::Write)
 }

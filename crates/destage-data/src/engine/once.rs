@@ -12,7 +12,7 @@ mod kept;
 mod tokens;
 
 use super::Engine;
-use super::command::{Group, Prepared, Verb, find};
+use super::command::{Category, Prepared, Verb, find};
 use super::exec::Queued;
 use super::perform::Trouble;
 use super::session::{Multi, Session, Waiting};
@@ -160,9 +160,9 @@ impl Engine {
                 ),
             );
         }
-        match spec.group {
-            Group::Write => self.data_command(client, session, spec, raw, args),
-            Group::Read | Group::Server => {
+        match spec.category {
+            Category::Write => self.data_command(client, session, spec, raw, args),
+            Category::Read | Category::Server => {
                 let message = ReplyError::err(format!(
                     "DESTAGE ONCE is for commands that write, and for EXEC: send {} without it",
                     spec.name.to_ascii_uppercase()
@@ -281,7 +281,9 @@ impl Engine {
     /// The same for a transaction.
     pub(super) fn refuses_all_once(&self, queued: &[Queued]) -> Option<ReplyError> {
         queued.iter().find_map(|command| match command {
-            Queued::Data(prepared) if prepared.group == Group::Write => self.refuses_once(prepared),
+            Queued::Data(prepared) if prepared.category == Category::Write => {
+                self.refuses_once(prepared)
+            }
             _ => None,
         })
     }

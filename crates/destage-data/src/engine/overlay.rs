@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// A buffered write group.
 #[derive(Debug)]
-pub(crate) struct Group {
+pub(crate) struct BufferedGroup {
     pub(crate) stamp: Time,
     pub(crate) bytes: Box<[u8]>,
 }
@@ -26,7 +26,7 @@ type ParkedGroup = (Lsn, Arc<[u8]>);
 /// All groups that may still be needed.
 #[derive(Debug)]
 pub(crate) struct Overlay {
-    groups: Ring<Group>,
+    groups: Ring<BufferedGroup>,
     /// For units whose row is not loaded: the groups that changed them, oldest first. Present rows include their changes.
     chains: HashMap<UnitId, Vec<Lsn>>,
     /// Changes that the origin rejected and keeps parked, by unit: readers still see them. A group's units share its bytes.
@@ -51,12 +51,12 @@ impl Overlay {
         if self.groups.is_empty() {
             self.groups.skip_to(Lsn(lsn.0 - 1), |_| unreachable!("nothing is kept"));
         }
-        self.groups.push(lsn, Group { stamp, bytes });
+        self.groups.push(lsn, BufferedGroup { stamp, bytes });
     }
 
     /// The groups before this one that are not here are decided: they hold nothing.
     pub(crate) fn skip_to(&mut self, lsn: Lsn, stamp: Time) {
-        self.groups.skip_to(Lsn(lsn.0 - 1), |_| Group { stamp, bytes: Box::default() });
+        self.groups.skip_to(Lsn(lsn.0 - 1), |_| BufferedGroup { stamp, bytes: Box::default() });
     }
 
     /// Notes that a group changed a unit whose row is not loaded.
@@ -150,7 +150,7 @@ impl Overlay {
     }
 
     /// A group's payload.
-    pub(crate) fn get(&self, lsn: Lsn) -> Option<&Group> {
+    pub(crate) fn get(&self, lsn: Lsn) -> Option<&BufferedGroup> {
         self.groups.get(lsn)
     }
 

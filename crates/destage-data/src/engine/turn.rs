@@ -6,7 +6,7 @@
 
 use super::Engine;
 use super::PREFETCH_CLIENT;
-use super::command::{Group, find};
+use super::command::{Category, find};
 use super::inbox::Seen;
 use super::rows::Kind;
 use super::session::{Session, Waiting};
@@ -217,7 +217,9 @@ impl Engine {
             let mut list = Vec::new();
             args.to_slices(&rest[..len], &mut list);
             let Some(Ok(spec)) = (!list.is_empty()).then(|| find(&list)) else { break };
-            if spec.group == Group::Server || prepared.read(&self.schema, spec, &list).is_err() {
+            if spec.category == Category::Server
+                || prepared.read(&self.schema, spec, &list).is_err()
+            {
                 break;
             }
             seen.ahead += 1;

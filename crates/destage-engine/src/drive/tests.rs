@@ -2,7 +2,7 @@
 //! it is told to.
 
 use super::*;
-use crate::{Group, write};
+use crate::{Append, write};
 use alloc::vec;
 use alloc::vec::Vec;
 use destage_core::{
@@ -40,7 +40,7 @@ impl Front {
     }
 
     fn write(&mut self) {
-        let group = Group {
+        let group = Append {
             domains: &[DomainId(0)],
             units: &[(UnitId(0), 10)],
             bytes: 10,

@@ -256,7 +256,7 @@ impl Cache {
         };
         let unit = self.handle(block);
         self.wrote(block, self.core.next_lsn());
-        let group = destage_engine::Group {
+        let group = destage_engine::Append {
             domains: &[DomainId(0)],
             units: &[(unit, BLOCK)],
             bytes: BLOCK,

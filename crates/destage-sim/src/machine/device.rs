@@ -1,6 +1,6 @@
 //! How long the flash, the network and the filer take.
 
-use super::settings::{Device, Discipline, Fault, FaultKind, Faulty, Spread};
+use super::settings::{Device, Discipline, FaultKind, Faulty, InjectedFault, Spread};
 use crate::event::{self, Job, JobKind, Rules, Service, Station, Stream};
 use destage_core::{Span, Time};
 
@@ -19,7 +19,7 @@ pub(super) fn station(
     seed: u64,
     name: &str,
     faulty: Faulty,
-    faults: &[Fault],
+    faults: &[InjectedFault],
 ) -> Station {
     let starvation = device.starvation.span();
     let rules = Rules {

@@ -21,8 +21,8 @@ mod words;
 pub use destage_engine::WritePolicy;
 pub use report::{Bucket, Crash, Destage, Kind, Latency, Origin, Report, StationLoad};
 pub use settings::{
-    Architecture, Arrivals, Device, Devices, Discipline, Disk, DiskProfile, Fault, FaultKind,
-    Faulty, Settings, SettingsError, Spread, Start, Tier,
+    Architecture, Arrivals, Device, Devices, Discipline, Disk, DiskProfile, FaultKind, Faulty,
+    InjectedFault, Settings, SettingsError, Spread, Start, Tier,
 };
 
 use crate::blocks::TooManyBlocks;

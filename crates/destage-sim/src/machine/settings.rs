@@ -36,7 +36,7 @@ pub struct Settings {
     /// The devices.
     pub devices: Devices,
     /// What happens to devices.
-    pub faults: Vec<Fault>,
+    pub faults: Vec<InjectedFault>,
     /// When to look what a crash would lose, from the start of the run; see [`super::Crash`].
     pub crashes: Vec<Interval>,
     /// Of all random streams; default 1.
@@ -237,7 +237,7 @@ pub enum Discipline {
 /// Something that happens to a device.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Fault {
+pub struct InjectedFault {
     /// Which device.
     pub device: Faulty,
     /// What happens.
@@ -416,9 +416,9 @@ impl Settings {
         let disk = self.devices.disk;
         let fits = |disk: Disk| (1 << 20..=1 << 44).contains(&disk.size.get());
         let disturbs_disk =
-            |fault: &Fault| fault.device == Faulty::Filer && fault.kind != FaultKind::Fail;
+            |fault: &InjectedFault| fault.device == Faulty::Filer && fault.kind != FaultKind::Fail;
         let fails_flash =
-            |fault: &Fault| fault.device == Faulty::Flash && fault.kind == FaultKind::Fail;
+            |fault: &InjectedFault| fault.device == Faulty::Flash && fault.kind == FaultKind::Fail;
         let both = self.ram.size.get() > 0 && self.flash.size.get() > 0;
         let spans = [&self.devices.flash, &self.devices.filer]
             .into_iter()

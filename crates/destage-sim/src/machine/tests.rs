@@ -233,7 +233,7 @@ fn an_origin_that_fails_is_tried_again_and_a_stalled_one_is_waited_for() {
     let requests = generated(9, 2_000);
     let mut settings = settings(0, 50_000);
     settings.flash.policy = WritePolicy::WriteBack;
-    let fault = |kind, at, lasts| Fault {
+    let fault = |kind, at, lasts| InjectedFault {
         device: Faulty::Filer,
         kind,
         at: us(at),

@@ -12,7 +12,7 @@ const KEPT: &str = "undecided groups are kept";
 
 /// A group that is not forgotten yet.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct TierGroup {
     pub(super) units: Units,
     pub(super) stamp: Time,
     /// The access that waits for its settling.
@@ -80,7 +80,7 @@ pub(super) struct Tier {
     /// When the log is written and made durable.
     pub(super) commit: GroupCommit,
     pub(super) known: PerUnit<Known>,
-    pub(super) groups: Ring<Group>,
+    pub(super) groups: Ring<TierGroup>,
     pub(super) frames: Option<Frames>,
     pub(super) dirty: u64,
     pub(super) counters: Counters,
@@ -204,7 +204,7 @@ impl Tier {
                 &many
             }
         };
-        let group = destage_engine::Group {
+        let group = destage_engine::Append {
             domains: &[DomainId(0)],
             units: sizes,
             bytes,
@@ -213,7 +213,7 @@ impl Tier {
             continues: false,
             builds_on: &[],
         };
-        let kept = Group { units: units.clone(), stamp: now, owner, versions };
+        let kept = TierGroup { units: units.clone(), stamp: now, owner, versions };
         let groups = &mut self.groups;
         destage_engine::write(&mut self.core, now, &group, |lsn| groups.push(lsn, kept));
         self.needs_tick = true;
@@ -267,7 +267,7 @@ impl Tier {
     }
 
     /// A group by its number.
-    pub(super) fn group(&self, lsn: Lsn) -> &Group {
+    pub(super) fn group(&self, lsn: Lsn) -> &TierGroup {
         self.groups.get(lsn).expect(KEPT)
     }
 

@@ -11,7 +11,7 @@ use destage_core::{
     Access, BatchId, ClientId, Core, DomainId, Effect, Input, Intent, Lsn, Mode, Outcome as Waited,
     Policy, Refusal, RequestId, Span, StopReason, Time, UnitId,
 };
-use destage_engine::{Decide, Drive, FrontEnd, Group};
+use destage_engine::{Append, Decide, Drive, FrontEnd};
 use hashbrown::{HashMap, HashSet};
 use serde::Serialize;
 
@@ -285,7 +285,7 @@ impl Run<'_> {
         units.sort_unstable();
         units.dedup_by_key(|(unit, _)| *unit);
         let alone = [write.domain];
-        let group = Group {
+        let group = Append {
             domains: if write.across.is_empty() { &alone } else { &write.across },
             units: &units,
             bytes: write.bytes,

@@ -4,7 +4,7 @@ use super::args::OriginTlsArgs;
 use crate::error::CliError;
 use crate::output::{Format, print, print_json};
 use destage_block::cache::{self, CacheError, FileMedia, Inspection};
-use destage_block::origin::{self, OriginError, OriginErrorKind};
+use destage_block::origin::{self, OriginIoError, OriginIoErrorKind};
 use destage_block::redo::{InDoubt, RedoError, RedoStore, Replay, ask_coordinator};
 use destage_runtime::exit;
 use destage_runtime::human::{bytes, count};
@@ -190,7 +190,7 @@ pub(crate) fn replay(args: &ReplayArgs) -> Result<(), CliError> {
     }
 }
 
-pub(super) fn origin_error(error: &OriginError) -> CliError {
+pub(super) fn origin_error(error: &OriginIoError) -> CliError {
     CliError::new(exit::ORIGIN_UNREACHABLE, &error.message)
 }
 
@@ -203,8 +203,8 @@ pub(super) fn redo_error(place: &str, error: &RedoError) -> CliError {
         return CliError::new(exit::ORIGIN_UNREACHABLE, message);
     }
     let code = match error.kind() {
-        OriginErrorKind::Fenced => exit::FENCED,
-        OriginErrorKind::Unavailable => exit::ORIGIN_UNREACHABLE,
+        OriginIoErrorKind::Fenced => exit::FENCED,
+        OriginIoErrorKind::Unavailable => exit::ORIGIN_UNREACHABLE,
         _ => exit::JOURNAL_UNUSABLE,
     };
     CliError::new(code, format!("{place}: {error}"))

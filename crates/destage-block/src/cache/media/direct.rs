@@ -115,11 +115,11 @@ impl Direct {
 
     fn write_from(&self, memory: &mut Vec<u8>, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let mut at = offset;
-        for piece in bytes.chunks(WRITE_BYTES_MAX) {
-            let room = reserve(memory, piece.len());
-            room.copy_from_slice(piece);
+        for run in bytes.chunks(WRITE_BYTES_MAX) {
+            let room = reserve(memory, run.len());
+            room.copy_from_slice(run);
             self.file.write_all_at(room, at)?;
-            at += piece.len() as u64;
+            at += run.len() as u64;
         }
         Ok(())
     }

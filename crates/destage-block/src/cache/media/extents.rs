@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd;
 /// counts.
 ///
 /// # Errors
-/// Where the file system does not tell, or the range is in more pieces than are asked for.
+/// Where the file system does not tell, or the range is in more runs than are asked for.
 pub(super) fn written(file: &File, range: &Range<u64>) -> io::Result<Vec<Range<u64>>> {
     let mut map = Map {
         start: range.start,

@@ -70,7 +70,7 @@ fn each_kind_of_nonsense_is_named() {
     let edited = |at: usize, byte: u8| {
         let mut bytes = good.clone();
         bytes[at] = byte;
-        Group::decode(&bytes).map(|_| ()).unwrap_err()
+        GroupRecord::decode(&bytes).map(|_| ()).unwrap_err()
     };
     assert_eq!(edited(0, 2), RecordError::Version(2));
     assert_eq!(edited(1, 0), RecordError::Kind(0));
@@ -104,12 +104,12 @@ proptest! {
         let data = vec![fill; blocks as usize * BLOCK];
         let (out, crcs) = encoded(&header, &data);
         prop_assert_eq!(out.len() as u64, header.payload_bytes());
-        let group = Group::decode(&out).unwrap();
+        let group = GroupRecord::decode(&out).unwrap();
         prop_assert_eq!(&group.header, &header);
         let found: Vec<u32> = group.blocks().map(|(crc, _)| crc).collect();
         prop_assert_eq!(&found, &crcs);
         prop_assert!(group.blocks().all(|(_, block)| block == [fill; BLOCK]));
-        prop_assert!(Group::decode(&out[..out.len() - 1]).is_err());
+        prop_assert!(GroupRecord::decode(&out[..out.len() - 1]).is_err());
         let mut summary = Vec::new();
         summarise(&out, &mut summary);
         prop_assert!(summary.len() < 14 + 4 * 12 + 4 * 12, "{}", summary.len());
@@ -132,10 +132,10 @@ proptest! {
         let mut summary = Vec::new();
         summarise(&bytes, &mut summary);
         let summarised = GroupSummary::decode(&summary, bytes.len() as u32);
-        match Group::decode(&bytes) {
+        match GroupRecord::decode(&bytes) {
             Ok(group) => prop_assert_eq!(group.header.payload_bytes(), bytes.len() as u64),
             Err(error) => prop_assert_eq!(summarised.clone().unwrap_err(), error),
         }
-        prop_assert_eq!(Group::decode(&bytes).is_ok(), summarised.is_ok());
+        prop_assert_eq!(GroupRecord::decode(&bytes).is_ok(), summarised.is_ok());
     }
 }

@@ -1,10 +1,10 @@
 //! Carrying parts of several volumes to their origins, all or none.
 
 use super::Context;
-use super::destage::{Failure, Part, Sent, pieces, sent_block};
+use super::destage::{Failure, Part, Sent, runs, sent_block};
 use super::payload::PartBytes;
 use crate::origin::InTurn;
-use crate::redo::{Group, RedoStore, Share, apply_groups};
+use crate::redo::{AtomicGroup, RedoStore, Share, apply_groups};
 use destage_core::Fault;
 use std::sync::{MutexGuard, PoisonError};
 
@@ -15,9 +15,9 @@ pub(in super::super) fn send_group(
     coordinator: usize,
     uuid: [u8; 16],
 ) -> Result<Vec<Vec<Sent>>, Failure> {
-    let groups: Vec<Group> = parts
+    let groups: Vec<AtomicGroup> = parts
         .iter()
-        .map(|part| Group { from: part.from, to: part.upto, pieces: pieces(&part.targets) })
+        .map(|part| AtomicGroup { from: part.from, to: part.upto, runs: runs(&part.targets) })
         .collect();
     let payloads: Vec<PartBytes<'_>> = parts
         .iter()

@@ -8,8 +8,8 @@ use super::{Context, write_blocks, zero_blocks};
 use crate::attach;
 use crate::block::{BLOCK, Extent, Lba};
 use crate::cache::record::{STORED_BLOCK, check_stored_block};
-use crate::origin::{Origin, OriginError, OriginErrorKind};
-use crate::redo::{Content, Group, Piece, RedoError};
+use crate::origin::{Origin, OriginIoError, OriginIoErrorKind};
+use crate::redo::{AtomicGroup, Content, RedoError, Run};
 use destage_core::{BatchId, Fault, Lsn, UnitId};
 use destage_journal::DiskFile;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -161,7 +161,7 @@ fn send_atomic(context: &Context, part: &Part, before: &mut BeforeRead) -> Resul
     })?;
     // A panic elsewhere leaves the store as a crash would: it settles that itself.
     let mut redo = redo.lock().unwrap_or_else(PoisonError::into_inner);
-    let group = Group { from: part.from, to: part.upto, pieces: pieces(&part.targets) };
+    let group = AtomicGroup { from: part.from, to: part.upto, runs: runs(&part.targets) };
     let bytes = PartBytes::of(part, &context.cache);
     let applied = redo.apply(&context.origin_in_turn(), &group, &bytes);
     let read = bytes.before_read();
@@ -212,21 +212,21 @@ fn note_sent(context: &Context, part: &Part) {
 }
 
 /// Joins neighbours.
-pub(super) fn pieces(targets: &[Target]) -> Vec<Piece> {
-    let mut pieces: Vec<Piece> = Vec::new();
+pub(super) fn runs(targets: &[Target]) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
     for target in targets {
         let content = match target.from {
             From::Zero { punch } => Content::Zero { punch },
             _ => Content::Data,
         };
-        match pieces.last_mut() {
+        match runs.last_mut() {
             Some(last) if last.content == content && last.extent.end() == target.extent.first => {
                 last.extent.blocks += target.extent.blocks;
             }
-            _ => pieces.push(Piece { extent: target.extent, content }),
+            _ => runs.push(Run { extent: target.extent, content }),
         }
     }
-    pieces
+    runs
 }
 
 /// Joins neighbours into requests; reads what is no longer in memory.
@@ -294,7 +294,7 @@ pub(super) fn read(target: &Target) -> Result<Vec<u8>, Failure> {
 fn send_all(origin: &dyn Origin, requests: &[Request]) -> Result<(), Failure> {
     let threads = origin.parallelism().clamp(1, PARALLEL_MAX).min(requests.len());
     let next = AtomicUsize::new(0);
-    let work = || -> Result<(), OriginError> {
+    let work = || -> Result<(), OriginIoError> {
         while let Some(request) = requests.get(next.fetch_add(1, Ordering::Relaxed)) {
             send(origin, request)?;
         }
@@ -303,7 +303,7 @@ fn send_all(origin: &dyn Origin, requests: &[Request]) -> Result<(), Failure> {
     if threads == 1 {
         return Ok(work()?);
     }
-    let result: Result<(), OriginError> = std::thread::scope(|scope| {
+    let result: Result<(), OriginIoError> = std::thread::scope(|scope| {
         let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
         let mut result = work();
         for other in others {
@@ -315,14 +315,14 @@ fn send_all(origin: &dyn Origin, requests: &[Request]) -> Result<(), Failure> {
     Ok(result?)
 }
 
-fn panicked() -> OriginError {
-    OriginError {
-        kind: OriginErrorKind::Failed,
+fn panicked() -> OriginIoError {
+    OriginIoError {
+        kind: OriginIoErrorKind::Failed,
         message: "a thread that wrote to the origin panicked".into(),
     }
 }
 
-fn send(origin: &dyn Origin, request: &Request) -> Result<(), OriginError> {
+fn send(origin: &dyn Origin, request: &Request) -> Result<(), OriginIoError> {
     match request {
         Request::Write { first, bytes } => write_blocks(origin, *first, bytes),
         Request::Zero { extent, punch } => zero_blocks(origin, *extent, *punch),
@@ -346,8 +346,8 @@ pub(super) fn sent_block(target: &Target) -> Sent {
     Sent { unit: target.unit, blocks: target.extent.blocks, lsn: target.lsn, content }
 }
 
-impl std::convert::From<OriginError> for Failure {
-    fn from(error: OriginError) -> Self {
+impl std::convert::From<OriginIoError> for Failure {
+    fn from(error: OriginIoError) -> Self {
         Self { fault: fault_of(error.kind), message: error.message }
     }
 }

@@ -3,7 +3,7 @@
 use super::destage::{Failure, Part, Target, read};
 use crate::block::{BLOCK, Extent, Lba};
 use crate::cache::CacheDevice;
-use crate::origin::{OriginError, OriginErrorKind};
+use crate::origin::{OriginIoError, OriginIoErrorKind};
 use crate::redo::{Payload, RedoError};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -75,11 +75,12 @@ impl<'a> PartBytes<'a> {
 
 impl Payload for PartBytes<'_> {
     /// The blocks from `first` on, all of them among the targets.
-    fn fill(&self, first: Lba, buf: &mut [u8]) -> Result<(), OriginError> {
+    fn fill(&self, first: Lba, buf: &mut [u8]) -> Result<(), OriginIoError> {
         let start = self.targets.partition_point(|target| target.extent.first < first);
         for (target, block) in self.targets[start..].iter().zip(buf.chunks_mut(BLOCK)) {
             let bytes = read(target).map_err(|failure| {
-                let error = OriginError::new(OriginErrorKind::Unavailable, failure.message.clone());
+                let error =
+                    OriginIoError::new(OriginIoErrorKind::Unavailable, failure.message.clone());
                 // The first failure ends the attempt.
                 let _ = self.failure.set(failure);
                 error

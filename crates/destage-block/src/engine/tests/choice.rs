@@ -30,7 +30,7 @@ pub(super) struct Choice {
     /// In this share of the crashes the cache is lost with the host.
     pub(super) lose_cache_percent: u64,
     pub(super) outage_percent: u64,
-    /// Longest piece that is zeroed, in blocks; requests for more go on piece by piece.
+    /// Longest fragment that is zeroed, in blocks; requests for more go on fragment by fragment.
     pub(super) zero_blocks_max: u32,
     /// Whether reads of the cache that take no waiting are carried out at once.
     pub(super) reads_now: bool,

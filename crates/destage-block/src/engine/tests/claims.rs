@@ -279,7 +279,7 @@ fn states_within(is_one: bool) -> Vec<(u8, u8)> {
         let mut choice = lazy(Order::Domain);
         choice.policy.limits.batch_groups_max = 1;
         let mut bench = Bench::new(choice);
-        let blocks = bench.volume.shape.piece_blocks_max as usize * 2 + 1;
+        let blocks = bench.volume.shape.fragment_blocks_max as usize * 2 + 1;
         bench.world.origin.edit(|bytes| bytes[..blocks * BLOCK].fill(0));
         match is_one {
             true => bench.write(1, 0, &vec![1; blocks * BLOCK], true),

@@ -41,7 +41,7 @@ struct Write {
 
 enum Work {
     Volume(usize, Job),
-    Group(GroupJob),
+    AtomicGroup(GroupJob),
 }
 
 struct Sim {
@@ -228,7 +228,7 @@ impl Sim {
         if self.control != Control::Alone {
             let mut volumes: Vec<&mut Volume> = self.volumes.iter_mut().collect();
             if let Some(job) = self.group.drive(self.now, &mut volumes) {
-                self.schedule(Work::Group(job), 20_000);
+                self.schedule(Work::AtomicGroup(job), 20_000);
                 // Telling the cores may have brought jobs.
                 self.collect();
             }
@@ -272,7 +272,7 @@ impl Sim {
                     self.volumes[index].finished(self.now, done);
                 }
             }
-            Work::Group(job) => {
+            Work::AtomicGroup(job) => {
                 if self.random.chance(8) {
                     self.disk.power_off_after(1 + self.random.below(60));
                 }

@@ -2,7 +2,7 @@
 
 use super::bench::{Bench, lazy};
 use crate::block::BLOCK;
-use crate::origin::{Identity, Origin, OriginError};
+use crate::origin::{Identity, Origin, OriginIoError};
 use crate::request::Reply;
 use crate::testing::SimOrigin;
 use destage_core::{Order, Span, WaitFor};
@@ -23,11 +23,11 @@ impl Origin for Forgetful {
         self.origin.size()
     }
 
-    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), OriginError> {
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), OriginIoError> {
         self.origin.read(offset, buf)
     }
 
-    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), OriginError> {
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), OriginIoError> {
         let left =
             self.left.fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| n.checked_sub(1));
         if left.is_err() {
@@ -38,11 +38,11 @@ impl Origin for Forgetful {
         Ok(())
     }
 
-    fn zero(&self, offset: u64, len: u64, punch: bool) -> Result<(), OriginError> {
+    fn zero(&self, offset: u64, len: u64, punch: bool) -> Result<(), OriginIoError> {
         self.origin.zero(offset, len, punch)
     }
 
-    fn flush(&self) -> Result<(), OriginError> {
+    fn flush(&self) -> Result<(), OriginIoError> {
         self.origin.flush()
     }
 
@@ -54,7 +54,7 @@ impl Origin for Forgetful {
         1
     }
 
-    fn identity(&self) -> Result<Identity, OriginError> {
+    fn identity(&self) -> Result<Identity, OriginIoError> {
         self.origin.identity()
     }
 }

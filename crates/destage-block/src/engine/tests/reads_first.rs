@@ -4,7 +4,7 @@ use super::bench::lazy;
 use super::world::World;
 use crate::block::BLOCK;
 use crate::engine::{Context, Job, JobKind, Volume};
-use crate::origin::{Identity, Origin, OriginError};
+use crate::origin::{Identity, Origin, OriginIoError};
 use crate::request::{Reply, Request};
 use crate::testing::SimOrigin;
 use destage_core::{Order, Time, WaitFor};
@@ -60,7 +60,7 @@ impl Origin for Watched {
         self.origin.size()
     }
 
-    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), OriginError> {
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), OriginIoError> {
         if offset == READ_AT {
             self.change(|state| state.is_reading = true);
             self.wait_until(|state| state.is_released);
@@ -68,7 +68,7 @@ impl Origin for Watched {
         self.origin.read(offset, buf)
     }
 
-    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), OriginError> {
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), OriginIoError> {
         self.change(|state| {
             state.writing += 1;
             state.writes += 1;
@@ -82,11 +82,11 @@ impl Origin for Watched {
         written
     }
 
-    fn zero(&self, offset: u64, len: u64, punch: bool) -> Result<(), OriginError> {
+    fn zero(&self, offset: u64, len: u64, punch: bool) -> Result<(), OriginIoError> {
         self.origin.zero(offset, len, punch)
     }
 
-    fn flush(&self) -> Result<(), OriginError> {
+    fn flush(&self) -> Result<(), OriginIoError> {
         self.origin.flush()
     }
 
@@ -98,7 +98,7 @@ impl Origin for Watched {
         MOST
     }
 
-    fn identity(&self) -> Result<Identity, OriginError> {
+    fn identity(&self) -> Result<Identity, OriginIoError> {
         self.origin.identity()
     }
 }

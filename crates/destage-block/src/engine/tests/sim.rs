@@ -322,7 +322,7 @@ impl Sim {
             (Caller::Freeze, _) => {
                 if *reply == Reply::Done {
                     assert!(
-                        !self.volume.pieces.is_write_under_way(),
+                        !self.volume.fragments.is_write_under_way(),
                         "a frozen volume has no write under way"
                     );
                 }

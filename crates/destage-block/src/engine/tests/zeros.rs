@@ -12,7 +12,7 @@ fn trim(offset: u64, len: u64) -> Request {
 }
 
 #[test]
-fn writes_pass_between_the_pieces_of_a_long_trim_which_takes_no_slots() {
+fn writes_pass_between_the_fragments_of_a_long_trim_which_takes_no_slots() {
     for order in [Order::Any, Order::Epoch, Order::Domain] {
         let mut choice = lazy(order);
         (choice.blocks, choice.zero_blocks_max) = (160, 8);
@@ -22,14 +22,14 @@ fn writes_pass_between_the_pieces_of_a_long_trim_which_takes_no_slots() {
         bench.write(3, 0, &[3; BLOCK], false);
         bench.run();
         let answered: Vec<u64> = bench.replies.iter().map(|&(tag, _)| tag).collect();
-        assert_eq!(answered, [2, 3, 1], "others are answered between the pieces");
+        assert_eq!(answered, [2, 3, 1], "others are answered between the fragments");
         let status = bench.volume.status();
         assert_eq!(status.slots_used, 2, "only what was written has slots");
         assert!((148..=150).contains(&status.zeroed_blocks), "{status:?}");
         assert!(status.core.dirty_bytes < 6 * BLOCK as u64, "{:?}", status.core);
         assert!(bench.read(4, BLOCK as u64, LEN) == [0; BLOCK]);
         let first = bench.read(5, 0, LEN);
-        assert_eq!(first, [3; BLOCK], "it came after the first piece");
+        assert_eq!(first, [3; BLOCK], "it came after the first fragment");
         let late = bench.read(6, 140 * BLOCK as u64, LEN);
         assert!(late == [0; BLOCK] || late == [2; BLOCK], "the two were under way together");
         let before = bench.read(7, 0, 155 * LEN);

@@ -211,10 +211,10 @@ impl Client {
     pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), ClientError> {
         self.check(offset, buf.len() as u64)?;
         let mut at = offset;
-        for piece in buf.chunks_mut(self.piece_max()) {
-            let len = piece.len() as u32;
+        for fragment in buf.chunks_mut(self.fragment_max()) {
+            let len = fragment.len() as u32;
             let ask = Ask { action: "read", command: command::READ, flags: 0, offset: at, len };
-            piece.copy_from_slice(&self.ask(ask, &[])?);
+            fragment.copy_from_slice(&self.ask(ask, &[])?);
             at += u64::from(len);
         }
         Ok(())
@@ -225,10 +225,10 @@ impl Client {
         self.check_writable(offset, bytes.len() as u64)?;
         let flags = self.fua_flag(fua)?;
         let mut at = offset;
-        for piece in bytes.chunks(self.piece_max()) {
-            let len = piece.len() as u32;
+        for fragment in bytes.chunks(self.fragment_max()) {
+            let len = fragment.len() as u32;
             let ask = Ask { action: "write", command: command::WRITE, flags, offset: at, len };
-            self.ask(ask, piece)?;
+            self.ask(ask, fragment)?;
             at += u64::from(len);
         }
         self.flush_instead(fua, flags)
@@ -242,7 +242,7 @@ impl Client {
             return self.write_zeros(offset, len, fua);
         }
         let keep = if punch { 0 } else { command_flag::NO_HOLE };
-        self.in_pieces("zero", command::WRITE_ZEROES, keep, offset, len, fua)
+        self.in_fragments("zero", command::WRITE_ZEROES, keep, offset, len, fua)
     }
 
     /// Says that a range's content no longer matters: it may read as anything afterwards. Nothing is sent to a server
@@ -252,7 +252,7 @@ impl Client {
         if !self.offers(transmission::SEND_TRIM) {
             return Ok(());
         }
-        self.in_pieces("trim", command::TRIM, 0, offset, len, fua)
+        self.in_fragments("trim", command::TRIM, 0, offset, len, fua)
     }
 
     /// Makes every write that returned before durable: over this connection, and over all that have the same export open
@@ -285,7 +285,7 @@ impl Client {
         Ok(if runs.is_empty() { unknown } else { runs })
     }
 
-    fn in_pieces(
+    fn in_fragments(
         &self,
         action: &'static str,
         command: u16,
@@ -306,12 +306,12 @@ impl Client {
     }
 
     fn write_zeros(&self, offset: u64, len: u64, fua: bool) -> Result<(), ClientError> {
-        let zeros = vec![0; self.piece_max().min(ZEROS_MAX).min(len as usize)];
+        let zeros = vec![0; self.fragment_max().min(ZEROS_MAX).min(len as usize)];
         let mut at = offset;
         while at < offset + len {
-            let piece = &zeros[..zeros.len().min((offset + len - at) as usize)];
-            self.write(at, piece, fua)?;
-            at += piece.len() as u64;
+            let fragment = &zeros[..zeros.len().min((offset + len - at) as usize)];
+            self.write(at, fragment, fua)?;
+            at += fragment.len() as u64;
         }
         Ok(())
     }
@@ -333,7 +333,7 @@ impl Client {
     }
 
     /// The longest read or write, a multiple of the smallest.
-    fn piece_max(&self) -> usize {
+    fn fragment_max(&self) -> usize {
         self.offer.block.max as usize
     }
 
@@ -453,7 +453,7 @@ fn runs(parts: &[u8], len: u64) -> Vec<Run> {
 const PART_BYTES: usize = 8;
 
 /// The longest range of a request without data, bytes: a multiple of any block size, and short enough for servers that
-/// do it piece by piece to answer in time.
+/// do it fragment by fragment to answer in time.
 const RANGE_MAX: u64 = 256 << 20;
 
 /// Zeros sent at a time to a server that cannot make them itself.

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn small_pieces_are_gathered_and_large_ones_keep_their_memory() {
+    fn small_fragments_are_gathered_and_large_ones_keep_their_memory() {
         for len in [COPIED_MAX + 1, 1 << 20] {
             let mut output = Output::default();
             output.put(b"head");

@@ -73,7 +73,7 @@ fn nothing_reaches_beyond_the_end() {
         origin.zero(8_000, 193, true),
     ] {
         let refused = result.unwrap_err();
-        assert_eq!(refused.kind, OriginErrorKind::Denied);
+        assert_eq!(refused.kind, OriginIoErrorKind::Denied);
         assert!(refused.message.contains("reach beyond"), "{refused}");
     }
     assert_eq!(std::fs::metadata(&path).unwrap().len(), 8_192);
@@ -92,7 +92,7 @@ fn a_file_that_shrank_is_noticed_before_a_write_makes_it_grow() {
         origin.flush(),
     ] {
         let refused = result.unwrap_err();
-        assert_eq!(refused.kind, OriginErrorKind::Denied);
+        assert_eq!(refused.kind, OriginIoErrorKind::Denied);
         assert!(refused.message.contains("has shrunk from 65536 to 10000"), "{refused}");
     }
     assert_eq!(std::fs::metadata(&path).unwrap().len(), 10_000);
@@ -101,14 +101,14 @@ fn a_file_that_shrank_is_noticed_before_a_write_makes_it_grow() {
 #[test]
 fn errors_say_what_follows_from_them() {
     let cases = [
-        (libc::ENOSPC, OriginErrorKind::Denied),
-        (libc::EACCES, OriginErrorKind::Denied),
-        (libc::EROFS, OriginErrorKind::Denied),
-        (libc::EIO, OriginErrorKind::Failed),
-        (libc::EBADE, OriginErrorKind::Fenced),
-        (libc::ESTALE, OriginErrorKind::Unavailable),
-        (libc::ENODEV, OriginErrorKind::Unavailable),
-        (libc::ETIMEDOUT, OriginErrorKind::Unavailable),
+        (libc::ENOSPC, OriginIoErrorKind::Denied),
+        (libc::EACCES, OriginIoErrorKind::Denied),
+        (libc::EROFS, OriginIoErrorKind::Denied),
+        (libc::EIO, OriginIoErrorKind::Failed),
+        (libc::EBADE, OriginIoErrorKind::Fenced),
+        (libc::ESTALE, OriginIoErrorKind::Unavailable),
+        (libc::ENODEV, OriginIoErrorKind::Unavailable),
+        (libc::ETIMEDOUT, OriginIoErrorKind::Unavailable),
     ];
     let (_folder, path) = disk(8_192);
     let origin = FileOrigin::open(&path).unwrap();
@@ -135,7 +135,7 @@ fn a_flush_that_failed_is_never_made_good_by_the_next_one() {
     let before = origin.losses();
     origin.write(0, &[2; 512]).unwrap();
     inject(&origin, Call::Sync, libc::EIO);
-    assert_eq!(origin.flush().unwrap_err().kind, OriginErrorKind::Failed);
+    assert_eq!(origin.flush().unwrap_err().kind, OriginIoErrorKind::Failed);
     // Who waits for durability of the write above sees it here, whatever the flush below says.
     origin.flush().unwrap();
     assert_ne!(origin.losses(), before);
@@ -148,7 +148,7 @@ fn a_device_that_went_away_and_came_back_may_have_lost_what_was_not_flushed() {
     origin.write(0, &[2; 512]).unwrap();
     inject(&origin, Call::Read, libc::ENODEV);
     let mut buf = [0; 512];
-    assert_eq!(origin.read(0, &mut buf).unwrap_err().kind, OriginErrorKind::Unavailable);
+    assert_eq!(origin.read(0, &mut buf).unwrap_err().kind, OriginIoErrorKind::Unavailable);
     origin.read(0, &mut buf).unwrap();
     assert_eq!(buf, [2; 512]);
     assert_eq!(origin.losses(), 1);
@@ -167,10 +167,10 @@ fn another_file_under_the_same_name_is_not_taken_for_the_one_that_went_away() {
     let mut buf = [0; 512];
     origin.read(0, &mut buf).unwrap_err();
     let refused = origin.read(0, &mut buf).unwrap_err();
-    assert_eq!(refused.kind, OriginErrorKind::Denied);
+    assert_eq!(refused.kind, OriginIoErrorKind::Denied);
     assert!(refused.message.contains("no longer what was opened"), "{refused}");
     std::fs::remove_file(&path).unwrap();
-    assert_eq!(origin.read(0, &mut buf).unwrap_err().kind, OriginErrorKind::Unavailable);
+    assert_eq!(origin.read(0, &mut buf).unwrap_err().kind, OriginIoErrorKind::Unavailable);
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn a_created_file_is_private_whole_and_never_replaces_another_one() {
     let refused = FileOrigin::create(&path, 100_000).unwrap_err();
     assert!(refused.message.contains("create"), "{refused}");
     let nowhere = FileOrigin::create(&folder.path().join("absent/new"), 4_096).unwrap_err();
-    assert_eq!(nowhere.kind, OriginErrorKind::Denied);
+    assert_eq!(nowhere.kind, OriginIoErrorKind::Denied);
 }
 
 #[test]
@@ -268,6 +268,6 @@ fn what_was_added_counts_once_it_is_taken_up() {
     assert_eq!(origin.identity().unwrap().size, 12_288);
     set_len(8_192);
     let refused = origin.take_up_growth().unwrap_err();
-    assert_eq!((refused.kind, origin.size()), (OriginErrorKind::Denied, 12_288));
+    assert_eq!((refused.kind, origin.size()), (OriginIoErrorKind::Denied, 12_288));
     assert!(refused.message.contains("has shrunk from 12288 to 8192"), "{refused}");
 }

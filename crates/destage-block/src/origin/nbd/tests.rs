@@ -85,13 +85,13 @@ fn open(server: &Server, connections: usize) -> NbdOrigin {
 }
 
 /// Tries until the origin is in reach again.
-fn patiently<T>(run: impl Fn() -> Result<T, OriginError>) -> T {
+fn patiently<T>(run: impl Fn() -> Result<T, OriginIoError>) -> T {
     let end = Instant::now() + PATIENCE;
     loop {
         match run() {
             Ok(value) => return value,
             Err(error) => {
-                assert_eq!(error.kind, OriginErrorKind::Unavailable, "{error}");
+                assert_eq!(error.kind, OriginIoErrorKind::Unavailable, "{error}");
                 assert!(Instant::now() < end, "{error}");
                 std::thread::sleep(Duration::from_millis(5));
             }
@@ -144,7 +144,7 @@ fn a_broken_connection_comes_back_and_its_unflushed_writes_fail_a_flush() {
     }
     server.break_connections();
     // The writes are tried again by nobody: the flush must not say that they are durable.
-    assert_eq!(origin.flush().unwrap_err().kind, OriginErrorKind::Unavailable);
+    assert_eq!(origin.flush().unwrap_err().kind, OriginIoErrorKind::Unavailable);
     assert!(origin.losses() > 0);
     patiently(|| origin.write(0, &[7; BLOCK]));
     patiently(|| origin.flush());
@@ -160,7 +160,7 @@ fn a_server_that_restarted_unnoticed_fails_the_flush() {
     origin.write(0, &[5; BLOCK]).unwrap();
     server.break_connections();
     let failed = origin.flush().unwrap_err();
-    assert_eq!(failed.kind, OriginErrorKind::Unavailable, "{failed}");
+    assert_eq!(failed.kind, OriginIoErrorKind::Unavailable, "{failed}");
     let losses = origin.losses();
     patiently(|| origin.flush());
     assert!(losses > 0 && origin.losses() >= losses);
@@ -171,7 +171,7 @@ fn exports_that_are_no_origin_are_refused() {
     let refused = |export: Export| {
         let server = Server::start(export);
         let error = NbdOrigin::open(&server.uri(), NbdOptions::default()).unwrap_err();
-        assert_eq!(error.kind, OriginErrorKind::Denied, "{error}");
+        assert_eq!(error.kind, OriginIoErrorKind::Denied, "{error}");
         error.message
     };
     assert!(refused(Export { read_only: true, ..export() }).contains("read-only"));
@@ -187,7 +187,7 @@ fn nobody_there_is_unavailable() {
     let uri = format!("nbd://{}/vol", nobody.local_addr().unwrap()).parse().unwrap();
     drop(nobody);
     let error = NbdOrigin::open(&uri, NbdOptions::default()).unwrap_err();
-    assert_eq!(error.kind, OriginErrorKind::Unavailable, "{error}");
+    assert_eq!(error.kind, OriginIoErrorKind::Unavailable, "{error}");
 }
 
 #[test]
@@ -195,11 +195,11 @@ fn errors_of_the_server_say_what_follows_from_them() {
     let server = Server::start(export());
     let origin = open(&server, 1);
     let cases = [
-        (RequestError::Io, OriginErrorKind::Failed),
-        (RequestError::NoSpace, OriginErrorKind::Denied),
-        (RequestError::ReadOnly, OriginErrorKind::Denied),
-        (RequestError::Busy, OriginErrorKind::Unavailable),
-        (RequestError::Stopping, OriginErrorKind::Unavailable),
+        (RequestError::Io, OriginIoErrorKind::Failed),
+        (RequestError::NoSpace, OriginIoErrorKind::Denied),
+        (RequestError::ReadOnly, OriginIoErrorKind::Denied),
+        (RequestError::Busy, OriginIoErrorKind::Unavailable),
+        (RequestError::Stopping, OriginIoErrorKind::Unavailable),
     ];
     for (reason, kind) in cases {
         server.volume.lock().unwrap().fails = Some(reason);
@@ -226,7 +226,7 @@ fn an_export_of_another_size_is_not_taken_for_the_one_that_was_lost() {
     let end = Instant::now() + PATIENCE;
     let refused = loop {
         let error = origin.read(0, &mut [0; 512]).unwrap_err();
-        if error.kind != OriginErrorKind::Unavailable {
+        if error.kind != OriginIoErrorKind::Unavailable {
             break error;
         }
         assert!(Instant::now() < end, "{error}");

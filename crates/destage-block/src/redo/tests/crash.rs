@@ -39,10 +39,10 @@ fn work(world: &World, control: Control) -> usize {
 
 fn work_without_redo(world: &World) -> usize {
     for (index, test) in world.groups.iter().enumerate() {
-        for piece in &test.group.pieces {
-            let offset = piece.extent.first.offset();
-            let end = (offset + piece.extent.bytes()).min(test.image.len() as u64);
-            let written = match piece.content {
+        for run in &test.group.runs {
+            let offset = run.extent.first.offset();
+            let end = (offset + run.extent.bytes()).min(test.image.len() as u64);
+            let written = match run.content {
                 Content::Data => {
                     world.origin.write(offset, &test.image[offset as usize..end as usize])
                 }

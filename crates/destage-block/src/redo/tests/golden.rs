@@ -2,7 +2,7 @@
 
 use crate::attach::{Claim, attach, leave_evidence};
 use crate::block::{BLOCK, Extent, Lba};
-use crate::redo::{Content, Group, NewStore, Piece, RedoStore, Replay};
+use crate::redo::{AtomicGroup, Content, NewStore, RedoStore, Replay, Run};
 use crate::testing::SimOrigin;
 use destage_core::Lsn;
 use destage_testkit::SimDisk;
@@ -16,7 +16,7 @@ fn uuid(first: u8) -> [u8; 16] {
     std::array::from_fn(|i| first + i as u8)
 }
 
-fn payload(_: Lba, buf: &mut [u8]) -> Result<(), crate::origin::OriginError> {
+fn payload(_: Lba, buf: &mut [u8]) -> Result<(), crate::origin::OriginIoError> {
     buf.fill(0);
     buf[..9].copy_from_slice(b"new block");
     Ok(())
@@ -39,11 +39,11 @@ fn written() -> Vec<u8> {
     attach(&mut store, &origin, &claim).unwrap();
     store.note_destaged(Lba(5), 0x0605_0403);
     leave_evidence(&mut store, &origin, Lsn(7)).unwrap();
-    let piece = |first, content| Piece { extent: Extent { first: Lba(first), blocks: 1 }, content };
-    let pieces = vec![piece(2, Content::Data), piece(4, Content::Zero { punch: true })];
+    let run = |first, content| Run { extent: Extent { first: Lba(first), blocks: 1 }, content };
+    let runs = vec![run(2, Content::Data), run(4, Content::Zero { punch: true })];
     // The read of what was there before is the last that succeeds.
     origin.go_away_after(2);
-    store.apply(&origin, &Group { from: Lsn(8), to: Lsn(9), pieces }, &payload).unwrap_err();
+    store.apply(&origin, &AtomicGroup { from: Lsn(8), to: Lsn(9), runs }, &payload).unwrap_err();
     medium.bytes()
 }
 

@@ -1,8 +1,8 @@
 //! Groups that span three volumes: power lost at any operation, replays in any order, interrupted and repeated.
 
 use super::{World, payload};
-use crate::origin::OriginErrorKind;
-use crate::redo::{Group, InDoubt, RedoError, RedoStore, Replay, Share, apply_groups};
+use crate::origin::OriginIoErrorKind;
+use crate::redo::{AtomicGroup, InDoubt, RedoError, RedoStore, Replay, Share, apply_groups};
 use destage_core::Lsn;
 use destage_testkit::SimDisk;
 use destage_testkit::disk::{Count, Random};
@@ -48,14 +48,14 @@ impl Worlds {
     }
 
     fn apply(&self, stores: &mut [RedoStore], index: usize) -> Result<(), RedoError> {
-        let groups: Vec<Group> = (0..3)
+        let groups: Vec<AtomicGroup> = (0..3)
             .map(|volume| {
                 let own = Self::expected(volume, index);
                 match Self::takes_part(volume, index) {
                     true => self.volumes[volume].groups[own].group.clone(),
                     false => {
                         let lsn = Lsn(own as u64 * 10);
-                        Group { from: lsn, to: lsn, pieces: Vec::new() }
+                        AtomicGroup { from: lsn, to: lsn, runs: Vec::new() }
                     }
                 }
             })
@@ -224,7 +224,7 @@ fn an_origin_that_was_away_gets_the_group_that_the_others_have() {
         worlds.volumes[(away + 1) % 3].medium.go_away_after(at / 2 + 1);
         let first = worlds.apply(&mut stores, 1);
         if let Err(error) = &first {
-            assert_eq!(error.kind(), OriginErrorKind::Unavailable, "{error}");
+            assert_eq!(error.kind(), OriginIoErrorKind::Unavailable, "{error}");
         }
         finished += u32::from(first.is_ok());
         for world in &worlds.volumes {

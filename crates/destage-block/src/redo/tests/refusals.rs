@@ -2,8 +2,8 @@
 
 use super::{ORIGIN_BYTES, STORE_BYTES, World, new_store, payload};
 use crate::block::{BLOCK, Extent, Lba};
-use crate::origin::{Origin, OriginErrorKind};
-use crate::redo::{Content, Group, NewStore, Piece, RedoError, RedoStore, Replay};
+use crate::origin::{Origin, OriginIoErrorKind};
+use crate::redo::{AtomicGroup, Content, NewStore, RedoError, RedoStore, Replay, Run};
 use crate::testing::SimOrigin;
 use destage_core::Lsn;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ fn committed() -> World {
     let world = World::new(11, 3);
     let mut store = world.open();
     store.recover(&world.origin, false).unwrap();
-    let reads = world.groups[0].group.pieces.iter().filter(|p| p.content == Content::Data);
+    let reads = world.groups[0].group.runs.iter().filter(|p| p.content == Content::Data);
     world.origin.go_away_after(1 + reads.count() as u64);
     world.apply(&mut store, 0).unwrap_err();
     world.origin.come_back();
@@ -23,8 +23,8 @@ fn committed() -> World {
 }
 
 fn data_block(world: &World) -> Lba {
-    let mut pieces = world.groups[0].group.pieces.iter();
-    pieces.find(|p| p.content == Content::Data).unwrap().extent.first
+    let mut runs = world.groups[0].group.runs.iter();
+    runs.find(|p| p.content == Content::Data).unwrap().extent.first
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn damage_to_a_committed_group_is_refused_wherever_it_is() {
     let damaged = [40 << 10, (44 << 10) + 100, (48 << 10) + 5_000];
     for (index, at) in damaged.into_iter().enumerate() {
         let world = committed();
-        // Group 1 is in the second half.
+        // AtomicGroup 1 is in the second half.
         let half = (STORE_BYTES as usize - (40 << 10)) / 2 / BLOCK * BLOCK;
         world.disk.edit("redo", |bytes| bytes[half + at] ^= 4);
         let mut store = world.open();
@@ -115,8 +115,8 @@ fn a_group_that_does_not_fit_says_how_much_would() {
     let small = SimOrigin::new(&world.disk, "small", 100 << 10);
     let mut store = RedoStore::create(Arc::new(small), &new_store()).unwrap();
     let extent = Extent { first: Lba(0), blocks: 19 };
-    let pieces = vec![Piece { extent, content: Content::Data }];
-    let group = Group { from: Lsn(1), to: Lsn(2), pieces };
+    let runs = vec![Run { extent, content: Content::Data }];
+    let group = AtomicGroup { from: Lsn(1), to: Lsn(2), runs };
     let refused = store.apply(&world.origin, &group, &payload(&world.images[0])).unwrap_err();
     let needed = RedoStore::bytes_needed(&group);
     let bytes_max = store.group_bytes_max();
@@ -126,8 +126,8 @@ fn a_group_that_does_not_fit_says_how_much_would() {
     );
     // What it says fits does fit.
     let blocks = ((bytes_max - BLOCK as u64) / (BLOCK as u64 + 40)) as u32;
-    let pieces = vec![Piece { extent: Extent { blocks, ..extent }, content: Content::Data }];
-    let group = Group { pieces, ..group };
+    let runs = vec![Run { extent: Extent { blocks, ..extent }, content: Content::Data }];
+    let group = AtomicGroup { runs, ..group };
     store.apply(&world.origin, &group, &payload(&world.images[0])).unwrap();
 }
 
@@ -147,12 +147,12 @@ fn a_store_without_room_for_groups_keeps_the_attach_record_only() {
 fn groups_that_make_no_sense_are_refused() {
     let world = World::new(14, 1);
     let mut store = world.open();
-    let piece = |first, blocks| Piece {
+    let run = |first, blocks| Run {
         extent: Extent { first: Lba(first), blocks },
         content: Content::Data,
     };
-    for pieces in [vec![piece(3, 2), piece(4, 1)], vec![piece(0, 0)], vec![piece(19, 2)]] {
-        let group = Group { from: Lsn(1), to: Lsn(2), pieces };
+    for runs in [vec![run(3, 2), run(4, 1)], vec![run(0, 0)], vec![run(19, 2)]] {
+        let group = AtomicGroup { from: Lsn(1), to: Lsn(2), runs };
         let refused = store.apply(&world.origin, &group, &payload(&world.images[0])).unwrap_err();
         assert!(matches!(refused, RedoError::Invalid(_)), "{refused}");
     }
@@ -202,5 +202,5 @@ fn a_store_that_was_cut_is_refused() {
     let cut = SimOrigin::new(&world.disk, "cut", 200 << 10);
     let refused = RedoStore::open(Arc::new(cut)).unwrap_err();
     assert!(refused.to_string().contains("it was cut"), "{refused}");
-    assert_eq!(refused.kind(), OriginErrorKind::Failed);
+    assert_eq!(refused.kind(), OriginIoErrorKind::Failed);
 }

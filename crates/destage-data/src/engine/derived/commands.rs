@@ -1,7 +1,7 @@
 //! The commands that take derived keys.
 
 use super::super::Engine;
-use super::super::command::{Group, Spec, Verb};
+use super::super::command::{Category, Spec, Verb};
 use super::super::session::Session;
 use super::Name;
 use crate::cells::{Cell, push_cell};
@@ -22,8 +22,8 @@ impl Engine {
         spec: &Spec,
         args: &[&[u8]],
     ) -> bool {
-        let keys = match (spec.group, spec.verb) {
-            (Group::Server, _) => return false,
+        let keys = match (spec.category, spec.verb) {
+            (Category::Server, _) => return false,
             (_, Verb::Del | Verb::Exists) => &args[1..],
             _ => &args[1..2],
         };

@@ -7,7 +7,7 @@ use crate::virtual_time::setup::Sabotage;
 use destage_core::{
     Access, ClientId, DomainId, Input, Intent, Lsn, Outcome, RequestId, Span, UnitId, WaitFor,
 };
-use destage_engine::Group;
+use destage_engine::Append;
 
 impl Driver<'_> {
     pub(super) fn owner(&mut self, request: RequestId) -> Result<usize, String> {
@@ -108,7 +108,7 @@ impl Driver<'_> {
             hidden: access != Access::Back,
         };
         let sizes: Vec<(UnitId, u32)> = units.iter().map(|&unit| (unit, 100)).collect();
-        let group = Group {
+        let group = Append {
             domains: &[DomainId(domain)],
             units: &sizes,
             bytes: 4_000,

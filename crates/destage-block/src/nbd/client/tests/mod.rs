@@ -78,13 +78,13 @@ fn leaving_is_said() {
 #[test]
 fn many_threads_share_one_connection() {
     let (client, volume) = volume_client();
-    let piece = SIZE / 8;
+    let fragment = SIZE / 8;
     thread::scope(|scope| {
         for thread in 0..8_usize {
             let client = &client;
             scope.spawn(move || {
                 for round in 0..50_u8 {
-                    let offset = (thread * piece) as u64 + u64::from(round) * 512;
+                    let offset = (thread * fragment) as u64 + u64::from(round) * 512;
                     client.write(offset, &[round + 1; 512], false).unwrap();
                     let mut bytes = [0; 512];
                     client.read(offset, &mut bytes).unwrap();
@@ -94,7 +94,7 @@ fn many_threads_share_one_connection() {
         }
     });
     let volume = volume.lock().unwrap();
-    assert!((0..8).all(|thread| volume.bytes[thread * piece + 49 * 512] == 50));
+    assert!((0..8).all(|thread| volume.bytes[thread * fragment + 49 * 512] == 50));
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn requests_are_cut_to_what_the_server_takes() {
     let (client, volume) = client_of(Export { block, ..Export::new("vol", SIZE as u64) });
     assert_eq!(client.block_sizes(), block);
     client.write(512, &[7; 10_240], true).unwrap();
-    assert_eq!(volume.lock().unwrap().forced, 3, "each piece is durable");
+    assert_eq!(volume.lock().unwrap().forced, 3, "each fragment is durable");
     let mut bytes = [0; 10_752];
     client.read(0, &mut bytes).unwrap();
     assert!(bytes[..512] == [0; 512] && bytes[512..] == [7; 10_240]);

@@ -64,25 +64,25 @@ fn stream() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// All that a client hears and the owner sees, when the bytes come in pieces of these lengths, again and again.
-fn transcript(tls: TlsMode, bytes: &[u8], pieces: &[usize]) -> (Vec<Event>, Vec<u8>) {
+/// All that a client hears and the owner sees, when the bytes come in fragments of these lengths, again and again.
+fn transcript(tls: TlsMode, bytes: &[u8], fragments: &[usize]) -> (Vec<Event>, Vec<u8>) {
     let mut talk = Talk::new(exports(), tls, LIMITS);
     let mut heard = talk.heard();
     let mut events = Vec::new();
     let mut rest = bytes;
-    let mut pieces = pieces.iter().cycle();
+    let mut fragments = fragments.iter().cycle();
     while !rest.is_empty() && talk.session.ended.is_none() {
-        let (piece, after) = rest.split_at(rest.len().min(*pieces.next().unwrap()));
+        let (fragment, after) = rest.split_at(rest.len().min(*fragments.next().unwrap()));
         rest = after;
-        let mut piece = piece;
-        while !piece.is_empty() && talk.session.ended.is_none() {
+        let mut fragment = fragment;
+        while !fragment.is_empty() && talk.session.ended.is_none() {
             assert!(talk.session.wants_input(), "everything is answered and sent");
             let space = talk.session.space();
-            let len = piece.len().min(space.len());
+            let len = fragment.len().min(space.len());
             assert!(len > 0);
-            space[..len].copy_from_slice(&piece[..len]);
+            space[..len].copy_from_slice(&fragment[..len]);
             talk.session.filled(len);
-            piece = &piece[len..];
+            fragment = &fragment[len..];
             settle(&mut talk, &mut events, &mut heard);
         }
     }
@@ -118,8 +118,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn a_stream_means_the_same_in_any_pieces(
-        bytes in stream(), pieces in vec(prop_oneof![1_usize..40, 1_usize..9000], 1..20),
+    fn a_stream_means_the_same_in_any_fragments(
+        bytes in stream(), fragments in vec(prop_oneof![1_usize..40, 1_usize..9000], 1..20),
         flips in vec((any::<prop::sample::Index>(), any::<u8>()), 0..2),
         tls in prop_oneof![Just(TlsMode::Off), Just(TlsMode::Optional), Just(TlsMode::Required)],
     ) {
@@ -131,9 +131,9 @@ proptest! {
             }
         }
         let measure = transcript(tls, &bytes, &[usize::MAX]);
-        // What comes behind the start of TLS counts as decrypted if it comes in a later piece.
+        // What comes behind the start of TLS counts as decrypted if it comes in a later fragment.
         if !measure.0.contains(&Event::StartTls) {
-            prop_assert_eq!(transcript(tls, &bytes, &pieces), measure);
+            prop_assert_eq!(transcript(tls, &bytes, &fragments), measure);
         }
     }
 

@@ -8,7 +8,7 @@ use crate::engine::tests::{sets, shop};
 use crate::origins::{Applied, OriginError, Snapshot, Watermarks};
 use crate::schema::TableId;
 use destage_core::{DomainId, Fault, Lsn};
-use destage_testkit::origin::{self, Fate, Group, Origin, Refusal};
+use destage_testkit::origin::{self, Fate, ModelGroup, Origin, Refusal};
 
 impl Sim {
     pub(in crate::engine::tests) fn unavailable() -> OriginError {
@@ -88,8 +88,8 @@ impl Sim {
             Work::MarkAll => self.origin.mark(claim, marks[0], &marks[1..]),
             Work::Batch(_) => {
                 let groups = write.groups.iter();
-                let groups: Vec<Group> = groups
-                    .map(|(lsn, bytes)| Group { lsn: *lsn, changes: shop::changes(bytes) })
+                let groups: Vec<ModelGroup> = groups
+                    .map(|(lsn, bytes)| ModelGroup { lsn: *lsn, changes: shop::changes(bytes) })
                     .collect();
                 self.origin.apply_across(claim, marks, &groups)
             }
@@ -140,14 +140,15 @@ impl Sim {
                 None => written.bytes == *bytes,
             };
             assert!(is_same, "group {lsn} changed on its way: {written:?}, {changes:?}");
-            Group { lsn: *lsn, changes }
+            ModelGroup { lsn: *lsn, changes }
         };
-        let groups: Vec<Group> = groups.iter().map(group).collect();
+        let groups: Vec<ModelGroup> = groups.iter().map(group).collect();
         self.origin.unpark(epoch, unparked, &groups).map_err(error)?;
         self.counts.unparked += groups.len() as u64;
         self.imply(job);
         let rows = &mut self.mirror.1;
-        let implied = |group: &Group| self.origin.implied.get(&group.lsn).into_iter().flatten();
+        let implied =
+            |group: &ModelGroup| self.origin.implied.get(&group.lsn).into_iter().flatten();
         for change in groups.iter().flat_map(|group| group.changes.iter().chain(implied(group))) {
             let table = &self.history.tables[change.place.0];
             match origin::apply(table, rows.get(&change.place), change) {

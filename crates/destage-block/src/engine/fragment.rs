@@ -1,4 +1,4 @@
-//! Pieces: parts of requests that the core decides about one by one, and where each of them stands.
+//! Fragments: parts of requests that the core decides about one by one, and where each of them stands.
 
 use super::range_lock::RangeLock;
 use crate::block::{Extent, Lba};
@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 /// A part of a request.
 #[derive(Debug)]
-pub(super) struct Piece {
+pub(super) struct Fragment {
     pub(super) asked: u32,
     pub(super) extent: Extent,
     pub(super) work: Work,
@@ -45,7 +45,7 @@ pub(super) struct Merge {
 /// The bytes of some blocks, as they come.
 #[derive(Debug)]
 pub(super) struct Gather {
-    pub(super) piece: u64,
+    pub(super) fragment: u64,
     pub(super) bytes: Vec<u8>,
 }
 
@@ -56,7 +56,7 @@ impl Merge {
     }
 }
 
-impl Piece {
+impl Fragment {
     pub(super) fn new(asked: u32, extent: Extent, work: Work) -> Self {
         Self { asked, extent, work, units: Vec::new(), tries: 0 }
     }
@@ -96,44 +96,44 @@ impl Piece {
     }
 }
 
-/// All pieces, and where each of them stands.
+/// All fragments, and where each of them stands.
 #[derive(Debug, Default)]
-pub(super) struct Pieces {
-    pieces: HashMap<u64, Piece>,
+pub(super) struct Fragments {
+    fragments: HashMap<u64, Fragment>,
     /// Writes that may not begin yet, and those that others wait for.
     lock: RangeLock,
-    /// Pieces that need handles before the core is asked.
+    /// Fragments that need handles before the core is asked.
     starts: VecDeque<u64>,
     gathers: HashMap<u64, Gather>,
     /// Writes that wait for the origin, by their groups.
     settling: HashMap<Lsn, u64>,
 }
 
-impl Pieces {
-    /// A new piece. A write waits for its turn, see [`Pieces::next_write`].
-    pub(super) fn insert(&mut self, id: u64, piece: Piece) {
-        if piece.is_write() {
-            let is_exclusive = piece.is_partial() || piece.is_zero();
-            self.lock.push(id, piece.extent, is_exclusive, piece.handles() as u64);
+impl Fragments {
+    /// A new fragment. A write waits for its turn, see [`Fragments::next_write`].
+    pub(super) fn insert(&mut self, id: u64, fragment: Fragment) {
+        if fragment.is_write() {
+            let is_exclusive = fragment.is_partial() || fragment.is_zero();
+            self.lock.push(id, fragment.extent, is_exclusive, fragment.handles() as u64);
         }
-        self.pieces.insert(id, piece);
+        self.fragments.insert(id, fragment);
     }
 
-    pub(super) fn get(&self, id: u64) -> Option<&Piece> {
-        self.pieces.get(&id)
+    pub(super) fn get(&self, id: u64) -> Option<&Fragment> {
+        self.fragments.get(&id)
     }
 
-    pub(super) fn get_mut(&mut self, id: u64) -> Option<&mut Piece> {
-        self.pieces.get_mut(&id)
+    pub(super) fn get_mut(&mut self, id: u64) -> Option<&mut Fragment> {
+        self.fragments.get_mut(&id)
     }
 
-    /// A piece is done, or has failed. A write lets those pass that wait for it.
-    pub(super) fn remove(&mut self, id: u64) -> Option<Piece> {
-        let piece = self.pieces.remove(&id)?;
-        if piece.is_write() {
+    /// A fragment is done, or has failed. A write lets those pass that wait for it.
+    pub(super) fn remove(&mut self, id: u64) -> Option<Fragment> {
+        let fragment = self.fragments.remove(&id)?;
+        if fragment.is_write() {
             self.lock.leave(id);
         }
-        Some(piece)
+        Some(fragment)
     }
 
     /// The next write that may begin, as long as those that have begun hold at most `handles_max` handles.
@@ -151,27 +151,27 @@ impl Pieces {
         self.lock.waiting_len()
     }
 
-    /// A piece is to be started, after all others.
+    /// A fragment is to be started, after all others.
     pub(super) fn start(&mut self, id: u64) {
         self.starts.push_back(id);
     }
 
-    /// A piece is to be started once more, before all others.
+    /// A fragment is to be started once more, before all others.
     pub(super) fn start_again(&mut self, id: u64) {
         self.starts.push_front(id);
     }
 
-    /// The piece to be started at this place of the queue, as far as it is looked at.
+    /// The fragment to be started at this place of the queue, as far as it is looked at.
     pub(super) fn start_at(&self, place: usize) -> Option<u64> {
         self.starts.get(place).copied().filter(|_| place < STARTS_LOOKED_AT)
     }
 
-    /// Takes the piece at this place out of the queue.
+    /// Takes the fragment at this place out of the queue.
     pub(super) fn take_start(&mut self, place: usize) {
         self.starts.remove(place);
     }
 
-    /// The bytes of a piece's blocks are on their way.
+    /// The bytes of a fragment's blocks are on their way.
     pub(super) fn gather(&mut self, id: u64, gather: Gather) {
         self.gathers.insert(id, gather);
     }
@@ -196,7 +196,7 @@ impl Pieces {
         self.lock.drain()
     }
 
-    /// Takes the pieces that are to be started.
+    /// Takes the fragments that are to be started.
     pub(super) fn take_starts(&mut self) -> VecDeque<u64> {
         std::mem::take(&mut self.starts)
     }
@@ -210,61 +210,61 @@ impl Pieces {
     }
 }
 
-/// How far behind a piece that waits for handles others may pass it.
+/// How far behind a fragment that waits for handles others may pass it.
 const STARTS_LOOKED_AT: usize = 256;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn write(first: u64, blocks: u32, merge: Option<Merge>) -> Piece {
+    fn write(first: u64, blocks: u32, merge: Option<Merge>) -> Fragment {
         let work = Work::Write { data: Vec::new(), merge, passes_by: false };
-        Piece::new(1, Extent { first: Lba(first), blocks }, work)
+        Fragment::new(1, Extent { first: Lba(first), blocks }, work)
     }
 
     #[test]
     fn a_write_lets_the_next_to_its_blocks_pass_once_it_is_removed() {
-        let mut pieces = Pieces::default();
-        pieces.insert(1, write(0, 2, Merge::of(1, 0)));
-        pieces.insert(2, write(1, 1, None));
-        pieces.insert(3, write(5, 1, None));
-        assert_eq!([0; 3].map(|_| pieces.next_write(9)), [Some(1), Some(3), None]);
-        assert!(pieces.is_write_under_way() && pieces.writes_waiting() == 1);
-        assert!(pieces.remove(1).is_some() && pieces.remove(1).is_none());
-        assert_eq!(pieces.next_write(9), Some(2));
-        pieces.remove(2);
-        pieces.remove(3);
-        assert!(!pieces.is_write_under_way());
+        let mut fragments = Fragments::default();
+        fragments.insert(1, write(0, 2, Merge::of(1, 0)));
+        fragments.insert(2, write(1, 1, None));
+        fragments.insert(3, write(5, 1, None));
+        assert_eq!([0; 3].map(|_| fragments.next_write(9)), [Some(1), Some(3), None]);
+        assert!(fragments.is_write_under_way() && fragments.writes_waiting() == 1);
+        assert!(fragments.remove(1).is_some() && fragments.remove(1).is_none());
+        assert_eq!(fragments.next_write(9), Some(2));
+        fragments.remove(2);
+        fragments.remove(3);
+        assert!(!fragments.is_write_under_way());
     }
 
     #[test]
     fn a_write_that_waits_may_be_taken_out() {
-        let mut pieces = Pieces::default();
-        (1..=3).for_each(|id| pieces.insert(id, write(0, 1, Merge::of(1, 0))));
-        assert_eq!(pieces.next_write(9), Some(1));
-        pieces.remove(2);
-        assert_eq!((pieces.writes_waiting(), pieces.take_writes_waiting()), (1, vec![3]));
-        pieces.remove(3);
-        pieces.remove(1);
-        assert_eq!(pieces.next_write(9), None);
+        let mut fragments = Fragments::default();
+        (1..=3).for_each(|id| fragments.insert(id, write(0, 1, Merge::of(1, 0))));
+        assert_eq!(fragments.next_write(9), Some(1));
+        fragments.remove(2);
+        assert_eq!((fragments.writes_waiting(), fragments.take_writes_waiting()), (1, vec![3]));
+        fragments.remove(3);
+        fragments.remove(1);
+        assert_eq!(fragments.next_write(9), None);
     }
 
     #[test]
     fn what_is_begun_again_comes_first_and_few_are_looked_at() {
-        let mut pieces = Pieces::default();
-        (1..=300).for_each(|id| pieces.start(id));
-        pieces.start_again(0);
-        assert_eq!((pieces.start_at(0), pieces.start_at(1)), (Some(0), Some(1)));
-        pieces.take_start(0);
-        assert_eq!(pieces.start_at(0), Some(1));
-        assert!(pieces.start_at(STARTS_LOOKED_AT - 1).is_some());
-        assert!(pieces.start_at(STARTS_LOOKED_AT).is_none());
+        let mut fragments = Fragments::default();
+        (1..=300).for_each(|id| fragments.start(id));
+        fragments.start_again(0);
+        assert_eq!((fragments.start_at(0), fragments.start_at(1)), (Some(0), Some(1)));
+        fragments.take_start(0);
+        assert_eq!(fragments.start_at(0), Some(1));
+        assert!(fragments.start_at(STARTS_LOOKED_AT - 1).is_some());
+        assert!(fragments.start_at(STARTS_LOOKED_AT).is_none());
     }
 
     #[test]
     fn zeros_need_no_handles_and_edges_need_two() {
         let extent = Extent { first: Lba(0), blocks: 9 };
-        let handles = |work| Piece::new(1, extent, work).handles();
+        let handles = |work| Fragment::new(1, extent, work).handles();
         assert_eq!(handles(Work::Zero { punch: false }), 0);
         assert_eq!(handles(Work::Edges { writer: 1 }), 2);
         assert_eq!(handles(Work::Prefetch), 9);
