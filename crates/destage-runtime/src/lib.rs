@@ -20,6 +20,7 @@ pub mod own;
 pub mod policy;
 pub mod progress;
 mod serve_error;
+pub mod shell;
 pub mod shutdown;
 pub mod sockets;
 pub mod status;

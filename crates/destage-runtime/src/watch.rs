@@ -1,5 +1,6 @@
 //! Whether a file is still the one that was opened.
 
+use destage_core::{Span, Time};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -53,6 +54,47 @@ impl Watch {
     }
 }
 
+/// A file that is looked at once in a second, until something has become of it.
+#[derive(Debug)]
+pub struct Guard {
+    /// None for a device.
+    watch: Option<Watch>,
+    due: Time,
+    found: Option<Tampering>,
+}
+
+impl Guard {
+    /// Looks at what [`Watch::on`] gave.
+    pub const fn new(watch: Option<Watch>) -> Self {
+        Self { watch, due: Time(0), found: None }
+    }
+
+    /// What has become of the file, told once, if it is time to look.
+    pub fn look_if_due(&mut self, now: Time) -> Option<Tampering> {
+        if now < self.due {
+            return None;
+        }
+        self.due = now + EVERY;
+        self.look()
+    }
+
+    /// The same, whether or not it is time.
+    pub fn look(&mut self) -> Option<Tampering> {
+        if self.found.is_some() {
+            return None;
+        }
+        self.found = self.watch.as_ref()?.look();
+        self.found.clone()
+    }
+
+    /// What was found.
+    pub fn found(&self) -> Option<&Tampering> {
+        self.found.as_ref()
+    }
+}
+
+const EVERY: Span = Span::from_secs(1);
+
 impl std::fmt::Display for Tampering {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -83,5 +125,19 @@ mod tests {
         assert_eq!(watch.look(), None);
         File::options().write(true).open(&path).unwrap().set_len(5).unwrap();
         assert_eq!(watch.look(), Some(Tampering::Cut(5, 100_000)));
+    }
+
+    #[test]
+    fn a_guard_looks_once_in_a_second_and_tells_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, [7]).unwrap();
+        let mut guard = Guard::new(Watch::on(&path).unwrap());
+        let at = |ms| Time::from_secs(9) + Span::from_millis(ms);
+        assert_eq!(guard.look_if_due(at(0)), None);
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(guard.look_if_due(at(999)), None);
+        assert_eq!(guard.look_if_due(at(1_000)), Some(Tampering::Removed));
+        assert_eq!((guard.look(), guard.found()), (None, Some(&Tampering::Removed)));
     }
 }

@@ -3,11 +3,12 @@
 use super::Served;
 use super::fuse::Answer;
 use super::requests::Kind;
-use super::server::{LISTENER, Server};
+use super::server::Server;
 use crate::nbd::server::{Connection, Cookie, End, Event, Limits, Received};
 use crate::nbd::wire::PAYLOAD_MAX;
 use crate::request::{Reply, Request};
-use destage_core::{Span, Time};
+use destage_core::Time;
+use destage_runtime::shell::LISTENER;
 use destage_runtime::sockets::Stream;
 use mio::{Interest, Registry, Token};
 use std::io;
@@ -17,8 +18,6 @@ const MEMORY_MAX: usize = 512 << 20;
 /// How often in a row one connection is read before others get their turn, and before what it sent begins: of many requests
 /// that came together the first ones are at the disk while the others are received.
 const READS_IN_A_ROW: usize = 2;
-/// How long to wait before accepting again after that has failed.
-const ACCEPT_AGAIN: Span = Span::from_millis(100);
 
 /// One connection.
 pub(super) struct Client {
@@ -93,20 +92,7 @@ impl Client {
 
 impl Server {
     pub(super) fn accept(&mut self) {
-        loop {
-            let Some(listener) = &self.listener else { return };
-            let (stream, _) = match listener.accept() {
-                Ok(accepted) => accepted,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // The peer went away: others wait behind it.
-                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
-                Err(error) => {
-                    // Out of descriptors or memory: nothing tells when there are some again.
-                    tracing::warn!(%error, "cannot accept a connection; trying again");
-                    self.accept_at = Some(self.now() + ACCEPT_AGAIN);
-                    return;
-                }
-            };
+        while let Some((stream, _)) = self.shell.accept() {
             self.accepted_total += 1;
             if self.connected >= self.settings.clients_max {
                 tracing::warn!(
@@ -125,7 +111,7 @@ impl Server {
             Connection::new(stream, self.exports.clone(), self.tls.clone(), limits);
         let place = self.clients.iter().position(Option::is_none).unwrap_or(self.clients.len());
         let source = connection.stream().source();
-        let registry = self.poll.registry();
+        let registry = self.shell.registry();
         if let Err(error) = registry.register(source, Token(place), Interest::READABLE) {
             tracing::warn!(%error, "cannot watch a connection");
             return;
@@ -272,7 +258,7 @@ impl Server {
             let congested = self.is_congested(place);
             let Some(client) = self.clients[place].as_mut() else { return Ok(()) };
             client.connection.send()?;
-            client.watch(self.poll.registry(), place)?;
+            client.watch(self.shell.registry(), place)?;
             if client.connection.is_finished() {
                 self.close(place);
                 return Ok(());
@@ -380,7 +366,7 @@ impl Server {
         if let Some(mut client) = self.clients[place].take() {
             self.connected -= 1;
             // Closing the socket removes it from the poll in any case.
-            let _ = self.poll.registry().deregister(client.connection.stream().source());
+            let _ = self.shell.registry().deregister(client.connection.stream().source());
         }
     }
 

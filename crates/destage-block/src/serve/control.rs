@@ -1,23 +1,20 @@
 //! The admin port's side of the volumes.
 
+use super::Outbox;
 use super::groups::check_member;
 use super::grow::{self, Growth};
-use super::pool::Outbox;
 use super::{Event, Served, report};
 use destage_core::{AtLimit, Lsn, Order, Policy, Time};
 use destage_engine::{Drive, WritePolicy, commit_on_flush};
-use destage_runtime::admin::{Caller, Control, ControlError};
+use destage_runtime::admin::{Caller, Control, ControlError, ask};
 use destage_runtime::policy;
 use destage_runtime::status::Report;
 use serde_json::{Value, json};
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// How long the server may take to answer.
-const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// How long writes under way may hold up a freeze.
 const FREEZE_MAX: Duration = Duration::from_secs(600);
-/// How often what takes as long as the origin needs is looked at, and whether someone waits for it.
+/// How often it is looked whether writes under way have ended.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// What the admin port sees of the server, on the server's thread.
@@ -50,15 +47,10 @@ impl VolumesControl {
         &self,
         question: impl FnOnce(&mut View<'_>) -> T + Send + 'static,
     ) -> Result<T, ControlError> {
-        let (answer, answered) = mpsc::sync_channel(1);
-        let work = Box::new(move |view: &mut View<'_>| {
-            // Whoever asked may have stopped waiting.
-            let _ = answer.send(question(view));
-        });
-        self.outbox.send(Event::Control(work));
-        answered
-            .recv_timeout(ANSWER_MAX)
-            .map_err(|_| ControlError::Unavailable("the server does not answer".into()))
+        ask(|answer| {
+            let work = Box::new(move |view: &mut View<'_>| answer.give(question(view)));
+            self.outbox.send(Event::Control(work));
+        })
     }
 
     /// The volumes that a command means: those named by `volume=NAME`, all of them if none is. The other arguments.
@@ -105,21 +97,19 @@ impl VolumesControl {
 
     /// Waits until each chosen volume has destaged up to its point: for as long as it takes, or as the caller waits.
     fn wait(&self, chosen: &[usize], points: &[Lsn], caller: &Caller) -> Result<(), ControlError> {
-        loop {
+        caller.until(|| {
             let at = self.each(chosen, |served, _| served.volume.status().core.decided)?;
             if at.iter().zip(points).all(|(at, point)| at >= point) {
-                return Ok(());
+                return Ok(Ok(()));
             }
             let stopped = self.each(chosen, |served, _| report::stopped(served))?;
             if let Some(why) = stopped.into_iter().flatten().next() {
                 return Err(ControlError::Failed(format!("not everything can be destaged: {why}")));
             }
-            caller.still_waits(|| {
-                "not everything was destaged within the time given; it goes on, see the status"
-                    .into()
-            })?;
-            std::thread::sleep(LOOK_EVERY);
-        }
+            let missing =
+                "not everything was destaged within the time given; it goes on, see the status";
+            Ok(Err(missing.into()))
+        })
     }
 
     fn drain(&self, chosen: &[usize], caller: &Caller) -> Result<Value, ControlError> {
@@ -154,7 +144,7 @@ impl VolumesControl {
         })?;
         let deadline = Instant::now() + FREEZE_MAX;
         while !self.each(chosen, |served, _| served.volume.is_frozen())?.into_iter().all(|is| is) {
-            if Instant::now() > deadline || caller.left().is_some() {
+            if Instant::now() > deadline || caller.gone().is_some() {
                 self.each(&not_before, |served, now| served.volume.thaw(now))?;
                 return Err(ControlError::Failed(
                     "writes under way do not end; they may begin again".into(),

@@ -7,7 +7,7 @@ use fuser::Errno;
 
 impl Server {
     pub(super) fn file_event(&mut self, event: FileEvent) {
-        let (now, is_draining) = (self.now(), self.is_draining());
+        let (now, is_draining) = (self.now(), self.shell.is_ending());
         let Some(files) = &mut self.files else { return };
         match event {
             FileEvent::Open(reply) if is_draining => reply.error(Errno::ESHUTDOWN),

@@ -1,6 +1,6 @@
 //! Volumes that destage together: see [`crate::engine::ConsistencyGroup`].
 
-use super::pool::Outbox;
+use super::Outbox;
 use super::{Event, ServeError, Served};
 use crate::engine::{ConsistencyGroup, Context, GroupDone, GroupJob, Volume};
 use crate::settings::Settings;

@@ -25,9 +25,11 @@ mod watch;
 
 use crate::engine::{GroupDone, JobDone, Volume};
 use crate::settings::Settings;
+use destage_runtime::shell::EndRequest;
 use destage_runtime::sockets::Reserved;
-use destage_runtime::{descriptors, exit, memory, shutdown};
-use server::{Server, Shell};
+use destage_runtime::watch::Guard;
+use destage_runtime::{descriptors, memory};
+use server::{Server, Surroundings};
 
 pub use destage_runtime::ServeError;
 
@@ -50,10 +52,8 @@ struct Served {
     group: Option<String>,
     /// Its origin is replaced as a whole by each group.
     takes_snapshots: bool,
-    /// Looks at its cache's file; none for a device.
-    watch: Option<destage_runtime::watch::Watch>,
-    /// What has become of that file, if it is not as it was.
-    tampered: Option<destage_runtime::watch::Tampering>,
+    /// Looks at its cache's file.
+    watch: Guard,
 }
 
 /// What other threads tell the server.
@@ -66,11 +66,18 @@ enum Event {
     GroupDone { group: usize, done: GroupDone },
     /// The admin port asks something of the volumes.
     Control(Box<dyn FnOnce(&mut control::View<'_>) + Send>),
-    /// A signal.
-    Shutdown(shutdown::Request),
-    /// The command of `--run` ended with this code.
-    ChildEnded(u8),
+    /// The server is to end.
+    End(EndRequest),
 }
+
+impl From<EndRequest> for Event {
+    fn from(request: EndRequest) -> Self {
+        Self::End(request)
+    }
+}
+
+/// Where other threads tell the server something.
+type Outbox = destage_runtime::shell::Outbox<Event>;
 
 /// Serves until a signal, the end of the `--run` command, or a failure.
 ///
@@ -81,14 +88,13 @@ pub fn run(mut settings: Settings) -> Result<(), ServeError> {
     flusher::declare(settings.fuse.is_some());
     settings.clients_max = descriptors::for_clients(settings.clients_max);
     memory::give_back_when_quiet();
-    let reserved = Reserved::new(Some(&settings.listen), settings.admin)
-        .map_err(|error| ServeError::new(exit::ADDRESS_IN_USE, error.to_string()))?;
+    let reserved = Reserved::new(Some(&settings.listen), settings.admin)?;
     let place = fuse::Place::prepare(&settings)?;
     let mut started = start::start(&settings)?;
-    match Shell::new(&settings, &started, reserved, place) {
-        Ok(shell) => {
+    match Surroundings::new(&settings, &started, reserved, place) {
+        Ok(surroundings) => {
             started.made.keep();
-            Server::new(settings, started, shell)?.run()
+            Server::new(settings, started, surroundings)?.run()
         }
         Err(error) => {
             start::give_back(started.volumes, &started.contexts);

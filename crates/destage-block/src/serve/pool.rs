@@ -1,9 +1,8 @@
 //! The threads that carry out the engines' jobs.
 
-use super::{Event, slice};
+use super::{Event, Outbox, slice};
 use crate::engine::{Context, Job, JobKind};
 use crossbeam_channel::{Receiver, Sender};
-use mio::Waker;
 use std::io;
 use std::sync::Arc;
 use std::thread;
@@ -14,24 +13,6 @@ const READ_THREADS: usize = 8;
 const INSTALL_THREADS: usize = 2;
 /// Threads that read from or write to the origins while clients wait.
 const ORIGIN_THREADS: usize = 16;
-
-/// Where events go: to the server, which is woken.
-#[derive(Clone)]
-pub(super) struct Outbox {
-    pub(super) sender: Sender<Event>,
-    pub(super) waker: Arc<Waker>,
-}
-
-impl Outbox {
-    /// Delivers an event. A server that has ended does not care any more.
-    pub(super) fn send(&self, event: Event) {
-        if self.sender.send(event).is_ok()
-            && let Err(error) = self.waker.wake()
-        {
-            tracing::error!(%error, "cannot wake the server");
-        }
-    }
-}
 
 /// A job and whose it is.
 type Item = (usize, Job);

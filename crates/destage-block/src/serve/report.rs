@@ -73,7 +73,7 @@ pub(super) fn stopped(served: &Served) -> Option<String> {
 
 /// What has become of a volume's cache file, if it is not as it was, and what to do.
 pub(super) fn tampered(served: &Served) -> Option<String> {
-    let (name, cache, found) = (&served.name, &served.cache, served.tampered.as_ref()?);
+    let (name, cache, found) = (&served.name, &served.cache, served.watch.found()?);
     Some(format!(
         "volume '{name}': the cache {cache} {found} while it was in use: it takes no writes, and sends what it holds to the origin \
          as long as it can be read; then end the server and give it a sound cache"

@@ -6,38 +6,30 @@ use super::flusher;
 use super::fuse::{Files, Place};
 use super::groups::Groups;
 use super::grow::{Growth, LiveExports};
-use super::pool::{Outbox, Pool};
+use super::pool::Pool;
 use super::report::Counted;
 use super::shutdown_report::ShutdownReport;
 use super::spin::Spin;
 use super::start::{self, Started};
-use super::watch::Watches;
 use super::{Event, ServeError, Served, slice};
 use crate::engine::{Context, Job, JobKind};
 use crate::nbd::server::{Exports, Tls};
 use crate::request::Reply;
 use crate::settings::Settings;
-use crossbeam_channel::Receiver;
-use destage_core::{Span, Time};
+use destage_core::Time;
 use destage_engine::Drive;
-use destage_runtime::admin::{self, AdminHandle};
 use destage_runtime::auth::Auth;
 use destage_runtime::clock::Clock;
-use destage_runtime::progress::Progress;
-use destage_runtime::sockets::{Listen, Listener, Reserved};
-use destage_runtime::{child, exit, shutdown};
+use destage_runtime::exit;
+use destage_runtime::shell::{LISTENER, Shell, WAKER};
+use destage_runtime::sockets::{Listen, Reserved};
 use hashbrown::HashMap;
-use mio::{Events, Interest, Poll, Token, Waker};
+use mio::{Events, Token};
 use std::collections::VecDeque;
 use std::io::{self, Write};
-use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub(super) const LISTENER: Token = Token(usize::MAX);
-const WAKER: Token = Token(usize::MAX - 1);
-/// Longest sleep, so that a changed clock or a lost wake-up is noticed.
-const SLEEP_MAX: Duration = Duration::from_secs(1);
 /// Above this measured latency, syncs of the log leave the server's thread.
 const INLINE_SYNC_MAX: Duration = Duration::from_millis(3);
 /// How long the end of the process waits for jobs under way.
@@ -45,9 +37,7 @@ const JOBS_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// The live server.
 pub(super) struct Server {
-    pub(super) poll: Poll,
-    events: Receiver<Event>,
-    pub(super) listener: Option<Listener>,
+    pub(super) shell: Shell<Event>,
     pub(super) exports: Arc<LiveExports>,
     pub(super) names: Vec<String>,
     pub(super) tls: Tls,
@@ -59,8 +49,6 @@ pub(super) struct Server {
     /// The connections that have not opened an export, and maybe some that have; by when they must.
     pub(super) handshakes: VecDeque<Handshake>,
     pub(super) accepted_total: u64,
-    /// When to accept again after that has failed.
-    pub(super) accept_at: Option<Time>,
     pub(super) requests_total: u64,
     errors_total: u64,
     started: Time,
@@ -75,38 +63,21 @@ pub(super) struct Server {
     /// What a sync of each volume's log takes.
     sync_latency: Vec<Duration>,
     spin: Spin,
-    pub(super) watches: Watches,
     clock: Arc<Clock>,
     /// The volumes as files, if they are wanted.
     pub(super) files: Option<Files>,
     pub(super) settings: Settings,
-    admin: Option<AdminHandle>,
-    _signals: shutdown::Watcher,
-    draining: Option<Draining>,
-    child_code: Option<u8>,
-}
-
-/// A shutdown in progress.
-struct Draining {
-    until: Option<Time>,
-    first: u64,
-    bar: Progress,
 }
 
 /// What is around the engines: all of a start that can fail once the origins are attached.
-pub(super) struct Shell {
-    poll: Poll,
-    events: Receiver<Event>,
-    outbox: Outbox,
+pub(super) struct Surroundings {
+    shell: Shell<Event>,
     pool: Pool,
     groups: Groups,
-    listener: Option<Listener>,
     files: Option<Files>,
-    admin: Option<AdminHandle>,
-    signals: shutdown::Watcher,
 }
 
-impl Shell {
+impl Surroundings {
     pub(super) fn new(
         settings: &Settings,
         started: &Started,
@@ -115,29 +86,19 @@ impl Shell {
     ) -> Result<Self, ServeError> {
         let internal = |error: io::Error| ServeError::internal(&error);
         let Started { clock, volumes, contexts, exports, groups, .. } = started;
-        let poll = Poll::new().map_err(internal)?;
-        let waker = Arc::new(Waker::new(poll.registry(), WAKER).map_err(internal)?);
-        let (sender, events) = crossbeam_channel::unbounded();
-        let outbox = Outbox { sender, waker };
+        let mut shell = Shell::new(clock.clone())?;
+        let outbox = shell.outbox().clone();
         let pool = Pool::start(contexts.clone(), &outbox).map_err(internal)?;
         let groups = Groups::start(groups, contexts, &outbox).map_err(internal)?;
         let files =
             place.map(|place| Files::mount(place, settings, volumes, &outbox)).transpose()?;
-        let mut listener = reserved
-            .listen()
-            .map_err(|error| ServeError::new(exit::ADDRESS_IN_USE, error.to_string()))?;
-        if let Some(listener) = &mut listener {
-            poll.registry()
-                .register(listener.source(), LISTENER, Interest::READABLE)
-                .map_err(internal)?;
-        }
+        shell.listen(&mut reserved)?;
         let growth = Growth::new(contexts, exports, files.as_ref());
-        let control = VolumesControl::new(outbox.clone(), volumes, growth);
-        let admin = start_admin(settings, clock, &mut reserved, control)?;
-        let to = outbox.clone();
-        let signals = shutdown::watch(move |request| to.send(Event::Shutdown(request)));
-        let signals = signals.map_err(internal)?;
-        Ok(Self { poll, events, outbox, pool, groups, listener, files, admin, signals })
+        let control = VolumesControl::new(outbox, volumes, growth);
+        let auth = Arc::new(Auth::new(settings.password.clone()));
+        shell.serve_admin(&mut reserved, control, auth, &settings.admin_hosts)?;
+        shell.watch_signals()?;
+        Ok(Self { shell, pool, groups, files })
     }
 }
 
@@ -145,14 +106,12 @@ impl Server {
     pub(super) fn new(
         settings: Settings,
         started: Started,
-        shell: Shell,
+        surroundings: Surroundings,
     ) -> Result<Self, ServeError> {
         let Started { clock, volumes, contexts, exports, tls, .. } = started;
-        let Shell { poll, events, outbox, pool, groups, listener, files, admin, signals } = shell;
+        let Surroundings { shell, pool, groups, files } = surroundings;
         let server = Self {
-            poll,
-            events,
-            listener,
+            shell,
             names: exports.list().into_iter().map(|export| export.name).collect(),
             exports,
             tls,
@@ -162,7 +121,6 @@ impl Server {
             connected: 0,
             handshakes: VecDeque::new(),
             accepted_total: 0,
-            accept_at: None,
             requests_total: 0,
             errors_total: 0,
             started: clock.now(),
@@ -174,18 +132,13 @@ impl Server {
             pool,
             groups,
             under_way: 0,
-            watches: Watches::new(),
             spin: Spin::new(Duration::from_nanos(settings.spin.as_nanos())),
             clock: Arc::new(clock),
             files,
             settings,
-            admin,
-            _signals: signals,
-            draining: None,
-            child_code: None,
         };
         server.announce();
-        match server.start_child(outbox) {
+        match server.start_child() {
             Ok(()) => Ok(server),
             Err(error) => {
                 start::give_back(server.volumes, &server.contexts);
@@ -196,7 +149,7 @@ impl Server {
 
     /// One ready line for each volume, and what to try next.
     fn announce(&self) {
-        let admin = self.admin.as_ref().map_or_else(|| "none".into(), |a| a.addr().to_string());
+        let admin = self.shell.admin_address();
         let mut text = String::new();
         for (index, served) in self.volumes.iter().enumerate() {
             text.push_str(&format!(
@@ -228,7 +181,7 @@ impl Server {
     fn uri(&self, volume: usize) -> String {
         let name = &self.names[volume];
         let scheme = if matches!(self.tls, Tls::Off) { "nbd" } else { "nbds" };
-        let listen = self.listener.as_ref().map_or_else(String::new, Listener::address);
+        let listen = self.shell.address();
         match &self.settings.listen {
             Listen::Tcp(_) => format!("{scheme}://{listen}/{name}"),
             Listen::Unix(path) => format!("{scheme}+unix:///{name}?socket={}", path.display()),
@@ -240,15 +193,12 @@ impl Server {
         self.files.as_ref().map(|files| files.path(volume).display().to_string())
     }
 
-    fn start_child(&self, outbox: Outbox) -> io::Result<()> {
+    fn start_child(&self) -> io::Result<()> {
         let Some(command) = &self.settings.run else { return Ok(()) };
         let uri = self.uri(0);
         let mut env = vec![("uri", Some(uri.clone())), ("nbd_uri", Some(uri))];
         env.extend(self.file(0).map(|file| ("file", Some(file))));
-        let ended = move |status: io::Result<ExitStatus>| {
-            outbox.send(Event::ChildEnded(status.map_or(exit::BUG, child::exit_code)));
-        };
-        flusher::ordinary(|| child::run(command, &env, ended)).map(|_| ())
+        flusher::ordinary(|| self.shell.run_child(command, &env))
     }
 
     pub(super) fn now(&self) -> Time {
@@ -262,13 +212,7 @@ impl Server {
         self.turn();
         while !self.is_drained() {
             let timeout = self.timeout();
-            match self.spin.wait(&mut self.poll, &mut events, timeout) {
-                Err(error) if error.kind() != io::ErrorKind::Interrupted => {
-                    let message = format!("cannot wait for events: {error}");
-                    return Err(ServeError::new(exit::BUG, message));
-                }
-                _ => {}
-            }
+            Shell::<Event>::waited(self.spin.wait(self.shell.poll(), &mut events, timeout))?;
             for event in &events {
                 match event.token() {
                     LISTENER => self.accept(),
@@ -282,11 +226,10 @@ impl Server {
                     }
                 }
             }
-            while let Ok(event) = self.events.try_recv() {
+            while let Some(event) = self.shell.next_event() {
                 self.event(event);
             }
-            if self.accept_at.is_some_and(|at| at <= self.now()) {
-                self.accept_at = None;
+            if self.shell.is_accept_due() {
                 self.accept();
             }
             self.end_handshakes();
@@ -300,13 +243,9 @@ impl Server {
         if !self.looks.is_empty() {
             return Duration::ZERO;
         }
-        let now = self.now();
         let volumes = self.volumes.iter().filter_map(|served| served.volume.next_timeout());
-        let drain = self.draining.as_ref().and_then(|draining| draining.until);
         let handshake = self.handshakes.front().map(|handshake| handshake.until);
-        let at = volumes.chain(drain).chain(handshake).chain(self.accept_at).min();
-        let wait = at.map_or(SLEEP_MAX, |at| Duration::from_nanos(at.since(now).as_nanos()));
-        wait.min(SLEEP_MAX)
+        self.shell.timeout(volumes.chain(handshake).min())
     }
 
     /// Carries out everything that can be done now.
@@ -320,10 +259,8 @@ impl Server {
             }
         }
         self.write_ahead();
-        if let Some(draining) = &mut self.draining {
-            let left: u64 = self.volumes.iter().map(|served| served.volume.undecided()).sum();
-            draining.bar.set(draining.first.saturating_sub(left));
-        }
+        let dirty = || self.volumes.iter().map(|served| served.volume.undecided()).sum();
+        self.shell.show_progress(dirty);
     }
 
     /// Lets the engines act, starts their jobs and passes replies on; true if there was anything.
@@ -437,16 +374,9 @@ impl Server {
                 }
             }
             Event::File(event) => self.file_event(event),
-            Event::Shutdown(shutdown::Request::Drain) => self.drain(),
-            Event::Shutdown(shutdown::Request::Now) => {
+            Event::End(request) => {
                 self.drain();
-                if let Some(draining) = &mut self.draining {
-                    draining.until = Some(now);
-                }
-            }
-            Event::ChildEnded(code) => {
-                self.child_code = Some(code);
-                self.drain();
+                self.shell.heed(request);
             }
         }
     }
@@ -466,12 +396,10 @@ impl Server {
 
     /// Begins a shutdown: no new connections; what is under way is answered and destaged.
     fn drain(&mut self) {
-        if self.draining.is_some() {
+        if self.shell.is_ending() {
             return;
         }
-        if let Some(mut listener) = self.listener.take() {
-            let _ = self.poll.registry().deregister(listener.source());
-        }
+        self.shell.stop_listening();
         self.stop_clients();
         self.warn_of_open_files();
         let now = self.now();
@@ -480,24 +408,19 @@ impl Server {
             served.volume.resume(now);
             served.volume.drain(now);
         }
-        let first: u64 = self.volumes.iter().map(|served| served.volume.undecided()).sum();
-        tracing::info!(groups = first, "shutting down: destaging what is dirty");
-        let timeout = self.settings.drain_timeout;
-        let until = (timeout != Span::MAX).then(|| now + timeout);
-        self.draining = Some(Draining { until, first, bar: Progress::new("draining", first) });
-    }
-
-    pub(super) fn is_draining(&self) -> bool {
-        self.draining.is_some()
+        let dirty = self.volumes.iter().map(|served| served.volume.undecided()).sum();
+        self.shell.drain(dirty, self.settings.drain_timeout);
     }
 
     fn is_drained(&self) -> bool {
-        let Some(draining) = &self.draining else { return false };
+        if !self.shell.is_ending() {
+            return false;
+        }
         // A stopped volume destages nothing more, however long one waits.
         let is_done =
             |served: &Served| served.volume.undecided() == 0 || served.volume.is_stopped();
         let clean = self.volumes.iter().all(is_done);
-        (clean && self.is_quiet()) || draining.until.is_some_and(|until| self.now() >= until)
+        (clean && self.is_quiet()) || self.shell.is_out_of_time()
     }
 
     /// Closes the volumes and waits for their last jobs; false if that takes too long.
@@ -511,7 +434,7 @@ impl Server {
             if closed && self.under_way == 0 {
                 return true;
             }
-            let Ok(event) = self.events.recv_timeout(JOBS_WAIT_MAX) else { return false };
+            let Ok(event) = self.shell.await_event(JOBS_WAIT_MAX) else { return false };
             if let Event::Done { .. } | Event::GroupDone { .. } = event {
                 self.event(event);
             }
@@ -525,9 +448,7 @@ impl Server {
             files.unmount();
         }
         let ended = self.close_volumes();
-        if let Some(draining) = self.draining.take() {
-            draining.bar.finish();
-        }
+        self.shell.finish_progress();
         if !ended {
             let message =
                 "a disk does not answer; what the cache holds is recovered at the next start";
@@ -540,27 +461,8 @@ impl Server {
             start::close(served, context)?;
         }
         report.verdict()?;
-        match self.child_code {
-            None | Some(0) => Ok(()),
-            Some(code) => Err(ServeError::new(code, format!("the command ended with {code}"))),
-        }
+        self.shell.child_result()
     }
-}
-
-fn start_admin(
-    settings: &Settings,
-    clock: &Clock,
-    reserved: &mut Reserved,
-    control: VolumesControl,
-) -> Result<Option<AdminHandle>, ServeError> {
-    let Some(listener) = reserved.take_admin() else { return Ok(None) };
-    let auth = Arc::new(Auth::new(settings.password.clone()));
-    let (control, hosts) = (Arc::new(control), settings.admin_hosts.clone());
-    let admin = admin::serve(listener, control, auth, clock.clone(), hosts).map_err(|error| {
-        let message = format!("cannot serve the admin port: {error}; choose another with --admin");
-        ServeError::new(exit::ADDRESS_IN_USE, message)
-    })?;
-    Ok(Some(admin))
 }
 
 /// Rounds before the sockets are looked at again.

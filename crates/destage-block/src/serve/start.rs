@@ -21,7 +21,7 @@ use destage_journal::{ErrorKind, Journal, Options};
 use destage_runtime::clock::Clock;
 use destage_runtime::exit;
 use destage_runtime::units::Bytes;
-use destage_runtime::watch::Watch;
+use destage_runtime::watch::{Guard, Watch};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -241,8 +241,7 @@ fn open(
         file_losses_known: 0,
         group: settings.group.as_ref().map(|group| group.name.clone()),
         takes_snapshots: settings.atomic == Atomic::Snapshot,
-        watch,
-        tampered: None,
+        watch: Guard::new(watch),
     };
     let redo = redo.map(|redo| Arc::new(Mutex::new(redo)));
     Ok((served, Context { cache, origin, redo, turns }))

@@ -3,37 +3,18 @@
 
 use super::Served;
 use super::server::Server;
-use destage_core::{Span, Time};
+use destage_core::Time;
 use destage_engine::Drive;
-use destage_runtime::watch::{Tampering, Watch};
-
-/// When cache files are looked at.
-#[derive(Debug)]
-pub(super) struct Watches {
-    due: Time,
-}
-
-impl Watches {
-    pub(super) fn new() -> Self {
-        Self { due: Time::ZERO }
-    }
-}
+use destage_runtime::watch::Tampering;
 
 impl Server {
     /// Looks at the cache files if it is time to. Whatever time it takes, it is one look at each in a second.
     pub(super) fn watch_caches(&mut self) {
         let now = self.now();
-        if now < self.watches.due {
-            return;
-        }
-        self.watches.due = now + EVERY;
         for index in 0..self.volumes.len() {
             let served = &mut self.volumes[index];
-            if served.tampered.is_some() {
-                continue;
-            }
-            let Some(found) = served.watch.as_ref().and_then(Watch::look) else { continue };
-            found_tampered(served, found, now);
+            let Some(found) = served.watch.look_if_due(now) else { continue };
+            found_tampered(served, &found, now);
             // What is sent together needs all of the group.
             let group = self.volumes[index].group.clone();
             let mates =
@@ -43,7 +24,7 @@ impl Server {
     }
 }
 
-fn found_tampered(served: &mut Served, found: Tampering, now: Time) {
+fn found_tampered(served: &mut Served, found: &Tampering, now: Time) {
     tracing::error!(
         volume = served.name,
         cache = served.cache,
@@ -52,8 +33,5 @@ fn found_tampered(served: &mut Served, found: Tampering, now: Time) {
          the origin as long as it can be read. Then end the server and give it a sound cache; \
          'destage block policy write-through' takes writes meanwhile"
     );
-    served.tampered = Some(found);
     served.volume.lose_cache(now);
 }
-
-const EVERY: Span = Span::from_secs(1);

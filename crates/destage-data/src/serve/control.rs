@@ -1,20 +1,18 @@
 //! The admin port's side of the engine.
 
 use super::Event;
-use super::workers::Outbox;
+use super::Outbox;
 use crate::engine::{Asker, Engine, ParkedCommand};
 use destage_core::Lsn;
 use destage_engine::Drive;
-use destage_runtime::admin::{Caller, Control, ControlError};
+use destage_runtime::admin::{Caller, Control, ControlError, ask};
 use destage_runtime::status::Report;
 use serde_json::{Value, json};
 use std::sync::mpsc;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
-/// How long the engine may take to answer.
-const ANSWER_MAX: Duration = Duration::from_secs(5);
-/// How often what takes as long as the origin needs is looked at, and whether someone waits for it.
+/// How often it is looked whether someone still waits for a decision on what is parked.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Asks the engine, which lives on the server's thread.
@@ -27,13 +25,10 @@ impl EngineControl {
         &self,
         question: impl FnOnce(&mut Engine) -> T + Send + 'static,
     ) -> Result<T, ControlError> {
-        let (answer, answered) = mpsc::sync_channel(1);
-        let work = Box::new(move |engine: &mut Engine| {
-            // Whoever asked may have stopped waiting.
-            let _ = answer.send(question(engine));
-        });
-        self.outbox.send(Event::Control(work));
-        answered.recv_timeout(ANSWER_MAX).map_err(|_| no_answer())
+        ask(|answer| {
+            let work = Box::new(move |engine: &mut Engine| answer.give(question(engine)));
+            self.outbox.send(Event::Control(work));
+        })
     }
 
     /// Waits until everything written so far is in the journal.
@@ -69,7 +64,7 @@ impl EngineControl {
         loop {
             match answered.recv_timeout(LOOK_EVERY) {
                 Ok(told) => return told.map_err(|error| ControlError::Failed(error.to_string())),
-                Err(RecvTimeoutError::Disconnected) => return Err(no_answer()),
+                Err(RecvTimeoutError::Disconnected) => return Err(ControlError::no_answer()),
                 Err(RecvTimeoutError::Timeout) => caller.still_waits(|| {
                     "the origin has not answered within the time given; the decision stands, see the log and the list of \
                      parked writes"
@@ -88,24 +83,17 @@ impl EngineControl {
         what: &str,
     ) -> Result<Lsn, ControlError> {
         let target = self.ask(start)?;
-        loop {
-            let at = self.ask(reached)?;
-            if at >= target {
-                return Ok(target);
-            }
-            caller.still_waits(|| {
-                let left = target.0.saturating_sub(at.0);
-                format!(
-                    "not everything was {what} within the time given, {left} writes are left; it goes on, see the status"
-                )
-            })?;
-            std::thread::sleep(LOOK_EVERY);
-        }
+        caller.until(|| {
+            let missing = target.0.saturating_sub(self.ask(reached)?.0);
+            Ok(if missing == 0 {
+                Ok(target)
+            } else {
+                Err(format!(
+                    "not everything was {what} within the time given, {missing} writes are left; it goes on, see the status"
+                ))
+            })
+        })
     }
-}
-
-fn no_answer() -> ControlError {
-    ControlError::Unavailable("the server does not answer".into())
 }
 
 impl Control for EngineControl {

@@ -1,14 +1,15 @@
 //! The server as a part of another program: on a thread of its own, told what to do by events.
 
+use super::Outbox;
 use super::control::EngineControl;
 use super::server::{Host, Local, LocalEvent, Server};
-use super::workers::Outbox;
 use super::{Event, ServeError, start};
 use crate::engine::Engine;
 use crate::origins::Origin;
 use crate::schema::Schema;
 use crate::settings::Settings;
 use destage_runtime::admin::{Control, ControlError};
+use destage_runtime::shell::EndRequest;
 use destage_runtime::{exit, shutdown};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -92,7 +93,7 @@ impl Inside {
     /// Something is left, or it had failed before.
     pub(crate) fn stop(&self, drains: bool) -> Result<(), ServeError> {
         self.outbox.send(match drains {
-            true => Event::Shutdown(shutdown::Request::Drain),
+            true => Event::End(EndRequest::Shutdown(shutdown::Request::Drain)),
             false => Event::Local(LocalEvent::Stop),
         });
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();

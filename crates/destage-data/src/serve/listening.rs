@@ -1,7 +1,7 @@
 //! The thread that hears what others change at the origin.
 
 use super::Event;
-use super::workers::Outbox;
+use super::Outbox;
 use crate::origins::{Heard, Listener, Origin, OriginError};
 use crate::schema::Schema;
 use std::sync::{Arc, Weak};

@@ -25,8 +25,9 @@ use crate::schema::{Schema, TableId};
 use crate::settings::Settings;
 use destage_core::{BatchId, Lsn};
 use destage_runtime::commit::CommitDone;
-use destage_runtime::sockets::{BindError, Reserved};
-use destage_runtime::{descriptors, exit, memory, shutdown};
+use destage_runtime::shell::EndRequest;
+use destage_runtime::sockets::Reserved;
+use destage_runtime::{descriptors, memory};
 use server::{Host, LocalEvent, Server};
 
 pub use destage_runtime::ServeError;
@@ -71,11 +72,18 @@ enum Event {
     Control(Box<dyn FnOnce(&mut Engine) + Send>),
     /// A connection from within the process.
     Local(LocalEvent),
-    /// A signal.
-    Shutdown(shutdown::Request),
-    /// The command of `--run` ended with this code.
-    ChildEnded(u8),
+    /// The server is to end.
+    End(EndRequest),
 }
+
+impl From<EndRequest> for Event {
+    fn from(request: EndRequest) -> Self {
+        Self::End(request)
+    }
+}
+
+/// Where other threads tell the server something.
+type Outbox = destage_runtime::shell::Outbox<Event>;
 
 /// Makes of an origin's tables what the settings say, as a start does, and changes nothing there.
 ///
@@ -105,9 +113,5 @@ pub fn run(mut settings: Settings) -> Result<(), ServeError> {
 /// Takes the places to listen at, before anything is claimed.
 fn reserve(settings: &Settings, listens: bool) -> Result<Reserved, ServeError> {
     let listen = listens.then_some(&settings.listen);
-    Reserved::new(listen, settings.admin).map_err(|error| unlistenable(&error))
-}
-
-fn unlistenable(error: &BindError) -> ServeError {
-    ServeError::new(exit::ADDRESS_IN_USE, error.to_string())
+    Ok(Reserved::new(listen, settings.admin)?)
 }

@@ -15,40 +15,33 @@ use super::slow::Slow;
 use super::start::Started;
 use super::sync::Syncer;
 use super::whose::Whose;
-use super::workers::{Confirmed, Destager, Fetcher, Outbox, ReadJob, WriteJob};
-use super::{Event, ServeError};
+use super::workers::{Confirmed, Destager, Fetcher, ReadJob, WriteJob};
+use super::{Event, Outbox, ServeError};
 use crate::engine::{Engine, Io};
 use crate::origins::Mark;
 use crate::settings::Settings;
-use destage_core::{ClientId, Span, StopReason, Time};
+use destage_core::{ClientId, StopReason, Time};
 use destage_engine::{Drive, Writers};
-use destage_runtime::admin::{self, AdminHandle};
 use destage_runtime::clock::Clock;
 use destage_runtime::handoff::{Sender, queue};
-use destage_runtime::progress::Progress;
+use destage_runtime::policy;
+use destage_runtime::shell::{LISTENER, Shell, WAKER};
 use destage_runtime::sockets::{Listen, Listener, Reserved};
-use destage_runtime::{child, exit, policy, shutdown};
-use mio::{Events, Interest, Poll, Token, Waker};
+use destage_runtime::watch::Guard;
+use mio::{Events, Token};
 use std::collections::HashMap;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use watch::JournalWatch;
 
-const LISTENER: Token = Token(usize::MAX);
-const WAKER: Token = Token(usize::MAX - 1);
 /// Bytes read from one connection at once, and how often in a row before others get their turn.
 const READ_BYTES: usize = 64 << 10;
 const READS_IN_A_ROW: usize = 4;
-/// How long to wait before accepting again after that has failed.
-const ACCEPT_AGAIN: Span = Span::from_millis(100);
 /// Rows fetched in one statement.
 const FETCH_ROWS_MAX: usize = 256;
 const FETCHERS: usize = 4;
 /// An output buffer that grew beyond this is given back once it is sent.
 const OUTPUT_KEPT_BYTES: usize = 64 << 10;
-/// Longest sleep, so that a changed clock or a lost wake-up is noticed.
-const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 /// Where the server runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,11 +54,7 @@ pub(super) enum Host {
 
 /// The live server.
 pub(super) struct Server {
-    poll: Poll,
-    events: crossbeam_channel::Receiver<Event>,
-    listener: Option<Listener>,
-    /// When to accept again after that has failed.
-    accept_at: Option<Time>,
+    shell: Shell<Event>,
     clients: Vec<Option<Client>>,
     /// Connections from within the process, with their mailboxes.
     locals: HashMap<ClientId, Sender<Vec<u8>>>,
@@ -84,22 +73,12 @@ pub(super) struct Server {
     reads: Sender<ReadJob>,
     fetches: usize,
     writers: Writers,
-    journal: JournalWatch,
+    /// Looks whether the journal is in its place.
+    journal: Guard,
     settings: Settings,
-    _admin: Option<AdminHandle>,
-    _signals: Option<shutdown::Watcher>,
     /// Held for those threads that end with the server.
     _alive: Arc<()>,
-    draining: Option<Draining>,
     stopped: Option<ServeError>,
-    child_code: Option<u8>,
-}
-
-/// A shutdown in progress.
-struct Draining {
-    until: Option<Time>,
-    first: u64,
-    bar: Progress,
 }
 
 impl Server {
@@ -110,8 +89,7 @@ impl Server {
         mut reserved: Reserved,
         host: Host,
     ) -> Result<(Self, Outbox), ServeError> {
-        let internal =
-            |error: io::Error| ServeError::new(exit::BUG, format!("cannot start: {error}"));
+        let internal = |error: io::Error| ServeError::internal(&error);
         let Started {
             clock,
             engine,
@@ -126,10 +104,8 @@ impl Server {
             watch,
             unused,
         } = started;
-        let poll = Poll::new().map_err(internal)?;
-        let waker = Arc::new(Waker::new(poll.registry(), WAKER).map_err(internal)?);
-        let (sender, events) = crossbeam_channel::unbounded();
-        let outbox = Outbox { sender, waker };
+        let mut shell = Shell::new(clock.clone())?;
+        let outbox = shell.outbox().clone();
         let (reads, read_jobs) = queue();
         let schema = engine.schema().clone();
         let confirmed = Arc::new(Confirmed::new(engine.watermarks()));
@@ -164,21 +140,19 @@ impl Server {
         }
         let alive =
             super::listening::start(listener, &origin, schema, &outbox).map_err(internal)?;
-        let listener = Self::listen(&mut reserved, &poll)?;
-        let admin = Self::start_admin(&settings, &engine, &clock, &mut reserved, &outbox)?;
-        let signals = match host {
-            Host::Program => Some(Self::watch_signals(&outbox).map_err(internal)?),
-            Host::Library { .. } => None,
-        };
+        shell.listen(&mut reserved)?;
+        let control = EngineControl { outbox: outbox.clone() };
+        let auth = engine.passwords().clone();
+        shell.serve_admin(&mut reserved, control, auth, &settings.admin_hosts)?;
+        if host == Host::Program {
+            shell.watch_signals()?;
+        }
         let clock = Arc::new(clock);
         let server = Self {
             claims,
             whose,
             syncer: Syncer::spawn(&outbox, clock.now()).map_err(internal)?,
-            poll,
-            events,
-            listener,
-            accept_at: None,
+            shell,
             clients: Vec::new(),
             locals: HashMap::new(),
             unread: Vec::new(),
@@ -190,18 +164,14 @@ impl Server {
             reads,
             fetches: 0,
             writers: Writers::default(),
-            journal: JournalWatch::new(watch),
+            journal: Guard::new(watch),
             settings,
-            _admin: admin,
-            _signals: signals,
             _alive: alive,
-            draining: None,
             stopped: None,
-            child_code: None,
         };
         if host == Host::Program {
             server.announce(&origin.describe(), is_example);
-            server.start_child(outbox.clone()).map_err(internal)?;
+            server.start_child().map_err(internal)?;
         }
         if let Some(unused) = unused {
             unused.keep();
@@ -211,46 +181,12 @@ impl Server {
 
     /// Where clients connect, if they can.
     pub(super) fn address(&self) -> Option<String> {
-        self.listener.as_ref().map(Listener::address)
-    }
-
-    fn listen(reserved: &mut Reserved, poll: &Poll) -> Result<Option<Listener>, ServeError> {
-        let listener = reserved.listen().map_err(|error| super::unlistenable(&error))?;
-        let Some(mut listener) = listener else { return Ok(None) };
-        let registered = poll.registry().register(listener.source(), LISTENER, Interest::READABLE);
-        registered
-            .map_err(|error| ServeError::new(exit::BUG, format!("cannot listen: {error}")))?;
-        Ok(Some(listener))
-    }
-
-    fn watch_signals(outbox: &Outbox) -> io::Result<shutdown::Watcher> {
-        let outbox = outbox.clone();
-        shutdown::watch(move |request| outbox.send(Event::Shutdown(request)))
-    }
-
-    fn start_admin(
-        settings: &Settings,
-        engine: &Engine,
-        clock: &Clock,
-        reserved: &mut Reserved,
-        outbox: &Outbox,
-    ) -> Result<Option<AdminHandle>, ServeError> {
-        let Some(listener) = reserved.take_admin() else { return Ok(None) };
-        let control = Arc::new(EngineControl { outbox: outbox.clone() });
-        let (auth, hosts) = (engine.passwords().clone(), settings.admin_hosts.clone());
-        let admin =
-            admin::serve(listener, control, auth, clock.clone(), hosts).map_err(|error| {
-                let message =
-                    format!("cannot serve the admin port: {error}; choose another with --admin");
-                ServeError::new(exit::ADDRESS_IN_USE, message)
-            })?;
-        Ok(Some(admin))
+        self.shell.listener().map(Listener::address)
     }
 
     /// The ready line, and what to try next.
     fn announce(&self, origin: &str, is_example: bool) {
-        let listen = self.listener.as_ref().map_or_else(String::new, Listener::address);
-        let admin = self._admin.as_ref().map_or_else(|| "none".into(), |a| a.addr().to_string());
+        let (listen, admin) = (self.shell.address(), self.shell.admin_address());
         let policy = self.engine.policy();
         let mut text = format!(
             "destage ready: listen={listen} admin={admin} origin={origin} policy={} d={} D={}\n",
@@ -283,13 +219,9 @@ impl Server {
         format!("try:  {cli} {read}\n      {cli} {write}\n      {cli} DESTAGE STATUS\n")
     }
 
-    fn start_child(&self, outbox: Outbox) -> io::Result<()> {
+    fn start_child(&self) -> io::Result<()> {
         let Some(command) = &self.settings.run else { return Ok(()) };
-        let env = super::run::environment(self.listener.as_ref());
-        child::run(command, &env, move |status| {
-            outbox.send(Event::ChildEnded(status.map_or(exit::BUG, child::exit_code)));
-        })?;
-        Ok(())
+        self.shell.run_child(command, &super::run::environment(self.shell.listener()))
     }
 
     /// Serves until it is told to stop.
@@ -298,23 +230,14 @@ impl Server {
         self.turn(&mut events);
         while self.stopped.is_none() && !self.is_drained() {
             let timeout = self.timeout();
-            match self.poll.poll(&mut events, Some(timeout)) {
-                Err(error) if error.kind() != io::ErrorKind::Interrupted => {
-                    return Err(ServeError::new(
-                        exit::BUG,
-                        format!("cannot wait for events: {error}"),
-                    ));
-                }
-                _ => {}
-            }
+            Shell::<Event>::waited(self.shell.wait(&mut events, timeout))?;
             self.dispatch(&events);
-            if self.accept_at.is_some_and(|at| at <= self.now()) {
-                self.accept_at = None;
+            if self.shell.is_accept_due() {
                 self.accept();
             }
             self.watch_journal();
             self.read_unread();
-            while let Ok(event) = self.events.try_recv() {
+            while let Some(event) = self.shell.next_event() {
                 self.event(event);
             }
             for _ in 0..self.engine.go_on(self.now()) {
@@ -358,13 +281,13 @@ impl Server {
         let Some(patience) = self.syncer.patience(&self.engine, &self.writers) else { return };
         let began = Instant::now();
         while !self.writers.is_complete() && began.elapsed() < patience {
-            if self.poll.poll(events, Some(Duration::ZERO)).is_err() {
+            if self.shell.wait(events, Duration::ZERO).is_err() {
                 return;
             }
             self.dispatch(events);
             // Those within the process write by events.
             while !self.locals.is_empty()
-                && let Ok(event) = self.events.try_recv()
+                && let Some(event) = self.shell.next_event()
             {
                 self.event(event);
             }
@@ -384,11 +307,7 @@ impl Server {
             }
         }
         let syncer = self.syncer.next_timeout(&mut self.engine);
-        let drain = self.draining.as_ref().and_then(|draining| draining.until);
-        let accept = self.accept_at;
-        let at = [self.engine.next_timeout(), syncer, drain, accept].into_iter().flatten().min();
-        let wait = at.map_or(SLEEP_MAX, |at| Duration::from_nanos(at.since(self.now()).as_nanos()));
-        wait.min(SLEEP_MAX)
+        self.shell.timeout([self.engine.next_timeout(), syncer].into_iter().flatten().min())
     }
 
     /// Carries out everything that can be done now.
@@ -413,10 +332,7 @@ impl Server {
             self.release();
         }
         self.answer();
-        if let Some(draining) = &mut self.draining {
-            let left = self.engine.undecided();
-            draining.bar.set(draining.first.saturating_sub(left));
-        }
+        self.shell.show_progress(|| self.engine.undecided());
     }
 
     /// Sends what may leave without a sync.
@@ -521,16 +437,9 @@ impl Server {
                 work(&mut self.engine);
             }
             Event::Local(event) => self.local(event),
-            Event::Shutdown(shutdown::Request::Drain) => self.drain(),
-            Event::Shutdown(shutdown::Request::Now) => {
+            Event::End(request) => {
                 self.drain();
-                if let Some(draining) = &mut self.draining {
-                    draining.until = Some(now);
-                }
-            }
-            Event::ChildEnded(code) => {
-                self.child_code = Some(code);
-                self.drain();
+                self.shell.heed(request);
             }
         }
     }

@@ -4,7 +4,7 @@
 //! waits for it, else here. Two syncs may be under way at once, each with a handle of the file to itself.
 
 use super::Event;
-use super::workers::Outbox;
+use super::Outbox;
 use crate::engine::{COMMIT, Engine};
 use destage_core::{Fault, Lsn, Time};
 use destage_engine::{News, Writers};

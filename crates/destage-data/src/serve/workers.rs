@@ -1,6 +1,7 @@
 //! The origin's threads: one that writes, some that read.
 
 use super::Event;
+use super::Outbox;
 use super::slow::Slow;
 use crate::collection;
 use crate::derived::{Queries, Query};
@@ -12,7 +13,6 @@ use crate::origins::{
 use crate::schema::{Schema, TableId};
 use destage_core::{BatchId, Fault, Lsn};
 use destage_runtime::handoff::{Receiver, Sender};
-use mio::Waker;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
@@ -27,24 +27,6 @@ const DENIED_REOPEN_AFTER: Duration = Duration::from_secs(1);
 
 /// How often an outcome in doubt is looked for.
 const DOUBT_EVERY: Duration = Duration::from_millis(200);
-
-/// Where events go: to the server, which is woken.
-#[derive(Clone)]
-pub(super) struct Outbox {
-    pub(super) sender: crossbeam_channel::Sender<Event>,
-    pub(super) waker: Arc<Waker>,
-}
-
-impl Outbox {
-    /// Delivers an event. A server that has ended does not care any more.
-    pub(super) fn send(&self, event: Event) {
-        if self.sender.send(event).is_ok()
-            && let Err(error) = self.waker.wake()
-        {
-            tracing::error!(%error, "cannot wake the server");
-        }
-    }
-}
 
 /// A job for the writing thread.
 pub(super) enum WriteJob {
@@ -474,6 +456,8 @@ mod tests {
     use super::*;
     use crate::origins::Keys;
     use crate::schema::Table;
+    use destage_runtime::clock::Clock;
+    use destage_runtime::shell::Shell;
     use std::sync::atomic::AtomicUsize;
 
     /// Denies every read, and counts connections.
@@ -526,15 +510,13 @@ mod tests {
     fn refused_reads_open_no_connection_each() {
         const READS: usize = 1_000;
         let opened = Arc::new(AtomicUsize::new(0));
-        let (sender, _events) = crossbeam_channel::unbounded();
-        let poll = mio::Poll::new().unwrap();
-        let waker = Arc::new(Waker::new(poll.registry(), mio::Token(0)).unwrap());
+        let shell = Shell::new(Clock::new()).unwrap();
         let mut fetcher = Fetcher {
             origin: Arc::new(Denying(opened.clone())),
             schema: Arc::default(),
             queries: Arc::default(),
             reader: None,
-            outbox: Outbox { sender, waker },
+            outbox: shell.outbox().clone(),
         };
         let table = Table::named("t".into(), "t".into());
         let began = Instant::now();

@@ -13,11 +13,11 @@ pub struct Caller {
 
 /// Why nobody waits any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Left {
+pub enum Gone {
     /// The time that the caller gave is over.
     TimedOut,
     /// The caller has hung up.
-    Gone,
+    HungUp,
 }
 
 impl Caller {
@@ -32,11 +32,11 @@ impl Caller {
     }
 
     /// Whether nobody waits any more, and why.
-    pub fn left(&self) -> Option<Left> {
+    pub fn gone(&self) -> Option<Gone> {
         if self.gone.load(Ordering::Relaxed) {
-            return Some(Left::Gone);
+            return Some(Gone::HungUp);
         }
-        self.until.is_some_and(|until| Instant::now() >= until).then_some(Left::TimedOut)
+        self.until.is_some_and(|until| Instant::now() >= until).then_some(Gone::TimedOut)
     }
 
     /// Until when the caller is there: until this is dropped.
@@ -84,13 +84,13 @@ mod tests {
 
     #[test]
     fn a_caller_leaves_when_the_time_is_over_or_the_connection_ends() {
-        assert_eq!(Caller::patient().left(), None);
-        assert_eq!(Caller::within(Duration::MAX).left(), None);
-        assert_eq!(Caller::within(Duration::ZERO).left(), Some(Left::TimedOut));
+        assert_eq!(Caller::patient().gone(), None);
+        assert_eq!(Caller::within(Duration::MAX).gone(), None);
+        assert_eq!(Caller::within(Duration::ZERO).gone(), Some(Gone::TimedOut));
         let caller = Caller::within(Duration::from_secs(3_600));
         let present = caller.present();
-        assert_eq!(caller.clone().left(), None);
+        assert_eq!(caller.clone().gone(), None);
         drop(present);
-        assert_eq!(caller.left(), Some(Left::Gone));
+        assert_eq!(caller.gone(), Some(Gone::HungUp));
     }
 }

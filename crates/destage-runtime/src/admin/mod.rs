@@ -13,11 +13,13 @@
 //! ends when its client hangs up. With a password, `POST` needs `Authorization: Bearer PASSWORD`, and whoever guesses is held up
 //! ([`Auth`]); without one, the `Host` must be an address or `localhost`, so that no web page reaches it through a name of its own.
 
+mod ask;
 mod caller;
 mod listener;
 mod routes;
 
-pub use caller::{Caller, Left};
+pub use ask::{Answer, ask};
+pub use caller::{Caller, Gone};
 
 use crate::auth::Auth;
 use crate::clock::Clock;
@@ -42,7 +44,7 @@ pub trait Control: Send + Sync {
 
     /// Executes a command: `policy`, `pause`, `resume`, `flush`, `drain`, `invalidate` and whatever the front end adds.
     ///
-    /// One that waits for something ends soon after [`Caller::left`] says so.
+    /// One that waits for something ends soon after [`Caller::gone`] says so.
     ///
     /// # Errors
     /// An unknown command, wrong arguments, or a failure.
@@ -78,10 +80,12 @@ impl Caller {
     /// [`ControlError::TimedOut`] with that message once the time given is over; one that nobody reads once the caller has
     /// hung up.
     pub fn still_waits(&self, message: impl FnOnce() -> String) -> Result<(), ControlError> {
-        match self.left() {
+        match self.gone() {
             None => Ok(()),
-            Some(Left::TimedOut) => Err(ControlError::TimedOut(message())),
-            Some(Left::Gone) => Err(ControlError::Unavailable("whoever asked has hung up".into())),
+            Some(Gone::TimedOut) => Err(ControlError::TimedOut(message())),
+            Some(Gone::HungUp) => {
+                Err(ControlError::Unavailable("whoever asked has hung up".into()))
+            }
         }
     }
 }

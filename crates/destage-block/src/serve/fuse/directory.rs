@@ -5,7 +5,7 @@ use super::{Answer, Ask, FileEvent};
 use crate::block::BLOCK;
 use crate::request::Request as VolumeRequest;
 use crate::serve::Event;
-use crate::serve::pool::Outbox;
+use crate::serve::Outbox;
 use fuser::{
     BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, Generation, INodeNo,
     InitFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, ReplyAttr, ReplyData,

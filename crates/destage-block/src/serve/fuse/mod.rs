@@ -10,7 +10,7 @@ mod directory;
 mod mount;
 mod requests;
 
-use super::pool::Outbox;
+use super::Outbox;
 use super::{ServeError, Served};
 use crate::request::{Reply, Request, RequestError};
 use crate::settings::Settings;

@@ -1,7 +1,7 @@
 //! The clients' sockets: accepting, reading, sending, closing.
 
 use super::super::client::Client;
-use super::{ACCEPT_AGAIN, OUTPUT_KEPT_BYTES, READS_IN_A_ROW, Server};
+use super::{OUTPUT_KEPT_BYTES, READS_IN_A_ROW, Server};
 use crate::engine::TURN;
 use destage_core::ClientId;
 use mio::{Interest, Token};
@@ -9,27 +9,15 @@ use std::io::{self, Read, Write};
 
 impl Server {
     pub(super) fn accept(&mut self) {
-        loop {
-            let Some(listener) = &self.listener else { return };
-            let (mut stream, from) = match listener.accept() {
-                Ok(accepted) => accepted,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // The peer went away: others wait behind it.
-                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
-                Err(error) => {
-                    // Out of descriptors or memory: nothing tells when there are some again.
-                    tracing::warn!(%error, "cannot accept a connection; trying again");
-                    self.accept_at = Some(self.clock.now() + ACCEPT_AGAIN);
-                    return;
-                }
-            };
+        while let Some((mut stream, from)) = self.shell.accept() {
             let Some(id) = self.engine.connect_from(self.clock.now(), from) else {
                 let _ = stream.write(b"-ERR max number of clients reached; see --max-clients\r\n");
                 continue;
             };
             let interest = Interest::READABLE | Interest::WRITABLE;
             let token = Token(id.0 as usize);
-            if let Err(error) = self.poll.registry().register(stream.source(), token, interest) {
+            let registry = self.shell.registry();
+            if let Err(error) = registry.register(stream.source(), token, interest) {
                 tracing::warn!(%error, "cannot watch a connection");
                 self.engine.disconnect(self.clock.now(), id);
                 continue;
@@ -59,7 +47,7 @@ impl Server {
             if client.ended {
                 return;
             }
-            let is_over = self.engine.work() >= end || self.draining.is_some();
+            let is_over = self.engine.work() >= end || self.shell.is_ending();
             if is_over || !self.engine.wants_input(id) {
                 break;
             }
@@ -119,7 +107,7 @@ impl Server {
 
     /// Reads on where reading stopped for fairness or because a command waited.
     pub(super) fn read_unread(&mut self) {
-        if self.unread.is_empty() || self.draining.is_some() {
+        if self.unread.is_empty() || self.shell.is_ending() {
             return;
         }
         for id in std::mem::take(&mut self.unread) {
@@ -191,7 +179,7 @@ impl Server {
     pub(super) fn close(&mut self, id: ClientId) {
         if let Some(mut client) = self.clients.get_mut(id.0 as usize).and_then(Option::take) {
             // Closing the socket removes it from the poll in any case.
-            let _ = self.poll.registry().deregister(client.stream.source());
+            let _ = self.shell.registry().deregister(client.stream.source());
             self.engine.disconnect(self.clock.now(), id);
         }
     }

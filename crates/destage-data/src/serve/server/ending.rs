@@ -1,13 +1,12 @@
 //! How the server ends: told to, or because it cannot go on; and its last words.
 
-use super::{Draining, Server};
+use super::Server;
 use crate::serve::workers::WriteJob;
 use crate::serve::{Event, ServeError};
 use destage_core::{Fault, StopReason};
 use destage_engine::Drive;
 use destage_runtime::exit;
 use destage_runtime::handoff::{Sender, queue};
-use destage_runtime::progress::Progress;
 use destage_runtime::status::HaltReport;
 use std::time::{Duration, Instant};
 
@@ -35,27 +34,23 @@ impl Server {
 
     /// Begins a shutdown: no new connections or commands; what is under way is answered and destaged.
     pub(super) fn drain(&mut self) {
-        if self.draining.is_some() {
+        if self.shell.is_ending() {
             return;
         }
-        if let Some(mut listener) = self.listener.take() {
-            let _ = self.poll.registry().deregister(listener.source());
-        }
+        self.shell.stop_listening();
         let now = self.now();
         self.engine.drain(now);
         self.engine.resume(now);
-        let first = self.engine.undecided();
-        tracing::info!(groups = first, "shutting down: destaging what is dirty");
-        let timeout = self.settings.drain_timeout;
-        let until = (timeout != destage_core::Span::MAX).then(|| now + timeout);
-        self.draining = Some(Draining { until, first, bar: Progress::new("draining", first) });
+        self.shell.drain(self.engine.undecided(), self.settings.drain_timeout);
     }
 
     pub(super) fn is_drained(&self) -> bool {
-        let Some(draining) = &self.draining else { return false };
-        let is_over = draining.until.is_some_and(|until| self.now() >= until);
+        if !self.shell.is_ending() {
+            return false;
+        }
         let is_done = self.engine.undecided() == 0 && !self.engine.has_work();
-        is_over || is_done || self.engine.is_halted() || self.has_sent_what_was_acknowledged()
+        let is_over = self.shell.is_out_of_time() || self.engine.is_halted();
+        is_done || is_over || self.has_sent_what_was_acknowledged()
     }
 
     /// Waits until no flush is under way any more; false if that takes too long.
@@ -63,7 +58,8 @@ impl Server {
         let until = Instant::now() + FLUSH_WAIT_MAX;
         while self.syncer.is_busy() {
             // Others' events come as well, and must not make it longer.
-            let Ok(event) = self.events.recv_deadline(until) else { return false };
+            let limit = until.saturating_duration_since(Instant::now());
+            let Ok(event) = self.shell.await_event(limit) else { return false };
             if let Event::Committed(_) = event {
                 self.event(event);
             }
@@ -76,7 +72,7 @@ impl Server {
         self.send_all();
         let flushed = self.await_flush();
         let left = self.engine.undecided();
-        let lost = self.journal.last_words(&self.settings.data, left);
+        let lost = self.lost_journal(left);
         if let Some(error) = self.stopped {
             // What was acknowledged and is in memory only goes to the journal; one that failed refuses.
             if flushed && let Err(error) = self.engine.into_journal().close() {
@@ -90,9 +86,7 @@ impl Server {
                 "the journal's disk does not answer; what it holds is recovered at the next start";
             return Err(ServeError::new(exit::JOURNAL_UNUSABLE, message));
         }
-        if let Some(draining) = self.draining.take() {
-            draining.bar.finish();
-        }
+        self.shell.finish_progress();
         let mut released = Ok(());
         if left == 0 {
             if let Some((expected, upto, floors)) = self.engine.last_mark() {
@@ -120,10 +114,7 @@ impl Server {
             return Err(error);
         }
         self.claims.end(last)?;
-        match self.child_code {
-            None | Some(0) => Ok(()),
-            Some(code) => Err(ServeError::new(code, format!("the command ended with {code}"))),
-        }
+        self.shell.child_result()
     }
 
     fn dirty_remains(&mut self, left: u64) -> ServeError {

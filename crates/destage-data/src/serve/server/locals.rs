@@ -1,13 +1,12 @@
 //! Connections from within the process: the library's sessions. They say what sockets would say, and are answered in the
 //! same order and under the same conditions; only the bytes take another way.
 
-use super::{Draining, Server};
+use super::Server;
 use crate::serve::Event;
-use crate::serve::workers::Outbox;
+use crate::serve::Outbox;
 use destage_core::{ClientId, Lsn};
 use destage_engine::Drive;
 use destage_runtime::handoff::{Receiver, Sender, queue};
-use destage_runtime::progress::Progress;
 
 /// What such a connection tells the server.
 pub(crate) enum LocalEvent {
@@ -67,7 +66,7 @@ impl Server {
         match event {
             LocalEvent::Open(answer) => self.open_local(&answer),
             LocalEvent::Requests(client, requests) => {
-                if self.draining.is_some() {
+                if self.shell.is_ending() {
                     return self.close_local(client);
                 }
                 if self.locals.contains_key(&client) {
@@ -78,16 +77,12 @@ impl Server {
             }
             LocalEvent::See(client, lsn) => self.engine.see(client, lsn),
             LocalEvent::Close(client) => self.close_local(client),
-            LocalEvent::Stop => {
-                let (first, until) = (self.engine.undecided(), Some(self.clock.now()));
-                let bar = Progress::new("stopping", first);
-                self.draining = Some(Draining { until, first, bar });
-            }
+            LocalEvent::Stop => self.shell.end_now(self.engine.undecided()),
         }
     }
 
     fn open_local(&mut self, answer: &Sender<(ClientId, Receiver<Vec<u8>>)>) {
-        if self.draining.is_some() {
+        if self.shell.is_ending() {
             return;
         }
         let Some(client) = self.engine.connect_trusted() else { return };

@@ -3,31 +3,15 @@
 
 use super::Server;
 use crate::serve::ServeError;
-use destage_core::{ClientId, Span, Time};
+use destage_core::ClientId;
 use destage_engine::Drive;
 use destage_runtime::exit;
-use destage_runtime::watch::{Tampering, Watch};
-use std::path::Path;
+use destage_runtime::watch::Tampering;
 
-/// Looks at the journal from time to time.
-pub(super) struct JournalWatch {
-    watch: Option<Watch>,
-    due: Time,
-    found: Option<Tampering>,
-}
-
-impl JournalWatch {
-    pub(super) fn new(watch: Option<Watch>) -> Self {
-        Self { watch, due: Time::ZERO, found: None }
-    }
-
-    fn look(&self) -> Option<Tampering> {
-        self.watch.as_ref().and_then(Watch::look)
-    }
-
+impl Server {
     /// How the server ended, if the journal is gone: with so many writes that nobody holds any more.
-    pub(super) fn last_words(&self, folder: &Path, lost: u64) -> Option<ServeError> {
-        let found = self.found.as_ref()?;
+    pub(super) fn lost_journal(&self, lost: u64) -> Option<ServeError> {
+        let found = self.journal.found()?;
         let rest = match lost {
             0 => "the origin has taken everything that was acknowledged".to_owned(),
             lost => {
@@ -36,55 +20,45 @@ impl JournalWatch {
         };
         let message = format!(
             "the journal in {} {found} while it was in use: {rest}. Start with an empty data folder and --adopt",
-            folder.display()
+            self.settings.data.display()
         );
         Some(ServeError::new(exit::JOURNAL_UNUSABLE, message))
     }
-}
 
-impl Server {
     /// Looks whether the journal is in its place, if it is time to.
     pub(super) fn watch_journal(&mut self) {
-        let now = self.now();
-        if now < self.journal.due || self.journal.found.is_some() {
-            return;
-        }
-        self.journal.due = now + EVERY;
-        if let Some(found) = self.journal.look() {
-            self.lose_journal(found);
+        if let Some(found) = self.journal.look_if_due(self.now()) {
+            self.lose_journal(&found);
         }
     }
 
     /// What follows from a journal that has failed: nothing but the end; if it is gone, with what it held at the origin.
     pub(super) fn heed_failure(&mut self) {
-        if !self.syncer.has_failed() || self.stopped.is_some() || self.journal.found.is_some() {
+        if !self.syncer.has_failed() || self.stopped.is_some() || self.journal.found().is_some() {
             return;
         }
         match self.journal.look() {
-            Some(found) => self.lose_journal(found),
+            Some(found) => self.lose_journal(&found),
             None => self.syncer.give_up(&mut self.engine, self.clock.now()),
         }
     }
 
     /// Whether nothing more can go to the origin, since the rest was never in the journal that is gone.
     pub(super) fn has_sent_what_was_acknowledged(&self) -> bool {
-        let is_gone = self.journal.found.is_some() && self.syncer.has_failed();
+        let is_gone = self.journal.found().is_some() && self.syncer.has_failed();
         is_gone && self.engine.decided() >= self.engine.committed()
     }
 
-    fn lose_journal(&mut self, found: Tampering) {
+    fn lose_journal(&mut self, found: &Tampering) {
         tracing::error!(
             folder = %self.settings.data.display(),
             undecided = self.engine.undecided(),
             "the journal {found} while it was in use: nothing is acknowledged any more, what was is sent to the origin, and then \
              the server ends"
         );
-        self.journal.found = Some(found);
         (0..self.clients.len()).for_each(|client| self.close(ClientId(client as u32)));
         let locals: Vec<ClientId> = self.locals.keys().copied().collect();
         locals.into_iter().for_each(|client| self.close_local(client));
         self.drain();
     }
 }
-
-const EVERY: Span = Span::from_secs(1);
