@@ -4,7 +4,8 @@ use super::ServeError;
 use crate::domains::{MAP_OF_ONE, Partition};
 use crate::engine::Engine;
 use crate::origins::{
-    ALL_DOMAINS, Claim, Origin, OriginError, Owner, Watermarks, WriteClaim, Writer, decided_of,
+    ALL_DOMAINS, Claim, Mark, Origin, OriginError, Owner, Watermarks, WriteClaim, Writer,
+    decided_of,
 };
 use crate::schema::Schema;
 use crate::settings::Settings;
@@ -129,9 +130,9 @@ pub(super) fn claim(
     }
     let at = stored(&owner.watermarks, ALL_DOMAINS);
     if !partition.is_one() && decided > at {
-        let claim =
-            WriteClaim { domain: ALL_DOMAINS, epoch, expected: at, unsafe_no_watermark: false };
-        writer.mark_all(&claim, decided, &owner.watermarks)?;
+        let marks = [Mark { domain: ALL_DOMAINS, expected: at, upto: decided }];
+        let claim = WriteClaim { epoch, marks: &marks, unsafe_no_watermark: false };
+        writer.mark_all(&claim, &owner.watermarks)?;
     }
     let epoch = epoch + 1;
     let (journal, expected) = (journal.to_owned(), Some(epoch - 1));

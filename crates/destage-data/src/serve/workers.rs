@@ -7,8 +7,8 @@ use crate::collection;
 use crate::derived::{Queries, Query};
 use crate::engine::{DOMAIN, FetchJob, Groups};
 use crate::origins::{
-    ALL_DOMAINS, AcrossClaim, Applied, GroupRef, Mark, Origin, OriginError, ParkedGroup, Reader,
-    Snapshot, Stage, Watermarks, WriteClaim, Writer,
+    ALL_DOMAINS, Applied, GroupRef, Mark, Origin, OriginError, ParkedGroup, Reader, Snapshot,
+    Stage, Watermarks, WriteClaim, Writer,
 };
 use crate::schema::{Schema, TableId};
 use destage_core::{BatchId, Fault, Lsn};
@@ -27,6 +27,9 @@ const DENIED_REOPEN_AFTER: Duration = Duration::from_secs(1);
 
 /// How often an outcome in doubt is looked for.
 const DOUBT_EVERY: Duration = Duration::from_millis(200);
+
+/// Holds the first domain's watermark where it is, which is enough to shut out another owner.
+const HOLD: [Mark; 1] = [Mark { domain: DOMAIN, expected: Lsn::ZERO, upto: Lsn::ZERO }];
 
 /// A job for the writing thread.
 pub(super) enum WriteJob {
@@ -120,7 +123,7 @@ impl Destager {
                     self.outbox.send(Event::Destaged { batch, result });
                 }
                 Ok(WriteJob::Park { lsn, marks, parked }) => {
-                    let result = self.park(lsn, &marks, parked.as_ref());
+                    let result = self.park(&marks, parked.as_ref());
                     self.outbox.send(Event::Parked { lsn, result });
                 }
                 Ok(WriteJob::Unpark { parked, groups }) => self.unpark(parked, groups),
@@ -130,8 +133,9 @@ impl Destager {
                 }
                 Ok(WriteJob::MarkAll { expected, upto, floors }) => {
                     let mark = Mark { domain: ALL_DOMAINS, expected, upto };
-                    let claim = self.across(&[mark]).of(&mark);
-                    let result = self.with_writer(|w| w.mark_all(&claim, upto, &floors));
+                    let marks = [mark];
+                    let claim = self.claim(&marks);
+                    let result = self.with_writer(|w| w.mark_all(&claim, &floors));
                     self.outbox.send(Event::MarkedAll { upto, result });
                 }
                 Ok(WriteJob::Release { done }) => {
@@ -170,14 +174,8 @@ impl Destager {
         })
     }
 
-    fn across<'m>(&self, marks: &'m [Mark]) -> AcrossClaim<'m> {
-        AcrossClaim { epoch: self.epoch, marks, unsafe_no_watermark: self.unsafe_no_watermark }
-    }
-
-    /// For what holds the first domain's watermark where it is, which is enough to shut out another owner.
-    fn hold(&self) -> WriteClaim {
-        let mark = Mark { domain: DOMAIN, expected: Lsn::ZERO, upto: Lsn::ZERO };
-        self.across(&[mark]).of(&mark)
+    fn claim<'m>(&self, marks: &'m [Mark]) -> WriteClaim<'m> {
+        WriteClaim { epoch: self.epoch, marks, unsafe_no_watermark: self.unsafe_no_watermark }
     }
 
     fn apply(&mut self, marks: &[Mark], groups: &Groups) -> Result<Applied, OriginError> {
@@ -211,41 +209,36 @@ impl Destager {
         Ok(sum)
     }
 
-    /// Applies groups in one go, where the origin stands at `expected`; in several domains, where the marks say.
+    /// Applies groups in one go; those of one domain where the origin stands at `expected`.
     fn apply_part(
         &mut self,
         marks: &[Mark],
         expected: Lsn,
         groups: &[GroupRef<'_>],
     ) -> Result<Applied, OriginError> {
-        let claim = self.across(marks);
-        let schema = self.schema.clone();
-        self.with_writer(|writer| match marks {
+        let part;
+        let marks = match marks {
             [only] => {
-                let claim = WriteClaim { expected, ..claim.of(only) };
-                writer.apply(&schema, &claim, groups)
+                let upto = groups.last().map_or(only.upto, |last| last.lsn);
+                part = [Mark { expected, upto, ..*only }];
+                &part
             }
-            _ => writer.apply_across(&schema, &claim, groups),
-        })
+            several => several,
+        };
+        let claim = self.claim(marks);
+        let schema = self.schema.clone();
+        self.with_writer(|writer| writer.apply(&schema, &claim, groups))
     }
 
-    fn park(
-        &mut self,
-        lsn: Lsn,
-        marks: &[Mark],
-        parked: Option<&ParkedGroup>,
-    ) -> Result<(), OriginError> {
-        let claim = self.across(marks);
-        self.with_writer(|writer| match marks {
-            [only] => writer.park(&claim.of(only), lsn, parked),
-            _ => writer.park_across(&claim, parked),
-        })?;
+    fn park(&mut self, marks: &[Mark], parked: Option<&ParkedGroup>) -> Result<(), OriginError> {
+        let claim = self.claim(marks);
+        self.with_writer(|writer| writer.park(&claim, parked))?;
         self.confirmed.reached(marks);
         Ok(())
     }
 
     fn unpark(&mut self, parked: Vec<Lsn>, groups: Groups) {
-        let claim = self.hold();
+        let claim = self.claim(&HOLD);
         let schema = self.schema.clone();
         let refs: Vec<GroupRef<'_>> = groups.iter().collect();
         let mut doubt = None;
@@ -269,7 +262,7 @@ impl Destager {
     /// Looks whether groups that were to be taken back are still parked.
     fn settle_doubt(&mut self) {
         let Some((parked, groups, error)) = self.doubt.take() else { return };
-        let claim = self.hold();
+        let claim = self.claim(&HOLD);
         let schema = self.schema.clone();
         let refs: Vec<GroupRef<'_>> = groups.iter().collect();
         let done = self.with_writer(|writer| writer.settle_unpark(&schema, &claim, &parked, &refs));

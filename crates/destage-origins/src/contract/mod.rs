@@ -11,9 +11,7 @@ mod writer;
 pub use crate::error::{OriginError, Stage};
 pub use invalidation::{ChangedRows, ForeignChanges, Heard, InvalidationChange, Listener};
 pub use reader::{ALL_DOMAINS, Keys, Range, Reader, Snapshot, Watermarks, decided_of};
-pub use writer::{
-    AcrossClaim, Applied, Claim, GroupRef, Mark, Owner, ParkedGroup, WriteClaim, Writer,
-};
+pub use writer::{Applied, Claim, GroupRef, Mark, Owner, ParkedGroup, WriteClaim, Writer};
 
 use crate::schema::{Schema, Table};
 use std::sync::Arc;
@@ -44,7 +42,7 @@ pub trait Origin: Send + Sync {
         1
     }
 
-    /// Whether a transaction can move the watermarks of several ordering domains, as [`Writer::apply_across`] does.
+    /// Whether a transaction can move the watermarks of several ordering domains, as [`Writer::apply`] then has to.
     fn has_domains(&self) -> bool {
         false
     }

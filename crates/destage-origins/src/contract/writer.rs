@@ -84,73 +84,47 @@ pub trait Writer: Send {
     /// [`Fault::Fenced`] if someone else claimed it in between.
     fn claim(&mut self, claim: &Claim) -> Result<(), OriginError>;
 
-    /// Applies the groups in order, merged as [`crate::plan`] allows, and moves the domain's watermark from `expected` to the
-    /// last group. An origin may cut the batch into several transactions, each of which moves the watermark to its own last
-    /// group: whatever happens, the origin holds all groups up to its watermark and nothing of those behind it. Groups that had
-    /// landed before are left out.
+    /// Applies the groups in order, merged as [`crate::plan`] allows, and moves the watermarks as the claim says, so that a
+    /// batch lands once however often it is sent: groups that had landed before are left out.
+    ///
+    /// A batch of one domain may be cut into several transactions, each of which moves the watermark to its own last group:
+    /// whatever happens, the origin holds all groups up to its watermark and nothing of those behind it. One of several domains
+    /// is one transaction, which moves all their watermarks; it is sent where [`super::Origin::has_domains`] says so.
     ///
     /// # Errors
     /// [`Fault::Rejected`]: the data of some group were refused (also: an update or delete that met no row); groups before it may
-    /// have landed. [`Fault::Fenced`]: the epoch is not ours any more. If the watermark is neither `expected` nor at one of the
-    /// groups nor beyond them: [`Fault::Failed`]. An outcome that is unknown is reported as [`Fault::Unavailable`]; after
-    /// reconnecting, `watermark` tells.
+    /// have landed. [`Fault::Fenced`]: the epoch is not ours any more. [`Fault::Failed`]: a watermark is neither where it is
+    /// expected nor at one of the groups nor beyond them, or one has moved and another has not. An outcome that is unknown is
+    /// reported as [`Fault::Unavailable`]; after reconnecting, the same batch finds out.
     fn apply(
         &mut self,
         schema: &Schema,
-        claim: &WriteClaim,
+        claim: &WriteClaim<'_>,
         groups: &[GroupRef<'_>],
     ) -> Result<Applied, OriginError>;
 
-    /// Moves the watermark past one group without applying it and, if `parked` is given, stores that, in one transaction.
+    /// Moves the watermarks past one group without applying it and, if `parked` is given, stores that, in one transaction.
     ///
     /// # Errors
     /// As for `apply`.
     fn park(
         &mut self,
-        claim: &WriteClaim,
-        lsn: Lsn,
+        claim: &WriteClaim<'_>,
         parked: Option<&ParkedGroup>,
     ) -> Result<(), OriginError>;
 
-    /// As `apply`, for groups of several domains, in one transaction that moves all their watermarks. Where the origin's
-    /// [`Origin::has_domains`] says so.
-    ///
-    /// # Errors
-    /// As for `apply`. [`Fault::Failed`] where one watermark has moved and another has not.
-    fn apply_across(
-        &mut self,
-        _schema: &Schema,
-        _claim: &AcrossClaim<'_>,
-        _groups: &[GroupRef<'_>],
-    ) -> Result<Applied, OriginError> {
-        Err(OriginError::new(Fault::Denied, "this origin has one ordering domain only"))
-    }
-
-    /// As `park`, for one group of several domains.
-    ///
-    /// # Errors
-    /// As for `apply_across`.
-    fn park_across(
-        &mut self,
-        _claim: &AcrossClaim<'_>,
-        _parked: Option<&ParkedGroup>,
-    ) -> Result<(), OriginError> {
-        Err(OriginError::new(Fault::Denied, "this origin has one ordering domain only"))
-    }
-
-    /// Moves the mark of [`ALL_DOMAINS`] from the claim's number to `upto`, in one step with a look at the domains: nothing is
-    /// moved where one of them stands below its number in `floors`, since the origin went back then. Where the origin's
-    /// [`Origin::has_domains`] says so.
+    /// Moves the mark of [`super::ALL_DOMAINS`], the claim's only one, in one step with a look at the domains: nothing is moved
+    /// where one of them stands below its number in `floors`, since the origin went back then. Called where
+    /// [`super::Origin::has_domains`] says so.
     ///
     /// # Errors
     /// As for `apply`; [`Fault::Failed`] where the origin went back.
     fn mark_all(
         &mut self,
-        _claim: &WriteClaim,
-        _upto: Lsn,
+        _claim: &WriteClaim<'_>,
         _floors: &[(DomainId, Lsn)],
     ) -> Result<(), OriginError> {
-        Err(OriginError::new(Fault::Denied, "this origin has one ordering domain only"))
+        Err(one_domain_only())
     }
 
     /// Renews the owner's heartbeat, and reads back the watermarks.
@@ -173,7 +147,7 @@ pub trait Writer: Send {
     fn parked(&mut self) -> Result<Vec<ParkedGroup>, OriginError>;
 
     /// Takes groups out of the parked ones, each exactly once, and applies `groups` in their order, in one transaction. The
-    /// watermark stays; `expected` of the claim is not looked at. It waits for the end of such a transaction of this owner's
+    /// watermark of the claim's only mark is held where it is, wherever that may be. It waits for the end of such a transaction of this owner's
     /// that may still be under way, so with nothing to do it tells that there is none.
     ///
     /// # Errors
@@ -181,7 +155,7 @@ pub trait Writer: Send {
     fn unpark(
         &mut self,
         schema: &Schema,
-        claim: &WriteClaim,
+        claim: &WriteClaim<'_>,
         parked: &[Lsn],
         groups: &[GroupRef<'_>],
     ) -> Result<Applied, OriginError> {
@@ -197,7 +171,7 @@ pub trait Writer: Send {
     fn settle_unpark(
         &mut self,
         schema: &Schema,
-        claim: &WriteClaim,
+        claim: &WriteClaim<'_>,
         parked: &[Lsn],
         groups: &[GroupRef<'_>],
     ) -> Result<bool, OriginError> {
@@ -225,25 +199,12 @@ pub struct Claim {
 
 /// What each write states about itself.
 #[derive(Clone, Copy, Debug)]
-pub struct WriteClaim {
-    /// The domain.
-    pub domain: DomainId,
+pub struct WriteClaim<'m> {
     /// Our epoch.
     pub epoch: u64,
-    /// The watermark before this write.
-    pub expected: Lsn,
-    /// Negative control for the tests: applies without looking at the watermark, so that a repeated batch counts twice.
-    pub unsafe_no_watermark: bool,
-}
-
-/// What a write of several domains states about itself.
-#[derive(Clone, Copy, Debug)]
-pub struct AcrossClaim<'m> {
-    /// Our epoch.
-    pub epoch: u64,
-    /// The domains, ascending.
+    /// The watermarks that move: one for each domain of the write, in the order of the domains; at least one.
     pub marks: &'m [Mark],
-    /// As for [`WriteClaim`].
+    /// Negative control for the tests: applies without looking at the watermarks, so that a repeated batch counts twice.
     pub unsafe_no_watermark: bool,
 }
 
@@ -258,14 +219,19 @@ pub struct Mark {
     pub upto: Lsn,
 }
 
-impl AcrossClaim<'_> {
-    /// The claim for one of the domains.
-    pub fn of(&self, mark: &Mark) -> WriteClaim {
-        WriteClaim {
-            domain: mark.domain,
-            epoch: self.epoch,
-            expected: mark.expected,
-            unsafe_no_watermark: self.unsafe_no_watermark,
+impl WriteClaim<'_> {
+    /// The mark of a write of one domain.
+    ///
+    /// # Errors
+    /// [`Fault::Denied`] for several.
+    pub(crate) fn only(&self) -> Result<Mark, OriginError> {
+        match self.marks {
+            [mark] => Ok(*mark),
+            _ => Err(one_domain_only()),
         }
     }
+}
+
+fn one_domain_only() -> OriginError {
+    OriginError::new(Fault::Denied, "this origin writes to one ordering domain at a time")
 }

@@ -4,16 +4,35 @@ use destage_core::{DomainId, Lsn};
 use destage_origins::cells::{Cell, Reader as Cells, push_cell};
 use destage_origins::change::{GroupWriter, Op, Set};
 use destage_origins::contract::{
-    Claim, GroupRef, Origin, OriginError, Owner, Reader, Snapshot, WriteClaim, Writer,
+    Claim, GroupRef, Mark, Origin, OriginError, Owner, ParkedGroup, Reader, Snapshot, WriteClaim,
+    Writer,
 };
 use destage_origins::schema::{Schema, Table};
+
+/// What a write of one domain states about itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OneDomain {
+    pub(crate) domain: DomainId,
+    pub(crate) epoch: u64,
+    pub(crate) expected: Lsn,
+    pub(crate) unsafe_no_watermark: bool,
+}
+
+impl OneDomain {
+    /// Calls `write` with the claim that moves the watermark to `upto`.
+    pub(crate) fn upto<T>(self, upto: Lsn, write: impl FnOnce(&WriteClaim<'_>) -> T) -> T {
+        let Self { domain, epoch, expected, unsafe_no_watermark } = self;
+        let marks = [Mark { domain, expected, upto }];
+        write(&WriteClaim { epoch, marks: &marks, unsafe_no_watermark })
+    }
+}
 
 /// A claimed writer with its schema, and what comes next.
 pub(crate) struct Arm {
     pub(crate) schema: Schema,
     pub(crate) writer: Box<dyn Writer>,
     pub(crate) reader: Box<dyn Reader>,
-    pub(crate) claim: WriteClaim,
+    pub(crate) claim: OneDomain,
 }
 
 impl Arm {
@@ -25,7 +44,7 @@ impl Arm {
             schema: origin.schema().unwrap(),
             writer,
             reader: origin.reader().unwrap(),
-            claim: WriteClaim {
+            claim: OneDomain {
                 domain: DomainId(0),
                 epoch: 1,
                 expected: Lsn::ZERO,
@@ -47,7 +66,7 @@ impl Arm {
             schema: origin.schema().unwrap(),
             writer,
             reader: origin.reader().unwrap(),
-            claim: WriteClaim { domain, epoch, expected, unsafe_no_watermark: false },
+            claim: OneDomain { domain, epoch, expected, unsafe_no_watermark: false },
         }
     }
 
@@ -60,9 +79,25 @@ impl Arm {
         let first = self.claim.expected.0 + 1;
         let refs: Vec<_> =
             (first..).zip(groups).map(|(lsn, bytes)| GroupRef { lsn: Lsn(lsn), bytes }).collect();
-        self.writer.apply(&self.schema, &self.claim, &refs)?;
+        self.apply_refs(&refs)?;
         self.claim.expected = Lsn(self.claim.expected.0 + groups.len() as u64);
         Ok(())
+    }
+
+    /// Applies the groups as the claim has it, which stays.
+    pub(crate) fn apply_refs(&mut self, groups: &[GroupRef<'_>]) -> Result<(), OriginError> {
+        let upto = groups.last().map_or(self.claim.expected, |last| last.lsn);
+        let Self { schema, writer, claim, .. } = self;
+        claim.upto(upto, |claim| writer.apply(schema, claim, groups)).map(drop)
+    }
+
+    /// Parks a group, or passes it by; the claim stays.
+    pub(crate) fn park(
+        &mut self,
+        lsn: Lsn,
+        parked: Option<&ParkedGroup>,
+    ) -> Result<(), OriginError> {
+        self.claim.upto(lsn, |claim| self.writer.park(claim, parked))
     }
 
     pub(crate) fn fetch(&mut self, table: &str, keys: &[&[&str]]) -> Snapshot {

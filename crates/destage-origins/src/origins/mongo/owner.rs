@@ -12,7 +12,7 @@ use super::guard::Ours;
 use super::statements::{Verb, durable};
 use super::types::whole;
 use super::unpark;
-use crate::contract::{Claim, OriginError, Owner, ParkedGroup, WriteClaim};
+use crate::contract::{Claim, Mark, OriginError, Owner, ParkedGroup, WriteClaim};
 use crate::origins::bound::Bound;
 use crate::origins::ledger::{fenced, signed, unsigned};
 use destage_core::{DomainId, Fault, Lsn};
@@ -202,17 +202,17 @@ pub(super) fn release(connection: &mut Connection, epoch: u64) -> Result<bool, O
 /// parked group goes the same way, since it is decided in the same moment.
 pub(super) fn advance(
     connection: &mut Connection,
-    claim: &WriteClaim,
-    upto: Lsn,
+    claim: &WriteClaim<'_>,
+    mark: Mark,
     parked: Option<&ParkedGroup>,
 ) -> Result<bool, OriginError> {
-    let name = format!("watermarks.{}", claim.domain.0);
+    let name = format!("watermarks.{}", mark.domain.0);
     let mut filter = Document::new();
     if !claim.unsafe_no_watermark {
         filter.insert("epoch", signed(claim.epoch));
-        filter.insert(name.as_str(), signed(claim.expected.0));
+        filter.insert(name.as_str(), signed(mark.expected.0));
     }
-    let mut set = doc! { name: signed(upto.0) };
+    let mut set = doc! { name: signed(mark.upto.0) };
     if let Some(parked) = parked {
         set.insert("parking", parking(parked));
     }
@@ -222,17 +222,23 @@ pub(super) fn advance(
 /// Moves the mark of all domains where it is as the claim expects and no domain is below its floor; whether that was so.
 pub(super) fn mark_all(
     connection: &mut Connection,
-    claim: &WriteClaim,
-    upto: Lsn,
+    claim: &WriteClaim<'_>,
+    mark: Mark,
     floors: &[(DomainId, Lsn)],
 ) -> Result<bool, OriginError> {
-    let name = format!("watermarks.{}", claim.domain.0);
+    let name = format!("watermarks.{}", mark.domain.0);
     let mut filter = doc! { "epoch": signed(claim.epoch) };
-    filter.insert(name.as_str(), signed(claim.expected.0));
+    filter.insert(name.as_str(), signed(mark.expected.0));
     for (domain, floor) in floors.iter().filter(|(_, floor)| *floor > Lsn::ZERO) {
         filter.insert(format!("watermarks.{}", domain.0), doc! { "$gte": signed(floor.0) });
     }
-    change(connection, "move the mark of all domains", filter, doc! { name: signed(upto.0) }, false)
+    change(
+        connection,
+        "move the mark of all domains",
+        filter,
+        doc! { name: signed(mark.upto.0) },
+        false,
+    )
 }
 
 /// Changes the owner's document where it is as `filter` says; whether it was.

@@ -11,8 +11,8 @@ use super::types::{key_cells, whole};
 use super::unpark;
 use crate::change::Op;
 use crate::contract::{
-    ALL_DOMAINS, Applied, Claim, GroupRef, OriginError, Owner, ParkedGroup, WriteClaim, Writer,
-    decided_of,
+    ALL_DOMAINS, Applied, Claim, GroupRef, Mark, OriginError, Owner, ParkedGroup, WriteClaim,
+    Writer, decided_of,
 };
 use crate::origins::ledger::{self, fenced, missed};
 use crate::schema::{Schema, Table};
@@ -55,8 +55,8 @@ impl MongoWriter {
         Self { connection, tombstones: None }
     }
 
-    /// Where the domain's watermark is, provided that the origin is ours.
-    fn look(&mut self, claim: &WriteClaim) -> Result<(State, Option<Lsn>), OriginError> {
+    /// The state with the watermark of the claim's only domain, provided that the origin is ours.
+    fn look(&mut self, claim: &WriteClaim<'_>) -> Result<(State, Option<Lsn>), OriginError> {
         let Some(state) = State::read(&mut self.connection)? else {
             let message = format!("{} has no owner: claim it first", self.connection.place());
             return Err(OriginError::new(Fault::Failed, message));
@@ -65,24 +65,25 @@ impl MongoWriter {
             return Err(fenced(self.connection.place(), claim.epoch, Some(state.epoch())));
         }
         owner::finish_parking(&mut self.connection, &state)?;
-        let watermark = state.watermark(claim.domain);
+        let watermark = state.watermark(claim.only()?.domain);
         Ok((state, watermark))
     }
 
     /// Moves the watermark; if it is not where it was, the number up to which the groups had landed before.
     fn advance(
         &mut self,
-        claim: &WriteClaim,
-        upto: Lsn,
+        claim: &WriteClaim<'_>,
+        mark: Mark,
         parked: Option<&ParkedGroup>,
         groups: &[GroupRef<'_>],
     ) -> Result<Lsn, OriginError> {
-        if owner::advance(&mut self.connection, claim, upto, parked)? {
-            return Ok(upto);
+        let claim = WriteClaim { marks: &[mark], ..*claim };
+        if owner::advance(&mut self.connection, &claim, mark, parked)? {
+            return Ok(mark.upto);
         }
         let found = State::read(&mut self.connection)?;
-        let found = found.and_then(|state| Some((state.watermark(claim.domain)?, state.epoch())));
-        ledger::landed(self.connection.place(), claim, found, groups)
+        let found = found.and_then(|state| Some((state.watermark(mark.domain)?, state.epoch())));
+        ledger::landed(self.connection.place(), &claim, |_| found, groups)
     }
 
     /// Applies steps up to the first that does not go.
@@ -285,21 +286,21 @@ impl Writer for MongoWriter {
     fn apply(
         &mut self,
         schema: &Schema,
-        claim: &WriteClaim,
+        claim: &WriteClaim<'_>,
         groups: &[GroupRef<'_>],
     ) -> Result<Applied, OriginError> {
         let (state, watermark) = self.look(claim)?;
-        let mut claim = *claim;
+        let mut mark = claim.only()?;
         let mut groups = groups;
-        if watermark != Some(claim.expected) && !claim.unsafe_no_watermark {
+        if watermark != Some(mark.expected) && !claim.unsafe_no_watermark {
             let found = watermark.map(|watermark| (watermark, state.epoch()));
-            claim.expected = ledger::landed(self.connection.place(), &claim, found, groups)?;
-            groups = &groups[groups.partition_point(|group| group.lsn <= claim.expected)..];
+            mark.expected = ledger::landed(self.connection.place(), claim, |_| found, groups)?;
+            groups = &groups[groups.partition_point(|group| group.lsn <= mark.expected)..];
         }
         let Some(last) = groups.last() else { return Ok(Applied::default()) };
         let ours = Ours { ignored: claim.unsafe_no_watermark, ..state.ours() };
         if self.tombstones.is_none() {
-            let passed = passed(&state.watermarks(), claim.domain, claim.expected);
+            let passed = passed(&state.watermarks(), mark.domain, mark.expected);
             self.tombstones = Some(Tombstones::load(&mut self.connection, schema, ours, passed)?);
         }
         let steps = steps(schema, groups)?;
@@ -309,14 +310,15 @@ impl Writer for MongoWriter {
             Err(Stopped { before, error }) => {
                 if error.fault == Fault::Rejected && before > 0 {
                     // What is before it is decided, and need not be looked at again.
-                    self.advance(&claim, groups[before - 1].lsn, None, groups)?;
+                    let mark = Mark { upto: groups[before - 1].lsn, ..mark };
+                    self.advance(claim, mark, None, groups)?;
                 }
                 return Err(error);
             }
         };
-        self.advance(&claim, last.lsn, None, groups)?;
+        self.advance(claim, Mark { upto: last.lsn, ..mark }, None, groups)?;
         if let Some(tombstones) = &mut self.tombstones {
-            let passed = passed(&state.watermarks(), claim.domain, last.lsn);
+            let passed = passed(&state.watermarks(), mark.domain, last.lsn);
             tombstones.forget(&mut self.connection, passed)?;
         }
         Ok(Applied { changes: groups.len() as u64, rows })
@@ -324,17 +326,17 @@ impl Writer for MongoWriter {
 
     fn park(
         &mut self,
-        claim: &WriteClaim,
-        lsn: Lsn,
+        claim: &WriteClaim<'_>,
         parked: Option<&ParkedGroup>,
     ) -> Result<(), OriginError> {
-        let groups = [GroupRef { lsn, bytes: &[] }];
+        let mark = claim.only()?;
+        let groups = [GroupRef { lsn: mark.upto, bytes: &[] }];
         let (state, watermark) = self.look(claim)?;
-        if watermark != Some(claim.expected) && !claim.unsafe_no_watermark {
+        if watermark != Some(mark.expected) && !claim.unsafe_no_watermark {
             let found = watermark.map(|watermark| (watermark, state.epoch()));
-            return ledger::landed(self.connection.place(), claim, found, &groups).map(drop);
+            return ledger::landed(self.connection.place(), claim, |_| found, &groups).map(drop);
         }
-        self.advance(claim, lsn, parked, &groups)?;
+        self.advance(claim, mark, parked, &groups)?;
         match State::read(&mut self.connection)? {
             Some(state) => owner::finish_parking(&mut self.connection, &state),
             None => Ok(()),
@@ -343,18 +345,18 @@ impl Writer for MongoWriter {
 
     fn mark_all(
         &mut self,
-        claim: &WriteClaim,
-        upto: Lsn,
+        claim: &WriteClaim<'_>,
         floors: &[(DomainId, Lsn)],
     ) -> Result<(), OriginError> {
-        if owner::mark_all(&mut self.connection, claim, upto, floors)? {
+        let mark = claim.only()?;
+        if owner::mark_all(&mut self.connection, claim, mark, floors)? {
             return Ok(());
         }
         let (state, watermark) = self.look(claim)?;
         let found = watermark.map(|watermark| (watermark, state.epoch()));
         ledger::check_floors(self.connection.place(), &state.watermarks(), floors)?;
-        let groups = [GroupRef { lsn: upto, bytes: &[] }];
-        ledger::landed(self.connection.place(), claim, found, &groups).map(drop)
+        let groups = [GroupRef { lsn: mark.upto, bytes: &[] }];
+        ledger::landed(self.connection.place(), claim, |_| found, &groups).map(drop)
     }
 
     fn heartbeat(&mut self, epoch: u64) -> Result<Vec<(DomainId, Lsn)>, OriginError> {
@@ -379,7 +381,7 @@ impl Writer for MongoWriter {
     fn unpark(
         &mut self,
         schema: &Schema,
-        claim: &WriteClaim,
+        claim: &WriteClaim<'_>,
         parked: &[Lsn],
         groups: &[GroupRef<'_>],
     ) -> Result<Applied, OriginError> {
@@ -390,7 +392,7 @@ impl Writer for MongoWriter {
     fn settle_unpark(
         &mut self,
         schema: &Schema,
-        claim: &WriteClaim,
+        claim: &WriteClaim<'_>,
         parked: &[Lsn],
         groups: &[GroupRef<'_>],
     ) -> Result<bool, OriginError> {

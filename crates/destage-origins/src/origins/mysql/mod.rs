@@ -17,6 +17,7 @@ mod tables;
 mod writer;
 
 use crate::contract::{Origin, OriginError, Reader, Writer};
+use crate::origins::ledger::SqlWriter;
 use crate::schema::Schema;
 use connection::Connection;
 use settings::Settings;
@@ -83,6 +84,7 @@ impl Origin for Mysql {
 
     fn writer(&self) -> Result<Box<dyn Writer>, OriginError> {
         let connection = Connection::open(&self.settings)?;
-        Ok(Box::new(writer::MysqlWriter::new(connection, self.settings.transaction_groups)?))
+        let writer = writer::MysqlWriter::new(connection, self.settings.transaction_groups)?;
+        Ok(Box::new(SqlWriter(writer)))
     }
 }

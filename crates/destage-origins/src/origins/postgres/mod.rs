@@ -25,6 +25,7 @@ mod wire;
 mod writer;
 
 use crate::contract::{InvalidationChange, Listener, Origin, OriginError, Reader, Writer};
+use crate::origins::ledger::SqlWriter;
 use crate::schema::{Schema, Table};
 use connection::Connection;
 use listener::PostgresListener;
@@ -93,7 +94,8 @@ impl Origin for Postgres {
 
     fn writer(&self) -> Result<Box<dyn Writer>, OriginError> {
         let connection = Connection::open(&self.settings)?;
-        Ok(Box::new(writer::PostgresWriter::new(connection, self.settings.clone())?))
+        let writer = writer::PostgresWriter::new(connection, self.settings.clone())?;
+        Ok(Box::new(SqlWriter(writer)))
     }
 
     fn listener(&self, schema: &Arc<Schema>) -> Result<Option<Box<dyn Listener>>, OriginError> {

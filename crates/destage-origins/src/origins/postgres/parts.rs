@@ -14,9 +14,11 @@
 use super::connection::{Connection, Session, pipelined, run_all};
 use super::query::dml_sql;
 use super::statements::{bucket_params, bucket_sql};
-use super::transaction::{Cas, End, Marker, Step, Transaction};
+use super::transaction::{End, Marker, Step, Transaction};
 use super::wire::Param;
-use crate::contract::{Applied, GroupRef, OriginError, WriteClaim};
+use super::writer::PostgresWriter;
+use crate::contract::{Applied, GroupRef, Mark, OriginError, WriteClaim};
+use crate::origins::ledger::{Database, applied};
 use crate::plan::{self, Bucket, Plan, plan};
 use crate::schema::Schema;
 use destage_core::{Fault, Lsn};
@@ -31,13 +33,15 @@ pub(super) const CONNECTIONS_MAX: usize = 2;
 /// What the parts of a batch have in common.
 pub(super) struct Batch<'b> {
     pub(super) schema: &'b Schema,
-    pub(super) claim: WriteClaim,
+    pub(super) claim: &'b WriteClaim<'b>,
+    /// Its only one.
+    pub(super) mark: Mark,
     /// Checks the deferred constraints and defers them again.
     pub(super) check: &'b str,
     /// The first number of the parts' markers.
     pub(super) marker: u32,
     /// Whether triggers tell Destage of what others change.
-    pub(super) is_told_apart: bool,
+    pub(super) has_triggers: bool,
 }
 
 /// How far it came.
@@ -205,13 +209,17 @@ impl<'r, 'p> Run<'r, 'p> {
         at: usize,
         overlaps: bool,
     ) -> Result<Transaction<'r>, Failure> {
-        let claim = WriteClaim { expected: self.expected(at), ..self.batch.claim };
-        let cas = Cas::prepare(session, &claim, self.parts[at].last()).await;
-        let cas = cas.map_err(|error| Failure::Database("move the watermark".to_owned(), error))?;
+        let Batch { claim, mark, .. } = self.batch;
+        let mark = Mark { expected: self.expected(at), upto: self.parts[at].last(), ..*mark };
+        let statement = PostgresWriter::DIALECT.compare_and_set(claim, &mark);
+        let rows = (!claim.unsafe_no_watermark).then_some(1);
+        let moves = Step::of(session, &statement, rows).await;
+        let moves =
+            moves.map_err(|error| Failure::Database("move the watermark".to_owned(), error))?;
         let is_overlapped = self.connections > 1 && at + 1 < self.parts.len();
         let mut transaction = Transaction {
-            is_told_apart: self.batch.is_told_apart,
-            cas: vec![cas],
+            has_triggers: self.batch.has_triggers,
+            watermarks: vec![moves],
             marker: is_overlapped.then(|| self.marker(at)),
             follows: overlaps.then(|| self.marker(at - 1)),
             early: Vec::new(),
@@ -261,7 +269,7 @@ impl<'r, 'p> Run<'r, 'p> {
     fn expected(&self, at: usize) -> Lsn {
         match at.checked_sub(1) {
             Some(before) => self.parts[before].last(),
-            None => self.batch.claim.expected,
+            None => self.batch.mark.expected,
         }
     }
 
@@ -269,7 +277,7 @@ impl<'r, 'p> Run<'r, 'p> {
     /// none is taken twice. Those of several ordering domains are apart: their parts do not wait for one another.
     fn marker(&self, at: usize) -> Marker {
         const MARKERS: usize = CONNECTIONS_MAX + 1;
-        let domain = usize::from(self.batch.claim.domain.0);
+        let domain = usize::from(self.batch.mark.domain.0);
         Marker(self.batch.marker, domain * MARKERS + at % MARKERS)
     }
 
@@ -279,8 +287,9 @@ impl<'r, 'p> Run<'r, 'p> {
         for part in &self.parts[..committed] {
             outcome.groups += part.groups.len();
             let plan = part.plan.get().expect("what is committed was planned");
-            outcome.applied.changes += plan.changes as u64;
-            outcome.applied.rows += plan.rows() as u64;
+            let part = applied(plan);
+            outcome.applied.changes += part.changes;
+            outcome.applied.rows += part.rows;
         }
         outcome.failure = self.failure.into_inner().map(|(_, failure)| failure);
         outcome

@@ -9,10 +9,8 @@ use super::connection::{Session, pipelined};
 use super::invalidation::OURS;
 use super::wire::{Param, refs};
 use crate::change::Op;
-use crate::contract::WriteClaim;
-use crate::origins::ledger::{missed, signed};
+use crate::origins::ledger::{self, Value, missed};
 use crate::schema::Table;
-use destage_core::Lsn;
 use std::pin::Pin;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error, Statement};
@@ -20,9 +18,9 @@ use tokio_postgres::{Client, Error, Statement};
 /// A transaction, ready to be sent.
 pub(super) struct Transaction<'a> {
     /// Whether triggers tell Destage of what others change.
-    pub(super) is_told_apart: bool,
-    /// Of each domain, all compared alike.
-    pub(super) cas: Vec<Cas>,
+    pub(super) has_triggers: bool,
+    /// What moves the watermarks, or holds them.
+    pub(super) watermarks: Vec<Step<'a>>,
     /// What is locked until the transaction ends, for the one behind it.
     pub(super) marker: Option<Marker>,
     /// The marker of the transaction before, if that may still be under way.
@@ -30,15 +28,6 @@ pub(super) struct Transaction<'a> {
     /// What is written before the watermark is moved; empty unless it follows another.
     pub(super) early: Vec<Step<'a>>,
     pub(super) steps: Vec<Step<'a>>,
-}
-
-/// The compare-and-set of a watermark.
-pub(super) struct Cas {
-    statement: Statement,
-    domain: i32,
-    /// The new number, the expected one, our epoch.
-    numbers: [i64; 3],
-    compares: bool,
 }
 
 /// An advisory lock by its two numbers: the object id of our watermark table, so that no other user of the database means
@@ -66,46 +55,32 @@ pub(super) enum End {
     Missed(String),
 }
 
-impl Cas {
-    /// The compare-and-set from the claim's number to `upto`.
-    pub(super) async fn prepare(
+impl Step<'_> {
+    /// A statement of the ledger, which must touch so many rows.
+    pub(super) async fn of(
         session: &mut Session,
-        claim: &WriteClaim,
-        upto: Lsn,
+        statement: &ledger::Statement,
+        rows: Option<u64>,
     ) -> Result<Self, Error> {
-        let compares = !claim.unsafe_no_watermark;
-        let statement = if compares {
-            let types = [Type::INT4, Type::INT8, Type::INT8, Type::INT8];
-            session.statement(COMPARE_AND_SET, &types).await?
-        } else {
-            session.statement(SET, &[Type::INT4, Type::INT8]).await?
+        let ty = |value: &Value| match value {
+            Value::Null | Value::Integer(_) => Type::INT8,
+            Value::Unsigned(_) | Value::Text(_) => Type::TEXT,
         };
-        Ok(Self {
-            statement,
-            domain: i32::from(claim.domain.0),
-            numbers: [signed(upto.0), signed(claim.expected.0), signed(claim.epoch)],
-            compares,
-        })
+        let types: Vec<Type> = statement.values.iter().map(ty).collect();
+        let bytes = |value: &Value| match value {
+            Value::Null => None,
+            Value::Integer(number) => Some(number.to_be_bytes().to_vec()),
+            Value::Unsigned(number) => Some(number.to_string().into_bytes()),
+            // It has no place for this character.
+            Value::Text(text) => Some(text.replace('\0', "\u{fffd}").into_bytes()),
+        };
+        let params = statement.values.iter().map(|value| Param::scalar(bytes(value))).collect();
+        let statement = session.statement(&statement.sql, &types).await?;
+        Ok(Self { statement, params, rows, check_after: false, target: None })
     }
 
-    /// Holds the watermark where it is, if the claim's owner still is the owner.
-    pub(super) async fn hold(session: &mut Session, claim: &WriteClaim) -> Result<Self, Error> {
-        let types = [Type::INT4, Type::INT8, Type::INT8, Type::INT8];
-        Ok(Self {
-            statement: session.statement(HOLD, &types).await?,
-            domain: i32::from(claim.domain.0),
-            numbers: [0, 0, signed(claim.epoch)],
-            compares: true,
-        })
-    }
-
-    async fn run(&self, client: &Client) -> Result<u64, Error> {
-        let [upto, expected, epoch] = &self.numbers;
-        if self.compares {
-            client.execute(&self.statement, &[&self.domain, upto, expected, epoch]).await
-        } else {
-            client.execute(&self.statement, &[&self.domain, upto]).await
-        }
+    pub(super) async fn run(&self, client: &Client) -> Result<u64, Error> {
+        client.execute(&self.statement, &refs(&self.params)).await
     }
 }
 
@@ -139,7 +114,7 @@ impl Transaction<'_> {
         begun: impl FnOnce(),
     ) -> Result<End, Error> {
         let mut begin = "BEGIN".to_owned();
-        if self.is_told_apart {
+        if self.has_triggers {
             begin.push_str(&format!("; {OURS}"));
         }
         if let Some(marker) = self.marker {
@@ -170,9 +145,9 @@ impl Transaction<'_> {
         if self.follows.is_some() {
             requests.simple(wait);
         }
-        for cas in &self.cas {
-            let test = if cas.compares { Test::Watermark } else { Test::Done };
-            requests.push(test, cas.run(client));
+        for step in &self.watermarks {
+            let test = if step.rows.is_some() { Test::Watermark } else { Test::Done };
+            requests.push(test, step.run(client));
         }
         self.steps.iter().for_each(|step| requests.step(step));
         (requests.tests, requests.futures)
@@ -209,9 +184,7 @@ impl<'r> Requests<'r> {
 
     fn step(&mut self, step: &'r Step<'_>) {
         let client = self.client;
-        self.push(Test::Rows(step), async move {
-            client.execute(&step.statement, &refs(&step.params)).await
-        });
+        self.push(Test::Rows(step), step.run(client));
         if step.check_after {
             self.simple(self.check);
         }
@@ -232,13 +205,3 @@ fn verdict(tests: &[Test<'_>], results: Vec<Result<u64, Error>>) -> End {
     }
     End::Committed
 }
-
-const COMPARE_AND_SET: &str =
-    "UPDATE destage_watermark SET seq = $2 WHERE domain = $1 AND seq = $3 AND epoch = $4";
-
-/// With the same parameters, of which the first two numbers are equal.
-const HOLD: &str =
-    "UPDATE destage_watermark SET seq = seq + $2 - $3 WHERE domain = $1 AND epoch = $4";
-
-/// For tests of what the comparison is good for.
-const SET: &str = "UPDATE destage_watermark SET seq = $2 WHERE domain = $1";

@@ -1,7 +1,7 @@
 //! What SQLite's catalogue says about the tables.
 
 use super::error::classify;
-use super::{checks, ledger, types};
+use super::{checks, tables, types};
 use crate::cells::Reader;
 use crate::contract::OriginError;
 use crate::origins::quote::{identifier, join};
@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Reads the catalogue in one snapshot.
 pub(super) fn read(connection: &Connection) -> std::result::Result<Schema, OriginError> {
-    ledger::snapshot(connection, |connection| {
+    tables::snapshot(connection, |connection| {
         Catalog { connection }.schema().map_err(|e| classify(&e, "cannot read the catalogue"))
     })
 }
@@ -78,7 +78,7 @@ impl Catalog<'_> {
                 sql: row.get(4)?,
             })
         })?;
-        let ours = |name: &str| ledger::TABLES.iter().any(|own| own.eq_ignore_ascii_case(name));
+        let ours = |name: &str| tables::TABLES.iter().any(|own| own.eq_ignore_ascii_case(name));
         rows.filter(|listed| !listed.as_ref().is_ok_and(|l| ours(&l.name))).collect()
     }
 

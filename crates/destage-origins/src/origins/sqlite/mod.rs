@@ -4,9 +4,9 @@ mod catalog;
 mod checks;
 mod error;
 mod example;
-mod ledger;
 mod query;
 mod reader;
+mod tables;
 mod types;
 mod writer;
 
@@ -14,6 +14,7 @@ pub use example::create_example;
 
 use self::error::{refused, unavailable_at};
 use crate::contract::{Origin, OriginError, Reader, Writer};
+use crate::origins::ledger::SqlWriter;
 use crate::schema::Schema;
 use rusqlite::{Connection, OpenFlags};
 use std::path::{Path, PathBuf};
@@ -101,8 +102,8 @@ impl Origin for Sqlite {
 
     fn writer(&self) -> Result<Box<dyn Writer>, OriginError> {
         let connection = self.connect()?;
-        ledger::create(&connection)?;
-        Ok(Box::new(writer::SqliteWriter::new(connection)))
+        tables::create(&connection)?;
+        Ok(Box::new(SqlWriter(writer::SqliteWriter::new(connection))))
     }
 }
 

@@ -1,7 +1,7 @@
 //! The queries of derived keys.
 
 use super::error::{classify, classify_row, refused};
-use super::ledger;
+use super::tables;
 use crate::cells::{Cell, Reader};
 use crate::contract::OriginError;
 use crate::derived::{Answer, Json, Kind, ParameterType, Query, ROWS_MAX, Uses};
@@ -67,7 +67,7 @@ pub(super) fn written(
 
 /// Names each table once, as keys do.
 fn as_keys_have_them(tables: &mut Vec<String>, schema: &Schema) {
-    tables.retain(|name| !ledger::TABLES.contains(&name.as_str()));
+    tables.retain(|name| !tables::TABLES.contains(&name.as_str()));
     tables.sort();
     tables.dedup();
     for name in tables {
@@ -139,8 +139,8 @@ pub(super) fn run(
 
 fn answer(connection: &Connection, query: &Query, values: &[u8]) -> Result<Answer, OriginError> {
     let doing = || format!("cannot run the query of {}", query.key);
-    ledger::snapshot(connection, |connection| {
-        let watermarks = ledger::watermarks(connection)?;
+    tables::snapshot(connection, |connection| {
+        let watermarks = tables::watermarks(connection)?;
         let mut statement =
             connection.prepare_cached(&sql(query)).map_err(|error| classify(&error, &doing()))?;
         if !statement.readonly() {

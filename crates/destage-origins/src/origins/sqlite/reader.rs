@@ -1,7 +1,7 @@
 //! Reads on a miss, scans and key reservation.
 
 use super::error::{classify, refused};
-use super::{ledger, query, types};
+use super::{query, tables, types};
 use crate::cells::{self, Cell};
 use crate::contract::{Keys, OriginError, Range, Reader, Snapshot, Watermarks};
 use crate::derived::{Answer, Query, Statement, Uses};
@@ -27,8 +27,8 @@ impl Reader for SqliteReader {
     /// list of keys, and it is one snapshot all the same.
     fn fetch(&mut self, table: &Table, keys: &[&[u8]]) -> Result<Snapshot, OriginError> {
         let doing = || format!("cannot read table {}", table.name);
-        ledger::snapshot(&self.connection, |connection| {
-            let watermarks = ledger::watermarks(connection)?;
+        tables::snapshot(&self.connection, |connection| {
+            let watermarks = tables::watermarks(connection)?;
             let mut statement = connection
                 .prepare_cached(&select_row(table))
                 .map_err(|error| classify(&error, &doing()))?;
@@ -50,8 +50,8 @@ impl Reader for SqliteReader {
         limit: usize,
     ) -> Result<(Keys, Watermarks), OriginError> {
         let doing = || format!("cannot scan table {}", table.name);
-        ledger::snapshot(&self.connection, |connection| {
-            let watermarks = ledger::watermarks(connection)?;
+        tables::snapshot(&self.connection, |connection| {
+            let watermarks = tables::watermarks(connection)?;
             let keys = scan_keys(connection, table, after, limit)
                 .map_err(|error| classify(&error, &doing()))?;
             Ok((keys, watermarks))
@@ -60,8 +60,8 @@ impl Reader for SqliteReader {
 
     fn range(&mut self, table: &Table, range: &Range<'_>) -> Result<Snapshot, OriginError> {
         let doing = || format!("cannot read a range of table {}", table.name);
-        ledger::snapshot(&self.connection, |connection| {
-            let watermarks = ledger::watermarks(connection)?;
+        tables::snapshot(&self.connection, |connection| {
+            let watermarks = tables::watermarks(connection)?;
             let rows =
                 range_rows(connection, table, range).map_err(|error| classify(&error, &doing()))?;
             Ok(Snapshot { rows, watermarks, ..Snapshot::default() })
@@ -74,8 +74,8 @@ impl Reader for SqliteReader {
         equal: &[(usize, Cell<'_>)],
     ) -> Result<(u64, Vec<(DomainId, Lsn)>), OriginError> {
         let doing = || format!("cannot count rows of table {}", table.name);
-        ledger::snapshot(&self.connection, |connection| {
-            let watermarks = ledger::watermarks(connection)?;
+        tables::snapshot(&self.connection, |connection| {
+            let watermarks = tables::watermarks(connection)?;
             let count =
                 count_rows(connection, table, equal).map_err(|error| classify(&error, &doing()))?;
             Ok((count, watermarks))
@@ -111,8 +111,8 @@ impl Reader for SqliteReader {
             )));
         };
         let column = &table.columns[key].sql_name;
-        ledger::create(&self.connection)?;
-        ledger::write(&self.connection, |connection| {
+        tables::create(&self.connection)?;
+        tables::write(&self.connection, |connection| {
             let first = reserve(connection, table, column, count)
                 .map_err(|e| classify(&e, &format!("cannot reserve keys of {}", table.name)))?;
             first.map(|first| (first..first + i64::from(count)).collect()).ok_or_else(|| {

@@ -1,22 +1,23 @@
-//! Batches together with their watermark, exactly once.
+//! Writes: what the ledger asks of a database, and the statements of a batch.
 
 use super::error::{classify, classify_row};
 use super::query::dml_sql;
 use super::reader::key_condition;
-use super::{PAGE_CACHE_KIB, ledger, set_page_cache, types};
+use super::{PAGE_CACHE_KIB, set_page_cache, tables, types};
 use crate::cells;
 use crate::change::Op;
-use crate::contract::{
-    AcrossClaim, Applied, Claim, GroupRef, OriginError, Owner, ParkedGroup, Watermarks, WriteClaim,
-    Writer,
+use crate::contract::OriginError;
+use crate::origins::bound::Bound;
+use crate::origins::ledger::{
+    self, Database, Dialect, End, Field, Transaction, Value, missed, push_number,
 };
-use crate::origins::ledger::{WHOLE, missed, still_ours, take_parked, unmoved};
 use crate::origins::quote::{join, shown_key};
-use crate::plan::{Bucket, Plan, Raw, Step, plan};
+use crate::plan::{Bucket, Plan, Raw, Step};
 use crate::schema::{Schema, Table};
 use crate::value::ColumnType;
-use destage_core::{DomainId, Fault, Lsn};
-use rusqlite::{Connection, OptionalExtension, Statement, ffi, params};
+use destage_core::Fault;
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, Statement, ffi};
 use std::time::Duration;
 
 /// The page cache while batches are applied, in KiB: they touch many pages again.
@@ -47,350 +48,145 @@ impl SqliteWriter {
         Ok(())
     }
 
-    /// Moves the watermarks by `advance` and does what is planned, in one transaction.
-    fn apply_planned(
+    /// Everything of a transaction but its end.
+    fn body(&self, transaction: &Transaction<'_>) -> Result<End, OriginError> {
+        let what = transaction.what;
+        for statement in &transaction.watermarks {
+            if run(&self.connection, what, statement)? != 1 && transaction.compares {
+                return Ok(End::Moved);
+            }
+        }
+        for statement in &transaction.parked {
+            let rows = run(&self.connection, what, statement)?;
+            if rows != 1 {
+                let message = format!("cannot {what}: {}", missed(None, 1, rows));
+                return Err(OriginError::new(Fault::Rejected, message));
+            }
+        }
+        apply_plan(&self.connection, transaction.schema, transaction.plan)?;
+        Ok(End::Committed)
+    }
+}
+
+impl Database for SqliteWriter {
+    const DIALECT: Dialect = Dialect {
+        push_value: |out, number, _| push_number(out, format_args!("?{number}")),
+        now: "unixepoch('subsec')",
+        released: "0",
+        heartbeat_age: "unixepoch('subsec') - heartbeat",
+        owner_key: "one",
+        domain_map: "domain_map",
+        watermarks: "(SELECT group_concat(domain || ' ' || seq, ',' ORDER BY domain) FROM destage_watermark)",
+        insert_missing: ["INSERT OR IGNORE INTO", ""],
+        returns: false,
+    };
+
+    fn place(&self) -> &str {
+        "the database"
+    }
+
+    /// Its operations do not wait for anybody but another writer, and are not limited.
+    fn timeout(&self) -> Duration {
+        Duration::MAX
+    }
+
+    fn execute(&mut self, what: &str, statement: &ledger::Statement) -> Result<u64, OriginError> {
+        if self.connection.is_autocommit() {
+            tables::check_place(&self.connection)?;
+        }
+        run(&self.connection, what, statement)
+    }
+
+    fn query(
         &mut self,
-        schema: &Schema,
-        plan: &Plan<'_>,
-        advance: impl FnOnce(&Connection) -> Result<Advance, OriginError>,
-    ) -> Result<Applied, OriginError> {
+        what: &str,
+        statement: &ledger::Statement,
+        _bound: Bound,
+    ) -> Result<Vec<Vec<Field>>, OriginError> {
+        let read = || {
+            let mut prepared = self.connection.prepare_cached(&statement.sql)?;
+            let width = prepared.column_count();
+            bind(&mut prepared, statement)?;
+            let mut rows = prepared.raw_query();
+            let mut found = Vec::new();
+            while let Some(row) = rows.next()? {
+                found.push((0..width).map(|at| field(row, at)).collect::<rusqlite::Result<_>>()?);
+            }
+            Ok(found)
+        };
+        read().map_err(|error: rusqlite::Error| classify(&error, &format!("cannot {what}")))
+    }
+
+    fn begin(&mut self, _what: &str) -> Result<(), OriginError> {
+        tables::begin_write(&self.connection)
+    }
+
+    fn commit(&mut self, _what: &str) -> Result<(), OriginError> {
+        tables::commit(&self.connection)
+    }
+
+    fn roll_back(&mut self) {
+        tables::roll_back(&self.connection);
+    }
+
+    fn transact(&mut self, transaction: &Transaction<'_>) -> Result<End, OriginError> {
         self.is_busy = true;
         self.size_page_cache(true)?;
-        ledger::write(&self.connection, |connection| match advance(connection)? {
-            Advance::Landed => Ok(Applied::default()),
-            Advance::Moved => {
-                apply_plan(connection, schema, plan)?;
-                Ok(Applied { changes: plan.changes as u64, rows: plan.rows() as u64 })
-            }
-        })
-    }
-}
-
-/// Keeps a group as parked, unless an earlier attempt has done so.
-fn park_moved(
-    connection: &Connection,
-    moved: Advance,
-    parked: Option<&ParkedGroup>,
-) -> Result<(), OriginError> {
-    let (Advance::Moved, Some(group)) = (moved, parked) else { return Ok(()) };
-    store_parked(connection, group)
-        .map_err(|error| classify(&error, &format!("cannot park group {}", group.lsn.0)))
-}
-
-impl Writer for SqliteWriter {
-    fn owner(&mut self) -> Result<Option<Owner>, OriginError> {
-        ledger::snapshot(&self.connection, |connection| {
-            let owner = connection
-                .query_row(
-                    "SELECT journal, epoch, domain_map, \
-                     max(0.0, unixepoch('subsec') - heartbeat), heartbeat = 0 FROM destage_owner",
-                    [],
-                    |row| {
-                        Ok(Owner {
-                            journal: row.get(0)?,
-                            epoch: row.get::<_, i64>(1)?.cast_unsigned(),
-                            domain_map: row.get::<_, i64>(2)?.cast_unsigned(),
-                            heartbeat_age: Duration::try_from_secs_f64(row.get(3)?)
-                                .unwrap_or(Duration::MAX),
-                            released: row.get(4)?,
-                            watermarks: Vec::new(),
-                            is_whole: true,
-                        })
-                    },
-                )
-                .optional()
-                .map_err(|error| classify(&error, "cannot read destage_owner"))?;
-            let watermarks = ledger::watermarks(connection)?;
-            let Some(owner) = owner else { return Ok(None) };
-            let is_whole = watermarks.is_empty()
-                || connection
-                    .query_row(&format!("SELECT {WHOLE} FROM destage_owner"), [], |row| row.get(0))
-                    .map_err(|error| classify(&error, "cannot read destage_watermark"))?;
-            Ok(Some(Owner { watermarks, is_whole, ..owner }))
-        })
-    }
-
-    fn claim(&mut self, claim: &Claim) -> Result<(), OriginError> {
-        ledger::write(&self.connection, |connection| {
-            let claimed = store_claim(connection, claim)
-                .map_err(|error| classify(&error, "cannot claim the origin"))?;
-            if claimed { Ok(()) } else { Err(crate::origins::ledger::outrun("the origin")) }
-        })
-    }
-
-    fn apply(
-        &mut self,
-        schema: &Schema,
-        claim: &WriteClaim,
-        groups: &[GroupRef<'_>],
-    ) -> Result<Applied, OriginError> {
-        let Some(last) = groups.last() else { return Ok(Applied::default()) };
-        let plan = plan(schema, groups.iter().map(|group| group.bytes))
-            .map_err(|error| OriginError::new(Fault::Rejected, error))?;
-        self.apply_planned(schema, &plan, |connection| advance(connection, claim, last.lsn))
-    }
-
-    fn apply_across(
-        &mut self,
-        schema: &Schema,
-        claim: &AcrossClaim<'_>,
-        groups: &[GroupRef<'_>],
-    ) -> Result<Applied, OriginError> {
-        let plan = plan(schema, groups.iter().map(|group| group.bytes))
-            .map_err(|error| OriginError::new(Fault::Rejected, error))?;
-        self.apply_planned(schema, &plan, |connection| advance_all(connection, claim))
-    }
-
-    fn park(
-        &mut self,
-        claim: &WriteClaim,
-        lsn: Lsn,
-        parked: Option<&ParkedGroup>,
-    ) -> Result<(), OriginError> {
-        ledger::write(&self.connection, |connection| {
-            let moved = advance(connection, claim, lsn)?;
-            park_moved(connection, moved, parked)
-        })
-    }
-
-    fn unpark(
-        &mut self,
-        schema: &Schema,
-        claim: &WriteClaim,
-        parked: &[Lsn],
-        groups: &[GroupRef<'_>],
-    ) -> Result<Applied, OriginError> {
-        let plan = plan(schema, groups.iter().map(|group| group.bytes))
-            .map_err(|error| OriginError::new(Fault::Rejected, error))?;
-        let run = |connection: &Connection, sql: &str| {
-            connection
-                .execute(sql, [])
-                .map_err(|error| classify(&error, "cannot take back a parked group"))
+        self.begin(transaction.what)?;
+        let end = match self.body(transaction) {
+            Ok(End::Committed) => self.commit(transaction.what).map(|()| End::Committed),
+            other => other,
         };
-        ledger::write(&self.connection, |connection| {
-            if run(connection, &still_ours(claim))? != 1 {
-                return Err(fenced(connection, claim.epoch));
-            }
-            for &lsn in parked {
-                let rows = run(connection, &take_parked(lsn))?;
-                if rows != 1 {
-                    return Err(OriginError::new(Fault::Rejected, missed(None, 1, rows as u64)));
-                }
-            }
-            apply_plan(connection, schema, &plan)?;
-            Ok(Applied { changes: plan.changes as u64, rows: plan.rows() as u64 })
-        })
-    }
-
-    fn park_across(
-        &mut self,
-        claim: &AcrossClaim<'_>,
-        parked: Option<&ParkedGroup>,
-    ) -> Result<(), OriginError> {
-        ledger::write(&self.connection, |connection| {
-            let moved = advance_all(connection, claim)?;
-            park_moved(connection, moved, parked)
-        })
-    }
-
-    fn mark_all(
-        &mut self,
-        claim: &WriteClaim,
-        upto: Lsn,
-        floors: &[(DomainId, Lsn)],
-    ) -> Result<(), OriginError> {
-        ledger::write(&self.connection, |connection| {
-            advance(connection, claim, upto)?;
-            let found = ledger::watermarks(connection)?;
-            // Undone with the transaction.
-            crate::origins::ledger::check_floors("the database", &found, floors)
-        })
-    }
-
-    fn heartbeat(&mut self, epoch: u64) -> Result<Watermarks, OriginError> {
-        if !std::mem::take(&mut self.is_busy) {
-            self.size_page_cache(false)?;
+        if !matches!(end, Ok(End::Committed)) {
+            self.roll_back();
         }
-        ledger::write(&self.connection, |connection| {
-            let renewed = connection
-                .prepare_cached(
-                    "UPDATE destage_owner SET heartbeat = unixepoch('subsec') WHERE epoch = ?1",
-                )
-                .and_then(|mut s| s.execute([epoch.cast_signed()]))
-                .map_err(|error| classify(&error, "cannot renew the heartbeat"))?;
-            if renewed == 1 {
-                return ledger::watermarks(connection);
-            }
-            Err(fenced(connection, epoch))
-        })
+        end
     }
 
-    fn release(&mut self, epoch: u64) -> Result<(), OriginError> {
-        ledger::write(&self.connection, |connection| {
-            let released = connection
-                .execute(
-                    "UPDATE destage_owner SET heartbeat = 0 WHERE epoch = ?1",
-                    [epoch.cast_signed()],
-                )
-                .map_err(|error| classify(&error, "cannot release the origin"))?;
-            if released == 1 { Ok(()) } else { Err(fenced(connection, epoch)) }
-        })
-    }
-
-    fn parked(&mut self) -> Result<Vec<ParkedGroup>, OriginError> {
-        let read = || {
-            let mut statement = self.connection.prepare(
-                "SELECT domain, seq, depends_on, reason, payload FROM destage_parked \
-                 ORDER BY seq, domain",
-            )?;
-            let rows = statement.query_map([], |row| {
-                Ok(ParkedGroup {
-                    domain: DomainId(row.get(0)?),
-                    lsn: Lsn(row.get::<_, i64>(1)?.cast_unsigned()),
-                    depends_on: row.get::<_, Option<i64>>(2)?.map(|n| Lsn(n.cast_unsigned())),
-                    reason: row.get(3)?,
-                    payload: row.get(4)?,
-                })
-            })?;
-            rows.collect::<rusqlite::Result<_>>()
-        };
-        read().map_err(|error: rusqlite::Error| classify(&error, "cannot read destage_parked"))
+    fn at_heartbeat(&mut self) {
+        if !std::mem::take(&mut self.is_busy)
+            && let Err(error) = self.size_page_cache(false)
+        {
+            tracing::debug!(%error, "the page cache stays large");
+        }
     }
 }
 
-/// Whether the owner still was the expected one.
-fn store_claim(connection: &Connection, claim: &Claim) -> rusqlite::Result<bool> {
-    let (epoch, map) = (claim.epoch.cast_signed(), claim.domain_map.cast_signed());
-    let stored = match claim.expected {
-        None => connection.execute(
-            "INSERT INTO destage_owner (one, journal, epoch, domain_map, heartbeat) \
-             VALUES (1, ?1, ?2, ?3, unixepoch('subsec')) ON CONFLICT DO NOTHING",
-            params![claim.journal, epoch, map],
-        )?,
-        Some(expected) => connection.execute(
-            "UPDATE destage_owner SET journal = ?1, epoch = ?2, domain_map = ?3, \
-             heartbeat = unixepoch('subsec') WHERE epoch = ?4",
-            params![claim.journal, epoch, map, expected.cast_signed()],
-        )?,
+/// Runs a statement of the ledger; how many rows it met.
+fn run(
+    connection: &Connection,
+    what: &str,
+    statement: &ledger::Statement,
+) -> Result<u64, OriginError> {
+    let run = || {
+        let mut prepared = connection.prepare_cached(&statement.sql)?;
+        bind(&mut prepared, statement)?;
+        prepared.raw_execute()
     };
-    if stored != 1 {
-        return Ok(false);
-    }
-    connection.execute("UPDATE destage_watermark SET epoch = ?1", [epoch])?;
-    for domain in &claim.domains {
-        connection.execute(
-            "INSERT INTO destage_watermark (domain, seq, epoch) VALUES (?1, 0, ?2) \
-             ON CONFLICT DO NOTHING",
-            params![domain.0, epoch],
-        )?;
-    }
-    Ok(true)
+    run().map(|rows| rows as u64).map_err(|error| classify(&error, &format!("cannot {what}")))
 }
 
-fn store_parked(connection: &Connection, group: &ParkedGroup) -> rusqlite::Result<()> {
-    connection.execute(
-        "INSERT INTO destage_parked (domain, seq, depends_on, reason, payload, parked_at) \
-         VALUES (?1, ?2, ?3, ?4, ?5, unixepoch('subsec'))",
-        params![
-            group.domain.0,
-            group.lsn.0.cast_signed(),
-            group.depends_on.map(|lsn| lsn.0.cast_signed()),
-            group.reason,
-            group.payload
-        ],
-    )?;
+fn bind(prepared: &mut Statement<'_>, statement: &ledger::Statement) -> rusqlite::Result<()> {
+    for (at, value) in (1..).zip(&statement.values) {
+        match value {
+            Value::Null => prepared.raw_bind_parameter(at, None::<i64>)?,
+            Value::Integer(number) => prepared.raw_bind_parameter(at, number)?,
+            Value::Unsigned(number) => prepared.raw_bind_parameter(at, number.cast_signed())?,
+            Value::Text(text) => prepared.raw_bind_parameter(at, text)?,
+        }
+    }
     Ok(())
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Advance {
-    /// The watermark stands at the new place; the transaction goes on.
-    Moved,
-    /// It was there or beyond already: an earlier attempt had landed.
-    Landed,
-}
-
-/// Compares and sets the watermarks of several domains: all of them, or none.
-fn advance_all(connection: &Connection, claim: &AcrossClaim<'_>) -> Result<Advance, OriginError> {
-    let mut all = None;
-    for mark in claim.marks {
-        let moved = advance(connection, &claim.of(mark), mark.upto)?;
-        if all.is_some_and(|all| all != moved) {
-            return Err(OriginError::new(
-                Fault::Failed,
-                format_args!(
-                    "the watermark of domain {} does not go with those of the other domains of write {}: the origin was \
-                     changed by hand",
-                    mark.domain.0, mark.upto.0
-                ),
-            ));
+fn field(row: &rusqlite::Row<'_>, at: usize) -> rusqlite::Result<Field> {
+    Ok(match row.get_ref(at)? {
+        ValueRef::Null => None,
+        ValueRef::Integer(number) => Some(number.to_string()),
+        ValueRef::Real(number) => Some(number.to_string()),
+        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => {
+            Some(String::from_utf8_lossy(bytes).into_owned())
         }
-        all = Some(moved);
-    }
-    Ok(all.unwrap_or(Advance::Landed))
-}
-
-/// Compares and sets the domain's watermark.
-fn advance(connection: &Connection, claim: &WriteClaim, upto: Lsn) -> Result<Advance, OriginError> {
-    let doing = |error| classify(&error, "cannot move the watermark");
-    let domain = claim.domain.0;
-    let moved = if claim.unsafe_no_watermark {
-        connection
-            .prepare_cached("UPDATE destage_watermark SET seq = ?1 WHERE domain = ?2")
-            .and_then(|mut s| s.execute(params![upto.0.cast_signed(), domain]))
-    } else {
-        connection
-            .prepare_cached(
-                "UPDATE destage_watermark SET seq = ?1 WHERE domain = ?2 AND seq = ?3 AND epoch = ?4",
-            )
-            .and_then(|mut s| {
-                let expected = claim.expected.0.cast_signed();
-                s.execute(params![upto.0.cast_signed(), domain, expected, claim.epoch.cast_signed()])
-            })
-    };
-    if moved.map_err(doing)? == 1 {
-        return Ok(Advance::Moved);
-    }
-    let found: Option<(i64, i64)> = connection
-        .query_row("SELECT seq, epoch FROM destage_watermark WHERE domain = ?1", [domain], |row| {
-            Ok((row.get(0)?, row.get(1)?))
-        })
-        .optional()
-        .map_err(doing)?;
-    match found {
-        Some((_, epoch)) if epoch.cast_unsigned() != claim.epoch => {
-            Err(fenced(connection, claim.epoch))
-        }
-        Some((seq, _)) if seq.cast_unsigned() >= upto.0 => Ok(Advance::Landed),
-        Some((seq, _)) if seq.cast_unsigned() == claim.expected.0 => {
-            Err(unmoved("the database", claim))
-        }
-        Some((seq, _)) => Err(OriginError::new(
-            Fault::Failed,
-            format_args!(
-                "the watermark of domain {domain} stands at {seq}, not at {}: the origin was \
-                 restored or changed by hand",
-                claim.expected.0
-            ),
-        )),
-        None => Err(OriginError::new(
-            Fault::Failed,
-            format_args!("domain {domain} has no row in destage_watermark: it was removed by hand"),
-        )),
-    }
-}
-
-fn fenced(connection: &Connection, epoch: u64) -> OriginError {
-    let found = connection
-        .query_row("SELECT epoch FROM destage_owner", [], |row| row.get::<_, i64>(0))
-        .optional()
-        .map_err(|error| classify(&error, "cannot read destage_owner"));
-    match found {
-        Ok(found) => {
-            crate::origins::ledger::fenced("the database", epoch, found.map(i64::cast_unsigned))
-        }
-        Err(error) => error,
-    }
+    })
 }
 
 fn apply_plan(
@@ -561,8 +357,10 @@ fn deferred_violations(connection: &Connection) -> bool {
 mod tests {
     use super::*;
     use crate::change::{GroupWriter, Set};
-    use crate::contract::Origin;
+    use crate::contract::{Claim, GroupRef, Mark, Origin, WriteClaim, Writer};
     use crate::origins::Sqlite;
+    use crate::origins::ledger::SqlWriter;
+    use destage_core::{DomainId, Lsn};
 
     #[test]
     fn pages_are_kept_while_there_are_batches_and_given_back_after_them() {
@@ -573,15 +371,15 @@ mod tests {
         let origin = Sqlite::open(&path, Duration::from_secs(60)).unwrap();
         let schema = origin.schema().unwrap();
         let connection = origin.connect().unwrap();
-        ledger::create(&connection).unwrap();
-        let mut writer = SqliteWriter::new(connection);
-        let (domain, epoch) = (DomainId(0), 3);
-        let (journal, domains) = ("journal-a".to_owned(), vec![domain]);
+        tables::create(&connection).unwrap();
+        let mut writer = SqlWriter(SqliteWriter::new(connection));
+        let epoch = 3;
+        let (journal, domains) = ("journal-a".to_owned(), vec![DomainId(0)]);
         let claim = Claim { journal, expected: None, epoch, domain_map: 0, domains };
         writer.claim(&claim).unwrap();
-        let kib = |writer: &SqliteWriter| {
+        let kib = |writer: &SqlWriter<SqliteWriter>| {
             let query = |row: &rusqlite::Row<'_>| row.get::<_, i64>(0);
-            -writer.connection.query_row("PRAGMA cache_size", [], query).unwrap()
+            -writer.0.connection.query_row("PRAGMA cache_size", [], query).unwrap()
         };
         assert_eq!(kib(&writer), PAGE_CACHE_KIB);
 
@@ -589,7 +387,8 @@ mod tests {
         group.begin(schema.tables[0].id, Op::Update, &[3, b'1']);
         group.set(1, Set::To(cells::Cell::Value(b"2")));
         let batch = [GroupRef { lsn: Lsn(1), bytes: group.finish() }];
-        let claim = WriteClaim { domain, epoch, expected: Lsn::ZERO, unsafe_no_watermark: false };
+        let marks = [Mark { domain: DomainId(0), expected: Lsn::ZERO, upto: Lsn(1) }];
+        let claim = WriteClaim { epoch, marks: &marks, unsafe_no_watermark: false };
         writer.apply(&schema, &claim, &batch).unwrap();
         assert_eq!(kib(&writer), BATCH_PAGE_CACHE_KIB);
         writer.heartbeat(epoch).unwrap();

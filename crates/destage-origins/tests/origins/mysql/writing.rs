@@ -57,7 +57,7 @@ fn a_repeated_batch_counts_once() {
     // Between the batch's groups nothing of ours ever stood: the origin was changed by hand.
     arm.claim = first;
     let far = [Lsn(1), Lsn(3)].map(|lsn| GroupRef { lsn, bytes: &group });
-    let error = arm.writer.apply(&arm.schema, &arm.claim, &far).unwrap_err();
+    let error = arm.apply_refs(&far).unwrap_err();
     assert_eq!(error.fault, Fault::Failed);
     assert_eq!(database.text("SELECT n FROM t").as_deref(), Some("10"));
     // The negative control: without the watermark the same batch counts twice.
@@ -102,7 +102,7 @@ fn a_late_owner_changes_nothing() {
     other.claim(&claim(Some(1), 2)).unwrap();
     let group = change(&table, Op::Update, &["1"], &[("n", Some("9"))], &[]);
     assert_eq!(arm.apply(std::slice::from_ref(&group)).unwrap_err().fault, Fault::Fenced);
-    assert_eq!(arm.writer.park(&arm.claim, Lsn(1), None).unwrap_err().fault, Fault::Fenced);
+    assert_eq!(arm.park(Lsn(1), None).unwrap_err().fault, Fault::Fenced);
     // Even where the batch itself would fail, the fence is what is told.
     let absent = change(&table, Op::Insert, &["1"], &[], &[]);
     assert_eq!(arm.apply(&[absent]).unwrap_err().fault, Fault::Fenced);
@@ -126,8 +126,10 @@ fn an_error_of_the_statement_that_moves_the_watermark_is_that_error() {
         ));
         let told = [
             arm.apply(std::slice::from_ref(&group)).unwrap_err(),
-            arm.writer.park(&arm.claim, Lsn(1), None).unwrap_err(),
-            arm.writer.unpark(&arm.schema, &arm.claim, &[], &[]).unwrap_err(),
+            arm.park(Lsn(1), None).unwrap_err(),
+            arm.claim
+                .upto(Lsn(1), |claim| arm.writer.unpark(&arm.schema, claim, &[], &[]))
+                .unwrap_err(),
         ];
         for error in told {
             assert_eq!(error.fault, Fault::Unavailable, "{error}");
@@ -315,13 +317,13 @@ fn parked_groups_are_kept_with_the_watermark_moved() {
         payload: "{\"t\": 'x'}".to_owned(),
     };
     for _ in 0..2 {
-        arm.writer.park(&arm.claim, Lsn(1), Some(&parked)).unwrap();
+        arm.park(Lsn(1), Some(&parked)).unwrap();
     }
     arm.claim.expected = Lsn(1);
     let behind = ParkedGroup { lsn: Lsn(2), depends_on: Some(Lsn(1)), ..parked.clone() };
-    arm.writer.park(&arm.claim, Lsn(2), Some(&behind)).unwrap();
+    arm.park(Lsn(2), Some(&behind)).unwrap();
     arm.claim.expected = Lsn(2);
-    arm.writer.park(&arm.claim, Lsn(3), None).unwrap();
+    arm.park(Lsn(3), None).unwrap();
     assert_eq!(arm.writer.heartbeat(1).unwrap()[0], (DomainId(0), Lsn(3)));
     assert_eq!(arm.writer.parked().unwrap(), [parked, behind]);
 }
@@ -346,7 +348,7 @@ fn trouble_of_the_moment_is_unavailable_and_a_schema_change_denied() {
     database.sql("ALTER TABLE t CHANGE n m int");
     assert_eq!(arm.apply(&[group]).unwrap_err().fault, Fault::Denied);
     let refs = [GroupRef { lsn: Lsn(2), bytes: &[1, 2, 3] }];
-    let malformed = arm.writer.apply(&arm.schema, &arm.claim, &refs).unwrap_err();
+    let malformed = arm.apply_refs(&refs).unwrap_err();
     assert_eq!(malformed.fault, Fault::Failed);
 }
 

@@ -114,7 +114,7 @@ fn a_rejected_transaction_takes_the_one_behind_it_along_but_none_before() {
     let alone = arm.apply(&groups[GROUPS + 1..GROUPS + 2]).unwrap_err();
     assert_eq!(alone.fault, Fault::Rejected);
     assert_eq!(watermark(&database), arm.claim.expected.0);
-    arm.writer.park(&arm.claim, Lsn(arm.claim.expected.0 + 1), None).unwrap();
+    arm.park(Lsn(arm.claim.expected.0 + 1), None).unwrap();
     arm.claim.expected = Lsn(arm.claim.expected.0 + 1);
     arm.apply(&groups[GROUPS + 2..]).unwrap();
     let expected = (groups.len() - 1).to_string();

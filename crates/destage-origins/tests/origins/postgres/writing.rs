@@ -52,7 +52,7 @@ fn a_repeated_batch_counts_once() {
     // Between the batch's groups nothing of ours ever stood: the origin was changed by hand.
     arm.claim = first;
     let far = [Lsn(1), Lsn(3)].map(|lsn| GroupRef { lsn, bytes: &group });
-    let error = arm.writer.apply(&arm.schema, &arm.claim, &far).unwrap_err();
+    let error = arm.apply_refs(&far).unwrap_err();
     assert_eq!(error.fault, Fault::Failed);
     assert_eq!(database.text("SELECT n::text FROM t").as_deref(), Some("10"));
     // The negative control: without the watermark the same batch counts twice.
@@ -72,7 +72,7 @@ fn a_late_owner_changes_nothing() {
     other.claim(&claim(Some(1), 2)).unwrap();
     let group = change(&table, Op::Update, &["1"], &[("n", Some("9"))], &[]);
     assert_eq!(arm.apply(std::slice::from_ref(&group)).unwrap_err().fault, Fault::Fenced);
-    assert_eq!(arm.writer.park(&arm.claim, Lsn(1), None).unwrap_err().fault, Fault::Fenced);
+    assert_eq!(arm.park(Lsn(1), None).unwrap_err().fault, Fault::Fenced);
     // Even where the batch itself would fail, the fence is what is told.
     let absent = change(&table, Op::Insert, &["1"], &[], &[]);
     assert_eq!(arm.apply(&[absent]).unwrap_err().fault, Fault::Fenced);
@@ -237,13 +237,13 @@ fn parked_groups_are_kept_with_the_watermark_moved() {
         payload: "{\"t\": 'x'}".to_owned(),
     };
     for _ in 0..2 {
-        arm.writer.park(&arm.claim, Lsn(1), Some(&parked)).unwrap();
+        arm.park(Lsn(1), Some(&parked)).unwrap();
     }
     arm.claim.expected = Lsn(1);
     let behind = ParkedGroup { lsn: Lsn(2), depends_on: Some(Lsn(1)), ..parked.clone() };
-    arm.writer.park(&arm.claim, Lsn(2), Some(&behind)).unwrap();
+    arm.park(Lsn(2), Some(&behind)).unwrap();
     arm.claim.expected = Lsn(2);
-    arm.writer.park(&arm.claim, Lsn(3), None).unwrap();
+    arm.park(Lsn(3), None).unwrap();
     assert_eq!(arm.writer.heartbeat(1).unwrap()[0], (DomainId(0), Lsn(3)));
     let kept = arm.writer.parked().unwrap();
     let told = kept.iter().map(|p| (p.lsn.0, p.depends_on, p.payload.as_str())).collect::<Vec<_>>();
@@ -270,7 +270,7 @@ fn trouble_of_the_moment_is_unavailable_and_a_schema_change_denied() {
     database.sql("ALTER TABLE t RENAME n TO m");
     assert_eq!(arm.apply(&[group]).unwrap_err().fault, Fault::Denied);
     let refs = [GroupRef { lsn: Lsn(2), bytes: &[1, 2, 3] }];
-    let malformed = arm.writer.apply(&arm.schema, &arm.claim, &refs).unwrap_err();
+    let malformed = arm.apply_refs(&refs).unwrap_err();
     assert_eq!(malformed.fault, Fault::Failed);
 }
 

@@ -1,9 +1,10 @@
 //! What the tests on SQLite files share.
 
+use crate::arm::OneDomain;
 use destage_core::{DomainId, Lsn};
 use destage_origins::cells::{Cell, Reader as Cells, push_cell};
 use destage_origins::change::{GroupWriter, Op, Set};
-use destage_origins::contract::{Claim, GroupRef, Origin, OriginError, Reader, WriteClaim, Writer};
+use destage_origins::contract::{Claim, GroupRef, Origin, OriginError, Reader, Writer};
 use destage_origins::origins::Sqlite;
 use destage_origins::schema::Schema;
 use rusqlite::Connection;
@@ -19,7 +20,7 @@ pub(crate) const DOMAIN: DomainId = DomainId(0);
 
 /// A database file made by a script, opened and claimed.
 pub(crate) struct Fixture {
-    pub(crate) folder: TempDir,
+    _folder: TempDir,
     pub(crate) path: PathBuf,
     pub(crate) origin: Sqlite,
     pub(crate) schema: Schema,
@@ -49,7 +50,7 @@ impl Fixture {
         let mut writer = origin.writer().unwrap();
         writer.claim(&claim(None, EPOCH)).unwrap();
         let reader = origin.reader().unwrap();
-        Self { folder, path, origin, schema, writer, reader, at: 0 }
+        Self { _folder: folder, path, origin, schema, writer, reader, at: 0 }
     }
 
     /// Another program's connection.
@@ -66,7 +67,9 @@ impl Fixture {
             .zip(self.at + 1..)
             .map(|(bytes, lsn)| GroupRef { lsn: Lsn(lsn), bytes })
             .collect();
-        self.writer.apply(&self.schema, &write_claim(self.at), &refs)?;
+        let upto = Lsn(self.at + groups.len() as u64);
+        let writer = &mut self.writer;
+        write_claim(self.at).upto(upto, |claim| writer.apply(&self.schema, claim, &refs))?;
         self.at += groups.len() as u64;
         Ok(())
     }
@@ -106,8 +109,8 @@ pub(crate) fn claim(expected: Option<u64>, epoch: u64) -> Claim {
     }
 }
 
-pub(crate) fn write_claim(expected: u64) -> WriteClaim {
-    WriteClaim { domain: DOMAIN, epoch: EPOCH, expected: Lsn(expected), unsafe_no_watermark: false }
+pub(crate) fn write_claim(expected: u64) -> OneDomain {
+    OneDomain { domain: DOMAIN, epoch: EPOCH, expected: Lsn(expected), unsafe_no_watermark: false }
 }
 
 pub(crate) fn key(values: &[&str]) -> Vec<u8> {

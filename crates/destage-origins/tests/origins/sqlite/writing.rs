@@ -1,9 +1,10 @@
 //! Batches on a real SQLite file: exactly once, fenced, classified.
 
 use super::fixture::*;
+use crate::arm::OneDomain;
 use destage_core::{Fault, Lsn};
 use destage_origins::change::Op::{Delete, Insert, Update};
-use destage_origins::contract::{GroupRef, Origin, ParkedGroup, WriteClaim};
+use destage_origins::contract::{GroupRef, Origin, ParkedGroup};
 
 const SHOP: &str = "
     CREATE TABLE products (id INTEGER PRIMARY KEY, name TEXT NOT NULL, stock INTEGER DEFAULT 0,
@@ -24,11 +25,13 @@ fn a_batch_applied_twice_counts_once_and_twice_without_the_watermark() {
     let group = shop.group(&[("products", Update, &["1"], &[("stock", by("3"))])]);
     let batch = [GroupRef { lsn: Lsn(1), bytes: &group }];
     for _ in 0..2 {
-        shop.writer.apply(&shop.schema, &write_claim(0), &batch).unwrap();
+        let Fixture { writer, schema, .. } = &mut shop;
+        write_claim(0).upto(Lsn(1), |claim| writer.apply(schema, claim, &batch)).unwrap();
     }
     assert_eq!(shop.row("products", &["1"]).unwrap()[2].as_deref(), Some("8"));
-    let unsafe_claim = WriteClaim { unsafe_no_watermark: true, ..write_claim(0) };
-    shop.writer.apply(&shop.schema, &unsafe_claim, &batch).unwrap();
+    let unsafe_claim = OneDomain { unsafe_no_watermark: true, ..write_claim(0) };
+    let Fixture { writer, schema, .. } = &mut shop;
+    unsafe_claim.upto(Lsn(1), |claim| writer.apply(schema, claim, &batch)).unwrap();
     assert_eq!(shop.row("products", &["1"]).unwrap()[2].as_deref(), Some("11"));
 }
 
@@ -42,7 +45,8 @@ fn an_owner_that_was_replaced_is_fenced() {
     other.claim(&claim(Some(EPOCH), 9)).unwrap();
 
     assert_eq!(fault(shop.apply(&[group])), Some(Fault::Fenced));
-    assert_eq!(fault(shop.writer.park(&write_claim(0), Lsn(1), None)), Some(Fault::Fenced));
+    let parked = write_claim(0).upto(Lsn(1), |claim| shop.writer.park(claim, None));
+    assert_eq!(fault(parked), Some(Fault::Fenced));
     assert_eq!(shop.writer.heartbeat(EPOCH).unwrap_err().fault, Fault::Fenced);
     assert_eq!(other.heartbeat(9).unwrap(), [(DOMAIN, Lsn(0))]);
     let owner = other.owner().unwrap().unwrap();
@@ -71,10 +75,10 @@ fn parking_moves_the_watermark_once_and_keeps_the_group() {
         payload: "{}".into(),
     };
     for _ in 0..2 {
-        shop.writer.park(&write_claim(0), Lsn(1), Some(&parked)).unwrap();
+        write_claim(0).upto(Lsn(1), |claim| shop.writer.park(claim, Some(&parked))).unwrap();
     }
     assert_eq!(shop.writer.parked().unwrap(), [parked]);
-    shop.writer.park(&write_claim(1), Lsn(2), None).unwrap();
+    write_claim(1).upto(Lsn(2), |claim| shop.writer.park(claim, None)).unwrap();
     assert_eq!(shop.writer.heartbeat(EPOCH).unwrap(), [(DOMAIN, Lsn(2))]);
 }
 
@@ -93,8 +97,9 @@ fn what_the_data_cannot_do_is_rejected_as_a_whole() {
         shop.group(&[("positive", Update, &["1"], &[("n", by("-1"))])]),
         shop.group(&[("products", Update, &["1"], &[("stock", by("9223372036854775807"))])]),
         shop.group(&[("products", Update, &["1"], &[("weight", by("1"))])]),
-        b"malformed".to_vec(),
     ];
+    let malformed = shop.apply(&[good.clone(), b"malformed".to_vec()]);
+    assert_eq!(fault(malformed), Some(Fault::Failed));
     for group in bad {
         let error = shop.apply(&[good.clone(), group.clone()]).unwrap_err();
         assert_eq!(error.fault, Fault::Rejected, "{error}");

@@ -50,20 +50,34 @@ pub(super) fn watermarks(connection: &Connection) -> Result<Vec<(DomainId, Lsn)>
     rows.and_then(Iterator::collect).map_err(|error| classify(&error, READING))
 }
 
-/// Runs `work` in a transaction that holds the write lock from its start; undone if `work` fails, and not begun where the
-/// database's name is not the open file's any more ([`Fault::Failed`]).
+/// Runs `work` in a transaction that holds the write lock from its start; undone if `work` fails.
 pub(super) fn write<T>(
     connection: &Connection,
     work: impl FnOnce(&Connection) -> Result<T, OriginError>,
 ) -> Result<T, OriginError> {
-    if has_moved(connection) {
-        let path = connection.path().unwrap_or_default();
-        let message = format!(
-            "the database {path} was removed or replaced while it was in use: what was written since is in the old file only"
-        );
-        return Err(OriginError::new(Fault::Failed, message));
+    begin_write(connection)?;
+    ended(connection, work(connection))
+}
+
+/// Begins a transaction that holds the write lock.
+pub(super) fn begin_write(connection: &Connection) -> Result<(), OriginError> {
+    check_place(connection)?;
+    begin(connection, "BEGIN IMMEDIATE")
+}
+
+/// Whether whoever opens the database sees what is written here.
+///
+/// # Errors
+/// [`Fault::Failed`] where the database's name is not the open file's any more.
+pub(super) fn check_place(connection: &Connection) -> Result<(), OriginError> {
+    if !has_moved(connection) {
+        return Ok(());
     }
-    transaction(connection, "BEGIN IMMEDIATE", work)
+    let path = connection.path().unwrap_or_default();
+    let message = format!(
+        "the database {path} was removed or replaced while it was in use: what was written since is in the old file only"
+    );
+    Err(OriginError::new(Fault::Failed, message))
 }
 
 /// Whether the database's name is gone or another file's: whoever opens it sees nothing of what is written here.
@@ -87,25 +101,36 @@ pub(super) fn snapshot<T>(
     connection: &Connection,
     work: impl FnOnce(&Connection) -> Result<T, OriginError>,
 ) -> Result<T, OriginError> {
-    transaction(connection, "BEGIN", work)
+    begin(connection, "BEGIN")?;
+    ended(connection, work(connection))
 }
 
-fn transaction<T>(
-    connection: &Connection,
-    begin: &str,
-    work: impl FnOnce(&Connection) -> Result<T, OriginError>,
-) -> Result<T, OriginError> {
-    let run = |sql: &str| connection.prepare_cached(sql).and_then(|mut s| s.raw_execute());
-    run(begin).map_err(|e| classify(&e, "cannot begin a transaction"))?;
-    let result = work(connection).and_then(|value| match run("COMMIT") {
-        Ok(_) => Ok(value),
-        Err(error) => Err(classify(&error, "cannot commit")),
-    });
-    // Some errors have ended the transaction already.
-    if result.is_err() && !connection.is_autocommit() {
-        let _ = run("ROLLBACK");
+fn begin(connection: &Connection, begin: &str) -> Result<(), OriginError> {
+    run(connection, begin).map_err(|error| classify(&error, "cannot begin a transaction"))
+}
+
+/// Commits what has gone well, and undoes the rest.
+fn ended<T>(connection: &Connection, result: Result<T, OriginError>) -> Result<T, OriginError> {
+    let result = result.and_then(|value| commit(connection).map(|()| value));
+    if result.is_err() {
+        roll_back(connection);
     }
     result
+}
+
+pub(super) fn commit(connection: &Connection) -> Result<(), OriginError> {
+    run(connection, "COMMIT").map_err(|error| classify(&error, "cannot commit"))
+}
+
+/// Some errors have ended the transaction already.
+pub(super) fn roll_back(connection: &Connection) {
+    if !connection.is_autocommit() {
+        let _ = run(connection, "ROLLBACK");
+    }
+}
+
+fn run(connection: &Connection, sql: &str) -> rusqlite::Result<()> {
+    connection.prepare_cached(sql)?.raw_execute().map(drop)
 }
 
 const READING: &str = "cannot read destage_watermark";

@@ -1,19 +1,25 @@
-//! What origins over the network make alike of Destage's own tables there: numbers, watermarks, who owns the origin.
+//! The ledger: Destage's own tables at the origin, which say who owns it, how far each domain is, and what was parked.
+//!
+//! Here is what every origin decides alike, whatever it keeps the ledger in; in [`dialect`] the ledger as SQL, in [`writer`]
+//! the writer of all databases that speak it.
+
+mod dialect;
+mod writer;
+
+pub(super) use dialect::{Dialect, Statement, Value, push_number};
+pub(super) use writer::{Database, End, Field, Part, SqlWriter, Transaction, applied, apply_first};
 
 use crate::change::Op;
-use crate::contract::{AcrossClaim, GroupRef, Mark, OriginError, WriteClaim};
+use crate::contract::{GroupRef, Mark, OriginError, WriteClaim};
 use crate::schema::Table;
 use destage_core::{DomainId, Fault, Lsn};
 
 /// The tables' names.
-pub(super) const NAMES: [&str; 3] = ["destage_owner", "destage_watermark", "destage_parked"];
-
-/// Whether all watermarks are of the epoch of the row of `destage_owner` that is read.
-pub(super) const WHOLE: &str =
-    "NOT EXISTS (SELECT 1 FROM destage_watermark w WHERE w.epoch <> destage_owner.epoch)";
+pub(in crate::origins) const NAMES: [&str; 3] =
+    ["destage_owner", "destage_watermark", "destage_parked"];
 
 /// Reads watermarks written as one text: `domain seq,domain seq`.
-pub(super) fn parse_watermarks(text: Option<&str>) -> Vec<(DomainId, Lsn)> {
+pub(in crate::origins) fn parse_watermarks(text: Option<&str>) -> Vec<(DomainId, Lsn)> {
     let pair = |entry: &str| {
         let (domain, seq) = entry.split_once(' ')?;
         Some((DomainId(domain.parse().ok()?), Lsn(seq.parse().ok()?)))
@@ -21,65 +27,68 @@ pub(super) fn parse_watermarks(text: Option<&str>) -> Vec<(DomainId, Lsn)> {
     text.unwrap_or_default().split(',').filter_map(pair).collect()
 }
 
-/// The watermark was not where the claim expected it but at `found`, a number and an epoch: who is right? The number up to
-/// which the groups had landed before.
+/// The watermarks are not where the claim expects them but where `found` has them, with their epochs: who is right? The number
+/// up to which the groups had landed before.
 ///
 /// # Errors
-/// [`Fault::Fenced`] or [`Fault::Failed`], as [`crate::contract::Writer::apply`] says; [`Fault::Unavailable`] where it is where it was
-/// expected after all.
-pub(super) fn landed(
+/// [`Fault::Fenced`] or [`Fault::Failed`], as [`crate::contract::Writer::apply`] says; [`Fault::Unavailable`] where they are
+/// where they were expected after all.
+pub(in crate::origins) fn landed(
     place: &str,
-    claim: &WriteClaim,
+    claim: &WriteClaim<'_>,
+    found: impl Fn(DomainId) -> Option<(Lsn, u64)>,
+    groups: &[GroupRef<'_>],
+) -> Result<Lsn, OriginError> {
+    if let [mark] = claim.marks {
+        return reached(place, claim.epoch, mark, found(mark.domain), groups);
+    }
+    let stays = |mark: &Mark| found(mark.domain) == Some((mark.expected, claim.epoch));
+    if let Some(first) = claim.marks.first().filter(|_| claim.marks.iter().all(stays)) {
+        return Err(unmoved(place, first));
+    }
+    // All have moved, or something that is not ours has moved some.
+    for mark in claim.marks {
+        let whole = [GroupRef { lsn: mark.upto, bytes: &[] }];
+        reached(place, claim.epoch, mark, found(mark.domain), &whole).map_err(
+            |error| match error.fault {
+                Fault::Unavailable => changed(place, mark, mark.expected),
+                _ => error,
+            },
+        )?;
+    }
+    Ok(claim.marks.iter().map(|mark| mark.upto).max().unwrap_or(Lsn::ZERO))
+}
+
+/// The number up to which the groups of one domain had landed.
+fn reached(
+    place: &str,
+    epoch: u64,
+    mark: &Mark,
     found: Option<(Lsn, u64)>,
     groups: &[GroupRef<'_>],
 ) -> Result<Lsn, OriginError> {
-    let domain = claim.domain.0;
-    let Some((seq, epoch)) = found else {
-        let message = format!("{place} has no watermark for domain {domain}: claim it first");
+    let Some((seq, theirs)) = found else {
+        let message =
+            format!("{place} has no watermark for domain {}: claim it first", mark.domain.0);
         return Err(OriginError::new(Fault::Failed, message));
     };
-    if epoch != claim.epoch {
-        return Err(fenced(place, claim.epoch, Some(epoch)));
+    if theirs != epoch {
+        return Err(fenced(place, epoch, Some(theirs)));
     }
     let is_beyond = groups.last().is_some_and(|last| last.lsn <= seq);
     if is_beyond || groups.iter().any(|group| group.lsn == seq) {
         return Ok(seq);
     }
-    if seq == claim.expected {
-        return Err(unmoved(place, claim));
+    if seq == mark.expected {
+        return Err(unmoved(place, mark));
     }
-    Err(changed(place, claim, seq))
-}
-
-/// The same for a write of several domains, with the watermark and the epoch `found` for each. Done if it had landed.
-///
-/// # Errors
-/// As for [`landed`]; also where some have moved and others have not, which nothing of ours does.
-pub(super) fn landed_across(
-    place: &str,
-    claim: &AcrossClaim<'_>,
-    found: impl Fn(DomainId) -> Option<(Lsn, u64)>,
-) -> Result<(), OriginError> {
-    let stays = |mark: &Mark| found(mark.domain) == Some((mark.expected, claim.epoch));
-    if let [first, ..] = claim.marks
-        && claim.marks.iter().all(stays)
-    {
-        return Err(unmoved(place, &claim.of(first)));
-    }
-    for mark in claim.marks {
-        let (upto, claim) = ([GroupRef { lsn: mark.upto, bytes: &[] }], claim.of(mark));
-        landed(place, &claim, found(mark.domain), &upto).map_err(|error| match error.fault {
-            Fault::Unavailable => changed(place, &claim, claim.expected),
-            _ => error,
-        })?;
-    }
-    Ok(())
+    Err(changed(place, mark, seq))
 }
 
 /// The watermark is where the claim left it, and did not move all the same: nothing was lost, so there is nothing but to try
 /// again.
-pub(super) fn unmoved(place: &str, claim: &WriteClaim) -> OriginError {
-    let (domain, expected) = (claim.domain.0, claim.expected.0);
+fn unmoved(place: &str, mark: &Mark) -> OriginError {
+    let (domain, expected) = (mark.domain.0, mark.expected.0);
     OriginError::new(
         Fault::Unavailable,
         format!(
@@ -89,12 +98,12 @@ pub(super) fn unmoved(place: &str, claim: &WriteClaim) -> OriginError {
 }
 
 /// The watermark is where nothing of ours has put it.
-fn changed(place: &str, claim: &WriteClaim, found: Lsn) -> OriginError {
+fn changed(place: &str, mark: &Mark, found: Lsn) -> OriginError {
     OriginError::new(
         Fault::Failed,
         format!(
             "{place} stands at group {} of domain {}, expected {}: it was restored or changed by hand",
-            found.0, claim.domain.0, claim.expected.0
+            found.0, mark.domain.0, mark.expected.0
         ),
     )
 }
@@ -103,7 +112,7 @@ fn changed(place: &str, claim: &WriteClaim, found: Lsn) -> OriginError {
 ///
 /// # Errors
 /// [`Fault::Failed`] names the first that does.
-pub(super) fn check_floors(
+pub(in crate::origins) fn check_floors(
     place: &str,
     found: &[(DomainId, Lsn)],
     floors: &[(DomainId, Lsn)],
@@ -126,13 +135,13 @@ pub(super) fn check_floors(
 }
 
 /// A claim met another owner than the one that had been read, whatever its epoch.
-pub(super) fn outrun(place: &str) -> OriginError {
+pub(in crate::origins) fn outrun(place: &str) -> OriginError {
     let message = format!("another process claimed {place} meanwhile; read its owner again");
     OriginError::new(Fault::Fenced, message)
 }
 
 /// The origin is not ours any more: another owner's, or, as epochs only grow, one that was restored to before our start.
-pub(super) fn fenced(place: &str, ours: u64, theirs: Option<u64>) -> OriginError {
+pub(in crate::origins) fn fenced(place: &str, ours: u64, theirs: Option<u64>) -> OriginError {
     if let Some(epoch) = theirs.filter(|epoch| *epoch < ours) {
         return OriginError::new(
             Fault::Failed,
@@ -145,7 +154,7 @@ pub(super) fn fenced(place: &str, ours: u64, theirs: Option<u64>) -> OriginError
 }
 
 /// A statement did not touch its rows exactly. `target` is `None` where a group was to be parked or taken back.
-pub(super) fn missed(target: Option<(&Table, Op)>, expected: u64, rows: u64) -> String {
+pub(in crate::origins) fn missed(target: Option<(&Table, Op)>, expected: u64, rows: u64) -> String {
     let (table, op) = target.map_or(("destage_parked", "change"), |(table, op)| {
         let op = match op {
             Op::Insert => "insert",
@@ -157,27 +166,13 @@ pub(super) fn missed(target: Option<(&Table, Op)>, expected: u64, rows: u64) -> 
     format!("{op} of {expected} rows of {table} met {rows}: the others do not exist there")
 }
 
-/// The statement that meets one row if the claim's owner still is the owner, and holds it until the transaction ends.
-pub(super) fn still_ours(claim: &WriteClaim) -> String {
-    format!(
-        "UPDATE destage_watermark SET seq = seq WHERE domain = {} AND epoch = {}",
-        claim.domain.0,
-        signed(claim.epoch)
-    )
-}
-
-/// The statement that takes one group out of the parked ones, whatever its domains: no two have one number.
-pub(super) fn take_parked(lsn: Lsn) -> String {
-    format!("DELETE FROM destage_parked WHERE seq = {}", signed(lsn.0))
-}
-
 /// As databases hold it that know no unsigned numbers.
-pub(super) fn signed(number: u64) -> i64 {
+pub(in crate::origins) fn signed(number: u64) -> i64 {
     i64::try_from(number).expect("sequence numbers and epochs stay below 2^63")
 }
 
 /// Back from [`signed`]; 0 for what nobody but a stranger can have written.
-pub(super) fn unsigned(number: i64) -> u64 {
+pub(in crate::origins) fn unsigned(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }
 
@@ -187,13 +182,8 @@ mod tests {
 
     const EPOCH: u64 = 4;
 
-    fn claim(expected: u64) -> WriteClaim {
-        WriteClaim {
-            domain: DomainId(0),
-            epoch: EPOCH,
-            expected: Lsn(expected),
-            unsafe_no_watermark: false,
-        }
+    fn mark(domain: u16, expected: u64, upto: u64) -> Mark {
+        Mark { domain: DomainId(domain), expected: Lsn(expected), upto: Lsn(upto) }
     }
 
     fn fault_of<T>(result: Result<T, OriginError>) -> Option<Fault> {
@@ -203,7 +193,9 @@ mod tests {
     #[test]
     fn a_watermark_that_stayed_where_it_was_is_tried_again_and_one_elsewhere_went_back() {
         let groups = [6, 7].map(|lsn| GroupRef { lsn: Lsn(lsn), bytes: &[] });
-        let landed = |found| landed("the origin", &claim(5), Some((Lsn(found), EPOCH)), &groups);
+        let marks = [mark(0, 5, 7)];
+        let claim = WriteClaim { epoch: EPOCH, marks: &marks, unsafe_no_watermark: false };
+        let landed = |found| landed("the origin", &claim, |_| Some((Lsn(found), EPOCH)), &groups);
         assert_eq!(fault_of(landed(5)), Some(Fault::Unavailable));
         assert_eq!(fault_of(landed(4)), Some(Fault::Failed));
         assert_eq!(landed(6).ok(), Some(Lsn(6)));
@@ -212,16 +204,11 @@ mod tests {
 
     #[test]
     fn of_several_watermarks_all_stay_or_none() {
-        let mark = |domain, expected| Mark {
-            domain: DomainId(domain),
-            expected: Lsn(expected),
-            upto: Lsn(9),
-        };
-        let marks = [mark(0, 5), mark(1, 3)];
-        let claim = AcrossClaim { epoch: EPOCH, marks: &marks, unsafe_no_watermark: false };
+        let marks = [mark(0, 5, 9), mark(1, 3, 9)];
+        let claim = WriteClaim { epoch: EPOCH, marks: &marks, unsafe_no_watermark: false };
         let landed = |found: [u64; 2]| {
             let at = |domain: DomainId| Some((Lsn(found[usize::from(domain.0)]), EPOCH));
-            fault_of(landed_across("the origin", &claim, at))
+            fault_of(landed("the origin", &claim, at, &[]))
         };
         assert_eq!(landed([5, 3]), Some(Fault::Unavailable));
         assert_eq!(landed([9, 9]), None);
