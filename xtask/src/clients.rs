@@ -112,10 +112,7 @@ pub(crate) fn run(name: &str, command: &mut Command) -> Result<()> {
         .stdin(Stdio::null())
         .status()
         .map_err(|error| format!("failed to start {name}: {error}"))?;
-    match status.success() {
-        true => Ok(()),
-        false => Err(format!("{name} failed: see its output above")),
-    }
+    if status.success() { Ok(()) } else { Err(format!("{name} failed: see its output above")) }
 }
 
 const MARK: &str = ".installed";

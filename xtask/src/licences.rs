@@ -24,9 +24,10 @@ pub(crate) fn check(environment: &Environment) -> Result<()> {
         .filter(|package| !is_allowed(package["license"].as_str().unwrap_or_default(), &allowed))
         .map(|package| format!("{} ({})", package["name"], package["license"]))
         .collect();
-    match refused.is_empty() {
-        true => Ok(()),
-        false => Err(format!("not among the licences of deny.toml: {}", refused.join(", "))),
+    if refused.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("not among the licences of deny.toml: {}", refused.join(", ")))
     }
 }
 

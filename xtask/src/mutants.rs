@@ -224,9 +224,10 @@ fn remove(folder: &Path) {
 fn git(arguments: &[&str]) -> Result<()> {
     let mut git = Command::new("git");
     let status = git.args(arguments).current_dir(root()).stdin(Stdio::null()).status();
-    match status.map_err(|error| format!("failed to start git: {error}"))?.success() {
-        true => Ok(()),
-        false => Err(format!("git {} failed: see its output above", arguments.join(" "))),
+    if status.map_err(|error| format!("failed to start git: {error}"))?.success() {
+        Ok(())
+    } else {
+        Err(format!("git {} failed: see its output above", arguments.join(" ")))
     }
 }
 

@@ -56,10 +56,7 @@ pub(crate) fn built_by(cargo: &mut Command) -> Result<Vec<Program>> {
         programs.extend(program(&line));
     }
     let status = child.wait().map_err(|error| format!("failed to wait for cargo: {error}"))?;
-    match status.success() {
-        true => Ok(programs),
-        false => Err("the tests cannot be built".to_owned()),
-    }
+    if status.success() { Ok(programs) } else { Err("the tests cannot be built".to_owned()) }
 }
 
 /// What a line of cargo's messages says of a test program.
@@ -70,9 +67,10 @@ fn program(line: &str) -> Option<Program> {
     }
     let manifest = PathBuf::from(message["manifest_path"].as_str()?);
     let folder = manifest.parent()?.to_owned();
-    let package = match folder == root() {
-        true => "workspace".to_owned(),
-        false => folder.file_name()?.to_str()?.to_owned(),
+    let package = if folder == root() {
+        "workspace".to_owned()
+    } else {
+        folder.file_name()?.to_str()?.to_owned()
     };
     Some(Program {
         package,

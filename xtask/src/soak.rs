@@ -118,9 +118,12 @@ impl SoakArgs {
 
     fn simulated_seeds(&self) -> u64 {
         let is_about_one = self.front.is_some() || self.case.is_some() || self.seed.is_some();
-        self.simulations.unwrap_or_else(|| match is_about_one {
-            true => 0,
-            false => self.time_seconds().max(60).saturating_mul(SEEDS_PER_MINUTE) / 60,
+        self.simulations.unwrap_or_else(|| {
+            if is_about_one {
+                0
+            } else {
+                self.time_seconds().max(60).saturating_mul(SEEDS_PER_MINUTE) / 60
+            }
         })
     }
 }

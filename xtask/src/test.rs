@@ -56,9 +56,10 @@ fn has_no_controls(environment: &Environment) -> Result<()> {
 fn features(environment: &Environment, edges: &str) -> Result<String> {
     let mut tree = environment.cargo(&["tree", "--package", "destage", "--edges", edges]);
     let output = tree.output().map_err(|error| format!("failed to start {tree:?}: {error}"))?;
-    match output.status.success() {
-        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    } else {
+        Err(String::from_utf8_lossy(&output.stderr).into_owned())
     }
 }
 

@@ -62,11 +62,10 @@ pub(crate) fn ensure() -> Result<()> {
         apt_get(&install(&missing));
     }
     let left = self::missing();
-    match left.is_empty() {
-        true => Ok(()),
-        false => {
-            Err(format!("failed to install {}: see the output of apt-get above", left.join(" ")))
-        }
+    if left.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("failed to install {}: see the output of apt-get above", left.join(" ")))
     }
 }
 

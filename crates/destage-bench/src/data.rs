@@ -48,9 +48,10 @@ pub(crate) fn run(arguments: &DataArgs) -> Result<()> {
 
 fn options(arguments: &DataArgs) -> Result<Options> {
     let quick = arguments.quick;
-    let bin = match arguments.control {
-        true => arguments.run.destage_bin.clone().unwrap_or_default(),
-        false => place::program(arguments.run.destage_bin.as_deref())?,
+    let bin = if arguments.control {
+        arguments.run.destage_bin.clone().unwrap_or_default()
+    } else {
+        place::program(arguments.run.destage_bin.as_deref())?
     };
     let seconds = arguments.seconds.unwrap_or(if quick { 1.0 } else { 5.0 });
     let options = Options {

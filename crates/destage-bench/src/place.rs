@@ -36,12 +36,11 @@ pub(crate) fn program(named: Option<&Path>) -> Result<PathBuf> {
         Some(path) => path.to_owned(),
         None => std::env::current_exe()?.with_file_name("destage"),
     };
-    match path.exists() {
-        true => Ok(path),
-        false => {
-            let shown = path.display();
-            Err(format!("{shown} does not exist: build it or name it by --destage-bin").into())
-        }
+    if path.exists() {
+        Ok(path)
+    } else {
+        let shown = path.display();
+        Err(format!("{shown} does not exist: build it or name it by --destage-bin").into())
     }
 }
 

@@ -99,9 +99,10 @@ pub fn examine(
 
 impl AttachReport {
     fn compare(&mut self, what: &str, then: &str, now: &str) {
-        match then == now {
-            true => self.checked.push(format!("{what}: {now}")),
-            false => self.differs.push(format!("{what}: was {then}, is {now}")),
+        if then == now {
+            self.checked.push(format!("{what}: {now}"))
+        } else {
+            self.differs.push(format!("{what}: was {then}, is {now}"))
         }
     }
 

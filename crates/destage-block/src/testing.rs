@@ -111,9 +111,12 @@ impl SimOrigin {
             }
         }
         let result = self.disk.open(&self.name, false).and_then(|file| run(&*file));
-        result.map_err(|error| match self.disk.is_powered_off() {
-            true => unavailable("the power is off"),
-            false => OriginIoError::io("use the simulated origin", &error),
+        result.map_err(|error| {
+            if self.disk.is_powered_off() {
+                unavailable("the power is off")
+            } else {
+                OriginIoError::io("use the simulated origin", &error)
+            }
         })
     }
 

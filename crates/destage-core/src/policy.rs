@@ -213,10 +213,7 @@ impl Policy {
     /// past the cache, which drops what it held of the units; else it takes its turn among the groups, so that no order and no
     /// bound knows of it, and only its units are not kept once they are decided.
     pub fn acknowledges_stream(&self) -> Ack {
-        match self.waits_for_origin() {
-            true => Ack::OriginInvalidate,
-            false => Ack::Policy,
-        }
+        if self.waits_for_origin() { Ack::OriginInvalidate } else { Ack::Policy }
     }
 
     /// How often the adaptive policy sends.

@@ -121,10 +121,7 @@ impl World {
                 break;
             };
             self.now = at;
-            match done == Some(at) {
-                true => self.finish(),
-                false => self.handle(Input::Tick),
-            }
+            if done == Some(at) { self.finish() } else { self.handle(Input::Tick) }
         }
         self.now = end;
     }

@@ -264,9 +264,10 @@ impl GroupCommit {
         if is_taken || self.is_full || load.is_room_short || !self.is_able(now) {
             return None;
         }
-        let enough = match self.syncs.is_empty() {
-            true => self.settings.write_ahead_bytes,
-            false => self.settings.write_beside_bytes,
+        let enough = if self.syncs.is_empty() {
+            self.settings.write_ahead_bytes
+        } else {
+            self.settings.write_beside_bytes
         };
         let is_foreseen = load.is_sync_foreseen && log.buffered_bytes > 0;
         (is_foreseen || log.buffered_bytes >= enough).then(|| self.begin_flush(false, false))
@@ -277,9 +278,10 @@ impl GroupCommit {
         if self.is_busy() || self.has_failed {
             return None;
         }
-        match self.wanted.is_some() || self.is_full {
-            true => self.retry_at,
-            false => self.mark_at().filter(|_| log.is_mark_due),
+        if self.wanted.is_some() || self.is_full {
+            self.retry_at
+        } else {
+            self.mark_at().filter(|_| log.is_mark_due)
         }
     }
 
@@ -344,10 +346,7 @@ impl GroupCommit {
 
     fn begin_flush(&mut self, sync: bool, here: bool) -> Step {
         self.is_writing = true;
-        match sync {
-            true => Step::WriteAndSync { here },
-            false => Step::Write { here },
-        }
+        if sync { Step::WriteAndSync { here } } else { Step::Write { here } }
     }
 
     /// Writes here, and has a lane sync it, so that another one may follow.

@@ -153,12 +153,13 @@ struct Replay<'i> {
 /// (`is_closed`), else when they did.
 fn simulate(ios: &[Io], discipline: Discipline, is_modelled: bool, is_closed: bool) -> Vec<Served> {
     let disk = || -> Station {
-        let service: Box<dyn Service> = match is_modelled {
-            true => Box::new(Modelled {
+        let service: Box<dyn Service> = if is_modelled {
+            Box::new(Modelled {
                 disk: GeometricDisk::new(DISK),
                 sectors: ios.iter().map(|io| (io.job.block, io.job.blocks)).collect(),
-            }),
-            false => Box::new(Recorded(ios.iter().map(|io| io.service).collect())),
+            })
+        } else {
+            Box::new(Recorded(ios.iter().map(|io| io.service).collect()))
         };
         Station::new(discipline.into(), service)
     };

@@ -71,9 +71,10 @@ pub(crate) fn read(file: &[u8], at: usize) -> Result<Found<'_>, Damage> {
     let damage = |what| Damage { at: at as u64, what };
     // A file system may have made room at the end that was never written.
     if rest.iter().take(HEADER_LEN).all(|&byte| byte == 0) {
-        return match rest.iter().all(|&byte| byte == 0) {
-            true => Ok(Found::Torn),
-            false => Err(damage("zeros where a frame should begin")),
+        return if rest.iter().all(|&byte| byte == 0) {
+            Ok(Found::Torn)
+        } else {
+            Err(damage("zeros where a frame should begin"))
         };
     }
     let Some((head, body)) = rest.split_at_checked(HEADER_LEN) else { return Ok(Found::Torn) };
@@ -91,9 +92,10 @@ pub(crate) fn read(file: &[u8], at: usize) -> Result<Found<'_>, Damage> {
     }
     let Some(payload) = body.get(..len) else { return Ok(Found::Torn) };
     if crc32c::crc32c_append(crc32c::crc32c(&head[..5]), payload) != sum {
-        return match body.len() == len {
-            true => Ok(Found::Torn),
-            false => Err(damage("the frame's checksum is wrong")),
+        return if body.len() == len {
+            Ok(Found::Torn)
+        } else {
+            Err(damage("the frame's checksum is wrong"))
         };
     }
     Ok(Found::Frame { kind, payload, next: at + HEADER_LEN + len })

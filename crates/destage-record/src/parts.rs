@@ -29,9 +29,10 @@ pub fn list(path: &Path) -> Result<Vec<PathBuf>, ListError> {
         return Ok(vec![path.to_owned()]);
     }
     let parts = numbered(path).map_err(|source| ListError::Io { path: path.to_owned(), source })?;
-    match parts.is_empty() {
-        true => Err(ListError::Missing(path.display().to_string())),
-        false => Ok(parts.into_iter().map(|number| part_path(path, number)).collect()),
+    if parts.is_empty() {
+        Err(ListError::Missing(path.display().to_string()))
+    } else {
+        Ok(parts.into_iter().map(|number| part_path(path, number)).collect())
     }
 }
 

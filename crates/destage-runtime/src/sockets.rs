@@ -238,10 +238,7 @@ fn remove_dead_socket(path: &Path) -> io::Result<()> {
 /// Removes the socket at this name if it is the one meant.
 fn remove_if(path: &Path, meant: impl FnOnce(&Metadata) -> bool) -> io::Result<()> {
     let found = path.symlink_metadata()?;
-    match found.file_type().is_socket() && meant(&found) {
-        true => std::fs::remove_file(path),
-        false => Ok(()),
-    }
+    if found.file_type().is_socket() && meant(&found) { std::fs::remove_file(path) } else { Ok(()) }
 }
 
 fn inode(file: &Metadata) -> Inode {

@@ -58,9 +58,10 @@ fn mode(report: &Report, out: &mut Vec<String>) {
 /// Which limit it is.
 fn reached(report: &Report) -> &'static str {
     let most = report.policy.journal_bytes_max;
-    match most > 0 && report.journal.dirty_bytes >= most {
-        true => "the journal's limit is reached (--journal-size)",
-        false => "the dirty limit is reached (--dirty-limit)",
+    if most > 0 && report.journal.dirty_bytes >= most {
+        "the journal's limit is reached (--journal-size)"
+    } else {
+        "the dirty limit is reached (--dirty-limit)"
     }
 }
 

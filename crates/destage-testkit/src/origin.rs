@@ -373,9 +373,10 @@ impl Origin {
         };
         for (index, column) in self.tables[table].columns.iter().enumerate() {
             let Some(value) = &row[index] else {
-                match column.not_null {
-                    true => return Err(format!("{:?}: column {index} is NULL", change.place)),
-                    false => continue,
+                if column.not_null {
+                    return Err(format!("{:?}: column {index} is NULL", change.place));
+                } else {
+                    continue;
                 }
             };
             let same = |(&(t, k), other): (&Place, &Row)| {
@@ -405,9 +406,10 @@ impl Origin {
             let columns = self.tables[*table].columns.iter().enumerate();
             columns.filter(|(_, c)| c.references == Some(parent)).any(|(i, _)| row[i] == value)
         };
-        match self.rows.iter().any(refers) {
-            true => Err(format!("row {parent}:{key} is referenced")),
-            false => Ok(()),
+        if self.rows.iter().any(refers) {
+            Err(format!("row {parent}:{key} is referenced"))
+        } else {
+            Ok(())
         }
     }
 

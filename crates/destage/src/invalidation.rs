@@ -39,11 +39,12 @@ impl InvalidationArgs {
     /// # Errors
     /// `--dry-run` without anything to be done.
     pub(crate) fn check(&self) -> Result<(), CliError> {
-        match self.dry_run && !self.is_asked() {
-            true => Err(CliError::usage(
+        if self.dry_run && !self.is_asked() {
+            Err(CliError::usage(
                 "--dry-run goes with --install-invalidation or --remove-invalidation",
-            )),
-            false => Ok(()),
+            ))
+        } else {
+            Ok(())
         }
     }
 
@@ -58,17 +59,16 @@ impl InvalidationArgs {
         failed: fn(&str, &OriginError) -> CliError,
         format: Format,
     ) -> Result<(), CliError> {
-        let change = match self.remove_invalidation {
-            true => origin
+        let change = if self.remove_invalidation {
+            origin
                 .remove_invalidation(self.dry_run)
-                .map_err(|error| failed("remove the triggers", &error))?,
-            false => {
-                let schema = schema()?;
-                let tables = self.chosen(&schema)?;
-                origin
-                    .install_invalidation(&tables, self.dry_run)
-                    .map_err(|error| failed("install the triggers", &error))?
-            }
+                .map_err(|error| failed("remove the triggers", &error))?
+        } else {
+            let schema = schema()?;
+            let tables = self.chosen(&schema)?;
+            origin
+                .install_invalidation(&tables, self.dry_run)
+                .map_err(|error| failed("install the triggers", &error))?
         };
         match format {
             Format::Table => print(&self.text(&origin.describe(), &change)),

@@ -129,9 +129,10 @@ fn all_taken(answer: &Value) -> Result<(), CliError> {
 /// The changes in a file, without the blanks that make them easy to read: what a command may take is limited.
 fn read(path: &Path) -> Result<String, CliError> {
     let mut text = String::new();
-    let result = match path == Path::new("-") {
-        true => std::io::stdin().read_to_string(&mut text).map(drop),
-        false => std::fs::read_to_string(path).map(|read| text = read),
+    let result = if path == Path::new("-") {
+        std::io::stdin().read_to_string(&mut text).map(drop)
+    } else {
+        std::fs::read_to_string(path).map(|read| text = read)
     };
     match result {
         // What is no JSON is the server's to refuse, with its reason.

@@ -259,9 +259,8 @@ pub(super) fn fill(server: &Ferretdb, rows: &Found) -> Result<()> {
     runtime()?.block_on(async {
         let database = driver(server.address).await?.database(DATABASE);
         let documents = |is_direct: bool| -> Vec<Document> {
-            let list = |members: Vec<String>| match is_direct {
-                true => Bson::from(members),
-                false => Bson::from(members.join(" ")),
+            let list = |members: Vec<String>| {
+                if is_direct { Bson::from(members) } else { Bson::from(members.join(" ")) }
             };
             let of = |member: Member| {
                 let own = rows.friends.iter().filter(|(one, _)| *one == member);

@@ -229,9 +229,10 @@ impl Volume {
     ) -> Result<Self> {
         let Self { server, mut device, config, folder } = self;
         device.instant()?;
-        match crashes {
-            true => server.kill()?,
-            false => drop(server),
+        if crashes {
+            server.kill()?
+        } else {
+            drop(server)
         }
         between(&config.cache)?;
         let server = BlockServer::start(folder.path(), &config)?;

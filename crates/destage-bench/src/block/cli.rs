@@ -47,9 +47,10 @@ pub(crate) struct BlockArgs {
 
 fn case_name(text: &str) -> std::result::Result<String, String> {
     let names: Vec<&str> = CASES.iter().map(|(name, _)| *name).collect();
-    match names.contains(&text) {
-        true => Ok(text.to_owned()),
-        false => Err(format!("unknown case: use one of {}", names.join(", "))),
+    if names.contains(&text) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("unknown case: use one of {}", names.join(", ")))
     }
 }
 

@@ -268,10 +268,7 @@ fn take_stock(
     s.set(key, [("s_quantity", (quantity - line.quantity + more).into())])?;
     s.inc(key, "s_ytd", line.quantity)?;
     s.inc(key, "s_order_cnt", 1)?;
-    match line.supplier == w {
-        true => Ok(()),
-        false => s.inc(key, "s_remote_cnt", 1),
-    }
+    if line.supplier == w { Ok(()) } else { s.inc(key, "s_remote_cnt", 1) }
 }
 
 /// Delivers the district's oldest order; the number of the next one is returned.

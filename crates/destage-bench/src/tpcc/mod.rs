@@ -182,9 +182,10 @@ pub(crate) fn run(arguments: &TpccArgs) -> Result<()> {
     if threads == 0 || time.is_zero() {
         return Err("--threads and --seconds must be above 0".into());
     }
-    let origin = match arguments.sqlite {
-        true => Origin::Sqlite(path.clone()),
-        false => Origin::Postgres(start_postgres(&path)?),
+    let origin = if arguments.sqlite {
+        Origin::Sqlite(path.clone())
+    } else {
+        Origin::Postgres(start_postgres(&path)?)
     };
     let mut report = new_report(arguments, &scale, threads, seconds, &path)?;
     eprintln!("loading {} warehouses", scale.warehouses);
@@ -271,12 +272,10 @@ fn scale(arguments: &TpccArgs) -> Result<Scale> {
     let fits = (1..=10_000).contains(&scale.warehouses)
         && (20..=100_000).contains(&scale.items)
         && (10..=3_000).contains(&scale.customers);
-    match fits {
-        true => Ok(scale),
-        false => {
-            Err("--warehouses takes 1 to 10000, --items 20 to 100000, --customers 10 to 3000"
-                .into())
-        }
+    if fits {
+        Ok(scale)
+    } else {
+        Err("--warehouses takes 1 to 10000, --items 20 to 100000, --customers 10 to 3000".into())
     }
 }
 
@@ -329,9 +328,10 @@ fn new_report(
     dir: &Path,
 ) -> Result<Report> {
     let mut machine = Machine::look(dir)?;
-    let version = match arguments.sqlite {
-        true => ("SQLite", rusqlite::version().to_owned()),
-        false => ("PostgreSQL", postgres_version()),
+    let version = if arguments.sqlite {
+        ("SQLite", rusqlite::version().to_owned())
+    } else {
+        ("PostgreSQL", postgres_version())
     };
     machine.versions.push((version.0.into(), version.1));
     let postgres: Vec<String> =

@@ -130,9 +130,10 @@ impl Input {
 
     fn payment(random: &mut Random, scale: &Scale, w: i64, d: i64) -> Self {
         let is_remote = scale.warehouses > 1 && random.between(1, 100) > 85;
-        let of = match is_remote {
-            true => (another(random, scale, w), random.between(1, DISTRICTS)),
-            false => (w, d),
+        let of = if is_remote {
+            (another(random, scale, w), random.between(1, DISTRICTS))
+        } else {
+            (w, d)
         };
         Self::Payment { w, d, of, who: who(random, scale), amount: random.between(100, 500_000) }
     }

@@ -19,10 +19,7 @@ const POLICY: [&str; 2] = ["policy=write-back", "commit=0"];
 /// One failed.
 pub(crate) fn run(arguments: &TpccArgs, url: &str, data: &Path) -> Result<()> {
     let scale = scale(arguments)?;
-    let domains = match arguments.worker_domains {
-        true => Domains::OnePerWarehouse,
-        false => Domains::One,
-    };
+    let domains = if arguments.worker_domains { Domains::OnePerWarehouse } else { Domains::One };
     let store = open(url, data, &POLICY, domains, &scale)?;
     let shared = library::Shared::new(&store, url)?;
     let mut random = Random::new(arguments.seed);
@@ -108,8 +105,9 @@ fn work_until_killed(
         }
     }
     child.wait()?;
-    match acknowledged >= ORDERS_MIN {
-        true => Ok(acknowledged),
-        false => Err(format!("the worker ended by itself after {acknowledged} orders").into()),
+    if acknowledged >= ORDERS_MIN {
+        Ok(acknowledged)
+    } else {
+        Err(format!("the worker ended by itself after {acknowledged} orders").into())
     }
 }

@@ -148,9 +148,10 @@ impl Prepared {
             }
         };
         let reply = self.wire.exchange(replies).await?;
-        match reply.len() >= bytes_min {
-            true => Ok(()),
-            false => Err(format!("{action:?} got only {} bytes", reply.len()).into()),
+        if reply.len() >= bytes_min {
+            Ok(())
+        } else {
+            Err(format!("{action:?} got only {} bytes", reply.len()).into())
         }
     }
 }

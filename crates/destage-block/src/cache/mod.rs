@@ -140,14 +140,17 @@ impl CacheDevice {
     /// # Errors
     /// [`CacheError`] tells what is there instead, or what is wrong with it.
     pub fn open(file: Box<dyn DiskFile>, origin: &OriginId) -> Result<Self, CacheError> {
-        Self::open_if(file, |found| match found.is_same(origin) {
-            true => Ok(()),
-            false => Err(CacheError::OtherOrigin {
-                cache_name: found.name.clone(),
-                cache_uuid: found.uuid,
-                wanted_name: origin.name.clone(),
-                wanted_uuid: origin.uuid,
-            }),
+        Self::open_if(file, |found| {
+            if found.is_same(origin) {
+                Ok(())
+            } else {
+                Err(CacheError::OtherOrigin {
+                    cache_name: found.name.clone(),
+                    cache_uuid: found.uuid,
+                    wanted_name: origin.name.clone(),
+                    wanted_uuid: origin.uuid,
+                })
+            }
         })
     }
 

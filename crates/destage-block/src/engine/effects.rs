@@ -176,9 +176,10 @@ impl Volume {
         }
         // What was on its way to the core goes around it.
         for id in self.fragments.take_starts() {
-            match self.fragments.get(id).is_some_and(|fragment| fragment.is_write()) {
-                true => self.abandon(id, RequestError::Io),
-                false => self.read_around(id),
+            if self.fragments.get(id).is_some_and(|fragment| fragment.is_write()) {
+                self.abandon(id, RequestError::Io)
+            } else {
+                self.read_around(id)
             }
         }
         for asked in self.requests.take_rests() {

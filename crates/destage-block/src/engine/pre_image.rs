@@ -27,10 +27,7 @@ impl PreImages {
 
     /// For the first group that changes the block, and for no other.
     pub(super) fn take(&mut self, unit: UnitId) -> Option<u32> {
-        match self.keeps_outdated {
-            true => self.sums.get(&unit).copied(),
-            false => self.sums.remove(&unit),
-        }
+        if self.keeps_outdated { self.sums.get(&unit).copied() } else { self.sums.remove(&unit) }
     }
 
     /// Blocks reach the origin in another way from now on.

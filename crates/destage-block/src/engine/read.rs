@@ -114,9 +114,10 @@ impl Volume {
             state.bytes[at..at + BLOCK].copy_from_slice(&block);
         }
         items.iter().for_each(|item| self.unpin(item));
-        match is_whole {
-            true => self.gathered(state.fragment, state.bytes),
-            false => self.begin_again(state.fragment),
+        if is_whole {
+            self.gathered(state.fragment, state.bytes)
+        } else {
+            self.begin_again(state.fragment)
         }
     }
 

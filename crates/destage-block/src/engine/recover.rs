@@ -141,10 +141,7 @@ impl Volume {
         let shape = shape(&cache, &journal, size, parts.atomic_bytes_max)?;
         let policy = fit(&policy, &shape, cache.slots());
         check_policy(&policy, &shape).map_err(|message| OpenError::Invalid(message.into()))?;
-        let first_lsn = match options.unsafe_reclaim_past_checkpoint {
-            true => 0,
-            false => recovery.first_lsn,
-        };
+        let first_lsn = if options.unsafe_reclaim_past_checkpoint { 0 } else { recovery.first_lsn };
         let (index, checkpoint) = cache.load_checkpoint(first_lsn)?;
         let decided = decided(&cache, &recovery).max(applied.unwrap_or_default());
         if decided.0 > journal.last() {

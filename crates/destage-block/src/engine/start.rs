@@ -15,10 +15,7 @@ impl Volume {
         if is_write {
             return;
         }
-        match self.service.is_stopped() {
-            true => self.read_around(id),
-            false => self.fragments.start(id),
-        }
+        if self.service.is_stopped() { self.read_around(id) } else { self.fragments.start(id) }
     }
 
     /// Starts what can be started. True if anything was.
@@ -101,19 +98,22 @@ impl Volume {
         let Some(fragment) = self.fragments.get_mut(id) else { return };
         let units: Vec<UnitId> = fragment.lbas().map(|lba| self.slots.take(lba)).collect();
         fragment.units.clone_from(&units);
-        let intent = match fragment.is_write() {
-            false => Intent::Read,
-            true => Intent::Write {
-                bytes: match fragment.is_zero() {
-                    true => group_bytes(GroupKind::Zero, u64::from(fragment.extent.blocks)),
-                    false => group_bytes(GroupKind::Write, units.len() as u64),
+        let intent = if fragment.is_write() {
+            Intent::Write {
+                bytes: if fragment.is_zero() {
+                    group_bytes(GroupKind::Zero, u64::from(fragment.extent.blocks))
+                } else {
+                    group_bytes(GroupKind::Write, units.len() as u64)
                 },
-                ack: match fragment.is_of_stream() {
-                    true => self.core.policy().acknowledges_stream(),
-                    false => Ack::Policy,
+                ack: if fragment.is_of_stream() {
+                    self.core.policy().acknowledges_stream()
+                } else {
+                    Ack::Policy
                 },
                 fetch: false,
-            },
+            }
+        } else {
+            Intent::Read
         };
         if intent == Intent::Read {
             let hits = units.iter().filter(|&&unit| self.core.is_present(unit)).count() as u64;

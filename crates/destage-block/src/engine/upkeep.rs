@@ -201,9 +201,10 @@ impl Volume {
             lsn: self.core.committed(),
             began: self.now,
             // Nor may one that is not known to be durable at the origin: the next start knows by that.
-            is_void: match is_last {
-                true => self.write_through.is_unflushed(),
-                false => self.core.policy().waits_for_origin(),
+            is_void: if is_last {
+                self.write_through.is_unflushed()
+            } else {
+                self.core.policy().waits_for_origin()
             },
             is_last,
             next_chunk: 0,

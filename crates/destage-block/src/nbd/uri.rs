@@ -311,10 +311,7 @@ mod tests {
             path in "[^\0]{1,20}", unix in any::<bool>(), tls in any::<bool>(),
             name in proptest::option::of("[a-z&=?.]{1,9}"),
         ) {
-            let place = match unix {
-                true => Place::Unix(PathBuf::from(path)),
-                false => Place::Tcp { host, port },
-            };
+            let place = if unix { Place::Unix(PathBuf::from(path)) } else { Place::Tcp { host, port } };
             let uri = Uri { place, export, tls, tls_hostname: name.filter(|_| tls) };
             prop_assert_eq!(uri.to_string().parse(), Ok(uri));
         }

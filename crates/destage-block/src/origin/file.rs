@@ -315,9 +315,10 @@ impl Origin for FileOrigin {
 
     fn allocation(&self, offset: u64, len: u64) -> Result<Vec<Run>, OriginIoError> {
         self.check(offset, len)?;
-        match self.is_device {
-            true => Ok(vec![Run { len, is_hole: false }]),
-            false => Ok(runs(&self.handle(), offset, len)),
+        if self.is_device {
+            Ok(vec![Run { len, is_hole: false }])
+        } else {
+            Ok(runs(&self.handle(), offset, len))
         }
     }
 
@@ -434,9 +435,10 @@ fn size_of(mut file: &File, meta: &Metadata) -> io::Result<u64> {
 }
 
 fn store_of(meta: &Metadata) -> String {
-    match meta.file_type().is_block_device() {
-        true => format!("block device {}", meta.rdev()),
-        false => format!("inode {} on device {}", meta.ino(), meta.dev()),
+    if meta.file_type().is_block_device() {
+        format!("block device {}", meta.rdev())
+    } else {
+        format!("inode {} on device {}", meta.ino(), meta.dev())
     }
 }
 

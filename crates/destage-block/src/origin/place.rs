@@ -23,13 +23,13 @@ impl FromStr for Place {
         let denied = |why: String| OriginIoError::new(OriginIoErrorKind::Denied, why);
         if let Some(path) = text.strip_prefix("file:") {
             // RFC 8089: file:///path and file:/path are the same; a host in between is none of ours.
-            let path =
-                path.strip_prefix("//").map_or(Ok(path), |rest| match rest.starts_with('/') {
-                    true => Ok(rest),
-                    false => {
-                        Err(denied(format!("\"{text}\" names another host: write file:/PATH")))
-                    }
-                })?;
+            let path = path.strip_prefix("//").map_or(Ok(path), |rest| {
+                if rest.starts_with('/') {
+                    Ok(rest)
+                } else {
+                    Err(denied(format!("\"{text}\" names another host: write file:/PATH")))
+                }
+            })?;
             return Self::of_path(text, path);
         }
         match text.split_once("://") {

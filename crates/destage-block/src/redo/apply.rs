@@ -66,13 +66,14 @@ impl RedoStore {
         write_in_place(origin, header, |chunk, buf| {
             payload.fill(chunk.extent.first, buf)?;
             clear_tail(chunk, origin.size(), buf);
-            match buf.chunks(BLOCK).zip(sums(chunk)).all(|(block, &sum)| crc32c(block) == sum) {
-                true => Ok(()),
-                false => Err(RedoError::unavailable(format!(
+            if buf.chunks(BLOCK).zip(sums(chunk)).all(|(block, &sum)| crc32c(block) == sum) {
+                Ok(())
+            } else {
+                Err(RedoError::unavailable(format!(
                     "the blocks from {} on changed on their way into the redo store and out of memory: \
                      the group is finished from the store",
                     chunk.extent.first.0
-                ))),
+                )))
             }
         })?;
         flush_origin(origin, losses)
@@ -159,11 +160,12 @@ impl RedoStore {
         let payload_at = header_at + header_len;
         let chunks = Chunk::of(group.runs.iter().copied());
         let medium = &*self.medium;
-        let before = match self.is_before_checked {
-            true => in_parallel(origin.parallelism(), chunks.len(), |index| {
+        let before = if self.is_before_checked {
+            in_parallel(origin.parallelism(), chunks.len(), |index| {
                 read_before(origin, payload, &chunks[index])
-            })?,
-            false => vec![None; chunks.len()],
+            })?
+        } else {
+            vec![None; chunks.len()]
         };
         let runs = Chunk::runs(&chunks);
         let after = in_parallel(medium.parallelism(), runs.len(), |index| {

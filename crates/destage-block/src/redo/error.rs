@@ -75,8 +75,9 @@ impl RedoError {
 
 fn place_of(in_doubt: &super::InDoubt) -> String {
     let uuid = uuid::Uuid::from_bytes(in_doubt.coordinator);
-    match in_doubt.place.is_empty() {
-        true => format!(" (UUID {uuid})"),
-        false => format!(", {} (UUID {uuid})", in_doubt.place),
+    if in_doubt.place.is_empty() {
+        format!(" (UUID {uuid})")
+    } else {
+        format!(", {} (UUID {uuid})", in_doubt.place)
     }
 }

@@ -77,9 +77,10 @@ impl World {
     /// The origin holds exactly the state after the groups that the store says are done.
     fn check(&self, store: &RedoStore) -> Result<usize, String> {
         let done = Self::done(store);
-        match self.origin.bytes() == self.images[done] {
-            true => Ok(done),
-            false => Err(format!("the origin is not the state after group {done}")),
+        if self.origin.bytes() == self.images[done] {
+            Ok(done)
+        } else {
+            Err(format!("the origin is not the state after group {done}"))
         }
     }
 }

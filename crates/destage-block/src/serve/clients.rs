@@ -82,10 +82,8 @@ impl Client {
             return Ok(());
         }
         self.watches_room = wants;
-        let interest = match wants {
-            true => Interest::READABLE | Interest::WRITABLE,
-            false => Interest::READABLE,
-        };
+        let interest =
+            if wants { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
         registry.reregister(self.connection.stream().source(), Token(place), interest)
     }
 }
@@ -176,10 +174,7 @@ impl Server {
     /// Takes up the clients that had to wait for room, if there is some again.
     pub(super) fn take_up_held_back(&mut self) {
         for place in std::mem::take(&mut self.held_back) {
-            match self.is_congested(place) {
-                true => self.held_back.push(place),
-                false => self.look_at(place),
-            }
+            if self.is_congested(place) { self.held_back.push(place) } else { self.look_at(place) }
         }
     }
 

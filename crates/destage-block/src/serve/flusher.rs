@@ -14,13 +14,14 @@ use std::thread;
 /// client, locks memory as well, and says what is not permitted.
 pub(super) fn declare(serves_kernel: bool) {
     if let Err(error) = configure_io_flusher_behavior(true) {
-        match serves_kernel {
-            true => tracing::warn!(
+        if serves_kernel {
+            tracing::warn!(
                 %error,
                 "the kernel does not take this process for an I/O flusher: under memory pressure it may wait for itself. \
                  Run it with CAP_SYS_RESOURCE"
-            ),
-            false => tracing::debug!(%error, "not an I/O flusher"),
+            )
+        } else {
+            tracing::debug!(%error, "not an I/O flusher")
         }
     }
     if serves_kernel && let Err(reason) = lock_memory() {

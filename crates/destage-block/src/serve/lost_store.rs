@@ -25,9 +25,10 @@ pub(super) fn open(
     id: &OriginId,
     redo: Option<&RedoStore>,
 ) -> Result<CacheDevice, CacheError> {
-    match settings.adopt && redo.is_some_and(is_unused) {
-        true => CacheDevice::open_of_any_origin(Box::new(media)),
-        false => CacheDevice::open(Box::new(media), id),
+    if settings.adopt && redo.is_some_and(is_unused) {
+        CacheDevice::open_of_any_origin(Box::new(media))
+    } else {
+        CacheDevice::open(Box::new(media), id)
     }
 }
 

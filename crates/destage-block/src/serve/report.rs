@@ -82,10 +82,7 @@ pub(super) fn tampered(served: &Served) -> Option<String> {
 
 /// d as the user gives it.
 fn commit_word(policy: &Policy, commits_on_flush: bool) -> String {
-    match commits_on_flush {
-        true => "flush".to_owned(),
-        false => Interval(policy.commit).to_string(),
-    }
+    if commits_on_flush { "flush".to_owned() } else { Interval(policy.commit).to_string() }
 }
 
 /// One volume.

@@ -366,9 +366,10 @@ fn open_origin(
         OriginIoErrorKind::Denied => ServeError::new(exit::USAGE, error.message),
         _ => origin_error(&error),
     })?;
-    Ok(match settings.unsafe_flags.in_force().in_place {
-        true => Arc::new(origin.unsafe_in_place()),
-        false => Arc::new(origin),
+    Ok(if settings.unsafe_flags.in_force().in_place {
+        Arc::new(origin.unsafe_in_place())
+    } else {
+        Arc::new(origin)
     })
 }
 
@@ -421,16 +422,17 @@ fn open_redo(
     }
     // It is where the origin is, so what destaging writes there delays clients' reads as much.
     let medium: Arc<dyn Origin> = Arc::new(InTurn::new(medium, turns.clone()));
-    let opened = match origin::is_blank(&*medium).map_err(|error| origin_error(&error))? {
-        false => RedoStore::open(medium),
-        true => RedoStore::create(
+    let opened = if origin::is_blank(&*medium).map_err(|error| origin_error(&error))? {
+        RedoStore::create(
             medium,
             &NewStore {
                 uuid: *uuid::Uuid::new_v4().as_bytes(),
                 origin_bytes: origin.size(),
                 overwrite: false,
             },
-        ),
+        )
+    } else {
+        RedoStore::open(medium)
     };
     let store = opened.map_err(|error| redo_error(&place, &error))?;
     if store.group_bytes_max() < GROUP_BYTES_MIN {

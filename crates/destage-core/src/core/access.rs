@@ -81,10 +81,11 @@ impl Core {
         }
         let mut admitted = None;
         if let Intent::Write { bytes, ack, .. } = intent {
-            let admission = match self.requests.admission.is_empty() {
-                true => self.admission(0, u64::from(bytes), ack),
+            let admission = if self.requests.admission.is_empty() {
+                self.admission(0, u64::from(bytes), ack)
+            } else {
                 // First come, first served.
-                false => Admission::Wait,
+                Admission::Wait
             };
             match admission {
                 Admission::Go(access) => admitted = Some(access),
@@ -155,9 +156,8 @@ impl Core {
     /// The first unit that keeps a request from being executed.
     fn blocker(&self, intent: Intent, units: &[UnitId]) -> Option<UnitId> {
         let blind = matches!(intent, Intent::Write { fetch: false, .. });
-        units.iter().copied().find(|&unit| match blind {
-            true => self.units.is_locked(unit),
-            false => !self.units.is_ready(unit),
+        units.iter().copied().find(|&unit| {
+            if blind { self.units.is_locked(unit) } else { !self.units.is_ready(unit) }
         })
     }
 
@@ -439,9 +439,10 @@ impl Core {
     }
 
     pub(super) fn reload(&mut self, unit: UnitId) {
-        match self.units.has_undecided(unit) {
-            true => self.units.make_stale(unit),
-            false => self.invalidate(unit),
+        if self.units.has_undecided(unit) {
+            self.units.make_stale(unit)
+        } else {
+            self.invalidate(unit)
         }
     }
 
@@ -499,9 +500,10 @@ impl Core {
             let with_excess = |most: u64| most.saturating_add(most / FALLBACK_EXCESS_DIVISOR);
             let is_over = buffered > 0 && dirty > with_excess(limits.dirty_bytes_max)
                 || journal_bytes >= with_excess(limits.journal_bytes_max);
-            return match is_over {
-                true => Admission::Full,
-                false => Admission::Go(through.unwrap_or(Access::Through)),
+            return if is_over {
+                Admission::Full
+            } else {
+                Admission::Go(through.unwrap_or(Access::Through))
             };
         }
         if full {

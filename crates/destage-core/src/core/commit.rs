@@ -232,10 +232,7 @@ impl Core {
         let mut held = core::mem::take(&mut self.gate.now);
         held.append(&mut self.gate.next);
         for held in held.drain(..) {
-            match held.lsn <= upto {
-                true => self.send(held),
-                false => self.gate.next.push(held),
-            }
+            if held.lsn <= upto { self.send(held) } else { self.gate.next.push(held) }
         }
         self.gate.now = held;
     }

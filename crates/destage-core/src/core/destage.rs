@@ -213,10 +213,8 @@ impl Core {
             self.destager.waits.entry(lsn).or_default().push(request);
             return self.hurry(lsn);
         }
-        let outcome = match self.destager.parked.contains(&lsn) {
-            true => Outcome::Parked,
-            false => Outcome::Done,
-        };
+        let outcome =
+            if self.destager.parked.contains(&lsn) { Outcome::Parked } else { Outcome::Done };
         self.effects.push_back(Effect::Waited { request, outcome });
     }
 
@@ -232,9 +230,10 @@ impl Core {
                 return None;
             }
             let may_pick = self.due(domain).is_some_and(|due| due > domain.blocked);
-            let at = match may_pick || !domain.repeats.is_empty() {
-                true => self.now,
-                false => self.due_at(domain)?,
+            let at = if may_pick || !domain.repeats.is_empty() {
+                self.now
+            } else {
+                self.due_at(domain)?
             };
             Some(at.max(domain.retry_at))
         });

@@ -127,9 +127,10 @@ impl Bench {
         let took = Span::from_micros(50);
         self.commit.ended(
             self.now,
-            match sync {
-                true => Ended::WroteAndSynced { result, took },
-                false => Ended::Wrote(result.map(drop)),
+            if sync {
+                Ended::WroteAndSynced { result, took }
+            } else {
+                Ended::Wrote(result.map(drop))
             },
         );
         self.news();

@@ -67,10 +67,7 @@ impl Load {
         let (mut low, mut high) = (0.0, 1.0);
         for _ in 0..50 {
             let middle = f64::midpoint(low, high);
-            match self.periodic(middle) > self.write_through() {
-                true => low = middle,
-                false => high = middle,
-            }
+            if self.periodic(middle) > self.write_through() { low = middle } else { high = middle }
         }
         low
     }

@@ -64,21 +64,26 @@ impl Losses {
     /// Sums up; `lose_cache` tells whether the caches are lost with their hosts.
     pub fn of(crashes: &[Crash], lose_cache: bool) -> Self {
         let amounts = |value: fn(&Crash) -> f64| Amounts::of(crashes.iter().map(value).collect());
-        let violations = |value: fn(&Crash) -> u64| match lose_cache {
-            true => Violations::of(crashes.iter().map(value)),
-            // The caches destage what is missing after the restart.
-            false => Violations::default(),
+        let violations = |value: fn(&Crash) -> u64| {
+            if lose_cache {
+                Violations::of(crashes.iter().map(value))
+            } else {
+                // The caches destage what is missing after the restart.
+                Violations::default()
+            }
         };
         Self {
             crashes: crashes.len() as u64,
             lose_cache,
-            lost_writes: match lose_cache {
-                true => amounts(|crash| crash.lost_writes_with_cache as f64),
-                false => amounts(|crash| crash.lost_writes as f64),
+            lost_writes: if lose_cache {
+                amounts(|crash| crash.lost_writes_with_cache as f64)
+            } else {
+                amounts(|crash| crash.lost_writes as f64)
             },
-            staleness_seconds: match lose_cache {
-                true => amounts(|crash| crash.staleness_seconds),
-                false => Amounts::default(),
+            staleness_seconds: if lose_cache {
+                amounts(|crash| crash.staleness_seconds)
+            } else {
+                Amounts::default()
             },
             order_violations: violations(|crash| crash.order_violations),
             epoch_violations: violations(|crash| crash.epoch_violations),

@@ -320,10 +320,8 @@ impl Model {
         }
         let patience = Duration::from_micros(self.profile.accesses_us.random_write) * PATIENCE;
         let Some(part) = self.arms[arm].take_next(now, patience) else { return };
-        let took = match self.is_instant {
-            true => Duration::ZERO,
-            false => self.service(self.arms[arm].head, part),
-        };
+        let took =
+            if self.is_instant { Duration::ZERO } else { self.service(self.arms[arm].head, part) };
         self.busy += took;
         self.arms[arm].head = part.address + part.len;
         self.arms[arm].serving = Some((now + took, part));
@@ -331,9 +329,10 @@ impl Model {
 
     fn service(&mut self, head: u64, part: Part) -> Duration {
         let times = self.profile.accesses_us;
-        let (sequential, random) = match part.is_write {
-            true => (times.sequential_write, times.random_write),
-            false => (times.sequential_read, times.random_read),
+        let (sequential, random) = if part.is_write {
+            (times.sequential_write, times.random_write)
+        } else {
+            (times.sequential_read, times.random_read)
         };
         let base = sequential.saturating_sub(self.profile.link_us) as f64;
         let more = part.len.saturating_sub(FIRST_BYTES) as f64;
@@ -377,9 +376,10 @@ impl Model {
                 return;
             }
             self.flushes.pop_front();
-            let took = match self.is_instant {
-                true => Duration::ZERO,
-                false => Duration::from_micros(self.profile.flush_us),
+            let took = if self.is_instant {
+                Duration::ZERO
+            } else {
+                Duration::from_micros(self.profile.flush_us)
             };
             self.answer(number, at + took);
         }

@@ -83,10 +83,7 @@ impl Waiting {
                 now.since(write.since) < starvation
             }
         };
-        match takes_read {
-            true => self.reads.pop_front().map(|(_, job)| job),
-            false => self.writes.pop(),
-        }
+        if takes_read { self.reads.pop_front().map(|(_, job)| job) } else { self.writes.pop() }
     }
 
     fn next_in_scan(&mut self) -> Option<Job> {

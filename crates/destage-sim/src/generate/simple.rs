@@ -74,20 +74,17 @@ impl Operations for WorkingSet {
         let random = &mut self.random;
         let is_outside = random.below(100) < u64::from(self.outside_percent);
         let op = chance(random, self.write_percent, Op::Write, Op::Read);
-        let (from, len) = match is_outside {
-            true => {
-                let halvings = match self.outside_halvings {
-                    0 => 0,
-                    most => random.below(u64::from(most) + 1),
-                };
-                (0, (self.all_blocks >> halvings).max(1))
-            }
-            false => {
-                let count = self.regions.len() as u64;
-                let drawn = (0..self.skew).map(|_| random.below(count));
-                let region = drawn.min().expect("at least one is drawn");
-                (self.regions[region as usize], self.region_blocks)
-            }
+        let (from, len) = if is_outside {
+            let halvings = match self.outside_halvings {
+                0 => 0,
+                most => random.below(u64::from(most) + 1),
+            };
+            (0, (self.all_blocks >> halvings).max(1))
+        } else {
+            let count = self.regions.len() as u64;
+            let drawn = (0..self.skew).map(|_| random.below(count));
+            let region = drawn.min().expect("at least one is drawn");
+            (self.regions[region as usize], self.region_blocks)
         };
         let first = random.below(len);
         let blocks = (1 + random.below(2 * self.request_blocks - 1)).min(len - first);

@@ -128,9 +128,10 @@ impl Tpcc {
 
     /// Another warehouse with so many percent.
     fn maybe_remote(&mut self, home: u64, percent: u64) -> u64 {
-        match self.random.below(100) < percent && self.warehouses > 1 {
-            true => (home + 1 + self.random.below(self.warehouses - 1)) % self.warehouses,
-            false => home,
+        if self.random.below(100) < percent && self.warehouses > 1 {
+            (home + 1 + self.random.below(self.warehouses - 1)) % self.warehouses
+        } else {
+            home
         }
     }
 

@@ -63,9 +63,10 @@ impl Machine<'_> {
         state.needs_tick |= is_write;
         let id = self.tasks.add(Task::Over);
         let bytes = (self.settings.block.get() * units.as_slice().len() as u64) as u32;
-        let (intent, step) = match is_write {
-            true => (Intent::Write { bytes, ack: Ack::Policy, fetch: false }, Step::Write),
-            false => (Intent::Read, Step::Read),
+        let (intent, step) = if is_write {
+            (Intent::Write { bytes, ack: Ack::Policy, fetch: false }, Step::Write)
+        } else {
+            (Intent::Read, Step::Read)
         };
         let is_absent = |unit: &&UnitId| !state.core.is_present(**unit);
         let absent = units.as_slice().iter().filter(is_absent).count() as u32;
@@ -382,10 +383,8 @@ impl Machine<'_> {
         let state = &mut self.tiers[usize::from(tier)];
         let mut installed = 0;
         for &unit in units.as_slice() {
-            let result = match is_ok {
-                true => Ok(self.settings.block.get() as u32),
-                false => Err(Fault::Unavailable),
-            };
+            let result =
+                if is_ok { Ok(self.settings.block.get() as u32) } else { Err(Fault::Unavailable) };
             if is_ok {
                 installed += u64::from(state.take_frame(unit));
             }
@@ -479,9 +478,10 @@ impl FrontEnd for TierFront<'_, '_> {
         let identity = mix(self.machine.places[unit.0 as usize]);
         let bytes = self.machine.settings.block.get() as u32;
         let state = self.state();
-        match state.is_written(unit) {
-            true => state.core.handle(now, Input::Fetched { unit, result: Ok(bytes), identity }),
-            false => state.misses.push(unit),
+        if state.is_written(unit) {
+            state.core.handle(now, Input::Fetched { unit, result: Ok(bytes), identity })
+        } else {
+            state.misses.push(unit)
         }
     }
 

@@ -27,9 +27,10 @@ impl Machine<'_> {
             origin.read_requests += 1;
             origin.read_blocks += u64::from(blocks);
         }
-        let arrives = match versions.is_empty() {
-            true => None,
-            false => Some(Box::new(Arrives { units: units.clone(), versions })),
+        let arrives = if versions.is_empty() {
+            None
+        } else {
+            Some(Box::new(Arrives { units: units.clone(), versions }))
         };
         let block = self.places[units.as_slice()[0].0 as usize];
         self.transfer(Remote {

@@ -304,12 +304,11 @@ impl Tier {
             let age = now.since(known.since);
             self.counters.age_sum += u128::from(age.0);
             self.counters.age_max = self.counters.age_max.max(age);
-            match known.newest == version {
-                true => self.dirty -= 1,
+            if known.newest == version {
+                self.dirty -= 1
+            } else {
                 // A newer version is left.
-                false => {
-                    known.since = self.groups.get(known.newest).expect(KEPT).stamp;
-                }
+                known.since = self.groups.get(known.newest).expect(KEPT).stamp;
             }
             true
         });

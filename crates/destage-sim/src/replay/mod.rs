@@ -94,10 +94,7 @@ impl fmt::Display for Difference {
             "byte {byte}: after input {number} at {at:?} the core answers something else than was recorded. "
         )?;
         write!(f, "Input: {input}. Effects now: ")?;
-        match effects.is_empty() {
-            true => f.write_str("none"),
-            false => f.write_str(&effects.join(", ")),
-        }
+        if effects.is_empty() { f.write_str("none") } else { f.write_str(&effects.join(", ")) }
     }
 }
 
@@ -170,9 +167,10 @@ fn check(input: &Input<'_>, core: &Core, byte: u64) -> Result<(), Damage> {
     };
     let next = core.next_lsn();
     let has_groups = next > core.decided().next();
-    match !has_groups || lsn.0 <= next.0.saturating_add(GAP_MAX) {
-        true => Ok(()),
-        false => Err(Damage { at: byte, what: "a group's number is far beyond the one before" }),
+    if !has_groups || lsn.0 <= next.0.saturating_add(GAP_MAX) {
+        Ok(())
+    } else {
+        Err(Damage { at: byte, what: "a group's number is far beyond the one before" })
     }
 }
 

@@ -51,9 +51,10 @@ impl Driver {
             self.next_request += 1;
             let writes = self.random.below(2) == 0;
             let bytes = BLOCK;
-            let intent = match writes {
-                true => Intent::Write { bytes, ack: Ack::Policy, fetch: self.random.below(2) == 0 },
-                false => Intent::Read,
+            let intent = if writes {
+                Intent::Write { bytes, ack: Ack::Policy, fetch: self.random.below(2) == 0 }
+            } else {
+                Intent::Read
             };
             if writes {
                 self.writing.push((request, unit));

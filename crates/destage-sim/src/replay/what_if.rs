@@ -314,10 +314,7 @@ impl Run<'_> {
     fn answered(&mut self, request: u32, wrote: bool) {
         let Some(&arrived) = self.arrived.get(request as usize) else { return };
         let span = self.now.since(arrived);
-        match wrote {
-            true => self.writes.add(span),
-            false => self.reads.add(span),
-        }
+        if wrote { self.writes.add(span) } else { self.reads.add(span) }
     }
 }
 
@@ -466,10 +463,7 @@ impl<'l> Times<'l> {
 }
 
 fn nth(spans: &[Span], index: usize) -> Span {
-    match spans.is_empty() {
-        true => ASSUMED,
-        false => spans[index % spans.len()],
-    }
+    if spans.is_empty() { ASSUMED } else { spans[index % spans.len()] }
 }
 
 /// The line of least squares through times over units, seconds; neither part is negative.
@@ -488,10 +482,7 @@ fn line(samples: &[(u64, Span)]) -> (f64, f64) {
     }
     let slope = if square > 0.0 { (product / square).max(0.0) } else { 0.0 };
     let fixed = mean_time - slope * mean_units;
-    match fixed >= 0.0 {
-        true => (fixed, slope),
-        false => (0.0, mean_time / mean_units.max(1.0)),
-    }
+    if fixed >= 0.0 { (fixed, slope) } else { (0.0, mean_time / mean_units.max(1.0)) }
 }
 
 #[cfg(test)]

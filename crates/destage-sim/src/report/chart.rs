@@ -174,9 +174,10 @@ impl Chart {
         let ends = series.iter().filter_map(|series| series.points.last().map(|&(_, y)| y));
         let ends: Vec<f64> = ends.collect();
         let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
-        match mean(&ends) > mean(&all) {
-            true => SeriesLabelPosition::LowerRight,
-            false => SeriesLabelPosition::UpperRight,
+        if mean(&ends) > mean(&all) {
+            SeriesLabelPosition::LowerRight
+        } else {
+            SeriesLabelPosition::UpperRight
         }
     }
 }

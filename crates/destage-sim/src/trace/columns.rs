@@ -79,9 +79,10 @@ impl ParseLine for Columns {
             return Ok(Parsed::Nothing);
         }
         let mut places = [&b""[..]; COLUMNS_MAX];
-        let count = match self.layout.by_blanks {
-            true => fill(&mut places, blanks(line)),
-            false => fill(&mut places, commas(line)),
+        let count = if self.layout.by_blanks {
+            fill(&mut places, blanks(line))
+        } else {
+            fill(&mut places, commas(line))
         };
         if count < self.layout.columns_min {
             let wanted = self.layout.columns_min;

@@ -98,11 +98,10 @@ pub(super) fn beginning(head: &[u8]) -> String {
     let line = head.split(|&byte| byte == b'\n').next().unwrap_or_default();
     let shown = &line[..line.len().min(SHOWN_MAX)];
     let dots = if shown.len() < line.len() { "..." } else { "" };
-    match shown.iter().all(|byte| byte.is_ascii_graphic() || *byte == b' ' || *byte == b'\t') {
-        true => format!("'{}{dots}'", String::from_utf8_lossy(shown)),
-        false => {
-            let bytes = head.iter().take(SHOWN_MAX / 5).map(|byte| format!("{byte:02x}"));
-            format!("the bytes {}", bytes.collect::<Vec<_>>().join(" "))
-        }
+    if shown.iter().all(|byte| byte.is_ascii_graphic() || *byte == b' ' || *byte == b'\t') {
+        format!("'{}{dots}'", String::from_utf8_lossy(shown))
+    } else {
+        let bytes = head.iter().take(SHOWN_MAX / 5).map(|byte| format!("{byte:02x}"));
+        format!("the bytes {}", bytes.collect::<Vec<_>>().join(" "))
     }
 }

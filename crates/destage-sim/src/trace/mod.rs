@@ -145,9 +145,10 @@ impl Trace {
     /// # Errors
     /// The file cannot be read, or its format is not recognised or contradicts its first bytes.
     pub fn open(path: &Path, options: &Options) -> Result<Self, TraceError> {
-        let name = match path.as_os_str() == "-" {
-            true => source::STANDARD_INPUT.to_owned(),
-            false => path.display().to_string(),
+        let name = if path.as_os_str() == "-" {
+            source::STANDARD_INPUT.to_owned()
+        } else {
+            path.display().to_string()
         };
         Self::new(Source::open(path)?, name, options)
     }

@@ -124,10 +124,11 @@ impl ParseLine for Fio {
             _ => word(action)
                 .ok_or_else(|| format!("'{}' is not an action of fio", shown(action)))?,
         };
-        let time_ns = match self.has_times {
-            false => self.waited_ns,
-            true => scaled(time, 1_000)
-                .ok_or_else(|| format!("'{}' is not a time in microseconds", shown(time)))?,
+        let time_ns = if self.has_times {
+            scaled(time, 1_000)
+                .ok_or_else(|| format!("'{}' is not a time in microseconds", shown(time)))?
+        } else {
+            self.waited_ns
         };
         let amount = |field: &[u8], what: &str| {
             number(field).ok_or_else(|| Bad::from(format!("'{}' is not {what}", shown(field))))

@@ -83,17 +83,19 @@ impl Client {
             _ => Ack::Policy,
         };
         let intent = Intent::Write { bytes: 4_000, ack, fetch: !rng.chance(20) };
-        let change = match rng.chance(10) {
-            true => Change::Declined,
-            false => Change::Write(keys.iter().map(|_| Self::op(rng, options)).collect()),
+        let change = if rng.chance(10) {
+            Change::Declined
+        } else {
+            Change::Write(keys.iter().map(|_| Self::op(rng, options)).collect())
         };
         Wish::Access { keys, intent, change }
     }
 
     fn op(rng: &mut Rng, options: &Options) -> Op {
-        match options.poison_percent == 0 && rng.chance(50) {
-            true => Op::Set((rng.next() >> 24) as i64),
-            false => Op::Add(1 + rng.below(9) as i64),
+        if options.poison_percent == 0 && rng.chance(50) {
+            Op::Set((rng.next() >> 24) as i64)
+        } else {
+            Op::Add(1 + rng.below(9) as i64)
         }
     }
 }

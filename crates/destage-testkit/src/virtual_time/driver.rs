@@ -270,9 +270,10 @@ impl<'w> Driver<'w> {
                 return Err(format!("the handle of key {key} was never given back"));
             }
         }
-        match self.forgotten == log.last() {
-            true => Ok(()),
-            false => Err(format!("forgotten only up to {:?}", self.forgotten)),
+        if self.forgotten == log.last() {
+            Ok(())
+        } else {
+            Err(format!("forgotten only up to {:?}", self.forgotten))
         }
     }
 
@@ -446,10 +447,7 @@ impl FrontEnd for Driver<'_> {
     /// Someone looks at a domain that has halted after a while, and has it go on, parking or not.
     fn domain_halted(&mut self, _domain: DomainId, _halt: Halt) {
         self.world.report.halted += 1;
-        let event = match self.world.chance.chance(50) {
-            true => Event::ResumeParking,
-            false => Event::Resume,
-        };
+        let event = if self.world.chance.chance(50) { Event::ResumeParking } else { Event::Resume };
         let later = Span::from_millis(self.world.chance.below(100));
         self.after(later, event);
     }

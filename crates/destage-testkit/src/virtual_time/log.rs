@@ -160,9 +160,10 @@ impl Log {
         }
         let overtaken =
             self.undecided().take_while(|&(other, _)| other < lsn).find(|(_, older)| {
-                match self.by_domain {
-                    true => older.domain == this.domain,
-                    false => older.ops.iter().any(|&(key, _)| this.touches(key)),
+                if self.by_domain {
+                    older.domain == this.domain
+                } else {
+                    older.ops.iter().any(|&(key, _)| this.touches(key))
                 }
             });
         match overtaken {

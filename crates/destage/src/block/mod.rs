@@ -63,10 +63,7 @@ const ADMIN: &str = "127.0.0.1:6382";
 
 /// Has the subcommands look for a block server where one listens unless told.
 pub(crate) fn with_its_own_admin_port(command: clap::Command) -> clap::Command {
-    let own = |arg: clap::Arg| match arg.get_id() == "admin" {
-        true => arg.default_value(ADMIN),
-        false => arg,
-    };
+    let own = |arg: clap::Arg| if arg.get_id() == "admin" { arg.default_value(ADMIN) } else { arg };
     command.mut_subcommand("block", |block| block.mut_subcommands(|command| command.mut_args(own)))
 }
 

@@ -152,9 +152,12 @@ pub(crate) fn replay(args: &ReplayArgs) -> Result<(), CliError> {
         // What was added is no part of the last group, whose blocks are compared all the same.
         store.accept_growth();
     }
-    let decide = |in_doubt: &InDoubt| match args.alone {
-        true => Ok(true),
-        false => ask_coordinator(args.coordinator.as_deref(), &options, in_doubt),
+    let decide = |in_doubt: &InDoubt| {
+        if args.alone {
+            Ok(true)
+        } else {
+            ask_coordinator(args.coordinator.as_deref(), &options, in_doubt)
+        }
     };
     let replay = store.recover_with(&*origin, args.force, &decide).map_err(failed)?;
     let done = store.done().0;

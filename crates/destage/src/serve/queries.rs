@@ -76,10 +76,9 @@ pub(crate) fn age(text: &str) -> Result<Span, String> {
 
 fn within(text: &str, most: Span) -> Result<Span, String> {
     let span = text.parse::<Interval>().map_err(|error| error.to_string())?.0;
-    match (AGE_MIN..=most).contains(&span) {
-        true => Ok(span),
-        false => {
-            Err(format!("'{text}' is out of range: {} to {}", Interval(AGE_MIN), Interval(most)))
-        }
+    if (AGE_MIN..=most).contains(&span) {
+        Ok(span)
+    } else {
+        Err(format!("'{text}' is out of range: {} to {}", Interval(AGE_MIN), Interval(most)))
     }
 }

@@ -81,9 +81,10 @@ impl Chosen {
     fn find(name: &str) -> Result<Self, CliError> {
         let figures: Vec<_> = Figure::find(name).into_iter().collect();
         let on_traces: Vec<_> = TraceFigure::find(name).into_iter().collect();
-        match figures.is_empty() && on_traces.is_empty() {
-            true => Err(unknown(name)),
-            false => Ok(Self { figures, on_traces }),
+        if figures.is_empty() && on_traces.is_empty() {
+            Err(unknown(name))
+        } else {
+            Ok(Self { figures, on_traces })
         }
     }
 

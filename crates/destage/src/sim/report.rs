@@ -208,9 +208,10 @@ pub(crate) fn csv_line(cells: &[String]) -> String {
 
 /// A cell of CSV.
 pub(crate) fn quoted(text: &str) -> String {
-    match text.contains([',', '"', '\n']) {
-        true => format!("\"{}\"", text.replace('"', "\"\"")),
-        false => text.to_owned(),
+    if text.contains([',', '"', '\n']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.to_owned()
     }
 }
 

@@ -146,25 +146,27 @@ impl Case {
             }
         };
         let acknowledged = history.acknowledged;
-        let done = done.and_then(|state| match acknowledged >= ANSWERED_MIN {
-            true => Ok(Round { acknowledged, is_behind: state.iter().max() < Some(&acknowledged) }),
-            false => Err(format!("{acknowledged} writes were answered: that proves nothing")),
+        let done = done.and_then(|state| {
+            if acknowledged >= ANSWERED_MIN {
+                Ok(Round { acknowledged, is_behind: state.iter().max() < Some(&acknowledged) })
+            } else {
+                Err(format!("{acknowledged} writes were answered: that proves nothing"))
+            }
         });
         Some(done.map_err(|error| format!("{}, seed {seed}, round {round}: {error}", self.name)))
     }
 
     fn kept(&self, setup: &Setup, history: &History) -> Result<State, String> {
         let server = setup.launch.start();
-        let promised = match self.arguments.contains(&"0") {
-            true => history.acknowledged,
-            false => history.flushed,
-        };
+        let promised =
+            if self.arguments.contains(&"0") { history.acknowledged } else { history.flushed };
         let held = read_state(&server.client())?;
         history.is_prefix(&held, promised)?;
         server.ask(&["drain"]);
-        match image_state(&setup.image)? == held {
-            true => Ok(held),
-            false => Err("the origin differs after a drain".into()),
+        if image_state(&setup.image)? == held {
+            Ok(held)
+        } else {
+            Err("the origin differs after a drain".into())
         }
     }
 

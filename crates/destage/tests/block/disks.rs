@@ -28,9 +28,10 @@ pub(crate) fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
         .output()
         .map_err(|error| format!("timeout: {error}"))?;
     let printed = format!("{}{}", text(&output.stdout), text(&output.stderr));
-    match output.status.success() {
-        true => Ok(printed),
-        false => Err(format!("{program} {arguments:?}: {}\n{printed}", output.status)),
+    if output.status.success() {
+        Ok(printed)
+    } else {
+        Err(format!("{program} {arguments:?}: {}\n{printed}", output.status))
     }
 }
 

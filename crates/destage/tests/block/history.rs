@@ -135,9 +135,10 @@ pub(crate) fn state_of(bytes: &[u8]) -> Result<State, String> {
     blocks
         .map(|(block, bytes)| {
             let number = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
-            match bytes == stamped(number) {
-                true => Ok(number),
-                false => Err(format!("block {block} is torn")),
+            if bytes == stamped(number) {
+                Ok(number)
+            } else {
+                Err(format!("block {block} is torn"))
             }
         })
         .collect()

@@ -131,10 +131,7 @@ impl Launch {
 
 /// What a server said, if that can be read: a device has no end.
 fn log_text(log: &Path) -> String {
-    match log.is_file() {
-        true => std::fs::read_to_string(log).unwrap_or_default(),
-        false => String::new(),
-    }
+    if log.is_file() { std::fs::read_to_string(log).unwrap_or_default() } else { String::new() }
 }
 
 /// Bytes that a program printed.

@@ -170,9 +170,10 @@ pub(crate) fn round(case: &Case, seed: u64) -> Option<Result<i64, String>> {
             return Err(format!("{parked} groups are parked, {expected:?} were to be rejected"));
         }
         let drained = Observed::by_database(&database);
-        match drained == first {
-            true => Ok(acks),
-            false => Err(format!("drained: {drained:?}\nfirst read: {first:?}")),
+        if drained == first {
+            Ok(acks)
+        } else {
+            Err(format!("drained: {drained:?}\nfirst read: {first:?}"))
         }
     };
     let mut checks = checks;

@@ -98,9 +98,10 @@ fn the_answer_is_the_first_one_in_both_protocols() {
                 commands.iter().for_each(|command| drop(client.run(command)));
                 told.push(client.call(&["DESTAGE", "ONCE", &token, "EXEC"]));
             };
-            match first {
-                true => (exec(&mut two), exec(&mut three), exec(&mut two)),
-                false => (exec(&mut three), exec(&mut two), exec(&mut three)),
+            if first {
+                (exec(&mut two), exec(&mut three), exec(&mut two))
+            } else {
+                (exec(&mut three), exec(&mut two), exec(&mut three))
             };
             assert_eq!(told[0], told[2]);
             let last = |reply: &Reply| reply.array().last().cloned();
@@ -410,9 +411,10 @@ fn redis_py_increments_once_through_an_outage_by_a_token_and_more_often_without(
 fn retry(address: &Mutex<SocketAddr>, name: usize, count: usize, once: bool) {
     for n in 0..count {
         let token = format!("{name}-{n}");
-        let command = match once {
-            true => vec!["DESTAGE", "ONCE", &token, "HINCRBY", "products:1", "stock", "1"],
-            false => vec!["HINCRBY", "products:1", "stock", "1"],
+        let command = if once {
+            vec!["DESTAGE", "ONCE", &token, "HINCRBY", "products:1", "stock", "1"]
+        } else {
+            vec!["HINCRBY", "products:1", "stock", "1"]
         };
         let connect = || Client::try_connect(*address.lock().expect("nobody panics"));
         if let Ok(mut client) = connect() {

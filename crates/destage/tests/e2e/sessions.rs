@@ -99,9 +99,10 @@ fn versions(accounts: &Accounts) -> BTreeMap<u64, u64> {
 /// Money is moved, never made.
 fn check_sum(accounts: &Accounts, place: &str) -> Result<(), String> {
     let sum: i64 = accounts.values().map(|(balance, _)| balance).sum();
-    match sum == BALANCE * ACCOUNTS as i64 {
-        true => Ok(()),
-        false => Err(format!("{place} the accounts sum up to {sum}: {accounts:?}")),
+    if sum == BALANCE * ACCOUNTS as i64 {
+        Ok(())
+    } else {
+        Err(format!("{place} the accounts sum up to {sum}: {accounts:?}"))
     }
 }
 

@@ -78,9 +78,12 @@ pub(super) fn run(bench: &mut BlockBench) -> Result<()> {
             comparison(AGAINST_FILE, "the same job on a file", 1, target_file),
             comparison(AGAINST_QEMU, "the same job through qemu-nbd", 2, target_qemu),
         ];
-        let mut ours = |bench: &mut BlockBench| match job.kind.contains("read") {
-            true => volume.hits(bench, &job),
-            false => volume.burst(bench, &job),
+        let mut ours = |bench: &mut BlockBench| {
+            if job.kind.contains("read") {
+                volume.hits(bench, &job)
+            } else {
+                volume.burst(bench, &job)
+            }
         };
         let mut raw = |bench: &mut BlockBench| bench.fio(&file, &job);
         let mut theirs = |bench: &mut BlockBench| -> Result<Run> {

@@ -145,9 +145,12 @@ mod tests {
 
     fn size_of(folder: &Path) -> u64 {
         let entries = std::fs::read_dir(folder).expect("a folder").map(|it| it.expect("an entry"));
-        let size = |entry: std::fs::DirEntry| match entry.file_type().expect("a type").is_dir() {
-            true => size_of(&entry.path()),
-            false => entry.metadata().expect("metadata").len(),
+        let size = |entry: std::fs::DirEntry| {
+            if entry.file_type().expect("a type").is_dir() {
+                size_of(&entry.path())
+            } else {
+                entry.metadata().expect("metadata").len()
+            }
         };
         entries.map(size).sum()
     }

@@ -71,9 +71,10 @@ pub(super) fn post_mark(place: &Place<'_>) -> Result<Worker> {
             Ordering::Equal => pool.rng.below(2) == 0,
             Ordering::Greater => false,
         };
-        match grows {
-            true => pool.add_small()?,
-            false => pool.delete()?,
+        if grows {
+            pool.add_small()?
+        } else {
+            pool.delete()?
         }
         let other = pool.any();
         let is_long = fs::metadata(pool.path(other))?.len() > *SMALL.end();

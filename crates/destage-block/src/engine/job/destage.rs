@@ -122,9 +122,10 @@ impl DestageJob {
             return Destaged { sent, before, result };
         }
         for part in &self.parts {
-            let result = match self.is_atomic {
-                true => send_atomic(context, part, &mut before),
-                false => send_plain(context, part),
+            let result = if self.is_atomic {
+                send_atomic(context, part, &mut before)
+            } else {
+                send_plain(context, part)
             };
             if result.is_err() {
                 return Destaged { sent, before, result };

@@ -44,10 +44,8 @@ impl Choice {
         let orders =
             [Order::Any, Order::Epoch, Order::Epoch, Order::Strict, Order::Domain, Order::Domain];
         let order = random.pick(&orders);
-        let acknowledge = match random.chance(12) {
-            true => Acknowledge::Origin,
-            false => Acknowledge::Journal,
-        };
+        let acknowledge =
+            if random.chance(12) { Acknowledge::Origin } else { Acknowledge::Journal };
         let commit = random.pick(&[Span::ZERO, Span::from_millis(20), Span::from_secs(1)]);
         let when = random.pick(&[
             When::Async,

@@ -281,11 +281,12 @@ fn states_within(is_one: bool) -> Vec<(u8, u8)> {
         let mut bench = Bench::new(choice);
         let blocks = bench.volume.shape.fragment_blocks_max as usize * 2 + 1;
         bench.world.origin.edit(|bytes| bytes[..blocks * BLOCK].fill(0));
-        match is_one {
-            true => bench.write(1, 0, &vec![1; blocks * BLOCK], true),
-            false => (0..blocks as u64).for_each(|block| {
+        if is_one {
+            bench.write(1, 0, &vec![1; blocks * BLOCK], true)
+        } else {
+            (0..blocks as u64).for_each(|block| {
                 bench.write(block, block * BLOCK as u64, &[1; BLOCK], true);
-            }),
+            })
         }
         bench.run();
         bench.volume.hurry(bench.now);

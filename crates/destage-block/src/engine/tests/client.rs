@@ -61,9 +61,10 @@ impl Clients {
 
     fn range(&mut self, random: &mut Random) -> Range<usize> {
         let all = self.sectors as u64;
-        let mut first = match random.chance(60) {
-            true => self.hot.start + random.below(self.hot.end - self.hot.start),
-            false => random.below(all),
+        let mut first = if random.chance(60) {
+            self.hot.start + random.below(self.hot.end - self.hot.start)
+        } else {
+            random.below(all)
         };
         let mut len = match random.below(10) {
             0 => 1 + random.below(200),

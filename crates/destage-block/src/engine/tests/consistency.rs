@@ -302,10 +302,7 @@ impl Sim {
     }
 
     fn lose_power(&mut self) {
-        match self.random.chance(25) {
-            true => self.disk.kill(),
-            false => self.disk.crash(self.random.next()),
-        }
+        if self.random.chance(25) { self.disk.kill() } else { self.disk.crash(self.random.next()) }
     }
 
     /// In any order, cut short and repeated, and each at least once in the end.

@@ -57,9 +57,10 @@ pub(super) fn negotiate(
         link.start_tls(config, server_name(uri)?)?;
     }
     let mut haggle = Haggle::over(link);
-    let allocation = match haggle.ask_for_structured_replies()? {
-        true => haggle.ask_for_allocation(&uri.export)?,
-        false => None,
+    let allocation = if haggle.ask_for_structured_replies()? {
+        haggle.ask_for_allocation(&uri.export)?
+    } else {
+        None
     };
     match haggle.go(&uri.export)? {
         Some(offer) => Ok(Offer { allocation, ..offer }),
@@ -104,9 +105,10 @@ impl Answer {
             _ => "an unknown error",
         };
         let message = String::from_utf8_lossy(&self.data);
-        refused(match message.is_empty() {
-            true => meaning.to_owned(),
-            false => format!("{meaning} ({message})"),
+        refused(if message.is_empty() {
+            meaning.to_owned()
+        } else {
+            format!("{meaning} ({message})")
         })
     }
 

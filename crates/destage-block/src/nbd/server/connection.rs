@@ -185,10 +185,7 @@ impl<S: Read + Write> Connection<S> {
             let sent = written(self.stream.write(&self.clear))?;
             self.clear.drain(..sent);
         }
-        match self.encrypted.is_some() {
-            true => self.send_encrypted(),
-            false => self.send_plain(),
-        }
+        if self.encrypted.is_some() { self.send_encrypted() } else { self.send_plain() }
     }
 
     fn send_plain(&mut self) -> io::Result<()> {

@@ -126,9 +126,10 @@ impl Transmission {
         if header.command == command::DISC {
             return Step::End(End::Disconnected);
         }
-        let checked = match stopping {
-            true => Err((errno::ESHUTDOWN, "the server is shutting down")),
-            false => self.check(header),
+        let checked = if stopping {
+            Err((errno::ESHUTDOWN, "the server is shutting down"))
+        } else {
+            self.check(header)
         };
         if let Err(refusal) = checked {
             self.put_error(output, header.cookie, refusal);

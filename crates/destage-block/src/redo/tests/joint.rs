@@ -51,12 +51,11 @@ impl Worlds {
         let groups: Vec<AtomicGroup> = (0..3)
             .map(|volume| {
                 let own = Self::expected(volume, index);
-                match Self::takes_part(volume, index) {
-                    true => self.volumes[volume].groups[own].group.clone(),
-                    false => {
-                        let lsn = Lsn(own as u64 * 10);
-                        AtomicGroup { from: lsn, to: lsn, runs: Vec::new() }
-                    }
+                if Self::takes_part(volume, index) {
+                    self.volumes[volume].groups[own].group.clone()
+                } else {
+                    let lsn = Lsn(own as u64 * 10);
+                    AtomicGroup { from: lsn, to: lsn, runs: Vec::new() }
                 }
             })
             .collect();

@@ -101,9 +101,10 @@ fn detach_by_helper(folder: &Path) -> Result<(), String> {
         .stdin(Stdio::null())
         .output()
         .map_err(|error| format!("{HELPER}: {error}"))?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
     }
 }
 

@@ -137,12 +137,11 @@ fn the_bad_group_is_found_and_its_neighbours_go_on() {
             break;
         }
         let lsns = pair.batch(batch);
-        let effects = match lsns.contains(&6) {
-            true => pair.destage_failed(batch, Fault::Rejected),
-            false => {
-                applied.extend(lsns);
-                pair.destaged(batch)
-            }
+        let effects = if lsns.contains(&6) {
+            pair.destage_failed(batch, Fault::Rejected)
+        } else {
+            applied.extend(lsns);
+            pair.destaged(batch)
         };
         batch += 1;
         if effects.contains(&park(6, None)) {

@@ -35,13 +35,14 @@ impl Driver<'_> {
             return;
         }
         // The first thing that anyone does is to look at everything.
-        let wish = match this.steps + 1 == options.steps && client == 0 {
-            true => Wish::Access {
+        let wish = if this.steps + 1 == options.steps && client == 0 {
+            Wish::Access {
                 keys: (0..options.keys).collect(),
                 intent: Intent::Read,
                 change: Change::Nothing,
-            },
-            false => this.wish(options),
+            }
+        } else {
+            this.wish(options)
         };
         let id = self.next_request;
         self.next_request += 1;

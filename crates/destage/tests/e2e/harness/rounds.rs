@@ -36,11 +36,12 @@ const ACKNOWLEDGED_MIN: i64 = 3;
 /// # Errors
 /// They have not.
 fn proves_something(name: &str, rounds: u64, acknowledged: i64) -> Result<(), String> {
-    match acknowledged >= rounds.cast_signed() * ACKNOWLEDGED_MIN {
-        true => Ok(()),
-        false => Err(format!(
+    if acknowledged >= rounds.cast_signed() * ACKNOWLEDGED_MIN {
+        Ok(())
+    } else {
+        Err(format!(
             "{name}: {acknowledged} operations were acknowledged in {rounds} rounds: that proves nothing"
-        )),
+        ))
     }
 }
 

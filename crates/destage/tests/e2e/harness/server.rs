@@ -32,10 +32,11 @@ impl Launch {
     /// Before this origin, without a password.
     pub(crate) fn before(scratch: &Scratch, origin: &str) -> Self {
         let launch = Self::example(scratch).with(&["--origin", origin, "--no-auth"]);
-        match origin.starts_with("sqlite:") {
+        if origin.starts_with("sqlite:") {
             // A slow disk keeps the file locked for long.
-            true => launch.with(&["--origin-timeout", "50s"]),
-            false => launch,
+            launch.with(&["--origin-timeout", "50s"])
+        } else {
+            launch
         }
     }
 

@@ -179,9 +179,10 @@ impl Observed {
                 ));
             }
         }
-        match sessions == global {
-            true => Ok(()),
-            false => Err(format!("{sessions} sessions, but the global counter says {global}")),
+        if sessions == global {
+            Ok(())
+        } else {
+            Err(format!("{sessions} sessions, but the global counter says {global}"))
         }
     }
 

@@ -38,9 +38,10 @@ fn set_and_delete(client: &mut Client, writer: usize, round: i64, expected: &mut
     for n in 0..OPERATIONS_MAX {
         let delete = n % 3 == 2;
         let value = round * 1_000 + n;
-        let command = match delete {
-            true => format!("DEL products:{writer}"),
-            false => format!("HSET products:{writer} name x stock {value}"),
+        let command = if delete {
+            format!("DEL products:{writer}")
+        } else {
+            format!("HSET products:{writer} name x stock {value}")
         };
         let after = (!delete).then_some(value);
         expected.asked = Some(after);

@@ -200,12 +200,11 @@ impl<'a> Customer<'a> {
             encode(&mut bytes, &words);
         };
         let changed: &[u64] = if is_transfer { &[from, to] } else { &[from] };
-        match is_transfer {
-            true => {
-                change(from, -amount);
-                change(to, amount);
-            }
-            false => change(from, 0),
+        if is_transfer {
+            change(from, -amount);
+            change(to, amount);
+        } else {
+            change(from, 0)
         }
         encode(&mut bytes, &["EXEC"]);
         let session = Session {
