@@ -23,6 +23,7 @@ mod drive;
 mod front_end;
 mod group;
 mod policy;
+mod watermarks;
 mod writers;
 
 pub use commit::{CommitSettings, Ended, GroupCommit, Lane, Load, Log, LogFault, News, Step};
@@ -31,4 +32,5 @@ pub use drive::{Drive, recover};
 pub use front_end::{FrontEnd, Park, carry_out};
 pub use group::{Append, Recovered, write};
 pub use policy::{WritePolicy, commit_on_flush, journal_limit, set_dirty_limit};
+pub use watermarks::{Mark, Watermarks};
 pub use writers::Writers;

@@ -1,44 +1,26 @@
-//! Where each ordering domain stands at the origin, and the mark that stands for all of them.
-//!
-//! A domain that nobody writes to stays where it is, however long ago. So that the journal's beginning can be let go of, and
-//! an origin that went back is told from one that was idle, a further row at the origin, [`ALL_DOMAINS`], follows from time
-//! to time: everything up to it is decided in every domain. The journal keeps what is behind it.
+//! The ordering domains: which row belongs to which, what is parked in each, and where each stands at the origin
+//! ([`destage_engine::Watermarks`]). The mark of all domains is a further row there, [`ALL_DOMAINS`].
 
 use super::job::Io;
 use crate::domains::Partition;
 use crate::origins::{ALL_DOMAINS, Mark, Watermarks, decided_of};
 use crate::schema::Schema;
-use destage_core::{DomainId, DomainStatus, Lsn, Span, Time};
+use destage_core::{DomainId, DomainStatus, Lsn, Time};
 use destage_runtime::status::DomainReport;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// How often the mark of all domains may move.
-const MARK_EVERY: Span = Span::from_secs(1);
 
 /// The domains, as the engine knows them.
 #[derive(Debug)]
 pub(super) struct Domains {
     partition: Arc<Partition>,
-    /// The watermarks at the origin, after what succeeded.
-    watermarks: Vec<Lsn>,
-    all: AllMark,
+    watermarks: destage_engine::Watermarks,
     /// For pages under way, where the domains stood when they were asked for.
     asked: BTreeMap<u64, Box<[Lsn]>>,
     /// Parked groups of each domain.
     parked: Vec<u64>,
     /// Negative control: see [`crate::settings::UnsafeFlags::one_watermark`].
     unsafe_one_watermark: bool,
-}
-
-/// The mark of all domains at the origin.
-#[derive(Debug, Default)]
-struct AllMark {
-    at: Lsn,
-    /// Where it is being moved, or may have been: a move whose outcome is unknown is repeated as it was.
-    target: Option<Lsn>,
-    is_moving: bool,
-    not_before: Time,
 }
 
 impl Domains {
@@ -62,8 +44,10 @@ impl Domains {
             found.iter().find(|(d, _)| *d == domain).map_or(Lsn::ZERO, |(_, lsn)| *lsn)
         };
         Self {
-            watermarks: partition.ids().map(stored).collect(),
-            all: AllMark { at: stored(ALL_DOMAINS), ..AllMark::default() },
+            watermarks: destage_engine::Watermarks::new(
+                partition.ids().map(stored),
+                stored(ALL_DOMAINS),
+            ),
             asked: BTreeMap::new(),
             parked: vec![0; partition.len()],
             unsafe_one_watermark: false,
@@ -76,20 +60,31 @@ impl Domains {
         &self.partition
     }
 
+    /// Where they stand.
+    #[inline]
+    pub(super) fn watermarks(&self) -> &destage_engine::Watermarks {
+        &self.watermarks
+    }
+
+    /// The same, to be moved.
+    pub(super) fn watermarks_mut(&mut self) -> &mut destage_engine::Watermarks {
+        &mut self.watermarks
+    }
+
     /// Where a domain is known to stand.
     #[inline]
     pub(super) fn watermark(&self, domain: DomainId) -> Lsn {
-        self.watermarks[usize::from(domain.0)]
+        self.watermarks.at(domain)
     }
 
     /// Where each domain is known to stand.
     pub(super) fn floors(&self) -> Watermarks {
-        self.partition.ids().zip(self.watermarks.iter().copied()).collect()
+        self.partition.ids().zip(self.watermarks.as_slice().iter().copied()).collect()
     }
 
     /// A page is asked for.
     pub(super) fn ask(&mut self, request: u64) {
-        self.asked.insert(request, self.watermarks.clone().into());
+        self.asked.insert(request, self.watermarks.as_slice().into());
     }
 
     /// The page will not come.
@@ -97,57 +92,22 @@ impl Domains {
         self.asked.remove(&request);
     }
 
-    /// When the mark of all domains is to move, with this much decided.
-    pub(super) fn mark_at(&self, decided: Lsn) -> Option<Time> {
-        let is_behind = !self.partition.is_one() && decided > self.all.at;
-        (is_behind && !self.all.is_moving).then_some(self.all.not_before)
-    }
-
-    /// Up to where no domain needs the journal.
-    pub(super) fn reclaimable(&self, decided: Lsn) -> Lsn {
-        if self.partition.is_one() { decided } else { decided.min(self.all.at) }
-    }
-    /// Where each domain stands at the origin.
-    pub(super) fn watermarks(&self) -> &[Lsn] {
-        &self.watermarks
-    }
-
-    /// How a batch, or a group to be parked, moves the watermarks. It is led by a domain; `across` tells of a group the domains
-    /// that it reaches across, if they are several, and `of` its domain.
-    pub(super) fn marks<'a>(
-        &self,
+    /// What is sent moves the watermarks so; see [`destage_engine::Watermarks::marks`].
+    pub(super) fn begin<'a>(
+        &mut self,
         lsns: &[Lsn],
         lead: DomainId,
         across: impl Fn(Lsn) -> Option<&'a [DomainId]>,
         of: impl Fn(Lsn) -> Option<DomainId>,
     ) -> Box<[Mark]> {
-        assert!(lsns.is_sorted(), "a batch holds its groups in order");
-        if self.unsafe_one_watermark {
+        let marks = if self.unsafe_one_watermark {
             let (domain, upto) = (DomainId(0), *lsns.last().expect("batches hold groups"));
-            return Box::new([Mark { domain, expected: self.watermark(domain), upto }]);
-        }
-        let lead = [lead];
-        let domains = across(lsns[0]).unwrap_or(&lead);
-        let mark = |&domain: &DomainId| {
-            let is_in = |lsn: &&Lsn| {
-                domains.len() == 1
-                    || across(**lsn).map_or_else(
-                        || of(**lsn) == Some(domain),
-                        |domains| domains.contains(&domain),
-                    )
-            };
-            let upto = lsns.iter().rev().find(is_in).copied().unwrap_or(lsns[0]);
-            Mark { domain, expected: self.watermark(domain), upto }
+            [Mark { domain, expected: self.watermark(domain), upto }].into()
+        } else {
+            self.watermarks.marks(lsns, lead, across, of)
         };
-        domains.iter().map(mark).collect()
-    }
-
-    /// The origin has taken what these marks stand for.
-    pub(super) fn reached(&mut self, marks: &[Mark]) {
-        for mark in marks {
-            let at = &mut self.watermarks[usize::from(mark.domain.0)];
-            *at = mark.upto.max(*at);
-        }
+        self.watermarks.begin(lsns[0], &marks);
+        marks
     }
 
     /// Counts a parked group for its domains.
@@ -195,7 +155,7 @@ impl Domains {
                 return Err((found, confirmed));
             }
         }
-        let domains = self.partition.ids().zip(&self.watermarks);
+        let domains = self.partition.ids().zip(self.watermarks.as_slice());
         Ok(domains.map(|(domain, &known)| decided_of(watermarks, domain).min(known)).collect())
     }
 
@@ -209,7 +169,7 @@ impl Domains {
             let status = statuses.get(at);
             DomainReport {
                 name: self.partition.name(domain).to_owned(),
-                watermark: self.watermarks[at].0,
+                watermark: self.watermark(domain).0,
                 dirty_groups: status.map_or(0, |status| status.dirty_groups),
                 staleness_seconds: status.map_or(0.0, |status| status.staleness.as_secs_f64()),
                 parked_groups: self.parked[at],
@@ -222,31 +182,8 @@ impl Domains {
 
     /// Has the mark of all domains follow, if it is time.
     pub(super) fn move_mark(&mut self, now: Time, decided: Lsn) -> Option<Io> {
-        if self.mark_at(decided)? > now {
-            return None;
-        }
-        let floors = self.floors();
-        let all = &mut self.all;
-        let upto = *all.target.get_or_insert(decided);
-        all.is_moving = true;
-        Some(Io::MarkAll { expected: all.at, upto, floors })
-    }
-
-    /// The mark has moved to there, or it is not known whether it has.
-    pub(super) fn mark_moved(&mut self, now: Time, upto: Option<Lsn>) {
-        self.all.is_moving = false;
-        self.all.not_before = now + MARK_EVERY;
-        if let Some(upto) = upto {
-            assert!(upto >= self.all.at, "the mark moves forward");
-            (self.all.at, self.all.target) = (upto, None);
-        }
-    }
-
-    /// The last move of the mark before the end: from where, to where and with which floors, if there is any.
-    pub(super) fn last_mark(&self, decided: Lsn) -> Option<(Lsn, Lsn, Watermarks)> {
-        let at = self.all.target.unwrap_or(self.all.at);
-        let is_behind = !self.partition.is_one() && decided > at;
-        is_behind.then(|| (at, decided, self.floors()))
+        let (expected, upto) = self.watermarks.begin_all(now, decided)?;
+        Some(Io::MarkAll { expected, upto, floors: self.floors() })
     }
 }
 
@@ -260,23 +197,10 @@ mod tests {
     }
 
     #[test]
-    fn a_watermark_never_goes_back() {
-        let mut domains = domains(vec![(DomainId(0), Lsn(4))]);
-        let lsns = [Lsn(5), Lsn(6)];
-        let marks = domains.marks(&lsns, DomainId(0), |_| None, |_| Some(DomainId(0)));
-        let is_it = |mark: &Mark| (mark.expected, mark.upto) == (Lsn(4), Lsn(6));
-        assert!(marks.len() == 1 && is_it(&marks[0]));
-        domains.reached(&marks);
-        domains.reached(&[Mark { domain: DomainId(0), expected: Lsn(4), upto: Lsn(5) }]);
-        assert_eq!(domains.watermark(DomainId(0)), Lsn(6));
-    }
-
-    #[test]
     fn a_page_older_than_what_was_confirmed_is_told_from_one_that_is_not() {
         let mut domains = domains(vec![(DomainId(0), Lsn(4))]);
         let found = |lsn| vec![(DomainId(0), Lsn(lsn))];
         assert_eq!(domains.seen_page(1, &found(3), Lsn(4), Lsn(9)), Err((Lsn(3), Lsn(4))));
         assert_eq!(domains.seen_page(1, &found(7), Lsn(4), Lsn(5)), Ok([Lsn(5)].into()));
-        assert!(domains.mark_at(Lsn(9)).is_none(), "one domain needs no mark");
     }
 }

@@ -12,7 +12,7 @@ use super::session::{Session, WaitKind, Waiting};
 use super::{Engine, FetchJob, Groups, Io};
 use crate::cells::Reader;
 use crate::key_text::show;
-use crate::origins::{Mark, OriginError, ParkedGroup};
+use crate::origins::{OriginError, ParkedGroup};
 use crate::resp::{Args, Code, Reply, ReplyError, parse};
 use crate::schema::TableId;
 use destage_core::{
@@ -386,15 +386,10 @@ impl Engine {
         }
         let (first, last) = (lsns[0], *lsns.last().expect("batches hold groups"));
         self.measured.batch_started(self.now, first, last, &self.overlay);
-        let marks = self.marks(lsns, domain);
-        self.undecided.begin_move(first, marks.clone());
-        self.jobs.push(Io::Destage { batch, marks, groups });
-    }
-
-    /// How a batch, or a group to be parked, moves the watermarks.
-    fn marks(&self, lsns: &[Lsn], lead: DomainId) -> Box<[Mark]> {
         let core = &self.core;
-        self.domains.marks(lsns, lead, |lsn| core.domains_spanned(lsn), |lsn| core.domain_of(lsn))
+        let spans = |lsn| core.domains_spanned(lsn);
+        let marks = self.domains.begin(lsns, domain, spans, |lsn| core.domain_of(lsn));
+        self.jobs.push(Io::Destage { batch, marks, groups });
     }
 
     pub(super) fn park(&mut self, lsn: Lsn, domain: DomainId, depends_on: Option<Lsn>, keep: bool) {
@@ -425,8 +420,9 @@ impl Engine {
                 .expect("groups are checked when they are written or recovered");
             ParkedGroup { domain, lsn, depends_on, reason: reason.whole(), payload }
         });
-        let marks = self.marks(&[lsn], domain);
-        self.undecided.begin_move(lsn, marks.clone());
+        let core = &self.core;
+        let spans = |lsn| core.domains_spanned(lsn);
+        let marks = self.domains.begin(&[lsn], domain, spans, |lsn| core.domain_of(lsn));
         let park = Io::Park { lsn, marks, parked };
         if keep {
             self.jobs.push(park);

@@ -269,7 +269,7 @@ impl Engine {
             self.sessions.next_timeout(),
             self.core.next_timeout(),
             self.freshness.next_timeout(),
-            self.domains.mark_at(self.core.decided()),
+            self.domains.watermarks().all_due(self.core.decided()),
             self.unknown.next_timeout(),
             self.measured.next_timeout(),
             self.watchers.next_timeout(),

@@ -106,7 +106,7 @@ impl Engine {
         let lsns = self.core.batch(batch).to_vec();
         let (first, last) = (lsns[0], *lsns.last().expect("batches hold groups"));
         let count = lsns.len();
-        let marks = self.undecided.end_move(first);
+        self.domains.watermarks_mut().ended(first, result.is_ok());
         let cascade = match &result {
             Ok(_) => self.undecided.take_cascades(&lsns),
             Err(_) => Cascade::default(),
@@ -114,7 +114,6 @@ impl Engine {
         let stamps = self.measured.batch_ended(first);
         let result = match result {
             Ok(applied) => {
-                self.domains.reached(&marks);
                 self.measured.origin_works(Way::Write);
                 self.measured.batch_applied(self.now, stamps, count, applied);
                 self.undecided.forget_reasons(&lsns);
@@ -142,10 +141,9 @@ impl Engine {
     /// A group was moved past, or not.
     pub fn parked(&mut self, now: Time, lsn: Lsn, result: Result<(), OriginError>) {
         self.now = self.now.max(now);
-        let marks = self.undecided.end_move(lsn);
+        self.domains.watermarks_mut().ended(lsn, result.is_ok());
         let result = match result {
             Ok(()) => {
-                self.domains.reached(&marks);
                 self.measured.origin_works(Way::Write);
                 self.note_parked(lsn);
                 Ok(())

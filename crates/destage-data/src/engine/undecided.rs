@@ -1,14 +1,13 @@
 //! What is known of groups that the origin has not decided, besides their bytes, which are in the overlay.
 //!
 //! Writes whose clients wait for the origin's word are visible to nobody before they have it; why the origin rejected a
-//! group, until it is parked or its client is told; what a group of an earlier run sets off at the origin; and how the
-//! watermarks move by what is under way.
+//! group, until it is parked or its client is told; and what a group of an earlier run sets off at the origin.
 
 use super::cascade::Cascade;
 use super::plain::Beside;
 use super::structural::Structural;
 use super::txn::Staged;
-use crate::origins::{Mark, OriginError};
+use crate::origins::OriginError;
 use crate::schema::TableId;
 use destage_core::{Access, ClientId, Lsn, UnitId};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -37,8 +36,6 @@ pub(super) struct Undecided {
     reasons: HashMap<Lsn, OriginError>,
     /// What groups of an earlier run set off.
     cascades: BTreeMap<Lsn, Cascade>,
-    /// How the watermarks move by what is under way, by its first group.
-    moving: HashMap<Lsn, Box<[Mark]>>,
     structural: Structural,
 }
 
@@ -101,7 +98,7 @@ impl Undecided {
     }
 }
 
-/// Reasons, cascades, marks.
+/// Reasons, cascades.
 impl Undecided {
     /// The origin has rejected a group.
     pub(super) fn rejected(&mut self, lsn: Lsn, reason: OriginError) {
@@ -155,17 +152,6 @@ impl Undecided {
         all
     }
 
-    /// What is sent moves the watermarks so.
-    pub(super) fn begin_move(&mut self, first: Lsn, marks: Box<[Mark]>) {
-        let before = self.moving.insert(first, marks);
-        assert!(before.is_none(), "a group is sent once at a time");
-    }
-
-    /// It has come back.
-    pub(super) fn end_move(&mut self, first: Lsn) -> Box<[Mark]> {
-        self.moving.remove(&first).expect("only what was sent comes back")
-    }
-
     /// Inserts and deletes.
     pub(super) fn structural(&self) -> &Structural {
         &self.structural
@@ -179,7 +165,7 @@ impl Undecided {
     /// Nothing is left, as it must be once everything is decided.
     #[cfg(test)]
     pub(super) fn assert_decided(&self) {
-        assert!(self.through.is_empty() && self.fetched_ahead.is_empty() && self.moving.is_empty());
+        assert!(self.through.is_empty() && self.fetched_ahead.is_empty());
         assert!(self.reasons.is_empty());
     }
 }

@@ -38,7 +38,7 @@ impl Engine {
 
     /// Where each domain stands at the origin.
     pub fn watermarks(&self) -> &[Lsn] {
-        self.domains.watermarks()
+        self.domains.watermarks().as_slice()
     }
 
     /// The domain of a row.
@@ -102,13 +102,14 @@ impl Engine {
 
     /// The last move of the mark before the end: from where, to where and with which floors, if there is any.
     pub fn last_mark(&self) -> Option<(Lsn, Lsn, Watermarks)> {
-        self.domains.last_mark(self.core.decided())
+        let (at, upto) = self.domains.watermarks().last_all(self.core.decided())?;
+        Some((at, upto, self.domains.floors()))
     }
 
     /// The mark of all domains has moved, or not.
     pub fn marked_all(&mut self, now: Time, upto: Lsn, result: Result<(), OriginError>) {
         self.now = self.now.max(now);
-        self.domains.mark_moved(self.now, result.is_ok().then_some(upto));
+        self.domains.watermarks_mut().all_ended(self.now, result.is_ok().then_some(upto));
         match result {
             Ok(()) => {
                 self.measured.origin_works(Way::Write);

@@ -4,6 +4,8 @@ use super::Watermarks;
 use crate::error::OriginError;
 use crate::schema::Schema;
 use destage_core::{DomainId, Fault, Lsn};
+
+pub use destage_engine::Mark;
 use std::time::Duration;
 
 /// Who owns an origin: one row there.
@@ -206,17 +208,6 @@ pub struct WriteClaim<'m> {
     pub marks: &'m [Mark],
     /// Negative control for the tests: applies without looking at the watermarks, so that a repeated batch counts twice.
     pub unsafe_no_watermark: bool,
-}
-
-/// How a write moves the watermark of one domain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mark {
-    /// The domain.
-    pub domain: DomainId,
-    /// Its watermark before this write.
-    pub expected: Lsn,
-    /// Its watermark afterwards: the domain's last group of the write.
-    pub upto: Lsn,
 }
 
 impl WriteClaim<'_> {

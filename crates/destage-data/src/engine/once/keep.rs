@@ -58,7 +58,10 @@ impl Engine {
         if !self.once.may_carry(segments, self.log.payload_bytes_max() as u64) {
             return;
         }
-        let Some(upto) = self.log.due(self.domains.reclaimable(decided), self.now) else { return };
+        let Some(upto) = self.log.due(self.domains.watermarks().reclaimable(decided), self.now)
+        else {
+            return;
+        };
         if self.once.first_place().is_some_and(|first| first <= upto) {
             self.carry(upto);
         }
@@ -104,7 +107,7 @@ impl Engine {
 
     /// Lets go of the segments whose groups are decided up to here, and that tell of no token that is kept.
     pub(in crate::engine) fn reclaim(&mut self) {
-        let upto = self.domains.reclaimable(self.core.decided());
+        let upto = self.domains.watermarks().reclaimable(self.core.decided());
         let kept = self.once.first_place().map_or(upto, |first| upto.min(Lsn(first.0 - 1)));
         self.log.reclaim(kept, self.now);
     }

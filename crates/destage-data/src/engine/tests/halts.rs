@@ -69,4 +69,5 @@ fn a_halt_is_told_with_its_write_its_reason_and_what_to_do() {
     let report = script.engine.report();
     assert_eq!((report.halted.len(), report.writes.dirty_groups), (0, 0));
     script.engine.undecided.assert_decided();
+    assert!(script.engine.domains.watermarks().is_quiet());
 }

@@ -145,6 +145,7 @@ impl Sim {
         assert_eq!((status.journal_bytes, status.cache_units, status.cache_bytes), (0, 0, 0));
         engine.sessions.assert_gone();
         engine.undecided.assert_decided();
+        assert!(engine.domains.watermarks().is_quiet());
         assert!(engine.asking.is_idle() && !engine.has_work());
         assert!(engine.overlay.get(engine.core.decided()).is_none(), "a decided group is kept");
         let parked: BTreeSet<_> = self
