@@ -1,7 +1,8 @@
-//! A report as metrics for Prometheus. [`CATALOGUE`] names them all; units are in the names.
+//! A report as metrics for Prometheus. [`common`] names what every front end has; each hands in its own by [`Exports`]. Units
+//! are in the names.
 
 use crate::policy::MODES;
-use crate::status::{DomainReport, Latencies, Report, RequestsReport, VolumeReport};
+use crate::status::{Latencies, Report};
 use ::metrics::{counter, describe_counter, describe_gauge, gauge, with_local_recorder};
 use metrics_exporter_prometheus::PrometheusBuilder;
 
@@ -36,6 +37,36 @@ enum Value {
 }
 
 impl Metric {
+    /// A gauge of a front end that may have such a thing or not.
+    pub const fn gauge(
+        name: &'static str,
+        help: &'static str,
+        value: fn(&Report) -> Option<f64>,
+    ) -> Self {
+        Self { name, kind: Kind::Gauge, help, value: Value::IfAny(value) }
+    }
+
+    /// The same, a counter.
+    pub const fn counter(
+        name: &'static str,
+        help: &'static str,
+        value: fn(&Report) -> Option<f64>,
+    ) -> Self {
+        Self { name, kind: Kind::Counter, help, value: Value::IfAny(value) }
+    }
+
+    /// Its name, and what that stands for.
+    pub const fn family(&self) -> Family {
+        Family { name: self.name, kind: self.kind, help: self.help }
+    }
+
+    /// Sets it on the current recorder, if the report speaks of it.
+    pub fn publish(&self, report: &Report) {
+        if let Some(value) = self.value(report) {
+            set(self.name, self.kind, &[], value);
+        }
+    }
+
     /// What to export; nothing where the front end has no such thing.
     pub fn value(&self, report: &Report) -> Option<f64> {
         match self.value {
@@ -45,8 +76,7 @@ impl Metric {
     }
 }
 
-/// A distribution: gauges with the labels `quantile="0.5"`, `"0.99"`, `"0.999"` and `"1"`, and a counter `..._count`. Where there
-/// are volumes, each has its own, with the label `volume`.
+/// A distribution: gauges with the labels `quantile="0.5"`, `"0.99"`, `"0.999"` and `"1"`, and a counter `..._count`.
 #[derive(Clone, Copy, Debug)]
 pub struct LatencyMetric {
     /// The name of the gauges.
@@ -55,50 +85,43 @@ pub struct LatencyMetric {
     pub count_name: &'static str,
     /// The help text.
     pub help: &'static str,
-    value: fn(&Report) -> &Latencies,
-    of_volume: fn(&VolumeReport) -> &Latencies,
 }
 
-/// One metric of each kind of request to each volume, with the labels `volume` and `kind`.
+/// A name, and what it stands for.
 #[derive(Clone, Copy, Debug)]
-pub struct RequestMetric {
-    /// Its name.
-    pub name: &'static str,
-    /// Its help text.
-    pub help: &'static str,
-    value: fn(&RequestsReport) -> u64,
-}
-
-/// One metric of each volume of the block front end, with the label `volume`.
-#[derive(Clone, Copy, Debug)]
-pub struct VolumeMetric {
-    /// Its name.
+pub struct Family {
+    /// The name.
     pub name: &'static str,
     /// How it behaves.
     pub kind: Kind,
     /// Its help text.
     pub help: &'static str,
-    value: fn(&VolumeReport) -> f64,
 }
 
-/// One gauge of each ordering domain of the data front end, with the label `domain`; none where there is one domain only.
+/// What a front end exports besides what every one does.
 #[derive(Clone, Copy, Debug)]
-pub struct DomainMetric {
-    /// Its name.
-    pub name: &'static str,
-    /// Its help text.
-    pub help: &'static str,
-    value: fn(&DomainReport) -> f64,
+pub struct Exports {
+    /// All that it may export, each once.
+    pub families: fn() -> Vec<Family>,
+    /// Sets what a report has of it, by [`set`] and its like.
+    pub publish: fn(&Report),
+}
+
+impl Default for Exports {
+    /// Of a front end with one policy and nothing of its own.
+    fn default() -> Self {
+        Self { families: Vec::new, publish: publish_whole }
+    }
 }
 
 /// Renders reports for `/metrics`.
 #[derive(Debug, Default)]
-pub struct Exporter(());
+pub struct Exporter(Exports);
 
 impl Exporter {
-    /// An exporter.
-    pub fn new() -> Self {
-        Self::default()
+    /// An exporter of what every front end has, and of this one's own.
+    pub fn new(exports: Exports) -> Self {
+        Self(exports)
     }
 
     /// The report in Prometheus' text format: what it does not speak of is not there.
@@ -106,70 +129,42 @@ impl Exporter {
         // A new one each time, since a recorder never forgets a series, as of a policy that is not in force any more.
         let recorder = PrometheusBuilder::new().build_recorder();
         with_local_recorder(&recorder, || {
-            describe();
+            common().into_iter().chain((self.0.families)()).for_each(describe);
             publish(report);
+            (self.0.publish)(report);
         });
         recorder.handle().render()
     }
 }
 
-/// Sets every metric of the report on the current recorder of the `metrics` facade.
-pub fn publish(report: &Report) {
-    for metric in CATALOGUE {
-        if let Some(value) = metric.value(report) {
-            set(metric.name, metric.kind, &[], value);
-        }
-    }
-    for metric in LATENCIES {
-        if report.volumes.is_empty() {
-            set_latencies(&metric, &[], (metric.value)(report));
-        }
-        for volume in &report.volumes {
-            let labels = [("volume", volume.name.as_str())];
-            set_latencies(&metric, &labels, (metric.of_volume)(volume));
-        }
-    }
-    report.volumes.iter().for_each(publish_volume);
-    for domain in &report.domains {
-        for metric in DOMAINS {
-            gauge!(metric.name, "domain" => domain.name.clone()).set((metric.value)(domain));
-        }
-    }
+/// Sets what every front end has on the current recorder of the `metrics` facade.
+fn publish(report: &Report) {
+    CATALOGUE.iter().for_each(|metric| metric.publish(report));
     for mode in MODES {
         gauge!(MODE, "mode" => mode).set(flag(report.mode == mode));
-    }
-    if report.volumes.is_empty() {
-        let policy = &report.policy;
-        let labels = [("policy", policy.name.as_str()), ("commit", policy.commit.as_str())];
-        set(POLICY, Kind::Gauge, &labels, 1.0);
     }
     let labels = [("version", report.version.as_str()), ("front_end", report.front_end.as_str())];
     set(INFO, Kind::Gauge, &labels, 1.0);
 }
 
-fn publish_volume(volume: &VolumeReport) {
-    let name = ("volume", volume.name.as_str());
-    for metric in VOLUMES {
-        set(metric.name, metric.kind, &[name], (metric.value)(volume));
-    }
-    let labels =
-        [name, ("policy", volume.policy_name.as_str()), ("commit", volume.commit.as_str())];
+/// The distributions and the policy of a front end that has one of each.
+pub fn publish_whole(report: &Report) {
+    set_latencies(&COMMIT_LATENCY, &[], &report.writes.commit_latency);
+    set_latencies(&DESTAGE_LATENCY, &[], &report.destage.latency);
+    set_latencies(&SYNC_LATENCY, &[], &report.journal.fsync_latency);
+    let policy = &report.policy;
+    let labels = [("policy", policy.name.as_str()), ("commit", policy.commit.as_str())];
     set(POLICY, Kind::Gauge, &labels, 1.0);
-    for asked in &volume.requests {
-        let labels = [name, ("kind", asked.kind.as_str())];
-        for metric in REQUESTS {
-            set(metric.name, Kind::Counter, &labels, (metric.value)(asked) as f64);
-        }
-        set_quantiles(REQUEST_LATENCY, &labels, &asked.latency);
-    }
 }
 
-fn set_latencies(metric: &LatencyMetric, labels: &[(&'static str, &str)], latencies: &Latencies) {
+/// Sets a distribution.
+pub fn set_latencies(metric: &LatencyMetric, labels: &[(&'static str, &str)], latencies: &Latencies) {
     set_quantiles(metric.name, labels, latencies);
     set(metric.count_name, Kind::Counter, labels, latencies.count as f64);
 }
 
-fn set_quantiles(name: &'static str, labels: &[(&'static str, &str)], latencies: &Latencies) {
+/// Sets the quantiles of a distribution.
+pub fn set_quantiles(name: &'static str, labels: &[(&'static str, &str)], latencies: &Latencies) {
     for (quantile, value) in [
         ("0.5", latencies.p50_seconds),
         ("0.99", latencies.p99_seconds),
@@ -180,7 +175,8 @@ fn set_quantiles(name: &'static str, labels: &[(&'static str, &str)], latencies:
     }
 }
 
-fn set(name: &'static str, kind: Kind, labels: &[(&'static str, &str)], value: f64) {
+/// Sets one series.
+pub fn set(name: &'static str, kind: Kind, labels: &[(&'static str, &str)], value: f64) {
     let labels: Vec<_> = labels.iter().map(|&(key, value)| (key, value.to_owned())).collect();
     match kind {
         Kind::Counter => counter!(name, &labels).absolute(value as u64),
@@ -188,40 +184,31 @@ fn set(name: &'static str, kind: Kind, labels: &[(&'static str, &str)], value: f
     }
 }
 
-/// Describes every metric to the current recorder.
-pub fn describe() {
-    for metric in CATALOGUE {
-        match metric.kind {
-            Kind::Counter => describe_counter!(metric.name, metric.help),
-            Kind::Gauge => describe_gauge!(metric.name, metric.help),
-        }
+fn describe(Family { name, kind, help }: Family) {
+    match kind {
+        Kind::Counter => describe_counter!(name, help),
+        Kind::Gauge => describe_gauge!(name, help),
     }
-    for metric in VOLUMES {
-        match metric.kind {
-            Kind::Counter => describe_counter!(metric.name, metric.help),
-            Kind::Gauge => describe_gauge!(metric.name, metric.help),
-        }
-    }
-    for metric in DOMAINS {
-        describe_gauge!(metric.name, metric.help);
-    }
-    for metric in LATENCIES {
-        describe_gauge!(metric.name, metric.help);
-        describe_counter!(metric.count_name, "Number of values recorded");
-    }
-    for metric in REQUESTS {
-        describe_counter!(metric.name, metric.help);
-    }
-    describe_gauge!(
-        REQUEST_LATENCY,
-        "From a request's arrival to its reply, over the last minutes"
-    );
-    describe_gauge!(POLICY, "Always 1; the policy and d as the user gave them as labels");
-    describe_gauge!(MODE, "1 for the mode of operation, 0 for the others");
-    describe_gauge!(INFO, "Always 1; version and front end as labels");
 }
 
-fn flag(set: bool) -> f64 {
+/// What every front end may export.
+pub fn common() -> Vec<Family> {
+    let gauge = |name, help| Family { name, kind: Kind::Gauge, help };
+    let mut all: Vec<Family> = CATALOGUE.iter().map(Metric::family).collect();
+    for metric in [COMMIT_LATENCY, DESTAGE_LATENCY, SYNC_LATENCY] {
+        let (name, help) = (metric.count_name, "Number of values recorded");
+        all.extend([gauge(metric.name, metric.help), Family { name, kind: Kind::Counter, help }]);
+    }
+    all.extend([
+        gauge(POLICY, "Always 1; the policy and d as the user gave them as labels"),
+        gauge(MODE, "1 for the mode of operation, 0 for the others"),
+        gauge(INFO, "Always 1; version and front end as labels"),
+    ]);
+    all
+}
+
+/// 1 if it is set, else 0.
+pub fn flag(set: bool) -> f64 {
     f64::from(u8::from(set))
 }
 
@@ -229,11 +216,8 @@ fn flag(set: bool) -> f64 {
 pub const MODE: &str = "destage_mode";
 /// Version and front end.
 pub const INFO: &str = "destage_info";
-/// The policy's name and d, as the user gave them; with the label `volume` where there are volumes.
+/// The policy's name and d, as the user gave them.
 pub const POLICY: &str = "destage_policy_info";
-/// A distribution, as [`LATENCIES`], of each kind of request to each volume, with the labels `volume` and `kind`.
-pub const REQUEST_LATENCY: &str = "destage_volume_request_latency_seconds";
-
 const fn g(name: &'static str, help: &'static str, value: fn(&Report) -> f64) -> Metric {
     Metric { name, kind: Kind::Gauge, help, value: Value::Always(value) }
 }
@@ -243,119 +227,35 @@ const fn c(name: &'static str, help: &'static str, value: fn(&Report) -> f64) ->
 }
 
 const fn go(name: &'static str, help: &'static str, value: fn(&Report) -> Option<f64>) -> Metric {
-    Metric { name, kind: Kind::Gauge, help, value: Value::IfAny(value) }
+    Metric::gauge(name, help, value)
 }
 
 const fn co(name: &'static str, help: &'static str, value: fn(&Report) -> Option<f64>) -> Metric {
-    Metric { name, kind: Kind::Counter, help, value: Value::IfAny(value) }
+    Metric::counter(name, help, value)
 }
 
-const fn vg(
-    name: &'static str,
-    help: &'static str,
-    value: fn(&VolumeReport) -> f64,
-) -> VolumeMetric {
-    VolumeMetric { name, kind: Kind::Gauge, help, value }
-}
+/// From a write to its durability in the journal.
+pub const COMMIT_LATENCY: LatencyMetric = LatencyMetric {
+    name: "destage_commit_latency_seconds",
+    count_name: "destage_commit_latency_count",
+    help: "From a write to its durability in the journal, over the last minutes",
+};
+/// From a write to its decision by the origin.
+pub const DESTAGE_LATENCY: LatencyMetric = LatencyMetric {
+    name: "destage_destage_latency_seconds",
+    count_name: "destage_destage_latency_count",
+    help: "From a write to its decision by the origin, over the last minutes",
+};
+/// Duration of a journal sync.
+pub const SYNC_LATENCY: LatencyMetric = LatencyMetric {
+    name: "destage_journal_fsync_seconds",
+    count_name: "destage_journal_fsync_count",
+    help: "Duration of a journal sync, over the last minutes",
+};
 
-const fn vc(
-    name: &'static str,
-    help: &'static str,
-    value: fn(&VolumeReport) -> f64,
-) -> VolumeMetric {
-    VolumeMetric { name, kind: Kind::Counter, help, value }
-}
-
-const fn dg(
-    name: &'static str,
-    help: &'static str,
-    value: fn(&DomainReport) -> f64,
-) -> DomainMetric {
-    DomainMetric { name, help, value }
-}
-
-/// Every metric with the label `domain`.
+/// Every metric without labels that any front end may have.
 #[rustfmt::skip]
-pub const DOMAINS: [DomainMetric; 6] = [
-    dg("destage_domain_decided_lsn", "The last decided write of the ordering domain", |d| d.watermark as f64),
-    dg("destage_domain_dirty_groups", "Undecided writes of the ordering domain", |d| d.dirty_groups as f64),
-    dg("destage_domain_staleness_seconds", "Age of the domain's oldest undecided write", |d| d.staleness_seconds),
-    dg("destage_domain_parked_groups", "Parked writes of the ordering domain", |d| d.parked_groups as f64),
-    dg("destage_domain_failing", "1 while the origin does not answer to the domain's writes", |d| flag(d.failing)),
-    dg("destage_domain_halted", "1 while the domain stands still until destage resume", |d| flag(d.halted)),
-];
-
-/// Every metric with the label `volume`.
-#[rustfmt::skip]
-pub const VOLUMES: [VolumeMetric; 19] = [
-    vg("destage_volume_staleness_seconds", "Age of the oldest write that the origin does not hold", |v| v.staleness_seconds),
-    vg("destage_volume_staleness_max_seconds", "Largest destage_volume_staleness_seconds since the start", |v| v.staleness_max_seconds),
-    vg("destage_volume_dirty_bytes", "Bytes that differ from the origin", |v| v.dirty_bytes as f64),
-    vg("destage_volume_dirty_writes", "Writes that the origin does not hold", |v| v.dirty_writes as f64),
-    vc("destage_volume_hit_blocks_total", "Blocks read that were cached", |v| v.hit_blocks_total as f64),
-    vc("destage_volume_miss_blocks_total", "Blocks read that were not cached", |v| v.miss_blocks_total as f64),
-    vg("destage_volume_clean_blocks", "Clean blocks in the cache", |v| v.clean_blocks as f64),
-    vc("destage_volume_bypassed_blocks_total", "Blocks of long sequential reads and writes, which passed the cache by", |v| v.bypassed_blocks_total as f64),
-    vc("destage_volume_destaged_blocks_total", "Blocks sent to the origin", |v| v.destaged_blocks_total as f64),
-    vc("destage_volume_before_cached_blocks_total", "Blocks of atomic groups whose contents before were known from the cache", |v| v.before_cached_blocks_total as f64),
-    vc("destage_volume_before_fetched_blocks_total", "Blocks of atomic groups whose contents before were read from the origin", |v| v.before_fetched_blocks_total as f64),
-    vg("destage_volume_destage_writes_per_second", "Measured destage rate", |v| v.destage_writes_per_second),
-    vg("destage_volume_log_bytes", "Bytes of the log in use", |v| v.log_bytes as f64),
-    vg("destage_volume_log_bytes_max", "Room of the log", |v| v.log_bytes_max as f64),
-    vg("destage_volume_checkpoint_age_seconds", "Age of the checkpoint of the index", |v| v.checkpoint_age_seconds),
-    vc("destage_volume_cache_errors_total", "Blocks of the cache that could not be used", |v| v.cache_errors_total as f64),
-    vc("destage_volume_origin_errors_total", "Requests that the origin did not carry out", |v| v.origin_errors_total as f64),
-    vg("destage_volume_read_latency_p99_seconds", "From a read's arrival to its reply, over the last minutes", |v| v.read_latency.p99_seconds),
-    vg("destage_volume_write_latency_p99_seconds", "From a write's arrival to its reply, over the last minutes", |v| v.write_latency.p99_seconds),
-];
-
-/// Every counter with the labels `volume` and `kind`.
-pub const REQUESTS: [RequestMetric; 3] = [
-    RequestMetric {
-        name: "destage_volume_requests_total",
-        help: "Requests answered",
-        value: |asked| asked.requests_total,
-    },
-    RequestMetric {
-        name: "destage_volume_request_errors_total",
-        help: "Requests answered with an error",
-        value: |asked| asked.errors_total,
-    },
-    RequestMetric {
-        name: "destage_volume_request_bytes_total",
-        help: "Bytes that requests were about",
-        value: |asked| asked.bytes_total,
-    },
-];
-
-/// The distributions.
-pub const LATENCIES: [LatencyMetric; 3] = [
-    LatencyMetric {
-        name: "destage_commit_latency_seconds",
-        count_name: "destage_commit_latency_count",
-        help: "From a write to its durability in the journal, over the last minutes",
-        value: |r| &r.writes.commit_latency,
-        of_volume: |v| &v.commit_latency,
-    },
-    LatencyMetric {
-        name: "destage_destage_latency_seconds",
-        count_name: "destage_destage_latency_count",
-        help: "From a write to its decision by the origin, over the last minutes",
-        value: |r| &r.destage.latency,
-        of_volume: |v| &v.destage_latency,
-    },
-    LatencyMetric {
-        name: "destage_journal_fsync_seconds",
-        count_name: "destage_journal_fsync_count",
-        help: "Duration of a journal sync, over the last minutes",
-        value: |r| &r.journal.fsync_latency,
-        of_volume: |v| &v.fsync_latency,
-    },
-];
-
-/// Every metric without labels.
-#[rustfmt::skip]
-pub const CATALOGUE: [Metric; 76] = [
+pub const CATALOGUE: [Metric; 58] = [
     g("destage_uptime_seconds", "Time since the start of the process", |r| r.uptime_seconds),
     g("destage_paused", "1 while destaging is paused by request", |r| flag(r.paused)),
     g("destage_ready", "1 while clients are served as the policy says", |r| flag(r.ready().is_ok())),
@@ -372,7 +272,6 @@ pub const CATALOGUE: [Metric; 76] = [
     g("destage_origin_failing_seconds", "How long the origin has been failing; 0 while it works", |r| r.origin.failing_for_seconds.unwrap_or(0.0)),
     c("destage_retries_total", "Destages tried again after a failure", |r| r.origin.retries_total as f64),
     g("destage_clients", "Connections now", |r| r.clients.connected as f64),
-    go("destage_open_files", "Times that a volume's file is open", |r| r.clients.open_files.map(|n| n as f64)),
     c("destage_clients_accepted_total", "Connections accepted", |r| r.clients.accepted_total as f64),
     c("destage_commands_total", "Commands executed", |r| r.clients.commands_total as f64),
     c("destage_command_errors_total", "Commands answered with an error", |r| r.clients.errors_total as f64),
@@ -396,27 +295,10 @@ pub const CATALOGUE: [Metric; 76] = [
     c("destage_destaged_rows_total", "Rows that batches wrote at the origin", |r| r.destage.rows_total as f64),
     co("destage_rejected_groups_total", "Groups rejected by the origin", |r| r.destage.rejected_total.map(|n| n as f64)),
     go("destage_parked_groups", "Groups parked at the origin now", |r| r.destage.parked_groups.map(|n| n as f64)),
-    go("destage_halted_domains", "Ordering domains that stand still until destage resume", |r| r.destage.parked_groups.map(|_| r.halted.len() as f64)),
     g("destage_destage_groups_per_second", "Measured destage rate", |r| r.destage.groups_per_second),
     g("destage_batch_groups_mean", "Mean groups per batch over the last minutes", |r| r.destage.batch_groups.mean),
     g("destage_coalescing_ratio", "Changes per row written; NaN before the first batch", |r| r.destage.coalescing_ratio.unwrap_or(f64::NAN)),
     c("destage_cache_hits_total", "Accesses to units that were present", |r| r.cache.hits_total as f64),
-    co("destage_derived_hits_total", "Answers from cached results of derived keys", |r| r.derived.as_ref().map(|d| d.hits_total as f64)),
-    co("destage_derived_misses_total", "Requests that waited for a derived key's query", |r| r.derived.as_ref().map(|d| d.misses_total as f64)),
-    co("destage_derived_queries_total", "Queries of derived keys run at the origin", |r| r.derived.as_ref().map(|d| d.queries_total as f64)),
-    co("destage_derived_destaged_first_total", "Queries that waited for buffered writes to be destaged", |r| r.derived.as_ref().map(|d| d.destaged_first_total as f64)),
-    co("destage_derived_timeouts_total", "Requests for derived keys given up at their deadline", |r| r.derived.as_ref().map(|d| d.timeouts_total as f64)),
-    co("destage_derived_failures_total", "Queries of derived keys that failed", |r| r.derived.as_ref().map(|d| d.failures_total as f64)),
-    go("destage_derived_waiting", "Requests that wait for a derived key's query", |r| r.derived.as_ref().map(|d| d.waiting as f64)),
-    go("destage_once_tokens", "Tokens of DESTAGE ONCE that are kept", |r| r.once.as_ref().map(|o| o.tokens as f64)),
-    go("destage_once_bytes", "Memory of these tokens", |r| r.once.as_ref().map(|o| o.bytes as f64)),
-    co("destage_once_replayed_total", "Commands sent again and answered as the first time", |r| r.once.as_ref().map(|o| o.replayed_total as f64)),
-    co("destage_once_refused_total", "Commands refused since there was no room for their tokens", |r| r.once.as_ref().map(|o| o.refused_total as f64)),
-    go("destage_invalidation_tables", "Tables of which the origin tells what others change", |r| r.invalidation.as_ref().map(|i| i.tables as f64)),
-    go("destage_invalidation_listening", "Whether the origin is heard telling it", |r| r.invalidation.as_ref().map(|i| flag(i.listening))),
-    co("destage_invalidation_notifications_total", "Notifications of changes by others", |r| r.invalidation.as_ref().map(|i| i.notifications_total as f64)),
-    co("destage_invalidation_dropped_total", "Cached copies dropped because of changes by others", |r| r.invalidation.as_ref().map(|i| i.dropped_total as f64)),
-    co("destage_invalidation_resyncs_total", "Times that everything cached of these tables was dropped", |r| r.invalidation.as_ref().map(|i| i.resyncs_total as f64)),
     c("destage_cache_misses_total", "Accesses to units that had to be fetched", |r| r.cache.misses_total as f64),
     c("destage_cache_evictions_total", "Units dropped to make room", |r| r.cache.evictions_total as f64),
     g("destage_cache_units", "Evictable units", |r| r.cache.units as f64),
@@ -446,7 +328,7 @@ mod tests {
         report.destage.batch_groups = Sizes { mean: 2.5, p50: 2, max: 9 };
         report.writes.commit_latency.p99_seconds = 0.004;
         have_everything(&mut report);
-        let text = Exporter::new().render(&report);
+        let text = Exporter::default().render(&report);
         for metric in CATALOGUE {
             let kind = if metric.kind == Kind::Counter { "counter" } else { "gauge" };
             assert!(text.contains(&format!("# HELP {} {}\n", metric.name, metric.help)));
@@ -473,10 +355,6 @@ mod tests {
     }
 
     fn have_everything(report: &mut Report) {
-        (report.derived, report.invalidation) =
-            (Some(Default::default()), Some(Default::default()));
-        report.once = Some(Default::default());
-        report.clients.open_files = Some(0);
         (report.clients.unread_bytes, report.clients.cut_off_total) = (Some(0), Some(0));
         (report.destage.rejected_total, report.destage.parked_groups) = (Some(0), Some(0));
         (report.journal.retained_seconds, report.journal.disk_full) = (Some(0.0), Some(false));
@@ -485,25 +363,28 @@ mod tests {
 
     #[test]
     fn what_a_report_does_not_speak_of_is_not_exported() {
-        let text = Exporter::new().render(&Report::default());
-        for family in [
-            "derived",
-            "once",
-            "invalidation",
-            "volume",
-            "domain",
-            "parked",
-            "halted",
-            "open_files",
-        ] {
+        let text = Exporter::default().render(&Report::default());
+        for family in ["parked", "journal_retained", "unread"] {
             assert!(!text.contains(&format!("destage_{family}")), "{family} in {text}");
         }
         assert!(text.contains("destage_commit_latency_seconds{quantile=\"1\"}"), "{text}");
     }
 
     #[test]
+    fn a_front_end_has_its_own_beside_what_every_one_has() {
+        const OWN: Family = Family { name: "destage_own", kind: Kind::Gauge, help: "Its own" };
+        let publish = |_: &Report| set(OWN.name, OWN.kind, &[("of", "a")], 7.0);
+        let exports = Exports { families: || vec![OWN], publish };
+        let text = Exporter::new(exports).render(&Report::default());
+        for part in ["# HELP destage_own Its own\n", "destage_own{of=\"a\"} 7\n", "destage_writes_total 0\n"] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+        assert!(!text.contains("destage_commit_latency_seconds{"), "{text}");
+    }
+
+    #[test]
     fn a_policy_that_is_not_in_force_any_more_is_forgotten() {
-        let exporter = Exporter::new();
+        let exporter = Exporter::default();
         let mut report = Report::default();
         for name in ["write-back", "journaled"] {
             report.policy.name = name.into();
@@ -517,30 +398,11 @@ mod tests {
     }
 
     #[test]
-    fn each_volume_has_its_own_distributions_and_requests() {
-        let mut volume = VolumeReport { name: "a".into(), ..VolumeReport::default() };
-        volume.fsync_latency = Latencies { count: 7, p99_seconds: 0.25, ..Latencies::default() };
-        volume.requests = vec![RequestsReport {
-            kind: "flush".into(),
-            requests_total: 3,
-            ..RequestsReport::default()
-        }];
-        let text = Exporter::new().render(&Report { volumes: vec![volume], ..Report::default() });
-        for part in [
-            "destage_journal_fsync_seconds{volume=\"a\",quantile=\"0.99\"} 0.25\n",
-            "destage_journal_fsync_count{volume=\"a\"} 7\n",
-            "destage_volume_requests_total{volume=\"a\",kind=\"flush\"} 3\n",
-        ] {
-            assert!(text.contains(part), "{part} in {text}");
-        }
-        assert!(!text.contains("destage_journal_fsync_count 0"), "{text}");
-    }
-
-    #[test]
     fn names_are_distinct() {
-        let mut names: Vec<_> = CATALOGUE.iter().map(|m| m.name).collect();
+        let mut names: Vec<_> = common().iter().map(|family| family.name).collect();
+        let count = names.len();
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), CATALOGUE.len());
+        assert_eq!(names.len(), count);
     }
 }

@@ -238,12 +238,10 @@ fn the_metrics_named_exist() {
         // The library.
         "destage_data",
     ];
-    let mut known: BTreeSet<_> = metrics::CATALOGUE.iter().map(|metric| metric.name).collect();
-    known.extend(metrics::LATENCIES.iter().flat_map(|m| [m.name, m.count_name]));
-    known.extend([metrics::MODE, metrics::INFO, metrics::POLICY, metrics::REQUEST_LATENCY]);
-    known.extend(metrics::VOLUMES.iter().map(|metric| metric.name));
-    known.extend(metrics::REQUESTS.iter().map(|metric| metric.name));
-    known.extend(metrics::DOMAINS.iter().map(|metric| metric.name));
+    let own = [destage_data::serve::EXPORTS, destage_block::serve::EXPORTS];
+    let own = own.iter().flat_map(|exports| (exports.families)());
+    let mut known: BTreeSet<_> =
+        metrics::common().into_iter().chain(own).map(|family| family.name).collect();
     known.extend(OTHERS);
     for page in ["OPERATIONS", "SEMANTICS", "POLICIES"] {
         let page = read(format!("docs/{page}.md"));

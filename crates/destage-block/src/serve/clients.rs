@@ -172,7 +172,7 @@ impl Server {
     }
 
     /// Takes up the clients that had to wait for room, if there is some again.
-    pub(super) fn take_up_held_back(&mut self) {
+    pub(super) fn resume_held_back(&mut self) {
         for place in std::mem::take(&mut self.held_back) {
             if self.is_congested(place) { self.held_back.push(place) } else { self.look_at(place) }
         }

@@ -7,6 +7,7 @@ use super::{Event, Served, report};
 use destage_core::{AtLimit, Lsn, Order, Policy, Time};
 use destage_engine::{Drive, WritePolicy, commit_on_flush};
 use destage_runtime::admin::{Caller, Control, ControlError, ask};
+use destage_runtime::metrics::Exports;
 use destage_runtime::policy;
 use destage_runtime::status::Report;
 use serde_json::{Value, json};
@@ -165,7 +166,7 @@ impl VolumesControl {
             let name = &self.names[index];
             let size = self
                 .growth
-                .take_up(index, known)
+                .adopt_size(index, known)
                 .map_err(|why| ControlError::Failed(format!("volume '{name}': {why}")))?;
             if size > known {
                 self.each(&[index], move |served, _| served.volume.grow(size))?;
@@ -296,6 +297,10 @@ pub(super) fn check_snapshots(policy: &Policy) -> Result<(), String> {
 impl Control for VolumesControl {
     fn report(&self) -> Result<Report, ControlError> {
         self.ask(|view| report::report(view.volumes, view.counted, view.now))
+    }
+
+    fn exports(&self) -> Exports {
+        super::EXPORTS
     }
 
     fn command(&self, name: &str, args: &[String], caller: &Caller) -> Result<Value, ControlError> {

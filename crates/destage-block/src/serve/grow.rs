@@ -83,7 +83,7 @@ impl Growth {
     /// # Errors
     /// Why not: the origin was cut, cannot be reached, belongs to another host. What was done before an error does no harm,
     /// and is gone on with by the next call or the next start.
-    pub(super) fn take_up(&self, volume: usize, known: u64) -> Result<u64, String> {
+    pub(super) fn adopt_size(&self, volume: usize, known: u64) -> Result<u64, String> {
         let context = &self.contexts[volume];
         let name = context.origin.identity().map_err(|error| error.to_string())?.name;
         let redo = context.redo.as_ref();

@@ -12,6 +12,7 @@ mod groups;
 mod grow;
 mod lost_store;
 mod made;
+mod metrics;
 mod pool;
 mod recovery;
 mod report;
@@ -32,6 +33,7 @@ use destage_runtime::{descriptors, memory};
 use server::{Server, Surroundings};
 
 pub use destage_runtime::ServeError;
+pub use metrics::EXPORTS;
 
 /// A volume in service.
 struct Served {

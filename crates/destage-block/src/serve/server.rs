@@ -252,7 +252,7 @@ impl Server {
     fn turn(&mut self) {
         // Clients that may send more are taken up again after what others wait for, so this ends.
         for _ in 0..TURNS_MAX {
-            self.take_up_held_back();
+            self.resume_held_back();
             let served = self.serve_clients() | self.serve_files();
             if !self.drive() && !served {
                 break;

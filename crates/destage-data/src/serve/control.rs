@@ -6,6 +6,7 @@ use crate::engine::{Asker, Engine, ParkedCommand};
 use destage_core::Lsn;
 use destage_engine::Drive;
 use destage_runtime::admin::{Caller, Control, ControlError, ask};
+use destage_runtime::metrics::Exports;
 use destage_runtime::status::Report;
 use serde_json::{Value, json};
 use std::sync::mpsc;
@@ -99,6 +100,10 @@ impl EngineControl {
 impl Control for EngineControl {
     fn report(&self) -> Result<Report, ControlError> {
         self.ask(Engine::report)
+    }
+
+    fn exports(&self) -> Exports {
+        super::EXPORTS
     }
 
     fn command(&self, name: &str, args: &[String], caller: &Caller) -> Result<Value, ControlError> {

@@ -6,9 +6,10 @@
 mod claims;
 mod client;
 mod control;
+mod embedded;
 mod identity;
-mod inside;
 mod listening;
+mod metrics;
 mod owned;
 mod run;
 mod server;
@@ -31,7 +32,8 @@ use destage_runtime::{descriptors, memory};
 use server::{Host, LocalEvent, Server};
 
 pub use destage_runtime::ServeError;
-pub(crate) use inside::Inside;
+pub use metrics::EXPORTS;
+pub(crate) use embedded::EmbeddedServer;
 pub(crate) use server::Local;
 pub use whose::origin_of;
 

@@ -76,7 +76,7 @@ impl Slow {
         let error = match attempts < ATTEMPTS_MAX {
             true => error,
             false => {
-                let error = told(part, &sql, attempts, &error);
+                let error = tell(part, &sql, attempts, &error);
                 stuck.told = Some((error.clone(), now + AGAIN_AFTER));
                 error
             }
@@ -102,7 +102,7 @@ fn first_statement(schema: &Schema, groups: &[GroupRef<'_>]) -> Option<String> {
     found.map(|dml| dml.sql().chars().take(SHOWN_MAX).collect())
 }
 
-fn told(groups: &[GroupRef<'_>], sql: &str, attempts: u32, error: &OriginError) -> OriginError {
+fn tell(groups: &[GroupRef<'_>], sql: &str, attempts: u32, error: &OriginError) -> OriginError {
     let writes = match groups {
         [one] => format!("(write {})", one.lsn.0),
         _ => {

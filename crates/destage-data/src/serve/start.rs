@@ -359,7 +359,7 @@ fn recover(
         }
         let translated;
         let payload = if **record.catalog == *current {
-            whole(&schema, lsn, record.payload)?;
+            check_readable(&schema, lsn, record.payload)?;
             record.payload
         } else {
             let old = Catalog::decode(record.catalog).ok_or_else(|| {
@@ -390,7 +390,7 @@ fn recover(
 }
 
 /// Checks what this build is about to take for granted.
-fn whole(schema: &Schema, lsn: Lsn, payload: &[u8]) -> Result<(), ServeError> {
+fn check_readable(schema: &Schema, lsn: Lsn, payload: &[u8]) -> Result<(), ServeError> {
     let key_len = |id: TableId| schema.tables.get(usize::from(id.0)).map(|table| table.key_len);
     let malformed = items(payload, key_len).find_map(Result::err);
     malformed.map_or(Ok(()), |error| {

@@ -9,7 +9,7 @@ use crate::domains::Partition;
 use crate::engine::{Observer, key_cells};
 use crate::resp::Code;
 use crate::schema::{Schema, Table};
-use crate::serve::{Inside, Local};
+use crate::serve::{EmbeddedServer, Local};
 use crate::settings::Settings;
 use destage_core::Lsn;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,7 +23,7 @@ const DECIDE_MAX: Duration = Duration::from_secs(30);
 
 /// The cache manager within this process.
 pub struct Embedded {
-    inside: Inside,
+    server: EmbeddedServer,
     idle: Mutex<Vec<Conversation>>,
     names: Vec<Names>,
     checker: Checker,
@@ -39,18 +39,18 @@ struct Names {
 
 impl Embedded {
     pub(super) fn start(settings: Settings, listens: bool) -> Result<Self, Error> {
-        let inside = Inside::start(settings, listens)?;
+        let server = EmbeddedServer::start(settings, listens)?;
         let names = |table: &Table| Names {
             table: table.name.as_str().into(),
             columns: table.columns.iter().map(|column| column.name.as_str().into()).collect(),
         };
-        let names = inside.schema().tables.iter().map(names).collect();
-        let checker = Checker::new(inside.origin().clone());
-        Ok(Self { inside, idle: Mutex::default(), names, checker, seen: AtomicU64::new(0) })
+        let names = server.schema().tables.iter().map(names).collect();
+        let checker = Checker::new(server.origin().clone());
+        Ok(Self { server, idle: Mutex::default(), names, checker, seen: AtomicU64::new(0) })
     }
 
-    pub(super) fn inside(&self) -> &Inside {
-        &self.inside
+    pub(super) fn server(&self) -> &EmbeddedServer {
+        &self.server
     }
 
     fn conversation(&self) -> Result<Conversation, Error> {
@@ -58,7 +58,7 @@ impl Embedded {
         if let Some(conversation) = idle {
             return Ok(conversation);
         }
-        let local = self.inside.connect().ok_or_else(|| match self.inside.ended() {
+        let local = self.server.connect().ok_or_else(|| match self.server.ended() {
             None => Error::new(
                 ErrorKind::Busy,
                 "too many sessions at once, or the store is closing; see Options::sessions_max",
@@ -78,17 +78,17 @@ impl Embedded {
 
     /// Tells an observer of every change from now on.
     pub(super) fn observe(&self, observer: Arc<dyn Observer>) -> Result<(), Error> {
-        Ok(self.inside.run(move |engine| engine.observe(observer))?)
+        Ok(self.server.run(move |engine| engine.observe(observer))?)
     }
 
     /// The ordering domains.
     pub(super) fn partition(&self) -> Result<Arc<Partition>, Error> {
-        Ok(self.inside.run(|engine| engine.partition().clone())?)
+        Ok(self.server.run(|engine| engine.partition().clone())?)
     }
 
     /// Where each ordering domain is known to stand at the origin.
     pub(super) fn watermarks(&self) -> Result<Vec<Lsn>, Error> {
-        Ok(self.inside.run(|engine| engine.watermarks().to_vec())?)
+        Ok(self.server.run(|engine| engine.watermarks().to_vec())?)
     }
 
     /// Waits until the origin has decided everything up to here, which is hurried.
@@ -133,7 +133,7 @@ impl Embedded {
 
     /// An error of the conversation itself: with the reason for which the engine has ended.
     fn closed(&self, error: Error) -> Error {
-        match self.inside.ended() {
+        match self.server.ended() {
             Some(end) => Error::closed(end.as_ref().err()),
             None => error,
         }
@@ -145,7 +145,7 @@ impl Embedded {
         if fields.is_empty() {
             return Ok(None);
         }
-        let (table, _) = key_cells(self.inside.schema(), key.0.as_bytes())?;
+        let (table, _) = key_cells(self.server.schema(), key.0.as_bytes())?;
         let names = &self.names[usize::from(table.id.0)];
         let mut row = Vec::with_capacity(names.columns.len());
         let mut fields = fields.into_iter().filter_map(|answer| match answer {
@@ -170,7 +170,7 @@ impl Embedded {
 
 impl CacheManager for Embedded {
     fn schema(&self) -> &Arc<Schema> {
-        self.inside.schema()
+        self.server.schema()
     }
 
     fn begin(&self, lifetime: Duration) -> Result<Box<dyn CacheSession + '_>, Error> {
@@ -409,7 +409,7 @@ impl Conversation {
 
 impl Drop for Embedded {
     fn drop(&mut self) {
-        if let Err(error) = self.inside.stop(false) {
+        if let Err(error) = self.server.stop(false) {
             tracing::info!(%error, "the store has stopped");
         }
     }

@@ -165,7 +165,7 @@ impl Store {
 
     /// Where Redis clients connect, with [`Options::listen`].
     pub fn address(&self) -> Option<&str> {
-        self.manager.inside().address()
+        self.manager.server().address()
     }
 
     /// The state, as `destage status` shows it.
@@ -173,7 +173,7 @@ impl Store {
     /// # Errors
     /// [`ErrorKind::Closed`].
     pub fn status(&self) -> Result<Report, Error> {
-        Ok(self.manager.inside().control().report()?)
+        Ok(self.manager.server().control().report()?)
     }
 
     /// Changes the policy while sessions go on, in the words of `destage policy`; the policy now in force is returned.
@@ -183,7 +183,7 @@ impl Store {
     pub fn change_policy(&self, changes: &[&str]) -> Result<String, Error> {
         let changes: Vec<String> = changes.iter().map(|&change| change.to_owned()).collect();
         let changed =
-            self.manager.inside().control().command("policy", &changes, &Caller::patient())?;
+            self.manager.server().control().command("policy", &changes, &Caller::patient())?;
         Ok(changed["policy"].as_str().unwrap_or_default().to_owned())
     }
 
@@ -235,7 +235,7 @@ impl Store {
     /// # Errors
     /// [`ErrorKind::Timeout`]; [`ErrorKind::Closed`].
     pub fn drain_within(&self, limit: Duration) -> Result<(), Error> {
-        self.manager.inside().control().command("drain", &[], &Caller::within(limit))?;
+        self.manager.server().control().command("drain", &[], &Caller::within(limit))?;
         Ok(())
     }
 
@@ -246,12 +246,12 @@ impl Store {
     /// [`ErrorKind::Invalid`] for other words; [`ErrorKind::Timeout`] with the reason for which nothing was done.
     pub fn parked(&self, words: &[&str]) -> Result<serde_json::Value, Error> {
         let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
-        Ok(self.manager.inside().control().command("parked", &words, &Caller::patient())?)
+        Ok(self.manager.server().control().command("parked", &words, &Caller::patient())?)
     }
 
     fn command(&self, name: &str, words: &[&str]) -> Result<(), Error> {
         let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
-        self.manager.inside().control().command(name, &words, &Caller::patient())?;
+        self.manager.server().control().command(name, &words, &Caller::patient())?;
         Ok(())
     }
 
@@ -294,6 +294,6 @@ impl Store {
     /// # Errors
     /// [`ErrorKind::Closed`] with what is left in the journal, or the reason for which the store had failed before.
     pub fn close(self) -> Result<(), Error> {
-        Ok(self.manager.inside().stop(true)?)
+        Ok(self.manager.server().stop(true)?)
     }
 }

@@ -23,6 +23,7 @@ pub use caller::{Caller, Gone};
 
 use crate::auth::Auth;
 use crate::clock::Clock;
+use crate::metrics::Exports;
 use crate::sockets::BACKLOG;
 use crate::status::Report;
 use listener::{Bounded, Peer};
@@ -41,6 +42,11 @@ pub trait Control: Send + Sync {
     /// # Errors
     /// The engine does not answer.
     fn report(&self) -> Result<Report, ControlError>;
+
+    /// What it exports as metrics besides what every front end does. The default is nothing of its own.
+    fn exports(&self) -> Exports {
+        Exports::default()
+    }
 
     /// Executes a command: `policy`, `pause`, `resume`, `flush`, `drain`, `invalidate` and whatever the front end adds.
     ///

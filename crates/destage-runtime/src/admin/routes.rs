@@ -71,7 +71,7 @@ pub(super) fn router(
     hosts: Vec<String>,
 ) -> Router {
     let commands = Arc::new(Semaphore::new(COMMANDS_MAX));
-    let exporter = Mutex::default();
+    let exporter = Mutex::new(Exporter::new(control.exports()));
     let bodies = Semaphore::new(1);
     let shared = Arc::new(Shared { control, auth, clock, hosts, exporter, commands, bodies });
     let known = middleware::from_fn_with_state(shared.clone(), of_known_host);

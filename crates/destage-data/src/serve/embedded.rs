@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 
 /// A running server.
-pub(crate) struct Inside {
+pub(crate) struct EmbeddedServer {
     outbox: Outbox,
     schema: Arc<Schema>,
     origin: Arc<dyn Origin>,
@@ -24,7 +24,7 @@ pub(crate) struct Inside {
     ended: Arc<OnceLock<Result<(), ServeError>>>,
 }
 
-impl Inside {
+impl EmbeddedServer {
     /// Starts it; it serves Redis clients, too, if it `listens`.
     ///
     /// # Errors

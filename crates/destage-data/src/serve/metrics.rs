@@ -1,0 +1,100 @@
+//! What the data server exports besides what every front end does: derived keys, commands that are carried out once, what the
+//! origin tells of others' changes, and its ordering domains.
+
+use destage_runtime::metrics::{Exports, Family, Kind, Metric, flag, publish_whole, set};
+use destage_runtime::status::{DomainReport, Report};
+
+/// For the admin port.
+pub const EXPORTS: Exports = Exports { families, publish };
+
+/// One gauge of each ordering domain, with the label `domain`; none where there is one domain only.
+struct DomainMetric {
+    family: Family,
+    value: fn(&DomainReport) -> f64,
+}
+
+fn families() -> Vec<Family> {
+    let domains = DOMAINS.iter().map(|metric| metric.family);
+    METRICS.iter().map(Metric::family).chain(domains).collect()
+}
+
+fn publish(report: &Report) {
+    publish_whole(report);
+    METRICS.iter().for_each(|metric| metric.publish(report));
+    for domain in &report.domains {
+        for metric in DOMAINS {
+            let labels = [("domain", domain.name.as_str())];
+            set(metric.family.name, metric.family.kind, &labels, (metric.value)(domain));
+        }
+    }
+}
+
+const fn g(
+    name: &'static str,
+    help: &'static str,
+    value: fn(&DomainReport) -> f64,
+) -> DomainMetric {
+    DomainMetric { family: Family { name, kind: Kind::Gauge, help }, value }
+}
+
+/// Every metric with the label `domain`.
+#[rustfmt::skip]
+const DOMAINS: [DomainMetric; 6] = [
+    g("destage_domain_decided_lsn", "The last decided write of the ordering domain", |d| d.watermark as f64),
+    g("destage_domain_dirty_groups", "Undecided writes of the ordering domain", |d| d.dirty_groups as f64),
+    g("destage_domain_staleness_seconds", "Age of the domain's oldest undecided write", |d| d.staleness_seconds),
+    g("destage_domain_parked_groups", "Parked writes of the ordering domain", |d| d.parked_groups as f64),
+    g("destage_domain_failing", "1 while the origin does not answer to the domain's writes", |d| flag(d.failing)),
+    g("destage_domain_halted", "1 while the domain stands still until destage resume", |d| flag(d.halted)),
+];
+
+/// Every metric without labels.
+#[rustfmt::skip]
+const METRICS: [Metric; 17] = [
+    Metric::gauge("destage_halted_domains", "Ordering domains that stand still until destage resume", |r| r.destage.parked_groups.map(|_| r.halted.len() as f64)),
+    Metric::counter("destage_derived_hits_total", "Answers from cached results of derived keys", |r| r.derived.as_ref().map(|d| d.hits_total as f64)),
+    Metric::counter("destage_derived_misses_total", "Requests that waited for a derived key's query", |r| r.derived.as_ref().map(|d| d.misses_total as f64)),
+    Metric::counter("destage_derived_queries_total", "Queries of derived keys run at the origin", |r| r.derived.as_ref().map(|d| d.queries_total as f64)),
+    Metric::counter("destage_derived_destaged_first_total", "Queries that waited for buffered writes to be destaged", |r| r.derived.as_ref().map(|d| d.destaged_first_total as f64)),
+    Metric::counter("destage_derived_timeouts_total", "Requests for derived keys given up at their deadline", |r| r.derived.as_ref().map(|d| d.timeouts_total as f64)),
+    Metric::counter("destage_derived_failures_total", "Queries of derived keys that failed", |r| r.derived.as_ref().map(|d| d.failures_total as f64)),
+    Metric::gauge("destage_derived_waiting", "Requests that wait for a derived key's query", |r| r.derived.as_ref().map(|d| d.waiting as f64)),
+    Metric::gauge("destage_once_tokens", "Tokens of DESTAGE ONCE that are kept", |r| r.once.as_ref().map(|o| o.tokens as f64)),
+    Metric::gauge("destage_once_bytes", "Memory of these tokens", |r| r.once.as_ref().map(|o| o.bytes as f64)),
+    Metric::counter("destage_once_replayed_total", "Commands sent again and answered as the first time", |r| r.once.as_ref().map(|o| o.replayed_total as f64)),
+    Metric::counter("destage_once_refused_total", "Commands refused since there was no room for their tokens", |r| r.once.as_ref().map(|o| o.refused_total as f64)),
+    Metric::gauge("destage_invalidation_tables", "Tables of which the origin tells what others change", |r| r.invalidation.as_ref().map(|i| i.tables as f64)),
+    Metric::gauge("destage_invalidation_listening", "Whether the origin is heard telling it", |r| r.invalidation.as_ref().map(|i| flag(i.listening))),
+    Metric::counter("destage_invalidation_notifications_total", "Notifications of changes by others", |r| r.invalidation.as_ref().map(|i| i.notifications_total as f64)),
+    Metric::counter("destage_invalidation_dropped_total", "Cached copies dropped because of changes by others", |r| r.invalidation.as_ref().map(|i| i.dropped_total as f64)),
+    Metric::counter("destage_invalidation_resyncs_total", "Times that everything cached of these tables was dropped", |r| r.invalidation.as_ref().map(|i| i.resyncs_total as f64)),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use destage_runtime::metrics::Exporter;
+
+    #[test]
+    fn what_a_report_speaks_of_is_exported_with_its_help_and_nothing_else_is() {
+        let text = Exporter::new(EXPORTS).render(&Report::default());
+        for family in ["derived", "once", "invalidation", "domain", "halted"] {
+            assert!(!text.contains(&format!("destage_{family}")), "{family} in {text}");
+        }
+        assert!(text.contains("destage_policy_info{"), "{text}");
+        let mut report = Report {
+            derived: Some(Default::default()),
+            once: Some(Default::default()),
+            invalidation: Some(Default::default()),
+            domains: vec![DomainReport { name: "stock".into(), ..DomainReport::default() }],
+            ..Report::default()
+        };
+        report.destage.parked_groups = Some(0);
+        let text = Exporter::new(EXPORTS).render(&report);
+        for Family { name, kind, help } in families() {
+            assert!(text.contains(&format!("# HELP {name} {help}\n")), "{name} in {text}");
+            assert_eq!(kind == Kind::Counter, name.ends_with("_total"), "{name}");
+        }
+        assert!(text.contains("destage_domain_dirty_groups{domain=\"stock\"} 0\n"), "{text}");
+    }
+}
