@@ -15,6 +15,7 @@ mod output;
 mod parked;
 mod schema;
 mod serve;
+mod server;
 mod sim;
 mod status;
 mod values;

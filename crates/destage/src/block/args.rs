@@ -1,6 +1,7 @@
 //! The flags of `destage block serve`.
 
 use crate::error::CliError;
+use crate::server::RecordArgs;
 use crate::values::{Admin, admin, bytes, interval, listen, password, size, staleness};
 use clap::{Args, ValueEnum};
 use destage_block::nbd::tls::Identity;
@@ -11,7 +12,6 @@ use destage_block::settings::{
 };
 use destage_core::{AtLimit, Policy, Span, When};
 use destage_engine::{WritePolicy, commit_on_flush, journal_limit, set_dirty_limit};
-use destage_record::RecordSettings;
 use destage_runtime::policy::{parse_at_limit, parse_when};
 use destage_runtime::sockets::Listen;
 use destage_runtime::units::{Bytes, Interval, Size};
@@ -192,14 +192,8 @@ pub(crate) struct VolumeArgs {
     #[arg(long)]
     adopt: bool,
 
-    /// Record what the policy is told and what it answers, for `destage sim replay`: files FILE.1, FILE.2 and so on. Sizes, times
-    /// and hashes, no data.
-    #[arg(long, value_name = "FILE")]
-    record: Option<PathBuf>,
-
-    /// Bytes of the recording; the oldest file is deleted before it gets larger. 4M to 16T.
-    #[arg(long, default_value = "1G", value_parser = |s: &str| bytes(s, "4M", "16T"), value_name = "SIZE")]
-    record_size: Bytes,
+    #[command(flatten)]
+    record: RecordArgs,
 
     #[arg(long, hide = true)]
     unsafe_no_fsync: bool,
@@ -404,9 +398,7 @@ impl VolumeArgs {
             read_only: self.read_only,
             adopt: self.adopt,
             origin_timeout: self.origin_timeout.span(),
-            record: self
-                .record
-                .map(|path| RecordSettings { path, bytes_max: self.record_size.get() }),
+            record: self.record.settings(),
             unsafe_flags: UnsafeFlags {
                 no_fsync: self.unsafe_no_fsync,
                 reclaim_past_checkpoint: self.unsafe_reclaim_past_checkpoint,

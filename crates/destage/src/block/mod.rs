@@ -8,7 +8,7 @@ mod offline;
 mod resize;
 
 use crate::error::CliError;
-use crate::serve::refuse_controls;
+use crate::server::{refuse_controls, warn_of_controls};
 use crate::status::{self, StatusArgs};
 use args::BlockServeArgs;
 use check::CheckArgs;
@@ -108,18 +108,14 @@ fn serve(settings: Settings) -> Result<(), CliError> {
     for volume in &settings.volumes {
         let flags = volume.unsafe_flags;
         refuse_controls(flags.any())?;
-        for (set, flag, loss) in [
+        warn_of_controls(&[
             (flags.no_fsync, "--unsafe-no-fsync", "a crash loses what was flushed"),
             (
                 flags.reclaim_past_checkpoint,
                 "--unsafe-reclaim-past-checkpoint",
                 "a crash brings old blocks back",
             ),
-        ] {
-            if set {
-                eprintln!("WARNING: {flag}: {loss}; for tests only, never with data that matters");
-            }
-        }
+        ]);
     }
     destage_block::serve::run(settings).map_err(|error| CliError::new(error.exit_code(), error))
 }

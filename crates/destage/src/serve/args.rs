@@ -1,12 +1,12 @@
 //! The flags of `serve`. The same names are the keys of the settings file.
 
 use crate::error::CliError;
+use crate::server::RecordArgs;
 use crate::values::{Admin, admin, bytes, interval, listen, password, size, staleness, unmapped};
 use clap::Args;
 use destage_core::{Acknowledge, AtLimit, OnReject, Policy, When};
 use destage_data::settings::{EXAMPLE_FILE, Settings, Unmapped, UnsafeFlags};
 use destage_engine::set_dirty_limit;
-use destage_record::RecordSettings;
 use destage_runtime::memory;
 use destage_runtime::policy::{
     parse_acknowledge, parse_at_limit, parse_on_reject, parse_parked_per_minute, parse_when,
@@ -226,14 +226,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Record what the policy is told and what it answers, for `destage sim replay`: files FILE.1, FILE.2 and so on. Sizes, times
-    /// and hashes, no data.
-    #[arg(long, value_name = "FILE")]
-    record: Option<PathBuf>,
-
-    /// Bytes of the recording; the oldest file is deleted before it gets larger. 4M to 16T.
-    #[arg(long, default_value = "1G", value_parser = |s: &str| bytes(s, "4M", "16T"), value_name = "SIZE")]
-    record_size: Bytes,
+    #[command(flatten)]
+    record: RecordArgs,
 
     /// Start the server, run CMD in a shell with $DESTAGE_URL, $DESTAGE_HOST and $DESTAGE_PORT set, then drain and exit with
     /// its status.
@@ -319,9 +313,7 @@ impl ServeArgs {
             queries: Vec::new(),
             unmapped: self.unmapped,
             domains: Vec::new(),
-            record: self
-                .record
-                .map(|path| RecordSettings { path, bytes_max: self.record_size.get() }),
+            record: self.record.settings(),
             run: self.run,
             unsafe_flags: UnsafeFlags {
                 no_fsync: self.unsafe_no_fsync,

@@ -7,6 +7,7 @@ mod mappings;
 mod queries;
 
 use crate::error::CliError;
+use crate::server::{refuse_controls, warn_of_controls};
 use args::ServeArgs;
 use clap::{ArgMatches, FromArgMatches};
 use destage_data::settings::{Settings, UnsafeFlags};
@@ -46,20 +47,6 @@ fn start(settings: Settings) -> Result<(), CliError> {
     destage_data::serve::run(settings).map_err(|error| CliError::new(error.exit_code(), error))
 }
 
-/// Refuses flags of negative controls in a build that has none.
-///
-/// # Errors
-/// There are some, and this build has none.
-pub(crate) fn refuse_controls(any: bool) -> Result<(), CliError> {
-    if any && !destage_engine::CONTROLS {
-        return Err(CliError::usage(
-            "--unsafe-...: this build keeps all its promises; what breaks them on purpose is for tests, in a build with \
-             --features destage-engine/controls",
-        ));
-    }
-    Ok(())
-}
-
 /// Says aloud, whatever the log level, what has been switched off.
 fn warn(settings: &Settings) {
     let UnsafeFlags {
@@ -77,7 +64,7 @@ fn warn(settings: &Settings) {
         // The library's tests alone set it.
         no_builds_on: _,
     } = settings.unsafe_flags;
-    for (set, flag, loss) in [
+    warn_of_controls(&[
         (no_fsync, "--unsafe-no-fsync", "a crash loses acknowledged writes"),
         (no_watermark, "--unsafe-no-watermark", "a retry applies writes twice"),
         (no_overlay, "--unsafe-no-overlay", "reads miss acknowledged writes"),
@@ -91,9 +78,5 @@ fn warn(settings: &Settings) {
             "derived keys show what was before acknowledged writes",
         ),
         (one_watermark, "--unsafe-one-watermark", "writes of other domains pass for destaged"),
-    ] {
-        if set {
-            eprintln!("WARNING: {flag}: {loss}; for tests only, never with data that matters");
-        }
-    }
+    ]);
 }
