@@ -158,7 +158,11 @@ pub fn publish_whole(report: &Report) {
 }
 
 /// Sets a distribution.
-pub fn set_latencies(metric: &LatencyMetric, labels: &[(&'static str, &str)], latencies: &Latencies) {
+pub fn set_latencies(
+    metric: &LatencyMetric,
+    labels: &[(&'static str, &str)],
+    latencies: &Latencies,
+) {
     set_quantiles(metric.name, labels, latencies);
     set(metric.count_name, Kind::Counter, labels, latencies.count as f64);
 }
@@ -376,7 +380,11 @@ mod tests {
         let publish = |_: &Report| set(OWN.name, OWN.kind, &[("of", "a")], 7.0);
         let exports = Exports { families: || vec![OWN], publish };
         let text = Exporter::new(exports).render(&Report::default());
-        for part in ["# HELP destage_own Its own\n", "destage_own{of=\"a\"} 7\n", "destage_writes_total 0\n"] {
+        for part in [
+            "# HELP destage_own Its own\n",
+            "destage_own{of=\"a\"} 7\n",
+            "destage_writes_total 0\n",
+        ] {
             assert!(text.contains(part), "{part} in {text}");
         }
         assert!(!text.contains("destage_commit_latency_seconds{"), "{text}");

@@ -140,7 +140,8 @@ mod tests {
             requests_total: 3,
             ..RequestsReport::default()
         }];
-        let text = Exporter::new().render(&Report { volumes: vec![volume], ..Report::default() });
+        let text =
+            Exporter::new(EXPORTS).render(&Report { volumes: vec![volume], ..Report::default() });
         for part in [
             "destage_journal_fsync_seconds{volume=\"a\",quantile=\"0.99\"} 0.25\n",
             "destage_journal_fsync_count{volume=\"a\"} 7\n",
@@ -150,7 +151,9 @@ mod tests {
         }
         assert!(!text.contains("destage_journal_fsync_count 0"), "{text}");
         for metric in VOLUMES {
-            assert!(text.contains(&format!("# HELP {} {}\n", metric.family.name, metric.family.help)));
+            assert!(
+                text.contains(&format!("# HELP {} {}\n", metric.family.name, metric.family.help))
+            );
         }
     }
 }

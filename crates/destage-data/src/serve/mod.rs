@@ -32,8 +32,8 @@ use destage_runtime::{descriptors, memory};
 use server::{Host, LocalEvent, Server};
 
 pub use destage_runtime::ServeError;
-pub use metrics::EXPORTS;
 pub(crate) use embedded::EmbeddedServer;
+pub use metrics::EXPORTS;
 pub(crate) use server::Local;
 pub use whose::origin_of;
 
