@@ -2,7 +2,7 @@
 //! has to be read for it.
 
 use super::elements::{Element, number};
-use super::strings::{NOT_INTEGER, integer};
+use super::numbers::{NOT_INTEGER, integer};
 use crate::collection::{By, Collection, Edge, Query};
 use crate::resp::{Code, ReplyError};
 use crate::schema::Table;
@@ -250,9 +250,10 @@ impl Ask {
             return len.map(|_| (false, 0, 0));
         }
         let take = last.saturating_sub(first).saturating_add(1).max(0) as usize;
-        match first < 0 {
-            false => Some((false, first as usize, take)),
-            true => Some((true, (-(last + 1)) as usize, take)),
+        if first < 0 {
+            Some((true, (-(last + 1)) as usize, take))
+        } else {
+            Some((false, first as usize, take))
         }
     }
 

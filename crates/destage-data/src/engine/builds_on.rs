@@ -64,10 +64,11 @@ impl Engine {
     /// The groups whose changes a reader of this unit sees and the origin may not have.
     fn add_writers(&self, unit: UnitId, on: &mut Vec<Lsn>) {
         on.extend(self.overlay.parked_in(unit));
-        match self.is_set(unit) {
+        if self.is_set(unit) {
             // Its writers change members of it, and need not build on one another.
-            true => on.extend(self.overlay.chained_in(unit)),
-            false => on.extend(Some(self.core.last_write(unit)).filter(|&lsn| lsn > Lsn::ZERO)),
+            on.extend(self.overlay.chained_in(unit))
+        } else {
+            on.extend(Some(self.core.last_write(unit)).filter(|&lsn| lsn > Lsn::ZERO))
         }
     }
 

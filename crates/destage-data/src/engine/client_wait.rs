@@ -9,10 +9,9 @@
 //! A session under leases waits for nothing once its time is up.
 
 use super::Engine;
-use super::command::{Category, Spec, Verb, find};
-use super::exec::EXEC;
+use super::command::{Category, EXEC, Spec, Verb, find};
 use super::key::format_key;
-use super::session::{Job, Session, Waiting};
+use super::session::{Held, Job, Session, Waiting};
 use crate::cells::Reader;
 use crate::resp::{Args, Code, Reply, ReplyError, count_replies, parse};
 use destage_core::lease::Denied;
@@ -25,18 +24,6 @@ enum GivenUp {
     Late,
     /// Its client sends no more, and is taken to be gone.
     HungUp,
-}
-
-/// Replies that the core holds back, and for how long already.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Held {
-    pub(crate) since: Time,
-    /// The highest group that they tell of.
-    pub(crate) lsn: Lsn,
-    /// They acknowledge a write.
-    pub(crate) wrote: bool,
-    /// They were answered otherwise: what comes next need not wait for them.
-    pub(crate) is_answered: bool,
 }
 
 impl Engine {
@@ -61,7 +48,7 @@ impl Engine {
         let until = self.now + self.config.client_wait;
         let Some(session) = self.sessions.get_mut(client) else { return };
         if let Some(waiting) = &session.waiting {
-            session.is_left |= session.hung_up;
+            session.is_abandoned |= session.hung_up;
             if !waiting.names_its_bound() && session.bound.is_none() {
                 session.bound = Some(until);
                 session.inbox.set_late();
@@ -88,10 +75,10 @@ impl Engine {
         let waits = session.waiting.as_ref().filter(|waiting| !waiting.names_its_bound());
         let bound = waits.and(session.bound);
         let is_late = bound.is_some_and(|bound| bound <= now);
-        let is_left =
-            session.is_left && waits.is_some_and(|waits| self.would_write(session, waits));
-        if is_late || is_left {
-            let why = if is_left { GivenUp::HungUp } else { GivenUp::Late };
+        let is_abandoned =
+            session.is_abandoned && waits.is_some_and(|waits| self.would_write(session, waits));
+        if is_late || is_abandoned {
+            let why = if is_abandoned { GivenUp::HungUp } else { GivenUp::Late };
             return self.give_up(client, why);
         }
         let held = session.announced && !session.gated.is_empty();
@@ -173,8 +160,8 @@ impl Engine {
     }
 
     /// Refuses what a client has sent that has gone since, as far as it changes anything; false if it is none of that.
-    pub(super) fn refuses_left(&mut self, session: &mut Session, spec: &Spec) -> bool {
-        let is_refused = session.is_left && (may_change(spec) || spec.verb == Verb::Exec);
+    pub(super) fn refuses_hung_up(&mut self, session: &mut Session, spec: &Spec) -> bool {
+        let is_refused = session.is_abandoned && (may_change(spec) || spec.verb == Verb::Exec);
         if is_refused {
             self.fail(session, HUNG_UP);
         }

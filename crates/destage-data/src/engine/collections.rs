@@ -4,22 +4,22 @@
 //! that what a fetch brings can be overlaid, and it is applied to what is loaded. A page holds as long as its collection has
 //! not changed since; moments are counted by a clock of the engine's own.
 
+use super::Engine;
 use super::ask::everything;
-use super::command::{Prepared, Verb};
-use super::elements::{self, Element, Page, Whole, compare, elements, number};
-use super::once::Once;
+use super::command::Verb;
+use super::elements::{self, Element, Page, SetState, compare, elements, number, set_of_table};
+use super::once::command::Once;
 use super::overlay::changes;
-use super::rows::Kind;
+use super::prepared::Prepared;
+use super::rows::{Kind, dedup};
 use super::session::Session;
-use super::sets::whole_of;
-use super::{Engine, dispatch};
 use crate::cells::{Cell, Reader};
 use crate::change::{Change, Op, Set};
 use crate::collection::{By, Collection, CollectionId, Part, Query};
 use crate::resp::{Args, Code, ReplyError, parse};
 use crate::schema::{ColumnDefault, TableId};
 use destage_core::{Access, ClientId, Input, Lsn, UnitId};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 /// What became of an attempt that needs other parts of a collection than it was given.
 pub(super) enum Attempt {
@@ -61,7 +61,7 @@ impl Engine {
         }
         let (table, owners) = prepared.keys().next().expect("a question has a key");
         let Some(unit) = self.rows.find(table, owners) else { return };
-        let Some(Whole::Large { .. }) = self.whole(collection, unit) else { return };
+        let Some(SetState::Large { .. }) = self.set_state(collection, unit) else { return };
         // What cannot be asked is told when it is performed.
         let elements = schema.table(collection.table);
         let Ok(query) = ask.page(collection, elements, attempts) else { return };
@@ -77,10 +77,11 @@ impl Engine {
         let schema = self.schema.clone();
         let mut pages = Vec::new();
         for (table, owners) in prepared.keys() {
-            let Some(id) = whole_of(&schema, table) else { continue };
+            let Some(id) = set_of_table(&schema, table) else { continue };
             let collection = schema.collection(id);
             let Some(unit) = self.rows.find(table, owners) else { continue };
-            let Some(Whole::Large { loaded, changed, at_least }) = self.whole(collection, unit)
+            let Some(SetState::Large { loaded, changed, at_least }) =
+                self.set_state(collection, unit)
             else {
                 continue;
             };
@@ -129,7 +130,7 @@ impl Engine {
         let mut cells = Reader::new(row.cells);
         let owners = cells.cells(collection.owners.len())?;
         if row.table == collection.whole() {
-            let Whole::Full(run) = Whole::read(cells) else { return None };
+            let SetState::Full(run) = SetState::read(cells) else { return None };
             return Some((owners, run));
         }
         Query::decode(&mut cells)?;
@@ -138,14 +139,14 @@ impl Engine {
     }
 
     /// What is known of a collection whose unit is present.
-    fn whole(&self, collection: &Collection, unit: UnitId) -> Option<Whole<'_>> {
+    fn set_state(&self, collection: &Collection, unit: UnitId) -> Option<SetState<'_>> {
         let row = self.rows.get(unit);
         if row.kind != Kind::Row || !self.core.is_present(unit) {
             return None;
         }
         let mut cells = Reader::new(row.cells);
         cells.cells(collection.owners.len())?;
-        Some(Whole::read(cells))
+        Some(SetState::read(cells))
     }
 
     /// Whether a unit stands for a set or a part of one.
@@ -221,13 +222,13 @@ impl Engine {
                     (None, Some(read))
                         if read.is_complete && read.len <= collection.members_max =>
                     {
-                        Whole::Full(&read.run).write(&mut row);
+                        SetState::Full(&read.run).write(&mut row);
                     }
                     (None, Some(read)) => {
                         let at_least = read.len;
-                        Whole::Large { loaded: now, changed: now, at_least }.write(&mut row);
+                        SetState::Large { loaded: now, changed: now, at_least }.write(&mut row);
                     }
-                    (None, None) => Whole::Unknown.write(&mut row),
+                    (None, None) => SetState::Unknown.write(&mut row),
                     (Some(_), Some(read)) => Page::Elements {
                         started,
                         installed: now,
@@ -305,13 +306,14 @@ impl Engine {
                 let collection = schema.collection(id);
                 owners.clear();
                 collection.split(change.key, &mut owners);
-                match insert {
-                    true => units.push(self.rows.find_or_insert(collection.whole(), &owners)),
-                    false => units.extend(self.rows.find(collection.whole(), &owners)),
+                if insert {
+                    units.push(self.rows.find_or_insert(collection.whole(), &owners))
+                } else {
+                    units.extend(self.rows.find(collection.whole(), &owners))
                 }
             }
         }
-        if units.len() > 1 { dispatch::dedup(&units) } else { units }
+        if units.len() > 1 { dedup(&units) } else { units }
     }
 
     /// Applies a group to what is loaded of a collection.
@@ -321,30 +323,30 @@ impl Engine {
         let Some((id, _)) = table.part else { return };
         let collection = schema.collection(id);
         let now = self.rows.pages().tick();
-        let Some(whole) = self.whole(collection, unit) else { return };
+        let Some(whole) = self.set_state(collection, unit) else { return };
         let owners = self.rows.key(unit).to_vec();
         let mut row = owners.clone();
         match whole {
-            Whole::Unknown => return,
-            Whole::Large { loaded, at_least, .. } => {
+            SetState::Unknown => return,
+            SetState::Large { loaded, at_least, .. } => {
                 let own = changes_of(&schema, collection, &owners, bytes);
                 // An insert counts for nothing: another writer may have made the row before.
                 let removed = own.filter(|(_, change)| change.op == Op::Delete).count();
                 let at_least = at_least.saturating_sub(removed);
-                Whole::Large { loaded, changed: now, at_least }.write(&mut row);
+                SetState::Large { loaded, changed: now, at_least }.write(&mut row);
             }
-            Whole::Full(run) => {
+            SetState::Full(run) => {
                 let mut run = Some(run.to_vec());
                 for (member, change) in changes_of(&schema, collection, &owners, bytes) {
                     run = run.and_then(|run| after(&schema, collection, run, &member, &change));
                 }
                 let count = |run: &[u8]| elements(run, collection.is_sorted()).count();
                 match run.map(|run| (count(&run), run)) {
-                    None => Whole::Unknown.write(&mut row),
+                    None => SetState::Unknown.write(&mut row),
                     Some((at_least, _)) if at_least > collection.members_max => {
-                        Whole::Large { loaded: now, changed: now, at_least }.write(&mut row);
+                        SetState::Large { loaded: now, changed: now, at_least }.write(&mut row);
                     }
-                    Some((_, run)) => Whole::Full(&run).write(&mut row),
+                    Some((_, run)) => SetState::Full(&run).write(&mut row),
                 }
             }
         }
@@ -355,9 +357,9 @@ impl Engine {
     /// and fetched again before it is used.
     pub(super) fn doubt(&mut self, unit: UnitId) {
         let row = self.rows.get(unit);
-        if row.kind == Kind::Row && whole_of(&self.schema, row.table).is_some() {
+        if row.kind == Kind::Row && set_of_table(&self.schema, row.table).is_some() {
             let mut row = self.rows.key(unit).to_vec();
-            Whole::Unknown.write(&mut row);
+            SetState::Unknown.write(&mut row);
             self.rows.set(unit, Some(&row));
         }
     }
@@ -371,12 +373,11 @@ impl Engine {
                 self.invalidate(unit);
             }
         }
-        match session.attempts > super::ask::ATTEMPTS_MAX {
-            false => Attempt::Again,
-            true => {
-                session.attempts = 0;
-                Attempt::TooMany
-            }
+        if session.attempts > super::ask::ATTEMPTS_MAX {
+            session.attempts = 0;
+            Attempt::TooMany
+        } else {
+            Attempt::Again
         }
     }
 
@@ -397,9 +398,10 @@ impl Engine {
         args.to_slices(raw, &mut list);
         let (_, command) = Once::split(&list);
         let spec = super::command::find(command).expect("the command was found before");
-        match session.is_leased() {
-            true => self.leased_request(client, session, spec, raw, &list),
-            false => self.data_command(client, session, spec, raw, &list),
+        if session.is_leased() {
+            self.leased_request(client, session, spec, raw, &list)
+        } else {
+            self.data_command(client, session, spec, raw, &list)
         }
     }
 }
@@ -454,9 +456,12 @@ fn overlaid(
     let mut all: Vec<Element<'_>> =
         scores.iter().map(|(member, score)| Element { score, member }).collect();
     if let (false, Some(horizon)) = (is_complete, horizon) {
-        all.retain(|element| match reverse {
-            true => compare(element, &horizon).is_ge(),
-            false => compare(element, &horizon).is_le(),
+        all.retain(|element| {
+            if reverse {
+                compare(element, &horizon).is_ge()
+            } else {
+                compare(element, &horizon).is_le()
+            }
         });
     }
     all.sort_unstable_by(compare);
@@ -525,9 +530,4 @@ fn count_of<'a>(
         Op::Delete => -1,
     });
     Page::Count { started, installed, count: count + growth.sum::<i64>() }
-}
-
-/// The members' rows behind the keys of a DEL.
-pub(super) fn member_units(units: &[UnitId], own: usize) -> HashSet<UnitId> {
-    units[own.min(units.len())..].iter().copied().collect()
 }

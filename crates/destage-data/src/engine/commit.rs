@@ -1,15 +1,20 @@
 //! From a performed transaction to a write group: appended to the journal, told to the core, visible or waiting for the
 //! origin's word.
+//!
+//! All of it happens in one step, in this order. The rows become what they will be (under write-back), since the group's size
+//! is that of the rows behind it. Collections, derived keys and whoever watches are told. Then the group gets its number: the
+//! journal, the overlay and the core take it in one call, so none of them knows of a group that another one lacks. Observers
+//! come last, but before any reply leaves. A write that waits for the origin's word changes no row: what it would make of
+//! them is kept with it, and its units stay locked.
 
 use super::Engine;
 use super::overlay::GROUP_OVERHEAD;
-use super::perform::Trouble;
+use super::prepared::Trouble;
 use super::session::{Session, Waiting};
 use super::txn::Txn;
 use super::undecided::WriteThrough;
 use super::unknown::Covers;
 use crate::change;
-use crate::schema::TableId;
 use destage_core::lease::Token;
 use destage_core::{Access, ClientId, Input, UnitId};
 use destage_engine::Append;
@@ -27,7 +32,7 @@ impl Engine {
     /// # Errors
     /// They are more than the journal takes in one group.
     pub(super) fn write_group(&mut self, watch: Option<Token>, txn: &Txn) -> Result<(), Trouble> {
-        if txn.is_empty() && txn.telling.is_none() {
+        if txn.is_empty() && txn.once_record.is_none() {
             return Ok(());
         }
         let on = self.builds_on(watch, txn);
@@ -46,13 +51,17 @@ impl Engine {
         access: Access,
         start: usize,
     ) {
+        debug_assert!(
+            access == Access::Back || !units.is_empty(),
+            "what waits for the origin's word has locked what it changes"
+        );
         let beside = self.take_beside(txn);
-        let telling = txn.telling.take();
+        let record = txn.once_record.take();
         if txn.is_empty() {
             self.keep_beside(beside);
             self.release_locks(units, access);
-            if telling.is_some() {
-                self.told_once(self.core.next_lsn(), telling);
+            if record.is_some() {
+                self.record_token(self.core.next_lsn(), record);
                 self.append_group(session, &[], Access::Back);
             }
             return;
@@ -79,14 +88,11 @@ impl Engine {
             Access::Back => self.note_members(lsn, &mut changed),
             Access::Through | Access::Around => self.note_watched_members(),
         }
-        let covers = match txn.has_dml() {
-            true => self.covered_by_writer(),
-            false => Covers::default(),
-        };
+        let covers = if txn.has_dml() { self.covered_by_writer() } else { Covers::default() };
         if !covers.is_empty() {
             self.cover(&covers, access, &mut changed);
         }
-        self.told_once(lsn, telling);
+        self.record_token(lsn, record);
         self.append_group(session, &changed, access);
         if !covers.is_empty() {
             self.make_unknown(lsn, &covers);
@@ -106,7 +112,7 @@ impl Engine {
                 reply: session.out.split_off(start),
                 staged: txn.take_staged(),
                 access,
-                invalidates: self.cascades(txn),
+                invalidates: self.rules().reached_by_txn(txn),
                 units: changed.iter().map(|(unit, _)| *unit).collect(),
                 beside,
             },
@@ -130,13 +136,12 @@ impl Engine {
         access: Access,
     ) {
         let mut named;
-        let changed = match self.unknown.covers_tables() {
-            false => changed,
-            true => {
-                named = changed.to_vec();
-                self.name_tables(&mut named);
-                &named
-            }
+        let changed = if self.unknown.covers_tables() {
+            named = changed.to_vec();
+            self.name_tables(&mut named);
+            &named
+        } else {
+            changed
         };
         self.note_changes(changed);
         let bytes = self.log.bytes();
@@ -157,20 +162,12 @@ impl Engine {
             let bytes = log.append(lsn, now, spread.noted().0);
             overlay.push(lsn, now, bytes.into());
         });
+        debug_assert!(self.overlay.get(lsn).is_some(), "an undecided group is kept");
         session.last_write = lsn;
         if access == Access::Back {
             session.lsn = lsn;
             session.wrote = true;
             self.tell_changed(lsn);
         }
-    }
-
-    /// The tables in which the origin changes rows by itself when it applies this transaction.
-    pub(super) fn cascades(&self, txn: &Txn) -> Vec<TableId> {
-        let changes = txn.touched().map(|(table, op, sets)| {
-            let columns = &self.schema.table(table).columns;
-            (table, op, sets.iter().any(|(column, _)| columns[*column].structural))
-        });
-        self.reached_by(changes)
     }
 }

@@ -9,7 +9,7 @@
 
 mod commands;
 mod foreign;
-mod results;
+pub(super) mod results;
 
 use super::asking::{Answer as Word, PREFETCH_CLIENT};
 use super::measured::Way;
@@ -62,7 +62,7 @@ impl Engine {
             return;
         }
         let lsn = self.core.next_lsn();
-        let cascades = self.cascades(txn);
+        let cascades = self.rules().reached_by_txn(txn);
         let versions = self.derived.versions_mut();
         for staged in &txn.staged {
             let row = self.rows.get(staged.unit);
@@ -73,7 +73,7 @@ impl Engine {
             versions.table(self.rows.get(unit).table, lsn);
         }
         cascades.into_iter().for_each(|table| versions.table(table, lsn));
-        if txn.touched().any(|(table, ..)| self.is_unforeseeable(table)) {
+        if txn.touched().any(|(table, ..)| self.rules().is_unforeseeable(table)) {
             self.derived.versions_mut().everything(lsn);
         }
     }

@@ -2,17 +2,16 @@
 
 use super::Engine;
 use super::asking::Answer;
-use super::command::{Category, Prepared, Spec, Verb, find, is_http};
-use super::once::Once;
-use super::perform::{Context, Trouble};
-use super::rows::Kind;
+use super::command::{Category, Spec, Verb, find, is_http};
+use super::once::command::Once;
+use super::perform::Context;
+use super::prepared::{Prepared, Trouble};
+use super::rows::{Kind, dedup};
 use super::session::{Multi, Session, Waiting};
 use crate::cells::{Cell, Reader};
 use crate::resp::{Args, Code, Protocol, Reply, ReplyError};
 use destage_core::{Access, ClientId, Effect, Input, Intent, Lsn, RequestId, UnitId};
-use destage_engine::Drive;
-use destage_engine::carry_out;
-use std::collections::HashSet;
+use destage_engine::{Drive, carry_out};
 
 impl Engine {
     /// Executes one request as far as it goes.
@@ -44,7 +43,7 @@ impl Engine {
         if let Err(message) = session.may_ask(spec.verb) {
             return self.fail(session, message);
         }
-        if self.refuses_left(session, spec) {
+        if self.refuses_hung_up(session, spec) {
             return;
         }
         if spec.verb == Verb::Destage && list[1].eq_ignore_ascii_case(b"once") {
@@ -58,9 +57,10 @@ impl Engine {
             Verb::Exec | Verb::Discard | Verb::Multi | Verb::Watch | Verb::Quit | Verb::Reset
         );
         if session.multi.is_some() && !is_control {
-            return match session.is_leased() {
-                true => self.leased_request(client, session, spec, raw, list),
-                false => self.enqueue(session, spec, raw, list),
+            return if session.is_leased() {
+                self.leased_request(client, session, spec, raw, list)
+            } else {
+                self.enqueue(session, spec, raw, list)
             };
         }
         match spec.category {
@@ -190,7 +190,7 @@ impl Engine {
             &distinct
         };
         let request = self.asking.request_id(client.0);
-        let intent = self.intent(std::iter::once(prepared));
+        let intent = self.rules().intent(std::iter::once(prepared));
         match self.access(request, intent, units) {
             Answer::Now(access, observed) => {
                 self.execute(client, session, prepared, all, units, access, observed, raw);
@@ -202,7 +202,9 @@ impl Engine {
         }
     }
 
-    /// Asks the core for units; other effects that precede the answer are carried out.
+    /// Asks the core for units; other effects that precede the answer are carried out, see [`super::asking`]. With
+    /// [`Answer::Now`] they are present, and locked if the access is not write-back, until anything else happens: whoever
+    /// asked goes on at once.
     pub(super) fn access(
         &mut self,
         request: RequestId,
@@ -283,7 +285,7 @@ impl Engine {
             })
         };
         let performed =
-            performed.and_then(|()| self.tell_once(session, &mut txn, once, start, access));
+            performed.and_then(|()| self.stage_token(session, &mut txn, once, start, access));
         let performed = performed.and_then(|()| self.write_group(None, &txn));
         // An error tells of what it met, too.
         session.lsn = session.lsn.max(observed);
@@ -367,10 +369,4 @@ impl Engine {
             }
         }
     }
-}
-
-/// The units, each once, in the order of their first occurrence.
-pub(super) fn dedup(units: &[UnitId]) -> Vec<UnitId> {
-    let mut seen = HashSet::with_capacity(units.len());
-    units.iter().copied().filter(|&unit| seen.insert(unit)).collect()
 }

@@ -1,15 +1,12 @@
 //! Carrying out what the core asks for.
 
 use super::asking::is_prefetch;
-use super::command::{Category, Verb, find};
-use super::dispatch::dedup;
-use super::exec::EXEC;
+use super::command::{Category, EXEC, Verb, find};
 use super::key::format_key;
-use super::once::Once;
-use super::overlay;
-use super::rows::Kind;
+use super::once::command::Once;
+use super::rows::{Kind, dedup};
 use super::session::{Session, WaitKind, Waiting};
-use super::{Engine, FetchJob, Groups, Io};
+use super::{Engine, FetchJob, Groups, Io, overlay};
 use crate::cells::Reader;
 use crate::key_text::show;
 use crate::origins::{OriginError, ParkedGroup};
@@ -72,7 +69,7 @@ impl Engine {
         let all: Vec<UnitId> =
             prepared.keys().map(|(table, key)| self.rows.find_or_insert(table, key)).collect();
         let units = dedup(&all);
-        let intent = self.intent(std::iter::once(&prepared));
+        let intent = self.rules().intent(std::iter::once(&prepared));
         if self.lacks_space(std::iter::once(&prepared))
             || self.is_leased_to_another(session, std::iter::once(&prepared))
         {
@@ -261,25 +258,25 @@ impl Engine {
                 self.rows.set(staged.unit, staged.row.as_deref());
             }
         }
-        match applied {
-            true => self.settle_members(lsn),
+        if applied {
+            self.settle_members(lsn)
+        } else {
             // A fetch under way may have looked before the origin said so.
-            false => through.units.iter().for_each(|&unit| self.overlay.unchain_group(unit, lsn)),
+            through.units.iter().for_each(|&unit| self.overlay.unchain_group(unit, lsn))
         }
         self.undecided.forget_ahead();
         through.units.iter().for_each(|&unit| self.unload_if_absent(unit));
-        match applied {
-            true => {
-                self.tell_changed(lsn);
-                self.keep_beside(through.beside);
-            }
-            false => self.drop_beside(&through.beside),
+        if applied {
+            self.tell_changed(lsn);
+            self.keep_beside(through.beside);
+        } else {
+            self.drop_beside(&through.beside)
         }
         let refusal = (!applied).then(|| {
             let why = reason.as_ref().map_or("no reason given", |error| &error.message);
             ReplyError::new(Code::Rejected, format!("by the origin, nothing was done: {why}"))
         });
-        self.settled_once(lsn, refusal.as_ref());
+        self.decide_token(lsn, refusal.as_ref());
         let Some(mut session) = self.sessions.take_waiting_for(through.client, lsn) else {
             if !applied {
                 let why = reason.map(|error| error.message).unwrap_or_default();

@@ -4,11 +4,13 @@
 //! element copies the run, which is bounded by the mapping's limit.
 
 use crate::cells::{Cell, Reader, push_cell};
+use crate::collection::{CollectionId, Part};
+use crate::schema::{Schema, TableId};
 use std::cmp::Ordering;
 
 /// What is known of a collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Whole<'a> {
+pub(super) enum SetState<'a> {
     /// All elements.
     Full(&'a [u8]),
     /// It had too many: since which moment that is known, when it last changed, and how many there are at least.
@@ -42,7 +44,7 @@ const COMPLETE: u8 = b'c';
 const PARTIAL: u8 = b'p';
 const COUNT: u8 = b'n';
 
-impl<'a> Whole<'a> {
+impl<'a> SetState<'a> {
     /// Reads what follows the key's cells.
     pub(super) fn read(mut cells: Reader<'a>) -> Self {
         match cells.cell() {
@@ -127,10 +129,7 @@ fn push_times(out: &mut Vec<u8>, kind: u8, first: u64, second: u64) {
 pub(super) fn elements(run: &[u8], is_sorted: bool) -> impl Iterator<Item = Element<'_>> {
     let mut cells = Reader::new(run);
     std::iter::from_fn(move || {
-        let score = match is_sorted {
-            true => cells.cell()?.value().unwrap_or_default(),
-            false => &[],
-        };
+        let score = if is_sorted { cells.cell()?.value().unwrap_or_default() } else { &[] };
         Some(Element { score, member: cells.cell()?.value().unwrap_or_default() })
     })
 }
@@ -145,9 +144,10 @@ pub(super) fn push(out: &mut Vec<u8>, is_sorted: bool, element: Element<'_>) {
 
 /// The order of elements: by score, then by the member's bytes.
 pub(super) fn compare(a: &Element<'_>, b: &Element<'_>) -> Ordering {
-    let by_score = match a.score == b.score {
-        true => Ordering::Equal,
-        false => number(a.score).total_cmp(&number(b.score)),
+    let by_score = if a.score == b.score {
+        Ordering::Equal
+    } else {
+        number(a.score).total_cmp(&number(b.score))
     };
     by_score.then_with(|| a.member.cmp(b.member))
 }
@@ -205,6 +205,14 @@ pub(super) fn format(number: f64) -> String {
     }
 }
 
+/// The collection that a table of the cache's own holds as a whole.
+pub(super) fn set_of_table(schema: &Schema, table: TableId) -> Option<CollectionId> {
+    match schema.table(table).part {
+        Some((id, Part::Whole)) => Some(id),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -231,11 +239,11 @@ mod tests {
     #[test]
     fn contents_read_back_as_written() {
         let run = run_of(&[("1", "b")]);
-        let large = Whole::Large { loaded: 3, changed: 9, at_least: 70 };
-        for whole in [Whole::Full(&run), large, Whole::Unknown] {
+        let large = SetState::Large { loaded: 3, changed: 9, at_least: 70 };
+        for whole in [SetState::Full(&run), large, SetState::Unknown] {
             let mut bytes = Vec::new();
             whole.write(&mut bytes);
-            assert_eq!(Whole::read(Reader::new(&bytes)), whole);
+            assert_eq!(SetState::read(Reader::new(&bytes)), whole);
         }
         let pages = [
             Page::Elements { started: 1, installed: 2, is_complete: true, elements: &run },

@@ -4,21 +4,19 @@
 use super::Engine;
 use super::asking::Answer;
 use super::collections::{Attempt, OVERTAKEN};
-use super::command::{Category, Prepared, Verb, find};
-use super::dispatch::dedup;
-use super::intent::stronger;
-use super::once::Once;
+use super::command::{Category, EXEC, Verb, find};
+use super::once::command::Once;
 use super::overlay::GROUP_OVERHEAD;
-use super::perform::{Context, Trouble};
+use super::perform::Context;
+use super::prepared::{Prepared, Trouble};
+use super::queued::{Queued, data_commands, discarded, dmls};
+use super::rows::dedup;
+use super::rules::stronger;
 use super::session::{Multi, Session};
-use super::turn::COMMAND_COST;
+use super::sessions::COMMAND_COST;
 use super::txn::Txn;
-use crate::dml::Dml;
 use crate::resp::{Args, Code, Protocol, Reply, ReplyError, parse};
 use destage_core::{Access, Ack, ClientId, Intent, Lsn, UnitId};
-
-/// EXEC as a request, for when it is executed again.
-pub(super) const EXEC: &[u8] = b"*1\r\n$4\r\nEXEC\r\n";
 
 /// What became of a transaction.
 enum Performed {
@@ -28,17 +26,6 @@ enum Performed {
     Unknown,
     /// Other parts of collections are needed.
     Again,
-}
-
-/// A command between MULTI and EXEC.
-pub(super) enum Queued {
-    Data(Box<Prepared>),
-    /// PING or ECHO: replies with these bytes.
-    Echo(Option<Vec<u8>>),
-    /// DESTAGE EXECUTE: raw SQL.
-    Dml(Box<[u8]>),
-    /// UNWATCH, which EXEC does anyway.
-    Unwatch,
 }
 
 impl Engine {
@@ -85,9 +72,10 @@ impl Engine {
         match self.access(request, intent, &units) {
             Answer::Now(access, observed) => {
                 // Which parts of collections are meant may have changed meanwhile.
-                let queued = match self.schema.collections.is_empty() {
-                    true => queued,
-                    false => self.read_queued(&multi.requests, session.attempts),
+                let queued = if self.schema.collections.is_empty() {
+                    queued
+                } else {
+                    self.read_queued(&multi.requests, session.attempts)
                 };
                 self.exec_queued(client, session, multi, &queued, access, observed);
             }
@@ -104,7 +92,7 @@ impl Engine {
 
     /// What the commands mean to do with their units.
     fn exec_intent(&self, queued: &[Queued]) -> Intent {
-        let mut intent = self.intent(data_commands(queued));
+        let mut intent = self.rules().intent(data_commands(queued));
         // Later commands read what a blind one writes, so a transaction knows its rows; raw SQL needs none.
         let fetch = data_commands(queued).next().is_some();
         if let Intent::Write { fetch: fetches, .. } = &mut intent {
@@ -116,7 +104,7 @@ impl Engine {
                 Intent::Read | Intent::ReadSettled => (GROUP_OVERHEAD as u32, Ack::Policy),
             };
             let size = u32::try_from(dml.bytes().len()).unwrap_or(u32::MAX);
-            let ack = stronger(ack, self.ack_of_dml(&dml));
+            let ack = stronger(ack, self.rules().ack_of_dml(&dml));
             intent = Intent::Write { bytes: bytes.saturating_add(size), ack, fetch };
         }
         intent
@@ -242,10 +230,7 @@ impl Engine {
         let all: Vec<UnitId> =
             keys.map(|(table, key)| self.rows.find_or_insert(table, key)).collect();
         let raw: Vec<UnitId> = dmls(queued).flat_map(|dml| self.units_of_dml(&dml)).collect();
-        let units = match raw.is_empty() {
-            true => dedup(&all),
-            false => dedup(&[&all[..], &raw].concat()),
-        };
+        let units = if raw.is_empty() { dedup(&all) } else { dedup(&[&all[..], &raw].concat()) };
         (all, units)
     }
 
@@ -279,7 +264,8 @@ impl Engine {
         let checked = performed.and_then(|()| {
             txn.check(&self.schema, &self.rows).map_err(|why| Trouble::Error(ReplyError::err(why)))
         });
-        let checked = checked.and_then(|()| self.tell_once(session, &mut txn, once, start, access));
+        let checked =
+            checked.and_then(|()| self.stage_token(session, &mut txn, once, start, access));
         let checked = checked.and_then(|()| self.write_group(session.watch, &txn));
         // An error tells of what it met, too.
         session.lsn = session.lsn.max(observed);
@@ -389,27 +375,4 @@ impl Engine {
         }
         Ok(())
     }
-}
-
-/// A transaction is not done because of this.
-fn discarded(why: &ReplyError) -> ReplyError {
-    let before = "Transaction discarded, nothing was done: ";
-    match why.code() {
-        Code::Err => why.within(Code::ExecAbort, before),
-        _ => ReplyError::new(Code::ExecAbort, format!("{before}{why}")),
-    }
-}
-
-fn data_commands(queued: &[Queued]) -> impl Iterator<Item = &Prepared> {
-    queued.iter().filter_map(|command| match command {
-        Queued::Data(prepared) => Some(&**prepared),
-        Queued::Echo(_) | Queued::Dml(_) | Queued::Unwatch => None,
-    })
-}
-
-fn dmls(queued: &[Queued]) -> impl Iterator<Item = Dml<'_>> {
-    queued.iter().filter_map(|command| match command {
-        Queued::Dml(bytes) => Dml::decode(bytes),
-        Queued::Data(_) | Queued::Echo(_) | Queued::Unwatch => None,
-    })
 }

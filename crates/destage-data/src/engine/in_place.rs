@@ -2,7 +2,8 @@
 //! is patched where it lies. Everything else takes the general way, which gives the same result.
 
 use super::Engine;
-use super::command::{Prepared, Verb};
+use super::command::Verb;
+use super::prepared::Prepared;
 use super::rows::Kind;
 use super::session::Session;
 use crate::cells::{Cell, Reader};

@@ -9,14 +9,15 @@
 
 use super::Engine;
 use super::asking::Answer;
-use super::command::{Category, Prepared, Spec, Verb, find};
-use super::exec::Queued;
+use super::command::{Category, Spec, Verb, find};
 use super::key::{key_cells, resolve};
-use super::observe::entry_key;
-use super::perform::{Context, Trouble};
-use super::session::{Multi, Session, Waiting};
+use super::observer::entry_key;
+use super::perform::Context;
+use super::prepared::{Prepared, Trouble};
+use super::queued::Queued;
+use super::rows::RowKey;
+use super::session::{Ahead, Multi, Session, Waiting};
 use super::txn::Txn;
-use super::watchers::RowKey;
 use crate::mapping::Shape;
 use crate::resp::{Args, Code, Protocol, Reply, ReplyError, parse};
 use crate::schema::TableId;
@@ -37,14 +38,6 @@ const SPOILT: ReplyError = ReplyError::fixed(
     "an earlier command of this session was refused, so nothing of it is done: EXEC or \
                       DISCARD, and begin anew",
 );
-
-/// What the writes of a session come to.
-#[derive(Debug)]
-pub(crate) struct Ahead {
-    txn: Txn,
-    /// Losses of rows as of then.
-    losses: u64,
-}
 
 impl Engine {
     /// DESTAGE BEGIN [ms]
@@ -294,9 +287,10 @@ impl Engine {
         if !self.are_present(&units) {
             // At once where collections are: what has come is kept for it while a page is fetched, however little room
             // there is.
-            return match self.schema.collections.is_empty() {
-                true => self.begin_anew(session, &units, Access::Back, raw),
-                false => self.leased_anew(client, session, raw),
+            return if self.schema.collections.is_empty() {
+                self.begin_anew(session, &units, Access::Back, raw)
+            } else {
+                self.leased_anew(client, session, raw)
             };
         }
         let mut txn = kept.map_or_else(Txn::default, |ahead| ahead.txn);

@@ -21,7 +21,7 @@ impl Engine {
     }
 
     /// The origin tells what others have changed.
-    pub fn told_of_changes(&mut self, now: Time, changes: ForeignChanges) {
+    pub fn note_foreign_changes(&mut self, now: Time, changes: ForeignChanges) {
         self.now = self.now.max(now);
         self.freshness.listening_mut().heard(changes.notifications());
         for (table, keys) in changes.into_tables() {

@@ -2,7 +2,6 @@
 
 use super::health::OriginHealth;
 use super::overlay::Overlay;
-use super::report::StartReport;
 use crate::origins::{Applied, OriginError};
 use destage_core::{Fault, Lsn, Mode, Span, Time};
 use destage_journal::JournalStatus;
@@ -13,6 +12,13 @@ use destage_runtime::status::Report;
 use std::collections::HashMap;
 
 pub(super) use super::health::Way;
+
+/// What happened before the engine existed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StartReport {
+    /// Bytes that a torn tail lost.
+    pub cut_bytes: u64,
+}
 
 /// Counters and distributions.
 #[derive(Debug)]

@@ -4,8 +4,9 @@
 //! more than the limit tells all of them, or that there still are too many. Where no undecided change keeps the set in
 //! memory it is fetched as a whole again instead ([`super::Engine::locate`]).
 
-use super::elements::{self, Page, Whole, elements};
-use super::perform::{Context, Trouble};
+use super::elements::{self, Page, SetState, elements};
+use super::perform::Context;
+use super::prepared::Trouble;
 use super::rows::Kind;
 use super::sets::score_of;
 use crate::cells::Reader;
@@ -17,11 +18,11 @@ use std::collections::HashSet;
 
 impl Context<'_> {
     /// What is known of a whole set, behind its owner's cells.
-    pub(super) fn whole(&self, collection: &Collection, unit: UnitId) -> (&[u8], Whole<'_>) {
+    pub(super) fn set_state(&self, collection: &Collection, unit: UnitId) -> (&[u8], SetState<'_>) {
         let row = self.rows.get(unit);
         let mut cells = Reader::new(row.cells);
         let owners = cells.cells(collection.owners.len()).unwrap_or_default();
-        (owners, if row.kind == Kind::Row { Whole::read(cells) } else { Whole::Unknown })
+        (owners, if row.kind == Kind::Row { SetState::read(cells) } else { SetState::Unknown })
     }
 
     /// All members, with what this transaction has changed; `None` if they are more than are cached. `units`: those of the
@@ -32,11 +33,11 @@ impl Context<'_> {
         unit: UnitId,
         units: &[UnitId],
     ) -> Result<Option<Cow<'_, [u8]>>, Trouble> {
-        let (owners, state) = self.whole(collection, unit);
+        let (owners, state) = self.set_state(collection, unit);
         let at_least = match state {
-            Whole::Full(run) => return Ok(Some(self.with_staged(collection, owners, run))),
-            Whole::Large { at_least, .. } => at_least,
-            Whole::Unknown => return Err(Trouble::Unknown),
+            SetState::Full(run) => return Ok(Some(self.with_staged(collection, owners, run))),
+            SetState::Large { at_least, .. } => at_least,
+            SetState::Unknown => return Err(Trouble::Unknown),
         };
         let members_max = collection.members_max + self.staged_removals(collection, owners);
         if at_least > members_max {
@@ -62,8 +63,8 @@ impl Context<'_> {
         unit: UnitId,
         units: &[UnitId],
     ) -> Result<Page<'_>, Trouble> {
-        let (owners, state) = self.whole(collection, unit);
-        let Whole::Large { loaded, changed, .. } = state else { return Err(Trouble::Again) };
+        let (owners, state) = self.set_state(collection, unit);
+        let SetState::Large { loaded, changed, .. } = state else { return Err(Trouble::Again) };
         let is_page = |unit: &UnitId| {
             let table = self.rows.get(*unit).table;
             table == collection.page() && self.rows.key(*unit).starts_with(owners)
@@ -128,8 +129,8 @@ impl Context<'_> {
         units: &[UnitId],
     ) -> Result<bool, Trouble> {
         let collection = self.schema.collection(id);
-        let (owners, state) = self.whole(collection, unit);
-        if let Whole::Large { at_least, .. } = state
+        let (owners, state) = self.set_state(collection, unit);
+        if let SetState::Large { at_least, .. } = state
             && at_least > self.staged_removals(collection, owners)
         {
             return Ok(true);
@@ -154,7 +155,7 @@ impl Context<'_> {
             return Err(Trouble::Error(message.into()));
         };
         let key_len = self.schema.table(collection.table).key_len;
-        let owners = self.whole(collection, unit).0;
+        let owners = self.set_state(collection, unit).0;
         let mut deleted = Vec::new();
         for element in elements(&members, collection.is_sorted()) {
             let mut key = Vec::new();

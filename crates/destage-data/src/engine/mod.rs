@@ -15,6 +15,7 @@ mod command;
 mod commit;
 mod connection;
 mod cursors;
+mod deadline;
 mod decide;
 mod derived;
 mod dispatch;
@@ -27,10 +28,10 @@ mod fields;
 mod freshness;
 mod front_end;
 mod halts;
+mod handshake;
 mod health;
 mod in_place;
 mod inbox;
-mod intent;
 mod job;
 mod jobs;
 mod journal;
@@ -40,18 +41,23 @@ mod listen;
 mod log;
 mod measured;
 mod members;
+mod numbers;
 mod observe;
+mod observer;
 mod once;
 mod origin;
 mod overlay;
 mod page_clock;
 mod perform;
 mod plain;
+mod prepared;
+mod queued;
 mod raw_sql;
 mod recover;
 mod reload;
 mod report;
 mod rows;
+mod rules;
 mod scan;
 mod session;
 mod sessions;
@@ -73,7 +79,6 @@ use crate::resp::RequestLimits;
 use crate::schema::Schema;
 use crate::settings::{Settings, TableSettings, UnsafeFlags};
 use asking::{Asking, PREFETCH_CLIENT};
-use command::Prepared;
 use decide::Decisions;
 use derived::Derived;
 use destage_core::{ClientId, Core, DomainId, Input, Lsn, Span, Time};
@@ -89,7 +94,9 @@ use measured::Measured;
 use once::OnceTokens;
 use overlay::Overlay;
 use perform::FieldNames;
+use prepared::Prepared;
 use rows::Rows;
+use rules::Rules;
 use sessions::Sessions;
 use std::sync::Arc;
 use txn::Txn;
@@ -100,11 +107,11 @@ use watchers::Watchers;
 pub use decide::{Asker, ParkedAnswer, ParkedCommand};
 pub use job::{FetchJob, Groups, Io};
 pub(crate) use journal::COMMIT;
-pub use report::StartReport;
+pub use measured::StartReport;
 
 pub(crate) use key::{format_key, key_cells};
-pub(crate) use observe::Observer;
-pub(crate) use turn::TURN;
+pub(crate) use observer::Observer;
+pub(crate) use sessions::TURN;
 
 /// The first ordering domain: the whole origin, unless the settings say otherwise.
 pub const DOMAIN: DomainId = DomainId(0);
@@ -235,6 +242,11 @@ impl Engine {
     /// The time that counts: the latest that it was told.
     pub fn now(&self) -> Time {
         self.now
+    }
+
+    /// What writes set off, and whose word they wait for.
+    fn rules(&self) -> Rules<'_> {
+        Rules { schema: &self.schema, tables: &self.config.tables }
     }
 
     /// Time passed, or the server has nothing more at hand.

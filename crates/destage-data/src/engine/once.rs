@@ -7,22 +7,22 @@
 //! the rules for the first one's: not before its group is durable, nor while D is exceeded. If the first one waits for the
 //! origin's word, the others do, too.
 
+pub(super) mod command;
 mod keep;
 mod kept;
 mod tokens;
 
 use super::Engine;
-use super::command::{Category, Prepared, Verb, find};
-use super::exec::Queued;
-use super::perform::Trouble;
-use super::session::{Multi, Session, Waiting};
+use super::command::{Category, Verb, find};
+use super::prepared::{Prepared, Trouble};
+use super::queued::Queued;
+use super::session::{Session, Waiting};
 use super::txn::Txn;
-use crate::once::{COMMAND_BYTES, Done};
-use crate::resp::{Args, Code, Protocol, Reply, ReplyError, in_v2, parse};
+use crate::once::Done;
+use crate::resp::{Code, Protocol, Reply, ReplyError, in_v2};
 use crate::settings::Settings;
-use destage_core::{Access, ClientId, Lsn, Span, Time};
-use sha2::{Digest, Sha256};
-use std::sync::Arc;
+use command::{Once, OnceRecord};
+use destage_core::{Access, ClientId, Lsn, Span};
 use tokens::Limits;
 
 pub(super) use kept::OnceTokens;
@@ -31,9 +31,6 @@ pub(super) use kept::OnceTokens;
 const TOKEN_BYTES_MAX: usize = 128;
 /// The longest reply that is kept.
 const REPLY_BYTES_MAX: usize = 64 << 10;
-/// Words before the command.
-const WORDS: usize = 3;
-
 /// A token is kept for this long, and no shorter than what is decided is retained.
 const LIFE_MIN: Span = Span::from_secs(3_600);
 /// Tokens take this part of the journal at most, since they are written anew each time that they would leave it.
@@ -44,78 +41,6 @@ pub(super) fn limits(settings: &Settings) -> Limits {
     let journal = settings.policy.limits.journal_bytes_max / JOURNAL_SHARE;
     let bytes = settings.once_bytes_max.min(journal);
     Limits { tokens: settings.once_tokens_max, bytes, life: settings.retain.max(LIFE_MIN) }
-}
-
-/// A command that is to be carried out once.
-#[derive(Clone, Debug)]
-pub(super) struct Once {
-    token: Arc<[u8]>,
-    command: [u8; COMMAND_BYTES],
-}
-
-/// What a transaction tells of its command.
-#[derive(Debug)]
-pub(super) struct Telling {
-    once: Once,
-    reply: Box<[u8]>,
-    through: bool,
-}
-
-impl Telling {
-    pub(super) fn done(&self) -> Done<'_> {
-        Done {
-            lsn: Lsn::ZERO,
-            stamp: Time::ZERO,
-            through: self.through,
-            token: &self.once.token,
-            command: self.once.command,
-            reply: &self.reply,
-        }
-    }
-}
-
-impl Once {
-    /// The command's own words, and the token if it is sent to be carried out once.
-    pub(super) fn split<'l, 'a>(args: &'l [&'a [u8]]) -> (Option<Self>, &'l [&'a [u8]]) {
-        let is_once = args.len() > WORDS
-            && args[0].eq_ignore_ascii_case(b"destage")
-            && args[1].eq_ignore_ascii_case(b"once");
-        if !is_once {
-            return (None, args);
-        }
-        let (token, command) = (args[2], &args[WORDS..]);
-        (Some(Self { token: token.into(), command: hash(std::iter::once(command)) }), command)
-    }
-
-    /// The commands of a transaction under a token.
-    fn of_transaction(engine: &Engine, token: &[u8], multi: &Multi) -> Self {
-        let mut args = Args::default();
-        let requests = multi.requests.iter().map(|raw| {
-            parse(raw, &engine.config.limits, &mut args).expect("the request was read before");
-            let mut list = Vec::new();
-            args.to_slices(raw, &mut list);
-            list
-        });
-        Self { token: token.into(), command: hash(requests) }
-    }
-}
-
-/// Of commands, each by the length of its words and these.
-fn hash<'a>(commands: impl Iterator<Item = impl AsRef<[&'a [u8]]>>) -> [u8; COMMAND_BYTES] {
-    let mut hash = Sha256::new();
-    for command in commands {
-        let words = command.as_ref();
-        hash.update((words.len() as u64).to_le_bytes());
-        for (place, word) in words.iter().enumerate() {
-            hash.update((word.len() as u64).to_le_bytes());
-            match place {
-                0 => hash.update(word.to_ascii_lowercase()),
-                _ => hash.update(word),
-            }
-        }
-    }
-    let hash = hash.finalize();
-    *hash.first_chunk().expect("SHA-256 has 32 bytes")
 }
 
 impl Engine {
@@ -146,7 +71,8 @@ impl Engine {
         };
         if spec.verb == Verb::Exec {
             if let Some(mut multi) = session.multi.take() {
-                multi.once = Some(Once::of_transaction(self, token, &multi));
+                let limits = &self.config.limits;
+                multi.once = Some(Once::of_transaction(limits, token, &multi.requests));
                 session.multi = Some(multi);
             }
             return self.exec(client, session);
@@ -232,7 +158,7 @@ impl Engine {
     ///
     /// # Errors
     /// There is no room for it, or its reply is too long.
-    pub(super) fn tell_once(
+    pub(super) fn stage_token(
         &mut self,
         session: &mut Session,
         txn: &mut Txn,
@@ -251,14 +177,14 @@ impl Engine {
         self.once.check_room(&once.token, &reply, self.now).map_err(Trouble::Error)?;
         push_reply(&mut session.out, session.protocol, &reply);
         let through = access != Access::Back && !txn.is_empty();
-        txn.telling = Some(Telling { once: once.clone(), reply: reply.into(), through });
+        txn.once_record = Some(OnceRecord { once: once.clone(), reply: reply.into(), through });
         Ok(())
     }
 
     /// The group in which a transaction tells of its command has its number.
-    pub(super) fn told_once(&mut self, lsn: Lsn, telling: Option<Telling>) {
-        if let Some(telling) = telling {
-            let done = Done { lsn, stamp: self.now, ..telling.done() };
+    pub(super) fn record_token(&mut self, lsn: Lsn, record: Option<OnceRecord>) {
+        if let Some(record) = record {
+            let done = Done { lsn, stamp: self.now, ..record.done() };
             self.once.insert(lsn, &done);
         }
     }
@@ -289,7 +215,7 @@ impl Engine {
     }
 
     /// The origin has decided a write whose client waited for its word; those that wait for the same are told.
-    pub(super) fn settled_once(&mut self, lsn: Lsn, refusal: Option<&ReplyError>) {
+    pub(super) fn decide_token(&mut self, lsn: Lsn, refusal: Option<&ReplyError>) {
         let (token, clients) = self.once.decide(lsn, refusal.is_none());
         for client in clients {
             let Some(mut session) = self.sessions.take_waiting_for(client, lsn) else { continue };
@@ -307,10 +233,10 @@ impl Engine {
     }
 
     /// The same for those that an earlier run has left.
-    pub(super) fn decided_once(&mut self) {
+    pub(super) fn decide_tokens(&mut self) {
         let is_decided = |lsn: &Lsn| !self.core.is_undecided(*lsn);
         let decided: Vec<Lsn> = self.once.open().filter(is_decided).collect();
-        decided.into_iter().for_each(|lsn| self.settled_once(lsn, None));
+        decided.into_iter().for_each(|lsn| self.decide_token(lsn, None));
     }
 }
 

@@ -1,8 +1,8 @@
 //! What comes back from the journal and the origin.
 
-use super::cascade::Cascade;
 use super::measured::Way;
 use super::session::{Job, Waiting};
+use super::undecided::Cascade;
 use super::{Engine, FetchJob, Io};
 use crate::origins::{Applied, OriginError, Snapshot};
 use crate::resp::{Code, Reply, ReplyError};
@@ -46,6 +46,11 @@ impl Engine {
             seen.push(watermark);
         }
         let rows = std::mem::take(&mut snapshot.rows);
+        debug_assert_eq!(
+            rows.len(),
+            jobs.len(),
+            "a reader tells of each row that it was asked for"
+        );
         for (index, ((job, row), watermark)) in jobs.into_iter().zip(rows).zip(seen).enumerate() {
             let Some(job) = self.hold_back(job) else { continue };
             let FetchJob { unit, table, key, .. } = job;
@@ -62,9 +67,10 @@ impl Engine {
                 self.installed(unit, table, &key);
                 continue;
             }
-            let row = match self.config.unsafe_flags.in_force().no_overlay {
-                true => row,
-                false => self.overlay.overlay(&self.schema, unit, table, &key, row, watermark),
+            let row = if self.config.unsafe_flags.in_force().no_overlay {
+                row
+            } else {
+                self.overlay.overlay(&self.schema, unit, table, &key, row, watermark)
             };
             self.rows.set(unit, row.as_deref());
             self.overlay.unchain(unit);
@@ -104,6 +110,7 @@ impl Engine {
     pub fn destaged(&mut self, now: Time, batch: BatchId, result: Result<Applied, OriginError>) {
         self.now = self.now.max(now);
         let lsns = self.core.batch(batch).to_vec();
+        debug_assert!(lsns.is_sorted(), "a batch holds its groups in order");
         let (first, last) = (lsns[0], *lsns.last().expect("batches hold groups"));
         let count = lsns.len();
         self.domains.watermarks_mut().ended(first, result.is_ok());
@@ -133,7 +140,7 @@ impl Engine {
         self.pump();
         self.derived_decided();
         self.raw_sql_decided();
-        self.decided_once();
+        self.decide_tokens();
         self.pump();
         self.run_ready();
     }
@@ -157,7 +164,7 @@ impl Engine {
         self.pump();
         self.derived_decided();
         self.raw_sql_decided();
-        self.decided_once();
+        self.decide_tokens();
         self.pump();
         self.run_ready();
     }

@@ -1,9 +1,10 @@
 //! What the data commands do, upon rows that are all present.
 
-use super::collections::member_units;
-use super::command::{Prepared, Verb};
+use super::command::Verb;
+use super::elements::set_of_table;
+use super::numbers::integer;
+use super::prepared::{Prepared, Trouble};
 use super::rows::Rows;
-use super::sets::whole_of;
 use super::txn::{Txn, Update};
 use crate::cells::{Cell, Reader};
 use crate::mapping::Shape;
@@ -12,23 +13,7 @@ use crate::schema::{Schema, Table};
 use crate::value::ColumnType;
 use destage_core::expiry::Expiries;
 use destage_core::{Time, UnitId};
-
-/// Why a command was not performed. Nothing has been done.
-#[derive(Debug)]
-pub(crate) enum Trouble {
-    /// An error for the client.
-    Error(ReplyError),
-    /// A value is needed that only the origin knows: destage and fetch the rows again first.
-    Unknown,
-    /// Other parts of a collection are needed than those given.
-    Again,
-}
-
-impl From<ReplyError> for Trouble {
-    fn from(error: ReplyError) -> Self {
-        Self::Error(error)
-    }
-}
+use std::collections::HashSet;
 
 /// What commands work on.
 pub(crate) struct Context<'a> {
@@ -188,7 +173,7 @@ impl Context<'_> {
 
     /// Whether there is such a row, or a member of such a set; `units` are all those of the command.
     pub(super) fn is_there(&self, unit: UnitId, units: &[UnitId]) -> Result<bool, Trouble> {
-        match whole_of(self.schema, self.rows.get(unit).table) {
+        match set_of_table(self.schema, self.rows.get(unit).table) {
             Some(id) => self.has_members(id, unit, units),
             None => Ok(self.row(unit).is_some()),
         }
@@ -303,7 +288,7 @@ impl Context<'_> {
                 let number = std::str::from_utf8(&sum).ok().and_then(|text| text.parse().ok());
                 reply.integer(number.unwrap_or_default());
             }
-            Verb::IncrBy => reply.integer(super::strings::integer(&sum)?),
+            Verb::IncrBy => reply.integer(integer(&sum)?),
             _ => reply.bulk(&sum),
         }
         self.txn.set(self.rows, table, unit, vec![(index, update)]);
@@ -319,7 +304,7 @@ impl Context<'_> {
         let mut deleted = 0;
         let members = member_units(units, prepared.own_keys);
         for ((table, _), &unit) in prepared.keys().zip(units).take(prepared.own_keys) {
-            if let Some(id) = whole_of(self.schema, table) {
+            if let Some(id) = set_of_table(self.schema, table) {
                 deleted += i64::from(self.delete_members(id, unit, units, &members)?);
             } else if self.row(unit).is_some() {
                 self.remove(table, unit);
@@ -345,4 +330,9 @@ fn count_values(row: &[u8]) -> Result<usize, Trouble> {
 
 fn owned(prepared: &Prepared) -> Vec<(usize, Update)> {
     prepared.sets().map(|(column, value)| (column, Update::To(value.to_vec()))).collect()
+}
+
+/// The members' rows behind the keys of a DEL.
+fn member_units(units: &[UnitId], own: usize) -> HashSet<UnitId> {
+    units[own.min(units.len())..].iter().copied().collect()
 }

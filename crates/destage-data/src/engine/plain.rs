@@ -6,35 +6,20 @@
 //! the origin ever hears of them.
 
 use super::Engine;
-use super::command::{Prepared, Spec, Verb};
+use super::command::{Spec, Verb};
 use super::fields::Fields;
-use super::perform::{Context, Trouble};
-use super::rows::{Kind, RowRef};
-use super::strings::{NOT_FLOAT, NOT_INTEGER, OVERFLOW, decimal, exact, integer, without_zeros};
-use super::txn::{Staged, Txn, Update};
+use super::numbers::{NOT_FLOAT, NOT_INTEGER, OVERFLOW, decimal, exact, integer, without_zeros};
+use super::perform::Context;
+use super::prepared::{Prepared, Trouble};
+use super::rows::{Kind, RowRef, dedup};
+use super::txn::{Beside, Txn, Update};
 use crate::resp::{Code, Reply, ReplyError};
 use crate::schema::{PLAIN_HASH, PLAIN_STRING, Table, TableId};
-use destage_core::{Access, Input, Time, UnitId};
+use destage_core::{Access, Input, UnitId};
 
 /// What Redis says of a command that does not fit what its key holds.
 const WRONG_KIND: ReplyError =
     ReplyError::fixed(Code::WrongType, "Operation against a key holding the wrong kind of value");
-
-/// What a transaction does that is no part of its write group.
-#[derive(Debug, Default)]
-pub(crate) struct Beside {
-    /// Plain keys.
-    keys: Vec<Staged>,
-    /// Deadlines, of plain keys and of cached copies.
-    deadlines: Vec<(UnitId, Option<Time>)>,
-}
-
-impl Beside {
-    /// Whether it changes this plain key.
-    pub(super) fn changes(&self, unit: UnitId) -> bool {
-        self.keys.iter().any(|staged| staged.unit == unit)
-    }
-}
 
 impl Verb {
     /// Whether the command works on hashes alone.
@@ -114,17 +99,19 @@ impl Context<'_> {
 
     /// Changes columns of a row or a plain key.
     pub(super) fn write(&mut self, table: &Table, unit: UnitId, sets: Vec<(usize, Update)>) {
-        match self.schema.plain == Some(table.id) {
-            true => self.txn.set_beside(self.rows, table, unit, &sets),
-            false => self.txn.set(self.rows, table, unit, sets),
+        if self.schema.plain == Some(table.id) {
+            self.txn.set_beside(self.rows, table, unit, &sets)
+        } else {
+            self.txn.set(self.rows, table, unit, sets)
         }
     }
 
     /// Deletes a row or a plain key that exists.
     pub(super) fn remove(&mut self, table: TableId, unit: UnitId) {
-        match self.schema.plain == Some(table) {
-            true => self.txn.delete_beside(unit),
-            false => self.txn.delete(table, unit),
+        if self.schema.plain == Some(table) {
+            self.txn.delete_beside(unit)
+        } else {
+            self.txn.delete(table, unit)
         }
         self.forget_deadline(unit);
     }
@@ -142,9 +129,10 @@ impl Context<'_> {
     /// # Errors
     /// It is one.
     pub(super) fn refuse_hash(&self, unit: UnitId) -> Result<(), Trouble> {
-        match self.is_plain(unit) && self.cell(unit, PLAIN_HASH)?.is_some() {
-            true => Err(Trouble::Error(WRONG_KIND)),
-            false => Ok(()),
+        if self.is_plain(unit) && self.cell(unit, PLAIN_HASH)?.is_some() {
+            Err(Trouble::Error(WRONG_KIND))
+        } else {
+            Ok(())
         }
     }
 
@@ -216,9 +204,10 @@ impl Context<'_> {
                 let field = first();
                 let is_whole = prepared.verb == Verb::HIncrBy;
                 computed = sum(is_whole, fields.get(field), &prepared.amount)?;
-                match is_whole {
-                    true => reply.integer(integer(&computed)?),
-                    false => reply.bulk(&computed),
+                if is_whole {
+                    reply.integer(integer(&computed)?)
+                } else {
+                    reply.bulk(&computed)
                 }
                 fields.put(field, &computed);
                 true
@@ -231,9 +220,10 @@ impl Context<'_> {
         let is_empty = fields.len() == 0;
         let run = fields.encode();
         drop(fields);
-        match is_empty {
-            true => self.remove(table.id, unit),
-            false => self.write(table, unit, vec![(PLAIN_HASH, Update::To(run))]),
+        if is_empty {
+            self.remove(table.id, unit)
+        } else {
+            self.write(table, unit, vec![(PLAIN_HASH, Update::To(run))])
         }
         Ok(())
     }
@@ -318,7 +308,7 @@ impl Engine {
                 self.freshness.set_deadline(unit, at);
             }
         }
-        for unit in super::dispatch::dedup(&units) {
+        for unit in dedup(&units) {
             if is_there(self.rows.get(unit)) {
                 self.plain_changed(unit);
                 let units = [(unit, self.plain_bytes(unit))];

@@ -24,7 +24,7 @@ use crate::dml::Dml;
 use crate::origins::{OriginError, Watermarks, decided_of};
 use crate::resp::{Code, ReplyError};
 use crate::schema::TableId;
-use destage_core::{Access, Ack, Fault, Input, Lsn, UnitId, WaitFor};
+use destage_core::{Access, Fault, Input, Lsn, UnitId, WaitFor};
 use std::collections::{BTreeSet, HashSet};
 
 impl Engine {
@@ -33,63 +33,15 @@ impl Engine {
     pub(super) fn covered(&self, bytes: &[u8]) -> Covers {
         let mut covers = Covers::default();
         for dml in overlay::statements(&self.schema, bytes) {
-            self.add_covered(&dml, &mut covers);
+            self.rules().add_covered(&dml, self.domains.partition(), &mut covers);
         }
         covers
-    }
-
-    fn add_covered(&self, dml: &Dml<'_>, covers: &mut Covers) {
-        let mut tables: Vec<TableId> = Vec::new();
-        for (table, row) in dml.declared() {
-            match row {
-                Some(key) => covers.rows.push((table, key.into())),
-                None => tables.push(table),
-            }
-            let mut along = Vec::new();
-            self.add_cascades(table, &mut along);
-            let triggers = self.config.tables[usize::from(table.0)].triggers.iter().flatten();
-            along.extend(
-                triggers.filter_map(|name| self.schema.find(name.as_bytes())).map(|t| t.id),
-            );
-            tables.extend(&along);
-            for table in along.into_iter().chain([table]) {
-                let collections = self.schema.table(table).collections.iter();
-                tables.extend(collections.flat_map(|id| self.schema.collection(*id).parts));
-            }
-        }
-        let partition = self.domains.partition();
-        let domains = partition.of_dml(dml);
-        for table in tables {
-            let homes = partition.homes(table).into_iter();
-            covers.add_table(table, homes.filter(|domain| domains.contains(domain)));
-        }
-    }
-
-    /// Whose word raw SQL waits for: the origin's where triggers may do what nobody has declared.
-    pub(super) fn ack_of_dml(&self, dml: &Dml<'_>) -> Ack {
-        let mut ack = Ack::Policy;
-        for (table, _) in dml.declared() {
-            let settings = &self.config.tables[usize::from(table.0)];
-            if self.is_unforeseeable(table) {
-                return Ack::OriginInvalidate;
-            }
-            if settings.ack_origin {
-                ack = Ack::Origin;
-            }
-        }
-        ack
-    }
-
-    /// Whether triggers of a table change what nobody has declared.
-    pub(super) fn is_unforeseeable(&self, table: TableId) -> bool {
-        let undeclared = self.config.tables[usize::from(table.0)].triggers.is_none();
-        undeclared && self.schema.table(table).class.opaque.is_some()
     }
 
     /// The units that raw SQL names in the order of writes: its rows, and the tables that it covers.
     pub(super) fn units_of_dml(&mut self, dml: &Dml<'_>) -> Vec<UnitId> {
         let mut covers = Covers::default();
-        self.add_covered(dml, &mut covers);
+        self.rules().add_covered(dml, self.domains.partition(), &mut covers);
         self.named_units(&covers)
     }
 
@@ -198,7 +150,7 @@ impl Engine {
         let lsn = self.core.next_lsn();
         let rows = covers.rows.iter().map(|(table, _)| *table);
         let tables: BTreeSet<TableId> = rows.chain(covers.tables.iter().copied()).collect();
-        let is_unforeseeable = tables.iter().any(|&table| self.is_unforeseeable(table));
+        let is_unforeseeable = tables.iter().any(|&table| self.rules().is_unforeseeable(table));
         self.note_derived_tables(tables.into_iter(), lsn, is_unforeseeable);
     }
 

@@ -1,6 +1,12 @@
 //! What an earlier run left: undecided groups of the journal.
+//!
+//! Each is noted wherever readers and later writers look for undecided changes, before the core is told of it: the core may
+//! want the group destaged, or one of its rows fetched, at once. No row is loaded yet, so all changes are chained to their
+//! units, and a fetch overlays them. The numbers in between, which are not given to [`Engine::recover`], are of groups that
+//! are decided. Nothing is visible to clients before all of them are taken in.
 
-use super::{Engine, dispatch, overlay};
+use super::rows::dedup;
+use super::{Engine, overlay};
 use crate::change;
 use destage_core::{Lsn, Time, UnitId};
 use destage_engine::{Drive, Recovered};
@@ -8,6 +14,10 @@ use destage_engine::{Drive, Recovered};
 impl Engine {
     /// Takes a group that the journal held at start and the origin has not decided. From within [`destage_engine::recover`].
     pub fn recover(&mut self, lsn: Lsn, stamp: Time, bytes: &[u8]) {
+        debug_assert!(
+            lsn >= self.core.next_lsn(),
+            "an earlier run's groups are taken in their order"
+        );
         let units = self.units_of(bytes);
         for &unit in &units {
             self.overlay.chain(unit, lsn);
@@ -60,7 +70,7 @@ impl Engine {
         }
         match units.len() {
             0 | 1 => units,
-            _ => dispatch::dedup(&units),
+            _ => dedup(&units),
         }
     }
 }

@@ -1,16 +1,10 @@
 //! What the engine measures and tells about itself.
 
 use super::Engine;
+use super::measured::StartReport;
 use super::session::Session;
 use destage_core::Mode;
 use destage_runtime::status::Report;
-
-/// What happened before the engine existed.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct StartReport {
-    /// Bytes that a torn tail lost.
-    pub cut_bytes: u64,
-}
 
 impl Engine {
     /// How many clients are connected.

@@ -12,6 +12,7 @@ use destage_core::{PerUnit, UnitId};
 #[cfg(not(test))]
 use hashbrown::DefaultHashBuilder as Hasher;
 use hashbrown::HashTable;
+use std::collections::HashSet;
 use std::hash::BuildHasher;
 
 /// Without a seed of its own, since simulated runs must repeat exactly.
@@ -33,6 +34,9 @@ const HEADER: usize = 2;
 /// Where the kind stands in the table's number: there are fewer than 2^14 tables.
 const KIND_SHIFT: u32 = 14;
 const TABLE_MASK: u16 = (1 << KIND_SHIFT) - 1;
+
+/// A row by its table and its encoded key.
+pub(crate) type RowKey = (TableId, Box<[u8]>);
 
 /// All slots.
 #[derive(Debug)]
@@ -308,6 +312,12 @@ fn is_at(bytes: &[u8], table: TableId, key: &[u8]) -> bool {
     bytes.len() >= HEADER + key.len()
         && u16::from_le_bytes([bytes[0], bytes[1]]) & TABLE_MASK == table.0
         && &bytes[HEADER..HEADER + key.len()] == key
+}
+
+/// The units, each once, in the order of their first occurrence.
+pub(super) fn dedup(units: &[UnitId]) -> Vec<UnitId> {
+    let mut seen = HashSet::with_capacity(units.len());
+    units.iter().copied().filter(|&unit| seen.insert(unit)).collect()
 }
 
 #[cfg(test)]

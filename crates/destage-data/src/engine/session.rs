@@ -1,11 +1,10 @@
 //! A connection as the engine sees it: bytes in, bytes out, and what it waits for.
 
-use super::client_wait::Held;
 use super::command::Verb;
 use super::inbox::Inbox;
-use super::leased::Ahead;
-use super::once::Once;
-use super::watchers::RowKey;
+use super::once::command::Once;
+use super::rows::RowKey;
+use super::txn::Txn;
 use crate::resp::{Code, Protocol, ReplyError};
 use crate::schema::TableId;
 use destage_core::lease::Token;
@@ -66,7 +65,7 @@ pub(crate) struct Session {
     /// The peer sends no more.
     pub(crate) hung_up: bool,
     /// Something of it waited then, or later: what it has sent and would change is not done.
-    pub(crate) is_left: bool,
+    pub(crate) is_abandoned: bool,
     /// The next command is one that has waited and asks anew.
     pub(crate) asks_anew: bool,
     /// The next command's rows were destaged and fetched again for it.
@@ -100,6 +99,26 @@ impl Multi {
     pub(crate) const COMMANDS_MAX: usize = 100_000;
 }
 
+/// What the writes of a session come to.
+#[derive(Debug)]
+pub(crate) struct Ahead {
+    pub(super) txn: Txn,
+    /// Losses of rows as of then.
+    pub(super) losses: u64,
+}
+
+/// Replies that the core holds back, and for how long already.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Held {
+    pub(crate) since: Time,
+    /// The highest group that they tell of.
+    pub(crate) lsn: Lsn,
+    /// They acknowledge a write.
+    pub(crate) wrote: bool,
+    /// They were answered otherwise: what comes next need not wait for them.
+    pub(crate) is_answered: bool,
+}
+
 /// What keeps a connection from executing its next command.
 #[derive(Debug)]
 pub(crate) enum Waiting {
@@ -115,7 +134,7 @@ pub(crate) enum Waiting {
     /// WAITAOF, DESTAGE WAIT, FLUSH or DRAIN.
     Wait { request: RequestId, kind: WaitKind, deadline: Option<Time> },
     /// The result of a derived key's query.
-    Derived { request: RequestId, deadline: Time, name: super::derived::Name },
+    Derived { request: RequestId, deadline: Time, name: super::derived::results::Name },
     /// An answer from the origin.
     Job { request: RequestId, job: Job },
 }

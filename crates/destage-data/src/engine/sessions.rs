@@ -17,6 +17,9 @@ use timers::Timers;
 use turns::Turns;
 use unread::Unread;
 
+pub(super) use turns::COMMAND_COST;
+pub(crate) use turns::TURN;
+
 /// The clients of an engine.
 #[derive(Debug)]
 pub(super) struct Sessions {
@@ -338,7 +341,7 @@ impl Sessions {
         self.turns.has_work()
     }
 
-    /// What was executed so far, in the units of [`super::TURN`].
+    /// What was executed so far, in the units of [`TURN`].
     #[inline]
     pub(super) fn work(&self) -> usize {
         self.turns.work()

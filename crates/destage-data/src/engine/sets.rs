@@ -1,43 +1,21 @@
 //! Commands on sets and sorted sets: their arguments, and what they do upon rows and collections that are present.
 
 use super::ask::{Ask, What, large};
-use super::command::{Prepared, Spec, Verb, unfit, wrong_type};
-use super::elements::{self, Element, Page, Whole, compare, elements, number};
+use super::command::{Spec, Verb};
+use super::elements::{self, Element, Page, SetState, compare, elements, number};
 use super::key::resolve;
-use super::perform::{Context, Trouble};
+use super::perform::Context;
+use super::prepared::{Prepared, ScoreConditions, SetCommand, Trouble, unfit, wrong_type};
 use super::rows::Kind;
 use super::txn::Update;
 use crate::cells::{Cell, Reader};
-use crate::collection::{Collection, CollectionId, Part};
+use crate::collection::Collection;
 use crate::mapping::Shape;
 use crate::resp::{Code, Reply, ReplyError};
-use crate::schema::{Column, Schema, TableId};
+use crate::schema::{Column, Schema};
 use crate::value::ColumnType;
 use destage_core::UnitId;
 use std::borrow::Cow;
-
-/// What a command on a collection says besides its keys.
-#[derive(Clone, Debug)]
-pub(super) struct SetCommand {
-    pub(super) collection: CollectionId,
-    /// Whether the reply is an array even for one member.
-    is_many: bool,
-    conditions: Conditions,
-    /// The scores of the elements, in canonical form.
-    scores: Vec<Vec<u8>>,
-    pub(super) ask: Option<Ask>,
-}
-
-/// The options of ZADD.
-#[derive(Clone, Copy, Debug, Default)]
-struct Conditions {
-    absent: bool,
-    present: bool,
-    greater: bool,
-    less: bool,
-    counts_changes: bool,
-    increments: bool,
-}
 
 const SYNTAX: ReplyError = ReplyError::fixed(Code::Err, "syntax error");
 const NOT_FLOAT: ReplyError = ReplyError::fixed(Code::Err, "value is not a valid float");
@@ -79,7 +57,7 @@ impl Prepared {
         let mut command = SetCommand {
             collection: collection.id,
             is_many: matches!(spec.name, "smismember" | "zmscore"),
-            conditions: Conditions::default(),
+            conditions: ScoreConditions::default(),
             scores: Vec::new(),
             ask: None,
         };
@@ -352,8 +330,8 @@ impl Context<'_> {
         units: &[UnitId],
         reply: &mut Reply<'_>,
     ) -> Result<(), Trouble> {
-        let (owners, state) = self.whole(collection, units[0]);
-        let is_large = matches!(state, Whole::Large { .. });
+        let (owners, state) = self.set_state(collection, units[0]);
+        let is_large = matches!(state, SetState::Large { .. });
         if is_large && ask.is_empty() {
             answer(collection, ask, &[], None, reply);
             return Ok(());
@@ -395,10 +373,8 @@ impl Context<'_> {
     ) -> Result<(), Trouble> {
         let flip = ask.window(None).is_some_and(|(flip, ..)| flip);
         let all = self.with_staged(collection, owners, run);
-        let horizon = match is_complete {
-            true => None,
-            false => furthest(collection, run, ask.reverse != flip),
-        };
+        let horizon =
+            if is_complete { None } else { furthest(collection, run, ask.reverse != flip) };
         let is_within = |element: &Element<'_>| match &horizon {
             None => true,
             Some(horizon) if ask.reverse != flip => compare(element, horizon).is_ge(),
@@ -491,13 +467,5 @@ fn rank(ask: &Ask, member: &[u8], elements: &[Element<'_>], reply: &mut Reply<'_
     reply.integer(rank as i64);
     if ask.with_scores {
         reply.double(&elements::format(number(elements[place].score)));
-    }
-}
-
-/// The collection that a table of the cache's own holds as a whole.
-pub(super) fn whole_of(schema: &Schema, table: TableId) -> Option<CollectionId> {
-    match schema.table(table).part {
-        Some((id, Part::Whole)) => Some(id),
-        _ => None,
     }
 }

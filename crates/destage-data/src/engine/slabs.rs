@@ -315,12 +315,11 @@ impl Slabs {
 
     fn add_chunk(&mut self, entry_size: usize) {
         let class = &mut self.classes[class_number(entry_size)];
-        let entries = match entry_size <= SHARED_BYTES_MAX {
-            true => {
-                let entries_max = (CHUNK_BYTES_MAX / entry_size).min(ENTRIES_MAX);
-                (class.used as usize / GROWTH_DIVISOR).max(GROWTH_MIN).min(entries_max)
-            }
-            false => 1,
+        let entries = if entry_size <= SHARED_BYTES_MAX {
+            let entries_max = (CHUNK_BYTES_MAX / entry_size).min(ENTRIES_MAX);
+            (class.used as usize / GROWTH_DIVISOR).max(GROWTH_MIN).min(entries_max)
+        } else {
+            1
         };
         class.free += entries as u32;
         let chunk = Chunk::new(entry_size, entries);

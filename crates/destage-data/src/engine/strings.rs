@@ -3,37 +3,20 @@
 //! The key is the row's, the value one column of it; the other columns keep what they hold, or get their defaults. So a
 //! string is destaged, parked, watched and evicted as the row that it is a part of.
 
-use super::command::{Prepared, Spec, Verb, unfit, wrong_type};
-use super::expire::{Change, refuse_expiry};
-use super::perform::{Context, Trouble};
+use super::command::{Spec, Verb};
+use super::deadline::{Change, refuse_expiry};
+use super::numbers::{NOT_FLOAT, NOT_INTEGER, OVERFLOW, decimal, exact, integer, without_zeros};
+use super::perform::Context;
+use super::prepared::{Prepared, SetOptions, Trouble, unfit, wrong_type};
 use super::txn::Update;
 use crate::mapping::Shape;
 use crate::resp::{Code, Reply, ReplyError};
 use crate::schema::{PLAIN_HASH, PLAIN_STRING, Schema, Table};
-use crate::value::ColumnType;
 use destage_core::UnitId;
 use std::ops::Range;
 
 /// Redis's own words, which clients compare.
-pub(super) const NOT_INTEGER: ReplyError =
-    ReplyError::fixed(Code::Err, "value is not an integer or out of range");
-pub(super) const NOT_FLOAT: ReplyError = ReplyError::fixed(Code::Err, "value is not a valid float");
-pub(super) const OVERFLOW: ReplyError =
-    ReplyError::fixed(Code::Err, "increment or decrement would overflow");
 const SYNTAX: ReplyError = ReplyError::fixed(Code::Err, "syntax error");
-
-/// What SET and its kin ask besides the value.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct SetOptions {
-    /// NX: only if there is no value.
-    absent: bool,
-    /// XX: only if there is one.
-    present: bool,
-    /// GET: reply with the old value.
-    get: bool,
-    /// SETNX replies with a number.
-    counts: bool,
-}
 
 impl Verb {
     /// Whether the command works on strings alone.
@@ -82,13 +65,14 @@ impl Prepared {
             Verb::Set | Verb::SetIf => self.read_set(table, column, spec, &args[2..]),
             Verb::GetEx => self.read_get_ex(table, spec, &args[2..]),
             Verb::IncrBy => self.read_increment(table, column, spec, args.get(2).copied()),
-            Verb::IncrByFloat => match table.columns[column].ty.is_number() {
-                true => self.push_number(table, column, false, args[2]),
-                false => {
+            Verb::IncrByFloat => {
+                if table.columns[column].ty.is_number() {
+                    self.push_number(table, column, false, args[2])
+                } else {
                     self.amount.extend_from_slice(args[2]);
                     decimal(args[2]).map(drop).ok_or_else(|| NOT_FLOAT)
                 }
-            },
+            }
             Verb::Append => {
                 self.amount.extend_from_slice(args[2]);
                 Ok(())
@@ -227,10 +211,7 @@ impl Prepared {
             }
             _ => return Err(SYNTAX),
         };
-        match self.expire.change.is_timed() {
-            true => refuse_expiry(self.shape, table),
-            false => Ok(()),
-        }
+        if self.expire.change.is_timed() { refuse_expiry(self.shape, table) } else { Ok(()) }
     }
 
     fn read_increment(
@@ -248,12 +229,11 @@ impl Prepared {
             _ => by,
         };
         let amount = itoa::Buffer::new().format(by).as_bytes().to_vec();
-        match table.columns[column].ty.is_number() {
-            true => self.push_number(table, column, true, &amount),
-            false => {
-                self.amount = amount;
-                Ok(())
-            }
+        if table.columns[column].ty.is_number() {
+            self.push_number(table, column, true, &amount)
+        } else {
+            self.amount = amount;
+            Ok(())
         }
     }
 }
@@ -433,37 +413,12 @@ impl Context<'_> {
 
     /// Whether a key holds anything that SETNX leaves alone.
     fn is_set(&self, unit: UnitId, column: usize) -> Result<bool, Trouble> {
-        match self.is_plain(unit) {
-            true => Ok(self.row(unit).is_some()),
-            false => Ok(self.cell(unit, column)?.is_some()),
+        if self.is_plain(unit) {
+            Ok(self.row(unit).is_some())
+        } else {
+            Ok(self.cell(unit, column)?.is_some())
         }
     }
-}
-
-/// A whole number as Redis reads it: without a plus sign or zeros in front, and no `-0`.
-pub(super) fn integer(text: &[u8]) -> Result<i64, Trouble> {
-    let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
-    let number = number.filter(|&number| itoa::Buffer::new().format(number).as_bytes() == text);
-    number.ok_or_else(|| Trouble::Error(NOT_INTEGER))
-}
-
-pub(super) fn exact() -> ColumnType {
-    ColumnType::DECIMAL
-}
-
-/// A finite number in exact form.
-pub(super) fn decimal(text: &[u8]) -> Option<Vec<u8>> {
-    let number: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
-    number.is_finite().then(|| exact().canonical(text).ok().map(|exact| exact.into_owned()))?
-}
-
-/// `1.50` as `1.5`, `2.0` as `2`.
-pub(super) fn without_zeros(number: &[u8]) -> &[u8] {
-    if !number.contains(&b'.') {
-        return number;
-    }
-    let kept = number.iter().rposition(|&byte| byte != b'0').map_or(0, |last| last + 1);
-    number[..kept].strip_suffix(b".").unwrap_or(&number[..kept])
 }
 
 /// The bytes between two places, both included; negative ones count from the end, as in Redis.
@@ -474,10 +429,7 @@ fn range((first, last): (i64, i64), len: usize) -> Range<usize> {
     }
     let place = |at: i64| if at < 0 { (len + at).max(0) } else { at };
     let (first, last) = (place(first), place(last).min(len - 1));
-    match len == 0 || first > last {
-        true => 0..0,
-        false => first as usize..last as usize + 1,
-    }
+    if len == 0 || first > last { 0..0 } else { first as usize..last as usize + 1 }
 }
 
 #[cfg(test)]

@@ -4,26 +4,21 @@
 //! others were looked at. The amount is counted in commands and bytes, which is the same each time, and not in time. One command
 //! is never divided, nor is one EXEC.
 
-use super::Engine;
-use super::PREFETCH_CLIENT;
 use super::command::{Category, find};
 use super::inbox::Seen;
 use super::rows::Kind;
 use super::session::{Session, Waiting};
+use super::sessions::{COMMAND_COST, TURN};
+use super::{Engine, PREFETCH_CLIENT};
 use crate::resp::{Args, Parse, Reply, ReplyError, RequestLimits, parse, resume};
 use destage_core::{ClientId, Input, Intent, Lsn, Time};
 
-/// What a command counts for besides its bytes.
-pub(super) const COMMAND_COST: usize = 64;
 /// How many bytes of replies may come before it is looked at whether they are too many.
 const LOOK_EVERY_BYTES: usize = 1 << 10;
 /// How far ahead of a waiting command the rows of later commands are asked for.
 const PREFETCH_MAX: usize = 128;
 /// What clients may send that have not sent the password, as in Redis: enough to do so, and little to be held for each.
 const STRANGER: RequestLimits = RequestLimits { bytes_max: 16 << 10, args_max: 10 };
-/// What one client executes before others have their turn: bytes of requests and replies.
-pub(crate) const TURN: usize = 256 << 10;
-
 impl Engine {
     /// Takes bytes from a client and executes what they complete.
     pub fn receive(&mut self, now: Time, client: ClientId, bytes: &[u8]) {

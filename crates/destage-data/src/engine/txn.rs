@@ -1,9 +1,10 @@
 //! One command or one MULTI ... EXEC on its way: rows as changed so far, and the group that it will become.
 
-use super::command::{Prepared, Verb};
+use super::command::Verb;
 use super::key::format_key;
-use super::once::Telling;
+use super::once::command::OnceRecord;
 use super::overlay::{encode, new_cells};
+use super::prepared::Prepared;
 use super::rows::{Kind, Rows};
 use crate::cells::{Cell, Reader};
 use crate::change::{GroupWriter, Op, Set};
@@ -28,6 +29,22 @@ pub(crate) struct Staged {
     pub(crate) row: Option<Box<[u8]>>,
     /// Where its newest change stands, if it has one.
     newest: Option<usize>,
+}
+
+/// What a transaction does that is no part of its write group.
+#[derive(Debug, Default)]
+pub(crate) struct Beside {
+    /// Plain keys.
+    pub(super) keys: Vec<Staged>,
+    /// Deadlines, of plain keys and of cached copies.
+    pub(super) deadlines: Vec<(UnitId, Option<Time>)>,
+}
+
+impl Beside {
+    /// Whether it changes this plain key.
+    pub(super) fn changes(&self, unit: UnitId) -> bool {
+        self.keys.iter().any(|staged| staged.unit == unit)
+    }
 }
 
 #[derive(Debug)]
@@ -56,7 +73,7 @@ pub(crate) struct Txn {
     /// Raw SQL, each with the number of the changes before it.
     dmls: Vec<(usize, Box<[u8]>)>,
     /// What its group tells of the command, if that is carried out once.
-    pub(super) telling: Option<Telling>,
+    pub(super) once_record: Option<OnceRecord>,
 }
 
 /// Up to so many staged rows, looking through them is faster than a map.
@@ -70,7 +87,7 @@ impl Txn {
         self.last.clear();
         self.deadlines.clear();
         self.dmls.clear();
-        self.telling = None;
+        self.once_record = None;
     }
 
     /// Adds raw SQL. What was changed before is applied before it.
@@ -90,9 +107,10 @@ impl Txn {
 
     /// Where a row is staged.
     fn place(&self, unit: UnitId) -> Option<usize> {
-        match self.staged.len() <= SEARCHED_MAX {
-            true => self.staged.iter().position(|staged| staged.unit == unit),
-            false => self.places.get(&unit).copied(),
+        if self.staged.len() <= SEARCHED_MAX {
+            self.staged.iter().position(|staged| staged.unit == unit)
+        } else {
+            self.places.get(&unit).copied()
         }
     }
 
@@ -388,8 +406,8 @@ impl Txn {
     pub(crate) fn write(&self, schema: &Schema, rows: &Rows, on: &[Lsn], writer: &mut GroupWriter) {
         writer.clear();
         writer.builds_on(on.iter().copied());
-        if let Some(telling) = &self.telling {
-            writer.told(&Told::Done(telling.done()));
+        if let Some(record) = &self.once_record {
+            writer.told(&Told::Done(record.done()));
         }
         let mut dmls = self.dmls.iter().peekable();
         for (place, change) in self.changes.iter().enumerate() {

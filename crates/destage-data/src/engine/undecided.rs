@@ -3,10 +3,8 @@
 //! Writes whose clients wait for the origin's word are visible to nobody before they have it; why the origin rejected a
 //! group, until it is parked or its client is told; and what a group of an earlier run sets off at the origin.
 
-use super::cascade::Cascade;
-use super::plain::Beside;
 use super::structural::Structural;
-use super::txn::Staged;
+use super::txn::{Beside, Staged};
 use crate::origins::OriginError;
 use crate::schema::TableId;
 use destage_core::{Access, ClientId, Lsn, UnitId};
@@ -24,6 +22,42 @@ pub(super) struct WriteThrough {
     pub(super) units: Vec<UnitId>,
     /// What it does besides.
     pub(super) beside: Beside,
+}
+
+/// What groups may change at the origin beyond what they say.
+#[derive(Debug, Default)]
+pub(super) struct Cascade {
+    /// Tables of which any row may change.
+    pub(super) tables: Vec<TableId>,
+    /// Rows of the groups' own that triggers may change further.
+    pub(super) units: Vec<UnitId>,
+}
+
+impl Cascade {
+    pub(super) fn of(tables: Vec<TableId>, units: Vec<UnitId>) -> Self {
+        Self { tables, units }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.tables.is_empty() && self.units.is_empty()
+    }
+
+    /// Adds what another group may change.
+    pub(super) fn add(&mut self, mut other: Self) {
+        self.tables.append(&mut other.tables);
+        self.units.append(&mut other.units);
+    }
+
+    /// Adds tables of which any row may change.
+    pub(super) fn add_tables(&mut self, tables: &[TableId]) {
+        self.tables.extend(tables);
+    }
+
+    /// Each table once, in order.
+    pub(super) fn sort(&mut self) {
+        self.tables.sort_unstable();
+        self.tables.dedup();
+    }
 }
 
 /// Facts about undecided groups.
@@ -215,7 +249,7 @@ mod tests {
         assert!(undecided.parked(Lsn(2)) && !undecided.parked(Lsn(3)));
         assert!(undecided.reason(Lsn(2)).is_none());
         let all = undecided.take_cascades(&[Lsn(1), Lsn(2), Lsn(3)]);
-        assert_eq!(all.tables(), [TableId(3)]);
+        assert_eq!(all.tables, [TableId(3)]);
         undecided.end_through(Lsn(3));
         assert!(undecided.take_cascades(&[Lsn(1)]).is_empty());
     }

@@ -2,7 +2,7 @@
 //! the fetches that wait for the origin to decide such a group.
 
 use super::job::Io;
-use super::watchers::RowKey;
+use super::rows::RowKey;
 use crate::schema::TableId;
 use destage_core::{DomainId, Lsn, Time, UnitId};
 use std::collections::{BTreeMap, HashMap};

@@ -4,8 +4,8 @@
 
 use super::Engine;
 use super::key::resolve;
+use super::rows::RowKey;
 use super::session::Session;
-use super::watchers::RowKey;
 use crate::resp::{Code, Reply, ReplyError};
 use destage_core::{Span, UnitId};
 

@@ -6,16 +6,14 @@
 //! cached: a row may be evicted and fetched again meanwhile. A write that waits for the origin counts from the moment at
 //! which it takes its place in the order of all writes.
 
-use super::observe::{ENTRIES, Observer, entry_key};
+use super::observer::{ENTRIES, Observer, entry_key};
 use super::overlay::changes;
+use super::rows::RowKey;
 use crate::schema::{Schema, TableId};
 use destage_core::lease::{Denied, Leases, Token};
 use destage_core::{ClientId, DomainId, Lsn, Span, Time};
 use std::collections::HashSet;
 use std::sync::Arc;
-
-/// A row by its table and its encoded key.
-pub(crate) type RowKey = (TableId, Box<[u8]>);
 
 /// Who watches, who waits, and who is told.
 #[derive(Debug, Default)]

@@ -208,9 +208,10 @@ fn read_inline(
     let seen = buffer.len().min(inline_max);
     let Some(end) = memchr::memchr(b'\n', &buffer[place.at.min(seen)..seen]) else {
         place.at = seen;
-        return match buffer.len() >= inline_max {
-            true => error("too big inline request"),
-            false => Ok(Parse::Incomplete),
+        return if buffer.len() >= inline_max {
+            error("too big inline request")
+        } else {
+            Ok(Parse::Incomplete)
         };
     };
     let line = &buffer[..=place.at + end];

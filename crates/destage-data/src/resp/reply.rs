@@ -198,9 +198,10 @@ impl<'a> Reply<'a> {
 
     /// A number with a fraction, as text: a string in RESP2.
     pub fn double(&mut self, number: &str) {
-        match self.is_typed() {
-            true => self.line(b',', number.as_bytes()),
-            false => self.bulk(number.as_bytes()),
+        if self.is_typed() {
+            self.line(b',', number.as_bytes())
+        } else {
+            self.bulk(number.as_bytes())
         }
     }
 

@@ -81,7 +81,7 @@ pub(super) fn start(settings: &Settings) -> Result<Started, ServeError> {
             .with_domains(partition, &found, writers);
     engine.derive(queries);
     recover_parked(&mut engine, &mut *writer)?;
-    let given_up = recover_told(&mut engine, &recovery)?;
+    let given_up = recover_once(&mut engine, &recovery)?;
     let left =
         Undecided { from: watermark.0.max(floor) + 1, last, watermark, found: &found, given_up };
     clock.not_before(recover(settings, &mut engine, &recovery, &catalog, &left)?);
@@ -308,12 +308,12 @@ fn recover_parked(engine: &mut Engine, writer: &mut dyn Writer) -> Result<(), Se
 }
 
 /// Hands the engine what the whole journal tells of commands that were carried out once; returns the writes that are given up.
-fn recover_told(engine: &mut Engine, recovery: &Recovery) -> Result<HashSet<Lsn>, ServeError> {
+fn recover_once(engine: &mut Engine, recovery: &Recovery) -> Result<HashSet<Lsn>, ServeError> {
     let mut given_up = HashSet::new();
     let mut records = recovery.records(0);
     while let Some(record) = records.advance()? {
         let (lsn, stamp) = (Lsn(record.lsn), Time(record.stamp_ns));
-        engine.recover_told(lsn, stamp, record.payload, &mut given_up);
+        engine.recover_once(lsn, stamp, record.payload, &mut given_up);
     }
     Ok(given_up)
 }

@@ -276,12 +276,11 @@ impl<E: Entry> Observer for Kind<E> {
             cached.newest = cached.newest.max(lsn);
             let is_merged = cached.as_of.is_some()
                 && self.entry.merge(name, &mut cached.value, &row) == Merge::Merged;
-            match is_merged {
-                true => {
-                    let bytes = self.entry.bytes(&cached.value);
-                    state.cached.resize(name, bytes);
-                }
-                false => state.cached.remove(name),
+            if is_merged {
+                let bytes = self.entry.bytes(&cached.value);
+                state.cached.resize(name, bytes);
+            } else {
+                state.cached.remove(name)
             }
         }
         let bytes = encoded(change);

@@ -122,15 +122,16 @@ impl<'s> Session<'s> {
 
     /// Nobody knows what a row holds that the session's own raw SQL covers.
     fn refuse_covered(&self, key: &Key) -> Result<(), Error> {
-        match self.covered.contains(&self.schema, key)? {
-            false => Ok(()),
-            true => Err(Error::new(
+        if self.covered.contains(&self.schema, key)? {
+            Err(Error::new(
                 ErrorKind::Invalid,
                 format!(
                     "{key} is covered by this session's own raw SQL, so only the origin will know what it holds: use it \
                      before, or in another session"
                 ),
-            )),
+            ))
+        } else {
+            Ok(())
         }
     }
 

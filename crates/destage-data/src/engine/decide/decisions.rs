@@ -1,8 +1,8 @@
 //! The decisions that were asked for, the one that is under way, and what it makes doubtful.
 
-use super::super::FetchJob;
+use super::super::job::FetchJob;
+use super::asker::{Asker, ParkedCommand};
 use super::known::{KnownGroups, Units};
-use super::{Asker, ParkedCommand};
 use crate::resp::ReplyError;
 use crate::schema::TableId;
 use destage_core::{Lsn, UnitId};

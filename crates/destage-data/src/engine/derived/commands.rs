@@ -35,9 +35,10 @@ impl Engine {
             let message = ReplyError::err(format!(
                 "{pattern} is a derived key: GET it before MULTI, and WATCH it where the transaction depends on it"
             ));
-            match session.is_leased() {
-                true => self.complain(session, message),
-                false => self.fail(session, message),
+            if session.is_leased() {
+                self.complain(session, message)
+            } else {
+                self.fail(session, message)
             }
             return true;
         }

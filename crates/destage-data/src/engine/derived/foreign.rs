@@ -2,9 +2,9 @@
 //! after a table's `max_age`.
 
 use super::super::Engine;
-use super::super::dispatch::dedup;
+use super::super::elements::set_of_table;
 use super::super::freshness::Doubt;
-use super::super::sets::whole_of;
+use super::super::rows::dedup;
 use crate::collection::{Collection, CollectionId};
 use crate::resp::ReplyError;
 use crate::schema::TableId;
@@ -122,7 +122,7 @@ impl Engine {
                 // It is no copy of anything.
                 continue;
             }
-            dropped += match whole_of(&self.schema, table) {
+            dropped += match set_of_table(&self.schema, table) {
                 Some(id) => self.set_changed_at_origin(id, &cells),
                 None => self.changed_at_origin(table, Some(&[cells.into()])),
             } as i64;

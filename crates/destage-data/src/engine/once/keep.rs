@@ -14,7 +14,7 @@ const GROUP_BYTES_MAX: usize = 256 << 10;
 impl Engine {
     /// A group of the journal at start, decided or not, oldest first: what it tells of commands that were carried out once.
     /// Before all of [`Engine::recover`].
-    pub fn recover_told(
+    pub fn recover_once(
         &mut self,
         lsn: Lsn,
         stamp: Time,
@@ -37,7 +37,7 @@ impl Engine {
 
     /// The tokens are those of the journal.
     pub(in crate::engine) fn recovered_tokens(&mut self) {
-        self.decided_once();
+        self.decide_tokens();
         self.once.expire(self.now, self.core.decided());
     }
 
@@ -77,21 +77,21 @@ impl Engine {
             writer.finish().len() <= bytes_max
         });
         tracing::debug!(lsn = lsn.0, tokens, "writing tokens of DESTAGE ONCE anew");
-        self.append_telling();
+        self.append_once_group();
     }
 
     /// Appends the group that is written, which changes nothing.
-    fn append_telling(&mut self) {
+    fn append_once_group(&mut self) {
         self.append_group(&mut Session::default(), &[], Access::Back);
     }
 
     /// Journals that writes are given up, and has that be durable soon.
     fn journal_given_up(&mut self) {
-        while let Some(lsn) = self.once.next_untold() {
+        while let Some(lsn) = self.once.next_unjournaled() {
             self.log.begin().told(&Told::GivenUp(lsn));
             let own = self.core.next_lsn();
-            self.append_telling();
-            self.once.told_by(lsn, own);
+            self.append_once_group();
+            self.once.journaled_by(lsn, own);
             let request = self.asking.request_id(PREFETCH_CLIENT);
             let until = WaitFor::Committed;
             self.core.handle(self.now, Input::Wait { request, lsn: own, until });

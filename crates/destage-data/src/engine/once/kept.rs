@@ -18,7 +18,7 @@ struct GivenUp {
     /// Moves the watermark past it.
     park: Io,
     /// The group that says that it is given up. Once that is durable, the watermark may move.
-    told_by: Option<Lsn>,
+    journaled_by: Option<Lsn>,
 }
 
 /// What is known of commands that are carried out once.
@@ -115,22 +115,22 @@ impl OnceTokens {
         if self.tokens.of_open(lsn).is_none() {
             return Some(park);
         }
-        self.given_up.push(GivenUp { lsn, park, told_by: None });
+        self.given_up.push(GivenUp { lsn, park, journaled_by: None });
         None
     }
 
     /// The next write that is given up, of which no group tells yet.
-    pub(super) fn next_untold(&self) -> Option<Lsn> {
+    pub(super) fn next_unjournaled(&self) -> Option<Lsn> {
         self.given_up
             .iter()
-            .find(|given_up| given_up.told_by.is_none())
+            .find(|given_up| given_up.journaled_by.is_none())
             .map(|given_up| given_up.lsn)
     }
 
     /// A group tells of it.
-    pub(super) fn told_by(&mut self, lsn: Lsn, group: Lsn) {
+    pub(super) fn journaled_by(&mut self, lsn: Lsn, group: Lsn) {
         let untold = self.given_up.iter_mut().find(|given_up| given_up.lsn == lsn);
-        untold.expect("only what is given up is told of").told_by = Some(group);
+        untold.expect("only what is given up is told of").journaled_by = Some(group);
     }
 
     /// Forgets what has been kept for long enough.
@@ -185,8 +185,9 @@ impl OnceTokens {
                 self.tokens.placed(&token, lsn);
             }
         }
-        let is_durable =
-            move |given_up: &mut GivenUp| given_up.told_by.is_some_and(|group| group <= committed);
+        let is_durable = move |given_up: &mut GivenUp| {
+            given_up.journaled_by.is_some_and(|group| group <= committed)
+        };
         self.given_up.extract_if(.., is_durable).map(|given_up| given_up.park)
     }
 
@@ -219,9 +220,9 @@ mod tests {
         let park = || Io::Stop(StopReason::Fenced);
         assert!(all.begin_give_up(Lsn(9), park()).is_some(), "it has no token");
         assert!(all.begin_give_up(Lsn(1), park()).is_none());
-        assert_eq!((all.next_untold(), all.committed(Lsn(99)).count()), (Some(Lsn(1)), 0));
-        all.told_by(Lsn(1), Lsn(5));
-        assert_eq!((all.next_untold(), all.committed(Lsn(4)).count()), (None, 0));
+        assert_eq!((all.next_unjournaled(), all.committed(Lsn(99)).count()), (Some(Lsn(1)), 0));
+        all.journaled_by(Lsn(1), Lsn(5));
+        assert_eq!((all.next_unjournaled(), all.committed(Lsn(4)).count()), (None, 0));
         assert_eq!((all.committed(Lsn(5)).count(), all.committed(Lsn(5)).count()), (1, 0));
     }
 

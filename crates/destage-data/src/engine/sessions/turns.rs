@@ -3,6 +3,11 @@
 use destage_core::ClientId;
 use std::collections::VecDeque;
 
+/// What a command counts for besides its bytes.
+pub(in crate::engine) const COMMAND_COST: usize = 64;
+/// What one client executes before others have their turn: bytes of requests and replies.
+pub(crate) const TURN: usize = 256 << 10;
+
 /// The clients who wait for nothing but their turn.
 #[derive(Debug, Default)]
 pub(super) struct Turns {

@@ -104,10 +104,7 @@ pub(super) struct Client {
 
 impl Client {
     pub(super) fn new(sim: &mut Sim, index: usize) -> Self {
-        let id = match sim.options.raw {
-            true => sim.engine.connect_trusted(),
-            false => sim.engine.connect(),
-        };
+        let id = if sim.options.raw { sim.engine.connect_trusted() } else { sim.engine.connect() };
         let id = id.expect("there is room for a few");
         let rng = Rng::new(sim.rng.next(), index as u64);
         Self {

@@ -172,12 +172,11 @@ impl Sim {
         let at = |upto: u64| answer(asked.query, &asked.of, |place| row(place, upto));
         let partition = self.engine.partition();
         // Each domain is shown as it was at a moment, and where there is one only, all is.
-        let fits = match partition.is_one() {
-            true => {
-                let moments = self.history.changes_after(&places, low);
-                std::iter::once(low).chain(moments).any(|upto| at(upto) == *told)
-            }
-            false => partition.ids().all(|domain| {
+        let fits = if partition.is_one() {
+            let moments = self.history.changes_after(&places, low);
+            std::iter::once(low).chain(moments).any(|upto| at(upto) == *told)
+        } else {
+            partition.ids().all(|domain| {
                 let is_in = |place: &Place| {
                     partition.of_row(TableId(place.0 as u16), &shop::key_cells(place.1)) == domain
                 };
@@ -186,7 +185,7 @@ impl Sim {
                 std::iter::once(low).chain(moments).any(|upto| {
                     places.iter().all(|&place| shows(told, asked, place, row(place, upto)))
                 })
-            }),
+            })
         };
         assert!(
             fits,

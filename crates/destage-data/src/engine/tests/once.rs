@@ -137,7 +137,7 @@ impl Sim {
             };
             if !is_forgotten {
                 let (lsn, stamp) = (Lsn(record.lsn), Time(record.stamp_ns));
-                engine.recover_told(lsn, stamp, record.payload, &mut given_up);
+                engine.recover_once(lsn, stamp, record.payload, &mut given_up);
             }
         }
         self.counts.given_up += given_up.len() as u64;

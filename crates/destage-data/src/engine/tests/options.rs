@@ -193,10 +193,7 @@ impl Options {
 
     /// When to crash next.
     pub(super) fn next_crash(&self, rng: &mut Rng, steps: u64, crashes: u64) -> u64 {
-        match crashes < self.crashes_max {
-            true => steps + 1 + rng.below(200),
-            false => u64::MAX,
-        }
+        if crashes < self.crashes_max { steps + 1 + rng.below(200) } else { u64::MAX }
     }
 
     /// Longest pause between two pipelines of a client.
@@ -211,9 +208,10 @@ impl Options {
 
     /// What the engine knows of the tables, and of the set over them if there is one.
     pub(super) fn schema(&self) -> Arc<Schema> {
-        let mut schema = match self.cascades && !self.unsafe_hides_cascades {
-            true => shop::schema_with_cascades(),
-            false => shop::schema(),
+        let mut schema = if self.cascades && !self.unsafe_hides_cascades {
+            shop::schema_with_cascades()
+        } else {
+            shop::schema()
         };
         if let Some(members_max) = self.sets {
             sets::map(&mut schema, members_max);

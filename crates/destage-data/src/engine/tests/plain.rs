@@ -334,9 +334,10 @@ fn plain_keys_are_evicted_like_rows_and_hold_the_last_value_or_nothing() {
         } else {
             let told = script.told(&format!("GET k{key}"));
             let expected = last.get(&key).map(|value| bulk(value));
-            match told == NIL {
-                true => lost += 1,
-                false => found += 1,
+            if told == NIL {
+                lost += 1
+            } else {
+                found += 1
             }
             assert!(told == NIL || Some(&told) == expected.as_ref(), "{told:?}");
         }
@@ -380,17 +381,14 @@ fn plain_keys_follow_the_fate_of_a_transaction_that_waits_for_the_origin() {
         assert_eq!(script.told(transaction), "+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n");
         // Plain keys by themselves wait for nothing; these are locked.
         assert_eq!(script.others_are_told("SET c 1\nGET c\nGET a"), "+OK\r\n$1\r\n1\r\n");
-        let expected = match is_rejected {
-            true => {
-                script.reject();
-                assert!(script.received().0.starts_with("-REJECTED"));
-                "$3\r\nold\r\n$3\r\nold\r\n"
-            }
-            false => {
-                script.destage();
-                assert_eq!(script.received().0, "*3\r\n+OK\r\n:1\r\n:11\r\n");
-                "$3\r\nnew\r\n$-1\r\n"
-            }
+        let expected = if is_rejected {
+            script.reject();
+            assert!(script.received().0.starts_with("-REJECTED"));
+            "$3\r\nold\r\n$3\r\nold\r\n"
+        } else {
+            script.destage();
+            assert_eq!(script.received().0, "*3\r\n+OK\r\n:1\r\n:11\r\n");
+            "$3\r\nnew\r\n$-1\r\n"
         };
         assert_eq!(script.told("GET a\nGET b"), expected);
         assert_eq!(script.told("SET b again\nGET b"), "+OK\r\n$5\r\nagain\r\n");

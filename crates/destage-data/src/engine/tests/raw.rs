@@ -7,10 +7,8 @@ use destage_core::{Acknowledge, AtLimit};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 fn with_raw(seed: u64) -> Options {
-    let mut options = match seed.is_multiple_of(3) {
-        true => with_domains(seed / 3),
-        false => Options::choose(seed),
-    };
+    let mut options =
+        if seed.is_multiple_of(3) { with_domains(seed / 3) } else { Options::choose(seed) };
     options.raw = true;
     options.distrusts = seed.is_multiple_of(4);
     // On its way through to the origin, it does not look at what is parked of single rows.

@@ -107,9 +107,10 @@ fn reads_of_what_raw_sql_declares_wait_until_it_is_decided_and_are_hurried() {
         );
         // Dirty when it comes.
         assert_eq!(world.told("HINCRBY item:0 n 5"), ":15");
-        match is_table {
-            true => world.table(),
-            false => world.row(0),
+        if is_table {
+            world.table()
+        } else {
+            world.row(0)
         }
         assert_eq!(world.told("HGET parent:0 total"), "$1 0", "another table");
         assert_eq!(world.told("HGET item:0 n"), "", "it waits");

@@ -163,10 +163,8 @@ impl Sim {
         let disk = SimDisk::new();
         disk.set_unsafe_no_rewrites(options.unsafe_no_rewrites);
         let (journal, _) = Journal::open(Arc::new(disk.clone()), options.journal()).unwrap();
-        let mut origin = Origin::new(match options.cascades {
-            true => shop::model_with_cascades(),
-            false => shop::model(),
-        });
+        let mut origin =
+            Origin::new(if options.cascades { shop::model_with_cascades() } else { shop::model() });
         origin.rows = shop::initial().into_iter().collect();
         let epoch = origin.claim(journal.uuid(), None).unwrap();
         let now = Time::from_secs(1_000);

@@ -228,10 +228,8 @@ impl Sim {
         let replies: Option<Vec<Value>> =
             issued.commands.iter().map(|command| rows.execute(command)).collect();
         let replies = replies.filter(|_| rows.are_complete());
-        let reply = replies.map(|mut replies| match issued.exec {
-            true => Value::List(replies),
-            false => replies.remove(0),
-        });
+        let reply = replies
+            .map(|mut replies| if issued.exec { Value::List(replies) } else { replies.remove(0) });
         let may_be_refused = rows.may_be_refused();
         (reply, rows.rows, may_be_refused)
     }

@@ -43,9 +43,10 @@ impl Sim {
         for client in &mut self.clients {
             client.forget();
         }
-        match power && self.rng.chance(80) {
-            true => self.disk.crash(self.rng.next()),
-            false => self.disk.kill(),
+        if power && self.rng.chance(80) {
+            self.disk.crash(self.rng.next())
+        } else {
+            self.disk.kill()
         }
         self.crashed_at = self.now;
         self.now = self.now + Span(self.rng.pick(&[0, 1_000_000, 3_000_000_000]));

@@ -1,6 +1,6 @@
 //! What is told of parked groups: as JSON, and as replies to Redis clients.
 
-use super::ParkedAnswer;
+use super::asker::ParkedAnswer;
 use crate::origins::ParkedGroup;
 use crate::resp::{Reply, ReplyError};
 use destage_core::Lsn;

@@ -1,0 +1,291 @@
+//! Commands about the connection, and those by which client libraries get to know the server.
+
+use super::Engine;
+use super::command::{Category, SPECS, Spec, Verb};
+use super::numbers::NOT_INTEGER;
+use super::session::{Session, wrong_database};
+use crate::resp::{Code, Protocol, Reply, ReplyError};
+use destage_core::{ClientId, Span};
+use destage_runtime::auth::{Auth, Verdict};
+use std::sync::Arc;
+
+/// The longest name of a connection: it is kept for as long as that lasts.
+const NAME_BYTES_MAX: usize = 1 << 10;
+const LONG_NAME: ReplyError =
+    ReplyError::fixed(Code::Err, "a connection's name has 1024 bytes at most");
+/// What clients that ask for a Redis version are told: the commands supported behave as in that version.
+const REDIS_VERSION: &str = "7.2.0";
+
+impl Engine {
+    /// There is one database. A client that asks for another one as it connects does not mean the origin's rows, and may not
+    /// look at this reply (ioredis does not), so it gets no further. Whoever asks later is told, and stays where it was.
+    pub(super) fn select(&mut self, session: &mut Session, index: &[u8]) {
+        match std::str::from_utf8(index).ok().and_then(|index| index.parse::<i64>().ok()) {
+            Some(0) => {
+                session.wrong_database = None;
+                Reply::new(&mut session.out, session.protocol).ok();
+            }
+            Some(other) => {
+                session.wrong_database = (!session.has_begun).then_some(other);
+                let message =
+                    ReplyError::err(format!("DB index is out of range: {}", wrong_database(other)));
+                self.fail(session, message);
+            }
+            None => self.fail(session, NOT_INTEGER),
+        }
+    }
+
+    /// What asks for the password, which the admin port shares.
+    pub fn passwords(&self) -> &Arc<Auth> {
+        &self.config.auth
+    }
+
+    /// Lets the client in if it knows the password. The only user is `default`.
+    ///
+    /// # Errors
+    /// A message for the client.
+    fn log_in(
+        &self,
+        session: &mut Session,
+        user: &[u8],
+        password: &[u8],
+    ) -> Result<(), ReplyError> {
+        match self.config.auth.check(self.now, session.from, user != b"default", password) {
+            Verdict::Right => {
+                session.authenticate();
+                Ok(())
+            }
+            Verdict::Wrong => Err(ReplyError::fixed(
+                Code::WrongPass,
+                "invalid username-password pair or user is disabled.",
+            )),
+            Verdict::Held(span) => Err(ReplyError::err(format!(
+                "too many wrong passwords came from this address: this one was not looked at, try again in {} s",
+                span.as_nanos().div_ceil(1_000_000_000)
+            ))),
+        }
+    }
+
+    /// AUTH [user] password
+    pub(super) fn auth(&mut self, session: &mut Session, args: &[&[u8]]) {
+        let (user, password) = match args {
+            [password] => (b"default".as_slice(), *password),
+            [user, password] => (*user, *password),
+            _ => {
+                return self.fail(
+                    session,
+                    ReplyError::fixed(Code::Err, "wrong number of arguments for 'auth' command"),
+                );
+            }
+        };
+        if !self.config.auth.is_asked_for() && args.len() == 1 {
+            return self.fail(
+                session,
+                ReplyError::fixed(
+                    Code::Err,
+                    "AUTH <password> called without any password configured for this server",
+                ),
+            );
+        }
+        match self.log_in(session, user, password) {
+            Ok(()) => Reply::new(&mut session.out, session.protocol).ok(),
+            Err(message) => self.fail(session, message),
+        }
+    }
+
+    /// HELLO [version [AUTH user password] [SETNAME name]]
+    pub(super) fn hello(&mut self, client: ClientId, session: &mut Session, args: &[&[u8]]) {
+        let protocol = match args.first() {
+            None => session.protocol,
+            Some(&b"2") => Protocol::V2,
+            Some(&b"3") => Protocol::V3,
+            Some(_) => {
+                return self.fail(
+                    session,
+                    ReplyError::fixed(Code::NoProto, "unsupported protocol version"),
+                );
+            }
+        };
+        let mut rest = args.get(1..).unwrap_or_default();
+        while let Some((option, tail)) = rest.split_first() {
+            match (option.to_ascii_lowercase().as_slice(), tail) {
+                (b"auth", [user, password, tail @ ..]) => {
+                    if let Err(message) = self.log_in(session, user, password) {
+                        return self.fail(session, message);
+                    }
+                    rest = tail;
+                }
+                (b"setname", [name, tail @ ..]) => {
+                    if name.len() > NAME_BYTES_MAX {
+                        return self.fail(session, LONG_NAME);
+                    }
+                    session.name = name.to_vec();
+                    rest = tail;
+                }
+                _ => {
+                    return self
+                        .fail(session, ReplyError::fixed(Code::Err, "syntax error in HELLO"));
+                }
+            }
+        }
+        if !session.authenticated {
+            return self.fail(
+                session,
+                ReplyError::fixed(Code::NoAuth, "HELLO must be called with the client already authenticated, otherwise the \
+                 HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and \
+                 select the RESP protocol version at the same time"),
+            );
+        }
+        session.protocol = protocol;
+        let mut reply = Reply::new(&mut session.out, protocol);
+        reply.map(7);
+        for (name, value) in [("server", "destage"), ("version", REDIS_VERSION)] {
+            reply.bulk(name.as_bytes());
+            reply.bulk(value.as_bytes());
+        }
+        reply.bulk(b"proto");
+        reply.integer(if protocol == Protocol::V3 { 3 } else { 2 });
+        reply.bulk(b"id");
+        reply.integer(i64::from(client.0) + 1);
+        for (name, value) in [("mode", "standalone"), ("role", "master")] {
+            reply.bulk(name.as_bytes());
+            reply.bulk(value.as_bytes());
+        }
+        reply.bulk(b"modules");
+        reply.array(0);
+    }
+
+    pub(super) fn client_command(
+        &mut self,
+        client: ClientId,
+        session: &mut Session,
+        args: &[&[u8]],
+    ) {
+        let mut reply = Reply::new(&mut session.out, session.protocol);
+        match args[1].to_ascii_lowercase().as_slice() {
+            b"setname" if args.len() == 3 && args[2].len() > NAME_BYTES_MAX => {
+                self.fail(session, LONG_NAME);
+            }
+            b"setname" if args.len() == 3 => {
+                session.name = args[2].to_vec();
+                reply.ok();
+            }
+            b"getname" => {
+                if session.name.is_empty() {
+                    reply.null()
+                } else {
+                    reply.bulk(&session.name)
+                }
+            }
+            b"id" => reply.integer(i64::from(client.0) + 1),
+            b"setinfo" | b"no-evict" | b"no-touch" => reply.ok(),
+            b"info" | b"list" => reply.text(&format!(
+                "id={} name={} resp={}\n",
+                client.0 + 1,
+                String::from_utf8_lossy(&session.name),
+                if session.protocol == Protocol::V3 { 3 } else { 2 }
+            )),
+            _ => self.fail(
+                session,
+                ReplyError::fixed(
+                    Code::Err,
+                    "unknown CLIENT subcommand; supported: SETNAME GETNAME ID SETINFO INFO LIST \
+                 NO-EVICT NO-TOUCH",
+                ),
+            ),
+        }
+    }
+
+    pub(super) fn command_table(&mut self, session: &mut Session, args: &[&[u8]]) {
+        let mut reply = Reply::new(&mut session.out, session.protocol);
+        let sub = args.get(1).map(|sub| sub.to_ascii_lowercase());
+        match sub.as_deref() {
+            None => {
+                reply.array(SPECS.len());
+                SPECS.iter().for_each(|spec| write_spec(&mut reply, spec));
+            }
+            Some(b"count") => reply.integer(SPECS.len() as i64),
+            Some(b"docs") => reply.map(0),
+            Some(b"list") => {
+                reply.array(SPECS.len());
+                SPECS.iter().for_each(|spec| reply.bulk(spec.name.as_bytes()));
+            }
+            Some(b"info") => {
+                reply.array(args.len() - 2);
+                for name in &args[2..] {
+                    match SPECS.iter().find(|s| name.eq_ignore_ascii_case(s.name.as_bytes())) {
+                        Some(spec) => write_spec(&mut reply, spec),
+                        None => reply.null(),
+                    }
+                }
+            }
+            Some(_) => self.fail(
+                session,
+                ReplyError::fixed(
+                    Code::Err,
+                    "unknown COMMAND subcommand; supported: COUNT DOCS INFO LIST",
+                ),
+            ),
+        }
+    }
+
+    /// CONFIG GET with Redis's names for what there is of them.
+    pub(super) fn config_command(&mut self, session: &mut Session, args: &[&[u8]]) {
+        if !args[1].eq_ignore_ascii_case(b"get") || args.len() < 3 {
+            return self.fail(
+                session,
+                ReplyError::fixed(Code::Err, "only CONFIG GET is supported; see destage serve --help for settings, and DESTAGE \
+                 POLICY for what changes at run time"),
+            );
+        }
+        let policy = self.core.policy();
+        let fsync = if policy.commit == Span::ZERO { "always" } else { "everysec" };
+        let known = [
+            ("save", String::new()),
+            ("appendonly", "yes".into()),
+            ("appendfsync", fsync.into()),
+            ("databases", "1".into()),
+            ("maxmemory", policy.limits.cache_bytes_max.to_string()),
+            ("maxmemory-policy", "allkeys-lru".into()),
+            ("maxclients", self.config.clients_max.to_string()),
+            ("proto-max-bulk-len", self.config.limits.bytes_max.to_string()),
+        ];
+        let asked: Vec<_> = known
+            .iter()
+            .filter(|(name, _)| {
+                args[2..]
+                    .iter()
+                    .any(|asked| *asked == b"*" || asked.eq_ignore_ascii_case(name.as_bytes()))
+            })
+            .collect();
+        let mut reply = Reply::new(&mut session.out, session.protocol);
+        reply.map(asked.len());
+        for (name, value) in asked {
+            reply.bulk(name.as_bytes());
+            reply.bulk(value.as_bytes());
+        }
+    }
+}
+
+fn write_spec(reply: &mut Reply<'_>, spec: &Spec) {
+    let (first, last, step) = match (spec.category, spec.verb) {
+        (_, Verb::Del | Verb::Exists | Verb::Watch | Verb::MGet) => (1, -1, 1),
+        (_, Verb::MSet | Verb::MSetNx) => (1, -1, 2),
+        (Category::Server, _) => (0, 0, 0),
+        _ => (1, 1, 1),
+    };
+    // Redis 7 sends ten elements; the last four (categories, hints, key specifications, subcommands) are empty here.
+    reply.array(10);
+    reply.bulk(spec.name.as_bytes());
+    reply.integer(i64::from(spec.arity));
+    reply.array(1);
+    reply.simple(match spec.category {
+        Category::Read => "readonly",
+        Category::Write => "write",
+        Category::Server => "fast",
+    });
+    reply.integer(first);
+    reply.integer(last);
+    reply.integer(step);
+    (0..4).for_each(|_| reply.array(0));
+}
