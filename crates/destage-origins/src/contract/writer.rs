@@ -215,7 +215,7 @@ impl WriteClaim<'_> {
     ///
     /// # Errors
     /// [`Fault::Denied`] for several.
-    pub(crate) fn only(&self) -> Result<Mark, OriginError> {
+    pub fn only(&self) -> Result<Mark, OriginError> {
         match self.marks {
             [mark] => Ok(*mark),
             _ => Err(one_domain_only()),

@@ -3,7 +3,8 @@
 //! The ledger's rows are changed in the same transaction as the batch. Which statements that takes is decided here; how they
 //! are sent, all at once or one by one, is the database's.
 
-use super::{Dialect, Statement, check_floors, fenced, landed, outrun, parse_watermarks, unsigned};
+use super::{Dialect, Statement, parse_watermarks, unsigned};
+use crate::contract::verdict::{check_floors, fenced, landed, outrun};
 use crate::contract::{
     Applied, Claim, GroupRef, OriginError, Owner, ParkedGroup, Watermarks, WriteClaim, Writer,
 };

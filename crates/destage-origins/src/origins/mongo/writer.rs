@@ -10,11 +10,12 @@ use super::tombstones::Tombstones;
 use super::types::{key_cells, whole};
 use super::unpark;
 use crate::change::Op;
+use crate::contract::verdict::{self, fenced, missed};
 use crate::contract::{
     ALL_DOMAINS, Applied, Claim, GroupRef, Mark, OriginError, Owner, ParkedGroup, WriteClaim,
     Writer, decided_of,
 };
-use crate::origins::ledger::{self, fenced, missed};
+use crate::origins::ledger::unsigned;
 use crate::schema::{Schema, Table};
 use destage_core::{DomainId, Fault, Lsn};
 use hashbrown::HashMap;
@@ -83,7 +84,7 @@ impl MongoWriter {
         }
         let found = State::read(&mut self.connection)?;
         let found = found.and_then(|state| Some((state.watermark(mark.domain)?, state.epoch())));
-        ledger::landed(self.connection.place(), &claim, |_| found, groups)
+        verdict::landed(self.connection.place(), &claim, |_| found, groups)
     }
 
     /// Applies steps up to the first that does not go.
@@ -279,7 +280,7 @@ impl Writer for MongoWriter {
     fn claim(&mut self, claim: &Claim) -> Result<(), OriginError> {
         match owner::claim(&mut self.connection, claim)? {
             true => Ok(()),
-            false => Err(ledger::outrun(self.connection.place())),
+            false => Err(verdict::outrun(self.connection.place())),
         }
     }
 
@@ -294,7 +295,7 @@ impl Writer for MongoWriter {
         let mut groups = groups;
         if watermark != Some(mark.expected) && !claim.unsafe_no_watermark {
             let found = watermark.map(|watermark| (watermark, state.epoch()));
-            mark.expected = ledger::landed(self.connection.place(), claim, |_| found, groups)?;
+            mark.expected = verdict::landed(self.connection.place(), claim, |_| found, groups)?;
             groups = &groups[groups.partition_point(|group| group.lsn <= mark.expected)..];
         }
         let Some(last) = groups.last() else { return Ok(Applied::default()) };
@@ -334,7 +335,7 @@ impl Writer for MongoWriter {
         let (state, watermark) = self.look(claim)?;
         if watermark != Some(mark.expected) && !claim.unsafe_no_watermark {
             let found = watermark.map(|watermark| (watermark, state.epoch()));
-            return ledger::landed(self.connection.place(), claim, |_| found, &groups).map(drop);
+            return verdict::landed(self.connection.place(), claim, |_| found, &groups).map(drop);
         }
         self.advance(claim, mark, parked, &groups)?;
         match State::read(&mut self.connection)? {
@@ -354,9 +355,9 @@ impl Writer for MongoWriter {
         }
         let (state, watermark) = self.look(claim)?;
         let found = watermark.map(|watermark| (watermark, state.epoch()));
-        ledger::check_floors(self.connection.place(), &state.watermarks(), floors)?;
+        verdict::check_floors(self.connection.place(), &state.watermarks(), floors)?;
         let groups = [GroupRef { lsn: mark.upto, bytes: &[] }];
-        ledger::landed(self.connection.place(), claim, |_| found, &groups).map(drop)
+        verdict::landed(self.connection.place(), claim, |_| found, &groups).map(drop)
     }
 
     fn heartbeat(&mut self, epoch: u64) -> Result<Vec<(DomainId, Lsn)>, OriginError> {
@@ -470,7 +471,7 @@ pub(super) fn whole_reply(what: &str, place: &str, reply: &Document) -> Result<u
         return Err(super::error::command_failed(what, place, error));
     }
     let met = reply.get("n").and_then(whole).unwrap_or(0);
-    Ok(ledger::unsigned(met))
+    Ok(unsigned(met))
 }
 
 const APPLY: &str = "apply a batch";

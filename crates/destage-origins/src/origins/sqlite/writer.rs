@@ -7,9 +7,10 @@ use super::{PAGE_CACHE_KIB, set_page_cache, tables, types};
 use crate::cells;
 use crate::change::Op;
 use crate::contract::OriginError;
+use crate::contract::verdict::missed;
 use crate::origins::bound::Bound;
 use crate::origins::ledger::{
-    self, Database, Dialect, End, Field, Transaction, Value, missed, push_number,
+    self, Database, Dialect, End, Field, Transaction, Value, push_number,
 };
 use crate::origins::quote::{join, shown_key};
 use crate::plan::{Bucket, Plan, Raw, Step};

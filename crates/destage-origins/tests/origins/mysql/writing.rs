@@ -1,71 +1,11 @@
 //! Writes: ownership, batches exactly once, what is rejected and how it is told.
 
 use super::database::Database;
-use crate::arm::{Arm, change, claim, push_change, shown};
-use destage_core::{DomainId, Fault, Lsn};
+use crate::arm::{Arm, change, push_change, shown};
+use destage_core::{Fault, Lsn};
 use destage_origins::change::{GroupWriter, Op};
-use destage_origins::contract::{GroupRef, Origin, ParkedGroup};
+use destage_origins::contract::{GroupRef, Origin};
 use std::time::Duration;
-
-#[test]
-fn ownership_passes_only_from_the_owner_that_was_read() {
-    let Some(mut database) = Database::open("write_owner") else { return };
-    let origin = database.origin();
-    let (mut a, mut b) = (origin.writer().unwrap(), origin.writer().unwrap());
-    assert_eq!(a.owner().unwrap(), None);
-    a.claim(&claim(None, 1)).unwrap();
-    assert_eq!(b.claim(&claim(None, 2)).unwrap_err().fault, Fault::Fenced);
-    let owner = b.owner().unwrap().unwrap();
-    assert_eq!(
-        (owner.journal.as_str(), owner.epoch, owner.domain_map),
-        ("journal-1", 1, u64::MAX - 7)
-    );
-    assert_eq!(owner.watermarks, [(DomainId(0), Lsn(0)), (DomainId(3), Lsn(0))]);
-    assert!(owner.heartbeat_age < Duration::from_secs(60) && !owner.released);
-    database.sql("UPDATE destage_watermark SET seq = 9 WHERE domain = 3");
-    assert_eq!(a.heartbeat(1).unwrap(), [(DomainId(0), Lsn(0)), (DomainId(3), Lsn(9))]);
-    b.claim(&claim(Some(1), 2)).unwrap();
-    assert_eq!(
-        b.owner().unwrap().unwrap().watermarks,
-        [(DomainId(0), Lsn(0)), (DomainId(3), Lsn(9))]
-    );
-    assert_eq!(a.heartbeat(1).unwrap_err().fault, Fault::Fenced);
-    assert_eq!(a.claim(&claim(Some(1), 3)).unwrap_err().fault, Fault::Fenced);
-    assert_eq!(a.release(1).unwrap_err().fault, Fault::Fenced);
-    b.release(2).unwrap();
-    assert!(b.owner().unwrap().unwrap().released);
-    b.heartbeat(2).unwrap();
-    assert!(!b.owner().unwrap().unwrap().released);
-}
-
-#[test]
-fn a_repeated_batch_counts_once() {
-    let Some(mut database) = Database::open("write_once") else { return };
-    database.sql("CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 0)");
-    let mut arm = Arm::before(&database.origin());
-    let table = arm.table("t").clone();
-    let group = change(&table, Op::Update, &["1"], &[], &[("n", "5")]);
-    let first = arm.claim;
-    arm.apply(std::slice::from_ref(&group)).unwrap();
-    arm.claim = first;
-    arm.apply(std::slice::from_ref(&group)).unwrap();
-    assert_eq!(database.text("SELECT n FROM t").as_deref(), Some("5"));
-    // Of a longer batch that began before the watermark only the rest counts.
-    arm.claim = first;
-    arm.apply(&[group.clone(), group.clone()]).unwrap();
-    assert_eq!(database.text("SELECT n FROM t").as_deref(), Some("10"));
-    // Between the batch's groups nothing of ours ever stood: the origin was changed by hand.
-    arm.claim = first;
-    let far = [Lsn(1), Lsn(3)].map(|lsn| GroupRef { lsn, bytes: &group });
-    let error = arm.apply_refs(&far).unwrap_err();
-    assert_eq!(error.fault, Fault::Failed);
-    assert_eq!(database.text("SELECT n FROM t").as_deref(), Some("10"));
-    // The negative control: without the watermark the same batch counts twice.
-    arm.claim = first;
-    arm.claim.unsafe_no_watermark = true;
-    arm.apply(&[group]).unwrap();
-    assert_eq!(database.text("SELECT n FROM t").as_deref(), Some("15"));
-}
 
 #[test]
 fn a_batch_of_several_transactions_and_packets_counts_once() {
@@ -90,25 +30,6 @@ fn a_batch_of_several_transactions_and_packets_counts_once() {
     assert_eq!(database.text(counted).as_deref(), Some("100 1100 10000000"));
     let seq = "SELECT seq FROM destage_watermark WHERE domain = 0";
     assert_eq!(database.text(seq).as_deref(), Some("200"));
-}
-
-#[test]
-fn a_late_owner_changes_nothing() {
-    let Some(mut database) = Database::open("write_fenced") else { return };
-    database.sql("CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 0)");
-    let mut arm = Arm::before(&database.origin());
-    let table = arm.table("t").clone();
-    let mut other = database.origin().writer().unwrap();
-    other.claim(&claim(Some(1), 2)).unwrap();
-    let group = change(&table, Op::Update, &["1"], &[("n", Some("9"))], &[]);
-    assert_eq!(arm.apply(std::slice::from_ref(&group)).unwrap_err().fault, Fault::Fenced);
-    assert_eq!(arm.park(Lsn(1), None).unwrap_err().fault, Fault::Fenced);
-    // Even where the batch itself would fail, the fence is what is told.
-    let absent = change(&table, Op::Insert, &["1"], &[], &[]);
-    assert_eq!(arm.apply(&[absent]).unwrap_err().fault, Fault::Fenced);
-    assert_eq!(database.text("SELECT n FROM t").as_deref(), Some("0"));
-    arm.claim.domain = DomainId(77);
-    assert_eq!(arm.apply(&[group]).unwrap_err().fault, Fault::Failed);
 }
 
 #[test]
@@ -303,29 +224,6 @@ fn odd_names_generated_columns_and_a_key_of_zero_are_written() {
     .unwrap();
     let row = arm.fetch("Or;der", &[&["0"]]).rows.remove(0);
     assert_eq!(shown(row.as_deref()), "0|x|5|10|1");
-}
-
-#[test]
-fn parked_groups_are_kept_with_the_watermark_moved() {
-    let Some(database) = Database::open("write_parked") else { return };
-    let mut arm = Arm::before(&database.origin());
-    let parked = ParkedGroup {
-        domain: DomainId(0),
-        lsn: Lsn(1),
-        depends_on: None,
-        reason: "it broke: \u{0}\\ \u{1f600}".to_owned(),
-        payload: "{\"t\": 'x'}".to_owned(),
-    };
-    for _ in 0..2 {
-        arm.park(Lsn(1), Some(&parked)).unwrap();
-    }
-    arm.claim.expected = Lsn(1);
-    let behind = ParkedGroup { lsn: Lsn(2), depends_on: Some(Lsn(1)), ..parked.clone() };
-    arm.park(Lsn(2), Some(&behind)).unwrap();
-    arm.claim.expected = Lsn(2);
-    arm.park(Lsn(3), None).unwrap();
-    assert_eq!(arm.writer.heartbeat(1).unwrap()[0], (DomainId(0), Lsn(3)));
-    assert_eq!(arm.writer.parked().unwrap(), [parked, behind]);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! How fast a backlog is destaged; run by hand: `cargo test --release --test postgres -- --ignored --nocapture speed`.
+//! How fast a backlog is destaged; run by hand: `cargo test --release -p destage-origins --test origins -- --ignored --nocapture postgres::speed`.
 
 use super::database::Database;
 use crate::arm::{Arm, change};

@@ -1,85 +1,11 @@
 //! Writes: ownership, batches exactly once, what is rejected and how it is told.
 
 use super::database::Database;
-use crate::arm::{Arm, change, claim, push_change, shown};
-use destage_core::{DomainId, Fault, Lsn};
+use crate::arm::{Arm, change, push_change, shown};
+use destage_core::{Fault, Lsn};
 use destage_origins::change::{GroupWriter, Op};
-use destage_origins::contract::{GroupRef, Origin, ParkedGroup};
+use destage_origins::contract::{GroupRef, Origin};
 use std::time::Duration;
-
-#[test]
-fn ownership_passes_only_from_the_owner_that_was_read() {
-    let Some(database) = Database::open("write_owner") else { return };
-    let origin = database.origin();
-    let (mut a, mut b) = (origin.writer().unwrap(), origin.writer().unwrap());
-    assert_eq!(a.owner().unwrap(), None);
-    a.claim(&claim(None, 1)).unwrap();
-    assert_eq!(b.claim(&claim(None, 2)).unwrap_err().fault, Fault::Fenced);
-    let owner = b.owner().unwrap().unwrap();
-    assert_eq!(
-        (owner.journal.as_str(), owner.epoch, owner.domain_map),
-        ("journal-1", 1, u64::MAX - 7)
-    );
-    assert_eq!(owner.watermarks, [(DomainId(0), Lsn(0)), (DomainId(3), Lsn(0))]);
-    assert!(owner.heartbeat_age < Duration::from_secs(60));
-    database.sql("UPDATE destage_watermark SET seq = 9 WHERE domain = 3");
-    assert_eq!(a.heartbeat(1).unwrap(), [(DomainId(0), Lsn(0)), (DomainId(3), Lsn(9))]);
-    b.claim(&claim(Some(1), 2)).unwrap();
-    assert_eq!(
-        b.owner().unwrap().unwrap().watermarks,
-        [(DomainId(0), Lsn(0)), (DomainId(3), Lsn(9))]
-    );
-    assert_eq!(a.heartbeat(1).unwrap_err().fault, Fault::Fenced);
-    assert_eq!(a.claim(&claim(Some(1), 3)).unwrap_err().fault, Fault::Fenced);
-}
-
-#[test]
-fn a_repeated_batch_counts_once() {
-    let Some(database) = Database::open("write_once") else { return };
-    database.sql("CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 0)");
-    let mut arm = Arm::before(&database.origin());
-    let table = arm.table("t").clone();
-    let group = change(&table, Op::Update, &["1"], &[], &[("n", "5")]);
-    let first = arm.claim;
-    arm.apply(std::slice::from_ref(&group)).unwrap();
-    arm.claim = first;
-    arm.apply(std::slice::from_ref(&group)).unwrap();
-    assert_eq!(database.text("SELECT n::text FROM t").as_deref(), Some("5"));
-    // Of a longer batch that began before the watermark only the rest counts.
-    arm.claim = first;
-    arm.apply(&[group.clone(), group.clone()]).unwrap();
-    assert_eq!(database.text("SELECT n::text FROM t").as_deref(), Some("10"));
-    // Between the batch's groups nothing of ours ever stood: the origin was changed by hand.
-    arm.claim = first;
-    let far = [Lsn(1), Lsn(3)].map(|lsn| GroupRef { lsn, bytes: &group });
-    let error = arm.apply_refs(&far).unwrap_err();
-    assert_eq!(error.fault, Fault::Failed);
-    assert_eq!(database.text("SELECT n::text FROM t").as_deref(), Some("10"));
-    // The negative control: without the watermark the same batch counts twice.
-    arm.claim = first;
-    arm.claim.unsafe_no_watermark = true;
-    arm.apply(&[group]).unwrap();
-    assert_eq!(database.text("SELECT n::text FROM t").as_deref(), Some("15"));
-}
-
-#[test]
-fn a_late_owner_changes_nothing() {
-    let Some(database) = Database::open("write_fenced") else { return };
-    database.sql("CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 0)");
-    let mut arm = Arm::before(&database.origin());
-    let table = arm.table("t").clone();
-    let mut other = database.origin().writer().unwrap();
-    other.claim(&claim(Some(1), 2)).unwrap();
-    let group = change(&table, Op::Update, &["1"], &[("n", Some("9"))], &[]);
-    assert_eq!(arm.apply(std::slice::from_ref(&group)).unwrap_err().fault, Fault::Fenced);
-    assert_eq!(arm.park(Lsn(1), None).unwrap_err().fault, Fault::Fenced);
-    // Even where the batch itself would fail, the fence is what is told.
-    let absent = change(&table, Op::Insert, &["1"], &[], &[]);
-    assert_eq!(arm.apply(&[absent]).unwrap_err().fault, Fault::Fenced);
-    assert_eq!(database.text("SELECT n::text FROM t").as_deref(), Some("0"));
-    arm.claim.domain = DomainId(77);
-    assert_eq!(arm.apply(&[group]).unwrap_err().fault, Fault::Failed);
-}
 
 #[test]
 fn what_the_data_break_is_rejected_whole_with_postgresqls_reason() {
@@ -223,31 +149,6 @@ fn odd_names_and_generated_columns_are_written() {
     .unwrap();
     let row = arm.fetch("Or;der", &[&["41"]]).rows.remove(0);
     assert_eq!(shown(row.as_deref()), "41|x|5|10");
-}
-
-#[test]
-fn parked_groups_are_kept_with_the_watermark_moved() {
-    let Some(database) = Database::open("write_parked") else { return };
-    let mut arm = Arm::before(&database.origin());
-    let parked = ParkedGroup {
-        domain: DomainId(0),
-        lsn: Lsn(1),
-        depends_on: None,
-        reason: "it broke: \u{0}".to_owned(),
-        payload: "{\"t\": 'x'}".to_owned(),
-    };
-    for _ in 0..2 {
-        arm.park(Lsn(1), Some(&parked)).unwrap();
-    }
-    arm.claim.expected = Lsn(1);
-    let behind = ParkedGroup { lsn: Lsn(2), depends_on: Some(Lsn(1)), ..parked.clone() };
-    arm.park(Lsn(2), Some(&behind)).unwrap();
-    arm.claim.expected = Lsn(2);
-    arm.park(Lsn(3), None).unwrap();
-    assert_eq!(arm.writer.heartbeat(1).unwrap()[0], (DomainId(0), Lsn(3)));
-    let kept = arm.writer.parked().unwrap();
-    let told = kept.iter().map(|p| (p.lsn.0, p.depends_on, p.payload.as_str())).collect::<Vec<_>>();
-    assert_eq!(told, [(1, None, "{\"t\": 'x'}"), (2, Some(Lsn(1)), "{\"t\": 'x'}")]);
 }
 
 #[test]
