@@ -1,9 +1,9 @@
-//! What every origin has to pass: one body of checks of what [`crate::contract`] promises. An origin's tests call [`run`] with
-//! a [`Store`] of their own, and [`run_control`], which shows that the suite would notice an origin that does not compare
-//! watermarks.
+//! What every origin has to pass: one body of checks of what [`crate::contract`] promises. An origin's tests call [`run`]
+//! with a [`Store`] of their own, and [`run_control`], which shows that the suite would notice an origin that does not
+//! compare watermarks.
 //!
-//! The store holds one table, `items`, with the rows [`ROWS`], whose column `n` is 0: whole numbers, of which the first is the
-//! key. Each check begins with a new store.
+//! The store holds one table, `items`, with the rows [`ROWS`], whose column `n` is 0: whole numbers, of which the first is
+//! the key. Each check begins with a new store.
 
 mod owners;
 mod parking;
@@ -143,7 +143,11 @@ impl<'s> Checked<'s> {
     fn fault<T>(&self, result: Result<T, OriginError>) -> Option<Fault> {
         let error = result.err()?;
         if let Some(password) = self.store.password() {
-            assert!(!error.whole().contains(password), "it holds the password: {:?}", error.fault);
+            assert!(
+                !error.in_full().contains(password),
+                "it holds the password: {:?}",
+                error.fault
+            );
         }
         Some(error.fault)
     }

@@ -18,7 +18,7 @@ pub(super) fn claims(checked: &Checked<'_>) {
     let owner = writer.owner().expect("it is read").expect("there is one");
     assert_eq!((owner.journal.as_str(), owner.epoch), ("journal-5", 5));
     assert_eq!(owner.domain_map, u64::MAX - 7);
-    assert!(!owner.released && owner.is_whole && owner.heartbeat_age < Duration::from_secs(60));
+    assert!(!owner.released && owner.epochs_agree && owner.heartbeat_age < Duration::from_secs(60));
     let mut watermarks = owner.watermarks;
     watermarks.sort();
     let all = [(FIRST, 6), (OTHER, 9), (DomainId(4), 0), (ALL_DOMAINS, 0)];

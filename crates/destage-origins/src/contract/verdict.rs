@@ -7,8 +7,8 @@ use crate::error::OriginError;
 use crate::schema::Table;
 use destage_core::{DomainId, Fault, Lsn};
 
-/// The watermarks are not where the claim expects them but where `found` has them, with their epochs: who is right? The number
-/// up to which the groups had landed before.
+/// The watermarks are not where the claim expects them but where `found` has them, with their epochs: who is right? The
+/// number up to which the groups had landed before.
 ///
 /// # Errors
 /// [`Fault::Fenced`] or [`Fault::Failed`], as [`super::Writer::apply`] says; [`Fault::Unavailable`] where they are

@@ -238,7 +238,7 @@ impl Writer for Memory {
             heartbeat_age: owner.heartbeat.elapsed(),
             released: owner.released,
             watermarks: state.watermarks(),
-            is_whole: state.watermarks.values().all(|(_, epoch)| *epoch == owner.epoch),
+            epochs_agree: state.watermarks.values().all(|(_, epoch)| *epoch == owner.epoch),
         }))
     }
 

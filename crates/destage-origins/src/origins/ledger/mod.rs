@@ -1,7 +1,7 @@
 //! The ledger: Destage's own tables at the origin, which say who owns it, how far each domain is, and what was parked.
 //!
-//! What it says is judged in [`crate::contract`], whatever it is kept in; in [`dialect`] it is SQL, and [`writer`] is the writer
-//! of all databases that speak it.
+//! What it says is judged in [`crate::contract`], whatever it is kept in; in [`dialect`] it is SQL, and [`writer`] is the
+//! writer of all databases that speak it.
 
 mod dialect;
 mod writer;

@@ -7,7 +7,7 @@ use super::owner::{self, State};
 use super::statements::{Verb, id, statement};
 use super::steps::{Effect, Step, steps};
 use super::tombstones::Tombstones;
-use super::types::{key_cells, whole};
+use super::types::{integer, key_cells};
 use super::unpark;
 use crate::change::Op;
 use crate::contract::verdict::{self, fenced, missed};
@@ -106,8 +106,8 @@ impl MongoWriter {
         Ok(written)
     }
 
-    /// Applies the steps of one command: looks at their documents, leaves out what has landed and sends the others, until none
-    /// is left.
+    /// Applies the steps of one command: looks at their documents, leaves out what has landed and sends the others, until
+    /// none is left.
     fn run<'a>(&mut self, batch: &Batch<'a>, mut steps: Vec<Step<'a>>) -> Result<u64, Stopped> {
         let Some(first) = steps.first() else { return Ok(0) };
         let Some(verb) = Verb::of(&first.effect) else { return Ok(0) };
@@ -265,7 +265,7 @@ impl MongoWriter {
         if verb == Verb::Insert {
             self.connection.collections().note(&table.name);
         }
-        whole_reply(&what, self.connection.place(), &reply)
+        documents_met(&what, self.connection.place(), &reply)
     }
 }
 
@@ -278,9 +278,10 @@ impl Writer for MongoWriter {
     }
 
     fn claim(&mut self, claim: &Claim) -> Result<(), OriginError> {
-        match owner::claim(&mut self.connection, claim)? {
-            true => Ok(()),
-            false => Err(verdict::outrun(self.connection.place())),
+        if owner::claim(&mut self.connection, claim)? {
+            Ok(())
+        } else {
+            Err(verdict::outrun(self.connection.place()))
         }
     }
 
@@ -369,9 +370,10 @@ impl Writer for MongoWriter {
     }
 
     fn release(&mut self, epoch: u64) -> Result<(), OriginError> {
-        match owner::release(&mut self.connection, epoch)? {
-            true => Ok(()),
-            false => Err(owner::not_ours(&mut self.connection, epoch)),
+        if owner::release(&mut self.connection, epoch)? {
+            Ok(())
+        } else {
+            Err(owner::not_ours(&mut self.connection, epoch))
         }
     }
 
@@ -465,18 +467,18 @@ fn rest<'a>(batch: &Batch<'a>, step: &Step<'a>, landed: Lsn) -> Result<Step<'a>,
 ///
 /// # Errors
 /// The first of its statements that failed.
-pub(super) fn whole_reply(what: &str, place: &str, reply: &Document) -> Result<u64, OriginError> {
+pub(super) fn documents_met(what: &str, place: &str, reply: &Document) -> Result<u64, OriginError> {
     let errors = reply.get_array("writeErrors").ok().and_then(|errors| errors.first());
     if let Some(error) = errors.and_then(|error| error.as_document()) {
         return Err(super::error::command_failed(what, place, error));
     }
-    let met = reply.get("n").and_then(whole).unwrap_or(0);
+    let met = reply.get("n").and_then(integer).unwrap_or(0);
     Ok(unsigned(met))
 }
 
 const APPLY: &str = "apply a batch";
-/// Statements in one command. FerretDB keeps a connection to its SQLite file for each update until the whole command ends, and
-/// waits for ever for one more than its hundred; others need some meanwhile.
+/// Statements in one command. FerretDB keeps a connection to its SQLite file for each update until the whole command ends,
+/// and waits for ever for one more than its hundred; others need some meanwhile.
 const STATEMENTS_MAX: usize = 32;
 /// A command is one document, of 16 MiB at most; one statement may exceed this.
 const BYTES_MAX: usize = 8 << 20;

@@ -1,9 +1,9 @@
 //! One transaction that moves a domain's watermark and writes rows: what is sent, and what the answers mean.
 //!
-//! All of it up to the commit is sent at once; the row counts are checked before the commit is. A transaction may begin while
-//! the one before it is still under way. It then writes first, waits for the other's end by its [`Marker`] and moves the
-//! watermark after that, so that it can only be committed behind it. That wait is a lock of PostgreSQL's: if a stranger's
-//! locks close a circle with it, the deadlock is found like any other.
+//! All of it up to the commit is sent at once; the row counts are checked before the commit is. A transaction may begin
+//! while the one before it is still under way. It then writes first, waits for the other's end by its [`Marker`] and moves
+//! the watermark after that, so that it can only be committed behind it. That wait is a lock of PostgreSQL's: if a
+//! stranger's locks close a circle with it, the deadlock is found like any other.
 
 use super::connection::{Session, pipelined};
 use super::invalidation::OURS;
@@ -103,8 +103,8 @@ impl Transaction<'_> {
         self.steps.splice(0..0, self.early.drain(..));
     }
 
-    /// Runs it to its end. `begun` is called once its marker is held. `check` checks the deferred constraints and defers them
-    /// again.
+    /// Runs it to its end. `begun` is called once its marker is held. `check` checks the deferred constraints and defers
+    /// them again.
     ///
     /// # Errors
     /// The outcome is unknown.

@@ -236,9 +236,10 @@ fn run_raw(connection: &Connection, raw: &Raw<'_>) -> Result<(), OriginError> {
         Ok(())
     };
     run(&mut statement).map_err(|error| classify_row(&error, doing))?;
-    match raw.check_after && deferred_violations(connection) {
-        true => Err(rejected("a deferred foreign key is violated after it".into())),
-        false => Ok(()),
+    if raw.check_after && deferred_violations(connection) {
+        Err(rejected("a deferred foreign key is violated after it".into()))
+    } else {
+        Ok(())
     }
 }
 

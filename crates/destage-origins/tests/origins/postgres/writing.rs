@@ -1,7 +1,7 @@
 //! Writes: ownership, batches exactly once, what is rejected and how it is told.
 
 use super::database::Database;
-use crate::arm::{Arm, change, push_change, shown};
+use crate::claimed::{Claimed, change, push_change, shown};
 use destage_core::{Fault, Lsn};
 use destage_origins::change::{GroupWriter, Op};
 use destage_origins::contract::{GroupRef, Origin};
@@ -19,9 +19,9 @@ fn what_the_data_break_is_rejected_whole_with_postgresqls_reason() {
          CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''not today''; END';
          CREATE TRIGGER refuse BEFORE INSERT ON guarded FOR EACH ROW EXECUTE FUNCTION refuse()",
     );
-    let mut arm = Arm::before(&database.origin());
-    let (t, parent) = (arm.table("t").clone(), arm.table("parent").clone());
-    let guarded = arm.table("guarded").clone();
+    let mut claimed = Claimed::before(&database.origin());
+    let (t, parent) = (claimed.table("t").clone(), claimed.table("parent").clone());
+    let guarded = claimed.table("guarded").clone();
     let good = change(&t, Op::Update, &["2"], &[("w", Some("touched"))], &[]);
     let cases = [
         ("update of no row", change(&t, Op::Update, &["9"], &[("w", Some("x"))], &[]), "met 0"),
@@ -44,9 +44,9 @@ fn what_the_data_break_is_rejected_whole_with_postgresqls_reason() {
         ("trigger", change(&guarded, Op::Insert, &["1"], &[], &[]), "not today"),
     ];
     for (name, bad, word) in cases {
-        let error = arm.apply(&[good.clone(), bad]).unwrap_err();
+        let error = claimed.apply(&[good.clone(), bad]).unwrap_err();
         assert_eq!(error.fault, Fault::Rejected, "{name}: {error}");
-        assert!(error.whole().contains(word), "{name}: {error}");
+        assert!(error.in_full().contains(word), "{name}: {error}");
     }
     assert_eq!(database.text("SELECT count(*)::text FROM t WHERE w <> ''").as_deref(), Some("0"));
     assert_eq!(
@@ -58,9 +58,9 @@ fn what_the_data_break_is_rejected_whole_with_postgresqls_reason() {
     push_change(&mut group, &t, Op::Update, &["1"], &[("q", Some("7"))], &[]);
     push_change(&mut group, &parent, Op::Insert, &["7"], &[], &[]);
     let both = group.finish().to_vec();
-    arm.apply(&[good, both]).unwrap();
+    claimed.apply(&[good, both]).unwrap();
     // Two groups: the first alone breaks it, whatever the second brings.
-    let error = arm.apply(&[
+    let error = claimed.apply(&[
         change(&t, Op::Update, &["1"], &[("q", Some("8"))], &[]),
         change(&parent, Op::Insert, &["8"], &[], &[]),
     ]);
@@ -77,8 +77,8 @@ fn every_type_arrives_as_it_was_written() {
            d date, ti time(3), ts timestamp, tz timestamptz, j json, jb jsonb, m mood, o \"Odd;Type\", s small,
            v varchar(4), x text, PRIMARY KEY (u, c))",
     );
-    let mut arm = Arm::before(&database.origin());
-    let table = arm.table("t").clone();
+    let mut claimed = Claimed::before(&database.origin());
+    let table = claimed.table("t").clone();
     let key = ["a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11", "k  "];
     let values = [
         ("i2", "-32768"),
@@ -102,8 +102,8 @@ fn every_type_arrives_as_it_was_written() {
         ("x", "'; DROP TABLE t; -- \\ $1 {}"),
     ];
     let sets: Vec<_> = values.iter().map(|(name, value)| (*name, Some(*value))).collect();
-    arm.apply(&[change(&table, Op::Insert, &key, &sets, &[])]).unwrap();
-    let row = arm.fetch("t", &[&key]).rows.remove(0);
+    claimed.apply(&[change(&table, Op::Insert, &key, &sets, &[])]).unwrap();
+    let row = claimed.fetch("t", &[&key]).rows.remove(0);
     let expected: Vec<_> = key.iter().copied().chain(values.iter().map(|(_, v)| *v)).collect();
     assert_eq!(shown(row.as_deref()), expected.join("|"));
 
@@ -111,8 +111,8 @@ fn every_type_arrives_as_it_was_written() {
     let nulls: Vec<_> =
         values.iter().map(|(n, _)| *n).filter(|n| amounts.iter().all(|(a, _)| a != n)).collect();
     let sets: Vec<_> = nulls.iter().map(|name| (*name, None)).collect();
-    arm.apply(&[change(&table, Op::Update, &key, &sets, &amounts)]).unwrap();
-    let row = arm.fetch("t", &[&key]).rows.remove(0);
+    claimed.apply(&[change(&table, Op::Update, &key, &sets, &amounts)]).unwrap();
+    let row = claimed.fetch("t", &[&key]).rows.remove(0);
     let sum = |name: &str, amount: &str| {
         let value = values.iter().find(|(n, _)| *n == name).unwrap().1;
         let ty = &table.columns[table.column(name.as_bytes()).unwrap()].ty;
@@ -129,8 +129,8 @@ fn every_type_arrives_as_it_was_written() {
         }))
         .collect();
     assert_eq!(shown(row.as_deref()), expected.join("|"));
-    arm.apply(&[change(&table, Op::Delete, &key, &[], &[])]).unwrap();
-    assert_eq!(arm.fetch("t", &[&key]).rows, [None]);
+    claimed.apply(&[change(&table, Op::Delete, &key, &[], &[])]).unwrap();
+    assert_eq!(claimed.fetch("t", &[&key]).rows, [None]);
 }
 
 #[test]
@@ -140,14 +140,15 @@ fn odd_names_and_generated_columns_are_written() {
         "CREATE TABLE \"Or;der\" (\"a\"\"b\" int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, \"select\" text,
            \"é $1\" int DEFAULT 4, twice int GENERATED ALWAYS AS (\"é $1\" * 2) STORED)",
     );
-    let mut arm = Arm::before(&database.origin());
-    let table = arm.table("Or;der").clone();
-    arm.apply(&[
-        change(&table, Op::Insert, &["41"], &[("select", Some("x"))], &[]),
-        change(&table, Op::Update, &["41"], &[("é $1", Some("5"))], &[]),
-    ])
-    .unwrap();
-    let row = arm.fetch("Or;der", &[&["41"]]).rows.remove(0);
+    let mut claimed = Claimed::before(&database.origin());
+    let table = claimed.table("Or;der").clone();
+    claimed
+        .apply(&[
+            change(&table, Op::Insert, &["41"], &[("select", Some("x"))], &[]),
+            change(&table, Op::Update, &["41"], &[("é $1", Some("5"))], &[]),
+        ])
+        .unwrap();
+    let row = claimed.fetch("Or;der", &[&["41"]]).rows.remove(0);
     assert_eq!(shown(row.as_deref()), "41|x|5|10");
 }
 
@@ -155,23 +156,23 @@ fn odd_names_and_generated_columns_are_written() {
 fn trouble_of_the_moment_is_unavailable_and_a_schema_change_denied() {
     let Some(database) = Database::open("write_trouble") else { return };
     database.sql("CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 0)");
-    let mut arm = Arm::before(&database.origin());
-    let table = arm.table("t").clone();
+    let mut claimed = Claimed::before(&database.origin());
+    let table = claimed.table("t").clone();
     let group = change(&table, Op::Update, &["1"], &[("n", Some("1"))], &[]);
     // Long enough for a busy machine to open the connection, short enough to be waited for.
     let origin = database.origin().timeout(Duration::from_secs(3));
-    arm.writer = origin.writer().unwrap();
+    claimed.writer = origin.writer().unwrap();
     database.sql("BEGIN; LOCK TABLE t");
-    assert_eq!(arm.apply(std::slice::from_ref(&group)).unwrap_err().fault, Fault::Unavailable);
+    assert_eq!(claimed.apply(std::slice::from_ref(&group)).unwrap_err().fault, Fault::Unavailable);
     database.sql("COMMIT");
     // After an outcome that is unknown the connection is to be dropped.
-    arm.writer = database.origin().writer().unwrap();
-    arm.apply(std::slice::from_ref(&group)).unwrap();
+    claimed.writer = database.origin().writer().unwrap();
+    claimed.apply(std::slice::from_ref(&group)).unwrap();
 
     database.sql("ALTER TABLE t RENAME n TO m");
-    assert_eq!(arm.apply(&[group]).unwrap_err().fault, Fault::Denied);
+    assert_eq!(claimed.apply(&[group]).unwrap_err().fault, Fault::Denied);
     let refs = [GroupRef { lsn: Lsn(2), bytes: &[1, 2, 3] }];
-    let malformed = arm.apply_refs(&refs).unwrap_err();
+    let malformed = claimed.apply_refs(&refs).unwrap_err();
     assert_eq!(malformed.fault, Fault::Failed);
 }
 
@@ -179,10 +180,10 @@ fn trouble_of_the_moment_is_unavailable_and_a_schema_change_denied() {
 fn a_lost_connection_is_unavailable_and_leaves_nothing_half_done() {
     let Some(database) = Database::open("write_lost") else { return };
     database.sql("CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 0)");
-    let mut arm = Arm::before(&database.origin());
-    let table = arm.table("t").clone();
+    let mut claimed = Claimed::before(&database.origin());
+    let table = claimed.table("t").clone();
     let group = change(&table, Op::Update, &["1"], &[], &[("n", "1")]);
-    arm.apply(std::slice::from_ref(&group)).unwrap();
+    claimed.apply(std::slice::from_ref(&group)).unwrap();
     // The backend of this writer is the one that waits for the lock below.
     database.sql("BEGIN; LOCK TABLE t");
     let url = database.url.clone();
@@ -202,11 +203,11 @@ fn a_lost_connection_is_unavailable_and_leaves_nothing_half_done() {
             }
         });
     });
-    assert_eq!(arm.apply(std::slice::from_ref(&group)).unwrap_err().fault, Fault::Unavailable);
+    assert_eq!(claimed.apply(std::slice::from_ref(&group)).unwrap_err().fault, Fault::Unavailable);
     killer.join().unwrap();
     database.sql("COMMIT");
-    assert_eq!(arm.apply(std::slice::from_ref(&group)).unwrap_err().fault, Fault::Unavailable);
-    arm.writer = database.origin().writer().unwrap();
-    arm.apply(&[group]).unwrap();
+    assert_eq!(claimed.apply(std::slice::from_ref(&group)).unwrap_err().fault, Fault::Unavailable);
+    claimed.writer = database.origin().writer().unwrap();
+    claimed.apply(&[group]).unwrap();
     assert_eq!(database.text("SELECT n::text FROM t").as_deref(), Some("2"));
 }
