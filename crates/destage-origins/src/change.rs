@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Among them may stand raw SQL, for which `table` is 65535 and `op` is 3: see [`crate::dml`]. A group that builds on groups
-//! whose rows it does not change begins with their numbers, ascending, each but the first as the distance from the one before:
+//! whose rows it does not change begins with their numbers, ascending, each but the first as the distance from the one
+//! before:
 //!
 //! ```text
 //! builds on = 65535:varint 4:u8 count:varint { number:varint }
@@ -213,10 +214,7 @@ pub fn builds_on(bytes: &[u8]) -> Vec<Lsn> {
     let mut reader = Reader::new(bytes);
     let begins =
         reader.varint() == Some(u64::from(NO_TABLE)) && reader.byte() == Some(BUILDS_ON_OP);
-    match begins {
-        true => read_builds_on(&mut reader).unwrap_or_default(),
-        false => Vec::new(),
-    }
+    if begins { read_builds_on(&mut reader).unwrap_or_default() } else { Vec::new() }
 }
 
 /// What a group tells of commands that are carried out once; nothing more from where it is malformed.

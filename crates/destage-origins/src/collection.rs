@@ -64,9 +64,10 @@ impl Collection {
     pub fn push_element(&self, key_len: usize, owners: &[u8], member: &[u8], out: &mut Vec<u8>) {
         let mut owners = Reader::new(owners);
         for column in 0..key_len {
-            match column == self.member {
-                true => push_cell(out, Cell::Value(member)),
-                false => push_cell(out, owners.cell().unwrap_or(Cell::Null)),
+            if column == self.member {
+                push_cell(out, Cell::Value(member))
+            } else {
+                push_cell(out, owners.cell().unwrap_or(Cell::Null))
             }
         }
     }
@@ -75,9 +76,10 @@ impl Collection {
     pub fn split<'k>(&self, key: &'k [u8], owners: &mut Vec<u8>) -> &'k [u8] {
         let mut member: &[u8] = &[];
         for (column, cell) in Reader::new(key).enumerate() {
-            match column == self.member {
-                true => member = cell.value().unwrap_or_default(),
-                false => push_cell(owners, cell),
+            if column == self.member {
+                member = cell.value().unwrap_or_default()
+            } else {
+                push_cell(owners, cell)
             }
         }
         member

@@ -65,7 +65,7 @@ impl OriginError {
     }
 
     /// All that is known, values included.
-    pub fn whole(&self) -> String {
+    pub fn in_full(&self) -> String {
         match &self.values {
             Some(values) => format!("{} ({values})", self.message),
             None => self.message.clone(),

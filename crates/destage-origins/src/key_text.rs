@@ -1,7 +1,7 @@
 //! How the parts of keys are written: the escapes, and bytes shown to people.
 //!
-//! Inside a table's name and inside the parts of a composite key, `:` is written `%3A`, and `%` is written `%25` where it would
-//! begin an escape. Which row a key names is not decided here.
+//! Inside a table's name and inside the parts of a composite key, `:` is written `%3A`, and `%` is written `%25` where it
+//! would begin an escape. Which row a key names is not decided here.
 
 use std::borrow::Cow;
 

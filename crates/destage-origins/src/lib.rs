@@ -7,6 +7,8 @@ pub mod catalog;
 pub mod cells;
 pub mod change;
 pub mod collection;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 pub mod contract;
 pub mod derived;
 pub mod dml;

@@ -217,10 +217,7 @@ fn add_set(
         members_max,
     };
     let added = schema.add_collection(collection).ok_or("there are too many tables")?;
-    let shape = match added.is_sorted() {
-        true => Shape::SortedSet(added.id),
-        false => Shape::Set(added.id),
-    };
+    let shape = if added.is_sorted() { Shape::SortedSet(added.id) } else { Shape::Set(added.id) };
     Ok((added.whole(), shape))
 }
 
@@ -339,15 +336,14 @@ impl Pattern {
         let Some(mut rest) = key.strip_prefix(&self.head[..]) else { return false };
         for (at, place) in self.places.iter().enumerate() {
             let is_last = at + 1 == self.places.len();
-            let end = match is_last {
-                true => rest.ends_with(&place.tail).then(|| rest.len() - place.tail.len()),
-                false => memchr::memmem::find(rest, &place.tail),
+            let end = if is_last {
+                rest.ends_with(&place.tail).then(|| rest.len() - place.tail.len())
+            } else {
+                memchr::memmem::find(rest, &place.tail)
             };
             let Some(end) = end.filter(|&end| end > 0) else { return false };
-            let value = match is_last {
-                true => rest[..end].into(),
-                false => crate::key_text::decode(&rest[..end]),
-            };
+            let value =
+                if is_last { rest[..end].into() } else { crate::key_text::decode(&rest[..end]) };
             if !value.starts_with(&place.prefix) {
                 return false;
             }

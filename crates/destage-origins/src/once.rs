@@ -7,8 +7,8 @@
 //!
 //! The group that a command makes tells of it first, with 0 as number and stamp: they are the group's own. A later group
 //! repeats it, with the number and the stamp of the first one, before the segment of that leaves the journal. A group whose
-//! client waited for the origin's word, and was rejected, is given up by a later group, with its number: it is never applied,
-//! and its token is free again.
+//! client waited for the origin's word, and was rejected, is given up by a later group, with its number: it is never
+//! applied, and its token is free again.
 
 use crate::cells::{Cell, Reader, push_cell, push_varint};
 use destage_core::{Lsn, Time};

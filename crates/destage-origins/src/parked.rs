@@ -147,9 +147,10 @@ impl TryFrom<serde_json::Value> for Given {
 
     /// As for [`ItemText`].
     fn try_from(value: serde_json::Value) -> Result<Self, Self::Error> {
-        match value.get("payload").is_some() {
-            true => serde_json::from_value(value).map(Self::Shown),
-            false => serde_json::from_value(value).map(Self::Group),
+        if value.get("payload").is_some() {
+            serde_json::from_value(value).map(Self::Shown)
+        } else {
+            serde_json::from_value(value).map(Self::Group)
         }
     }
 }
@@ -166,9 +167,10 @@ impl TryFrom<serde_json::Value> for ItemText {
 
     /// Told apart by hand, so that an error says what is wrong with the one that was meant.
     fn try_from(value: serde_json::Value) -> Result<Self, Self::Error> {
-        match value.get("sql").is_some() {
-            true => serde_json::from_value(value).map(Self::Dml),
-            false => serde_json::from_value(value).map(Self::Change),
+        if value.get("sql").is_some() {
+            serde_json::from_value(value).map(Self::Dml)
+        } else {
+            serde_json::from_value(value).map(Self::Change)
         }
     }
 }
@@ -235,9 +237,10 @@ impl TryFrom<serde_json::Value> for ColumnText {
 
     /// As for [`ItemText`].
     fn try_from(value: serde_json::Value) -> Result<Self, Self::Error> {
-        match value.get("add").is_some() {
-            true => serde_json::from_value(value).map(Self::Add),
-            false => serde_json::from_value(value).map(Self::Set),
+        if value.get("add").is_some() {
+            serde_json::from_value(value).map(Self::Add)
+        } else {
+            serde_json::from_value(value).map(Self::Set)
         }
     }
 }

@@ -104,8 +104,8 @@ pub struct Class {
     pub opaque: Option<String>,
     /// Deleting a row, or changing a referenced column, changes rows of these tables (ON DELETE / ON UPDATE actions).
     pub cascades_to: Vec<TableId>,
-    /// A constraint of this table, or one that refers to it, is checked at commit (INITIALLY DEFERRED): each group is checked
-    /// at its own end, so that batches reject what single groups would.
+    /// A constraint of this table, or one that refers to it, is checked at commit (INITIALLY DEFERRED): each group is
+    /// checked at its own end, so that batches reject what single groups would.
     pub deferred: bool,
 }
 
@@ -184,8 +184,8 @@ impl Schema {
         &self.tables[..self.tables.len() - own]
     }
 
-    /// The tables behind the keys of the user's own making that begin so, up to their first place: of sets, the tables of the
-    /// members.
+    /// The tables behind the keys of the user's own making that begin so, up to their first place: of sets, the tables of
+    /// the members.
     pub fn mapped_under(&self, prefix: &[u8]) -> Vec<TableId> {
         let tables = self.mappings.under(prefix).map(|table| match self.table(table).part {
             Some((id, _)) => self.collection(id).table,

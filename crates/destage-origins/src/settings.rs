@@ -23,7 +23,8 @@ pub struct TableSettings {
 }
 
 impl TableSettings {
-    /// Whether each write of that table waits for the origin, which may do more with it than store it, and drops the cached row.
+    /// Whether each write of that table waits for the origin, which may do more with it than store it, and drops the cached
+    /// row.
     pub fn goes_through(&self, table: &Table) -> bool {
         // Declared to change nothing that is cached.
         let is_harmless = self.triggers.as_ref().is_some_and(Vec::is_empty);
@@ -48,7 +49,8 @@ pub struct DocumentSettings {
 pub struct DomainSettings {
     /// Its name, which status, metrics and messages use.
     pub name: String,
-    /// Its tables. With a column none may be given: then all tables whose key has the column, as far as they are in no other.
+    /// Its tables. With a column none may be given: then all tables whose key has the column, as far as they are in no
+    /// other.
     pub tables: Vec<String>,
     /// The column of the primary key by whose value the rows are told apart; `None`: the tables are one domain as a whole.
     pub column: Option<String>,

@@ -107,8 +107,6 @@ pub enum Fate {
 pub struct Claim {
     /// Its epoch.
     pub epoch: u64,
-    /// Where it believes the watermark to be.
-    pub expected: u64,
     /// Negative control: the watermark is moved without being compared.
     pub unsafe_no_watermark: bool,
 }
@@ -173,21 +171,11 @@ impl Origin {
         Ok(epoch)
     }
 
-    /// Applies the groups in order and moves the watermark, or does nothing. True if they had landed before.
+    /// Applies the groups in order and moves the watermarks, or does nothing. True if they had landed before.
     ///
     /// # Errors
     /// See [`Refusal`].
-    pub fn apply(&mut self, claim: Claim, groups: &[ModelGroup]) -> Result<bool, Refusal> {
-        let Some(last) = groups.last() else { return Ok(true) };
-        let mark = Mark { domain: 0, expected: claim.expected, upto: last.lsn };
-        self.apply_across(claim, &[mark], groups)
-    }
-
-    /// As [`Origin::apply`], moving the watermarks of these domains; what the claim expects does not count.
-    ///
-    /// # Errors
-    /// See [`Refusal`].
-    pub fn apply_across(
+    pub fn apply(
         &mut self,
         claim: Claim,
         marks: &[Mark],
@@ -209,25 +197,11 @@ impl Origin {
         Ok(false)
     }
 
-    /// Moves the watermark past one group and keeps `parked`. True if that had happened before.
+    /// Moves the watermarks past one group and keeps `parked`. True if that had happened before.
     ///
     /// # Errors
     /// See [`Refusal`].
     pub fn park(
-        &mut self,
-        claim: Claim,
-        lsn: u64,
-        parked: Option<String>,
-    ) -> Result<bool, Refusal> {
-        let mark = Mark { domain: 0, expected: claim.expected, upto: lsn };
-        self.park_across(claim, &[mark], lsn, parked)
-    }
-
-    /// As [`Origin::park`], moving the watermarks of these domains.
-    ///
-    /// # Errors
-    /// See [`Refusal`].
-    pub fn park_across(
         &mut self,
         claim: Claim,
         marks: &[Mark],

@@ -305,7 +305,7 @@ impl Engine {
             _ => Code::Unavailable,
         };
         // Who asks may read what the query reads.
-        let error = ReplyError::new(code, format!("{}: {}", self.config.origin, error.whole()));
+        let error = ReplyError::new(code, format!("{}: {}", self.config.origin, error.in_full()));
         for waiter in self.derived.failed(name) {
             self.measured.error();
             self.end_derived(waiter, |reply| reply.error(&error));

@@ -415,7 +415,7 @@ impl Engine {
             );
             let payload = crate::parked::encode(&self.schema, &group.bytes)
                 .expect("groups are checked when they are written or recovered");
-            ParkedGroup { domain, lsn, depends_on, reason: reason.whole(), payload }
+            ParkedGroup { domain, lsn, depends_on, reason: reason.in_full(), payload }
         });
         let core = &self.core;
         let spans = |lsn| core.domains_spanned(lsn);

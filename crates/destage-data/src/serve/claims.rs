@@ -224,7 +224,7 @@ mod tests {
             heartbeat_age: Duration::ZERO,
             released: false,
             watermarks: Vec::new(),
-            is_whole: true,
+            epochs_agree: true,
         }
     }
 

@@ -252,7 +252,7 @@ impl Pair<'_> {
                 ),
             ));
         }
-        if !owner.is_whole && !settings.adopt {
+        if !owner.epochs_agree && !settings.adopt {
             return Err(ServeError::new(
                 exit::ORIGIN_WENT_BACK,
                 format!(

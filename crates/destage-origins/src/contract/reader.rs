@@ -15,8 +15,8 @@ pub struct Snapshot {
     pub rows: Vec<Option<Box<[u8]>>>,
     /// Each domain's watermark in the same snapshot. A domain without a row stands at 0.
     pub watermarks: Watermarks,
-    /// For each row, in the same order: the last group of its own that it holds, where it may be ahead of the watermark. Empty
-    /// where rows and watermarks are of one snapshot.
+    /// For each row, in the same order: the last group of its own that it holds, where it may be ahead of the watermark.
+    /// Empty where rows and watermarks are of one snapshot.
     pub seen: Vec<Lsn>,
 }
 
@@ -145,8 +145,8 @@ pub trait Reader: Send {
         Err(OriginError::new(Fault::Denied, "the origin takes no SQL, so it has no derived keys"))
     }
 
-    /// Has the origin prepare raw SQL, which is not run: it is one statement that writes rows. The names of the tables that it
-    /// writes by itself, without what triggers and cascades add; `None` where the origin does not tell.
+    /// Has the origin prepare raw SQL, which is not run: it is one statement that writes rows. The names of the tables that
+    /// it writes by itself, without what triggers and cascades add; `None` where the origin does not tell.
     ///
     /// # Errors
     /// As for `fetch`; [`Fault::Denied`] if it is no such statement or cannot be prepared.
@@ -158,8 +158,9 @@ pub trait Reader: Send {
         Err(OriginError::new(Fault::Denied, "this kind of origin takes no SQL"))
     }
 
-    /// Runs the query of a derived key on one snapshot, in which nothing can be written. `values` are its parameters' values,
-    /// as cells. At the origin nothing of it is left after `limit`, which is not zero, or after the time of one operation.
+    /// Runs the query of a derived key on one snapshot, in which nothing can be written. `values` are its parameters'
+    /// values, as cells. At the origin nothing of it is left after `limit`, which is not zero, or after the time of one
+    /// operation.
     ///
     /// # Errors
     /// As for `fetch`; [`Fault::Rejected`] for values that the query does not bear. [`OriginError::is_late`] past the limit.

@@ -24,7 +24,7 @@ pub struct Owner {
     /// Watermarks, one per domain.
     pub watermarks: Vec<(DomainId, Lsn)>,
     /// Whether all watermarks are of the owner's epoch, as every claim leaves them.
-    pub is_whole: bool,
+    pub epochs_agree: bool,
 }
 
 /// An owner whose heartbeat is younger than this is alive.
@@ -90,14 +90,15 @@ pub trait Writer: Send {
     /// batch lands once however often it is sent: groups that had landed before are left out.
     ///
     /// A batch of one domain may be cut into several transactions, each of which moves the watermark to its own last group:
-    /// whatever happens, the origin holds all groups up to its watermark and nothing of those behind it. One of several domains
-    /// is one transaction, which moves all their watermarks; it is sent where [`super::Origin::has_domains`] says so.
+    /// whatever happens, the origin holds all groups up to its watermark and nothing of those behind it. One of several
+    /// domains is one transaction, which moves all their watermarks; it is sent where [`super::Origin::has_domains`] says
+    /// so.
     ///
     /// # Errors
-    /// [`Fault::Rejected`]: the data of some group were refused (also: an update or delete that met no row); groups before it may
-    /// have landed. [`Fault::Fenced`]: the epoch is not ours any more. [`Fault::Failed`]: a watermark is neither where it is
-    /// expected nor at one of the groups nor beyond them, or one has moved and another has not. An outcome that is unknown is
-    /// reported as [`Fault::Unavailable`]; after reconnecting, the same batch finds out.
+    /// [`Fault::Rejected`]: the data of some group were refused (also: an update or delete that met no row); groups before
+    /// it may have landed. [`Fault::Fenced`]: the epoch is not ours any more. [`Fault::Failed`]: a watermark is neither
+    /// where it is expected nor at one of the groups nor beyond them, or one has moved and another has not. An outcome that
+    /// is unknown is reported as [`Fault::Unavailable`]; after reconnecting, the same batch finds out.
     fn apply(
         &mut self,
         schema: &Schema,
@@ -115,8 +116,8 @@ pub trait Writer: Send {
         parked: Option<&ParkedGroup>,
     ) -> Result<(), OriginError>;
 
-    /// Moves the mark of [`super::ALL_DOMAINS`], the claim's only one, in one step with a look at the domains: nothing is moved
-    /// where one of them stands below its number in `floors`, since the origin went back then. Called where
+    /// Moves the mark of [`super::ALL_DOMAINS`], the claim's only one, in one step with a look at the domains: nothing is
+    /// moved where one of them stands below its number in `floors`, since the origin went back then. Called where
     /// [`super::Origin::has_domains`] says so.
     ///
     /// # Errors
@@ -149,8 +150,8 @@ pub trait Writer: Send {
     fn parked(&mut self) -> Result<Vec<ParkedGroup>, OriginError>;
 
     /// Takes groups out of the parked ones, each exactly once, and applies `groups` in their order, in one transaction. The
-    /// watermark of the claim's only mark is held where it is, wherever that may be. It waits for the end of such a transaction of this owner's
-    /// that may still be under way, so with nothing to do it tells that there is none.
+    /// watermark of the claim's only mark is held where it is, wherever that may be. It waits for the end of such a
+    /// transaction of this owner's that may still be under way, so with nothing to do it tells that there is none.
     ///
     /// # Errors
     /// As for `apply`; [`Fault::Rejected`] as well if a parked group is not there any more. Nothing was done then.
@@ -215,7 +216,7 @@ impl WriteClaim<'_> {
     ///
     /// # Errors
     /// [`Fault::Denied`] for several.
-    pub(crate) fn only(&self) -> Result<Mark, OriginError> {
+    pub fn only(&self) -> Result<Mark, OriginError> {
         match self.marks {
             [mark] => Ok(*mark),
             _ => Err(one_domain_only()),

@@ -99,10 +99,7 @@ impl Json {
     /// # Errors
     /// [`Fault::Rejected`] past [`RESULT_BYTES_MAX`].
     pub(crate) fn check_size(&self) -> Result<(), OriginError> {
-        match self.out.len() <= RESULT_BYTES_MAX {
-            true => Ok(()),
-            false => Err(too_large()),
-        }
+        if self.out.len() <= RESULT_BYTES_MAX { Ok(()) } else { Err(too_large()) }
     }
 
     /// The whole.

@@ -1,8 +1,8 @@
 //! Which writes make which results old: for each table, and for the values of columns that are matched, the newest change.
 //!
 //! Results are not looked for when a row is written: a result knows the count of changes as of which it holds, and is old
-//! once something that it depends on has changed later. So a write costs a few stores however many results there are, and the
-//! memory is bounded: values share places by their hash, and a collision costs a query that was not needed.
+//! once something that it depends on has changed later. So a write costs a few stores however many results there are, and
+//! the memory is bounded: values share places by their hash, and a collision costs a query that was not needed.
 
 use super::{Queries, Query};
 use crate::cells::{Cell, Reader};

@@ -1,9 +1,9 @@
 //! URLs of databases, read before the databases' clients read them.
 //!
-//! A password that was put in as it is, with `@`, `/`, `:`, `?`, `#` or `%` in it, is cut somewhere by each client, and by each
-//! elsewhere; what is behind the cut passes for a host, is looked up, shown and logged. So a URL is taken apart here, in every
-//! way in which it can be one: if there is one way, each part is written anew as every client reads it; if there is none or
-//! there are several, it is refused, and nothing of it is shown.
+//! A password that was put in as it is, with `@`, `/`, `:`, `?`, `#` or `%` in it, is cut somewhere by each client, and by
+//! each elsewhere; what is behind the cut passes for a host, is looked up, shown and logged. So a URL is taken apart here,
+//! in every way in which it can be one: if there is one way, each part is written anew as every client reads it; if there is
+//! none or there are several, it is refused, and nothing of it is shown.
 
 use crate::contract::OriginError;
 use destage_core::Fault;

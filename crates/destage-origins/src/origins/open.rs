@@ -14,8 +14,8 @@ pub const ADDRESSES: &str = "sqlite:FILE, postgres://USER:PASSWORD@HOST[:PORT]/D
      mysql://USER:PASSWORD@HOST[:PORT]/DATABASE (MariaDB) or \
      mongodb://USER:PASSWORD@HOST[:PORT]/DATABASE";
 
-/// The origin at `url`. Nothing is connected yet, except that a SQLite file must exist. `timeout` bounds connecting and each request; `tables` are
-/// the settings of single tables, which say what the collections of a MongoDB hold.
+/// The origin at `url`. Nothing is connected yet, except that a SQLite file must exist. `timeout` bounds connecting and each
+/// request; `tables` are the settings of single tables, which say what the collections of a MongoDB hold.
 ///
 /// # Errors
 /// [`Fault::Denied`] if the address cannot be read or names a store that is not supported; otherwise as the origin says.

@@ -82,7 +82,8 @@ pub enum ColumnType {
     Json,
     /// JSON in PostgreSQL's normal form: keys ordered by length, then bytes; the last of equal keys; `", "` and `": "`.
     Jsonb,
-    /// A value of MongoDB, its arrays only or any but null: compact JSON, what JSON has no form for in relaxed Extended JSON.
+    /// A value of MongoDB, its arrays only or any but null: compact JSON, what JSON has no form for in relaxed Extended
+    /// JSON.
     Bson {
         /// Whether only arrays are taken.
         is_array: bool,
@@ -178,8 +179,8 @@ impl ColumnType {
         }
     }
 
-    /// The form in which an amount is kept that values of this type are to grow by. Exact ones take the column's scale, so that
-    /// they add up to the same value in any grouping.
+    /// The form in which an amount is kept that values of this type are to grow by. Exact ones take the column's scale, so
+    /// that they add up to the same value in any grouping.
     ///
     /// # Errors
     /// [`ValueError`] if the type is not numeric, or the amount is no finite number by which one of its values can grow.

@@ -49,8 +49,8 @@ impl Dialect {
         Builder { dialect: self, statement: Statement { sql: sql.to_owned(), values: Vec::new() } }
     }
 
-    /// The row of the owner: journal, epoch, domain map, age of the heartbeat, watermarks, whether it has released the origin,
-    /// whether all watermarks are of its epoch.
+    /// The row of the owner: journal, epoch, domain map, age of the heartbeat, watermarks, whether it has released the
+    /// origin, whether all watermarks are of its epoch.
     pub(super) fn owner(&self) -> Statement {
         let Self { domain_map, heartbeat_age, watermarks, released, .. } = self;
         self.statement(&format!(

@@ -1,7 +1,7 @@
 //! The ledger: Destage's own tables at the origin, which say who owns it, how far each domain is, and what was parked.
 //!
-//! Here is what every origin decides alike, whatever it keeps the ledger in; in [`dialect`] the ledger as SQL, in [`writer`]
-//! the writer of all databases that speak it.
+//! What it says is judged in [`crate::contract`], whatever it is kept in; in [`dialect`] it is SQL, and [`writer`] is the
+//! writer of all databases that speak it.
 
 mod dialect;
 mod writer;
@@ -9,10 +9,7 @@ mod writer;
 pub(super) use dialect::{Dialect, Statement, Value, push_number};
 pub(super) use writer::{Database, End, Field, Part, SqlWriter, Transaction, applied, apply_first};
 
-use crate::change::Op;
-use crate::contract::{GroupRef, Mark, OriginError, WriteClaim};
-use crate::schema::Table;
-use destage_core::{DomainId, Fault, Lsn};
+use destage_core::{DomainId, Lsn};
 
 /// The tables' names.
 pub(in crate::origins) const NAMES: [&str; 3] =
@@ -27,145 +24,6 @@ pub(in crate::origins) fn parse_watermarks(text: Option<&str>) -> Vec<(DomainId,
     text.unwrap_or_default().split(',').filter_map(pair).collect()
 }
 
-/// The watermarks are not where the claim expects them but where `found` has them, with their epochs: who is right? The number
-/// up to which the groups had landed before.
-///
-/// # Errors
-/// [`Fault::Fenced`] or [`Fault::Failed`], as [`crate::contract::Writer::apply`] says; [`Fault::Unavailable`] where they are
-/// where they were expected after all.
-pub(in crate::origins) fn landed(
-    place: &str,
-    claim: &WriteClaim<'_>,
-    found: impl Fn(DomainId) -> Option<(Lsn, u64)>,
-    groups: &[GroupRef<'_>],
-) -> Result<Lsn, OriginError> {
-    if let [mark] = claim.marks {
-        return reached(place, claim.epoch, mark, found(mark.domain), groups);
-    }
-    let stays = |mark: &Mark| found(mark.domain) == Some((mark.expected, claim.epoch));
-    if let Some(first) = claim.marks.first().filter(|_| claim.marks.iter().all(stays)) {
-        return Err(unmoved(place, first));
-    }
-    // All have moved, or something that is not ours has moved some.
-    for mark in claim.marks {
-        let whole = [GroupRef { lsn: mark.upto, bytes: &[] }];
-        reached(place, claim.epoch, mark, found(mark.domain), &whole).map_err(
-            |error| match error.fault {
-                Fault::Unavailable => changed(place, mark, mark.expected),
-                _ => error,
-            },
-        )?;
-    }
-    Ok(claim.marks.iter().map(|mark| mark.upto).max().unwrap_or(Lsn::ZERO))
-}
-
-/// The number up to which the groups of one domain had landed.
-fn reached(
-    place: &str,
-    epoch: u64,
-    mark: &Mark,
-    found: Option<(Lsn, u64)>,
-    groups: &[GroupRef<'_>],
-) -> Result<Lsn, OriginError> {
-    let Some((seq, theirs)) = found else {
-        let message =
-            format!("{place} has no watermark for domain {}: claim it first", mark.domain.0);
-        return Err(OriginError::new(Fault::Failed, message));
-    };
-    if theirs != epoch {
-        return Err(fenced(place, epoch, Some(theirs)));
-    }
-    let is_beyond = groups.last().is_some_and(|last| last.lsn <= seq);
-    if is_beyond || groups.iter().any(|group| group.lsn == seq) {
-        return Ok(seq);
-    }
-    if seq == mark.expected {
-        return Err(unmoved(place, mark));
-    }
-    Err(changed(place, mark, seq))
-}
-
-/// The watermark is where the claim left it, and did not move all the same: nothing was lost, so there is nothing but to try
-/// again.
-fn unmoved(place: &str, mark: &Mark) -> OriginError {
-    let (domain, expected) = (mark.domain.0, mark.expected.0);
-    OriginError::new(
-        Fault::Unavailable,
-        format!(
-            "{place} did not move the watermark of domain {domain} from {expected}, where it stands"
-        ),
-    )
-}
-
-/// The watermark is where nothing of ours has put it.
-fn changed(place: &str, mark: &Mark, found: Lsn) -> OriginError {
-    OriginError::new(
-        Fault::Failed,
-        format!(
-            "{place} stands at group {} of domain {}, expected {}: it was restored or changed by hand",
-            found.0, mark.domain.0, mark.expected.0
-        ),
-    )
-}
-
-/// Whether no domain stands below what was confirmed of it.
-///
-/// # Errors
-/// [`Fault::Failed`] names the first that does.
-pub(in crate::origins) fn check_floors(
-    place: &str,
-    found: &[(DomainId, Lsn)],
-    floors: &[(DomainId, Lsn)],
-) -> Result<(), OriginError> {
-    let at = |domain: DomainId| {
-        found.iter().find(|(d, _)| *d == domain).map_or(Lsn::ZERO, |&(_, lsn)| lsn)
-    };
-    match floors.iter().find(|&&(domain, floor)| at(domain) < floor) {
-        None => Ok(()),
-        Some(&(domain, floor)) => Err(OriginError::new(
-            Fault::Failed,
-            format!(
-                "{place} went back: domain {} stands at write {}, and was at {}",
-                domain.0,
-                at(domain).0,
-                floor.0
-            ),
-        )),
-    }
-}
-
-/// A claim met another owner than the one that had been read, whatever its epoch.
-pub(in crate::origins) fn outrun(place: &str) -> OriginError {
-    let message = format!("another process claimed {place} meanwhile; read its owner again");
-    OriginError::new(Fault::Fenced, message)
-}
-
-/// The origin is not ours any more: another owner's, or, as epochs only grow, one that was restored to before our start.
-pub(in crate::origins) fn fenced(place: &str, ours: u64, theirs: Option<u64>) -> OriginError {
-    if let Some(epoch) = theirs.filter(|epoch| *epoch < ours) {
-        return OriginError::new(
-            Fault::Failed,
-            format!("{place} went back: its epoch is {epoch}, and was {ours}"),
-        );
-    }
-    let theirs = theirs.map_or_else(|| "none".to_owned(), |epoch| epoch.to_string());
-    let message = format!("{place} has another owner: its epoch is {theirs}, ours is {ours}");
-    OriginError::new(Fault::Fenced, message)
-}
-
-/// A statement did not touch its rows exactly. `target` is `None` where a group was to be parked or taken back.
-pub(in crate::origins) fn missed(target: Option<(&Table, Op)>, expected: u64, rows: u64) -> String {
-    let (table, op) = target.map_or(("destage_parked", "change"), |(table, op)| {
-        let op = match op {
-            Op::Insert => "insert",
-            Op::Update => "update",
-            Op::Delete => "delete",
-        };
-        (table.name.as_str(), op)
-    });
-    format!("{op} of {expected} rows of {table} met {rows}: the others do not exist there")
-}
-
 /// As databases hold it that know no unsigned numbers.
 pub(in crate::origins) fn signed(number: u64) -> i64 {
     i64::try_from(number).expect("sequence numbers and epochs stay below 2^63")
@@ -174,56 +32,4 @@ pub(in crate::origins) fn signed(number: u64) -> i64 {
 /// Back from [`signed`]; 0 for what nobody but a stranger can have written.
 pub(in crate::origins) fn unsigned(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const EPOCH: u64 = 4;
-
-    fn mark(domain: u16, expected: u64, upto: u64) -> Mark {
-        Mark { domain: DomainId(domain), expected: Lsn(expected), upto: Lsn(upto) }
-    }
-
-    fn fault_of<T>(result: Result<T, OriginError>) -> Option<Fault> {
-        result.err().map(|error| error.fault)
-    }
-
-    #[test]
-    fn a_watermark_that_stayed_where_it_was_is_tried_again_and_one_elsewhere_went_back() {
-        let groups = [6, 7].map(|lsn| GroupRef { lsn: Lsn(lsn), bytes: &[] });
-        let marks = [mark(0, 5, 7)];
-        let claim = WriteClaim { epoch: EPOCH, marks: &marks, unsafe_no_watermark: false };
-        let landed = |found| landed("the origin", &claim, |_| Some((Lsn(found), EPOCH)), &groups);
-        assert_eq!(fault_of(landed(5)), Some(Fault::Unavailable));
-        assert_eq!(fault_of(landed(4)), Some(Fault::Failed));
-        assert_eq!(landed(6).ok(), Some(Lsn(6)));
-        assert_eq!(landed(9).ok(), Some(Lsn(9)));
-    }
-
-    #[test]
-    fn of_several_watermarks_all_stay_or_none() {
-        let marks = [mark(0, 5, 9), mark(1, 3, 9)];
-        let claim = WriteClaim { epoch: EPOCH, marks: &marks, unsafe_no_watermark: false };
-        let landed = |found: [u64; 2]| {
-            let at = |domain: DomainId| Some((Lsn(found[usize::from(domain.0)]), EPOCH));
-            fault_of(landed("the origin", &claim, at, &[]))
-        };
-        assert_eq!(landed([5, 3]), Some(Fault::Unavailable));
-        assert_eq!(landed([9, 9]), None);
-        assert_eq!(landed([9, 3]), Some(Fault::Failed));
-        assert_eq!(landed([5, 9]), Some(Fault::Failed));
-        assert_eq!(landed([4, 3]), Some(Fault::Failed));
-    }
-
-    #[test]
-    fn a_domain_below_what_was_confirmed_of_it_went_back() {
-        let at = |domain, lsn| (DomainId(domain), Lsn(lsn));
-        let found = [at(0, 5), at(1, 3)];
-        let checked = |floors: &[_]| fault_of(check_floors("the origin", &found, floors));
-        assert_eq!(checked(&[at(0, 5), at(1, 2)]), None);
-        assert_eq!(checked(&[at(0, 5), at(1, 4)]), Some(Fault::Failed));
-        assert_eq!(checked(&[at(2, 1)]), Some(Fault::Failed), "it has no row any more");
-    }
 }

@@ -3,7 +3,8 @@
 //! The ledger's rows are changed in the same transaction as the batch. Which statements that takes is decided here; how they
 //! are sent, all at once or one by one, is the database's.
 
-use super::{Dialect, Statement, check_floors, fenced, landed, outrun, parse_watermarks, unsigned};
+use super::{Dialect, Statement, parse_watermarks, unsigned};
+use crate::contract::verdict::{check_floors, fenced, landed, outrun};
 use crate::contract::{
     Applied, Claim, GroupRef, OriginError, Owner, ParkedGroup, Watermarks, WriteClaim, Writer,
 };
@@ -62,8 +63,8 @@ pub(in crate::origins) trait Database: Send {
     /// Runs a whole transaction.
     ///
     /// # Errors
-    /// As [`Writer`] has them, [`Fault::Rejected`] where a row was refused or not met. Nothing of it is left then, unless the
-    /// outcome is unknown.
+    /// As [`Writer`] has them, [`Fault::Rejected`] where a row was refused or not met. Nothing of it is left then, unless
+    /// the outcome is unknown.
     fn transact(&mut self, transaction: &Transaction<'_>) -> Result<End, OriginError>;
 
     /// Applies groups of one domain from the first on, as many as the database takes at once.
@@ -183,8 +184,8 @@ fn planned<'a>(
 pub(in crate::origins) struct SqlWriter<D>(pub(in crate::origins) D);
 
 impl<D: Database> SqlWriter<D> {
-    /// Does something, and once more if it failed for what was known of the tables and is out of date. Nothing of it was done
-    /// then but whole transactions, which a second attempt finds done.
+    /// Does something, and once more if it failed for what was known of the tables and is out of date. Nothing of it was
+    /// done then but whole transactions, which a second attempt finds done.
     fn up_to_date<T>(
         &mut self,
         mut attempt: impl FnMut(&mut Self) -> Result<T, OriginError>,
@@ -281,7 +282,7 @@ impl<D: Database> Writer for SqlWriter<D> {
             heartbeat_age: Duration::try_from_secs_f64(age).unwrap_or(Duration::MAX),
             released: text(row, 5) == "1",
             watermarks: parse_watermarks(row[4].as_deref()),
-            is_whole: text(row, 6) == "1",
+            epochs_agree: text(row, 6) == "1",
         }))
     }
 

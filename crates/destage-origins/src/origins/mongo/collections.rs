@@ -1,8 +1,8 @@
 //! Collections that are gone for a while: renamed, or dropped to be restored.
 //!
-//! MongoDB takes a collection that is not there for an empty one, and makes it with the first insert. Its documents would count
-//! as absent then and the writes to them as rejected, and what an insert makes would stand in the way of its return. So
-//! wherever no document was found it is asked for the collection: where it is gone, reads fail and writes wait, as with a
+//! MongoDB takes a collection that is not there for an empty one, and makes it with the first insert. Its documents would
+//! count as absent then and the writes to them as rejected, and what an insert makes would stand in the way of its return.
+//! So wherever no document was found it is asked for the collection: where it is gone, reads fail and writes wait, as with a
 //! table that is gone elsewhere.
 
 use super::connection::Connection;
@@ -39,10 +39,7 @@ pub(super) fn check_read(
     what: &str,
     name: &str,
 ) -> Result<(), OriginError> {
-    match connection.collections().was_there(name) {
-        true => check(connection, what, name),
-        false => Ok(()),
-    }
+    if connection.collections().was_there(name) { check(connection, what, name) } else { Ok(()) }
 }
 
 /// Before documents that are not there are written, or said to be missing.

@@ -41,7 +41,7 @@ pub(super) enum Use {
 impl Connection {
     pub(super) fn open(settings: &Settings, usage: Use) -> Result<Self, OriginError> {
         if usage == Use::Reading {
-            settings.away.check()?;
+            settings.reachability.check()?;
         }
         let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| {
             OriginError::new(Fault::Unavailable, format!("failed to start a runtime: {error}"))
@@ -55,8 +55,8 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Asks a server for a sign of life, but none that names larger messages than there are: the driver would take in one of as
-    /// many bytes.
+    /// Asks a server for a sign of life, but none that names larger messages than there are: the driver would take in one of
+    /// as many bytes.
     fn first_contact(&mut self) -> Result<(), OriginError> {
         let (unusual, mut found) = tokio::sync::watch::channel(0);
         let tell = unusual.clone();
@@ -194,7 +194,7 @@ impl Connection {
             return Err(OriginError::new(Fault::Unavailable, message));
         }
         if self.usage == Use::Reading {
-            self.settings.away.check()?;
+            self.settings.reachability.check()?;
         }
         let (timeout, database) = (self.timeout(), &self.database);
         let outcome = self
@@ -206,12 +206,12 @@ impl Connection {
                 format!("failed to {what} at {}: no answer within {timeout:?}", self.place());
             return Err(OriginError::new(Fault::Unavailable, message));
         };
-        outcome.inspect(|_| self.settings.away.end()).map_err(|error| {
+        outcome.inspect(|_| self.settings.reachability.end()).map_err(|error| {
             let failed = classified(what, self.place(), &error);
             let is_away = matches!(&*error.kind, ErrorKind::ServerSelection { .. });
             // Who looks for a server needs nobody to look for one.
             if is_away && self.usage != Use::Finding {
-                self.settings.away.begin(&self.settings, &failed);
+                self.settings.reachability.begin(&self.settings, &failed);
             }
             failed
         })
@@ -290,7 +290,7 @@ mod tests {
         for usage in [Use::Reading, Use::Writing, Use::Finding] {
             let mut connection = to_nowhere(usage);
             assert!(connection.command("connect", doc! { "ping": 1 }).is_err());
-            let is_looked_for = connection.settings.away.check().is_err();
+            let is_looked_for = connection.settings.reachability.check().is_err();
             assert_eq!(is_looked_for, usage != Use::Finding, "{usage:?}");
         }
     }

@@ -25,7 +25,7 @@ pub(super) fn classified(what: &str, place: &str, error: &Error) -> OriginError 
 
 /// The same for an error that stands in a reply.
 pub(super) fn command_failed(what: &str, place: &str, error: &Document) -> OriginError {
-    let code = error.get("code").and_then(super::types::whole).unwrap_or(0);
+    let code = error.get("code").and_then(super::types::integer).unwrap_or(0);
     let message = error.get_str("errmsg").unwrap_or("no reason was given");
     failed(what, place, i32::try_from(code).unwrap_or(0), message)
 }
@@ -34,10 +34,7 @@ fn failed(what: &str, place: &str, code: i32, message: &str) -> OriginError {
     let fault = fault(code, message);
     let said = if fault == Fault::Rejected { without_values(code, message) } else { message };
     let error = OriginError::new(fault, format!("failed to {what} at {place}: {said} [{code}]"));
-    match said == message {
-        true => error,
-        false => error.with_values(message),
-    }
+    if said == message { error } else { error.with_values(message) }
 }
 
 /// The server's words for a rejected document without its values.

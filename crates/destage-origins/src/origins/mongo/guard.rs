@@ -1,10 +1,10 @@
 //! The guard that each document carries: the number of the last write group that changed it.
 //!
 //! A group is applied to its document by one update whose filter says "not yet": the guard is of another owner before us, or
-//! its number is smaller. The same update sets the guard. So a group that is delivered again, after a crash or an answer that
-//! was lost, finds nothing to update and changes nothing, whatever else has happened to the document since.
+//! its number is smaller. The same update sets the guard. So a group that is delivered again, after a crash or an answer
+//! that was lost, finds nothing to update and changes nothing, whatever else has happened to the document since.
 
-use super::types::whole;
+use super::types::integer;
 use crate::origins::ledger::{signed, unsigned};
 use destage_core::Lsn;
 use mongodb::bson::{Bson, Document, doc};
@@ -40,7 +40,7 @@ impl Ours {
         let Some(Bson::Document(guard)) = field.filter(|_| !self.ignored) else {
             return Guard::None;
         };
-        let number = |name| guard.get(name).and_then(whole).map(unsigned);
+        let number = |name| guard.get(name).and_then(integer).map(unsigned);
         match (number("epoch"), number("seq")) {
             (Some(epoch), Some(_)) if epoch > self.epoch => Guard::Fenced(epoch),
             (Some(epoch), Some(seq)) if epoch >= self.since => Guard::Upto(Lsn(seq)),

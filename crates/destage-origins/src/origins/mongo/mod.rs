@@ -7,7 +7,6 @@
 //! nothing. Destage's own state is one document, in which it changes atomically ([`owner`]). Left to others: when to try
 //! again, and what to do with a rejected group.
 
-mod away;
 mod catalog;
 mod collections;
 mod connection;
@@ -15,6 +14,7 @@ mod error;
 mod fields;
 mod guard;
 mod owner;
+mod reachability;
 mod reader;
 mod settings;
 mod statements;

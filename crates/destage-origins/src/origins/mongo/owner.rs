@@ -10,11 +10,12 @@
 use super::connection::{Connection, Query};
 use super::guard::Ours;
 use super::statements::{Verb, durable};
-use super::types::whole;
+use super::types::integer;
 use super::unpark;
+use crate::contract::verdict::fenced;
 use crate::contract::{Claim, Mark, OriginError, Owner, ParkedGroup, WriteClaim};
 use crate::origins::bound::Bound;
-use crate::origins::ledger::{fenced, signed, unsigned};
+use crate::origins::ledger::{signed, unsigned};
 use destage_core::{DomainId, Fault, Lsn};
 use mongodb::bson::{Bson, DateTime, Document, doc};
 use std::thread;
@@ -42,7 +43,7 @@ impl State {
     }
 
     fn number(&self, name: &str) -> i64 {
-        self.document.get(name).and_then(whole).unwrap_or(0)
+        self.document.get(name).and_then(integer).unwrap_or(0)
     }
 
     pub(super) fn epoch(&self) -> u64 {
@@ -62,7 +63,7 @@ impl State {
     pub(super) fn watermarks(&self) -> Vec<(DomainId, Lsn)> {
         let Ok(all) = self.document.get_document("watermarks") else { return Vec::new() };
         let pair = |(domain, seq): (&String, &Bson)| {
-            Some((DomainId(domain.parse().ok()?), Lsn(unsigned(whole(seq)?))))
+            Some((DomainId(domain.parse().ok()?), Lsn(unsigned(integer(seq)?))))
         };
         all.iter().filter_map(pair).collect()
     }
@@ -93,7 +94,7 @@ impl State {
             heartbeat_age: Duration::from_millis(unsigned(age)),
             released: self.document.get_bool("released").unwrap_or(false),
             watermarks: self.watermarks(),
-            is_whole: true,
+            epochs_agree: true,
         })
     }
 }
@@ -130,7 +131,7 @@ fn claim_first(connection: &mut Connection, claim: &Claim) -> Result<bool, Origi
     };
     let command = Verb::Insert.command(COLLECTION, vec![document], connection.timeout());
     let reply = connection.command(WHAT, command)?;
-    match super::writer::whole_reply(WHAT, connection.place(), &reply) {
+    match super::writer::documents_met(WHAT, connection.place(), &reply) {
         Ok(_) => show(connection, claim.epoch),
         // A duplicate.
         Err(error) if error.fault == Fault::Rejected => Ok(false),
@@ -138,9 +139,9 @@ fn claim_first(connection: &mut Connection, claim: &Claim) -> Result<bool, Origi
     }
 }
 
-/// Claims it from its owner, and again if a change of that owner's that was under way has undone it: FerretDB reads a document
-/// and writes it back whole, so that such a change brings back the epoch before ours. Once none of them comes any more, all that
-/// the owner before begins finds our epoch.
+/// Claims it from its owner, and again if a change of that owner's that was under way has undone it: FerretDB reads a
+/// document and writes it back whole, so that such a change brings back the epoch before ours. Once none of them comes any
+/// more, all that the owner before begins finds our epoch.
 fn claim_for_good(
     connection: &mut Connection,
     claim: &Claim,
@@ -257,7 +258,7 @@ pub(super) fn change(
     let statement = doc! { "q": filter, "u": update };
     let command = Verb::Update.command(COLLECTION, vec![statement], connection.timeout());
     let reply = connection.command(what, command)?;
-    super::writer::whole_reply(what, connection.place(), &reply).map(|met| met == 1)
+    super::writer::documents_met(what, connection.place(), &reply).map(|met| met == 1)
 }
 
 fn parking(parked: &ParkedGroup) -> Document {
@@ -286,14 +287,14 @@ pub(super) fn finish_parking(
     };
     let command = Verb::Update.command(PARKED, vec![upsert], connection.timeout());
     let reply = connection.command(WHAT, command)?;
-    super::writer::whole_reply(WHAT, connection.place(), &reply)?;
+    super::writer::documents_met(WHAT, connection.place(), &reply)?;
     let mut command = doc! {
         "update": COLLECTION,
         "updates": [{ "q": { "_id": ID, "parking.seq": seq }, "u": { "$unset": { "parking": "" } } }],
     };
     command.extend(durable(connection.timeout()));
     let reply = connection.command(WHAT, command)?;
-    super::writer::whole_reply(WHAT, connection.place(), &reply).map(drop)
+    super::writer::documents_met(WHAT, connection.place(), &reply).map(drop)
 }
 
 /// Everything parked, in the order of its numbers.
@@ -318,7 +319,7 @@ pub(super) fn parked(connection: &mut Connection) -> Result<Vec<ParkedGroup>, Or
 }
 
 fn parked_group(document: &Document) -> ParkedGroup {
-    let number = |name| document.get(name).and_then(whole);
+    let number = |name| document.get(name).and_then(integer);
     let text = |name| document.get_str(name).unwrap_or_default().to_owned();
     ParkedGroup {
         domain: DomainId(number("domain").and_then(|d| d.try_into().ok()).unwrap_or(0)),

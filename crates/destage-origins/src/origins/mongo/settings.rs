@@ -1,7 +1,7 @@
 //! Where the database is and how it is reached.
 
-use super::away::Away;
 use super::collections::Collections;
+use super::reachability::Reachability;
 use crate::contract::OriginError;
 use crate::origins::address::unambiguous;
 use crate::origins::tls::is_loopback;
@@ -18,7 +18,7 @@ pub(super) struct Settings {
     /// Addresses and database, for people; without user and password.
     pub(super) place: String,
     /// What those who read know of it.
-    pub(super) away: Arc<Away>,
+    pub(super) reachability: Arc<Reachability>,
     /// What is known of its collections.
     pub(super) collections: Arc<Collections>,
 }
@@ -69,7 +69,7 @@ impl Settings {
             database,
             timeout,
             place,
-            away: Arc::default(),
+            reachability: Arc::default(),
             collections: Arc::default(),
         })
     }

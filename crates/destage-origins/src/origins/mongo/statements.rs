@@ -28,7 +28,8 @@ impl Verb {
         }
     }
 
-    /// The command that runs these statements in order, and stops at the first that fails. It is durable when it is answered.
+    /// The command that runs these statements in order, and stops at the first that fails. It is durable when it is
+    /// answered.
     pub(super) fn command(
         self,
         collection: &str,
@@ -82,15 +83,15 @@ pub(super) fn guarded(
     guard: Document,
 ) -> Result<Document, OriginError> {
     Ok(match effect {
-        Effect::Insert(fields) => whole(table, id, fields, guard)?,
+        Effect::Insert(fields) => integer(table, id, fields, guard)?,
         Effect::Update(fields) => doc! { "q": filter, "u": update(table, fields, guard)? },
-        Effect::Replace(fields) => doc! { "q": filter, "u": whole(table, id, fields, guard)? },
+        Effect::Replace(fields) => doc! { "q": filter, "u": integer(table, id, fields, guard)? },
         Effect::Delete | Effect::Nothing => doc! { "q": filter, "limit": 1 },
     })
 }
 
 /// A whole document.
-fn whole(
+fn integer(
     table: &Table,
     id: &Bson,
     fields: &[Field<'_>],

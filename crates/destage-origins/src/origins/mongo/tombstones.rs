@@ -6,7 +6,7 @@
 use super::connection::{Connection, Query};
 use super::guard::Ours;
 use super::statements::{Verb, durable};
-use super::types::{key_cells, whole};
+use super::types::{integer, key_cells};
 use crate::contract::OriginError;
 use crate::origins::ledger::{signed, unsigned};
 use crate::schema::{Schema, TableId};
@@ -73,7 +73,7 @@ impl Tombstones {
         });
         let command = Verb::Update.command(COLLECTION, upserts.collect(), connection.timeout());
         let reply = connection.command(WHAT, command)?;
-        super::writer::whole_reply(WHAT, connection.place(), &reply)?;
+        super::writer::documents_met(WHAT, connection.place(), &reply)?;
         for (key, _, lsn) in deleted {
             self.known.insert((table, Box::from(*key)), *lsn);
         }
@@ -108,7 +108,7 @@ fn parsed(schema: &Schema, found: &Document) -> Option<(Deleted, Lsn)> {
     let id = found.get_document("_id").ok()?;
     let table = schema.find(id.get_str("c").ok()?.as_bytes())?;
     let key = key_cells(&table.columns[0], id.get("k")?)?;
-    Some(((table.id, key), Lsn(unsigned(whole(found.get("seq")?)?))))
+    Some(((table.id, key), Lsn(unsigned(integer(found.get("seq")?)?))))
 }
 
 /// Longer than any command that has left us may be on its way.

@@ -104,7 +104,7 @@ impl Kind {
     fn decoded(self, value: &Bson) -> Option<Vec<u8>> {
         let text = match (self, value) {
             (Self::String, Bson::String(text)) => text.clone(),
-            (Self::Int | Self::Long, value) => whole(value)?.to_string(),
+            (Self::Int | Self::Long, value) => integer(value)?.to_string(),
             (Self::Double, Bson::Double(number)) => number.to_string(),
             (Self::Double, Bson::Int32(number)) => number.to_string(),
             (Self::Double, Bson::Int64(number)) => number.to_string(),
@@ -124,7 +124,7 @@ impl Kind {
 }
 
 /// A whole number, in whatever type it is held.
-pub(super) fn whole(value: &Bson) -> Option<i64> {
+pub(super) fn integer(value: &Bson) -> Option<i64> {
     match value {
         Bson::Int32(number) => Some(i64::from(*number)),
         Bson::Int64(number) => Some(*number),

@@ -1,7 +1,7 @@
 //! Decisions on parked groups: applied after all, or given up.
 //!
-//! All groups of one decision change the same document, so they become one update of it, whose guard also holds the number of
-//! the first of them: `_destage: { epoch, seq, unparked }`. Whoever sends it again finds that number and changes nothing;
+//! All groups of one decision change the same document, so they become one update of it, whose guard also holds the number
+//! of the first of them: `_destage: { epoch, seq, unparked }`. Whoever sends it again finds that number and changes nothing;
 //! nothing else of ours writes to the document meanwhile, since its later groups wait. Only then are the groups taken out of
 //! the parked ones. In between they are named in the owner's document, so that a start after a crash finds out which of the
 //! two holds:
@@ -19,10 +19,11 @@ use super::owner::{self, State};
 use super::statements::{Verb, durable, guarded, id};
 use super::steps::{Effect, Step, steps};
 use super::tombstones;
-use super::types::whole;
-use super::writer::{LOOKS_MAX, whole_reply};
+use super::types::integer;
+use super::writer::{LOOKS_MAX, documents_met};
+use crate::contract::verdict::{fenced, missed};
 use crate::contract::{Applied, GroupRef, OriginError};
-use crate::origins::ledger::{fenced, missed, signed, unsigned};
+use crate::origins::ledger::{signed, unsigned};
 use crate::schema::{Schema, Table};
 use destage_core::{Fault, Lsn};
 use mongodb::bson::{Bson, Document, doc};
@@ -89,14 +90,14 @@ pub(super) fn unpark(
 /// Brings a decision to an end that a crash has cut short: done if its document tells so, or else it never was.
 pub(super) fn recover(connection: &mut Connection, state: &State) -> Result<(), OriginError> {
     let Some(unparking) = state.unparking().cloned() else { return Ok(()) };
-    let number = |name| unparking.get(name).and_then(whole).map_or(0, unsigned);
+    let number = |name| unparking.get(name).and_then(integer).map_or(0, unsigned);
     let target = Target {
         collection: unparking.get_str("c").unwrap_or_default(),
         id: unparking.get("k").cloned().unwrap_or(Bson::Null),
         first: Lsn(number("first")),
     };
     let seqs = unparking.get_array("seqs").map(Vec::as_slice).unwrap_or_default();
-    let parked: Vec<Lsn> = seqs.iter().filter_map(whole).map(|seq| Lsn(unsigned(seq))).collect();
+    let parked: Vec<Lsn> = seqs.iter().filter_map(integer).map(|seq| Lsn(unsigned(seq))).collect();
     // The guards of whoever began it count, whose journal that ever was.
     let theirs = Ours { epoch: state.epoch(), since: number("since"), ignored: false };
     if look(connection, theirs, &target)?.is_landed || shut_out(connection, state.ours(), &target)?
@@ -141,7 +142,7 @@ fn look(
         Ok(connection.find(WHAT, collection, query)?.into_iter().next())
     };
     let tells = |guard: &Document| {
-        let is_meant = guard.get(UNPARKED).and_then(whole) == Some(signed(target.first.0));
+        let is_meant = guard.get(UNPARKED).and_then(integer) == Some(signed(target.first.0));
         is_meant && matches!(ours.read(Some(&Bson::Document(guard.clone()))), Guard::Upto(_))
     };
     if let Some(document) = one(target.collection, target.id.clone())? {
@@ -202,7 +203,7 @@ fn apply(
         let statement = guarded(table, &target.id, &step.effect, filter, guard)?;
         let command = verb.command(target.collection, vec![statement], connection.timeout());
         let reply = connection.command(WHAT, command);
-        match reply.and_then(|reply| whole_reply(WHAT, connection.place(), &reply)) {
+        match reply.and_then(|reply| documents_met(WHAT, connection.place(), &reply)) {
             Ok(1) => return Ok(()),
             Ok(_) => {}
             Err(error) if error.fault == Fault::Rejected => failed = Some(error),
@@ -241,7 +242,7 @@ fn bury(
         doc! { "q": { "_id": tombstone(target) }, "u": { "$set": guard.clone() }, "upsert": true };
     let command = Verb::Update.command(tombstones::COLLECTION, vec![upsert], connection.timeout());
     let reply = connection.command(WHAT, command)?;
-    whole_reply(WHAT, connection.place(), &reply).map(drop)
+    documents_met(WHAT, connection.place(), &reply).map(drop)
 }
 
 /// Keeps what a process before us may have sent from its document, if there is one; whether it had got there all the same.
@@ -264,7 +265,7 @@ fn shut_out(
         let command =
             Verb::Update.command(target.collection, vec![statement], connection.timeout());
         let reply = connection.command(WHAT, command)?;
-        if whole_reply(WHAT, connection.place(), &reply)? == 1 {
+        if documents_met(WHAT, connection.place(), &reply)? == 1 {
             return Ok(false);
         }
     }
@@ -301,7 +302,7 @@ fn end(connection: &mut Connection, epoch: u64) -> Result<(), OriginError> {
     };
     command.extend(durable(connection.timeout()));
     let reply = connection.command(WHAT, command)?;
-    whole_reply(WHAT, connection.place(), &reply).map(drop)
+    documents_met(WHAT, connection.place(), &reply).map(drop)
 }
 
 /// Takes groups out of the parked ones, as far as they are there.
@@ -313,5 +314,5 @@ fn take(connection: &mut Connection, parked: &[Lsn]) -> Result<(), OriginError> 
     };
     command.extend(durable(connection.timeout()));
     let reply = connection.command(WHAT, command)?;
-    whole_reply(WHAT, connection.place(), &reply).map(drop)
+    documents_met(WHAT, connection.place(), &reply).map(drop)
 }

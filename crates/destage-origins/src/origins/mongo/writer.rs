@@ -7,14 +7,15 @@ use super::owner::{self, State};
 use super::statements::{Verb, id, statement};
 use super::steps::{Effect, Step, steps};
 use super::tombstones::Tombstones;
-use super::types::{key_cells, whole};
+use super::types::{integer, key_cells};
 use super::unpark;
 use crate::change::Op;
+use crate::contract::verdict::{self, fenced, missed};
 use crate::contract::{
     ALL_DOMAINS, Applied, Claim, GroupRef, Mark, OriginError, Owner, ParkedGroup, WriteClaim,
     Writer, decided_of,
 };
-use crate::origins::ledger::{self, fenced, missed};
+use crate::origins::ledger::unsigned;
 use crate::schema::{Schema, Table};
 use destage_core::{DomainId, Fault, Lsn};
 use hashbrown::HashMap;
@@ -83,7 +84,7 @@ impl MongoWriter {
         }
         let found = State::read(&mut self.connection)?;
         let found = found.and_then(|state| Some((state.watermark(mark.domain)?, state.epoch())));
-        ledger::landed(self.connection.place(), &claim, |_| found, groups)
+        verdict::landed(self.connection.place(), &claim, |_| found, groups)
     }
 
     /// Applies steps up to the first that does not go.
@@ -105,8 +106,8 @@ impl MongoWriter {
         Ok(written)
     }
 
-    /// Applies the steps of one command: looks at their documents, leaves out what has landed and sends the others, until none
-    /// is left.
+    /// Applies the steps of one command: looks at their documents, leaves out what has landed and sends the others, until
+    /// none is left.
     fn run<'a>(&mut self, batch: &Batch<'a>, mut steps: Vec<Step<'a>>) -> Result<u64, Stopped> {
         let Some(first) = steps.first() else { return Ok(0) };
         let Some(verb) = Verb::of(&first.effect) else { return Ok(0) };
@@ -264,7 +265,7 @@ impl MongoWriter {
         if verb == Verb::Insert {
             self.connection.collections().note(&table.name);
         }
-        whole_reply(&what, self.connection.place(), &reply)
+        documents_met(&what, self.connection.place(), &reply)
     }
 }
 
@@ -277,9 +278,10 @@ impl Writer for MongoWriter {
     }
 
     fn claim(&mut self, claim: &Claim) -> Result<(), OriginError> {
-        match owner::claim(&mut self.connection, claim)? {
-            true => Ok(()),
-            false => Err(ledger::outrun(self.connection.place())),
+        if owner::claim(&mut self.connection, claim)? {
+            Ok(())
+        } else {
+            Err(verdict::outrun(self.connection.place()))
         }
     }
 
@@ -294,7 +296,7 @@ impl Writer for MongoWriter {
         let mut groups = groups;
         if watermark != Some(mark.expected) && !claim.unsafe_no_watermark {
             let found = watermark.map(|watermark| (watermark, state.epoch()));
-            mark.expected = ledger::landed(self.connection.place(), claim, |_| found, groups)?;
+            mark.expected = verdict::landed(self.connection.place(), claim, |_| found, groups)?;
             groups = &groups[groups.partition_point(|group| group.lsn <= mark.expected)..];
         }
         let Some(last) = groups.last() else { return Ok(Applied::default()) };
@@ -334,7 +336,7 @@ impl Writer for MongoWriter {
         let (state, watermark) = self.look(claim)?;
         if watermark != Some(mark.expected) && !claim.unsafe_no_watermark {
             let found = watermark.map(|watermark| (watermark, state.epoch()));
-            return ledger::landed(self.connection.place(), claim, |_| found, &groups).map(drop);
+            return verdict::landed(self.connection.place(), claim, |_| found, &groups).map(drop);
         }
         self.advance(claim, mark, parked, &groups)?;
         match State::read(&mut self.connection)? {
@@ -354,9 +356,9 @@ impl Writer for MongoWriter {
         }
         let (state, watermark) = self.look(claim)?;
         let found = watermark.map(|watermark| (watermark, state.epoch()));
-        ledger::check_floors(self.connection.place(), &state.watermarks(), floors)?;
+        verdict::check_floors(self.connection.place(), &state.watermarks(), floors)?;
         let groups = [GroupRef { lsn: mark.upto, bytes: &[] }];
-        ledger::landed(self.connection.place(), claim, |_| found, &groups).map(drop)
+        verdict::landed(self.connection.place(), claim, |_| found, &groups).map(drop)
     }
 
     fn heartbeat(&mut self, epoch: u64) -> Result<Vec<(DomainId, Lsn)>, OriginError> {
@@ -368,9 +370,10 @@ impl Writer for MongoWriter {
     }
 
     fn release(&mut self, epoch: u64) -> Result<(), OriginError> {
-        match owner::release(&mut self.connection, epoch)? {
-            true => Ok(()),
-            false => Err(owner::not_ours(&mut self.connection, epoch)),
+        if owner::release(&mut self.connection, epoch)? {
+            Ok(())
+        } else {
+            Err(owner::not_ours(&mut self.connection, epoch))
         }
     }
 
@@ -464,18 +467,18 @@ fn rest<'a>(batch: &Batch<'a>, step: &Step<'a>, landed: Lsn) -> Result<Step<'a>,
 ///
 /// # Errors
 /// The first of its statements that failed.
-pub(super) fn whole_reply(what: &str, place: &str, reply: &Document) -> Result<u64, OriginError> {
+pub(super) fn documents_met(what: &str, place: &str, reply: &Document) -> Result<u64, OriginError> {
     let errors = reply.get_array("writeErrors").ok().and_then(|errors| errors.first());
     if let Some(error) = errors.and_then(|error| error.as_document()) {
         return Err(super::error::command_failed(what, place, error));
     }
-    let met = reply.get("n").and_then(whole).unwrap_or(0);
-    Ok(ledger::unsigned(met))
+    let met = reply.get("n").and_then(integer).unwrap_or(0);
+    Ok(unsigned(met))
 }
 
 const APPLY: &str = "apply a batch";
-/// Statements in one command. FerretDB keeps a connection to its SQLite file for each update until the whole command ends, and
-/// waits for ever for one more than its hundred; others need some meanwhile.
+/// Statements in one command. FerretDB keeps a connection to its SQLite file for each update until the whole command ends,
+/// and waits for ever for one more than its hundred; others need some meanwhile.
 const STATEMENTS_MAX: usize = 32;
 /// A command is one document, of 16 MiB at most; one statement may exceed this.
 const BYTES_MAX: usize = 8 << 20;

@@ -132,7 +132,8 @@ impl Connection {
         self.script_until(what, statements, &mut met).map(|()| met)
     }
 
-    /// As [`Self::script`]; where one of them fails, the rows that those before it met are told all the same, but nothing of it.
+    /// As [`Self::script`]; where one of them fails, the rows that those before it met are told all the same, but nothing of
+    /// it.
     pub(super) fn script_until<S: AsRef<str>>(
         &mut self,
         what: &str,

@@ -17,9 +17,10 @@ pub(super) fn classified(what: &str, place: &str, error: &Error) -> OriginError 
             if fault == Fault::Rejected {
                 let said = without_values(code, &server.message);
                 let error = OriginError::new(fault, words(&said));
-                return match said == server.message {
-                    true => error,
-                    false => error.with_values(&*server.message),
+                return if said == server.message {
+                    error
+                } else {
+                    error.with_values(&*server.message)
                 };
             }
             let error = OriginError::new(fault, words(&server.message));

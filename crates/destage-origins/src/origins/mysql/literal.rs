@@ -108,8 +108,8 @@ pub(super) fn selected(column: &Column) -> String {
     }
 }
 
-/// Appends the cell of a value that [`selected`] read. A value that the column takes no more (a date of zeros, a time of days)
-/// stays as the server writes it: it can be read.
+/// Appends the cell of a value that [`selected`] read. A value that the column takes no more (a date of zeros, a time of
+/// days) stays as the server writes it: it can be read.
 pub(super) fn push_read(out: &mut Vec<u8>, ty: &ColumnType, raw: Option<&[u8]>) {
     let Some(raw) = raw else { return push_cell(out, Cell::Null) };
     let number = || std::str::from_utf8(raw).ok().and_then(|text| text.parse::<f64>().ok());

@@ -1,9 +1,10 @@
 //! MariaDB as the origin: version 10.6 and later, over TCP or a unix socket, through the MySQL protocol.
 //!
 //! Owns the connections, the catalogue, the statements and the classification of failures. The protocol has no pipeline, but
-//! takes several statements in one packet and answers each: a transaction takes two round trips, everything up to the commit,
-//! then, once the row counts are checked, the commit. So values stand in the statements as literals ([`literal`]). Destage's
-//! own tables live in the database of the URL. Left to others: when to try again, and what to do with a rejected group.
+//! takes several statements in one packet and answers each: a transaction takes two round trips, everything up to the
+//! commit, then, once the row counts are checked, the commit. So values stand in the statements as literals ([`literal`]).
+//! Destage's own tables live in the database of the URL. Left to others: when to try again, and what to do with a rejected
+//! group.
 
 mod catalog;
 mod connection;
@@ -33,8 +34,9 @@ impl Mysql {
     pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 
     /// A database by its URL: `mysql://user:password@host:port/database` (or `mariadb://`), with `?socket=/file` for a unix
-    /// socket. `sslmode` (disable, prefer, require, verify-full), `sslrootcert`, `sslcert` and `sslkey` mean what they mean for
-    /// PostgreSQL; without them, connections that leave the machine are encrypted if the server can. Nothing is opened yet.
+    /// socket. `sslmode` (disable, prefer, require, verify-full), `sslrootcert`, `sslcert` and `sslkey` mean what they mean
+    /// for PostgreSQL; without them, connections that leave the machine are encrypted if the server can. Nothing is opened
+    /// yet.
     ///
     /// # Errors
     /// [`destage_core::Fault::Denied`] if the URL is malformed, or asks for what there is not.

@@ -19,8 +19,8 @@ const BEGIN: [&str; 2] = [
 ];
 
 impl MysqlReader {
-    /// Has the server resolve the names. It does not tell which tables it read in the end, so those count whose names stand in
-    /// the SQL.
+    /// Has the server resolve the names. It does not tell which tables it read in the end, so those count whose names stand
+    /// in the SQL.
     pub(super) fn query_uses(
         &mut self,
         query: &Query,

@@ -36,8 +36,8 @@ impl MysqlReader {
         Ok(format!("(SELECT {watermarks} AS destage_w) AS destage_w"))
     }
 
-    /// Values of a key that the database hands out to inserts only: it does so to inserts that are undone, since what it has handed
-    /// out it does not take back. Nothing of them is checked; of tables with triggers there are none.
+    /// Values of a key that the database hands out to inserts only: it does so to inserts that are undone, since what it has
+    /// handed out it does not take back. Nothing of them is checked; of tables with triggers there are none.
     fn reserve(
         &mut self,
         what: &str,
@@ -71,8 +71,8 @@ impl MysqlReader {
             let given = self.connection.keys_given(what, &script)?;
             keys.extend(given.iter().step_by(one.len()).map(|&key| key.cast_signed()));
         }
-        // The last one is inserted, deleted and committed: what is undone need not survive a crash of the server, but whatever
-        // came before a commit does.
+        // The last one is inserted, deleted and committed: what is undone need not survive a crash of the server, but
+        // whatever came before a commit does.
         let last = self.connection.keys_given(what, &[insert])?[0];
         let met = self.connection.script(what, &[format!("{delete}{last}")])?;
         if met != [1] {
@@ -269,9 +269,10 @@ fn range_sql(table: &Table, watermarks: &str, range: &Range<'_>) -> Result<Strin
     for (operator, edge) in range.edges() {
         let mut condition = format!("{} {operator} ", order(first));
         let cell = cells::Cell::Value(&edge.value);
-        match range.is_number(first) {
-            true => push(&mut condition, cell, &table.columns[first])?,
-            false => push_binary(&mut condition, cell),
+        if range.is_number(first) {
+            push(&mut condition, cell, &table.columns[first])?
+        } else {
+            push_binary(&mut condition, cell)
         }
         conditions.push(condition);
     }

@@ -49,7 +49,8 @@ impl Settings {
             .client_found_rows(true)
             .stmt_cache_size(0)
             .tcp_keepalive(Some(KEEPALIVE))
-            // These are known or looked up elsewhere; unset, the client asks the server. What is sent has the server's limit.
+            // These are known or looked up elsewhere; unset, the client asks the server. What is sent has the server's
+            // limit.
             .wait_timeout(Some(IDLE_SECONDS))
             .max_allowed_packet(Some(ROW_BYTES_MAX));
         let encrypting = ssl.is_some();

@@ -5,11 +5,12 @@ use super::literal::push_text;
 use super::query::{dml_sql, dml_value};
 use super::statements::{Statement, push_bucket};
 use super::tables::{self, WATERMARKS};
+use crate::contract::verdict::missed;
 use crate::contract::{GroupRef, OriginError, WriteClaim};
 use crate::dml::Parameter;
 use crate::origins::bound::Bound;
 use crate::origins::ledger::{
-    self, Database, Dialect, End, Field, Part, Transaction, Value, apply_first, missed, push_number,
+    self, Database, Dialect, End, Field, Part, Transaction, Value, apply_first, push_number,
 };
 use crate::plan::{Plan, Raw, Step};
 use crate::schema::Schema;

@@ -203,9 +203,9 @@ impl Connection {
         self.run_session(what, async |session| session.statement(sql, types).await)
     }
 
-    /// Whether rows are found by their keys from now on, however small a table seems. A plan lives as long as the connection,
-    /// and the table may have had a handful of rows when it was made: read whole for each key, it would take forever once it
-    /// has grown.
+    /// Whether rows are found by their keys from now on, however small a table seems. A plan lives as long as the
+    /// connection, and the table may have had a handful of rows when it was made: read whole for each key, it would take
+    /// forever once it has grown.
     pub(super) fn prefer_indexes(&mut self, prefer: bool) -> Result<(), OriginError> {
         let sql = if prefer { "SET enable_seqscan = off" } else { "SET enable_seqscan = on" };
         self.run("set up the session", async |client| client.batch_execute(sql).await)
@@ -267,10 +267,7 @@ async fn connect(
 
 /// The error in words: of an answer that was given up, that and not how it ended.
 fn failed(what: &str, place: &str, limit: &Limit, error: &Error) -> OriginError {
-    match limit.is_exceeded() {
-        true => exceeded(what, place),
-        false => classified(what, place, error),
-    }
+    if limit.is_exceeded() { exceeded(what, place) } else { classified(what, place, error) }
 }
 
 fn driven<S, T>(
@@ -310,8 +307,8 @@ fn new_driver() -> Result<Arc<Driver>, OriginError> {
     Ok(Arc::new(Driver { runtime, exceeded: Notify::new() }))
 }
 
-/// Runs an operation that uses several connections of one driver to its end, or gives all of them up when the time is over, or
-/// the answer longer than it may be.
+/// Runs an operation that uses several connections of one driver to its end, or gives all of them up when the time is over,
+/// or the answer longer than it may be.
 ///
 /// # Panics
 /// There is no connection.

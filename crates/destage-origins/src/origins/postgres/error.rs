@@ -31,8 +31,8 @@ pub(super) fn classified(what: &str, place: &str, error: &Error) -> OriginError 
     if state == CANCELLED { error.late() } else { error }
 }
 
-/// What the server's words for a rejected row hold of its values is kept apart: all of the detail, and where the message is not
-/// one of those that name nothing but tables, columns and constraints, the message.
+/// What the server's words for a rejected row hold of its values is kept apart: all of the detail, and where the message is
+/// not one of those that name nothing but tables, columns and constraints, the message.
 fn rejected(what: &str, place: &str, db: &DbError) -> OriginError {
     let state = db.code().code();
     let is_raised = db.routine() == Some(RAISING);
@@ -42,13 +42,11 @@ fn rejected(what: &str, place: &str, db: &DbError) -> OriginError {
     let error = OriginError::new(Fault::Rejected, message);
     let values: Vec<&str> =
         (!names_only).then(|| db.message()).into_iter().chain(db.detail()).collect();
-    match values.is_empty() {
-        true => error,
-        false => error.with_values(values.join("; ")),
-    }
+    if values.is_empty() { error } else { error.with_values(values.join("; ")) }
 }
 
-/// Classes of refusals whose messages hold no values: too long, division by zero, an exhausted sequence, too large for a page.
+/// Classes of refusals whose messages hold no values: too long, division by zero, an exhausted sequence, too large for a
+/// page.
 const NAMES_ONLY: [&str; 4] = ["22001", "22012", "2200H", "54000"];
 /// The server's function that raises what triggers and functions say in words of their own.
 const RAISING: &str = "exec_stmt_raise";

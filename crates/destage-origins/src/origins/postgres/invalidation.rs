@@ -147,9 +147,10 @@ fn arguments(table: &Table) -> impl Iterator<Item = &str> {
 
 fn literal(text: &str) -> String {
     let quoted = text.replace('\'', "''");
-    match quoted.contains('\\') {
-        true => format!("E'{}'", quoted.replace('\\', "\\\\")),
-        false => format!("'{quoted}'"),
+    if quoted.contains('\\') {
+        format!("E'{}'", quoted.replace('\\', "\\\\"))
+    } else {
+        format!("'{quoted}'")
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Owns the connections, the catalogue, the statements and the classification of failures. A transaction takes two round
 //! trips: everything up to the commit is sent at once, then the row counts are checked, then it is committed. A large batch
-//! is several transactions, two of them at once ([`parts`]). Destage's own tables live in the first schema of the search path.
-//! Left to others: when to try again, and what to do with a rejected group.
+//! is several transactions, two of them at once ([`parts`]). Destage's own tables live in the first schema of the search
+//! path. Left to others: when to try again, and what to do with a rejected group.
 
 mod catalog;
 mod connection;
@@ -46,8 +46,9 @@ impl Postgres {
     pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 
     /// A database by its URL: `postgres://user:password@host:port/database`, or `?host=/directory` for a unix socket.
-    /// `sslmode` (disable, prefer, require, verify-ca, verify-full), `sslrootcert`, `sslcert` and `sslkey` mean what they mean to
-    /// libpq; without them, connections that leave the machine are encrypted if the server can. Nothing is opened yet.
+    /// `sslmode` (disable, prefer, require, verify-ca, verify-full), `sslrootcert`, `sslcert` and `sslkey` mean what they
+    /// mean to libpq; without them, connections that leave the machine are encrypted if the server can. Nothing is opened
+    /// yet.
     ///
     /// # Errors
     /// [`destage_core::Fault::Denied`] if the URL is malformed, or names files for TLS that cannot be used.

@@ -68,8 +68,8 @@ impl From<OriginError> for Failure {
 }
 
 impl Batch<'_> {
-    /// Applies the groups in order, at most `size` in one transaction. After a quarter of the connections' time for an operation
-    /// no further part is begun, so that the caller can show itself.
+    /// Applies the groups in order, at most `size` in one transaction. After a quarter of the connections' time for an
+    /// operation no further part is begun, so that the caller can show itself.
     ///
     /// # Errors
     /// The connections are broken, or were given up since it took too long; parts may have landed.

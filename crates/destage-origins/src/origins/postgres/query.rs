@@ -17,7 +17,8 @@ use tokio_postgres::types::private::BytesMut;
 use tokio_postgres::types::{Format, IsNull, ToSql, Type, to_sql_checked};
 use tokio_postgres::{Client, Column, Row};
 
-/// Plans for the values at hand, with joins of every kind: what suits the lookup of rows by their keys does not suit queries.
+/// Plans for the values at hand, with joins of every kind: what suits the lookup of rows by their keys does not suit
+/// queries.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; \
      SET LOCAL plan_cache_mode = auto; SET LOCAL enable_seqscan = on; \
      SET LOCAL enable_hashjoin = on; SET LOCAL enable_mergejoin = on";

@@ -47,8 +47,8 @@ pub(super) fn check_deferred(connection: &mut Connection) -> Result<String, Orig
     Ok(check)
 }
 
-/// Whether it is a standby, whether nothing is to be written, settings under which a crash loses commits, and whether there are
-/// triggers of Destage's.
+/// Whether it is a standby, whether nothing is to be written, settings under which a crash loses commits, and whether there
+/// are triggers of Destage's.
 const SERVER: &str = "SELECT pg_is_in_recovery(), current_setting('default_transaction_read_only') = 'on', \
      (SELECT string_agg(name || ' = off', ', ') \
      FROM pg_settings WHERE name IN ('fsync', 'full_page_writes') AND setting = 'off'), \

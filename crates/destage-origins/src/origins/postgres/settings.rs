@@ -89,7 +89,8 @@ impl Settings {
     }
 }
 
-/// The name of a parameter that there is not. Behind a password, a part of which may have been read as one, nothing is named.
+/// The name of a parameter that there is not. Behind a password, a part of which may have been read as one, nothing is
+/// named.
 fn other_parameter(url: &str) -> Option<&str> {
     let (_, query) = url.split_once('?')?;
     let names = query.split('&').map(|pair| pair.split_once('=').map_or(pair, |(name, _)| name));

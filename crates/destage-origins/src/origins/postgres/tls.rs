@@ -72,9 +72,10 @@ fn is_local(config: &Config) -> bool {
         Host::Unix(_) => true,
     };
     let addresses = config.get_hostaddrs();
-    match addresses.is_empty() {
-        true => config.get_hosts().iter().all(is_loopback),
-        false => addresses.iter().all(std::net::IpAddr::is_loopback),
+    if addresses.is_empty() {
+        config.get_hosts().iter().all(is_loopback)
+    } else {
+        addresses.iter().all(std::net::IpAddr::is_loopback)
     }
 }
 

@@ -1,15 +1,16 @@
 //! One transaction that moves a domain's watermark and writes rows: what is sent, and what the answers mean.
 //!
-//! All of it up to the commit is sent at once; the row counts are checked before the commit is. A transaction may begin while
-//! the one before it is still under way. It then writes first, waits for the other's end by its [`Marker`] and moves the
-//! watermark after that, so that it can only be committed behind it. That wait is a lock of PostgreSQL's: if a stranger's
-//! locks close a circle with it, the deadlock is found like any other.
+//! All of it up to the commit is sent at once; the row counts are checked before the commit is. A transaction may begin
+//! while the one before it is still under way. It then writes first, waits for the other's end by its [`Marker`] and moves
+//! the watermark after that, so that it can only be committed behind it. That wait is a lock of PostgreSQL's: if a
+//! stranger's locks close a circle with it, the deadlock is found like any other.
 
 use super::connection::{Session, pipelined};
 use super::invalidation::OURS;
 use super::wire::{Param, refs};
 use crate::change::Op;
-use crate::origins::ledger::{self, Value, missed};
+use crate::contract::verdict::missed;
+use crate::origins::ledger::{self, Value};
 use crate::schema::Table;
 use std::pin::Pin;
 use tokio_postgres::types::Type;
@@ -102,8 +103,8 @@ impl Transaction<'_> {
         self.steps.splice(0..0, self.early.drain(..));
     }
 
-    /// Runs it to its end. `begun` is called once its marker is held. `check` checks the deferred constraints and defers them
-    /// again.
+    /// Runs it to its end. `begun` is called once its marker is held. `check` checks the deferred constraints and defers
+    /// them again.
     ///
     /// # Errors
     /// The outcome is unknown.

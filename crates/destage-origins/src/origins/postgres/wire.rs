@@ -29,8 +29,8 @@ pub(super) enum Form {
 }
 
 impl Form {
-    /// The form of a column's values or, for an increment, of its amounts. The sum of several amounts may exceed the column's
-    /// own type where no single sum does.
+    /// The form of a column's values or, for an increment, of its amounts. The sum of several amounts may exceed the
+    /// column's own type where no single sum does.
     pub(super) fn of(ty: &ColumnType, increment: bool) -> Self {
         match *ty {
             ColumnType::Int { .. } if increment => Self::Int8,

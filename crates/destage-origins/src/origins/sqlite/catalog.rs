@@ -252,8 +252,8 @@ impl Catalog<'_> {
             .transpose()
     }
 
-    /// Prepares, without running it, one statement of each kind: finds foreign keys to tables that are missing or not unique,
-    /// triggers that do not compile, functions and collations that only the application registers.
+    /// Prepares, without running it, one statement of each kind: finds foreign keys to tables that are missing or not
+    /// unique, triggers that do not compile, functions and collations that only the application registers.
     fn try_writes(&self, table: &Table) -> Result<()> {
         let name = &table.sql_name;
         let writable = table.columns.iter().filter(|c| !c.generated);

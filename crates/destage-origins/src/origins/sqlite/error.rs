@@ -8,18 +8,18 @@ use std::path::Path;
 
 /// Classifies the error of opening, preparing or committing.
 pub(super) fn classify(error: &rusqlite::Error, doing: &str) -> OriginError {
-    told(error, fault(error, Fault::Denied), doing)
+    described(error, fault(error, Fault::Denied), doing)
 }
 
 /// Classifies the error of a statement that writes a row: what SQLite only finds out while it computes with the row's
 /// values (a function in a CHECK, a trigger or an index that refuses them) is the row's fault.
 pub(super) fn classify_row(error: &rusqlite::Error, doing: &str) -> OriginError {
-    told(error, fault(error, Fault::Rejected), doing)
+    described(error, fault(error, Fault::Rejected), doing)
 }
 
 /// What SQLite says itself of a violated constraint names columns and constraints. Triggers and functions may say values of
 /// the row, which are kept apart.
-fn told(error: &rusqlite::Error, fault: Fault, doing: &str) -> OriginError {
+fn described(error: &rusqlite::Error, fault: Fault, doing: &str) -> OriginError {
     let whole = text(error);
     match error {
         rusqlite::Error::SqliteFailure(failure, Some(_))

@@ -31,8 +31,8 @@ impl Sqlite {
     /// The database in the file at `path`, which must exist. `timeout` bounds the wait for another process's lock.
     ///
     /// # Errors
-    /// [`destage_core::Fault::Denied`] where there is no such file, it is no database or not encoded in UTF-8; [`destage_core::Fault::Unavailable`] where
-    /// another process keeps it locked.
+    /// [`destage_core::Fault::Denied`] where there is no such file, it is no database or not encoded in UTF-8;
+    /// [`destage_core::Fault::Unavailable`] where another process keeps it locked.
     pub fn open(path: &Path, timeout: Duration) -> Result<Self, OriginError> {
         let shown = path.display();
         match std::fs::metadata(path) {

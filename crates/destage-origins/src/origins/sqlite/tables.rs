@@ -83,8 +83,8 @@ pub(super) fn check_place(connection: &Connection) -> Result<(), OriginError> {
 /// Whether the database's name is gone or another file's: whoever opens it sees nothing of what is written here.
 fn has_moved(connection: &Connection) -> bool {
     let mut moved: c_int = 0;
-    // SAFETY: the handle is that of an open connection that this thread owns; this operation takes a pointer to an int, which
-    // outlives the call.
+    // SAFETY: the handle is that of an open connection that this thread owns; this operation takes a pointer to an int,
+    // which outlives the call.
     let status = unsafe {
         ffi::sqlite3_file_control(
             connection.handle(),

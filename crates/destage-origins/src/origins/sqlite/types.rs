@@ -1,8 +1,8 @@
 //! Values between SQLite and their canonical form.
 //!
 //! SQLite types values, not columns; a column's *affinity* says what becomes of a text that is stored in it. The canonical
-//! form of each affinity is the text that SQLite gives back: INTEGER whole numbers, REAL with a fraction, TEXT as is, BLOB raw
-//! bytes, NUMERIC see [`ColumnType::SqliteNumeric`]. A column without type takes and gives text. A value that another
+//! form of each affinity is the text that SQLite gives back: INTEGER whole numbers, REAL with a fraction, TEXT as is, BLOB
+//! raw bytes, NUMERIC see [`ColumnType::SqliteNumeric`]. A column without type takes and gives text. A value that another
 //! program stored in a class that does not fit its column is delivered as its text.
 
 use crate::cells::{Cell, push_cell};

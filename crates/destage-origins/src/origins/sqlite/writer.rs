@@ -7,9 +7,10 @@ use super::{PAGE_CACHE_KIB, set_page_cache, tables, types};
 use crate::cells;
 use crate::change::Op;
 use crate::contract::OriginError;
+use crate::contract::verdict::missed;
 use crate::origins::bound::Bound;
 use crate::origins::ledger::{
-    self, Database, Dialect, End, Field, Transaction, Value, missed, push_number,
+    self, Database, Dialect, End, Field, Transaction, Value, push_number,
 };
 use crate::origins::quote::{join, shown_key};
 use crate::plan::{Bucket, Plan, Raw, Step};
@@ -235,9 +236,10 @@ fn run_raw(connection: &Connection, raw: &Raw<'_>) -> Result<(), OriginError> {
         Ok(())
     };
     run(&mut statement).map_err(|error| classify_row(&error, doing))?;
-    match raw.check_after && deferred_violations(connection) {
-        true => Err(rejected("a deferred foreign key is violated after it".into())),
-        false => Ok(()),
+    if raw.check_after && deferred_violations(connection) {
+        Err(rejected("a deferred foreign key is violated after it".into()))
+    } else {
+        Ok(())
     }
 }
 

@@ -1,7 +1,7 @@
 //! Raw SQL: applied in its place and exactly once, refused before it is written behind where that can be told.
 
 use super::database::Database;
-use crate::arm::{Arm, change, key};
+use crate::claimed::{Claimed, change, key};
 use destage_core::Fault;
 use destage_origins::change::{GroupWriter, Op};
 use destage_origins::contract::Origin;
@@ -22,8 +22,8 @@ fn raw(table: &Table, sql: &str, parameters: &[Parameter<'_>]) -> Vec<u8> {
 fn raw_sql_is_applied_in_its_place_among_other_changes_and_once() {
     let Some(mut database) = Database::open("dml_once") else { return };
     database.sql(TABLES);
-    let mut arm = Arm::before(&database.origin());
-    let table = arm.table("t").clone();
+    let mut claimed = Claimed::before(&database.origin());
+    let table = claimed.table("t").clone();
     let double = raw(
         &table,
         "UPDATE t SET n = n * $2, x = $1 WHERE id = 1 AND n < $3 -- a comment ends with its line",
@@ -31,19 +31,19 @@ fn raw_sql_is_applied_in_its_place_among_other_changes_and_once() {
     );
     let add = change(&table, Op::Update, &["1"], &[], &[("n", "3")]);
     let groups = [add.clone(), double.clone(), add.clone(), double.clone(), double];
-    let first = arm.claim;
-    arm.apply(&groups).unwrap();
-    arm.claim = first;
-    arm.apply(&groups).unwrap();
+    let first = claimed.claim;
+    claimed.apply(&groups).unwrap();
+    claimed.claim = first;
+    claimed.apply(&groups).unwrap();
     // ((1 + 3) * 2 + 3) * 4
     assert_eq!(
         database.text("SELECT concat(n, x) FROM t WHERE id = 1").as_deref(),
         Some("44it's $1; :x")
     );
     // The negative control: without the watermark the same batch counts twice.
-    arm.claim = first;
-    arm.claim.unsafe_no_watermark = true;
-    arm.apply(&groups).unwrap();
+    claimed.claim = first;
+    claimed.claim.unsafe_no_watermark = true;
+    claimed.apply(&groups).unwrap();
     // ((44 + 3) * 2 + 3) * 4
     assert_eq!(database.text("SELECT concat(n, '') FROM t WHERE id = 1").as_deref(), Some("388"));
 }
@@ -52,8 +52,8 @@ fn raw_sql_is_applied_in_its_place_among_other_changes_and_once() {
 fn parameters_arrive_as_what_they_are() {
     let Some(mut database) = Database::open("dml_parameters") else { return };
     database.sql(TABLES);
-    let mut arm = Arm::before(&database.origin());
-    let table = arm.table("t").clone();
+    let mut claimed = Claimed::before(&database.origin());
+    let table = claimed.table("t").clone();
     let sql = "INSERT INTO t (id, n, d, b, x) VALUES ($4, $1, $2, $3, $5)";
     let values = |id, text| {
         [
@@ -66,7 +66,7 @@ fn parameters_arrive_as_what_they_are() {
     };
     let groups = [(8, Parameter::Null), (9, Parameter::Text(""))];
     let groups = groups.map(|(id, text)| raw(&table, sql, &values(id, text)));
-    arm.apply(&groups).unwrap();
+    claimed.apply(&groups).unwrap();
     let shown =
         "SELECT concat(n, '|', d, '|', hex(b), '|', coalesce(x, 'null')) FROM t WHERE id = ";
     let of = |database: &mut Database, id: i32| {
@@ -80,22 +80,22 @@ fn parameters_arrive_as_what_they_are() {
 fn what_the_data_do_not_bear_is_rejected_and_leaves_nothing() {
     let Some(mut database) = Database::open("dml_rejected") else { return };
     database.sql(TABLES);
-    let mut arm = Arm::before(&database.origin());
-    let table = arm.table("t").clone();
+    let mut claimed = Claimed::before(&database.origin());
+    let table = claimed.table("t").clone();
     let good = raw(&table, "UPDATE t SET n = 9 WHERE id = 2", &[]);
     for sql in ["INSERT INTO t (id, n) VALUES (1, 1)", "UPDATE t SET n = NULL WHERE id = 1"] {
-        let first = arm.claim;
-        let error = arm.apply(&[good.clone(), raw(&table, sql, &[])]).unwrap_err();
+        let first = claimed.claim;
+        let error = claimed.apply(&[good.clone(), raw(&table, sql, &[])]).unwrap_err();
         assert_eq!(error.fault, Fault::Rejected, "{sql}: {error}");
         assert_eq!(
             database.text("SELECT concat(max(n), '') FROM t").as_deref(),
             Some("1"),
             "{sql}"
         );
-        arm.claim = first;
+        claimed.claim = first;
     }
     // It meets no row, which is its own affair.
-    arm.apply(&[raw(&table, "DELETE FROM t WHERE id = 77", &[])]).unwrap();
+    claimed.apply(&[raw(&table, "DELETE FROM t WHERE id = 77", &[])]).unwrap();
 }
 
 #[test]

@@ -7,3 +7,5 @@ mod reading;
 mod tls;
 mod values;
 mod writing;
+
+pub(crate) use database::Database;

@@ -1,7 +1,7 @@
 //! Reads: rows and watermarks of one snapshot, keys in order, new keys.
 
 use super::database::Database;
-use crate::arm::{Arm, change, claim, key, shown};
+use crate::claimed::{Claimed, change, claim, key, shown};
 use destage_core::{DomainId, Fault, Lsn};
 use destage_origins::change::Op;
 use destage_origins::contract::Origin;
@@ -15,17 +15,17 @@ fn rows_come_in_the_order_asked_with_the_watermarks() {
     );
     let before = database.origin().reader().unwrap();
     drop(before);
-    let mut arm = Arm::before(&database.origin());
-    let table = arm.table("t").clone();
-    arm.apply(&[change(&table, Op::Update, &["x", "1"], &[("v", Some("uno"))], &[])]).unwrap();
+    let mut claimed = Claimed::before(&database.origin());
+    let table = claimed.table("t").clone();
+    claimed.apply(&[change(&table, Op::Update, &["x", "1"], &[("v", Some("uno"))], &[])]).unwrap();
     let snapshot =
-        arm.fetch("t", &[&["y", "1"], &["x", "9"], &["x", "2"], &["x", "1"], &["x", "2"]]);
+        claimed.fetch("t", &[&["y", "1"], &["x", "9"], &["x", "2"], &["x", "1"], &["x", "2"]]);
     let rows: Vec<_> = snapshot.rows.iter().map(|row| shown(row.as_deref())).collect();
     // Blanks at the end of a key do not count.
     assert_eq!(rows, ["y|1|", "none", "x|2|~", "x|1|uno", "x|2|~"]);
     assert_eq!(snapshot.watermarks, [(DomainId(0), Lsn(1)), (DomainId(3), Lsn(0))]);
-    assert_eq!(arm.fetch("t", &[]).watermark(DomainId(0)), Lsn(1));
-    assert_eq!(arm.fetch("t", &[&["z", "1"]]).watermark(DomainId(0)), Lsn(1));
+    assert_eq!(claimed.fetch("t", &[]).watermark(DomainId(0)), Lsn(1));
+    assert_eq!(claimed.fetch("t", &[&["z", "1"]]).watermark(DomainId(0)), Lsn(1));
 }
 
 #[test]
@@ -55,12 +55,12 @@ fn keys_are_scanned_in_the_order_of_their_values_or_bytes() {
            ('2026-01-01 00:00:00.5', 2.5), ('2026-01-01 00:00:01', 1);
          CREATE TABLE e (id int PRIMARY KEY)",
     );
-    let mut arm = Arm::before(&database.origin());
+    let mut claimed = Claimed::before(&database.origin());
     let mut scan = |name: &str, limit: usize| {
-        let table = arm.table(name).clone();
+        let table = claimed.table(name).clone();
         let (mut all, mut after) = (Vec::new(), None::<Box<[u8]>>);
         loop {
-            let (keys, watermarks) = arm.reader.scan(&table, after.as_deref(), limit).unwrap();
+            let (keys, watermarks) = claimed.reader.scan(&table, after.as_deref(), limit).unwrap();
             assert!(watermarks.iter().all(|(_, at)| *at == Lsn(0)));
             let Some(last) = keys.last() else { return all };
             after = Some(last.clone());
@@ -95,10 +95,10 @@ fn new_keys_are_reserved_and_never_handed_out_twice() {
          CREATE TABLE watched (id int AUTO_INCREMENT PRIMARY KEY);
          CREATE TRIGGER watch BEFORE INSERT ON watched FOR EACH ROW SET @a = 1",
     );
-    let mut arm = Arm::before(&database.origin());
-    let table = arm.table("t").clone();
-    let first = arm.reader.next_keys(&table, 3).unwrap();
-    let second = arm.reader.next_keys(&table, 2).unwrap();
+    let mut claimed = Claimed::before(&database.origin());
+    let table = claimed.table("t").clone();
+    let first = claimed.reader.next_keys(&table, 3).unwrap();
+    let second = claimed.reader.next_keys(&table, 2).unwrap();
     assert_eq!((first, second), (vec![8, 9, 10], vec![11, 12]));
     // An insert of another program does not get one of them either, and nothing is left in the table.
     database.sql("INSERT INTO t (w, n, p) VALUES ('y', 9, 1)");
@@ -107,10 +107,10 @@ fn new_keys_are_reserved_and_never_handed_out_twice() {
         Some("7,13")
     );
     for name in ["plain", "watched"] {
-        let table = arm.table(name).clone();
-        assert_eq!(arm.reader.next_keys(&table, 1).unwrap_err().fault, Fault::Denied, "{name}");
+        let table = claimed.table(name).clone();
+        assert_eq!(claimed.reader.next_keys(&table, 1).unwrap_err().fault, Fault::Denied, "{name}");
     }
     // The session checks again afterwards.
-    let row = arm.fetch("t", &[&["13"]]).rows.remove(0);
+    let row = claimed.fetch("t", &[&["13"]]).rows.remove(0);
     assert_eq!(shown(row.as_deref()), "13|y|9|1");
 }

@@ -1,7 +1,7 @@
 //! The value before the destage equals the value after a reload, for every type.
 
 use super::database::Database;
-use crate::arm::{Arm, change, key, shown};
+use crate::claimed::{Claimed, change, key, shown};
 use destage_origins::change::Op;
 use proptest::prelude::Strategy;
 use proptest::strategy::ValueTree;
@@ -70,11 +70,11 @@ fn check(database: &Database, name: &str, ty: &str, inputs: &[String]) {
     let origin = database.origin();
     use destage_origins::contract::Origin;
     let owner = origin.writer().unwrap().owner().unwrap();
-    let mut arm = match owner {
-        None => Arm::before(&database.origin()),
-        Some(owner) => Arm::taken_over(&origin, &owner),
+    let mut claimed = match owner {
+        None => Claimed::before(&database.origin()),
+        Some(owner) => Claimed::taken_over(&origin, &owner),
     };
-    let table = arm.table(name).clone();
+    let table = claimed.table(name).clone();
     let column = &table.columns[1].ty;
     let taken: Vec<(String, String)> = inputs
         .iter()
@@ -87,10 +87,10 @@ fn check(database: &Database, name: &str, ty: &str, inputs: &[String]) {
         .iter()
         .map(|(id, value)| change(&table, Op::Insert, &[id], &[("v", Some(value))], &[]))
         .collect();
-    arm.apply(&groups).unwrap_or_else(|error| panic!("{ty}: {error}"));
+    claimed.apply(&groups).unwrap_or_else(|error| panic!("{ty}: {error}"));
     let keys: Vec<_> = taken.iter().map(|(id, _)| key(&[id])).collect();
     let refs: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-    let snapshot = arm.reader.fetch(&table, &refs).unwrap();
+    let snapshot = claimed.reader.fetch(&table, &refs).unwrap();
     for ((id, value), row) in taken.iter().zip(&snapshot.rows) {
         assert_eq!(shown(row.as_deref()), format!("{id}|{value}"), "{ty}");
     }

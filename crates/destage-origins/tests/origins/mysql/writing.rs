@@ -1,78 +1,18 @@
 //! Writes: ownership, batches exactly once, what is rejected and how it is told.
 
 use super::database::Database;
-use crate::arm::{Arm, change, claim, push_change, shown};
-use destage_core::{DomainId, Fault, Lsn};
+use crate::claimed::{Claimed, change, push_change, shown};
+use destage_core::{Fault, Lsn};
 use destage_origins::change::{GroupWriter, Op};
-use destage_origins::contract::{GroupRef, Origin, ParkedGroup};
+use destage_origins::contract::{GroupRef, Origin};
 use std::time::Duration;
-
-#[test]
-fn ownership_passes_only_from_the_owner_that_was_read() {
-    let Some(mut database) = Database::open("write_owner") else { return };
-    let origin = database.origin();
-    let (mut a, mut b) = (origin.writer().unwrap(), origin.writer().unwrap());
-    assert_eq!(a.owner().unwrap(), None);
-    a.claim(&claim(None, 1)).unwrap();
-    assert_eq!(b.claim(&claim(None, 2)).unwrap_err().fault, Fault::Fenced);
-    let owner = b.owner().unwrap().unwrap();
-    assert_eq!(
-        (owner.journal.as_str(), owner.epoch, owner.domain_map),
-        ("journal-1", 1, u64::MAX - 7)
-    );
-    assert_eq!(owner.watermarks, [(DomainId(0), Lsn(0)), (DomainId(3), Lsn(0))]);
-    assert!(owner.heartbeat_age < Duration::from_secs(60) && !owner.released);
-    database.sql("UPDATE destage_watermark SET seq = 9 WHERE domain = 3");
-    assert_eq!(a.heartbeat(1).unwrap(), [(DomainId(0), Lsn(0)), (DomainId(3), Lsn(9))]);
-    b.claim(&claim(Some(1), 2)).unwrap();
-    assert_eq!(
-        b.owner().unwrap().unwrap().watermarks,
-        [(DomainId(0), Lsn(0)), (DomainId(3), Lsn(9))]
-    );
-    assert_eq!(a.heartbeat(1).unwrap_err().fault, Fault::Fenced);
-    assert_eq!(a.claim(&claim(Some(1), 3)).unwrap_err().fault, Fault::Fenced);
-    assert_eq!(a.release(1).unwrap_err().fault, Fault::Fenced);
-    b.release(2).unwrap();
-    assert!(b.owner().unwrap().unwrap().released);
-    b.heartbeat(2).unwrap();
-    assert!(!b.owner().unwrap().unwrap().released);
-}
-
-#[test]
-fn a_repeated_batch_counts_once() {
-    let Some(mut database) = Database::open("write_once") else { return };
-    database.sql("CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 0)");
-    let mut arm = Arm::before(&database.origin());
-    let table = arm.table("t").clone();
-    let group = change(&table, Op::Update, &["1"], &[], &[("n", "5")]);
-    let first = arm.claim;
-    arm.apply(std::slice::from_ref(&group)).unwrap();
-    arm.claim = first;
-    arm.apply(std::slice::from_ref(&group)).unwrap();
-    assert_eq!(database.text("SELECT n FROM t").as_deref(), Some("5"));
-    // Of a longer batch that began before the watermark only the rest counts.
-    arm.claim = first;
-    arm.apply(&[group.clone(), group.clone()]).unwrap();
-    assert_eq!(database.text("SELECT n FROM t").as_deref(), Some("10"));
-    // Between the batch's groups nothing of ours ever stood: the origin was changed by hand.
-    arm.claim = first;
-    let far = [Lsn(1), Lsn(3)].map(|lsn| GroupRef { lsn, bytes: &group });
-    let error = arm.apply_refs(&far).unwrap_err();
-    assert_eq!(error.fault, Fault::Failed);
-    assert_eq!(database.text("SELECT n FROM t").as_deref(), Some("10"));
-    // The negative control: without the watermark the same batch counts twice.
-    arm.claim = first;
-    arm.claim.unsafe_no_watermark = true;
-    arm.apply(&[group]).unwrap();
-    assert_eq!(database.text("SELECT n FROM t").as_deref(), Some("15"));
-}
 
 #[test]
 fn a_batch_of_several_transactions_and_packets_counts_once() {
     let Some(mut database) = Database::open("write_parts") else { return };
     database.sql("CREATE TABLE t (id int PRIMARY KEY, n int, s longtext)");
-    let mut arm = Arm::before(&database.origin().transaction_groups(70));
-    let table = arm.table("t").clone();
+    let mut claimed = Claimed::before(&database.origin().transaction_groups(70));
+    let table = claimed.table("t").clone();
     // Large enough for some transactions to need several packets, and inserts several statements.
     let text = "x".repeat(100_000);
     let key = |n: usize| n.to_string();
@@ -82,10 +22,10 @@ fn a_batch_of_several_transactions_and_packets_counts_once() {
     };
     let grow = |n| change(&table, Op::Update, &[&key(n)], &[], &[("n", "10")]);
     let groups: Vec<_> = (0..100).map(insert).chain((0..100).map(grow)).collect();
-    let first = arm.claim;
-    arm.apply(&groups).unwrap();
-    arm.claim = first;
-    arm.apply(&groups).unwrap();
+    let first = claimed.claim;
+    claimed.apply(&groups).unwrap();
+    claimed.claim = first;
+    claimed.apply(&groups).unwrap();
     let counted = "SELECT concat(count(*), ' ', sum(n), ' ', sum(length(s))) FROM t";
     assert_eq!(database.text(counted).as_deref(), Some("100 1100 10000000"));
     let seq = "SELECT seq FROM destage_watermark WHERE domain = 0";
@@ -93,30 +33,11 @@ fn a_batch_of_several_transactions_and_packets_counts_once() {
 }
 
 #[test]
-fn a_late_owner_changes_nothing() {
-    let Some(mut database) = Database::open("write_fenced") else { return };
-    database.sql("CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 0)");
-    let mut arm = Arm::before(&database.origin());
-    let table = arm.table("t").clone();
-    let mut other = database.origin().writer().unwrap();
-    other.claim(&claim(Some(1), 2)).unwrap();
-    let group = change(&table, Op::Update, &["1"], &[("n", Some("9"))], &[]);
-    assert_eq!(arm.apply(std::slice::from_ref(&group)).unwrap_err().fault, Fault::Fenced);
-    assert_eq!(arm.park(Lsn(1), None).unwrap_err().fault, Fault::Fenced);
-    // Even where the batch itself would fail, the fence is what is told.
-    let absent = change(&table, Op::Insert, &["1"], &[], &[]);
-    assert_eq!(arm.apply(&[absent]).unwrap_err().fault, Fault::Fenced);
-    assert_eq!(database.text("SELECT n FROM t").as_deref(), Some("0"));
-    arm.claim.domain = DomainId(77);
-    assert_eq!(arm.apply(&[group]).unwrap_err().fault, Fault::Failed);
-}
-
-#[test]
 fn an_error_of_the_statement_that_moves_the_watermark_is_that_error() {
     let Some(mut database) = Database::open("write_unmoved") else { return };
     database.sql("CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 0)");
-    let mut arm = Arm::before(&database.origin());
-    let table = arm.table("t").clone();
+    let mut claimed = Claimed::before(&database.origin());
+    let table = claimed.table("t").clone();
     let group = change(&table, Op::Update, &["1"], &[], &[("n", "5")]);
     // As a lock that another session holds for too long, a server that became read-only, a deadlock.
     for code in [1205, 1290, 1213] {
@@ -125,10 +46,11 @@ fn an_error_of_the_statement_that_moves_the_watermark_is_that_error() {
                SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = {code}, MESSAGE_TEXT = 'not now'"
         ));
         let told = [
-            arm.apply(std::slice::from_ref(&group)).unwrap_err(),
-            arm.park(Lsn(1), None).unwrap_err(),
-            arm.claim
-                .upto(Lsn(1), |claim| arm.writer.unpark(&arm.schema, claim, &[], &[]))
+            claimed.apply(std::slice::from_ref(&group)).unwrap_err(),
+            claimed.park(Lsn(1), None).unwrap_err(),
+            claimed
+                .claim
+                .upto(Lsn(1), |claim| claimed.writer.unpark(&claimed.schema, claim, &[], &[]))
                 .unwrap_err(),
         ];
         for error in told {
@@ -137,7 +59,7 @@ fn an_error_of_the_statement_that_moves_the_watermark_is_that_error() {
         }
         database.sql("DROP TRIGGER stays");
     }
-    arm.apply(&[group]).unwrap();
+    claimed.apply(&[group]).unwrap();
     assert_eq!(database.text("SELECT n FROM t").as_deref(), Some("5"));
 }
 
@@ -155,9 +77,9 @@ fn what_the_data_break_is_rejected_whole_with_mariadbs_reason() {
          CREATE TRIGGER refuse BEFORE INSERT ON guarded FOR EACH ROW
            SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'not today'",
     );
-    let mut arm = Arm::before(&database.origin());
-    let (t, parent) = (arm.table("t").clone(), arm.table("parent").clone());
-    let guarded = arm.table("guarded").clone();
+    let mut claimed = Claimed::before(&database.origin());
+    let (t, parent) = (claimed.table("t").clone(), claimed.table("parent").clone());
+    let guarded = claimed.table("guarded").clone();
     let good = change(&t, Op::Update, &["2"], &[("w", Some("touched"))], &[]);
     let update = |sets: &[(&str, Option<&str>)], amounts: &[(&str, &str)]| {
         change(&t, Op::Update, &["1"], sets, amounts)
@@ -182,9 +104,9 @@ fn what_the_data_break_is_rejected_whole_with_mariadbs_reason() {
         ("trigger", change(&guarded, Op::Insert, &["1"], &[], &[]), "not today"),
     ];
     for (name, bad, word) in cases {
-        let error = arm.apply(&[good.clone(), bad]).unwrap_err();
+        let error = claimed.apply(&[good.clone(), bad]).unwrap_err();
         assert_eq!(error.fault, Fault::Rejected, "{name}: {error}");
-        assert!(error.whole().contains(word), "{name}: {error}");
+        assert!(error.in_full().contains(word), "{name}: {error}");
     }
     let untouched = "SELECT concat(sum(w <> ''), ' ', sum(b)) FROM t";
     assert_eq!(database.text(untouched).as_deref(), Some("0 5"));
@@ -196,25 +118,25 @@ fn what_the_data_break_is_rejected_whole_with_mariadbs_reason() {
     push_change(&mut group, &t, Op::Update, &["1"], &[("p", Some("7"))], &[]);
     push_change(&mut group, &t, Op::Update, &["1"], &[("p", Some("7"))], &[]);
     let both = group.finish().to_vec();
-    arm.apply(&[good, both, update(&[], &[])]).unwrap();
+    claimed.apply(&[good, both, update(&[], &[])]).unwrap();
     // The parent cannot go before its child.
     let gone = change(&parent, Op::Delete, &["7"], &[], &[]);
-    assert!(arm.apply(&[gone]).unwrap_err().message.contains("1451"));
+    assert!(claimed.apply(&[gone]).unwrap_err().message.contains("1451"));
 }
 
 #[test]
 fn a_row_too_large_for_a_packet_is_rejected_before_it_is_sent() {
     let Some(mut database) = Database::open("write_packet") else { return };
     database.sql("CREATE TABLE t (id int PRIMARY KEY, s longblob)");
-    let mut arm = Arm::before(&database.origin());
-    let table = arm.table("t").clone();
+    let mut claimed = Claimed::before(&database.origin());
+    let table = claimed.table("t").clone();
     // Hexadecimal digits are twice as many as the bytes; the server takes 16 MiB.
     let text = "x".repeat(9 << 20);
     let group = change(&table, Op::Insert, &["1"], &[("s", Some(&text))], &[]);
-    let error = arm.apply(&[group]).unwrap_err();
+    let error = claimed.apply(&[group]).unwrap_err();
     assert_eq!(error.fault, Fault::Rejected);
     assert!(error.message.contains("max_allowed_packet"), "{error}");
-    arm.apply(&[change(&table, Op::Insert, &["1"], &[], &[])]).unwrap();
+    claimed.apply(&[change(&table, Op::Insert, &["1"], &[], &[])]).unwrap();
 }
 
 #[test]
@@ -226,8 +148,8 @@ fn every_type_arrives_as_it_was_written() {
            ti time(3), dt datetime(6), ts timestamp(6) NULL, j json, m enum('sad', 'ok', 'a''b'), s set('x','y','z'),
            bits bit(9), yr year, v varchar(4), x text, PRIMARY KEY (u, c))",
     );
-    let mut arm = Arm::before(&database.origin());
-    let table = arm.table("t").clone();
+    let mut claimed = Claimed::before(&database.origin());
+    let table = claimed.table("t").clone();
     let key = ["a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11", "k"];
     let values = [
         ("i1", "255"),
@@ -258,8 +180,8 @@ fn every_type_arrives_as_it_was_written() {
         assert_eq!(&*ty.canonical(value.as_bytes()).unwrap(), value.as_bytes(), "{name}");
     }
     let sets: Vec<_> = values.iter().map(|(name, value)| (*name, Some(*value))).collect();
-    arm.apply(&[change(&table, Op::Insert, &key, &sets, &[])]).unwrap();
-    let row = arm.fetch("t", &[&key]).rows.remove(0);
+    claimed.apply(&[change(&table, Op::Insert, &key, &sets, &[])]).unwrap();
+    let row = claimed.fetch("t", &[&key]).rows.remove(0);
     let expected: Vec<_> = key.iter().copied().chain(values.iter().map(|(_, v)| *v)).collect();
     assert_eq!(shown(row.as_deref()), expected.join("|"));
 
@@ -267,8 +189,8 @@ fn every_type_arrives_as_it_was_written() {
     let nulls: Vec<_> =
         values.iter().map(|(n, _)| *n).filter(|n| amounts.iter().all(|(a, _)| a != n)).collect();
     let sets: Vec<_> = nulls.iter().map(|name| (*name, None)).collect();
-    arm.apply(&[change(&table, Op::Update, &key, &sets, &amounts)]).unwrap();
-    let row = arm.fetch("t", &[&key]).rows.remove(0);
+    claimed.apply(&[change(&table, Op::Update, &key, &sets, &amounts)]).unwrap();
+    let row = claimed.fetch("t", &[&key]).rows.remove(0);
     let sum = |name: &str, amount: &str| {
         let value = values.iter().find(|(n, _)| *n == name).unwrap().1;
         let ty = &table.columns[table.column(name.as_bytes()).unwrap()].ty;
@@ -281,8 +203,8 @@ fn every_type_arrives_as_it_was_written() {
     let keys = key.iter().map(|part| (*part).to_owned());
     let expected: Vec<_> = keys.chain(values.iter().map(|(name, _)| changed(name))).collect();
     assert_eq!(shown(row.as_deref()), expected.join("|"));
-    arm.apply(&[change(&table, Op::Delete, &key, &[], &[])]).unwrap();
-    assert_eq!(arm.fetch("t", &[&key]).rows, [None]);
+    claimed.apply(&[change(&table, Op::Delete, &key, &[], &[])]).unwrap();
+    assert_eq!(claimed.fetch("t", &[&key]).rows, [None]);
 }
 
 #[test]
@@ -294,61 +216,45 @@ fn odd_names_generated_columns_and_a_key_of_zero_are_written() {
             .replace("back`tick", "`back``tick`")
             .as_str(),
     );
-    let mut arm = Arm::before(&database.origin());
-    let table = arm.table("Or;der").clone();
-    arm.apply(&[
-        change(&table, Op::Insert, &["0"], &[("select", Some("x")), ("back`tick", Some("1"))], &[]),
-        change(&table, Op::Update, &["0"], &[("é ?", Some("5"))], &[]),
-    ])
-    .unwrap();
-    let row = arm.fetch("Or;der", &[&["0"]]).rows.remove(0);
+    let mut claimed = Claimed::before(&database.origin());
+    let table = claimed.table("Or;der").clone();
+    claimed
+        .apply(&[
+            change(
+                &table,
+                Op::Insert,
+                &["0"],
+                &[("select", Some("x")), ("back`tick", Some("1"))],
+                &[],
+            ),
+            change(&table, Op::Update, &["0"], &[("é ?", Some("5"))], &[]),
+        ])
+        .unwrap();
+    let row = claimed.fetch("Or;der", &[&["0"]]).rows.remove(0);
     assert_eq!(shown(row.as_deref()), "0|x|5|10|1");
-}
-
-#[test]
-fn parked_groups_are_kept_with_the_watermark_moved() {
-    let Some(database) = Database::open("write_parked") else { return };
-    let mut arm = Arm::before(&database.origin());
-    let parked = ParkedGroup {
-        domain: DomainId(0),
-        lsn: Lsn(1),
-        depends_on: None,
-        reason: "it broke: \u{0}\\ \u{1f600}".to_owned(),
-        payload: "{\"t\": 'x'}".to_owned(),
-    };
-    for _ in 0..2 {
-        arm.park(Lsn(1), Some(&parked)).unwrap();
-    }
-    arm.claim.expected = Lsn(1);
-    let behind = ParkedGroup { lsn: Lsn(2), depends_on: Some(Lsn(1)), ..parked.clone() };
-    arm.park(Lsn(2), Some(&behind)).unwrap();
-    arm.claim.expected = Lsn(2);
-    arm.park(Lsn(3), None).unwrap();
-    assert_eq!(arm.writer.heartbeat(1).unwrap()[0], (DomainId(0), Lsn(3)));
-    assert_eq!(arm.writer.parked().unwrap(), [parked, behind]);
 }
 
 #[test]
 fn trouble_of_the_moment_is_unavailable_and_a_schema_change_denied() {
     let Some(mut database) = Database::open("write_trouble") else { return };
     database.sql("CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 0)");
-    let mut arm = Arm::before(&database.origin());
-    let table = arm.table("t").clone();
+    let mut claimed = Claimed::before(&database.origin());
+    let table = claimed.table("t").clone();
     let group = change(&table, Op::Update, &["1"], &[("n", Some("1"))], &[]);
     // Long enough for a busy machine to open the connection, short enough to be waited for.
     let origin = database.origin().timeout(Duration::from_secs(3));
-    arm.writer = origin.writer().unwrap();
+    claimed.writer = origin.writer().unwrap();
     database.sql("START TRANSACTION; SELECT * FROM t FOR UPDATE");
-    assert_eq!(arm.apply(std::slice::from_ref(&group)).unwrap_err().fault, Fault::Unavailable);
+    assert_eq!(claimed.apply(std::slice::from_ref(&group)).unwrap_err().fault, Fault::Unavailable);
     database.sql("COMMIT");
     // After an outcome that is unknown the connection is to be dropped.
-    arm.writer = database.origin().writer().unwrap();
-    arm.apply(std::slice::from_ref(&group)).unwrap();
+    claimed.writer = database.origin().writer().unwrap();
+    claimed.apply(std::slice::from_ref(&group)).unwrap();
 
     database.sql("ALTER TABLE t CHANGE n m int");
-    assert_eq!(arm.apply(&[group]).unwrap_err().fault, Fault::Denied);
+    assert_eq!(claimed.apply(&[group]).unwrap_err().fault, Fault::Denied);
     let refs = [GroupRef { lsn: Lsn(2), bytes: &[1, 2, 3] }];
-    let malformed = arm.apply_refs(&refs).unwrap_err();
+    let malformed = claimed.apply_refs(&refs).unwrap_err();
     assert_eq!(malformed.fault, Fault::Failed);
 }
 
@@ -356,11 +262,11 @@ fn trouble_of_the_moment_is_unavailable_and_a_schema_change_denied() {
 fn a_lost_connection_is_unavailable_and_leaves_nothing_half_done() {
     let Some(mut database) = Database::open("write_lost") else { return };
     database.sql("CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 0)");
-    let mut arm = Arm::before(&database.origin());
-    arm.writer = database.origin().timeout(Duration::from_secs(120)).writer().unwrap();
-    let table = arm.table("t").clone();
+    let mut claimed = Claimed::before(&database.origin());
+    claimed.writer = database.origin().timeout(Duration::from_secs(120)).writer().unwrap();
+    let table = claimed.table("t").clone();
     let group = change(&table, Op::Update, &["1"], &[], &[("n", "1")]);
-    arm.apply(std::slice::from_ref(&group)).unwrap();
+    claimed.apply(std::slice::from_ref(&group)).unwrap();
     // The session of this writer is the one that waits for the lock below.
     database.sql("START TRANSACTION; SELECT * FROM t FOR UPDATE");
     let mut other = Database::beside(&database);
@@ -378,12 +284,12 @@ fn a_lost_connection_is_unavailable_and_leaves_nothing_half_done() {
         }
         panic!("nobody waits for the lock");
     });
-    let lost = arm.apply(std::slice::from_ref(&group)).unwrap_err();
+    let lost = claimed.apply(std::slice::from_ref(&group)).unwrap_err();
     killer.join().unwrap();
     assert_eq!(lost.fault, Fault::Unavailable, "{lost}");
     database.sql("COMMIT");
     assert_eq!(database.text("SELECT n FROM t").as_deref(), Some("1"));
-    arm.writer = database.origin().writer().unwrap();
-    arm.apply(&[group]).unwrap();
+    claimed.writer = database.origin().writer().unwrap();
+    claimed.apply(&[group]).unwrap();
     assert_eq!(database.text("SELECT n FROM t").as_deref(), Some("2"));
 }

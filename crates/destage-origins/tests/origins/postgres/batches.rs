@@ -1,7 +1,7 @@
 //! A merged batch leaves what its groups leave one by one.
 
 use super::database::Database;
-use crate::arm::{Arm, push_change};
+use crate::claimed::{Claimed, push_change};
 use destage_origins::change::{GroupWriter, Op};
 use destage_origins::contract::Origin;
 use destage_origins::schema::Table;
@@ -77,14 +77,14 @@ fn a_batch_equals_its_groups_one_by_one() {
     let Some(database) = Database::open("batches") else { return };
     database.sql(&TABLES.replace("NAME", "one"));
     database.sql(&TABLES.replace("NAME", "all"));
-    let mut one = Arm::before(&database.origin());
-    let mut all = Arm {
+    let mut one = Claimed::before(&database.origin());
+    let mut all = Claimed {
         claim: one.claim,
         writer: database.origin().writer().unwrap(),
         reader: database.origin().reader().unwrap(),
         schema: one.schema.clone(),
     };
-    // Two domains, so that each arm has its own watermark.
+    // Two domains, so that each claimed has its own watermark.
     all.claim.domain = destage_core::DomainId(3);
     let schema = one.schema.clone();
     let tables =

@@ -10,3 +10,5 @@ mod speed;
 mod tls;
 mod values;
 mod writing;
+
+pub(crate) use database::Database;

@@ -1,7 +1,7 @@
 //! Large batches: several transactions, two at once, that leave what one after the other would.
 
 use super::database::Database;
-use crate::arm::{Arm, change, claim};
+use crate::claimed::{Claimed, change, claim};
 use destage_core::{DomainId, Fault, Lsn};
 use destage_origins::change::Op;
 use destage_origins::contract::{Origin, OriginError};
@@ -18,15 +18,15 @@ fn origin(database: &Database) -> Postgres {
 }
 
 /// Rows 0 to 99 with n = 0, and a writer that has applied a batch, so that it dares to overlap.
-fn arm(database: &Database) -> (Arm, Table) {
+fn claimed(database: &Database) -> (Claimed, Table) {
     database.sql(
         "CREATE TABLE t (id int PRIMARY KEY, n int DEFAULT 0, v text, c int CHECK (c < 1000));
          INSERT INTO t SELECT i, 0, '', 0 FROM generate_series(0, 99) i",
     );
-    let mut arm = Arm::before(&origin(database));
-    let table = arm.table("t").clone();
-    arm.apply(&[set(&table, 99, "warm")]).unwrap();
-    (arm, table)
+    let mut claimed = Claimed::before(&origin(database));
+    let table = claimed.table("t").clone();
+    claimed.apply(&[set(&table, 99, "warm")]).unwrap();
+    (claimed, table)
 }
 
 fn set(table: &Table, id: usize, value: &str) -> Vec<u8> {
@@ -52,12 +52,12 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
 
 /// Applies the groups in a thread of its own while `meanwhile` runs.
 fn apply_while(
-    arm: &mut Arm,
+    claimed: &mut Claimed,
     groups: &[Vec<u8>],
     meanwhile: impl FnOnce(),
 ) -> Result<(), OriginError> {
     std::thread::scope(|scope| {
-        let applying = scope.spawn(|| arm.apply(groups));
+        let applying = scope.spawn(|| claimed.apply(groups));
         meanwhile();
         applying.join().unwrap()
     })
@@ -76,14 +76,14 @@ fn waiting(database: &Database, kind: &str) -> usize {
 fn two_transactions_are_under_way_and_the_second_is_seen_only_behind_the_first() {
     let Some(database) = Database::open("overlap_order") else { return };
     let stranger = Database::beside(&database);
-    let (mut arm, table) = arm(&database);
+    let (mut claimed, table) = claimed(&database);
     // Row 50 is written by both: the second must wait for it, and comes last.
     let mut groups: Vec<_> = (0..GROUPS - 1).map(|id| set(&table, id, "first")).collect();
     groups.push(set(&table, 50, "first"));
     groups.push(set(&table, 50, "second"));
     groups.extend((20..20 + GROUPS - 1).map(|id| set(&table, id, "second")));
     stranger.sql("BEGIN; SELECT 1 FROM t WHERE id = 0 FOR UPDATE");
-    apply_while(&mut arm, &groups, || {
+    apply_while(&mut claimed, &groups, || {
         // The first transaction waits for the stranger, the second one has written and waits for the first.
         until("the second transaction waits", || waiting(&database, "advisory") == 1);
         assert_eq!(database.text("SELECT count(*)::text FROM t WHERE v = 'second'").unwrap(), "0");
@@ -99,24 +99,24 @@ fn two_transactions_are_under_way_and_the_second_is_seen_only_behind_the_first()
 #[test]
 fn a_rejected_transaction_takes_the_one_behind_it_along_but_none_before() {
     let Some(database) = Database::open("overlap_rejected") else { return };
-    let (mut arm, table) = arm(&database);
+    let (mut claimed, table) = claimed(&database);
     let mut groups: Vec<_> = (0..GROUPS * 4).map(|id| set(&table, id, "x")).collect();
     groups[GROUPS + 1] = set(&table, 777, "no such row");
-    let before = arm.claim;
-    let error = arm.apply(&groups).unwrap_err();
+    let before = claimed.claim;
+    let error = claimed.apply(&groups).unwrap_err();
     assert_eq!(error.fault, Fault::Rejected);
     assert!(error.message.contains("met 3"), "{error}");
     assert_eq!(watermark(&database), 1 + GROUPS as u64);
     assert_eq!(database.text("SELECT count(*)::text FROM t WHERE v = 'x'").unwrap(), "4");
     // As the core does: halves, until the bad one is alone.
-    arm.claim = before;
-    arm.apply(&groups[..GROUPS + 1]).unwrap();
-    let alone = arm.apply(&groups[GROUPS + 1..GROUPS + 2]).unwrap_err();
+    claimed.claim = before;
+    claimed.apply(&groups[..GROUPS + 1]).unwrap();
+    let alone = claimed.apply(&groups[GROUPS + 1..GROUPS + 2]).unwrap_err();
     assert_eq!(alone.fault, Fault::Rejected);
-    assert_eq!(watermark(&database), arm.claim.expected.0);
-    arm.park(Lsn(arm.claim.expected.0 + 1), None).unwrap();
-    arm.claim.expected = Lsn(arm.claim.expected.0 + 1);
-    arm.apply(&groups[GROUPS + 2..]).unwrap();
+    assert_eq!(watermark(&database), claimed.claim.expected.0);
+    claimed.park(Lsn(claimed.claim.expected.0 + 1), None).unwrap();
+    claimed.claim.expected = Lsn(claimed.claim.expected.0 + 1);
+    claimed.apply(&groups[GROUPS + 2..]).unwrap();
     let expected = (groups.len() - 1).to_string();
     assert_eq!(database.text("SELECT count(*)::text FROM t WHERE v = 'x'").unwrap(), expected);
 }
@@ -124,13 +124,13 @@ fn a_rejected_transaction_takes_the_one_behind_it_along_but_none_before() {
 #[test]
 fn what_had_landed_of_a_large_batch_counts_once() {
     let Some(database) = Database::open("overlap_once") else { return };
-    let (mut arm, table) = arm(&database);
+    let (mut claimed, table) = claimed(&database);
     let groups: Vec<_> = (0..GROUPS * 5).map(|at| add(&table, at % 7, "1")).collect();
-    let before = arm.claim;
+    let before = claimed.claim;
     // Killed where the second transaction stands still: the first is committed, the others are not.
     let stranger = Database::beside(&database);
     stranger.sql("BEGIN; SELECT 1 FROM t WHERE id = 4 FOR UPDATE");
-    let error = apply_while(&mut arm, &groups, || {
+    let error = apply_while(&mut claimed, &groups, || {
         until("the first is committed", || watermark(&database) == 1 + GROUPS as u64);
         until("another waits", || waiting(&database, "transactionid") >= 1);
         database.sql(
@@ -142,9 +142,9 @@ fn what_had_landed_of_a_large_batch_counts_once() {
     .unwrap_err();
     assert_eq!(error.fault, Fault::Unavailable);
     stranger.sql("COMMIT");
-    assert_eq!(arm.claim.expected, before.expected);
-    arm.writer = origin(&database).writer().unwrap();
-    arm.apply(&groups).unwrap();
+    assert_eq!(claimed.claim.expected, before.expected);
+    claimed.writer = origin(&database).writer().unwrap();
+    claimed.apply(&groups).unwrap();
     let sums = "SELECT string_agg(n::text, ' ' ORDER BY id) FROM t WHERE id < 7";
     assert_eq!(database.text(sums).unwrap(), "3 3 3 3 3 3 2");
 }
@@ -153,13 +153,13 @@ fn what_had_landed_of_a_large_batch_counts_once() {
 fn a_circle_of_locks_through_both_transactions_is_found_by_the_server() {
     let Some(database) = Database::open("overlap_circle") else { return };
     let stranger = Database::beside(&database);
-    let (mut arm, table) = arm(&database);
+    let (mut claimed, table) = claimed(&database);
     let first = (0..GROUPS).map(|id| set(&table, id, "ours"));
     let groups: Vec<_> = first.chain((20..20 + GROUPS).map(|id| set(&table, id, "ours"))).collect();
     // The stranger holds a row of the first transaction and asks for one that the second holds.
     stranger.sql("BEGIN; UPDATE t SET v = 'theirs' WHERE id = 0");
     let (mut theirs, mut took) = (Ok(()), Duration::ZERO);
-    let ours = apply_while(&mut arm, &groups, || {
+    let ours = apply_while(&mut claimed, &groups, || {
         until("the second transaction waits", || waiting(&database, "advisory") == 1);
         let began = Instant::now();
         theirs = stranger.try_sql("UPDATE t SET v = 'theirs' WHERE id = 20");
@@ -181,7 +181,7 @@ fn a_circle_of_locks_through_both_transactions_is_found_by_the_server() {
 fn what_does_not_commute_waits_for_its_turn() {
     let Some(database) = Database::open("overlap_turns") else { return };
     let stranger = Database::beside(&database);
-    let (mut arm, table) = arm(&database);
+    let (mut claimed, table) = claimed(&database);
     let mut groups: Vec<_> = (0..GROUPS).map(|id| set(&table, id, "x")).collect();
     // A checked column: what is allowed may depend on what was there before.
     groups.extend(
@@ -192,7 +192,7 @@ fn what_does_not_commute_waits_for_its_turn() {
     groups.push(change(&table, Op::Delete, &["20"], &[], &[]));
     groups.push(set(&table, 500, "newer"));
     stranger.sql("BEGIN; SELECT 1 FROM t WHERE id = 0 FOR UPDATE");
-    apply_while(&mut arm, &groups, || {
+    apply_while(&mut claimed, &groups, || {
         until("the first waits", || waiting(&database, "transactionid") == 1);
         // Whoever began would hold the marker of its transaction beside that of the first.
         let held = "SELECT count(*)::text FROM pg_locks WHERE locktype = 'advisory' \
@@ -210,23 +210,27 @@ fn what_does_not_commute_waits_for_its_turn() {
 #[test]
 fn a_late_owner_of_a_large_batch_changes_nothing() {
     let Some(database) = Database::open("overlap_fenced") else { return };
-    let (mut arm, table) = arm(&database);
+    let (mut claimed, table) = claimed(&database);
     database.origin().writer().unwrap().claim(&claim(Some(1), 2)).unwrap();
     let groups: Vec<_> = (0..GROUPS * 3).map(|id| set(&table, id, "late")).collect();
-    assert_eq!(arm.apply(&groups).unwrap_err().fault, Fault::Fenced);
+    assert_eq!(claimed.apply(&groups).unwrap_err().fault, Fault::Fenced);
     assert_eq!(database.text("SELECT count(*)::text FROM t WHERE v = 'late'").unwrap(), "0");
 }
 
 #[test]
 fn large_batches_leave_what_their_groups_leave_one_by_one() {
     let Some(database) = Database::open("overlap_equal") else { return };
-    let (mut all, table) = arm(&database);
+    let (mut all, table) = claimed(&database);
     database.sql("CREATE TABLE u (LIKE t INCLUDING ALL); INSERT INTO u SELECT * FROM t");
     let origin = database.origin();
     let schema = origin.schema().unwrap();
     let other = schema.find(b"u").unwrap().clone();
-    let mut one =
-        Arm { writer: origin.writer().unwrap(), reader: origin.reader().unwrap(), schema, ..all };
+    let mut one = Claimed {
+        writer: origin.writer().unwrap(),
+        reader: origin.reader().unwrap(),
+        schema,
+        ..all
+    };
     one.claim.domain = DomainId(3);
     one.claim.expected = Lsn::ZERO;
     let mut state = 5u64;
@@ -271,16 +275,16 @@ fn a_plan_made_for_a_tiny_table_does_not_read_it_whole_once_it_has_grown() {
         "CREATE TABLE t (id int PRIMARY KEY, n int) WITH (autovacuum_enabled = off);
          INSERT INTO t VALUES (0, 0); ANALYZE t",
     );
-    let mut arm = Arm::before(&database.origin());
-    let table = arm.table("t").clone();
-    arm.apply(&[add(&table, 0, "1")]).unwrap();
-    assert_eq!(arm.fetch("t", &[&["0"]]).rows.len(), 1);
+    let mut claimed = Claimed::before(&database.origin());
+    let table = claimed.table("t").clone();
+    claimed.apply(&[add(&table, 0, "1")]).unwrap();
+    assert_eq!(claimed.fetch("t", &[&["0"]]).rows.len(), 1);
     database.sql("INSERT INTO t SELECT i, 0 FROM generate_series(1, 100000) i");
     let refs: Vec<_> = (0..50).map(|id| add(&table, id, "1")).collect();
-    arm.apply(&refs).unwrap();
-    assert_eq!(arm.fetch("t", &[&["7"]]).rows.len(), 1);
+    claimed.apply(&refs).unwrap();
+    assert_eq!(claimed.fetch("t", &[&["7"]]).rows.len(), 1);
     // Both sessions tell the statistics what they read when they end.
-    drop(arm);
+    drop(claimed);
     let read = |column: &str| -> u64 {
         let sql =
             format!("SELECT {column}::text FROM pg_stat_user_tables WHERE relid = 't'::regclass");

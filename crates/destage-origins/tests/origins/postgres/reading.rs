@@ -1,7 +1,7 @@
 //! Reads: rows, watermarks of the same snapshot, keys in order, new keys.
 
 use super::database::Database;
-use crate::arm::{Arm, change, key, shown};
+use crate::claimed::{Claimed, change, key, shown};
 use destage_core::{DomainId, Fault, Lsn};
 use destage_origins::change::Op;
 use destage_origins::contract::Origin;
@@ -19,8 +19,8 @@ fn rows_arrive_in_the_order_asked_with_their_watermarks() {
            '2026-01-31', '10:00:00.50', '2026-01-31 10:00', '2026-01-31 10:00+02', '{\"b\" :1}', '{\"b\" :1}', 'ok', '10.0.0.1/8');
          INSERT INTO t (a, b) VALUES (2, 'y'), (3, 'it''s; DROP TABLE t; --')",
     );
-    let mut arm = Arm::before(&database.origin());
-    let snapshot = arm.fetch(
+    let mut claimed = Claimed::before(&database.origin());
+    let snapshot = claimed.fetch(
         "t",
         &[&["y", "2"], &["z", "9"], &["x", "1"], &["it's; DROP TABLE t; --", "3"], &["y", "2"]],
     );
@@ -36,10 +36,10 @@ fn rows_arrive_in_the_order_asked_with_their_watermarks() {
     );
     assert_eq!(snapshot.rows[4], snapshot.rows[0]);
     assert_eq!(snapshot.watermarks, [(DomainId(0), Lsn(0)), (DomainId(3), Lsn(0))]);
-    assert_eq!(arm.fetch("t", &[]).watermarks.len(), 2);
+    assert_eq!(claimed.fetch("t", &[]).watermarks.len(), 2);
 
     // Each canonical value read is canonical.
-    let table = arm.table("t").clone();
+    let table = claimed.table("t").clone();
     let cells = destage_origins::cells::Reader::new(snapshot.rows[2].as_deref().unwrap());
     for (cell, column) in cells.zip(&table.columns) {
         let value = cell.value().unwrap();
@@ -59,8 +59,8 @@ fn a_reader_may_come_before_the_first_writer() {
     let table = schema.find(b"t").unwrap();
     let key = key(&["1"]);
     assert!(reader.fetch(table, &[&key]).unwrap().watermarks.is_empty());
-    let mut arm = Arm::before(&database.origin());
-    arm.apply(&[change(table, Op::Update, &["1"], &[("v", Some("b"))], &[])]).unwrap();
+    let mut claimed = Claimed::before(&database.origin());
+    claimed.apply(&[change(table, Op::Update, &["1"], &[("v", Some("b"))], &[])]).unwrap();
     let snapshot = reader.fetch(table, &[&key]).unwrap();
     assert_eq!(snapshot.watermark(DomainId(0)), Lsn(1));
     assert_eq!(shown(snapshot.rows[0].as_deref()), "1|b");
@@ -75,12 +75,12 @@ fn keys_are_scanned_in_order_page_by_page() {
          INSERT INTO p SELECT x, y FROM unnest(ARRAY['b', 'a', 'B', 'ä', '_', '']) x, generate_series(9, 11) y;
          CREATE TYPE mood AS ENUM ('sad', 'ok'); CREATE TABLE e (id mood PRIMARY KEY); INSERT INTO e VALUES ('ok'), ('sad')",
     );
-    let mut arm = Arm::before(&database.origin());
+    let mut claimed = Claimed::before(&database.origin());
     let mut all = |name: &str, limit: usize| {
-        let table = arm.schema.find(name.as_bytes()).unwrap();
+        let table = claimed.schema.find(name.as_bytes()).unwrap();
         let mut keys: Vec<Box<[u8]>> = Vec::new();
         loop {
-            let (page, _) = arm.reader.scan(table, keys.last().map(|k| &**k), limit).unwrap();
+            let (page, _) = claimed.reader.scan(table, keys.last().map(|k| &**k), limit).unwrap();
             assert!(page.len() <= limit);
             if page.is_empty() {
                 return keys.iter().map(|k| shown(Some(k))).collect::<Vec<_>>();
@@ -104,11 +104,11 @@ fn new_keys_come_from_the_sequence() {
         "CREATE TABLE a (id bigint GENERATED ALWAYS AS IDENTITY (START 5) PRIMARY KEY);
          CREATE TABLE \"B;b\" (\"i\"\"d\" serial PRIMARY KEY); CREATE TABLE c (id int PRIMARY KEY)",
     );
-    let mut arm = Arm::before(&database.origin());
-    let tables = arm.schema.clone();
-    assert_eq!(arm.reader.next_keys(tables.find(b"a").unwrap(), 3).unwrap(), [5, 6, 7]);
-    assert_eq!(arm.reader.next_keys(tables.find(b"B;b").unwrap(), 1).unwrap(), [1]);
-    let error = arm.reader.next_keys(tables.find(b"c").unwrap(), 1).unwrap_err();
+    let mut claimed = Claimed::before(&database.origin());
+    let tables = claimed.schema.clone();
+    assert_eq!(claimed.reader.next_keys(tables.find(b"a").unwrap(), 3).unwrap(), [5, 6, 7]);
+    assert_eq!(claimed.reader.next_keys(tables.find(b"B;b").unwrap(), 1).unwrap(), [1]);
+    let error = claimed.reader.next_keys(tables.find(b"c").unwrap(), 1).unwrap_err();
     assert_eq!(error.fault, Fault::Denied);
 }
 

@@ -1,7 +1,8 @@
-//! How fast a backlog is destaged; run by hand: `cargo test --release --test postgres -- --ignored --nocapture speed`.
+//! How fast a backlog is destaged; run by hand: `cargo test --release -p destage-origins --test origins -- --ignored
+//! --nocapture postgres::speed`.
 
 use super::database::Database;
-use crate::arm::{Arm, change};
+use crate::claimed::{Claimed, change};
 use destage_origins::change::Op;
 use std::time::{Duration, Instant};
 
@@ -19,8 +20,8 @@ fn updates_in_batches_of_a_thousand() {
     ));
     database.sql("VACUUM ANALYZE t");
     database.sql("CHECKPOINT");
-    let mut arm = Arm::before(&database.origin());
-    let table = arm.table("t").clone();
+    let mut claimed = Claimed::before(&database.origin());
+    let table = claimed.table("t").clone();
     let mut state = 7u64;
     let mut random = move || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
@@ -44,7 +45,7 @@ fn updates_in_batches_of_a_thousand() {
             })
             .collect();
         let began = Instant::now();
-        arm.apply(&groups).unwrap();
+        claimed.apply(&groups).unwrap();
         spent += began.elapsed();
         done += 1_000;
         if shown.elapsed() > Duration::from_secs(1) {

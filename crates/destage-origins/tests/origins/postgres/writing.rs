@@ -1,85 +1,11 @@
 //! Writes: ownership, batches exactly once, what is rejected and how it is told.
 
 use super::database::Database;
-use crate::arm::{Arm, change, claim, push_change, shown};
-use destage_core::{DomainId, Fault, Lsn};
+use crate::claimed::{Claimed, change, push_change, shown};
+use destage_core::{Fault, Lsn};
 use destage_origins::change::{GroupWriter, Op};
-use destage_origins::contract::{GroupRef, Origin, ParkedGroup};
+use destage_origins::contract::{GroupRef, Origin};
 use std::time::Duration;
-
-#[test]
-fn ownership_passes_only_from_the_owner_that_was_read() {
-    let Some(database) = Database::open("write_owner") else { return };
-    let origin = database.origin();
-    let (mut a, mut b) = (origin.writer().unwrap(), origin.writer().unwrap());
-    assert_eq!(a.owner().unwrap(), None);
-    a.claim(&claim(None, 1)).unwrap();
-    assert_eq!(b.claim(&claim(None, 2)).unwrap_err().fault, Fault::Fenced);
-    let owner = b.owner().unwrap().unwrap();
-    assert_eq!(
-        (owner.journal.as_str(), owner.epoch, owner.domain_map),
-        ("journal-1", 1, u64::MAX - 7)
-    );
-    assert_eq!(owner.watermarks, [(DomainId(0), Lsn(0)), (DomainId(3), Lsn(0))]);
-    assert!(owner.heartbeat_age < Duration::from_secs(60));
-    database.sql("UPDATE destage_watermark SET seq = 9 WHERE domain = 3");
-    assert_eq!(a.heartbeat(1).unwrap(), [(DomainId(0), Lsn(0)), (DomainId(3), Lsn(9))]);
-    b.claim(&claim(Some(1), 2)).unwrap();
-    assert_eq!(
-        b.owner().unwrap().unwrap().watermarks,
-        [(DomainId(0), Lsn(0)), (DomainId(3), Lsn(9))]
-    );
-    assert_eq!(a.heartbeat(1).unwrap_err().fault, Fault::Fenced);
-    assert_eq!(a.claim(&claim(Some(1), 3)).unwrap_err().fault, Fault::Fenced);
-}
-
-#[test]
-fn a_repeated_batch_counts_once() {
-    let Some(database) = Database::open("write_once") else { return };
-    database.sql("CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 0)");
-    let mut arm = Arm::before(&database.origin());
-    let table = arm.table("t").clone();
-    let group = change(&table, Op::Update, &["1"], &[], &[("n", "5")]);
-    let first = arm.claim;
-    arm.apply(std::slice::from_ref(&group)).unwrap();
-    arm.claim = first;
-    arm.apply(std::slice::from_ref(&group)).unwrap();
-    assert_eq!(database.text("SELECT n::text FROM t").as_deref(), Some("5"));
-    // Of a longer batch that began before the watermark only the rest counts.
-    arm.claim = first;
-    arm.apply(&[group.clone(), group.clone()]).unwrap();
-    assert_eq!(database.text("SELECT n::text FROM t").as_deref(), Some("10"));
-    // Between the batch's groups nothing of ours ever stood: the origin was changed by hand.
-    arm.claim = first;
-    let far = [Lsn(1), Lsn(3)].map(|lsn| GroupRef { lsn, bytes: &group });
-    let error = arm.apply_refs(&far).unwrap_err();
-    assert_eq!(error.fault, Fault::Failed);
-    assert_eq!(database.text("SELECT n::text FROM t").as_deref(), Some("10"));
-    // The negative control: without the watermark the same batch counts twice.
-    arm.claim = first;
-    arm.claim.unsafe_no_watermark = true;
-    arm.apply(&[group]).unwrap();
-    assert_eq!(database.text("SELECT n::text FROM t").as_deref(), Some("15"));
-}
-
-#[test]
-fn a_late_owner_changes_nothing() {
-    let Some(database) = Database::open("write_fenced") else { return };
-    database.sql("CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 0)");
-    let mut arm = Arm::before(&database.origin());
-    let table = arm.table("t").clone();
-    let mut other = database.origin().writer().unwrap();
-    other.claim(&claim(Some(1), 2)).unwrap();
-    let group = change(&table, Op::Update, &["1"], &[("n", Some("9"))], &[]);
-    assert_eq!(arm.apply(std::slice::from_ref(&group)).unwrap_err().fault, Fault::Fenced);
-    assert_eq!(arm.park(Lsn(1), None).unwrap_err().fault, Fault::Fenced);
-    // Even where the batch itself would fail, the fence is what is told.
-    let absent = change(&table, Op::Insert, &["1"], &[], &[]);
-    assert_eq!(arm.apply(&[absent]).unwrap_err().fault, Fault::Fenced);
-    assert_eq!(database.text("SELECT n::text FROM t").as_deref(), Some("0"));
-    arm.claim.domain = DomainId(77);
-    assert_eq!(arm.apply(&[group]).unwrap_err().fault, Fault::Failed);
-}
 
 #[test]
 fn what_the_data_break_is_rejected_whole_with_postgresqls_reason() {
@@ -93,9 +19,9 @@ fn what_the_data_break_is_rejected_whole_with_postgresqls_reason() {
          CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''not today''; END';
          CREATE TRIGGER refuse BEFORE INSERT ON guarded FOR EACH ROW EXECUTE FUNCTION refuse()",
     );
-    let mut arm = Arm::before(&database.origin());
-    let (t, parent) = (arm.table("t").clone(), arm.table("parent").clone());
-    let guarded = arm.table("guarded").clone();
+    let mut claimed = Claimed::before(&database.origin());
+    let (t, parent) = (claimed.table("t").clone(), claimed.table("parent").clone());
+    let guarded = claimed.table("guarded").clone();
     let good = change(&t, Op::Update, &["2"], &[("w", Some("touched"))], &[]);
     let cases = [
         ("update of no row", change(&t, Op::Update, &["9"], &[("w", Some("x"))], &[]), "met 0"),
@@ -118,9 +44,9 @@ fn what_the_data_break_is_rejected_whole_with_postgresqls_reason() {
         ("trigger", change(&guarded, Op::Insert, &["1"], &[], &[]), "not today"),
     ];
     for (name, bad, word) in cases {
-        let error = arm.apply(&[good.clone(), bad]).unwrap_err();
+        let error = claimed.apply(&[good.clone(), bad]).unwrap_err();
         assert_eq!(error.fault, Fault::Rejected, "{name}: {error}");
-        assert!(error.whole().contains(word), "{name}: {error}");
+        assert!(error.in_full().contains(word), "{name}: {error}");
     }
     assert_eq!(database.text("SELECT count(*)::text FROM t WHERE w <> ''").as_deref(), Some("0"));
     assert_eq!(
@@ -132,9 +58,9 @@ fn what_the_data_break_is_rejected_whole_with_postgresqls_reason() {
     push_change(&mut group, &t, Op::Update, &["1"], &[("q", Some("7"))], &[]);
     push_change(&mut group, &parent, Op::Insert, &["7"], &[], &[]);
     let both = group.finish().to_vec();
-    arm.apply(&[good, both]).unwrap();
+    claimed.apply(&[good, both]).unwrap();
     // Two groups: the first alone breaks it, whatever the second brings.
-    let error = arm.apply(&[
+    let error = claimed.apply(&[
         change(&t, Op::Update, &["1"], &[("q", Some("8"))], &[]),
         change(&parent, Op::Insert, &["8"], &[], &[]),
     ]);
@@ -151,8 +77,8 @@ fn every_type_arrives_as_it_was_written() {
            d date, ti time(3), ts timestamp, tz timestamptz, j json, jb jsonb, m mood, o \"Odd;Type\", s small,
            v varchar(4), x text, PRIMARY KEY (u, c))",
     );
-    let mut arm = Arm::before(&database.origin());
-    let table = arm.table("t").clone();
+    let mut claimed = Claimed::before(&database.origin());
+    let table = claimed.table("t").clone();
     let key = ["a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11", "k  "];
     let values = [
         ("i2", "-32768"),
@@ -176,8 +102,8 @@ fn every_type_arrives_as_it_was_written() {
         ("x", "'; DROP TABLE t; -- \\ $1 {}"),
     ];
     let sets: Vec<_> = values.iter().map(|(name, value)| (*name, Some(*value))).collect();
-    arm.apply(&[change(&table, Op::Insert, &key, &sets, &[])]).unwrap();
-    let row = arm.fetch("t", &[&key]).rows.remove(0);
+    claimed.apply(&[change(&table, Op::Insert, &key, &sets, &[])]).unwrap();
+    let row = claimed.fetch("t", &[&key]).rows.remove(0);
     let expected: Vec<_> = key.iter().copied().chain(values.iter().map(|(_, v)| *v)).collect();
     assert_eq!(shown(row.as_deref()), expected.join("|"));
 
@@ -185,8 +111,8 @@ fn every_type_arrives_as_it_was_written() {
     let nulls: Vec<_> =
         values.iter().map(|(n, _)| *n).filter(|n| amounts.iter().all(|(a, _)| a != n)).collect();
     let sets: Vec<_> = nulls.iter().map(|name| (*name, None)).collect();
-    arm.apply(&[change(&table, Op::Update, &key, &sets, &amounts)]).unwrap();
-    let row = arm.fetch("t", &[&key]).rows.remove(0);
+    claimed.apply(&[change(&table, Op::Update, &key, &sets, &amounts)]).unwrap();
+    let row = claimed.fetch("t", &[&key]).rows.remove(0);
     let sum = |name: &str, amount: &str| {
         let value = values.iter().find(|(n, _)| *n == name).unwrap().1;
         let ty = &table.columns[table.column(name.as_bytes()).unwrap()].ty;
@@ -203,8 +129,8 @@ fn every_type_arrives_as_it_was_written() {
         }))
         .collect();
     assert_eq!(shown(row.as_deref()), expected.join("|"));
-    arm.apply(&[change(&table, Op::Delete, &key, &[], &[])]).unwrap();
-    assert_eq!(arm.fetch("t", &[&key]).rows, [None]);
+    claimed.apply(&[change(&table, Op::Delete, &key, &[], &[])]).unwrap();
+    assert_eq!(claimed.fetch("t", &[&key]).rows, [None]);
 }
 
 #[test]
@@ -214,63 +140,39 @@ fn odd_names_and_generated_columns_are_written() {
         "CREATE TABLE \"Or;der\" (\"a\"\"b\" int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, \"select\" text,
            \"é $1\" int DEFAULT 4, twice int GENERATED ALWAYS AS (\"é $1\" * 2) STORED)",
     );
-    let mut arm = Arm::before(&database.origin());
-    let table = arm.table("Or;der").clone();
-    arm.apply(&[
-        change(&table, Op::Insert, &["41"], &[("select", Some("x"))], &[]),
-        change(&table, Op::Update, &["41"], &[("é $1", Some("5"))], &[]),
-    ])
-    .unwrap();
-    let row = arm.fetch("Or;der", &[&["41"]]).rows.remove(0);
+    let mut claimed = Claimed::before(&database.origin());
+    let table = claimed.table("Or;der").clone();
+    claimed
+        .apply(&[
+            change(&table, Op::Insert, &["41"], &[("select", Some("x"))], &[]),
+            change(&table, Op::Update, &["41"], &[("é $1", Some("5"))], &[]),
+        ])
+        .unwrap();
+    let row = claimed.fetch("Or;der", &[&["41"]]).rows.remove(0);
     assert_eq!(shown(row.as_deref()), "41|x|5|10");
-}
-
-#[test]
-fn parked_groups_are_kept_with_the_watermark_moved() {
-    let Some(database) = Database::open("write_parked") else { return };
-    let mut arm = Arm::before(&database.origin());
-    let parked = ParkedGroup {
-        domain: DomainId(0),
-        lsn: Lsn(1),
-        depends_on: None,
-        reason: "it broke: \u{0}".to_owned(),
-        payload: "{\"t\": 'x'}".to_owned(),
-    };
-    for _ in 0..2 {
-        arm.park(Lsn(1), Some(&parked)).unwrap();
-    }
-    arm.claim.expected = Lsn(1);
-    let behind = ParkedGroup { lsn: Lsn(2), depends_on: Some(Lsn(1)), ..parked.clone() };
-    arm.park(Lsn(2), Some(&behind)).unwrap();
-    arm.claim.expected = Lsn(2);
-    arm.park(Lsn(3), None).unwrap();
-    assert_eq!(arm.writer.heartbeat(1).unwrap()[0], (DomainId(0), Lsn(3)));
-    let kept = arm.writer.parked().unwrap();
-    let told = kept.iter().map(|p| (p.lsn.0, p.depends_on, p.payload.as_str())).collect::<Vec<_>>();
-    assert_eq!(told, [(1, None, "{\"t\": 'x'}"), (2, Some(Lsn(1)), "{\"t\": 'x'}")]);
 }
 
 #[test]
 fn trouble_of_the_moment_is_unavailable_and_a_schema_change_denied() {
     let Some(database) = Database::open("write_trouble") else { return };
     database.sql("CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 0)");
-    let mut arm = Arm::before(&database.origin());
-    let table = arm.table("t").clone();
+    let mut claimed = Claimed::before(&database.origin());
+    let table = claimed.table("t").clone();
     let group = change(&table, Op::Update, &["1"], &[("n", Some("1"))], &[]);
     // Long enough for a busy machine to open the connection, short enough to be waited for.
     let origin = database.origin().timeout(Duration::from_secs(3));
-    arm.writer = origin.writer().unwrap();
+    claimed.writer = origin.writer().unwrap();
     database.sql("BEGIN; LOCK TABLE t");
-    assert_eq!(arm.apply(std::slice::from_ref(&group)).unwrap_err().fault, Fault::Unavailable);
+    assert_eq!(claimed.apply(std::slice::from_ref(&group)).unwrap_err().fault, Fault::Unavailable);
     database.sql("COMMIT");
     // After an outcome that is unknown the connection is to be dropped.
-    arm.writer = database.origin().writer().unwrap();
-    arm.apply(std::slice::from_ref(&group)).unwrap();
+    claimed.writer = database.origin().writer().unwrap();
+    claimed.apply(std::slice::from_ref(&group)).unwrap();
 
     database.sql("ALTER TABLE t RENAME n TO m");
-    assert_eq!(arm.apply(&[group]).unwrap_err().fault, Fault::Denied);
+    assert_eq!(claimed.apply(&[group]).unwrap_err().fault, Fault::Denied);
     let refs = [GroupRef { lsn: Lsn(2), bytes: &[1, 2, 3] }];
-    let malformed = arm.apply_refs(&refs).unwrap_err();
+    let malformed = claimed.apply_refs(&refs).unwrap_err();
     assert_eq!(malformed.fault, Fault::Failed);
 }
 
@@ -278,10 +180,10 @@ fn trouble_of_the_moment_is_unavailable_and_a_schema_change_denied() {
 fn a_lost_connection_is_unavailable_and_leaves_nothing_half_done() {
     let Some(database) = Database::open("write_lost") else { return };
     database.sql("CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 0)");
-    let mut arm = Arm::before(&database.origin());
-    let table = arm.table("t").clone();
+    let mut claimed = Claimed::before(&database.origin());
+    let table = claimed.table("t").clone();
     let group = change(&table, Op::Update, &["1"], &[], &[("n", "1")]);
-    arm.apply(std::slice::from_ref(&group)).unwrap();
+    claimed.apply(std::slice::from_ref(&group)).unwrap();
     // The backend of this writer is the one that waits for the lock below.
     database.sql("BEGIN; LOCK TABLE t");
     let url = database.url.clone();
@@ -301,11 +203,11 @@ fn a_lost_connection_is_unavailable_and_leaves_nothing_half_done() {
             }
         });
     });
-    assert_eq!(arm.apply(std::slice::from_ref(&group)).unwrap_err().fault, Fault::Unavailable);
+    assert_eq!(claimed.apply(std::slice::from_ref(&group)).unwrap_err().fault, Fault::Unavailable);
     killer.join().unwrap();
     database.sql("COMMIT");
-    assert_eq!(arm.apply(std::slice::from_ref(&group)).unwrap_err().fault, Fault::Unavailable);
-    arm.writer = database.origin().writer().unwrap();
-    arm.apply(&[group]).unwrap();
+    assert_eq!(claimed.apply(std::slice::from_ref(&group)).unwrap_err().fault, Fault::Unavailable);
+    claimed.writer = database.origin().writer().unwrap();
+    claimed.apply(&[group]).unwrap();
     assert_eq!(database.text("SELECT n::text FROM t").as_deref(), Some("2"));
 }

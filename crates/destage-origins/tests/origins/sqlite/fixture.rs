@@ -1,6 +1,6 @@
 //! What the tests on SQLite files share.
 
-use crate::arm::OneDomain;
+use crate::claimed::OneDomain;
 use destage_core::{DomainId, Lsn};
 use destage_origins::cells::{Cell, Reader as Cells, push_cell};
 use destage_origins::change::{GroupWriter, Op, Set};

@@ -1,4 +1,4 @@
-//! Rates, for people: `cargo test --release -p destage-data --test sqlite_speed -- --ignored --nocapture`.
+//! Rates, for people: `cargo test --release -p destage-origins --test origins -- --ignored --nocapture sqlite::speed`.
 
 use super::fixture::*;
 use destage_origins::change::Op::Update;

@@ -1,10 +1,8 @@
 //! Batches on a real SQLite file: exactly once, fenced, classified.
 
 use super::fixture::*;
-use crate::arm::OneDomain;
 use destage_core::{Fault, Lsn};
 use destage_origins::change::Op::{Delete, Insert, Update};
-use destage_origins::contract::{GroupRef, Origin, ParkedGroup};
 
 const SHOP: &str = "
     CREATE TABLE products (id INTEGER PRIMARY KEY, name TEXT NOT NULL, stock INTEGER DEFAULT 0,
@@ -17,69 +15,6 @@ const SHOP: &str = "
 
 fn fault(result: Result<(), destage_origins::contract::OriginError>) -> Option<Fault> {
     result.err().map(|error| error.fault)
-}
-
-#[test]
-fn a_batch_applied_twice_counts_once_and_twice_without_the_watermark() {
-    let mut shop = Fixture::new(SHOP);
-    let group = shop.group(&[("products", Update, &["1"], &[("stock", by("3"))])]);
-    let batch = [GroupRef { lsn: Lsn(1), bytes: &group }];
-    for _ in 0..2 {
-        let Fixture { writer, schema, .. } = &mut shop;
-        write_claim(0).upto(Lsn(1), |claim| writer.apply(schema, claim, &batch)).unwrap();
-    }
-    assert_eq!(shop.row("products", &["1"]).unwrap()[2].as_deref(), Some("8"));
-    let unsafe_claim = OneDomain { unsafe_no_watermark: true, ..write_claim(0) };
-    let Fixture { writer, schema, .. } = &mut shop;
-    unsafe_claim.upto(Lsn(1), |claim| writer.apply(schema, claim, &batch)).unwrap();
-    assert_eq!(shop.row("products", &["1"]).unwrap()[2].as_deref(), Some("11"));
-}
-
-#[test]
-fn an_owner_that_was_replaced_is_fenced() {
-    let mut shop = Fixture::new(SHOP);
-    let group = shop.group(&[("products", Delete, &["1"], &[])]);
-    let mut other = shop.origin.writer().unwrap();
-    assert_eq!(fault(other.claim(&claim(None, 9))), Some(Fault::Fenced));
-    assert_eq!(fault(other.claim(&claim(Some(2), 9))), Some(Fault::Fenced));
-    other.claim(&claim(Some(EPOCH), 9)).unwrap();
-
-    assert_eq!(fault(shop.apply(&[group])), Some(Fault::Fenced));
-    let parked = write_claim(0).upto(Lsn(1), |claim| shop.writer.park(claim, None));
-    assert_eq!(fault(parked), Some(Fault::Fenced));
-    assert_eq!(shop.writer.heartbeat(EPOCH).unwrap_err().fault, Fault::Fenced);
-    assert_eq!(other.heartbeat(9).unwrap(), [(DOMAIN, Lsn(0))]);
-    let owner = other.owner().unwrap().unwrap();
-    assert_eq!((owner.epoch, owner.domain_map, owner.journal.as_str()), (9, u64::MAX, "journal-a"));
-    assert!(owner.heartbeat_age.as_secs() < 60);
-    assert!(shop.row("products", &["1"]).is_some());
-}
-
-#[test]
-fn a_watermark_that_went_back_fails_and_changes_nothing() {
-    let mut shop = Fixture::new(SHOP);
-    let group = shop.group(&[("products", Update, &["1"], &[("name", to("x"))])]);
-    shop.apply(&[group.clone(), group.clone()]).unwrap();
-    shop.sql().execute("UPDATE destage_watermark SET seq = 1", []).unwrap();
-    assert_eq!(fault(shop.apply(&[group])), Some(Fault::Failed));
-}
-
-#[test]
-fn parking_moves_the_watermark_once_and_keeps_the_group() {
-    let mut shop = Fixture::new(SHOP);
-    let parked = ParkedGroup {
-        domain: DOMAIN,
-        lsn: Lsn(1),
-        depends_on: Some(Lsn(7)),
-        reason: "because".into(),
-        payload: "{}".into(),
-    };
-    for _ in 0..2 {
-        write_claim(0).upto(Lsn(1), |claim| shop.writer.park(claim, Some(&parked))).unwrap();
-    }
-    assert_eq!(shop.writer.parked().unwrap(), [parked]);
-    write_claim(1).upto(Lsn(2), |claim| shop.writer.park(claim, None)).unwrap();
-    assert_eq!(shop.writer.heartbeat(EPOCH).unwrap(), [(DOMAIN, Lsn(2))]);
 }
 
 #[test]

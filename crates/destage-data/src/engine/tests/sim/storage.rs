@@ -78,11 +78,7 @@ impl Sim {
     /// The transaction takes effect at the origin.
     pub(super) fn land_write(&mut self, job: u64, epoch: u64) {
         let Some(write) = self.writes.get_mut(&job) else { return };
-        let claim = origin::Claim {
-            epoch,
-            expected: 0,
-            unsafe_no_watermark: self.options.unsafe_no_watermark,
-        };
+        let claim = origin::Claim { epoch, unsafe_no_watermark: self.options.unsafe_no_watermark };
         let marks = &write.marks;
         let result = match write.work {
             Work::MarkAll => self.origin.mark(claim, marks[0], &marks[1..]),
@@ -91,11 +87,11 @@ impl Sim {
                 let groups: Vec<ModelGroup> = groups
                     .map(|(lsn, bytes)| ModelGroup { lsn: *lsn, changes: shop::changes(bytes) })
                     .collect();
-                self.origin.apply_across(claim, marks, &groups)
+                self.origin.apply(claim, marks, &groups)
             }
             Work::Park => {
                 let parked = write.parked.clone();
-                self.origin.park_across(claim, marks, write.groups[0].0, parked)
+                self.origin.park(claim, marks, write.groups[0].0, parked)
             }
             Work::Unpark => {
                 let result = self.land_unparked(job, epoch);

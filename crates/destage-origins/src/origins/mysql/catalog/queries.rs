@@ -194,8 +194,8 @@ const TRIGGERS: &str = "
 SELECT EVENT_OBJECT_TABLE, TRIGGER_NAME FROM information_schema.TRIGGERS
 WHERE EVENT_OBJECT_SCHEMA = database() ORDER BY EVENT_OBJECT_TABLE, TRIGGER_NAME";
 
-/// The tables whose triggers the user may see, an empty name for all: without the privilege, a table with triggers looks like
-/// one without. A name of a database in a grant may be a pattern. What a role grants is not seen.
+/// The tables whose triggers the user may see, an empty name for all: without the privilege, a table with triggers looks
+/// like one without. A name of a database in a grant may be a pattern. What a role grants is not seen.
 const TRIGGER_GRANTS: &str = r"
 WITH me AS (SELECT concat('''', substring_index(current_user(), '@', 1), '''@''',
                           substring_index(current_user(), '@', -1), '''') AS grantee)

@@ -4,8 +4,8 @@ use super::super::literal::BIT;
 use super::queries::Attribute;
 use crate::value::{ColumnType, MysqlType};
 
-/// What a column's declared type comes down to. `key`: it is part of the primary key. `json`: a constraint says that it holds
-/// JSON.
+/// What a column's declared type comes down to. `key`: it is part of the primary key. `json`: a constraint says that it
+/// holds JSON.
 pub(super) fn resolve(attribute: &Attribute, key: bool, json: bool) -> ColumnType {
     let unsigned = attribute.type_name.contains("unsigned");
     let int = |bits: u32| match (unsigned, bits) {
@@ -17,9 +17,8 @@ pub(super) fn resolve(attribute: &Attribute, key: bool, json: bool) -> ColumnTyp
         }
     };
     // Whole numbers have a least value anyway.
-    let real = |ty: ColumnType| match unsigned {
-        true => ColumnType::Mysql(MysqlType::Unsigned(Box::new(ty))),
-        false => ty,
+    let real = |ty: ColumnType| {
+        if unsigned { ColumnType::Mysql(MysqlType::Unsigned(Box::new(ty))) } else { ty }
     };
     let bytes_max = attribute.bytes_max.unwrap_or(u32::MAX);
     let chars_max = attribute.chars_max.unwrap_or(u32::MAX);

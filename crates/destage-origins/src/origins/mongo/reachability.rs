@@ -1,7 +1,7 @@
-//! Servers that are away, as those who read see it.
+//! Whether a server can be reached, as those who read see it.
 //!
-//! The driver looks for a server for as long as it may before it says that there is none. Only the first read waits for that:
-//! from then on a thread looks, and reads fail at once until it has found one.
+//! The driver looks for a server for as long as it may before it says that there is none. Only the first read waits for
+//! that: from then on a thread looks, and reads fail at once until it has found one.
 
 use super::connection::{Connection, Use};
 use super::settings::Settings;
@@ -13,9 +13,9 @@ use std::time::Duration;
 
 /// Shared by all connections to one origin.
 #[derive(Debug, Default)]
-pub(super) struct Away(Mutex<Option<OriginError>>);
+pub(super) struct Reachability(Mutex<Option<OriginError>>);
 
-impl Away {
+impl Reachability {
     /// Whether a server is there, as far as is known.
     ///
     /// # Errors
@@ -31,7 +31,7 @@ impl Away {
         }
         let (away, settings) = (Arc::downgrade(self), settings.clone());
         // The settings know the origin's state, and must not keep it alive.
-        let settings = Settings { away: Arc::default(), ..settings };
+        let settings = Settings { reachability: Arc::default(), ..settings };
         let looking = move || {
             while is_still_away(&away, &settings) {
                 thread::sleep(PAUSE);
@@ -55,7 +55,7 @@ impl Away {
 }
 
 /// Looks once. False as soon as nobody needs to look any more.
-fn is_still_away(away: &Weak<Away>, settings: &Settings) -> bool {
+fn is_still_away(away: &Weak<Reachability>, settings: &Settings) -> bool {
     if away.strong_count() == 0 {
         return false;
     }

@@ -28,14 +28,14 @@ impl OneDomain {
 }
 
 /// A claimed writer with its schema, and what comes next.
-pub(crate) struct Arm {
+pub(crate) struct Claimed {
     pub(crate) schema: Schema,
     pub(crate) writer: Box<dyn Writer>,
     pub(crate) reader: Box<dyn Reader>,
     pub(crate) claim: OneDomain,
 }
 
-impl Arm {
+impl Claimed {
     /// Claims the origin as its first owner.
     pub(crate) fn before(origin: &dyn Origin) -> Self {
         let mut writer = origin.writer().unwrap();

@@ -1,0 +1,113 @@
+//! MongoDB's protocol, spoken by a FerretDB of the test's own, which `DESTAGE_TEST_FERRETDB` names the program of.
+
+use destage_core::{DomainId, Lsn};
+use destage_origins::origins::Mongo;
+use destage_origins::settings::{DocumentSettings, TableSettings};
+use destage_testkit::needs::prepared;
+use mongodb::Client;
+use mongodb::bson::{Bson, Document, doc};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, TcpListener};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::time::Duration;
+use tempfile::TempDir;
+use tokio::runtime::{Builder, Runtime};
+
+/// A server, which ends when it is stopped.
+pub(crate) struct Server {
+    address: String,
+    child: Mutex<Child>,
+    runtime: Runtime,
+    _folder: TempDir,
+}
+
+impl Server {
+    /// `None` (after saying so) where there is no program for it.
+    pub(crate) fn start() -> Option<Self> {
+        let program = prepared("DESTAGE_TEST_FERRETDB")?;
+        let folder = tempfile::tempdir().unwrap();
+        // Another process may take the port before the server does.
+        let (address, child) = (0..100).find_map(|_| started(&program, &folder)).unwrap();
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        Some(Self { address, child: Mutex::new(child), runtime, _folder: folder })
+    }
+
+    pub(crate) fn stop(&self) {
+        let mut child = self.child.lock().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn started(program: &str, folder: &TempDir) -> Option<(String, Child)> {
+    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = free.local_addr().unwrap().to_string();
+    drop(free);
+    let mut child = Command::new(program)
+        .arg(&address)
+        .arg(folder.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut ready = String::new();
+    let output = child.stdout.take().unwrap();
+    BufReader::new(output).read_line(&mut ready).unwrap();
+    if ready.starts_with("mongodb://") {
+        return Some((address, child));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    None
+}
+
+/// A database of the server's.
+pub(crate) struct Database<'s> {
+    server: &'s Server,
+    name: String,
+}
+
+impl<'s> Database<'s> {
+    /// One with a collection `items`.
+    pub(crate) fn with_items(server: &'s Server, name: String, ids: &[i64]) -> Self {
+        let database = Self { server, name };
+        let documents: Vec<Document> =
+            ids.iter().map(|id| doc! { "_id": Bson::Int64(*id), "n": Bson::Int64(0) }).collect();
+        database.command(doc! { "insert": "items", "documents": documents });
+        database
+    }
+
+    pub(crate) fn origin(&self) -> Mongo {
+        let fields = BTreeMap::from([("n".to_owned(), "long".to_owned())]);
+        let document =
+            DocumentSettings { id: Some("long".to_owned()), fields, required: Vec::new() };
+        let settings = TableSettings { document: Some(document), ..TableSettings::default() };
+        let url = format!("mongodb://{}/{}", self.server.address, self.name);
+        let origin = Mongo::new(&url).unwrap().timeout(Duration::from_secs(60));
+        origin.declared(&BTreeMap::from([("items".to_owned(), settings)]))
+    }
+
+    pub(crate) fn set_watermark(&self, domain: DomainId, lsn: Lsn) {
+        let mut set = Document::new();
+        set.insert(format!("watermarks.{}", domain.0), lsn.0.cast_signed());
+        let update = doc! { "q": {}, "u": { "$set": set } };
+        self.command(doc! { "update": "destage_owner", "updates": [update] });
+    }
+
+    fn command(&self, command: Document) {
+        let reply = self.server.runtime.block_on(async {
+            let client = Client::with_uri_str(format!("mongodb://{}", self.server.address)).await;
+            client.unwrap().database(&self.name).run_command(command).await.unwrap()
+        });
+        assert!(!reply.contains_key("writeErrors"), "{reply}");
+    }
+}
