@@ -38,6 +38,8 @@ pub struct Settings {
     pub no_auth: bool,
     /// Most connections at once.
     pub clients_max: usize,
+    /// Most bytes that all parked writes may have as the origin holds them; more are not read.
+    pub parked_bytes_max: u64,
     /// Most bytes of one command.
     pub request_bytes_max: usize,
     /// Most commands of one connection that are read ahead of their replies.
@@ -152,6 +154,7 @@ impl Default for Settings {
             password: None,
             no_auth: false,
             clients_max: 10_000,
+            parked_bytes_max: 256 << 20,
             request_bytes_max: 64 << 20,
             pipeline_max: 10_000,
             output_bytes_max: 256 << 20,

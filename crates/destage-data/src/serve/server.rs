@@ -119,6 +119,7 @@ impl Server {
                 writer: writer.take(),
                 epoch,
                 is_first: at == 0,
+                parked_bytes_max: settings.parked_bytes_max,
                 confirmed: confirmed.clone(),
                 unsafe_no_watermark: settings.unsafe_flags.in_force().no_watermark,
                 outbox: outbox.clone(),

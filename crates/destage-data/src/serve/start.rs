@@ -80,7 +80,7 @@ pub(super) fn start(settings: &Settings) -> Result<Started, ServeError> {
         Engine::new(clock.now(), schema.clone(), journal, settings, description, watermark)
             .with_domains(partition, &found, writers);
     engine.derive(queries);
-    recover_parked(&mut engine, &mut *writer)?;
+    recover_parked(&mut engine, &mut *writer, settings.parked_bytes_max)?;
     let given_up = recover_once(&mut engine, &recovery)?;
     let left =
         Undecided { from: watermark.0.max(floor) + 1, last, watermark, found: &found, given_up };
@@ -289,8 +289,12 @@ fn open_journal(
     })
 }
 
-fn recover_parked(engine: &mut Engine, writer: &mut dyn Writer) -> Result<(), ServeError> {
-    for parked in writer.parked()? {
+fn recover_parked(
+    engine: &mut Engine,
+    writer: &mut dyn Writer,
+    bytes_max: u64,
+) -> Result<(), ServeError> {
+    for parked in writer.parked(bytes_max)? {
         match crate::parked::decode(engine.schema(), &parked.payload) {
             Ok(bytes) => engine.recover_parked(parked.lsn, &bytes),
             Err(error) => {

@@ -89,6 +89,7 @@ pub(super) struct Destager {
     pub(super) writer: Option<Box<dyn Writer>>,
     pub(super) epoch: u64,
     pub(super) is_first: bool,
+    pub(super) parked_bytes_max: u64,
     pub(super) confirmed: Arc<Confirmed>,
     pub(super) unsafe_no_watermark: bool,
     pub(super) outbox: Outbox,
@@ -128,7 +129,8 @@ impl Destager {
                 }
                 Ok(WriteJob::Unpark { parked, groups }) => self.unpark(parked, groups),
                 Ok(WriteJob::ListParked { request }) => {
-                    let result = self.with_writer(|writer| writer.parked());
+                    let bytes_max = self.parked_bytes_max;
+                    let result = self.with_writer(|writer| writer.parked(bytes_max));
                     self.outbox.send(Event::ParkedListed { request, result });
                 }
                 Ok(WriteJob::MarkAll { expected, upto, floors }) => {

@@ -62,7 +62,7 @@ pub(super) fn fenced(checked: &Checked<'_>) {
     assert_eq!(checked.fault(late.writer.heartbeat(late.epoch)), fenced);
     assert_eq!(checked.fault(late.writer.release(late.epoch)), fenced);
     assert_eq!(checked.count(1), 0);
-    assert_eq!(other.writer.parked().expect("it is read").len(), 1);
+    assert_eq!(other.writer.parked(u64::MAX).expect("it is read").len(), 1);
     assert_eq!((other.watermark(FIRST), other.watermark(ALL_DOMAINS)), (1, 0));
     other.apply(1, &[(2, &group)]).expect("the new owner goes on");
 }

@@ -11,7 +11,7 @@ pub(super) fn kept(checked: &Checked<'_>) {
     owner.park(&[mark(FIRST, 2, 4)], Some(&fourth)).expect("it is parked");
     owner.park(&[mark(FIRST, 4, 5)], None).expect("it is passed by");
     assert_eq!(owner.watermark(FIRST), 5);
-    assert_eq!(owner.writer.parked().expect("they are read"), [second, fourth]);
+    assert_eq!(owner.writer.parked(u64::MAX).expect("they are read"), [second, fourth]);
 }
 
 pub(super) fn in_several_domains(checked: &Checked<'_>) {
@@ -26,7 +26,7 @@ pub(super) fn in_several_domains(checked: &Checked<'_>) {
         owner.park(&marks, Some(&parked)).expect("it is parked once");
     }
     assert_eq!((owner.watermark(FIRST), owner.watermark(OTHER)), (3, 3));
-    assert_eq!(owner.writer.parked().expect("they are read"), [parked]);
+    assert_eq!(owner.writer.parked(u64::MAX).expect("they are read"), [parked]);
 }
 
 /// An owner that has parked the first `count` groups.
@@ -40,7 +40,13 @@ fn with_parked<'c, 's>(checked: &'c Checked<'s>, count: u64) -> Owned<'c, 's> {
 }
 
 fn left(owner: &mut Owned<'_, '_>) -> Vec<u64> {
-    owner.writer.parked().expect("they are read").iter().map(|parked| parked.lsn.0).collect()
+    owner
+        .writer
+        .parked(u64::MAX)
+        .expect("they are read")
+        .iter()
+        .map(|parked| parked.lsn.0)
+        .collect()
 }
 
 pub(super) fn taken_back(checked: &Checked<'_>) {

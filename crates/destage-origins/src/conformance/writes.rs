@@ -47,7 +47,7 @@ pub(super) fn watermark_elsewhere(checked: &Checked<'_>) {
         assert_eq!(checked.fault(passed_by), Some(Fault::Failed), "at {elsewhere}");
         assert_eq!((checked.count(1), owner.watermark(FIRST)), (2, elsewhere));
     }
-    assert_eq!(owner.writer.parked().expect("it is read"), []);
+    assert_eq!(owner.writer.parked(u64::MAX).expect("it is read"), []);
     let unclaimed = owner.apply_in(&[mark(DomainId(77), 0, 1)], &[(1, &group)]);
     assert_eq!(checked.fault(unclaimed), Some(Fault::Failed));
     assert_eq!(checked.count(1), 2);
@@ -102,7 +102,7 @@ pub(super) fn several_domains(checked: &Checked<'_>) {
         assert_eq!(checked.fault(failed), Some(Fault::Failed), "at {elsewhere}");
         is_at(&mut owner, [2, elsewhere], [1, 1]);
     }
-    assert_eq!(owner.writer.parked().expect("it is read"), []);
+    assert_eq!(owner.writer.parked(u64::MAX).expect("it is read"), []);
 }
 
 pub(super) fn malformed(checked: &Checked<'_>) {

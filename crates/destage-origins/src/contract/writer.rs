@@ -143,11 +143,12 @@ pub trait Writer: Send {
     /// As for `heartbeat`.
     fn release(&mut self, epoch: u64) -> Result<(), OriginError>;
 
-    /// Everything parked, oldest first.
+    /// Everything parked, oldest first, which is at most so many bytes: an origin that is not what it seems must not fill the
+    /// memory.
     ///
     /// # Errors
-    /// See [`OriginError`].
-    fn parked(&mut self) -> Result<Vec<ParkedGroup>, OriginError>;
+    /// See [`OriginError`]; [`Fault::Denied`] if it is more.
+    fn parked(&mut self, bytes_max: u64) -> Result<Vec<ParkedGroup>, OriginError>;
 
     /// Takes groups out of the parked ones, each exactly once, and applies `groups` in their order, in one transaction. The
     /// watermark of the claim's only mark is held where it is, wherever that may be. It waits for the end of such a
@@ -181,7 +182,7 @@ pub trait Writer: Send {
         let _ = groups;
         // Waits until the transaction in doubt has ended.
         self.unpark(schema, claim, &[], &[])?;
-        Ok(!self.parked()?.iter().any(|group| parked.contains(&group.lsn)))
+        Ok(!self.parked(u64::MAX)?.iter().any(|group| parked.contains(&group.lsn)))
     }
 }
 

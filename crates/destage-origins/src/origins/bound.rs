@@ -23,9 +23,9 @@ impl Bound {
         Self { rows, bytes: usize::MAX }
     }
 
-    /// All writes that are parked, each of which may be as large as a row.
-    pub(super) fn parked() -> Self {
-        Self { bytes: ROW_BYTES_MAX, ..Self::default() }
+    /// All writes that are parked.
+    pub(super) fn parked(bytes_max: u64) -> Self {
+        Self { bytes: usize::try_from(bytes_max).unwrap_or(usize::MAX), ..Self::default() }
     }
 
     /// Most bytes that one row may still have.
@@ -49,8 +49,8 @@ impl Bound {
 pub(super) fn exceeded(what: &str, place: &str) -> OriginError {
     let message = format!(
         "failed to {what} at {place}: the answer was given up, as it is longer than any that Destage expects (at most {ROWS_MAX} \
-         rows and {} MiB of what is not rows of your tables, {} MiB of one of these and of all that is parked): look at what \
-         answers there",
+         rows and {} MiB of what is not rows of your tables, {} MiB of one of these, and of parked writes what --parked-limit says): \
+         look at what answers there",
         BYTES_MAX >> 20,
         ROW_BYTES_MAX >> 20
     );

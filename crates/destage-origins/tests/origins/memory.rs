@@ -331,7 +331,7 @@ impl Writer for Memory {
         self.transact(|state| state.owned_by(epoch).map(|owner| owner.released = true))
     }
 
-    fn parked(&mut self) -> Result<Vec<ParkedGroup>, OriginError> {
+    fn parked(&mut self, _bytes_max: u64) -> Result<Vec<ParkedGroup>, OriginError> {
         Ok(self.state().parked.values().cloned().collect())
     }
 

@@ -89,6 +89,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, default_value = "1000", value_parser = parse_parked_per_minute, value_name = "COUNT")]
     parked_per_minute: u32,
 
+    /// Most bytes of parked writes that are read from the origin, as they stand in 'destage_parked'; with more, a start is refused
+    /// and lists are not shown. 1M to 1T.
+    #[arg(long, default_value = "256M", value_parser = |s: &str| bytes(s, "1M", "1T"), value_name = "SIZE")]
+    parked_limit: Bytes,
+
     /// Memory of the buffered writes. 64K to 1T, or a share of the memory that this process may use, such as 10%.
     #[arg(long, default_value = "1G", value_parser = |s: &str| size(s, "64K", "1T"), value_name = "SIZE")]
     dirty_limit: Size,
@@ -296,6 +301,7 @@ impl ServeArgs {
             password: password(self.password)?,
             no_auth: self.no_auth,
             clients_max: self.max_clients as usize,
+            parked_bytes_max: self.parked_limit.get(),
             request_bytes_max: length(self.max_request),
             pipeline_max: self.max_pipeline as usize,
             output_bytes_max: length(self.output_limit),

@@ -113,6 +113,28 @@ fn retry_all_applies_what_the_origin_takes_and_leaves_the_rest() {
 }
 
 #[test]
+fn more_parked_writes_than_their_limit_end_a_start_and_none_is_lost() {
+    let scratch = Scratch::new();
+    for (number, database) in shop::each(&scratch).into_iter().enumerate() {
+        let launch = Launch::before(&scratch, &database.url());
+        let launch = launch.elsewhere(&scratch, &format!("data-{number}"));
+        let server = launch.start();
+        let mut client = server.client();
+        let note = "n".repeat(700 << 10);
+        for order in ["orders:30", "orders:31"] {
+            let made = client.call(&["HSET", order, "customer_id", "4711", "note", &note]);
+            assert!(!made.is_error(), "{made:?}");
+            assert!(client.run("DESTAGE WAIT 60000").error().starts_with("PARKED"));
+        }
+        server.terminate(PATIENCE);
+        let exit = launch.with(&["--parked-limit", "1M"]).refused();
+        exit.says(10, &["--parked-limit", "parked"]);
+        let server = launch.with(&["--parked-limit", "2M"]).start();
+        assert_eq!(listed(&mut server.client()).len(), 2);
+    }
+}
+
+#[test]
 fn edit_applies_other_changes_in_the_place_of_a_parked_write() {
     on_each_shop(|server, database| {
         let mut client = server.client();

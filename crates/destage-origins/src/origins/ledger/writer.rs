@@ -373,8 +373,12 @@ impl<D: Database> Writer for SqlWriter<D> {
         Err(self.fenced(epoch))
     }
 
-    fn parked(&mut self) -> Result<Vec<ParkedGroup>, OriginError> {
-        let rows = self.0.query("read the parked groups", &D::DIALECT.parked(), Bound::parked())?;
+    fn parked(&mut self, bytes_max: u64) -> Result<Vec<ParkedGroup>, OriginError> {
+        let rows = self.0.query(
+            "read the parked groups",
+            &D::DIALECT.parked(),
+            Bound::parked(bytes_max),
+        )?;
         let parked = |row: &Vec<Field>| ParkedGroup {
             domain: DomainId(text(row, 0).parse().unwrap_or(0)),
             lsn: Lsn(number(row, 1)),

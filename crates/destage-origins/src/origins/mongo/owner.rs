@@ -298,8 +298,11 @@ pub(super) fn finish_parking(
 }
 
 /// Everything parked, in the order of its numbers.
-pub(super) fn parked(connection: &mut Connection) -> Result<Vec<ParkedGroup>, OriginError> {
-    let query = Query { sorted: true, bound: Some(Bound::parked()), ..Query::default() };
+pub(super) fn parked(
+    connection: &mut Connection,
+    bytes_max: u64,
+) -> Result<Vec<ParkedGroup>, OriginError> {
+    let query = Query { sorted: true, bound: Some(Bound::parked(bytes_max)), ..Query::default() };
     let mut found: Vec<ParkedGroup> = Vec::new();
     for mut document in connection.find("read the parked groups", PARKED, query)? {
         if let Ok(id) = document.get_document("_id").cloned() {

@@ -56,7 +56,7 @@ pub(super) fn unpark(
     groups: &[GroupRef<'_>],
 ) -> Result<Applied, OriginError> {
     let Some(&first) = parked.first() else { return Ok(Applied::default()) };
-    let listed = owner::parked(connection)?;
+    let listed = owner::parked(connection, u64::MAX)?;
     let there = parked.iter().filter(|lsn| listed.iter().any(|group| group.lsn == **lsn)).count();
     let bytes: Vec<u8> = groups.iter().flat_map(|group| group.bytes).copied().collect();
     let last = groups.last().map_or(first, |group| group.lsn);

@@ -377,8 +377,8 @@ impl Writer for MongoWriter {
         }
     }
 
-    fn parked(&mut self) -> Result<Vec<ParkedGroup>, OriginError> {
-        owner::parked(&mut self.connection)
+    fn parked(&mut self, bytes_max: u64) -> Result<Vec<ParkedGroup>, OriginError> {
+        owner::parked(&mut self.connection, bytes_max)
     }
 
     fn unpark(
@@ -403,7 +403,7 @@ impl Writer for MongoWriter {
         match self.unpark(schema, claim, parked, groups) {
             Ok(_) => Ok(true),
             Err(error) if error.fault == Fault::Rejected => {
-                let left = owner::parked(&mut self.connection)?;
+                let left = owner::parked(&mut self.connection, u64::MAX)?;
                 Ok(!left.iter().any(|group| parked.contains(&group.lsn)))
             }
             Err(error) => Err(error),

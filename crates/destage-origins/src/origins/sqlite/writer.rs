@@ -8,7 +8,7 @@ use crate::cells;
 use crate::change::Op;
 use crate::contract::OriginError;
 use crate::contract::verdict::missed;
-use crate::origins::bound::Bound;
+use crate::origins::bound::{Bound, exceeded};
 use crate::origins::ledger::{
     self, Database, Dialect, End, Field, Transaction, Value, push_number,
 };
@@ -102,20 +102,27 @@ impl Database for SqliteWriter {
         &mut self,
         what: &str,
         statement: &ledger::Statement,
-        _bound: Bound,
+        mut bound: Bound,
     ) -> Result<Vec<Vec<Field>>, OriginError> {
-        let read = || {
+        let mut read = || {
             let mut prepared = self.connection.prepare_cached(&statement.sql)?;
             let width = prepared.column_count();
             bind(&mut prepared, statement)?;
             let mut rows = prepared.raw_query();
             let mut found = Vec::new();
             while let Some(row) = rows.next()? {
-                found.push((0..width).map(|at| field(row, at)).collect::<rusqlite::Result<_>>()?);
+                let fields: Vec<Field> =
+                    (0..width).map(|at| field(row, at)).collect::<rusqlite::Result<_>>()?;
+                if !bound.takes(fields.iter().flatten().map(String::len).sum()) {
+                    return Ok(None);
+                }
+                found.push(fields);
             }
-            Ok(found)
+            Ok(Some(found))
         };
-        read().map_err(|error: rusqlite::Error| classify(&error, &format!("cannot {what}")))
+        let found =
+            read().map_err(|error: rusqlite::Error| classify(&error, &format!("cannot {what}")))?;
+        found.ok_or_else(|| exceeded(what, "the database"))
     }
 
     fn begin(&mut self, _what: &str) -> Result<(), OriginError> {
