@@ -2,10 +2,10 @@
 //!
 //! The core is asked in the middle of things: a request asks for the rows that it turned out to need, and reads the core's
 //! effects until its own answer is among them. The effects that come before that are carried out on the way, and one of them
-//! may let *another* request go on, which asks the core in turn, deeper on the stack, and may come upon the answer to the one
-//! below. So those who ask are kept on a stack. An answer to one of them is laid down here, and no further effect is read
-//! ([`Asking::is_answered`]) until the call returns to whom it belongs: what the core said, that the units are present and
-//! locked, holds only as long as nothing else happens.
+//! may let *another* request go on, which asks the core in turn, deeper on the stack, and may come upon the answer to the
+//! one below. So those who ask are kept on a stack. An answer to one of them is laid down here, and no further effect is
+//! read ([`Asking::is_answered`]) until the call returns to whom it belongs: what the core said, that the units are present
+//! and locked, holds only as long as nothing else happens.
 
 use destage_core::{Access, Lsn, Refusal, RequestId, WaitFor};
 

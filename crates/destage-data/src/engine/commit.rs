@@ -1,11 +1,11 @@
 //! From a performed transaction to a write group: appended to the journal, told to the core, visible or waiting for the
 //! origin's word.
 //!
-//! All of it happens in one step, in this order. The rows become what they will be (under write-back), since the group's size
-//! is that of the rows behind it. Collections, derived keys and whoever watches are told. Then the group gets its number: the
-//! journal, the overlay and the core take it in one call, so none of them knows of a group that another one lacks. Observers
-//! come last, but before any reply leaves. A write that waits for the origin's word changes no row: what it would make of
-//! them is kept with it, and its units stay locked.
+//! All of it happens in one step, in this order. The rows become what they will be (under write-back), since the group's
+//! size is that of the rows behind it. Collections, derived keys and whoever watches are told. Then the group gets its
+//! number: the journal, the overlay and the core take it in one call, so none of them knows of a group that another one
+//! lacks. Observers come last, but before any reply leaves. A write that waits for the origin's word changes no row: what
+//! it would make of them is kept with it, and its units stay locked.
 
 use super::Engine;
 use super::overlay::GROUP_OVERHEAD;

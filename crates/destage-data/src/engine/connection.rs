@@ -248,7 +248,10 @@ impl Engine {
             b"drain" => self.wait_for_all(client, session, WaitKind::Drained, args.get(2).copied()),
             b"wait" => match args.get(2).and_then(|arg| number(arg)) {
                 Some(timeout) => self.wait(client, session, WaitKind::Destaged, timeout),
-                None => self.fail(session, ReplyError::fixed(Code::Err, "DESTAGE WAIT timeout-in-ms (0: as long as it takes)")),
+                None => {
+                    let usage = "DESTAGE WAIT timeout-in-ms (0: as long as it takes)";
+                    self.fail(session, ReplyError::fixed(Code::Err, usage));
+                }
             },
             b"decided" if session.is_trusted => self.wait_decided(client, session, &args[2..]),
             b"begin" => self.begin_leased(session, &args[2..]),
@@ -260,9 +263,9 @@ impl Engine {
             b"invalidate" => self.invalidate_keys(session, &args[2..]),
             _ => self.fail(
                 session,
-                ReplyError::fixed(Code::Err, "unknown DESTAGE subcommand; supported: STATUS, POLICY [part=value ...], PAUSE, RESUME [PARK], \
-                 FLUSH [ms], DRAIN [ms], WAIT ms, ONCE token command [argument ...], BEGIN [ms], EXCLUDE key [key ...], ABSENT key [key ...], SHARE name [name ...], NEXTID table \
-                 [n], INVALIDATE key [key ...], PARKED LIST | SHOW id | RETRY id|ALL | EDIT id changes | SKIP id"),
+                ReplyError::fixed(Code::Err, "unknown DESTAGE subcommand; supported: STATUS, POLICY [part=value ...], \
+                 PAUSE, RESUME [PARK], FLUSH [ms], DRAIN [ms], WAIT ms, ONCE token command [argument ...], BEGIN [ms], \
+                 EXCLUDE key [key ...], ABSENT key [key ...], SHARE name [name ...], NEXTID table [n], INVALIDATE key [key ...], PARKED LIST | SHOW id | RETRY id|ALL | EDIT id changes | SKIP id"),
             ),
         }
     }

@@ -126,10 +126,10 @@ impl Domains {
         }
     }
 
-    /// A page of keys came, which was read where the origin stood as `watermarks` says, after it had decided everything up to
-    /// `pinned`; the core knows that everything up to `decided` is. Up to where the page shows everything, of each domain. Of
-    /// groups between what is known to be decided and its watermark nobody knows yet whether they are there or parked, and
-    /// either way readers see their changes.
+    /// A page of keys came, which was read where the origin stood as `watermarks` says, after it had decided everything up
+    /// to `pinned`; the core knows that everything up to `decided` is. Up to where the page shows everything, of each
+    /// domain. Of groups between what is known to be decided and its watermark nobody knows yet whether they are there or
+    /// parked, and either way readers see their changes.
     ///
     /// # Errors
     /// The origin went back: where it stands, and where it stood.

@@ -1,5 +1,5 @@
-//! For how long what is cached may be used: the greatest ages of tables, the deadlines of keys, rows that may have changed at
-//! the origin, and whether the origin tells what others change.
+//! For how long what is cached may be used: the greatest ages of tables, the deadlines of keys, rows that may have changed
+//! at the origin, and whether the origin tells what others change.
 
 mod ages;
 mod doubts;

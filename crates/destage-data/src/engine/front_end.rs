@@ -92,8 +92,8 @@ impl Drive for Engine {
         self.asking.request_id(PREFETCH_CLIENT)
     }
 
-    /// Nothing while a request has been answered that has not come for its answer: what it was answered for holds until then, and
-    /// the next effect might take it away.
+    /// Nothing while a request has been answered that has not come for its answer: what it was answered for holds until
+    /// then, and the next effect might take it away.
     fn next_effect(&mut self) -> Option<Effect> {
         if self.asking.is_answered() { None } else { self.core.poll_effect() }
     }

@@ -234,8 +234,11 @@ impl Engine {
         if !args[1].eq_ignore_ascii_case(b"get") || args.len() < 3 {
             return self.fail(
                 session,
-                ReplyError::fixed(Code::Err, "only CONFIG GET is supported; see destage serve --help for settings, and DESTAGE \
-                 POLICY for what changes at run time"),
+                ReplyError::fixed(
+                    Code::Err,
+                    "only CONFIG GET is supported; see destage serve --help for settings, and DESTAGE POLICY for what \
+                     changes at run time",
+                ),
             );
         }
         let policy = self.core.policy();

@@ -118,8 +118,11 @@ impl Engine {
         if known.command != once.command {
             self.fail(
                 session,
-                ReplyError::fixed(Code::Err, "this token was used for another command, nothing was done: take a new one for each command, and the \
-                 same for each time that it is sent"),
+                ReplyError::fixed(
+                    Code::Err,
+                    "this token was used for another command, nothing was done: take a new one for each command, and \
+                     the same for each time that it is sent",
+                ),
             );
             return true;
         }
@@ -199,8 +202,11 @@ impl Engine {
             ));
         }
         (!prepared.changes_rows(plain)).then(|| {
-            ReplyError::fixed(Code::Err, "DESTAGE ONCE is for what changes rows, and a deadline is of the cached copy: send it without; nothing was \
-             done")
+            ReplyError::fixed(
+                Code::Err,
+                "DESTAGE ONCE is for what changes rows, and a deadline is of the cached copy: send it without; \
+                 nothing was done",
+            )
         })
     }
 

@@ -1,10 +1,10 @@
 //! Buffered writes: the payload of every group that the origin has not decided, and what a fetched row must be overlaid
 //! with.
 //!
-//! A row that is loaded includes its undecided changes, so nothing is kept for it. Of one that is not, the groups are chained
-//! which changed it. What a fetch brings is as old as the watermark that it was read with, in the same snapshot: the groups
-//! behind that are applied to it. Two kinds are applied whatever the watermark says. A group that is being parked may be
-//! passed by the watermark, and was not applied. And what is parked never was, while readers go on seeing it.
+//! A row that is loaded includes its undecided changes, so nothing is kept for it. Of one that is not, the groups are
+//! chained which changed it. What a fetch brings is as old as the watermark that it was read with, in the same snapshot:
+//! the groups behind that are applied to it. Two kinds are applied whatever the watermark says. A group that is being
+//! parked may be passed by the watermark, and was not applied. And what is parked never was, while readers go on seeing it.
 
 use crate::cells::{Cell, Reader, push_cell};
 use crate::change::{Change, Op, Set};

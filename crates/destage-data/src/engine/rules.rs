@@ -1,4 +1,5 @@
-//! What writes set off at the origin, and whose word they wait for, as far as the schema and the settings of the tables tell.
+//! What writes set off at the origin, and whose word they wait for, as far as the schema and the settings of the tables
+//! tell.
 
 use super::command::{Category, Verb};
 use super::overlay::{self, GROUP_OVERHEAD};
@@ -83,8 +84,8 @@ impl<'a> Rules<'a> {
         self.reached_by(changes)
     }
 
-    /// Adds what raw SQL covers: what it declares, the tables that the origin changes along with these, and the collections over
-    /// all of them, each as far as it is in the domains of what is declared.
+    /// Adds what raw SQL covers: what it declares, the tables that the origin changes along with these, and the collections
+    /// over all of them, each as far as it is in the domains of what is declared.
     pub(super) fn add_covered(self, dml: &Dml<'_>, partition: &Partition, covers: &mut Covers) {
         let mut tables: Vec<TableId> = Vec::new();
         for (table, row) in dml.declared() {

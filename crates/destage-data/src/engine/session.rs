@@ -246,8 +246,8 @@ impl Session {
         (lsn, wrote)
     }
 
-    /// The core lets the announced replies leave; false if they were answered otherwise, so that nothing is to be sent. What was
-    /// gated since then came after what may leave now, and is not told yet.
+    /// The core lets the announced replies leave; false if they were answered otherwise, so that nothing is to be sent.
+    /// What was gated since then came after what may leave now, and is not told yet.
     pub(super) fn release(&mut self) -> bool {
         self.announced = false;
         if std::mem::take(&mut self.held.is_answered) {

@@ -95,8 +95,8 @@ impl Sessions {
         }
     }
 
-    /// A client is gone, and what was noted for it with it. While the core still holds replies for its number, no other client
-    /// gets that.
+    /// A client is gone, and what was noted for it with it. While the core still holds replies for its number, no other
+    /// client gets that.
     pub(super) fn remove(&mut self, client: ClientId) -> Option<Box<Session>> {
         let session = self.take(client)?;
         self.unread.forget(&session);
@@ -243,8 +243,8 @@ impl Sessions {
         own > self.unread.bytes_max(session) || !self.make_room(0, own)
     }
 
-    /// Disconnects clients that leave more than `least` bytes unread, most first, until there is room for so many bytes; false
-    /// if there is none then.
+    /// Disconnects clients that leave more than `least` bytes unread, most first, until there is room for so many bytes;
+    /// false if there is none then.
     fn make_room(&mut self, bytes: usize, least: usize) -> bool {
         while !self.unread.has_room(bytes) {
             let sessions = self.slots.iter_mut().enumerate();
@@ -371,7 +371,8 @@ impl Sessions {
         self.timers.next_timed_out(now)
     }
 
-    /// Has a client be looked at when this time comes, unless it is looked at earlier: that look decides when the next one is.
+    /// Has a client be looked at when this time comes, unless it is looked at earlier: that look decides when the next one
+    /// is.
     pub(super) fn set_alarm(&mut self, client: ClientId, due: Time) {
         if let Some(Some(session)) = self.slots.get_mut(client.0 as usize) {
             self.timers.set_alarm(client, session, due);

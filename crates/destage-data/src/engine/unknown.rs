@@ -67,8 +67,8 @@ pub(super) struct Unknown {
 }
 
 impl Unknown {
-    /// A group takes its place in the order of writes: it covers these rows, each in its domain, and these parts. A domain of
-    /// it is returned.
+    /// A group takes its place in the order of writes: it covers these rows, each in its domain, and these parts. A domain
+    /// of it is returned.
     pub(super) fn cover(&mut self, lsn: Lsn, rows: &[(UnitId, Part)], parts: &[Part]) -> DomainId {
         let mut all = parts.to_vec();
         for &(unit, part) in rows {

@@ -61,7 +61,8 @@ impl OnceTokens {
         Err(ReplyError::new(
             Code::Full,
             format!(
-                "DESTAGE ONCE keeps {} tokens in {} bytes, and the oldest for {} s yet, nothing was done: raise --once-tokens ({}) \
+                "DESTAGE ONCE keeps {} tokens in {} bytes, and the oldest for {} s yet, nothing was done: raise \
+                 --once-tokens ({}) \
              or --once-limit ({} bytes, a quarter of --journal-size at most)",
                 self.tokens.len(),
                 self.tokens.bytes(),
@@ -138,8 +139,9 @@ impl OnceTokens {
         self.tokens.expire(now, decided);
     }
 
-    /// Whether tokens may be written anew, where a journal has so many segments, and takes so many bytes in a group: none are
-    /// under way, and most of the journal is something else. Otherwise that would make no room, only more segments that are due.
+    /// Whether tokens may be written anew, where a journal has so many segments, and takes so many bytes in a group: none
+    /// are under way, and most of the journal is something else. Otherwise that would make no room, only more segments that
+    /// are due.
     pub(super) fn may_carry(&self, segments: u64, payload_bytes_max: u64) -> bool {
         let half = payload_bytes_max;
         let is_worth = segments > SEGMENTS_MIN + self.tokens.bytes() / half;
@@ -151,8 +153,8 @@ impl OnceTokens {
         self.tokens.first_place()
     }
 
-    /// Tells once more, in a group to come, of tokens that groups up to this one tell of, as long as `tell` says that there is
-    /// room; how many they are.
+    /// Tells once more, in a group to come, of tokens that groups up to this one tell of, as long as `tell` says that there
+    /// is room; how many they are.
     pub(super) fn carry(
         &mut self,
         upto: Lsn,
