@@ -164,7 +164,6 @@ const MARK_EVERY: Span = Span::from_secs(1);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::vec;
 
     const A: DomainId = DomainId(0);
     const B: DomainId = DomainId(1);
@@ -193,7 +192,7 @@ mod tests {
     #[test]
     fn a_batch_across_domains_moves_each_to_its_own_last_group() {
         let watermarks = Watermarks::new([Lsn(2), Lsn(1)], Lsn::ZERO);
-        let both = vec![A, B];
+        let both = [A, B];
         let across = |lsn: Lsn| (lsn == Lsn(3)).then_some(&both[..]);
         let marks = watermarks.marks(&[Lsn(3), Lsn(4), Lsn(6)], A, across, of);
         let upto: Vec<_> = marks.iter().map(|mark| (mark.domain, mark.upto.0)).collect();

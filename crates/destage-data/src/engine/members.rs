@@ -152,7 +152,7 @@ impl Context<'_> {
                 Code::Large,
                 "the set has too many members to be deleted at once: SREM or ZREM them in parts",
             );
-            return Err(Trouble::Error(message.into()));
+            return Err(Trouble::Error(message));
         };
         let key_len = self.schema.table(collection.table).key_len;
         let owners = self.set_state(collection, unit).0;

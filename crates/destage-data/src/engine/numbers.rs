@@ -13,7 +13,7 @@ pub(super) const OVERFLOW: ReplyError =
 pub(super) fn integer(text: &[u8]) -> Result<i64, ReplyError> {
     let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
     let number = number.filter(|&number| itoa::Buffer::new().format(number).as_bytes() == text);
-    number.ok_or_else(|| NOT_INTEGER)
+    number.ok_or(NOT_INTEGER)
 }
 
 pub(super) fn exact() -> ColumnType {

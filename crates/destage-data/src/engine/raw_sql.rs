@@ -305,7 +305,7 @@ impl Engine {
     pub(super) fn check_dml(&self, bytes: &[u8]) -> Result<(), ReplyError> {
         let dml = Dml::decode(bytes)
             .ok_or(ReplyError::fixed(Code::Err, "that is no raw SQL of the library's"))?;
-        dml.statement().map_err(|why| ReplyError::err(format!("{why}")))?;
+        dml.statement().map_err(|why| ReplyError::err(why.to_string()))?;
         if self.domains.partition().reaches_across() {
             return Err(ReplyError::fixed(
                 Code::Err,

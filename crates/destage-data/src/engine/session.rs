@@ -195,7 +195,7 @@ impl Session {
             return Ok(());
         }
         match self.wrong_database {
-            Some(other) => Err(ReplyError::err(format!("{}", wrong_database(other)))),
+            Some(other) => Err(ReplyError::err(wrong_database(other).to_string())),
             None => {
                 self.has_begun = true;
                 Ok(())

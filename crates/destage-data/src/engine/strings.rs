@@ -70,7 +70,7 @@ impl Prepared {
                     self.push_number(table, column, false, args[2])
                 } else {
                     self.amount.extend_from_slice(args[2]);
-                    decimal(args[2]).map(drop).ok_or_else(|| NOT_FLOAT)
+                    decimal(args[2]).map(drop).ok_or(NOT_FLOAT)
                 }
             }
             Verb::Append => {
@@ -382,14 +382,14 @@ impl Context<'_> {
         }
         if is_whole {
             let sum = integer(old)?.checked_add(integer(&prepared.amount)?);
-            let sum = sum.ok_or_else(|| Trouble::Error(OVERFLOW))?;
+            let sum = sum.ok_or(Trouble::Error(OVERFLOW))?;
             let text = itoa::Buffer::new().format(sum).as_bytes().to_vec();
             return self.replace_string(table, unit, column, &text, |_| reply.integer(sum));
         }
         let sum = decimal(old)
             .zip(decimal(&prepared.amount))
             .and_then(|(old, amount)| exact().add(&old, &amount).ok())
-            .ok_or_else(|| Trouble::Error(NOT_FLOAT))?;
+            .ok_or(Trouble::Error(NOT_FLOAT))?;
         let text = without_zeros(&sum).to_vec();
         self.replace_string(table, unit, column, &text, |new| reply.bulk(new))
     }
