@@ -92,9 +92,10 @@ impl EmbeddedServer {
     /// # Errors
     /// Something is left, or it had failed before.
     pub(crate) fn stop(&self, drains: bool) -> Result<(), ServeError> {
-        self.outbox.send(match drains {
-            true => Event::End(EndRequest::Shutdown(shutdown::Request::Drain)),
-            false => Event::Local(LocalEvent::Stop),
+        self.outbox.send(if drains {
+            Event::End(EndRequest::Shutdown(shutdown::Request::Drain))
+        } else {
+            Event::Local(LocalEvent::Stop)
         });
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if thread.is_some_and(|thread| thread.join().is_err()) {

@@ -298,9 +298,10 @@ impl Pair<'_> {
         if settings.adopt && recovery.last_lsn <= decided {
             return Ok(());
         }
-        let more = match recovery.last_lsn > decided {
-            true => "",
-            false => ", or --adopt gives them up and goes on behind those of the copy",
+        let more = if recovery.last_lsn > decided {
+            ""
+        } else {
+            ", or --adopt gives them up and goes on behind those of the copy"
         };
         Err(ServeError::new(
             exit::FENCED,
@@ -331,17 +332,15 @@ impl Pair<'_> {
             ));
         }
         if !settings.adopt && !settings.take_over {
-            let seen = match owner.released {
-                true => "which stopped with everything destaged".to_owned(),
-                false => {
-                    format!("last seen {} ago", destage_runtime::human::seconds(age.as_secs_f64()))
-                }
+            let seen = if owner.released {
+                "which stopped with everything destaged".to_owned()
+            } else {
+                format!("last seen {} ago", destage_runtime::human::seconds(age.as_secs_f64()))
             };
-            let keep = match owner.released {
-                true => "to keep what it can replay, or --adopt goes on without it",
-                false => {
-                    "since it may hold writes that are not destaged. If it is lost, --adopt goes on without it"
-                }
+            let keep = if owner.released {
+                "to keep what it can replay, or --adopt goes on without it"
+            } else {
+                "since it may hold writes that are not destaged. If it is lost, --adopt goes on without it"
             };
             return Err(ServeError::new(
                 exit::FENCED,

@@ -210,12 +210,11 @@ impl Server {
             }
             Listen::Unix(path) => format!("redis-cli -s {}", path.display()),
         };
-        let (read, write) = match is_example {
-            true => ("HGETALL customers:1".to_owned(), "HINCRBY products:1 stock 5".to_owned()),
-            false => {
-                let table = self.engine.schema().tables.first().map_or("table", |t| &t.name);
-                (format!("SCAN 0 MATCH {table}:*"), "DESTAGE WAIT 0".to_owned())
-            }
+        let (read, write) = if is_example {
+            ("HGETALL customers:1".to_owned(), "HINCRBY products:1 stock 5".to_owned())
+        } else {
+            let table = self.engine.schema().tables.first().map_or("table", |t| &t.name);
+            (format!("SCAN 0 MATCH {table}:*"), "DESTAGE WAIT 0".to_owned())
         };
         format!("try:  {cli} {read}\n      {cli} {write}\n      {cli} DESTAGE STATUS\n")
     }

@@ -73,13 +73,12 @@ impl Slow {
         let before = self.stuck.take().filter(|stuck| (stuck.batch, stuck.lsn) == (batch, lsn));
         let attempts = before.map_or(0, |stuck| stuck.attempts) + 1;
         let mut stuck = Stuck { batch, lsn, attempts, told: None };
-        let error = match attempts < ATTEMPTS_MAX {
-            true => error,
-            false => {
-                let error = tell(part, &sql, attempts, &error);
-                stuck.told = Some((error.clone(), now + AGAIN_AFTER));
-                error
-            }
+        let error = if attempts < ATTEMPTS_MAX {
+            error
+        } else {
+            let error = tell(part, &sql, attempts, &error);
+            stuck.told = Some((error.clone(), now + AGAIN_AFTER));
+            error
         };
         self.stuck = Some(stuck);
         error

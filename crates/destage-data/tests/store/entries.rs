@@ -212,9 +212,10 @@ impl Entry for Sum {
             .map(|(domain, seq)| (domain.parse().unwrap(), seq.parse().unwrap()))
             .collect();
         let sum = sum.parse().unwrap();
-        Ok(match self.is_of_each {
-            true => Computed::as_of_each(sum, marks),
-            false => Computed::as_of(sum, marks[0].1),
+        Ok(if self.is_of_each {
+            Computed::as_of_each(sum, marks)
+        } else {
+            Computed::as_of(sum, marks[0].1)
         })
     }
 

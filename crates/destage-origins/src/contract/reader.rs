@@ -67,10 +67,8 @@ pub struct Range<'a> {
 impl Range<'_> {
     /// The edges with the operators that keep them.
     pub(crate) fn edges(&self) -> impl Iterator<Item = (&'static str, &Edge)> {
-        let operator = |edge: &Edge, [included, excluded]: [&'static str; 2]| match edge.is_included
-        {
-            true => included,
-            false => excluded,
+        let operator = |edge: &Edge, [included, excluded]: [&'static str; 2]| {
+            if edge.is_included { included } else { excluded }
         };
         let min = self.min.iter().map(move |edge| (operator(edge, [">=", ">"]), edge));
         let max = self.max.iter().map(move |edge| (operator(edge, ["<=", "<"]), edge));

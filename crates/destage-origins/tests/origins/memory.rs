@@ -246,11 +246,10 @@ impl Writer for Memory {
         self.transact(|state| {
             let found = state.owner.as_ref().map(|owner| owner.epoch);
             if found != claim.expected && !self.has(Flaw::ClaimsFromAnyOwner) {
-                return Err(match self.has(Flaw::TellsThePassword) {
-                    true => {
-                        OriginError::new(Fault::Fenced, format!("memory:{PASSWORD}@ is another's"))
-                    }
-                    false => outrun(PLACE),
+                return Err(if self.has(Flaw::TellsThePassword) {
+                    OriginError::new(Fault::Fenced, format!("memory:{PASSWORD}@ is another's"))
+                } else {
+                    outrun(PLACE)
                 });
             }
             if self.has(Flaw::ResetsWatermarks) {

@@ -288,9 +288,10 @@ fn begin(
         "since": signed(ours.since),
     };
     let filter = doc! { "epoch": signed(ours.epoch) };
-    match owner::change(connection, WHAT, filter, doc! { "unparking": unparking }, false)? {
-        true => Ok(()),
-        false => Err(owner::not_ours(connection, ours.epoch)),
+    if owner::change(connection, WHAT, filter, doc! { "unparking": unparking }, false)? {
+        Ok(())
+    } else {
+        Err(owner::not_ours(connection, ours.epoch))
     }
 }
 

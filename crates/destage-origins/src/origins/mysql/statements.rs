@@ -46,16 +46,17 @@ pub(super) fn push_bucket<'a>(
             out.push(Statement { sql, rows: 1, target: Some((table, bucket.op)) });
         }
     }
-    match out[from..].iter().any(|statement| statement.sql.len() > bytes_max) {
-        false => Ok(()),
-        true => Err(OriginError::new(
+    if out[from..].iter().any(|statement| statement.sql.len() > bytes_max) {
+        Err(OriginError::new(
             Fault::Rejected,
             format!(
                 "a row of {} is larger than the server's max_allowed_packet allows ({bytes_max} \
                  bytes of SQL)",
                 table.name
             ),
-        )),
+        ))
+    } else {
+        Ok(())
     }
 }
 

@@ -311,13 +311,14 @@ fn reserve(
         [],
         |row| row.get(0),
     )?;
-    let sequence = match has_sequence {
-        false => None,
-        true => connection.query_row(
+    let sequence = if has_sequence {
+        connection.query_row(
             "SELECT max(seq) FROM sqlite_sequence WHERE name = ?1",
             [&table.name],
             |row| row.get::<_, Option<i64>>(0),
-        )?,
+        )?
+    } else {
+        None
     };
     let reserved: Option<i64> = connection.query_row(
         "SELECT max(next) - 1 FROM destage_sequence WHERE name = ?1",
