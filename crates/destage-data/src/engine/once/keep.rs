@@ -52,6 +52,9 @@ impl Engine {
     /// Writes what is to be written to keep tokens, and lets go of what need not be kept.
     pub(in crate::engine) fn keep_tokens(&mut self) {
         self.journal_given_up();
+        if self.once.is_empty() {
+            return;
+        }
         let decided = self.core.decided();
         self.once.expire(self.now, decided);
         let segments = self.log.status().segments as u64;

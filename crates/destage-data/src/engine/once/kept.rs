@@ -38,6 +38,11 @@ impl OnceTokens {
         Self { tokens, moving: Vec::new(), given_up: Vec::new(), waiting: BTreeMap::new() }
     }
 
+    /// Whether no token is kept.
+    pub(super) fn is_empty(&self) -> bool {
+        self.tokens.is_empty()
+    }
+
     /// What is known of a token.
     pub(super) fn get(&self, token: &[u8]) -> Option<&Known> {
         self.tokens.get(token)
