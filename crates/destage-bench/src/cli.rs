@@ -11,7 +11,7 @@ use crate::block::BlockArgs;
 use crate::device::DeviceArgs;
 use crate::keys::Shape;
 use crate::servers::Transport;
-use crate::ycsb::Workload;
+use crate::ycsb::workload::Workload;
 
 /// Side-by-side benchmarks of Destage and its peers.
 #[derive(Debug, Parser)]

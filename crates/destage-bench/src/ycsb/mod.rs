@@ -8,9 +8,7 @@ mod link;
 mod origin;
 mod side;
 mod tables;
-mod workload;
-
-pub(crate) use workload::Workload;
+pub(crate) mod workload;
 
 use crate::Result;
 use crate::behind::{Behind, count};
@@ -26,7 +24,7 @@ use crate::servers::{Destage, DestageConfig, Fsync, Redis, Transport};
 use side::{Bench, Case, DIRECT, OURS, Place, Side};
 use std::path::Path;
 use std::time::Duration;
-use workload::SCANNED;
+use workload::{SCANNED, Workload};
 
 /// Below PostgreSQL's usual limit of connections.
 const CLIENTS_MAX: usize = 90;

@@ -6,10 +6,10 @@ use super::overlay::LoggedGroup;
 use super::{DOMAIN, Volume};
 use crate::block::{BLOCK, Extent};
 use crate::cache::record::{GroupHeader, GroupKind};
-use crate::origin::{OriginIoError, OriginIoErrorKind};
+use crate::origin::OriginIoError;
 use crate::request::RequestError;
 use destage_core::consistency::Ordered;
-use destage_core::{Access, Fault, Input, Intent, Lsn, Order, RequestId, UnitId};
+use destage_core::{Access, Input, Intent, Lsn, Order, RequestId, UnitId};
 use std::sync::Arc;
 
 impl Volume {
@@ -194,7 +194,7 @@ impl Volume {
         self.write_through.end(losses);
         let sizes: Vec<(UnitId, u32)> =
             job.units.iter().map(|&unit| (unit, BLOCK as u32)).collect();
-        let fault = result.as_ref().map_err(|error| fault_of(error.kind)).map(|_| ());
+        let fault = result.as_ref().map_err(|error| error.kind.fault()).map(|_| ());
         let access = if is_cached { Access::Through } else { Access::Around };
         if let (true, Ok(()), Some(data)) = (is_cached, &fault, &job.data) {
             for (&unit, block) in job.units.iter().zip(data.chunks_exact(BLOCK)) {
@@ -268,13 +268,3 @@ pub(super) fn group_bytes(kind: GroupKind, blocks: u64) -> u32 {
 
 /// What a block of zeros counts for, bytes.
 const ZERO_BLOCK_BYTES: u64 = 64;
-
-/// What the core makes of an origin's error.
-pub(super) fn fault_of(kind: OriginIoErrorKind) -> Fault {
-    match kind {
-        OriginIoErrorKind::Unavailable => Fault::Unavailable,
-        // A medium error stays until someone mends it, like a refusal: tried again, but not often.
-        OriginIoErrorKind::Denied | OriginIoErrorKind::Failed => Fault::Denied,
-        OriginIoErrorKind::Fenced => Fault::Fenced,
-    }
-}

@@ -1,5 +1,6 @@
 //! The store behind a volume.
 
+use destage_core::Fault;
 use std::fmt::Debug;
 use std::io;
 use std::sync::Arc;
@@ -195,6 +196,18 @@ pub enum OriginIoErrorKind {
     Fenced,
     /// A medium error at this place.
     Failed,
+}
+
+impl OriginIoErrorKind {
+    /// What the core makes of it.
+    pub(crate) fn fault(self) -> Fault {
+        match self {
+            Self::Unavailable => Fault::Unavailable,
+            // A medium error stays until someone mends it, like a refusal: tried again, but not often.
+            Self::Denied | Self::Failed => Fault::Denied,
+            Self::Fenced => Fault::Fenced,
+        }
+    }
 }
 
 impl OriginIoError {

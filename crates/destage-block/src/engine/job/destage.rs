@@ -2,7 +2,6 @@
 
 use super::super::install::CleanBlock;
 use super::super::overlay::Shared;
-use super::super::write::fault_of;
 use super::payload::{BeforeRead, PartBytes};
 use super::{Context, write_blocks, zero_blocks};
 use crate::attach;
@@ -349,12 +348,12 @@ pub(super) fn sent_block(target: &Target) -> Sent {
 
 impl std::convert::From<OriginIoError> for Failure {
     fn from(error: OriginIoError) -> Self {
-        Self { fault: fault_of(error.kind), message: error.message }
+        Self { fault: error.kind.fault(), message: error.message }
     }
 }
 
 impl std::convert::From<RedoError> for Failure {
     fn from(error: RedoError) -> Self {
-        Self { fault: fault_of(error.kind()), message: error.to_string() }
+        Self { fault: error.kind().fault(), message: error.to_string() }
     }
 }
