@@ -148,11 +148,11 @@ fn list(seen: &BTreeMap<String, Seen>, prefix: &str, paths: &mut Vec<(String, Ki
 /// A name as TOML has it, bare where it can be.
 fn word(name: &str) -> String {
     let is_bare = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
-    if name.is_empty() && name.chars().all(is_bare) {
+    if !name.is_empty() && name.chars().all(is_bare) {
+        name.to_owned()
+    } else {
         // The escapes of JSON are among those of TOML.
         serde_json::Value::from(name).to_string()
-    } else {
-        name.to_owned()
     }
 }
 
