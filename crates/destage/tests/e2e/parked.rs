@@ -120,17 +120,19 @@ fn more_parked_writes_than_their_limit_end_a_start_and_none_is_lost() {
         let launch = launch.elsewhere(&scratch, &format!("data-{number}"));
         let server = launch.start();
         let mut client = server.client();
-        let note = "n".repeat(700 << 10);
-        for order in ["orders:30", "orders:31"] {
-            let made = client.call(&["HSET", order, "customer_id", "4711", "note", &note]);
+        let note = "n".repeat(60_000);
+        for order in 30..55 {
+            let key = format!("orders:{order}");
+            let made = client.call(&["HSET", &key, "customer_id", "4711", "note", &note]);
             assert!(!made.is_error(), "{made:?}");
-            assert!(client.run("DESTAGE WAIT 60000").error().starts_with("PARKED"));
         }
+        assert!(client.run("DESTAGE WAIT 60000").error().starts_with("PARKED"));
+        eventually("everything is parked", PATIENCE, || database.number(PARKED) == 25);
         server.terminate(PATIENCE);
         let exit = launch.with(&["--parked-limit", "1M"]).refused();
         exit.says(10, &["--parked-limit", "parked"]);
         let server = launch.with(&["--parked-limit", "2M"]).start();
-        assert_eq!(listed(&mut server.client()).len(), 2);
+        assert_eq!(listed(&mut server.client()).len(), 25);
     }
 }
 

@@ -7,6 +7,7 @@ mod example;
 mod query;
 mod reader;
 mod tables;
+mod turns;
 mod types;
 mod writer;
 
@@ -18,13 +19,16 @@ use crate::origins::ledger::SqlWriter;
 use crate::schema::Schema;
 use rusqlite::{Connection, OpenFlags};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
+use turns::Turns;
 
 /// A SQLite database file.
 #[derive(Clone, Debug)]
 pub struct Sqlite {
     path: PathBuf,
     timeout: Duration,
+    turns: Arc<Turns>,
 }
 
 impl Sqlite {
@@ -45,7 +49,7 @@ impl Sqlite {
                 )));
             }
         }
-        let sqlite = Self { path: path.to_owned(), timeout };
+        let sqlite = Self { path: path.to_owned(), timeout, turns: Arc::default() };
         let connection = sqlite.connect()?;
         let encoding: String = connection
             .query_row("PRAGMA encoding", [], |row| row.get(0))
@@ -80,6 +84,14 @@ impl Sqlite {
         connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
         Ok(connection)
     }
+
+    /// Turns for reads and commits, where a commit keeps reads out: not with a write-ahead log.
+    fn turns(&self, connection: &Connection) -> Result<Option<Arc<Turns>>, OriginError> {
+        let mode: String = connection
+            .query_row("PRAGMA journal_mode", [], |row| row.get(0))
+            .map_err(unavailable_at("cannot open the database", &self.path))?;
+        Ok((!mode.eq_ignore_ascii_case("wal")).then(|| self.turns.clone()))
+    }
 }
 
 impl Origin for Sqlite {
@@ -97,13 +109,16 @@ impl Origin for Sqlite {
     }
 
     fn reader(&self) -> Result<Box<dyn Reader>, OriginError> {
-        Ok(Box::new(reader::SqliteReader::new(self.connect()?)))
+        let connection = self.connect()?;
+        let turns = self.turns(&connection)?;
+        Ok(Box::new(reader::SqliteReader::new(connection, turns)))
     }
 
     fn writer(&self) -> Result<Box<dyn Writer>, OriginError> {
         let connection = self.connect()?;
         tables::create(&connection)?;
-        Ok(Box::new(SqlWriter(writer::SqliteWriter::new(connection))))
+        let turns = self.turns(&connection)?;
+        Ok(Box::new(SqlWriter(writer::SqliteWriter::new(connection, turns))))
     }
 }
 

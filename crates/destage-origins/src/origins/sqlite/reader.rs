@@ -1,6 +1,7 @@
 //! Reads on a miss, scans and key reservation.
 
 use super::error::{classify, refused};
+use super::turns::Turns;
 use super::{query, tables, types};
 use crate::cells::{self, Cell};
 use crate::contract::{Keys, OriginError, Range, Reader, Snapshot, Watermarks};
@@ -10,15 +11,34 @@ use crate::schema::{Column, Schema, Table};
 use crate::value::ColumnType;
 use destage_core::{DomainId, Lsn};
 use rusqlite::Connection;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub(super) struct SqliteReader {
     connection: Connection,
+    turns: Option<Arc<Turns>>,
 }
 
 impl SqliteReader {
-    pub(super) fn new(connection: Connection) -> Self {
-        Self { connection }
+    pub(super) fn new(connection: Connection, turns: Option<Arc<Turns>>) -> Self {
+        Self { connection, turns }
+    }
+
+    /// Runs a read when it is its turn.
+    fn read<T>(&self, read: impl FnOnce(&Connection) -> T) -> T {
+        let read = || read(&self.connection);
+        match &self.turns {
+            Some(turns) => turns.read(read),
+            None => read(),
+        }
+    }
+
+    /// Runs a read on one snapshot.
+    fn snapshot<T>(
+        &self,
+        read: impl FnOnce(&Connection) -> Result<T, OriginError>,
+    ) -> Result<T, OriginError> {
+        self.read(|connection| tables::snapshot(connection, read))
     }
 }
 
@@ -27,7 +47,7 @@ impl Reader for SqliteReader {
     /// list of keys, and it is one snapshot all the same.
     fn fetch(&mut self, table: &Table, keys: &[&[u8]]) -> Result<Snapshot, OriginError> {
         let doing = || format!("cannot read table {}", table.name);
-        tables::snapshot(&self.connection, |connection| {
+        self.snapshot(|connection| {
             let watermarks = tables::watermarks(connection)?;
             let mut statement = connection
                 .prepare_cached(&select_row(table))
@@ -50,7 +70,7 @@ impl Reader for SqliteReader {
         limit: usize,
     ) -> Result<(Keys, Watermarks), OriginError> {
         let doing = || format!("cannot scan table {}", table.name);
-        tables::snapshot(&self.connection, |connection| {
+        self.snapshot(|connection| {
             let watermarks = tables::watermarks(connection)?;
             let keys = scan_keys(connection, table, after, limit)
                 .map_err(|error| classify(&error, &doing()))?;
@@ -60,7 +80,7 @@ impl Reader for SqliteReader {
 
     fn range(&mut self, table: &Table, range: &Range<'_>) -> Result<Snapshot, OriginError> {
         let doing = || format!("cannot read a range of table {}", table.name);
-        tables::snapshot(&self.connection, |connection| {
+        self.snapshot(|connection| {
             let watermarks = tables::watermarks(connection)?;
             let rows =
                 range_rows(connection, table, range).map_err(|error| classify(&error, &doing()))?;
@@ -74,7 +94,7 @@ impl Reader for SqliteReader {
         equal: &[(usize, Cell<'_>)],
     ) -> Result<(u64, Vec<(DomainId, Lsn)>), OriginError> {
         let doing = || format!("cannot count rows of table {}", table.name);
-        tables::snapshot(&self.connection, |connection| {
+        self.snapshot(|connection| {
             let watermarks = tables::watermarks(connection)?;
             let count =
                 count_rows(connection, table, equal).map_err(|error| classify(&error, &doing()))?;
@@ -83,7 +103,7 @@ impl Reader for SqliteReader {
     }
 
     fn uses(&mut self, query: &Query, schema: &Schema) -> Result<Uses, OriginError> {
-        query::uses(&self.connection, query, schema)
+        self.read(|connection| query::uses(connection, query, schema))
     }
 
     fn check_dml(
@@ -91,7 +111,7 @@ impl Reader for SqliteReader {
         statement: &Statement,
         schema: &Schema,
     ) -> Result<Option<Vec<String>>, OriginError> {
-        query::written(&self.connection, statement, schema).map(Some)
+        self.read(|connection| query::written(connection, statement, schema)).map(Some)
     }
 
     fn query(
@@ -100,7 +120,7 @@ impl Reader for SqliteReader {
         values: &[u8],
         limit: Duration,
     ) -> Result<Answer, OriginError> {
-        query::run(&self.connection, query, values, limit)
+        self.read(|connection| query::run(connection, query, values, limit))
     }
 
     fn next_keys(&mut self, table: &Table, count: u32) -> Result<Vec<i64>, OriginError> {

@@ -3,6 +3,7 @@
 use super::error::{classify, classify_row};
 use super::query::dml_sql;
 use super::reader::key_condition;
+use super::turns::Turns;
 use super::{PAGE_CACHE_KIB, set_page_cache, tables, types};
 use crate::cells;
 use crate::change::Op;
@@ -19,6 +20,7 @@ use crate::value::ColumnType;
 use destage_core::Fault;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Statement, ffi};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The page cache while batches are applied, in KiB: they touch many pages again.
@@ -26,6 +28,7 @@ const BATCH_PAGE_CACHE_KIB: i64 = 32 << 10;
 
 pub(super) struct SqliteWriter {
     connection: Connection,
+    turns: Option<Arc<Turns>>,
     /// Whether the page cache is as large as batches need it.
     is_large: bool,
     /// Whether a batch was applied since the last heartbeat.
@@ -33,8 +36,8 @@ pub(super) struct SqliteWriter {
 }
 
 impl SqliteWriter {
-    pub(super) fn new(connection: Connection) -> Self {
-        Self { connection, is_large: false, is_busy: false }
+    pub(super) fn new(connection: Connection, turns: Option<Arc<Turns>>) -> Self {
+        Self { connection, turns, is_large: false, is_busy: false }
     }
 
     /// Takes memory for batches, or gives it back.
@@ -130,7 +133,11 @@ impl Database for SqliteWriter {
     }
 
     fn commit(&mut self, _what: &str) -> Result<(), OriginError> {
-        tables::commit(&self.connection)
+        let commit = || tables::commit(&self.connection);
+        match &self.turns {
+            Some(turns) => turns.commit(commit),
+            None => commit(),
+        }
     }
 
     fn roll_back(&mut self) {
@@ -381,7 +388,7 @@ mod tests {
         let schema = origin.schema().unwrap();
         let connection = origin.connect().unwrap();
         tables::create(&connection).unwrap();
-        let mut writer = SqlWriter(SqliteWriter::new(connection));
+        let mut writer = SqlWriter(SqliteWriter::new(connection, None));
         let epoch = 3;
         let (journal, domains) = ("journal-a".to_owned(), vec![DomainId(0)]);
         let claim = Claim { journal, expected: None, epoch, domain_map: 0, domains };
