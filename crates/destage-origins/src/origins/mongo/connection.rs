@@ -51,13 +51,14 @@ impl Connection {
         let database = client.database(&settings.database);
         let settings = settings.clone();
         let mut connection = Self { database, runtime, settings, usage, given_up: false };
-        connection.first_contact()?;
+        connection.check_message_size()?;
+        connection.command("connect", doc! { "ping": 1 })?;
         Ok(connection)
     }
 
-    /// Asks a server for a sign of life, but none that names larger messages than there are: the driver would take in one of
-    /// as many bytes.
-    fn first_contact(&mut self) -> Result<(), OriginError> {
+    /// Asks whichever server is there first for a sign of life, but none that names larger messages than there are: the driver
+    /// would take in one of as many bytes.
+    fn check_message_size(&mut self) -> Result<(), OriginError> {
         let (unusual, mut found) = tokio::sync::watch::channel(0);
         let tell = unusual.clone();
         let is_usual = move |server: &ServerInfo<'_>| {

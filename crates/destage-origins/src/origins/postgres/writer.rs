@@ -16,8 +16,8 @@ use crate::plan;
 use crate::schema::Schema;
 use destage_core::Fault;
 use std::time::{Duration, Instant};
-use tokio_postgres::Row;
 use tokio_postgres::types::Type;
+use tokio_postgres::{Error, Row};
 
 pub(super) struct PostgresWriter {
     settings: Settings,
@@ -207,7 +207,9 @@ impl Database for PostgresWriter {
         self.connection().expect(bound);
         self.connection().run_session(what, async |session| {
             let step = Step::of(session, statement, None).await?;
-            session.client.read(&step.statement, &refs(&step.params), |row| fields(&row)).await
+            let params = refs(&step.params);
+            let rows = session.client.read(&step.statement, &params, |row| fields(&row)).await?;
+            rows.into_iter().collect()
         })
     }
 
@@ -265,15 +267,22 @@ impl Database for PostgresWriter {
 }
 
 /// The texts of a row of the ledger.
-fn fields(row: &Row) -> Vec<Field> {
+///
+/// # Errors
+/// A value is not what its type says: that is no PostgreSQL.
+fn fields(row: &Row) -> Result<Vec<Field>, Error> {
     let text = |at: usize| match *row.columns()[at].type_() {
-        Type::BOOL => row.get::<_, Option<bool>>(at).map(|is_so| u8::from(is_so).to_string()),
-        Type::INT4 => row.get::<_, Option<i32>>(at).map(|number| number.to_string()),
-        Type::INT8 => row.get::<_, Option<i64>>(at).map(|number| number.to_string()),
-        Type::FLOAT8 => row.get::<_, Option<f64>>(at).map(|number| number.to_string()),
-        _ => row.get(at),
+        Type::BOOL => shown(row.try_get::<_, Option<bool>>(at)?.map(u8::from)),
+        Type::INT4 => shown(row.try_get::<_, Option<i32>>(at)?),
+        Type::INT8 => shown(row.try_get::<_, Option<i64>>(at)?),
+        Type::FLOAT8 => shown(row.try_get::<_, Option<f64>>(at)?),
+        _ => row.try_get(at),
     };
     (0..row.len()).map(text).collect()
+}
+
+fn shown(value: Option<impl ToString>) -> Result<Field, Error> {
+    Ok(value.map(|value| value.to_string()))
 }
 
 /// After this long a refused connection is tried again.
