@@ -173,6 +173,22 @@ mod tests {
     }
 
     #[test]
+    fn a_watermark_of_another_epoch_is_never_taken_for_ours_wherever_it_stands() {
+        let groups = [6, 7].map(|lsn| GroupRef { lsn: Lsn(lsn), bytes: &[] });
+        let marks = [mark(0, 5, 7)];
+        let claim = WriteClaim { epoch: EPOCH, marks: &marks, unsafe_no_watermark: false };
+        for seq in [4, 5, 6, 7, 9] {
+            let of = |epoch| {
+                fault_of(landed("the origin", &claim, |_| Some((Lsn(seq), epoch)), &groups))
+            };
+            assert_eq!(of(EPOCH + 1), Some(Fault::Fenced), "{seq}");
+            // Epochs only grow: the origin was restored to before our start.
+            assert_eq!(of(EPOCH - 1), Some(Fault::Failed), "{seq}");
+        }
+        assert_eq!(fault_of(landed("the origin", &claim, |_| None, &groups)), Some(Fault::Failed));
+    }
+
+    #[test]
     fn of_several_watermarks_all_stay_or_none() {
         let marks = [mark(0, 5, 9), mark(1, 3, 9)];
         let claim = WriteClaim { epoch: EPOCH, marks: &marks, unsafe_no_watermark: false };
