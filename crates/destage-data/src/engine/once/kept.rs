@@ -154,7 +154,7 @@ impl OnceTokens {
     }
 
     /// From this group on, a start would know of all of them.
-    pub(super) fn first_place(&self) -> Option<Lsn> {
+    pub(in crate::engine) fn first_place(&self) -> Option<Lsn> {
         self.tokens.first_place()
     }
 
