@@ -21,7 +21,7 @@ mod workers;
 
 use crate::derived::Answer;
 use crate::engine::{Engine, FetchJob};
-use crate::origins::{Applied, Heard, Keys, Origin, OriginError, ParkedGroup, Watermarks};
+use crate::origins::{Applied, Keys, Notices, Origin, OriginError, ParkedGroup, Watermarks};
 use crate::schema::{Schema, TableId};
 use crate::settings::Settings;
 use destage_core::{BatchId, Lsn};
@@ -65,7 +65,7 @@ enum Event {
     /// The origin tells what others change in these tables from now on; without tables, it is not heard any more.
     Listening(Option<Vec<TableId>>),
     /// Others have changed something. Sent once for all that is heard until it is looked at.
-    Told(Heard),
+    Notices(Notices),
     /// The heartbeat found another owner.
     Fenced(OriginError),
     /// The heartbeat found something else than what was opened.

@@ -423,7 +423,7 @@ impl Server {
             }
             Event::MarkedAll { upto, result } => self.engine.marked_all(now, upto, result),
             Event::Listening(tables) => self.engine.listening(now, tables),
-            Event::Told(heard) => self.engine.note_foreign_changes(now, heard.take()),
+            Event::Notices(heard) => self.engine.note_foreign_changes(now, heard.take()),
             Event::Fenced(error) => {
                 tracing::error!(error = error.message, "fenced");
                 self.stop(StopReason::Fenced);
