@@ -56,7 +56,12 @@ impl Latency {
 
     /// Latencies of the last `window`, at least half of it.
     pub fn over(now: Time, window: Span) -> Self {
-        Self { window: Window::new(now, window, 1_000, 3_600_000_000_000), count: 0, buckets: [0; BUCKETS], sum: 0 }
+        Self {
+            window: Window::new(now, window, 1_000, 3_600_000_000_000),
+            count: 0,
+            buckets: [0; BUCKETS],
+            sum: 0,
+        }
     }
 
     /// Records one latency.
@@ -79,8 +84,12 @@ impl Latency {
     pub fn summary(&mut self, now: Time) -> Latencies {
         let recent = self.window.merged(now);
         let sum_seconds = self.sum as f64 / 1e9;
-        let since_start =
-            Latencies { count: self.count, buckets: self.buckets, sum_seconds, ..Latencies::default() };
+        let since_start = Latencies {
+            count: self.count,
+            buckets: self.buckets,
+            sum_seconds,
+            ..Latencies::default()
+        };
         if recent.is_empty() {
             return since_start;
         }
@@ -200,7 +209,10 @@ mod tests {
         latency.record(Time::ZERO, Span(1_000_001));
         latency.record(Time::ZERO, Span::from_secs(3_000));
         let summary = latency.summary(Time::from_secs(500));
-        assert_eq!((summary.buckets[4], summary.buckets[5], summary.buckets[BUCKETS - 1]), (3, 1, 1));
+        assert_eq!(
+            (summary.buckets[4], summary.buckets[5], summary.buckets[BUCKETS - 1]),
+            (3, 1, 1)
+        );
         assert_eq!(summary.buckets.iter().sum::<u64>(), summary.count);
         assert!((summary.sum_seconds - 3_000.004).abs() < 1e-3, "{}", summary.sum_seconds);
         assert!(BUCKET_ENDS.is_sorted());

@@ -6,6 +6,7 @@ pub mod auth;
 pub mod child;
 pub mod clock;
 pub mod commit;
+mod console;
 pub mod descriptors;
 pub mod exit;
 pub mod findings;

@@ -40,7 +40,10 @@ fn families() -> Vec<Family> {
     let requests = REQUESTS.iter();
     let requests = requests.map(|m| Family { name: m.name, kind: Kind::Counter, help: m.help });
     let volumes = VOLUMES.iter().map(|metric| metric.family);
-    volumes.chain(requests).chain([REQUEST_LATENCY, REQUEST_HISTOGRAM, OPEN_FILES.family()]).collect()
+    volumes
+        .chain(requests)
+        .chain([REQUEST_LATENCY, REQUEST_HISTOGRAM, OPEN_FILES.family()])
+        .collect()
 }
 
 fn publish(report: &Report) {

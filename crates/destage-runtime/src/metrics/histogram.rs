@@ -57,7 +57,11 @@ pub(super) fn rendered() -> String {
             "" => String::new(),
             labels => format!("{{{labels}}}"),
         };
-        let _ = writeln!(text, "{name}_sum{labels} {}\n{name}_count{labels} {all}", latencies.sum_seconds);
+        let _ = writeln!(
+            text,
+            "{name}_sum{labels} {}\n{name}_count{labels} {all}",
+            latencies.sum_seconds
+        );
     }
     text
 }

@@ -4,6 +4,8 @@
 #[allow(dead_code, unused_imports, reason = "the tests of other front ends use the rest")]
 mod harness;
 
+mod browser;
 mod checking;
+mod console;
 mod service;
 mod settings;
