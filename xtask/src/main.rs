@@ -12,6 +12,7 @@ mod programs;
 mod servers;
 mod soak;
 mod steps;
+mod suites;
 mod test;
 mod tools;
 

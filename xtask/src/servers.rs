@@ -1,4 +1,4 @@
-//! Private database servers for one run: own folders, own ports, passwords only, gone afterwards.
+//! Private servers for one run: own folders, own ports, gone afterwards. Databases take passwords only.
 
 use crate::tools::{is_root, postgres_folder};
 use crate::{Result, root};
@@ -48,6 +48,22 @@ impl Server {
         Ok(Self { name: "MariaDB", guard, variables })
     }
 
+    /// Brings up a CephFS by those scripts: one OSD in memory, mounted once, without the kernel's page cache.
+    ///
+    /// # Errors
+    /// Names the program that failed, with its output.
+    pub(crate) fn cephfs(scripts: &Path) -> Result<Self> {
+        let (script, scripts) = (script("cephfs.sh"), scripts.display().to_string());
+        let arguments = [&*scripts, "--store", "memstore", "--osds", "1", "--mounts", "1"];
+        let (guard, state) = start("CephFS", &script, &arguments)?;
+        let variables = vec![
+            ("DESTAGE_TEST_CEPHFS", state),
+            ("DESTAGE_TEST_CEPHFS_SCRIPT", script.display().to_string()),
+            ("DESTAGE_TEST_CEPHFS_SCRIPTS", scripts),
+        ];
+        Ok(Self { name: "CephFS", guard, variables })
+    }
+
     /// What the tests must know of it.
     pub(crate) fn environment(&self) -> Vec<(&'static str, String)> {
         self.variables.clone()
@@ -79,7 +95,7 @@ fn start(name: &str, script: &Path, arguments: &[&str]) -> Result<(Child, String
     BufReader::new(output).read_line(&mut url).map_err(failed)?;
     match url.trim() {
         "" => Err(format!("failed to start {name}: see its output above")),
-        url => Ok((guard, url.to_owned())),
+        address => Ok((guard, address.to_owned())),
     }
 }
 

@@ -3,7 +3,9 @@
 use crate::programs::{self, Program};
 use crate::servers::Server;
 use crate::steps::Steps;
-use crate::{Result, cargo, clients, ferretdb, go, leftovers, licences, root, soak, target, tools};
+use crate::{
+    Result, cargo, clients, ferretdb, go, leftovers, licences, root, soak, suites, target, tools,
+};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -168,7 +170,11 @@ impl Environment {
         let go = go::go()?;
         let mut variables = clients::install(&go)?;
         variables.extend(ferretdb::build(&go)?);
-        let servers = vec![Server::postgres()?, Server::mariadb()?];
+        variables.extend(suites::build()?);
+        let mut servers = vec![Server::postgres()?, Server::mariadb()?];
+        if let Some(scripts) = suites::ceph()? {
+            servers.push(Server::cephfs(&scripts)?);
+        }
         variables.extend(servers.iter().flat_map(Server::environment));
         // Everything has just been installed: a test that misses its tool is to fail.
         variables.push(("DESTAGE_TEST_REQUIRE", "1".to_owned()));

@@ -1,0 +1,11 @@
+//! `destage mount` end to end: the real binary, the suites that others wrote for file systems, everyday programs, real crashes.
+
+#[path = "../e2e/harness/mod.rs"]
+#[allow(dead_code, unused_imports, reason = "the tests of other front ends use the rest")]
+mod harness;
+
+mod baseline;
+mod mounted;
+mod origin;
+mod pjdfstest;
+mod tap;
