@@ -44,9 +44,11 @@ pub(crate) enum Front {
     Data,
     /// `destage block serve` before a slow disk.
     Block,
+    /// `destage mount` in front of a local folder and of a CephFS.
+    Mount,
 }
 
-const FRONTS: [Front; 2] = [Front::Data, Front::Block];
+const FRONTS: [Front; 3] = [Front::Data, Front::Block, Front::Mount];
 /// The simulations: package, test program, and where its tests are.
 const SIMULATIONS: [(&str, &str, Option<&str>); 3] = [
     ("destage-core", "virtual_time", None),
@@ -59,6 +61,7 @@ impl Front {
         match self {
             Self::Data => "soak: data",
             Self::Block => "soak: block",
+            Self::Mount => "soak: mount",
         }
     }
 
@@ -67,6 +70,7 @@ impl Front {
         match self {
             Self::Data => "e2e",
             Self::Block => "block",
+            Self::Mount => "mount",
         }
     }
 }
@@ -101,7 +105,7 @@ pub(crate) fn run(arguments: &SoakArgs) -> Result<bool> {
 
 /// So many seconds of rounds of every front end, each with new seeds: what the CI runs.
 pub(crate) fn short(steps: &mut Steps, environment: &Environment, programs: &[Program]) {
-    for (front, seconds) in [(Front::Data, 60), (Front::Block, 30)] {
+    for (front, seconds) in [(Front::Data, 60), (Front::Block, 30), (Front::Mount, 30)] {
         rounds(steps, environment, programs, front, seconds, &SoakArgs::nothing_else());
     }
 }

@@ -75,7 +75,9 @@ pub fn ceph(variable: &str) -> Option<String> {
 fn outside(variable: &str, what: &str, folder: &str) -> Option<String> {
     let value = std::env::var(variable).ok();
     if value.is_none() {
-        say(&format!("needs {what}, which `cargo xtask test` makes of what is in the folder that {folder} names"));
+        say(&format!(
+            "needs {what}, which `cargo xtask test` makes of what is in the folder that {folder} names"
+        ));
     }
     value
 }

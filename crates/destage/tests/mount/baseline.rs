@@ -28,7 +28,10 @@ impl Baseline {
         let lines = text.lines().map(str::trim);
         let mut lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
         let ran = lines.next().and_then(|line| line.strip_prefix("ran ")?.parse().ok());
-        Self { ran: ran.expect("a baseline begins with `ran`"), failed: lines.map(str::to_owned).collect() }
+        Self {
+            ran: ran.expect("a baseline begins with `ran`"),
+            failed: lines.map(str::to_owned).collect(),
+        }
     }
 
     /// What failed here and not at the origin.
@@ -42,13 +45,20 @@ impl Baseline {
         describe: impl Fn(&str) -> String,
     ) -> Result<(), String> {
         if ran < self.ran {
-            return Err(format!("{ran} checks ran, at the origin {}: that proves too little", self.ran));
+            return Err(format!(
+                "{ran} checks ran, at the origin {}: that proves too little",
+                self.ran
+            ));
         }
         let new: Vec<_> = failed.difference(&self.failed).map(|one| describe(one)).collect();
         if new.is_empty() {
             Ok(())
         } else {
-            Err(format!("{} failures that the origin does not have:\n{}", new.len(), new.join("\n")))
+            Err(format!(
+                "{} failures that the origin does not have:\n{}",
+                new.len(),
+                new.join("\n")
+            ))
         }
     }
 

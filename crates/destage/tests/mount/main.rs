@@ -5,7 +5,9 @@
 mod harness;
 
 mod baseline;
+mod crash;
 mod mounted;
 mod origin;
 mod pjdfstest;
+mod soak;
 mod tap;

@@ -56,8 +56,7 @@ impl Launch {
         adopt(child.id());
         let output = child.stdout.take().expect("the output is piped");
         let line = BufReader::new(output).lines().next().and_then(Result::ok);
-        let mut mounted =
-            Mounted { child, folder: self.mountpoint.clone(), log: self.log.clone() };
+        let mut mounted = Mounted { child, folder: self.mountpoint.clone(), log: self.log.clone() };
         let Some(ready) = line else {
             let status = mounted.child.wait();
             panic!("destage mount did not start: {status:?}\n{}", mounted.said());

@@ -86,7 +86,8 @@ impl Reports {
 /// The scripts below this folder, by the names that they have in baselines.
 pub(crate) fn scripts(folder: &Path) -> BTreeMap<String, PathBuf> {
     let mut found = BTreeMap::new();
-    let groups = fs::read_dir(folder).expect("a folder").flatten().filter(|one| one.path().is_dir());
+    let groups =
+        fs::read_dir(folder).expect("a folder").flatten().filter(|one| one.path().is_dir());
     for group in groups {
         for script in fs::read_dir(group.path()).expect("a folder").flatten() {
             let path = script.path();
