@@ -9,6 +9,7 @@ pub mod commit;
 pub mod descriptors;
 pub mod exit;
 pub mod foreign;
+pub mod fuse;
 pub mod handoff;
 pub mod human;
 pub mod latency;

@@ -1,6 +1,6 @@
 //! The subcommands and what they share.
 
-use crate::{admin, bench, block, commands, journal, parked, schema, serve, sim, status};
+use crate::{admin, bench, block, commands, journal, mount, parked, schema, serve, sim, status};
 use clap::Parser;
 use destage_runtime::{exit, log};
 
@@ -40,6 +40,9 @@ pub(crate) enum Subcommand {
         #[command(subcommand)]
         command: block::BlockCommand,
     },
+    /// Mount a directory of a shared file system with a journal of this host in front of it.
+    #[command(after_long_help = exit::help())]
+    Mount(Box<mount::MountArgs>),
     /// Simulate caches on I/O traces: which policy and how much of RAM and flash would have held what.
     Sim {
         #[command(subcommand)]

@@ -11,6 +11,7 @@ mod error;
 mod file;
 mod invalidation;
 mod journal;
+mod mount;
 mod output;
 mod parked;
 mod schema;
@@ -56,6 +57,7 @@ fn run(cli: Cli, matches: &clap::ArgMatches) -> Result<(), CliError> {
             let own = matches.subcommand_matches("block").expect("the subcommand was matched");
             block::run(&command, own)
         }
+        Subcommand::Mount(args) => mount::run(*args),
         Subcommand::Sim { command } => sim::run(&command),
         Subcommand::Schema(args) => schema::run(&args),
         Subcommand::Status(args) => status::run(&args),
