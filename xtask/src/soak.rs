@@ -33,6 +33,8 @@ pub(crate) struct SoakArgs {
     simulations: Option<u64>,
 }
 
+/// The test that has the rounds, in each program.
+pub(crate) const ROUNDS: &str = "soak::rounds";
 /// Seeds of each simulation for each minute of rounds, if nothing else is said. Fewer in all would be too few for the negative
 /// controls among them, which need some seed to show what is broken.
 const SEEDS_PER_MINUTE: u64 = 300;
@@ -144,7 +146,7 @@ fn rounds(
     let is_wanted = |one: &&Program| one.package == "destage" && one.target == front.program();
     let Some(program) = programs.iter().find(is_wanted) else { return };
     let mut command = program.command(environment);
-    command.args(["--ignored", "--exact", "soak::rounds", "--nocapture"]);
+    command.args(["--ignored", "--exact", ROUNDS, "--nocapture"]);
     command.env("DESTAGE_SOAK_SECONDS", seconds.to_string());
     command.envs(arguments.seed.map(|seed| ("DESTAGE_SOAK_SEED", seed.to_string())));
     command.envs(arguments.kills.map(|kills| ("DESTAGE_SOAK_KILLS", kills.to_string())));

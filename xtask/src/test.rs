@@ -172,14 +172,33 @@ impl Environment {
         variables.extend(ferretdb::build(&go)?);
         variables.extend(suites::build()?);
         let mut servers = vec![Server::postgres()?, Server::mariadb()?];
-        if let Some(scripts) = suites::ceph()? {
-            servers.push(Server::cephfs(&scripts)?);
-        }
-        variables.extend(servers.iter().flat_map(Server::environment));
-        // Everything has just been installed: a test that misses its tool is to fail.
-        variables.push(("DESTAGE_TEST_REQUIRE", "1".to_owned()));
+        servers.extend(Server::cephfs()?);
         variables.extend(traces());
-        Ok(Self { variables, profile, _servers: servers })
+        Ok(Self::with(variables, servers, profile))
+    }
+
+    /// Only what the tests of `destage mount` need.
+    ///
+    /// # Errors
+    /// As [`Environment::prepare`].
+    pub(crate) fn of_files(profile: &'static str) -> Result<Self> {
+        tools::ensure()?;
+        leftovers::remove();
+        let mut variables = suites::build()?;
+        variables.extend(Server::postgres_programs()?);
+        let servers = Server::cephfs()?.into_iter().collect();
+        Ok(Self::with(variables, servers, profile))
+    }
+
+    /// With what those servers say, and everything installed: a test that misses its tool is to fail.
+    fn with(
+        mut variables: Vec<(&'static str, String)>,
+        servers: Vec<Server>,
+        profile: &'static str,
+    ) -> Self {
+        variables.extend(servers.iter().flat_map(Server::environment));
+        variables.push(("DESTAGE_TEST_REQUIRE", "1".to_owned()));
+        Self { variables, profile, _servers: servers }
     }
 
     /// A cargo command in the workspace's folder.

@@ -4,10 +4,16 @@
 #[allow(dead_code, unused_imports, reason = "the tests of other front ends use the rest")]
 mod harness;
 
+#[path = "../block/applications.rs"]
+#[allow(dead_code, reason = "the tests of `destage block` use the rest")]
+mod applications;
 mod baseline;
 mod crash;
+mod exercised;
 mod mounted;
 mod origin;
 mod pjdfstest;
+mod programs;
 mod soak;
 mod tap;
+mod xfstests;
