@@ -46,7 +46,7 @@ impl MemberList {
 
     /// How many promises a take-over needs: so many that any k servers have one of them among themselves.
     pub fn promises(&self) -> usize {
-        self.members.len() + 1 - self.copies
+        (self.members.len() + 1).saturating_sub(self.copies)
     }
 }
 

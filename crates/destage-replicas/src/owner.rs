@@ -68,7 +68,9 @@ pub enum Refusal {
 /// The owner: see the module.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Owner {
-    settings: Settings,
+    settings: Arc<Settings>,
+    /// It takes over from an owner that shows itself.
+    is_at_once: bool,
     now: Time,
     stage: Stage,
     epoch: Epoch,
@@ -109,7 +111,8 @@ impl Owner {
         let is_valid = (1..=settings.servers.len()).contains(&copies);
         let stage = if is_valid { Stage::Looking } else { Stage::Refused(Refusal::Copies) };
         let mut owner = Self {
-            settings: Settings { controls: settings.controls.in_force(), ..settings },
+            is_at_once: settings.at_once,
+            settings: Arc::new(Settings { controls: settings.controls.in_force(), ..settings }),
             now,
             stage,
             epoch: Epoch::NONE,
@@ -181,7 +184,9 @@ impl Owner {
             Reply::Configured => self.configured(address, &sent),
             Reply::Appended => self.appended(address, &sent),
             Reply::Gap { last } => self.gap(address, &sent, last),
-            Reply::Entries { from, entries, view } => self.read(address, &sent, from, entries, view),
+            Reply::Entries { from, entries, view } => {
+                self.read(address, &sent, from, entries, view)
+            }
             Reply::Full => self.full(address),
             Reply::GivenUp => {}
         }
@@ -278,7 +283,7 @@ impl Owner {
             Stage::Fenced { .. } | Stage::GivenUp | Stage::Refused(_) | Stage::Looking => {}
             _ if self.was_open => self.stage = Stage::Fenced { by: promise, place },
             _ => {
-                self.settings.at_once = false;
+                self.is_at_once = false;
                 self.look_again();
             }
         }

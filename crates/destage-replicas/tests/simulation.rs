@@ -8,7 +8,7 @@ mod faults;
 mod world;
 
 use destage_replicas::Controls;
-use world::{Report, Setup, run};
+use world::{Report, STANDSTILL, Setup, run};
 
 const SEEDS: u64 = 300;
 
@@ -28,7 +28,6 @@ fn seeds() -> u64 {
 #[test]
 fn nothing_acknowledged_is_lost_or_doubled_whatever_happens() {
     let sum = all(&|seed| Setup::of(seed, Controls::default()), seeds()).unwrap();
-    println!("{sum:?}");
     // What the runs are about has happened in them, often.
     assert!(sum.acknowledged > 20 * seeds(), "{sum:?}");
     assert!(sum.take_overs > seeds() && sum.lost_memories > seeds() / 4, "{sum:?}");
@@ -50,8 +49,13 @@ fn is_caught(change: impl Fn(&mut Setup)) {
         change(&mut setup);
         setup
     };
-    let error = all(&setup, 5 * SEEDS).expect_err("the checks notice");
-    println!("{error}");
+    // A run that comes to a standstill breaks no promise.
+    // One server and one copy promise too little to be broken in an instructive way.
+    let found = (0..5 * SEEDS).filter(|&seed| setup(seed).servers > 1).find_map(|seed| {
+        let outcome = run(&setup(seed)).err().filter(|error| !error.contains(STANDSTILL));
+        outcome.map(|error| format!("seed {seed}: {error}"))
+    });
+    println!("{}", found.expect("the checks notice"));
 }
 
 #[test]

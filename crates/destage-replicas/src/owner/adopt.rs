@@ -67,7 +67,12 @@ impl Owner {
             }
             self.admit(address)
         };
-        MemberList { members: addresses.iter().filter_map(member).collect(), copies: old.copies }
+        let members: Vec<Member> = addresses.iter().filter_map(member).collect();
+        // One that was to be added is gone again: the others stay as they are.
+        if members.len() < addresses.len() {
+            return old.clone();
+        }
+        MemberList { members, copies: old.copies }
     }
 
     /// Writes it to those who have promised, and goes on once enough of the old configuration's have it.
@@ -99,7 +104,8 @@ impl Owner {
         let Some(config) = self.config.clone() else { return };
         let (epoch, rank) = (self.epoch, config.rank());
         let due = self.addresses_where(|peer| {
-            let is_under_way = |sent: &Sent| matches!(sent, Sent::Configure { rank: r } if *r == rank);
+            let is_under_way =
+                |sent: &Sent| matches!(sent, Sent::Configure { rank: r } if *r == rank);
             peer.has_promised
                 && peer.configured != Some(rank)
                 && !peer.sent.iter().any(is_under_way)
@@ -118,9 +124,7 @@ impl Owner {
         let peer = self.peers.get(address);
         let noted = peer.and_then(|peer| peer.view.as_ref()).map_or(Epoch::NONE, |v| v.admitted);
         let run = peer.and_then(|peer| peer.connection).map(|connection| connection.run);
-        let is_now = |member: &&Member| {
-            self.admitting.contains(address) && Some(member.run) == run
-        };
+        let is_now = |member: &&Member| self.admitting.contains(address) && Some(member.run) == run;
         config.now.get(address).filter(is_now).map_or(noted, |member| member.admitted)
     }
 
@@ -128,7 +132,9 @@ impl Owner {
         let Sent::Configure { rank } = *sent else { return };
         let Some(config) = self.config.clone().filter(|_| rank.0 == self.epoch) else { return };
         let admitted = self.admission(&config, address);
-        let Some(peer) = self.peers.get_mut(address).filter(|peer| peer.has_promised) else { return };
+        let Some(peer) = self.peers.get_mut(address).filter(|peer| peer.has_promised) else {
+            return;
+        };
         self.admitting.remove(address);
         peer.configured = Some(rank);
         peer.full_at = None;
@@ -161,8 +167,8 @@ impl Owner {
             return self.admit_alone(&config, &lost.address);
         }
         let is_open = self.stage == Stage::Open;
-        let is_due = (self.wanted.is_some() && is_open)
-            || (has_any_lost && self.change_from <= self.now);
+        let is_due =
+            (self.wanted.is_some() && is_open) || (has_any_lost && self.change_from <= self.now);
         let can = self.settings.controls.no_old_promises
             || config.lists().all(|list| self.has_promises(list, |peer| peer.has_promised));
         let is_there = self.wanted.iter().flatten().all(|address| {

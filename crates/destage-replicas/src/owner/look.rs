@@ -39,7 +39,8 @@ impl Owner {
     pub(super) fn look_around(&mut self) {
         let (now, every) = (self.now, self.settings.renew_every);
         let is_due = |peer: &Peer| {
-            peer.is_idle() && peer.asked_at.is_none_or(|at| peer.view.is_none() || at + every <= now)
+            peer.is_idle()
+                && peer.asked_at.is_none_or(|at| peer.view.is_none() || at + every <= now)
         };
         let due: Vec<Address> = self.addresses_where(is_due);
         for address in due {
@@ -60,7 +61,7 @@ impl Owner {
             return peer.view.is_some() && (promise <= self.previous || promise == self.epoch);
         }
         peer.view.is_some()
-            && (self.settings.at_once
+            && (self.is_at_once
                 || promise == Epoch::NONE
                 || promise.is_given_up()
                 || promise == self.epoch
@@ -71,13 +72,12 @@ impl Owner {
     /// Whether enough of these servers are so and have kept their memory.
     pub(super) fn has_promises(&self, list: &MemberList, is_it: impl Fn(&Peer) -> bool) -> bool {
         let controls = self.settings.controls;
-        let is_one = |peer: &Peer, is_kept: bool| (is_kept || controls.memoryless_counts) && is_it(peer);
+        let is_one =
+            |peer: &Peer, is_kept: bool| (is_kept || controls.memoryless_counts) && is_it(peer);
         let found = list.members.iter().filter(|member| {
-            self.peers
-                .get(&member.address)
-                .is_some_and(|peer| is_one(peer, peer.is_kept(member)))
+            self.peers.get(&member.address).is_some_and(|peer| is_one(peer, peer.is_kept(member)))
         });
-        found.count() >= list.promises() - usize::from(controls.short_quorum)
+        found.count() + usize::from(controls.short_quorum) >= list.promises()
     }
 
     /// Whether a take-over may begin.
@@ -117,7 +117,8 @@ impl Owner {
         };
         let seen = self.peers.values().filter_map(|peer| peer.view.as_ref()).map(of_view).max();
         let number = seen.unwrap_or(0).max(self.epoch.number) + 1;
-        let identity = if self.settings.controls.shared_epochs { 1 } else { self.settings.identity };
+        let identity =
+            if self.settings.controls.shared_epochs { 1 } else { self.settings.identity };
         Epoch { number, identity }
     }
 
@@ -185,7 +186,8 @@ impl Owner {
 pub(super) fn extend(log: &mut Run, from: Position, entries: Vec<Entry>, view: &View) {
     let first = entries.first().map(|entry| entry.epoch);
     let is_same = first.is_some() && log.epoch_at(from) == first && from >= log.base();
-    let is_next = from == log.last().next() && from == view.base && log.last_epoch() == view.base_epoch;
+    let is_next =
+        from == log.last().next() && from == view.base && log.last_epoch() == view.base_epoch;
     if is_same {
         log.cut(from.next());
         entries.into_iter().skip(1).for_each(|entry| log.push(entry));

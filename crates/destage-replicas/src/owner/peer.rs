@@ -76,7 +76,9 @@ impl Peer {
 
     /// Whether it is this member with all of its memory.
     pub(super) fn is_kept(&self, member: &Member) -> bool {
-        let Some((view, connection)) = self.view.as_ref().zip(self.connection) else { return false };
+        let Some((view, connection)) = self.view.as_ref().zip(self.connection) else {
+            return false;
+        };
         member.has_kept(view, connection.run, connection.is_durable)
     }
 

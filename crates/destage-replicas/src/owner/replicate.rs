@@ -117,7 +117,9 @@ impl Owner {
             return;
         }
         let now = self.now;
-        let Some(peer) = self.peers.get_mut(address).filter(|peer| peer.has_promised) else { return };
+        let Some(peer) = self.peers.get_mut(address).filter(|peer| peer.has_promised) else {
+            return;
+        };
         peer.matched = peer.matched.max(Some(upto));
         peer.leased_at = peer.leased_at.max(Some(at));
         peer.quiet_since = Some((Beat { promise: epoch, count: at.0 }, now));

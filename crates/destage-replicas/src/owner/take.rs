@@ -25,9 +25,10 @@ impl Owner {
             let is_new = |address: &&Address| {
                 !self.config.as_ref().is_some_and(|config| config.now.get(address).is_some())
             };
-            wanted.iter().filter(is_new).all(|address| {
-                self.peers.get(address).is_some_and(|peer| peer.has_promised)
-            })
+            wanted
+                .iter()
+                .filter(is_new)
+                .all(|address| self.peers.get(address).is_some_and(|peer| peer.has_promised))
         });
         if !is_enough || !has_wanted {
             return;
@@ -66,12 +67,19 @@ impl Owner {
     /// Asks servers that have not promised.
     pub(super) fn ask_each(&mut self) {
         // Before the promises are enough, an owner that still shows itself is left alone; afterwards it is deposed.
-        let is_careful = self.stage == Stage::Promising && (self.was_open || !self.settings.at_once);
+        let is_careful = self.stage == Stage::Promising && (self.was_open || !self.is_at_once);
         let (epoch, place) = (self.epoch, self.settings.place.clone());
         let due = self.addresses_where(|peer| {
-            let is_asked = peer.sent.iter().any(|sent| matches!(sent, Sent::Promise { epoch: e } if *e == epoch));
+            let is_asked = peer
+                .sent
+                .iter()
+                .any(|sent| matches!(sent, Sent::Promise { epoch: e } if *e == epoch));
             let may = !is_careful || self.is_quiet(peer);
-            peer.connection.is_some() && !peer.has_promised && !is_asked && may && peer.full_at.is_none()
+            peer.connection.is_some()
+                && !peer.has_promised
+                && !is_asked
+                && may
+                && peer.full_at.is_none()
         });
         for address in due {
             let beat = self.peers.get(&address).and_then(|peer| peer.quiet_since);
@@ -87,7 +95,8 @@ impl Owner {
         let is_ours = view.beat.promise == epoch;
         let found = view.config.clone();
         self.saw(address, view);
-        let is_taking = !matches!(self.stage, Stage::Looking | Stage::Fenced { .. } | Stage::Refused(_));
+        let is_taking =
+            !matches!(self.stage, Stage::Looking | Stage::Fenced { .. } | Stage::Refused(_));
         if !is_ours || !is_taking {
             return;
         }
@@ -125,7 +134,7 @@ impl Owner {
 
     /// Chooses the log: the one with the highest last epoch, or the longest of those.
     fn choose(&mut self) {
-        self.answers_from = if self.settings.at_once && !self.was_open {
+        self.answers_from = if self.is_at_once && !self.was_open {
             self.now + self.settings.quiet
         } else {
             self.answers_from

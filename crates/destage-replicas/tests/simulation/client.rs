@@ -71,7 +71,11 @@ impl Books {
     /// Whoever owns the log holds everything that was acknowledged, unless the origin has it.
     pub(crate) fn opened(&self, owner: &Owner, origin: &Origin) -> Result<(), String> {
         if owner.base() > origin.watermark.next() {
-            return Err(format!("the log begins at {:?}, the origin is at {:?}", owner.base(), origin.watermark));
+            return Err(format!(
+                "the log begins at {:?}, the origin is at {:?}",
+                owner.base(),
+                origin.watermark
+            ));
         }
         let log: BTreeMap<Position, &Entry> = owner.entries().collect();
         for (at, id) in self.acknowledged.range(owner.base()..) {
@@ -94,7 +98,10 @@ impl Books {
         let applied: BTreeMap<Position, u32> = origin.applied.iter().copied().collect();
         for (at, id) in &self.acknowledged {
             if applied.get(at) != Some(id) {
-                return Err(format!("{id} at {at:?} was acknowledged, the origin has {:?}", applied.get(at)));
+                return Err(format!(
+                    "{id} at {at:?} was acknowledged, the origin has {:?}",
+                    applied.get(at)
+                ));
             }
         }
         Ok(())

@@ -15,6 +15,8 @@ pub(crate) const MS: u64 = 1_000_000;
 /// The lease by an owner's clock, and the wait by a standby's.
 const LEASE: u64 = 700 * MS;
 const QUIET: u64 = 1_000 * MS;
+/// What a run says that comes to no end.
+pub(crate) const STANDSTILL: &str = "nothing goes on";
 /// Nothing goes wrong any more.
 const CALM: u64 = 20_000 * MS;
 const END: u64 = CALM + 60_000 * MS;
@@ -36,7 +38,8 @@ pub(crate) struct Setup {
 impl Setup {
     pub(crate) fn of(seed: u64, controls: Controls) -> Self {
         let mut rng = Rng::new(seed, 0);
-        let (servers, copies) = rng.pick(&[(3, 2), (3, 2), (3, 2), (3, 3), (5, 3), (5, 4), (2, 2), (1, 1)]);
+        let (servers, copies) =
+            rng.pick(&[(3, 2), (3, 2), (3, 2), (3, 3), (5, 3), (5, 4), (2, 2), (1, 1)]);
         let processes = rng.pick(&[2, 2, 3]);
         Self { seed, processes, servers, spares: 2, copies, controls, reclaims_early: false }
     }
@@ -71,15 +74,42 @@ impl Report {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Event {
     /// A request arrives, by a link's number; answered if it is still that one.
-    Deliver { from: usize, server: usize, link: u64, id: u64 },
-    Answer { to: usize, server: usize, link: u64, id: u64 },
-    Connect { process: usize, server: usize, link: u64 },
-    Tick { process: usize, life: u64 },
-    Start { process: usize },
+    Deliver {
+        from: usize,
+        server: usize,
+        link: u64,
+        id: u64,
+    },
+    Answer {
+        to: usize,
+        server: usize,
+        link: u64,
+        id: u64,
+    },
+    Connect {
+        process: usize,
+        server: usize,
+        link: u64,
+    },
+    Tick {
+        process: usize,
+        life: u64,
+    },
+    Start {
+        process: usize,
+    },
     /// A batch arrives at the origin, and its outcome comes back.
-    Apply { id: u64 },
-    Applied { process: usize, life: u64, watermark: Option<Position> },
-    ServerBack { server: usize },
+    Apply {
+        id: u64,
+    },
+    Applied {
+        process: usize,
+        life: u64,
+        watermark: Option<Position>,
+    },
+    ServerBack {
+        server: usize,
+    },
     Heal,
     Fault,
 }
@@ -217,7 +247,7 @@ impl World {
                 faults::end(self);
             }
             if time >= END {
-                return Err(format!("nothing goes on: {}", self.describe()));
+                return Err(format!("{STANDSTILL}: {}", self.describe()));
             }
             if let Some(until) = self.paused(&event) {
                 self.at(until, event);
@@ -594,11 +624,18 @@ impl World {
             .iter()
             .map(|at| {
                 at.owner.as_ref().map(|owner| {
-                    (owner.stage().clone(), owner.committed(), owner.last(), owner.standings().collect::<Vec<_>>(), owner.config().cloned())
+                    (
+                        owner.stage().clone(),
+                        owner.committed(),
+                        owner.last(),
+                        owner.standings().collect::<Vec<_>>(),
+                        owner.config().cloned(),
+                    )
                 })
             })
             .collect();
-        let views: Vec<_> = self.machines.iter().map(|m| (m.run, m.is_up, m.memory.view())).collect();
+        let views: Vec<_> =
+            self.machines.iter().map(|m| (m.run, m.is_up, m.memory.view())).collect();
         format!("{stages:#?} {views:#?} W {:?}", self.origin.watermark)
     }
 }
