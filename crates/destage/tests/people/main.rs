@@ -7,5 +7,6 @@ mod harness;
 mod browser;
 mod checking;
 mod console;
+mod monitoring;
 mod service;
 mod settings;
