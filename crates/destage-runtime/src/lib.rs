@@ -11,6 +11,7 @@ pub mod descriptors;
 pub mod exit;
 pub mod findings;
 pub mod foreign;
+pub mod fuse;
 pub mod handoff;
 pub mod human;
 pub mod latency;

@@ -1,8 +1,8 @@
 //! The subcommands and what they share.
 
 use crate::{
-    admin, bench, block, check, commands, journal, parked, sample, schema, serve, shell, sim,
-    status,
+    admin, bench, block, check, commands, journal, mount, parked, sample, schema, serve, shell,
+    sim, status,
 };
 use clap::Parser;
 use destage_runtime::{exit, log};
@@ -43,6 +43,9 @@ pub(crate) enum Subcommand {
         #[command(subcommand)]
         command: block::BlockCommand,
     },
+    /// Mount a directory of a shared file system with a journal of this host in front of it.
+    #[command(after_long_help = exit::help())]
+    Mount(Box<mount::MountArgs>),
     /// Simulate caches on I/O traces: which policy and how much of RAM and flash would have held what.
     Sim {
         #[command(subcommand)]

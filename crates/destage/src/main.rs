@@ -12,6 +12,7 @@ mod error;
 mod file;
 mod invalidation;
 mod journal;
+mod mount;
 mod output;
 mod parked;
 mod reload;
@@ -66,6 +67,7 @@ fn run(cli: Cli, matches: &clap::ArgMatches) -> Result<(), CliError> {
             let own = matches.subcommand_matches("block").expect("the subcommand was matched");
             block::run(&command, own)
         }
+        Subcommand::Mount(args) => mount::run(*args),
         Subcommand::Sim { command } => sim::run(&command),
         Subcommand::Check(args) => check::run(&args),
         Subcommand::Settings(args) => sample::run(&args),

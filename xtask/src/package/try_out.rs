@@ -114,7 +114,7 @@ wait $server
 echo "unpacked, served read-only, ended in order"
 "#;
     let mut unshare = Command::new("unshare");
-    unshare.args(["--mount", "--net", "sh", "-c", &script, "sh"]);
+    unshare.args(["--mount", "--net", "sh", "-c", script, "sh"]);
     let said = output(unshare.arg(&folder).arg(image).arg(USER.to_string()));
     let _ = std::fs::remove_dir_all(&folder);
     print!("{} ({}): {}", name_of(image), package.version, said?);
