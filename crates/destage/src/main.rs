@@ -24,6 +24,7 @@ mod server;
 mod shell;
 mod sim;
 mod status;
+mod top;
 mod values;
 
 use clap::{CommandFactory, FromArgMatches};
@@ -75,6 +76,7 @@ fn run(cli: Cli, matches: &clap::ArgMatches) -> Result<(), CliError> {
         Subcommand::Man(args) => shell::man(&args, command()),
         Subcommand::Schema(args) => schema::run(&args),
         Subcommand::Status(args) => status::run(&args),
+        Subcommand::Top(args) => top::run(&args),
         Subcommand::Policy(args) => commands::policy(&args),
         Subcommand::Pause(args) => commands::plain("pause", &args),
         Subcommand::Resume(args) => commands::resume(&args),
