@@ -8,7 +8,7 @@
 //! Beside it stands the *evidence*: what the origin looked like when it was last known. [`examine`] compares it with what is
 //! there now and says how far that goes; a change elsewhere that leaves all of this alone is not found.
 
-use crate::block::Lba;
+use crate::block::{BLOCK, Lba};
 use crate::cache::Attachment;
 use crate::compare::differing;
 use crate::origin::{Origin, OriginIoError, OriginIoErrorKind};

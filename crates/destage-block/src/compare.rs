@@ -41,7 +41,7 @@ pub(crate) fn differing(
             wrong.extend(found?);
             bar.set(done);
         }
-        Ok(wrong)
+        Ok::<_, OriginIoError>(wrong)
     })?;
     bar.finish();
     wrong.sort_unstable();

@@ -10,3 +10,5 @@ mod console;
 mod monitoring;
 mod service;
 mod settings;
+mod top;
+mod volumes;
