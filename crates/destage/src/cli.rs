@@ -14,7 +14,7 @@ use destage_runtime::{exit, log};
     name = "destage",
     version,
     after_long_help = exit::help(),
-    after_help = "'destage --help' lists the exit codes; 'destage COMMAND --help' documents every flag.",
+    after_help = "'destage --help' lists the exit codes; 'destage COMMAND --help' documents every flag; '--json' is short for '--format json'.",
     subcommand_required = true,
     arg_required_else_help = true,
     max_term_width = 100

@@ -11,4 +11,5 @@ mod monitoring;
 mod service;
 mod settings;
 mod top;
+mod users;
 mod volumes;
