@@ -8,6 +8,7 @@ pub mod clock;
 pub mod commit;
 pub mod descriptors;
 pub mod exit;
+pub mod flusher;
 pub mod foreign;
 pub mod fuse;
 pub mod handoff;

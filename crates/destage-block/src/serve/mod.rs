@@ -6,7 +6,6 @@
 mod clients;
 mod control;
 mod files;
-mod flusher;
 mod fuse;
 mod groups;
 mod grow;
@@ -29,7 +28,7 @@ use crate::settings::Settings;
 use destage_runtime::shell::EndRequest;
 use destage_runtime::sockets::Reserved;
 use destage_runtime::watch::Guard;
-use destage_runtime::{descriptors, memory};
+use destage_runtime::{descriptors, flusher, memory};
 use server::{Server, Surroundings};
 
 pub use destage_runtime::ServeError;

@@ -2,7 +2,6 @@
 
 use super::clients::{Asked, Client, Handshake};
 use super::control::{View, VolumesControl};
-use super::flusher;
 use super::fuse::{Files, Place};
 use super::groups::Groups;
 use super::grow::{Growth, LiveExports};
@@ -20,9 +19,9 @@ use destage_core::Time;
 use destage_engine::Drive;
 use destage_runtime::auth::Auth;
 use destage_runtime::clock::Clock;
-use destage_runtime::exit;
 use destage_runtime::shell::{LISTENER, Shell, WAKER};
 use destage_runtime::sockets::{Listen, Reserved};
+use destage_runtime::{exit, flusher};
 use hashbrown::HashMap;
 use mio::{Events, Token};
 use std::collections::VecDeque;
