@@ -189,8 +189,8 @@ impl Carrier<'_> {
     }
 
     fn names(&mut self, plan: &Plan) -> Result<()> {
-        let done = self.done_before(&plan.names[..plan.in_doubt])?;
-        for work in &plan.names[done..] {
+        let done = self.done_before(&plan.in_doubt)?;
+        for work in plan.names.iter().skip(done) {
             if let Some(change) = &work.change {
                 self.name(work, change)?;
             }

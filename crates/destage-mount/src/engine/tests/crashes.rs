@@ -89,7 +89,7 @@ fn is_caught(controls: FrontControls) -> bool {
 }
 
 const CONTROL_SEEDS: u64 = 50;
-const SEEDS: u64 = 400;
+const SEEDS: u64 = 500;
 
 #[test]
 fn what_was_fsynced_is_there_after_any_crash_and_nothing_else_than_was_written() {
