@@ -91,7 +91,7 @@ impl Books {
         let window = self.window();
         let mut fits = window.iter().filter(|(_, tree)| seen.is(tree)).map(|(moment, _)| *moment);
         match fits.next() {
-            Some(first) => Ok(Found { moments: first..=fits.last().unwrap_or(first) }),
+            Some(first) => Ok(Found { moments: first..=fits.next_back().unwrap_or(first) }),
             None => Err(self.wrong(seen, &window)),
         }
     }

@@ -78,7 +78,9 @@ impl Seen {
         for name in self.entries.keys().chain(other.entries.keys()) {
             let (mine, theirs) = (self.entries.get(name), other.entries.get(name));
             if mine != theirs {
-                let say = |thing: Option<&Thing>| thing.map_or("nothing".to_owned(), Thing::short);
+                let say = |thing: Option<&Thing>| {
+                    thing.map_or_else(|| "nothing".to_owned(), Thing::short)
+                };
                 differences.push(format!("{name}: {} and {}", say(mine), say(theirs)));
             }
         }

@@ -15,7 +15,7 @@ use std::process::{Child, Command, Output, Stdio};
 pub(crate) struct Launch {
     origin: PathBuf,
     mountpoint: PathBuf,
-    pub(crate) journal: PathBuf,
+    journal: PathBuf,
     log: PathBuf,
     arguments: Vec<String>,
 }
@@ -37,6 +37,18 @@ impl Launch {
     /// More arguments.
     pub(crate) fn with(mut self, arguments: &[&str]) -> Self {
         self.arguments.extend(arguments.iter().map(|argument| (*argument).to_owned()));
+        self
+    }
+
+    /// Mounted there.
+    pub(crate) fn on(mut self, mountpoint: PathBuf) -> Self {
+        self.mountpoint = mountpoint;
+        self
+    }
+
+    /// With its journal there.
+    pub(crate) fn journaled_in(mut self, folder: PathBuf) -> Self {
+        self.journal = folder;
         self
     }
 
@@ -67,7 +79,9 @@ impl Launch {
 
     /// Starts it, expecting it to end by itself; its exit code and what it said.
     pub(crate) fn refused(&self) -> (i32, String) {
-        let output = self.command().output().expect("the binary starts");
+        let mut command = Command::new("timeout");
+        command.arg("60").arg(binary());
+        let output = command.args(self.command().get_args()).output().expect("timeout starts");
         let text = format!("{}{}", text(&output.stdout), text(&output.stderr));
         (output.status.code().unwrap_or(-1), text)
     }
@@ -102,10 +116,6 @@ impl Mounted {
     /// Where its files are seen.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
-    }
-
-    pub(crate) fn id(&self) -> u32 {
-        self.child.id()
     }
 
     /// What it said on its standard error, of all starts so far.
