@@ -9,6 +9,7 @@ mod go;
 mod leftovers;
 mod licences;
 mod mutants;
+mod package;
 mod programs;
 mod servers;
 mod soak;
@@ -62,6 +63,8 @@ enum Task {
     ///
     /// In a git worktree of its own, which holds what is committed. Takes a minute or so for each.
     Mutants(mutants::MutantsArgs),
+    /// Build what users install (static binary, .deb, archive, image, checksums), install each and use it. In `target/package`.
+    Package(package::PackageArgs),
     /// Build and run the benchmarks; everything after `bench` goes to them.
     Bench {
         /// Arguments of `destage-bench`, for example `data --quick`.
@@ -77,6 +80,7 @@ fn main() -> ExitCode {
         Task::Soak(arguments) => soak::run(&arguments),
         Task::Suites(arguments) => file_suites::run(&arguments),
         Task::Mutants(arguments) => mutants::run(&arguments),
+        Task::Package(arguments) => package::run(&arguments),
         Task::Bench { arguments } => bench::run(&arguments),
     };
     match done {

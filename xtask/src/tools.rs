@@ -67,6 +67,13 @@ const TOOLS: &[Tool] = &[
     Tool { package: "npm", present: || in_path("npm") },
     Tool { package: "default-jdk-headless", present: || in_path("java") && in_path("javac") },
     Tool { package: "maven", present: || in_path("mvn") },
+    // What packages are made and looked at with.
+    Tool { package: "binutils", present: || in_path("readelf") && in_path("strip") },
+    Tool { package: "lintian", present: || in_path("lintian") },
+    Tool { package: "systemd", present: || in_path("systemd-analyze") },
+    Tool { package: "adduser", present: || Path::new("/usr/sbin/adduser").is_file() },
+    Tool { package: "chromium", present: || in_path("chromium") },
+    Tool { package: "prometheus", present: || in_path("promtool") },
 ];
 
 /// Installs what is missing.

@@ -1,6 +1,9 @@
 //! The subcommands and what they share.
 
-use crate::{admin, bench, block, commands, journal, mount, parked, schema, serve, sim, status};
+use crate::{
+    admin, bench, block, check, commands, journal, mount, parked, sample, schema, serve, shell,
+    sim, status,
+};
 use clap::Parser;
 use destage_runtime::{exit, log};
 
@@ -48,6 +51,11 @@ pub(crate) enum Subcommand {
         #[command(subcommand)]
         command: sim::SimCommand,
     },
+    /// Check everything that a start would, the origin's schema included; changes nothing anywhere.
+    #[command(after_long_help = exit::help())]
+    Check(check::CheckArgs),
+    /// Print a settings file with every key, its meaning and its default.
+    Settings(sample::SettingsArgs),
     /// Show which tables and columns of an origin can be reached, and what cannot be and why.
     Schema(schema::SchemaArgs),
     /// Show what a running server does: what a crash would lose now, latencies, memory.
@@ -74,6 +82,10 @@ pub(crate) enum Subcommand {
     Journal(journal::JournalArgs),
     /// Measure: YCSB, BG, TPC-C and other comparisons, by the program destage-bench.
     Bench(bench::BenchArgs),
+    /// Print the completions of a shell: 'destage completions bash > /etc/bash_completion.d/destage'.
+    Completions(shell::CompletionsArgs),
+    /// Write the manual pages of all commands to a folder.
+    Man(shell::ManArgs),
 }
 
 #[cfg(test)]

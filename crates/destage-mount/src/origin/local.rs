@@ -342,7 +342,7 @@ impl Origin for LocalOrigin {
                 Some(Moment { seconds, nanos }) => {
                     Timespec { tv_sec: seconds, tv_nsec: nanos.into() }
                 }
-                None => Timespec { tv_sec: 0, tv_nsec: sys::UTIME_OMIT.into() },
+                None => Timespec { tv_sec: 0, tv_nsec: sys::UTIME_OMIT },
             };
             let times = Timestamps {
                 last_access: time(attributes.atime),

@@ -12,12 +12,12 @@ mod log;
 pub(crate) mod rng;
 mod setup;
 
+pub use rng::Rng;
 pub use setup::{Crash, Report, Sabotage, Setup};
 
 use destage_core::{Span, Time};
 use driver::{Driver, End};
 use log::Log;
-use rng::Rng;
 use setup::Options;
 
 /// What survives a crash, and the course of the run.

@@ -2,33 +2,36 @@
 
 /// One stream of numbers.
 #[derive(Clone, Debug)]
-pub(crate) struct Rng {
+pub struct Rng {
     key: u64,
     counter: u64,
 }
 
 impl Rng {
-    pub(crate) fn new(seed: u64, stream: u64) -> Self {
+    /// The stream of this seed and number.
+    pub fn new(seed: u64, stream: u64) -> Self {
         Self { key: mix(seed ^ mix(stream ^ 0x5851_f42d_4c95_7f2d)), counter: 0 }
     }
 
-    pub(crate) fn next(&mut self) -> u64 {
+    /// The next number.
+    #[expect(clippy::should_implement_trait, reason = "it never ends")]
+    pub fn next(&mut self) -> u64 {
         self.counter += 1;
         mix(self.key.wrapping_add(self.counter.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
     }
 
     /// A number below `end`, which is not 0.
-    pub(crate) fn below(&mut self, end: u64) -> u64 {
+    pub fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
 
     /// True in `percent` of the cases.
-    pub(crate) fn chance(&mut self, percent: u64) -> bool {
+    pub fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
     /// One of the choices.
-    pub(crate) fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+    pub fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.below(choices.len() as u64) as usize]
     }
 }
