@@ -92,7 +92,7 @@ fn assert_same(left: &str, right: &str, what: &str) {
         let known: std::collections::HashSet<_> = other.lines().collect();
         of.lines()
             .filter(|line| !known.contains(line))
-            .map(|line| format!("{mark} {line}"))
+            .map(|line| format!("{mark} {line:.150}"))
             .collect()
     };
     let mut differences = only(left, right, '<');

@@ -78,14 +78,20 @@ impl Launch {
     }
 
     /// Starts it, expecting it to end by itself; its exit code and what it said.
+    #[track_caller]
     pub(crate) fn refused(&self) -> (i32, String) {
         let mut command = Command::new("timeout");
-        command.arg("60").arg(binary());
+        command.arg(REFUSAL_SECONDS_MAX).arg(binary());
         let output = command.args(self.command().get_args()).output().expect("timeout starts");
         let text = format!("{}{}", text(&output.stdout), text(&output.stderr));
+        assert_ne!(output.status.code(), Some(TIMED_OUT), "it was not refused: {text}");
         (output.status.code().unwrap_or(-1), text)
     }
 }
+
+const REFUSAL_SECONDS_MAX: &str = "20";
+/// What `timeout` ends with if the program did not end in time.
+const TIMED_OUT: i32 = 124;
 
 /// The binary under test.
 pub(crate) fn destage() -> Command {

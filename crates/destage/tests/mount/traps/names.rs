@@ -196,12 +196,12 @@ fn trap_names_of_any_bytes_and_deep_trees_are_kept() {
     trap.sh(script);
     trap.crash();
     let look =
-        "ls -A | grep -v '^.destage$' | md5sum; for i in $(seq 300); do cd d; done; cat bottom";
+        "ls -A | grep -av '^.destage$' | md5sum; for i in $(seq 300); do cd d; done; cat bottom";
     let seen = trap.sh(look);
     assert!(seen.ends_with("deep\n"), "{seen}");
     let names = "d\n".len() + 256 + "a\tb\nc\u{ff}\u{1}\n".len();
     let count: usize =
-        trap.sh("ls -A | grep -v '^.destage$' | wc -c").trim().parse().expect("a number");
+        trap.sh("ls -A | grep -av '^.destage$' | wc -c").trim().parse().expect("a number");
     // In Latin-1 the byte 0xff is one byte, in the text above it is two.
     assert_eq!(count, names - 1);
     assert_eq!(trap.at_the_origin(look), seen);
