@@ -21,11 +21,7 @@ use destage_runtime::auth::Auth;
 use destage_runtime::clock::Clock;
 use destage_runtime::shell::{LISTENER, Shell, WAKER};
 use destage_runtime::sockets::{Listen, Reserved};
-<<<<<<< HEAD
-use destage_runtime::{exit, flusher};
-=======
-use destage_runtime::{exit, notify};
->>>>>>> main
+use destage_runtime::{exit, flusher, notify};
 use hashbrown::HashMap;
 use mio::{Events, Token};
 use std::collections::VecDeque;

@@ -107,6 +107,7 @@ pub(crate) struct Out {
 }
 
 /// What comes of a request.
+#[expect(clippy::large_enum_variant, reason = "it is moved once, and most requests are taken")]
 pub(crate) enum Submitted {
     /// It is answered, or will be.
     Taken,

@@ -32,13 +32,16 @@ pub(crate) struct Node {
     /// Since when it has no name.
     pub(crate) dead: Option<Lsn>,
     /// What extended attributes are to be; `None` for those that are to go.
-    pub(crate) xattrs: BTreeMap<Name, (Option<Box<[u8]>>, Lsn)>,
+    pub(crate) xattrs: BTreeMap<Name, (Value, Lsn)>,
     /// Of a directory.
     pub(crate) names: Directory,
     /// Kept readable at the origin.
     pub(crate) is_pinned: bool,
     pub(crate) unit: Option<UnitId>,
 }
+
+/// What an extended attribute is to be, if it is to be there.
+pub(crate) type Value = Option<Box<[u8]>>;
 
 /// What is on top of the origin's content.
 #[derive(Debug, Default)]

@@ -177,7 +177,7 @@ impl Tree {
         let is_absorbed = |ino: Ino| absorbed.contains(&ino) || self.absorbed.contains(&ino);
         let node = |ino: Ino| self.node(ino).expect("what an undecided change names is known");
         let change_left = left_of(change, is_absorbed, |ino| node(ino).kind);
-        let ino = change_left.as_ref().map_or(change.ino(), NameChange::ino);
+        let ino = change_left.as_ref().map_or_else(|| change.ino(), NameChange::ino);
         let file = node(ino);
         let dirs = change_left.as_ref().unwrap_or(change).dirs();
         NameWork {

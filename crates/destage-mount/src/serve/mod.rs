@@ -64,7 +64,7 @@ pub fn run(settings: Settings) -> Result<(), ServeError> {
     let config = kernel::config(settings.threads, &settings.origin.display().to_string());
     let control = control::MountControl::new(started.live.clone(), outbox, &settings, clock.now());
     let auth = Arc::new(Auth::new(settings.password.clone()));
-    shell.serve_admin(&mut reserved, control, auth, &settings.admin_hosts)?;
+    shell.serve_admin(&mut reserved, Arc::new(control), auth, &settings.admin_hosts)?;
     shell.watch_signals()?;
     let session = fuse::mount(kernel, &mountpoint, &config, WHAT)?;
     server::Server::new(settings, shell, session, mountpoint, started).run()

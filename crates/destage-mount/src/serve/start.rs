@@ -191,10 +191,11 @@ fn check_handles(
         if (stat.uid, stat.gid) != (1, 1) {
             return Ok(Some("this process may not give files to others there"));
         }
-        let mtime = Some(crate::ask::Moment { seconds: 1_000_000_007, nanos: 0 });
+        let time = crate::ask::Moment { seconds: 1_000_000_007, nanos: 0 };
+        let mtime = Some(time);
         origin.set(&key, &crate::origin::Attributes { mtime, ..Default::default() })?;
         origin.sync(&key)?;
-        if origin.stat(&key)?.mtime != mtime.unwrap_or_default() {
+        if origin.stat(&key)?.mtime != time {
             return Ok(Some("it does not keep the times that files are given"));
         }
         origin.unlink(&own.conflicts, to)?;

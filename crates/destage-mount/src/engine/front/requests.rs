@@ -1,14 +1,13 @@
 //! Requests on their way.
 
 use super::{Front, Submitted, moment};
-use crate::ask::{Answer, Answered, Ask, Caller, Errno, Handle, Ino, Listed};
+use crate::ask::{Answer, Answered, Ask, Caller, Errno, Handle, Ino};
 use crate::engine::exec::{Context, Done, Reply};
 use crate::engine::needs::{Hints, Stop};
 use destage_core::{Access, Ack, ClientId, Input, Intent, Lsn, RequestId, Time, WaitFor};
 use destage_engine::Drive;
 use hashbrown::HashMap;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// A request and all that is known of it.
 pub(crate) struct Pending {
