@@ -105,7 +105,7 @@ impl Owner {
                 entries,
                 base,
                 begins: after == base.before(),
-                beat: now.0,
+                beat: now.0 / 1_000,
             };
             self.send(address, request, Sent::Append { epoch, after, upto, at: now });
         }
@@ -122,7 +122,7 @@ impl Owner {
         };
         peer.matched = peer.matched.max(Some(upto));
         peer.leased_at = peer.leased_at.max(Some(at));
-        peer.quiet_since = Some((Beat { promise: epoch, count: at.0 }, now));
+        peer.quiet_since = Some((Beat { promise: epoch, count: at.0 / 1_000 }, now));
         peer.step = 1;
         peer.full_at = None;
     }
