@@ -4,14 +4,17 @@ mod bench;
 mod clients;
 mod faults;
 mod ferretdb;
+mod file_suites;
 mod go;
 mod leftovers;
 mod licences;
 mod mutants;
+mod package;
 mod programs;
 mod servers;
 mod soak;
 mod steps;
+mod suites;
 mod test;
 mod tools;
 
@@ -51,10 +54,17 @@ enum Task {
     },
     /// Crash and outage tests with new seeds until the time is up; ends with `reproduce:` lines for what failed.
     Soak(soak::SoakArgs),
+    /// The tests of `destage mount` alone: suites that others wrote for file systems, applications, crashes; the long ones, too.
+    ///
+    /// Needs the suites' archives and the scripts for a CephFS, in `../shared/suites` and `../shared/ceph` beside the checkout or
+    /// where DESTAGE_SUITES and DESTAGE_CEPH say. Starts a CephFS that ends with the run.
+    Suites(file_suites::SuitesArgs),
     /// Put each fault of `xtask/faults.toml` into the code, one at a time, and show which of them no test notices.
     ///
     /// In a git worktree of its own, which holds what is committed. Takes a minute or so for each.
     Mutants(mutants::MutantsArgs),
+    /// Build what users install (static binary, .deb, archive, image, checksums), install each and use it. In `target/package`.
+    Package(package::PackageArgs),
     /// Build and run the benchmarks; everything after `bench` goes to them.
     Bench {
         /// Arguments of `destage-bench`, for example `data --quick`.
@@ -68,7 +78,9 @@ fn main() -> ExitCode {
         Task::Test { only, release } => test::run(only.as_deref(), release),
         Task::With { command } => test::with(&command),
         Task::Soak(arguments) => soak::run(&arguments),
+        Task::Suites(arguments) => file_suites::run(&arguments),
         Task::Mutants(arguments) => mutants::run(&arguments),
+        Task::Package(arguments) => package::run(&arguments),
         Task::Bench { arguments } => bench::run(&arguments),
     };
     match done {

@@ -1,7 +1,7 @@
-//! Private database servers for one run: own folders, own ports, passwords only, gone afterwards.
+//! Private servers for one run: own folders, own ports, gone afterwards. Databases take passwords only.
 
 use crate::tools::{is_root, postgres_folder};
-use crate::{Result, root};
+use crate::{Result, root, suites};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -20,18 +20,29 @@ impl Server {
     /// # Errors
     /// Names the program that failed, with its output.
     pub(crate) fn postgres() -> Result<Self> {
-        let programs = postgres_folder().ok_or("PostgreSQL's server programs are not installed")?;
-        let programs = programs.display().to_string();
-        let user = if is_root() { SYSTEM_USER } else { "" };
+        let variables = Self::postgres_programs()?;
         let script = script("postgres.sh");
-        let (guard, url) = start("PostgreSQL", &script, &[&programs, user])?;
-        let variables = vec![
+        let [(_, programs), (_, user)] = &variables;
+        let (guard, url) = start("PostgreSQL", &script, &[programs, user])?;
+        let mut all = vec![
             ("DESTAGE_TEST_POSTGRES", url),
             ("DESTAGE_TEST_POSTGRES_SCRIPT", script.display().to_string()),
-            ("DESTAGE_TEST_POSTGRES_PROGRAMS", programs),
-            ("DESTAGE_TEST_POSTGRES_USER", user.to_owned()),
         ];
-        Ok(Self { name: "PostgreSQL", guard, variables })
+        all.extend(variables);
+        Ok(Self { name: "PostgreSQL", guard, variables: all })
+    }
+
+    /// Where PostgreSQL's server programs are, and which user may run them.
+    ///
+    /// # Errors
+    /// They are not installed.
+    pub(crate) fn postgres_programs() -> Result<[(&'static str, String); 2]> {
+        let programs = postgres_folder().ok_or("PostgreSQL's server programs are not installed")?;
+        let user = if is_root() { SYSTEM_USER } else { "" };
+        Ok([
+            ("DESTAGE_TEST_POSTGRES_PROGRAMS", programs.display().to_string()),
+            ("DESTAGE_TEST_POSTGRES_USER", user.to_owned()),
+        ])
     }
 
     /// Makes a MariaDB data folder in a temporary folder and starts its server.
@@ -46,6 +57,23 @@ impl Server {
             ("DESTAGE_TEST_MARIADB_SCRIPT", script.display().to_string()),
         ];
         Ok(Self { name: "MariaDB", guard, variables })
+    }
+
+    /// Brings up a CephFS, if the scripts for it are there: one OSD in memory, mounted once, without the kernel's page cache.
+    ///
+    /// # Errors
+    /// Names the program that failed, with its output.
+    pub(crate) fn cephfs() -> Result<Option<Self>> {
+        let Some(scripts) = suites::ceph()? else { return Ok(None) };
+        let (script, scripts) = (script("cephfs.sh"), scripts.display().to_string());
+        let arguments = [&*scripts, "--store", "memstore", "--osds", "1", "--mounts", "1"];
+        let (guard, state) = start("CephFS", &script, &arguments)?;
+        let variables = vec![
+            ("DESTAGE_TEST_CEPHFS", state),
+            ("DESTAGE_TEST_CEPHFS_SCRIPT", script.display().to_string()),
+            ("DESTAGE_TEST_CEPHFS_SCRIPTS", scripts),
+        ];
+        Ok(Some(Self { name: "CephFS", guard, variables }))
     }
 
     /// What the tests must know of it.
@@ -79,7 +107,7 @@ fn start(name: &str, script: &Path, arguments: &[&str]) -> Result<(Child, String
     BufReader::new(output).read_line(&mut url).map_err(failed)?;
     match url.trim() {
         "" => Err(format!("failed to start {name}: see its output above")),
-        url => Ok((guard, url.to_owned())),
+        address => Ok((guard, address.to_owned())),
     }
 }
 

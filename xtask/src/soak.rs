@@ -33,6 +33,8 @@ pub(crate) struct SoakArgs {
     simulations: Option<u64>,
 }
 
+/// The test that has the rounds, in each program.
+pub(crate) const ROUNDS: &str = "soak::rounds";
 /// Seeds of each simulation for each minute of rounds, if nothing else is said. Fewer in all would be too few for the negative
 /// controls among them, which need some seed to show what is broken.
 const SEEDS_PER_MINUTE: u64 = 300;
@@ -44,9 +46,11 @@ pub(crate) enum Front {
     Data,
     /// `destage block serve` before a slow disk.
     Block,
+    /// `destage mount` in front of a local folder and of a CephFS.
+    Mount,
 }
 
-const FRONTS: [Front; 2] = [Front::Data, Front::Block];
+const FRONTS: [Front; 3] = [Front::Data, Front::Block, Front::Mount];
 /// The simulations: package, test program, and where its tests are.
 const SIMULATIONS: [(&str, &str, Option<&str>); 3] = [
     ("destage-core", "virtual_time", None),
@@ -59,6 +63,7 @@ impl Front {
         match self {
             Self::Data => "soak: data",
             Self::Block => "soak: block",
+            Self::Mount => "soak: mount",
         }
     }
 
@@ -67,6 +72,7 @@ impl Front {
         match self {
             Self::Data => "e2e",
             Self::Block => "block",
+            Self::Mount => "mount",
         }
     }
 }
@@ -101,7 +107,7 @@ pub(crate) fn run(arguments: &SoakArgs) -> Result<bool> {
 
 /// So many seconds of rounds of every front end, each with new seeds: what the CI runs.
 pub(crate) fn short(steps: &mut Steps, environment: &Environment, programs: &[Program]) {
-    for (front, seconds) in [(Front::Data, 60), (Front::Block, 30)] {
+    for (front, seconds) in [(Front::Data, 60), (Front::Block, 30), (Front::Mount, 30)] {
         rounds(steps, environment, programs, front, seconds, &SoakArgs::nothing_else());
     }
 }
@@ -140,7 +146,7 @@ fn rounds(
     let is_wanted = |one: &&Program| one.package == "destage" && one.target == front.program();
     let Some(program) = programs.iter().find(is_wanted) else { return };
     let mut command = program.command(environment);
-    command.args(["--ignored", "--exact", "soak::rounds", "--nocapture"]);
+    command.args(["--ignored", "--exact", ROUNDS, "--nocapture"]);
     command.env("DESTAGE_SOAK_SECONDS", seconds.to_string());
     command.envs(arguments.seed.map(|seed| ("DESTAGE_SOAK_SEED", seed.to_string())));
     command.envs(arguments.kills.map(|kills| ("DESTAGE_SOAK_KILLS", kills.to_string())));

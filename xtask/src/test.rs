@@ -3,7 +3,9 @@
 use crate::programs::{self, Program};
 use crate::servers::Server;
 use crate::steps::Steps;
-use crate::{Result, cargo, clients, ferretdb, go, leftovers, licences, root, soak, target, tools};
+use crate::{
+    Result, cargo, clients, ferretdb, go, leftovers, licences, root, soak, suites, target, tools,
+};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -168,12 +170,35 @@ impl Environment {
         let go = go::go()?;
         let mut variables = clients::install(&go)?;
         variables.extend(ferretdb::build(&go)?);
-        let servers = vec![Server::postgres()?, Server::mariadb()?];
-        variables.extend(servers.iter().flat_map(Server::environment));
-        // Everything has just been installed: a test that misses its tool is to fail.
-        variables.push(("DESTAGE_TEST_REQUIRE", "1".to_owned()));
+        variables.extend(suites::build()?);
+        let mut servers = vec![Server::postgres()?, Server::mariadb()?];
+        servers.extend(Server::cephfs()?);
         variables.extend(traces());
-        Ok(Self { variables, profile, _servers: servers })
+        Ok(Self::with(variables, servers, profile))
+    }
+
+    /// Only what the tests of `destage mount` need.
+    ///
+    /// # Errors
+    /// As [`Environment::prepare`].
+    pub(crate) fn of_files(profile: &'static str) -> Result<Self> {
+        tools::ensure()?;
+        leftovers::remove();
+        let mut variables = suites::build()?;
+        variables.extend(Server::postgres_programs()?);
+        let servers = Server::cephfs()?.into_iter().collect();
+        Ok(Self::with(variables, servers, profile))
+    }
+
+    /// With what those servers say, and everything installed: a test that misses its tool is to fail.
+    fn with(
+        mut variables: Vec<(&'static str, String)>,
+        servers: Vec<Server>,
+        profile: &'static str,
+    ) -> Self {
+        variables.extend(servers.iter().flat_map(Server::environment));
+        variables.push(("DESTAGE_TEST_REQUIRE", "1".to_owned()));
+        Self { variables, profile, _servers: servers }
     }
 
     /// A cargo command in the workspace's folder.

@@ -32,12 +32,48 @@ const TOOLS: &[Tool] = &[
     Tool { package: "util-linux", present: || in_path("losetup") && in_path("fstrim") },
     Tool { package: "mount", present: || in_path("mount") && in_path("umount") },
     Tool { package: "fio", present: || in_path("fio") },
+    Tool { package: "dbench", present: || in_path("dbench") },
+    Tool { package: "postmark", present: || in_path("postmark") },
+    Tool { package: "rsync", present: || in_path("rsync") },
+    Tool { package: "git", present: || in_path("git") },
+    Tool { package: "vim", present: || in_path("vim") },
+    // What the suites of others are built with, and what their scripts call.
+    Tool { package: "make", present: || in_path("make") },
+    Tool { package: "autoconf", present: || in_path("autoconf") },
+    Tool { package: "automake", present: || in_path("automake") },
+    Tool { package: "libtool-bin", present: || in_path("libtool") },
+    Tool { package: "bison", present: || in_path("bison") },
+    Tool { package: "flex", present: || in_path("flex") },
+    Tool { package: "bc", present: || in_path("bc") },
+    Tool { package: "attr", present: || in_path("setfattr") },
+    Tool { package: "acl", present: || in_path("setfacl") },
+    Tool { package: "libattr1-dev", present: || is_header("attr/libattr.h") },
+    Tool { package: "libacl1-dev", present: || is_header("sys/acl.h") },
+    Tool { package: "libaio-dev", present: || is_header("libaio.h") },
+    Tool { package: "libgdbm-dev", present: || is_header("gdbm.h") },
+    Tool { package: "uuid-dev", present: || is_header("uuid/uuid.h") },
+    Tool { package: "xfslibs-dev", present: || is_header("xfs/xfs.h") },
+    // A shared file system for `destage mount`.
+    Tool { package: "ceph-mon", present: || in_path("ceph-mon") },
+    Tool { package: "ceph-mgr", present: || in_path("ceph-mgr") },
+    Tool { package: "ceph-osd", present: || in_path("ceph-osd") },
+    Tool { package: "ceph-mds", present: || in_path("ceph-mds") },
+    Tool { package: "ceph-fuse", present: || in_path("ceph-fuse") },
+    Tool { package: "ceph-common", present: || in_path("ceph") },
+    Tool { package: "uuid-runtime", present: || in_path("uuidgen") },
     Tool { package: "python3-venv", present: python_makes_environments },
     Tool { package: "golang-go", present: || in_path("go") },
     Tool { package: "nodejs", present: || in_path("node") },
     Tool { package: "npm", present: || in_path("npm") },
     Tool { package: "default-jdk-headless", present: || in_path("java") && in_path("javac") },
     Tool { package: "maven", present: || in_path("mvn") },
+    // What packages are made and looked at with.
+    Tool { package: "binutils", present: || in_path("readelf") && in_path("strip") },
+    Tool { package: "lintian", present: || in_path("lintian") },
+    Tool { package: "systemd", present: || in_path("systemd-analyze") },
+    Tool { package: "adduser", present: || Path::new("/usr/sbin/adduser").is_file() },
+    Tool { package: "chromium", present: || in_path("chromium") },
+    Tool { package: "prometheus", present: || in_path("promtool") },
 ];
 
 /// Installs what is missing.
@@ -88,6 +124,10 @@ fn apt_get(arguments: &[String]) -> bool {
         .stdin(Stdio::null())
         .status()
         .is_ok_and(|status| status.success())
+}
+
+fn is_header(name: &str) -> bool {
+    Path::new("/usr/include").join(name).is_file()
 }
 
 fn python_makes_environments() -> bool {

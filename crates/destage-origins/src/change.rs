@@ -20,7 +20,7 @@
 
 use crate::cells::{Cell, Reader, push_cell, push_varint};
 use crate::dml::Dml;
-use crate::once::Told;
+use crate::once::TokenRecord;
 use crate::schema::TableId;
 use destage_core::Lsn;
 
@@ -123,11 +123,11 @@ impl GroupWriter {
     }
 
     /// Tells of a command that is carried out once. Before all changes.
-    pub fn told(&mut self, told: &Told<'_>) {
+    pub fn token_record(&mut self, record: &TokenRecord<'_>) {
         assert!(!self.open, "a group tells of commands before it changes anything");
         push_varint(&mut self.out, u64::from(NO_TABLE));
         self.out.push(ONCE_OP);
-        told.push(&mut self.out);
+        record.push(&mut self.out);
     }
 
     /// Starts the change of one row.
@@ -218,7 +218,7 @@ pub fn builds_on(bytes: &[u8]) -> Vec<Lsn> {
 }
 
 /// What a group tells of commands that are carried out once; nothing more from where it is malformed.
-pub fn told(bytes: &[u8]) -> impl Iterator<Item = Told<'_>> {
+pub fn token_records(bytes: &[u8]) -> impl Iterator<Item = TokenRecord<'_>> {
     let mut reader = Reader::new(bytes);
     std::iter::from_fn(move || {
         loop {
@@ -227,7 +227,7 @@ pub fn told(bytes: &[u8]) -> impl Iterator<Item = Told<'_>> {
             }
             match reader.byte()? {
                 BUILDS_ON_OP => drop(read_builds_on(&mut reader)?),
-                ONCE_OP => return Told::read(&mut reader),
+                ONCE_OP => return TokenRecord::read(&mut reader),
                 _ => return None,
             }
         }
@@ -294,7 +294,7 @@ fn read_item<'a>(
     match reader.byte()? {
         DML_OP if table.0 == NO_TABLE => Dml::read(reader).map(Item::Dml).map(Some),
         BUILDS_ON_OP if table.0 == NO_TABLE => read_builds_on(reader).map(|_| None),
-        ONCE_OP if table.0 == NO_TABLE => Told::read(reader).map(|_| None),
+        ONCE_OP if table.0 == NO_TABLE => TokenRecord::read(reader).map(|_| None),
         op => read_change(table, op, reader, key_len).map(Item::Change).map(Some),
     }
 }

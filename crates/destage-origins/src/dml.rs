@@ -7,7 +7,7 @@
 //! ```
 //!
 //! What it does is the origin's alone to know: it is never merged with other changes nor applied to cached rows. Whoever
-//! reads what it declares waits until the origin has decided it (`engine/opaque.rs`).
+//! reads what it declares waits until the origin has decided it (`engine/raw_sql.rs` of the front end).
 
 use crate::cells::{Cell, Reader, push_cell, push_varint};
 use crate::derived::Statement;

@@ -1,7 +1,7 @@
 //! Commands that are carried out once (`DESTAGE ONCE`): what write groups tell of them.
 //!
 //! ```text
-//! told = 65535:varint 5:u8 kind:u8 number:varint [ stamp:varint token:cell command:cell reply:cell ]
+//! token-record = 65535:varint 5:u8 kind:u8 number:varint [ stamp:varint token:cell command:cell reply:cell ]
 //! kind = 0 carried out | 1 carried out if the origin applies it | 2 given up (no more follows)
 //! ```
 //!
@@ -18,7 +18,7 @@ pub const COMMAND_BYTES: usize = 16;
 
 /// What a group tells of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told<'a> {
+pub enum TokenRecord<'a> {
     /// It was carried out.
     Done(Done<'a>),
     /// The origin rejected it while its client waited: the group with this number is given up.
@@ -46,7 +46,7 @@ const DONE: u8 = 0;
 const THROUGH: u8 = 1;
 const GIVEN_UP: u8 = 2;
 
-impl<'a> Told<'a> {
+impl<'a> TokenRecord<'a> {
     pub(crate) fn push(&self, out: &mut Vec<u8>) {
         let done = match self {
             Self::Done(done) => done,
@@ -84,7 +84,7 @@ impl<'a> Told<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::change::{GroupWriter, Op, builds_on, changes, told};
+    use crate::change::{GroupWriter, Op, builds_on, changes, token_records};
     use crate::schema::TableId;
 
     fn done(token: &[u8]) -> Done<'_> {
@@ -96,9 +96,14 @@ mod tests {
     #[test]
     fn what_a_group_tells_reads_back_and_leaves_the_rest_as_it_is() {
         let all = [
-            Told::Done(done(b"a token")),
-            Told::Done(Done { through: true, lsn: Lsn::ZERO, stamp: Time::ZERO, ..done(b"") }),
-            Told::GivenUp(Lsn(299)),
+            TokenRecord::Done(done(b"a token")),
+            TokenRecord::Done(Done {
+                through: true,
+                lsn: Lsn::ZERO,
+                stamp: Time::ZERO,
+                ..done(b"")
+            }),
+            TokenRecord::GivenUp(Lsn(299)),
         ];
         let mut key = Vec::new();
         push_cell(&mut key, Cell::Value(b"42"));
@@ -106,16 +111,16 @@ mod tests {
         for on in [&[][..], &[Lsn(3), Lsn(9)]] {
             writer.clear();
             writer.builds_on(on.iter().copied());
-            all.iter().for_each(|one| writer.told(one));
+            all.iter().for_each(|one| writer.token_record(one));
             writer.begin(TableId(3), Op::Delete, &key);
             let bytes = writer.finish().to_vec();
-            assert_eq!(told(&bytes).collect::<Vec<_>>(), all);
+            assert_eq!(token_records(&bytes).collect::<Vec<_>>(), all);
             assert_eq!(builds_on(&bytes), on);
             assert_eq!(changes(&bytes, |_| Some(1)).map(|c| c.unwrap().table.0).sum::<u16>(), 3);
             let whole = bytes.len() - key.len() - 2;
             for cut in 1..whole {
                 let is_read = changes(&bytes[..cut], |_| Some(1)).all(|c| c.is_ok());
-                let complete = told(&bytes[..cut]).count();
+                let complete = token_records(&bytes[..cut]).count();
                 // A cut between two of them leaves whole ones.
                 assert!(!is_read || complete < all.len() || cut == whole, "cut at {cut}");
             }
@@ -126,7 +131,7 @@ mod tests {
     fn the_documented_example_is_what_is_written() {
         let mut writer = GroupWriter::new();
         let own = Done { lsn: Lsn::ZERO, stamp: Time::ZERO, ..done(b"t1") };
-        writer.told(&Told::Done(own));
+        writer.token_record(&TokenRecord::Done(own));
         let hex: Vec<String> = writer.finish().iter().map(|b| format!("{b:02x}")).collect();
         let lines: Vec<String> = hex
             .chunks(16)
@@ -136,7 +141,7 @@ mod tests {
         let documented = include_str!("../../../docs/FORMAT.md");
         assert!(documented.contains(&lines.join("\n")), "{}", lines.join("\n"));
         writer.clear();
-        writer.told(&Told::GivenUp(Lsn(300)));
+        writer.token_record(&TokenRecord::GivenUp(Lsn(300)));
         let hex: Vec<String> = writer.finish().iter().map(|b| format!("{b:02x}")).collect();
         assert!(documented.contains(&format!("`{}`", hex.join(" "))), "{}", hex.join(" "));
     }
@@ -144,12 +149,12 @@ mod tests {
     #[test]
     fn other_kinds_and_other_lengths_are_refused() {
         let mut writer = GroupWriter::new();
-        writer.told(&Told::Done(done(b"t1")));
+        writer.token_record(&TokenRecord::Done(done(b"t1")));
         let bytes = writer.finish().to_vec();
         let mut other = bytes.clone();
         other[4] = 3;
         for malformed in [&other[..], &bytes[..bytes.len() - 1]] {
-            assert_eq!(told(malformed).count(), 0);
+            assert_eq!(token_records(malformed).count(), 0);
             assert!(changes(malformed, |_| Some(1)).any(|c| c.is_err()));
         }
     }

@@ -1,6 +1,8 @@
 //! A report as metrics for Prometheus. [`common`] names what every front end has; each hands in its own by [`Exports`]. Units
 //! are in the names.
 
+mod histogram;
+
 use crate::policy::MODES;
 use crate::status::{Latencies, Report};
 use ::metrics::{counter, describe_counter, describe_gauge, gauge, with_local_recorder};
@@ -13,6 +15,8 @@ pub enum Kind {
     Counter,
     /// Goes up and down.
     Gauge,
+    /// Counts in buckets, from the start of the process.
+    Histogram,
 }
 
 /// One metric without labels.
@@ -76,15 +80,25 @@ impl Metric {
     }
 }
 
-/// A distribution: gauges with the labels `quantile="0.5"`, `"0.99"`, `"0.999"` and `"1"`, and a counter `..._count`.
+/// A distribution: a histogram, which can be added up over servers and times; and for those who only look, gauges with the
+/// labels `quantile="0.5"`, `"0.99"`, `"0.999"` and `"1"` over the last minutes, and a counter `..._count`.
 #[derive(Clone, Copy, Debug)]
 pub struct LatencyMetric {
     /// The name of the gauges.
     pub name: &'static str,
     /// The name of the counter.
     pub count_name: &'static str,
+    /// The name of the histogram.
+    pub histogram_name: &'static str,
     /// The help text.
     pub help: &'static str,
+}
+
+impl LatencyMetric {
+    /// The histogram.
+    pub const fn histogram(&self) -> Family {
+        Family { name: self.histogram_name, kind: Kind::Histogram, help: self.help }
+    }
 }
 
 /// A name, and what it stands for.
@@ -128,12 +142,13 @@ impl Exporter {
     pub fn render(&self, report: &Report) -> String {
         // A new one each time, since a recorder never forgets a series, as of a policy that is not in force any more.
         let recorder = PrometheusBuilder::new().build_recorder();
+        histogram::begin();
         with_local_recorder(&recorder, || {
             common().into_iter().chain((self.0.families)()).for_each(describe);
             publish(report);
             (self.0.publish)(report);
         });
-        recorder.handle().render()
+        recorder.handle().render() + &histogram::rendered()
     }
 }
 
@@ -164,8 +179,11 @@ pub fn set_latencies(
     latencies: &Latencies,
 ) {
     set_quantiles(metric.name, labels, latencies);
+    histogram::set(metric.histogram(), labels, latencies);
     set(metric.count_name, Kind::Counter, labels, latencies.count as f64);
 }
+
+pub use histogram::set as set_histogram;
 
 /// Sets the quantiles of a distribution.
 pub fn set_quantiles(name: &'static str, labels: &[(&'static str, &str)], latencies: &Latencies) {
@@ -185,6 +203,7 @@ pub fn set(name: &'static str, kind: Kind, labels: &[(&'static str, &str)], valu
     match kind {
         Kind::Counter => counter!(name, &labels).absolute(value as u64),
         Kind::Gauge => gauge!(name, &labels).set(value),
+        Kind::Histogram => unreachable!("histograms are set by set_histogram"),
     }
 }
 
@@ -192,6 +211,8 @@ fn describe(Family { name, kind, help }: Family) {
     match kind {
         Kind::Counter => describe_counter!(name, help),
         Kind::Gauge => describe_gauge!(name, help),
+        // Says so itself.
+        Kind::Histogram => {}
     }
 }
 
@@ -201,7 +222,8 @@ pub fn common() -> Vec<Family> {
     let mut all: Vec<Family> = CATALOGUE.iter().map(Metric::family).collect();
     for metric in [COMMIT_LATENCY, DESTAGE_LATENCY, SYNC_LATENCY] {
         let (name, help) = (metric.count_name, "Number of values recorded");
-        all.extend([gauge(metric.name, metric.help), Family { name, kind: Kind::Counter, help }]);
+        let recent = gauge(metric.name, metric.help);
+        all.extend([recent, Family { name, kind: Kind::Counter, help }, metric.histogram()]);
     }
     all.extend([
         gauge(POLICY, "Always 1; the policy and d as the user gave them as labels"),
@@ -242,19 +264,22 @@ const fn co(name: &'static str, help: &'static str, value: fn(&Report) -> Option
 pub const COMMIT_LATENCY: LatencyMetric = LatencyMetric {
     name: "destage_commit_latency_seconds",
     count_name: "destage_commit_latency_count",
-    help: "From a write to its durability in the journal, over the last minutes",
+    histogram_name: "destage_commit_seconds",
+    help: "From a write to its durability in the journal",
 };
 /// From a write to its decision by the origin.
 pub const DESTAGE_LATENCY: LatencyMetric = LatencyMetric {
     name: "destage_destage_latency_seconds",
     count_name: "destage_destage_latency_count",
-    help: "From a write to its decision by the origin, over the last minutes",
+    histogram_name: "destage_destage_seconds",
+    help: "From a write to its decision by the origin",
 };
 /// Duration of a journal sync.
 pub const SYNC_LATENCY: LatencyMetric = LatencyMetric {
     name: "destage_journal_fsync_seconds",
     count_name: "destage_journal_fsync_count",
-    help: "Duration of a journal sync, over the last minutes",
+    histogram_name: "destage_journal_sync_seconds",
+    help: "Duration of a journal sync",
 };
 
 /// Every metric without labels that any front end may have.
@@ -350,6 +375,9 @@ mod tests {
             "destage_bound_staleness_seconds inf\n",
             "destage_commit_latency_seconds{quantile=\"0.99\"} 0.004\n",
             "destage_journal_fsync_count 0\n",
+            "# TYPE destage_commit_seconds histogram\n",
+            "destage_commit_seconds_bucket{le=\"0.001\"} 0\n",
+            "destage_commit_seconds_bucket{le=\"+Inf\"} 0\n",
             "destage_mode{mode=\"fallback\"} 1\n",
             "destage_mode{mode=\"normal\"} 0\n",
             "destage_info{version=",

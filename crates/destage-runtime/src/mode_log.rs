@@ -1,5 +1,6 @@
 //! Tells the log of changes of mode: the first at once, a flutter between two modes once in a while with its count.
 
+use crate::notify;
 use crate::policy::{mode_meaning, mode_name};
 use destage_core::{Mode, Span, Time};
 
@@ -58,6 +59,8 @@ impl ModeLog {
             let volume = (!self.volume.is_empty()).then_some(&*self.volume);
             let (mode, meaning) = (mode_name(mode), mode_meaning(mode));
             tracing::info!(volume, mode, meaning, changes, "mode changed");
+            let whose = volume.map_or_else(String::new, |volume| format!("volume {volume}: "));
+            notify::status(&format!("{whose}{mode}: {meaning}"));
         }
     }
 

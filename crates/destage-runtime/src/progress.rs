@@ -1,7 +1,7 @@
 //! Progress of something that may take long. Nothing is shown in the first second; then a bar on a terminal, otherwise a log
 //! line every second.
 
-use crate::human;
+use crate::{human, notify};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::fmt;
 use std::io::IsTerminal;
@@ -51,6 +51,7 @@ impl Progress {
         } else if self.last_line.is_none_or(|at| at.elapsed() >= LINE_EVERY) {
             self.last_line = Some(Instant::now());
             tracing::info!("{}", self.line());
+            notify::status(&self.line());
         }
     }
 
@@ -103,13 +104,21 @@ impl Progress {
 
     fn line(&self) -> String {
         let percent = (self.done.min(self.total) * 100).checked_div(self.total).unwrap_or(100);
+        let left = self.left().map_or_else(String::new, |left| format!(", {left} left"));
         format!(
-            "{}: {} of {} ({percent} %){}",
+            "{}: {} of {} ({percent} %){}{left}",
             self.label,
             human::count(self.done),
             human::count(self.total),
             self.note
         )
+    }
+
+    /// How long the rest takes if it goes on as so far; nothing at the beginning and at the end.
+    fn left(&self) -> Option<String> {
+        let rest = self.total.checked_sub(self.done).filter(|&rest| rest > 0 && self.done > 0)?;
+        let seconds = self.started.elapsed().as_secs_f64() * rest as f64 / self.done as f64;
+        Some(human::seconds(seconds.ceil()))
     }
 }
 
@@ -132,11 +141,17 @@ mod tests {
         progress.terminal = false;
         progress.started -= Duration::from_secs(2);
         progress.set(500);
-        assert_eq!(progress.line(), "draining: 500 of 2,000 (25 %)");
+        let line = progress.line();
+        assert!(
+            line.starts_with("draining: 500 of 2,000 (25 %), ") && line.ends_with(" s left"),
+            "{line}"
+        );
         progress.note(format_args!("{} requests/s", 7));
-        assert_eq!(progress.line(), "draining: 500 of 2,000 (25 %), 7 requests/s");
         progress.set_total(1_000);
-        assert_eq!(progress.line(), "draining: 500 of 1,000 (50 %), 7 requests/s");
+        let line = progress.line();
+        assert!(line.starts_with("draining: 500 of 1,000 (50 %), 7 requests/s, "), "{line}");
+        progress.set(1_000);
+        assert_eq!(progress.line(), "draining: 1,000 of 1,000 (100 %), 7 requests/s");
         assert!(progress.finish());
     }
 }

@@ -6,6 +6,7 @@
 use crate::admin::{self, AdminHandle, Control};
 use crate::auth::Auth;
 use crate::clock::Clock;
+use crate::notify::{self, Pulse};
 use crate::progress::Progress;
 use crate::serve_error::ServeError;
 use crate::shutdown::{self, Request};
@@ -68,6 +69,8 @@ pub struct Shell<E> {
     events: Receiver<E>,
     outbox: Outbox<E>,
     clock: Clock,
+    /// For systemd.
+    pulse: Pulse,
     listener: Option<Listener>,
     /// When to accept again after that has failed.
     accept_at: Option<Time>,
@@ -100,6 +103,7 @@ impl<E> Shell<E> {
             events,
             outbox,
             clock,
+            pulse: Pulse::of_unit(),
             listener: None,
             accept_at: None,
             admin: None,
@@ -145,11 +149,12 @@ impl<E> Shell<E> {
         }
     }
 
-    /// How long to wait if the engines have something to do at `at`.
+    /// How long to wait if the engines have something to do at `at`. Asked at each turn of the server's thread, which thereby shows
+    /// that it is alive.
     pub fn timeout(&self, at: Option<Time>) -> Duration {
         let until = self.ending.as_ref().and_then(|ending| ending.until);
-        let at = [at, until, self.accept_at].into_iter().flatten().min();
         let now = self.clock.now();
+        let at = [at, until, self.accept_at, self.pulse.beat(now)].into_iter().flatten().min();
         let wait = at.map_or(SLEEP_MAX, |at| Duration::from_nanos(at.since(now).as_nanos()));
         wait.min(SLEEP_MAX)
     }
@@ -219,13 +224,12 @@ impl<E> Shell<E> {
     pub fn serve_admin(
         &mut self,
         reserved: &mut Reserved,
-        control: impl Control + 'static,
+        control: Arc<dyn Control>,
         auth: Arc<Auth>,
         hosts: &[String],
     ) -> Result<(), ServeError> {
         let Some(listener) = reserved.take_admin() else { return Ok(()) };
-        let (control, hosts) = (Arc::new(control), hosts.to_vec());
-        let admin = admin::serve(listener, control, auth, self.clock.clone(), hosts);
+        let admin = admin::serve(listener, control, auth, self.clock.clone(), hosts.to_vec());
         let admin = admin.map_err(|error| {
             let message =
                 format!("cannot serve the admin port: {error}; choose another with --admin");
@@ -285,6 +289,7 @@ impl<E> Shell<E> {
     /// The server begins to end, and destages `dirty` groups for at most `limit`.
     pub fn drain(&mut self, dirty: u64, limit: Span) {
         tracing::info!(groups = dirty, "shutting down: destaging what is dirty");
+        notify::stopping("shutting down: destaging what is dirty");
         let until = (limit != Span::MAX).then(|| self.clock.now() + limit);
         self.ending = Some(Ending { until, first: dirty, bar: Progress::new("draining", dirty) });
     }

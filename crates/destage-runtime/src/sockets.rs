@@ -44,6 +44,33 @@ pub struct BindError {
     source: io::Error,
 }
 
+/// Looks whether a server could listen here, named by this flag, and leaves the place as it is.
+///
+/// # Errors
+/// Names the place that is not to be had and what to do.
+pub fn check_free(listen: &Listen, flag: &'static str) -> Result<(), BindError> {
+    let free = match listen {
+        Listen::Tcp(address) => bind_tcp(*address).map(drop),
+        Listen::Unix(path) => check_file_free(path),
+    };
+    free.map_err(|source| BindError { place: listen.to_string(), flag, source })
+}
+
+fn check_file_free(path: &Path) -> io::Result<()> {
+    match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let folder = path.parent().filter(|folder| *folder != Path::new(""));
+            std::fs::metadata(folder.unwrap_or_else(|| Path::new("."))).map(drop)
+        }
+        Err(error) => Err(error),
+        Ok(found) if !found.file_type().is_socket() => Err(io::ErrorKind::AlreadyExists.into()),
+        Ok(_) => match std::os::unix::net::UnixStream::connect(path) {
+            Ok(_) => Err(io::ErrorKind::AddrInUse.into()),
+            Err(_) => Ok(()),
+        },
+    }
+}
+
 /// The places where a server will listen. They are taken before the server changes anything elsewhere, so that one that is not to
 /// be had leaves no trace of a start; nobody can connect by TCP until the server has begun.
 #[derive(Debug)]

@@ -2,6 +2,7 @@
 
 mod once;
 
+use crate::latency::BUCKETS;
 use crate::policy;
 use destage_core::{Policy, Status};
 use serde::{Deserialize, Serialize};
@@ -469,6 +470,10 @@ pub struct Latencies {
     pub p999_seconds: f64,
     /// Largest.
     pub max_seconds: f64,
+    /// Since the start: how many fell into each bucket, whose upper ends are [`BUCKET_ENDS`](crate::latency::BUCKET_ENDS).
+    pub buckets: [u64; BUCKETS],
+    /// Since the start: all together.
+    pub sum_seconds: f64,
 }
 
 /// A distribution of sizes of the last minutes.

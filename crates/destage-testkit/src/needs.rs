@@ -61,6 +61,27 @@ pub fn trace(name: &str) -> Option<PathBuf> {
     Some(path)
 }
 
+/// A suite of others that `cargo xtask test` has built from the folder that `DESTAGE_SUITES` names; `variable` says where. The
+/// suites are not part of the project: a test without them is left out even where nothing else may be missing.
+pub fn suite(variable: &str, name: &str) -> Option<PathBuf> {
+    outside(variable, name, "DESTAGE_SUITES").map(PathBuf::from)
+}
+
+/// What `cargo xtask test` has prepared by the scripts in the folder that `DESTAGE_CEPH` names; otherwise as [`suite`].
+pub fn ceph(variable: &str) -> Option<String> {
+    outside(variable, "a CephFS", "DESTAGE_CEPH")
+}
+
+fn outside(variable: &str, what: &str, folder: &str) -> Option<String> {
+    let value = std::env::var(variable).ok();
+    if value.is_none() {
+        say(&format!(
+            "needs {what}, which `cargo xtask test` makes of what is in the folder that {folder} names"
+        ));
+    }
+    value
+}
+
 /// Not by the macros: what a test prints by them is shown only if it fails.
 fn say(message: &str) {
     let thread = std::thread::current();

@@ -54,6 +54,9 @@ impl AdminArgs {
             .map_err(|e| self.unreachable(&e))?;
         let status = response.status();
         let body = response.body_mut().read_to_string().map_err(|e| self.unreachable(&e))?;
+        if path == "/readyz" && status == 503 {
+            return Err(CliError::new(exit::REFUSED, body.trim_end()));
+        }
         if status.is_success() { Ok(body) } else { Err(self.refused(status.as_u16(), &body)) }
     }
 

@@ -1,6 +1,9 @@
 //! The subcommands and what they share.
 
-use crate::{admin, bench, block, commands, journal, parked, schema, serve, sim, status};
+use crate::{
+    admin, bench, block, check, commands, journal, mount, parked, sample, schema, serve, shell,
+    sim, status,
+};
 use clap::Parser;
 use destage_runtime::{exit, log};
 
@@ -40,11 +43,19 @@ pub(crate) enum Subcommand {
         #[command(subcommand)]
         command: block::BlockCommand,
     },
+    /// Mount a directory of a shared file system with a journal of this host in front of it.
+    #[command(after_long_help = exit::help())]
+    Mount(Box<mount::MountArgs>),
     /// Simulate caches on I/O traces: which policy and how much of RAM and flash would have held what.
     Sim {
         #[command(subcommand)]
         command: sim::SimCommand,
     },
+    /// Check everything that a start would, the origin's schema included; changes nothing anywhere.
+    #[command(after_long_help = exit::help())]
+    Check(check::CheckArgs),
+    /// Print a settings file with every key, its meaning and its default.
+    Settings(sample::SettingsArgs),
     /// Show which tables and columns of an origin can be reached, and what cannot be and why.
     Schema(schema::SchemaArgs),
     /// Show what a running server does: what a crash would lose now, latencies, memory.
@@ -71,6 +82,10 @@ pub(crate) enum Subcommand {
     Journal(journal::JournalArgs),
     /// Measure: YCSB, BG, TPC-C and other comparisons, by the program destage-bench.
     Bench(bench::BenchArgs),
+    /// Print the completions of a shell: 'destage completions bash > /etc/bash_completion.d/destage'.
+    Completions(shell::CompletionsArgs),
+    /// Write the manual pages of all commands to a folder.
+    Man(shell::ManArgs),
 }
 
 #[cfg(test)]

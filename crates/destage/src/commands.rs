@@ -3,6 +3,7 @@
 use crate::admin::{AdminArgs, WaitArgs};
 use crate::error::CliError;
 use crate::output::{print, print_json};
+use crate::save::SaveArgs;
 
 /// Flags of `policy`.
 #[derive(Debug, clap::Args)]
@@ -16,6 +17,9 @@ pub(crate) struct PolicyArgs {
     /// Without any, the policy in force is shown.
     #[arg(value_name = "CHANGE")]
     changes: Vec<String>,
+
+    #[command(flatten)]
+    save: SaveArgs,
 }
 
 /// Flags of `resume`.
@@ -69,7 +73,9 @@ pub(crate) fn resume(args: &ResumeArgs) -> Result<(), CliError> {
 
 /// Shows or changes the policy.
 pub(crate) fn policy(args: &PolicyArgs) -> Result<(), CliError> {
-    show(&args.admin.command("policy", &args.changes)?)
+    let save = args.save.prepare(&args.changes)?;
+    show(&args.admin.command("policy", &args.changes)?)?;
+    save.map_or(Ok(()), |save| save.write(Vec::new()))
 }
 
 /// Drops cached copies.

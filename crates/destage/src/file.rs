@@ -6,6 +6,7 @@
 use crate::error::CliError;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command};
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::marker::PhantomData;
 use std::path::Path;
@@ -101,6 +102,16 @@ impl<A: Args> FlagFile<A> {
 
     /// The flags of the command line, completed by those of the file.
     pub(crate) fn merged(&self, line: &ArgMatches) -> Result<A, CliError> {
+        A::from_arg_matches(&self.matches(line)?).map_err(CliError::usage)
+    }
+
+    /// The text in force of each flag that has one, by its name.
+    pub(crate) fn texts(&self, line: &ArgMatches) -> Result<BTreeMap<String, String>, CliError> {
+        let matches = self.matches(line)?;
+        Ok(texts::<A>(&matches))
+    }
+
+    fn matches(&self, line: &ArgMatches) -> Result<ArgMatches, CliError> {
         let command = command::<A>();
         let given = |arg: &Arg| {
             matches!(
@@ -122,8 +133,14 @@ impl<A: Args> FlagFile<A> {
                 argv.extend(line.get_raw(id).into_iter().flatten().map(|raw| join(name, raw)));
             }
         }
-        let matches = command.try_get_matches_from(argv).map_err(CliError::usage)?;
-        A::from_arg_matches(&matches).map_err(CliError::usage)
+        command.try_get_matches_from(argv).map_err(CliError::usage)
+    }
+
+    /// The text of each flag as the file alone gives it.
+    pub(crate) fn own_texts(&self) -> Result<BTreeMap<String, String>, String> {
+        let argv = std::iter::once(OsString::from("destage")).chain(self.argv(|_| true));
+        let matches = command::<A>().try_get_matches_from(argv).map_err(|e| reason(&e))?;
+        Ok(texts::<A>(&matches))
     }
 
     fn argv(&self, keep: impl Fn(&str) -> bool) -> impl Iterator<Item = OsString> {
@@ -132,6 +149,19 @@ impl<A: Args> FlagFile<A> {
             None => format!("--{name}").into(),
         })
     }
+}
+
+fn texts<A: Args>(matches: &ArgMatches) -> BTreeMap<String, String> {
+    let command = command::<A>();
+    let text = |arg: &Arg| {
+        let (id, name) = (arg.get_id().as_str(), arg.get_long()?);
+        if matches!(arg.get_action(), ArgAction::SetTrue) {
+            return Some((name.to_owned(), matches.get_flag(id).to_string()));
+        }
+        let raw = matches.get_raw(id)?.map(OsStr::to_string_lossy).collect::<Vec<_>>();
+        Some((name.to_owned(), raw.join(",")))
+    };
+    command.get_arguments().filter_map(text).collect()
 }
 
 /// The flags of a subcommand without the rest of the command line.

@@ -3,6 +3,7 @@
 mod admin;
 mod bench;
 mod block;
+mod check;
 mod cli;
 mod commands;
 #[cfg(test)]
@@ -11,11 +12,16 @@ mod error;
 mod file;
 mod invalidation;
 mod journal;
+mod mount;
 mod output;
 mod parked;
+mod reload;
+mod sample;
+mod save;
 mod schema;
 mod serve;
 mod server;
+mod shell;
 mod sim;
 mod status;
 mod values;
@@ -30,7 +36,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     stop_at_a_bug();
-    let matches = block::with_its_own_admin_port(Cli::command()).try_get_matches();
+    let matches = command().try_get_matches();
     let read = matches.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
     let (cli, matches) = match read {
         Ok(read) => read,
@@ -45,6 +51,11 @@ fn main() -> ExitCode {
     }
 }
 
+/// The command line's description.
+fn command() -> clap::Command {
+    block::with_its_own_admin_port(Cli::command())
+}
+
 fn run(cli: Cli, matches: &clap::ArgMatches) -> Result<(), CliError> {
     log::init(&cli.log_level, cli.log_format).map_err(CliError::usage)?;
     match cli.command {
@@ -56,7 +67,12 @@ fn run(cli: Cli, matches: &clap::ArgMatches) -> Result<(), CliError> {
             let own = matches.subcommand_matches("block").expect("the subcommand was matched");
             block::run(&command, own)
         }
+        Subcommand::Mount(args) => mount::run(*args),
         Subcommand::Sim { command } => sim::run(&command),
+        Subcommand::Check(args) => check::run(&args),
+        Subcommand::Settings(args) => sample::run(&args),
+        Subcommand::Completions(args) => shell::completions(&args, command()),
+        Subcommand::Man(args) => shell::man(&args, command()),
         Subcommand::Schema(args) => schema::run(&args),
         Subcommand::Status(args) => status::run(&args),
         Subcommand::Policy(args) => commands::policy(&args),

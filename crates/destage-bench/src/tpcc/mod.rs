@@ -311,7 +311,7 @@ fn through_store(
 /// A store for the benchmark: room for everything, so that only the policy tells the sides apart.
 fn open(url: &str, data: &Path, policy: &[&str], domains: Domains, scale: &Scale) -> Result<Store> {
     let room = ["cache-size=4G", "dirty-limit=2G", "journal-size=8G"];
-    let mut options = Options::new(url, data).lease(LEASE).patience(PATIENCE);
+    let mut options = Options::new(url, data).lease(LEASE).retry_timeout(PATIENCE);
     if domains == Domains::OnePerWarehouse {
         let count = u16::try_from(scale.warehouses).unwrap_or(u16::MAX).min(DOMAINS_MAX - 1);
         options = options.domain(DomainSettings::by_columns("warehouse", WAREHOUSES, count));

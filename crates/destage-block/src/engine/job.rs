@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex};
 
 pub(super) use consistency::send_group;
 pub(super) use destage::{DestageJob, Failure, From, Part, Sent, Target};
-pub(super) use payload::BeforeRead;
+pub(super) use payload::PreImageRead;
 
 /// The media that jobs work on.
 #[derive(Clone, Debug)]
@@ -116,7 +116,7 @@ pub(super) enum Done {
     Destage {
         batch: BatchId,
         sent: Vec<Sent>,
-        before: BeforeRead,
+        before: PreImageRead,
         pins: Vec<Lsn>,
         result: Result<(), Failure>,
     },

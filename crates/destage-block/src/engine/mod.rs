@@ -14,6 +14,8 @@ mod consistency;
 mod control;
 mod destage;
 mod effects;
+mod ends;
+mod entry;
 mod extents;
 mod fetch;
 mod fetches;
@@ -45,33 +47,31 @@ mod write_through;
 use crate::block::BLOCK;
 use crate::request::Reply;
 use batches::Batches;
+pub use consistency::{ConsistencyGroup, ConsistencyGroupStatus, GroupDone, GroupJob};
 use destage_core::{ClientId, DomainId, Input, Lsn, RequestId, Span, Time};
-use destage_engine::Drive;
 use destage_record::RecordedCore;
 use destage_runtime::mode_log::ModeLog;
 use fetches::Fetches;
 use fragment::Fragments;
+pub use job::{Context, Job, JobDone, JobKind};
 use jobs::Jobs;
+pub use known::known_blocks;
 use log::VolumeLog;
+pub use losses::LossesTold;
 use measured::Measured;
+pub use measured::VolumeLatencies;
+pub use member::GroupClock;
 use member::Membership;
 use overlay::Overlay;
+pub use recover::{Logged, OpenError, Parts};
 use requests::Requests;
 use service::Service;
 use slots::Slots;
 use status::Counters;
+pub use status::{VolumeMode, VolumeStatus};
 use upkeep::Upkeep;
 use waits::{Wait, Waits};
 use write_through::WriteThrough;
-
-pub use consistency::{ConsistencyGroup, ConsistencyGroupStatus, GroupDone, GroupJob};
-pub use job::{Context, Job, JobDone, JobKind};
-pub use known::known_blocks;
-pub use losses::LossesTold;
-pub use measured::VolumeLatencies;
-pub use member::GroupClock;
-pub use recover::{Logged, OpenError, Parts};
-pub use status::{VolumeMode, VolumeStatus};
 
 /// The only ordering domain: the whole volume.
 const DOMAIN: DomainId = DomainId(0);
@@ -175,31 +175,6 @@ impl Volume {
     /// The next reply: the tag that the request came with, each exactly once.
     pub fn poll_reply(&mut self) -> Option<(u64, Reply)> {
         self.requests.poll_reply()
-    }
-
-    /// The next job to be carried out. Jobs may run at the same time and end in any order.
-    pub fn poll_job(&mut self) -> Option<Job> {
-        let job = self.take_sync().or_else(|| self.jobs.pop()).or_else(|| self.take_batch())?;
-        self.jobs.started();
-        Some(job)
-    }
-
-    /// Time passed, or nothing more is at hand. Harmless at any time.
-    pub fn tick(&mut self, now: Time) {
-        self.now = self.now.max(now);
-        self.fetches.retry(self.now);
-        self.go_on();
-        self.core.handle(self.now, Input::Tick);
-        self.modes.tick(self.now);
-        self.pump();
-    }
-
-    /// When to call [`Volume::tick`] at the latest.
-    pub fn next_timeout(&self) -> Option<Time> {
-        let core = self.core.next_timeout();
-        let rest = self.requests.has_rests().then_some(self.now);
-        let told = self.modes.due();
-        [core, self.fetches.retry_at(), self.upkeep_at(), rest, told].into_iter().flatten().min()
     }
 
     /// Whether so much is under way that further requests should wait at the client.

@@ -151,13 +151,4 @@ impl Volume {
         };
         self.abandon(id, error);
     }
-
-    /// A fragment fails, and the write that it read for with it.
-    pub(super) fn abandon(&mut self, id: u64, error: RequestError) {
-        let Some(fragment) = self.fragments.remove(id) else { return };
-        match fragment.work {
-            Work::Edges { writer } => self.abandon(writer, error),
-            _ => self.fragment_done(fragment.asked, Err(error)),
-        }
-    }
 }

@@ -2,11 +2,10 @@
 
 use super::Volume;
 use super::fragment::{Fragment, Merge, Work};
-use super::requests::{Ended, Kind, Rest};
-use super::waits::Wait;
+use super::requests::{Kind, Rest};
 use crate::block::{BLOCK, Extent, Lba};
-use crate::request::{Reply, Request, RequestError};
-use destage_core::{Lsn, Time, WaitFor};
+use crate::request::{Request, RequestError};
+use destage_core::Time;
 use destage_engine::Drive;
 
 impl Volume {
@@ -161,61 +160,12 @@ impl Volume {
         self.make_durable(asked, self.last());
     }
 
-    /// Makes what a request covers durable: first at the origin, where writes went past the log, then in the log.
-    fn make_durable(&mut self, asked: u32, lsn: Lsn) {
-        self.requests.set_lsn(asked, lsn);
-        if self.write_through.needs_flush() {
-            return self.flush_origin(asked);
-        }
-        self.wait_for(Wait::Asked(asked), lsn, WaitFor::Committed);
-    }
-
-    /// The origin has been flushed for a request, or not.
-    pub(super) fn origin_flushed(&mut self, asked: u32, is_flushed: bool) {
-        if !is_flushed {
-            return self.requests.finish(asked, Reply::Error(RequestError::Io));
-        }
-        let Some(lsn) = self.requests.lsn(asked) else { return };
-        if self.service.is_stopped() {
-            return self.requests.finish(asked, Reply::Error(RequestError::Io));
-        }
-        self.wait_for(Wait::Asked(asked), lsn, WaitFor::Committed);
-    }
-
     fn begin(&mut self, asked: u32, works: Vec<(Extent, Work)>) {
         self.requests.expect_fragments(asked, works.len());
         for (extent, work) in works {
             let id = self.id();
             let fragment = Fragment::new(asked, extent, work);
             self.enter(id, fragment);
-        }
-    }
-
-    /// A fragment is done, or has failed.
-    pub(super) fn fragment_done(&mut self, asked: u32, result: Result<(), RequestError>) {
-        let Some(ended) = self.requests.fragment_done(asked, result) else { return };
-        let Ended { kind, lsn, is_through } = ended;
-        match kind {
-            Kind::Cache => self.requests.finish(asked, Reply::Done),
-            Kind::Read if self.service.is_stopped() => self.requests.answer(asked),
-            Kind::Read => self.respond(asked, lsn, false),
-            _ if self.service.is_stopped() => {
-                self.requests.finish(asked, Reply::Error(RequestError::Io))
-            }
-            Kind::Write { fua: true } => self.make_durable(asked, lsn),
-            Kind::Write { fua: false } if lsn == Lsn::ZERO && is_through => {
-                self.requests.answer(asked)
-            }
-            Kind::Write { fua: false } => self.respond(asked, lsn, true),
-            Kind::Flush | Kind::Status => unreachable!("these have no fragments"),
-        }
-    }
-
-    /// What a flush or a durable write waited for is durable.
-    pub(super) fn durable(&mut self, asked: u32) {
-        match self.requests.written_lsn(asked) {
-            Some(lsn) => self.respond(asked, lsn, true),
-            None => self.requests.answer(asked),
         }
     }
 }

@@ -220,13 +220,6 @@ impl Volume {
         self.fragment_logged(job.fragment, reply);
     }
 
-    /// Makes what went past the log durable, for a request.
-    pub(super) fn flush_origin(&mut self, asked: u32) {
-        // Writes that end while the flush runs are not covered by it.
-        self.write_through.begin_flush(self.fragments.is_write_under_way());
-        self.jobs.push(JobWork::OriginFlush { asked });
-    }
-
     /// The origin was flushed for a request, or not.
     pub(super) fn flush_done(
         &mut self,

@@ -2,7 +2,7 @@
 
 use destage_runtime::metrics::{
     COMMIT_LATENCY, DESTAGE_LATENCY, Exports, Family, Kind, Metric, POLICY, SYNC_LATENCY, set,
-    set_latencies, set_quantiles,
+    set_histogram, set_latencies, set_quantiles,
 };
 use destage_runtime::status::{Report, RequestsReport, VolumeReport};
 
@@ -14,6 +14,13 @@ const REQUEST_LATENCY: Family = Family {
     name: "destage_volume_request_latency_seconds",
     kind: Kind::Gauge,
     help: "From a request's arrival to its reply, over the last minutes",
+};
+
+/// The same since the start, in buckets.
+const REQUEST_HISTOGRAM: Family = Family {
+    name: "destage_volume_request_seconds",
+    kind: Kind::Histogram,
+    help: "From a request's arrival to its reply",
 };
 
 /// One metric of each volume.
@@ -33,7 +40,10 @@ fn families() -> Vec<Family> {
     let requests = REQUESTS.iter();
     let requests = requests.map(|m| Family { name: m.name, kind: Kind::Counter, help: m.help });
     let volumes = VOLUMES.iter().map(|metric| metric.family);
-    volumes.chain(requests).chain([REQUEST_LATENCY, OPEN_FILES.family()]).collect()
+    volumes
+        .chain(requests)
+        .chain([REQUEST_LATENCY, REQUEST_HISTOGRAM, OPEN_FILES.family()])
+        .collect()
 }
 
 fn publish(report: &Report) {
@@ -58,6 +68,7 @@ fn publish_volume(volume: &VolumeReport) {
             set(metric.name, Kind::Counter, &labels, (metric.value)(asked) as f64);
         }
         set_quantiles(REQUEST_LATENCY.name, &labels, &asked.latency);
+        set_histogram(REQUEST_HISTOGRAM, &labels, &asked.latency);
     }
 }
 

@@ -3,6 +3,7 @@
 //! One thread owns the engines and all clients' sockets. Jobs that block run on threads of their own and report back
 //! through [`Event`]s.
 
+mod check;
 mod clients;
 mod control;
 mod files;
@@ -26,12 +27,14 @@ mod watch;
 
 use crate::engine::{GroupDone, JobDone, Volume};
 use crate::settings::Settings;
+use destage_runtime::reload::{self, Reread};
 use destage_runtime::shell::EndRequest;
 use destage_runtime::sockets::Reserved;
 use destage_runtime::watch::Guard;
 use destage_runtime::{descriptors, memory};
 use server::{Server, Surroundings};
 
+pub use check::check;
 pub use destage_runtime::ServeError;
 pub use metrics::EXPORTS;
 
@@ -81,11 +84,11 @@ impl From<EndRequest> for Event {
 /// Where other threads tell the server something.
 type Outbox = destage_runtime::shell::Outbox<Event>;
 
-/// Serves until a signal, the end of the `--run` command, or a failure.
+/// Serves until a signal, the end of the `--run` command, or a failure. At SIGHUP, `reread` looks for changed settings.
 ///
 /// # Errors
 /// [`ServeError`] with the exit code; what was committed is in the cache in any case.
-pub fn run(mut settings: Settings) -> Result<(), ServeError> {
+pub fn run(mut settings: Settings, reread: Reread) -> Result<(), ServeError> {
     // Threads inherit it, so it comes first.
     flusher::declare(settings.fuse.is_some());
     settings.clients_max = descriptors::for_clients(settings.clients_max);
@@ -96,7 +99,11 @@ pub fn run(mut settings: Settings) -> Result<(), ServeError> {
     match Surroundings::new(&settings, &started, reserved, place) {
         Ok(surroundings) => {
             started.made.keep();
-            Server::new(settings, started, surroundings)?.run()
+            let control = surroundings.control();
+            let server = Server::new(settings, started, surroundings)?;
+            let _hangups =
+                reload::watch(control, reread).map_err(|error| ServeError::internal(&error))?;
+            server.run()
         }
         Err(error) => {
             start::give_back(started.volumes, &started.contexts);

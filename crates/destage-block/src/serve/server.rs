@@ -20,9 +20,9 @@ use destage_core::Time;
 use destage_engine::Drive;
 use destage_runtime::auth::Auth;
 use destage_runtime::clock::Clock;
-use destage_runtime::exit;
 use destage_runtime::shell::{LISTENER, Shell, WAKER};
 use destage_runtime::sockets::{Listen, Reserved};
+use destage_runtime::{exit, notify};
 use hashbrown::HashMap;
 use mio::{Events, Token};
 use std::collections::VecDeque;
@@ -75,9 +75,15 @@ pub(super) struct Surroundings {
     pool: Pool,
     groups: Groups,
     files: Option<Files>,
+    control: Arc<VolumesControl>,
 }
 
 impl Surroundings {
+    /// What the admin port asks, for others that ask the same.
+    pub(super) fn control(&self) -> Arc<VolumesControl> {
+        self.control.clone()
+    }
+
     pub(super) fn new(
         settings: &Settings,
         started: &Started,
@@ -94,11 +100,11 @@ impl Surroundings {
             place.map(|place| Files::mount(place, settings, volumes, &outbox)).transpose()?;
         shell.listen(&mut reserved)?;
         let growth = Growth::new(contexts, exports, files.as_ref());
-        let control = VolumesControl::new(outbox, volumes, growth);
+        let control = Arc::new(VolumesControl::new(outbox, volumes, growth));
         let auth = Arc::new(Auth::new(settings.password.clone()));
-        shell.serve_admin(&mut reserved, control, auth, &settings.admin_hosts)?;
+        shell.serve_admin(&mut reserved, control.clone(), auth, &settings.admin_hosts)?;
         shell.watch_signals()?;
-        Ok(Self { shell, pool, groups, files })
+        Ok(Self { shell, pool, groups, files, control })
     }
 }
 
@@ -109,7 +115,7 @@ impl Server {
         surroundings: Surroundings,
     ) -> Result<Self, ServeError> {
         let Started { clock, volumes, contexts, exports, tls, .. } = started;
-        let Surroundings { shell, pool, groups, files } = surroundings;
+        let Surroundings { shell, pool, groups, files, .. } = surroundings;
         let server = Self {
             shell,
             names: exports.list().into_iter().map(|export| export.name).collect(),
@@ -174,6 +180,7 @@ impl Server {
                 ));
             }
         }
+        notify::ready(text.lines().next().unwrap_or_default());
         // Whoever started it may not want to know.
         let _ = io::stdout().write_all(text.as_bytes());
     }

@@ -124,7 +124,7 @@ impl Opening {
     }
 }
 
-fn tls(settings: &Settings) -> Result<Tls, ServeError> {
+pub(super) fn tls(settings: &Settings) -> Result<Tls, ServeError> {
     let Some(tls) = &settings.tls else { return Ok(Tls::Off) };
     let identity = Identity { certificate: tls.certificate.clone(), key: tls.key.clone() };
     let config = server_config(&identity, tls.client_ca.as_deref())
@@ -347,7 +347,7 @@ fn new_cache(
 }
 
 /// Opens the origin, as one that is replaced as a whole if that is wanted.
-fn open_origin(
+pub(super) fn open_origin(
     settings: &VolumeSettings,
     options: &NbdOptions,
 ) -> Result<Arc<dyn Origin>, ServeError> {
@@ -374,7 +374,10 @@ fn open_origin(
 }
 
 /// An origin that cannot flush cannot keep an order.
-fn check_flush(settings: &VolumeSettings, origin: &dyn Origin) -> Result<(), ServeError> {
+pub(super) fn check_flush(
+    settings: &VolumeSettings,
+    origin: &dyn Origin,
+) -> Result<(), ServeError> {
     let ordered = settings.policy.order != Order::Any;
     if origin.can_flush() || !ordered || settings.adopt {
         return Ok(());

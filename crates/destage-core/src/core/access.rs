@@ -3,7 +3,7 @@
 use super::Core;
 use crate::groups::UnitList;
 use crate::id::{Lsn, RequestId, UnitId};
-use crate::io::{Access, Ack, Effect, Fault, Intent, Refusal};
+use crate::io::{Access, Ack, Effect, Fault, Intent, Mode, Refusal, StopReason};
 use crate::policy::{Acknowledge, AtLimit};
 use crate::time::{Span, Time};
 use alloc::collections::{BTreeMap, VecDeque};
@@ -576,6 +576,15 @@ impl Core {
                     self.advance(request);
                 }
             }
+        }
+    }
+
+    pub(super) fn stop(&mut self, reason: StopReason) {
+        if self.stopped.is_none() {
+            self.stopped = Some(reason);
+            self.mode = Mode::Stopped;
+            self.effects.push_back(Effect::Stop(reason));
+            self.refuse_all_waiting();
         }
     }
 }

@@ -21,10 +21,8 @@
 //! It never ends inside a request, whose parts are joined: the first request goes as a whole, however large it is.
 
 use super::Core;
-use super::queue::{Domain, Parking};
-use crate::groups::State;
-use crate::id::{DomainId, Lsn, UnitId};
-use crate::io::Access;
+use super::queue::Domain;
+use crate::id::{Lsn, UnitId};
 use crate::policy::Order;
 use alloc::vec::Vec;
 use hashbrown::HashSet;
@@ -33,43 +31,8 @@ use hashbrown::HashSet;
 const SEARCH_FACTOR: usize = 4;
 
 impl Core {
-    /// Starts one batch of a domain, or parks its head if that depends on a parked group.
-    pub(super) fn start_batch(&mut self, index: usize, due: Lsn) -> bool {
-        let head = self.destager.domains[index].head().expect("something is due");
-        if !self.heads_meet(head) {
-            return false;
-        }
-        if let Some(parked) = self.depends_on(head)
-            && !self.overtakes(head)
-        {
-            self.destager.take_head(index, head);
-            // A client that waits for the origin's word is told of the rejection instead.
-            let keep = self.groups.get(head).is_some_and(|group| group.access == Access::Back);
-            self.park(Parking { lsn: head, depends_on: Some(parked), keep });
-            return true;
-        }
-        let lsns = match self.policy.order {
-            Order::Unit { .. } => self.pick_free(index, due),
-            _ if self.destager.spanned(head).is_some() => self.pick_spanning(head, due),
-            Order::Domain | Order::Any | Order::Epoch | Order::Strict => {
-                self.pick_prefix(index, due)
-            }
-        };
-        if lsns.is_empty() {
-            return false;
-        }
-        for &lsn in &lsns {
-            let group = self.groups.get_mut(lsn).expect("queued groups are undecided");
-            group.state = State::InFlight;
-            self.destager.units_in_flight.extend(group.units.as_slice());
-        }
-        self.destager.hold_others(lsns[0], DomainId(index as u16));
-        self.send_batch(index, lsns);
-        true
-    }
-
     /// Whether a group would overtake one that is under way, where that is possible at all.
-    fn overtakes(&self, lsn: Lsn) -> bool {
+    pub(super) fn overtakes(&self, lsn: Lsn) -> bool {
         let in_flight = &self.destager.units_in_flight;
         matches!(self.policy.order, Order::Unit { .. })
             && self.groups.get(lsn).is_some_and(|group| {
@@ -94,7 +57,7 @@ impl Core {
     }
 
     /// The head of the queue, in order, as far as a batch reaches: see the head of this file.
-    fn pick_prefix(&mut self, index: usize, due: Lsn) -> Vec<Lsn> {
+    pub(super) fn pick_prefix(&mut self, index: usize, due: Lsn) -> Vec<Lsn> {
         let domain = &self.destager.domains[index];
         let limit = self.batch_limit(domain);
         let level_of = |lsn| self.groups.get(lsn).map(|group| group.level);
@@ -128,7 +91,7 @@ impl Core {
 
     /// Groups that share no unit with an older queued group nor with a batch under way. A group that is passed over holds back
     /// what shares a unit with it, so that the writes of each unit keep their order although groups overtake one another.
-    fn pick_free(&mut self, index: usize, due: Lsn) -> Vec<Lsn> {
+    pub(super) fn pick_free(&mut self, index: usize, due: Lsn) -> Vec<Lsn> {
         let domain = &self.destager.domains[index];
         let limit = self.batch_limit(domain);
         let mut bytes = 0;

@@ -138,7 +138,7 @@ impl Destager {
     }
 
     /// What was under way is over: other groups may start.
-    fn free(&mut self, units: &[UnitId]) {
+    pub(super) fn free(&mut self, units: &[UnitId]) {
         for unit in units {
             self.units_in_flight.remove(unit);
         }
@@ -198,16 +198,6 @@ impl Destager {
 }
 
 impl Core {
-    /// Someone waits for this group: destage up to it, and commit it first.
-    pub(super) fn hurry(&mut self, lsn: Lsn) {
-        if let Some(group) = self.groups.get(lsn) {
-            let domain = group.domain;
-            self.destager.hurry(domain, lsn);
-            self.destager.hurry_spanned(lsn);
-            self.gate.hurry(lsn);
-        }
-    }
-
     pub(super) fn wait_decided(&mut self, request: RequestId, lsn: Lsn) {
         if !self.groups.is_done(lsn) {
             self.destager.waits.entry(lsn).or_default().push(request);
@@ -322,14 +312,6 @@ impl Core {
         self.destager.parkings.insert(lsn, parking);
         self.destager.domain(domain).in_flight += 1;
         self.effects.push_back(Effect::Park { lsn, domain, depends_on, keep });
-    }
-
-    /// Lets later groups pass that share units with these.
-    pub(super) fn free_units(&mut self, lsns: &[Lsn]) {
-        for &lsn in lsns {
-            let group = self.groups.get(lsn).expect("groups in flight are undecided");
-            self.destager.free(group.units.as_slice());
-        }
     }
 
     pub(super) fn destaged(&mut self, id: BatchId, result: Result<(), Fault>) {
@@ -460,5 +442,40 @@ impl Core {
         self.destager.spanning.decided(lsn);
         self.destager.builds_on.remove(&lsn);
         self.settled_upto(lsn);
+    }
+
+    /// Starts one batch of a domain, or parks its head if that depends on a parked group.
+    pub(super) fn start_batch(&mut self, index: usize, due: Lsn) -> bool {
+        let head = self.destager.domains[index].head().expect("something is due");
+        if !self.heads_meet(head) {
+            return false;
+        }
+        if let Some(parked) = self.depends_on(head)
+            && !self.overtakes(head)
+        {
+            self.destager.take_head(index, head);
+            // A client that waits for the origin's word is told of the rejection instead.
+            let keep = self.groups.get(head).is_some_and(|group| group.access == Access::Back);
+            self.park(Parking { lsn: head, depends_on: Some(parked), keep });
+            return true;
+        }
+        let lsns = match self.policy.order {
+            Order::Unit { .. } => self.pick_free(index, due),
+            _ if self.destager.spanned(head).is_some() => self.pick_spanning(head, due),
+            Order::Domain | Order::Any | Order::Epoch | Order::Strict => {
+                self.pick_prefix(index, due)
+            }
+        };
+        if lsns.is_empty() {
+            return false;
+        }
+        for &lsn in &lsns {
+            let group = self.groups.get_mut(lsn).expect("queued groups are undecided");
+            group.state = State::InFlight;
+            self.destager.units_in_flight.extend(group.units.as_slice());
+        }
+        self.destager.hold_others(lsns[0], DomainId(index as u16));
+        self.send_batch(index, lsns);
+        true
     }
 }

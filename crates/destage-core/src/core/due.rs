@@ -183,4 +183,14 @@ impl Core {
             self.gate.hurry(domain.due);
         }
     }
+
+    /// Someone waits for this group: destage up to it, and commit it first.
+    pub(super) fn hurry(&mut self, lsn: Lsn) {
+        if let Some(group) = self.groups.get(lsn) {
+            let domain = group.domain;
+            self.destager.hurry(domain, lsn);
+            self.destager.hurry_spanned(lsn);
+            self.gate.hurry(lsn);
+        }
+    }
 }

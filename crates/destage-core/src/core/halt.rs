@@ -126,4 +126,12 @@ impl Core {
         self.destager.domain(id).halt = Some(halt);
         self.effects.push_back(Effect::Halted { domain: id, halt });
     }
+
+    /// Lets later groups pass that share units with these.
+    pub(super) fn free_units(&mut self, lsns: &[Lsn]) {
+        for &lsn in lsns {
+            let group = self.groups.get(lsn).expect("groups in flight are undecided");
+            self.destager.free(group.units.as_slice());
+        }
+    }
 }

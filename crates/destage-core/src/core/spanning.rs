@@ -220,4 +220,16 @@ impl Core {
             self.effects.push_back(Effect::Waited { request, outcome: Outcome::Done });
         }
     }
+
+    /// Tells how far groups are forgotten: decided, and needed by no fetch.
+    pub(super) fn forget(&mut self) {
+        self.groups.forget_done();
+        let decided = self.groups.decided();
+        let upto = self.units.oldest_pin().map_or(decided, |pin| pin.min(decided));
+        if upto > self.forgotten {
+            self.forgotten = upto;
+            self.effects.push_back(Effect::Forget { upto });
+        }
+        self.answer_all_decided(decided);
+    }
 }

@@ -15,7 +15,7 @@ use super::session::{Held, Job, Session, Waiting};
 use crate::cells::Reader;
 use crate::resp::{Args, Code, Reply, ReplyError, count_replies, parse};
 use destage_core::lease::Denied;
-use destage_core::{ClientId, Input, Lsn, Mode, RequestId, Time, UnitId};
+use destage_core::{ClientId, Input, Lsn, Mode, UnitId};
 
 /// Why a request is given up.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -27,22 +27,6 @@ enum GivenUp {
 }
 
 impl Engine {
-    /// Has a request wait for its units.
-    pub(super) fn wait_for_units(session: &mut Session, request: RequestId, raw: &[u8]) {
-        session.waiting = Some(Waiting::Units { request, raw: raw.into() });
-    }
-
-    /// The client sends no more. What it has sent is carried out as long as nothing of it has to wait: then it may have given
-    /// up, and what would be written for it is not.
-    pub fn hang_up(&mut self, now: Time, client: ClientId) {
-        self.now = self.now.max(now);
-        let Some(session) = self.sessions.get_mut(client) else { return };
-        session.hung_up = true;
-        self.guard(client);
-        self.pump();
-        self.run_ready();
-    }
-
     /// Looks after a client whose command may have begun to wait.
     pub(super) fn guard(&mut self, client: ClientId) {
         let until = self.now + self.config.client_wait;

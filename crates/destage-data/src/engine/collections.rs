@@ -8,7 +8,6 @@ use super::Engine;
 use super::ask::everything;
 use super::command::Verb;
 use super::elements::{self, Element, Page, SetState, compare, elements, number, set_of_table};
-use super::once::command::Once;
 use super::overlay::changes;
 use super::prepared::Prepared;
 use super::rows::{Kind, dedup};
@@ -16,9 +15,9 @@ use super::session::Session;
 use crate::cells::{Cell, Reader};
 use crate::change::{Change, Op, Set};
 use crate::collection::{By, Collection, CollectionId, Part, Query};
-use crate::resp::{Args, Code, ReplyError, parse};
+use crate::resp::{Code, ReplyError};
 use crate::schema::{ColumnDefault, TableId};
-use destage_core::{Access, ClientId, Input, Lsn, UnitId};
+use destage_core::{Access, Input, Lsn, UnitId};
 use std::collections::HashMap;
 
 /// What became of an attempt that needs other parts of a collection than it was given.
@@ -378,30 +377,6 @@ impl Engine {
             Attempt::TooMany
         } else {
             Attempt::Again
-        }
-    }
-
-    /// Executes a command once more from its bytes.
-    pub(super) fn perform_again(
-        &mut self,
-        client: ClientId,
-        session: &mut Session,
-        units: &[UnitId],
-        raw: &[u8],
-    ) {
-        if let Attempt::TooMany = self.attempt_again(session, units) {
-            return self.fail(session, OVERTAKEN);
-        }
-        let mut args = Args::default();
-        parse(raw, &self.config.limits, &mut args).expect("the request was read before");
-        let mut list = Vec::new();
-        args.to_slices(raw, &mut list);
-        let (_, command) = Once::split(&list);
-        let spec = super::command::find(command).expect("the command was found before");
-        if session.is_leased() {
-            self.leased_request(client, session, spec, raw, &list)
-        } else {
-            self.data_command(client, session, spec, raw, &list)
         }
     }
 }

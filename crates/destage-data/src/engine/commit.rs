@@ -16,17 +16,11 @@ use super::undecided::WriteThrough;
 use super::unknown::Covers;
 use crate::change;
 use destage_core::lease::Token;
-use destage_core::{Access, ClientId, Input, UnitId};
+use destage_core::{Access, ClientId, UnitId};
 use destage_engine::Append;
 use std::collections::HashSet;
 
 impl Engine {
-    pub(super) fn release_locks(&mut self, units: &[UnitId], access: Access) {
-        if access != Access::Back {
-            self.core.handle(self.now, Input::Release { units });
-        }
-    }
-
     /// Puts the changes of a transaction into the writer, which is conditional on what was watched by this.
     ///
     /// # Errors

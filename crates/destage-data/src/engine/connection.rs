@@ -2,10 +2,11 @@
 
 use super::command::{Spec, Verb};
 use super::session::{Job, Multi, Session, WaitKind, Waiting};
+use super::waits::number;
 use super::{Engine, Io};
 use crate::resp::{Code, Protocol, Reply, ReplyError};
 use crate::value::ColumnType;
-use destage_core::{ClientId, Input, Lsn, Span, Time, WaitFor};
+use destage_core::{ClientId, Input, Lsn, Time};
 use std::net::IpAddr;
 
 /// How much work a command about the connection or the server is, in the units of a turn: some look at all clients.
@@ -53,21 +54,6 @@ impl Engine {
         if let Some(session) = self.sessions.get_mut(client) {
             session.lsn = session.lsn.max(lsn);
         }
-    }
-
-    /// A client is gone. What it wrote stays; what it waited for is dropped.
-    pub fn disconnect(&mut self, now: Time, client: ClientId) {
-        self.now = self.now.max(now);
-        let Some(mut session) = self.sessions.remove(client) else { return };
-        self.unwatch(&mut session);
-        if let Some(request) = session.pending_request() {
-            self.core.handle(self.now, Input::Cancel { request });
-        }
-        if let Some(Waiting::Derived { name, .. }) = &session.waiting {
-            self.derived.leave(client, name);
-        }
-        self.pump();
-        self.run_ready();
     }
 
     pub(super) fn server_command(
@@ -137,83 +123,6 @@ impl Engine {
                 Reply::new(&mut session.out, session.protocol).simple("RESET");
             }
             _ => unreachable!("not a server command"),
-        }
-    }
-
-    /// WAITAOF numlocal numreplicas timeout-ms: waits until the connection's writes are durable in the journal.
-    fn wait_aof(&mut self, client: ClientId, session: &mut Session, args: &[&[u8]]) {
-        let numbers: Vec<u64> = args[1..].iter().filter_map(|arg| number(arg)).collect();
-        let [local, replicas, timeout] = numbers[..] else {
-            return self.fail(
-                session,
-                ReplyError::fixed(Code::Err, "value is not an integer or out of range"),
-            );
-        };
-        if replicas > 0 || local > 1 {
-            return self.fail(
-                session,
-                ReplyError::fixed(Code::Err, "there is one journal and no replica: WAITAOF 1 0 ms"),
-            );
-        }
-        if local == 0 {
-            let mut reply = Reply::new(&mut session.out, session.protocol);
-            let done = session.last_write <= self.core.committed();
-            reply.array(2);
-            reply.integer(i64::from(done));
-            reply.integer(0);
-            return;
-        }
-        self.wait(client, session, WaitKind::Aof, timeout);
-    }
-
-    /// DESTAGE DECIDED lsn ms, of the library: waits until the origin has decided a write, applied or parked.
-    fn wait_decided(&mut self, client: ClientId, session: &mut Session, args: &[&[u8]]) {
-        let numbers: Vec<u64> = args.iter().filter_map(|arg| number(arg)).collect();
-        let [lsn, timeout] = numbers[..] else {
-            return self.fail(
-                session,
-                ReplyError::fixed(Code::Err, "value is not an integer or out of range"),
-            );
-        };
-        self.wait(client, session, WaitKind::Decided(Lsn(lsn)), timeout);
-    }
-
-    /// Waits until the connection's newest write is committed or decided; a timeout of 0 waits as long as it takes.
-    fn wait(&mut self, client: ClientId, session: &mut Session, kind: WaitKind, timeout: u64) {
-        let request = self.asking.request_id(client.0);
-        let deadline = (timeout > 0).then(|| self.now + Span::from_millis(timeout));
-        let lsn = match kind {
-            WaitKind::Flushed | WaitKind::Drained => self.core.last(),
-            WaitKind::Aof | WaitKind::Destaged => session.last_write,
-            WaitKind::Decided(lsn) => lsn,
-        };
-        let until = match kind {
-            WaitKind::Aof | WaitKind::Flushed => WaitFor::Committed,
-            WaitKind::Destaged => WaitFor::Decided,
-            WaitKind::Drained | WaitKind::Decided(_) => WaitFor::AllDecided,
-        };
-        if let Some(deadline) = deadline {
-            self.sessions.set_deadline(client, deadline);
-        }
-        session.waiting = Some(Waiting::Wait { request, kind, deadline });
-        // Told to the core once the session is in its place again, since the answer may come at once.
-        self.asking.wait((request, lsn, until));
-    }
-
-    /// DESTAGE FLUSH [ms]: everything so far is in the journal. DESTAGE DRAIN [ms]: everything so far is at the origin.
-    fn wait_for_all(
-        &mut self,
-        client: ClientId,
-        session: &mut Session,
-        kind: WaitKind,
-        timeout: Option<&[u8]>,
-    ) {
-        match timeout.map_or(Some(0), number) {
-            Some(timeout) => self.wait(client, session, kind, timeout),
-            None => self.fail(
-                session,
-                ReplyError::fixed(Code::Err, "the timeout is a number of milliseconds; 0 for none"),
-            ),
         }
     }
 
@@ -334,8 +243,4 @@ impl Engine {
             Err(message) => self.fail(session, message),
         }
     }
-}
-
-fn number(bytes: &[u8]) -> Option<u64> {
-    std::str::from_utf8(bytes).ok()?.parse().ok()
 }

@@ -11,6 +11,7 @@
 //! Afterwards the rows and sets are fetched again, with the undecided changes overlaid. A set stands for many rows: it
 //! follows its members, and nothing builds on a group for having changed the same set.
 
+mod answers;
 mod asker;
 mod decisions;
 mod known;
@@ -19,20 +20,19 @@ mod view;
 use super::rows::dedup;
 use super::session::{Job, Session, Waiting};
 use super::{Engine, FetchJob, Groups, Io};
-use crate::origins::{Applied, OriginError, ParkedGroup};
+use crate::origins::OriginError;
 use crate::resp::{Code, Reply, ReplyError};
 use crate::schema::TableId;
 use asker::Who;
+pub use asker::{Asker, ParkedAnswer, ParkedCommand};
 use decisions::{Active, Sent};
+pub(super) use decisions::{Brought, Decisions};
 use destage_core::{ClientId, Fault, Input, Lsn, StopReason, UnitId};
 use known::Units;
 use serde_json::json;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
-use view::{in_short, push_value, shown};
-
-pub use asker::{Asker, ParkedAnswer, ParkedCommand};
-pub(super) use decisions::{Brought, Decisions};
+use view::push_value;
 
 impl Engine {
     /// Takes a group that is parked at the origin.
@@ -94,18 +94,6 @@ impl Engine {
         }
         let request = self.decisions.ask_list(command, asker);
         self.jobs.push(Io::ListParked { request });
-    }
-
-    /// Everything parked was read, or not.
-    pub fn parked_listed(&mut self, request: u64, result: Result<Vec<ParkedGroup>, OriginError>) {
-        let Some((command, asker)) = self.decisions.end_list(request) else { return };
-        let answer =
-            result.map_err(|error| self.refusal(&error)).and_then(|groups| match command {
-                ParkedCommand::Show(lsn) => shown(&groups, lsn),
-                _ => Ok(groups.iter().map(|group| in_short(&groups, group)).collect()),
-            });
-        self.answer_parked(asker, answer);
-        self.run_ready();
     }
 
     /// Begins the next decision, if there is one and nothing is in its way.
@@ -199,41 +187,6 @@ impl Engine {
             tables.extend(self.covered(bytes).tables);
         }
         Ok((Sent { root, lsns, edited, reached, units, tables, held_back }, groups))
-    }
-
-    /// The transaction took effect, or nothing of it did.
-    pub fn unparked(&mut self, now: destage_core::Time, result: Result<Applied, OriginError>) {
-        self.now = self.now.max(now);
-        let (mut active, mut sent) = self.decisions.take_sent();
-        let is_skip = matches!(active.command, ParkedCommand::Skip(_));
-        let refused = match result {
-            // Someone has removed it by hand, which is what was asked for.
-            Err(error) if is_skip && error.fault == Fault::Rejected => None,
-            Err(error) => Some((error.fault, self.refusal(&error))),
-            Ok(_) => None,
-        };
-        match &refused {
-            None => {
-                active.applied += sent.lsns.len() as u64;
-                self.find_edited(&active.command, &mut sent);
-                self.let_go(&sent);
-            }
-            // Units that were made for it alone are dropped again.
-            Some(_) => sent.edited.all().for_each(|unit| self.invalidate(unit)),
-        }
-        sent.held_back.into_iter().for_each(|job| self.jobs.fetch(job));
-        let goes_on = refused.as_ref().is_none_or(|(fault, _)| *fault == Fault::Rejected);
-        let error = refused.map(|(_, error)| error);
-        if goes_on && active.command == ParkedCommand::Retry(None) {
-            active.upto = sent.root;
-            active.refused = active.refused.or(error);
-            self.decisions.go_on(active);
-        } else {
-            self.end_decision(active, error);
-        }
-        self.pump();
-        self.next_decision();
-        self.run_ready();
     }
 
     /// Rows that an edit has changed may have left the cache meanwhile and come back under other numbers.

@@ -7,26 +7,26 @@
 //! a later one, and a result is kept only while nothing that it depends on has changed since ([`Versions`]). Requests for one
 //! key share a query.
 
+mod answers;
 mod commands;
 mod foreign;
+mod notes;
 pub(super) mod results;
 
 use super::asking::{Answer as Word, PREFETCH_CLIENT};
-use super::measured::Way;
 use super::rows::Kind;
 use super::session::{Session, Waiting};
-use super::txn::Txn;
 use super::{Engine, Io};
 use crate::cells::{Cell, Reader, push_cell};
 use crate::derived::{Answer, Queries, Version};
+use crate::key_text::show;
 use crate::origins::{OriginError, decided_of};
 use crate::resp::{Code, Reply, ReplyError, TOO_LONG};
 use crate::schema::TableId;
 use destage_core::{ClientId, DomainId, Fault, Input, Intent, Lsn, Time, UnitId, WaitFor};
 use results::{Asked, Running, Waiter};
-use std::sync::Arc;
-
 pub(super) use results::{Derived, Name};
+use std::sync::Arc;
 
 /// A cached result.
 struct Cached<'r> {
@@ -54,62 +54,6 @@ impl Engine {
     /// The derived keys.
     pub fn queries(&self) -> Arc<Queries> {
         self.derived.queries().clone()
-    }
-
-    /// Notes what a transaction changes, before it does.
-    pub(super) fn note_derived(&mut self, txn: &Txn) {
-        if !self.derived.is_on() || self.config.unsafe_flags.in_force().no_query_invalidation {
-            return;
-        }
-        let lsn = self.core.next_lsn();
-        let cascades = self.rules().reached_by_txn(txn);
-        let versions = self.derived.versions_mut();
-        for staged in &txn.staged {
-            let row = self.rows.get(staged.unit);
-            let before = (row.kind == Kind::Row).then_some(row.cells);
-            versions.row(row.table, before, staged.row.as_deref(), lsn);
-        }
-        for unit in txn.blind_units() {
-            versions.table(self.rows.get(unit).table, lsn);
-        }
-        cascades.into_iter().for_each(|table| versions.table(table, lsn));
-        if txn.touched().any(|(table, ..)| self.rules().is_unforeseeable(table)) {
-            self.derived.versions_mut().everything(lsn);
-        }
-    }
-
-    /// Whether changes are noted for derived keys.
-    pub(super) fn has_derived(&self) -> bool {
-        self.derived.is_on() && !self.config.unsafe_flags.in_force().no_query_invalidation
-    }
-
-    /// Notes that a group changes rows of tables, of which nobody tells which ones; or with `everything`, whatever there is.
-    pub(super) fn note_derived_tables(
-        &mut self,
-        tables: impl Iterator<Item = TableId>,
-        lsn: Lsn,
-        everything: bool,
-    ) {
-        let versions = self.derived.versions_mut();
-        tables.for_each(|table| versions.table(table, lsn));
-        if everything {
-            versions.everything(lsn);
-        }
-    }
-
-    /// Notes a change of one row that is patched where it lies.
-    pub(super) fn note_derived_row(&mut self, table: TableId, before: &[u8], after: &[u8]) {
-        if !self.config.unsafe_flags.in_force().no_query_invalidation {
-            let lsn = self.core.next_lsn();
-            self.derived.versions_mut().row(table, Some(before), Some(after), lsn);
-        }
-    }
-
-    /// A group that an earlier run left may have changed anything.
-    pub(super) fn note_derived_group(&mut self, lsn: Lsn) {
-        if self.derived.is_on() {
-            self.derived.versions_mut().everything(lsn);
-        }
     }
 
     /// The cached result, whether or not it is still good.
@@ -237,29 +181,6 @@ impl Engine {
             let job = self.derived.run(Running { name, version, at: self.now, ends, confirmed });
             self.jobs.push(Io::Query { job, query, values, limit });
         }
-    }
-
-    /// A query ended.
-    pub fn queried(&mut self, now: Time, job: u64, result: Result<Answer, OriginError>) {
-        self.now = self.now.max(now);
-        let Some(running) = self.derived.end(job) else { return };
-        let result = result.and_then(|answer| self.not_older(answer, &running));
-        let Running { name, version, at, ends, .. } = running;
-        match result {
-            Ok(answer) => {
-                self.measured.origin_works(Way::Read);
-                self.answer(&name, version, at, &answer.json);
-            }
-            Err(error) if error.is_late && self.now >= ends => {
-                if self.derived.given_up(&name, self.now) {
-                    self.begin_query(name);
-                }
-            }
-            Err(error) => self.query_failed(&name, &error),
-        }
-        self.start_queries();
-        self.pump();
-        self.run_ready();
     }
 
     /// Refuses what an origin says that has forgotten what it had decided.
@@ -390,5 +311,55 @@ impl Engine {
             self.measured.error();
             self.end_derived(waiter, |reply| reply.error(&message));
         }
+    }
+
+    /// The query and the values of a key that begins as derived keys do.
+    pub(super) fn derived_name(&self, key: &[u8]) -> Option<Result<Name, ReplyError>> {
+        let queries = self.derived.queries();
+        let similar = queries.begins(key)?;
+        let Some((index, parts)) = queries.find(key) else {
+            return Some(Err(ReplyError::err(format!(
+                "the key '{}' fits no derived key: those that begin so are {}",
+                show(key),
+                similar.key
+            ))));
+        };
+        let values = queries.get(index).canonical(&self.schema, &parts).map_err(ReplyError::err);
+        Some(values.map(|values| {
+            let mut cells = Vec::new();
+            values.iter().for_each(|value| push_cell(&mut cells, Cell::Value(value)));
+            (index, cells.into())
+        }))
+    }
+
+    /// The tables that a key to be watched depends on, if it is derived.
+    pub(super) fn watched_tables(&self, key: &[u8]) -> Option<Result<Vec<TableId>, ReplyError>> {
+        let name = self.derived_name(key)?;
+        let tables = |name: Name| {
+            let dependencies = self.derived.query(&name).dependencies().iter();
+            dependencies.map(|dependency| dependency.table).collect()
+        };
+        Some(name.map(tables))
+    }
+
+    /// DESTAGE INVALIDATE of a key that begins as derived keys do.
+    ///
+    /// # Errors
+    /// The key fits no query.
+    pub(super) fn drop_derived(&mut self, key: &[u8]) -> Option<Result<i64, ReplyError>> {
+        let name = self.derived_name(key)?;
+        Some(name.map(|name| self.drop_results(&[name])))
+    }
+
+    /// Drops cached results, and those on their way; how many were cached.
+    pub(super) fn drop_results(&mut self, names: &[Name]) -> i64 {
+        let mut dropped = 0;
+        for name in names {
+            self.derived.versions_mut().drop(name.0, &name.1);
+            let unit = self.cached(name).map(|cached| cached.unit);
+            dropped += i64::from(unit.is_some());
+            unit.into_iter().for_each(|unit| self.invalidate(unit));
+        }
+        dropped
     }
 }

@@ -2,16 +2,16 @@
 
 use super::Engine;
 use super::asking::Answer;
+use super::collections::{Attempt, OVERTAKEN};
 use super::command::{Category, Spec, Verb, find, is_http};
+use super::once::TOKEN_BYTES_MAX;
 use super::once::command::Once;
 use super::perform::Context;
 use super::prepared::{Prepared, Trouble};
 use super::rows::{Kind, dedup};
-use super::session::{Multi, Session, Waiting};
-use crate::cells::{Cell, Reader};
-use crate::resp::{Args, Code, Protocol, Reply, ReplyError};
-use destage_core::{Access, ClientId, Effect, Input, Intent, Lsn, RequestId, UnitId};
-use destage_engine::{Drive, carry_out};
+use super::session::{Multi, Session};
+use crate::resp::{Args, Code, Protocol, Reply, ReplyError, parse};
+use destage_core::{Access, ClientId, Lsn, UnitId};
 
 impl Engine {
     /// Executes one request as far as it goes.
@@ -67,23 +67,6 @@ impl Engine {
             Category::Server => self.server_command(client, session, spec, list),
             Category::Read | Category::Write => self.data_command(client, session, spec, raw, list),
         }
-    }
-
-    /// Replies with an error; between MULTI and EXEC, or DESTAGE BEGIN and EXEC, it also spoils the transaction.
-    pub(super) fn fail(&mut self, session: &mut Session, error: ReplyError) {
-        if let Some(multi) = &mut session.multi {
-            multi.failed = true;
-            if multi.begun {
-                self.end_leases(session);
-            }
-        }
-        self.complain(session, error);
-    }
-
-    /// Replies with an error; a transaction goes on as if nothing had been said.
-    pub(super) fn complain(&mut self, session: &mut Session, error: ReplyError) {
-        self.measured.error();
-        Reply::new(&mut session.out, session.protocol).error(&error);
     }
 
     /// Keeps a command for EXEC, after checking all of it that can be checked now.
@@ -202,40 +185,6 @@ impl Engine {
         }
     }
 
-    /// Asks the core for units; other effects that precede the answer are carried out, see [`super::asking`]. With
-    /// [`Answer::Now`] they are present, and locked if the access is not write-back, until anything else happens: whoever
-    /// asked goes on at once.
-    pub(super) fn access(
-        &mut self,
-        request: RequestId,
-        intent: Intent,
-        units: &[UnitId],
-    ) -> Answer {
-        if self.freshness.has_expiries() {
-            self.expire_due(units);
-        }
-        self.core.handle(self.now, Input::Access { request, intent, units });
-        while let Some(effect) = Drive::next_effect(self) {
-            match effect {
-                Effect::Execute { request: answered, access, observed } if answered == request => {
-                    return Answer::Now(access, observed);
-                }
-                Effect::Refuse { request: answered, refusal } if answered == request => {
-                    return Answer::Refused(refusal);
-                }
-                other => {
-                    // Another request may go on because of it, ask the core in turn, and come upon the answer to this one.
-                    self.asking.begin(request);
-                    carry_out(self, other);
-                    if let Some(answer) = self.asking.end(request) {
-                        return answer;
-                    }
-                }
-            }
-        }
-        Answer::Later
-    }
-
     /// Executes a command whose units are all present.
     #[expect(
         clippy::too_many_arguments,
@@ -315,57 +264,76 @@ impl Engine {
         prepared.category == Category::Write && self.rows.get(units[0]).kind == Kind::NotLoaded
     }
 
-    /// Values are needed that only the origin knows: has them destaged and fetched, then tries again.
-    pub(super) fn settle(
+    /// Executes a command once more from its bytes.
+    pub(super) fn perform_again(
         &mut self,
         client: ClientId,
         session: &mut Session,
         units: &[UnitId],
         raw: &[u8],
     ) {
-        let unknown = |unit: &&UnitId| {
-            let row = self.rows.get(**unit);
-            row.kind == Kind::Row && Reader::new(row.cells).any(|cell| cell == Cell::Unknown)
-        };
-        let unsettled = units.iter().find(unknown);
-        let is_parked = unsettled.is_some_and(|&unit| {
-            let set = self.set_of_page(self.rows.get(unit).table, self.rows.key(unit));
-            self.overlay.is_parked(set.unwrap_or(unit))
-        });
-        let was_settled = std::mem::take(&mut session.settled);
-        let refusal = match unsettled {
-            None => Some(ReplyError::err(
-                "nothing was done: it asks for what the origin computes from its own changes; ask after EXEC",
-            )),
-            Some(_) if was_settled && is_parked => Some(ReplyError::new(
-                Code::Parked,
-                "the origin rejected changes of this row, so what only it computes is not known; see destage_parked, or ask \
-                 for other columns",
-            )),
-            Some(_) => None,
-        };
-        if let Some(error) = refusal {
-            if session.is_leased() {
-                return self.fail(session, error);
-            }
-            self.end_multi(session);
-            let error = if unsettled.is_none() {
-                error.within(Code::ExecAbort, "Transaction discarded, ")
-            } else {
-                error
-            };
-            return self.fail(session, error);
+        if let Attempt::TooMany = self.attempt_again(session, units) {
+            return self.fail(session, OVERTAKEN);
         }
-        let request = self.asking.request_id(client.0);
-        match self.access(request, Intent::ReadSettled, units) {
-            Answer::Refused(refusal) => {
-                if !session.is_leased() {
-                    self.end_multi(session);
-                }
-                self.refused(session, refusal);
+        let mut args = Args::default();
+        parse(raw, &self.config.limits, &mut args).expect("the request was read before");
+        let mut list = Vec::new();
+        args.to_slices(raw, &mut list);
+        let (_, command) = Once::split(&list);
+        let spec = find(command).expect("the command was found before");
+        self.data_command(client, session, spec, raw, &list);
+    }
+
+    /// DESTAGE ONCE token command [args...], or EXEC as the command.
+    pub(super) fn once_command(
+        &mut self,
+        client: ClientId,
+        session: &mut Session,
+        raw: &[u8],
+        args: &[&[u8]],
+    ) {
+        let (Some(_), command) = Once::split(args) else {
+            return self.fail(
+                session,
+                ReplyError::fixed(Code::Err, "DESTAGE ONCE token command [argument ...]"),
+            );
+        };
+        let token = args[2];
+        if token.is_empty() || token.len() > TOKEN_BYTES_MAX {
+            let message = ReplyError::err(format!(
+                "a token has 1 to {TOKEN_BYTES_MAX} bytes; nothing was done"
+            ));
+            return self.fail(session, message);
+        }
+        let spec = match find(command) {
+            Ok(spec) => spec,
+            Err(message) => return self.fail(session, message),
+        };
+        if spec.verb == Verb::Exec {
+            if let Some(mut multi) = session.multi.take() {
+                let limits = &self.config.limits;
+                multi.once = Some(Once::of_transaction(limits, token, &multi.requests));
+                session.multi = Some(multi);
             }
-            Answer::Now(..) | Answer::Later => {
-                session.waiting = Some(Waiting::Settling { request, raw: raw.into() });
+            return self.exec(client, session);
+        }
+        if session.multi.is_some() {
+            return self.fail(
+                session,
+                ReplyError::fixed(
+                    Code::Err,
+                    "in a transaction, all is done once: DESTAGE ONCE token EXEC",
+                ),
+            );
+        }
+        match spec.category {
+            Category::Write => self.data_command(client, session, spec, raw, args),
+            Category::Read | Category::Server => {
+                let message = ReplyError::err(format!(
+                    "DESTAGE ONCE is for commands that write, and for EXEC: send {} without it",
+                    spec.name.to_ascii_uppercase()
+                ));
+                self.fail(session, message);
             }
         }
     }

@@ -6,18 +6,6 @@ use destage_core::{Core, DomainId, Halt, Input};
 use destage_runtime::status::HaltReport;
 
 impl Engine {
-    /// Destages again, as the words behind RESUME say: none, or PARK for what domains halted at to be parked if the origin
-    /// rejects it once more.
-    ///
-    /// # Errors
-    /// What is expected instead; nothing has changed.
-    pub fn resume_by(&mut self, args: &[String]) -> Result<(), String> {
-        self.resume_as(args)?;
-        self.pump();
-        self.run_ready();
-        Ok(())
-    }
-
     pub(super) fn resume_as(&mut self, args: &[String]) -> Result<(), String> {
         let input = match args {
             [] => Input::Resume,

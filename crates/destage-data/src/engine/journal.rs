@@ -60,4 +60,13 @@ impl Engine {
             }
         }
     }
+
+    /// Whether the journal's disk is full, so that nothing can be acknowledged.
+    pub fn journal_full(&mut self, is_full: bool) {
+        self.measured.set_journal_full(is_full);
+        if !is_full {
+            self.wake_lease_waiters();
+            self.run_ready();
+        }
+    }
 }

@@ -9,6 +9,7 @@
 
 use super::Engine;
 use super::asking::Answer;
+use super::collections::{Attempt, OVERTAKEN};
 use super::command::{Category, Spec, Verb, find};
 use super::key::{key_cells, resolve};
 use super::observer::entry_key;
@@ -16,18 +17,14 @@ use super::perform::Context;
 use super::prepared::{Prepared, Trouble};
 use super::queued::Queued;
 use super::rows::RowKey;
-use super::session::{Ahead, Multi, Session, Waiting};
+use super::session::{Ahead, Multi, Session};
 use super::txn::Txn;
 use crate::mapping::Shape;
 use crate::resp::{Args, Code, Protocol, Reply, ReplyError, parse};
 use crate::schema::TableId;
 use destage_core::lease::Denied;
-use destage_core::{Access, ClientId, Intent, Lsn, Span, UnitId};
+use destage_core::{Access, ClientId, Intent, Lsn, UnitId};
 
-/// Lifetimes, in milliseconds.
-const LIFETIME_MS_DEFAULT: u64 = 1_000;
-const LIFETIME_MS_MIN: u64 = 10;
-const LIFETIME_MS_MAX: u64 = 60_000;
 /// Most writes of one session: a command performs all of them again unless what they come to was kept.
 const WRITES_MAX: usize = 1_000;
 /// Most bytes of rows that are kept for that.
@@ -40,41 +37,6 @@ const SPOILT: ReplyError = ReplyError::fixed(
 );
 
 impl Engine {
-    /// DESTAGE BEGIN [ms]
-    pub(super) fn begin_leased(&mut self, session: &mut Session, args: &[&[u8]]) {
-        let lifetime = match args {
-            [] => Some(LIFETIME_MS_DEFAULT),
-            [ms] => std::str::from_utf8(ms).ok().and_then(|ms| ms.parse().ok()),
-            _ => None,
-        };
-        let range = LIFETIME_MS_MIN..=LIFETIME_MS_MAX;
-        let Some(lifetime) = lifetime.filter(|lifetime| range.contains(lifetime)) else {
-            let message = ReplyError::err(format!(
-                "DESTAGE BEGIN [ms]: the leases last {LIFETIME_MS_MIN} to {LIFETIME_MS_MAX} ms, \
-                 {LIFETIME_MS_DEFAULT} unless given"
-            ));
-            return self.fail(session, message);
-        };
-        if session.watch.is_some() {
-            return self.fail(
-                session,
-                ReplyError::fixed(Code::Err, "DESTAGE BEGIN leases what is read; UNWATCH first"),
-            );
-        }
-        session.watch = Some(self.watchers.begin(self.now, Span::from_millis(lifetime)));
-        session.multi = Some(Multi { leased: true, begun: true, ..Multi::default() });
-        Reply::new(&mut session.out, session.protocol).ok();
-    }
-
-    /// MULTI in a session under leases: the commands that follow are kept for EXEC, which takes X leases on what they write
-    /// in the step in which it performs them.
-    pub(super) fn defer(&mut self, session: &mut Session) {
-        if let Some(multi) = &mut session.multi {
-            (multi.leased, multi.ahead) = (false, None);
-        }
-        Reply::new(&mut session.out, session.protocol).ok();
-    }
-
     /// DESTAGE EXCLUDE key [key ...]: X leases on rows that are to be read and then written.
     fn exclude(&mut self, session: &mut Session, keys: &[&[u8]]) {
         let Some(rows) = self.row_keys(session, keys, "EXCLUDE") else { return };
@@ -230,39 +192,6 @@ impl Engine {
         Ok(())
     }
 
-    /// Ends a session's leases; its token stays, and fences it.
-    pub(super) fn end_leases(&mut self, session: &mut Session) {
-        if let Some(token) = session.watch {
-            self.watchers.abort(token);
-            self.wake_lease_waiters();
-        }
-        if let Some(multi) = &mut session.multi {
-            (multi.requests, multi.bytes, multi.ahead) = (Vec::new(), 0, None);
-        }
-    }
-
-    /// Tells a session that it has lost its leases: nothing of it will be done, and EXEC says so with nil.
-    pub(super) fn lost(&mut self, session: &mut Session, denied: Denied) {
-        self.end_leases(session);
-        let message = match denied {
-            Denied::Conflict => ReplyError::fixed(
-                Code::Retry,
-                "another session holds the row: EXEC, and begin anew after a while",
-            ),
-            Denied::Voided => ReplyError::fixed(
-                Code::Retry,
-                "a row that this session has read was changed: EXEC, and begin anew",
-            ),
-            Denied::Fenced => ReplyError::fixed(
-                Code::Retry,
-                "this session has lost its leases: EXEC, and begin anew",
-            ),
-        };
-        // It tells of what others did.
-        session.lsn = session.lsn.max(self.core.last());
-        self.complain(session, message);
-    }
-
     /// Performs a command of a leased session, behind the session's writes: all rows are present.
     pub(super) fn leased_now(
         &mut self,
@@ -317,7 +246,10 @@ impl Engine {
                 self.leased_anew(client, session, raw);
             }
             Err(Trouble::Unknown) => self.settle(client, session, &units, raw),
-            Err(Trouble::Again) => self.perform_again(client, session, &units, raw),
+            Err(Trouble::Again) => match self.attempt_again(session, &units) {
+                Attempt::TooMany => self.fail(session, OVERTAKEN),
+                Attempt::Again => self.leased_anew(client, session, raw),
+            },
         }
     }
 
@@ -372,52 +304,6 @@ impl Engine {
             context.perform(prepared, units, &mut reply)?;
         }
         Ok(out)
-    }
-
-    /// Whether commands would write what a session other than this one's holds an X lease on.
-    pub(super) fn is_leased_to_another<'p>(
-        &self,
-        session: &Session,
-        commands: impl Iterator<Item = &'p Prepared>,
-    ) -> bool {
-        if self.watchers.is_empty() {
-            return false;
-        }
-        let mut writes = commands.filter(|prepared| prepared.category == Category::Write);
-        writes.any(|prepared| {
-            prepared.keys().any(|(table, key)| {
-                self.watchers.is_leased_away(&(table, key.into()), session.watch)
-            })
-        })
-    }
-
-    /// Whether the journal's disk has no space for what commands would write.
-    pub(super) fn lacks_space<'p>(&self, mut commands: impl Iterator<Item = &'p Prepared>) -> bool {
-        let plain = self.schema.plain;
-        self.measured.is_journal_full()
-            && commands.any(|prepared| {
-                prepared.category == Category::Write && prepared.changes_rows(plain)
-            })
-    }
-
-    /// Has a client's request wait until an X lease ends, or the journal has space; then it asks again.
-    pub(super) fn wait_for_lease(&mut self, client: ClientId, session: &mut Session, raw: &[u8]) {
-        session.waiting = Some(Waiting::Lease { raw: raw.into() });
-        self.watchers.wait(client);
-    }
-
-    /// Lets everyone who waits for a lease ask again.
-    pub(super) fn wake_lease_waiters(&mut self) {
-        for client in self.watchers.take_waiters() {
-            self.sessions.ask_again(client);
-        }
-    }
-
-    /// Ends the sessions whose time is up.
-    pub(super) fn expire_leases(&mut self) {
-        if self.watchers.expire(self.now) {
-            self.wake_lease_waiters();
-        }
     }
 }
 

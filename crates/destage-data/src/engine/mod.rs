@@ -5,6 +5,7 @@
 //! clients send ([`Engine::receive`]), carries out the [`Io`] it is given, reports completions, and calls
 //! [`Engine::tick`] when it has nothing more at hand.
 
+mod access;
 mod ask;
 mod asking;
 mod builds_on;
@@ -22,8 +23,10 @@ mod dispatch;
 mod domains;
 mod effects;
 mod elements;
+mod entry;
 mod exec;
 mod expire;
+mod fetch;
 mod fields;
 mod freshness;
 mod front_end;
@@ -37,6 +40,7 @@ mod jobs;
 mod journal;
 mod key;
 mod leased;
+mod leases;
 mod listen;
 mod log;
 mod measured;
@@ -51,17 +55,21 @@ mod page_clock;
 mod perform;
 mod plain;
 mod prepared;
+mod presence;
 mod queued;
 mod raw_sql;
 mod recover;
 mod reload;
+mod replies;
 mod report;
+mod resume;
 mod rows;
 mod rules;
 mod scan;
 mod session;
 mod sessions;
 mod sets;
+mod settle;
 mod slabs;
 mod strings;
 mod structural;
@@ -70,6 +78,7 @@ mod txn;
 mod undecided;
 mod unknown;
 mod unsupported;
+mod waits;
 mod watch;
 mod watchers;
 mod watermarks;
@@ -80,17 +89,23 @@ use crate::schema::Schema;
 use crate::settings::{Settings, TableSettings, UnsafeFlags};
 use asking::{Asking, PREFETCH_CLIENT};
 use decide::Decisions;
+pub use decide::{Asker, ParkedAnswer, ParkedCommand};
 use derived::Derived;
-use destage_core::{ClientId, Core, DomainId, Input, Lsn, Span, Time};
+use destage_core::{ClientId, Core, DomainId, Lsn, Span, Time};
 use destage_engine::Drive;
 use destage_journal::Journal;
 use destage_record::RecordedCore;
 use destage_runtime::auth::Auth;
 use domains::Domains;
 use freshness::Freshness;
+pub use job::{FetchJob, Groups, Io};
 use jobs::Jobs;
+pub(crate) use journal::COMMIT;
+pub(crate) use key::{format_key, key_cells};
 use log::GroupLog;
 use measured::Measured;
+pub use measured::StartReport;
+pub(crate) use observer::Observer;
 use once::OnceTokens;
 use overlay::Overlay;
 use perform::FieldNames;
@@ -98,20 +113,12 @@ use prepared::Prepared;
 use rows::Rows;
 use rules::Rules;
 use sessions::Sessions;
+pub(crate) use sessions::TURN;
 use std::sync::Arc;
 use txn::Txn;
 use undecided::Undecided;
 use unknown::Unknown;
 use watchers::Watchers;
-
-pub use decide::{Asker, ParkedAnswer, ParkedCommand};
-pub use job::{FetchJob, Groups, Io};
-pub(crate) use journal::COMMIT;
-pub use measured::StartReport;
-
-pub(crate) use key::{format_key, key_cells};
-pub(crate) use observer::Observer;
-pub(crate) use sessions::TURN;
 
 /// The first ordering domain: the whole origin, unless the settings say otherwise.
 pub const DOMAIN: DomainId = DomainId(0);
@@ -247,31 +254,6 @@ impl Engine {
     /// What writes set off, and whose word they wait for.
     fn rules(&self) -> Rules<'_> {
         Rules { schema: &self.schema, tables: &self.config.tables }
-    }
-
-    /// Time passed, or the server has nothing more at hand.
-    pub fn tick(&mut self, now: Time) {
-        self.now = self.now.max(now);
-        while let Some(client) = self.sessions.next_timed_out(self.now) {
-            self.wait_timed_out(client);
-        }
-        self.expire_leases();
-        self.expire_rows();
-        self.expire_some();
-        self.drop_absent_plain();
-        self.reload_doubtful();
-        self.expire_held();
-        self.end_waits();
-        self.config.auth.tell(self.now);
-        self.keep_tokens();
-        self.core.handle(self.now, Input::Tick);
-        if let Some(job) = self.domains.move_mark(self.now, self.core.decided()) {
-            self.jobs.push(job);
-        }
-        self.measured.tick(self.now);
-        self.pump();
-        self.next_decision();
-        self.run_ready();
     }
 
     /// When to call [`Engine::tick`] at the latest.

@@ -13,7 +13,7 @@ mod kept;
 mod tokens;
 
 use super::Engine;
-use super::command::{Category, Verb, find};
+use super::command::Category;
 use super::prepared::{Prepared, Trouble};
 use super::queued::Queued;
 use super::session::{Session, Waiting};
@@ -23,12 +23,11 @@ use crate::resp::{Code, Protocol, Reply, ReplyError, in_v2};
 use crate::settings::Settings;
 use command::{Once, OnceRecord};
 use destage_core::{Access, ClientId, Lsn, Span};
+pub(super) use kept::OnceTokens;
 use tokens::Limits;
 
-pub(super) use kept::OnceTokens;
-
 /// The longest token.
-const TOKEN_BYTES_MAX: usize = 128;
+pub(super) const TOKEN_BYTES_MAX: usize = 128;
 /// The longest reply that is kept.
 const REPLY_BYTES_MAX: usize = 64 << 10;
 /// A token is kept for this long, and no shorter than what is decided is retained.
@@ -44,60 +43,6 @@ pub(super) fn limits(settings: &Settings) -> Limits {
 }
 
 impl Engine {
-    /// DESTAGE ONCE token command [args...], or EXEC as the command.
-    pub(super) fn once_command(
-        &mut self,
-        client: ClientId,
-        session: &mut Session,
-        raw: &[u8],
-        args: &[&[u8]],
-    ) {
-        let (Some(_), command) = Once::split(args) else {
-            return self.fail(
-                session,
-                ReplyError::fixed(Code::Err, "DESTAGE ONCE token command [argument ...]"),
-            );
-        };
-        let token = args[2];
-        if token.is_empty() || token.len() > TOKEN_BYTES_MAX {
-            let message = ReplyError::err(format!(
-                "a token has 1 to {TOKEN_BYTES_MAX} bytes; nothing was done"
-            ));
-            return self.fail(session, message);
-        }
-        let spec = match find(command) {
-            Ok(spec) => spec,
-            Err(message) => return self.fail(session, message),
-        };
-        if spec.verb == Verb::Exec {
-            if let Some(mut multi) = session.multi.take() {
-                let limits = &self.config.limits;
-                multi.once = Some(Once::of_transaction(limits, token, &multi.requests));
-                session.multi = Some(multi);
-            }
-            return self.exec(client, session);
-        }
-        if session.multi.is_some() {
-            return self.fail(
-                session,
-                ReplyError::fixed(
-                    Code::Err,
-                    "in a transaction, all is done once: DESTAGE ONCE token EXEC",
-                ),
-            );
-        }
-        match spec.category {
-            Category::Write => self.data_command(client, session, spec, raw, args),
-            Category::Read | Category::Server => {
-                let message = ReplyError::err(format!(
-                    "DESTAGE ONCE is for commands that write, and for EXEC: send {} without it",
-                    spec.name.to_ascii_uppercase()
-                ));
-                self.fail(session, message);
-            }
-        }
-    }
-
     /// Whether nothing is to be carried out: the command is answered, or its answer is waited for. Otherwise it is to be
     /// carried out in this very step, or is asked for once more.
     pub(super) fn is_known(

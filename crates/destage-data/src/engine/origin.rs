@@ -4,7 +4,7 @@ use super::measured::Way;
 use super::session::{Job, Waiting};
 use super::undecided::Cascade;
 use super::{Engine, FetchJob, Io};
-use crate::origins::{Applied, OriginError, Snapshot};
+use crate::origins::{Applied, Keys, OriginError, Snapshot, Watermarks};
 use crate::resp::{Code, Reply, ReplyError};
 use crate::schema::TableId;
 use destage_core::{
@@ -234,5 +234,38 @@ impl Engine {
             self.fail(&mut session, error);
             self.sessions.restore(client, session);
         }
+    }
+
+    /// A page of keys came, or failed.
+    pub fn scanned(
+        &mut self,
+        now: Time,
+        request: u64,
+        result: Result<(Keys, Watermarks), OriginError>,
+    ) {
+        self.now = self.now.max(now);
+        let Some((client, Job::Scan(scan))) = self.sessions.take_job(RequestId(request)) else {
+            self.domains.unask(request);
+            return self.undecided.structural_mut().unpin(request);
+        };
+        match result {
+            Err(error) => {
+                self.domains.unask(request);
+                self.job_failed(client, scan.table, &error);
+            }
+            Ok((page, watermarks)) => {
+                let table = scan.table;
+                match self.seen_page(request, &watermarks) {
+                    Some(shown) => self.reply_page(client, (request, scan), page, &shown),
+                    None => {
+                        let error = OriginError::new(Fault::Unavailable, "the origin went back");
+                        self.job_failed(client, table, &error);
+                    }
+                }
+            }
+        }
+        self.undecided.structural_mut().unpin(request);
+        self.sessions.ready(client);
+        self.run_ready();
     }
 }

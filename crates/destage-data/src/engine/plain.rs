@@ -327,12 +327,4 @@ impl Engine {
             self.core.handle(self.now, Input::Release { units: &units });
         }
     }
-
-    /// Tells those who watch it that a plain key changes.
-    pub(super) fn plain_changed(&mut self, unit: UnitId) {
-        if !self.watchers.is_empty() {
-            let key = (self.rows.get(unit).table, self.rows.key(unit).into());
-            self.watchers.change(&key);
-        }
-    }
 }

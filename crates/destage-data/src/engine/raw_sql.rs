@@ -24,7 +24,7 @@ use crate::dml::Dml;
 use crate::origins::{OriginError, Watermarks, decided_of};
 use crate::resp::{Code, ReplyError};
 use crate::schema::TableId;
-use destage_core::{Access, Fault, Input, Lsn, UnitId, WaitFor};
+use destage_core::{Access, Input, Lsn, UnitId, WaitFor};
 use std::collections::{BTreeSet, HashSet};
 
 impl Engine {
@@ -192,7 +192,7 @@ impl Engine {
         part.into_iter().flat_map(move |part| self.unknown.covering(unit, part))
     }
 
-    fn has_decided(&self, (domain, lsn): Place) -> bool {
+    pub(super) fn has_decided(&self, (domain, lsn): Place) -> bool {
         lsn <= self.domains.watermark(domain)
     }
 
@@ -214,15 +214,6 @@ impl Engine {
         })
     }
 
-    /// Fetches a row once the origin has decided a group.
-    pub(super) fn fetch_behind(&mut self, unit: UnitId, place: Place) {
-        if self.has_decided(place) {
-            self.fetch(unit);
-        } else {
-            self.hold(place, HeldFetch::Row(unit));
-        }
-    }
-
     /// Asks the origin for a page of keys, once it has decided what its table depends on.
     pub(super) fn ask_for_page(&mut self, request: u64, table: TableId, page: Io) {
         let mut open = None;
@@ -237,47 +228,14 @@ impl Engine {
         }
     }
 
-    fn hold(&mut self, place: Place, fetch: HeldFetch) {
+    pub(super) fn hold(&mut self, place: Place, fetch: HeldFetch) {
         self.unknown.hold(place, self.now + self.config.client_wait, fetch);
         let request = self.asking.request_id(PREFETCH_CLIENT);
         let until = WaitFor::Decided;
         self.core.handle(self.now, Input::Wait { request, lsn: place.1, until });
     }
 
-    /// The origin has decided more than before: what was held back for that goes on.
-    pub(super) fn raw_sql_decided(&mut self) {
-        let domains = &self.domains;
-        let decided = self.unknown.take_decided(|(domain, lsn)| lsn <= domains.watermark(domain));
-        for fetch in decided {
-            match fetch {
-                HeldFetch::Row(unit) => self.fetch(unit),
-                HeldFetch::Page(request, table, page) => self.ask_for_page(request, table, page),
-            }
-        }
-    }
-
-    /// Gives up what was held back for too long.
-    pub(super) fn expire_held(&mut self) {
-        let late = self.unknown.take_late(self.now);
-        if late.is_empty() {
-            return;
-        }
-        for (lsn, fetch) in late {
-            let message = format!(
-                "raw SQL (write {}) that covers it has not been decided there within {} s",
-                lsn.0,
-                self.config.client_wait.as_secs_f64()
-            );
-            let error = OriginError::new(Fault::Unavailable, message);
-            match fetch {
-                HeldFetch::Row(unit) => self.held_in_vain(unit, &error),
-                HeldFetch::Page(request, ..) => self.scanned(self.now, request, Err(error)),
-            }
-        }
-        self.pump();
-    }
-
-    fn held_in_vain(&mut self, unit: UnitId, error: &OriginError) {
+    pub(super) fn held_in_vain(&mut self, unit: UnitId, error: &OriginError) {
         self.decisions.fetch_failed(unit);
         let row = self.rows.get(unit);
         self.measured.read_failed(self.now, &self.schema.table(row.table).name, error);

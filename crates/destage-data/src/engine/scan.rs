@@ -9,10 +9,9 @@ use super::session::{Job, Session, Waiting};
 use super::{Engine, Io};
 use crate::cells::{Cell, Reader};
 use crate::key_text::decode;
-use crate::origins::{Keys, OriginError, Watermarks};
 use crate::resp::{Code, Reply, ReplyError};
 use crate::schema::TableId;
-use destage_core::{ClientId, Fault, Lsn, RequestId, Time, UnitId};
+use destage_core::{ClientId, Lsn, UnitId};
 
 /// Rows in a page unless COUNT says otherwise, and the most that COUNT may say.
 const COUNT_DEFAULT: usize = 10;
@@ -137,41 +136,8 @@ impl Engine {
         session.waiting = Some(Waiting::Job { request, job: Job::Scan(scan) });
     }
 
-    /// A page of keys came, or failed.
-    pub fn scanned(
-        &mut self,
-        now: Time,
-        request: u64,
-        result: Result<(Keys, Watermarks), OriginError>,
-    ) {
-        self.now = self.now.max(now);
-        let Some((client, Job::Scan(scan))) = self.sessions.take_job(RequestId(request)) else {
-            self.domains.unask(request);
-            return self.undecided.structural_mut().unpin(request);
-        };
-        match result {
-            Err(error) => {
-                self.domains.unask(request);
-                self.job_failed(client, scan.table, &error);
-            }
-            Ok((page, watermarks)) => {
-                let table = scan.table;
-                match self.seen_page(request, &watermarks) {
-                    Some(shown) => self.reply_page(client, (request, scan), page, &shown),
-                    None => {
-                        let error = OriginError::new(Fault::Unavailable, "the origin went back");
-                        self.job_failed(client, table, &error);
-                    }
-                }
-            }
-        }
-        self.undecided.structural_mut().unpin(request);
-        self.sessions.ready(client);
-        self.run_ready();
-    }
-
     /// `shown` says of each domain up to where the page shows it.
-    fn reply_page(
+    pub(super) fn reply_page(
         &mut self,
         client: ClientId,
         (request, scan): (u64, Scan),

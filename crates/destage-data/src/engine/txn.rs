@@ -8,7 +8,7 @@ use super::prepared::Prepared;
 use super::rows::{Kind, Rows};
 use crate::cells::{Cell, Reader};
 use crate::change::{GroupWriter, Op, Set};
-use crate::once::Told;
+use crate::once::TokenRecord;
 use crate::resp::Reply;
 use crate::schema::{ColumnDefault, Schema, Table, TableId};
 use destage_core::{Lsn, Time, UnitId};
@@ -407,7 +407,7 @@ impl Txn {
         writer.clear();
         writer.builds_on(on.iter().copied());
         if let Some(record) = &self.once_record {
-            writer.told(&Told::Done(record.done()));
+            writer.token_record(&TokenRecord::Done(record.done()));
         }
         let mut dmls = self.dmls.iter().peekable();
         for (place, change) in self.changes.iter().enumerate() {

@@ -5,12 +5,17 @@
 use super::Engine;
 use super::key::resolve;
 use super::rows::RowKey;
-use super::session::Session;
+use super::session::{Multi, Session};
 use crate::resp::{Code, Reply, ReplyError};
 use destage_core::{Span, UnitId};
 
 /// Most keys that one connection watches.
 const KEYS_MAX: usize = 10_000;
+
+/// Lifetimes, in milliseconds.
+const LIFETIME_MS_DEFAULT: u64 = 1_000;
+const LIFETIME_MS_MIN: u64 = 10;
+const LIFETIME_MS_MAX: u64 = 60_000;
 
 impl Engine {
     /// WATCH key [key ...]
@@ -102,5 +107,40 @@ impl Engine {
             self.watchers.change(&key);
             self.note_table_watched(key.0);
         }
+    }
+
+    /// DESTAGE BEGIN [ms]
+    pub(super) fn begin_leased(&mut self, session: &mut Session, args: &[&[u8]]) {
+        let lifetime = match args {
+            [] => Some(LIFETIME_MS_DEFAULT),
+            [ms] => std::str::from_utf8(ms).ok().and_then(|ms| ms.parse().ok()),
+            _ => None,
+        };
+        let range = LIFETIME_MS_MIN..=LIFETIME_MS_MAX;
+        let Some(lifetime) = lifetime.filter(|lifetime| range.contains(lifetime)) else {
+            let message = ReplyError::err(format!(
+                "DESTAGE BEGIN [ms]: the leases last {LIFETIME_MS_MIN} to {LIFETIME_MS_MAX} ms, \
+                 {LIFETIME_MS_DEFAULT} unless given"
+            ));
+            return self.fail(session, message);
+        };
+        if session.watch.is_some() {
+            return self.fail(
+                session,
+                ReplyError::fixed(Code::Err, "DESTAGE BEGIN leases what is read; UNWATCH first"),
+            );
+        }
+        session.watch = Some(self.watchers.begin(self.now, Span::from_millis(lifetime)));
+        session.multi = Some(Multi { leased: true, begun: true, ..Multi::default() });
+        Reply::new(&mut session.out, session.protocol).ok();
+    }
+
+    /// MULTI in a session under leases: the commands that follow are kept for EXEC, which takes X leases on what they write
+    /// in the step in which it performs them.
+    pub(super) fn defer(&mut self, session: &mut Session) {
+        if let Some(multi) = &mut session.multi {
+            (multi.leased, multi.ahead) = (false, None);
+        }
+        Reply::new(&mut session.out, session.protocol).ok();
     }
 }

@@ -128,4 +128,11 @@ impl Engine {
             Err(error) => self.measured.origin_failed(self.now, Way::Write, &error),
         }
     }
+
+    /// Lets go of the segments whose groups are decided up to here, and that tell of no token that is kept.
+    pub(super) fn reclaim(&mut self) {
+        let upto = self.domains.watermarks().reclaimable(self.core.decided());
+        let kept = self.once.first_place().map_or(upto, |first| upto.min(Lsn(first.0 - 1)));
+        self.log.reclaim(kept, self.now);
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::Event;
 use super::Outbox;
-use crate::origins::{Heard, Listener, Origin, OriginError};
+use crate::origins::{Listener, Notices, Origin, OriginError};
 use crate::schema::Schema;
 use std::sync::{Arc, Weak};
 use std::thread;
@@ -74,13 +74,13 @@ impl Hearer {
     /// Hands on what is heard until the connection or the server ends. While the server has not looked at it, no further
     /// event is sent: what else is heard goes to the rest, folded.
     fn hear(&self, mut listener: Box<dyn Listener>) -> Option<OriginError> {
-        let heard = Heard::default();
+        let heard = Notices::default();
         while self.server.strong_count() > 0 {
             match listener.wait(NOTICE) {
                 Ok(changes) if changes.is_empty() => {}
                 Ok(changes) => {
                     if heard.add(|all| all.merge(changes)) {
-                        self.outbox.send(Event::Told(heard.clone()));
+                        self.outbox.send(Event::Notices(heard.clone()));
                     }
                     thread::sleep(HAND_ON_EVERY);
                 }

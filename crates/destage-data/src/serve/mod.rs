@@ -3,6 +3,7 @@
 //! One thread owns the engine and all clients' sockets. The journal, the destager and the readers of the origin have
 //! threads of their own and report back through events.
 
+mod check;
 mod claims;
 mod client;
 mod control;
@@ -21,16 +22,20 @@ mod workers;
 
 use crate::derived::Answer;
 use crate::engine::{Engine, FetchJob};
-use crate::origins::{Applied, Heard, Keys, Origin, OriginError, ParkedGroup, Watermarks};
+use crate::origins::{Applied, Keys, Notices, Origin, OriginError, ParkedGroup, Watermarks};
 use crate::schema::{Schema, TableId};
 use crate::settings::Settings;
+use control::EngineControl;
 use destage_core::{BatchId, Lsn};
 use destage_runtime::commit::CommitDone;
+use destage_runtime::reload::{self, Reread};
 use destage_runtime::shell::EndRequest;
 use destage_runtime::sockets::Reserved;
 use destage_runtime::{descriptors, memory};
 use server::{Host, LocalEvent, Server};
+use std::sync::Arc;
 
+pub use check::check;
 pub use destage_runtime::ServeError;
 pub(crate) use embedded::EmbeddedServer;
 pub use metrics::EXPORTS;
@@ -65,7 +70,7 @@ enum Event {
     /// The origin tells what others change in these tables from now on; without tables, it is not heard any more.
     Listening(Option<Vec<TableId>>),
     /// Others have changed something. Sent once for all that is heard until it is looked at.
-    Told(Heard),
+    Notices(Notices),
     /// The heartbeat found another owner.
     Fenced(OriginError),
     /// The heartbeat found something else than what was opened.
@@ -99,16 +104,18 @@ pub fn fit(
     start::fit(settings, origin, schema).map(drop)
 }
 
-/// Serves until a signal, the end of the `--run` command, or a failure.
+/// Serves until a signal, the end of the `--run` command, or a failure. At SIGHUP, `reread` looks for changed settings.
 ///
 /// # Errors
 /// [`ServeError`] with the exit code; what was acknowledged is in the journal in any case.
-pub fn run(mut settings: Settings) -> Result<(), ServeError> {
+pub fn run(mut settings: Settings, reread: Reread) -> Result<(), ServeError> {
     settings.clients_max = descriptors::for_clients(settings.clients_max);
     memory::give_back_when_quiet();
     let reserved = reserve(&settings, true)?;
     let started = start::start(&settings)?;
-    let (server, _) = Server::new(settings, started, reserved, Host::Program)?;
+    let (server, outbox) = Server::new(settings, started, reserved, Host::Program)?;
+    let _hangups = reload::watch(Arc::new(EngineControl { outbox }), reread)
+        .map_err(|error| ServeError::internal(&error))?;
     server.run()
 }
 

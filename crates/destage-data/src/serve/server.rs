@@ -24,10 +24,10 @@ use destage_core::{ClientId, StopReason, Time};
 use destage_engine::{Drive, Writers};
 use destage_runtime::clock::Clock;
 use destage_runtime::handoff::{Sender, queue};
-use destage_runtime::policy;
 use destage_runtime::shell::{LISTENER, Shell, WAKER};
 use destage_runtime::sockets::{Listen, Listener, Reserved};
 use destage_runtime::watch::Guard;
+use destage_runtime::{notify, policy};
 use mio::{Events, Token};
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -142,7 +142,7 @@ impl Server {
         let alive =
             super::listening::start(listener, &origin, schema, &outbox).map_err(internal)?;
         shell.listen(&mut reserved)?;
-        let control = EngineControl { outbox: outbox.clone() };
+        let control = Arc::new(EngineControl { outbox: outbox.clone() });
         let auth = engine.passwords().clone();
         shell.serve_admin(&mut reserved, control, auth, &settings.admin_hosts)?;
         if host == Host::Program {
@@ -198,6 +198,7 @@ impl Server {
         if self.settings.run.is_none() {
             text.push_str(&self.trials(&listen, is_example));
         }
+        notify::ready(text.lines().next().unwrap_or_default());
         // Whoever started it may not want to know.
         let _ = io::stdout().write_all(text.as_bytes());
     }
@@ -423,7 +424,7 @@ impl Server {
             }
             Event::MarkedAll { upto, result } => self.engine.marked_all(now, upto, result),
             Event::Listening(tables) => self.engine.listening(now, tables),
-            Event::Told(heard) => self.engine.note_foreign_changes(now, heard.take()),
+            Event::Notices(heard) => self.engine.note_foreign_changes(now, heard.take()),
             Event::Fenced(error) => {
                 tracing::error!(error = error.message, "fenced");
                 self.stop(StopReason::Fenced);

@@ -18,7 +18,7 @@ use destage_journal::{DirDisk, ErrorKind, Journal, Options, Records, Recovery};
 use destage_runtime::clock::Clock;
 use destage_runtime::progress::Progress;
 use destage_runtime::watch::Watch;
-use destage_runtime::{exit, own};
+use destage_runtime::{exit, own, policy};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,11 +56,15 @@ pub(super) fn start(settings: &Settings) -> Result<Started, ServeError> {
         record.check().map_err(|error| ServeError::usage(&error))?;
     }
     let (url, is_example) = origin_url(settings)?;
+    let version = env!("CARGO_PKG_VERSION");
+    tracing::info!(version, data = %settings.data.display(), "starting");
     // The journal first: its lock keeps a second process from touching anything.
     let disk = DirDisk::open(settings.data.join(JOURNAL_FOLDER))?;
     let watch = watch(&disk)?;
     let origin = origins::open(&url, settings.origin_timeout, &settings.tables)?;
     let mut schema = origin.schema()?;
+    let (tables, policy) = (schema.reachable().len(), policy::summary(&settings.policy));
+    tracing::info!(origin = origin.describe(), tables, policy, "found the origin");
     check_reach(settings, &*origin, &schema)?;
     let (queries, partition) = fit(settings, &*origin, &mut schema)?;
     let schema = Arc::new(schema);
@@ -125,7 +129,7 @@ pub(super) fn fit(
 }
 
 /// Refuses a start from which no key would reach anything because nobody has said what the tables hold.
-fn check_reach(
+pub(super) fn check_reach(
     settings: &Settings,
     origin: &dyn Origin,
     schema: &Schema,
@@ -389,6 +393,8 @@ fn recover(
     bar.finish();
     if total > 0 {
         tracing::info!(groups = total, "found undestaged writes in the journal; destaging them");
+    } else {
+        tracing::info!(last = recovery.last_lsn, "found the journal with nothing to destage");
     }
     Ok(newest)
 }

@@ -367,7 +367,7 @@ impl<E: Entry> Entries<'_, E> {
             if let Some(cached) = state.cached.hit(name) {
                 return Ok((cached.value.clone(), cached.newest));
             }
-            let mut before = Before {
+            let mut before = AtMiss {
                 newest: state.newest_pending(name),
                 unsure: state.unsure,
                 decided: vec![state.decided],
@@ -402,7 +402,7 @@ impl<E: Entry> Entries<'_, E> {
     }
 
     /// Completes where each of several domains is known to stand.
-    fn known(&self, before: &mut Before) -> Result<(), Error> {
+    fn known(&self, before: &mut AtMiss) -> Result<(), Error> {
         if !self.kind.partition.is_one() {
             before.decided = self.store.manager.watermarks()?;
         }
@@ -451,7 +451,7 @@ impl<E: Entry> Entries<'_, E> {
         state: &mut State<E::Value>,
         name: &str,
         computed: Computed<E::Value>,
-        before: &Before,
+        before: &AtMiss,
     ) -> Found<E::Value> {
         let Computed { mut value, as_of } = computed;
         let last = match &as_of {
@@ -501,7 +501,7 @@ impl<E: Entry> Entries<'_, E> {
 }
 
 /// What was known when a miss began.
-struct Before {
+struct AtMiss {
     /// The newest change that the origin may lack.
     newest: Option<Lsn>,
     unsure: u64,
@@ -509,7 +509,7 @@ struct Before {
     decided: Vec<Lsn>,
 }
 
-impl Before {
+impl AtMiss {
     fn is_ahead_of(&self, as_of: &AsOf) -> bool {
         let mut domains = (0..).map(DomainId).zip(&self.decided);
         domains.any(|(domain, &decided)| as_of.of(domain) < decided)

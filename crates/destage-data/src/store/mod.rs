@@ -62,7 +62,7 @@ pub use entries::{
 };
 pub use error::{Error, ErrorKind};
 pub use manager::{CacheManager, CacheSession, Change, Lease};
-pub use options::{LEASE_DEFAULT, LEASE_MAX, LEASE_MIN, Options, PATIENCE_DEFAULT};
+pub use options::{LEASE_DEFAULT, LEASE_MAX, LEASE_MIN, Options, RETRY_TIMEOUT_DEFAULT};
 pub use session::Session;
 pub use value::{FromValue, Key, KeyPart, KeyParts, Row, Value};
 
@@ -83,13 +83,13 @@ const ATTEMPTS_UNTIL_X: u32 = 3;
 pub struct Store<M: CacheManager = Embedded> {
     manager: M,
     lease: Duration,
-    patience: Duration,
+    retry_timeout: Duration,
 }
 
 impl<M: CacheManager> Store<M> {
-    /// A store over a cache manager. *Units:* leases last `lease`; sessions are tried again for `patience`.
-    pub fn over(manager: M, lease: Duration, patience: Duration) -> Self {
-        Self { manager, lease, patience }
+    /// A store over a cache manager. *Units:* leases last `lease`; sessions are tried again for `retry_timeout`.
+    pub fn over(manager: M, lease: Duration, retry_timeout: Duration) -> Self {
+        Self { manager, lease, retry_timeout }
     }
 
     /// The origin's tables.
@@ -102,13 +102,13 @@ impl<M: CacheManager> Store<M> {
     /// effect. The result is returned once the session is as durable as the policy's `d` asks for.
     ///
     /// # Errors
-    /// What `work` returned; [`ErrorKind::Conflict`] or [`ErrorKind::Busy`] once [`Options::patience`] is over; and what
+    /// What `work` returned; [`ErrorKind::Conflict`] or [`ErrorKind::Busy`] once [`Options::retry_timeout`] is over; and what
     /// [`CacheSession::commit`] says. Nothing was done.
     pub fn session<T>(
         &self,
         mut work: impl FnMut(&mut Session<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let mut attempts = Attempts::new(self.patience);
+        let mut attempts = Attempts::new(self.retry_timeout);
         loop {
             let least = if attempts.failed() < ATTEMPTS_UNTIL_X { Lease::S } else { Lease::X };
             let held = self.manager.begin(self.lease)?;

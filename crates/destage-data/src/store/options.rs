@@ -15,7 +15,7 @@ pub const LEASE_MIN: Duration = Duration::from_millis(10);
 /// The longest lifetime of leases.
 pub const LEASE_MAX: Duration = Duration::from_secs(60);
 /// How long a session that is tried again keeps being tried, unless given.
-pub const PATIENCE_DEFAULT: Duration = Duration::from_secs(30);
+pub const RETRY_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 
 /// How a store is opened: [`Options::new`], changes, [`Options::open`].
 #[derive(Clone)]
@@ -23,7 +23,7 @@ pub struct Options {
     settings: Settings,
     listens: bool,
     pub(super) lease: Duration,
-    pub(super) patience: Duration,
+    pub(super) retry_timeout: Duration,
     changes: Vec<String>,
 }
 
@@ -40,7 +40,7 @@ impl Options {
             settings,
             listens: false,
             lease: LEASE_DEFAULT,
-            patience: PATIENCE_DEFAULT,
+            retry_timeout: RETRY_TIMEOUT_DEFAULT,
             changes: Vec::new(),
         }
     }
@@ -60,10 +60,10 @@ impl Options {
         self
     }
 
-    /// How long a session is tried again before its conflict is returned; [`PATIENCE_DEFAULT`] unless given.
+    /// How long a session is tried again before its conflict is returned; [`RETRY_TIMEOUT_DEFAULT`] unless given.
     #[must_use]
-    pub fn patience(mut self, patience: Duration) -> Self {
-        self.patience = patience;
+    pub fn retry_timeout(mut self, retry_timeout: Duration) -> Self {
+        self.retry_timeout = retry_timeout;
         self
     }
 
@@ -116,6 +116,6 @@ impl Options {
             self.settings.policy = changed.map_err(|error| invalid(error.to_string()))?;
         }
         let manager = Embedded::start(self.settings, self.listens)?;
-        Ok(Store::over(manager, self.lease, self.patience))
+        Ok(Store::over(manager, self.lease, self.retry_timeout))
     }
 }

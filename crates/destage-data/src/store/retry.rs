@@ -14,8 +14,8 @@ pub(super) struct Attempts {
 }
 
 impl Attempts {
-    pub(super) fn new(patience: Duration) -> Self {
-        Self { until: Instant::now() + patience, count: 0, random: RandomState::new() }
+    pub(super) fn new(retry_timeout: Duration) -> Self {
+        Self { until: Instant::now() + retry_timeout, count: 0, random: RandomState::new() }
     }
 
     /// How many have failed.
@@ -23,7 +23,7 @@ impl Attempts {
         self.count
     }
 
-    /// Waits for the next one; false if the patience is over.
+    /// Waits for the next one; false if the retry_timeout is over.
     pub(super) fn wait(&mut self) -> bool {
         let now = Instant::now();
         if now >= self.until {

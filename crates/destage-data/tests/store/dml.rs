@@ -328,7 +328,7 @@ fn sessions_that_read_what_raw_sql_covers_run_again(kind: Kind) {
     // And nobody writes by raw SQL what another session holds an X lease on.
     let impatient = Duration::ZERO;
     drop(store);
-    let store = place.options().patience(impatient).open().unwrap();
+    let store = place.options().retry_timeout(impatient).open().unwrap();
     store
         .session(|s| {
             s.read_to_write(&[Key::from(("accounts", 1))])?;
@@ -457,13 +457,13 @@ fn raw_sql_that_takes_too_long_is_named_and_counts_once_it_gets_through() {
     let sql = "UPDATE counters SET n = n + slow() WHERE id = $1";
     store.session(|s| s.execute(sql, &[1.into()], &row)).unwrap();
     store.session(|s| s.inc(("counters", 2), "n", 1)).unwrap();
-    let patience = Instant::now() + Duration::from_secs(300);
+    let end = Instant::now() + Duration::from_secs(300);
     let told = loop {
         let error = store.status().unwrap().origin.last_error.unwrap_or_default();
         if error.contains("--origin-timeout") {
             break error;
         }
-        assert!(Instant::now() < patience, "the last error is: {error}");
+        assert!(Instant::now() < end, "the last error is: {error}");
         thread::sleep(Duration::from_millis(50));
     };
     assert!(told.contains("raw SQL (write 1)") && told.contains("n + slow()"), "{told}");

@@ -63,8 +63,12 @@ fn what_only_reads_is_of_one_moment_too(kind: Kind) {
 
 fn an_x_lease_keeps_other_sessions_off_until_it_ends(kind: Kind) {
     let place = bank(kind, 2);
-    let store =
-        place.options().patience(Duration::ZERO).lease(Duration::from_secs(60)).open().unwrap();
+    let store = place
+        .options()
+        .retry_timeout(Duration::ZERO)
+        .lease(Duration::from_secs(60))
+        .open()
+        .unwrap();
     let key = [Key::from(("accounts", 1))];
     store
         .session(|s| {

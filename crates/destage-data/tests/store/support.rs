@@ -144,11 +144,11 @@ impl Place {
         }
     }
 
-    /// With so much patience that no stall of the machine ends a lease, a thread's wait or an operation at the origin.
+    /// With so much retry_timeout that no stall of the machine ends a lease, a thread's wait or an operation at the origin.
     pub(crate) fn options(&self) -> Options {
         let options = Options::new(self.origin(), self.folder.path().join("data"));
         let options = options.with(|settings| settings.origin_timeout = Duration::from_secs(60));
-        options.lease(LEASE_MAX).patience(Duration::from_secs(600))
+        options.lease(LEASE_MAX).retry_timeout(Duration::from_secs(600))
     }
 
     pub(crate) fn open(&self) -> Store {

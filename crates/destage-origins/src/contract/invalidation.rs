@@ -104,9 +104,9 @@ impl ForeignChanges {
 
 /// What was heard on one thread and another has not looked at yet.
 #[derive(Clone, Debug, Default)]
-pub struct Heard(Arc<Mutex<ForeignChanges>>);
+pub struct Notices(Arc<Mutex<ForeignChanges>>);
 
-impl Heard {
+impl Notices {
     /// Adds to it. True if there was nothing before, so that whoever looks at it is to be told.
     pub fn add(&self, add: impl FnOnce(&mut ForeignChanges)) -> bool {
         let mut heard = self.lock();
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn whoever_looks_is_told_once_of_all_that_was_heard_until_then() {
-        let heard = Heard::default();
+        let heard = Notices::default();
         assert!(!heard.add(|_| {}));
         assert!(heard.add(|all| all.note(ORDERS, Some(vec![key(1)]))));
         for number in 0..100_000 {

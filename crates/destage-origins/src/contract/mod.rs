@@ -49,7 +49,7 @@ pub mod verdict;
 mod writer;
 
 pub use crate::error::{OriginError, Stage};
-pub use invalidation::{ChangedRows, ForeignChanges, Heard, InvalidationChange, Listener};
+pub use invalidation::{ChangedRows, ForeignChanges, InvalidationChange, Listener, Notices};
 pub use reader::{ALL_DOMAINS, Keys, Range, Reader, Snapshot, Watermarks, decided_of};
 pub use writer::{Applied, Claim, GroupRef, Mark, Owner, ParkedGroup, WriteClaim, Writer};
 

@@ -23,7 +23,7 @@ impl Owner {
         };
         let has_wanted = self.wanted.as_ref().is_none_or(|wanted| {
             let is_new = |address: &&Address| {
-                !self.config.as_ref().is_some_and(|config| config.now.get(address).is_some())
+                self.config.as_ref().is_none_or(|config| config.now.get(address).is_none())
             };
             wanted
                 .iter()

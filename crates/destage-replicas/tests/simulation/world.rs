@@ -402,7 +402,7 @@ impl World {
             self.ids += 1;
             let id = self.ids;
             self.replies.insert(id, reply);
-            let slow = if self.setup.seed % 2 == 0 { MS / 3 } else { MS };
+            let slow = if self.setup.seed.is_multiple_of(2) { MS / 3 } else { MS };
             self.after(slow, Event::Answer { to: from, server, link, id });
         }
         Ok(())

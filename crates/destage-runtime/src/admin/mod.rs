@@ -2,6 +2,7 @@
 //!
 //! | request | answer |
 //! |---|---|
+//! | `GET /` | the console: a page that shows what follows, live |
 //! | `GET /status` | the [`Report`] as JSON |
 //! | `GET /metrics` | the same for Prometheus |
 //! | `GET /healthz` | 200 while the process answers |

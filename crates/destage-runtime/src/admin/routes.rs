@@ -5,6 +5,7 @@ use super::listener::Peer;
 use super::{COMMAND_BYTES_MAX, COMMANDS_MAX, Control, ControlError};
 use crate::auth::{Auth, Verdict};
 use crate::clock::Clock;
+use crate::console;
 use crate::foreign::escaped;
 use crate::metrics::Exporter;
 use crate::status::Report;
@@ -76,7 +77,7 @@ pub(super) fn router(
     let shared = Arc::new(Shared { control, auth, clock, hosts, exporter, commands, bodies });
     let known = middleware::from_fn_with_state(shared.clone(), of_known_host);
     Router::new()
-        .route("/", get(index))
+        .route("/", get(console::page))
         .route("/status", get(status))
         .route("/metrics", get(metrics))
         .route("/healthz", get(async || "ok\n"))
@@ -100,10 +101,6 @@ async fn of_known_host(State(shared): Admin, request: Request, next: Next) -> Re
 fn is_known_host(headers: &HeaderMap, hosts: &[String]) -> bool {
     let host = headers.get(header::HOST).and_then(|value| value.to_str().ok()).unwrap_or("");
     is_address(host) || hosts.iter().any(|known| known.eq_ignore_ascii_case(name_of(host)))
-}
-
-async fn index() -> &'static str {
-    "destage admin port: GET /status /metrics /healthz /readyz, POST /command\n"
 }
 
 async fn status(State(shared): Admin) -> Response {

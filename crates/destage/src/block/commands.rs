@@ -3,6 +3,7 @@
 use crate::admin::{AdminArgs, WaitArgs};
 use crate::commands::show;
 use crate::error::CliError;
+use crate::save::SaveArgs;
 use std::time::Duration;
 
 /// Which volumes of which server.
@@ -27,6 +28,9 @@ pub(crate) struct PolicyArgs {
     /// policy in force is shown.
     #[arg(value_name = "CHANGE")]
     changes: Vec<String>,
+
+    #[command(flatten)]
+    save: SaveArgs,
 }
 
 /// Flags of `checkpoint`.
@@ -86,7 +90,9 @@ pub(crate) fn waiting(command: &str, args: &WaitingArgs) -> Result<(), CliError>
 
 /// Shows or changes the policy.
 pub(crate) fn policy(args: &PolicyArgs) -> Result<(), CliError> {
-    args.volumes.send("policy", &args.changes)
+    let save = args.save.prepare(&args.changes)?;
+    args.volumes.send("policy", &args.changes)?;
+    save.map_or(Ok(()), |save| save.write(args.volumes.volume.clone()))
 }
 
 /// Ends a group here, and waits for it if asked.

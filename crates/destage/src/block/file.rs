@@ -3,6 +3,7 @@
 use super::args::{BlockServeArgs, VolumeArgs};
 use crate::error::CliError;
 use crate::file::{self, FlagFile};
+use crate::reload::Texts;
 use clap::ArgMatches;
 use std::path::Path;
 
@@ -29,6 +30,19 @@ fn parse(text: &str) -> Result<File, String> {
         })
         .collect::<Result<_, String>>()?;
     Ok(File { flags, volumes })
+}
+
+/// What is in force by the command line, the environment and this file.
+pub(crate) fn texts(path: &Path, line: &ArgMatches) -> Result<Texts, String> {
+    let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+    let (flags, sections) = FlagFile::<BlockServeArgs>::parse(&text, "volume")?;
+    let flags = flags.texts(line).map_err(|error| error.to_string())?;
+    let mut texts = Texts::from([(String::new(), flags)]);
+    for (name, section) in sections {
+        let own = FlagFile::<VolumeArgs>::section(section).and_then(|flags| flags.own_texts())?;
+        texts.insert(format!("volume.{name}"), own);
+    }
+    Ok(texts)
 }
 
 impl File {

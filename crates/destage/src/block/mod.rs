@@ -7,16 +7,21 @@ mod file;
 mod offline;
 mod resize;
 
+use crate::cli::Cli;
 use crate::error::CliError;
+use crate::reload;
 use crate::server::{refuse_controls, warn_of_controls};
 use crate::status::{self, StatusArgs};
 use args::BlockServeArgs;
 use check::CheckArgs;
-use clap::{ArgMatches, FromArgMatches};
+use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use commands::{CheckpointArgs, PolicyArgs, VolumesArgs, WaitingArgs};
 use destage_block::settings::Settings;
+use destage_runtime::reload::Reread;
 use offline::{InspectArgs, ReplayArgs};
 use resize::ResizeArgs;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 
 /// The subcommands of `destage block`.
 #[derive(Debug, clap::Subcommand)]
@@ -72,7 +77,9 @@ pub(crate) fn run(command: &BlockCommand, matches: &ArgMatches) -> Result<(), Cl
     match command {
         BlockCommand::Serve(_) => {
             let own = matches.subcommand_matches("serve").expect("the subcommand was matched");
-            serve(settings(own)?)
+            let config = own.get_one::<PathBuf>("config").map(PathBuf::as_path);
+            let reread = reload::rereading(config, own, file::texts);
+            serve(settings(own)?, reread)
         }
         BlockCommand::Status(args) => status::run(args),
         BlockCommand::Policy(args) => commands::policy(args),
@@ -104,7 +111,16 @@ fn settings(matches: &ArgMatches) -> Result<Settings, CliError> {
     }
 }
 
-fn serve(settings: Settings) -> Result<(), CliError> {
+/// The settings that a file gives by itself, with the environment.
+pub(crate) fn of_file(path: &Path) -> Result<Settings, CliError> {
+    let words = ["destage", "block", "serve", "--config"].map(OsStr::new);
+    let line = Cli::command().try_get_matches_from(words.into_iter().chain([path.as_ref()]));
+    let line = line.map_err(CliError::usage)?;
+    let block = line.subcommand_matches("block").expect("the subcommand was given");
+    settings(block.subcommand_matches("serve").expect("the subcommand was given"))
+}
+
+fn serve(settings: Settings, reread: Reread) -> Result<(), CliError> {
     for volume in &settings.volumes {
         let flags = volume.unsafe_flags;
         refuse_controls(flags.any())?;
@@ -117,5 +133,6 @@ fn serve(settings: Settings) -> Result<(), CliError> {
             ),
         ]);
     }
-    destage_block::serve::run(settings).map_err(|error| CliError::new(error.exit_code(), error))
+    destage_block::serve::run(settings, reread)
+        .map_err(|error| CliError::new(error.exit_code(), error))
 }

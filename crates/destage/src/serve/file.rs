@@ -4,6 +4,7 @@ use super::args::ServeArgs;
 use super::{mappings, queries};
 use crate::error::CliError;
 use crate::file::{self, FlagFile};
+use crate::reload::Texts;
 use clap::ArgMatches;
 use destage_data::derived::QuerySettings;
 use destage_data::domains::COUNT_DEFAULT;
@@ -98,6 +99,18 @@ fn parse(text: &str) -> Result<File, String> {
 
 /// The sections that may be written several times.
 const LISTS: [&str; 6] = ["string", "set", "zset", "hash", "query", "domain"];
+
+/// What is in force by the command line, the environment and this file; each section whole.
+pub(crate) fn texts(path: &Path, line: &ArgMatches) -> Result<Texts, String> {
+    let file = read(path).map_err(|error| error.to_string())?;
+    let flags = file.flags.texts(line).map_err(|error| error.to_string())?;
+    let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+    let sections =
+        file::keys(&text)?.into_iter().filter(|(_, value)| value.is_table() || value.is_array());
+    let mut all: BTreeMap<String, String> = flags;
+    all.extend(sections.map(|(name, value)| (format!("[{name}]"), value.to_string())));
+    Ok(Texts::from([(String::new(), all)]))
+}
 
 impl File {
     /// The flags of the command line, completed by those of the file.

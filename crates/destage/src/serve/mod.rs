@@ -6,19 +6,25 @@ mod file;
 mod mappings;
 mod queries;
 
+use crate::cli::Cli;
 use crate::error::CliError;
+use crate::reload;
 use crate::server::{refuse_controls, warn_of_controls};
 use args::ServeArgs;
-use clap::{ArgMatches, FromArgMatches};
+use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use destage_data::settings::{Settings, UnsafeFlags};
-use std::path::Path;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 
 /// Reads the settings file, if there is one, then starts the server and stays until it ends.
 pub(crate) fn run(matches: &ArgMatches) -> Result<(), CliError> {
     let settings = settings(matches)?;
     refuse_controls(settings.unsafe_flags.any())?;
     warn(&settings);
-    start(settings)
+    let config = matches.get_one::<PathBuf>("config").map(PathBuf::as_path);
+    let reread = reload::rereading(config, matches, file::texts);
+    destage_data::serve::run(settings, reread)
+        .map_err(|error| CliError::new(error.exit_code(), error))
 }
 
 /// Flags over environment over file over defaults, parsed and checked.
@@ -43,8 +49,16 @@ pub(crate) fn of_file(path: &Path) -> Result<Settings, CliError> {
     file.completes(args)
 }
 
-fn start(settings: Settings) -> Result<(), CliError> {
-    destage_data::serve::run(settings).map_err(|error| CliError::new(error.exit_code(), error))
+/// The settings of a server that is started with a file and the environment, checked as at a start.
+pub(crate) fn checked(path: &Path) -> Result<Settings, CliError> {
+    let line = Cli::command().try_get_matches_from([
+        OsStr::new("destage"),
+        "serve".as_ref(),
+        "--config".as_ref(),
+        path.as_ref(),
+    ]);
+    let line = line.map_err(CliError::usage)?;
+    settings(line.subcommand_matches("serve").expect("the subcommand was given"))
 }
 
 /// Says aloud, whatever the log level, what has been switched off.

@@ -22,19 +22,10 @@ fn rows_arrived(database: &Database) -> i64 {
 /// Destages nothing by itself.
 const HELD_BACK: [&str; 4] = ["--when", "pressure", "--staleness", "1h"];
 
-/// Whether the server will be started with SIGHUP ignored, as whatever runs under nohup is.
-fn ignores_hangup() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").expect("Linux tells of each process");
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let mask = u64::from_str_radix(mask.expect("it tells what is ignored").trim(), 16);
-    mask.expect("the mask is a number") & 1 == 1
-}
-
 #[test]
-fn sigterm_sigint_and_sighup_drain_and_exit_0() {
+fn sigterm_and_sigint_drain_and_exit_0() {
     let scratch = Scratch::new();
-    let hangup = (!ignores_hangup()).then_some(Signal::HUP);
-    for (number, signal) in [Signal::TERM, Signal::INT].into_iter().chain(hangup).enumerate() {
+    for (number, signal) in [Signal::TERM, Signal::INT].into_iter().enumerate() {
         let databases = shop::each(&scratch.folder(&format!("{number}")));
         for (which, database) in databases.into_iter().enumerate() {
             let launch = Launch::before(&scratch, &database.url()).with(&HELD_BACK);

@@ -64,7 +64,8 @@ struct Extent {
 }
 
 const EXTENTS_MAX: usize = 64;
-const FS_IOC_FIEMAP: libc::c_ulong = 0xc020_660b;
+// Its type differs between the C libraries.
+const FS_IOC_FIEMAP: libc::Ioctl = 0xc020_660b_u32 as libc::Ioctl;
 const FLAG_SYNC: u32 = 1;
 const EXTENT_LAST: u32 = 1;
 const EXTENT_UNWRITTEN: u32 = 0x800;

@@ -2,7 +2,7 @@
 
 use super::super::install::CleanBlock;
 use super::super::overlay::Shared;
-use super::payload::{BeforeRead, PartBytes};
+use super::payload::{PartBytes, PreImageRead};
 use super::{Context, write_blocks, zero_blocks};
 use crate::attach;
 use crate::block::{BLOCK, Extent, Lba};
@@ -80,7 +80,7 @@ pub(in super::super) struct Destaged {
     /// What has reached the origin.
     pub(in super::super) sent: Vec<Sent>,
     /// Where it was learned what was there before.
-    pub(in super::super) before: BeforeRead,
+    pub(in super::super) before: PreImageRead,
     pub(in super::super) result: Result<(), Failure>,
 }
 
@@ -112,7 +112,7 @@ impl DestageJob {
 
     /// Sends everything and makes it durable.
     pub(super) fn run(self, context: &Context) -> Destaged {
-        let (mut sent, mut before) = (Vec::new(), BeforeRead::default());
+        let (mut sent, mut before) = (Vec::new(), PreImageRead::default());
         if let Some(decided) = self.mark
             && let Err(error) = context.cache.set_decided(decided.0)
         {
@@ -154,7 +154,7 @@ fn send_plain(context: &Context, part: &Part) -> Result<(), Failure> {
     Err(Failure { fault: Fault::Unavailable, message: message.into() })
 }
 
-fn send_atomic(context: &Context, part: &Part, before: &mut BeforeRead) -> Result<(), Failure> {
+fn send_atomic(context: &Context, part: &Part, before: &mut PreImageRead) -> Result<(), Failure> {
     let redo = context.redo.as_ref().ok_or_else(|| Failure {
         fault: Fault::Denied,
         message: "no redo store is attached: the journaled policy needs one".into(),

@@ -20,7 +20,7 @@ pub(super) struct PartBytes<'a> {
 
 /// Where atomic groups learned what their blocks were before, in blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in super::super) struct BeforeRead {
+pub(in super::super) struct PreImageRead {
     /// From the cache.
     pub(in super::super) cached: u64,
     /// From the origin.
@@ -49,8 +49,8 @@ impl<'a> PartBytes<'a> {
         self.failure.get().cloned().unwrap_or_else(|| error.into())
     }
 
-    pub(super) fn before_read(&self) -> BeforeRead {
-        BeforeRead {
+    pub(super) fn before_read(&self) -> PreImageRead {
+        PreImageRead {
             cached: self.known.load(Ordering::Relaxed),
             fetched: self.unknown.load(Ordering::Relaxed),
         }

@@ -7,7 +7,6 @@
 //! It survives a mount that a killed server left behind, and a user who unmounts the folder.
 
 mod directory;
-mod mount;
 mod requests;
 
 use super::Outbox;
@@ -15,11 +14,11 @@ use super::{ServeError, Served};
 use crate::request::{Reply, Request, RequestError};
 use crate::settings::Settings;
 use destage_core::Time;
-use destage_runtime::exit;
+use destage_runtime::{exit, fuse};
 use directory::{Directory, Entry};
 use fuser::{
-    BackgroundSession, Errno, FileHandle, FopenFlags, Notifier, ReplyData, ReplyEmpty, ReplyOpen,
-    ReplyWrite,
+    BackgroundSession, Config, Errno, FileHandle, FopenFlags, MountOption, Notifier, ReplyData,
+    ReplyEmpty, ReplyOpen, ReplyWrite, SessionACL,
 };
 use std::collections::VecDeque;
 use std::fs::File;
@@ -31,6 +30,7 @@ use std::time::Duration;
 
 /// What the file of a volume without a name is called.
 const DEFAULT_NAME: &str = "disk";
+const FLAG: &str = "--fuse";
 
 /// What the kernel wants of the server's thread.
 pub(super) enum FileEvent {
@@ -166,7 +166,7 @@ impl Place {
         // A dead mount is there, though nothing is known of it.
         let found = folder.symlink_metadata();
         let is_made = found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
-        Ok(Some(Self { folder: mount::prepare(folder)?, names, is_made }))
+        Ok(Some(Self { folder: fuse::prepare(folder, FLAG)?, names, is_made }))
     }
 }
 
@@ -200,7 +200,7 @@ impl Files {
         let entries: Vec<Entry> = entries.collect();
         let sizes = entries.iter().map(|entry| entry.size.clone()).collect();
         let directory = Directory::new(entries, outbox.clone());
-        let session = mount::mount(directory, &folder)?;
+        let session = fuse::mount(directory, &folder, &config(), FLAG)?;
         place.is_made = false;
         let notifier = session.notifier();
         let paths = names.iter().map(|name| folder.join(name)).collect();
@@ -227,7 +227,7 @@ impl Files {
     /// Takes the folder away. Whoever still uses a file gets I/O errors once this process has ended.
     pub(super) fn unmount(&mut self) {
         if let Some(session) = self.session.take() {
-            mount::unmount(session, &self.folder);
+            fuse::unmount(session, &self.folder);
         }
     }
 }
@@ -236,6 +236,24 @@ impl Drop for Files {
     fn drop(&mut self) {
         self.unmount();
     }
+}
+
+/// How the folder is mounted.
+fn config() -> Config {
+    let mut config = Config::default();
+    config.mount_options = vec![
+        MountOption::FSName("destage".into()),
+        MountOption::Subtype("destage".into()),
+        MountOption::DefaultPermissions,
+        MountOption::NoDev,
+        MountOption::NoSuid,
+        MountOption::NoExec,
+        MountOption::NoAtime,
+    ];
+    // Loop devices are root's, whoever serves their files.
+    let is_root = rustix::process::geteuid().is_root();
+    config.acl = if is_root { SessionACL::Owner } else { SessionACL::RootAndOwner };
+    config
 }
 
 /// The files' names, from the volumes'.

@@ -4,10 +4,8 @@ use super::super::Engine;
 use super::super::command::{Category, Spec, Verb};
 use super::super::session::Session;
 use super::Name;
-use crate::cells::{Cell, push_cell};
 use crate::key_text::show;
 use crate::resp::{Code, Reply, ReplyError};
-use crate::schema::TableId;
 use destage_core::{ClientId, Span};
 
 /// What works on a derived key.
@@ -99,66 +97,10 @@ impl Engine {
         keys.iter().map(name).collect()
     }
 
-    /// The query and the values of a key that begins as derived keys do.
-    fn derived_name(&self, key: &[u8]) -> Option<Result<Name, ReplyError>> {
-        let queries = self.derived.queries();
-        let similar = queries.begins(key)?;
-        let Some((index, parts)) = queries.find(key) else {
-            return Some(Err(ReplyError::err(format!(
-                "the key '{}' fits no derived key: those that begin so are {}",
-                show(key),
-                similar.key
-            ))));
-        };
-        let values = queries.get(index).canonical(&self.schema, &parts).map_err(ReplyError::err);
-        Some(values.map(|values| {
-            let mut cells = Vec::new();
-            values.iter().for_each(|value| push_cell(&mut cells, Cell::Value(value)));
-            (index, cells.into())
-        }))
-    }
-
     /// How long a result will be kept at most: nothing where none is cached, `None` for ever.
     fn time_left(&self, name: &Name) -> Option<Span> {
         let age_max = self.derived.query(name).max_age?;
         let cached = self.cached(name).filter(|cached| self.is_fresh(name, cached));
         Some(cached.map_or(Span::ZERO, |cached| age_max.saturating_sub(self.now.since(cached.at))))
-    }
-
-    /// Drops cached results, and those on their way; how many were cached.
-    fn drop_results(&mut self, names: &[Name]) -> i64 {
-        let mut dropped = 0;
-        for name in names {
-            self.derived.versions_mut().drop(name.0, &name.1);
-            let unit = self.cached(name).map(|cached| cached.unit);
-            dropped += i64::from(unit.is_some());
-            unit.into_iter().for_each(|unit| self.invalidate(unit));
-        }
-        dropped
-    }
-
-    /// DESTAGE INVALIDATE of a key that begins as derived keys do.
-    ///
-    /// # Errors
-    /// The key fits no query.
-    pub(in crate::engine) fn drop_derived(
-        &mut self,
-        key: &[u8],
-    ) -> Option<Result<i64, ReplyError>> {
-        let name = self.derived_name(key)?;
-        Some(name.map(|name| self.drop_results(&[name])))
-    }
-
-    /// The tables that a key to be watched depends on, if it is derived.
-    pub(in crate::engine) fn watched_tables(
-        &self,
-        key: &[u8],
-    ) -> Option<Result<Vec<TableId>, ReplyError>> {
-        let name = self.derived_name(key)?;
-        let tables = |name: Name| {
-            let dependencies = self.derived.query(&name).dependencies().iter();
-            dependencies.map(|dependency| dependency.table).collect()
-        };
-        Some(name.map(tables))
     }
 }

@@ -8,7 +8,7 @@ use super::super::rows::dedup;
 use crate::collection::{Collection, CollectionId};
 use crate::resp::ReplyError;
 use crate::schema::TableId;
-use destage_core::{Lsn, UnitId};
+use destage_core::UnitId;
 
 impl Engine {
     /// Drops the rows that have reached their table's greatest age.
@@ -87,21 +87,6 @@ impl Engine {
         let is_counted = whole.is_some() && keys.is_empty();
         whole.into_iter().for_each(|unit| self.distrust(unit, Doubt::Reported));
         self.changed_at_origin(collection.table, Some(&keys)) + usize::from(is_counted)
-    }
-
-    /// A row of a table has changed at the origin: what is derived from the table may be old.
-    pub(in crate::engine) fn note_derived_foreign(&mut self, table: TableId) {
-        if self.derived.is_on() {
-            self.derived.versions_mut().table(table, Lsn::ZERO);
-        }
-        self.note_table_watched(table);
-    }
-
-    /// Tells those who watch a key derived from a table that it changes.
-    pub(in crate::engine) fn note_table_watched(&mut self, table: TableId) {
-        if self.derived.is_on() && !self.watchers.is_empty() {
-            self.watchers.change(&(table, Box::default()));
-        }
     }
 
     /// Drops the cached copies of rows, of all rows of a table (`table:*`), of everything (`*`), or the cached results of derived

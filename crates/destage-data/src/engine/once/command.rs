@@ -51,7 +51,7 @@ impl Once {
     }
 
     /// The commands of a transaction under a token.
-    pub(super) fn of_transaction(
+    pub(in crate::engine) fn of_transaction(
         limits: &RequestLimits,
         token: &[u8],
         requests: &[Box<[u8]>],

@@ -3,8 +3,8 @@
 use super::super::asking::PREFETCH_CLIENT;
 use super::super::session::Session;
 use super::super::{Engine, Io};
-use crate::change::told;
-use crate::once::{Done, Told};
+use crate::change::token_records;
+use crate::once::{Done, TokenRecord};
 use destage_core::{Access, Input, Lsn, Time, WaitFor};
 use std::collections::HashSet;
 
@@ -21,13 +21,13 @@ impl Engine {
         bytes: &[u8],
         given_up: &mut HashSet<Lsn>,
     ) {
-        for told in told(bytes) {
+        for told in token_records(bytes) {
             match told {
-                Told::Done(done) if done.lsn == Lsn::ZERO => {
+                TokenRecord::Done(done) if done.lsn == Lsn::ZERO => {
                     self.once.insert(lsn, &Done { lsn, stamp, ..done });
                 }
-                Told::Done(done) => self.once.insert(lsn, &done),
-                Told::GivenUp(lsn) => {
+                TokenRecord::Done(done) => self.once.insert(lsn, &done),
+                TokenRecord::GivenUp(lsn) => {
                     self.once.give_up(lsn);
                     given_up.insert(lsn);
                 }
@@ -76,7 +76,7 @@ impl Engine {
         let lsn = self.core.next_lsn();
         let writer = self.log.begin();
         let tokens = self.once.carry(upto, lsn, |told| {
-            writer.told(told);
+            writer.token_record(told);
             writer.finish().len() <= bytes_max
         });
         tracing::debug!(lsn = lsn.0, tokens, "writing tokens of DESTAGE ONCE anew");
@@ -91,7 +91,7 @@ impl Engine {
     /// Journals that writes are given up, and has that be durable soon.
     fn journal_given_up(&mut self) {
         while let Some(lsn) = self.once.next_unjournaled() {
-            self.log.begin().told(&Told::GivenUp(lsn));
+            self.log.begin().token_record(&TokenRecord::GivenUp(lsn));
             let own = self.core.next_lsn();
             self.append_once_group();
             self.once.journaled_by(lsn, own);
@@ -106,12 +106,5 @@ impl Engine {
         for park in self.once.committed(self.core.committed()) {
             self.jobs.push(park);
         }
-    }
-
-    /// Lets go of the segments whose groups are decided up to here, and that tell of no token that is kept.
-    pub(in crate::engine) fn reclaim(&mut self) {
-        let upto = self.domains.watermarks().reclaimable(self.core.decided());
-        let kept = self.once.first_place().map_or(upto, |first| upto.min(Lsn(first.0 - 1)));
-        self.log.reclaim(kept, self.now);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::super::job::Io;
 use super::tokens::{Known, Limits, Token, Tokens};
-use crate::once::{Done, Told};
+use crate::once::{Done, TokenRecord};
 use crate::resp::{Code, ReplyError};
 use destage_core::{ClientId, Lsn, Time};
 use destage_runtime::status::OnceReport;
@@ -154,7 +154,7 @@ impl OnceTokens {
     }
 
     /// From this group on, a start would know of all of them.
-    pub(super) fn first_place(&self) -> Option<Lsn> {
+    pub(in crate::engine) fn first_place(&self) -> Option<Lsn> {
         self.tokens.first_place()
     }
 
@@ -164,7 +164,7 @@ impl OnceTokens {
         &mut self,
         upto: Lsn,
         group: Lsn,
-        mut tell: impl FnMut(&Told<'_>) -> bool,
+        mut tell: impl FnMut(&TokenRecord<'_>) -> bool,
     ) -> usize {
         assert!(self.moving.is_empty(), "what is written anew is durable before more is");
         for (token, known) in self.tokens.placed_upto(upto) {
@@ -176,7 +176,7 @@ impl OnceTokens {
                 command: known.command,
                 reply: &known.reply,
             };
-            let has_room = tell(&Told::Done(done));
+            let has_room = tell(&TokenRecord::Done(done));
             self.moving.push((token.clone(), group));
             if !has_room {
                 break;

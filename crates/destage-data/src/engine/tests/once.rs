@@ -6,9 +6,9 @@ use super::command::Value;
 use super::options::Options;
 use super::sim::Sim;
 use super::{LOAD, failure, run_all};
-use crate::change::told;
+use crate::change::token_records;
 use crate::engine::Engine;
-use crate::once::Told;
+use crate::once::TokenRecord;
 use destage_core::{Acknowledge, Lsn, Span, Time};
 use destage_journal::Recovery;
 use destage_testkit::origin::Fate;
@@ -106,9 +106,9 @@ impl Sim {
         let mut lsns = HashSet::new();
         let mut records = recovery.records(0);
         while let Some(record) = records.advance().unwrap() {
-            let given_up = told(record.payload).filter_map(|told| match told {
-                Told::GivenUp(lsn) => Some(lsn),
-                Told::Done(_) => None,
+            let given_up = token_records(record.payload).filter_map(|told| match told {
+                TokenRecord::GivenUp(lsn) => Some(lsn),
+                TokenRecord::Done(_) => None,
             });
             lsns.extend(given_up);
         }
@@ -127,8 +127,8 @@ impl Sim {
         let mut given_up = HashSet::new();
         let mut records = recovery.records(0);
         while let Some(record) = records.advance().unwrap() {
-            let carries = told(record.payload)
-                .any(|told| matches!(told, Told::Done(done) if done.lsn > Lsn::ZERO));
+            let carries = token_records(record.payload)
+                .any(|told| matches!(told, TokenRecord::Done(done) if done.lsn > Lsn::ZERO));
             self.counts.carried += u64::from(carries);
             let is_forgotten = match self.options.once {
                 Once::Never | Once::Always | Once::AppliesGivenUp => false,

@@ -5,7 +5,7 @@ use super::connection::Connection;
 use super::invalidation::CHANNEL;
 use super::settings::Settings;
 use crate::cells::{Cell, push_cell};
-use crate::contract::{ForeignChanges, Heard, Listener, OriginError};
+use crate::contract::{ForeignChanges, Listener, Notices, OriginError};
 use crate::origins::bound::exceeded;
 use crate::schema::{Schema, Table, TableId};
 use crate::value::ColumnType;
@@ -18,7 +18,7 @@ use tokio::sync::mpsc::{Receiver, channel};
 pub(super) struct PostgresListener {
     connection: Connection,
     /// What was notified and not asked for yet.
-    told: Heard,
+    notices: Notices,
     /// One is there when something is; closed once the connection has ended.
     nudges: Receiver<()>,
     schema: Arc<Schema>,
@@ -36,8 +36,8 @@ impl PostgresListener {
         settings: &Settings,
         schema: &Arc<Schema>,
     ) -> Result<Option<Self>, OriginError> {
-        let (told, (nudge, nudges)) = (Heard::default(), channel(1));
-        let (heard, known) = (told.clone(), schema.clone());
+        let (notices, (nudge, nudges)) = (Notices::default(), channel(1));
+        let (heard, known) = (notices.clone(), schema.clone());
         let hear = move |payload: &str| {
             if heard.add(|all| note(all, &known, payload)) {
                 // One that nobody has taken yet will do.
@@ -53,7 +53,7 @@ impl PostgresListener {
         // After LISTEN: triggers that come later tell of themselves at the next look.
         let tables = covered(&mut connection, &schema)?;
         let looked = Instant::now();
-        let listener = Self { connection, told, nudges, schema, tables, looked };
+        let listener = Self { connection, notices, nudges, schema, tables, looked };
         Ok((!listener.tables.is_empty()).then_some(listener))
     }
 
@@ -91,7 +91,7 @@ impl Listener for PostgresListener {
         match self.connection.wait_for(limit, self.nudges.recv()) {
             None => Ok(ForeignChanges::default()),
             Some(None) => Err(self.ended()),
-            Some(Some(())) => Ok(self.told.take()),
+            Some(Some(())) => Ok(self.notices.take()),
         }
     }
 }

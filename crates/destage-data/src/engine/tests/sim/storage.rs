@@ -1,7 +1,7 @@
 //! The origin: what takes time, fails, and lands in between.
 
 use super::{Event, Fetching, Sim, Work, Write};
-use crate::change::told;
+use crate::change::token_records;
 use crate::domains::Partition;
 use crate::engine::FetchJob;
 use crate::engine::tests::{sets, shop};
@@ -131,7 +131,7 @@ impl Sim {
         let group = |(lsn, bytes): &(u64, Vec<u8>)| {
             let (written, changes) = (self.history.entry(*lsn), shop::changes(bytes));
             // What a group tells of a token is not parked with it.
-            let is_same = match told(&written.bytes).next() {
+            let is_same = match token_records(&written.bytes).next() {
                 Some(_) => written.changes == changes,
                 None => written.bytes == *bytes,
             };

@@ -1,9 +1,8 @@
-//! Mounting the folder and taking it away, and what stands in the way.
+//! Mounting a folder by FUSE and taking it away, and what stands in the way: the same for every front end that shows files.
 
-use super::directory::Directory;
-use crate::serve::ServeError;
-use destage_runtime::exit;
-use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
+use crate::exit;
+use crate::serve_error::ServeError;
+use fuser::{BackgroundSession, Config, Filesystem, Session};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use std::io;
@@ -11,41 +10,42 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Makes the folder ready to be mounted on: it is made if it is absent, and freed of a mount whose server was killed.
+/// Makes the folder ready to be mounted on: it is made if it is absent, and freed of a mount whose server was killed. Errors
+/// begin with `what` it is, such as the name of a flag.
 ///
 /// # Errors
 /// Why it cannot be used, and what to do.
-pub(super) fn prepare(folder: &Path) -> Result<PathBuf, ServeError> {
+pub fn prepare(folder: &Path, what: &str) -> Result<PathBuf, ServeError> {
     let place = folder.display();
-    let metadata = match alive(folder)? {
+    let metadata = match alive(folder, what)? {
         Some(metadata) => metadata,
         None => {
             std::fs::create_dir(folder).map_err(|error| {
-                usage(format!("--fuse {place}: cannot make the folder: {error}"))
+                usage(format!("{what} {place}: cannot make the folder: {error}"))
             })?;
-            std::fs::metadata(folder).map_err(|error| usage(format!("--fuse {place}: {error}")))?
+            std::fs::metadata(folder).map_err(|error| usage(format!("{what} {place}: {error}")))?
         }
     };
     if !metadata.is_dir() {
-        return Err(usage(format!("--fuse {place}: this is no folder")));
+        return Err(usage(format!("{what} {place}: this is no folder")));
     }
     if is_fuse_mount(folder, &metadata) {
         return Err(unavailable(format!(
-            "--fuse {place}: another process has mounted something there: choose another folder, or end that process"
+            "{what} {place}: another process has mounted something there: choose another folder, or end that process"
         )));
     }
     let mut inside = std::fs::read_dir(folder)
-        .map_err(|error| usage(format!("--fuse {place}: cannot look into the folder: {error}")))?;
+        .map_err(|error| usage(format!("{what} {place}: cannot look into the folder: {error}")))?;
     if inside.next().is_some() {
         return Err(usage(format!(
-            "--fuse {place}: the folder is not empty, and mounting would hide what is there: name an empty one"
+            "{what} {place}: the folder is not empty, and mounting would hide what is there: name an empty one"
         )));
     }
-    folder.canonicalize().map_err(|error| usage(format!("--fuse {place}: {error}")))
+    folder.canonicalize().map_err(|error| usage(format!("{what} {place}: {error}")))
 }
 
 /// What is there once dead mounts are gone; `None` if nothing is.
-fn alive(folder: &Path) -> Result<Option<std::fs::Metadata>, ServeError> {
+fn alive(folder: &Path, what: &str) -> Result<Option<std::fs::Metadata>, ServeError> {
     // Several servers may have been killed one after the other.
     for _ in 0..DEAD_MOUNTS_MAX {
         // Attributes may be remembered from when it was alive; how the file system is cannot.
@@ -54,11 +54,11 @@ fn alive(folder: &Path) -> Result<Option<std::fs::Metadata>, ServeError> {
         match asked {
             Ok(metadata) => return Ok(Some(metadata)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) if is_dead(&error) => remove_dead(folder)?,
-            Err(error) => return Err(usage(format!("--fuse {}: {error}", folder.display()))),
+            Err(error) if is_dead(&error) => remove_dead(folder, what)?,
+            Err(error) => return Err(usage(format!("{what} {}: {error}", folder.display()))),
         }
     }
-    Err(unavailable(dead_message(folder, "it is there again each time it is removed")))
+    Err(unavailable(dead_message(folder, what, "it is there again each time it is removed")))
 }
 
 /// Whether this is what a mount says whose process is gone.
@@ -66,8 +66,8 @@ fn is_dead(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error())
 }
 
-fn remove_dead(folder: &Path) -> Result<(), ServeError> {
-    detach(folder).map_err(|error| unavailable(dead_message(folder, &error)))?;
+fn remove_dead(folder: &Path, what: &str) -> Result<(), ServeError> {
+    detach(folder).map_err(|error| unavailable(dead_message(folder, what, &error)))?;
     tracing::warn!(
         folder = %folder.display(),
         "took away the mount of a server that was killed; loop devices on its files only give errors any more: unmount \
@@ -76,10 +76,10 @@ fn remove_dead(folder: &Path) -> Result<(), ServeError> {
     Ok(())
 }
 
-fn dead_message(folder: &Path, reason: &str) -> String {
+fn dead_message(folder: &Path, what: &str, reason: &str) -> String {
     let folder = folder.display();
     format!(
-        "--fuse {folder}: a server that was killed has left its mount there, and it cannot be removed ({reason}): run \
+        "{what} {folder}: a server that was killed has left its mount there, and it cannot be removed ({reason}): run \
          'umount --lazy {folder}' as root"
     )
 }
@@ -114,30 +114,23 @@ fn is_fuse_mount(folder: &Path, metadata: &std::fs::Metadata) -> bool {
     is_mount_point && rustix::fs::statfs(folder).is_ok_and(|fs| fs.f_type == FUSE_SUPER_MAGIC)
 }
 
-/// Mounts the folder and starts to serve it.
+/// Mounts a file system in the folder and starts to serve it.
 ///
 /// # Errors
-/// What is missing, and what to do.
-pub(super) fn mount(directory: Directory, folder: &Path) -> Result<BackgroundSession, ServeError> {
+/// What is missing, and what to do; begins with `what` the folder is.
+pub fn mount(
+    files: impl Filesystem,
+    folder: &Path,
+    config: &Config,
+    what: &str,
+) -> Result<BackgroundSession, ServeError> {
     let is_root = rustix::process::geteuid().is_root();
-    let mut config = Config::default();
-    config.mount_options = vec![
-        MountOption::FSName("destage".into()),
-        MountOption::Subtype("destage".into()),
-        MountOption::DefaultPermissions,
-        MountOption::NoDev,
-        MountOption::NoSuid,
-        MountOption::NoExec,
-        MountOption::NoAtime,
-    ];
-    // Loop devices are root's, whoever serves their files.
-    config.acl = if is_root { SessionACL::Owner } else { SessionACL::RootAndOwner };
-    Session::new(directory, folder, &config)
+    Session::new(files, folder, config)
         .and_then(Session::spawn)
-        .map_err(|error| unavailable(why(folder, &error, is_root)))
+        .map_err(|error| unavailable(why(folder, what, &error, is_root)))
 }
 
-fn why(folder: &Path, error: &io::Error, is_root: bool) -> String {
+fn why(folder: &Path, what: &str, error: &io::Error, is_root: bool) -> String {
     let said = error.to_string();
     let said = said.trim();
     let helps = match error.kind() {
@@ -155,11 +148,11 @@ fn why(folder: &Path, error: &io::Error, is_root: bool) -> String {
         }
         _ => "see the kernel's log".into(),
     };
-    format!("--fuse {}: cannot mount ({said}): {helps}", folder.display())
+    format!("{what} {}: cannot mount ({said}): {helps}", folder.display())
 }
 
 /// Takes the folder away; lazily, if somebody still uses it.
-pub(super) fn unmount(session: BackgroundSession, folder: &Path) {
+pub fn unmount(session: BackgroundSession, folder: &Path) {
     // If somebody has unmounted it already, what is there now is not ours.
     if !session.guard.is_finished()
         && let Err(error) = detach(folder)
@@ -193,16 +186,17 @@ mod tests {
     fn a_folder_is_made_and_one_with_content_or_a_file_is_refused() {
         let scratch = tempfile::tempdir().unwrap();
         let folder = scratch.path().join("volumes");
-        let ready = prepare(&folder).unwrap();
+        let ready = prepare(&folder, "--fuse").unwrap();
         assert!(ready.is_dir());
-        assert_eq!(prepare(&folder).unwrap(), ready);
+        assert_eq!(prepare(&folder, "--fuse").unwrap(), ready);
         std::fs::write(folder.join("file"), "content").unwrap();
         for (place, part) in [
             (&folder, "not empty"),
             (&folder.join("file"), "no folder"),
             (&scratch.path().join("a/b"), "cannot make the folder"),
         ] {
-            let error = prepare(place).err().unwrap_or_else(|| panic!("{place:?} is taken"));
+            let error =
+                prepare(place, "--fuse").err().unwrap_or_else(|| panic!("{place:?} is taken"));
             assert_eq!(error.exit_code(), exit::USAGE);
             assert!(error.to_string().contains(part), "{error}");
         }

@@ -1,0 +1,94 @@
+//! What whoever drives the engine calls besides [`Engine::receive`] and what the origin answers: time, the ends of
+//! connections, the operator's word.
+
+use super::Engine;
+use super::session::Waiting;
+use super::unknown::HeldFetch;
+use crate::origins::OriginError;
+use destage_core::{ClientId, Fault, Input, Time};
+
+impl Engine {
+    /// Time passed, or the server has nothing more at hand.
+    pub fn tick(&mut self, now: Time) {
+        self.now = self.now.max(now);
+        while let Some(client) = self.sessions.next_timed_out(self.now) {
+            self.wait_timed_out(client);
+        }
+        self.expire_leases();
+        self.expire_rows();
+        self.expire_some();
+        self.drop_absent_plain();
+        self.reload_doubtful();
+        self.expire_held();
+        self.end_waits();
+        self.config.auth.tell(self.now);
+        self.keep_tokens();
+        self.core.handle(self.now, Input::Tick);
+        if let Some(job) = self.domains.move_mark(self.now, self.core.decided()) {
+            self.jobs.push(job);
+        }
+        self.measured.tick(self.now);
+        self.pump();
+        self.next_decision();
+        self.run_ready();
+    }
+
+    /// Gives up what was held back for too long.
+    pub(super) fn expire_held(&mut self) {
+        let late = self.unknown.take_late(self.now);
+        if late.is_empty() {
+            return;
+        }
+        for (lsn, fetch) in late {
+            let message = format!(
+                "raw SQL (write {}) that covers it has not been decided there within {} s",
+                lsn.0,
+                self.config.client_wait.as_secs_f64()
+            );
+            let error = OriginError::new(Fault::Unavailable, message);
+            match fetch {
+                HeldFetch::Row(unit) => self.held_in_vain(unit, &error),
+                HeldFetch::Page(request, ..) => self.scanned(self.now, request, Err(error)),
+            }
+        }
+        self.pump();
+    }
+
+    /// A client is gone. What it wrote stays; what it waited for is dropped.
+    pub fn disconnect(&mut self, now: Time, client: ClientId) {
+        self.now = self.now.max(now);
+        let Some(mut session) = self.sessions.remove(client) else { return };
+        self.unwatch(&mut session);
+        if let Some(request) = session.pending_request() {
+            self.core.handle(self.now, Input::Cancel { request });
+        }
+        if let Some(Waiting::Derived { name, .. }) = &session.waiting {
+            self.derived.leave(client, name);
+        }
+        self.pump();
+        self.run_ready();
+    }
+
+    /// The client sends no more. What it has sent is carried out as long as nothing of it has to wait: then it may have given
+    /// up, and what would be written for it is not.
+    pub fn hang_up(&mut self, now: Time, client: ClientId) {
+        self.now = self.now.max(now);
+        let Some(session) = self.sessions.get_mut(client) else { return };
+        session.hung_up = true;
+        self.guard(client);
+        self.pump();
+        self.run_ready();
+    }
+
+    /// Destages again, as the words behind RESUME say: none, or PARK for what domains halted at to be parked if the origin
+    /// rejects it once more.
+    ///
+    /// # Errors
+    /// What is expected instead; nothing has changed.
+    pub fn resume_by(&mut self, args: &[String]) -> Result<(), String> {
+        self.resume_as(args)?;
+        self.pump();
+        self.run_ready();
+        Ok(())
+    }
+}

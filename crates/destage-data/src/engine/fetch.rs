@@ -1,0 +1,82 @@
+//! What the core wants loaded or dropped.
+
+use super::rows::Kind;
+use super::unknown::{HeldFetch, Place};
+use super::{Engine, FetchJob};
+use crate::schema::TableId;
+use destage_core::{Input, Lsn, UnitId};
+
+impl Engine {
+    pub(super) fn fetch(&mut self, unit: UnitId) {
+        let table = self.rows.get(unit).table;
+        if self.derived.is_result(table) {
+            return self.fetch_derived(unit);
+        }
+        if self.schema.plain == Some(table) {
+            return self.fetch_plain(unit);
+        }
+        if self.stands_for_tables(table) {
+            let key: Box<[u8]> = self.rows.key(unit).into();
+            return self.fetched_nothing(unit, table, &key);
+        }
+        if let Some(place) = self.raw_sql_before(unit, table) {
+            return self.fetch_behind(unit, place);
+        }
+        self.rows.unload(unit);
+        self.begin_page(unit);
+        let key: Box<[u8]> = self.rows.key(unit).into();
+        let confirmed = self.domains.watermark(self.domain_of(table, &key));
+        let row = (table, key);
+        // What a session says is not there need not be looked for, unless undecided changes are to be overlaid.
+        if self.watchers.assumes_any_absent()
+            && !self.overlay.is_chained(unit)
+            && self.watchers.is_assumed_absent(&row)
+        {
+            return self.fetched_nothing(unit, table, &row.1);
+        }
+        self.jobs.fetch(FetchJob { unit, table, key: row.1, confirmed });
+    }
+
+    /// As if the origin had been asked for a row and had said that there is none.
+    pub(super) fn fetched_nothing(&mut self, unit: UnitId, table: TableId, key: &[u8]) {
+        let none = self.overlay.overlay(&self.schema, unit, table, key, None, Lsn(u64::MAX));
+        self.rows.set(unit, none.as_deref());
+        self.freshness.fetched(self.now, table, unit);
+        let identity = self.rows.identity(table, key);
+        let result = Ok(self.rows.bytes(unit));
+        self.core.handle(self.now, Input::Fetched { unit, result, identity });
+    }
+
+    /// Drops a unit and gives up its number.
+    pub(super) fn evict(&mut self, unit: UnitId) {
+        let row = self.rows.get(unit);
+        if self.schema.plain == Some(row.table) && row.kind == Kind::Row {
+            self.plain_changed(unit);
+        }
+        self.freshness.unset_deadline(unit);
+        let identity = self.rows.remove(unit);
+        self.overlay.unchain(unit);
+        self.core.handle(self.now, Input::Evicted { identity });
+    }
+
+    /// Fetches a row once the origin has decided a group.
+    pub(super) fn fetch_behind(&mut self, unit: UnitId, place: Place) {
+        if self.has_decided(place) {
+            self.fetch(unit);
+        } else {
+            self.hold(place, HeldFetch::Row(unit));
+        }
+    }
+
+    /// The origin has decided more than before: what was held back for that goes on.
+    pub(super) fn raw_sql_decided(&mut self) {
+        let domains = &self.domains;
+        let decided = self.unknown.take_decided(|(domain, lsn)| lsn <= domains.watermark(domain));
+        for fetch in decided {
+            match fetch {
+                HeldFetch::Row(unit) => self.fetch(unit),
+                HeldFetch::Page(request, table, page) => self.ask_for_page(request, table, page),
+            }
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Leases of sessions, as the commands of others meet them: who waits for whom, and how they end.
+
+use super::Engine;
+use super::command::Category;
+use super::prepared::Prepared;
+use super::session::{Session, Waiting};
+use destage_core::{ClientId, RequestId};
+
+impl Engine {
+    /// Lets everyone who waits for a lease ask again.
+    pub(super) fn wake_lease_waiters(&mut self) {
+        for client in self.watchers.take_waiters() {
+            self.sessions.ask_again(client);
+        }
+    }
+
+    /// Ends a session's leases; its token stays, and fences it.
+    pub(super) fn end_leases(&mut self, session: &mut Session) {
+        if let Some(token) = session.watch {
+            self.watchers.abort(token);
+            self.wake_lease_waiters();
+        }
+        if let Some(multi) = &mut session.multi {
+            (multi.requests, multi.bytes, multi.ahead) = (Vec::new(), 0, None);
+        }
+    }
+
+    /// Ends the sessions whose time is up.
+    pub(super) fn expire_leases(&mut self) {
+        if self.watchers.expire(self.now) {
+            self.wake_lease_waiters();
+        }
+    }
+
+    /// Whether commands would write what a session other than this one's holds an X lease on.
+    pub(super) fn is_leased_to_another<'p>(
+        &self,
+        session: &Session,
+        commands: impl Iterator<Item = &'p Prepared>,
+    ) -> bool {
+        if self.watchers.is_empty() {
+            return false;
+        }
+        let mut writes = commands.filter(|prepared| prepared.category == Category::Write);
+        writes.any(|prepared| {
+            prepared.keys().any(|(table, key)| {
+                self.watchers.is_leased_away(&(table, key.into()), session.watch)
+            })
+        })
+    }
+
+    /// Whether the journal's disk has no space for what commands would write.
+    pub(super) fn lacks_space<'p>(&self, mut commands: impl Iterator<Item = &'p Prepared>) -> bool {
+        let plain = self.schema.plain;
+        self.measured.is_journal_full()
+            && commands.any(|prepared| {
+                prepared.category == Category::Write && prepared.changes_rows(plain)
+            })
+    }
+
+    /// Has a client's request wait until an X lease ends, or the journal has space; then it asks again.
+    pub(super) fn wait_for_lease(&mut self, client: ClientId, session: &mut Session, raw: &[u8]) {
+        session.waiting = Some(Waiting::Lease { raw: raw.into() });
+        self.watchers.wait(client);
+    }
+
+    /// Has a request wait for its units.
+    pub(super) fn wait_for_units(session: &mut Session, request: RequestId, raw: &[u8]) {
+        session.waiting = Some(Waiting::Units { request, raw: raw.into() });
+    }
+}

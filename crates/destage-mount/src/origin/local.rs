@@ -1,0 +1,495 @@
+//! A folder of a mounted file system, by handles.
+
+use super::handles;
+use super::{Attributes, Key, Origin, Result};
+use crate::ask::{Errno, Kind, Listed, Make, Moment, Seek, Space, Stat};
+use hashbrown::HashMap;
+use rustix::fs::{
+    self as sys, AtFlags, FallocateFlags, FileType, Gid, Mode, OFlags, RenameFlags, SeekFrom,
+    Timespec, Timestamps, Uid, XattrFlags,
+};
+use std::ffi::CString;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The folder: see the module. Keeps files open that were used lately.
+pub struct LocalOrigin {
+    /// Open for reading: what handles are opened by.
+    folder: OwnedFd,
+    root: Key,
+    device: u64,
+    open: Mutex<Open>,
+}
+
+/// Open files by their handles.
+#[derive(Default)]
+struct Open {
+    /// Only to be named.
+    named: HashMap<Arc<[u8]>, Arc<OwnedFd>>,
+    /// For their bytes.
+    bytes: HashMap<Arc<[u8]>, Arc<OwnedFd>>,
+    /// Kept whatever comes, and how often that was asked for.
+    pinned: HashMap<Arc<[u8]>, (Arc<OwnedFd>, u32)>,
+}
+
+impl LocalOrigin {
+    /// Opens a folder.
+    ///
+    /// # Errors
+    /// It is none, it cannot be opened, or its file system has no handles.
+    pub fn open(folder: &Path) -> Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = sys::open(folder, flags, Mode::empty())?;
+        let found = sys::fstat(&folder)?;
+        let handle = handles::of(folder.as_fd(), c"")?;
+        // Without the right to open by handle nothing works.
+        handles::open(folder.as_fd(), &handle, libc::O_PATH)?;
+        let root = Key { ino: found.st_ino, handle };
+        Ok(Self { folder, root, device: found.st_dev, open: Mutex::default() })
+    }
+
+    fn cache(&self) -> std::sync::MutexGuard<'_, Open> {
+        // A panic elsewhere leaves a cache that is none the worse.
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A descriptor by which a file can be named, but not read.
+    fn named(&self, key: &Key) -> Result<Arc<OwnedFd>> {
+        {
+            let cache = self.cache();
+            if let Some((fd, _)) = cache.pinned.get(&key.handle) {
+                return Ok(fd.clone());
+            }
+            if let Some(fd) = cache.named.get(&key.handle) {
+                return Ok(fd.clone());
+            }
+        }
+        let fd = Arc::new(handles::open(self.folder.as_fd(), &key.handle, libc::O_PATH)?);
+        let mut cache = self.cache();
+        if cache.named.len() >= NAMED_MAX {
+            cache.named.clear();
+        }
+        cache.named.insert(key.handle.clone(), fd.clone());
+        Ok(fd)
+    }
+
+    /// A descriptor by which a file can be read, and written if anything may be.
+    fn bytes(&self, key: &Key) -> Result<Arc<OwnedFd>> {
+        {
+            let cache = self.cache();
+            if let Some((fd, _)) = cache.pinned.get(&key.handle) {
+                return Ok(fd.clone());
+            }
+            if let Some(fd) = cache.bytes.get(&key.handle) {
+                return Ok(fd.clone());
+            }
+        }
+        let fd = Arc::new(self.open_bytes(key)?);
+        let mut cache = self.cache();
+        if cache.bytes.len() >= BYTES_MAX {
+            cache.bytes.clear();
+        }
+        cache.bytes.insert(key.handle.clone(), fd.clone());
+        Ok(fd)
+    }
+
+    fn open_bytes(&self, key: &Key) -> Result<OwnedFd> {
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOATIME;
+        let open = |mode| handles::open(self.folder.as_fd(), &key.handle, flags | mode);
+        match open(libc::O_RDWR) {
+            Err(error) if is_read_only(&error) => Ok(open(libc::O_RDONLY)?),
+            other => Ok(other?),
+        }
+    }
+
+    fn stat_of(&self, fd: &OwnedFd) -> Result<Stat> {
+        let found = sys::fstat(fd)?;
+        if found.st_dev != self.device {
+            return Err(Errno::XDEV);
+        }
+        let moment = |seconds, nanos: u64| Moment { seconds, nanos: nanos as u32 };
+        Ok(Stat {
+            ino: found.st_ino,
+            kind: Kind::of_mode(found.st_mode).ok_or(Errno::IO)?,
+            mode: found.st_mode & MODE_BITS,
+            nlink: found.st_nlink as u32,
+            uid: found.st_uid,
+            gid: found.st_gid,
+            rdev: found.st_rdev,
+            size: found.st_size as u64,
+            blocks: found.st_blocks as u64,
+            atime: moment(found.st_atime, found.st_atime_nsec),
+            mtime: moment(found.st_mtime, found.st_mtime_nsec),
+            ctime: moment(found.st_ctime, found.st_ctime_nsec),
+        })
+    }
+
+    /// A name goes, and so may its file: nothing of it is kept open but what is pinned.
+    fn forget_name(&self, dir: &OwnedFd, name: &[u8]) {
+        let Ok(name) = CString::new(name) else { return };
+        if let Ok(handle) = handles::of(dir.as_fd(), &name) {
+            self.forget(&handle);
+        }
+    }
+
+    fn forget(&self, handle: &Arc<[u8]>) {
+        let mut cache = self.cache();
+        cache.named.remove(handle);
+        cache.bytes.remove(handle);
+    }
+}
+
+/// A path to what a descriptor stands for, for calls that take no such descriptor.
+fn path_of(fd: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", fd.as_raw_fd())
+}
+
+fn is_read_only(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EROFS | libc::EACCES | libc::ETXTBSY))
+}
+
+impl Origin for LocalOrigin {
+    fn root(&self) -> Key {
+        self.root.clone()
+    }
+
+    fn lookup(&self, dir: &Key, name: &[u8]) -> Result<(Key, Stat)> {
+        let dir = self.named(dir)?;
+        let c_name = CString::new(name).map_err(|_| Errno::INVAL)?;
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = sys::openat(&dir, c_name.as_c_str(), flags, Mode::empty())?;
+        let stat = self.stat_of(&fd)?;
+        let handle = handles::of(fd.as_fd(), c"")?;
+        Ok((Key { ino: stat.ino, handle }, stat))
+    }
+
+    fn stat(&self, file: &Key) -> Result<Stat> {
+        let fd = self.named(file)?;
+        let stat = self.stat_of(&fd)?;
+        // An open file outlives its names, which this front end does not want unless it says so.
+        let is_pinned = || self.cache().pinned.contains_key(&file.handle);
+        if stat.nlink == 0 && !is_pinned() {
+            self.forget(&file.handle);
+            return Err(Errno::STALE);
+        }
+        Ok(stat)
+    }
+
+    fn list(&self, dir: &Key) -> Result<Vec<Listed>> {
+        let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOATIME;
+        let fd = handles::open(self.folder.as_fd(), &dir.handle, flags)?;
+        let mut found = Vec::new();
+        for entry in sys::Dir::new(fd)? {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if matches!(name, b"." | b"..") {
+                continue;
+            }
+            let kind = match entry.file_type() {
+                FileType::RegularFile => Kind::File,
+                FileType::Directory => Kind::Dir,
+                FileType::Symlink => Kind::Link,
+                FileType::Fifo => Kind::Pipe,
+                FileType::Socket => Kind::Socket,
+                FileType::CharacterDevice => Kind::Char,
+                FileType::BlockDevice => Kind::Block,
+                // Gone meanwhile, or of another file system.
+                FileType::Unknown => match self.lookup(dir, name) {
+                    Ok((_, stat)) => stat.kind,
+                    Err(_) => continue,
+                },
+            };
+            found.push(Listed { name: name.into(), ino: entry.ino(), kind });
+        }
+        Ok(found)
+    }
+
+    fn read(&self, file: &Key, offset: u64, len: usize) -> Result<Vec<u8>> {
+        let fd = self.bytes(file)?;
+        let mut bytes = vec![0; len];
+        let mut done = 0;
+        while done < len {
+            let offset = offset.checked_add(done as u64).ok_or(Errno::FBIG)?;
+            match rustix::io::pread(&fd, &mut bytes[done..], offset) {
+                Ok(0) => break,
+                Ok(more) => done += more,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        bytes.truncate(done);
+        Ok(bytes)
+    }
+
+    fn read_link(&self, file: &Key) -> Result<Vec<u8>> {
+        let fd = self.named(file)?;
+        Ok(sys::readlinkat(&fd, c"", Vec::new())?.into_bytes())
+    }
+
+    fn seek(&self, file: &Key, offset: u64, whence: Seek) -> Result<u64> {
+        // Its place is one's own: descriptors of the cache have one for all.
+        let fd = handles::open(self.folder.as_fd(), &file.handle, libc::O_RDONLY)?;
+        let from = match whence {
+            Seek::Data => SeekFrom::Data(offset),
+            Seek::Hole => SeekFrom::Hole(offset),
+        };
+        Ok(sys::seek(&fd, from)?)
+    }
+
+    fn space(&self) -> Result<Space> {
+        let found = sys::fstatvfs(&self.folder)?;
+        Ok(Space {
+            blocks: found.f_blocks,
+            free: found.f_bfree,
+            available: found.f_bavail,
+            files: found.f_files,
+            files_free: found.f_ffree,
+            block_bytes: found.f_frsize as u32,
+            name_bytes_max: found.f_namemax as u32,
+        })
+    }
+
+    fn xattr(&self, file: &Key, name: &[u8]) -> Result<Vec<u8>> {
+        let fd = self.named(file)?;
+        let mut value = Vec::with_capacity(XATTR_BYTES_MAX);
+        sys::getxattr(path_of(&fd), name, rustix::buffer::spare_capacity(&mut value))?;
+        Ok(value)
+    }
+
+    fn xattrs(&self, file: &Key) -> Result<Vec<u8>> {
+        let fd = self.named(file)?;
+        let mut names = Vec::with_capacity(XATTR_BYTES_MAX);
+        sys::listxattr(path_of(&fd), rustix::buffer::spare_capacity(&mut names))?;
+        Ok(names)
+    }
+
+    fn make(&self, dir: &Key, name: &[u8], make: &Make) -> Result<(Key, Stat)> {
+        let fd = self.named(dir)?;
+        let (alone, alone_dir) = (Mode::RUSR | Mode::WUSR, Mode::RWXU);
+        let node = |kind| sys::mknodat(&fd, name, kind, alone, 0);
+        match make {
+            Make::File => node(FileType::RegularFile)?,
+            Make::Dir => sys::mkdirat(&fd, name, alone_dir)?,
+            Make::Link(target) => sys::symlinkat(&target[..], &fd, name)?,
+            Make::Special(kind, device) => {
+                let kind = FileType::from_raw_mode(kind.mode_bits());
+                sys::mknodat(&fd, name, kind, alone, *device)?;
+            }
+        }
+        self.lookup(dir, name)
+    }
+
+    fn write(&self, file: &Key, offset: u64, data: &[u8]) -> Result<()> {
+        let fd = self.bytes(file)?;
+        let mut done = 0;
+        while done < data.len() {
+            match rustix::io::pwrite(&fd, &data[done..], offset + done as u64) {
+                Ok(0) => return Err(Errno::IO),
+                Ok(more) => done += more,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn truncate(&self, file: &Key, size: u64) -> Result<()> {
+        Ok(sys::ftruncate(self.bytes(file)?, size)?)
+    }
+
+    fn punch(&self, file: &Key, offset: u64, len: u64) -> Result<()> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match sys::fallocate(self.bytes(file)?, flags, offset, len) {
+            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
+                let zeros = vec![0; ZERO_BYTES.min(len as usize)];
+                let mut done = 0;
+                while done < len {
+                    let part = (len - done).min(zeros.len() as u64);
+                    self.write(file, offset + done, &zeros[..part as usize])?;
+                    done += part;
+                }
+                Ok(())
+            }
+            other => Ok(other?),
+        }
+    }
+
+    fn sync(&self, file: &Key) -> Result<()> {
+        let fd = self.named(file)?;
+        if FileType::from_raw_mode(sys::fstat(&fd)?.st_mode) == FileType::Directory {
+            let flags = libc::O_RDONLY | libc::O_DIRECTORY;
+            return Ok(sys::fsync(handles::open(self.folder.as_fd(), &file.handle, flags)?)?);
+        }
+        Ok(sys::fsync(self.bytes(file)?)?)
+    }
+
+    fn sync_all(&self) -> Result<()> {
+        Ok(sys::syncfs(&self.folder)?)
+    }
+
+    fn set(&self, file: &Key, attributes: &Attributes) -> Result<()> {
+        let fd = self.named(file)?;
+        if let Some((uid, gid)) = attributes.owner {
+            let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+            sys::chownat(&fd, c"", Some(uid), Some(gid), AtFlags::EMPTY_PATH)?;
+        }
+        if let Some(mode) = attributes.mode {
+            sys::chmodat(sys::CWD, path_of(&fd), Mode::from_raw_mode(mode), AtFlags::empty())?;
+        }
+        if attributes.atime.is_some() || attributes.mtime.is_some() {
+            let time = |moment: Option<Moment>| match moment {
+                Some(Moment { seconds, nanos }) => {
+                    Timespec { tv_sec: seconds, tv_nsec: nanos.into() }
+                }
+                None => Timespec { tv_sec: 0, tv_nsec: sys::UTIME_OMIT },
+            };
+            let times = Timestamps {
+                last_access: time(attributes.atime),
+                last_modification: time(attributes.mtime),
+            };
+            sys::utimensat(&fd, c"", &times, AtFlags::EMPTY_PATH)?;
+        }
+        Ok(())
+    }
+
+    fn rename(
+        &self,
+        dir: &Key,
+        name: &[u8],
+        to_dir: &Key,
+        to_name: &[u8],
+        replace: bool,
+    ) -> Result<()> {
+        let (dir, to_dir) = (self.named(dir)?, self.named(to_dir)?);
+        let flags = if replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
+        if replace {
+            self.forget_name(&to_dir, to_name);
+        }
+        Ok(sys::renameat_with(&dir, name, &to_dir, to_name, flags)?)
+    }
+
+    fn link(&self, file: &Key, dir: &Key, name: &[u8]) -> Result<()> {
+        let (file, dir) = (self.named(file)?, self.named(dir)?);
+        Ok(sys::linkat(sys::CWD, path_of(&file), &dir, name, AtFlags::SYMLINK_FOLLOW)?)
+    }
+
+    fn unlink(&self, dir: &Key, name: &[u8]) -> Result<()> {
+        let dir = self.named(dir)?;
+        self.forget_name(&dir, name);
+        Ok(sys::unlinkat(&dir, name, AtFlags::empty())?)
+    }
+
+    fn rmdir(&self, dir: &Key, name: &[u8]) -> Result<()> {
+        let dir = self.named(dir)?;
+        self.forget_name(&dir, name);
+        Ok(sys::unlinkat(&dir, name, AtFlags::REMOVEDIR)?)
+    }
+
+    fn set_xattr(&self, file: &Key, name: &[u8], value: &[u8]) -> Result<()> {
+        let fd = self.named(file)?;
+        Ok(sys::setxattr(path_of(&fd), name, value, XattrFlags::empty())?)
+    }
+
+    fn remove_xattr(&self, file: &Key, name: &[u8]) -> Result<()> {
+        let fd = self.named(file)?;
+        Ok(sys::removexattr(path_of(&fd), name)?)
+    }
+
+    fn pin(&self, file: &Key) -> Result<()> {
+        let fd = self.named(file)?;
+        let fd = if FileType::from_raw_mode(sys::fstat(&fd)?.st_mode) == FileType::RegularFile {
+            Arc::new(self.open_bytes(file)?)
+        } else {
+            fd
+        };
+        let mut cache = self.cache();
+        cache.pinned.entry(file.handle.clone()).or_insert((fd, 0)).1 += 1;
+        Ok(())
+    }
+
+    fn unpin(&self, file: &Key) {
+        let mut cache = self.cache();
+        if let Some((_, times)) = cache.pinned.get_mut(&file.handle) {
+            *times -= 1;
+            if *times == 0 {
+                cache.pinned.remove(&file.handle);
+            }
+        }
+    }
+}
+
+/// Permissions and the bits above them.
+const MODE_BITS: u32 = 0o7777;
+/// Most descriptors that are kept of each kind.
+const NAMED_MAX: usize = 16_384;
+const BYTES_MAX: usize = 4_096;
+/// Most bytes of an extended attribute, and of their names, as the kernel has it.
+const XATTR_BYTES_MAX: usize = 64 << 10;
+/// Zeros that are written at a time.
+const ZERO_BYTES: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn origin() -> (tempfile::TempDir, LocalOrigin) {
+        let folder = tempfile::tempdir().unwrap();
+        let origin = LocalOrigin::open(folder.path()).unwrap();
+        (folder, origin)
+    }
+
+    #[test]
+    fn a_file_is_found_by_its_handle_wherever_it_is_called() {
+        let (folder, origin) = origin();
+        let root = origin.root();
+        let (file, stat) = origin.make(&root, b"a", &Make::File).unwrap();
+        assert_eq!((stat.mode, stat.size, stat.nlink), (0o600, 0, 1));
+        origin.write(&file, 3, b"later").unwrap();
+        origin.make(&root, b"d", &Make::Dir).unwrap();
+        std::fs::rename(folder.path().join("a"), folder.path().join("d/b")).unwrap();
+        assert_eq!(origin.read(&file, 0, 100).unwrap(), b"\0\0\0later");
+        std::fs::remove_file(folder.path().join("d/b")).unwrap();
+        assert_eq!(origin.stat(&file), Err(Errno::STALE));
+    }
+
+    #[test]
+    fn what_is_pinned_outlives_its_name() {
+        let (_folder, origin) = origin();
+        let root = origin.root();
+        let (file, _) = origin.make(&root, b"a", &Make::File).unwrap();
+        origin.write(&file, 0, b"kept").unwrap();
+        origin.pin(&file).unwrap();
+        origin.unlink(&root, b"a").unwrap();
+        assert_eq!(origin.read(&file, 0, 9).unwrap(), b"kept");
+        origin.unpin(&file);
+        assert_eq!(origin.read(&file, 0, 9), Err(Errno::STALE));
+    }
+
+    #[test]
+    fn attributes_and_names_are_as_they_were_set() {
+        let (_folder, origin) = origin();
+        let root = origin.root();
+        let (file, _) = origin.make(&root, b"a", &Make::File).unwrap();
+        let time = Moment { seconds: 1_000_000_000, nanos: 123_456_789 };
+        let set =
+            Attributes { mode: Some(0o4751), owner: Some((7, 8)), mtime: Some(time), atime: None };
+        origin.set(&file, &set).unwrap();
+        let stat = origin.stat(&file).unwrap();
+        assert_eq!((stat.mode, stat.uid, stat.gid, stat.mtime), (0o4751, 7, 8, time));
+        origin.link(&file, &root, b"b").unwrap();
+        assert_eq!(origin.rename(&root, b"a", &root, b"b", false), Err(Errno::EXIST));
+        origin.rename(&root, b"a", &root, b"c", false).unwrap();
+        let mut names: Vec<_> =
+            origin.list(&root).unwrap().into_iter().map(|listed| listed.name).collect();
+        names.sort();
+        assert_eq!(names, [b"b"[..].into(), b"c"[..].into()]);
+        let (link, _) = origin.make(&root, b"l", &Make::Link(b"to/there"[..].into())).unwrap();
+        assert_eq!(origin.read_link(&link).unwrap(), b"to/there");
+        origin.set_xattr(&file, b"user.colour", b"red").unwrap();
+        assert_eq!(origin.xattr(&file, b"user.colour").unwrap(), b"red");
+        assert_eq!(origin.xattrs(&file).unwrap(), b"user.colour\0");
+        origin.remove_xattr(&file, b"user.colour").unwrap();
+        assert_eq!(origin.xattr(&file, b"user.colour"), Err(Errno::NODATA));
+    }
+}

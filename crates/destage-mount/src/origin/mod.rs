@@ -1,0 +1,204 @@
+//! The shared file system behind, as this front end sees it: files by handles that outlive their names.
+//!
+//! Everything that changes it goes through [`Origin`], so that a crash can be put between any two of its effects.
+
+mod handles;
+mod local;
+
+pub use local::LocalOrigin;
+
+use crate::ask::{Errno, Kind, Listed, Make, Moment, Seek, Space, Stat};
+use std::fmt;
+use std::sync::Arc;
+
+/// What a file is called for good: the file system's own handle of it.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key {
+    /// Its number. Another file may have it later.
+    pub ino: u64,
+    /// What tells those apart.
+    pub handle: Arc<[u8]>,
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "#{}", self.ino)
+    }
+}
+
+/// What is to be set of a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Attributes {
+    /// Permissions, 12 bits.
+    pub mode: Option<u32>,
+    /// Owner and group.
+    pub owner: Option<(u32, u32)>,
+    /// Last read.
+    pub atime: Option<Moment>,
+    /// Last change of the content.
+    pub mtime: Option<Moment>,
+}
+
+/// What comes of asking the origin.
+pub type Result<T> = std::result::Result<T, Errno>;
+
+/// The origin: see the module. May block.
+pub trait Origin: Send + Sync {
+    /// The folder that is cached.
+    fn root(&self) -> Key;
+
+    /// The file of a name.
+    ///
+    /// # Errors
+    /// There is none; [`Errno::XDEV`] where another file system begins.
+    fn lookup(&self, dir: &Key, name: &[u8]) -> Result<(Key, Stat)>;
+
+    /// What a file is like.
+    ///
+    /// # Errors
+    /// [`Errno::STALE`] if it is gone.
+    fn stat(&self, file: &Key) -> Result<Stat>;
+
+    /// The names in a directory, without `.` and `..`.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    fn list(&self, dir: &Key) -> Result<Vec<Listed>>;
+
+    /// Bytes of a file; fewer at its end.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    fn read(&self, file: &Key, offset: u64, len: usize) -> Result<Vec<u8>>;
+
+    /// Where a symbolic link leads.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    fn read_link(&self, file: &Key) -> Result<Vec<u8>>;
+
+    /// The next data or hole from a place on.
+    ///
+    /// # Errors
+    /// [`Errno::NXIO`] if there is none.
+    fn seek(&self, file: &Key, offset: u64, whence: Seek) -> Result<u64>;
+
+    /// Room.
+    ///
+    /// # Errors
+    /// It does not say.
+    fn space(&self) -> Result<Space>;
+
+    /// An extended attribute.
+    ///
+    /// # Errors
+    /// There is none.
+    fn xattr(&self, file: &Key, name: &[u8]) -> Result<Vec<u8>>;
+
+    /// The names of the extended attributes, each ended by a NUL.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    fn xattrs(&self, file: &Key) -> Result<Vec<u8>>;
+
+    /// Makes a file that its owner alone may use. The name must be free.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    fn make(&self, dir: &Key, name: &[u8], make: &Make) -> Result<(Key, Stat)>;
+
+    /// Writes all of it.
+    ///
+    /// # Errors
+    /// A part may have been written.
+    fn write(&self, file: &Key, offset: u64, data: &[u8]) -> Result<()>;
+
+    /// Sets the size.
+    ///
+    /// # Errors
+    /// It has not changed.
+    fn truncate(&self, file: &Key, size: u64) -> Result<()>;
+
+    /// Makes a range zeros, and gives its room back where it can. The size stays.
+    ///
+    /// # Errors
+    /// A part may have been done.
+    fn punch(&self, file: &Key, offset: u64, len: u64) -> Result<()>;
+
+    /// Makes a file durable; of a directory, its names.
+    ///
+    /// # Errors
+    /// Nothing is known then.
+    fn sync(&self, file: &Key) -> Result<()>;
+
+    /// Makes everything durable.
+    ///
+    /// # Errors
+    /// Nothing is known then.
+    fn sync_all(&self) -> Result<()>;
+
+    /// Sets attributes: the owner before the mode, the times last.
+    ///
+    /// # Errors
+    /// Some may have been set.
+    fn set(&self, file: &Key, attributes: &Attributes) -> Result<()>;
+
+    /// Gives a file another name.
+    ///
+    /// # Errors
+    /// [`Errno::EXIST`] if the name is taken and not to be replaced.
+    fn rename(
+        &self,
+        dir: &Key,
+        name: &[u8],
+        to_dir: &Key,
+        to_name: &[u8],
+        replace: bool,
+    ) -> Result<()>;
+
+    /// Gives a file a further name.
+    ///
+    /// # Errors
+    /// The name is taken.
+    fn link(&self, file: &Key, dir: &Key, name: &[u8]) -> Result<()>;
+
+    /// Takes a name away from a file.
+    ///
+    /// # Errors
+    /// There is none.
+    fn unlink(&self, dir: &Key, name: &[u8]) -> Result<()>;
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// It is not empty.
+    fn rmdir(&self, dir: &Key, name: &[u8]) -> Result<()>;
+
+    /// Sets an extended attribute, whether or not it is there.
+    ///
+    /// # Errors
+    /// The origin does not take it.
+    fn set_xattr(&self, file: &Key, name: &[u8], value: &[u8]) -> Result<()>;
+
+    /// Removes an extended attribute.
+    ///
+    /// # Errors
+    /// There is none.
+    fn remove_xattr(&self, file: &Key, name: &[u8]) -> Result<()>;
+
+    /// Keeps a file readable although its last name may go.
+    ///
+    /// # Errors
+    /// It is gone.
+    fn pin(&self, file: &Key) -> Result<()>;
+
+    /// It may go.
+    fn unpin(&self, file: &Key);
+}
+
+impl Kind {
+    /// Whether its content is bytes.
+    pub fn is_file(self) -> bool {
+        self == Self::File
+    }
+}

@@ -1,0 +1,36 @@
+//! What `destage mount` is told, parsed and checked: flags and files are read elsewhere.
+
+use destage_core::{Policy, Span};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Everything that the file front end needs to start.
+///
+/// Not `Debug`: it holds a password.
+#[derive(Clone)]
+pub struct Settings {
+    /// The folder that is cached.
+    pub origin: PathBuf,
+    /// Where it is mounted.
+    pub mountpoint: PathBuf,
+    /// The journal's folder.
+    pub journal: PathBuf,
+    /// The policy, with what follows from the journal's size.
+    pub policy: Policy,
+    /// How long the kernel may remember names and attributes, and what others change beneath goes unseen.
+    pub origin_check: Span,
+    /// Threads that read requests; 1 to 16.
+    pub threads: usize,
+    /// The admin port; `None` for none.
+    pub admin: Option<SocketAddr>,
+    /// Names by which the admin port may be asked, besides addresses and `localhost`.
+    pub admin_hosts: Vec<String>,
+    /// What the admin port's commands need.
+    pub password: Option<String>,
+    /// How long a shutdown may destage.
+    pub drain_timeout: Span,
+    /// A command to run with `$mountpoint` set; the server ends with it.
+    pub run: Option<String>,
+    /// The origin was made as an example.
+    pub is_example: bool,
+}

@@ -1,0 +1,148 @@
+//! The flags of `destage mount`.
+
+use crate::error::CliError;
+use crate::values::{Admin, admin, bytes, interval, password, size, staleness};
+use clap::Args;
+use destage_core::{AtLimit, Policy, When};
+use destage_engine::{journal_limit, set_dirty_limit};
+use destage_mount::settings::Settings;
+use destage_runtime::policy::{parse_at_limit, parse_when};
+use destage_runtime::units::{Bytes, Interval, Size};
+use std::path::PathBuf;
+
+/// Flags of `destage mount`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct MountArgs {
+    /// The folder that is cached: any directory of a mounted file system with file handles, such as CephFS, ext4, XFS or btrfs.
+    #[arg(value_name = "ORIGIN", requires = "mountpoint")]
+    origin: Option<PathBuf>,
+
+    /// Where programs find it from now on: an empty folder; made if it is absent.
+    #[arg(value_name = "MOUNTPOINT", requires = "journal")]
+    mountpoint: Option<PathBuf>,
+
+    /// The journal's folder, on a disk of this host; made if it is absent. One for each mount.
+    #[arg(long, value_name = "DIR")]
+    journal: Option<PathBuf>,
+
+    /// Bytes of the journal: what is written waits here for the origin. 64M to 1T.
+    #[arg(long, default_value = "2G", value_parser = |s: &str| bytes(s, "64M", "1T"), value_name = "SIZE")]
+    journal_size: Bytes,
+
+    /// d: what a crash of this host may lose of what was not fsynced. 0: nothing that was answered; otherwise the most recent
+    /// changes of that time, 1ms to 60s.
+    #[arg(short = 'd', long, default_value = "1s", value_parser = |s: &str| interval(s, "0", "60s"), value_name = "TIME")]
+    commit: Interval,
+
+    /// D: how old the origin may be if host and journal are lost. Writes stop before it is exceeded. 100ms to 1d, or none.
+    #[arg(short = 'D', long, default_value = "2m", value_parser = staleness, value_name = "TIME")]
+    staleness: Interval,
+
+    /// When to destage: async, adaptive, periodic:10s, interval:30s,1s (age, check) or pressure.
+    #[arg(long, default_value = "interval:60s,1s", value_parser = parse_when, value_name = "WHEN")]
+    when: When,
+
+    /// What happens to writes at a limit: throttle, block, write-through or fail.
+    #[arg(long, default_value = "throttle", value_parser = parse_at_limit, value_name = "CHOICE")]
+    at_limit: AtLimit,
+
+    /// Most bytes in memory that the origin does not have. 1M to 1T, or a share of the journal, such as 50%.
+    #[arg(long, default_value = "25%", value_parser = |s: &str| size(s, "1M", "1T"), value_name = "SIZE")]
+    dirty_limit: Size,
+
+    /// How long the kernel may remember names and attributes: for so long changes that other programs make at the origin go
+    /// unseen. 0 to 1h.
+    #[arg(long, default_value = "3s", value_parser = |s: &str| interval(s, "0", "1h"), value_name = "TIME")]
+    origin_check: Interval,
+
+    /// Threads that take the kernel's requests. 1 to 16.
+    #[arg(long, default_value = "3", value_parser = clap::value_parser!(u8).range(1..=16), value_name = "COUNT")]
+    threads: u8,
+
+    /// The admin port for status, metrics and commands; 'none' for none.
+    #[arg(long, default_value = super::ADMIN, value_parser = admin, value_name = "ADDR")]
+    admin: Admin,
+
+    /// A name by which the admin port may be asked, besides addresses and localhost. Several are separated by commas.
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    admin_host: Vec<String>,
+
+    /// What the admin port's commands need as bearer token. Printable ASCII. Prefer the environment.
+    #[arg(long, env = "DESTAGE_PASSWORD", hide_env_values = true, value_name = "PASSWORD")]
+    password: Option<String>,
+
+    /// How long a shutdown may destage what is dirty before it leaves the rest to the next start; none for no limit.
+    #[arg(long, default_value = "30s", value_name = "TIME")]
+    drain_timeout: Interval,
+
+    /// Run this command by the shell with $mountpoint set, and end with it.
+    #[arg(long, value_name = "CMD")]
+    run: Option<String>,
+}
+
+/// What is made where nothing is named.
+const EXAMPLE: &str = "destage-example";
+
+impl MountArgs {
+    /// Checked settings; an example where no origin is named.
+    pub(crate) fn into_settings(self) -> Result<Settings, CliError> {
+        let policy = self.policy().map_err(CliError::usage)?;
+        let is_example = self.origin.is_none();
+        let (origin, mountpoint, journal) = match (self.origin, self.mountpoint, self.journal) {
+            (Some(origin), Some(mountpoint), Some(journal)) => (origin, mountpoint, journal),
+            _ => example()?,
+        };
+        Ok(Settings {
+            origin,
+            mountpoint,
+            journal,
+            policy,
+            origin_check: self.origin_check.span(),
+            threads: self.threads.into(),
+            admin: self.admin.0,
+            admin_hosts: self.admin_host,
+            password: password(self.password)?,
+            drain_timeout: self.drain_timeout.span(),
+            run: self.run,
+            is_example,
+        })
+    }
+
+    fn policy(&self) -> Result<Policy, String> {
+        let mut policy = Policy {
+            when: self.when,
+            commit: self.commit.span(),
+            staleness: self.staleness.span(),
+            at_limit: self.at_limit,
+            ..Policy::default()
+        };
+        let journal = self.journal_size.get();
+        policy.limits.journal_bytes_max = journal_limit(journal);
+        set_dirty_limit(&mut policy, self.dirty_limit.of(journal).get());
+        policy.limits.batch_groups_max = 65_536;
+        policy.limits.batch_bytes_max = 256 << 20;
+        policy.validate().map_err(|error| {
+            format!("the policy does not fit together: {error} (--commit, --staleness, --when)")
+        })?;
+        Ok(policy)
+    }
+}
+
+/// A folder to try things in, where this is run.
+fn example() -> Result<(PathBuf, PathBuf, PathBuf), CliError> {
+    let place = std::path::Path::new(EXAMPLE);
+    let origin = place.join("origin");
+    let failed = |error: std::io::Error| {
+        CliError::usage(format!(
+            "cannot make the example folder {EXAMPLE} here: {error}; name folders: destage mount ORIGIN MOUNTPOINT --journal DIR"
+        ))
+    };
+    let is_new = !origin.exists();
+    std::fs::create_dir_all(&origin).map_err(failed)?;
+    if is_new {
+        let text =
+            "What you change in 'mounted' is in the journal at once, and here a little later.\n";
+        std::fs::write(origin.join("README"), text).map_err(failed)?;
+    }
+    Ok((origin, place.join("mounted"), place.join("journal")))
+}

@@ -1,0 +1,19 @@
+//! `destage mount` end to end: the real binary, the suites that others wrote for file systems, everyday programs, real crashes.
+
+#[path = "../e2e/harness/mod.rs"]
+#[allow(dead_code, unused_imports, reason = "the tests of other front ends use the rest")]
+mod harness;
+
+#[path = "../block/applications.rs"]
+#[allow(dead_code, reason = "the tests of `destage block` use the rest")]
+mod applications;
+mod baseline;
+mod crash;
+mod exercised;
+mod mounted;
+mod origin;
+mod pjdfstest;
+mod programs;
+mod soak;
+mod tap;
+mod xfstests;

@@ -1,0 +1,178 @@
+//! The real binary with one mount: started, killed, started again.
+
+use crate::harness::scratch::{Scratch, adopt, release};
+use crate::harness::server::{binary, signal};
+use crate::harness::{PATIENCE, eventually};
+use crate::origin::Origin;
+use rustix::process::Signal;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+/// How to mount one folder; may be used again and again.
+#[derive(Clone)]
+pub(crate) struct Launch {
+    origin: PathBuf,
+    mountpoint: PathBuf,
+    pub(crate) journal: PathBuf,
+    log: PathBuf,
+    arguments: Vec<String>,
+}
+
+impl Launch {
+    /// In front of this origin; everything else lies in the test's folder.
+    pub(crate) fn before(scratch: &Scratch, origin: &Origin) -> Self {
+        let mountpoint = scratch.join("mnt");
+        fs::create_dir_all(&mountpoint).expect("a folder can be made");
+        Self {
+            origin: origin.folder().to_owned(),
+            mountpoint,
+            journal: scratch.join("journal"),
+            log: scratch.join("mount.log"),
+            arguments: Vec::new(),
+        }
+    }
+
+    /// More arguments.
+    pub(crate) fn with(mut self, arguments: &[&str]) -> Self {
+        self.arguments.extend(arguments.iter().map(|argument| (*argument).to_owned()));
+        self
+    }
+
+    fn command(&self) -> Command {
+        let mut command = destage();
+        command.arg("mount").arg(&self.origin).arg(&self.mountpoint);
+        command.arg("--journal").arg(&self.journal).args(&self.arguments);
+        command
+    }
+
+    /// Starts it and waits for the line that says that it is mounted.
+    #[track_caller]
+    pub(crate) fn start(&self) -> Mounted {
+        let log = File::options().create(true).append(true).open(&self.log).expect("a log");
+        let mut command = self.command();
+        let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().expect("it starts");
+        adopt(child.id());
+        let output = child.stdout.take().expect("the output is piped");
+        let line = BufReader::new(output).lines().next().and_then(Result::ok);
+        let mut mounted = Mounted { child, folder: self.mountpoint.clone(), log: self.log.clone() };
+        let Some(ready) = line else {
+            let status = mounted.child.wait();
+            panic!("destage mount did not start: {status:?}\n{}", mounted.said());
+        };
+        assert!(is_mounted(&self.mountpoint), "it says {ready:?} and has not mounted");
+        mounted
+    }
+
+    /// Starts it, expecting it to end by itself; its exit code and what it said.
+    pub(crate) fn refused(&self) -> (i32, String) {
+        let output = self.command().output().expect("the binary starts");
+        let text = format!("{}{}", text(&output.stdout), text(&output.stderr));
+        (output.status.code().unwrap_or(-1), text)
+    }
+}
+
+/// The binary under test.
+pub(crate) fn destage() -> Command {
+    let mut command = Command::new(binary());
+    command.env_remove("DESTAGE_PASSWORD").env_remove("DESTAGE_ADMIN").stdin(Stdio::null());
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Whether something is mounted there, served or not.
+pub(crate) fn is_mounted(folder: &Path) -> bool {
+    let mounts = fs::read_to_string("/proc/self/mounts").expect("the list of mounts");
+    let place = folder.display().to_string();
+    mounts.lines().any(|line| line.split(' ').nth(1) == Some(&*place))
+}
+
+/// A running mount; killed and unmounted with its test.
+pub(crate) struct Mounted {
+    child: Child,
+    folder: PathBuf,
+    log: PathBuf,
+}
+
+impl Mounted {
+    /// Where its files are seen.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it said on its standard error, of all starts so far.
+    pub(crate) fn said(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// `destage mount COMMAND`, on this mount.
+    pub(crate) fn ask(&self, arguments: &[&str]) -> Output {
+        let (command, rest) = arguments.split_first().expect("a command");
+        let mut process = destage();
+        process.args(["mount", command]).arg(&self.folder).args(rest);
+        process.output().expect("the binary starts")
+    }
+
+    /// As a power cut takes it; what uses it sees errors from now on.
+    pub(crate) fn cut(&self) {
+        signal(self.child.id(), Signal::KILL);
+    }
+
+    /// The same, and waits for its end. The mount is left dead.
+    pub(crate) fn kill(mut self) {
+        self.cut();
+        self.child.wait().expect("it is our child");
+        release(self.child.id());
+    }
+
+    /// Asks it to end, which drains and unmounts.
+    #[track_caller]
+    pub(crate) fn stop(mut self) {
+        signal(self.child.id(), Signal::TERM);
+        let mut code = None;
+        eventually("the mount ends", PATIENCE * 2, || {
+            code = self.child.try_wait().expect("it is our child");
+            code.is_some()
+        });
+        let code = code.and_then(|status| status.code());
+        assert_eq!(code, Some(0), "{}", self.said());
+        assert!(!is_mounted(&self.folder), "it has ended and left its mount");
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if let Ok(None) = self.child.try_wait() {
+            let _ = self.child.kill();
+            if std::thread::panicking() {
+                eprintln!("{}", self.said());
+            }
+        }
+        // It may have ended by itself.
+        let _ = self.child.wait();
+        release(self.child.id());
+    }
+}
+
+/// Takes a mount away that a test has left dead, so that its folder can go.
+pub(crate) struct Unmounting(pub(crate) PathBuf);
+
+impl Drop for Unmounting {
+    fn drop(&mut self) {
+        while is_mounted(&self.0) {
+            let done = Command::new("umount").arg("--lazy").arg(&self.0).status();
+            if !done.as_ref().is_ok_and(std::process::ExitStatus::success) {
+                eprintln!("{} stays mounted: {done:?}", self.0.display());
+                return;
+            }
+        }
+    }
+}

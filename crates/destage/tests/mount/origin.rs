@@ -1,0 +1,48 @@
+//! What `destage mount` stands in front of: a local folder, or a folder of a CephFS that ceph-fuse has mounted.
+
+use crate::harness::Scratch;
+use destage_testkit::needs;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The kinds of origins that the tests have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Local,
+    Ceph,
+}
+
+/// A folder of a test's own at an origin; removed with the test unless it fails.
+pub(crate) struct Origin {
+    pub(crate) kind: Kind,
+    folder: PathBuf,
+}
+
+impl Origin {
+    /// A new folder; `None` (after saying so) where there is no CephFS.
+    pub(crate) fn new(kind: Kind, scratch: &Scratch) -> Option<Self> {
+        let folder = match kind {
+            Kind::Local => scratch.join("origin"),
+            Kind::Ceph => {
+                let state = needs::ceph("DESTAGE_TEST_CEPHFS")?;
+                let own = scratch.join("").file_name().expect("it has a name").to_owned();
+                Path::new(&state).join("mnt/1").join(own)
+            }
+        };
+        fs::create_dir(&folder).expect("a folder can be made at the origin");
+        Some(Self { kind, folder })
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+}
+
+impl Drop for Origin {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            // Best effort: the whole file system ends with the run.
+            let _ = fs::remove_dir_all(&self.folder);
+        }
+    }
+}

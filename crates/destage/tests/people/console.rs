@@ -1,0 +1,163 @@
+//! The console in a real browser, in front of real servers under load.
+
+use crate::browser::Browser;
+use crate::harness::server::binary;
+use crate::harness::{Launch, PATIENCE, Scratch, eventually, shop};
+use destage_block::nbd::client::{Client, ClientOptions};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Ended with its test.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn rows_are_watched_and_rejected_writes_decided_in_the_browser() {
+    let scratch = Scratch::new();
+    let Some(mut browser) = Browser::start(&scratch, 1280, 900) else { return };
+    let database = shop::sqlite(&scratch);
+    let launch =
+        Launch::example(&scratch).with(&["--origin", &database.url(), "--password", "secret"]);
+    let server = launch.start();
+    let mut client = server.client();
+    client.run("AUTH secret");
+    let own = format!("http://{}/", server.admin);
+    browser.prefer("light");
+    browser.open(&own);
+    // A write that the origin rejects: an order of nobody.
+    client.run("HSET orders:990001 customer_id 424242");
+    for number in 0..3_000 {
+        client.run(&format!("HINCRBY customers:{} visits 1", number % 2 + 1));
+    }
+    browser.until("document.querySelector('#mode').textContent === 'normal'");
+    browser.until("report && report.writes.groups_total >= 1 && points.length >= 3");
+    browser.until("document.querySelector('#total .number').textContent.includes('s')");
+    browser.until("document.querySelector('#latency-list').textContent.includes('99 %')");
+    browser.until("report.destage.parked_groups === 1");
+    // Without the password nothing is done, and that is said.
+    browser.press("[data-do=parked-list]");
+    browser
+        .until("document.querySelector('#said').textContent.startsWith('refused: the password')");
+    browser.write("#password", "secret");
+    browser.press("[data-do=parked-list]");
+    browser.until("document.querySelectorAll('#parked tbody tr').length === 1");
+    browser.picture("console-rows-light-desktop");
+    // Left alone at the first question, nothing happens; asked twice, it is gone.
+    browser.press("#parked tbody tr button:last-of-type");
+    browser.until("document.querySelector('#ask').open && document.querySelector('#ask .before').textContent.includes('424242')");
+    browser.picture("console-rows-question");
+    browser.press("#ask .no");
+    browser.until("!document.querySelector('#ask').open");
+    assert_eq!(server.status()["destage"]["parked_groups"], 1);
+    browser.press("#parked tbody tr button:last-of-type");
+    browser.until("document.querySelector('#ask').open");
+    browser.press("#ask .yes");
+    browser.until("document.querySelector('#ask').open && document.querySelector('#ask h2').textContent.includes('for good')");
+    assert_eq!(server.status()["destage"]["parked_groups"], 1, "it was asked once only");
+    browser.press("#ask .yes");
+    eventually("it is given up", PATIENCE, || server.status()["destage"]["parked_groups"] == 0);
+    // The policy, with the difference before it is applied.
+    browser.write("#policy input[name=when]", "adaptive");
+    browser.press("#policy button");
+    browser.until("document.querySelector('#ask .after').textContent === 'when = adaptive'");
+    browser.press("#ask .yes");
+    eventually("the policy changes", PATIENCE, || server.status()["policy"]["when"] == "adaptive");
+    for (button, holds) in [("pause", true), ("resume", false)] {
+        browser.press(&format!("[data-do={button}]"));
+        eventually(button, PATIENCE, || server.status()["paused"] == holds);
+    }
+    browser.press("[data-do=drain]");
+    browser.until("document.querySelector('#said').textContent.startsWith('everything')");
+    assert_eq!(browser.complaints(&own).len(), 1, "{:?}", browser.complaints(&own));
+    // That one was the wrong password.
+    assert!(browser.complaints(&own)[0].contains("401"));
+    drop(browser);
+    let Some(mut phone) = Browser::start(&scratch, 375, 812) else { return };
+    phone.prefer("dark");
+    phone.open(&own);
+    phone.until("points.length >= 3");
+    let fits = "document.documentElement.scrollWidth <= document.documentElement.clientWidth";
+    assert_eq!(phone.value(fits), true, "it has to be scrolled sideways");
+    phone.picture("console-rows-dark-phone");
+    assert_eq!(phone.complaints(&own), [""; 0]);
+}
+
+#[test]
+fn volumes_are_watched_in_the_browser_under_load() {
+    let scratch = Scratch::new();
+    let Some(mut browser) = Browser::start(&scratch, 1281, 900) else { return };
+    let mut text = String::from("listen = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\n");
+    for name in ["database", "log"] {
+        let disk = scratch.join(format!("{name}.img"));
+        std::fs::File::create(&disk).and_then(|file| file.set_len(8 << 20)).expect("a disk");
+        text += &format!(
+            "[volume.{name}]\norigin = \"file:{}\"\ncache = \"{}\"\ncache-size = \"64M\"\n",
+            disk.display(),
+            scratch.join(format!("{name}.cache")).display()
+        );
+    }
+    let settings = scratch.join("block.toml");
+    std::fs::write(&settings, text).expect("the file can be written");
+    let mut command = Command::new(binary());
+    command.args(["block", "serve", "--config"]).arg(&settings).env_remove("DESTAGE_PASSWORD");
+    let log = std::fs::File::create(scratch.join("block.log")).expect("a log");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
+    let mut server = Process(command.spawn().expect("the binary starts"));
+    let lines = BufReader::new(server.0.stdout.take().expect("piped")).lines();
+    let ready: Vec<String> = lines.map_while(Result::ok).take(2).collect();
+    let word = |line: &str, name: &str| {
+        let rest = line.split_once(name).expect("the ready line has it").1;
+        rest.split(' ').next().expect("a word").to_owned()
+    };
+    let admin = word(&ready[0], "admin=");
+    let own = format!("http://{admin}/");
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let uris: Vec<String> = ready.iter().map(|line| word(line, "uri=")).collect();
+        let stop = &stop;
+        let load = scope.spawn(move || {
+            let options = ClientOptions { timeout: PATIENCE, ..ClientOptions::default() };
+            let clients: Vec<Client> = uris
+                .iter()
+                .map(|uri| {
+                    Client::connect(&uri.parse().expect("a URI"), &options).expect("it connects")
+                })
+                .collect();
+            let mut round = 0_u64;
+            while !stop.load(Ordering::Relaxed) {
+                for client in &clients {
+                    client
+                        .write(round % 512 * 4096, &[round as u8; 4096], false)
+                        .expect("it is written");
+                    let mut block = [0; 4096];
+                    client.read(round % 512 * 4096, &mut block).expect("it is read");
+                }
+                round += 1;
+                std::thread::sleep(std::time::Duration::from_millis(2));
+            }
+        });
+        browser.prefer("dark");
+        browser.open(&own);
+        browser.until("report && points.length >= 4 && points[points.length - 1].writes > 10");
+        browser.until("document.querySelectorAll('#volumes tbody tr').length === 2");
+        browser.until("document.querySelector('#volumes tbody tr td').textContent === 'database'");
+        browser.until("document.querySelector('#latency-of').options.length >= 6");
+        browser.picture("console-volumes-dark-desktop");
+        browser.value("document.querySelector('#which select').value = 'log'");
+        browser.press("[data-do=pause]");
+        browser.until("report.volumes[1].mode !== 'normal' || document.querySelector('#said').textContent === 'paused'");
+        browser.press("[data-do=resume]");
+        browser.until("document.querySelector('#said').textContent === 'resumed'");
+        let complaints = browser.complaints(&own);
+        stop.store(true, Ordering::Relaxed);
+        load.join().expect("the load ends");
+        assert_eq!(complaints, [""; 0]);
+    });
+}

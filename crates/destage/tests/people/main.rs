@@ -1,0 +1,11 @@
+//! What people do who install, watch and learn Destage: the real binary, a real browser, the documents' own commands.
+
+#[path = "../e2e/harness/mod.rs"]
+#[allow(dead_code, unused_imports, reason = "the tests of other front ends use the rest")]
+mod harness;
+
+mod browser;
+mod checking;
+mod console;
+mod service;
+mod settings;

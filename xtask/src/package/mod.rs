@@ -1,0 +1,179 @@
+//! `cargo xtask package`: what users install, made and tried out.
+//!
+//! | file | what |
+//! |---|---|
+//! | `destage_VERSION-1_amd64.deb` | for Debian and its relatives |
+//! | `destage-VERSION-TARGET.tar.gz` | the same for any Linux |
+//! | `destage-VERSION-oci.tar` | an image: the static binary, no shell |
+//! | `SHA256SUMS` | checksums |
+//!
+//! The binary is linked statically with musl where the toolchain has it. Dates are those of the last commit, so that the same
+//! sources give the same files.
+
+mod archive;
+mod deb;
+mod oci;
+mod stage;
+mod try_out;
+
+use crate::{Result, cargo, root, target};
+use sha2::{Digest, Sha256};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Flags of `package`.
+#[derive(clap::Args)]
+pub(crate) struct PackageArgs {
+    /// Pack this binary instead of building one.
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
+
+    /// Where to put the files; `target/package` unless told.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// What is packed.
+pub(crate) struct Package {
+    binary: PathBuf,
+    /// Whether the binary needs no library of the system.
+    is_static: bool,
+    version: String,
+    /// Seconds since 1970: the date of everything inside.
+    date: u64,
+    out: PathBuf,
+}
+
+/// The target whose binaries run on every Linux.
+const STATIC_TARGET: &str = "x86_64-unknown-linux-musl";
+
+/// Builds, packs and tries out. True if all of it works.
+pub(crate) fn run(arguments: &PackageArgs) -> Result<bool> {
+    let binary = match &arguments.binary {
+        Some(binary) => binary.clone(),
+        None => build()?,
+    };
+    let out = arguments.out.clone().unwrap_or_else(|| target().join("package"));
+    make(binary, out).map(|()| true)
+}
+
+/// Packs a binary and tries the packages out.
+pub(crate) fn make(binary: PathBuf, out: PathBuf) -> Result<()> {
+    let package =
+        Package { is_static: is_static(&binary)?, binary, version: version()?, date: date(), out };
+    let _ = std::fs::remove_dir_all(&package.out);
+    create(&package.out)?;
+    let stage = stage::make(&package)?;
+    let mut made = vec![archive::make(&package, &stage)?, deb::make(&package, &stage)?];
+    try_out::units(&stage)?;
+    try_out::deb(&made[1])?;
+    if package.is_static {
+        let image = oci::make(&package)?;
+        try_out::image(&image, &package)?;
+        made.push(image);
+    } else {
+        println!("no image: the binary needs libraries of the system");
+    }
+    let mut sums = String::new();
+    for file in &made {
+        let _ = writeln!(sums, "{}  {}", hash(&read(file)?), name_of(file));
+    }
+    write(&package.out.join("SHA256SUMS"), sums.as_bytes())?;
+    let mut check = Command::new("sha256sum");
+    succeed(check.args(["--check", "--quiet", "SHA256SUMS"]).current_dir(&package.out))?;
+    print!("\n{sums}in {}\n", package.out.display());
+    Ok(())
+}
+
+/// A static binary where the toolchain has what it takes, else one for this system.
+fn build() -> Result<PathBuf> {
+    let is_there = Command::new("rustc")
+        .args(["--print", "target-libdir", "--target", STATIC_TARGET])
+        .output()
+        .is_ok_and(|out| Path::new(String::from_utf8_lossy(&out.stdout).trim()).is_dir());
+    let mut command = Command::new(cargo());
+    command.args(["build", "--profile", "dist", "--locked", "--package", "destage"]);
+    command.current_dir(root());
+    if is_there && crate::tools::in_path("musl-gcc") {
+        command.args(["--target", STATIC_TARGET]);
+        succeed(&mut command)?;
+        return Ok(target().join(STATIC_TARGET).join("dist/destage"));
+    }
+    println!(
+        "not static: that takes `rustup target add {STATIC_TARGET}` and musl-gcc (apt-get install musl-tools)"
+    );
+    succeed(&mut command)?;
+    Ok(target().join("dist/destage"))
+}
+
+fn is_static(binary: &Path) -> Result<bool> {
+    let mut readelf = Command::new("readelf");
+    let headers = output(readelf.args(["--program-headers", "--wide"]).arg(binary))?;
+    Ok(!headers.contains("INTERP"))
+}
+
+fn version() -> Result<String> {
+    let manifest = String::from_utf8_lossy(&read(&root().join("Cargo.toml"))?).into_owned();
+    let manifest: toml::Table = toml::from_str(&manifest).map_err(|error| error.to_string())?;
+    let version = manifest["workspace"]["package"]["version"].as_str();
+    version.map(str::to_owned).ok_or_else(|| "Cargo.toml names no version".to_owned())
+}
+
+/// Of the last commit; of now where there is none.
+fn date() -> u64 {
+    let given = std::env::var("SOURCE_DATE_EPOCH").ok();
+    let log = || {
+        let mut git = Command::new("git");
+        output(git.args(["log", "-1", "--format=%ct"]).current_dir(root())).ok()
+    };
+    let now = || {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        now.map_or(0, |now| now.as_secs())
+    };
+    given.or_else(log).and_then(|text| text.trim().parse().ok()).unwrap_or_else(now)
+}
+
+fn hash(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+fn create(folder: &Path) -> Result<()> {
+    std::fs::create_dir_all(folder)
+        .map_err(|error| format!("failed to make {}: {error}", folder.display()))
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).map_err(|error| format!("failed to read {}: {error}", path.display()))
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    if let Some(folder) = path.parent() {
+        create(folder)?;
+    }
+    std::fs::write(path, bytes)
+        .map_err(|error| format!("failed to write {}: {error}", path.display()))
+}
+
+fn output(command: &mut Command) -> Result<String> {
+    let output =
+        command.output().map_err(|error| format!("failed to start {command:?}: {error}"))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let said = [output.stdout, output.stderr].concat();
+    Err(format!("{command:?}: {}\n{}", output.status, String::from_utf8_lossy(&said)))
+}
+
+fn succeed(command: &mut Command) -> Result<()> {
+    let status =
+        command.status().map_err(|error| format!("failed to start {command:?}: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("{command:?}: {status}")) }
+}
