@@ -176,6 +176,11 @@ impl Owner {
         self.peers.values().filter_map(|peer| peer.quiet_since.map(|(_, since)| since)).max()
     }
 
+    /// How many servers there are.
+    pub fn addresses_len(&self) -> usize {
+        self.peers.len()
+    }
+
     /// All servers that there are.
     pub fn addresses(&self) -> BTreeSet<Address> {
         self.peers.keys().cloned().collect()

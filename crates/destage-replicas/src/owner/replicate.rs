@@ -33,6 +33,11 @@ impl Owner {
         self.committed
     }
 
+    /// Nothing is answered earlier than this.
+    pub fn answers_from(&self) -> Time {
+        self.answers_from
+    }
+
     /// Until when something may be answered, if anything may.
     pub fn answers_until(&self) -> Option<Time> {
         if self.stage != Stage::Open {
@@ -45,7 +50,7 @@ impl Owner {
         let mut leased: Vec<Time> = self.holders(config, |peer| peer.leased_at);
         leased.sort_unstable_by(|a, b| b.cmp(a));
         let until = *leased.get(config.now.copies.checked_sub(1)?)? + self.settings.lease;
-        (self.now >= self.answers_from || until > self.answers_from).then_some(until)
+        Some(until)
     }
 
     /// Whether anything may be answered now.
