@@ -266,11 +266,18 @@ impl Replicas {
         self.change(|servers| {
             let count = servers.len();
             servers.retain(|server| **server != *address);
-            if servers.len() == count { Err(format!("{address} does not hold the log")) } else { Ok(()) }
+            if servers.len() == count {
+                Err(format!("{address} does not hold the log"))
+            } else {
+                Ok(())
+            }
         })
     }
 
-    fn change(&self, change: impl FnOnce(&mut Vec<Address>) -> Result<(), String>) -> Result<(), String> {
+    fn change(
+        &self,
+        change: impl FnOnce(&mut Vec<Address>) -> Result<(), String>,
+    ) -> Result<(), String> {
         self.shared.tell(|owner, now| {
             let config = owner.config().cloned().ok_or("the log is not open")?;
             let mut servers = config.now.members.iter().map(|m| m.address.clone()).collect();
@@ -339,7 +346,8 @@ impl Shared {
 
     /// A thread for each server that has none.
     fn meet(self: &Arc<Self>, inner: &mut Inner) {
-        if inner.queues.len() == inner.owner.addresses_len() || self.is_over.load(Ordering::Acquire) {
+        if inner.queues.len() == inner.owner.addresses_len() || self.is_over.load(Ordering::Acquire)
+        {
             return;
         }
         for address in inner.owner.addresses() {
@@ -414,8 +422,12 @@ impl Shared {
         }
         let server = &**address;
         match trouble {
-            Trouble::Unreachable(why) => tracing::warn!(server, why, "a server of the log cannot be reached"),
-            Trouble::Unfit(why) => tracing::error!(server, why, "a server is not fit to hold the log"),
+            Trouble::Unreachable(why) => {
+                tracing::warn!(server, why, "a server of the log cannot be reached")
+            }
+            Trouble::Unfit(why) => {
+                tracing::error!(server, why, "a server is not fit to hold the log")
+            }
         }
     }
 }

@@ -21,7 +21,8 @@ struct Redis {
 impl Redis {
     fn start(settings: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let port = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port();
+        let port =
+            TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port();
         let child = Command::new("redis-server")
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""])
             .args(settings)
@@ -107,7 +108,8 @@ fn request(rng: &mut Rng, server: &Server) -> Request {
             let near = Position((view.last.0 + 2).saturating_sub(rng.below(5)));
             let after = if rng.chance(60) { view.last } else { near };
             let known = server.entries().find(|(at, _)| *at == after).map(|(_, e)| e.epoch);
-            let known = known.unwrap_or(if after == view.last { view.last_epoch } else { view.base_epoch });
+            let known =
+                known.unwrap_or(if after == view.last { view.last_epoch } else { view.base_epoch });
             let entry = |rng: &mut Rng| {
                 let bytes: Vec<u8> = (0..rng.below(30)).map(|_| rng.next() as u8).collect();
                 Entry { epoch: likely(rng, view.beat.promise), payload: bytes.into() }
@@ -153,7 +155,17 @@ fn the_script_does_what_the_model_does() {
         };
         assert_eq!(entries, model.to_vec(), "seed {seed}");
     }
-    for word in ["Appended", "Gap", "Fenced", "Stranger", "Promised", "Lively", "Configured", "Entries", "GivenUp"] {
+    for word in [
+        "Appended",
+        "Gap",
+        "Fenced",
+        "Stranger",
+        "Promised",
+        "Lively",
+        "Configured",
+        "Entries",
+        "GivenUp",
+    ] {
         assert!(seen.get(word).is_some_and(|&count| count > 5), "{word}: {seen:?}");
     }
 }
@@ -164,7 +176,8 @@ fn a_server_without_room_refuses_entries_and_still_promises_and_lets_go() {
     let mut link = redis.link().expect("a server");
     let mut rng = Rng::new(1, 1);
     let of = |number| Epoch { number, identity: 1 };
-    let promise = |number| Request::Promise { epoch: of(number), unless_since: None, place: "".into() };
+    let promise =
+        |number| Request::Promise { epoch: of(number), unless_since: None, place: "".into() };
     let configure = Request::Configure { epoch: of(1), config: config(&mut rng), admitted: of(1) };
     assert!(matches!(link.ask(&[promise(1), configure]).unwrap()[1], Reply::Configured));
     let append = |after: u64, base: u64, count: usize| Request::Append {
@@ -196,7 +209,9 @@ fn servers_that_would_forget_are_refused_with_the_remedy() {
         redis.link().err().unwrap_or_else(|| panic!("{settings:?} is refused"))
     };
     assert!(refusal(&["--save", "3600 1"]).contains("CONFIG SET save \"\""));
-    assert!(refusal(&["--maxmemory-policy", "allkeys-lru"]).contains("maxmemory-policy noeviction"));
+    assert!(
+        refusal(&["--maxmemory-policy", "allkeys-lru"]).contains("maxmemory-policy noeviction")
+    );
     assert!(refusal(&["--cluster-enabled", "yes"]).contains("cluster-enabled no"));
     let replica = refusal(&["--replicaof", "127.0.0.1 1"]);
     assert!(replica.contains("REPLICAOF NO ONE"), "{replica}");
