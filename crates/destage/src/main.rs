@@ -53,7 +53,7 @@ fn main() -> ExitCode {
 
 /// The command line's description.
 fn command() -> clap::Command {
-    block::with_its_own_admin_port(Cli::command())
+    mount::with_its_own_admin_port(block::with_its_own_admin_port(Cli::command()))
 }
 
 fn run(cli: Cli, matches: &clap::ArgMatches) -> Result<(), CliError> {
