@@ -295,7 +295,7 @@ fn lengths(text: &str) -> Vec<usize> {
     for (_, line) in prose(text) {
         let line = line.trim_start();
         let number = line.split_once(". ").filter(|(number, _)| number.parse::<u8>().is_ok());
-        let item = line.strip_prefix("- ").or(number.map(|(_, rest)| rest));
+        let item = line.strip_prefix("- ").or_else(|| number.map(|(_, rest)| rest));
         if line.is_empty() || line.starts_with(['#', '|']) || item.is_some() {
             blocks.push(item.unwrap_or_default().to_owned());
         } else {
@@ -307,7 +307,7 @@ fn lengths(text: &str) -> Vec<usize> {
     let mut lengths = Vec::new();
     for block in &blocks {
         let words: Vec<&str> = block.split_whitespace().collect();
-        lengths.extend(words.split_inclusive(|word| ends(&word)).map(<[&str]>::len));
+        lengths.extend(words.split_inclusive(|word| ends(word)).map(<[&str]>::len));
     }
     lengths
 }

@@ -2,7 +2,7 @@
 
 use crate::error::CliError;
 use crate::values::{Admin, admin, bytes, interval, password, size, staleness};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use destage_core::{AtLimit, Policy, When};
 use destage_engine::{journal_limit, set_dirty_limit};
 use destage_mount::settings::Settings;
@@ -33,6 +33,10 @@ pub(crate) struct MountArgs {
     /// changes of that time, 1ms to 60s.
     #[arg(short = 'd', long, default_value = "1s", value_parser = |s: &str| interval(s, "0", "60s"), value_name = "TIME")]
     commit: Interval,
+
+    /// Whose word an fsync waits for.
+    #[arg(long, value_enum, default_value = "journal", value_name = "WHO")]
+    fsync: FsyncWord,
 
     /// D: how old the origin may be if host and journal are lost. Writes stop before it is exceeded. 100ms to 1d, or none.
     #[arg(short = 'D', long, default_value = "2m", value_parser = staleness, value_name = "TIME")]
@@ -80,6 +84,15 @@ pub(crate) struct MountArgs {
     run: Option<String>,
 }
 
+/// Whose word an fsync waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum FsyncWord {
+    /// The journal's, on a disk of this host.
+    Journal,
+    /// The origin's, as without Destage.
+    Origin,
+}
+
 /// What is made where nothing is named.
 const EXAMPLE: &str = "destage-example";
 
@@ -96,6 +109,8 @@ impl MountArgs {
             origin,
             mountpoint,
             journal,
+            journal_bytes: self.journal_size.get(),
+            fsync_origin: self.fsync == FsyncWord::Origin,
             policy,
             origin_check: self.origin_check.span(),
             threads: self.threads.into(),
