@@ -52,7 +52,7 @@ impl Ghost {
     /// Where the identity's bucket begins: the lower half of the identity, scaled to their number.
     fn bucket(&self, identity: u64) -> usize {
         let buckets = (self.words.len() / BUCKET) as u64;
-        ((identity & 0xffff_ffff) * buckets >> 32) as usize * BUCKET
+        (((identity & 0xffff_ffff) * buckets) >> 32) as usize * BUCKET
     }
 }
 
