@@ -17,4 +17,5 @@ mod pjdfstest;
 mod programs;
 mod soak;
 mod tap;
+mod traps;
 mod xfstests;
