@@ -44,9 +44,19 @@ impl MemberList {
         self.members.iter().find(|member| *member.address == *address)
     }
 
-    /// How many promises a take-over needs: so many that any k servers have one of them among themselves.
+    /// How many promises of servers with all their memory a take-over needs: so many that any k servers have one of them among
+    /// themselves, and so have any that a change of the configuration was written to ([`MemberList::writes`]). Where k is at
+    /// most half of the servers and one, the former is the larger number: n - k + 1.
     pub fn promises(&self) -> usize {
-        (self.members.len() + 1).saturating_sub(self.copies)
+        let count = self.members.len();
+        (count + 1).saturating_sub(self.copies).max(count - count / 2)
+    }
+
+    /// To how many servers, with their memory or without, a change of the configuration is written before it is in force. With
+    /// fewer, two owners of whom each reaches other servers could change it at the same time.
+    pub fn writes(&self) -> usize {
+        let count = self.members.len();
+        (count + 1).saturating_sub(self.copies).max(count / 2 + 1)
     }
 }
 

@@ -10,7 +10,7 @@ mod world;
 use destage_replicas::Controls;
 use world::{Report, STANDSTILL, Setup, run};
 
-const SEEDS: u64 = 300;
+const SEEDS: u64 = 1_500;
 
 fn all(setup: &dyn Fn(u64) -> Setup, seeds: u64) -> Result<Report, String> {
     let mut sum = Report::default();
@@ -51,7 +51,7 @@ fn is_caught(change: impl Fn(&mut Setup)) {
     };
     // A run that comes to a standstill breaks no promise.
     // One server and one copy promise too little to be broken in an instructive way.
-    let found = (0..5 * SEEDS).filter(|&seed| setup(seed).servers > 1).find_map(|seed| {
+    let found = (0..SEEDS).filter(|&seed| setup(seed).servers > 1).find_map(|seed| {
         let outcome = run(&setup(seed)).err().filter(|error| !error.contains(STANDSTILL));
         outcome.map(|error| format!("seed {seed}: {error}"))
     });
@@ -71,11 +71,6 @@ fn a_promise_too_few_is_caught() {
 #[test]
 fn counting_a_server_without_memory_is_caught() {
     is_caught(|setup| setup.controls.memoryless_counts = true);
-}
-
-#[test]
-fn a_deposed_owner_that_admits_a_server_is_caught() {
-    is_caught(|setup| setup.controls.admits_alone = true);
 }
 
 #[test]

@@ -21,8 +21,8 @@ pub(crate) struct Plan {
     pub(crate) at: Lsn,
     pub(crate) files: Vec<FileWork>,
     pub(crate) names: Vec<NameWork>,
-    /// So many of the names may be there already.
-    pub(crate) in_doubt: usize,
+    /// Changes of names that earlier attempts may have done, from the first one on: they may reach further than this batch.
+    pub(crate) in_doubt: Vec<NameWork>,
     /// Directories whose names change: their times are to be as they are here.
     pub(crate) dirs: Vec<(Key, Stat)>,
     /// Files that may look different to the origin afterwards.
@@ -120,10 +120,10 @@ impl Tree {
         }
         let names: Vec<NameWork> =
             log.iter().map(|(lsn, change)| self.name_work(*lsn, change, &absorbed)).collect();
-        let in_doubt = self
-            .doubt
-            .as_ref()
-            .map_or(0, |doubt| names.iter().take_while(|work| work.lsn <= doubt.upto).count());
+        let in_doubt = self.doubt.as_ref().map_or_else(Vec::new, |doubt| {
+            let begun = self.log.iter().take_while(|(lsn, _)| *lsn <= doubt.upto);
+            begun.map(|(lsn, change)| self.name_work(*lsn, change, &doubt.absorbed)).collect()
+        });
         let mut touched: BTreeMap<Ino, Key> =
             files.iter().map(|file| (file.key.ino, file.key.clone())).collect();
         let mut dirs = BTreeMap::new();

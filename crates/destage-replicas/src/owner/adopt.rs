@@ -1,7 +1,7 @@
 //! The configuration: written by each owner when it takes over, and so is each change of it a take-over.
 
-use super::peer::Sent;
-use super::{Owner, Stage};
+use super::peer::{Peer, Sent};
+use super::{Connection, Owner, Stage};
 use crate::{Address, Config, Entry, Epoch, Member, MemberList, Payload, Request};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -15,7 +15,9 @@ impl Owner {
         let (now, before) = match self.old.clone() {
             None => (self.founders(), Vec::new()),
             Some(old) => {
-                let now = self.next_list(&old.now);
+                let can = self.has_writes(&old, |peer| peer.has_promised);
+                let can = can || self.settings.controls.no_old_promises;
+                let now = if can { self.next_list(&old.now) } else { old.now.clone() };
                 let is_same = names(&now).eq(names(&old.now));
                 // What was accepted by servers of any of these counts, until the new ones hold it.
                 let mut before = old.before.clone();
@@ -24,6 +26,10 @@ impl Owner {
             }
         };
         self.wanted = None;
+        if before.is_empty() && !self.is_founding {
+            // What is in force stays so.
+            return self.begin_opening();
+        }
         for member in now.members.iter().filter(|member| member.admitted == self.epoch) {
             self.admitting.insert(member.address.clone());
         }
@@ -39,13 +45,13 @@ impl Owner {
     /// A server as it is now, admitted by this owner.
     fn admit(&self, address: &Address) -> Option<Member> {
         let peer = self.peers.get(address).filter(|peer| peer.has_promised)?;
-        let connection = peer.connection?;
-        Some(Member {
-            address: address.clone(),
-            run: connection.run,
-            is_durable: connection.is_durable,
-            admitted: self.epoch,
-        })
+        let Connection { run, is_durable } = peer.connection?;
+        // One that belongs to a list before goes on as that member: what it has noted must stay as it is.
+        let lists = self.old.iter().flat_map(|old| old.lists());
+        let mut known = lists.filter_map(|list| list.get(address));
+        let admitted = known.find(|member| peer.is_kept(member)).map(|member| member.admitted);
+        let admitted = admitted.unwrap_or(self.epoch);
+        Some(Member { address: address.clone(), run, is_durable, admitted })
     }
 
     /// The servers that there shall be. Those that have lost their memory are admitted anew where they have promised.
@@ -87,25 +93,39 @@ impl Owner {
             }),
             Some(_) if self.settings.controls.no_old_promises => true,
             Some(old) => {
-                old.lists().all(|list| self.has_promises(list, |p| p.configured == Some(rank)))
+                let is_written = |peer: &Peer| peer.configured == Some(rank);
+                self.has_writes(old, is_written)
+                    && old.lists().all(|list| self.has_promises(list, is_written))
             }
         };
         if is_done {
-            // Behind all that was found. With it, all of that is accepted under this owner's epoch.
-            let payload = Payload::from(&[][..]);
-            self.log.push(Entry { epoch: self.epoch, payload });
-            self.opening = self.log.last();
-            self.stage = Stage::Opening;
+            self.begin_opening();
         }
+    }
+
+    /// The first entry comes behind all that was found. With it, all of that is accepted under this owner's epoch.
+    fn begin_opening(&mut self) {
+        let payload = Payload::from(&[][..]);
+        self.log.push(Entry { epoch: self.epoch, payload });
+        self.opening = self.log.last();
+        self.stage = Stage::Opening;
     }
 
     /// Tells servers that have promised of the configuration.
     pub(super) fn configure_each(&mut self) {
         let Some(config) = self.config.clone() else { return };
         let (epoch, rank) = (self.epoch, config.rank());
+        for (address, peer) in &mut self.peers {
+            let known = peer.view.as_ref().and_then(|view| view.config.as_ref());
+            let is_known = known.is_some_and(|known| known.rank() == rank);
+            if peer.has_promised && is_known && !self.admitting.contains(address) {
+                peer.configured = Some(rank);
+            }
+        }
         let due = self.addresses_where(|peer| {
-            let is_under_way =
-                |sent: &Sent| matches!(sent, Sent::Configure { rank: r } if *r == rank);
+            let is_under_way = |sent: &Sent| {
+                matches!(sent, Sent::Configure { epoch: e, rank: r } if (*e, *r) == (epoch, rank))
+            };
             peer.has_promised
                 && peer.configured != Some(rank)
                 && !peer.sent.iter().any(is_under_way)
@@ -114,7 +134,7 @@ impl Owner {
         for address in due {
             let admitted = self.admission(&config, &address);
             let request = Request::Configure { epoch, config: config.clone(), admitted };
-            self.send(&address, request, Sent::Configure { rank });
+            self.send(&address, request, Sent::Configure { epoch, rank });
         }
     }
 
@@ -129,8 +149,8 @@ impl Owner {
     }
 
     pub(super) fn configured(&mut self, address: &Address, sent: &Sent) {
-        let Sent::Configure { rank } = *sent else { return };
-        let Some(config) = self.config.clone().filter(|_| rank.0 == self.epoch) else { return };
+        let Sent::Configure { epoch, rank } = *sent else { return };
+        let Some(config) = self.config.clone().filter(|_| epoch == self.epoch) else { return };
         let admitted = self.admission(&config, address);
         let Some(peer) = self.peers.get_mut(address).filter(|peer| peer.has_promised) else {
             return;
@@ -170,7 +190,8 @@ impl Owner {
         let is_due =
             (self.wanted.is_some() && is_open) || (has_any_lost && self.change_from <= self.now);
         let can = self.settings.controls.no_old_promises
-            || config.lists().all(|list| self.has_promises(list, |peer| peer.has_promised));
+            || (self.has_writes(&config, |peer| peer.has_promised)
+                && config.lists().all(|list| self.has_promises(list, |peer| peer.has_promised)));
         let is_there = self.wanted.iter().flatten().all(|address| {
             let is_old = config.now.get(address).is_some();
             is_old || self.peers.get(address).is_some_and(|peer| peer.has_promised)

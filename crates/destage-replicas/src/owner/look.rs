@@ -3,7 +3,7 @@
 use super::peer::{Peer, Sent};
 use super::{Owner, Refusal, Stage};
 use crate::log::Run;
-use crate::{Address, Config, Entry, Epoch, MemberList, Position, Request, View};
+use crate::{Address, Config, Entry, Epoch, Member, MemberList, Position, Request, View};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use destage_core::Time;
@@ -78,6 +78,14 @@ impl Owner {
             self.peers.get(&member.address).is_some_and(|peer| is_one(peer, peer.is_kept(member)))
         });
         found.count() + usize::from(controls.short_quorum) >= list.promises()
+    }
+
+    /// Whether so many servers of each list are so that a change may be written to them, with their memory or without.
+    pub(super) fn has_writes(&self, config: &Config, is_it: impl Fn(&Peer) -> bool) -> bool {
+        config.lists().all(|list| {
+            let is_one = |member: &&Member| self.peers.get(&member.address).is_some_and(&is_it);
+            list.members.iter().filter(is_one).count() >= list.writes()
+        })
     }
 
     /// Whether a take-over may begin.
@@ -174,6 +182,11 @@ impl Owner {
     /// Since when anybody has shown itself last, for those who wait.
     pub fn quiet_since(&self) -> Option<Time> {
         self.peers.values().filter_map(|peer| peer.quiet_since.map(|(_, since)| since)).max()
+    }
+
+    /// How many servers there are.
+    pub fn addresses_len(&self) -> usize {
+        self.peers.len()
     }
 
     /// All servers that there are.

@@ -18,7 +18,7 @@ pub struct Connection {
 pub(super) enum Sent {
     Look,
     Promise { epoch: Epoch },
-    Configure { rank: (Epoch, bool) },
+    Configure { epoch: Epoch, rank: (Epoch, bool) },
     Append { epoch: Epoch, after: Position, upto: Position, at: Time },
     Read { epoch: Option<Epoch> },
     GiveUp,

@@ -33,6 +33,11 @@ impl Owner {
         self.committed
     }
 
+    /// Nothing is answered earlier than this.
+    pub fn answers_from(&self) -> Time {
+        self.answers_from
+    }
+
     /// Until when something may be answered, if anything may.
     pub fn answers_until(&self) -> Option<Time> {
         if self.stage != Stage::Open {
@@ -45,7 +50,7 @@ impl Owner {
         let mut leased: Vec<Time> = self.holders(config, |peer| peer.leased_at);
         leased.sort_unstable_by(|a, b| b.cmp(a));
         let until = *leased.get(config.now.copies.checked_sub(1)?)? + self.settings.lease;
-        (self.now >= self.answers_from || until > self.answers_from).then_some(until)
+        Some(until)
     }
 
     /// Whether anything may be answered now.
@@ -105,7 +110,7 @@ impl Owner {
                 entries,
                 base,
                 begins: after == base.before(),
-                beat: now.0,
+                beat: now.0 / 1_000,
             };
             self.send(address, request, Sent::Append { epoch, after, upto, at: now });
         }
@@ -122,7 +127,7 @@ impl Owner {
         };
         peer.matched = peer.matched.max(Some(upto));
         peer.leased_at = peer.leased_at.max(Some(at));
-        peer.quiet_since = Some((Beat { promise: epoch, count: at.0 }, now));
+        peer.quiet_since = Some((Beat { promise: epoch, count: at.0 / 1_000 }, now));
         peer.step = 1;
         peer.full_at = None;
     }

@@ -18,7 +18,9 @@ impl Owner {
             self.is_new(|peer| peer.has_promised)
         } else {
             self.config.clone().is_some_and(|config| {
+                let is_change = self.was_open || !config.before.is_empty();
                 config.lists().all(|list| self.has_promises(list, |peer| peer.has_promised))
+                    && (!is_change || self.has_writes(&config, |peer| peer.has_promised))
             })
         };
         let has_wanted = self.wanted.as_ref().is_none_or(|wanted| {
@@ -106,8 +108,11 @@ impl Owner {
             peer.next = next;
             peer.step = 1;
         }
+        // Once this owner has written its own, what that one was made from counts: the own one is the latest by its number.
+        let is_own = !matches!(self.stage, Stage::Promising | Stage::Reading);
+        let known = if is_own { &self.old } else { &self.config };
         let is_later = |found: &crate::Config| {
-            self.config.as_ref().is_none_or(|known| known.is_older_than(found))
+            found.epoch != epoch && known.as_ref().is_none_or(|known| known.is_older_than(found))
         };
         // Whoever wrote it may have acknowledged something on its servers.
         let is_surprise = found.is_some_and(|found| is_later(&found));
@@ -211,7 +216,7 @@ impl Owner {
     pub(super) fn forgotten(&mut self, address: &Address, sent: &Sent) {
         let is_ours = match sent {
             Sent::Append { epoch, .. } | Sent::Promise { epoch } => *epoch == self.epoch,
-            Sent::Configure { rank } => rank.0 == self.epoch,
+            Sent::Configure { epoch, .. } => *epoch == self.epoch,
             Sent::Read { epoch } => *epoch == Some(self.epoch),
             Sent::Look | Sent::GiveUp => false,
         };

@@ -62,7 +62,9 @@ fn pause(world: &mut World, process: usize) {
 fn lose(world: &mut World, server: usize) {
     let machine = &world.machines[server];
     let has_memory = machine.memory.view().config.is_some();
-    if !has_memory || world.lost_since_settled + 1 >= world.setup.copies {
+    // Fewer than k, and no more than half of the servers: with fewer, nobody takes over.
+    let lost_max = (world.setup.copies - 1).min(world.setup.servers / 2);
+    if !has_memory || world.lost_since_settled >= lost_max {
         return;
     }
     world.lost_since_settled += 1;

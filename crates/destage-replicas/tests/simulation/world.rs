@@ -595,12 +595,14 @@ impl World {
         self.after(2 * MS, Event::Applied { process, life, watermark });
     }
 
+    /// The owner, of whom others may not have heard yet, has nothing left to do.
     fn is_done(&self) -> bool {
-        self.processes.iter().any(|at| {
-            at.owner.as_ref().is_some_and(|owner| {
-                let is_quiet = at.waiting.is_empty() && owner.committed() == owner.last();
-                owner.is_settled() && is_quiet && self.origin.watermark == owner.committed()
-            })
+        let owners = self.processes.iter().filter_map(|at| Some((at.owner.as_ref()?, at)));
+        let open = owners.filter(|(owner, _)| owner.is_open());
+        let newest = open.max_by_key(|(owner, _)| owner.epoch());
+        newest.is_some_and(|(owner, at)| {
+            let is_quiet = at.waiting.is_empty() && owner.committed() == owner.last();
+            owner.is_settled() && is_quiet && self.origin.watermark == owner.committed()
         })
     }
 

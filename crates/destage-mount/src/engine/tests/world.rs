@@ -237,7 +237,7 @@ impl World {
             self.front().commit_ended(now, done);
         } else if let Some((batch, plan)) = self.batches.pop_front() {
             let own = self.own.clone().expect("it has started");
-            let result = carry_out(&*self.origin, &own, &plan, self.controls.carry);
+            let result = carry_out(&*self.origin, &own, &plan, self.controls.carry, 1);
             self.front().batch_ended(now, batch, &plan, result);
         } else if let Some(number) = self.free.pop() {
             self.pool.as_ref().expect("it has started").discard(number);
@@ -421,11 +421,19 @@ impl World {
 
     /// An fsync is about a file: what came after its last change need not be there.
     fn last_change_of(&self, ino: Ino, at: usize) -> usize {
-        let of = |tree: &Tree| -> Vec<_> {
-            tree.iter()
+        // Where its directories are is theirs.
+        let dir_of = |tree: &Tree, dir: &str| tree.get(dir).map(|&(ino, ..)| ino);
+        let of = |tree: &Tree| -> Vec<(Option<Ino>, String, Vec<u8>)> {
+            let mut names: Vec<_> = tree
+                .iter()
                 .filter(|(_, (other, ..))| *other == ino)
-                .map(|(a, b)| (a.clone(), b.clone()))
-                .collect()
+                .filter_map(|(path, (.., content))| {
+                    let (dir, name) = path.rsplit_once('/')?;
+                    Some((dir_of(tree, dir), name.to_owned(), content.clone()))
+                })
+                .collect();
+            names.sort_unstable();
+            names
         };
         let states = &self.model.states;
         let now = of(&states[at]);

@@ -1,0 +1,157 @@
+//! A connection to a server: who it is, and whether it would keep what it accepts.
+
+use crate::codec::{SCRIPT, Wire};
+use crate::place::Places;
+use destage_replicas::{Address, Connection as Who, Reply, Request, RunId};
+use redis::{Connection, ConnectionLike, ErrorKind, RedisError, Value};
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// The oldest version that will do.
+const VERSION_MIN: (u32, u32) = (6, 2);
+
+/// Why a server is of no use, now or as it is set up.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Trouble {
+    /// It does not answer, or not as it should.
+    #[error("{0}")]
+    Unreachable(String),
+    /// It would lose or change what it accepts: what is wrong, and the remedy.
+    #[error("{0}")]
+    Unfit(String),
+}
+
+impl From<RedisError> for Trouble {
+    fn from(error: RedisError) -> Self {
+        Self::Unreachable(error.to_string())
+    }
+}
+
+/// A connection.
+pub struct Link {
+    connection: Connection,
+    wire: Wire,
+    sha: String,
+    who: Who,
+}
+
+impl Link {
+    /// Connects, and asks who is there.
+    ///
+    /// # Errors
+    /// See [`Trouble`].
+    pub fn open(
+        places: &Places,
+        address: &Address,
+        wire: Wire,
+        patience: Duration,
+    ) -> Result<Self, Trouble> {
+        let client = places.client(address).map_err(|error| Trouble::Unfit(error.to_string()))?;
+        let mut connection = client.get_connection_with_timeout(patience)?;
+        connection.set_read_timeout(Some(patience))?;
+        connection.set_write_timeout(Some(patience))?;
+        let who = look(&mut connection)?;
+        let sha: String = redis::cmd("SCRIPT").arg("LOAD").arg(SCRIPT).query(&mut connection)?;
+        Ok(Self { connection, wire, sha, who })
+    }
+
+    /// Who is there.
+    pub fn who(&self) -> Who {
+        self.who
+    }
+
+    /// Has requests carried out, in their order, in one round trip. The answers come in the same order.
+    ///
+    /// # Errors
+    /// The connection is of no use any more; each request may have been carried out, or not.
+    pub fn ask(&mut self, requests: &[Request]) -> Result<Vec<Reply>, Trouble> {
+        let mut bytes = Vec::new();
+        for request in requests {
+            bytes.extend(self.wire.pack(&self.sha, request).get_packed_command());
+        }
+        let values = self.connection.req_packed_commands(&bytes, 0, requests.len())?;
+        values.into_iter().map(reply).collect()
+    }
+}
+
+fn reply(value: Value) -> Result<Reply, Trouble> {
+    match value {
+        Value::ServerError(error) if error.code() == "OOM" => Ok(Reply::Full),
+        Value::ServerError(error) => {
+            let details = error.details().unwrap_or_default();
+            // Within scripts, some versions wrap it.
+            if details.contains("OOM command not allowed") {
+                return Ok(Reply::Full);
+            }
+            Err(Trouble::Unreachable(format!("{} {details}", error.code())))
+        }
+        value => Wire::unpack(value).map_err(Trouble::Unreachable),
+    }
+}
+
+fn look(connection: &mut Connection) -> Result<Who, Trouble> {
+    let info: String = redis::cmd("INFO").arg("everything").query(connection)?;
+    let info: HashMap<&str, &str> =
+        info.lines().filter_map(|line| line.trim_end().split_once(':')).collect();
+    let field = |name: &str| info.get(name).copied().unwrap_or_default();
+    let unfit = |what: &str| Err(Trouble::Unfit(what.to_owned()));
+    let version = field("redis_version");
+    let mut numbers = version.split('.').map_while(|part| part.parse::<u32>().ok());
+    let version_is = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    if version_is < VERSION_MIN {
+        return unfit(&format!("it is version {version}; 6.2 is the oldest that will do"));
+    }
+    if field("loading") == "1" {
+        return Err(Trouble::Unreachable("it is loading its data".into()));
+    }
+    if field("cluster_enabled") == "1" {
+        return unfit(
+            "it is a node of a cluster, which moves what it holds: set 'cluster-enabled no'",
+        );
+    }
+    if field("role") != "master" {
+        return unfit(
+            "it is a replica of another server and would be overwritten: 'REPLICAOF NO ONE'",
+        );
+    }
+    if field("connected_slaves") != "0" {
+        return unfit(
+            "it has replicas, and a fail-over to one of them would lose what only it holds: detach them ('REPLICAOF NO ONE' there)",
+        );
+    }
+    let watchers: (String, u64) =
+        redis::cmd("PUBSUB").arg("NUMSUB").arg("__sentinel__:hello").query(connection)?;
+    if watchers.1 > 0 {
+        return unfit("Sentinel watches it and may replace it: 'SENTINEL REMOVE' it there");
+    }
+    if field("maxmemory_policy") != "noeviction" {
+        return unfit(&format!(
+            "it may evict what it has accepted (maxmemory-policy {}): 'CONFIG SET maxmemory-policy noeviction'",
+            field("maxmemory_policy")
+        ));
+    }
+    let settings = match redis::cmd("CONFIG").arg("GET").arg("*").query(connection) {
+        Ok(settings) => settings,
+        Err(error) if error.kind() == ErrorKind::Io => return Err(error.into()),
+        Err(error) => {
+            return unfit(&format!(
+                "it does not say how it is set up, so that nobody knows what it would lose ({error}): let this user call 'CONFIG GET'"
+            ));
+        }
+    };
+    let settings: HashMap<String, String> = settings;
+    let setting = |name: &str| settings.get(name).map(String::as_str).unwrap_or_default();
+    let is_logged = setting("appendonly") == "yes" && setting("appendfsync") == "always";
+    if !setting("save").is_empty() {
+        return unfit(&format!(
+            "it saves snapshots ('save {}') and would come back from a restart with an old one: 'CONFIG SET save \"\"', and remove \
+             its dump file",
+            setting("save")
+        ));
+    }
+    let run_id = field("run_id");
+    let Some(run) = run_id.get(..32).and_then(|run| u128::from_str_radix(run, 16).ok()) else {
+        return Err(Trouble::Unreachable(format!("its run_id '{run_id}' is none")));
+    };
+    Ok(Who { run: RunId(run), is_durable: is_logged })
+}
