@@ -37,7 +37,7 @@ enum Task {
     /// Installs what is missing through apt-get (as root), pip, go and npm, builds FerretDB, and starts a private PostgreSQL and MariaDB that end with
     /// the run.
     Test {
-        /// Run one step (fmt, clippy, unit, build, e2e, bench, soak), or the end-to-end tests whose names contain this.
+        /// Run one step (fmt, clippy, unit, build, e2e, bench, package, soak), or the end-to-end tests whose names contain this.
         #[arg(long, value_name = "NAME")]
         only: Option<String>,
         /// Test the build that users get, with link-time optimisation, instead of one that is built quickly.

@@ -32,7 +32,8 @@ const SUITES: [Suite; 3] = [
     Suite {
         archive: "filebench-22620e6.tar.gz",
         folder: "filebench",
-        build: "libtoolize && aclocal && autoheader && automake --add-missing && autoconf && ./configure && make -j2",
+        build: "libtoolize && aclocal && autoheader && automake --add-missing && autoconf && \
+                ./configure --prefix=\"$PWD/installed\" && make -j2 install",
         seconds_max: 300,
         variable: "DESTAGE_TEST_FILEBENCH",
     },

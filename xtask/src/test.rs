@@ -4,7 +4,8 @@ use crate::programs::{self, Program};
 use crate::servers::Server;
 use crate::steps::Steps;
 use crate::{
-    Result, cargo, clients, ferretdb, go, leftovers, licences, root, soak, suites, target, tools,
+    Result, cargo, clients, ferretdb, go, leftovers, licences, package, root, soak, suites, target,
+    tools,
 };
 use std::path::PathBuf;
 use std::process::Command;
@@ -30,7 +31,8 @@ pub(crate) fn run(only: Option<&str>, release: bool) -> Result<bool> {
         steps.work("licences", || licences::check(&environment));
         steps.work("what ships", || has_no_controls(&environment));
     }
-    if ["build", "unit", "e2e", "bench", "soak"].into_iter().any(|step| plan.wants(step)) {
+    if ["build", "unit", "e2e", "bench", "package", "soak"].into_iter().any(|step| plan.wants(step))
+    {
         let mut programs = None;
         steps.work("build", || {
             programs = Some(programs::build(&environment, profile)?);
@@ -101,6 +103,18 @@ fn run_programs(
             let mut cases = program.command(environment);
             steps.tests(&format!("bench: {}", program.target), cases.arg("--ignored"));
         }
+    }
+    if plan.wants("package") {
+        steps.work("package", || {
+            // The build of the tests: what users get is tried out by `cargo xtask package` in the same way.
+            package::make(environment.built("destage"), target().join("package-of-tests"))
+        });
+        let crates = ["package", "--workspace", "--exclude", "xtask", "--exclude", "destage-bench"];
+        let how = ["--no-verify", "--allow-dirty", "--quiet"];
+        steps.check(
+            "crates as they are published",
+            &mut environment.cargo(&[&crates[..], &how].concat()),
+        );
     }
     if plan.wants("soak") {
         soak::short(steps, environment, programs);
@@ -237,7 +251,7 @@ fn traces() -> Option<(&'static str, String)> {
 
 const CONTROLS: &str = "destage-engine feature \"controls\"";
 const TRACES: &str = "DESTAGE_TRACES";
-const STEPS: [&str; 7] = ["fmt", "clippy", "unit", "build", "e2e", "bench", "soak"];
+const STEPS: [&str; 8] = ["fmt", "clippy", "unit", "build", "e2e", "bench", "package", "soak"];
 /// More would let the tests of time bounds wait for a processor.
 const TEST_THREADS: usize = 3;
 /// As the development profile, with the project's own code optimised a little: the simulations run in the tests.

@@ -10,6 +10,7 @@ use crate::behind::BehindArgs;
 use crate::block::BlockArgs;
 use crate::device::DeviceArgs;
 use crate::keys::Shape;
+use crate::mount::MountArgs;
 use crate::servers::Transport;
 use crate::ycsb::workload::Workload;
 
@@ -27,6 +28,8 @@ pub(crate) enum Command {
     Data(DataArgs),
     /// Compare `destage block` with the cache's own disk, with qemu-nbd, and its policies with each other
     Block(BlockArgs),
+    /// Compare `destage mount` with ceph-fuse and with a local folder
+    Mount(MountArgs),
     /// Compare TPC-C on the library with TPC-C at PostgreSQL itself
     Tpcc(TpccArgs),
     /// Compare the mixes of YCSB at the origin itself, under every policy, and at Redis

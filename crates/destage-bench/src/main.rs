@@ -1,6 +1,6 @@
 //! Side-by-side benchmarks: one machine, one run, one client, everything through a socket.
 //!
-//! `data`, `block`, `tpcc`, `ycsb` and `bg` start Destage and its peers, run the sides of each comparison in turn, and print
+//! `data`, `block`, `mount`, `tpcc`, `ycsb` and `bg` start Destage and its peers, run the sides of each comparison in turn, and print
 //! the ratios pair by pair with the servers' CPU time per request. `load`, `proxy` and `device` are their load
 //! generator, their delaying proxy and their modelled disk, on their own.
 
@@ -22,6 +22,7 @@ mod fio;
 mod keys;
 mod load;
 mod machine;
+mod mount;
 mod origins;
 mod place;
 mod proxy;
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Data(arguments) => data::run(&arguments),
         Command::Block(arguments) => block::run(&arguments),
+        Command::Mount(arguments) => mount::run(&arguments),
         Command::Device(arguments) => device::run(&arguments),
         Command::Tpcc(arguments) => run_tpcc(&arguments),
         Command::Bg(arguments) => bg::run(&arguments),

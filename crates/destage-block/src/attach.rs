@@ -10,6 +10,7 @@
 
 use crate::block::{BLOCK, Lba};
 use crate::cache::Attachment;
+use crate::compare::differing;
 use crate::origin::{Origin, OriginIoError, OriginIoErrorKind};
 use crate::redo::{AttachRecord, Evidence, RedoError, RedoStore};
 use crc32c::crc32c;
@@ -163,14 +164,10 @@ impl AttachReport {
         let is_pending = |lba: Lba| pending.iter().any(|e| e.first <= lba && lba < e.end());
         let is_excused =
             |lba: Lba| is_pending(lba) || own.is_some_and(|own| (own.is_undecided)(lba));
-        let mut compared = 0;
-        let mut wrong = Vec::new();
-        for &(lba, then) in evidence.blocks.iter().filter(|(lba, _)| !is_excused(*lba)) {
-            compared += 1;
-            if block_sum(origin, lba)? != Some(then) {
-                wrong.push(lba.0);
-            }
-        }
+        let blocks = evidence.blocks.iter().filter(|(lba, _)| !is_excused(*lba));
+        let blocks: Vec<(Lba, u32)> = blocks.copied().collect();
+        let compared = blocks.len();
+        let wrong = differing(origin, &blocks)?;
         if compared < count {
             self.skip(
                 &format!("{} of {what}", count - compared),
@@ -180,8 +177,9 @@ impl AttachReport {
         match wrong.first() {
             None => self.checked.push(format!("checksums of {compared} of {what}")),
             Some(first) => self.differs.push(format!(
-                "{} of {what} hold other bytes, the first at block {first}",
-                wrong.len()
+                "{} of {what} hold other bytes, the first at block {}",
+                wrong.len(),
+                first.0
             )),
         }
         Ok(())
@@ -365,17 +363,6 @@ fn sum(origin: &dyn Origin, offset: u64, len: u64) -> Result<u32, OriginIoError>
     let mut buf = vec![0; len as usize];
     origin.read(offset, &mut buf)?;
     Ok(crc32c(&buf))
-}
-
-/// The checksum of a block; `None` behind the end.
-pub(crate) fn block_sum(origin: &dyn Origin, lba: Lba) -> Result<Option<u32>, OriginIoError> {
-    let mut buf = [0; BLOCK];
-    let Some(len) = origin.size().checked_sub(lba.offset()).filter(|len| *len > 0) else {
-        return Ok(None);
-    };
-    let len = len.min(BLOCK as u64) as usize;
-    origin.read(lba.offset(), &mut buf[..len])?;
-    Ok(Some(crc32c(&buf)))
 }
 
 fn hex(crc: u32) -> String {

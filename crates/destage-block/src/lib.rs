@@ -5,6 +5,7 @@
 pub mod attach;
 pub mod block;
 pub mod cache;
+mod compare;
 pub mod engine;
 pub mod nbd;
 pub mod origin;

@@ -22,7 +22,7 @@ use crate::groups::Groups;
 use crate::id::{BatchId, DomainId, Lsn, UnitId};
 use crate::io::{Effect, Fault, Mode, StopReason};
 use crate::policy::{OnReject, Policy};
-use crate::replace::{Choice, Chosen, Replacement};
+use crate::replace::{Choice, Chosen};
 use crate::status::Status;
 use crate::time::{Span, Time};
 use crate::units::Units;
@@ -266,8 +266,8 @@ impl Core {
             dirty_bytes: self.groups.bytes,
             pinned_bytes: self.units.pinned_bytes,
             journal_bytes: self.groups.journal_bytes,
-            cache_bytes: self.units.cache.bytes(),
-            cache_units: self.units.cache.len() as u64,
+            cache_bytes: self.units.clean_bytes(),
+            cache_units: self.units.clean_len() as u64,
             parked_groups: self.destager.parked_groups,
             waiting: self.requests.len() as u64,
             hits: counters.hits,

@@ -47,6 +47,29 @@ pub(crate) struct Units {
     pub(crate) pinned_bytes: u64,
     /// How many units are locked.
     locked: usize,
+    aside: Aside,
+}
+
+/// Clean units that were to leave while a request waited for them or a write was on its way to the origin: out of the
+/// replacement's queues until nothing keeps them, so that no search comes upon them again. Their bytes count all the same.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+struct Aside {
+    sizes: HashMap<UnitId, u32>,
+    bytes: u64,
+}
+
+impl Aside {
+    fn insert(&mut self, unit: UnitId, bytes: u32) {
+        self.bytes += u64::from(bytes);
+        let before = self.sizes.insert(unit, bytes);
+        assert!(before.is_none(), "what is set aside is in no queue");
+    }
+
+    fn remove(&mut self, unit: UnitId) -> Option<u32> {
+        let bytes = self.sizes.remove(&unit)?;
+        self.bytes -= u64::from(bytes);
+        Some(bytes)
+    }
 }
 
 impl Units {
@@ -98,6 +121,39 @@ impl Units {
     pub(crate) fn unlock(&mut self, unit: UnitId) {
         self.locked -= usize::from(self.is_locked(unit));
         self.clear(unit, LOCKED);
+        self.take_back(unit);
+    }
+
+    /// Whether a clean unit has to stay: a request waits for it, or a write on its way to the origin will change it.
+    fn is_kept(&self, unit: UnitId) -> bool {
+        self.is_locked(unit) || self.interest.contains_key(&unit)
+    }
+
+    /// Queues a unit again that was set aside, once nothing keeps it.
+    fn take_back(&mut self, unit: UnitId) {
+        if self.aside.sizes.is_empty() || self.is_kept(unit) {
+            return;
+        }
+        if let Some(bytes) = self.aside.remove(unit) {
+            self.cache.insert(unit, bytes, None);
+        }
+    }
+
+    /// A clean unit is so no more, or is absent.
+    fn unqueue(&mut self, unit: UnitId) {
+        if self.aside.remove(unit).is_none() {
+            self.cache.remove(unit);
+        }
+    }
+
+    /// Bytes of clean units.
+    pub(crate) fn clean_bytes(&self) -> u64 {
+        self.cache.bytes() + self.aside.bytes
+    }
+
+    /// How many units are clean.
+    pub(crate) fn clean_len(&self) -> usize {
+        self.cache.len() + self.aside.sizes.len()
     }
 
     /// Notes a use. The first one after a fetch is the one that it was fetched for.
@@ -134,7 +190,7 @@ impl Units {
             *dirty = Dirty { last: lsn, pending: dirty.pending + 1, bytes };
             return;
         }
-        self.cache.remove(unit);
+        self.unqueue(unit);
         self.pinned_bytes += u64::from(bytes);
         self.dirty.insert(unit, Dirty { last: lsn, pending: 1, bytes });
         self.set(unit, DIRTY);
@@ -158,7 +214,7 @@ impl Units {
 
     /// Pins the unit until [`Units::unpark`], because a change of it is parked.
     pub(crate) fn park(&mut self, unit: UnitId, lsn: Lsn) {
-        self.cache.remove(unit);
+        self.unqueue(unit);
         self.set(unit, PARKED);
         self.parked.entry(unit).or_default().push(lsn);
     }
@@ -248,7 +304,7 @@ impl Units {
         }
         if !self.is_dirty(unit) {
             self.set(unit, PRESENT);
-            self.cache.remove(unit);
+            self.unqueue(unit);
             self.cache.insert(unit, bytes, None);
         }
     }
@@ -261,7 +317,7 @@ impl Units {
     /// Forgets the cached copy of a unit without undecided changes; what is parked is fetched with the unit.
     pub(crate) fn make_absent(&mut self, unit: UnitId) {
         if !self.has_undecided(unit) {
-            self.cache.remove(unit);
+            self.unqueue(unit);
             self.clear(unit, PRESENT | FRESH);
         }
     }
@@ -276,7 +332,7 @@ impl Units {
 
     /// Forgets a unit's cached copy even though it is dirty: its changes are overlaid again by the next fetch.
     pub(crate) fn make_stale(&mut self, unit: UnitId) {
-        self.cache.remove(unit);
+        self.unqueue(unit);
         self.clear(unit, PRESENT | FRESH);
     }
 
@@ -292,6 +348,7 @@ impl Units {
                 *count -= 1;
                 if *count == 0 {
                     self.interest.remove(unit);
+                    self.take_back(*unit);
                 }
             }
         }
@@ -321,20 +378,55 @@ impl Units {
         None
     }
 
-    /// Chooses a clean unit to leave; `None` if every one left is waited for.
+    /// Chooses a clean unit to leave; `None` if something keeps every one. Those that have to stay are set aside on the way.
     pub(crate) fn evict(&mut self, bytes_max: u64) -> Option<UnitId> {
-        // Units that requests wait for, and locked ones, which a write on its way to the origin will change, return to the
-        // queue; they are few, so the search is bounded by their number.
-        for _ in 0..=self.interest.len() + self.locked {
+        loop {
             let before = self.cache.bytes();
             let unit = self.cache.evict(bytes_max)?;
-            if !self.interest.contains_key(&unit) && !self.is_locked(unit) {
+            if !self.is_kept(unit) {
                 self.clear(unit, PRESENT | FRESH);
                 return Some(unit);
             }
-            let bytes = before - self.cache.bytes();
-            self.cache.insert(unit, bytes as u32, None);
+            self.aside.insert(unit, (before - self.cache.bytes()) as u32);
+            debug_assert!(self.aside.sizes.len() <= self.interest.len() + self.locked);
         }
-        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What something keeps is looked at once, however often room is asked for, and leaves once nothing keeps it.
+    #[test]
+    fn what_is_kept_is_set_aside_and_comes_back() {
+        let mut units = Units::default();
+        for unit in (0..4).map(UnitId) {
+            units.begin_fetch(unit, Lsn::ZERO);
+            assert!(!units.end_fetch(unit, Some(10), u64::from(unit.0)));
+        }
+        units.lock(UnitId(0));
+        units.add_interest(&[UnitId(0), UnitId(1)]);
+        assert_eq!(units.evict(0), Some(UnitId(2)));
+        assert_eq!(units.evict(0), Some(UnitId(3)));
+        assert_eq!((units.evict(0), units.cache.len()), (None, 0), "no search comes upon it again");
+        assert_eq!((units.clean_len(), units.clean_bytes()), (2, 20), "it takes room all the same");
+        units.unlock(UnitId(0));
+        assert_eq!(units.evict(0), None, "a request still waits for it");
+        units.drop_interest(&[UnitId(0), UnitId(1)]);
+        assert_eq!(units.evict(0), Some(UnitId(0)));
+        units.written(UnitId(1), Lsn(1), 10);
+        assert_eq!((units.evict(0), units.clean_bytes()), (None, 0));
+    }
+
+    #[test]
+    fn what_is_set_aside_and_forgotten_takes_no_room() {
+        let mut units = Units::default();
+        units.restored(UnitId(0), 10);
+        units.lock(UnitId(0));
+        assert_eq!(units.evict(0), None);
+        units.make_stale(UnitId(0));
+        units.unlock(UnitId(0));
+        assert_eq!((units.clean_len(), units.clean_bytes(), units.evict(0)), (0, 0, None));
     }
 }

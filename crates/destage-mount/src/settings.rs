@@ -15,6 +15,10 @@ pub struct Settings {
     pub mountpoint: PathBuf,
     /// The journal's folder.
     pub journal: PathBuf,
+    /// Bytes of the journal.
+    pub journal_bytes: u64,
+    /// An fsync is answered by the origin, not by the journal.
+    pub fsync_origin: bool,
     /// The policy, with what follows from the journal's size.
     pub policy: Policy,
     /// How long the kernel may remember names and attributes, and what others change beneath goes unseen.

@@ -6,6 +6,15 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// Kept for the server's own files and connections.
 const OWN: usize = 128;
 
+/// Lets this process have as many files open as it is allowed to.
+pub fn raise() {
+    let limits = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limits.maximum, ..limits };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::debug!(%error, "the limit of open files stays as it is");
+    }
+}
+
 /// How many clients may be connected at a time: as many as are wanted, or as this process may have files open for. Raises its
 /// limit (`RLIMIT_NOFILE`) as far as it is allowed to, and warns where that does not do.
 pub fn for_clients(wanted: usize) -> usize {

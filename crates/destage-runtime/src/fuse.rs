@@ -70,8 +70,8 @@ fn remove_dead(folder: &Path, what: &str) -> Result<(), ServeError> {
     detach(folder).map_err(|error| unavailable(dead_message(folder, what, &error)))?;
     tracing::warn!(
         folder = %folder.display(),
-        "took away the mount of a server that was killed; loop devices on its files only give errors any more: unmount \
-         what is on them and detach them ('losetup --list', 'losetup --detach')"
+        "took away the mount of a server that was killed; what still uses its files only gets errors any more: end those \
+         programs, and detach loop devices on them ('losetup --list', 'losetup --detach')"
     );
     Ok(())
 }

@@ -10,6 +10,7 @@ mod console;
 pub mod descriptors;
 pub mod exit;
 pub mod findings;
+pub mod flusher;
 pub mod foreign;
 pub mod fuse;
 pub mod handoff;

@@ -1,6 +1,6 @@
 //! Orderly shutdown: the first SIGTERM or SIGINT asks for a drain, a second one for a stop at once.
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 use std::io;
 use std::thread::{self, JoinHandle};
@@ -22,15 +22,16 @@ pub struct Watcher {
 }
 
 /// Calls `callback` on its own thread: with [`Request::Drain`] at the first signal, with [`Request::Now`] at each later one.
+/// SIGHUP ends nothing: see [`crate::reload`].
 ///
 /// # Errors
 /// The signal handlers or the thread could not be set up.
 pub fn watch(mut callback: impl FnMut(Request) + Send + 'static) -> io::Result<Watcher> {
-    let mut signals = Signals::new([SIGTERM, SIGINT])?;
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
     let handle = signals.handle();
     let thread = thread::Builder::new().name("signals".into()).spawn(move || {
         let mut is_draining = false;
-        for _ in signals.forever() {
+        for _ in signals.forever().filter(|&signal| signal != SIGHUP) {
             callback(if is_draining { Request::Now } else { Request::Drain });
             is_draining = true;
         }
@@ -65,6 +66,7 @@ mod tests {
             signal_hook::low_level::raise(signal).unwrap();
             receiver.recv_timeout(Duration::from_secs(60)).unwrap()
         };
+        signal_hook::low_level::raise(SIGHUP).unwrap();
         assert_eq!(next(SIGTERM), Request::Drain);
         assert_eq!(next(SIGTERM), Request::Now);
         assert_eq!(next(SIGINT), Request::Now);

@@ -2,7 +2,7 @@
 
 use crate::{
     admin, bench, block, check, commands, journal, mount, parked, sample, schema, serve, shell,
-    sim, status,
+    sim, status, top,
 };
 use clap::Parser;
 use destage_runtime::{exit, log};
@@ -14,7 +14,7 @@ use destage_runtime::{exit, log};
     name = "destage",
     version,
     after_long_help = exit::help(),
-    after_help = "'destage --help' lists the exit codes; 'destage COMMAND --help' documents every flag.",
+    after_help = "'destage --help' lists the exit codes; 'destage COMMAND --help' documents every flag; '--json' is short for '--format json'.",
     subcommand_required = true,
     arg_required_else_help = true,
     max_term_width = 100
@@ -60,6 +60,8 @@ pub(crate) enum Subcommand {
     Schema(schema::SchemaArgs),
     /// Show what a running server does: what a crash would lose now, latencies, memory.
     Status(status::StatusArgs),
+    /// Watch one server or several in the terminal, as the console does in a browser.
+    Top(top::TopArgs),
     /// Show or change the policy of a running server.
     Policy(commands::PolicyArgs),
     /// Stop destaging until 'resume'; the staleness bound stays in force.

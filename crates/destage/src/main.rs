@@ -10,6 +10,7 @@ mod commands;
 mod doc_tests;
 mod error;
 mod file;
+mod groups;
 mod invalidation;
 mod journal;
 mod mount;
@@ -24,7 +25,9 @@ mod server;
 mod shell;
 mod sim;
 mod status;
+mod top;
 mod values;
+mod words;
 
 use clap::{CommandFactory, FromArgMatches};
 use cli::{Cli, Subcommand};
@@ -36,7 +39,11 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     stop_at_a_bug();
-    let matches = command().try_get_matches();
+    let (arguments, told) = words::todays(std::env::args_os());
+    if let Some(told) = told {
+        say(&format!("note: {told}"));
+    }
+    let matches = command().try_get_matches_from(arguments);
     let read = matches.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
     let (cli, matches) = match read {
         Ok(read) => read,
@@ -53,7 +60,8 @@ fn main() -> ExitCode {
 
 /// The command line's description.
 fn command() -> clap::Command {
-    block::with_its_own_admin_port(Cli::command())
+    let own_ports = mount::with_its_own_admin_port(block::with_its_own_admin_port(Cli::command()));
+    groups::grouped(own_ports)
 }
 
 fn run(cli: Cli, matches: &clap::ArgMatches) -> Result<(), CliError> {
@@ -75,6 +83,7 @@ fn run(cli: Cli, matches: &clap::ArgMatches) -> Result<(), CliError> {
         Subcommand::Man(args) => shell::man(&args, command()),
         Subcommand::Schema(args) => schema::run(&args),
         Subcommand::Status(args) => status::run(&args),
+        Subcommand::Top(args) => top::run(&args),
         Subcommand::Policy(args) => commands::policy(&args),
         Subcommand::Pause(args) => commands::plain("pause", &args),
         Subcommand::Resume(args) => commands::resume(&args),

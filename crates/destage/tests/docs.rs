@@ -288,3 +288,73 @@ fn the_status_fields_named_exist() {
     }
     assert!(count > 20, "only {count} fields were found");
 }
+
+/// Words in the sentences of a page, which stand outside of code, tables and headings.
+fn lengths(text: &str) -> Vec<usize> {
+    let mut blocks = vec![String::new()];
+    for (_, line) in prose(text) {
+        let line = line.trim_start();
+        let number = line.split_once(". ").filter(|(number, _)| number.parse::<u8>().is_ok());
+        let item = line.strip_prefix("- ").or_else(|| number.map(|(_, rest)| rest));
+        if line.is_empty() || line.starts_with(['#', '|']) || item.is_some() {
+            blocks.push(item.unwrap_or_default().to_owned());
+        } else {
+            let block = blocks.last_mut().expect("it starts with one");
+            *block = format!("{block} {line}");
+        }
+    }
+    let ends = |word: &&str| word.ends_with(['.', '?', '!']) || word.ends_with(".)");
+    let mut lengths = Vec::new();
+    for block in &blocks {
+        let words: Vec<&str> = block.split_whitespace().collect();
+        lengths.extend(words.split_inclusive(|word| ends(word)).map(<[&str]>::len));
+    }
+    lengths
+}
+
+fn mean(lengths: &[usize]) -> f64 {
+    lengths.iter().sum::<usize>() as f64 / lengths.len().max(1) as f64
+}
+
+#[test]
+fn sentences_are_short() {
+    /// Most words of a sentence, in the mean of a page.
+    const MEAN_MAX: f64 = 16.0;
+    /// Pages that are older than the rule: what they may have. They may only get shorter.
+    const OLDER: [(&str, f64); 7] = [
+        ("docs/POLICIES.md", 21.7),
+        ("docs/OPERATIONS.md", 20.5),
+        ("docs/CLIENTS.md", 21.8),
+        ("docs/SEMANTICS.md", 20.1),
+        ("docs/FORMAT.md", 19.3),
+        ("docs/SIMULATION.md", 24.3),
+        ("CHANGELOG.md", 25.1),
+    ];
+    let mut long = Vec::new();
+    for page in pages() {
+        let name = page.display().to_string();
+        let mean = mean(&lengths(&read(&page)));
+        let most =
+            OLDER.iter().find(|(older, _)| *older == name).map_or(MEAN_MAX, |(_, most)| *most);
+        if mean > most {
+            long.push(format!("{name}: {mean:.2} words in the mean, at most {most} are allowed"));
+        }
+    }
+    assert!(long.is_empty(), "{long:#?}");
+}
+
+#[test]
+fn the_length_of_sentences_is_counted() {
+    let text = "# A heading\nOne two three. Four\nfive?\n\n- six seven\n\n| a | b |\n\n```sh\nno words\n```\n1. eight\n";
+    assert_eq!(lengths(text), [3, 2, 2, 1]);
+    assert!((mean(&[1, 2, 3]) - 2.0).abs() < 1e-9);
+}
+
+#[test]
+fn every_page_is_in_the_book() {
+    let summary = read("docs/SUMMARY.md");
+    for page in pages().iter().filter(|page| page.starts_with("docs")) {
+        let name = page.file_name().expect("a file").to_string_lossy();
+        assert!(name == "SUMMARY.md" || summary.contains(&format!("]({name})")), "{name}");
+    }
+}

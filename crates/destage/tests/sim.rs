@@ -121,7 +121,7 @@ fn what_cannot_be_done_says_why() {
         (vec!["--trace", &trace, "--flash", "100"], 2, "less than one block"),
         (vec!["--trace", &trace, "--flash", "1M", "--replacement", "mru"], 2, "s3-fifo"),
         (vec!["--trace", &trace, "--flash", "1M", "--block", "3K"], 2, "power of two"),
-        (vec!["--trace", &trace, "--flash", "1M", "--format", "xml"], 2, "oracle-general"),
+        (vec!["--trace", &trace, "--flash", "1M", "--trace-format", "xml"], 2, "oracle-general"),
         (vec!["--trace", "/nowhere", "--flash", "1M"], 17, "failed to open the trace /nowhere"),
         (
             vec!["--trace", &damaged, "--flash", "1M"],

@@ -11,7 +11,7 @@ use crate::Result;
 
 /// How far a load has come.
 #[derive(Debug)]
-pub(super) struct Progress {
+pub(crate) struct Progress {
     operations: AtomicU64,
     /// Of the reads since they were last asked for, nanoseconds.
     reads: Mutex<Histogram<u64>>,
@@ -19,9 +19,10 @@ pub(super) struct Progress {
 
 /// How long reads took, microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct ReadTimes {
-    pub(super) mean_us: f64,
-    pub(super) p99_us: f64,
+pub(crate) struct ReadTimes {
+    pub(crate) mean_us: f64,
+    pub(crate) median_us: f64,
+    pub(crate) p99_us: f64,
 }
 
 impl Progress {
@@ -33,7 +34,7 @@ impl Progress {
     }
 
     /// Operations that have ended.
-    pub(super) fn operations(&self) -> u64 {
+    pub(crate) fn operations(&self) -> u64 {
         self.operations.load(Ordering::Relaxed)
     }
 
@@ -42,7 +43,7 @@ impl Progress {
     /// # Errors
     ///
     /// As the read's.
-    pub(super) fn read<T>(&self, read: impl FnOnce() -> Result<T>) -> Result<T> {
+    pub(crate) fn read<T>(&self, read: impl FnOnce() -> Result<T>) -> Result<T> {
         let start = Instant::now();
         let value = read()?;
         let nanos = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -52,12 +53,13 @@ impl Progress {
     }
 
     /// The times of the reads since this was last asked.
-    pub(super) fn take_reads(&self) -> ReadTimes {
+    pub(crate) fn take_reads(&self) -> ReadTimes {
         let mut reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
         let times = match reads.len() {
             0 => ReadTimes::default(),
             _ => ReadTimes {
                 mean_us: reads.mean() / 1e3,
+                median_us: reads.value_at_quantile(0.5) as f64 / 1e3,
                 p99_us: reads.value_at_quantile(0.99) as f64 / 1e3,
             },
         };
@@ -71,7 +73,7 @@ impl Progress {
 /// # Errors
 ///
 /// An operation or `watch` failed.
-pub(super) fn work<T, C: FnMut(&Progress) -> Result<()> + Send>(
+pub(crate) fn work<T, C: FnMut(&Progress) -> Result<()> + Send>(
     name: &str,
     clients: Vec<C>,
     watch: impl FnOnce(&Progress) -> Result<T>,
@@ -110,7 +112,7 @@ pub(super) fn work<T, C: FnMut(&Progress) -> Result<()> + Send>(
 const READ_NANOS_MAX: u64 = 600_000_000_000;
 
 /// Waits until so many operations have ended since `before`, or `most` is over.
-pub(super) fn wait_for_operations(progress: &Progress, upto: u64, most: Duration) {
+pub(crate) fn wait_for_operations(progress: &Progress, upto: u64, most: Duration) {
     let deadline = Instant::now() + most;
     while progress.operations() < upto && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(5));

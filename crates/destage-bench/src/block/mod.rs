@@ -3,7 +3,7 @@
 mod bench;
 mod cases;
 mod cli;
-mod clients;
+pub(crate) mod clients;
 mod files;
 mod steady;
 mod streams;

@@ -8,9 +8,8 @@
 use super::ServeError;
 use super::recovery::Recovered;
 use super::start::{cache_error, open_error};
-use crate::attach::block_sum;
-use crate::block::Lba;
 use crate::cache::{CacheDevice, CacheError, FileMedia, OriginId};
+use crate::compare::differing;
 use crate::engine;
 use crate::origin::Origin;
 use crate::redo::RedoStore;
@@ -123,14 +122,8 @@ fn compare(
 ) -> Result<usize, ServeError> {
     let known = engine::known_blocks(recovered.cache, recovered.recovery)
         .map_err(|error| open_error(settings, &error))?;
-    let mut wrong: Vec<Lba> = Vec::new();
-    for &(lba, then) in &known {
-        let now = block_sum(origin, lba)
-            .map_err(|error| ServeError::new(exit::ORIGIN_UNREACHABLE, error.message))?;
-        if now != Some(then) {
-            wrong.push(lba);
-        }
-    }
+    let wrong = differing(origin, &known)
+        .map_err(|error| ServeError::new(exit::ORIGIN_UNREACHABLE, error.message))?;
     let Some(first) = wrong.first() else { return Ok(known.len()) };
     Err(ServeError::new(
         exit::ORIGIN_WENT_BACK,

@@ -7,7 +7,6 @@ mod check;
 mod clients;
 mod control;
 mod files;
-mod flusher;
 mod fuse;
 mod groups;
 mod grow;
@@ -31,7 +30,7 @@ use destage_runtime::reload::{self, Reread};
 use destage_runtime::shell::EndRequest;
 use destage_runtime::sockets::Reserved;
 use destage_runtime::watch::Guard;
-use destage_runtime::{descriptors, memory};
+use destage_runtime::{descriptors, flusher, memory};
 use server::{Server, Surroundings};
 
 pub use check::check;

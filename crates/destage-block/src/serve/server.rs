@@ -2,7 +2,6 @@
 
 use super::clients::{Asked, Client, Handshake};
 use super::control::{View, VolumesControl};
-use super::flusher;
 use super::fuse::{Files, Place};
 use super::groups::Groups;
 use super::grow::{Growth, LiveExports};
@@ -22,7 +21,7 @@ use destage_runtime::auth::Auth;
 use destage_runtime::clock::Clock;
 use destage_runtime::shell::{LISTENER, Shell, WAKER};
 use destage_runtime::sockets::{Listen, Reserved};
-use destage_runtime::{exit, notify};
+use destage_runtime::{exit, flusher, notify};
 use hashbrown::HashMap;
 use mio::{Events, Token};
 use std::collections::VecDeque;

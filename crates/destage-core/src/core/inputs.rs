@@ -200,7 +200,7 @@ impl Core {
         }
         let taken = if self.shares_room { self.units.pinned_bytes } else { 0 };
         let bytes_max = self.policy.limits.cache_bytes_max.saturating_sub(taken);
-        if self.units.cache.bytes() <= bytes_max {
+        if self.units.clean_bytes() <= bytes_max {
             return None;
         }
         let unit = self.units.evict(bytes_max)?;

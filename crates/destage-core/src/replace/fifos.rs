@@ -1,10 +1,9 @@
 //! First-in-first-out queues of units, in five bytes a unit.
 //!
-//! A unit that leaves out of turn (it became dirty, or its block was trimmed) keeps its place in the chain, empty, until the
-//! place reaches the old end: so a chain needs links in one direction only. A unit that comes back before then takes its
-//! empty place and is *late*: when the place reaches the old end, the unit goes to the new end instead of being old. It thus
-//! stays at least as long as it should, and no longer than until its second turn. Each change clears away a few places, so
-//! that they never pile up before one choice.
+//! A unit that becomes dirty, or whose block is trimmed, leaves its queue early. Its place stays in the chain, empty, until the
+//! place reaches the old end: so a chain needs links in one direction only. If the unit is clean again before that, it takes
+//! its empty place and is *late*: at the old end it gets another round. So it stays at least as long as it should, and at
+//! most until its second turn. Each change clears away a few places, so that they never pile up before one choice.
 
 use crate::id::UnitId;
 use crate::per_unit::PerUnit;

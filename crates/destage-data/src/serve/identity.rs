@@ -335,20 +335,20 @@ impl Pair<'_> {
         }
         if !settings.adopt && !settings.take_over {
             let seen = if owner.released {
-                "which stopped with everything destaged".to_owned()
+                "which stopped cleanly, with everything destaged".to_owned()
             } else {
                 format!("last seen {} ago", destage_runtime::human::seconds(age.as_secs_f64()))
             };
             let keep = if owner.released {
-                "to keep what it can replay, or --adopt goes on without it"
+                "or pass --adopt to continue with this one; no write will be lost"
             } else {
-                "since it may hold writes that are not destaged. If it is lost, --adopt goes on without it"
+                "since it may hold writes that are not destaged. If it is lost, pass --adopt to continue with this one"
             };
             return Err(ServeError::new(
                 exit::FENCED,
                 format!(
-                    "{describe} belongs to the journal {}, {seen}, which is not the one in {data}: start with that data \
-                 folder, {keep}",
+                    "{describe} was last used with another data folder than {data} (journal {}, {seen}). Use that folder, \
+                 {keep}",
                     owner.journal
                 ),
             ));

@@ -2,8 +2,10 @@
 //!
 //! Everything that changes it goes through [`Origin`], so that a crash can be put between any two of its effects.
 
+pub(crate) mod claim;
 mod handles;
 mod local;
+pub(crate) mod pool;
 
 pub use local::LocalOrigin;
 

@@ -1,20 +1,31 @@
 //! `destage mount`, live: the kernel's threads, the origin, signals and the admin port around the engine.
 
+mod beside;
+mod check;
+mod conflicts;
+mod control;
+pub(crate) mod live;
+mod report;
 mod server;
+mod start;
 
 use crate::kernel;
-use crate::origin::{LocalOrigin, Origin};
 use crate::settings::Settings;
+use destage_runtime::auth::Auth;
 use destage_runtime::clock::Clock;
+use destage_runtime::fuse;
 use destage_runtime::shell::{EndRequest, Shell};
 use destage_runtime::sockets::Reserved;
-use destage_runtime::{exit, fuse};
 use std::sync::Arc;
+use std::time::Duration;
 
+pub use check::{Checked, check};
 pub use destage_runtime::ServeError;
 
 /// What other threads tell the server.
 enum Event {
+    /// Something is due earlier than it was.
+    Look,
     /// Somebody has unmounted the folder.
     Unmounted,
     /// The server is to end.
@@ -27,6 +38,12 @@ impl From<EndRequest> for Event {
     }
 }
 
+/// Where other threads tell the server something.
+type Outbox = destage_runtime::shell::Outbox<Event>;
+
+/// How often mappings are looked at, at most.
+const BESIDE_EVERY_MIN: Duration = Duration::from_millis(100);
+
 /// What the mountpoint is called in messages.
 const WHAT: &str = "mountpoint";
 
@@ -35,42 +52,47 @@ const WHAT: &str = "mountpoint";
 /// # Errors
 /// [`ServeError`] with the exit code; what was committed is in the journal in any case.
 pub fn run(settings: Settings) -> Result<(), ServeError> {
+    // Threads inherit it, so it comes first.
+    destage_runtime::flusher::declare(true);
+    destage_runtime::descriptors::raise();
+    destage_runtime::memory::give_back_when_quiet();
     let mut reserved = Reserved::new(None, settings.admin)?;
     let mountpoint = fuse::prepare(&settings.mountpoint, WHAT)?;
-    let origin = open(&settings)?;
-    let root = origin.root().ino;
-    let mut shell = Shell::<Event>::new(Clock::new())?;
+    let clock = Clock::new();
+    let mut shell = Shell::<Event>::new(clock.clone())?;
     let outbox = shell.outbox().clone();
-    let ended = move || outbox.send(Event::Unmounted);
-    let serve = Arc::new(crate::through::Through::new(origin));
-    let remember = std::time::Duration::from_nanos(settings.origin_check.as_nanos());
-    let kernel = kernel::Kernel::new(serve, root, remember, ended);
+    let started = start::start(&settings, &clock, outbox.clone())?;
+    let remember = Duration::from_nanos(settings.origin_check.as_nanos());
+    let ended = {
+        let outbox = outbox.clone();
+        move || outbox.send(Event::Unmounted)
+    };
+    let kernel = kernel::Kernel::new(started.live.clone(), started.root, remember, ended);
     let config = kernel::config(settings.threads, &settings.origin.display().to_string());
+    let control = control::MountControl::new(started.live.clone(), outbox, &settings, clock.now());
+    let auth = Arc::new(Auth::new(settings.password.clone()));
+    shell.serve_admin(&mut reserved, Arc::new(control), auth, &settings.admin_hosts)?;
+    if settings.admin.is_some() {
+        started.live.set_admin(shell.admin_address());
+    }
     shell.watch_signals()?;
     let session = fuse::mount(kernel, &mountpoint, &config, WHAT)?;
-    let _ = &mut reserved;
-    server::Server::new(settings, shell, session, mountpoint).run()
+    let period = Duration::from_nanos(settings.policy.commit.as_nanos()).max(BESIDE_EVERY_MIN);
+    beside::start(started.live.clone(), session.notifier(), started.root, period)
+        .map_err(|error| ServeError::internal(&error))?;
+    server::Server::new(settings, shell, Some((session, mountpoint)), started).run()
 }
 
-fn open(settings: &Settings) -> Result<LocalOrigin, ServeError> {
-    let place = settings.origin.display();
-    LocalOrigin::open(&settings.origin).map_err(|error| {
-        let (code, advice) = match error.0 {
-            libc::ENOENT | libc::ENOTDIR => {
-                (exit::USAGE, "name a folder that is there, as of a mounted file system")
-            }
-            libc::EPERM | libc::EACCES => {
-                (exit::USAGE, "run as root, with CAP_DAC_READ_SEARCH: files are opened by their handles")
-            }
-            libc::EOPNOTSUPP => (
-                exit::USAGE,
-                "its file system has no file handles, by which files are known after a crash: use CephFS, ext4, XFS, btrfs or NFS",
-            ),
-            libc::ENOTCONN | libc::ESHUTDOWN => {
-                (exit::ORIGIN_UNREACHABLE, "its file system is not connected: mount it again")
-            }
-            _ => (exit::ORIGIN_UNREACHABLE, "see whether its file system is mounted and well"),
-        };
-        ServeError::new(code, format!("the origin {place} cannot be used: {error}: {advice}"))
-    })
+/// Brings what a journal holds to its origin, without mounting it. Returns how many conflicts it told of in all.
+///
+/// # Errors
+/// As [`run`].
+pub fn replay(settings: Settings) -> Result<u64, ServeError> {
+    let clock = Clock::new();
+    let mut shell = Shell::<Event>::new(clock.clone())?;
+    let started = start::start(&settings, &clock, shell.outbox().clone())?;
+    shell.watch_signals()?;
+    let live = started.live.clone();
+    server::Server::new(settings, shell, None, started).replay()?;
+    Ok(live.with(|front, _| front.counted.conflicts))
 }

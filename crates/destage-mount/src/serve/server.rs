@@ -1,19 +1,26 @@
-//! The server's own thread: signals, the command that runs beside, the end.
+//! The server's own thread: time, signals, the command that runs beside, the end.
 
+use super::live::Live;
+use super::start::Started;
 use super::{Event, ServeError};
 use crate::settings::Settings;
-use destage_runtime::fuse;
-use destage_runtime::shell::{EndRequest, Shell};
+use destage_core::{Span, StopReason};
+use destage_engine::Drive;
+use destage_runtime::shell::Shell;
+use destage_runtime::{exit, fuse, policy};
 use fuser::BackgroundSession;
 use mio::Events;
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// The live server.
 pub(super) struct Server {
     shell: Shell<Event>,
-    session: BackgroundSession,
-    mountpoint: PathBuf,
+    /// What is mounted, and where.
+    session: Option<(BackgroundSession, PathBuf)>,
+    started: Started,
+    live: Arc<Live>,
     settings: Settings,
 }
 
@@ -21,22 +28,38 @@ impl Server {
     pub(super) fn new(
         settings: Settings,
         shell: Shell<Event>,
-        session: BackgroundSession,
-        mountpoint: PathBuf,
+        session: Option<(BackgroundSession, PathBuf)>,
+        started: Started,
     ) -> Self {
-        Self { shell, session, mountpoint, settings }
+        let live = started.live.clone();
+        Self { shell, session, started, live, settings }
+    }
+
+    /// Where it is mounted.
+    fn place(&self) -> String {
+        let mounted = self.session.as_ref();
+        mounted.map_or_else(String::new, |(_, place)| place.display().to_string())
     }
 
     fn announce(&self) {
+        let found = self.started.found;
+        if found > 0 {
+            tracing::info!(
+                groups = found,
+                "an earlier run left changes: they are shown, and go to the origin now"
+            );
+        }
         let mut text = format!(
-            "destage ready: mounted={} origin={} journal={} admin={}\n",
-            self.mountpoint.display(),
+            "destage ready: mounted={} origin={} journal={} admin={} policy={} fsync={}\n",
+            self.place(),
             self.settings.origin.display(),
             self.settings.journal.display(),
             self.shell.admin_address(),
+            policy::summary(&self.settings.policy).replace(", ", ","),
+            if self.settings.fsync_origin { "origin" } else { "journal" },
         );
         if self.settings.is_example {
-            let place = self.mountpoint.display();
+            let place = self.place();
             text.push_str(&format!(
                 "try:  ls -l {place}\n      cp -r /etc/skel {place}/\n      destage mount status {place}\n"
             ));
@@ -48,38 +71,90 @@ impl Server {
     pub(super) fn run(mut self) -> Result<(), ServeError> {
         self.announce();
         if let Some(command) = &self.settings.run {
-            let place = self.mountpoint.display().to_string();
-            let started = self.shell.run_child(command, &[("mountpoint", Some(place))]);
+            let started = self.shell.run_child(command, &[("mountpoint", Some(self.place()))]);
             started.map_err(|error| ServeError::internal(&error))?;
         }
+        self.serve()?;
+        self.finish()
+    }
+
+    /// Destages what there is.
+    pub(super) fn replay(mut self) -> Result<(), ServeError> {
+        self.end();
+        self.serve()?;
+        self.finish()
+    }
+
+    fn serve(&mut self) -> Result<(), ServeError> {
         let mut events = Events::with_capacity(16);
-        while !self.shell.is_ending() {
-            let timeout = self.shell.timeout(None);
+        loop {
+            let at = self.live.tick();
+            let timeout = self.shell.timeout(at);
             Shell::<Event>::waited(self.shell.wait(&mut events, timeout))?;
             while let Some(event) = self.shell.next_event() {
                 self.event(event);
             }
-        }
-        fuse::unmount(self.session, &self.mountpoint);
-        self.shell.finish_progress();
-        self.shell.child_result()
-    }
-
-    fn event(&mut self, event: Event) {
-        match event {
-            Event::Unmounted => self.end(),
-            Event::End(request) => {
-                self.end();
-                if matches!(request, EndRequest::ChildEnded(_)) || self.shell.is_ending() {
-                    self.shell.heed(request);
+            if !self.shell.is_ending() {
+                continue;
+            }
+            let dirty = self.live.with(|front, _| front.undecided());
+            self.shell.show_progress(|| dirty);
+            if dirty == 0 || self.shell.is_out_of_time() || self.stopped().is_some() {
+                // What comes until the folder is gone is destaged as well.
+                match self.session.take() {
+                    Some((session, place)) => fuse::unmount(session, &place),
+                    None => return Ok(()),
                 }
             }
         }
     }
 
-    fn end(&mut self) {
-        if !self.shell.is_ending() {
-            self.shell.drain(0, self.settings.drain_timeout);
+    fn stopped(&self) -> Option<StopReason> {
+        self.live.with(|front, _| front.stopped())
+    }
+
+    fn event(&mut self, event: Event) {
+        match event {
+            Event::Look => {}
+            Event::Unmounted => self.end(),
+            Event::End(request) => {
+                self.end();
+                self.shell.heed(request);
+            }
         }
+    }
+
+    fn end(&mut self) {
+        if self.shell.is_ending() {
+            return;
+        }
+        let dirty = self.live.with(|front, now| {
+            front.thaw();
+            front.resume(now);
+            front.drain(now);
+            front.undecided()
+        });
+        self.shell.drain(dirty, self.settings.drain_timeout.max(Span::from_nanos(1)));
+    }
+
+    fn finish(mut self) -> Result<(), ServeError> {
+        self.shell.finish_progress();
+        self.live.close();
+        let left = self.live.with(|front, _| front.undecided());
+        if let Some(reason) = self.stopped() {
+            let message = format!(
+                "stopped ({reason:?}): what was acknowledged as durable is in the journal {}",
+                self.settings.journal.display()
+            );
+            return Err(ServeError::new(exit::JOURNAL_UNUSABLE, message));
+        }
+        if left > 0 {
+            let message = format!(
+                "{left} groups are not at the origin: they are in the journal {}, and the next start takes them up",
+                self.settings.journal.display()
+            );
+            return Err(ServeError::new(exit::DIRTY_REMAINS, message));
+        }
+        self.shell.child_result()
     }
 }

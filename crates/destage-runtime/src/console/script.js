@@ -252,9 +252,11 @@ function ask(title, about, yes, old, now, edit) {
   $(".after", dialog).hidden = Boolean(edit); area.hidden = !edit; area.value = now;
   dialog.showModal();
   return new Promise((done) => {
-    $(".yes", dialog).onclick = () => { dialog.close(); done(edit ? area.value : true); };
+    // The event of closing comes later: a question that follows must not take it for its own.
+    let answer = null;
+    $(".yes", dialog).onclick = () => { answer = edit ? area.value : true; dialog.close(); };
     $(".no", dialog).onclick = () => dialog.close();
-    dialog.onclose = () => setTimeout(() => done(null));
+    dialog.onclose = () => done(answer);
   });
 }
 

@@ -51,7 +51,7 @@ pub enum TraceError {
     },
     /// The content is of no known format.
     #[error(
-        "the format of {name} is not recognised from its beginning, {beginning}: name it with --format, one of {}",
+        "the format of {name} is not recognised from its beginning, {beginning}: name it with --trace-format, one of {}",
         Format::names()
     )]
     UnknownFormat {

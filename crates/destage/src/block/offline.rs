@@ -94,7 +94,12 @@ fn as_table(found: &Inspection) -> String {
     let geometry = &superblock.geometry;
     let lsn =
         |lsn: Option<u64>| lsn.map_or_else(|| "damaged or none".to_owned(), |n| n.to_string());
-    let [first, second] = found.checkpoint_lsns.map(lsn);
+    let checkpoints: Vec<String> =
+        found.checkpoint_lsns.iter().flatten().map(u64::to_string).collect();
+    let checkpoints = match checkpoints.len() {
+        0 => "none yet".to_owned(),
+        _ => checkpoints.join(", "),
+    };
     let rows = [
         ("cache", superblock.uuid.to_string()),
         ("origin", format!("{} ({})", superblock.origin.name, superblock.origin.uuid)),
@@ -104,7 +109,7 @@ fn as_table(found: &Inspection) -> String {
         ("log", bytes(geometry.log_bytes())),
         ("slots", count(u64::from(geometry.slots))),
         ("decided up to", lsn(found.decided)),
-        ("checkpoints at", format!("{first}, {second}")),
+        ("checkpoints", checkpoints),
     ];
     let mut out = String::new();
     for (label, value) in rows {

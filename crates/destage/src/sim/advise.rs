@@ -77,7 +77,7 @@ pub(crate) struct AdviseArgs {
     seed: u64,
 
     /// The form of the result: a table, everything as JSON, or a page of HTML.
-    #[arg(long, value_enum, default_value = "table")]
+    #[arg(long = "format", alias = "output", value_enum, default_value = "table")]
     output: Output,
 }
 

@@ -42,7 +42,7 @@ pub(crate) struct CurveArgs {
     points: u32,
 
     /// The form of the result: a table, every number as CSV or JSON, a chart as SVG, or a page of HTML with both.
-    #[arg(long, value_enum, default_value = "table")]
+    #[arg(long = "format", alias = "output", value_enum, default_value = "table")]
     output: Output,
 }
 

@@ -28,7 +28,7 @@ pub(crate) struct FigureArgs {
     check: bool,
 
     /// The form of the result.
-    #[arg(long, value_enum, default_value = "table")]
+    #[arg(long = "format", alias = "output", value_enum, default_value = "table")]
     output: Format,
 }
 

@@ -17,7 +17,7 @@ pub(crate) struct InspectArgs {
     trace: TraceArgs,
 
     /// The form of the result.
-    #[arg(long, value_enum, default_value = "table")]
+    #[arg(long = "format", alias = "output", value_enum, default_value = "table")]
     output: Format,
 }
 

@@ -61,7 +61,7 @@ pub(crate) struct ReplayArgs {
     linger: Option<Interval>,
 
     /// The form of the result.
-    #[arg(long, value_enum, default_value = "table")]
+    #[arg(long = "format", alias = "output", value_enum, default_value = "table")]
     output: Format,
 }
 

@@ -34,7 +34,7 @@ pub(crate) struct RunArgs {
     ram_replacement: Replacements,
 
     /// The form of the result: a table for people, or every parameter and count as CSV or JSON.
-    #[arg(long, value_enum, default_value = "table")]
+    #[arg(long = "format", alias = "output", value_enum, default_value = "table")]
     output: Output,
 
     #[command(flatten)]

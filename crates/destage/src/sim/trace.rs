@@ -18,7 +18,7 @@ pub(crate) struct TraceArgs {
 
     /// Its format: auto, csv (named columns), msr, spc, systor17, alibaba, tencent, twitter, vscsi, blkparse, blktrace, fio, lis,
     /// disksim, mqsim, srt, octf or oracle-general.
-    #[arg(long, default_value = "auto", value_parser = format, value_name = "FORMAT")]
+    #[arg(long = "trace-format", default_value = "auto", value_parser = format, value_name = "FORMAT")]
     pub(crate) format: ChosenFormat,
 
     /// Pass over so many damaged records; they are counted in the result.

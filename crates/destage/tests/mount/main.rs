@@ -8,6 +8,7 @@ mod harness;
 #[allow(dead_code, reason = "the tests of `destage block` use the rest")]
 mod applications;
 mod baseline;
+mod commands;
 mod crash;
 mod exercised;
 mod mounted;
@@ -16,4 +17,5 @@ mod pjdfstest;
 mod programs;
 mod soak;
 mod tap;
+mod traps;
 mod xfstests;

@@ -15,7 +15,7 @@ use std::process::{Child, Command, Output, Stdio};
 pub(crate) struct Launch {
     origin: PathBuf,
     mountpoint: PathBuf,
-    pub(crate) journal: PathBuf,
+    journal: PathBuf,
     log: PathBuf,
     arguments: Vec<String>,
 }
@@ -37,6 +37,18 @@ impl Launch {
     /// More arguments.
     pub(crate) fn with(mut self, arguments: &[&str]) -> Self {
         self.arguments.extend(arguments.iter().map(|argument| (*argument).to_owned()));
+        self
+    }
+
+    /// Mounted there.
+    pub(crate) fn on(mut self, mountpoint: PathBuf) -> Self {
+        self.mountpoint = mountpoint;
+        self
+    }
+
+    /// With its journal there.
+    pub(crate) fn journaled_in(mut self, folder: PathBuf) -> Self {
+        self.journal = folder;
         self
     }
 
@@ -66,12 +78,20 @@ impl Launch {
     }
 
     /// Starts it, expecting it to end by itself; its exit code and what it said.
+    #[track_caller]
     pub(crate) fn refused(&self) -> (i32, String) {
-        let output = self.command().output().expect("the binary starts");
+        let mut command = Command::new("timeout");
+        command.arg(REFUSAL_SECONDS_MAX).arg(binary());
+        let output = command.args(self.command().get_args()).output().expect("timeout starts");
         let text = format!("{}{}", text(&output.stdout), text(&output.stderr));
+        assert_ne!(output.status.code(), Some(TIMED_OUT), "it was not refused: {text}");
         (output.status.code().unwrap_or(-1), text)
     }
 }
+
+const REFUSAL_SECONDS_MAX: &str = "20";
+/// What `timeout` ends with if the program did not end in time.
+const TIMED_OUT: i32 = 124;
 
 /// The binary under test.
 pub(crate) fn destage() -> Command {
@@ -102,10 +122,6 @@ impl Mounted {
     /// Where its files are seen.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
-    }
-
-    pub(crate) fn id(&self) -> u32 {
-        self.child.id()
     }
 
     /// What it said on its standard error, of all starts so far.

@@ -14,7 +14,6 @@ pub(crate) enum Kind {
 
 /// A folder of a test's own at an origin; removed with the test unless it fails.
 pub(crate) struct Origin {
-    pub(crate) kind: Kind,
     folder: PathBuf,
 }
 
@@ -29,8 +28,13 @@ impl Origin {
                 Path::new(&state).join("mnt/1").join(own)
             }
         };
+        Some(Self::at(folder))
+    }
+
+    /// A new folder there.
+    pub(crate) fn at(folder: PathBuf) -> Self {
         fs::create_dir(&folder).expect("a folder can be made at the origin");
-        Some(Self { kind, folder })
+        Self { folder }
     }
 
     pub(crate) fn folder(&self) -> &Path {

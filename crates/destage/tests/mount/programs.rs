@@ -167,7 +167,7 @@ fn vim_and_ex_edit_a_file_with_their_swap_and_backup_files() {
     }
     let work = |mount: &Path, _: &Path| {
         fs::write(mount.join("letter"), "one\ntwo\nthree\n").expect("it is written");
-        let vim = "vim -es -N -u NONE -i NONE --cmd 'set swapfile backup writebackup fsync backupcopy=no'";
+        let vim = "vim -es -N -u NONE -i NONE --cmd 'set backupskip= swapfile backup writebackup fsync backupcopy=no'";
         sh(mount, &format!("{vim} -c '%s/two/2/' -c wq letter"));
         sh(mount, &format!("{vim} -c 'set backupcopy=yes' -c '%s/three/3/' -c wq letter"));
         assert_eq!(sh(mount, "cat letter letter~"), "one\n2\n3\none\n2\nthree\n");
@@ -180,55 +180,95 @@ fn vim_and_ex_edit_a_file_with_their_swap_and_backup_files() {
     });
 }
 
-/// Transactions until the daemon is killed; the newest that was noted is there, and the database is whole.
-fn database(kind: Kind, application: Application) {
+/// So many steps are durable before a kill, at the least.
+const STEPS_MIN: u64 = 20;
+
+/// Steps until the daemon is killed, three times; the newest that was noted is there, and all of it is whole.
+fn killed(kind: Kind, application: Application) {
     let scratch = Scratch::new();
     let Some(origin) = Origin::new(kind, &scratch) else { return };
     let launch = Launch::before(&scratch, &origin);
     let mut mounted = launch.start();
     let _unmounting = Unmounting(mounted.folder().to_owned());
-    let mut durable = 0;
+    let check = |folder: &Path, least: u64| {
+        let newest = application.check(folder);
+        let newest = newest.unwrap_or_else(|what| panic!("{application:?}: {what}"));
+        assert!(newest >= least, "{application:?}: {newest} is there, {least} was durable");
+    };
+    let mut durable = Vec::new();
     for round in 0..3 {
-        let (steps, folder) = (Steps::default(), mounted.folder().to_owned());
+        let folder = mounted.folder().join(format!("round{round}"));
+        fs::create_dir(&folder).expect("a folder can be made");
+        let steps = Steps::default();
         thread::scope(|scope| {
             scope.spawn(|| application.work(&folder, &steps, &mut Random::new(round, 9)));
-            eventually("enough is committed", PATIENCE, || steps.done() >= durable + 20);
+            eventually("enough is durable", PATIENCE, || steps.done() >= STEPS_MIN);
             mounted.kill();
         });
         mounted = launch.start();
-        let newest = application
-            .check(mounted.folder())
-            .unwrap_or_else(|what| panic!("{application:?}: {what}"));
-        assert!(
-            newest >= steps.done(),
-            "{application:?}: {newest} is there, {} was committed",
-            steps.done()
-        );
-        durable = newest;
+        check(&folder, steps.done());
+        durable.push(steps.done());
     }
     mounted.stop();
-    let newest =
-        application.check(origin.folder()).unwrap_or_else(|what| panic!("{application:?}: {what}"));
-    assert!(newest >= durable, "{application:?} at the origin: {newest} of {durable}");
+    for (round, least) in durable.into_iter().enumerate() {
+        check(&origin.folder().join(format!("round{round}")), least);
+    }
 }
 
 #[test]
 fn sqlite_with_a_rollback_journal_keeps_what_it_committed_through_kills() {
-    database(Kind::Local, Application::SqliteRollback);
-    database(Kind::Ceph, Application::SqliteRollback);
+    killed(Kind::Local, Application::SqliteRollback);
+    killed(Kind::Ceph, Application::SqliteRollback);
+}
+
+#[test]
+fn sqlite_with_a_write_ahead_log_keeps_what_it_committed_through_kills() {
+    killed(Kind::Local, Application::SqliteWal);
+    killed(Kind::Ceph, Application::SqliteWal);
+}
+
+/// The log's index is memory that both map.
+fn shared_log(kind: Kind) {
+    let work = |mount: &Path, _: &Path| {
+        let open = || {
+            let opened = rusqlite::Connection::open(mount.join("shared.db")).expect("it opens");
+            let mode =
+                opened.query_row("PRAGMA journal_mode = WAL", [], |row| row.get::<_, String>(0));
+            assert_eq!(mode.as_deref(), Ok("wal"));
+            opened.busy_timeout(PATIENCE).expect("it can be set");
+            opened
+        };
+        let (one, two) = (open(), open());
+        one.execute("CREATE TABLE numbers (number INTEGER)", []).expect("it is made");
+        for number in 0..100_i64 {
+            let (writer, reader) = if number % 2 == 0 { (&one, &two) } else { (&two, &one) };
+            writer.execute("INSERT INTO numbers VALUES (?1)", [number]).expect("it is written");
+            let seen =
+                reader.query_row("SELECT max(number) FROM numbers", [], |row| row.get::<_, i64>(0));
+            assert_eq!(seen, Ok(number), "the other one sees it at once");
+        }
+        let sound = one.query_row("PRAGMA integrity_check", [], |row| row.get::<_, String>(0));
+        assert_eq!(sound.as_deref(), Ok("ok"));
+    };
+    on_a_mount(kind, work, |origin| {
+        let opened = rusqlite::Connection::open(origin.join("shared.db")).expect("it opens");
+        let count =
+            opened.query_row("SELECT count(*) FROM numbers", [], |row| row.get::<_, i64>(0));
+        assert_eq!(count, Ok(100));
+    });
 }
 
 /// Which ceph-fuse alone cannot: without the page cache it has no shared mappings.
 #[test]
-fn sqlite_with_a_write_ahead_log_keeps_what_it_committed_through_kills() {
-    database(Kind::Local, Application::SqliteWal);
-    database(Kind::Ceph, Application::SqliteWal);
+fn two_connections_share_the_write_ahead_log_of_sqlite() {
+    shared_log(Kind::Local);
+    shared_log(Kind::Ceph);
 }
 
 #[test]
 fn files_that_are_replaced_durably_survive_kills() {
-    database(Kind::Local, Application::Files);
-    database(Kind::Ceph, Application::Files);
+    killed(Kind::Local, Application::Files);
+    killed(Kind::Ceph, Application::Files);
 }
 
 /// PostgreSQL's programs, run as its user.

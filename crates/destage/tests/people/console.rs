@@ -1,22 +1,10 @@
 //! The console in a real browser, in front of real servers under load.
 
 use crate::browser::Browser;
-use crate::harness::server::binary;
 use crate::harness::{Launch, PATIENCE, Scratch, eventually, shop};
+use crate::volumes::Volumes;
 use destage_block::nbd::client::{Client, ClientOptions};
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-
-/// Ended with its test.
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 #[test]
 fn rows_are_watched_and_rejected_writes_decided_in_the_browser() {
@@ -93,34 +81,11 @@ fn rows_are_watched_and_rejected_writes_decided_in_the_browser() {
 fn volumes_are_watched_in_the_browser_under_load() {
     let scratch = Scratch::new();
     let Some(mut browser) = Browser::start(&scratch, 1281, 900) else { return };
-    let mut text = String::from("listen = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\n");
-    for name in ["database", "log"] {
-        let disk = scratch.join(format!("{name}.img"));
-        std::fs::File::create(&disk).and_then(|file| file.set_len(8 << 20)).expect("a disk");
-        text += &format!(
-            "[volume.{name}]\norigin = \"file:{}\"\ncache = \"{}\"\ncache-size = \"64M\"\n",
-            disk.display(),
-            scratch.join(format!("{name}.cache")).display()
-        );
-    }
-    let settings = scratch.join("block.toml");
-    std::fs::write(&settings, text).expect("the file can be written");
-    let mut command = Command::new(binary());
-    command.args(["block", "serve", "--config"]).arg(&settings).env_remove("DESTAGE_PASSWORD");
-    let log = std::fs::File::create(scratch.join("block.log")).expect("a log");
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
-    let mut server = Process(command.spawn().expect("the binary starts"));
-    let lines = BufReader::new(server.0.stdout.take().expect("piped")).lines();
-    let ready: Vec<String> = lines.map_while(Result::ok).take(2).collect();
-    let word = |line: &str, name: &str| {
-        let rest = line.split_once(name).expect("the ready line has it").1;
-        rest.split(' ').next().expect("a word").to_owned()
-    };
-    let admin = word(&ready[0], "admin=");
-    let own = format!("http://{admin}/");
+    let volumes = Volumes::start(&scratch, &["database", "log"]);
+    let own = format!("http://{}/", volumes.admin);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let uris: Vec<String> = ready.iter().map(|line| word(line, "uri=")).collect();
+        let uris = &volumes.uris;
         let stop = &stop;
         let load = scope.spawn(move || {
             let options = ClientOptions { timeout: PATIENCE, ..ClientOptions::default() };

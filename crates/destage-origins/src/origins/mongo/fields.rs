@@ -28,7 +28,7 @@ pub(super) struct Field {
 pub(super) fn declared(settings: &DocumentSettings) -> Result<Fields, String> {
     let kind = |name: &str, ty: &str| {
         Kind::named(ty).ok_or_else(|| {
-            format!("'{name}' is declared as '{ty}', which there is not: use {}", Kind::names())
+            format!("unknown type '{ty}' for '{name}'; use one of {}", Kind::names())
         })
     };
     let id = settings.id.as_deref().map(|id| kind("_id", id)).transpose()?;

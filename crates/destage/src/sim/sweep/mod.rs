@@ -32,7 +32,7 @@ pub(crate) struct SweepArgs {
     threads: u16,
 
     /// The form of the result: a table, every number as CSV or JSON, or a page of HTML with charts.
-    #[arg(long, value_enum, default_value = "table")]
+    #[arg(long = "format", alias = "output", value_enum, default_value = "table")]
     output: Output,
 }
 

@@ -12,7 +12,7 @@ use std::thread;
 
 /// Declares this thread, and those that it starts from now on, I/O flushers; if the host's own kernel is known to be a
 /// client, locks memory as well, and says what is not permitted.
-pub(super) fn declare(serves_kernel: bool) {
+pub fn declare(serves_kernel: bool) {
     if let Err(error) = configure_io_flusher_behavior(true) {
         if serves_kernel {
             tracing::warn!(
@@ -44,7 +44,7 @@ fn lock_memory() -> Result<(), String> {
 }
 
 /// Runs something, such as the start of another program, as an ordinary thread.
-pub(super) fn ordinary<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+pub fn ordinary<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| {
         let thread = scope.spawn(|| {
             // Who was not permitted to declare itself is ordinary.

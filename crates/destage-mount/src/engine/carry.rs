@@ -1,0 +1,505 @@
+//! A batch on its way to the origin: effect after effect, in the one order that keeps what is promised.
+//!
+//! ```text
+//!   1  per file: cut, bytes in ascending order, size, attributes     the names of new files are not there yet
+//!   2  durable
+//!   3  names, in the order in which they changed
+//!   4  times of directories; durable
+//!   5  what the files look like now
+//! ```
+//!
+//! A crash between any two of these is followed by all of it once more; each step finds out whether it has been done.
+
+use super::needs::staged_name;
+use super::plan::{Conflict, FileWork, Landed, NameWork, Plan};
+use super::record::{Base, NameChange};
+use crate::ask::{Errno, Ino, Kind, Make, Name};
+use crate::origin::{Attributes, Key, Origin, Result};
+use hashbrown::HashMap;
+use std::collections::BTreeSet;
+use std::thread;
+
+/// The folders of this front end at the origin.
+#[derive(Clone, Debug)]
+pub(crate) struct OwnFolders {
+    /// Files made in advance.
+    pub(crate) pool: Key,
+    /// What could not be written since others had changed the origin.
+    pub(crate) conflicts: Key,
+}
+
+/// Promises to be broken on purpose, to show that tests notice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Controls {
+    /// Names go out before the content of their files.
+    pub(crate) names_first: bool,
+    /// Whether the origin is as it was left is not looked at.
+    pub(crate) no_base: bool,
+}
+
+/// Carries a batch out, with so many files at a time.
+///
+/// # Errors
+/// The origin's: nobody knows how much is done.
+pub(crate) fn carry_out(
+    origin: &dyn Origin,
+    own: &OwnFolders,
+    plan: &Plan,
+    controls: Controls,
+    lanes: usize,
+) -> Result<Landed> {
+    let mut carrier = Carrier { origin, own, landed: Landed::default(), controls, lanes };
+    if controls.names_first {
+        carrier.names(plan)?;
+        carrier.files(plan)?;
+    } else {
+        carrier.files(plan)?;
+        carrier.names(plan)?;
+    }
+    carrier.look(plan)?;
+    Ok(carrier.landed)
+}
+
+/// How a file becomes longer.
+struct Growth {
+    /// Others can see it.
+    is_seen: bool,
+    /// Where it ended before.
+    end: u64,
+    is_unsynced: bool,
+}
+
+struct Carrier<'a> {
+    origin: &'a dyn Origin,
+    own: &'a OwnFolders,
+    landed: Landed,
+    controls: Controls,
+    lanes: usize,
+}
+
+impl Carrier<'_> {
+    fn files(&mut self, plan: &Plan) -> Result<()> {
+        let mut written = Vec::with_capacity(plan.files.len());
+        if self.lanes < 2 || plan.files.len() < LANE_FILES_MIN {
+            for file in &plan.files {
+                if self.file(file)? {
+                    written.push(&file.key);
+                }
+            }
+            return self.make_durable(written.into_iter());
+        }
+        let share = plan.files.len().div_ceil(self.lanes);
+        let results: Vec<Result<(Landed, Vec<&Key>)>> = thread::scope(|scope| {
+            let lanes: Vec<_> = plan
+                .files
+                .chunks(share)
+                .map(|files| {
+                    let mut lane = Carrier { landed: Landed::default(), ..*self };
+                    scope.spawn(move || {
+                        let mut written = Vec::with_capacity(files.len());
+                        for file in files {
+                            if lane.file(file)? {
+                                written.push(&file.key);
+                            }
+                        }
+                        Ok((lane.landed, written))
+                    })
+                })
+                .collect();
+            let joined = lanes
+                .into_iter()
+                .map(|lane| lane.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            joined.collect()
+        });
+        for result in results {
+            let (landed, keys) = result?;
+            self.landed.conflicts.extend(landed.conflicts);
+            written.extend(keys);
+        }
+        self.make_durable(written.into_iter())
+    }
+
+    /// Brings a file; false if it is not to be touched.
+    fn file(&mut self, file: &FileWork) -> Result<bool> {
+        let key = &file.key;
+        let found = match self.origin.stat(key) {
+            Ok(found) => found,
+            Err(Errno::STALE | Errno::NOENT) => {
+                self.keep(file, "the origin has lost it: others have deleted it")?;
+                return Ok(false);
+            }
+            Err(error) => return Err(error),
+        };
+        let is_other = file.base.is_some_and(|base| base != Base::of(&found));
+        if is_other && file.stat.kind == Kind::File && !self.controls.no_base {
+            self.keep(file, "others have changed it at the origin meanwhile")?;
+            return Ok(false);
+        }
+        if file.stat.kind == Kind::File {
+            self.content(key, found.size, file)?;
+        }
+        let stat = &file.stat;
+        let owner = (stat.uid, stat.gid);
+        let is_owned = owner == (found.uid, found.gid);
+        let has_mode = stat.kind != Kind::Link;
+        let set = Attributes {
+            owner: (!is_owned).then_some(owner),
+            // A new owner takes privileges away.
+            mode: (has_mode && (!is_owned || stat.mode != found.mode)).then_some(stat.mode),
+            ..Attributes::default()
+        };
+        if set != Attributes::default() {
+            self.origin.set(key, &set)?;
+        }
+        for (name, value) in &file.xattrs {
+            match value {
+                Some(value) => self.origin.set_xattr(key, name, value)?,
+                None => match self.origin.remove_xattr(key, name) {
+                    Err(Errno::NODATA) => {}
+                    other => other?,
+                },
+            }
+        }
+        let times = Attributes {
+            atime: Some(stat.atime),
+            mtime: Some(stat.mtime),
+            ..Attributes::default()
+        };
+        self.origin.set(key, &times)?;
+        Ok(true)
+    }
+
+    /// The size grows by bytes that exist, and only then to what is zeros.
+    fn content(&self, key: &Key, found: u64, file: &FileWork) -> Result<()> {
+        let mut size = found;
+        if size > file.limit {
+            self.origin.truncate(key, file.limit)?;
+            size = file.limit;
+        }
+        let mut buffer: Vec<u8> = Vec::new();
+        let mut start = 0;
+        let mut growth = Growth { is_seen: file.base.is_some(), end: size, is_unsynced: false };
+        for (offset, len, content) in &file.writes {
+            let is_next = start + buffer.len() as u64 == *offset;
+            if !buffer.is_empty() && (!is_next || buffer.len() >= WRITE_BYTES_MAX) {
+                self.put(key, start, &buffer, &mut growth)?;
+                buffer.clear();
+            }
+            if matches!(content, super::extents::Content::Zeros) && *len > ZERO_BYTES_MAX {
+                if !buffer.is_empty() {
+                    self.put(key, start, &buffer, &mut growth)?;
+                    buffer.clear();
+                }
+                if *offset < size {
+                    self.origin.punch(key, *offset, *len)?;
+                }
+                continue;
+            }
+            if buffer.is_empty() {
+                start = *offset;
+            }
+            content.append_to(&mut buffer, *len);
+            size = size.max(offset + len);
+        }
+        if !buffer.is_empty() {
+            self.put(key, start, &buffer, &mut growth)?;
+        }
+        if size < file.stat.size {
+            self.origin.truncate(key, file.stat.size)?;
+        }
+        Ok(())
+    }
+
+    /// Writes bytes. Of a file that others see, what makes it longer is durable before anything behind it is: else a host that
+    /// dies might leave zeros where these bytes belong.
+    fn put(&self, key: &Key, offset: u64, bytes: &[u8], growth: &mut Growth) -> Result<()> {
+        let end = offset + bytes.len() as u64;
+        let grows = growth.is_seen && end > growth.end;
+        if grows && growth.is_unsynced {
+            self.origin.sync(key)?;
+        }
+        growth.is_unsynced |= grows;
+        self.origin.write(key, offset, bytes)
+    }
+
+    fn names(&mut self, plan: &Plan) -> Result<()> {
+        let done = self.done_before(&plan.in_doubt)?;
+        for work in plan.names.iter().skip(done) {
+            if let Some(change) = &work.change {
+                self.name(work, change)?;
+            }
+        }
+        for (dir, stat) in &plan.dirs {
+            let times = Attributes {
+                atime: Some(stat.atime),
+                mtime: Some(stat.mtime),
+                ..Attributes::default()
+            };
+            match self.origin.set(dir, &times) {
+                // It goes with this batch.
+                Err(Errno::STALE | Errno::NOENT) => {}
+                other => other?,
+            }
+        }
+        self.make_durable(plan.dirs.iter().map(|(dir, _)| dir))
+    }
+
+    /// How many of these changes an earlier attempt has done. They were done in order, so the names at the origin are what they
+    /// are after so many of them; of several such numbers, which look the same, the last.
+    fn done_before(&self, works: &[NameWork]) -> Result<usize> {
+        let mut mismatches: isize = 0;
+        let mut actual: HashMap<(Ino, Name), Option<Ino>> = HashMap::new();
+        let mut expected: HashMap<(Ino, Name), Option<Ino>> = HashMap::new();
+        let changes = || works.iter().map(|work| (work, work.change.as_ref()));
+        for (work, change) in changes() {
+            let before = change.map(NameChange::before).into_iter().flatten();
+            for ((dir, name, whose), key) in before.flatten().zip(&work.dirs) {
+                let name = (dir, name.clone());
+                if expected.contains_key(&name) {
+                    continue;
+                }
+                let found = self.whose(key, &name.1)?;
+                mismatches += isize::from(found != whose);
+                expected.insert(name.clone(), whose);
+                actual.insert(name, found);
+            }
+        }
+        let (mut best, mut fewest) = (0, mismatches);
+        for (index, (_, change)) in changes().enumerate() {
+            for (dir, name, whose) in change.map(NameChange::after).into_iter().flatten().flatten()
+            {
+                let name = (dir, name.clone());
+                let found = actual.get(&name).copied().flatten();
+                let before = expected.insert(name, whose).flatten();
+                mismatches += isize::from(found != whose) - isize::from(found != before);
+            }
+            if mismatches <= fewest {
+                (best, fewest) = (index + 1, mismatches);
+            }
+        }
+        Ok(best)
+    }
+
+    fn whose(&self, dir: &Key, name: &[u8]) -> Result<Option<Ino>> {
+        match self.origin.lookup(dir, name) {
+            Ok((key, _)) => Ok(Some(key.ino)),
+            // A directory that is gone has no names.
+            Err(Errno::NOENT | Errno::STALE) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn name(&mut self, work: &NameWork, change: &NameChange) -> Result<()> {
+        let [dir, to_dir] = &work.dirs;
+        let file = &work.file;
+        match change {
+            NameChange::Create { name, staged, .. } => {
+                let staged = staged_name(*staged);
+                match self.origin.rename(&self.own.pool, &staged, dir, name, false) {
+                    Ok(()) => Ok(()),
+                    Err(Errno::EXIST | Errno::NOENT) => {
+                        if self.whose(dir, name)? == Some(file.ino) {
+                            return Ok(());
+                        }
+                        let reason = "others have given its name to another file";
+                        self.set_aside(work, &self.own.pool, &staged, reason)
+                    }
+                    Err(Errno::STALE) => {
+                        let reason = "others have deleted the directory in which it was made";
+                        self.set_aside(work, &self.own.pool, &staged, reason)
+                    }
+                    Err(error) => Err(error),
+                }
+            }
+            NameChange::Link { name, .. } => match self.origin.link(file, dir, name) {
+                Ok(()) => Ok(()),
+                Err(Errno::EXIST) if self.whose(dir, name)? == Some(file.ino) => Ok(()),
+                Err(Errno::EXIST | Errno::NOENT | Errno::STALE) => {
+                    self.note(work, "a further name could not be given: others have changed it")
+                }
+                Err(error) => Err(error),
+            },
+            NameChange::Unlink { name, .. } => match self.whose(dir, name)? {
+                Some(ino) if ino == file.ino => self.origin.unlink(dir, name),
+                None => Ok(()),
+                Some(_) => self.note(work, "its name, to be deleted, is another file's by others"),
+            },
+            NameChange::RmDir { name, .. } => match self.whose(dir, name)? {
+                Some(ino) if ino == file.ino => match self.origin.rmdir(dir, name) {
+                    Err(Errno::NOTEMPTY | Errno::EXIST) => {
+                        self.note(work, "the directory, to be deleted, holds files of others")
+                    }
+                    other => other,
+                },
+                None => Ok(()),
+                Some(_) => self.note(work, "its name, to be deleted, is another file's by others"),
+            },
+            NameChange::Rename { name, to_name, replaced, .. } => {
+                let (from, to) = (self.whose(dir, name)?, self.whose(to_dir, to_name)?);
+                let is_there = to == Some(file.ino);
+                match (from == Some(file.ino), is_there) {
+                    (true, true) => self.origin.unlink(dir, name),
+                    (true, false) if to == *replaced || to.is_none() => {
+                        match self.origin.rename(dir, name, to_dir, to_name, to.is_some()) {
+                            Err(Errno::NOTEMPTY) => {
+                                let reason =
+                                    "the directory that it was to replace holds files of others";
+                                self.set_aside(work, dir, name, reason)
+                            }
+                            other => other,
+                        }
+                    }
+                    (true, false) => {
+                        let reason = "others have given its new name to another file";
+                        self.set_aside(work, dir, name, reason)
+                    }
+                    (false, true) => Ok(()),
+                    (false, false) => {
+                        self.note(work, "it could not be renamed: others have moved or deleted it")
+                    }
+                }
+            }
+        }
+    }
+
+    /// Keeps what this host has of a file beside the origin's.
+    fn keep(&mut self, file: &FileWork, reason: &'static str) -> Result<()> {
+        let place = format!("{}-{}", file.first.0, file.key.ino);
+        let folder = self.folder(&place)?;
+        if file.stat.kind == Kind::File {
+            let key = match self.origin.make(&folder, DATA_NAME, &Make::File) {
+                Ok((key, _)) => key,
+                Err(Errno::EXIST) => self.origin.lookup(&folder, DATA_NAME)?.0,
+                Err(error) => return Err(error),
+            };
+            let whole = FileWork { limit: 0, ..file.clone() };
+            self.content(&key, u64::MAX, &whole)?;
+            self.origin.sync(&key)?;
+        }
+        let ranges: Vec<(u64, u64)> = file.writes.iter().map(|(at, len, _)| (*at, *len)).collect();
+        let about = serde_json::json!({
+            "ino": file.key.ino,
+            "reason": reason,
+            "size": file.stat.size,
+            "mode": file.stat.mode,
+            "uid": file.stat.uid,
+            "gid": file.stat.gid,
+            "mtime": file.stat.mtime.seconds,
+            "ranges": ranges,
+        });
+        self.tell(&folder, place, file.key.ino, None, reason, &about)
+    }
+
+    /// Moves a file that cannot have its name to where conflicts are kept.
+    fn set_aside(
+        &mut self,
+        work: &NameWork,
+        from: &Key,
+        name: &[u8],
+        reason: &'static str,
+    ) -> Result<()> {
+        let place = format!("{}-{}", work.lsn.0, work.file.ino);
+        let folder = self.folder(&place)?;
+        match self.origin.rename(from, name, &folder, DATA_NAME, false) {
+            // An earlier attempt has.
+            Ok(()) | Err(Errno::NOENT | Errno::EXIST) => {}
+            Err(error) => return Err(error),
+        }
+        self.tell_of_name(work, &folder, place, reason)
+    }
+
+    /// Nothing is to be kept but that it happened.
+    fn note(&mut self, work: &NameWork, reason: &'static str) -> Result<()> {
+        let place = format!("{}-{}", work.lsn.0, work.file.ino);
+        let folder = self.folder(&place)?;
+        self.tell_of_name(work, &folder, place, reason)
+    }
+
+    fn tell_of_name(
+        &mut self,
+        work: &NameWork,
+        folder: &Key,
+        place: String,
+        reason: &'static str,
+    ) -> Result<()> {
+        let after = work.change.as_ref().map(NameChange::after).into_iter().flatten().flatten();
+        let names: Vec<_> = after
+            .map(|(dir, name, whose)| {
+                let name = String::from_utf8_lossy(name);
+                serde_json::json!({ "directory": dir, "name": name, "file": whose })
+            })
+            .collect();
+        let about = serde_json::json!({ "ino": work.file.ino, "reason": reason, "names": names });
+        self.tell(folder, place, work.file.ino, Some(work.lsn), reason, &about)
+    }
+
+    fn tell(
+        &mut self,
+        folder: &Key,
+        place: String,
+        ino: Ino,
+        of_name: Option<destage_core::Lsn>,
+        reason: &'static str,
+        about: &serde_json::Value,
+    ) -> Result<()> {
+        let key = match self.origin.make(folder, ABOUT_NAME, &Make::File) {
+            Ok((key, _)) => key,
+            Err(Errno::EXIST) => self.origin.lookup(folder, ABOUT_NAME)?.0,
+            Err(error) => return Err(error),
+        };
+        self.origin.write(&key, 0, about.to_string().as_bytes())?;
+        self.origin.sync(&key)?;
+        self.origin.sync(folder)?;
+        self.origin.sync(&self.own.conflicts)?;
+        self.landed.conflicts.push(Conflict { ino, place, reason, of_name });
+        Ok(())
+    }
+
+    fn folder(&self, place: &str) -> Result<Key> {
+        match self.origin.make(&self.own.conflicts, place.as_bytes(), &Make::Dir) {
+            Ok((key, _)) => Ok(key),
+            Err(Errno::EXIST) => Ok(self.origin.lookup(&self.own.conflicts, place.as_bytes())?.0),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Many at once are quicker than one by one.
+    fn make_durable<'k>(&self, keys: impl ExactSizeIterator<Item = &'k Key>) -> Result<()> {
+        if keys.len() > SYNC_EACH_MAX {
+            return self.origin.sync_all();
+        }
+        for key in keys {
+            match self.origin.sync(key) {
+                Err(Errno::STALE | Errno::NOENT) => {}
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
+    /// What the files are like now: the next batch must find them so.
+    fn look(&mut self, plan: &Plan) -> Result<()> {
+        let lost: BTreeSet<Ino> =
+            self.landed.conflicts.iter().map(|conflict| conflict.ino).collect();
+        for (&ino, key) in plan.touched.iter().filter(|(ino, _)| !lost.contains(*ino)) {
+            match self.origin.stat(key) {
+                Ok(stat) => self.landed.bases.push((ino, Base::of(&stat))),
+                // What is gone now needs no base.
+                Err(Errno::STALE | Errno::NOENT) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Files from which on several are brought at a time.
+const LANE_FILES_MIN: usize = 16;
+const DATA_NAME: &[u8] = b"data";
+const ABOUT_NAME: &[u8] = b"about.json";
+/// Bytes that are written at once.
+const WRITE_BYTES_MAX: usize = 4 << 20;
+/// Zeros up to which they are written like bytes.
+const ZERO_BYTES_MAX: u64 = 64 << 10;
+/// Files up to which each is made durable by itself.
+const SYNC_EACH_MAX: usize = 4;

@@ -1,0 +1,442 @@
+//! The front end around the core: requests on their way, the journal, batches.
+//!
+//! It is told things and gives out work: requests come by [`Front::submit`], what has to be done elsewhere leaves by
+//! [`Front::take_out`] and comes back by [`Front::commit_ended`] and [`Front::batch_ended`]. It starts no thread and reads no
+//! clock; the journal's disk may be a simulated one.
+
+mod batches;
+pub(crate) mod requests;
+mod units;
+
+use super::carry::Controls;
+use super::needs::{Need, Staged};
+use super::plan::{Landed, Plan};
+use super::record::{Record, encode};
+use super::tree::Tree;
+use crate::ask::{Answer, Answered, Errno, Handle, Ino, Listed, Moment, Space};
+use crate::origin::{Key, Origin};
+use batches::Batches;
+use destage_core::{
+    Access, BatchId, ClientId, Core, DomainId, Input, Lsn, Mode, Outcome, Policy, Refusal,
+    RequestId, StopReason, Time, UnitId,
+};
+use destage_engine::{
+    Append, CommitSettings, Drive, FrontEnd, Load, News, Recovered, write as write_group,
+};
+use destage_journal::Journal;
+use destage_runtime::commit::{CommitDone, CommitWork, JournalCommit};
+use destage_runtime::mode_log::ModeLog;
+use hashbrown::HashMap;
+pub(crate) use requests::Pending;
+use requests::Requests;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use units::Units;
+
+/// The front end: see the module.
+pub(crate) struct Front {
+    pub(crate) tree: Tree,
+    core: Core,
+    now: Time,
+    journal: Journal,
+    commit: JournalCommit,
+    payload: Vec<u8>,
+    requests: Requests,
+    batches: Batches,
+    units: Units,
+    listings: HashMap<Handle, Arc<[Listed]>>,
+    last_handle: Handle,
+    out: Out,
+    origin: Arc<dyn Origin>,
+    settings: FrontSettings,
+    stopped: Option<StopReason>,
+    /// No change begins until it is thawed; those that came meanwhile.
+    frozen: Option<Vec<Pending>>,
+    /// Files of which the kernel may hold pages that were stored to.
+    mapped: BTreeSet<Ino>,
+    /// Bytes that the origin had room for when it was last asked.
+    room: Option<u64>,
+    modes: ModeLog,
+    pub(crate) counted: Counted,
+}
+
+/// What is chosen for a mount.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct FrontSettings {
+    /// An fsync is answered by the origin, not by the journal.
+    pub(crate) fsync_origin: bool,
+    pub(crate) controls: FrontControls,
+}
+
+/// Promises to be broken on purpose, to show that tests notice.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct FrontControls {
+    /// An fsync is answered at once.
+    pub(crate) no_commit: bool,
+    /// The origin is touched before the journal says so.
+    pub(crate) no_intent: bool,
+    pub(crate) carry: Controls,
+}
+
+/// What happened since the start.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Counted {
+    pub(crate) requests: u64,
+    pub(crate) errors: u64,
+    pub(crate) conflicts: u64,
+    pub(crate) files_written: u64,
+    pub(crate) names_changed: u64,
+    pub(crate) absorbed: u64,
+    pub(crate) origin_error: Option<String>,
+    pub(crate) origin_errors: u64,
+    pub(crate) recovered_groups: u64,
+    pub(crate) cut_bytes: u64,
+}
+
+/// What is to be done elsewhere.
+#[derive(Default)]
+pub(crate) struct Out {
+    pub(crate) answers: Vec<(Box<dyn Answer>, Result<Answered, Errno>)>,
+    /// The journal's.
+    pub(crate) commits: Vec<CommitWork>,
+    /// At the origin.
+    pub(crate) batches: Vec<(BatchId, Plan)>,
+    /// Requests that have to know more of the origin before they can go on.
+    pub(crate) retries: Vec<(Pending, Need)>,
+    /// Requests that may begin now.
+    pub(crate) again: Vec<Pending>,
+    /// Files made in advance that were not used.
+    pub(crate) unused: Vec<Staged>,
+    /// The same by number, of files that are gone.
+    pub(crate) free: Vec<u64>,
+}
+
+/// What comes of a request.
+#[expect(clippy::large_enum_variant, reason = "it is moved once, and most requests are taken")]
+pub(crate) enum Submitted {
+    /// It is answered, or will be.
+    Taken,
+    /// It has to know more of the origin first.
+    Needs(Pending, Need),
+    /// These pieces of a file are to be read and put together.
+    Read(Box<dyn Answer>, Key, Vec<super::extents::Piece>, u64),
+}
+
+/// One ordering domain: the whole mount.
+const DOMAIN: DomainId = DomainId(0);
+/// What of the origin's room is used: it is filled by others, too.
+const ROOM_SHARE: (u64, u64) = (95, 100);
+/// What the journal adds to a group, bytes.
+const RECORD_BYTES: usize = 24;
+/// Syncs run on a thread of their own, so that two may be under way.
+const COMMIT: CommitSettings = CommitSettings {
+    lanes: 1,
+    here_max: None,
+    write_ahead_bytes: 1 << 20,
+    write_beside_bytes: 256 << 10,
+    mark_after: None,
+};
+
+impl Front {
+    /// For an origin that has everything up to `decided`.
+    pub(crate) fn new(
+        now: Time,
+        policy: Policy,
+        journal: Journal,
+        origin: Arc<dyn Origin>,
+        decided: Lsn,
+        settings: FrontSettings,
+    ) -> Self {
+        Self {
+            tree: Tree::new(origin.root()),
+            core: Core::resume(now, policy, decided).counting_writes_only(),
+            now,
+            commit: JournalCommit::new(COMMIT, 0, now),
+            journal,
+            payload: Vec::new(),
+            requests: Requests::default(),
+            batches: Batches::default(),
+            units: Units::default(),
+            listings: HashMap::new(),
+            last_handle: 0,
+            out: Out::default(),
+            origin,
+            settings,
+            stopped: None,
+            frozen: None,
+            mapped: BTreeSet::new(),
+            room: None,
+            modes: ModeLog::default(),
+            counted: Counted::default(),
+        }
+    }
+
+    /// What is to be done elsewhere now.
+    pub(crate) fn take_out(&mut self) -> Out {
+        while let Some(work) = self.commit.next_due(self.now, &mut self.journal, Load::default()) {
+            self.out.commits.push(work);
+        }
+        if let Some(work) = self.commit.next_ahead(self.now, &mut self.journal, Load::default()) {
+            self.out.commits.push(work);
+        }
+        std::mem::take(&mut self.out)
+    }
+
+    /// When to call [`Front::tick`] if nothing else happens before.
+    pub(crate) fn next_timeout(&self) -> Option<Time> {
+        let journal = self.commit.next_timeout(&self.journal);
+        self.core.next_timeout().into_iter().chain(journal).min()
+    }
+
+    /// Time has passed.
+    pub(crate) fn tick(&mut self, now: Time) {
+        self.control(now, Input::Tick);
+        self.modes.tick(self.now);
+    }
+
+    pub(crate) fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
+    pub(crate) fn stopped(&self) -> Option<StopReason> {
+        self.stopped
+    }
+
+    pub(crate) fn controls(&self) -> Controls {
+        self.settings.controls.carry
+    }
+
+    /// Files whose pages in the kernel may have been stored to since this was last asked.
+    pub(crate) fn take_mapped(&mut self) -> BTreeSet<Ino> {
+        std::mem::take(&mut self.mapped)
+    }
+
+    /// The origin has this room.
+    pub(crate) fn set_space(&mut self, space: Space) {
+        let bytes = space.available.saturating_mul(space.block_bytes.into());
+        self.room = Some(bytes / ROOM_SHARE.1 * ROOM_SHARE.0);
+    }
+
+    /// Whether the origin has room for so many bytes, besides what is on its way.
+    fn has_room_for(&self, bytes: u64) -> bool {
+        self.room.is_none_or(|room| self.core.status().dirty_bytes.saturating_add(bytes) <= room)
+    }
+
+    /// No change begins any more.
+    pub(crate) fn freeze(&mut self) {
+        self.frozen.get_or_insert_default();
+    }
+
+    /// Changes may begin.
+    pub(crate) fn thaw(&mut self) {
+        self.out.again.extend(self.frozen.take().into_iter().flatten());
+    }
+
+    pub(crate) fn is_frozen(&self) -> bool {
+        self.frozen.is_some()
+    }
+
+    /// Requests that wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Something was done with the journal, or not.
+    pub(crate) fn commit_ended(&mut self, now: Time, done: CommitDone) {
+        self.advance(now);
+        if let Some(error) = done.failure() {
+            tracing::error!(%error, "the journal failed");
+        }
+        self.commit.ended(self.now, &mut self.journal, done);
+        while let Some(news) = self.commit.poll_news(&mut self.journal) {
+            match news {
+                News::Durable { upto, .. } if upto > self.core.committed() => {
+                    self.core.handle(self.now, Input::Synced { upto, result: Ok(()) });
+                }
+                News::Durable { .. } | News::HasSpace | News::Synced { .. } => {}
+                News::Full { is_new } => {
+                    if is_new {
+                        tracing::error!(
+                            "the journal's disk is full: nothing is acknowledged until there is space"
+                        );
+                    }
+                }
+                News::Failed => {
+                    let result = Err(destage_core::Fault::Failed);
+                    self.core.handle(self.now, Input::Synced { upto: Lsn::ZERO, result });
+                }
+            }
+        }
+        self.reclaim();
+        self.core.handle(self.now, Input::Tick);
+        self.pump();
+    }
+
+    /// Writes a group: into the journal's buffer, into the tree, and the core is told.
+    fn write(&mut self, access: Access, unit: Option<UnitId>, records: &[Record]) -> Lsn {
+        self.payload.clear();
+        encode(records, &mut self.payload);
+        let Self { journal, payload, core, .. } = self;
+        let units: &[(UnitId, u32)] = &unit.map(|unit| (unit, 0)).into_iter().collect::<Vec<_>>();
+        let bytes = records.iter().map(data_bytes).sum::<usize>();
+        let group = Append {
+            domains: &[DOMAIN],
+            units,
+            bytes: bytes as u32,
+            journal_bytes: (payload.len() + RECORD_BYTES) as u32,
+            access,
+            continues: false,
+            builds_on: &[],
+        };
+        let stamp = self.now;
+        let lsn = write_group(core, stamp, &group, |lsn| {
+            journal.append(lsn.0, stamp.0, DOMAIN.0, payload);
+        });
+        self.tree.apply(lsn, records);
+        lsn
+    }
+
+    /// Writes that a mount begins.
+    pub(crate) fn begin(&mut self, now: Time, mount: [u8; 16], epoch: u64) {
+        self.advance(now);
+        let wall = moment(self.now);
+        self.write(Access::Back, None, &[Record::Begin { mount, epoch, wall }]);
+        self.commit_soon(now);
+    }
+
+    /// Takes up a group that an earlier run left. From within [`destage_engine::recover`].
+    pub(crate) fn take_up(&mut self, lsn: Lsn, stamp: Time, payload: usize, records: &[Record]) {
+        let unit = None;
+        let bytes = records.iter().map(data_bytes).sum::<usize>() as u32;
+        self.tree.apply(lsn, records);
+        let is_change = |record: &Record| !record.is_own();
+        self.counted.recovered_groups += u64::from(records.iter().any(is_change));
+        let units: Vec<UnitId> = Vec::from_iter(unit);
+        let group = Recovered {
+            lsn,
+            stamp,
+            domains: &[DOMAIN],
+            level: 0,
+            units: &units,
+            bytes,
+            journal_bytes: (payload + RECORD_BYTES) as u32,
+            is_continued: false,
+            builds_on: &[],
+        };
+        let now = self.now;
+        self.tell_recovered(now, &group);
+    }
+}
+
+/// The time as files have it.
+pub(crate) fn moment(now: Time) -> Moment {
+    let (seconds, nanos) = (now.0 / NANOS, now.0 % NANOS);
+    Moment { seconds: seconds as i64, nanos: nanos as u32 }
+}
+
+const NANOS: u64 = 1_000_000_000;
+
+fn data_bytes(record: &Record) -> usize {
+    match record {
+        Record::Data { bytes, .. } => bytes.len() + RECORD_BYTES,
+        // A name or attributes take memory, too.
+        Record::Names(_) | Record::Meta { .. } | Record::Xattr { .. } => 128,
+        _ => 0,
+    }
+}
+
+impl FrontEnd for Front {
+    fn execute(&mut self, request: RequestId, access: Access, _: Lsn) {
+        self.execute_request(request, access);
+    }
+
+    fn refuse(&mut self, request: RequestId, refusal: Refusal) {
+        let errno = match refusal {
+            Refusal::Stale | Refusal::Full => Errno::NOSPC,
+            Refusal::Busy => Errno::AGAIN,
+            Refusal::Unavailable | Refusal::Denied | Refusal::Stopped => Errno::IO,
+        };
+        self.fail_request(request, errno);
+    }
+
+    fn send_replies(&mut self, client: ClientId) {
+        self.finish_request(RequestId(client.0.into()));
+    }
+
+    fn wait_ended(&mut self, request: RequestId, _: Outcome) {
+        if !self.intent_committed(request) {
+            self.finish_request(request);
+        }
+    }
+
+    fn make_durable(&mut self, upto: Lsn) {
+        self.commit.want(upto);
+    }
+
+    fn fetch_unit(&mut self, unit: UnitId) {
+        // Nothing is ever asked to be fetched: reads do not go through the core.
+        self.core.handle(self.now, Input::Fetched { unit, result: Ok(0), identity: 0 });
+    }
+
+    fn send_batch(&mut self, batch: BatchId, _: DomainId) {
+        self.begin_batch(batch);
+    }
+
+    fn write_settled(&mut self, lsn: Lsn, _: bool) {
+        if let Some(request) = self.requests.settled(lsn) {
+            self.finish_request(request);
+        }
+    }
+
+    fn forget_groups(&mut self, _: Lsn) {
+        self.give_back_units();
+    }
+
+    fn evict_unit(&mut self, unit: UnitId) {
+        if let Some(node) = self.units.take(unit).and_then(|ino| self.tree.node_mut(ino)) {
+            node.unit = None;
+        }
+        self.core.handle(self.now, Input::Evicted { identity: 0 });
+    }
+
+    fn mode_changed(&mut self, mode: Mode) {
+        self.modes.changed(self.now, mode);
+    }
+
+    fn stop_serving(&mut self, reason: StopReason) {
+        tracing::error!(
+            ?reason,
+            "stopped: no change is taken any more; what was acknowledged is in the journal"
+        );
+        self.stopped = Some(reason);
+        self.fail_all(Errno::IO);
+    }
+}
+
+impl Drive for Front {
+    type Core = Core;
+
+    fn core(&self) -> &Core {
+        &self.core
+    }
+
+    fn core_mut(&mut self) -> &mut Core {
+        &mut self.core
+    }
+
+    fn advance(&mut self, now: Time) -> Time {
+        self.now = self.now.max(now);
+        self.now
+    }
+
+    fn unheard(&mut self) -> RequestId {
+        self.requests.unheard()
+    }
+
+    fn recovered_upto(&mut self, upto: Lsn) {
+        if upto.0 > self.journal.last() {
+            self.journal.skip_to(upto.0);
+        }
+        self.tree.recovered();
+    }
+}

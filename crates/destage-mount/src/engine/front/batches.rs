@@ -1,0 +1,126 @@
+//! Batches on their way to the origin, and the journal's room.
+
+use super::{Front, Landed, Plan};
+use crate::ask::Kind;
+use crate::engine::record::Record;
+use crate::origin::Result;
+use destage_core::Time;
+use destage_core::{Access, BatchId, Fault, Input, Lsn, RequestId, WaitFor};
+use destage_engine::Drive;
+
+/// What is under way.
+#[derive(Debug, Default)]
+pub(super) struct Batches {
+    /// Waits for its intent to be durable.
+    intended: Option<(RequestId, BatchId, Plan)>,
+    /// The group that says how far the origin is, and how far that is.
+    checkpoint: Option<(Lsn, Lsn)>,
+}
+
+impl Front {
+    /// The core wants a batch at the origin.
+    pub(super) fn begin_batch(&mut self, batch: BatchId) {
+        let upto = self.core.batch(batch).last().copied().unwrap_or(Lsn::ZERO);
+        let plan = self.tree.plan(upto, self.core.last());
+        if plan.is_empty() {
+            // Nothing but what the journal says of itself.
+            self.core.handle(self.now, Input::Destaged { batch, result: Ok(()) });
+            return;
+        }
+        let touches_nothing =
+            plan.files.is_empty() && plan.names.iter().all(|work| work.change.is_none());
+        if touches_nothing {
+            return self.land(batch, &plan, &Landed::default());
+        }
+        self.tree.begin(&plan);
+        if self.settings.controls.no_intent {
+            self.out.batches.push((batch, plan));
+            return;
+        }
+        let lsn = self.write(Access::Back, None, &[plan.intent()]);
+        let request = self.unheard();
+        self.batches.intended = Some((request, batch, plan));
+        let until = WaitFor::Committed;
+        self.core.handle(self.now, Input::Wait { request, lsn, until });
+    }
+
+    /// Whether this was the wait of a batch, which goes out now.
+    pub(super) fn intent_committed(&mut self, request: RequestId) -> bool {
+        let Some((_, batch, plan)) =
+            self.batches.intended.take_if(|(waiting, _, _)| *waiting == request)
+        else {
+            return false;
+        };
+        self.out.batches.push((batch, plan));
+        true
+    }
+
+    /// A batch has been carried out, or not.
+    pub(crate) fn batch_ended(
+        &mut self,
+        now: Time,
+        batch: BatchId,
+        plan: &Plan,
+        result: Result<Landed>,
+    ) {
+        self.advance(now);
+        match result {
+            Ok(landed) => {
+                self.counted.origin_error = None;
+                self.land(batch, plan, &landed);
+            }
+            Err(errno) => {
+                tracing::warn!(error = %errno, "the origin did not take a batch; trying again");
+                self.counted.origin_errors += 1;
+                self.counted.origin_error = Some(errno.to_string());
+                self.tree.failed(plan);
+                let result = Err(Fault::Unavailable);
+                self.core.handle(self.now, Input::Destaged { batch, result });
+            }
+        }
+        self.core.handle(self.now, Input::Tick);
+        self.pump();
+    }
+
+    fn land(&mut self, batch: BatchId, plan: &Plan, landed: &Landed) {
+        let files = plan.files.iter().filter(|file| file.stat.kind == Kind::File);
+        self.counted.files_written += files.count() as u64;
+        self.counted.names_changed +=
+            plan.names.iter().filter(|work| work.change.is_some()).count() as u64;
+        let free = self.tree.land(plan, landed);
+        self.counted.absorbed += plan.absorbed_now;
+        self.out.free.extend(free);
+        let mut records = vec![Record::Ckpt {
+            upto: plan.upto.0,
+            bases: landed.bases.clone(),
+            absorbed: self.tree.absorbed.iter().copied().collect(),
+        }];
+        for conflict in &landed.conflicts {
+            self.counted.conflicts += 1;
+            tracing::error!(
+                ino = conflict.ino,
+                place = conflict.place,
+                reason = conflict.reason,
+                "a conflict: what this host had is kept; see 'destage mount conflicts list'"
+            );
+            records.push(Record::Conflict {
+                number: self.counted.conflicts,
+                ino: conflict.ino,
+                reason: conflict.reason.to_owned(),
+            });
+        }
+        let lsn = self.write(Access::Back, None, &records);
+        self.batches.checkpoint = Some((lsn, plan.upto));
+        self.core.handle(self.now, Input::Destaged { batch, result: Ok(()) });
+    }
+
+    /// Lets go of what the journal holds of groups that are at the origin, once the journal itself says so durably.
+    pub(super) fn reclaim(&mut self) {
+        let committed = self.core.committed();
+        if let Some((_, upto)) =
+            self.batches.checkpoint.take_if(|(said_at, _)| *said_at <= committed)
+        {
+            self.journal.reclaim(upto.0, self.now.0);
+        }
+    }
+}

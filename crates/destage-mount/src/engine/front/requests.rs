@@ -1,0 +1,359 @@
+//! Requests on their way.
+
+use super::{Front, Submitted, moment};
+use crate::ask::{Answer, Answered, Ask, Caller, Errno, Handle, Ino};
+use crate::engine::exec::{Context, Done, Reply};
+use crate::engine::needs::{Hints, Stop};
+use destage_core::{Access, Ack, ClientId, Input, Intent, Lsn, RequestId, Time, WaitFor};
+use destage_engine::Drive;
+use hashbrown::HashMap;
+use std::collections::BTreeMap;
+
+/// A request and all that is known of it.
+pub(crate) struct Pending {
+    pub(crate) caller: Caller,
+    pub(crate) ask: Ask,
+    pub(crate) hints: Hints,
+    pub(crate) answer: Box<dyn Answer>,
+}
+
+/// All that are on their way.
+#[derive(Default)]
+pub(super) struct Requests {
+    /// Not executed yet.
+    waiting: HashMap<u64, Waiting>,
+    /// Executed, not answered.
+    executed: HashMap<u64, (Box<dyn Answer>, Answered)>,
+    /// Those of them that wait for the origin's word on a group.
+    settling: BTreeMap<Lsn, u64>,
+    next: u32,
+}
+
+struct Waiting {
+    pending: Pending,
+    /// What it means, while nothing has happened since that was found out.
+    done: Option<(Done, Lsn)>,
+}
+
+impl Requests {
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len() + self.executed.len()
+    }
+
+    pub(super) fn settled(&mut self, lsn: Lsn) -> Option<RequestId> {
+        self.settling.remove(&lsn).map(RequestId)
+    }
+
+    pub(super) fn unheard(&mut self) -> RequestId {
+        RequestId(self.number())
+    }
+
+    /// Numbers come again after four billion, when nothing of the first ones is left.
+    fn number(&mut self) -> u64 {
+        self.next = self.next.wrapping_add(1);
+        self.next.into()
+    }
+}
+
+impl Front {
+    /// A request comes.
+    pub(crate) fn submit(&mut self, now: Time, pending: Pending) -> Submitted {
+        self.advance(now);
+        self.counted.requests += 1;
+        match &pending.ask {
+            Ask::Forget { ino, count } => {
+                let (ino, count) = (*ino, *count);
+                self.forgotten(ino, count);
+                return self.answered(pending, Ok(Answered::Done));
+            }
+            Ask::Release { ino, handle } | Ask::ReleaseDir { ino, handle } => {
+                let (ino, handle) = (*ino, *handle);
+                self.released(ino, handle);
+                return self.answered(pending, Ok(Answered::Done));
+            }
+            Ask::ReadDir { handle, anew: false, .. } => {
+                if let Some(names) = self.listings.get(handle).cloned() {
+                    return self.answered(pending, Ok(Answered::Names(names)));
+                }
+            }
+            Ask::Fsync { ino } => {
+                let ino = *ino;
+                return self.fsync(ino, pending);
+            }
+            _ => {}
+        }
+        let context = Context {
+            caller: pending.caller,
+            now: moment(self.now),
+            hints: &pending.hints,
+            handle: self.last_handle + 1,
+        };
+        match self.tree.exec(&context, &pending.ask) {
+            Err(Stop::Need(need)) => Submitted::Needs(pending, need),
+            Err(Stop::Errno(errno)) => self.answered(pending, Err(errno)),
+            Ok(done) if done.records.is_empty() => self.looked(pending, done),
+            Ok(_) if grown_by(&pending.ask) > 0 && !self.has_room_for(grown_by(&pending.ask)) => {
+                self.answered(pending, Err(Errno::NOSPC))
+            }
+            Ok(_) if self.stopped.is_some() => self.answered(pending, Err(Errno::IO)),
+            Ok(done) => {
+                match &mut self.frozen {
+                    Some(held) => {
+                        let mut pending = pending;
+                        pending.hints.outdate();
+                        held.push(pending);
+                    }
+                    None => self.change(pending, done),
+                }
+                Submitted::Taken
+            }
+        }
+    }
+
+    /// A request that changes nothing.
+    fn looked(&mut self, pending: Pending, done: Done) -> Submitted {
+        self.note(&done);
+        match done.reply {
+            Reply::Ready(Answered::Space(mut space)) => {
+                // What is on its way has taken its room already.
+                let taken = self.core.status().dirty_bytes / u64::from(space.block_bytes.max(1));
+                space.free = space.free.saturating_sub(taken);
+                space.available = space.available.saturating_sub(taken);
+                self.answered(pending, Ok(Answered::Space(space)))
+            }
+            Reply::Ready(answered) => {
+                if let (Ask::ReadDir { handle, .. }, Answered::Names(names)) =
+                    (&pending.ask, &answered)
+                {
+                    self.listings.insert(*handle, names.clone());
+                }
+                self.answered(pending, Ok(answered))
+            }
+            Reply::Read(key, range) => {
+                if matches!(pending.ask, Ask::Read { mapped: true, .. }) {
+                    self.mapped.insert(key.ino);
+                }
+                let Some(node) = self.tree.node(key.ino) else {
+                    return self.answered(pending, Err(Errno::STALE));
+                };
+                let is_clean = node.stat.is_none();
+                let limit = if is_clean { u64::MAX } else { node.content.limit };
+                let pieces = node.content.extents.pieces(range);
+                Submitted::Read(pending.answer, key, pieces, limit)
+            }
+        }
+    }
+
+    /// A request that changes something: the core says when.
+    fn change(&mut self, pending: Pending, done: Done) {
+        let bytes = done.records.iter().map(super::data_bytes).sum::<usize>() as u32;
+        let unit = self.unit(done.ino);
+        let id = self.requests.number();
+        let at = self.core.last();
+        self.requests.waiting.insert(id, Waiting { pending, done: Some((done, at)) });
+        let intent = Intent::Write { bytes, ack: Ack::Policy, fetch: false };
+        let units: Vec<_> = unit.into_iter().collect();
+        let request = RequestId(id);
+        self.core.handle(self.now, Input::Access { request, intent, units: &units });
+        self.core.handle(self.now, Input::Tick);
+        self.pump();
+    }
+
+    /// It is its turn.
+    pub(super) fn execute_request(&mut self, request: RequestId, access: Access) {
+        let Some(Waiting { mut pending, done }) = self.requests.waiting.remove(&request.0) else {
+            return;
+        };
+        let last = self.core.last();
+        let done = match done.filter(|&(_, at)| at == last) {
+            Some((done, _)) => done,
+            None => {
+                // What was known when it came may not be so any more.
+                pending.hints.outdate();
+                let context = Context {
+                    caller: pending.caller,
+                    now: moment(self.now),
+                    hints: &pending.hints,
+                    handle: self.last_handle + 1,
+                };
+                match self.tree.exec(&context, &pending.ask) {
+                    Ok(done) => done,
+                    Err(Stop::Errno(errno)) => {
+                        self.release_units(access, &pending);
+                        let _ = self.answered(pending, Err(errno));
+                        return;
+                    }
+                    Err(Stop::Need(need)) => {
+                        self.release_units(access, &pending);
+                        self.out.retries.push((pending, need));
+                        return;
+                    }
+                }
+            }
+        };
+        self.perform(request, access, pending, done);
+    }
+
+    /// It wrote nothing after all.
+    fn release_units(&mut self, access: Access, pending: &Pending) {
+        if access != Access::Back {
+            let unit = main_ino(&pending.ask).and_then(|ino| self.unit(ino));
+            let units: Vec<_> = unit.into_iter().collect();
+            self.core.handle(self.now, Input::Release { units: &units });
+        }
+    }
+
+    fn perform(&mut self, request: RequestId, access: Access, pending: Pending, done: Done) {
+        let unit = self.unit(done.ino);
+        let lsn = self.write(access, unit, &done.records);
+        self.note(&done);
+        self.pin_unnamed(&done);
+        let Pending { ask, mut hints, answer, .. } = pending;
+        if !matches!(ask, Ask::Make { .. }) {
+            self.out.unused.extend(hints.staged.take());
+        }
+        let Reply::Ready(answered) = done.reply else { return };
+        self.requests.executed.insert(request.0, (answer, answered));
+        if access != Access::Back {
+            self.requests.settling.insert(lsn, request.0);
+        } else if matches!(ask, Ask::Write { sync: true, .. }) {
+            self.wait_durable(request, lsn);
+        } else {
+            let client = ClientId(request.0 as u32);
+            self.core.handle(self.now, Input::Respond { client, lsn, wrote: true });
+        }
+    }
+
+    fn wait_durable(&mut self, request: RequestId, lsn: Lsn) {
+        if self.settings.controls.no_commit {
+            return self.finish_request(request);
+        }
+        let until = if self.settings.fsync_origin { WaitFor::Decided } else { WaitFor::Committed };
+        self.core.handle(self.now, Input::Wait { request, lsn, until });
+    }
+
+    /// What a file and its names are is to be durable.
+    fn fsync(&mut self, ino: Ino, pending: Pending) -> Submitted {
+        let Some(node) = self.tree.node(ino) else {
+            return self.answered(pending, Err(Errno::STALE));
+        };
+        let lsn = node.last;
+        if self.stopped.is_some() {
+            return self.answered(pending, Err(Errno::IO));
+        }
+        let id = self.requests.number();
+        self.requests.executed.insert(id, (pending.answer, Answered::Done));
+        self.out.unused.extend(pending.hints.staged);
+        self.wait_durable(RequestId(id), lsn);
+        self.core.handle(self.now, Input::Tick);
+        self.pump();
+        Submitted::Taken
+    }
+
+    /// It may be answered.
+    pub(super) fn finish_request(&mut self, request: RequestId) {
+        if let Some((answer, answered)) = self.requests.executed.remove(&request.0) {
+            self.out.answers.push((answer, Ok(answered)));
+        }
+    }
+
+    pub(super) fn fail_request(&mut self, request: RequestId, errno: Errno) {
+        if let Some(waiting) = self.requests.waiting.remove(&request.0) {
+            let _ = self.answered(waiting.pending, Err(errno));
+        }
+    }
+
+    pub(super) fn fail_all(&mut self, errno: Errno) {
+        for (_, (answer, _)) in self.requests.executed.drain() {
+            self.out.answers.push((answer, Err(errno)));
+        }
+        self.requests.settling.clear();
+    }
+
+    fn answered(&mut self, pending: Pending, answered: Result<Answered, Errno>) -> Submitted {
+        self.counted.errors += u64::from(answered.is_err());
+        self.out.unused.extend(pending.hints.staged);
+        self.out.answers.push((pending.answer, answered));
+        Submitted::Taken
+    }
+
+    /// The kernel knows a file, or has it open, from now on.
+    fn note(&mut self, done: &Done) {
+        if let Some((key, kind)) = &done.looked {
+            self.tree.learn(key, *kind).lookups += 1;
+        }
+        if let Some(node) = done.opened.and_then(|ino| self.tree.node_mut(ino)) {
+            node.opens += 1;
+            self.last_handle += 1;
+        }
+    }
+
+    /// What has lost its last name and is open stays readable.
+    fn pin_unnamed(&mut self, done: &Done) {
+        for record in &done.records {
+            let crate::engine::record::Record::Meta { stat, .. } = record else { continue };
+            let Some(node) = self.tree.node_mut(stat.ino) else { continue };
+            let is_needed = stat.nlink == 0 && node.opens > 0 && !node.is_pinned;
+            if is_needed && node.staged.is_none() {
+                match self.origin.pin(&node.key) {
+                    Ok(()) => node.is_pinned = true,
+                    Err(error) => {
+                        tracing::warn!(%error, ino = stat.ino, "a deleted file that is open cannot be kept at the origin");
+                    }
+                }
+            }
+        }
+    }
+
+    fn forgotten(&mut self, ino: Ino, count: u64) {
+        if let Some(node) = self.tree.node_mut(ino) {
+            node.lookups = node.lookups.saturating_sub(count);
+        }
+        self.tree.drop_if_idle(ino, self.core.decided());
+    }
+
+    fn released(&mut self, ino: Ino, handle: Handle) {
+        self.listings.remove(&handle);
+        let Some(node) = self.tree.node_mut(ino) else { return };
+        node.opens = node.opens.saturating_sub(1);
+        if node.opens > 0 {
+            return;
+        }
+        if std::mem::take(&mut node.is_pinned) {
+            self.origin.unpin(&node.key);
+        }
+        let free = self.tree.close_dead(ino, self.core.decided());
+        self.out.free.extend(free);
+        self.tree.drop_if_idle(ino, self.core.decided());
+    }
+
+    /// A request could not find out what it needs.
+    pub(crate) fn cannot_know(&mut self, pending: Pending, errno: Errno) {
+        let _ = self.answered(pending, Err(errno));
+    }
+}
+
+/// Bytes that a request may need at the origin.
+fn grown_by(ask: &Ask) -> u64 {
+    match ask {
+        Ask::Write { data, .. } => data.len() as u64,
+        _ => 0,
+    }
+}
+
+fn main_ino(ask: &Ask) -> Option<Ino> {
+    Some(match *ask {
+        Ask::SetAttr { ino, .. }
+        | Ask::Open { ino, .. }
+        | Ask::Write { ino, .. }
+        | Ask::SetXattr { ino, .. }
+        | Ask::RemoveXattr { ino, .. }
+        | Ask::Fallocate { ino, .. } => ino,
+        Ask::Make { dir, .. }
+        | Ask::Unlink { dir, .. }
+        | Ask::RmDir { dir, .. }
+        | Ask::Link { dir, .. } => dir,
+        Ask::Rename { to_dir, .. } => to_dir,
+        _ => return None,
+    })
+}

@@ -1,0 +1,27 @@
+//! The engine: what decides. It knows no kernel and no file system; the origin is asked and changed by those who hold both.
+
+mod carry;
+mod exec;
+mod extents;
+mod front;
+mod needs;
+mod node;
+mod plan;
+mod record;
+mod recover;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+pub(crate) use carry::{OwnFolders, carry_out};
+pub(crate) use extents::Piece;
+pub(crate) use front::{Front, FrontSettings, Out, Pending, Submitted};
+pub(crate) use needs::{Hints, Need, Stage, Staged, staged_name};
+pub(crate) use plan::Plan;
+pub(crate) use record::{Record, Unreadable, decode};
+pub(crate) use recover::Scan;
+
+/// Tells lives of a number apart, for the kernel.
+fn generation(key: &crate::origin::Key) -> u64 {
+    node::Node::new(key.clone(), crate::ask::Kind::File).generation()
+}

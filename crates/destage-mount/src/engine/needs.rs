@@ -1,0 +1,171 @@
+//! What the engine has to know of the origin before it can answer, and the asking. The engine itself asks nobody: it says what
+//! it needs, and is told.
+
+use crate::ask::{Errno, Ino, Listed, Make, Name, Seek, Space, Stat};
+use crate::origin::{Key, Origin};
+use std::sync::Arc;
+
+/// Something to be asked at the origin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    Stat(Key),
+    Name(Key, Name),
+    List(Key),
+    /// A file made in advance.
+    Stage(Make),
+    Xattr(Key, Name),
+    Xattrs(Key),
+    /// Whether the origin takes such an attribute at all.
+    TryXattr(Name, Box<[u8]>),
+    Target(Key),
+    Seek(Key, u64, Seek),
+    Space,
+}
+
+/// Why something cannot be answered now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    Errno(Errno),
+    Need(Need),
+}
+
+impl From<Errno> for Stop {
+    fn from(errno: Errno) -> Self {
+        Self::Errno(errno)
+    }
+}
+
+impl From<Need> for Stop {
+    fn from(need: Need) -> Self {
+        Self::Need(need)
+    }
+}
+
+/// A file made in advance, and its number among those.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Staged {
+    pub(crate) number: u64,
+    pub(crate) key: Key,
+    pub(crate) stat: Stat,
+}
+
+/// Where files made in advance come from.
+pub(crate) trait Stage {
+    /// One of this kind.
+    fn take(&self, make: &Make) -> Result<Staged, Errno>;
+}
+
+/// What is known of the origin, for one request.
+#[derive(Debug, Default)]
+pub(crate) struct Hints {
+    stats: Vec<(Key, Stat)>,
+    names: Vec<(Ino, Name, Option<Key>)>,
+    lists: Vec<(Ino, Arc<[Listed]>)>,
+    pub(crate) staged: Option<Staged>,
+    xattr: Option<Result<Vec<u8>, Errno>>,
+    xattrs: Option<Vec<u8>>,
+    is_xattr_tried: bool,
+    target: Option<Vec<u8>>,
+    seek: Option<u64>,
+    space: Option<Space>,
+}
+
+impl Hints {
+    /// Finds out.
+    ///
+    /// # Errors
+    /// The origin's.
+    pub(crate) fn ask(
+        &mut self,
+        need: &Need,
+        origin: &dyn Origin,
+        stage: &dyn Stage,
+    ) -> Result<(), Errno> {
+        match need {
+            Need::Stat(key) => self.stats.push((key.clone(), origin.stat(key)?)),
+            Need::Name(dir, name) => {
+                let found = match origin.lookup(dir, name) {
+                    Ok((key, stat)) => {
+                        self.stats.push((key.clone(), stat));
+                        Some(key)
+                    }
+                    Err(Errno::NOENT) => None,
+                    Err(error) => return Err(error),
+                };
+                self.names.push((dir.ino, name.clone(), found));
+            }
+            Need::List(dir) => self.lists.push((dir.ino, origin.list(dir)?.into())),
+            Need::Stage(make) => self.staged = Some(stage.take(make)?),
+            Need::Xattr(key, name) => self.xattr = Some(origin.xattr(key, name)),
+            Need::Xattrs(key) => self.xattrs = Some(origin.xattrs(key)?),
+            Need::TryXattr(name, value) => {
+                let scratch = stage.take(&Make::File)?;
+                let tried = origin.set_xattr(&scratch.key, name, value);
+                self.staged = Some(scratch);
+                tried?;
+                self.is_xattr_tried = true;
+            }
+            Need::Target(key) => self.target = Some(origin.read_link(key)?),
+            Need::Seek(key, offset, whence) => {
+                self.seek = Some(origin.seek(key, *offset, *whence)?);
+            }
+            Need::Space => self.space = Some(origin.space()?),
+        }
+        Ok(())
+    }
+
+    /// Forgets what may have changed: all but what was made for this request.
+    pub(crate) fn outdate(&mut self) {
+        let (staged, is_xattr_tried) = (self.staged.take(), self.is_xattr_tried);
+        *self = Self { staged, is_xattr_tried, ..Self::default() };
+    }
+
+    pub(crate) fn stat(&self, key: &Key) -> Result<Stat, Need> {
+        let found = self.stats.iter().rev().find(|(known, _)| known == key);
+        found.map(|&(_, stat)| stat).ok_or_else(|| Need::Stat(key.clone()))
+    }
+
+    pub(crate) fn name(&self, dir: &Key, name: &Name) -> Result<Option<Key>, Need> {
+        let found = self.names.iter().find(|(ino, known, _)| *ino == dir.ino && known == name);
+        found.map(|(_, _, key)| key.clone()).ok_or_else(|| Need::Name(dir.clone(), name.clone()))
+    }
+
+    pub(crate) fn list(&self, dir: &Key) -> Result<Arc<[Listed]>, Need> {
+        let found = self.lists.iter().find(|(ino, _)| *ino == dir.ino);
+        found.map(|(_, list)| list.clone()).ok_or_else(|| Need::List(dir.clone()))
+    }
+
+    pub(crate) fn staged(&self, make: &Make) -> Result<&Staged, Need> {
+        self.staged.as_ref().ok_or_else(|| Need::Stage(make.clone()))
+    }
+
+    pub(crate) fn xattr(&self, key: &Key, name: &Name) -> Result<Result<Vec<u8>, Errno>, Need> {
+        self.xattr.clone().ok_or_else(|| Need::Xattr(key.clone(), name.clone()))
+    }
+
+    pub(crate) fn xattrs(&self, key: &Key) -> Result<Vec<u8>, Need> {
+        self.xattrs.clone().ok_or_else(|| Need::Xattrs(key.clone()))
+    }
+
+    pub(crate) fn xattr_tried(&self, name: &Name, value: &[u8]) -> Result<(), Need> {
+        let need = || Need::TryXattr(name.clone(), value.into());
+        self.is_xattr_tried.then_some(()).ok_or_else(need)
+    }
+
+    pub(crate) fn target(&self, key: &Key) -> Result<Vec<u8>, Need> {
+        self.target.clone().ok_or_else(|| Need::Target(key.clone()))
+    }
+
+    pub(crate) fn seek(&self, key: &Key, offset: u64, whence: Seek) -> Result<u64, Need> {
+        self.seek.ok_or_else(|| Need::Seek(key.clone(), offset, whence))
+    }
+
+    pub(crate) fn space(&self) -> Result<Space, Need> {
+        self.space.ok_or(Need::Space)
+    }
+}
+
+/// The name under which a file made in advance is kept.
+pub(crate) fn staged_name(number: u64) -> Name {
+    format!("{number:016x}").into_bytes().into()
+}

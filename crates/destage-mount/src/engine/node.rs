@@ -1,0 +1,136 @@
+//! One file as this front end knows it: what of it the origin does not have yet.
+
+use super::extents::Extents;
+use super::record::Base;
+use crate::ask::{Ino, Kind, Name, Stat};
+use crate::origin::Key;
+use destage_core::{Lsn, UnitId};
+use hashbrown::HashMap;
+use std::collections::BTreeMap;
+
+/// A file: see the module.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) key: Key,
+    pub(crate) kind: Kind,
+    /// The kernel's references, and opens.
+    pub(crate) lookups: u64,
+    pub(crate) opens: u32,
+    /// Names in [`Directory`]s that are this file's.
+    pub(crate) refs: u32,
+    /// What `stat` shows while anything of it is not at the origin; later the origin says it.
+    pub(crate) stat: Option<Stat>,
+    /// What the origin held before the first change that it does not hold.
+    pub(crate) base: Option<Base>,
+    pub(crate) content: Content,
+    /// The oldest change of content or attributes that is not at the origin, with those after it.
+    pub(crate) changed: Changed,
+    /// The newest change of anything, names included.
+    pub(crate) last: Lsn,
+    /// Made in advance and not named at the origin yet: under which number, and since when it has a name here.
+    pub(crate) staged: Option<(u64, Lsn)>,
+    /// Since when it has no name.
+    pub(crate) dead: Option<Lsn>,
+    /// What extended attributes are to be; `None` for those that are to go.
+    pub(crate) xattrs: BTreeMap<Name, (Value, Lsn)>,
+    /// Of a directory.
+    pub(crate) names: Directory,
+    /// Kept readable at the origin.
+    pub(crate) is_pinned: bool,
+    pub(crate) unit: Option<UnitId>,
+}
+
+/// What an extended attribute is to be, if it is to be there.
+pub(crate) type Value = Option<Box<[u8]>>;
+
+/// What is on top of the origin's content.
+#[derive(Debug, Default)]
+pub(crate) struct Content {
+    pub(crate) extents: Extents,
+    /// So many bytes of the origin's content can still be seen.
+    pub(crate) limit: u64,
+    /// The same for what the origin will hold once what is under way has arrived.
+    pub(crate) next_limit: Option<u64>,
+}
+
+impl Content {
+    /// Nothing is behind this place any more.
+    pub(crate) fn cut(&mut self, size: u64) {
+        self.extents.cut(size);
+        self.limit = self.limit.min(size);
+        self.next_limit = self.next_limit.map(|limit| limit.min(size));
+    }
+}
+
+/// Since when something is not at the origin. While a part of it is under way, later changes are told apart.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Changed {
+    pub(crate) first: Option<Lsn>,
+    /// The first one after what is under way.
+    later: Option<Lsn>,
+    is_sent: bool,
+}
+
+impl Changed {
+    pub(crate) fn note(&mut self, lsn: Lsn) {
+        self.first.get_or_insert(lsn);
+        if self.is_sent {
+            self.later.get_or_insert(lsn);
+        }
+    }
+
+    /// All of it is on its way.
+    pub(crate) fn send(&mut self) {
+        (self.later, self.is_sent) = (None, true);
+    }
+
+    /// It has arrived.
+    pub(crate) fn arrived(&mut self) {
+        *self = Self { first: self.later, later: None, is_sent: false };
+    }
+}
+
+/// What is known of a directory's names besides what the origin says.
+#[derive(Debug, Default)]
+pub(crate) struct Directory {
+    /// Whose a name is, if anybody's, and since when.
+    pub(crate) known: HashMap<Name, (Option<Ino>, Lsn)>,
+    /// There are no other names.
+    pub(crate) is_complete: bool,
+}
+
+impl Node {
+    pub(crate) fn new(key: Key, kind: Kind) -> Self {
+        Self {
+            key,
+            kind,
+            lookups: 0,
+            opens: 0,
+            refs: 0,
+            stat: None,
+            base: None,
+            content: Content::default(),
+            changed: Changed::default(),
+            last: Lsn::ZERO,
+            staged: None,
+            dead: None,
+            xattrs: BTreeMap::new(),
+            names: Directory::default(),
+            is_pinned: false,
+            unit: None,
+        }
+    }
+
+    /// Tells lives of its number apart.
+    pub(crate) fn generation(&self) -> u64 {
+        // FNV-1a: the same after a restart.
+        self.key.handle.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+        })
+    }
+
+    /// No name and nobody who has it open: what it holds is of no use to anybody.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.dead.is_some() && self.opens == 0
+    }
+}

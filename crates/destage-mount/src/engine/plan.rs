@@ -1,0 +1,341 @@
+//! What goes to the origin in one batch, and what follows once it is there.
+//!
+//! A batch is everything up to one group: first the content and the attributes of each file that it concerns, as they are now;
+//! then the names, one after the other, in the order in which they changed. So a name never comes before the data of its file,
+//! and what the origin shows of names existed here. A file that is gone again by now is left out, with all its names.
+
+use super::extents::Content;
+use super::node::Node;
+use super::record::{Base, NameChange, Record};
+use super::tree::{Doubt, Tree};
+use crate::ask::{Ino, Kind, Name, Stat};
+use crate::origin::Key;
+use destage_core::Lsn;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A batch: see the module.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) upto: Lsn,
+    /// The content and the attributes are as they were then.
+    pub(crate) at: Lsn,
+    pub(crate) files: Vec<FileWork>,
+    pub(crate) names: Vec<NameWork>,
+    /// Changes of names that earlier attempts may have done, from the first one on: they may reach further than this batch.
+    pub(crate) in_doubt: Vec<NameWork>,
+    /// Directories whose names change: their times are to be as they are here.
+    pub(crate) dirs: Vec<(Key, Stat)>,
+    /// Files that may look different to the origin afterwards.
+    pub(crate) touched: BTreeMap<Ino, Key>,
+    pub(crate) absorbed: BTreeSet<Ino>,
+    /// So many of them are created in this batch.
+    pub(crate) absorbed_now: u64,
+}
+
+/// What a file is to be.
+#[derive(Clone, Debug)]
+pub(crate) struct FileWork {
+    pub(crate) key: Key,
+    pub(crate) stat: Stat,
+    /// What the origin must hold for this not to be a conflict; `None` where nobody else can have changed it, or where we may
+    /// have.
+    pub(crate) base: Option<Base>,
+    /// What is behind this place at the origin is not the file's any more.
+    pub(crate) limit: u64,
+    pub(crate) writes: Vec<(u64, u64, Content)>,
+    pub(crate) xattrs: Vec<(Name, Option<Box<[u8]>>)>,
+    /// Names it in a conflict, the same in every attempt.
+    pub(crate) first: Lsn,
+}
+
+/// A change of names with the keys of all that it names.
+#[derive(Clone, Debug)]
+pub(crate) struct NameWork {
+    pub(crate) lsn: Lsn,
+    /// `None` where there is nothing to be done.
+    pub(crate) change: Option<NameChange>,
+    pub(crate) file: Key,
+    pub(crate) dirs: [Key; 2],
+}
+
+/// What came of a batch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Landed {
+    pub(crate) bases: Vec<(Ino, Base)>,
+    pub(crate) conflicts: Vec<Conflict>,
+}
+
+/// What could not be written since others had changed the origin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Conflict {
+    pub(crate) ino: Ino,
+    /// Where it is kept.
+    pub(crate) place: String,
+    pub(crate) reason: &'static str,
+    /// Whether it is about a name, and not about content.
+    pub(crate) of_name: Option<Lsn>,
+}
+
+impl Plan {
+    /// Whether the origin is not touched at all.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.files.is_empty() && self.names.is_empty()
+    }
+
+    /// What is to be durable before the origin is touched.
+    pub(crate) fn intent(&self) -> Record {
+        Record::Intent {
+            upto: self.upto.0,
+            files: self.touched.keys().copied().collect(),
+            absorbed: self.absorbed.iter().copied().collect(),
+        }
+    }
+}
+
+impl Tree {
+    /// What goes to the origin in a batch up to a group, while the newest one is `at`. It counts as under way from now on.
+    pub(crate) fn plan(&mut self, upto: Lsn, at: Lsn) -> Plan {
+        let due = self.log.iter().take_while(|(lsn, _)| *lsn <= upto);
+        let log: Vec<(Lsn, NameChange)> = due.cloned().collect();
+        let absorbed: BTreeSet<Ino> = log
+            .iter()
+            .map(|(_, change)| change.ino())
+            .filter(|&ino| self.is_absorbed(ino))
+            .collect();
+        let creates = |change: &NameChange| matches!(change, NameChange::Create { .. });
+        let absorbed_now = log
+            .iter()
+            .filter(|(_, change)| creates(change) && absorbed.contains(&change.ino()))
+            .count() as u64;
+        let is_due = |node: &Node| node.changed.first.is_some_and(|first| first <= upto);
+        let dirty = self.dirty.iter().copied();
+        let aged = dirty.filter(|&ino| self.node(ino).is_some_and(is_due));
+        // A name takes its file's newest content along.
+        let named = log.iter().map(|(_, change)| change.ino());
+        let inos: BTreeSet<Ino> = aged.chain(named).collect();
+        let files: Vec<FileWork> =
+            inos.into_iter().filter_map(|ino| self.file_work(ino, &absorbed)).collect();
+        for file in &files {
+            self.send(file);
+        }
+        let names: Vec<NameWork> =
+            log.iter().map(|(lsn, change)| self.name_work(*lsn, change, &absorbed)).collect();
+        let in_doubt = self.doubt.as_ref().map_or_else(Vec::new, |doubt| {
+            let begun = self.log.iter().take_while(|(lsn, _)| *lsn <= doubt.upto);
+            begun.map(|(lsn, change)| self.name_work(*lsn, change, &doubt.absorbed)).collect()
+        });
+        let mut touched: BTreeMap<Ino, Key> =
+            files.iter().map(|file| (file.key.ino, file.key.clone())).collect();
+        let mut dirs = BTreeMap::new();
+        for work in names.iter().filter(|work| work.change.is_some()) {
+            touched.insert(work.file.ino, work.file.clone());
+            let replaced = work.change.as_ref().and_then(NameChange::replaced);
+            if let Some(node) = replaced.and_then(|ino| self.node(ino)) {
+                touched.insert(node.key.ino, node.key.clone());
+            }
+            for dir in &work.dirs {
+                touched.insert(dir.ino, dir.clone());
+                if let Some(stat) = self.node(dir.ino).and_then(|node| node.stat) {
+                    dirs.insert(dir.ino, (dir.clone(), stat));
+                }
+            }
+        }
+        let dirs = dirs.into_values().collect();
+        Plan { upto, at, files, names, in_doubt, dirs, touched, absorbed, absorbed_now }
+    }
+
+    fn file_work(&self, ino: Ino, absorbed: &BTreeSet<Ino>) -> Option<FileWork> {
+        let node = self.node(ino)?;
+        let (first, stat) = (node.changed.first?, node.stat?);
+        let is_absorbed = absorbed.contains(&ino) || self.absorbed.contains(&ino);
+        // Nobody will read it. What may be named at the origin yet needs its content.
+        if node.is_gone() && (is_absorbed || node.staged.is_none()) {
+            return None;
+        }
+        let is_ours = node.staged.is_some() || is_absorbed || self.written_in_part.contains(&ino);
+        let writes = node.content.extents.all();
+        let xattrs = node.xattrs.iter();
+        Some(FileWork {
+            key: node.key.clone(),
+            stat,
+            base: node.base.filter(|_| !is_ours),
+            limit: node.content.limit,
+            writes: writes.map(|(at, len, content)| (at, len, content.clone())).collect(),
+            xattrs: xattrs.map(|(name, (value, _))| (name.clone(), value.clone())).collect(),
+            first,
+        })
+    }
+
+    fn send(&mut self, file: &FileWork) {
+        if let Some(node) = self.node_mut(file.key.ino) {
+            node.changed.send();
+            node.content.next_limit = Some(file.stat.size);
+        }
+    }
+
+    fn name_work(&self, lsn: Lsn, change: &NameChange, absorbed: &BTreeSet<Ino>) -> NameWork {
+        let is_absorbed = |ino: Ino| absorbed.contains(&ino) || self.absorbed.contains(&ino);
+        let node = |ino: Ino| self.node(ino).expect("what an undecided change names is known");
+        let change_left = left_of(change, is_absorbed, |ino| node(ino).kind);
+        let ino = change_left.as_ref().map_or_else(|| change.ino(), NameChange::ino);
+        let file = node(ino);
+        let dirs = change_left.as_ref().unwrap_or(change).dirs();
+        NameWork {
+            lsn,
+            file: file.key.clone(),
+            dirs: dirs.map(|dir| node(dir).key.clone()),
+            change: change_left,
+        }
+    }
+
+    /// A batch is about to touch the origin.
+    pub(crate) fn begin(&mut self, plan: &Plan) {
+        self.written_in_part.extend(plan.touched.keys());
+        // What an earlier attempt has left out stays left out.
+        let none = || Doubt { upto: plan.upto, absorbed: BTreeSet::new() };
+        let doubt = self.doubt.get_or_insert_with(none);
+        doubt.upto = doubt.upto.max(plan.upto);
+        doubt.absorbed.extend(&plan.absorbed);
+    }
+
+    /// A batch is at the origin, durable there. Returns the numbers of the files made in advance that nobody needs any more.
+    pub(crate) fn land(&mut self, plan: &Plan, landed: &Landed) -> Vec<u64> {
+        let upto = plan.upto;
+        let lost: BTreeSet<Ino> = landed
+            .conflicts
+            .iter()
+            .filter(|conflict| conflict.of_name.is_none())
+            .map(|conflict| conflict.ino)
+            .collect();
+        for file in &plan.files {
+            self.file_landed(file, plan.at, lost.contains(&file.key.ino));
+        }
+        for &(ino, base) in &landed.bases {
+            if let Some(node) =
+                self.node_mut(ino).filter(|node| node.base.is_some() || node.stat.is_some())
+            {
+                node.base = Some(base);
+            }
+        }
+        let void: BTreeSet<Lsn> =
+            landed.conflicts.iter().filter_map(|conflict| conflict.of_name).collect();
+        while let Some((lsn, change)) = self.log.pop_front_if(|(lsn, _)| *lsn <= upto) {
+            for (dir, name, _) in change.after().into_iter().flatten() {
+                self.settle_name(dir, name, upto, void.contains(&lsn));
+            }
+            if let NameChange::Create { ino, .. } = change {
+                if plan.absorbed.contains(&ino) {
+                    self.absorbed.insert(ino);
+                } else if let Some(node) = self.node_mut(ino) {
+                    node.staged = None;
+                }
+            }
+        }
+        self.doubt = self.doubt.take().filter(|doubt| doubt.upto > upto);
+        self.written_in_part.retain(|ino| !plan.touched.contains_key(ino));
+        self.clean(plan)
+    }
+
+    fn file_landed(&mut self, file: &FileWork, at: Lsn, is_lost: bool) {
+        let ino = file.key.ino;
+        let Some(node) = self.node_mut(ino) else { return };
+        node.changed.arrived();
+        node.content.extents.forget(at);
+        node.content.limit = node.content.next_limit.take().unwrap_or(node.content.limit);
+        node.xattrs.retain(|_, (_, lsn)| *lsn > at);
+        if is_lost {
+            // The origin's is what is seen from now on.
+            node.content.limit = u64::MAX;
+        }
+        if node.changed.first.is_none() {
+            self.dirty.remove(&ino);
+        }
+    }
+
+    /// What is decided of the batch's files, and was all there was, need not be known any more.
+    fn clean(&mut self, plan: &Plan) -> Vec<u64> {
+        let upto = plan.upto;
+        let mut free = Vec::new();
+        let named = plan.names.iter().flat_map(|work| {
+            let dirs = work.dirs.iter().map(|dir| dir.ino);
+            [work.file.ino].into_iter().chain(dirs)
+        });
+        let mut inos: BTreeSet<Ino> = plan.touched.keys().copied().chain(named).collect();
+        inos.extend(self.dirty.iter().copied().filter(|&ino| {
+            self.node(ino).is_some_and(|node| node.dead.is_some_and(|dead| dead <= upto))
+        }));
+        inos.extend(plan.absorbed.iter());
+        inos.extend(self.absorbed.iter().copied());
+        for ino in inos {
+            let Some(node) = self.node_mut(ino) else { continue };
+            let is_over = node.dead.is_some_and(|dead| dead <= upto) && node.opens == 0;
+            if is_over {
+                node.content.extents.forget_all();
+                node.xattrs.clear();
+                node.changed = Default::default();
+                free.extend(node.staged.map(|(number, _)| number));
+                node.staged = None;
+                self.dirty.remove(&ino);
+                self.absorbed.remove(&ino);
+            }
+            self.clean_if_done(ino, upto);
+        }
+        free
+    }
+
+    /// Has the origin say what a file is like, once it has all of it.
+    fn clean_if_done(&mut self, ino: Ino, decided: Lsn) {
+        let Some(node) = self.node_mut(ino) else { return };
+        if node.changed.first.is_none() && node.last <= decided {
+            node.base = None;
+            // What has no name says so until nobody has it open any more.
+            if node.dead.is_none() {
+                node.stat = None;
+            }
+        }
+        self.drop_if_idle(ino, decided);
+    }
+
+    /// A batch did not land, or nobody knows: what it was to bring is dirty as before.
+    pub(crate) fn failed(&mut self, plan: &Plan) {
+        for file in &plan.files {
+            if let Some(node) = self.node_mut(file.key.ino) {
+                node.content.next_limit = None;
+            }
+        }
+    }
+}
+
+/// What is left of a change of names once files are left out that the origin is never to see.
+fn left_of(
+    change: &NameChange,
+    is_absorbed: impl Fn(Ino) -> bool,
+    kind: impl Fn(Ino) -> Kind,
+) -> Option<NameChange> {
+    match change {
+        NameChange::Rename { to_dir, to_name, replaced, ino, .. } if is_absorbed(*ino) => {
+            let gone = replaced.filter(|&gone| !is_absorbed(gone))?;
+            let (dir, name) = (*to_dir, to_name.clone());
+            Some(if kind(gone) == Kind::Dir {
+                NameChange::RmDir { dir, name, ino: gone }
+            } else {
+                NameChange::Unlink { dir, name, ino: gone }
+            })
+        }
+        NameChange::Rename { replaced: Some(gone), dir, name, to_dir, to_name, ino }
+            if is_absorbed(*gone) =>
+        {
+            let (name, to_name) = (name.clone(), to_name.clone());
+            Some(NameChange::Rename {
+                dir: *dir,
+                name,
+                to_dir: *to_dir,
+                to_name,
+                ino: *ino,
+                replaced: None,
+            })
+        }
+        _ if is_absorbed(change.ino()) => None,
+        _ => Some(change.clone()),
+    }
+}

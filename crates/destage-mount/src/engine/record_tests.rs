@@ -1,0 +1,112 @@
+use super::*;
+use proptest::prelude::*;
+
+fn stat(ino: Ino) -> Stat {
+    let moment = |seconds| Moment { seconds, nanos: 5 };
+    Stat {
+        ino,
+        kind: Kind::File,
+        mode: 0o4751,
+        nlink: 2,
+        uid: 7,
+        gid: 8,
+        rdev: 0,
+        size: 10,
+        blocks: 8,
+        atime: moment(-1),
+        mtime: moment(2),
+        ctime: moment(3),
+    }
+}
+
+fn all() -> Vec<Record> {
+    let name = || Name::from(&b"n\xff"[..]);
+    let base = Base::of(&stat(9));
+    let key = Key { ino: 9, handle: [1, 0, 0, 0, 9][..].into() };
+    vec![
+        Record::Begin { mount: [3; 16], epoch: 4, wall: Moment { seconds: 5, nanos: 6 } },
+        Record::File { key, kind: Kind::Dir },
+        Record::Data { ino: 9, offset: 3, bytes: b"bytes"[..].into() },
+        Record::Zero { ino: 9, offset: 3, len: 4 },
+        Record::Size { ino: 9, size: 1 },
+        Record::Meta { stat: stat(9), base: None },
+        Record::Meta { stat: stat(9), base: Some(base) },
+        Record::Xattr { ino: 9, name: name(), value: None },
+        Record::Xattr { ino: 9, name: name(), value: Some(Box::default()) },
+        Record::Names(NameChange::Create {
+            dir: 2,
+            name: name(),
+            ino: 9,
+            staged: 1,
+            make: Make::Link(b"to"[..].into()),
+        }),
+        Record::Names(NameChange::Link { dir: 2, name: name(), ino: 9 }),
+        Record::Names(NameChange::Unlink { dir: 2, name: name(), ino: 9 }),
+        Record::Names(NameChange::RmDir { dir: 2, name: name(), ino: 9 }),
+        Record::Names(NameChange::Rename {
+            dir: 2,
+            name: name(),
+            to_dir: 3,
+            to_name: name(),
+            ino: 9,
+            replaced: Some(8),
+        }),
+        Record::Intent { upto: 5, files: vec![9], absorbed: vec![8, 7] },
+        Record::Ckpt { upto: 5, bases: vec![(9, base)], absorbed: vec![8] },
+        Record::Conflict { number: 1, ino: 9, reason: "why".into() },
+    ]
+}
+
+#[test]
+fn every_record_reads_back_as_it_was_written() {
+    let mut bytes = Vec::new();
+    encode(&all(), &mut bytes);
+    assert_eq!(decode(&bytes), Ok(all()));
+}
+
+#[test]
+fn a_record_of_a_later_version_is_told_from_a_broken_one() {
+    assert_eq!(decode(&[200, 1, 0, 0, 0, 7]), Err(Unreadable::Unknown(200)));
+    assert_eq!(decode(&[DATA, 1, 0, 0, 0, 7]), Err(Unreadable::Broken));
+    assert_eq!(decode(&[DATA, 9, 0, 0, 0, 7]), Err(Unreadable::Broken));
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let _ = decode(&bytes);
+    }
+
+    #[test]
+    fn a_group_cut_anywhere_is_refused_or_shorter(at in 0..900_usize) {
+        let mut bytes = Vec::new();
+        encode(&all(), &mut bytes);
+        let cut = &bytes[..at.min(bytes.len())];
+        if let Ok(records) = decode(cut) {
+            prop_assert_eq!(&records[..], &all()[..records.len()]);
+        }
+    }
+}
+
+#[test]
+fn the_documented_group_is_these_bytes() {
+    let key = Key { ino: 9, handle: [1, 0, 0, 0, 0x2a][..].into() };
+    let name = Name::from(&b"n"[..]);
+    let group = [
+        Record::File { key, kind: Kind::File },
+        Record::Names(NameChange::Unlink { dir: 2, name, ino: 9 }),
+    ];
+    let mut bytes = Vec::new();
+    encode(&group, &mut bytes);
+    let shown: String = bytes
+        .chunks(16)
+        .enumerate()
+        .map(|(line, chunk)| {
+            let hex: Vec<String> = chunk.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("{:02x}  {}\n", line * 16, hex.join(" "))
+        })
+        .collect();
+    let page =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/FORMAT.md"));
+    assert!(page.unwrap().contains(&shown), "docs/FORMAT.md shows other bytes than\n{shown}");
+}

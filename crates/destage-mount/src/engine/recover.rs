@@ -1,0 +1,79 @@
+//! What a start finds in the journal.
+
+use super::record::{Base, Record};
+use super::tree::{Doubt, Tree};
+use crate::ask::Ino;
+use destage_core::Lsn;
+use std::collections::BTreeSet;
+
+/// What the journal says of the origin: read from its beginning to its end, before any of it is taken up.
+#[derive(Debug, Default)]
+pub(crate) struct Scan {
+    /// Everything up to there is at the origin.
+    pub(crate) decided: Lsn,
+    bases: Vec<(Ino, Base)>,
+    absorbed: Vec<Ino>,
+    /// Batches that had begun, and of which nothing says that they have ended.
+    begun: Vec<Begun>,
+    /// How often this journal has been mounted.
+    pub(crate) epoch: u64,
+    /// Conflicts that are told of.
+    pub(crate) conflicts: u64,
+}
+
+#[derive(Debug)]
+struct Begun {
+    upto: Lsn,
+    files: Vec<Ino>,
+    absorbed: Vec<Ino>,
+}
+
+impl Scan {
+    /// The next group.
+    pub(crate) fn look(&mut self, records: Vec<Record>) {
+        for record in records {
+            match record {
+                Record::Begin { epoch, .. } => self.epoch = self.epoch.max(epoch),
+                Record::Intent { upto, files, absorbed } => {
+                    self.begun.push(Begun { upto: Lsn(upto), files, absorbed });
+                }
+                Record::Ckpt { upto, bases, absorbed } => {
+                    self.decided = self.decided.max(Lsn(upto));
+                    // Of files that no later batch concerned, an earlier one says how they are.
+                    self.bases.extend(bases);
+                    self.absorbed = absorbed;
+                    self.begun.retain(|begun| begun.upto > Lsn(upto));
+                }
+                Record::Conflict { number, .. } => self.conflicts = self.conflicts.max(number),
+                _ => {}
+            }
+        }
+    }
+
+    /// Prepares an empty tree for the groups behind [`Scan::decided`].
+    pub(crate) fn prepare(&self, tree: &mut Tree, controls_no_intent: bool) {
+        tree.bases.extend(self.bases.iter().copied());
+        tree.absorbed.extend(&self.absorbed);
+        if controls_no_intent {
+            return;
+        }
+        let upto = self.begun.iter().map(|begun| begun.upto).max();
+        tree.doubt = upto.map(|upto| {
+            let absorbed: BTreeSet<Ino> =
+                self.begun.iter().flat_map(|begun| begun.absorbed.iter().copied()).collect();
+            Doubt { upto, absorbed }
+        });
+        let files = self.begun.iter().flat_map(|begun| begun.files.iter().copied());
+        tree.written_in_part.extend(files);
+    }
+}
+
+impl Tree {
+    /// Every group has been taken up.
+    pub(crate) fn recovered(&mut self) {
+        self.bases.clear();
+        let mut absorbed = std::mem::take(&mut self.absorbed);
+        absorbed.retain(|&ino| self.node(ino).is_some());
+        self.absorbed = absorbed;
+    }
+}

@@ -1,0 +1,122 @@
+//! Crashes at every effect of destaging and of recovery.
+
+use super::model::Tree;
+use super::origin::Death;
+use super::world::World;
+use crate::engine::carry::Controls;
+use crate::engine::front::FrontControls;
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Programs run and something dies, several times; each time it is looked whether what is left is what was promised.
+fn rounds(seed: u64, controls: FrontControls, rounds: usize) {
+    let mut world = World::new(seed, controls);
+    for round in 0..rounds {
+        let death = [Death::Process, Death::Host, Death::All][world.random.below(3)];
+        let (of_disk, after) = (world.random.below(4) == 0, 1 + world.random.below(120) as u64);
+        let steps = 10 + world.random.below(60);
+        world.die_after(after, of_disk);
+        for _ in 0..steps {
+            if world.step().is_none() {
+                break;
+            }
+        }
+        crash_and_check(&mut world, death, &format!("seed {seed}, round {round}, {death:?}"));
+    }
+}
+
+fn crash_and_check(world: &mut World, death: Death, context: &str) {
+    world.crash(death);
+    if death != Death::All {
+        // Names and attributes are those of a server that lives on: what others see now, if this host never comes back.
+        let shown = world.origin.tree();
+        world.adopt_made(&shown);
+        if let Some(wrong) = world.model.wrong_at_origin(&shown) {
+            panic!("{context}: the origin alone: {wrong}");
+        }
+    }
+    // A recovery may die as well, at any of its effects.
+    for _ in 0..world.random.below(4) {
+        let after = world.random.below(40) as u64;
+        world.die_after(after, false);
+        let survived = world.start() && world.drain();
+        world.crash(if survived { Death::Process } else { death });
+    }
+    assert!(world.start(), "{context}: it does not start");
+    let view = world.view();
+    world.adopt_made(&view);
+    let from = world.durable;
+    let states = &world.model.states;
+    let at = (from..states.len()).rev().find(|&at| states[at] == view);
+    let Some(at) = at else {
+        let earlier = (0..from).rev().find(|&at| states[at] == view);
+        let near = states.iter().enumerate().skip(from);
+        let differences: Vec<_> = near.map(|(at, state)| (at, difference(state, &view))).collect();
+        panic!(
+            "{context}: what is seen is no state since {from} (earlier: {earlier:?}): {differences:#?}"
+        );
+    };
+    world.forget_made();
+    world.model.back_to(at);
+    world.durable = at;
+    assert_eq!(world.front.as_ref().map(|front| front.counted.conflicts), Some(0), "{context}");
+    if world.random.below(2) == 0 {
+        assert!(world.drain(), "{context}: nothing dies");
+        assert_eq!(world.origin.tree(), view, "{context}: the origin once it is drained");
+        let before = world.origin.tree();
+        world.crash(Death::Process);
+        assert!(world.start() && world.drain(), "{context}: once more");
+        assert_eq!(world.origin.tree(), before, "{context}: replayed twice");
+        assert_eq!(world.view(), before, "{context}: seen after that");
+    }
+}
+
+/// The paths that are not the same, as they are expected and as they are seen.
+fn difference(expected: &Tree, seen: &Tree) -> Vec<String> {
+    let paths: BTreeSet<&String> = expected.keys().chain(seen.keys()).collect();
+    let other = paths.into_iter().filter(|path| expected.get(*path) != seen.get(*path));
+    other.map(|path| format!("{path}: {:?} != {:?}", expected.get(path), seen.get(path))).collect()
+}
+
+fn is_caught(controls: FrontControls) -> bool {
+    // The seeds that fail are expected to say so.
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let caught = (0..CONTROL_SEEDS)
+        .any(|seed| catch_unwind(AssertUnwindSafe(|| rounds(seed, controls, 4))).is_err());
+    std::panic::set_hook(hook);
+    caught
+}
+
+const CONTROL_SEEDS: u64 = 50;
+const SEEDS: u64 = 500;
+
+/// > What was fsynced is always there after a crash and the next start.
+///
+/// > A file whose last name was deleted by then never comes back.
+///
+/// > A new name never comes to the origin before the content that its file has by then.
+///
+/// > Zeros never stand where data belongs.
+#[test]
+fn what_was_fsynced_is_there_after_any_crash_and_nothing_else_than_was_written() {
+    for seed in 0..SEEDS {
+        rounds(seed, FrontControls::default(), 4);
+    }
+}
+
+#[test]
+fn an_fsync_answered_before_the_journal_is_noticed() {
+    assert!(is_caught(FrontControls { no_commit: true, ..FrontControls::default() }));
+}
+
+#[test]
+fn a_skipped_intent_is_noticed() {
+    assert!(is_caught(FrontControls { no_intent: true, ..FrontControls::default() }));
+}
+
+#[test]
+fn names_that_come_before_the_data_are_noticed() {
+    let carry = Controls { names_first: true, ..Controls::default() };
+    assert!(is_caught(FrontControls { carry, ..FrontControls::default() }));
+}

@@ -1,0 +1,7 @@
+//! The engine against a model of a file system, through crashes at every effect, in virtual time.
+
+mod claims;
+mod crashes;
+mod model;
+mod origin;
+mod world;

@@ -1,0 +1,581 @@
+//! A mount in virtual time: the engine, a simulated disk for its journal, a simulated origin, and a program that uses it.
+
+use super::model::{Model, Tree};
+use super::origin::{Death, SimOrigin};
+use crate::ask::{
+    Answer, Answered, Ask, Caller, Errno, Ino, Kind, Listed, Make, Name, SetAttr, Stat,
+};
+use crate::engine::front::FrontControls;
+use crate::engine::{
+    Front, FrontSettings, Hints, Need, OwnFolders, Pending, Scan, Submitted, carry_out, decode,
+};
+use crate::origin::pool::Pool;
+use crate::origin::{Key, Origin};
+use crate::serve::live::gather;
+use destage_core::{Lsn, Policy, Span, Time, When};
+use destage_engine::Drive;
+use destage_journal::{Journal, Options};
+use destage_testkit::SimDisk;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+/// A stream of numbers from a seed.
+#[derive(Clone, Debug)]
+pub(super) struct Random(u64);
+
+impl Random {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x1234_5678_9abc_def1)
+    }
+
+    pub(super) fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % bound
+    }
+}
+
+/// Where an answer arrives.
+type Inbox = Arc<Mutex<Option<Result<Answered, Errno>>>>;
+
+struct Mailed(Inbox);
+
+impl Answer for Mailed {
+    fn give(self: Box<Self>, answered: Result<Answered, Errno>) {
+        *self.0.lock().expect("no panic before") = Some(answered);
+    }
+}
+
+/// The mount: see the module.
+pub(super) struct World {
+    disk: SimDisk,
+    pub(super) origin: Arc<SimOrigin>,
+    pub(super) front: Option<Front>,
+    pool: Option<Pool>,
+    own: Option<OwnFolders>,
+    pub(super) now: Time,
+    pub(super) random: Random,
+    pub(super) model: Model,
+    /// After how many changes an fsync was answered.
+    pub(super) durable: usize,
+    commits: VecDeque<destage_runtime::commit::CommitWork>,
+    batches: VecDeque<(destage_core::BatchId, crate::engine::Plan)>,
+    free: Vec<u64>,
+    open: Vec<(Ino, u64)>,
+    controls: FrontControls,
+    names_made: u64,
+    /// What is being made, and not answered.
+    making: Option<(Ino, Name, Kind)>,
+}
+
+impl World {
+    pub(super) fn new(seed: u64, controls: FrontControls) -> Self {
+        let origin = Arc::new(SimOrigin::new());
+        let root = origin.root().ino;
+        let mut world = Self {
+            disk: SimDisk::new(),
+            origin,
+            front: None,
+            pool: None,
+            own: None,
+            now: Time::from_secs(5_000),
+            random: Random::new(seed),
+            model: Model::new(root),
+            durable: 0,
+            commits: VecDeque::new(),
+            batches: VecDeque::new(),
+            free: Vec::new(),
+            open: Vec::new(),
+            controls,
+            names_made: 0,
+            making: None,
+        };
+        assert!(world.start(), "the first start meets no fault");
+        world
+    }
+
+    fn policy(&mut self) -> Policy {
+        let mut policy = Policy { commit: Span::from_secs(1), ..Policy::default() };
+        policy.when = match self.random.below(3) {
+            0 => When::Async,
+            1 => When::Periodic { every: Span::from_millis(700) },
+            _ => When::Interval { age: Span::from_secs(2), check: Span::from_millis(500) },
+        };
+        policy.limits.batch_groups_max = 1 + self.random.below(12) as u32;
+        policy
+    }
+
+    /// Starts, with whatever an earlier life left; false if the origin or the disk died of it.
+    pub(super) fn start(&mut self) -> bool {
+        self.try_start().is_some()
+    }
+
+    fn try_start(&mut self) -> Option<()> {
+        self.commits.clear();
+        self.batches.clear();
+        self.free.clear();
+        self.open.clear();
+        let options = Options {
+            segment_bytes: 64 << 10,
+            background: false,
+            retain: std::time::Duration::ZERO,
+            ..Options::default()
+        };
+        let opened = Journal::open(Arc::new(self.disk.clone()), options);
+        let (journal, _) = opened.inspect_err(|error| self.note(error)).ok()?;
+        let origin: Arc<dyn Origin> = self.origin.clone();
+        let own = own_folders(&*origin)?;
+        let last = journal.last();
+        let mut scan = Scan::default();
+        let mut records = journal.read(1, last);
+        while let Some(record) = records.advance().ok()? {
+            scan.look(decode(record.payload).expect("what was written can be read"));
+        }
+        let mut records = journal.read(scan.decided.0 + 1, last);
+        let settings = FrontSettings { fsync_origin: false, controls: self.controls };
+        let policy = self.policy();
+        let mut front =
+            Front::new(self.now, policy, journal, origin.clone(), scan.decided, settings);
+        scan.prepare(&mut front.tree, self.controls.no_intent);
+        destage_engine::recover(&mut front, self.now, Lsn(last), |front| {
+            let Some(record) = records.advance().map_err(|_| ())? else { return Ok(false) };
+            let found = decode(record.payload).expect("what was written can be read");
+            let stamp = Time(record.stamp_ns);
+            front.take_up(Lsn(record.lsn), stamp, record.payload.len(), &found);
+            Ok(true)
+        })
+        .map_err(|(): ()| ())
+        .ok()?;
+        let used = |ino| front.tree.node(ino).is_some();
+        let swept = Pool::sweep(origin, own.pool.clone(), used);
+        self.pool = Some(swept.inspect_err(|error| self.note(error)).ok()?);
+        self.own = Some(own);
+        front.begin(self.now, [7; 16], scan.epoch + 1);
+        self.front = Some(front);
+        self.collect();
+        Some(())
+    }
+
+    /// What a start met, where nothing was to be met.
+    fn note(&self, error: &dyn std::fmt::Display) {
+        if !self.is_dead() {
+            println!("the start met: {error}");
+        }
+    }
+
+    fn front(&mut self) -> &mut Front {
+        self.front.as_mut().expect("it has started")
+    }
+
+    /// Whether the disk or the origin is dead.
+    pub(super) fn is_dead(&self) -> bool {
+        self.origin.is_dead() || self.disk.is_powered_off()
+    }
+
+    pub(super) fn die_after(&mut self, effects: u64, of_disk: bool) {
+        if of_disk {
+            self.disk.power_off_after(effects.max(1));
+        } else {
+            self.origin.die_after(effects);
+        }
+    }
+
+    /// Everything is lost that is volatile.
+    pub(super) fn crash(&mut self, death: Death) {
+        self.front = None;
+        let mut random = self.random.clone();
+        self.origin.crash(death, &mut |bound| random.below(bound));
+        self.random = random;
+        if death == Death::Process {
+            self.disk.kill();
+        } else {
+            let seed = self.random.below(1 << 30) as u64;
+            self.disk.crash(seed);
+        }
+    }
+
+    fn collect(&mut self) {
+        let out = self.front().take_out();
+        for (answer, answered) in out.answers {
+            answer.give(answered);
+        }
+        self.commits.extend(out.commits);
+        self.batches.extend(out.batches);
+        self.free.extend(out.free);
+        self.free.extend(out.unused.into_iter().map(|staged| staged.number));
+        for (pending, need) in out.retries {
+            self.find_out(pending, need);
+        }
+    }
+
+    fn find_out(&mut self, mut pending: Pending, mut need: Need) -> Option<Submitted> {
+        loop {
+            let pool = self.pool.as_ref().expect("it has started");
+            if let Err(errno) = pending.hints.ask(&need, &*self.origin, pool) {
+                self.front().cannot_know(pending, errno);
+                self.collect();
+                return None;
+            }
+            let now = self.now;
+            match self.front().submit(now, pending) {
+                Submitted::Needs(again, more) => (pending, need) = (again, more),
+                other => {
+                    self.collect();
+                    return Some(other);
+                }
+            }
+        }
+    }
+
+    /// Carries out one thing that is under way; false if there is none.
+    pub(super) fn work(&mut self) -> bool {
+        let now = self.now;
+        let takes_commit = self.batches.is_empty() || self.random.below(2) == 0;
+        if takes_commit && let Some(work) = self.commits.pop_front() {
+            let done = work.run();
+            self.front().commit_ended(now, done);
+        } else if let Some((batch, plan)) = self.batches.pop_front() {
+            let own = self.own.clone().expect("it has started");
+            let result = carry_out(&*self.origin, &own, &plan, self.controls.carry, 1);
+            self.front().batch_ended(now, batch, &plan, result);
+        } else if let Some(number) = self.free.pop() {
+            self.pool.as_ref().expect("it has started").discard(number);
+        } else {
+            return false;
+        }
+        self.collect();
+        true
+    }
+
+    /// Time passes.
+    pub(super) fn pass(&mut self, span: Span) {
+        self.now = self.now + span;
+        let now = self.now;
+        self.front().tick(now);
+        self.collect();
+    }
+
+    /// Everything goes to the origin; false if something died.
+    pub(super) fn drain(&mut self) -> bool {
+        let now = self.now;
+        self.front().drain(now);
+        self.collect();
+        for _ in 0..10_000 {
+            if self.is_dead() {
+                return false;
+            }
+            if self.work() {
+                continue;
+            }
+            if self.front().undecided() == 0 {
+                return true;
+            }
+            self.pass(Span::from_millis(100));
+        }
+        panic!("the drain does not end: {:?}", self.front().core().status());
+    }
+
+    /// Asks, and lets things happen until it is answered; `None` if something died.
+    pub(super) fn ask(&mut self, ask: Ask) -> Option<Result<Answered, Errno>> {
+        let inbox = Inbox::default();
+        let answer = Box::new(Mailed(inbox.clone()));
+        let caller = Caller::default();
+        let pending = Pending { caller, ask, hints: Hints::default(), answer };
+        let now = self.now;
+        let submitted = match self.front().submit(now, pending) {
+            Submitted::Needs(pending, need) => self.find_out(pending, need),
+            other => Some(other),
+        };
+        if let Some(Submitted::Read(answer, key, pieces, limit)) = submitted {
+            let read = gather(&*self.origin, &key, &pieces, limit);
+            answer.give(read.map(Answered::Data));
+        }
+        self.collect();
+        for _ in 0..1_000 {
+            if let Some(answered) = inbox.lock().expect("no panic before").take() {
+                let failed = answered.is_err() && self.is_dead();
+                return (!failed).then_some(answered);
+            }
+            if self.is_dead() {
+                return None;
+            }
+            if !self.work() {
+                self.pass(Span::from_millis(50));
+            }
+        }
+        panic!("never answered");
+    }
+
+    /// The same where nothing dies.
+    pub(super) fn sure(&mut self, ask: Ask) -> Answered {
+        self.ask(ask).expect("nothing dies").expect("it can be done")
+    }
+
+    pub(super) fn root(&self) -> Ino {
+        self.origin.root().ino
+    }
+
+    /// What a program sees: each path.
+    pub(super) fn view(&mut self) -> Tree {
+        let mut found = Tree::new();
+        let mut dirs = vec![(String::new(), self.root())];
+        while let Some((path, dir)) = dirs.pop() {
+            let names = match self.sure(Ask::ReadDir { ino: dir, handle: 0, anew: true }) {
+                Answered::Names(names) => names,
+                other => panic!("{other:?}"),
+            };
+            for Listed { name, .. } in names.iter().skip(2) {
+                let stat = self.look(dir, name);
+                let path = format!("{path}/{}", String::from_utf8_lossy(name));
+                let content = match stat.kind {
+                    Kind::File => self.content(stat),
+                    _ => Vec::new(),
+                };
+                if stat.kind == Kind::Dir {
+                    dirs.push((path.clone(), stat.ino));
+                }
+                found.insert(path, (stat.ino, stat.kind, content));
+            }
+        }
+        found
+    }
+
+    pub(super) fn look(&mut self, dir: Ino, name: &Name) -> Stat {
+        match self.sure(Ask::Lookup { dir, name: name.clone() }) {
+            Answered::Entry(stat, _) => stat,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(super) fn content(&mut self, stat: Stat) -> Vec<u8> {
+        let len = 1_000;
+        match self.sure(Ask::Read { ino: stat.ino, offset: 0, len, mapped: false }) {
+            Answered::Data(bytes) => {
+                assert_eq!(bytes.len() as u64, stat.size, "a file is as long as it says");
+                bytes
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A program does something; `None` if something died before it was answered.
+    pub(super) fn step(&mut self) -> Option<()> {
+        let dirs = self.model.dirs();
+        let dir = dirs[self.random.below(dirs.len())];
+        let names = self.model.names(dir);
+        let any = (!names.is_empty()).then(|| names[self.random.below(names.len())].clone());
+        let files = self.model.files();
+        let file = (!files.is_empty()).then(|| files[self.random.below(files.len())]);
+        match (self.random.below(20), file, any) {
+            (0..=3, ..) | (_, None, _) => self.make(dir, Make::File)?,
+            (4, ..) => self.make(dir, Make::Dir)?,
+            (5..=8, Some(ino), _) => self.write(ino)?,
+            (9, Some(ino), _) => {
+                let size = self.random.below(60);
+                let set = SetAttr { size: Some(size as u64), ..SetAttr::default() };
+                let done = self.done(Ask::SetAttr { ino, set });
+                self.unless_refused(done, |model| model.truncate(ino, size))?;
+            }
+            (10 | 11, _, Some(name)) => self.remove(dir, name)?,
+            (12 | 13, _, Some(name)) => {
+                let to_dir = dirs[self.random.below(dirs.len())];
+                let others = self.model.names(to_dir);
+                let to_name = match others.is_empty() || self.random.below(2) == 0 {
+                    true => self.name(),
+                    false => others[self.random.below(others.len())].clone(),
+                };
+                self.rename(dir, name, to_dir, to_name)?;
+            }
+            (14, Some(ino), _) => {
+                let name = self.name();
+                let done = self.done(Ask::Link { ino, dir, name: name.clone() });
+                self.unless_refused(done, |model| model.link(dir, &name, ino))?;
+            }
+            (15, Some(ino), _) => {
+                let flags = libc::O_RDWR;
+                if let Answered::Opened(opened) = self.done(Ask::Open { ino, flags })?.ok()? {
+                    self.open.push((ino, opened.handle));
+                }
+            }
+            (16, ..) => {
+                if let Some((ino, handle)) = self.open.pop() {
+                    self.done(Ask::Release { ino, handle })?.ok()?;
+                }
+            }
+            (17 | 18, Some(ino), _) => {
+                let at = self.model.len();
+                if self.done(Ask::Fsync { ino })?.is_ok() {
+                    self.durable = self.durable.max(self.last_change_of(ino, at));
+                }
+            }
+            _ => self.pass(Span::from_millis(200)),
+        }
+        while self.random.below(3) == 0 && self.work() {}
+        if self.random.below(4) == 0 {
+            let span = Span::from_millis(self.random.below(900) as u64);
+            self.pass(span);
+        }
+        (!self.is_dead()).then_some(())
+    }
+
+    /// An fsync is about a file: what came after its last change need not be there.
+    fn last_change_of(&self, ino: Ino, at: usize) -> usize {
+        // Where its directories are is theirs.
+        let dir_of = |tree: &Tree, dir: &str| tree.get(dir).map(|&(ino, ..)| ino);
+        let of = |tree: &Tree| -> Vec<(Option<Ino>, String, Vec<u8>)> {
+            let mut names: Vec<_> = tree
+                .iter()
+                .filter(|(_, (other, ..))| *other == ino)
+                .filter_map(|(path, (.., content))| {
+                    let (dir, name) = path.rsplit_once('/')?;
+                    Some((dir_of(tree, dir), name.to_owned(), content.clone()))
+                })
+                .collect();
+            names.sort_unstable();
+            names
+        };
+        let states = &self.model.states;
+        let now = of(&states[at]);
+        (0..=at).rev().take_while(|&at| of(&states[at]) == now).last().unwrap_or(at)
+    }
+
+    fn done(&mut self, ask: Ask) -> Option<Result<Answered, Errno>> {
+        self.ask(ask)
+    }
+
+    /// What was not answered may have been done all the same. `None` if something died.
+    fn unless_refused(
+        &mut self,
+        done: Option<Result<Answered, Errno>>,
+        change: impl FnOnce(&mut Model),
+    ) -> Option<()> {
+        match done {
+            Some(Err(_)) => return Some(()),
+            Some(Ok(_)) | None => change(&mut self.model),
+        }
+        done.map(drop)
+    }
+
+    /// It was not made after all.
+    pub(super) fn forget_made(&mut self) {
+        self.making = None;
+    }
+
+    /// A file that was being made when something died, if this shows that it was.
+    pub(super) fn adopt_made(&mut self, view: &Tree) {
+        let Some((dir, name, kind)) = self.making.clone() else { return };
+        let name_of =
+            |path: &str| path.rsplit_once('/').map(|(dir, name)| (dir.to_owned(), name.to_owned()));
+        let root = self.origin.root().ino;
+        let new = view.iter().find_map(|(path, (ino, ..))| {
+            let (in_dir, called) = name_of(path)?;
+            let dir_ino = if in_dir.is_empty() { root } else { view.get(&in_dir)?.0 };
+            let is_it = dir_ino == dir && called.as_bytes() == &name[..];
+            let is_new = !self.model.was_made(*ino);
+            (is_it && is_new).then_some(*ino)
+        });
+        if let Some(ino) = new {
+            self.making = None;
+            self.model.create(dir, &name, ino, kind);
+        }
+    }
+
+    fn name(&mut self) -> Name {
+        self.names_made += 1;
+        let short = self.random.below(6);
+        let name = if self.random.below(2) == 0 {
+            format!("n{short}")
+        } else {
+            format!("m{}", self.names_made)
+        };
+        name.into_bytes().into()
+    }
+
+    fn make(&mut self, dir: Ino, make: Make) -> Option<()> {
+        let (name, kind) = (self.name(), make.kind());
+        let ask = Ask::Make { dir, name: name.clone(), make, mode: 0o644, open: None };
+        self.making = Some((dir, name.clone(), kind));
+        let done = self.done(ask)?;
+        self.making = None;
+        if let Ok(Answered::Entry(stat, _)) = done {
+            self.model.create(dir, &name, stat.ino, kind);
+        }
+        Some(())
+    }
+
+    fn write(&mut self, ino: Ino) -> Option<()> {
+        let offset = match self.random.below(3) {
+            0 => self.model.size(ino),
+            _ => self.random.below(50),
+        };
+        let data = vec![1 + self.random.below(250) as u8; 1 + self.random.below(20)];
+        let ask = Ask::Write {
+            ino,
+            offset: offset as u64,
+            data: data.clone(),
+            sync: self.random.below(8) == 0,
+            append: false,
+            mapped: false,
+        };
+        let is_sync = matches!(ask, Ask::Write { sync: true, .. });
+        let done = self.done(ask);
+        self.unless_refused(done, |model| model.write(ino, offset, &data))?;
+        if is_sync {
+            self.durable = self.model.len();
+        }
+        Some(())
+    }
+
+    fn remove(&mut self, dir: Ino, name: Name) -> Option<()> {
+        let stat = self.entry(dir, &name)?;
+        let ask = match stat.kind {
+            Kind::Dir => Ask::RmDir { dir, name: name.clone() },
+            _ => Ask::Unlink { dir, name: name.clone() },
+        };
+        let done = self.done(ask);
+        self.unless_refused(done, |model| model.unlink(dir, &name))
+    }
+
+    fn entry(&mut self, dir: Ino, name: &Name) -> Option<Stat> {
+        match self.done(Ask::Lookup { dir, name: name.clone() })? {
+            Ok(Answered::Entry(stat, _)) => Some(stat),
+            other => panic!("{name:?} is there: {other:?}"),
+        }
+    }
+
+    /// The kernel lets nobody move a directory into itself.
+    fn rename(&mut self, dir: Ino, name: Name, to_dir: Ino, to_name: Name) -> Option<()> {
+        let stat = self.entry(dir, &name)?;
+        if stat.kind == Kind::Dir {
+            let tree = self.model.states.last()?.clone();
+            let path_of = |ino: Ino| tree.iter().find(|(_, (other, ..))| *other == ino);
+            let from = path_of(stat.ino)?.0.clone();
+            let into = path_of(to_dir).map(|(path, _)| format!("{path}/")).unwrap_or_default();
+            if into.starts_with(&format!("{from}/")) {
+                return Some(());
+            }
+        }
+        let ask = Ask::Rename {
+            dir,
+            name: name.clone(),
+            to_dir,
+            to_name: to_name.clone(),
+            replace: true,
+        };
+        let done = self.done(ask);
+        self.unless_refused(done, |model| model.rename(dir, &name, to_dir, &to_name))
+    }
+}
+
+fn own_folders(origin: &dyn Origin) -> Option<OwnFolders> {
+    let folder = |dir: &Key, name: &[u8]| match origin.make(dir, name, &Make::Dir) {
+        Ok((key, _)) => Some(key),
+        Err(Errno::EXIST) => origin.lookup(dir, name).ok().map(|(key, _)| key),
+        Err(_) => None,
+    };
+    let top = folder(&origin.root(), crate::OWN_FOLDER)?;
+    let own = OwnFolders { pool: folder(&top, b"pool")?, conflicts: folder(&top, b"conflicts")? };
+    origin.sync(&top).ok()?;
+    Some(own)
+}

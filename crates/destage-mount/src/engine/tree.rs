@@ -1,0 +1,270 @@
+//! All that is not at the origin yet, put on top of it: files, names, and the order in which names changed.
+//!
+//! [`Tree::apply`] is the only way in, for what is asked now and for what a start finds in the journal.
+
+use super::extents::Content as Bytes;
+use super::node::Node;
+use super::record::{Base, NameChange, Record};
+use crate::ask::{Ino, Kind, Name, Stat};
+use crate::origin::Key;
+use destage_core::Lsn;
+use hashbrown::HashMap;
+use std::collections::{BTreeSet, VecDeque};
+
+/// The overlay: see the module.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    nodes: HashMap<Ino, Node>,
+    root: Ino,
+    /// Changes of names that are not decided, in order.
+    pub(super) log: VecDeque<(Lsn, NameChange)>,
+    /// Files with changes of content or attributes that are not at the origin.
+    pub(super) dirty: BTreeSet<Ino>,
+    /// Files that the origin is never to see: they were gone again before their names were due.
+    pub(super) absorbed: BTreeSet<Ino>,
+    /// What earlier, unfinished attempts may have done to names.
+    pub(super) doubt: Option<Doubt>,
+    /// Files that such an attempt may have written.
+    pub(super) written_in_part: BTreeSet<Ino>,
+    /// What the origin held of files when a start found them.
+    pub(super) bases: HashMap<Ino, Base>,
+}
+
+/// How far names may have come at the origin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Doubt {
+    pub(crate) upto: Lsn,
+    pub(crate) absorbed: BTreeSet<Ino>,
+}
+
+/// Whose a name is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Known {
+    File(Ino),
+    Nobody,
+    /// The origin knows.
+    AskOrigin,
+}
+
+impl Tree {
+    pub(crate) fn new(root: Key) -> Self {
+        let ino = root.ino;
+        let mut node = Node::new(root, Kind::Dir);
+        node.lookups = 1;
+        Self {
+            nodes: HashMap::from([(ino, node)]),
+            root: ino,
+            log: VecDeque::new(),
+            dirty: BTreeSet::new(),
+            absorbed: BTreeSet::new(),
+            doubt: None,
+            written_in_part: BTreeSet::new(),
+            bases: HashMap::new(),
+        }
+    }
+
+    pub(crate) fn root(&self) -> Ino {
+        self.root
+    }
+
+    pub(crate) fn node(&self, ino: Ino) -> Option<&Node> {
+        self.nodes.get(&ino)
+    }
+
+    pub(crate) fn node_mut(&mut self, ino: Ino) -> Option<&mut Node> {
+        self.nodes.get_mut(&ino)
+    }
+
+    /// Whose a name is, as far as it is known here.
+    pub(crate) fn child(&self, dir: Ino, name: &[u8]) -> Known {
+        let Some(node) = self.nodes.get(&dir) else { return Known::AskOrigin };
+        match node.names.known.get(name) {
+            Some(&(Some(ino), _)) => Known::File(ino),
+            Some(&(None, _)) => Known::Nobody,
+            None if node.names.is_complete => Known::Nobody,
+            None => Known::AskOrigin,
+        }
+    }
+
+    /// A file exists; it may be known.
+    pub(crate) fn learn(&mut self, key: &Key, kind: Kind) -> &mut Node {
+        let node = self.nodes.entry(key.ino).or_insert_with(|| Node::new(key.clone(), kind));
+        if node.key != *key {
+            // The number is another file's now; the kernel's references to the one before come back as forgotten.
+            let lookups = node.lookups;
+            *node = Node::new(key.clone(), kind);
+            node.lookups = lookups;
+            self.dirty.remove(&key.ino);
+        }
+        node
+    }
+
+    /// A group is written, or was found. Its records are whole.
+    ///
+    /// # Panics
+    /// If a record names a file that no record before it has introduced.
+    pub(crate) fn apply(&mut self, lsn: Lsn, records: &[Record]) {
+        for record in records {
+            match record {
+                Record::File { key, kind } => {
+                    let base = self.bases.get(&key.ino).copied();
+                    let node = self.learn(key, *kind);
+                    // Until a group says otherwise, it is as the last batch of an earlier run left it.
+                    if node.last == Lsn::ZERO && node.base.is_none() && base.is_some() {
+                        node.base = base;
+                        node.content.limit = base.map_or(0, |base| base.size);
+                    }
+                    node.last = lsn;
+                }
+                Record::Data { ino, offset, bytes } => {
+                    let range = *offset..*offset + bytes.len() as u64;
+                    let content = Bytes::Bytes(bytes.clone(), 0);
+                    self.changed(*ino, lsn).content.extents.put(range, content, lsn);
+                }
+                Record::Zero { ino, offset, len } => {
+                    let range = *offset..*offset + *len;
+                    self.changed(*ino, lsn).content.extents.put(range, Bytes::Zeros, lsn);
+                }
+                Record::Size { ino, size } => self.changed(*ino, lsn).content.cut(*size),
+                Record::Meta { stat, base } => self.set_stat(lsn, stat, *base),
+                Record::Xattr { ino, name, value } => {
+                    let xattrs = &mut self.changed(*ino, lsn).xattrs;
+                    xattrs.insert(name.clone(), (value.clone(), lsn));
+                }
+                Record::Names(change) => self.change_names(lsn, change),
+                Record::Begin { .. }
+                | Record::Intent { .. }
+                | Record::Ckpt { .. }
+                | Record::Conflict { .. } => {}
+            }
+        }
+    }
+
+    fn changed(&mut self, ino: Ino, lsn: Lsn) -> &mut Node {
+        let node = self.nodes.get_mut(&ino).expect("a group introduces the files that it names");
+        node.changed.note(lsn);
+        self.dirty.insert(ino);
+        node
+    }
+
+    fn set_stat(&mut self, lsn: Lsn, stat: &Stat, base: Option<Base>) {
+        let node = self.changed(stat.ino, lsn);
+        if let Some(base) = base {
+            node.base = Some(base);
+            node.content.limit = base.size;
+        }
+        node.stat = Some(*stat);
+        if stat.nlink == 0 {
+            node.dead.get_or_insert(lsn);
+        }
+    }
+
+    fn change_names(&mut self, lsn: Lsn, change: &NameChange) {
+        if let NameChange::Create { ino, staged, make, .. } = change {
+            let node = self.changed(*ino, lsn);
+            node.staged = Some((*staged, lsn));
+            node.names.is_complete = make.kind() == Kind::Dir;
+        }
+        for (dir, name, whose) in change.after().into_iter().flatten() {
+            self.set_name(dir, name, whose, lsn);
+        }
+        self.log.push_back((lsn, change.clone()));
+    }
+
+    fn set_name(&mut self, dir: Ino, name: &Name, whose: Option<Ino>, lsn: Lsn) {
+        let node = self.nodes.get_mut(&dir).expect("a group introduces the directories it names");
+        let before = node.names.known.insert(name.clone(), (whose, lsn));
+        if let Some(node) = whose.and_then(|ino| self.nodes.get_mut(&ino)) {
+            node.refs += 1;
+        }
+        self.unname(before.and_then(|(ino, _)| ino));
+    }
+
+    /// A name of a file's is not known here any more.
+    fn unname(&mut self, ino: Option<Ino>) {
+        if let Some(node) = ino.and_then(|ino| self.nodes.get_mut(&ino)) {
+            node.refs -= 1;
+        }
+    }
+
+    /// The origin has a change of names, or the change is void: what it said of a name is not needed any more, if nothing said
+    /// since does.
+    pub(super) fn settle_name(&mut self, dir: Ino, name: &Name, upto: Lsn, is_void: bool) {
+        let Some(node) = self.nodes.get_mut(&dir) else { return };
+        let Some(&(whose, lsn)) = node.names.known.get(name) else { return };
+        if lsn > upto || (node.names.is_complete && whose.is_some() && !is_void) {
+            return;
+        }
+        node.names.known.remove(name);
+        if is_void {
+            node.names.is_complete = false;
+        }
+        self.unname(whose);
+    }
+
+    /// Whether the origin is never to see a file, in a batch up to there.
+    pub(super) fn is_absorbed(&self, ino: Ino) -> bool {
+        if self.absorbed.contains(&ino) {
+            return true;
+        }
+        let Some(node) = self.nodes.get(&ino) else { return false };
+        let (Some((_, since)), Some(_)) = (node.staged, node.dead) else { return false };
+        match &self.doubt {
+            // It may be there already: then what was decided holds.
+            Some(doubt) if since <= doubt.upto => doubt.absorbed.contains(&ino),
+            _ => true,
+        }
+    }
+
+    /// Nobody has a file open any more. If it has no name, what it holds is of no use; where that is decided, the number under
+    /// which it was made in advance is free again.
+    pub(crate) fn close_dead(&mut self, ino: Ino, decided: Lsn) -> Option<u64> {
+        let node = self.nodes.get_mut(&ino)?;
+        node.dead.filter(|&dead| dead <= decided)?;
+        node.content.extents.forget_all();
+        node.xattrs.clear();
+        node.changed = Default::default();
+        self.dirty.remove(&ino);
+        self.absorbed.remove(&ino);
+        node.staged.take().map(|(number, _)| number)
+    }
+
+    /// Drops what is known of a file that nobody needs to know.
+    pub(crate) fn drop_if_idle(&mut self, ino: Ino, decided: Lsn) {
+        let Some(node) = self.nodes.get_mut(&ino) else { return };
+        if node.lookups > 0 || node.opens > 0 || ino == self.root {
+            return;
+        }
+        // A directory whose names nobody asks for need not know them all.
+        if node.changed.first.is_none() && node.last <= decided && node.names.is_complete {
+            node.names.is_complete = false;
+            let clean = node.names.known.extract_if(|_, (_, lsn)| *lsn <= decided);
+            let clean: Vec<_> = clean.map(|(_, (whose, _))| whose).collect();
+            for whose in clean {
+                self.unname(whose);
+                if let Some(ino) = whose {
+                    self.drop_if_idle_shallow(ino, decided);
+                }
+            }
+        }
+        self.drop_if_idle_shallow(ino, decided);
+    }
+
+    /// The same without a look at the names in it: no recursion, however deep it is.
+    fn drop_if_idle_shallow(&mut self, ino: Ino, decided: Lsn) {
+        let is_idle = self.nodes.get(&ino).is_some_and(|node| {
+            node.lookups == 0
+                && node.opens == 0
+                && node.refs == 0
+                && node.changed.first.is_none()
+                && node.last <= decided
+                && node.names.known.is_empty()
+                && node.unit.is_none()
+                && !node.is_pinned
+                && !self.absorbed.contains(&ino)
+        });
+        if is_idle && ino != self.root {
+            self.nodes.remove(&ino);
+        }
+    }
+}

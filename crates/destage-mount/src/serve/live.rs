@@ -1,0 +1,249 @@
+//! The engine among threads: whoever asks takes the lock, decides, and does outside of it what may block.
+
+use super::{Event, Outbox};
+use crate::ask::{Answer, Answered, Ask, Caller, Errno, Serve};
+use crate::engine::{
+    Front, Hints, Need, Out, OwnFolders, Pending, Piece, Plan, Submitted, carry_out,
+};
+use crate::origin::pool::Pool;
+use crate::origin::{Key, Origin};
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use destage_core::{BatchId, Time};
+use destage_runtime::clock::Clock;
+use destage_runtime::commit::CommitWork;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+
+/// The live front end.
+pub(crate) struct Live {
+    front: Mutex<Front>,
+    origin: Arc<dyn Origin>,
+    own: OwnFolders,
+    pool: Pool,
+    clock: Clock,
+    commits: Sender<CommitWork>,
+    tasks: Sender<Task>,
+    outbox: Outbox,
+    /// Where the admin port is, once there is one.
+    admin: OnceLock<String>,
+    /// When the server's thread wakes up by itself, nanoseconds.
+    wakes_at: AtomicU64,
+}
+
+/// Something to be done at the origin.
+enum Task {
+    Batch(BatchId, Plan),
+    Discard(u64),
+}
+
+impl Live {
+    /// Starts the threads that write the journal and the origin.
+    ///
+    /// # Errors
+    /// The system has no threads.
+    pub(super) fn start(
+        front: Front,
+        origin: Arc<dyn Origin>,
+        own: OwnFolders,
+        pool: Pool,
+        clock: Clock,
+        outbox: Outbox,
+    ) -> io::Result<Arc<Self>> {
+        let (commits, commit_work) = unbounded();
+        let (tasks, task_work) = unbounded();
+        let wakes_at = AtomicU64::new(0);
+        let front = Mutex::new(front);
+        let admin = OnceLock::new();
+        let live =
+            Self { front, origin, own, pool, clock, commits, tasks, outbox, admin, wakes_at };
+        let live = Arc::new(live);
+        spawn("journal", live.clone(), commit_work, |live, work: CommitWork| {
+            let done = work.run();
+            live.with(|front, now| front.commit_ended(now, done));
+        })?;
+        spawn("destage", live.clone(), task_work, Self::carry_out)?;
+        Ok(live)
+    }
+
+    fn carry_out(&self, task: Task) {
+        match task {
+            Task::Batch(batch, plan) => {
+                let controls = self.lock().controls();
+                let result = carry_out(&*self.origin, &self.own, &plan, controls, LANES);
+                self.with(|front, now| front.batch_ended(now, batch, &plan, result));
+            }
+            Task::Discard(number) => self.pool.discard(number),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Front> {
+        // A panic ends the process: see the program's `main`.
+        self.front.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does something with the engine, and what follows from it.
+    pub(super) fn with<T>(&self, work: impl FnOnce(&mut Front, Time) -> T) -> T {
+        let (result, mut out, at) = {
+            let mut front = self.lock();
+            let now = self.clock.now();
+            let result = work(&mut front, now);
+            let out = front.take_out();
+            (result, out, front.next_timeout())
+        };
+        self.wake_for(at);
+        for (pending, need) in std::mem::take(&mut out.retries) {
+            self.find_out(pending, need);
+        }
+        for pending in std::mem::take(&mut out.again) {
+            self.begin(pending);
+        }
+        self.dispatch(out);
+        result
+    }
+
+    fn wake_for(&self, at: Option<Time>) {
+        if at.is_some_and(|at| at.0 < self.wakes_at.load(Ordering::Relaxed)) {
+            self.wakes_at.store(0, Ordering::Relaxed);
+            self.outbox.send(Event::Look);
+        }
+    }
+
+    /// The server's thread looks at the time: when to look again.
+    pub(super) fn tick(&self) -> Option<Time> {
+        let at = self.with(|front, now| {
+            front.tick(now);
+            front.next_timeout()
+        });
+        self.wakes_at.store(at.map_or(u64::MAX, |at| at.0), Ordering::Relaxed);
+        at
+    }
+
+    fn dispatch(&self, out: Out) {
+        for (answer, answered) in out.answers {
+            answer.give(answered);
+        }
+        // The threads live as long as this does.
+        for work in out.commits {
+            let _ = self.commits.send(work);
+        }
+        for (batch, plan) in out.batches {
+            let _ = self.tasks.send(Task::Batch(batch, plan));
+        }
+        let unused = out.unused.into_iter().map(|staged| staged.number);
+        for number in out.free.into_iter().chain(unused) {
+            let _ = self.tasks.send(Task::Discard(number));
+        }
+    }
+
+    /// Asks the origin what a request has to know, until it knows it.
+    fn find_out(&self, mut pending: Pending, mut need: Need) {
+        loop {
+            if let Err(errno) = pending.hints.ask(&need, &*self.origin, &self.pool) {
+                return self.with(|front, _| front.cannot_know(pending, errno));
+            }
+            match self.with(|front, now| front.submit(now, pending)) {
+                Submitted::Taken => return,
+                Submitted::Needs(again, more) => (pending, need) = (again, more),
+                Submitted::Read(answer, key, pieces, limit) => {
+                    return self.read(answer, &key, &pieces, limit);
+                }
+            }
+        }
+    }
+
+    /// The admin port is there.
+    pub(super) fn set_admin(&self, address: String) {
+        // It does not change.
+        let _ = self.admin.set(address);
+    }
+
+    /// Whether somebody asks where the admin port is.
+    fn admin_asked(&self, ask: &Ask) -> Option<&String> {
+        match ask {
+            Ask::GetXattr { ino, name } if **name == *crate::ADMIN_XATTR.as_bytes() => {
+                self.admin.get().filter(|_| *ino == self.origin.root().ino)
+            }
+            _ => None,
+        }
+    }
+
+    fn begin(&self, pending: Pending) {
+        match self.with(|front, now| front.submit(now, pending)) {
+            Submitted::Taken => {}
+            Submitted::Needs(pending, need) => self.find_out(pending, need),
+            Submitted::Read(answer, key, pieces, limit) => {
+                self.read(answer, &key, &pieces, limit);
+            }
+        }
+    }
+
+    fn read(&self, answer: Box<dyn Answer>, key: &Key, pieces: &[Piece], limit: u64) {
+        answer.give(gather(&*self.origin, key, pieces, limit).map(Answered::Data));
+    }
+
+    /// Asks the origin how much room it has.
+    pub(super) fn look_at_space(&self) {
+        match self.origin.space() {
+            Ok(space) => self.with(|front, _| front.set_space(space)),
+            Err(error) => tracing::debug!(%error, "the origin does not say how much room it has"),
+        }
+    }
+
+    /// Nobody creates anything any more.
+    pub(super) fn close(&self) {
+        self.pool.empty();
+    }
+}
+
+/// Files that are brought to the origin at a time.
+const LANES: usize = 8;
+
+/// The bytes of a part of a file: what is here on top of what the origin has.
+pub(crate) fn gather(
+    origin: &dyn Origin,
+    key: &Key,
+    pieces: &[Piece],
+    limit: u64,
+) -> Result<Vec<u8>, Errno> {
+    let mut bytes = Vec::new();
+    for piece in pieces {
+        let end = bytes.len() + piece.len as usize;
+        match &piece.content {
+            Some(content) => content.append_to(&mut bytes, piece.len),
+            None => {
+                let there = limit.saturating_sub(piece.offset).min(piece.len);
+                if there > 0 {
+                    bytes.extend(origin.read(key, piece.offset, there as usize)?);
+                }
+                // Behind what it holds there are zeros.
+                bytes.resize(end, 0);
+            }
+        }
+    }
+    Ok(bytes)
+}
+
+impl Serve for Live {
+    fn ask(&self, caller: Caller, ask: Ask, answer: Box<dyn Answer>) {
+        if let Some(address) = self.admin_asked(&ask) {
+            return answer.give(Ok(Answered::Data(address.clone().into_bytes())));
+        }
+        self.begin(Pending { caller, ask, hints: Hints::default(), answer });
+    }
+}
+
+fn spawn<T: Send + 'static>(
+    name: &str,
+    live: Arc<Live>,
+    work: Receiver<T>,
+    run: impl Fn(&Live, T) + Send + 'static,
+) -> io::Result<()> {
+    thread::Builder::new().name(name.into()).spawn(move || {
+        for item in work {
+            run(&live, item);
+        }
+    })?;
+    Ok(())
+}

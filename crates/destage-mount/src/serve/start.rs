@@ -1,0 +1,247 @@
+//! A start: the origin, the claim, the journal, and what an earlier run left in it.
+
+use super::live::Live;
+use super::{Outbox, ServeError};
+use crate::ask::{Errno, Make};
+use crate::engine::{Front, FrontSettings, OwnFolders, Scan, decode};
+use crate::origin::claim::{LocalTokens, TokenService};
+use crate::origin::pool::Pool;
+use crate::origin::{Key, LocalOrigin, Origin};
+use crate::settings::Settings;
+use destage_core::{Lsn, Time};
+use destage_journal::{DirDisk, Journal, Options};
+use destage_runtime::clock::Clock;
+use destage_runtime::exit;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a start has made.
+pub(super) struct Started {
+    pub(super) live: Arc<Live>,
+    pub(super) root: u64,
+    /// Undecided groups that were found.
+    pub(super) found: u64,
+    /// Held for as long as the origin is.
+    pub(super) _tokens: Box<dyn TokenService>,
+}
+
+pub(super) fn start(
+    settings: &Settings,
+    clock: &Clock,
+    outbox: Outbox,
+) -> Result<Started, ServeError> {
+    let origin = open_origin(settings)?;
+    check_places(settings)?;
+    let disk = DirDisk::open(&settings.journal)?;
+    let (journal, recovery) = Journal::open(Arc::new(disk), options(settings))?;
+    let uuid = journal.uuid().to_owned();
+    let own = own_folders(&origin, &uuid).map_err(|error| {
+        let place = settings.origin.display();
+        let message = format!(
+            "cannot keep files of its own in {place}/.destage: {error}: the origin must be writable for this process (root \
+             squashed or read-only ones are not)"
+        );
+        ServeError::new(exit::USAGE, message)
+    })?;
+    let folder = settings.origin.join(OsStr::from_bytes(crate::OWN_FOLDER));
+    let tokens = LocalTokens::claim(&folder, &uuid)?;
+    assert!(tokens.has_all(), "one mount has its whole folder");
+    check_handles(&origin, &own, settings)?;
+    let origin: Arc<dyn Origin> = Arc::new(origin);
+    let root = origin.root().ino;
+    let (mut front, found, epoch) = recover(settings, clock, journal, origin.clone())?;
+    front.counted.cut_bytes = recovery.torn.map_or(0, |torn| torn.bytes);
+    let pool = Pool::sweep(origin.clone(), own.pool.clone(), |ino| front.tree.node(ino).is_some());
+    let pool = pool.map_err(|error| unreachable_origin(settings, error))?;
+    let mount = uuid::Uuid::parse_str(&uuid).map(uuid::Uuid::into_bytes).unwrap_or_default();
+    front.begin(clock.now(), mount, epoch + 1);
+    let live = Live::start(front, origin, own, pool, clock.clone(), outbox)
+        .map_err(|error| ServeError::internal(&error))?;
+    Ok(Started { live, root, found, _tokens: Box::new(tokens) })
+}
+
+fn options(settings: &Settings) -> Options {
+    let bytes = settings.journal_bytes;
+    Options {
+        segment_bytes: (bytes / 16).clamp(4 << 20, 32 << 20),
+        journal_bytes_max: bytes,
+        // What the origin has is of no use here: it can be asked.
+        retain: Duration::ZERO,
+        ..Options::default()
+    }
+}
+
+/// Reads the journal twice: what it says of the origin, then what the origin does not have.
+fn recover(
+    settings: &Settings,
+    clock: &Clock,
+    journal: Journal,
+    origin: Arc<dyn Origin>,
+) -> Result<(Front, u64, u64), ServeError> {
+    let last = journal.last();
+    let mut scan = Scan::default();
+    let mut newest = Time::ZERO;
+    let mut records = journal.read(1, last);
+    while let Some(record) = records.advance()? {
+        newest = newest.max(Time(record.stamp_ns));
+        scan.look(read(record.payload, record.lsn)?);
+    }
+    clock.not_before(newest);
+    let front_settings =
+        FrontSettings { fsync_origin: settings.fsync_origin, ..Default::default() };
+    let policy = settings.policy.clone();
+    let mut records = journal.read(scan.decided.0 + 1, last);
+    let now = clock.now();
+    let mut front = Front::new(now, policy, journal, origin, scan.decided, front_settings);
+    scan.prepare(&mut front.tree, false);
+    destage_engine::recover(&mut front, now, Lsn(last), |front| -> Result<bool, ServeError> {
+        let Some(record) = records.advance()? else { return Ok(false) };
+        let payload = record.payload.len();
+        let (lsn, stamp) = (Lsn(record.lsn), Time(record.stamp_ns));
+        front.take_up(lsn, stamp, payload, &read(record.payload, record.lsn)?);
+        Ok(true)
+    })?;
+    front.counted.conflicts = scan.conflicts;
+    let found = front.counted.recovered_groups;
+    Ok((front, found, scan.epoch))
+}
+
+fn read(payload: &[u8], lsn: u64) -> Result<Vec<crate::engine::Record>, ServeError> {
+    decode(payload).map_err(|error| {
+        let message = match error {
+            crate::engine::Unreadable::Unknown(kind) => format!(
+                "the journal's group {lsn} has a record of kind {kind}: a later version wrote it; start that one"
+            ),
+            crate::engine::Unreadable::Broken => {
+                format!("the journal's group {lsn} is no group of a mount: name a journal of its own")
+            }
+        };
+        ServeError::new(exit::JOURNAL_UNUSABLE, message)
+    })
+}
+
+fn own_folders(origin: &LocalOrigin, uuid: &str) -> Result<OwnFolders, Errno> {
+    let top = folder(origin, &origin.root(), crate::OWN_FOLDER)?;
+    let pools = folder(origin, &top, b"pool")?;
+    let conflicts = folder(origin, &top, b"conflicts")?;
+    let own = OwnFolders {
+        pool: folder(origin, &pools, uuid.as_bytes())?,
+        conflicts: folder(origin, &conflicts, uuid.as_bytes())?,
+    };
+    for made in [&origin.root(), &top, &pools, &conflicts] {
+        origin.sync(made)?;
+    }
+    Ok(own)
+}
+
+fn folder(origin: &LocalOrigin, dir: &Key, name: &[u8]) -> Result<Key, Errno> {
+    match origin.make(dir, name, &Make::Dir) {
+        Ok((key, _)) => Ok(key),
+        Err(Errno::EXIST) => Ok(origin.lookup(dir, name)?.0),
+        Err(error) => Err(error),
+    }
+}
+
+/// Nothing of a mount may lie in it.
+fn check_places(settings: &Settings) -> Result<(), ServeError> {
+    let origin = settings.origin.canonicalize().unwrap_or_else(|_| settings.origin.clone());
+    for (what, place) in [("journal", &settings.journal), ("mountpoint", &settings.mountpoint)] {
+        let known = place.canonicalize().unwrap_or_else(|_| place.clone());
+        if known.starts_with(&origin) {
+            let message = format!(
+                "the {what} {} lies in the origin {}: name another place",
+                place.display(),
+                origin.display()
+            );
+            return Err(ServeError::new(exit::USAGE, message));
+        }
+    }
+    Ok(())
+}
+
+/// What the promises need of an origin is tried out, on a file that nobody sees.
+fn check_handles(
+    origin: &LocalOrigin,
+    own: &OwnFolders,
+    settings: &Settings,
+) -> Result<(), ServeError> {
+    let (from, to) = (&b"probe"[..], &b"probe2"[..]);
+    for name in [from, to] {
+        // An earlier probe may have been interrupted.
+        let _ = origin.unlink(&own.conflicts, name);
+    }
+    let probe = || -> Result<Option<&'static str>, Errno> {
+        let (key, _) = origin.make(&own.conflicts, from, &Make::File)?;
+        origin.write(&key, 0, b"probe")?;
+        origin.rename(&own.conflicts, from, &own.conflicts, to, false)?;
+        origin.make(&own.conflicts, from, &Make::File)?;
+        let refused = origin.rename(&own.conflicts, from, &own.conflicts, to, false);
+        if refused != Err(Errno::EXIST) {
+            return Ok(Some("it cannot rename without replacing"));
+        }
+        if origin.read(&key, 0, 9)? != b"probe" {
+            return Ok(Some("a file is not found by its handle once it is renamed"));
+        }
+        let owner = Some((1, 1));
+        origin.set(&key, &crate::origin::Attributes { owner, ..Default::default() })?;
+        let stat = origin.stat(&key)?;
+        if (stat.uid, stat.gid) != (1, 1) {
+            return Ok(Some("this process may not give files to others there"));
+        }
+        let time = crate::ask::Moment { seconds: 1_000_000_007, nanos: 0 };
+        let mtime = Some(time);
+        origin.set(&key, &crate::origin::Attributes { mtime, ..Default::default() })?;
+        origin.sync(&key)?;
+        if origin.stat(&key)?.mtime != time {
+            return Ok(Some("it does not keep the times that files are given"));
+        }
+        origin.unlink(&own.conflicts, to)?;
+        origin.unlink(&own.conflicts, from)?;
+        Ok(None)
+    };
+    let place = settings.origin.display();
+    let remedy =
+        "destage mount needs it for its promises: use CephFS, ext4, XFS or btrfs, and run as root";
+    match probe() {
+        Ok(None) => Ok(()),
+        Ok(Some(lack)) => {
+            let message = format!("the origin {place} cannot be used: {lack}; {remedy}");
+            Err(ServeError::new(exit::USAGE, message))
+        }
+        Err(error) => {
+            let message =
+                format!("the origin {place} cannot be used: a probe failed: {error}; {remedy}");
+            Err(ServeError::new(exit::USAGE, message))
+        }
+    }
+}
+
+fn open_origin(settings: &Settings) -> Result<LocalOrigin, ServeError> {
+    LocalOrigin::open(&settings.origin).map_err(|error| unreachable_origin(settings, error))
+}
+
+fn unreachable_origin(settings: &Settings, error: Errno) -> ServeError {
+    let place: &Path = &settings.origin;
+    let (code, advice) = match error.0 {
+        libc::ENOENT | libc::ENOTDIR => {
+            (exit::USAGE, "name a folder that is there, as of a mounted file system")
+        }
+        libc::EPERM | libc::EACCES => (
+            exit::USAGE,
+            "run as root, with CAP_DAC_READ_SEARCH: files are opened by their handles",
+        ),
+        libc::EOPNOTSUPP => (
+            exit::USAGE,
+            "its file system has no file handles, by which files are known after a crash: use CephFS, ext4, XFS or btrfs",
+        ),
+        libc::ENOTCONN | libc::ESHUTDOWN => {
+            (exit::ORIGIN_UNREACHABLE, "its file system is not connected: mount it again")
+        }
+        _ => (exit::ORIGIN_UNREACHABLE, "see whether its file system is mounted and well"),
+    };
+    let message = format!("the origin {} cannot be used: {error}: {advice}", place.display());
+    ServeError::new(code, message)
+}
