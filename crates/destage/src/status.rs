@@ -12,7 +12,7 @@ use std::time::Duration;
 #[derive(Debug, clap::Args)]
 pub(crate) struct StatusArgs {
     #[command(flatten)]
-    admin: AdminArgs,
+    pub(crate) admin: AdminArgs,
 
     /// Show it again every so many seconds until interrupted; 1 to 3600, 2 where no number is given.
     #[arg(

@@ -17,6 +17,7 @@ use crate::ask::{Errno, Ino, Kind, Make, Name};
 use crate::origin::{Attributes, Key, Origin, Result};
 use hashbrown::HashMap;
 use std::collections::BTreeSet;
+use std::thread;
 
 /// The folders of this front end at the origin.
 #[derive(Clone, Debug)]
@@ -36,7 +37,7 @@ pub(crate) struct Controls {
     pub(crate) no_base: bool,
 }
 
-/// Carries a batch out.
+/// Carries a batch out, with so many files at a time.
 ///
 /// # Errors
 /// The origin's: nobody knows how much is done.
@@ -45,8 +46,9 @@ pub(crate) fn carry_out(
     own: &OwnFolders,
     plan: &Plan,
     controls: Controls,
+    lanes: usize,
 ) -> Result<Landed> {
-    let mut carrier = Carrier { origin, own, landed: Landed::default(), controls };
+    let mut carrier = Carrier { origin, own, landed: Landed::default(), controls, lanes };
     if controls.names_first {
         carrier.names(plan)?;
         carrier.files(plan)?;
@@ -72,15 +74,47 @@ struct Carrier<'a> {
     own: &'a OwnFolders,
     landed: Landed,
     controls: Controls,
+    lanes: usize,
 }
 
 impl Carrier<'_> {
     fn files(&mut self, plan: &Plan) -> Result<()> {
         let mut written = Vec::with_capacity(plan.files.len());
-        for file in &plan.files {
-            if self.file(file)? {
-                written.push(&file.key);
+        if self.lanes < 2 || plan.files.len() < LANE_FILES_MIN {
+            for file in &plan.files {
+                if self.file(file)? {
+                    written.push(&file.key);
+                }
             }
+            return self.make_durable(written.into_iter());
+        }
+        let share = plan.files.len().div_ceil(self.lanes);
+        let results: Vec<Result<(Landed, Vec<&Key>)>> = thread::scope(|scope| {
+            let lanes: Vec<_> = plan
+                .files
+                .chunks(share)
+                .map(|files| {
+                    let mut lane = Carrier { landed: Landed::default(), ..*self };
+                    scope.spawn(move || {
+                        let mut written = Vec::with_capacity(files.len());
+                        for file in files {
+                            if lane.file(file)? {
+                                written.push(&file.key);
+                            }
+                        }
+                        Ok((lane.landed, written))
+                    })
+                })
+                .collect();
+            let joined = lanes
+                .into_iter()
+                .map(|lane| lane.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            joined.collect()
+        });
+        for result in results {
+            let (landed, keys) = result?;
+            self.landed.conflicts.extend(landed.conflicts);
+            written.extend(keys);
         }
         self.make_durable(written.into_iter())
     }
@@ -459,6 +493,8 @@ impl Carrier<'_> {
     }
 }
 
+/// Files from which on several are brought at a time.
+const LANE_FILES_MIN: usize = 16;
 const DATA_NAME: &[u8] = b"data";
 const ABOUT_NAME: &[u8] = b"about.json";
 /// Bytes that are written at once.

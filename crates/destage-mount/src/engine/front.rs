@@ -13,7 +13,7 @@ use super::needs::{Need, Staged};
 use super::plan::{Landed, Plan};
 use super::record::{Record, encode};
 use super::tree::Tree;
-use crate::ask::{Answer, Answered, Errno, Handle, Listed, Moment};
+use crate::ask::{Answer, Answered, Errno, Handle, Ino, Listed, Moment, Space};
 use crate::origin::{Key, Origin};
 use batches::Batches;
 use destage_core::{
@@ -29,6 +29,7 @@ use destage_runtime::mode_log::ModeLog;
 use hashbrown::HashMap;
 pub(crate) use requests::Pending;
 use requests::Requests;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use units::Units;
 
@@ -51,6 +52,10 @@ pub(crate) struct Front {
     stopped: Option<StopReason>,
     /// No change begins until it is thawed; those that came meanwhile.
     frozen: Option<Vec<Pending>>,
+    /// Files of which the kernel may hold pages that were stored to.
+    mapped: BTreeSet<Ino>,
+    /// Bytes that the origin had room for when it was last asked.
+    room: Option<u64>,
     modes: ModeLog,
     pub(crate) counted: Counted,
 }
@@ -119,6 +124,8 @@ pub(crate) enum Submitted {
 
 /// One ordering domain: the whole mount.
 const DOMAIN: DomainId = DomainId(0);
+/// What of the origin's room is used: it is filled by others, too.
+const ROOM_SHARE: (u64, u64) = (95, 100);
 /// What the journal adds to a group, bytes.
 const RECORD_BYTES: usize = 24;
 /// Syncs run on a thread of their own, so that two may be under way.
@@ -157,6 +164,8 @@ impl Front {
             settings,
             stopped: None,
             frozen: None,
+            mapped: BTreeSet::new(),
+            room: None,
             modes: ModeLog::default(),
             counted: Counted::default(),
         }
@@ -195,6 +204,22 @@ impl Front {
 
     pub(crate) fn controls(&self) -> Controls {
         self.settings.controls.carry
+    }
+
+    /// Files whose pages in the kernel may have been stored to since this was last asked.
+    pub(crate) fn take_mapped(&mut self) -> BTreeSet<Ino> {
+        std::mem::take(&mut self.mapped)
+    }
+
+    /// The origin has this room.
+    pub(crate) fn set_space(&mut self, space: Space) {
+        let bytes = space.available.saturating_mul(space.block_bytes.into());
+        self.room = Some(bytes / ROOM_SHARE.1 * ROOM_SHARE.0);
+    }
+
+    /// Whether the origin has room for so many bytes, besides what is on its way.
+    fn has_room_for(&self, bytes: u64) -> bool {
+        self.room.is_none_or(|room| self.core.status().dirty_bytes.saturating_add(bytes) <= room)
     }
 
     /// No change begins any more.

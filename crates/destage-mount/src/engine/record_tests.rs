@@ -87,3 +87,26 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn the_documented_group_is_these_bytes() {
+    let key = Key { ino: 9, handle: [1, 0, 0, 0, 0x2a][..].into() };
+    let name = Name::from(&b"n"[..]);
+    let group = [
+        Record::File { key, kind: Kind::File },
+        Record::Names(NameChange::Unlink { dir: 2, name, ino: 9 }),
+    ];
+    let mut bytes = Vec::new();
+    encode(&group, &mut bytes);
+    let shown: String = bytes
+        .chunks(16)
+        .enumerate()
+        .map(|(line, chunk)| {
+            let hex: Vec<String> = chunk.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("{:02x}  {}\n", line * 16, hex.join(" "))
+        })
+        .collect();
+    let page =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/FORMAT.md"));
+    assert!(page.unwrap().contains(&shown), "docs/FORMAT.md shows other bytes than\n{shown}");
+}

@@ -422,8 +422,8 @@ impl Origin for LocalOrigin {
 /// Permissions and the bits above them.
 const MODE_BITS: u32 = 0o7777;
 /// Most descriptors that are kept of each kind.
-const NAMED_MAX: usize = 16_384;
-const BYTES_MAX: usize = 4_096;
+const NAMED_MAX: usize = 4_096;
+const BYTES_MAX: usize = 1_024;
 /// Most bytes of an extended attribute, and of their names, as the kernel has it.
 const XATTR_BYTES_MAX: usize = 64 << 10;
 /// Zeros that are written at a time.

@@ -1,5 +1,6 @@
 //! The admin port's side of the mount.
 
+use super::conflicts::Conflicts;
 use super::live::Live;
 use super::{Event, Outbox, report};
 use crate::settings::Settings;
@@ -19,6 +20,7 @@ pub(super) struct MountControl {
     live: Arc<Live>,
     outbox: Outbox,
     origin: String,
+    conflicts: Conflicts,
     started: Time,
 }
 
@@ -27,7 +29,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 impl MountControl {
     pub(super) fn new(live: Arc<Live>, outbox: Outbox, settings: &Settings, started: Time) -> Self {
-        Self { live, outbox, origin: settings.origin.display().to_string(), started }
+        let origin = settings.origin.display().to_string();
+        let conflicts = Conflicts::new(
+            &settings.origin,
+            &live.with(|front, _| front.journal().uuid().to_owned()),
+        );
+        Self { live, outbox, origin, conflicts, started }
     }
 
     /// Waits for a place in the order of changes.
@@ -53,6 +60,25 @@ impl MountControl {
         }
     }
 
+    fn conflicts(&self, args: &[String]) -> Result<Value, ControlError> {
+        let words: Vec<&str> = args.iter().map(String::as_str).collect();
+        let result = match words[..] {
+            ["list"] => self.conflicts.list(),
+            ["show", conflict] => self.conflicts.show(conflict),
+            ["drop", conflict] => self.conflicts.forget(conflict),
+            _ => {
+                let message = "use conflicts list, or show or drop with the name of one";
+                return Err(ControlError::Invalid(message.into()));
+            }
+        };
+        result.map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => {
+                ControlError::Invalid("there is no such conflict: see 'list'".into())
+            }
+            _ => ControlError::Failed(format!("the origin does not tell: {error}")),
+        })
+    }
+
     fn policy(&self, args: &[String]) -> Result<Value, ControlError> {
         self.live
             .with(|front, now| {
@@ -76,12 +102,13 @@ impl Control for MountControl {
     }
 
     fn command(&self, name: &str, args: &[String], caller: &Caller) -> Result<Value, ControlError> {
-        if !args.is_empty() && name != "policy" {
+        if !args.is_empty() && !matches!(name, "policy" | "conflicts") {
             return Err(ControlError::Invalid(format!("'{name}' takes no '{}'", args[0])));
         }
         let live = &self.live;
         match name {
             "policy" => self.policy(args),
+            "conflicts" => self.conflicts(args),
             "sync" => {
                 let last = live.with(|front, now| {
                     front.commit_soon(now);
@@ -117,7 +144,7 @@ impl Control for MountControl {
                 Ok(json!("unmounting"))
             }
             _ => Err(ControlError::Invalid(format!(
-                "there is no command '{name}': use policy, sync, drain, pause, resume, freeze, thaw or unmount"
+                "there is no command '{name}': use policy, sync, drain, pause, resume, freeze, thaw, conflicts or unmount"
             ))),
         }
     }

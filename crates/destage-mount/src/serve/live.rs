@@ -13,7 +13,7 @@ use destage_runtime::clock::Clock;
 use destage_runtime::commit::CommitWork;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 
 /// The live front end.
@@ -26,6 +26,8 @@ pub(crate) struct Live {
     commits: Sender<CommitWork>,
     tasks: Sender<Task>,
     outbox: Outbox,
+    /// Where the admin port is, once there is one.
+    admin: OnceLock<String>,
     /// When the server's thread wakes up by itself, nanoseconds.
     wakes_at: AtomicU64,
 }
@@ -53,7 +55,9 @@ impl Live {
         let (tasks, task_work) = unbounded();
         let wakes_at = AtomicU64::new(0);
         let front = Mutex::new(front);
-        let live = Self { front, origin, own, pool, clock, commits, tasks, outbox, wakes_at };
+        let admin = OnceLock::new();
+        let live =
+            Self { front, origin, own, pool, clock, commits, tasks, outbox, admin, wakes_at };
         let live = Arc::new(live);
         spawn("journal", live.clone(), commit_work, |live, work: CommitWork| {
             let done = work.run();
@@ -67,7 +71,7 @@ impl Live {
         match task {
             Task::Batch(batch, plan) => {
                 let controls = self.lock().controls();
-                let result = carry_out(&*self.origin, &self.own, &plan, controls);
+                let result = carry_out(&*self.origin, &self.own, &plan, controls, LANES);
                 self.with(|front, now| front.batch_ended(now, batch, &plan, result));
             }
             Task::Discard(number) => self.pool.discard(number),
@@ -149,6 +153,22 @@ impl Live {
         }
     }
 
+    /// The admin port is there.
+    pub(super) fn set_admin(&self, address: String) {
+        // It does not change.
+        let _ = self.admin.set(address);
+    }
+
+    /// Whether somebody asks where the admin port is.
+    fn admin_asked(&self, ask: &Ask) -> Option<&String> {
+        match ask {
+            Ask::GetXattr { ino, name } if **name == *crate::ADMIN_XATTR.as_bytes() => {
+                self.admin.get().filter(|_| *ino == self.origin.root().ino)
+            }
+            _ => None,
+        }
+    }
+
     fn begin(&self, pending: Pending) {
         match self.with(|front, now| front.submit(now, pending)) {
             Submitted::Taken => {}
@@ -163,11 +183,22 @@ impl Live {
         answer.give(gather(&*self.origin, key, pieces, limit).map(Answered::Data));
     }
 
+    /// Asks the origin how much room it has.
+    pub(super) fn look_at_space(&self) {
+        match self.origin.space() {
+            Ok(space) => self.with(|front, _| front.set_space(space)),
+            Err(error) => tracing::debug!(%error, "the origin does not say how much room it has"),
+        }
+    }
+
     /// Nobody creates anything any more.
     pub(super) fn close(&self) {
         self.pool.empty();
     }
 }
+
+/// Files that are brought to the origin at a time.
+const LANES: usize = 8;
 
 /// The bytes of a part of a file: what is here on top of what the origin has.
 pub(crate) fn gather(
@@ -196,6 +227,9 @@ pub(crate) fn gather(
 
 impl Serve for Live {
     fn ask(&self, caller: Caller, ask: Ask, answer: Box<dyn Answer>) {
+        if let Some(address) = self.admin_asked(&ask) {
+            return answer.give(Ok(Answered::Data(address.clone().into_bytes())));
+        }
         self.begin(Pending { caller, ask, hints: Hints::default(), answer });
     }
 }

@@ -1,5 +1,8 @@
 //! `destage mount`, live: the kernel's threads, the origin, signals and the admin port around the engine.
 
+mod beside;
+mod check;
+mod conflicts;
 mod control;
 pub(crate) mod live;
 mod report;
@@ -16,6 +19,7 @@ use destage_runtime::sockets::Reserved;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use check::{Checked, check};
 pub use destage_runtime::ServeError;
 
 /// What other threads tell the server.
@@ -36,6 +40,9 @@ impl From<EndRequest> for Event {
 
 /// Where other threads tell the server something.
 type Outbox = destage_runtime::shell::Outbox<Event>;
+
+/// How often mappings are looked at, at most.
+const BESIDE_EVERY_MIN: Duration = Duration::from_millis(100);
 
 /// What the mountpoint is called in messages.
 const WHAT: &str = "mountpoint";
@@ -65,7 +72,27 @@ pub fn run(settings: Settings) -> Result<(), ServeError> {
     let control = control::MountControl::new(started.live.clone(), outbox, &settings, clock.now());
     let auth = Arc::new(Auth::new(settings.password.clone()));
     shell.serve_admin(&mut reserved, Arc::new(control), auth, &settings.admin_hosts)?;
+    if settings.admin.is_some() {
+        started.live.set_admin(shell.admin_address());
+    }
     shell.watch_signals()?;
     let session = fuse::mount(kernel, &mountpoint, &config, WHAT)?;
-    server::Server::new(settings, shell, session, mountpoint, started).run()
+    let period = Duration::from_nanos(settings.policy.commit.as_nanos()).max(BESIDE_EVERY_MIN);
+    beside::start(started.live.clone(), session.notifier(), started.root, period)
+        .map_err(|error| ServeError::internal(&error))?;
+    server::Server::new(settings, shell, Some((session, mountpoint)), started).run()
+}
+
+/// Brings what a journal holds to its origin, without mounting it. Returns how many conflicts it told of in all.
+///
+/// # Errors
+/// As [`run`].
+pub fn replay(settings: Settings) -> Result<u64, ServeError> {
+    let clock = Clock::new();
+    let mut shell = Shell::<Event>::new(clock.clone())?;
+    let started = start::start(&settings, &clock, shell.outbox().clone())?;
+    shell.watch_signals()?;
+    let live = started.live.clone();
+    server::Server::new(settings, shell, None, started).replay()?;
+    Ok(live.with(|front, _| front.counted.conflicts))
 }

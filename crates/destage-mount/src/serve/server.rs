@@ -17,8 +17,8 @@ use std::sync::Arc;
 /// The live server.
 pub(super) struct Server {
     shell: Shell<Event>,
-    session: Option<BackgroundSession>,
-    mountpoint: PathBuf,
+    /// What is mounted, and where.
+    session: Option<(BackgroundSession, PathBuf)>,
     started: Started,
     live: Arc<Live>,
     settings: Settings,
@@ -28,12 +28,17 @@ impl Server {
     pub(super) fn new(
         settings: Settings,
         shell: Shell<Event>,
-        session: BackgroundSession,
-        mountpoint: PathBuf,
+        session: Option<(BackgroundSession, PathBuf)>,
         started: Started,
     ) -> Self {
         let live = started.live.clone();
-        Self { shell, session: Some(session), mountpoint, started, live, settings }
+        Self { shell, session, started, live, settings }
+    }
+
+    /// Where it is mounted.
+    fn place(&self) -> String {
+        let mounted = self.session.as_ref();
+        mounted.map_or_else(String::new, |(_, place)| place.display().to_string())
     }
 
     fn announce(&self) {
@@ -46,7 +51,7 @@ impl Server {
         }
         let mut text = format!(
             "destage ready: mounted={} origin={} journal={} admin={} policy={} fsync={}\n",
-            self.mountpoint.display(),
+            self.place(),
             self.settings.origin.display(),
             self.settings.journal.display(),
             self.shell.admin_address(),
@@ -54,7 +59,7 @@ impl Server {
             if self.settings.fsync_origin { "origin" } else { "journal" },
         );
         if self.settings.is_example {
-            let place = self.mountpoint.display();
+            let place = self.place();
             text.push_str(&format!(
                 "try:  ls -l {place}\n      cp -r /etc/skel {place}/\n      destage mount status {place}\n"
             ));
@@ -66,10 +71,21 @@ impl Server {
     pub(super) fn run(mut self) -> Result<(), ServeError> {
         self.announce();
         if let Some(command) = &self.settings.run {
-            let place = self.mountpoint.display().to_string();
-            let started = self.shell.run_child(command, &[("mountpoint", Some(place))]);
+            let started = self.shell.run_child(command, &[("mountpoint", Some(self.place()))]);
             started.map_err(|error| ServeError::internal(&error))?;
         }
+        self.serve()?;
+        self.finish()
+    }
+
+    /// Destages what there is.
+    pub(super) fn replay(mut self) -> Result<(), ServeError> {
+        self.end();
+        self.serve()?;
+        self.finish()
+    }
+
+    fn serve(&mut self) -> Result<(), ServeError> {
         let mut events = Events::with_capacity(16);
         loop {
             let at = self.live.tick();
@@ -86,12 +102,11 @@ impl Server {
             if dirty == 0 || self.shell.is_out_of_time() || self.stopped().is_some() {
                 // What comes until the folder is gone is destaged as well.
                 match self.session.take() {
-                    Some(session) => fuse::unmount(session, &self.mountpoint),
-                    None => break,
+                    Some((session, place)) => fuse::unmount(session, &place),
+                    None => return Ok(()),
                 }
             }
         }
-        self.finish()
     }
 
     fn stopped(&self) -> Option<StopReason> {

@@ -3,16 +3,16 @@
 use crate::error::CliError;
 use crate::values::{Admin, admin, bytes, interval, password, size, staleness};
 use clap::{Args, ValueEnum};
-use destage_core::{AtLimit, Policy, When};
+use destage_core::{Acknowledge, AtLimit, Policy, Span, When};
 use destage_engine::{journal_limit, set_dirty_limit};
 use destage_mount::settings::Settings;
 use destage_runtime::policy::{parse_at_limit, parse_when};
 use destage_runtime::units::{Bytes, Interval, Size};
 use std::path::PathBuf;
 
-/// Flags of `destage mount`.
+/// Flags of `destage mount` itself.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct MountArgs {
+pub(crate) struct ServeArgs {
     /// The folder that is cached: any directory of a mounted file system with file handles, such as CephFS, ext4, XFS or btrfs.
     #[arg(value_name = "ORIGIN", requires = "mountpoint")]
     origin: Option<PathBuf>,
@@ -34,17 +34,23 @@ pub(crate) struct MountArgs {
     #[arg(short = 'd', long, default_value = "1s", value_parser = |s: &str| interval(s, "0", "60s"), value_name = "TIME")]
     commit: Interval,
 
-    /// Whose word an fsync waits for.
-    #[arg(long, value_enum, default_value = "journal", value_name = "WHO")]
-    fsync: FsyncWord,
+    /// The choices of a paper's system under one name, for --when, --fsync and --staleness where they are not given.
+    #[arg(long, value_enum, default_value = "destage", value_name = "NAME")]
+    preset: Preset,
 
-    /// D: how old the origin may be if host and journal are lost. Writes stop before it is exceeded. 100ms to 1d, or none.
-    #[arg(short = 'D', long, default_value = "2m", value_parser = staleness, value_name = "TIME")]
-    staleness: Interval,
+    /// Whose word an fsync waits for; the journal's, unless the preset says otherwise.
+    #[arg(long, value_enum, value_name = "WHO")]
+    fsync: Option<FsyncWord>,
 
-    /// When to destage: async, adaptive, periodic:10s, interval:30s,1s (age, check) or pressure.
-    #[arg(long, default_value = "interval:60s,1s", value_parser = parse_when, value_name = "WHEN")]
-    when: When,
+    /// D: how old the origin may be if host and journal are lost. Writes stop before it is exceeded. 100ms to 1d, or none; 2m
+    /// unless the preset says otherwise.
+    #[arg(short = 'D', long, value_parser = staleness, value_name = "TIME")]
+    staleness: Option<Interval>,
+
+    /// When to destage: async, adaptive, periodic:10s, interval:30s,1s (age, check) or pressure; interval:60s,1s unless the
+    /// preset says otherwise.
+    #[arg(long, value_parser = parse_when, value_name = "WHEN")]
+    when: Option<When>,
 
     /// What happens to writes at a limit: throttle, block, write-through or fail.
     #[arg(long, default_value = "throttle", value_parser = parse_at_limit, value_name = "CHOICE")]
@@ -93,10 +99,61 @@ enum FsyncWord {
     Origin,
 }
 
+/// The systems that "Host-side filesystem journaling for durable shared storage" compares, and this one's own choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Preset {
+    /// Destaged at an age of 60 s, looked at every second.
+    Destage,
+    /// Arion-60: destaged at an age of 60 s, looked at every 60 s.
+    #[value(name = "arion-60")]
+    Arion60,
+    /// Arion-inf: destaged only when memory or the journal runs short.
+    ArionInf,
+    /// Ceph: destaged at an age of 30 s, looked at every 5 s; an fsync is the origin's.
+    Ceph,
+    /// Ceph-1: the same with 1 s for both.
+    #[value(name = "ceph-1")]
+    Ceph1,
+    /// Ceph-sync: each change is answered once the origin has it.
+    CephSync,
+}
+
+impl Preset {
+    fn acknowledge(self) -> Acknowledge {
+        if self == Self::CephSync { Acknowledge::Origin } else { Acknowledge::Journal }
+    }
+
+    fn when(self) -> When {
+        let interval = |age, check| When::Interval {
+            age: Span::from_secs(age),
+            check: Span::from_secs(check),
+        };
+        match self {
+            Self::Destage => interval(60, 1),
+            Self::Arion60 => interval(60, 60),
+            Self::ArionInf => When::OnPressure,
+            Self::Ceph => interval(30, 5),
+            Self::Ceph1 => interval(1, 1),
+            Self::CephSync => When::Async,
+        }
+    }
+
+    fn staleness(self) -> Span {
+        if self == Self::Destage { Span::from_secs(120) } else { Span::MAX }
+    }
+
+    fn fsync(self) -> FsyncWord {
+        match self {
+            Self::Destage | Self::Arion60 | Self::ArionInf => FsyncWord::Journal,
+            Self::Ceph | Self::Ceph1 | Self::CephSync => FsyncWord::Origin,
+        }
+    }
+}
+
 /// What is made where nothing is named.
 const EXAMPLE: &str = "destage-example";
 
-impl MountArgs {
+impl ServeArgs {
     /// Checked settings; an example where no origin is named.
     pub(crate) fn into_settings(self) -> Result<Settings, CliError> {
         let policy = self.policy().map_err(CliError::usage)?;
@@ -110,7 +167,7 @@ impl MountArgs {
             mountpoint,
             journal,
             journal_bytes: self.journal_size.get(),
-            fsync_origin: self.fsync == FsyncWord::Origin,
+            fsync_origin: self.fsync.unwrap_or_else(|| self.preset.fsync()) == FsyncWord::Origin,
             policy,
             origin_check: self.origin_check.span(),
             threads: self.threads.into(),
@@ -123,11 +180,28 @@ impl MountArgs {
         })
     }
 
+    /// For a journal that is brought to its origin and not mounted.
+    pub(crate) fn to_replay(origin: PathBuf, journal: PathBuf) -> Result<Settings, CliError> {
+        let mountpoint = journal.clone().into_os_string();
+        let argv = [
+            "mount".into(),
+            origin.into_os_string(),
+            mountpoint,
+            "--journal".into(),
+            journal.into_os_string(),
+        ];
+        let matches = crate::file::command::<Self>().try_get_matches_from(argv);
+        let args =
+            matches.and_then(|matches| <Self as clap::FromArgMatches>::from_arg_matches(&matches));
+        args.map_err(CliError::usage)?.into_settings()
+    }
+
     fn policy(&self) -> Result<Policy, String> {
         let mut policy = Policy {
-            when: self.when,
+            acknowledge: self.preset.acknowledge(),
+            when: self.when.unwrap_or_else(|| self.preset.when()),
             commit: self.commit.span(),
-            staleness: self.staleness.span(),
+            staleness: self.staleness.map_or_else(|| self.preset.staleness(), Interval::span),
             at_limit: self.at_limit,
             ..Policy::default()
         };

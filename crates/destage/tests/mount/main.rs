@@ -8,6 +8,7 @@ mod harness;
 #[allow(dead_code, reason = "the tests of `destage block` use the rest")]
 mod applications;
 mod baseline;
+mod commands;
 mod crash;
 mod exercised;
 mod mounted;

@@ -55,7 +55,10 @@ impl Launch {
     fn command(&self) -> Command {
         let mut command = destage();
         command.arg("mount").arg(&self.origin).arg(&self.mountpoint);
-        command.arg("--journal").arg(&self.journal).args(&self.arguments);
+        command
+            .args(["--admin", "127.0.0.1:0", "--journal"])
+            .arg(&self.journal)
+            .args(&self.arguments);
         command
     }
 

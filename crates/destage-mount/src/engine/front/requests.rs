@@ -92,6 +92,9 @@ impl Front {
             Err(Stop::Need(need)) => Submitted::Needs(pending, need),
             Err(Stop::Errno(errno)) => self.answered(pending, Err(errno)),
             Ok(done) if done.records.is_empty() => self.looked(pending, done),
+            Ok(_) if grown_by(&pending.ask) > 0 && !self.has_room_for(grown_by(&pending.ask)) => {
+                self.answered(pending, Err(Errno::NOSPC))
+            }
             Ok(_) if self.stopped.is_some() => self.answered(pending, Err(Errno::IO)),
             Ok(done) => {
                 match &mut self.frozen {
@@ -111,6 +114,13 @@ impl Front {
     fn looked(&mut self, pending: Pending, done: Done) -> Submitted {
         self.note(&done);
         match done.reply {
+            Reply::Ready(Answered::Space(mut space)) => {
+                // What is on its way has taken its room already.
+                let taken = self.core.status().dirty_bytes / u64::from(space.block_bytes.max(1));
+                space.free = space.free.saturating_sub(taken);
+                space.available = space.available.saturating_sub(taken);
+                self.answered(pending, Ok(Answered::Space(space)))
+            }
             Reply::Ready(answered) => {
                 if let (Ask::ReadDir { handle, .. }, Answered::Names(names)) =
                     (&pending.ask, &answered)
@@ -120,6 +130,9 @@ impl Front {
                 self.answered(pending, Ok(answered))
             }
             Reply::Read(key, range) => {
+                if matches!(pending.ask, Ask::Read { mapped: true, .. }) {
+                    self.mapped.insert(key.ino);
+                }
                 let Some(node) = self.tree.node(key.ino) else {
                     return self.answered(pending, Err(Errno::STALE));
                 };
@@ -317,6 +330,14 @@ impl Front {
     /// A request could not find out what it needs.
     pub(crate) fn cannot_know(&mut self, pending: Pending, errno: Errno) {
         let _ = self.answered(pending, Err(errno));
+    }
+}
+
+/// Bytes that a request may need at the origin.
+fn grown_by(ask: &Ask) -> u64 {
+    match ask {
+        Ask::Write { data, .. } => data.len() as u64,
+        _ => 0,
     }
 }
 

@@ -20,6 +20,7 @@ fn write(world: &mut World, ino: u64, offset: u64, data: &[u8]) {
     world.sure(Ask::Write { ino, offset, data, sync: false, append: false, mapped: false });
 }
 
+/// > A new file that is deleted before it is due is never sent.
 #[test]
 fn a_file_that_is_gone_before_it_is_due_never_reaches_the_origin() {
     let mut world = World::new(1, FrontControls::default());
@@ -47,6 +48,7 @@ fn changed_beneath(controls: FrontControls) -> (Vec<u8>, u64) {
     (content, world.front.as_ref().unwrap().counted.conflicts)
 }
 
+/// > What others have changed at the origin since it was last known equal is never overwritten.
 #[test]
 fn what_others_changed_beneath_is_never_overwritten() {
     assert_eq!(changed_beneath(FrontControls::default()), (b"their".to_vec(), 1));

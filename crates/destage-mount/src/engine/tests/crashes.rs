@@ -91,6 +91,13 @@ fn is_caught(controls: FrontControls) -> bool {
 const CONTROL_SEEDS: u64 = 50;
 const SEEDS: u64 = 500;
 
+/// > What was fsynced is always there after a crash and the next start.
+///
+/// > A file whose last name was deleted by then never comes back.
+///
+/// > A new name never comes to the origin before the content that its file has by then.
+///
+/// > Zeros never stand where data belongs.
 #[test]
 fn what_was_fsynced_is_there_after_any_crash_and_nothing_else_than_was_written() {
     for seed in 0..SEEDS {

@@ -237,7 +237,7 @@ impl World {
             self.front().commit_ended(now, done);
         } else if let Some((batch, plan)) = self.batches.pop_front() {
             let own = self.own.clone().expect("it has started");
-            let result = carry_out(&*self.origin, &own, &plan, self.controls.carry);
+            let result = carry_out(&*self.origin, &own, &plan, self.controls.carry, 1);
             self.front().batch_ended(now, batch, &plan, result);
         } else if let Some(number) = self.free.pop() {
             self.pool.as_ref().expect("it has started").discard(number);

@@ -1,0 +1,50 @@
+//! What is done with a journal that is not in use.
+
+use super::args::ServeArgs;
+use crate::error::CliError;
+use crate::output::{Format, print, print_json};
+use std::path::PathBuf;
+
+/// Flags of `check`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CheckArgs {
+    /// The journal's folder.
+    #[arg(long, value_name = "DIR")]
+    journal: PathBuf,
+
+    /// The form of the result.
+    #[arg(long, value_enum, default_value = "table")]
+    format: Format,
+}
+
+/// Flags of `replay`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReplayArgs {
+    /// The folder that was cached.
+    #[arg(value_name = "ORIGIN")]
+    origin: PathBuf,
+
+    /// The journal's folder.
+    #[arg(long, value_name = "DIR")]
+    journal: PathBuf,
+}
+
+impl CheckArgs {
+    pub(crate) fn run(&self) -> Result<(), CliError> {
+        let found = destage_mount::serve::check(&self.journal)
+            .map_err(|error| CliError::new(error.exit_code(), error))?;
+        match self.format {
+            Format::Json => print_json(&found.as_json()),
+            Format::Table => print(&found.to_string()),
+        }
+    }
+}
+
+impl ReplayArgs {
+    pub(crate) fn run(self) -> Result<(), CliError> {
+        let settings = ServeArgs::to_replay(self.origin, self.journal)?;
+        let conflicts = destage_mount::serve::replay(settings)
+            .map_err(|error| CliError::new(error.exit_code(), error))?;
+        print(&format!("replayed: the origin has everything; {conflicts} conflicts were kept\n"))
+    }
+}

@@ -1,0 +1,160 @@
+//! What a mount is asked on the command line, and what it refuses.
+
+use crate::harness::Scratch;
+use crate::mounted::{Launch, Mounted, Unmounting, destage};
+use crate::origin::{Kind, Origin};
+use std::fs;
+use std::process::Output;
+
+fn local(scratch: &Scratch) -> Origin {
+    Origin::new(Kind::Local, scratch).expect("a local folder is there for every test")
+}
+
+/// Destages nothing by itself, and listens where it likes.
+const LATER: [&str; 6] = ["--when", "pressure", "--staleness", "none", "--admin", "127.0.0.1:0"];
+
+fn said(output: &Output) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    format!("{}{}", text(&output.stdout), text(&output.stderr))
+}
+
+#[track_caller]
+fn done(mounted: &Mounted, arguments: &[&str]) -> String {
+    let output = mounted.ask(arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", said(&output));
+    said(&output)
+}
+
+#[track_caller]
+fn conflicts(mounted: &Mounted, arguments: &[&str]) -> String {
+    let mut process = destage();
+    process.args(["mount", "conflicts"]).args(arguments).arg(mounted.folder());
+    let output = process.output().expect("the binary starts");
+    assert!(output.status.success(), "{arguments:?}: {}", said(&output));
+    said(&output)
+}
+
+#[test]
+fn a_mount_is_found_by_its_folder_and_does_what_it_is_asked() {
+    let scratch = Scratch::new();
+    let origin = local(&scratch);
+    let launch = Launch::before(&scratch, &origin).with(&LATER);
+    let mounted = launch.start();
+    let (here, there) = (mounted.folder().join("file"), origin.folder().join("file"));
+    fs::write(&here, "content").expect("the mount takes it");
+    done(&mounted, &["sync"]);
+    assert!(!there.exists(), "it is destaged when it is due");
+    let status = done(&mounted, &["status", "--format", "json"]);
+    assert!(status.contains(r#""front_end":"mount""#), "{status}");
+    done(&mounted, &["drain"]);
+    assert_eq!(fs::read(&there).expect("it is there"), b"content");
+    let policy = done(&mounted, &["policy", "--set", "when=periodic:10s"]);
+    assert!(policy.contains("periodic:10s"), "{policy}");
+    let wrong = mounted.ask(&["policy", "--set", "when=hourly"]);
+    assert_eq!(wrong.status.code(), Some(2), "{}", said(&wrong));
+
+    done(&mounted, &["freeze"]);
+    let path = mounted.folder().join("frozen");
+    let writer = std::thread::spawn(move || fs::write(path, "later"));
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert!(!writer.is_finished(), "a change waits");
+    done(&mounted, &["thaw"]);
+    writer.join().expect("it ends").expect("the change is done");
+    mounted.stop();
+    assert_eq!(fs::read(origin.folder().join("frozen")).expect("it is there"), b"later");
+}
+
+#[test]
+fn a_second_mount_of_a_folder_is_refused_with_whose_it_is() {
+    let scratch = Scratch::new();
+    let origin = local(&scratch);
+    let first = Launch::before(&scratch, &origin).with(&LATER).start();
+    let other = Scratch::new();
+    let (code, text) = Launch::before(&other, &origin).with(&LATER).refused();
+    assert_eq!(code, 11, "{text}");
+    assert!(text.contains(&format!("process {}", first.id())), "{text}");
+    first.stop();
+    Launch::before(&other, &origin).with(&LATER).start().stop();
+}
+
+#[test]
+fn what_cannot_be_an_origin_is_refused_before_anything_is_begun() {
+    let scratch = Scratch::new();
+    let origin = local(&scratch);
+    let launch = Launch::before(&scratch, &origin).with(&LATER);
+    fs::remove_dir(origin.folder()).expect("it is empty");
+    let (code, text) = launch.refused();
+    assert_eq!(code, 2, "{text}");
+    assert!(text.contains("name a folder that is there"), "{text}");
+    assert!(!launch.journal.exists(), "no journal was made");
+    fs::create_dir(origin.folder()).expect("it can be made");
+    let inside = origin.folder().join("journal");
+    let output = destage()
+        .args(["mount".as_ref(), origin.folder().as_os_str()])
+        .arg(scratch.join("elsewhere"))
+        .arg("--journal")
+        .arg(&inside)
+        .output()
+        .expect("the binary starts");
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    assert!(said(&output).contains("lies in the origin"), "{}", said(&output));
+}
+
+#[test]
+fn a_conflict_is_kept_listed_restored_and_forgotten() {
+    let scratch = Scratch::new();
+    let origin = local(&scratch);
+    let launch = Launch::before(&scratch, &origin).with(&LATER);
+    let mounted = launch.start();
+    let (here, there) = (mounted.folder().join("shared"), origin.folder().join("shared"));
+    fs::write(&here, "first").expect("the mount takes it");
+    done(&mounted, &["drain"]);
+    fs::write(&here, "ours").expect("the mount takes it");
+    done(&mounted, &["sync"]);
+    fs::write(&there, "theirs, behind its back").expect("others may");
+    done(&mounted, &["drain"]);
+    assert_eq!(fs::read(&there).expect("it is there"), b"theirs, behind its back");
+    let list = conflicts(&mounted, &["list"]);
+    let conflict = list.split_whitespace().next().expect("one is listed").to_owned();
+    let status = done(&mounted, &["status"]);
+    assert!(status.contains("conflict"), "{status}");
+
+    let ours = mounted.folder().join("ours");
+    conflicts(&mounted, &["restore", &conflict, &ours.display().to_string()]);
+    assert_eq!(fs::read(&ours).expect("it is restored"), b"ours");
+    let list = conflicts(&mounted, &["list"]);
+    assert!(list.contains("no conflicts"), "{list}");
+    mounted.stop();
+}
+
+#[test]
+fn a_journal_is_checked_and_replayed_without_a_mount() {
+    let scratch = Scratch::new();
+    let origin = local(&scratch);
+    let launch = Launch::before(&scratch, &origin).with(&LATER);
+    let _dead = Unmounting(scratch.join("mnt"));
+    let mounted = launch.start();
+    fs::create_dir(mounted.folder().join("d")).expect("the mount takes it");
+    fs::write(mounted.folder().join("d/file"), "content").expect("the mount takes it");
+    done(&mounted, &["sync"]);
+    mounted.kill();
+    let ask = |command: &str, with_origin: bool| {
+        let mut process = destage();
+        process.args(["mount", command]);
+        if with_origin {
+            process.arg(origin.folder());
+        }
+        process.arg("--journal").arg(&launch.journal).output().expect("the binary starts")
+    };
+    let checked = ask("check", false);
+    assert!(checked.status.success(), "{}", said(&checked));
+    assert!(said(&checked).contains("2 changes of names"), "{}", said(&checked));
+    assert!(!origin.folder().join("d").exists(), "a check changes nothing");
+    for _ in 0..2 {
+        let replayed = ask("replay", true);
+        assert!(replayed.status.success(), "{}", said(&replayed));
+        let content = fs::read(origin.folder().join("d/file")).expect("it is there");
+        assert_eq!(content, b"content");
+    }
+    assert!(said(&ask("check", false)).contains("undecided   0"), "nothing is left");
+}
