@@ -35,6 +35,7 @@ const GROUPS: &[Group] = &[
             "atomic",
             "group",
             "coordinator",
+            "fsync",
         ],
     ),
     (
