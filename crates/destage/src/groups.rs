@@ -36,6 +36,7 @@ const GROUPS: &[Group] = &[
             "group",
             "coordinator",
             "fsync",
+            "preset",
         ],
     ),
     (
@@ -55,6 +56,10 @@ const GROUPS: &[Group] = &[
             "once-limit",
             "threads",
         ],
+    ),
+    (
+        "Buffered writes on other servers",
+        &["replicas", "copies", "replica-log", "failover", "standby", "advertise"],
     ),
     (
         "Clients",
