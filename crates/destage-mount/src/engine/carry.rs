@@ -108,8 +108,12 @@ impl Carrier<'_> {
     /// Brings files one after the other, each durably if there is no better way.
     fn lane(&mut self, files: &[FileWork], each: bool) -> Result<()> {
         for file in files {
-            if self.file(file)? && each {
-                self.origin.sync(&file.key)?;
+            match self.file(file) {
+                Ok(is_written) if is_written && each => self.origin.sync(&file.key)?,
+                Ok(_) => {}
+                // One file is not to hold up all others for ever.
+                Err(error) if is_lasting(error) => self.keep(file, REFUSED)?,
+                Err(error) => return Err(error),
             }
         }
         Ok(())
@@ -221,8 +225,10 @@ impl Carrier<'_> {
     fn names(&mut self, plan: &Plan) -> Result<()> {
         let done = self.done_before(&plan.in_doubt)?;
         for work in plan.names.iter().skip(done) {
-            if let Some(change) = &work.change {
-                self.name(work, change)?;
+            let Some(change) = &work.change else { continue };
+            match self.name(work, change) {
+                Err(error) if is_lasting(error) => self.note(work, REFUSED)?,
+                other => other?,
             }
         }
         for (dir, stat) in &plan.dirs {
@@ -494,6 +500,27 @@ impl Carrier<'_> {
     }
 }
 
+/// Whether it is of no use to try again: the origin does not take such a thing.
+fn is_lasting(error: Errno) -> bool {
+    matches!(
+        error.0,
+        libc::EPERM
+            | libc::EACCES
+            | libc::EINVAL
+            | libc::EOPNOTSUPP
+            | libc::ELOOP
+            | libc::E2BIG
+            | libc::ERANGE
+            | libc::EFBIG
+            | libc::EMLINK
+            | libc::ENAMETOOLONG
+            | libc::EXDEV
+            | libc::ENOTDIR
+            | libc::EISDIR
+    )
+}
+
+const REFUSED: &str = "the origin refuses it, and would again";
 /// Files from which on several are brought at a time.
 const LANE_FILES_MIN: usize = 16;
 const DATA_NAME: &[u8] = b"data";

@@ -378,7 +378,7 @@ impl Origin for LocalOrigin {
 
     fn link(&self, file: &Key, dir: &Key, name: &[u8]) -> Result<()> {
         let (file, dir) = (self.named(file)?, self.named(dir)?);
-        Ok(sys::linkat(sys::CWD, path_of(&file), &dir, name, AtFlags::SYMLINK_FOLLOW)?)
+        Ok(sys::linkat(&file, c"", &dir, name, AtFlags::EMPTY_PATH)?)
     }
 
     fn unlink(&self, dir: &Key, name: &[u8]) -> Result<()> {
@@ -495,6 +495,9 @@ mod tests {
         assert_eq!(names, [b"b"[..].into(), b"c"[..].into()]);
         let (link, _) = origin.make(&root, b"l", &Make::Link(b"to/there"[..].into())).unwrap();
         assert_eq!(origin.read_link(&link).unwrap(), b"to/there");
+        origin.link(&link, &root, b"l2").unwrap();
+        origin.set(&link, &Attributes { mtime: Some(time), ..Attributes::default() }).unwrap();
+        assert_eq!(origin.stat(&link).unwrap().nlink, 2);
         origin.set_xattr(&file, b"user.colour", b"red").unwrap();
         assert_eq!(origin.xattr(&file, b"user.colour").unwrap(), b"red");
         assert_eq!(origin.xattrs(&file).unwrap(), b"user.colour\0");
