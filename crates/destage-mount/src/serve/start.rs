@@ -172,7 +172,7 @@ fn whole(place: &Path) -> PathBuf {
     let there = place.ancestors().find_map(|part| Some((part, part.canonicalize().ok()?)));
     match there {
         Some((part, known)) => {
-            let rest = place.strip_prefix(part).unwrap_or(Path::new(""));
+            let rest = place.strip_prefix(part).unwrap_or_else(|_| Path::new(""));
             if rest.as_os_str().is_empty() { known } else { known.join(rest) }
         }
         None => std::path::absolute(place).unwrap_or_else(|_| place.to_owned()),
