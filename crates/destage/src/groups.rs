@@ -10,7 +10,6 @@ const GROUPS: &[Group] = &[
         "Where",
         &[
             "origin",
-            "mountpoint",
             "data",
             "journal",
             "cache",

@@ -60,7 +60,8 @@ fn main() -> ExitCode {
 
 /// The command line's description.
 fn command() -> clap::Command {
-    groups::grouped(mount::with_its_own_admin_port(block::with_its_own_admin_port(Cli::command())))
+    let own_ports = mount::with_its_own_admin_port(block::with_its_own_admin_port(Cli::command()));
+    groups::grouped(own_ports)
 }
 
 fn run(cli: Cli, matches: &clap::ArgMatches) -> Result<(), CliError> {

@@ -321,7 +321,15 @@ fn sentences_are_short() {
     /// Most words of a sentence, in the mean of a page.
     const MEAN_MAX: f64 = 16.0;
     /// Pages that are older than the rule: what they may have. They may only get shorter.
-    const OLDER: [(&str, f64); 0] = [];
+    const OLDER: [(&str, f64); 7] = [
+        ("docs/POLICIES.md", 21.7),
+        ("docs/OPERATIONS.md", 20.5),
+        ("docs/CLIENTS.md", 21.8),
+        ("docs/SEMANTICS.md", 20.1),
+        ("docs/FORMAT.md", 19.3),
+        ("docs/SIMULATION.md", 24.3),
+        ("CHANGELOG.md", 25.1),
+    ];
     let mut long = Vec::new();
     for page in pages() {
         let name = page.display().to_string();
@@ -340,4 +348,13 @@ fn the_length_of_sentences_is_counted() {
     let text = "# A heading\nOne two three. Four\nfive?\n\n- six seven\n\n| a | b |\n\n```sh\nno words\n```\n1. eight\n";
     assert_eq!(lengths(text), [3, 2, 2, 1]);
     assert!((mean(&[1, 2, 3]) - 2.0).abs() < 1e-9);
+}
+
+#[test]
+fn every_page_is_in_the_book() {
+    let summary = read("docs/SUMMARY.md");
+    for page in pages().iter().filter(|page| page.starts_with("docs")) {
+        let name = page.file_name().expect("a file").to_string_lossy();
+        assert!(name == "SUMMARY.md" || summary.contains(&format!("]({name})")), "{name}");
+    }
 }

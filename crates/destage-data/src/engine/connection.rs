@@ -107,6 +107,13 @@ impl Engine {
                 Reply::new(&mut session.out, session.protocol).ok();
             }
             Verb::Scan => self.scan_command(client, session, args),
+            Verb::DbSize => {
+                // What is in memory: to count the origin's rows would read all of them.
+                let status = self.core.status();
+                let units = status.cache_units + status.dirty_units;
+                let units = i64::try_from(units).unwrap_or(i64::MAX);
+                Reply::new(&mut session.out, session.protocol).integer(units);
+            }
             Verb::WaitAof => self.wait_aof(client, session, args),
             Verb::Destage => self.destage_command(client, session, args),
             Verb::Quit => {

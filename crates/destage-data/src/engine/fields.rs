@@ -72,7 +72,7 @@ impl<'a> Fields<'a> {
         was_there
     }
 
-    fn present(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+    pub(super) fn present(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
         self.pairs.iter().filter_map(|&(field, value)| Some((field, value?)))
     }
 

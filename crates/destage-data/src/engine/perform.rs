@@ -2,6 +2,7 @@
 
 use super::command::Verb;
 use super::elements::set_of_table;
+use super::hash_scan::HashScan;
 use super::numbers::integer;
 use super::prepared::{Prepared, Trouble};
 use super::rows::Rows;
@@ -76,6 +77,12 @@ impl Context<'_> {
             Verb::HMGet => self.read_some(unit, &prepared.columns, reply),
             Verb::HLen => self.count_fields(unit, reply),
             Verb::HExists => self.has_field(unit, prepared.columns[0], reply),
+            Verb::HStrLen => {
+                let value = self.cell(unit, prepared.columns[0])?;
+                reply.integer(value.map_or(0, |value| value.len() as i64));
+                Ok(())
+            }
+            Verb::HScan => self.scan_fields(table, unit, &prepared.hash_scan, reply),
             Verb::Exists => self.exists(units, prepared.own_keys, reply),
             Verb::Type => {
                 let kind = match prepared.shape {
@@ -137,6 +144,23 @@ impl Context<'_> {
                 reply.bulk(value);
             }
         }
+        Ok(())
+    }
+
+    fn scan_fields(
+        &self,
+        table: &Table,
+        unit: UnitId,
+        scan: &HashScan,
+        reply: &mut Reply<'_>,
+    ) -> Result<(), Trouble> {
+        let row = self.row(unit).unwrap_or_default();
+        // A row of which something is not known is fetched first.
+        count_values(row)?;
+        let cells = Reader::new(row).zip(&table.columns);
+        let fields =
+            cells.filter_map(|(cell, column)| Some((column.name.as_bytes(), cell.value()?)));
+        scan.tell(fields, reply);
         Ok(())
     }
 

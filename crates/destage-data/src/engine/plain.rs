@@ -36,6 +36,8 @@ impl Verb {
                 | Self::HVals
                 | Self::HLen
                 | Self::HExists
+                | Self::HStrLen
+                | Self::HScan
                 | Self::HDel
                 | Self::HIncrBy
                 | Self::HIncrByFloat
@@ -172,6 +174,14 @@ impl Context<'_> {
             }
             Verb::HExists => {
                 reply.integer(i64::from(fields.get(first()).is_some()));
+                false
+            }
+            Verb::HStrLen => {
+                reply.integer(fields.get(first()).map_or(0, |value| value.len() as i64));
+                false
+            }
+            Verb::HScan => {
+                prepared.hash_scan.tell(fields.present(), reply);
                 false
             }
             Verb::HSet | Verb::HMSet => {

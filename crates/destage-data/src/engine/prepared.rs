@@ -3,6 +3,7 @@
 use super::ask::Ask;
 use super::command::{Category, Spec, Verb};
 use super::deadline::Expire;
+use super::hash_scan::HashScan;
 use super::key::resolve;
 use super::numbers::{NOT_FLOAT, NOT_INTEGER};
 use super::once::command::Once;
@@ -94,6 +95,8 @@ pub(crate) struct Prepared {
     pub(super) fields: Vec<Range<usize>>,
     /// How many of the keys were given; others are those of a set's elements.
     pub(super) own_keys: usize,
+    /// What HSCAN is to show.
+    pub(super) hash_scan: HashScan,
     /// It is carried out once.
     pub(super) once: Option<Once>,
 }
@@ -116,6 +119,7 @@ impl Default for Prepared {
             expire: Expire::default(),
             fields: Vec::new(),
             own_keys: 0,
+            hash_scan: HashScan::default(),
             once: None,
         }
     }
@@ -151,6 +155,7 @@ impl Prepared {
         self.set = None;
         self.expire = Expire::default();
         self.fields.clear();
+        self.hash_scan = HashScan::default();
         self.once = None;
     }
 
@@ -182,12 +187,16 @@ impl Prepared {
         let rest = &args[2..];
         match shape {
             _ if spec.verb == Verb::Type => return Ok(()),
+            Shape::Hash | Shape::Plain if spec.verb == Verb::HScan => {
+                self.hash_scan = HashScan::read(rest)?;
+                return Ok(());
+            }
             Shape::Hash => {}
             Shape::Plain => return self.read_fields(spec, rest),
             _ => return Err(wrong_type(args[1], shape)),
         }
         match spec.verb {
-            Verb::HGet | Verb::HMGet | Verb::HExists => {
+            Verb::HGet | Verb::HMGet | Verb::HExists | Verb::HStrLen => {
                 rest.iter().try_for_each(|field| self.push_column(table, field))
             }
             Verb::HDel => rest.iter().try_for_each(|field| self.push_cleared(table, field)),

@@ -3,7 +3,7 @@
 /// Commands with what they cannot be given, and what there is in their place.
 const FAMILIES: &[(&[&str], &str)] = &[
     (&["flushall", "flushdb"], "it would delete the origin's rows; use DEL on single rows"),
-    (&["keys", "dbsize", "randomkey"], "use SCAN 0 MATCH table:*"),
+    (&["keys", "randomkey"], "use SCAN 0 MATCH table:*"),
     (&["wait"], "use WAITAOF for the journal, DESTAGE WAIT for the origin"),
     (
         &["save", "bgsave", "bgrewriteaof", "lastsave"],
@@ -14,8 +14,7 @@ const FAMILIES: &[(&[&str], &str)] = &[
         "there are no scripts; group commands with MULTI ... EXEC, on condition with WATCH",
     ),
     // Hashes.
-    (&["hscan", "hrandfield"], "HGETALL, HKEYS and HVALS give a whole row"),
-    (&["hstrlen"], "HGET the column"),
+    (&["hrandfield"], "HGETALL, HKEYS and HVALS give a whole row"),
     (
         &[
             "hexpire",

@@ -55,6 +55,12 @@ pub(super) fn draw(frame: &mut Frame<'_>, servers: &Servers) {
             }
         }
     }
+    let gone = servers.all.iter().find_map(|server| Some((server, server.error.as_ref()?)));
+    if let Some((server, error)) = gone {
+        let text = format!("{}: {error}", server.address);
+        frame.render_widget(Paragraph::new(text).style(Style::new().fg(Color::Red)), keys);
+        return;
+    }
     let faint = Style::new().add_modifier(Modifier::DIM);
     frame.render_widget(Paragraph::new("q: end   up, down: another server").style(faint), keys);
 }
