@@ -151,9 +151,10 @@ fn misses_are_those_of_another_simulator() {
     near(steps(filling), S3_FIFO, 8, "s3-fifo");
 }
 
-/// The ghosts of [`S3Fifo`] are in short queues, to which identities are spread.
+/// The ghosts of [`S3Fifo`] are in short queues, to which identities are spread. Loops that are a little longer than one
+/// queue of them would be, as cloudPhysicsIO has, meet some of them still, where one queue would have forgotten all.
 #[test]
-fn over_blocks_s3_fifo_misses_as_with_one_exact_queue_of_ghosts() {
+fn over_blocks_s3_fifo_misses_no_more_than_with_one_exact_queue_of_ghosts() {
     for name in ["cloudphysics.vscsi.zst", "hplajw-1week.srt.zst", "ycsb-a-rocksdb.octf.tar.xz"] {
         let Some((_, requests)) = read(name) else { continue };
         let mut ids = HashMap::new();
@@ -172,7 +173,7 @@ fn over_blocks_s3_fifo_misses_as_with_one_exact_queue_of_ghosts() {
             let ours = misses(&mut S3Fifo::default(), &objects, bytes_max);
             let ours = ours as f64 / objects.len() as f64;
             println!("{name}, {places} blocks: {ours:.4}, exact {exact:.4}");
-            assert!((ours - exact).abs() < 0.003, "{name} {places}: {ours} {exact}");
+            assert!(ours < exact + 0.003, "{name} {places}: {ours} {exact}");
         }
     }
 }

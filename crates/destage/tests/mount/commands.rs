@@ -72,7 +72,7 @@ fn a_second_mount_of_a_folder_is_refused_with_whose_it_is() {
     let other = Scratch::new();
     let (code, text) = Launch::before(&other, &origin).with(&LATER).refused();
     assert_eq!(code, 11, "{text}");
-    assert!(text.contains(&format!("process {}", first.id())), "{text}");
+    assert!(text.contains(&format!("process {},", first.id())), "{text}");
     first.stop();
     Launch::before(&other, &origin).with(&LATER).start().stop();
 }
