@@ -15,7 +15,7 @@ use std::process::{Child, Command, Output, Stdio};
 pub(crate) struct Launch {
     origin: PathBuf,
     mountpoint: PathBuf,
-    journal: PathBuf,
+    pub(crate) journal: PathBuf,
     log: PathBuf,
     arguments: Vec<String>,
 }
@@ -125,6 +125,10 @@ impl Mounted {
     /// Where its files are seen.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// What it said on its standard error, of all starts so far.
