@@ -5,6 +5,7 @@ use crate::mapping::MappingSettings;
 use destage_core::{Policy, Span};
 pub use destage_origins::settings::{DocumentSettings, DomainSettings, TableSettings};
 use destage_record::RecordSettings;
+pub use destage_replicas_redis::Places;
 use destage_runtime::sockets::Listen;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -28,6 +29,8 @@ pub struct Settings {
     pub origin: Option<String>,
     /// The policy, validated.
     pub policy: Policy,
+    /// The servers that hold the buffered writes, if any do.
+    pub replicas: Option<ReplicaSettings>,
     /// How long decided groups are kept in the journal.
     pub retain: Span,
     /// How long a shutdown may drain; [`Span::MAX`] for as long as it takes.
@@ -80,6 +83,35 @@ pub struct Settings {
     pub run: Option<String>,
     /// Negative controls of the tests.
     pub unsafe_flags: UnsafeFlags,
+}
+
+/// Servers that hold the buffered writes, beside the journal on the local disk or instead of it.
+#[derive(Clone, Debug)]
+pub struct ReplicaSettings {
+    /// The servers.
+    pub places: Places,
+    /// So many of them hold a write before it is acknowledged. *Range:* 1 to the number of servers.
+    pub copies: usize,
+    /// What holds the writes.
+    pub journal: JournalKind,
+    /// Names the log on the servers, so that several logs share them.
+    pub name: String,
+    /// How long an owner must not have shown itself before another one takes over.
+    pub failover: Duration,
+    /// Follow whoever owns the log, and take over from it.
+    pub standby: bool,
+    /// Where clients reach this server, if not where it listens.
+    pub advertise: Option<String>,
+}
+
+/// What holds the buffered writes until the origin has decided them, where there are servers for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum JournalKind {
+    /// The servers alone.
+    #[default]
+    Replicas,
+    /// The servers and the journal on the local disk, both.
+    Both,
 }
 
 /// What becomes of keys that name no row: neither `table:primary-key` nor a mapping takes them.
@@ -149,6 +181,7 @@ impl Default for Settings {
             data: "destage-data".into(),
             origin: None,
             policy: Policy::default(),
+            replicas: None,
             retain: Span::from_secs(600),
             drain_timeout: Span::from_secs(30),
             password: None,

@@ -72,6 +72,13 @@ impl Error {
         Self { kind, message: message.into(), position: None, source: None }
     }
 
+    pub(crate) fn corrupt_parcel(why: &str) -> Self {
+        Self::new(
+            ErrorKind::Corrupt,
+            format!("an entry of the replicated log cannot be read: {why}"),
+        )
+    }
+
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Invalid, message)
     }

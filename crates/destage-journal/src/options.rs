@@ -20,6 +20,8 @@ pub struct Options {
     /// What explains the records (names of tables and columns), kept at the start of every segment. At most a quarter of
     /// `segment_bytes`. Default empty.
     pub catalog: Vec<u8>,
+    /// The identity of a new journal; a random one if none is given. One that is there keeps its own.
+    pub uuid: Option<[u8; 16]>,
     /// Prepare and recycle segments on a thread of the journal's own, so that a roll does not wait for it. Default true;
     /// false makes the sequence of disk operations deterministic.
     pub background: bool,
@@ -41,6 +43,7 @@ impl Default for Options {
             journal_bytes_max: 4 << 30,
             retain: Duration::from_secs(600),
             catalog: Vec::new(),
+            uuid: None,
             background: true,
             spares_max: 2,
             summarise: None,

@@ -22,7 +22,7 @@ pub(crate) struct Begun {
 /// A new journal. Its first segment gets its name only when its header is durable, so a first segment without one is
 /// always damage.
 pub(crate) fn create(disk: Arc<dyn Disk>, options: &Options) -> Result<Begun, Error> {
-    let uuid = uuid::Uuid::new_v4().into_bytes();
+    let uuid = options.uuid.unwrap_or_else(|| uuid::Uuid::new_v4().into_bytes());
     let store = Arc::new(Store::new(disk.clone(), uuid, options));
     let spares = tidy(&*disk, options, &[])?.1;
     let catalog: Arc<[u8]> = Arc::from(options.catalog.as_slice());

@@ -57,6 +57,8 @@ pub struct Said {
     pub committed: Position,
     /// The newest entry that this process has.
     pub last: Position,
+    /// Answers could be given when it was last looked.
+    pub is_leased: bool,
 }
 
 /// How a server stands.
@@ -438,6 +440,7 @@ fn said(owner: &Owner) -> Said {
         epoch: owner.epoch(),
         committed: owner.committed(),
         last: owner.last(),
+        is_leased: owner.may_answer(now()),
     }
 }
 

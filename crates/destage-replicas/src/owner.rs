@@ -165,6 +165,11 @@ impl Owner {
         if self.stage == Stage::Reading && self.sources.iter().any(|(from, _)| from == address) {
             self.look_again();
         }
+        if self.stage == Stage::Configuring && self.admitting.contains(address) {
+            // It may be gone for good. What was found is what this begins with once more; nobody else has heard of the other.
+            self.config = self.old.clone();
+            if self.config.is_some() { self.begin_again() } else { self.look_again() }
+        }
         self.advance();
     }
 

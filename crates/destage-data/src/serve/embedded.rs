@@ -31,7 +31,8 @@ impl EmbeddedServer {
     /// As for [`super::run`].
     pub(crate) fn start(settings: Settings, listens: bool) -> Result<Self, ServeError> {
         let reserved = super::reserve(&settings, listens)?;
-        let started = start::start(&settings)?;
+        let log = super::replicated::open(&settings, &mut |_| {})?;
+        let started = start::start(&settings, log)?;
         let schema = started.engine.schema().clone();
         let origin = started.origin.clone();
         let (server, outbox) = Server::new(settings, started, reserved, Host::Library { listens })?;

@@ -80,6 +80,8 @@ pub(super) fn claim(
     pair.check(owner.as_ref(), &claims)?;
     let was_ours = owner.as_ref().is_some_and(|owner| owner.journal == uuid);
     let is_sure = owner.as_ref().is_some_and(|owner| claims.are_in_place(owner));
+    // Whose the log is, its servers have said.
+    let is_sure = is_sure || settings.replicas.is_some();
     if was_ours && !is_sure && !settings.take_over {
         owner = pair.watch(writer, owner)?;
         pair.check(owner.as_ref(), &claims)?;
@@ -238,7 +240,7 @@ impl Pair<'_> {
         if owner.journal != self.journal {
             return self.check_foreign(owner, claims);
         }
-        if claims.are_of_a_copy(owner) {
+        if settings.replicas.is_none() && claims.are_of_a_copy(owner) {
             return self.check_copy(owner, claims);
         }
         if let Some(domain) = owned::lacking(owner, self.partition).filter(|_| !settings.adopt) {

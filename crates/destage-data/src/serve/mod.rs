@@ -12,6 +12,7 @@ mod identity;
 mod listening;
 mod metrics;
 mod owned;
+mod replicated;
 mod run;
 mod server;
 mod slow;
@@ -46,6 +47,8 @@ pub use whose::origin_of;
 enum Event {
     /// Something was done with the journal.
     Committed(CommitDone),
+    /// The replicated log stands otherwise than before.
+    Replicated,
     /// Rows were fetched, or not.
     Fetched { jobs: Vec<FetchJob>, result: Result<workers::Packed, OriginError> },
     /// A page of keys was read, or not.
@@ -112,7 +115,8 @@ pub fn run(mut settings: Settings, reread: Reread) -> Result<(), ServeError> {
     settings.clients_max = descriptors::for_clients(settings.clients_max);
     memory::give_back_when_quiet();
     let reserved = reserve(&settings, true)?;
-    let started = start::start(&settings)?;
+    let log = replicated::open(&settings, &mut |_| {})?;
+    let started = start::start(&settings, log)?;
     let (server, outbox) = Server::new(settings, started, reserved, Host::Program)?;
     let _hangups = reload::watch(Arc::new(EngineControl { outbox }), reread)
         .map_err(|error| ServeError::internal(&error))?;

@@ -61,6 +61,8 @@ pub(super) struct Server {
     /// Clients that were not read to the end.
     unread: Vec<ClientId>,
     sends: Vec<ClientId>,
+    /// Clients whose answers wait until this process is sure that it owns the log.
+    held: Vec<ClientId>,
     buffer: Box<[u8]>,
     clock: Arc<Clock>,
     engine: Engine,
@@ -103,6 +105,7 @@ impl Server {
             is_example,
             watch,
             unused,
+            replicated,
         } = started;
         let mut shell = Shell::new(clock.clone())?;
         let outbox = shell.outbox().clone();
@@ -152,12 +155,13 @@ impl Server {
         let server = Self {
             claims,
             whose,
-            syncer: Syncer::spawn(&outbox, clock.now()).map_err(internal)?,
+            syncer: Syncer::spawn(&outbox, clock.now(), replicated).map_err(internal)?,
             shell,
             clients: Vec::new(),
             locals: HashMap::new(),
             unread: Vec::new(),
             sends: Vec::new(),
+            held: Vec::new(),
             buffer: vec![0; READ_BYTES].into_boxed_slice(),
             clock,
             engine,
@@ -400,6 +404,13 @@ impl Server {
                 if is_sync {
                     self.release();
                 }
+            }
+            Event::Replicated => {
+                if let Some(error) = self.syncer.replicated(&mut self.engine, now) {
+                    self.stopped.get_or_insert(error);
+                }
+                self.send_held();
+                self.release();
             }
             Event::Fetched { jobs, result } => {
                 self.fetches -= 1;

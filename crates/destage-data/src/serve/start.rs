@@ -2,6 +2,7 @@
 
 use super::claims::Claims;
 use super::identity::{self, Claimed, Unused};
+use super::replicated::{self, Replicated};
 use super::whose::Whose;
 use super::{ServeError, owned};
 use crate::catalog::Catalog;
@@ -14,7 +15,8 @@ use crate::schema::{Schema, TableId};
 use crate::settings::{EXAMPLE_FILE, Settings, Unmapped};
 use destage_core::{Fault, Lsn, Time};
 use destage_engine::Drive;
-use destage_journal::{DirDisk, ErrorKind, Journal, Options, Records, Recovery};
+use destage_journal::{DirDisk, Disk, ErrorKind, Journal, Options, Records, Recovery};
+use destage_replicas_redis::Replicas;
 use destage_runtime::clock::Clock;
 use destage_runtime::progress::Progress;
 use destage_runtime::watch::Watch;
@@ -46,11 +48,13 @@ pub(super) struct Started {
     pub(super) is_example: bool,
     /// Looks whether the journal is still in its place.
     pub(super) watch: Option<Watch>,
+    /// The log on other servers.
+    pub(super) replicated: Option<Replicated>,
     /// Gives the origin back if the start comes to nothing after all.
     pub(super) unused: Option<Unused>,
 }
 
-pub(super) fn start(settings: &Settings) -> Result<Started, ServeError> {
+pub(super) fn start(settings: &Settings, log: Option<Replicas>) -> Result<Started, ServeError> {
     create_folder(settings)?;
     if let Some(record) = &settings.record {
         record.check().map_err(|error| ServeError::usage(&error))?;
@@ -60,7 +64,7 @@ pub(super) fn start(settings: &Settings) -> Result<Started, ServeError> {
     tracing::info!(version, data = %settings.data.display(), "starting");
     // The journal first: its lock keeps a second process from touching anything.
     let disk = DirDisk::open(settings.data.join(JOURNAL_FOLDER))?;
-    let watch = watch(&disk)?;
+    let watch = if log.is_some() { None } else { watch(&disk)? };
     let origin = origins::open(&url, settings.origin_timeout, &settings.tables)?;
     let mut schema = origin.schema()?;
     let (tables, policy) = (schema.reachable().len(), policy::summary(&settings.policy));
@@ -69,11 +73,20 @@ pub(super) fn start(settings: &Settings) -> Result<Started, ServeError> {
     let (queries, partition) = fit(settings, &*origin, &mut schema)?;
     let schema = Arc::new(schema);
     let catalog = Catalog::of(&schema);
-    let (mut journal, recovery) = open_journal(settings, disk, &catalog)?;
+    let (mut journal, recovery, replicated) = match log {
+        None => {
+            let (journal, recovery) = open_journal(settings, disk, &catalog)?;
+            (journal, recovery, None)
+        }
+        Some(log) => replicated::journal(settings, log, disk, &catalog, &origin.describe())?,
+    };
     let mut writer = origin.writer()?;
     let partition = Arc::new(partition);
     let Claimed { epoch, owner, claims, whose, floor, unused } =
         identity::claim(settings, &origin, &mut *writer, &partition, &mut journal, &recovery)?;
+    if let Some(replicated) = &replicated {
+        replicated.check_owned()?;
+    }
     let found = owner.as_ref().map(|owner| owner.watermarks.clone()).unwrap_or_default();
     let watermark = owned::decided(owner.as_ref());
     let last = Lsn(journal.last());
@@ -113,6 +126,7 @@ pub(super) fn start(settings: &Settings) -> Result<Started, ServeError> {
         is_example,
         watch,
         unused,
+        replicated,
     })
 }
 
@@ -261,9 +275,14 @@ fn open_journal(
     disk: DirDisk,
     catalog: &Catalog,
 ) -> Result<(Journal, Recovery), ServeError> {
+    open_journal_on(settings, Arc::new(disk), journal_options(settings, catalog))
+}
+
+/// How the journal is kept.
+pub(super) fn journal_options(settings: &Settings, catalog: &Catalog) -> Options {
     let defaults = Options::default();
     let bytes_max = settings.policy.limits.journal_bytes_max;
-    let options = Options {
+    Options {
         segment_bytes: (bytes_max / SEGMENTS_MIN)
             .clamp(Options::SEGMENT_BYTES_MIN, defaults.segment_bytes),
         journal_bytes_max: bytes_max,
@@ -271,9 +290,16 @@ fn open_journal(
         catalog: catalog.encode(),
         unsafe_no_fsync: settings.unsafe_flags.in_force().no_fsync,
         ..defaults
-    };
+    }
+}
+
+pub(super) fn open_journal_on(
+    settings: &Settings,
+    disk: Arc<dyn Disk>,
+    options: Options,
+) -> Result<(Journal, Recovery), ServeError> {
     let mut bar = Progress::new("reading the journal", 0);
-    let opened = Journal::open_with(Arc::new(disk), options, &mut |progress| {
+    let opened = Journal::open_with(disk, options, &mut |progress| {
         bar.set_total(progress.segments_total);
         bar.set(progress.segments);
     });

@@ -3,8 +3,8 @@
 //! When the journal is written and made durable is [`JournalCommit`]'s to say: inline while the disk is fast and every client
 //! waits for it, else here. Two syncs may be under way at once, each with a handle of the file to itself.
 
-use super::Event;
-use super::Outbox;
+use super::replicated::Replicated;
+use super::{Event, Outbox, ServeError};
 use crate::engine::{COMMIT, Engine};
 use destage_core::{Fault, Lsn, Time};
 use destage_engine::{News, Writers};
@@ -23,10 +23,19 @@ pub(super) struct Syncer {
     threads: [Sender<CommitWork>; LANES_MAX],
     /// The engine knows that the journal has failed.
     told: bool,
+    /// The log on other servers, if the writes are kept there.
+    replicated: Option<Replicated>,
 }
 
 impl Syncer {
-    pub(super) fn spawn(outbox: &Outbox, now: Time) -> std::io::Result<Self> {
+    pub(super) fn spawn(
+        outbox: &Outbox,
+        now: Time,
+        replicated: Option<Replicated>,
+    ) -> std::io::Result<Self> {
+        if let Some(replicated) = &replicated {
+            replicated.tell(outbox.clone());
+        }
         let spawn = |name: &str| {
             let (jobs, receiver) = queue();
             let outbox = outbox.clone();
@@ -37,12 +46,16 @@ impl Syncer {
             commit: JournalCommit::new(COMMIT, WRITE_INLINE_BYTES, now),
             threads: [spawn("journal")?, spawn("journal-beside")?],
             told: false,
+            replicated,
         })
     }
 
     /// The core wants the journal durable.
     pub(super) fn want(&mut self, upto: Lsn) {
         self.commit.want(upto);
+        if let Some(replicated) = &mut self.replicated {
+            replicated.want(upto);
+        }
     }
 
     /// Whether a flush or a sync is under way.
@@ -88,6 +101,9 @@ impl Syncer {
         if self.commit.has_failed() {
             return false;
         }
+        if let Some(replicated) = &mut self.replicated {
+            replicated.ship(engine.journal());
+        }
         loop {
             let load = engine.commit_load(writers.has_readers());
             let due = self.commit.next_due(now(), engine.journal(), load);
@@ -120,10 +136,42 @@ impl Syncer {
         self.tell(engine, now);
     }
 
+    /// The replicated log stands otherwise than before: how it ended, if it has.
+    pub(super) fn replicated(&mut self, engine: &mut Engine, now: Time) -> Option<ServeError> {
+        let replicated = self.replicated.as_mut()?;
+        match replicated.hear() {
+            Ok((upto, took)) => {
+                engine.journal_news(now, News::Durable { upto, took });
+                None
+            }
+            Err(error) => Some(error),
+        }
+    }
+
+    /// Whether anything may be answered now: this process owns the log, as far as it can be sure.
+    #[inline]
+    pub(super) fn may_answer(&self) -> bool {
+        self.replicated.as_ref().is_none_or(Replicated::may_answer)
+    }
+
+    /// The end in order, so that nobody waits for this process.
+    pub(super) fn give_up_log(&self) {
+        if let Some(replicated) = &self.replicated {
+            replicated.give_up();
+        }
+    }
+
     fn tell(&mut self, engine: &mut Engine, now: Time) {
         while let Some(news) = self.commit.poll_news(engine.journal()) {
             match news {
                 News::Failed => tracing::error!("the journal failed; stopping"),
+                News::Durable { upto, took } => {
+                    let upto = match &mut self.replicated {
+                        Some(replicated) => replicated.durable_here(upto),
+                        None => upto,
+                    };
+                    engine.journal_news(now, News::Durable { upto, took });
+                }
                 news => engine.journal_news(now, news),
             }
         }

@@ -122,7 +122,10 @@ impl Owner {
                 peer.configured = Some(rank);
             }
         }
-        let due = self.addresses_where(|peer| {
+        // First those that are admitted: whoever finds a configuration finds all of its servers admitted, however little else of
+        // it was written.
+        let is_admitting = self.stage == Stage::Configuring && !self.admitting.is_empty();
+        let mut due = self.addresses_where(|peer| {
             let is_under_way = |sent: &Sent| {
                 matches!(sent, Sent::Configure { epoch: e, rank: r } if (*e, *r) == (epoch, rank))
             };
@@ -131,6 +134,9 @@ impl Owner {
                 && !peer.sent.iter().any(is_under_way)
                 && peer.is_willing(self.now, self.settings.renew_every)
         });
+        if is_admitting {
+            due.retain(|address| self.admitting.contains(address));
+        }
         for address in due {
             let admitted = self.admission(&config, &address);
             let request = Request::Configure { epoch, config: config.clone(), admitted };
@@ -198,13 +204,18 @@ impl Owner {
         });
         if is_due && can && is_there {
             self.change_from = self.now + self.settings.quiet;
-            self.previous = self.epoch;
-            self.epoch = self.next_epoch();
-            self.stage = Stage::Promising;
-            self.enough_since = None;
-            for peer in self.peers.values_mut() {
-                peer.begin_epoch();
-            }
+            self.begin_again();
+        }
+    }
+
+    /// Takes over from itself.
+    pub(super) fn begin_again(&mut self) {
+        self.previous = self.epoch;
+        self.epoch = self.next_epoch();
+        self.stage = Stage::Promising;
+        self.enough_since = None;
+        for peer in self.peers.values_mut() {
+            peer.begin_epoch();
         }
     }
 

@@ -563,7 +563,8 @@ impl World {
         if self.setup.reclaims_early {
             owner.reclaim(owner.committed().next());
         }
-        if owner.is_settled() {
+        // A deposed one would not know.
+        if owner.is_settled() && owner.may_answer(now) {
             self.lost_since_settled = 0;
         }
         Ok(())

@@ -143,7 +143,7 @@ impl Client {
 
     /// The top or a folder.
     fn folder_name(&mut self) -> String {
-        let inner = self.one_of(|entry| is_dir(entry));
+        let inner = self.one_of(is_dir);
         inner.filter(|_| self.random.chance(60)).unwrap_or_default()
     }
 
@@ -190,16 +190,16 @@ impl Client {
             }
             91..94 => {
                 let name = format!("d{}", self.random.below(DIRS_MAX as u64 + 2));
-                let dirs = self.tree.names_of(|entry| is_dir(entry)).len();
+                let dirs = self.tree.names_of(is_dir).len();
                 let is_free = !self.tree.names().contains_key(&name);
                 (is_free && dirs < DIRS_MAX).then_some(Change::MakeDir { name })
             }
             94..96 => {
-                let name = self.one_of(|entry| is_dir(entry))?;
+                let name = self.one_of(is_dir)?;
                 self.tree.is_empty(&name).then_some(Change::RemoveDir { name })
             }
             96..98 => {
-                let from = self.one_of(|entry| is_dir(entry))?;
+                let from = self.one_of(is_dir)?;
                 let to = format!("d{}", self.random.below(DIRS_MAX as u64 + 2));
                 let is_free = !self.tree.names().contains_key(&to);
                 is_free.then_some(Change::Rename { from, to })

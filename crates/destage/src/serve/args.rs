@@ -5,7 +5,9 @@ use crate::server::RecordArgs;
 use crate::values::{Admin, admin, bytes, interval, listen, password, size, staleness, unmapped};
 use clap::Args;
 use destage_core::{Acknowledge, AtLimit, OnReject, Policy, When};
-use destage_data::settings::{EXAMPLE_FILE, Settings, Unmapped, UnsafeFlags};
+use destage_data::settings::{
+    EXAMPLE_FILE, JournalKind, Places, ReplicaSettings, Settings, Unmapped, UnsafeFlags,
+};
 use destage_engine::set_dirty_limit;
 use destage_runtime::memory;
 use destage_runtime::policy::{
@@ -119,6 +121,37 @@ pub(crate) struct ServeArgs {
     /// How long a lone write waits for company before it is destaged. 0 to 1s.
     #[arg(long, default_value = "20ms", value_parser = |s: &str| interval(s, "0", "1s"), value_name = "TIME")]
     linger: Interval,
+
+    /// Servers that hold the buffered writes: Valkey or Redis 6.2 or later as redis://:PASSWORD@HOST:PORT or rediss://, separated by
+    /// commas. The writes then survive this host and its disk. Prefer the environment or the settings file for passwords.
+    #[arg(long, env = "DESTAGE_REPLICAS", hide_env_values = true, value_name = "URLS")]
+    replicas: Option<String>,
+
+    /// So many of the --replicas hold a write before it is acknowledged. 1 to their number.
+    #[arg(long, default_value = "2", value_parser = clap::value_parser!(u8).range(1..=64), value_name = "COUNT")]
+    copies: u8,
+
+    /// What holds the buffered writes: the disk of this host (local), the --replicas (replicas), or each of the two (both). By default
+    /// replicas where there are some, else local.
+    #[arg(long, value_enum, value_name = "KIND")]
+    journal: Option<JournalWord>,
+
+    /// Names the log on the --replicas, so that several logs share them. The same on all hosts that share a log.
+    #[arg(long, default_value = "destage", value_name = "NAME")]
+    replica_log: String,
+
+    /// How long the owner of the log must not have shown itself before another server takes it over. It answers nothing for the last
+    /// two fifths of that time. 300ms to 1m.
+    #[arg(long, default_value = "3s", value_parser = |s: &str| interval(s, "300ms", "1m"), value_name = "TIME")]
+    failover: Interval,
+
+    /// Follow the log of the server that owns it, and take it over when that one is gone.
+    #[arg(long, requires = "replicas")]
+    standby: bool,
+
+    /// Where clients reach this server, for others to tell them: HOST:PORT. By default what --listen says.
+    #[arg(long, value_name = "ADDR")]
+    advertise: Option<String>,
 
     /// How long destaged writes are kept in the journal, so that they can be replayed onto an origin that went back. 0 to 7d.
     #[arg(long, default_value = "10m", value_parser = |s: &str| interval(s, "0", "7d"), value_name = "TIME")]
@@ -282,10 +315,59 @@ impl std::fmt::Debug for ServeArgs {
     }
 }
 
+/// What holds the buffered writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum JournalWord {
+    /// The disk of this host.
+    Local,
+    /// The servers of --replicas.
+    Replicas,
+    /// Each of the two.
+    Both,
+}
+
 impl ServeArgs {
+    /// The servers that hold the buffered writes, if any do.
+    fn replicas(&self) -> Result<Option<ReplicaSettings>, CliError> {
+        let urls = self.replicas.as_deref().filter(|urls| !urls.is_empty());
+        let journal = match (urls.is_some(), self.journal) {
+            (false, None | Some(JournalWord::Local)) => return Ok(None),
+            (false, Some(_)) => {
+                return Err(CliError::usage(
+                    "--journal replicas and both need servers: --replicas redis://HOST:PORT,...",
+                ));
+            }
+            (true, Some(JournalWord::Local)) => {
+                return Err(CliError::usage(
+                    "--journal local keeps nothing on the servers of --replicas: leave one of them out",
+                ));
+            }
+            (true, None | Some(JournalWord::Replicas)) => JournalKind::Replicas,
+            (true, Some(JournalWord::Both)) => JournalKind::Both,
+        };
+        let places =
+            Places::parse(urls.unwrap_or_default()).map_err(|e| CliError::usage(e.to_string()))?;
+        let (copies, count) = (usize::from(self.copies), places.addresses().len());
+        if copies > count {
+            return Err(CliError::usage(format!(
+                "--copies {copies} of {count} servers cannot be had: name more with --replicas"
+            )));
+        }
+        Ok(Some(ReplicaSettings {
+            places,
+            copies,
+            journal,
+            name: self.replica_log.clone(),
+            failover: self.failover.duration().expect("none is out of its range"),
+            standby: self.standby,
+            advertise: self.advertise.clone(),
+        }))
+    }
+
     /// The settings, with the policy checked as a whole.
     pub(crate) fn into_settings(self) -> Result<Settings, CliError> {
         let policy = self.policy()?;
+        let replicas = self.replicas()?;
         let filled = |text: Option<String>| text.filter(|text| !text.is_empty());
         // An empty variable in the environment means that there is none.
         let origin = filled(self.origin);
@@ -296,6 +378,7 @@ impl ServeArgs {
             data: self.data.unwrap_or_else(|| default_data(origin.is_some())),
             origin,
             policy,
+            replicas,
             retain: self.retain.span(),
             drain_timeout: self.drain_timeout.span(),
             password: password(self.password)?,

@@ -231,7 +231,7 @@ fn a_journal_that_has_lost_its_end_is_noticed() {
     let mut loaded = Loaded::new(launch.clone(), 77);
     loaded.work(Mounted::cut).unwrap_or_else(|what| panic!("{what}"));
     loaded.mounted.take().expect("it is mounted").kill();
-    lose_the_end(&launch.journal);
+    lose_the_end(launch.journal());
     loaded.start();
     let what = loaded.check().expect_err("half of the journal is gone: the books prove nothing");
     assert!(what.contains("lost: ") || what.contains("cannot be read"), "{what}");

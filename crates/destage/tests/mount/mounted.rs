@@ -15,7 +15,7 @@ use std::process::{Child, Command, Output, Stdio};
 pub(crate) struct Launch {
     origin: PathBuf,
     mountpoint: PathBuf,
-    pub(crate) journal: PathBuf,
+    journal: PathBuf,
     log: PathBuf,
     arguments: Vec<String>,
 }
@@ -44,6 +44,11 @@ impl Launch {
     pub(crate) fn on(mut self, mountpoint: PathBuf) -> Self {
         self.mountpoint = mountpoint;
         self
+    }
+
+    /// Where its journal lies.
+    pub(crate) fn journal(&self) -> &Path {
+        &self.journal
     }
 
     /// With its journal there.
@@ -127,6 +132,7 @@ impl Mounted {
         &self.folder
     }
 
+    /// Its process.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }

@@ -145,8 +145,22 @@ impl Server {
         count
     }
 
+    /// Sends what was held back, if it may leave now.
+    pub(super) fn send_held(&mut self) {
+        for id in std::mem::take(&mut self.held) {
+            self.send(id);
+        }
+    }
+
     /// Sends what may leave, as far as the socket takes it.
     fn send(&mut self, id: ClientId) {
+        // Before each reply: this process may have been stopped for any time, and another one be the owner by now.
+        if !self.syncer.may_answer() {
+            if !self.held.contains(&id) {
+                self.held.push(id);
+            }
+            return;
+        }
         let Some(client) = self.clients.get_mut(id.0 as usize).and_then(Option::as_mut) else {
             return self.send_local(id);
         };

@@ -108,6 +108,7 @@ impl Server {
         if let Err(error) = closed {
             return Err(ServeError::from(error));
         }
+        self.syncer.give_up_log();
         self.whose.end(decided, last)?;
         released?;
         if let Some(error) = remains {

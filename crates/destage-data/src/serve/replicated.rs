@@ -1,0 +1,434 @@
+//! The buffered writes on other servers: taking their log over at a start, and handing writes over to it.
+
+use super::start::{journal_options, open_journal_on};
+use super::{Event, Outbox, ServeError};
+use crate::catalog::Catalog;
+use crate::settings::{JournalKind, ReplicaSettings, Settings};
+use destage_core::{Lsn, Span};
+use destage_journal::{DirDisk, Disk, Journal, MemDisk, Options, ParcelReader, Recovery};
+use destage_replicas::{Position, Refusal, Stage};
+use destage_replicas_redis::{LogSettings, Replicas, Said};
+use destage_runtime::exit;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Entries that are handed over and not yet held by k servers; what comes meanwhile goes together.
+const UNDER_WAY_MAX: usize = 2;
+/// So much is handed over although nobody waits for it.
+const AHEAD_BYTES: usize = 256 << 10;
+/// An entry explains itself at least so often, so that those before it may go; always where that takes few bytes.
+const EXPLAINED_EVERY: usize = 64;
+const EXPLANATION_SMALL: usize = 1 << 10;
+/// How long a start waits for servers before it says what it lacks, and then gives up.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a start waits for a sign of another owner, beyond the time after which one is taken for dead.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+
+/// How the journal's segments are named.
+const SEGMENT: &str = "segment-";
+
+/// The log of a running server: see the module.
+#[derive(Debug)]
+pub(super) struct Replicated {
+    log: Replicas,
+    /// Not held by k servers yet.
+    under_way: VecDeque<Entry>,
+    /// Not reclaimed yet, oldest first; those under way are among them.
+    kept: VecDeque<Kept>,
+    /// The newest write handed over.
+    shipped: Lsn,
+    /// The newest write that k servers hold.
+    reached: Lsn,
+    /// The newest write that is durable in the journal here, whatever that is worth.
+    here: Lsn,
+    wanted: Option<Lsn>,
+    unsent: Option<Unsent>,
+    since_explained: usize,
+    /// Held for its lock.
+    _folder: Option<DirDisk>,
+}
+
+/// What is to be handed over next.
+#[derive(Debug)]
+struct Unsent {
+    last: Lsn,
+    explains: bool,
+    bytes: destage_replicas::Payload,
+}
+
+#[derive(Debug)]
+struct Entry {
+    at: Position,
+    last: Lsn,
+    since: Instant,
+}
+
+#[derive(Debug)]
+struct Kept {
+    at: Position,
+    last: Lsn,
+    is_explained: bool,
+}
+
+/// Takes the log over, if there is one. A standby waits as long as another process owns it, and tells `waiting` of the log
+/// before; other starts are refused then.
+///
+/// # Errors
+/// [`exit::FENCED`] if another process owns it, [`exit::JOURNAL_UNUSABLE`] if too few servers can be reached, and
+/// [`exit::USAGE`] for settings that do not fit.
+pub(super) fn open(
+    settings: &Settings,
+    waiting: &mut dyn FnMut(&Replicas),
+) -> Result<Option<Replicas>, ServeError> {
+    let Some(replicas) = &settings.replicas else { return Ok(None) };
+    let log = Replicas::start(replicas.places.clone(), &log_settings(settings, replicas));
+    waiting(&log);
+    let is_decided = |said: &Said| matches!(said.stage, Stage::Open | Stage::Refused(_));
+    let began = Instant::now();
+    loop {
+        let said = log.wait(LOOK_AGAIN, is_decided);
+        match said.stage {
+            Stage::Open => break,
+            Stage::Refused(refusal) => return Err(refused(&refusal, replicas)),
+            _ => {}
+        }
+        if replicas.standby {
+            continue;
+        }
+        if let Some((_, place, true)) = log.owner_seen()
+            && !settings.take_over
+            && began.elapsed() > replicas.failover + LOOK_AGAIN
+        {
+            return Err(ServeError::new(
+                exit::FENCED,
+                format!(
+                    "another process owns the log '{}' on these servers: its clients reach it at {place}. Stop it first, start \
+                     this one with --standby, or --take-over from it",
+                    replicas.name
+                ),
+            ));
+        }
+        if began.elapsed() > PATIENCE.max(replicas.failover * 4) {
+            return Err(too_few(&log, replicas));
+        }
+    }
+    if let Some(config) = log.config()
+        && config.now.copies != replicas.copies
+    {
+        tracing::warn!(
+            copies = config.now.copies,
+            asked = replicas.copies,
+            "the log keeps as many copies as when it was begun; --copies counts for a new one"
+        );
+    }
+    Ok(Some(log))
+}
+
+fn log_settings(settings: &Settings, replicas: &ReplicaSettings) -> LogSettings {
+    let place = replicas.advertise.clone().unwrap_or_else(|| settings.listen.to_string());
+    let random = uuid::Uuid::new_v4().as_u64_pair();
+    LogSettings {
+        name: replicas.name.clone(),
+        subject: replicas.name.clone(),
+        place,
+        copies: replicas.copies,
+        failover: replicas.failover,
+        at_once: settings.take_over,
+        identity: random.0 ^ random.1,
+    }
+}
+
+fn refused(refusal: &Refusal, replicas: &ReplicaSettings) -> ServeError {
+    let message = match refusal {
+        Refusal::Copies => format!(
+            "--copies {} of {} servers cannot be had: 1 to {0} can",
+            replicas.copies,
+            replicas.places.addresses().len()
+        ),
+        Refusal::Subject(subject) => format!(
+            "the log '{}' on these servers is for {subject}: choose another name with --replica-log",
+            replicas.name
+        ),
+    };
+    ServeError::new(exit::USAGE, message)
+}
+
+fn too_few(log: &Replicas, replicas: &ReplicaSettings) -> ServeError {
+    let mut text = format!(
+        "too few servers of the log '{}' can be used to take it over; nothing was changed:",
+        replicas.name
+    );
+    for server in log.servers() {
+        let standing = &server.standing;
+        let what = match (&server.trouble, standing.is_member, standing.counts) {
+            (Some(trouble), ..) => trouble.to_string(),
+            (None, true, false) => "it has lost its memory, or was restarted without one".into(),
+            (None, _, _) if !standing.is_reachable => "it does not answer".into(),
+            _ => "it is ready".into(),
+        };
+        text.push_str(&format!("\n  {}: {what}", standing.address));
+    }
+    text.push_str("\nBring the servers back that hold it");
+    ServeError::new(exit::JOURNAL_UNUSABLE, text)
+}
+
+/// The journal, with what the log holds, and the log behind it. The log decides: a journal on the local disk that holds
+/// something else is set aside, since what only it has was never acknowledged.
+///
+/// # Errors
+/// As for a journal on the local disk, and for a log that cannot be read.
+pub(super) fn journal(
+    settings: &Settings,
+    log: Replicas,
+    folder: DirDisk,
+    catalog: &Catalog,
+    origin: &str,
+) -> Result<(Journal, Recovery, Option<Replicated>), ServeError> {
+    let kind = settings.replicas.as_ref().map_or(JournalKind::Replicas, |r| r.journal);
+    let name = settings.replicas.as_ref().map_or("", |r| &r.name);
+    let mut options = journal_options(settings, catalog);
+    let words = format!("{name}\n{origin}");
+    options.uuid =
+        Some(*uuid::Uuid::new_v5(&uuid::Uuid::NAMESPACE_URL, words.as_bytes()).as_bytes());
+    if kind == JournalKind::Replicas {
+        // What is decided is of use to nobody: it is not there after a restart.
+        options.retain = Duration::ZERO;
+    }
+    let entries = log.entries();
+    let mut kept = VecDeque::new();
+    for (at, payload) in entries.iter().filter(|(_, payload)| !payload.is_empty()) {
+        let (last, is_explained) = of_parcel(payload)?;
+        kept.push_back(Kept { at: *at, last, is_explained });
+    }
+    let fill = |disk: Arc<dyn Disk>| -> Result<(Journal, Recovery), ServeError> {
+        let (mut journal, recovery) = open_journal_on(settings, disk.clone(), options.clone())?;
+        if kept.is_empty() {
+            return Ok((journal, recovery));
+        }
+        for (_, payload) in entries.iter().filter(|(_, payload)| !payload.is_empty()) {
+            journal.append_parcel(payload)?;
+        }
+        journal.close()?;
+        open_journal_on(settings, disk, options.clone())
+    };
+    let (mut journal, recovery, folder) = match kind {
+        JournalKind::Replicas => {
+            let (journal, recovery) = fill(Arc::new(MemDisk::default()))?;
+            (journal, recovery, Some(folder))
+        }
+        JournalKind::Both => {
+            let (journal, recovery) = both(settings, folder, &options, &entries, &fill)?;
+            (journal, recovery, None)
+        }
+    };
+    let last = Lsn(journal.last());
+    journal.hand_over();
+    let replicated = Replicated {
+        log,
+        under_way: VecDeque::new(),
+        kept,
+        shipped: last,
+        reached: last,
+        here: last,
+        wanted: None,
+        unsent: None,
+        since_explained: EXPLAINED_EVERY,
+        _folder: folder,
+    };
+    Ok((journal, recovery, Some(replicated)))
+}
+
+type Entries = [(Position, destage_replicas::Payload)];
+
+/// The journal on the local disk if it says the same as the log, else a new one.
+fn both(
+    settings: &Settings,
+    folder: DirDisk,
+    options: &Options,
+    entries: &Entries,
+    fill: &dyn Fn(Arc<dyn Disk>) -> Result<(Journal, Recovery), ServeError>,
+) -> Result<(Journal, Recovery), ServeError> {
+    let place = settings.data.join("journal");
+    let disk: Arc<dyn Disk> = Arc::new(folder);
+    let names = disk.list().map_err(|error| ServeError::internal(&error))?;
+    let is_empty = !names.iter().any(|name| name.starts_with(SEGMENT));
+    if is_empty {
+        return fill(disk);
+    }
+    let (journal, recovery) = open_journal_on(settings, disk.clone(), options.clone())?;
+    let uuid = options.uuid.map(|uuid| uuid::Uuid::from_bytes(uuid).to_string());
+    if Some(journal.uuid()) != uuid.as_deref() {
+        return Err(ServeError::new(
+            exit::JOURNAL_UNUSABLE,
+            format!(
+                "the journal in {} was kept without these servers, and holds writes that their log lacks or does not know: start \
+                 with --journal local once and let it drain, then use an empty --data folder",
+                settings.data.display()
+            ),
+        ));
+    }
+    if says_the_same(&journal, entries)? {
+        return Ok((journal, recovery));
+    }
+    let cut = journal.last();
+    drop((journal, recovery, disk));
+    let stamp = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let aside = settings.data.join(format!("journal.{}", stamp.map_or(0, |age| age.as_secs())));
+    std::fs::rename(&place, &aside).map_err(|error| {
+        let message = format!("cannot set the journal {} aside: {error}", place.display());
+        ServeError::new(exit::JOURNAL_UNUSABLE, message)
+    })?;
+    tracing::warn!(
+        aside = %aside.display(),
+        last = cut,
+        "the journal here and the log on the servers differ; the log decides. What only the journal had was never acknowledged, and \
+         is set aside"
+    );
+    fill(Arc::new(DirDisk::open(place)?))
+}
+
+/// Whether a journal ends as the log does, and holds the same wherever both have something.
+fn says_the_same(journal: &Journal, entries: &Entries) -> Result<bool, ServeError> {
+    let mut last = 0;
+    for (_, payload) in entries.iter().filter(|(_, payload)| !payload.is_empty()) {
+        let mut reader = ParcelReader::open(payload)?;
+        while let Some(record) = reader.advance()? {
+            last = record.lsn;
+            let mut found = journal.read(record.lsn, record.lsn);
+            let Some(found) = found.advance()? else {
+                if record.lsn < journal.status().oldest_lsn {
+                    continue;
+                }
+                return Ok(false);
+            };
+            if found.payload != record.payload || found.stamp_ns != record.stamp_ns {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(journal.last() == last)
+}
+
+fn of_parcel(payload: &[u8]) -> Result<(Lsn, bool), ServeError> {
+    let mut reader = ParcelReader::open(payload)?;
+    let is_explained = reader.catalog.is_some();
+    let mut last = Lsn::ZERO;
+    while let Some(record) = reader.advance()? {
+        last = Lsn(record.lsn);
+    }
+    Ok((last, is_explained))
+}
+
+impl Replicated {
+    /// Tells the server of each change from now on.
+    pub(super) fn tell(&self, outbox: Outbox) {
+        self.log.listen(move |_| outbox.send(Event::Replicated));
+    }
+
+    /// Whether this process still owns the log, after it has claimed the origin.
+    ///
+    /// # Errors
+    /// [`exit::FENCED`]: another one does.
+    pub(super) fn check_owned(&self) -> Result<(), ServeError> {
+        let said = self.log.said();
+        if said.stage == Stage::Open { Ok(()) } else { Err(self.lost(&said)) }
+    }
+
+    fn lost(&self, said: &Said) -> ServeError {
+        let by = match &said.stage {
+            Stage::Fenced { place, .. } if !place.is_empty() => format!(" at {place}"),
+            _ => String::new(),
+        };
+        ServeError::new(
+            exit::FENCED,
+            format!(
+                "another process{by} took over the log; this one acknowledged nothing since and stopped. Everything acknowledged \
+                 is there"
+            ),
+        )
+    }
+
+    pub(super) fn want(&mut self, upto: Lsn) {
+        self.wanted = self.wanted.max(Some(upto));
+    }
+
+    /// Hands over what is wanted, or much; lets go of what is decided.
+    pub(super) fn ship(&mut self, journal: &mut Journal) {
+        let is_wanted = self.wanted.is_some_and(|wanted| wanted > self.shipped);
+        let is_due = is_wanted || journal.parcel_bytes() > AHEAD_BYTES;
+        if is_due && self.under_way.len() < UNDER_WAY_MAX && self.log.said().stage == Stage::Open {
+            let is_small = journal.catalog_bytes() <= EXPLANATION_SMALL;
+            let explains = is_small || self.since_explained >= EXPLAINED_EVERY;
+            let parcel = self.unsent.take().or_else(|| {
+                let parcel = journal.take_parcel(explains)?;
+                self.since_explained = if explains { 0 } else { self.since_explained + 1 };
+                Some(Unsent { last: Lsn(parcel.last()), explains, bytes: parcel.finish().into() })
+            });
+            if let Some(parcel) = parcel {
+                self.send(parcel);
+            }
+        }
+        self.reclaim(Lsn(journal.decided()));
+    }
+
+    fn send(&mut self, parcel: Unsent) {
+        let Unsent { last, explains: is_explained, .. } = parcel;
+        let Some(at) = self.log.append(parcel.bytes.clone()) else {
+            // The servers' configuration is being changed, which takes a few round trips.
+            self.unsent = Some(parcel);
+            return;
+        };
+        self.shipped = last;
+        self.under_way.push_back(Entry { at, last, since: Instant::now() });
+        self.kept.push_back(Kept { at, last, is_explained });
+    }
+
+    /// Everything before the newest entry that explains itself and has only decided ones before it. One entry stays, since it
+    /// says which number comes next.
+    fn reclaim(&mut self, decided: Lsn) {
+        let decided = decided.min(self.reached);
+        let is_decided = |kept: &&Kept| kept.last <= decided;
+        let count = self.kept.iter().take_while(is_decided).count();
+        let mut candidates = self.kept.iter().take(count + 1).enumerate().skip(1);
+        let Some((index, base)) = candidates.rfind(|(_, kept)| kept.is_explained) else {
+            return;
+        };
+        let base = base.at;
+        self.kept.drain(..index);
+        self.log.reclaim(base);
+    }
+
+    /// The journal here is durable up to there: up to where a write is acknowledged.
+    pub(super) fn durable_here(&mut self, upto: Lsn) -> Lsn {
+        self.here = self.here.max(upto);
+        self.here.min(self.reached)
+    }
+
+    /// How the log stands: up to where a write is acknowledged, and how long the newest entry took.
+    ///
+    /// # Errors
+    /// Another process owns the log.
+    pub(super) fn hear(&mut self) -> Result<(Lsn, Span), ServeError> {
+        let said = self.log.said();
+        if let Stage::Fenced { .. } = said.stage {
+            return Err(self.lost(&said));
+        }
+        let mut took = Span::ZERO;
+        while let Some(entry) = self.under_way.pop_front_if(|entry| entry.at <= said.committed) {
+            self.reached = entry.last;
+            took = Span(entry.since.elapsed().as_nanos() as u64);
+        }
+        self.wanted = self.wanted.filter(|&wanted| wanted > self.reached);
+        Ok((self.here.min(self.reached), took))
+    }
+
+    #[inline]
+    pub(super) fn may_answer(&self) -> bool {
+        self.log.may_answer()
+    }
+
+    pub(super) fn give_up(&self) {
+        self.log.give_up();
+    }
+}
