@@ -132,11 +132,6 @@ impl Mounted {
         &self.folder
     }
 
-    /// Its process.
-    pub(crate) fn id(&self) -> u32 {
-        self.child.id()
-    }
-
     /// What it said on its standard error, of all starts so far.
     pub(crate) fn said(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
