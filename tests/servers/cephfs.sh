@@ -4,8 +4,14 @@
 #   cephfs.sh SCRIPTS [OPTION]...
 #
 # SCRIPTS is the folder of start.sh and stop.sh, which bring a CephFS up on the loopback interface; the options go to
-# start.sh. Prints one line, the folder of its state, once the file system is mounted at `mnt/1` in there. At the end of
-# the input all its processes are ended and the folder is removed.
+# start.sh. Prints one line, the folder of its state, once the file system is mounted at `mnt/1` in there. Then each line
+# read from standard input is a command,
+#
+#   kill NAME   ends a process without ceremony: osd.0, mds.a, client.1 and so on
+#   start       starts again what is not running, and mounts what is not mounted
+#   evict       ends the sessions of all clients, so that none holds up the others
+#
+# answered by one line, `ok` or `failed`. At the end of the input all its processes are ended and the folder is removed.
 set -u
 scripts=$1
 shift
@@ -18,15 +24,44 @@ finish() {
     exit "$1"
 }
 
-# The monitor and a range of ports behind it, below those that the kernel gives away.
-port() { echo $((15000 + $(od -An -N2 -tu2 /dev/urandom) % 80 * 210)); }
+answer() {
+    if "$@" >&2 </dev/null; then echo ok; else echo failed; fi
+}
+
+start() { "$scripts/start.sh" "$folder" --port "$port" $options; }
+
+kill_one() {
+    process=$(cat "$folder/run/$1.pid") || return 1
+    # Another process may have got the number of one that has ended.
+    tr '\0' ' ' <"/proc/$process/cmdline" | grep -qF "$folder/" || return 1
+    kill -KILL "$process" || return 1
+    while kill -0 "$process" 2>/dev/null; do sleep 0.01; done
+}
+
+evict() {
+    for session in $("$folder/ceph" tell mds.a client ls | sed -n 's/^ *"id": \([0-9]*\),$/\1/p'); do
+        "$folder/ceph" tell mds.a client evict "id=$session" || return 1
+    done
+}
+
+# Of the monitor; a range behind it is the others'. All are below those that the kernel gives away.
+free_port() { port=$((15000 + $(od -An -N2 -tu2 /dev/urandom) % 80 * 210)); }
 
 cd /
+options=$*
 folder=$(mktemp -d "${TMPDIR:-/tmp}/destage-ceph-XXXXXX") || exit 1
 for _ in 1 2 3; do
-    if "$scripts/start.sh" "$folder" --port "$(port)" "$@" >&2 </dev/null; then
+    free_port
+    if start >&2 </dev/null; then
         echo "$folder"
-        cat >/dev/null
+        while read -r command name; do
+            case $command in
+            kill) answer kill_one "$name" ;;
+            start) answer start ;;
+            evict) answer evict ;;
+            *) echo failed ;;
+            esac
+        done
         finish 0
     fi
     # Somebody else may have that port.

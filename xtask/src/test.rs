@@ -75,7 +75,8 @@ fn run_programs(
 ) {
     let is_end_to_end = |program: &Program| program.package == "destage" && program.is_integration;
     let is_case = |program: &Program| {
-        program.package == "destage-bench" && ["block", "loads"].contains(&&*program.target)
+        program.package == "destage-bench"
+            && ["block", "loads", "mount"].contains(&&*program.target)
     };
     if plan.wants("unit") {
         for program in programs.iter().filter(|program| !is_end_to_end(program)) {

@@ -16,6 +16,8 @@ pub struct Books {
     durable: usize,
     /// The state after those that are durable.
     kept: Tree,
+    /// What made them so.
+    kept_by: String,
     acknowledged: u64,
 }
 
@@ -50,7 +52,7 @@ impl Books {
 
     /// Writes down that all that was answered so far is durable.
     pub fn durable(&mut self) {
-        self.keep(self.done.len());
+        self.keep(self.done.len(), "a write that was synchronous itself".to_owned());
         self.acknowledged += 1;
     }
 
@@ -73,12 +75,14 @@ impl Books {
             .collect();
         let number = tree.number_of(name).expect("there is such a name");
         if let Some(last) = touched.iter().rposition(|numbers| numbers.contains(&number)) {
-            self.keep(self.durable + last + 1);
+            let by = format!("a sync of {name:?} after {} operations", self.done.len());
+            self.keep(self.durable + last + 1, by);
         }
         self.acknowledged += 1;
     }
 
-    fn keep(&mut self, count: usize) {
+    fn keep(&mut self, count: usize, by: String) {
+        self.kept_by = by;
         self.done[self.durable..count].iter().for_each(|done| self.kept.apply(&done.change));
         self.durable = count;
     }
@@ -170,7 +174,8 @@ impl Books {
         let last = self.done.last();
         let recent: Vec<_> = self.done.iter().map(|done| format!("{:?}", done.change)).collect();
         format!(
-            "after {all} operations, {durable} of them durable, the last one {last:?}:\n  {}\n  the last ones:\n    {}",
+            "after {all} operations, {durable} of them durable by {}, the last one {last:?}:\n  {}\n  the last ones:\n    {}",
+            self.kept_by,
             wrong.join("\n  "),
             recent[recent.len().saturating_sub(SHOWN)..].join("\n    ")
         )

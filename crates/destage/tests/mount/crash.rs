@@ -6,6 +6,8 @@ use crate::mounted::{Launch, Mounted, Unmounting};
 use crate::origin::{Kind, Origin};
 use destage_testkit::files::{Client, Ended, Found, Seen, across, look};
 use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -205,6 +207,34 @@ impl Case {
             done.unwrap_or_else(|what| panic!("{what}"));
         }
     }
+}
+
+/// Zeros in the second half of what the journal's newest file holds, as if that had never reached the disk.
+fn lose_the_end(journal: &Path) {
+    let files = fs::read_dir(journal).expect("a folder").flatten().map(|entry| entry.path());
+    let written = |path: &PathBuf| -> Option<usize> {
+        let bytes = fs::read(path).ok()?;
+        bytes.iter().rposition(|&byte| byte != 0).map(|last| last + 1)
+    };
+    let longest = files.filter_map(|path| written(&path).map(|len| (len, path))).max();
+    let (len, path) = longest.expect("the journal has a file");
+    let file = File::options().write(true).open(path).expect("it is there");
+    file.write_all_at(&vec![0; len / 2], (len - len / 2) as u64).expect("it can be written");
+}
+
+/// The control of all these: a journal that answers before it has anything on its disk.
+#[test]
+fn a_journal_that_has_lost_its_end_is_noticed() {
+    let scratch = Scratch::new();
+    let origin = Origin::new(Kind::Local, &scratch).expect("a folder is always there");
+    let launch = Launch::before(&scratch, &origin);
+    let mut loaded = Loaded::new(launch.clone(), 77);
+    loaded.work(Mounted::cut).unwrap_or_else(|what| panic!("{what}"));
+    loaded.mounted.take().expect("it is mounted").kill();
+    lose_the_end(launch.journal());
+    loaded.start();
+    let what = loaded.check().expect_err("half of the journal is gone: the books prove nothing");
+    assert!(what.contains("lost: ") || what.contains("cannot be read"), "{what}");
 }
 
 #[test]

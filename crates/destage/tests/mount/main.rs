@@ -13,6 +13,7 @@ mod crash;
 mod exercised;
 mod mounted;
 mod origin;
+mod outages;
 mod pjdfstest;
 mod programs;
 mod soak;

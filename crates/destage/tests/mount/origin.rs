@@ -25,7 +25,15 @@ impl Origin {
             Kind::Ceph => {
                 let state = needs::ceph("DESTAGE_TEST_CEPHFS")?;
                 let own = scratch.join("").file_name().expect("it has a name").to_owned();
-                Path::new(&state).join("mnt/1").join(own)
+                let mount = Path::new(&state).join("mnt/1");
+                // Without it this would be a local folder, and the tests would pass for nothing.
+                assert_eq!(
+                    kind_of_mount(&mount).as_deref(),
+                    Some("fuse.ceph-fuse"),
+                    "{}",
+                    mount.display()
+                );
+                mount.join(own)
             }
         };
         Some(Self::at(folder))
@@ -40,6 +48,15 @@ impl Origin {
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
+}
+
+/// The type of what is mounted there.
+fn kind_of_mount(folder: &Path) -> Option<String> {
+    let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
+    let place = folder.display().to_string();
+    let fields = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    let mut there = fields.filter(|fields| fields.get(1) == Some(&&*place));
+    there.next_back().and_then(|fields| fields.get(2).map(|&kind| kind.to_owned()))
 }
 
 impl Drop for Origin {

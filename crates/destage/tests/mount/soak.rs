@@ -1,7 +1,7 @@
 //! Kills of `destage mount` with new seeds for as long as asked: `cargo xtask soak --front mount`.
 
-use crate::crash;
 use crate::harness::rounds::{Length, Scenario, soak};
+use crate::{crash, outages};
 
 /// Kills in a row on one mount.
 const KILLS: u64 = 4;
@@ -16,5 +16,10 @@ fn rounds() {
             Some(case.kills(seed, KILLS)?.map(|acknowledged| acknowledged as i64))
         }),
     });
-    soak("mount", crashes.collect());
+    let outages = Scenario {
+        name: "mount-outages",
+        length: Length::Long,
+        round: Box::new(|seed| Some(outages::round(seed)?.map(|acknowledged| acknowledged as i64))),
+    };
+    soak("mount", crashes.chain([outages]).collect());
 }

@@ -1,7 +1,6 @@
 //! Traps about bytes.
 
 use super::{Trap, has_python, sync};
-use crate::harness::{PATIENCE, eventually};
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -243,14 +242,24 @@ fn trap_22_huge_and_sparse_offsets_are_kept() {
     );
 }
 
-/// The origin has it while the mount goes on, once that is asked for.
+/// The kernel tells a FUSE server nothing of `sync`: there are commands for it.
 #[test]
-fn trap_25_sync_brings_everything_to_the_origin() {
-    let trap = Trap::new();
-    trap.sh("echo text > file");
-    let done = trap.mounted().ask(&["sync"]);
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    eventually("it is at the origin", PATIENCE, || {
-        fs::read_to_string(trap.origin.folder().join("file")).is_ok_and(|text| text == "text\n")
-    });
+fn trap_25_there_are_commands_to_make_everything_durable() {
+    let mut trap = Trap::new();
+    let ask = |trap: &Trap, command: &str| {
+        let done = trap.mounted().ask(&[command]);
+        assert!(done.status.success(), "{command}: {}", String::from_utf8_lossy(&done.stderr));
+    };
+    trap.sh("for i in $(seq 50); do echo $i > file$i; done");
+    ask(&trap, "sync");
+    trap.crash();
+    assert_eq!(trap.sh("cat file* | wc -l"), "50\n", "it is in the journal");
+    trap.sh("echo more > more");
+    ask(&trap, "drain");
+    assert_eq!(
+        super::sh(trap.origin.folder(), "cat file* more | wc -l"),
+        "51\n",
+        "it is at the origin"
+    );
+    assert_eq!(trap.sh("cat file* more | wc -l"), "51\n", "and the mount goes on");
 }
