@@ -17,6 +17,7 @@ mod mount;
 mod output;
 mod parked;
 mod reload;
+mod replicas;
 mod sample;
 mod save;
 mod schema;
@@ -91,6 +92,7 @@ fn run(cli: Cli, matches: &clap::ArgMatches) -> Result<(), CliError> {
         Subcommand::Drain(args) => commands::waiting("drain", &args),
         Subcommand::Invalidate(args) => commands::invalidate(&args),
         Subcommand::Parked { command } => parked::run(&command),
+        Subcommand::Replicas { command } => replicas::run(&command),
         Subcommand::Journal(args) => journal::run(&args),
         Subcommand::Bench(args) => bench::run(&args),
     }
