@@ -26,7 +26,7 @@ fn a_write_outlives_its_host_and_its_disk_and_reaches_the_origin_once() {
     for row in 1..=50 {
         assert_eq!(client.ask(&["HGET", &format!("t:{row}"), "n"]), "1");
     }
-    assert_eq!(client.ask(&["DESTAGE", "WAIT", "10000"]), "+OK");
+    assert_eq!(client.ask(&["DESTAGE", "WAIT", "10000"]), ":1");
     second.end();
     assert_eq!(world.origin_rows(), (1..=50).map(|row| (row, 1)).collect::<Vec<_>>());
 }
@@ -115,7 +115,7 @@ fn rounds_of_losses_lose_and_double_nothing() {
         world.await_copies(&owner, 3);
     }
     let mut client = owner.client();
-    assert_eq!(client.ask(&["DESTAGE", "WAIT", "20000"]), "+OK");
+    assert_eq!(client.ask(&["DESTAGE", "WAIT", "20000"]), ":1");
     standby.kill();
     owner.end();
     let (acknowledged, unknown) = books.check(&world.origin_rows());
