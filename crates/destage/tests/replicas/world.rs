@@ -3,8 +3,8 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(40);
@@ -14,25 +14,30 @@ pub(crate) struct World {
     /// So many of the servers are named to a program.
     pub(crate) named: usize,
     folder: tempfile::TempDir,
+    origin: Origin,
     nodes: usize,
 }
 
 impl World {
     pub(crate) fn new(servers: usize, settings: &[&'static str]) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let origin = rusqlite::Connection::open(folder.path().join("origin.db")).expect("a file");
-        let sql = "CREATE TABLE t (id INTEGER PRIMARY KEY, n INTEGER NOT NULL DEFAULT 0)";
-        origin.execute(sql, []).expect("a table");
-        Self { servers: Servers::start(servers, settings), named: servers, folder, nodes: 0 }
+        let origin = Origin::new();
+        origin.sql("CREATE TABLE t (id bigint PRIMARY KEY, n bigint NOT NULL DEFAULT 0)");
+        Self {
+            servers: Servers::start(servers, settings),
+            named: servers,
+            folder,
+            origin,
+            nodes: 0,
+        }
     }
 
     fn flags(&self, data: &std::path::Path, more: &[&str]) -> Vec<String> {
         let urls: Vec<String> = (0..self.named)
             .map(|server| format!("redis://{}", self.servers.address(server)))
             .collect();
-        let origin = format!("sqlite:{}", self.folder.path().join("origin.db").display());
         let mut flags: Vec<String> =
-            ["serve", "--no-auth", "--origin", &origin, "--replicas", &urls.join(",")]
+            ["serve", "--no-auth", "--origin", &self.origin.url, "--replicas", &urls.join(",")]
                 .map(str::to_owned)
                 .to_vec();
         flags.extend(["--data".to_owned(), data.display().to_string()]);
@@ -108,12 +113,67 @@ impl World {
     }
 
     pub(crate) fn origin_rows(&self) -> Vec<(i64, i64)> {
-        let origin =
-            rusqlite::Connection::open(self.folder.path().join("origin.db")).expect("the file");
-        let mut rows = origin.prepare("SELECT id, n FROM t ORDER BY id").expect("the table");
-        let rows = rows.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).expect("rows");
-        rows.map(|row| row.expect("a row")).collect()
+        let text = self.origin.sql("SELECT id, n FROM t ORDER BY id");
+        let row = |line: &str| {
+            let (id, n) = line.split_once('|').expect("two columns");
+            (id.parse().expect("a number"), n.parse().expect("a number"))
+        };
+        text.lines().map(row).collect()
     }
+}
+
+/// A database of its own on a PostgreSQL server that all tests of this program share.
+struct Origin {
+    url: String,
+}
+
+impl Origin {
+    fn new() -> Self {
+        static SERVER: OnceLock<(String, Mutex<Child>)> = OnceLock::new();
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let (server, _) = SERVER.get_or_init(start_postgres);
+        let name = format!("replicas{}", COUNT.fetch_add(1, Ordering::SeqCst));
+        Self { url: server.clone() }.sql(&format!("CREATE DATABASE {name}"));
+        let (host, _) = server.rsplit_once('/').expect("a database");
+        Self { url: format!("{host}/{name}") }
+    }
+
+    fn sql(&self, sql: &str) -> String {
+        let psql = programs().join("psql");
+        let output = Command::new(psql).args([&self.url, "-XAtqc", sql]).output();
+        let output = output.expect("psql runs");
+        assert!(output.status.success(), "{sql}: {output:?}");
+        String::from_utf8(output.stdout).expect("text")
+    }
+}
+
+/// Where PostgreSQL's programs are.
+fn programs() -> std::path::PathBuf {
+    if let Some(folder) = std::env::var_os("DESTAGE_TEST_POSTGRES_PROGRAMS") {
+        return folder.into();
+    }
+    let versions = std::fs::read_dir("/usr/lib/postgresql").expect("apt-get install postgresql");
+    let versions = versions.flatten().map(|version| version.path().join("bin"));
+    versions.max().expect("a version of PostgreSQL")
+}
+
+/// It lives as long as this process, at whose end its script's input ends.
+fn start_postgres() -> (String, Mutex<Child>) {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let user = if rustix::process::geteuid().is_root() { "postgres" } else { "" };
+    let mut child = Command::new("sh")
+        .arg(root.join("tests/servers/postgres.sh"))
+        .arg(programs())
+        .arg(user)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("sh runs");
+    let mut url = String::new();
+    let output = child.stdout.take().expect("piped");
+    BufReader::new(output).read_line(&mut url).expect("its address");
+    assert!(url.starts_with("postgres://"), "PostgreSQL starts");
+    (url.trim().to_owned(), Mutex::new(child))
 }
 
 /// A running program. It is killed when this is dropped.
