@@ -117,7 +117,7 @@ pub fn run(mut settings: Settings, reread: Reread) -> Result<(), ServeError> {
     memory::give_back_when_quiet();
     let reserved = reserve(&settings, true)?;
     let log = replicated::open(&settings, Some(&reserved))?;
-    let started = start::start(&settings, log)?;
+    let started = replicated::start(&settings, log)?;
     let (server, outbox) = Server::new(settings, started, reserved, Host::Program)?;
     let _hangups = reload::watch(Arc::new(EngineControl { outbox, log: None }), reread)
         .map_err(|error| ServeError::internal(&error))?;

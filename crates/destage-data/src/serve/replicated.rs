@@ -1,7 +1,7 @@
 //! The buffered writes on other servers: taking their log over at a start, and handing writes over to it.
 
 use super::standby::Standby;
-use super::start::{journal_options, open_journal_on};
+use super::start::{self, Started, journal_options, open_journal_on};
 use super::{Event, Outbox, ServeError};
 use crate::catalog::Catalog;
 use crate::settings::{JournalKind, ReplicaSettings, Settings};
@@ -131,6 +131,30 @@ pub(super) fn open(
     }
     drop(answering);
     Ok(Some(log))
+}
+
+/// Starts behind the log. A standby that has taken it over tries again while the origin cannot be claimed: the former owner may
+/// have been stopped in the middle of a transaction, whose locks the origin holds for a while.
+///
+/// # Errors
+/// As any start.
+pub(super) fn start(
+    settings: &Settings,
+    log: Option<Arc<Replicas>>,
+) -> Result<Started, ServeError> {
+    let is_standby = settings.replicas.as_ref().is_some_and(|replicas| replicas.standby);
+    loop {
+        let error = match start::start(settings, log.clone()) {
+            Err(error) if is_standby && error.exit_code() == exit::ORIGIN_UNREACHABLE => error,
+            result => return result,
+        };
+        let is_owned = log.as_ref().is_some_and(|log| log.said().stage == Stage::Open);
+        if !is_owned {
+            return Err(error);
+        }
+        tracing::warn!(%error, "took the log over, but not the origin yet; trying again");
+        std::thread::sleep(LOOK_AGAIN);
+    }
 }
 
 fn log_settings(settings: &Settings, replicas: &ReplicaSettings) -> LogSettings {

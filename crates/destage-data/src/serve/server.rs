@@ -353,6 +353,9 @@ impl Server {
 
     /// Sends what may leave without a sync.
     fn answer(&mut self) {
+        if !self.held.is_empty() {
+            self.send_held();
+        }
         let answered = self.send_all();
         self.writers.answered(answered);
     }
