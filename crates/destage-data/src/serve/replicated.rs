@@ -422,8 +422,8 @@ impl Replicated {
         let decided = decided.min(self.reached);
         let is_decided = |kept: &&Kept| kept.last <= decided;
         let count = self.kept.iter().take_while(is_decided).count();
-        let candidates = self.kept.iter().take(count + 1).enumerate().skip(1);
-        let Some((index, base)) = candidates.filter(|(_, kept)| kept.is_explained).last() else {
+        let mut candidates = self.kept.iter().take(count + 1).enumerate().skip(1);
+        let Some((index, base)) = candidates.rfind(|(_, kept)| kept.is_explained) else {
             return;
         };
         let base = base.at;
