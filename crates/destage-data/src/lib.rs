@@ -1,6 +1,7 @@
 //! The data front end of Destage: Redis clients before SQL databases and MongoDB's protocol, write-back with a contract.
 
 pub mod engine;
+mod lookup;
 pub mod resp;
 pub mod serve;
 pub mod settings;

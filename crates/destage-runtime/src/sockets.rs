@@ -8,6 +8,7 @@ use std::fmt;
 use std::fs::Metadata;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -103,6 +104,24 @@ impl Reserved {
         let Some(listener) = self.listener.take() else { return Ok(None) };
         listener.listen()?;
         Ok(Some(listener))
+    }
+
+    /// A twin of the listener for clients, to whom it is open from now on: for whoever answers before the server does.
+    ///
+    /// # Errors
+    /// Another process has begun to listen there since.
+    pub fn listener_twin(&self) -> io::Result<Option<std::net::TcpListener>> {
+        let Some(Listener::Tcp(listener)) = &self.listener else { return Ok(None) };
+        SockRef::from(listener).listen(BACKLOG)?;
+        Ok(Some(std::net::TcpListener::from(listener.as_fd().try_clone_to_owned()?)))
+    }
+
+    /// A twin of the one for administration.
+    ///
+    /// # Errors
+    /// The system has no descriptor to give.
+    pub fn admin_twin(&self) -> io::Result<Option<std::net::TcpListener>> {
+        self.admin.as_ref().map(std::net::TcpListener::try_clone).transpose()
     }
 
     /// What [`crate::admin::serve`] listens with.

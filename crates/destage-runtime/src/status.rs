@@ -1,6 +1,7 @@
 //! What a running front end reports about itself: one value for the table, JSON, `INFO` and metrics.
 
 mod once;
+mod replicas;
 
 use crate::latency::BUCKETS;
 use crate::policy;
@@ -8,6 +9,7 @@ use destage_core::{Policy, Status};
 use serde::{Deserialize, Serialize};
 
 pub use once::OnceReport;
+pub use replicas::{ReplicaReport, ReplicasReport};
 
 /// Everything there is to see. Built by [`Report::from_core`], completed by the front end, closed by [`Report::finish`].
 ///
@@ -55,6 +57,9 @@ pub struct Report {
     /// What the origin tells of others' changes; absent where it cannot tell.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub invalidation: Option<InvalidationReport>,
+    /// The log on other servers; absent where the writes are on this host's disk alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<ReplicasReport>,
     /// The volumes of the block front end. The fields above are those of the volume whose origin is furthest behind.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<VolumeReport>,
@@ -558,6 +563,7 @@ impl Report {
     /// Why they are not: stopped, the staleness bound is exceeded, or the journal's disk is full.
     pub fn ready(&self) -> Result<(), &'static str> {
         match self.mode.as_str() {
+            "standby" => Err("a standby: another server owns the log"),
             "stopped" => Err("stopped: fenced by another owner, or the journal failed"),
             "staleness-exceeded" => {
                 Err("the staleness bound D is exceeded: no write is acknowledged")

@@ -2,8 +2,8 @@
 
 use crate::human::{bytes, count, percent, seconds};
 use crate::status::{
-    DerivedReport, InvalidationReport, Latencies, OnceReport, PolicyReport, Report, RequestsReport,
-    VolumeReport,
+    DerivedReport, InvalidationReport, Latencies, OnceReport, PolicyReport, ReplicasReport, Report,
+    RequestsReport, VolumeReport,
 };
 use crate::units::Interval;
 use std::fmt::Write;
@@ -55,6 +55,12 @@ pub(crate) fn render(report: &Report) -> String {
     if let Some(told) = report.invalidation.as_ref().filter(|told| told.tables > 0) {
         let _ = writeln!(out, "\nothers' changes");
         for (label, value) in invalidation(told) {
+            let _ = writeln!(out, "  {label:<24} {value}");
+        }
+    }
+    if let Some(replicas) = &report.replicas {
+        let _ = writeln!(out, "\nreplicas");
+        for (label, value) in self::replicas(replicas) {
             let _ = writeln!(out, "  {label:<24} {value}");
         }
     }
@@ -195,6 +201,29 @@ fn requests(asked: &RequestsReport) -> (&'static str, String) {
     let (p50, p99) = (seconds(asked.latency.p50_seconds), seconds(asked.latency.p99_seconds));
     let max = seconds(asked.latency.max_seconds);
     (label, format!("{count}, {moved}{errors}, p50 {p50}, p99 {p99}, max {max}"))
+}
+
+fn replicas(replicas: &ReplicasReport) -> Vec<(String, String)> {
+    let here = if replicas.owned_here { "this server" } else { replicas.owner.as_str() };
+    let mut rows = vec![
+        ("log".to_owned(), format!("{}, owned by {here}", replicas.log)),
+        ("copies".to_owned(), format!("{} of {} servers", replicas.copies, replicas.servers.len())),
+        ("loss".to_owned(), replicas.loss.clone()),
+        ("undecided".to_owned(), bytes(replicas.undecided_bytes)),
+    ];
+    if !replicas.owned_here {
+        rows.push(("behind".to_owned(), format!("{} entries", count(replicas.behind_entries))));
+    }
+    for server in &replicas.servers {
+        let durable = if server.durable { "on disk" } else { "in memory" };
+        let behind = match server.behind_entries {
+            Some(0) => String::new(),
+            Some(entries) => format!(", {} entries behind", count(entries)),
+            None => ", behind by an unknown number of entries".to_owned(),
+        };
+        rows.push((server.address.clone(), format!("{}, {durable}{behind}", server.state)));
+    }
+    rows
 }
 
 fn contract(r: &Report) -> Rows {

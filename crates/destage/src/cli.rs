@@ -1,8 +1,8 @@
 //! The subcommands and what they share.
 
 use crate::{
-    admin, bench, block, check, commands, journal, mount, parked, sample, schema, serve, shell,
-    sim, status, top,
+    admin, bench, block, check, commands, journal, mount, parked, replicas, sample, schema, serve,
+    shell, sim, status, top,
 };
 use clap::Parser;
 use destage_runtime::{exit, log};
@@ -79,6 +79,11 @@ pub(crate) enum Subcommand {
     Parked {
         #[command(subcommand)]
         command: parked::ParkedCommand,
+    },
+    /// Change which servers hold the buffered writes of a running server.
+    Replicas {
+        #[command(subcommand)]
+        command: replicas::ReplicasCommand,
     },
     /// Look into, check, export or repair the journal of a server that is not running.
     Journal(journal::JournalArgs),

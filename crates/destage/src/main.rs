@@ -18,6 +18,7 @@ mod mount;
 mod output;
 mod parked;
 mod reload;
+mod replicas;
 mod sample;
 mod save;
 mod schema;
@@ -92,6 +93,7 @@ fn run(cli: Cli, matches: &clap::ArgMatches) -> Result<(), CliError> {
         Subcommand::Drain(args) => commands::waiting("drain", &args),
         Subcommand::Invalidate(args) => commands::invalidate(&args),
         Subcommand::Parked { command } => parked::run(&command),
+        Subcommand::Replicas { command } => replicas::run(&command),
         Subcommand::Journal(args) => journal::run(&args),
         Subcommand::Bench(args) => bench::run(&args),
     }

@@ -76,6 +76,9 @@ pub(crate) enum Verb {
     Config,
     Quit,
     Reset,
+    /// How clients that know Sentinel find the owner of a replicated log.
+    Sentinel,
+    Role,
 }
 
 /// One command of the table.
@@ -196,6 +199,8 @@ pub(crate) const SPECS: &[Spec] = &[
     spec("config", Verb::Config, -2, Server),
     spec("quit", Verb::Quit, -1, Server),
     spec("reset", Verb::Reset, 1, Server),
+    spec("sentinel", Verb::Sentinel, -2, Server),
+    spec("role", Verb::Role, 1, Server),
 ];
 
 /// EXEC as a request, for when it is executed again.

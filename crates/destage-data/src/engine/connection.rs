@@ -4,6 +4,7 @@ use super::command::{Spec, Verb};
 use super::session::{Job, Multi, Session, WaitKind, Waiting};
 use super::waits::number;
 use super::{Engine, Io};
+use crate::lookup;
 use crate::resp::{Code, Protocol, Reply, ReplyError};
 use crate::value::ColumnType;
 use destage_core::{ClientId, Input, Lsn, Time};
@@ -81,6 +82,14 @@ impl Engine {
             Verb::Info => {
                 let text = self.info(&args[1..]);
                 Reply::new(&mut session.out, session.protocol).text(&text);
+            }
+            Verb::Sentinel => {
+                let mut reply = Reply::new(&mut session.out, session.protocol);
+                lookup::sentinel(args, self.config.place.as_ref(), &mut reply);
+            }
+            Verb::Role => {
+                let last = self.core.last().0;
+                lookup::role_of_owner(last, &mut Reply::new(&mut session.out, session.protocol));
             }
             Verb::Multi if session.is_leased() => self.defer(session),
             Verb::Multi if session.multi.is_some() => {

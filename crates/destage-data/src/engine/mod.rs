@@ -86,6 +86,7 @@ mod watchers;
 mod watermarks;
 
 use crate::domains::Partition;
+use crate::lookup::OwnerPlace;
 use crate::resp::RequestLimits;
 use crate::schema::Schema;
 use crate::settings::{Settings, TableSettings, UnsafeFlags};
@@ -181,6 +182,8 @@ struct Config {
     handshake_timeout: Span,
     unsafe_flags: UnsafeFlags,
     origin: String,
+    /// Where clients find the owner of the replicated log, which this is.
+    place: Option<OwnerPlace>,
     /// By the table's number.
     tables: Vec<TableSettings>,
     /// The names of all columns.
@@ -200,6 +203,11 @@ impl Config {
             handshake_timeout: settings.handshake_timeout,
             unsafe_flags: settings.unsafe_flags,
             origin,
+            place: settings.replicas.as_ref().and_then(|replicas| {
+                let listen = settings.listen.to_string();
+                let place = replicas.advertise.as_deref().unwrap_or(&listen);
+                OwnerPlace::parse(&replicas.name, place)
+            }),
             tables: schema.tables.iter().map(|table| of(&table.name)).collect(),
             fields: FieldNames::new(schema),
         }

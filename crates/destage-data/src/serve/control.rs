@@ -5,10 +5,12 @@ use super::Outbox;
 use crate::engine::{Asker, Engine, ParkedCommand};
 use destage_core::Lsn;
 use destage_engine::Drive;
+use destage_replicas_redis::Replicas;
 use destage_runtime::admin::{Caller, Control, ControlError, ask};
 use destage_runtime::metrics::Exports;
 use destage_runtime::status::Report;
 use serde_json::{Value, json};
+use std::sync::Arc;
 use std::sync::mpsc;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
@@ -19,6 +21,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Asks the engine, which lives on the server's thread.
 pub(super) struct EngineControl {
     pub(super) outbox: Outbox,
+    /// The log on other servers, and its name.
+    pub(super) log: Option<(Arc<Replicas>, String)>,
 }
 
 impl EngineControl {
@@ -50,6 +54,23 @@ impl EngineControl {
         };
         let reached = self.wait(start, |engine| engine.decided(), caller, "destaged")?;
         Ok(json!({ "decided": reached.0 }))
+    }
+
+    /// Uses another server for the log, or one no more.
+    fn replicas(&self, args: &[String]) -> Result<Value, ControlError> {
+        let Some((log, _)) = &self.log else {
+            let message = "this server keeps its writes on its own disk: see --replicas";
+            return Err(ControlError::Invalid(message.into()));
+        };
+        let words: Vec<&str> = args.iter().map(String::as_str).collect();
+        let changed = match words.as_slice() {
+            ["add", url] => log.add_server(url),
+            ["remove", address] => log.remove_server(address),
+            _ => Err("write: replicas add URL, or replicas remove HOST:PORT".into()),
+        };
+        changed
+            .map(|()| json!("the servers are being changed; see the status"))
+            .map_err(ControlError::Invalid)
     }
 
     /// Shows or decides on what is parked.
@@ -99,7 +120,9 @@ impl EngineControl {
 
 impl Control for EngineControl {
     fn report(&self) -> Result<Report, ControlError> {
-        self.ask(Engine::report)
+        let mut report = self.ask(Engine::report)?;
+        report.replicas = self.log.as_ref().map(|(log, name)| super::replicated::report(log, name));
+        Ok(report)
     }
 
     fn exports(&self) -> Exports {
@@ -136,8 +159,9 @@ impl Control for EngineControl {
                     .map_err(|error| ControlError::Invalid(error.to_string()))
             }
             "parked" => self.parked(args, caller),
+            "replicas" => self.replicas(args),
             _ => Err(ControlError::Invalid(format!(
-                "there is no command '{name}': use policy, pause, resume, flush, drain, invalidate or parked"
+                "there is no command '{name}': use policy, pause, resume, flush, drain, invalidate, parked or replicas"
             ))),
         }
     }

@@ -31,7 +31,7 @@ impl EmbeddedServer {
     /// As for [`super::run`].
     pub(crate) fn start(settings: Settings, listens: bool) -> Result<Self, ServeError> {
         let reserved = super::reserve(&settings, listens)?;
-        let log = super::replicated::open(&settings, &mut |_| {})?;
+        let log = super::replicated::open(&settings, None)?;
         let started = start::start(&settings, log)?;
         let schema = started.engine.schema().clone();
         let origin = started.origin.clone();
@@ -69,7 +69,7 @@ impl EmbeddedServer {
     }
 
     pub(crate) fn control(&self) -> impl Control {
-        EngineControl { outbox: self.outbox.clone() }
+        EngineControl { outbox: self.outbox.clone(), log: None }
     }
 
     /// Has the engine do something between all else.
@@ -80,7 +80,7 @@ impl EmbeddedServer {
         &self,
         work: impl FnOnce(&mut Engine) -> T + Send + 'static,
     ) -> Result<T, ControlError> {
-        EngineControl { outbox: self.outbox.clone() }.ask(work)
+        EngineControl { outbox: self.outbox.clone(), log: None }.ask(work)
     }
 
     /// How it ended, if it has.

@@ -16,6 +16,7 @@ mod replicated;
 mod run;
 mod server;
 mod slow;
+mod standby;
 mod start;
 mod sync;
 mod whose;
@@ -115,10 +116,10 @@ pub fn run(mut settings: Settings, reread: Reread) -> Result<(), ServeError> {
     settings.clients_max = descriptors::for_clients(settings.clients_max);
     memory::give_back_when_quiet();
     let reserved = reserve(&settings, true)?;
-    let log = replicated::open(&settings, &mut |_| {})?;
-    let started = start::start(&settings, log)?;
+    let log = replicated::open(&settings, Some(&reserved))?;
+    let started = replicated::start(&settings, log)?;
     let (server, outbox) = Server::new(settings, started, reserved, Host::Program)?;
-    let _hangups = reload::watch(Arc::new(EngineControl { outbox }), reread)
+    let _hangups = reload::watch(Arc::new(EngineControl { outbox, log: None }), reread)
         .map_err(|error| ServeError::internal(&error))?;
     server.run()
 }

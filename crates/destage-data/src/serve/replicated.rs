@@ -1,6 +1,7 @@
 //! The buffered writes on other servers: taking their log over at a start, and handing writes over to it.
 
-use super::start::{journal_options, open_journal_on};
+use super::standby::Standby;
+use super::start::{self, Started, journal_options, open_journal_on};
 use super::{Event, Outbox, ServeError};
 use crate::catalog::Catalog;
 use crate::settings::{JournalKind, ReplicaSettings, Settings};
@@ -9,6 +10,8 @@ use destage_journal::{DirDisk, Disk, Journal, MemDisk, Options, ParcelReader, Re
 use destage_replicas::{Position, Refusal, Stage};
 use destage_replicas_redis::{LogSettings, Replicas, Said};
 use destage_runtime::exit;
+use destage_runtime::sockets::Reserved;
+use destage_runtime::status::{ReplicaReport, ReplicasReport};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,7 +34,7 @@ const SEGMENT: &str = "segment-";
 /// The log of a running server: see the module.
 #[derive(Debug)]
 pub(super) struct Replicated {
-    log: Replicas,
+    log: Arc<Replicas>,
     /// Not held by k servers yet.
     under_way: VecDeque<Entry>,
     /// Not reclaimed yet, oldest first; those under way are among them.
@@ -71,19 +74,23 @@ struct Kept {
     is_explained: bool,
 }
 
-/// Takes the log over, if there is one. A standby waits as long as another process owns it, and tells `waiting` of the log
-/// before; other starts are refused then.
+/// Takes the log over, if there is one. A standby waits as long as another process owns it, and answers at the places that are
+/// taken; other starts are refused then.
 ///
 /// # Errors
 /// [`exit::FENCED`] if another process owns it, [`exit::JOURNAL_UNUSABLE`] if too few servers can be reached, and
 /// [`exit::USAGE`] for settings that do not fit.
 pub(super) fn open(
     settings: &Settings,
-    waiting: &mut dyn FnMut(&Replicas),
-) -> Result<Option<Replicas>, ServeError> {
+    reserved: Option<&Reserved>,
+) -> Result<Option<Arc<Replicas>>, ServeError> {
     let Some(replicas) = &settings.replicas else { return Ok(None) };
     let log = Replicas::start(replicas.places.clone(), &log_settings(settings, replicas));
-    waiting(&log);
+    let log = Arc::new(log);
+    let answering = match reserved.filter(|_| replicas.standby) {
+        Some(reserved) => Some(Standby::begin(settings, replicas, reserved, log.clone())?),
+        None => None,
+    };
     let is_decided = |said: &Said| matches!(said.stage, Stage::Open | Stage::Refused(_));
     let began = Instant::now();
     loop {
@@ -122,7 +129,32 @@ pub(super) fn open(
             "the log keeps as many copies as when it was begun; --copies counts for a new one"
         );
     }
+    drop(answering);
     Ok(Some(log))
+}
+
+/// Starts behind the log. A standby that has taken it over tries again while the origin cannot be claimed: the former owner may
+/// have been stopped in the middle of a transaction, whose locks the origin holds for a while.
+///
+/// # Errors
+/// As any start.
+pub(super) fn start(
+    settings: &Settings,
+    log: Option<Arc<Replicas>>,
+) -> Result<Started, ServeError> {
+    let is_standby = settings.replicas.as_ref().is_some_and(|replicas| replicas.standby);
+    loop {
+        let error = match start::start(settings, log.clone()) {
+            Err(error) if is_standby && error.exit_code() == exit::ORIGIN_UNREACHABLE => error,
+            result => return result,
+        };
+        let is_owned = log.as_ref().is_some_and(|log| log.said().stage == Stage::Open);
+        if !is_owned {
+            return Err(error);
+        }
+        tracing::warn!(%error, "took the log over, but not the origin yet; trying again");
+        std::thread::sleep(LOOK_AGAIN);
+    }
 }
 
 fn log_settings(settings: &Settings, replicas: &ReplicaSettings) -> LogSettings {
@@ -180,7 +212,7 @@ fn too_few(log: &Replicas, replicas: &ReplicaSettings) -> ServeError {
 /// As for a journal on the local disk, and for a log that cannot be read.
 pub(super) fn journal(
     settings: &Settings,
-    log: Replicas,
+    log: Arc<Replicas>,
     folder: DirDisk,
     catalog: &Catalog,
     origin: &str,
@@ -423,6 +455,11 @@ impl Replicated {
         Ok((self.here.min(self.reached), took))
     }
 
+    /// For the admin port.
+    pub(super) fn log(&self) -> Arc<Replicas> {
+        self.log.clone()
+    }
+
     #[inline]
     pub(super) fn may_answer(&self) -> bool {
         self.log.may_answer()
@@ -431,4 +468,70 @@ impl Replicated {
     pub(super) fn give_up(&self) {
         self.log.give_up();
     }
+}
+
+/// How the log stands, for people.
+pub(super) fn report(log: &Replicas, name: &str) -> ReplicasReport {
+    let said = log.said();
+    let config = log.config();
+    let (copies, count, promises) = config.as_ref().map_or((0, 0, 0), |config| {
+        (config.now.copies, config.now.members.len(), config.now.promises())
+    });
+    let servers: Vec<ReplicaReport> = log
+        .servers()
+        .into_iter()
+        .map(|server| {
+            let standing = &server.standing;
+            let state = match &server.trouble {
+                Some(trouble) => trouble.to_string(),
+                None if !standing.is_reachable => "not reachable".into(),
+                None if !standing.is_member => "not in use".into(),
+                None if !standing.counts => "without its memory: it is filled again".into(),
+                None if standing.is_full => "its memory is full".into(),
+                None => "in use".into(),
+            };
+            ReplicaReport {
+                address: standing.address.to_string(),
+                state,
+                counts: standing.counts && standing.is_reachable && !standing.is_full,
+                durable: standing.is_durable,
+                behind_entries: standing.behind,
+            }
+        })
+        .collect();
+    let ready = servers.iter().filter(|server| server.counts).count();
+    let owner = log.owner_seen().map(|(_, place, _)| place.to_string()).unwrap_or_default();
+    let (seen, held) = log.followed();
+    ReplicasReport {
+        log: name.to_owned(),
+        owner,
+        owned_here: said.stage == Stage::Open,
+        copies: copies as u64,
+        servers_ready: ready as u64,
+        loss: loss(copies, count, promises),
+        behind_entries: seen.0.saturating_sub(held.0),
+        undecided_bytes: log.bytes(),
+        servers,
+    }
+}
+
+/// What a loss of servers loses, in words.
+fn loss(copies: usize, count: usize, promises: usize) -> String {
+    if count == 0 {
+        return "nothing is known of the log yet".into();
+    }
+    let survives = (copies - 1).min(count - promises);
+    let several = |number: usize| match number {
+        0 => "host and disk".to_owned(),
+        number => format!("host, disk and the memory of {number} of {count} servers"),
+    };
+    let mut text = format!("{} lost: nothing", several(survives));
+    if survives + 1 < copies {
+        text.push_str(&format!(
+            "; {} lost: nothing, but only a person can bring it back",
+            several(copies - 1)
+        ));
+    }
+    text.push_str(&format!("; {} lost: up to D", several(copies)));
+    text
 }

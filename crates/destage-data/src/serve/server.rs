@@ -11,6 +11,7 @@ pub(super) use locals::LocalEvent;
 use super::claims::Claims;
 use super::client::Client;
 use super::control::EngineControl;
+use super::replicated::Replicated;
 use super::slow::Slow;
 use super::start::Started;
 use super::sync::Syncer;
@@ -22,6 +23,7 @@ use crate::origins::Mark;
 use crate::settings::Settings;
 use destage_core::{ClientId, StopReason, Time};
 use destage_engine::{Drive, Writers};
+use destage_replicas_redis::Replicas;
 use destage_runtime::clock::Clock;
 use destage_runtime::handoff::{Sender, queue};
 use destage_runtime::shell::{LISTENER, Shell, WAKER};
@@ -81,6 +83,12 @@ pub(super) struct Server {
     /// Held for those threads that end with the server.
     _alive: Arc<()>,
     stopped: Option<ServeError>,
+}
+
+/// What the admin port shows of the log.
+fn log_of(settings: &Settings, replicated: Option<&Replicated>) -> Option<(Arc<Replicas>, String)> {
+    let name = settings.replicas.as_ref()?.name.clone();
+    Some((replicated?.log(), name))
 }
 
 impl Server {
@@ -145,7 +153,10 @@ impl Server {
         let alive =
             super::listening::start(listener, &origin, schema, &outbox).map_err(internal)?;
         shell.listen(&mut reserved)?;
-        let control = Arc::new(EngineControl { outbox: outbox.clone() });
+        let control = Arc::new(EngineControl {
+            outbox: outbox.clone(),
+            log: log_of(&settings, replicated.as_ref()),
+        });
         let auth = engine.passwords().clone();
         shell.serve_admin(&mut reserved, control, auth, &settings.admin_hosts)?;
         if host == Host::Program {
@@ -342,6 +353,9 @@ impl Server {
 
     /// Sends what may leave without a sync.
     fn answer(&mut self) {
+        if !self.held.is_empty() {
+            self.send_held();
+        }
         let answered = self.send_all();
         self.writers.answered(answered);
     }

@@ -54,7 +54,10 @@ pub(super) struct Started {
     pub(super) unused: Option<Unused>,
 }
 
-pub(super) fn start(settings: &Settings, log: Option<Replicas>) -> Result<Started, ServeError> {
+pub(super) fn start(
+    settings: &Settings,
+    log: Option<Arc<Replicas>>,
+) -> Result<Started, ServeError> {
     create_folder(settings)?;
     if let Some(record) = &settings.record {
         record.check().map_err(|error| ServeError::usage(&error))?;

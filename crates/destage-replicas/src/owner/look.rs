@@ -93,7 +93,8 @@ impl Owner {
         let of_config = self.config.clone().is_some_and(|config| {
             config.lists().all(|list| self.has_promises(list, |peer| self.is_quiet(peer)))
         });
-        self.is_founding = !of_config && self.is_new(|peer| self.is_quiet(peer));
+        let is_possible = self.settings.copies <= self.settings.servers.len();
+        self.is_founding = !of_config && is_possible && self.is_new(|peer| self.is_quiet(peer));
         of_config || self.is_founding
     }
 

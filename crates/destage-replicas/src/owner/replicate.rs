@@ -158,6 +158,7 @@ impl Owner {
         if self.stage == Stage::Opening {
             self.stage = Stage::Open;
             self.was_open = true;
+            self.is_founding = false;
             self.previous = self.epoch;
             self.conclude_change();
         }

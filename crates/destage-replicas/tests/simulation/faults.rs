@@ -64,7 +64,11 @@ fn lose(world: &mut World, server: usize) {
     let has_memory = machine.memory.view().config.is_some();
     // Fewer than k, and no more than half of the servers: with fewer, nobody takes over.
     let lost_max = (world.setup.copies - 1).min(world.setup.servers / 2);
-    if !has_memory || world.lost_since_settled >= lost_max {
+    // Where none of the servers that are named to a process remembers the log, nobody finds it: the origin refuses the new one.
+    let named = world.machines.iter().take(world.setup.servers).enumerate();
+    let mut others = named.filter(|&(other, _)| other != server);
+    let is_found = others.any(|(_, machine)| machine.memory.view().config.is_some());
+    if !has_memory || !is_found || world.lost_since_settled >= lost_max {
         return;
     }
     world.lost_since_settled += 1;

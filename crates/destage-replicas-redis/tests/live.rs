@@ -1,0 +1,102 @@
+//! The log on real servers: founded, appended to, taken over, its servers changed.
+
+use destage_replicas::Stage;
+use destage_replicas_redis::{LogSettings, Places, Replicas};
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct Redis {
+    child: Child,
+    url: String,
+    _folder: tempfile::TempDir,
+}
+
+impl Redis {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let port =
+            TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port();
+        let child = Command::new("redis-server")
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""])
+            .current_dir(folder.path())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("redis-server is installed");
+        Self { child, url: format!("redis://127.0.0.1:{port}"), _folder: folder }
+    }
+
+    fn address(&self) -> &str {
+        self.url.trim_start_matches("redis://")
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn start(servers: &[Redis], identity: u64) -> Replicas {
+    let urls: Vec<&str> = servers.iter().map(|server| server.url.as_str()).collect();
+    let places = Places::parse(&urls.join(",")).expect("addresses");
+    let settings = LogSettings {
+        name: "test".into(),
+        subject: "test".into(),
+        place: format!("host:{identity}"),
+        copies: 2,
+        failover: Duration::from_millis(600),
+        at_once: false,
+        identity,
+    };
+    Replicas::start(places, &settings)
+}
+
+fn await_open(log: &Replicas) {
+    let said = log.wait(PATIENCE, |said| said.stage == Stage::Open);
+    assert_eq!(said.stage, Stage::Open, "{:?}", log.servers());
+}
+
+fn write(log: &Replicas, text: &str) {
+    await_open(log);
+    let at = log.append(text.as_bytes().into()).expect("it is open");
+    let said = log.wait(PATIENCE, |said| said.committed >= at);
+    assert!(said.committed >= at, "{said:?} {:?}", log.servers());
+}
+
+fn held(log: &Replicas) -> Vec<String> {
+    let entries = log.entries().into_iter().filter(|(_, payload)| !payload.is_empty());
+    entries.map(|(_, payload)| String::from_utf8_lossy(&payload).into_owned()).collect()
+}
+
+#[test]
+fn servers_come_and_go_and_another_owner_finds_everything() {
+    let mut servers: Vec<Redis> = (0..3).map(|_| Redis::start()).collect();
+    let log = start(&servers, 1);
+    write(&log, "a");
+    let fourth = Redis::start();
+    log.add_server(&fourth.url).expect("it is added");
+    std::thread::sleep(Duration::from_millis(300));
+    write(&log, "b");
+    log.remove_server(servers[0].address()).expect("it is removed");
+    std::thread::sleep(Duration::from_millis(300));
+    write(&log, "c");
+    // Killed, so to speak; and one of the three with it.
+    drop(log);
+    servers.remove(0);
+    drop(servers.remove(0));
+    let next = start(&servers, 2);
+    await_open(&next);
+    assert_eq!(held(&next), ["a", "b", "c"]);
+    write(&next, "d");
+    assert!(next.may_answer());
+    next.give_up();
+    drop(next);
+    let last = start(&servers, 3);
+    await_open(&last);
+    assert_eq!(held(&last), ["a", "b", "c", "d"]);
+    drop(fourth);
+}
