@@ -10,8 +10,8 @@ fn local(scratch: &Scratch) -> Origin {
     Origin::new(Kind::Local, scratch).expect("a local folder is there for every test")
 }
 
-/// Destages nothing by itself, and listens where it likes.
-const LATER: [&str; 6] = ["--when", "pressure", "--staleness", "none", "--admin", "127.0.0.1:0"];
+/// Destages nothing by itself.
+const LATER: [&str; 4] = ["--when", "pressure", "--staleness", "none"];
 
 fn said(output: &Output) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
