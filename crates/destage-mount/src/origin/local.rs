@@ -369,11 +369,15 @@ impl Origin for LocalOrigin {
         replace: bool,
     ) -> Result<()> {
         let (dir, to_dir) = (self.named(dir)?, self.named(to_dir)?);
-        let flags = if replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
         if replace {
             self.forget_name(&to_dir, to_name);
+            return Ok(sys::renameat(&dir, name, &to_dir, to_name)?);
         }
-        Ok(sys::renameat_with(&dir, name, &to_dir, to_name, flags)?)
+        match sys::renameat_with(&dir, name, &to_dir, to_name, RenameFlags::NOREPLACE) {
+            // Not all file systems know of it: ceph-fuse does not.
+            Err(rustix::io::Errno::INVAL) => rename_in_steps(&dir, name, &to_dir, to_name),
+            other => Ok(other?),
+        }
     }
 
     fn link(&self, file: &Key, dir: &Key, name: &[u8]) -> Result<()> {
@@ -438,6 +442,31 @@ const XATTR_BYTES_MAX: usize = 64 << 10;
 /// Zeros that are written at a time.
 const ZERO_BYTES: usize = 1 << 20;
 
+/// Renames without replacing where the file system has no such operation. A file gets the new name as a further one, which
+/// never replaces; a start that finds both names goes on from there. A directory cannot have two: it may take the place of
+/// an empty one that others make in the same moment.
+fn rename_in_steps(dir: &OwnedFd, name: &[u8], to_dir: &OwnedFd, to_name: &[u8]) -> Result<()> {
+    let look = |dir: &OwnedFd, name: &[u8]| sys::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW);
+    let from = look(dir, name)?;
+    let there = match look(to_dir, to_name) {
+        Ok(there) => Some(there),
+        Err(rustix::io::Errno::NOENT) => None,
+        Err(error) => return Err(error.into()),
+    };
+    if FileType::from_raw_mode(from.st_mode).is_dir() {
+        return match there {
+            Some(_) => Err(Errno::EXIST),
+            None => Ok(sys::renameat(dir, name, to_dir, to_name)?),
+        };
+    }
+    match there {
+        None => sys::linkat(dir, name, to_dir, to_name, AtFlags::empty())?,
+        Some(to) if (to.st_dev, to.st_ino) == (from.st_dev, from.st_ino) => {}
+        Some(_) => return Err(Errno::EXIST),
+    }
+    Ok(sys::unlinkat(dir, name, AtFlags::empty())?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -446,6 +475,27 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let origin = LocalOrigin::open(folder.path()).unwrap();
         (folder, origin)
+    }
+
+    #[test]
+    fn a_rename_in_steps_replaces_nothing_and_ends_what_a_crash_left_between_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let dir: OwnedFd = std::fs::File::open(folder.path()).unwrap().into();
+        std::fs::write(at("a"), "a").unwrap();
+        std::fs::write(at("b"), "b").unwrap();
+        std::fs::create_dir(at("d")).unwrap();
+        std::fs::create_dir(at("e")).unwrap();
+        let step = |from: &[u8], to: &[u8]| rename_in_steps(&dir, from, &dir, to);
+        assert_eq!(step(b"a", b"b"), Err(Errno::EXIST));
+        assert_eq!(step(b"d", b"e"), Err(Errno::EXIST));
+        assert_eq!(step(b"none", b"c"), Err(Errno::NOENT));
+        assert_eq!((step(b"a", b"c"), step(b"d", b"f")), (Ok(()), Ok(())));
+        assert!(!at("a").exists() && !at("d").exists() && at("f").is_dir());
+        std::fs::hard_link(at("c"), at("c2")).unwrap();
+        assert_eq!(step(b"c", b"c2"), Ok(()));
+        assert_eq!((at("c").exists(), std::fs::read(at("c2")).unwrap()), (false, b"a".to_vec()));
+        assert_eq!(std::fs::read(at("b")).unwrap(), b"b");
     }
 
     #[test]
