@@ -24,9 +24,7 @@ fn run(cases: &[&str], sides: usize, more: &[(&str, OsString)]) {
     bench.args(["--cases", &cases.join(","), "--json"]).arg(&json);
     bench.arg("--destage-bin").arg(destage()).arg("--dir").arg(folder.path());
     bench.env_remove("DESTAGE_CEPH").env_remove("DESTAGE_TEST_FILEBENCH");
-    for (flag, value) in more {
-        bench.arg(flag).arg(value);
-    }
+    bench.args(more.iter().flat_map(|(flag, value)| [OsString::from(flag), value.clone()]));
     let output = bench.output().expect("it starts");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{cases:?}: {}: {said}", output.status);
