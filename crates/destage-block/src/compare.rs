@@ -67,6 +67,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     /// A disk that takes its time, or fails from a block on.
+    #[derive(Debug)]
     struct Far {
         disk: Arc<dyn Origin>,
         delay: Duration,

@@ -151,6 +151,33 @@ fn misses_are_those_of_another_simulator() {
     near(steps(filling), S3_FIFO, 8, "s3-fifo");
 }
 
+/// The ghosts of [`S3Fifo`] are in short queues, to which identities are spread. Loops that are a little longer than one
+/// queue of them would be, as cloudPhysicsIO has, meet some of them still, where one queue would have forgotten all.
+#[test]
+fn over_blocks_s3_fifo_misses_no_more_than_with_one_exact_queue_of_ghosts() {
+    for name in ["cloudphysics.vscsi.zst", "hplajw-1week.srt.zst", "ycsb-a-rocksdb.octf.tar.xz"] {
+        let Some((_, requests)) = read(name) else { continue };
+        let mut ids = HashMap::new();
+        let mut objects = Vec::new();
+        for (_, offset, bytes) in requests.iter().map(place).filter(|(op, ..)| *op != Op::Discard) {
+            for block in offset / 4_096..(offset + bytes).div_ceil(4_096) {
+                let next = ids.len() as u32;
+                objects.push((*ids.entry(block).or_insert(next), 4_096));
+            }
+        }
+        for places in [512, 2_048, 8_192, 32_768, 131_072] {
+            let bytes_max = places * 4_096;
+            // From the beginning, what is new enters the small queue.
+            let exact = Reference { has_evicted: true, ..Reference::new(bytes_max) };
+            let exact = exact.misses(&objects) as f64 / objects.len() as f64;
+            let ours = misses(&mut S3Fifo::default(), &objects, bytes_max);
+            let ours = ours as f64 / objects.len() as f64;
+            println!("{name}, {places} blocks: {ours:.4}, exact {exact:.4}");
+            assert!(ours < exact + 0.003, "{name} {places}: {ours} {exact}");
+        }
+    }
+}
+
 /// Curves of the policies over a trace.
 fn curves(requests: &[Request], policies: &[Replacements], sample: Sample) -> Vec<Curve> {
     let mut curves = Curves::new(4_096, policies, sample);

@@ -1,6 +1,7 @@
 //! The small subcommands: each sends one command to a running server.
 
 use crate::admin::{AdminArgs, WaitArgs};
+use crate::draining;
 use crate::error::CliError;
 use crate::output::{print, print_json};
 use crate::save::SaveArgs;
@@ -57,7 +58,8 @@ pub(crate) struct WaitingArgs {
 
 /// A command that waits.
 pub(crate) fn waiting(name: &str, args: &WaitingArgs) -> Result<(), CliError> {
-    show(&args.admin.command_within(args.wait.timeout.duration(), name, &[])?)
+    let send = || args.admin.command_within(args.wait.timeout.duration(), name, &[]);
+    show(&if name == "drain" { draining::shown(&args.admin, &[], send) } else { send() }?)
 }
 
 /// A command without arguments.

@@ -35,6 +35,8 @@ const GROUPS: &[Group] = &[
             "atomic",
             "group",
             "coordinator",
+            "fsync",
+            "preset",
         ],
     ),
     (
@@ -54,6 +56,10 @@ const GROUPS: &[Group] = &[
             "once-limit",
             "threads",
         ],
+    ),
+    (
+        "Buffered writes on other servers",
+        &["replicas", "copies", "replica-log", "failover", "standby", "advertise"],
     ),
     (
         "Clients",

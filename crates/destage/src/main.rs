@@ -8,6 +8,7 @@ mod cli;
 mod commands;
 #[cfg(test)]
 mod doc_tests;
+mod draining;
 mod error;
 mod file;
 mod groups;

@@ -117,6 +117,9 @@ fn example(name: &str) -> Option<&'static str> {
     Some(match name {
         "origin" => "postgres://user:password@localhost/shop",
         "data" => "./destage-data",
+        "replicas" => "redis://:password@a:6379,redis://:password@b:6379,redis://:password@c:6379",
+        "journal" => "replicas",
+        "advertise" => "cache.internal:6380",
         "admin-host" => "cache.internal",
         "change-origin" => "FROM=TO",
         "record" => "/var/lib/destage/recording",

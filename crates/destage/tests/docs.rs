@@ -322,13 +322,13 @@ fn sentences_are_short() {
     const MEAN_MAX: f64 = 16.0;
     /// Pages that are older than the rule: what they may have. They may only get shorter.
     const OLDER: [(&str, f64); 7] = [
-        ("docs/POLICIES.md", 21.7),
-        ("docs/OPERATIONS.md", 20.5),
-        ("docs/CLIENTS.md", 21.8),
-        ("docs/SEMANTICS.md", 20.1),
-        ("docs/FORMAT.md", 19.3),
-        ("docs/SIMULATION.md", 24.3),
-        ("CHANGELOG.md", 25.1),
+        ("docs/POLICIES.md", 19.3),
+        ("docs/OPERATIONS.md", 17.6),
+        ("docs/CLIENTS.md", 20.6),
+        ("docs/SEMANTICS.md", 18.0),
+        ("docs/FORMAT.md", 17.1),
+        ("docs/SIMULATION.md", 19.7),
+        ("CHANGELOG.md", 20.6),
     ];
     let mut long = Vec::new();
     for page in pages() {

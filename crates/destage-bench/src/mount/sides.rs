@@ -133,7 +133,10 @@ impl Place<'_> {
         let log = self.sides.dir.join("mount.log");
         let mut command = Command::new(&self.sides.bin);
         command.arg("mount").arg(&self.origin).arg(&self.folder);
-        command.arg("--journal").arg(&self.journal).args(&self.sides.extra);
+        command
+            .args(["--admin", "127.0.0.1:0", "--journal"])
+            .arg(&self.journal)
+            .args(&self.sides.extra);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(&log)?);
         let mut daemon = command.spawn()?;
         let output = daemon.stdout.take().ok_or("destage has no standard output")?;

@@ -6,9 +6,11 @@ use super::record::{GroupKind, GroupRecord};
 use super::superblock::{self, Copy, Superblock};
 use super::{CacheDevice, CacheError, Handle, Index, check_size};
 use crate::block::{BLOCK, Extent, Lba};
+use crate::compare::differing;
 use crate::origin::{Origin, OriginIoError};
 use crc32c::crc32c;
 use destage_journal::{DiskFile, ErrorKind};
+use destage_runtime::progress::Progress;
 use std::collections::BTreeSet;
 
 /// What a check found.
@@ -223,14 +225,16 @@ impl CacheCheck {
         against: Option<&Against<'_>>,
     ) -> Result<(), CheckError> {
         let mut block = vec![0; BLOCK];
-        let mut sound: Vec<(Lba, Handle, u32)> = Vec::new();
+        let mut sound: Vec<(Lba, u32)> = Vec::new();
+        let mut bar = Progress::new("reading the cache", u64::from(index.slots()));
         for handle in 0..index.slots() {
+            bar.set(u64::from(handle));
             let (SlotState::Clean(crc), Some(lba)) = (index.state(handle), index.lba(handle))
             else {
                 continue;
             };
             match (cache.read_slot(handle, crc, &mut block)?, is_exact) {
-                (true, _) => sound.push((lba, handle, crc)),
+                (true, _) => sound.push((lba, crc)),
                 (false, false) => self.outdated_slots += 1,
                 (false, true) => {
                     self.damaged_slots += 1;
@@ -238,20 +242,17 @@ impl CacheCheck {
                 }
             }
         }
+        bar.finish();
         self.clean_blocks = sound.len() as u64;
         let Some(against) = against else { return Ok(()) };
         // In the order of the origin's blocks, which a disk reads fastest.
         sound.sort_unstable();
-        for (lba, _, crc) in sound {
-            if against.pending.iter().any(|extent| extent.first <= lba && lba < extent.end()) {
-                continue;
-            }
-            self.compared_blocks += 1;
-            if read_block(against.origin, lba, &mut block)? != Some(crc) {
-                self.differing_blocks += 1;
-                self.first_differing.get_or_insert(lba);
-            }
-        }
+        let is_pending = |lba: Lba| against.pending.iter().any(|e| e.first <= lba && lba < e.end());
+        sound.retain(|(lba, _)| !is_pending(*lba));
+        self.compared_blocks = sound.len() as u64;
+        let wrong = differing(against.origin, &sound)?;
+        self.differing_blocks = wrong.len() as u64;
+        self.first_differing = wrong.first().copied();
         Ok(())
     }
 }
@@ -261,19 +262,4 @@ pub(super) fn check_log(cache: &CacheDevice) -> Result<(u64, u64), CacheError> {
     let report = destage_journal::check(&*cache.log())
         .map_err(|error| CacheError::Invalid(format!("the log cannot be read: {error}")))?;
     Ok(report.map_or((0, 0), |report| (report.first_lsn, report.last_lsn)))
-}
-
-/// The checksum of a block at the origin, of which what lies behind the end is zeros; `None` behind it.
-fn read_block(
-    origin: &dyn Origin,
-    lba: Lba,
-    block: &mut [u8],
-) -> Result<Option<u32>, OriginIoError> {
-    let Some(len) = origin.size().checked_sub(lba.offset()).filter(|len| *len > 0) else {
-        return Ok(None);
-    };
-    let len = len.min(BLOCK as u64) as usize;
-    block[len..].fill(0);
-    origin.read(lba.offset(), &mut block[..len])?;
-    Ok(Some(crc32c(block)))
 }

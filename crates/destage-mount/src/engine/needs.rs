@@ -1,5 +1,5 @@
-//! What the engine has to know of the origin before it can answer, and the asking. The engine itself asks nobody: it says what
-//! it needs, and is told.
+//! What the engine has to know of the origin before it can answer, and the asking. The engine itself asks nobody: it
+//! says what it needs, and is told.
 
 use crate::ask::{Errno, Ino, Listed, Make, Name, Seek, Space, Stat};
 use crate::origin::{Key, Origin};

@@ -1,8 +1,9 @@
 //! What goes to the origin in one batch, and what follows once it is there.
 //!
-//! A batch is everything up to one group: first the content and the attributes of each file that it concerns, as they are now;
-//! then the names, one after the other, in the order in which they changed. So a name never comes before the data of its file,
-//! and what the origin shows of names existed here. A file that is gone again by now is left out, with all its names.
+//! A batch is everything up to one group: first the content and the attributes of each file that it concerns, as they
+//! are now; then the names, one after the other, in the order in which they changed. So a name never comes before the
+//! data of its file, and what the origin shows of names existed here. A file that is gone again by now is left out,
+//! with all its names.
 
 use super::extents::Content;
 use super::node::Node;
@@ -37,8 +38,8 @@ pub(crate) struct Plan {
 pub(crate) struct FileWork {
     pub(crate) key: Key,
     pub(crate) stat: Stat,
-    /// What the origin must hold for this not to be a conflict; `None` where nobody else can have changed it, or where we may
-    /// have.
+    /// What the origin must hold for this not to be a conflict; `None` where nobody else can have changed it, or
+    /// where we may have.
     pub(crate) base: Option<Base>,
     /// What is behind this place at the origin is not the file's any more.
     pub(crate) limit: u64,

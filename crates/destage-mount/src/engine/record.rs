@@ -33,7 +33,8 @@ pub(crate) enum Record {
     /// These files are about to be written at the origin, and names changed up to this group. Files that are gone again by
     /// then are left out.
     Intent { upto: u64, files: Vec<Ino>, absorbed: Vec<Ino> },
-    /// It was done; what the files are like at the origin. Files left out of it are named until all that concerns them is done.
+    /// It was done; what the files are like at the origin. Files left out of it are named until all that concerns
+    /// them is done.
     Ckpt { upto: u64, bases: Vec<(Ino, Base)>, absorbed: Vec<Ino> },
     /// What could not be written since others had changed the origin, and where it is kept.
     Conflict { number: u64, ino: Ino, reason: String },

@@ -110,3 +110,14 @@ fn the_documented_group_is_these_bytes() {
         std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/FORMAT.md"));
     assert!(page.unwrap().contains(&shown), "docs/FORMAT.md shows other bytes than\n{shown}");
 }
+
+#[test]
+fn the_bytes_of_every_record_stay_what_they_are() {
+    let mut bytes = Vec::new();
+    encode(&all(), &mut bytes);
+    let hex: String = bytes
+        .chunks(32)
+        .map(|chunk| chunk.iter().map(|byte| format!("{byte:02x}")).collect::<String>() + "\n")
+        .collect();
+    assert_eq!(hex, include_str!("record_golden.txt"), "journals of this version hold other bytes");
+}

@@ -187,8 +187,8 @@ impl Tree {
         }
     }
 
-    /// The origin has a change of names, or the change is void: what it said of a name is not needed any more, if nothing said
-    /// since does.
+    /// The origin has a change of names, or the change is void: what it said of a name is not needed any more, if
+    /// nothing said since does.
     pub(super) fn settle_name(&mut self, dir: Ino, name: &Name, upto: Lsn, is_void: bool) {
         let Some(node) = self.nodes.get_mut(&dir) else { return };
         let Some(&(whose, lsn)) = node.names.known.get(name) else { return };
@@ -216,8 +216,8 @@ impl Tree {
         }
     }
 
-    /// Nobody has a file open any more. If it has no name, what it holds is of no use; where that is decided, the number under
-    /// which it was made in advance is free again.
+    /// Nobody has a file open any more. If it has no name, what it holds is of no use; where that is decided, the
+    /// number under which it was made in advance is free again.
     pub(crate) fn close_dead(&mut self, ino: Ino, decided: Lsn) -> Option<u64> {
         let node = self.nodes.get_mut(&ino)?;
         node.dead.filter(|&dead| dead <= decided)?;

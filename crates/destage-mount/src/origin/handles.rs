@@ -24,7 +24,8 @@ pub(super) fn of(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Arc<[u8]>> {
     let mut raw = Raw { bytes: HANDLE_BYTES_MAX as u32, kind: 0, data: [0; HANDLE_BYTES_MAX] };
     let mut mount = 0;
     let flags = if name.is_empty() { libc::AT_EMPTY_PATH } else { 0 };
-    // SAFETY: `Raw` begins as `struct file_handle` does and has the room that its first field says; the name ends with a NUL.
+    // SAFETY: `Raw` begins as `struct file_handle` does and has the room that its first field says; the name ends
+    // with a NUL.
     let result = unsafe {
         libc::name_to_handle_at(
             dir.as_raw_fd(),

@@ -19,6 +19,7 @@ pub struct LocalOrigin {
     folder: OwnedFd,
     root: Key,
     device: u64,
+    syncs_all: bool,
     open: Mutex<Open>,
 }
 
@@ -46,7 +47,9 @@ impl LocalOrigin {
         // Without the right to open by handle nothing works.
         handles::open(folder.as_fd(), &handle, libc::O_PATH)?;
         let root = Key { ino: found.st_ino, handle };
-        Ok(Self { folder, root, device: found.st_dev, open: Mutex::default() })
+        // The kernel does not pass it on to whoever serves such a file system.
+        let syncs_all = sys::fstatfs(&folder)?.f_type != FUSE_SUPER_MAGIC;
+        Ok(Self { folder, root, device: found.st_dev, syncs_all, open: Mutex::default() })
     }
 
     fn cache(&self) -> std::sync::MutexGuard<'_, Open> {
@@ -324,6 +327,10 @@ impl Origin for LocalOrigin {
         Ok(sys::fsync(self.bytes(file)?)?)
     }
 
+    fn syncs_all(&self) -> bool {
+        self.syncs_all
+    }
+
     fn sync_all(&self) -> Result<()> {
         Ok(sys::syncfs(&self.folder)?)
     }
@@ -371,7 +378,7 @@ impl Origin for LocalOrigin {
 
     fn link(&self, file: &Key, dir: &Key, name: &[u8]) -> Result<()> {
         let (file, dir) = (self.named(file)?, self.named(dir)?);
-        Ok(sys::linkat(sys::CWD, path_of(&file), &dir, name, AtFlags::SYMLINK_FOLLOW)?)
+        Ok(sys::linkat(&file, c"", &dir, name, AtFlags::EMPTY_PATH)?)
     }
 
     fn unlink(&self, dir: &Key, name: &[u8]) -> Result<()> {
@@ -419,6 +426,8 @@ impl Origin for LocalOrigin {
     }
 }
 
+/// How `statfs` calls a file system that a program serves.
+const FUSE_SUPER_MAGIC: sys::FsWord = 0x6573_5546;
 /// Permissions and the bits above them.
 const MODE_BITS: u32 = 0o7777;
 /// Most descriptors that are kept of each kind.
@@ -486,6 +495,9 @@ mod tests {
         assert_eq!(names, [b"b"[..].into(), b"c"[..].into()]);
         let (link, _) = origin.make(&root, b"l", &Make::Link(b"to/there"[..].into())).unwrap();
         assert_eq!(origin.read_link(&link).unwrap(), b"to/there");
+        origin.link(&link, &root, b"l2").unwrap();
+        origin.set(&link, &Attributes { mtime: Some(time), ..Attributes::default() }).unwrap();
+        assert_eq!(origin.stat(&link).unwrap().nlink, 2);
         origin.set_xattr(&file, b"user.colour", b"red").unwrap();
         assert_eq!(origin.xattr(&file, b"user.colour").unwrap(), b"red");
         assert_eq!(origin.xattrs(&file).unwrap(), b"user.colour\0");

@@ -133,6 +133,9 @@ pub trait Origin: Send + Sync {
     /// Nothing is known then.
     fn sync(&self, file: &Key) -> Result<()>;
 
+    /// Whether [`Origin::sync_all`] does what it says: a file system that is itself served by a program is not told of it.
+    fn syncs_all(&self) -> bool;
+
     /// Makes everything durable.
     ///
     /// # Errors

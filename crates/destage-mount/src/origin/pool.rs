@@ -1,8 +1,8 @@
-//! Files made in advance at the origin, so that what is created has its number and its handle at once, although its name comes
-//! to the origin later.
+//! Files made in advance at the origin, so that what is created has its number and its handle at once, although its
+//! name comes to the origin later.
 //!
-//! They are durable before they are given out: the journal names them by handle, and a crash of the origin must not lose what
-//! the journal names.
+//! They are durable before they are given out: the journal names them by handle, and a crash of the origin must not
+//! lose what the journal names.
 
 use super::{Key, Origin, Result};
 use crate::ask::{Errno, Ino, Make};

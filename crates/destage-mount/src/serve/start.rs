@@ -14,7 +14,7 @@ use destage_runtime::clock::Clock;
 use destage_runtime::exit;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -145,21 +145,38 @@ fn folder(origin: &LocalOrigin, dir: &Key, name: &[u8]) -> Result<Key, Errno> {
     }
 }
 
-/// Nothing of a mount may lie in it.
+/// Origin, mountpoint and journal lie beside one another.
 fn check_places(settings: &Settings) -> Result<(), ServeError> {
-    let origin = settings.origin.canonicalize().unwrap_or_else(|_| settings.origin.clone());
-    for (what, place) in [("journal", &settings.journal), ("mountpoint", &settings.mountpoint)] {
-        let known = place.canonicalize().unwrap_or_else(|_| place.clone());
-        if known.starts_with(&origin) {
-            let message = format!(
-                "the {what} {} lies in the origin {}: name another place",
-                place.display(),
-                origin.display()
-            );
-            return Err(ServeError::new(exit::USAGE, message));
+    let places = [
+        ("origin", &settings.origin),
+        ("mountpoint", &settings.mountpoint),
+        ("journal", &settings.journal),
+    ];
+    let places = places.map(|(what, place)| (what, whole(place)));
+    for (what, place) in &places {
+        for (other, within) in places.iter().filter(|(other, _)| other != what) {
+            // A replay has nothing mounted, and names the journal twice.
+            if place.starts_with(within) && place != within {
+                let (place, within) = (place.display(), within.display());
+                let message =
+                    format!("the {what} {place} lies in the {other} {within}: name another place");
+                return Err(ServeError::new(exit::USAGE, message));
+            }
         }
     }
     Ok(())
+}
+
+/// A path from the root on, of what is there and what is not yet.
+fn whole(place: &Path) -> PathBuf {
+    let there = place.ancestors().find_map(|part| Some((part, part.canonicalize().ok()?)));
+    match there {
+        Some((part, known)) => {
+            let rest = place.strip_prefix(part).unwrap_or_else(|_| Path::new(""));
+            if rest.as_os_str().is_empty() { known } else { known.join(rest) }
+        }
+        None => std::path::absolute(place).unwrap_or_else(|_| place.to_owned()),
+    }
 }
 
 /// What the promises need of an origin is tried out, on a file that nobody sees.

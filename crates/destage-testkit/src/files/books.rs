@@ -1,8 +1,8 @@
 //! The books of one client, and what they say of what is there after a crash.
 //!
 //! A mount has one journal, which holds what was asked for in the order in which it was asked. So what is there after a crash is
-//! what the client had done up to some moment, names and bytes alike; and that moment is not before the last operation that made
-//! something durable. Nothing that was removed before then is there again, and no bytes are zero that somebody wrote.
+//! what the client had done up to some moment, names and bytes alike; and that moment is not before the last change of a file or a
+//! folder that was made durable afterwards. Nothing that was removed before then is there again, and no bytes are zero that somebody wrote.
 
 use super::seen::{Seen, Thing};
 use super::tree::{Change, Tree};
@@ -14,6 +14,8 @@ pub struct Books {
     base: Tree,
     done: Vec<Done>,
     durable: usize,
+    /// The state after those that are durable.
+    kept: Tree,
     acknowledged: u64,
 }
 
@@ -48,8 +50,37 @@ impl Books {
 
     /// Writes down that all that was answered so far is durable.
     pub fn durable(&mut self) {
-        self.durable = self.done.len();
+        self.keep(self.done.len());
         self.acknowledged += 1;
+    }
+
+    /// Writes down that the file or the folder of this name was synced: what was done to it is durable, and so is all that was
+    /// done before that.
+    ///
+    /// # Panics
+    /// If there is nothing of that name.
+    pub fn durable_of(&mut self, name: &str) {
+        let mut tree = self.kept.clone();
+        let volatile = self.done[self.durable..].iter();
+        let touched: Vec<_> = volatile
+            .map(|done| {
+                let mut touched = tree.touched(&done.change);
+                tree.apply(&done.change);
+                // What is new has its number now.
+                touched.extend(tree.touched(&done.change));
+                touched
+            })
+            .collect();
+        let number = tree.number_of(name).expect("there is such a name");
+        if let Some(last) = touched.iter().rposition(|numbers| numbers.contains(&number)) {
+            self.keep(self.durable + last + 1);
+        }
+        self.acknowledged += 1;
+    }
+
+    fn keep(&mut self, count: usize) {
+        self.done[self.durable..count].iter().for_each(|done| self.kept.apply(&done.change));
+        self.durable = count;
     }
 
     /// So many operations were answered, in all rounds.
@@ -74,7 +105,9 @@ impl Books {
 
     /// The state after the last operation.
     pub fn present(&self) -> Tree {
-        self.after(self.done.len())
+        let mut tree = self.kept.clone();
+        self.done[self.durable..].iter().for_each(|done| tree.apply(&done.change));
+        tree
     }
 
     fn after(&self, count: usize) -> Tree {
@@ -98,7 +131,7 @@ impl Books {
 
     /// All states that may be found, with how many operations led to each.
     fn window(&self) -> Vec<(usize, Tree)> {
-        let mut tree = self.after(self.durable);
+        let mut tree = self.kept.clone();
         let mut window = vec![(self.durable, tree.clone())];
         for (number, done) in self.done.iter().enumerate().skip(self.durable) {
             tree.apply(&done.change);
@@ -110,6 +143,7 @@ impl Books {
     /// Goes on from what was found.
     pub fn go_on(&mut self, found: &Found) {
         self.base = self.after(*found.moments.end());
+        self.kept = self.base.clone();
         self.done.clear();
         self.durable = 0;
     }
@@ -134,16 +168,23 @@ impl Books {
         }
         let (durable, all) = (self.durable, self.done.len());
         let last = self.done.last();
+        let recent: Vec<_> = self.done.iter().map(|done| format!("{:?}", done.change)).collect();
         format!(
-            "after {all} operations, {durable} of them durable, the last one {last:?}:\n  {}",
-            wrong.join("\n  ")
+            "after {all} operations, {durable} of them durable, the last one {last:?}:\n  {}\n  the last ones:\n    {}",
+            wrong.join("\n  "),
+            recent[recent.len().saturating_sub(SHOWN)..].join("\n    ")
         )
+    }
+
+    /// The moments before the durable one, the last first: as many as are looked through for where something comes from.
+    fn recent(&self) -> impl Iterator<Item = usize> {
+        (self.durable.saturating_sub(200)..self.durable).rev()
     }
 
     fn wrong_thing(&self, name: &str, thing: &Thing, window: &[(usize, Tree)]) -> String {
         let is_known = |tree: &Tree| tree.names().contains_key(name);
         if !window.iter().any(|(_, tree)| is_known(tree)) {
-            let was = (0..self.durable).rev().find(|&moment| is_known(&self.after(moment)));
+            let was = self.recent().find(|&moment| is_known(&self.after(moment)));
             return match was {
                 Some(moment) => format!(
                     "returned: {name}, which operation {} took away: {:?}",
@@ -168,7 +209,7 @@ impl Books {
         if zeros > 0 {
             return format!("zeros: {zeros} bytes of {name} are zero where data belongs");
         }
-        let before = (0..self.durable).rev().find(|&moment| {
+        let before = self.recent().find(|&moment| {
             self.after(moment).content(name).is_some_and(|one| one.bytes == content.bytes)
         });
         match before {
@@ -183,6 +224,9 @@ impl Books {
         }
     }
 }
+
+/// So many operations are shown where something is wrong.
+const SHOWN: usize = 12;
 
 /// Everything that is there was there at some moment, but not at the same one.
 fn out_of_order(seen: &Seen, window: &[(usize, Tree)]) -> String {

@@ -99,7 +99,7 @@ impl Client {
         let (len, version) = (1 + self.random.below(WRITE_MAX) as usize, self.next_version());
         self.change(Change::Write { name: from.clone(), offset: 0, len, version })?;
         File::open(self.path(&from))?.sync_all()?;
-        self.books.durable();
+        self.books.durable_of(&from);
         self.change(Change::Rename { from, to })
     }
 
@@ -118,7 +118,7 @@ impl Client {
     fn sync_folder(&mut self) -> io::Result<()> {
         let folder = self.folder_name();
         File::open(self.path(&folder))?.sync_all()?;
-        self.books.durable();
+        self.books.durable_of(&folder);
         Ok(())
     }
 
@@ -143,7 +143,7 @@ impl Client {
 
     /// The top or a folder.
     fn folder_name(&mut self) -> String {
-        let inner = self.one_of(|entry| *entry == Entry::Dir);
+        let inner = self.one_of(is_dir);
         inner.filter(|_| self.random.chance(60)).unwrap_or_default()
     }
 
@@ -157,7 +157,7 @@ impl Client {
 
     /// What to do next, if that can be done.
     fn choose(&mut self) -> Option<Change> {
-        let files = self.tree.names_of(|entry| *entry != Entry::Dir).len();
+        let files = self.tree.names_of(|entry| !is_dir(entry)).len();
         match self.random.below(100) {
             0..40 => self.write(),
             40..46 => {
@@ -185,21 +185,21 @@ impl Client {
                 self.fresh().map(|name| Change::Symlink { name, target })
             }
             82..91 => {
-                let name = self.one_of(|entry| *entry != Entry::Dir)?;
+                let name = self.one_of(|entry| !is_dir(entry))?;
                 Some(Change::Unlink { name })
             }
             91..94 => {
                 let name = format!("d{}", self.random.below(DIRS_MAX as u64 + 2));
-                let dirs = self.tree.names_of(|entry| *entry == Entry::Dir).len();
+                let dirs = self.tree.names_of(is_dir).len();
                 let is_free = !self.tree.names().contains_key(&name);
                 (is_free && dirs < DIRS_MAX).then_some(Change::MakeDir { name })
             }
             94..96 => {
-                let name = self.one_of(|entry| *entry == Entry::Dir)?;
+                let name = self.one_of(is_dir)?;
                 self.tree.is_empty(&name).then_some(Change::RemoveDir { name })
             }
             96..98 => {
-                let from = self.one_of(|entry| *entry == Entry::Dir)?;
+                let from = self.one_of(is_dir)?;
                 let to = format!("d{}", self.random.below(DIRS_MAX as u64 + 2));
                 let is_free = !self.tree.names().contains_key(&to);
                 is_free.then_some(Change::Rename { from, to })
@@ -225,8 +225,8 @@ impl Client {
     }
 
     fn rename(&mut self) -> Option<Change> {
-        let from = self.one_of(|entry| *entry != Entry::Dir)?;
-        let over = self.one_of(|entry| *entry != Entry::Dir)?;
+        let from = self.one_of(|entry| !is_dir(entry))?;
+        let over = self.one_of(|entry| !is_dir(entry))?;
         let to = if self.random.chance(50) { self.fresh()? } else { over };
         // Between two names of one file a rename does nothing.
         let is_same = self.tree.names().get(&from) == self.tree.names().get(&to);
@@ -267,6 +267,10 @@ impl Client {
         }
         Ok(false)
     }
+}
+
+fn is_dir(entry: &Entry) -> bool {
+    matches!(entry, Entry::Dir(_))
 }
 
 /// `O_DSYNC` of Linux.

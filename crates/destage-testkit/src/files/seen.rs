@@ -93,7 +93,7 @@ impl Seen {
 impl Thing {
     pub(super) fn is(&self, name: &str, tree: &Tree) -> bool {
         match (self, tree.names().get(name)) {
-            (Self::Dir, Some(Entry::Dir)) => true,
+            (Self::Dir, Some(Entry::Dir(_))) => true,
             (Self::Link(target), Some(Entry::Link(wanted))) => target == wanted,
             (Self::File { content, links }, Some(Entry::File(_))) => {
                 tree.content(name) == Some(content) && *links == tree.links(name)

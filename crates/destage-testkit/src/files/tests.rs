@@ -50,30 +50,30 @@ fn a_folder_is_what_the_books_say() {
 #[test]
 fn each_moment_since_the_last_durable_one_is_allowed_and_none_before() {
     let (mut allowed, mut refused) = (0, 0);
-    for seed in 0..5 {
+    for seed in 0..3 {
         let folder = folder();
-        let mut client = worked(folder.path(), seed, 100);
+        let mut client = worked(folder.path(), seed, 40);
         let mut moments = Vec::new();
-        for _ in 0..40 {
+        for _ in 0..25 {
             let until = client.books.acknowledged() + 1;
             client.work(|acknowledged| acknowledged >= until);
-            let durable = client.books.operations() - client.books.volatile();
             moments.push((client.books.operations(), look(folder.path()).expect("it can be read")));
-            for (moment, seen) in &moments {
-                let checked = client.books.check(seen);
-                if *moment >= durable {
-                    checked.unwrap_or_else(|what| panic!("seed {seed}: {what}"));
-                    allowed += 1;
-                } else if let Ok(found) = checked {
-                    // Two operations that cancel each other look like none.
-                    assert!(*found.moments.start() >= durable, "{found:?}, durable are {durable}");
-                } else {
-                    refused += 1;
-                }
+        }
+        let durable = client.books.operations() - client.books.volatile();
+        for (moment, seen) in &moments {
+            let checked = client.books.check(seen);
+            if *moment >= durable {
+                checked.unwrap_or_else(|what| panic!("seed {seed}: {what}"));
+                allowed += 1;
+            } else if let Ok(found) = checked {
+                // Two operations that cancel each other look like none.
+                assert!(*found.moments.start() >= durable, "{found:?}, durable are {durable}");
+            } else {
+                refused += 1;
             }
         }
     }
-    assert!(allowed > 400 && refused > 1_000, "{allowed} allowed, {refused} refused");
+    assert!(allowed > 3 && refused > 20, "{allowed} allowed, {refused} refused");
 }
 
 #[test]
@@ -192,6 +192,29 @@ fn an_operation_without_an_answer_may_be_there_or_not() {
     checked(&client).expect("from now on it is");
     fs::remove_dir(folder.path().join("new")).expect("it is there");
     checked(&client).expect_err("from now on it is");
+}
+
+/// What was synced is durable, and what was done before; what came after it is not.
+#[test]
+fn only_what_was_synced_is_durable() {
+    let folder = folder();
+    let mut client = Client::new(folder.path(), 8, Instant::now());
+    let make = |client: &mut Client, name: &str| {
+        fs::create_dir(folder.path().join(name)).expect("it can be made");
+        client.books.begin(Change::MakeDir { name: name.to_owned() }, 0);
+        client.books.end(0);
+    };
+    for name in ["a", "b", "c"] {
+        make(&mut client, name);
+    }
+    client.books.durable_of("b");
+    assert_eq!(client.books.volatile(), 1, "a and b are durable");
+    fs::remove_dir(folder.path().join("c")).expect("it is there");
+    checked(&client).expect("c was not durable");
+    fs::remove_dir(folder.path().join("b")).expect("it is there");
+    checked(&client).expect_err("b was durable");
+    client.books.durable_of("");
+    assert_eq!(client.books.volatile(), 0, "all names of the top are durable");
 }
 
 #[test]

@@ -61,8 +61,8 @@ pub enum Change {
 /// What a name stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry {
-    /// A folder.
-    Dir,
+    /// A folder, by a number that stays with it.
+    Dir(u64),
     /// A file, by a number that stays with it: two names of one file have the same.
     File(u64),
     /// A symbolic link, and what it says.
@@ -129,6 +129,44 @@ impl Tree {
         self.names.values().filter(|&other| Some(other) == entry).count() as u64
     }
 
+    /// The numbers of the files and folders that an operation changes, before it is applied; the top has 0. A new file or folder
+    /// has none yet.
+    pub fn touched(&self, change: &Change) -> Vec<u64> {
+        let names: &[&String] = match change {
+            Change::Rename { from, to } | Change::Link { from, to } => &[from, to],
+            Change::Create { name, .. }
+            | Change::Write { name, .. }
+            | Change::Append { name, .. }
+            | Change::Truncate { name, .. }
+            | Change::Unlink { name }
+            | Change::MakeDir { name }
+            | Change::RemoveDir { name }
+            | Change::Symlink { name, .. }
+            | Change::Chmod { name, .. } => &[name],
+        };
+        let is_of_bytes = matches!(
+            change,
+            Change::Write { .. }
+                | Change::Append { .. }
+                | Change::Truncate { .. }
+                | Change::Chmod { .. }
+        );
+        let parents = names.iter().filter(|_| !is_of_bytes).map(|name| {
+            let parent = name.rsplit_once('/').map_or("", |(parent, _)| parent);
+            self.number_of(parent).unwrap_or(0)
+        });
+        names.iter().filter_map(|name| self.number_of(name)).chain(parents).collect()
+    }
+
+    /// The number of what has this name; the top, which has none, is 0.
+    pub fn number_of(&self, name: &str) -> Option<u64> {
+        match self.names.get(name) {
+            None => name.is_empty().then_some(0),
+            Some(Entry::Dir(number) | Entry::File(number)) => Some(*number),
+            Some(Entry::Link(_)) => None,
+        }
+    }
+
     /// Does what the operation does where it succeeds.
     ///
     /// # Panics
@@ -136,9 +174,9 @@ impl Tree {
     pub fn apply(&mut self, change: &Change) {
         match change {
             Change::Create { name, mode } => {
-                self.next += 1;
-                self.files.insert(self.next, Content { bytes: Vec::new(), mode: *mode });
-                self.add(name, Entry::File(self.next));
+                let number = self.number();
+                self.files.insert(number, Content { bytes: Vec::new(), mode: *mode });
+                self.add(name, Entry::File(number));
             }
             Change::Write { name, offset, len, version } => {
                 let content = self.content_mut(name);
@@ -156,13 +194,21 @@ impl Tree {
                 let entry = self.names.get(from).expect("the file is there").clone();
                 self.add(to, entry);
             }
-            Change::MakeDir { name } => self.add(name, Entry::Dir),
+            Change::MakeDir { name } => {
+                let number = self.number();
+                self.add(name, Entry::Dir(number));
+            }
             Change::Symlink { name, target } => self.add(name, Entry::Link(target.clone())),
             Change::Unlink { name } | Change::RemoveDir { name } => {
                 self.names.remove(name).expect("the name is there");
                 self.forget();
             }
         }
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
     }
 
     fn add(&mut self, name: &str, entry: Entry) {
@@ -172,7 +218,7 @@ impl Tree {
 
     fn rename(&mut self, from: &str, to: &str) {
         let entry = self.names.remove(from).expect("the name is there");
-        if entry == Entry::Dir {
+        if matches!(entry, Entry::Dir(_)) {
             for name in self.inside(from) {
                 let moved = self.names.remove(&name).expect("it was just found");
                 self.names.insert(format!("{to}{}", &name[from.len()..]), moved);

@@ -2,6 +2,7 @@
 
 use crate::admin::{AdminArgs, WaitArgs};
 use crate::commands::show;
+use crate::draining;
 use crate::error::CliError;
 use crate::save::SaveArgs;
 use std::time::Duration;
@@ -85,7 +86,9 @@ pub(crate) fn plain(command: &str, volumes: &VolumesArgs) -> Result<(), CliError
 
 /// A command that waits.
 pub(crate) fn waiting(command: &str, args: &WaitingArgs) -> Result<(), CliError> {
-    args.volumes.send_within(args.limit.timeout.duration(), command, &[])
+    let VolumesArgs { admin, volume } = &args.volumes;
+    let send = || args.volumes.send_within(args.limit.timeout.duration(), command, &[]);
+    draining::shown(admin, volume, send)
 }
 
 /// Shows or changes the policy.

@@ -13,7 +13,8 @@ use std::path::PathBuf;
 /// Flags of `destage mount` itself.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ServeArgs {
-    /// The folder that is cached: any directory of a mounted file system with file handles, such as CephFS, ext4, XFS or btrfs.
+    /// The folder that is cached: any directory of a mounted file system with file handles, such as CephFS, ext4, XFS
+    /// or btrfs.
     #[arg(value_name = "ORIGIN", requires = "mountpoint")]
     origin: Option<PathBuf>,
 
@@ -29,8 +30,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, default_value = "2G", value_parser = |s: &str| bytes(s, "64M", "1T"), value_name = "SIZE")]
     journal_size: Bytes,
 
-    /// d: what a crash of this host may lose of what was not fsynced. 0: nothing that was answered; otherwise the most recent
-    /// changes of that time, 1ms to 60s.
+    /// d: what a crash of this host may lose of what was not fsynced. 0: nothing that was answered; otherwise the
+    /// most recent changes of that time, 1ms to 60s.
     #[arg(short = 'd', long, default_value = "1s", value_parser = |s: &str| interval(s, "0", "60s"), value_name = "TIME")]
     commit: Interval,
 
@@ -42,8 +43,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_enum, value_name = "WHO")]
     fsync: Option<FsyncWord>,
 
-    /// D: how old the origin may be if host and journal are lost. Writes stop before it is exceeded. 100ms to 1d, or none; 2m
-    /// unless the preset says otherwise.
+    /// D: how old the origin may be if host and journal are lost. Writes stop before it is exceeded. 100ms to 1d, or
+    /// none; 2m unless the preset says otherwise.
     #[arg(short = 'D', long, value_parser = staleness, value_name = "TIME")]
     staleness: Option<Interval>,
 

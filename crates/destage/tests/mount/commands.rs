@@ -72,7 +72,7 @@ fn a_second_mount_of_a_folder_is_refused_with_whose_it_is() {
     let other = Scratch::new();
     let (code, text) = Launch::before(&other, &origin).with(&LATER).refused();
     assert_eq!(code, 11, "{text}");
-    assert!(text.contains(&format!("process {}", first.id())), "{text}");
+    assert!(text.contains(&format!("process {},", first.id())), "{text}");
     first.stop();
     Launch::before(&other, &origin).with(&LATER).start().stop();
 }
@@ -86,7 +86,7 @@ fn what_cannot_be_an_origin_is_refused_before_anything_is_begun() {
     let (code, text) = launch.refused();
     assert_eq!(code, 2, "{text}");
     assert!(text.contains("name a folder that is there"), "{text}");
-    assert!(!launch.journal.exists(), "no journal was made");
+    assert!(!launch.journal().exists(), "no journal was made");
     fs::create_dir(origin.folder()).expect("it can be made");
     let inside = origin.folder().join("journal");
     let output = destage()
@@ -144,7 +144,7 @@ fn a_journal_is_checked_and_replayed_without_a_mount() {
         if with_origin {
             process.arg(origin.folder());
         }
-        process.arg("--journal").arg(&launch.journal).output().expect("the binary starts")
+        process.arg("--journal").arg(launch.journal()).output().expect("the binary starts")
     };
     let checked = ask("check", false);
     assert!(checked.status.success(), "{}", said(&checked));

@@ -46,6 +46,11 @@ impl Launch {
         self
     }
 
+    /// Where its journal lies.
+    pub(crate) fn journal(&self) -> &Path {
+        &self.journal
+    }
+
     /// With its journal there.
     pub(crate) fn journaled_in(mut self, folder: PathBuf) -> Self {
         self.journal = folder;
@@ -55,7 +60,10 @@ impl Launch {
     fn command(&self) -> Command {
         let mut command = destage();
         command.arg("mount").arg(&self.origin).arg(&self.mountpoint);
-        command.arg("--journal").arg(&self.journal).args(&self.arguments);
+        command
+            .args(["--admin", "127.0.0.1:0", "--journal"])
+            .arg(&self.journal)
+            .args(&self.arguments);
         command
     }
 
@@ -122,6 +130,11 @@ impl Mounted {
     /// Where its files are seen.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    /// Its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// What it said on its standard error, of all starts so far.

@@ -25,7 +25,7 @@ fn helper(scratch: &Scratch) -> String {
     let log = log.display();
     format!(
         "#!/bin/sh\nfor _ in $(seq 100); do\n    : >{log}.new\n    \
-         setsid {binary} mount \"$1\" \"$2\" --journal {journal} </dev/null >{log}.new 2>>{log} &\n    \
+         setsid {binary} mount \"$1\" \"$2\" --admin 127.0.0.1:0 --journal {journal} </dev/null >{log}.new 2>>{log} &\n    \
          while kill -0 $! 2>/dev/null; do\n        grep -q mounted= {log}.new && exit 0\n        sleep 0.05\n    done\n    \
          sleep 0.2\ndone\ntail -n 5 {log} >&2\nexit 32\n"
     )

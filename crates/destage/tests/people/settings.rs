@@ -80,3 +80,26 @@ fn completions_are_scripts_that_their_shell_reads() {
         assert!(text.contains("staleness"), "{shell}");
     }
 }
+
+#[test]
+fn a_drain_that_takes_long_says_how_much_is_left() {
+    let scratch = Scratch::new();
+    let server = Launch::example(&scratch).with(&["--staleness", "1h"]).start();
+    let admin = server.admin.to_string();
+    let ask = |words: &[&str]| {
+        let mut command = Command::new(binary());
+        command.args(words).args(["--admin", &admin]).output().expect("the binary starts")
+    };
+    assert!(ask(&["pause"]).status.success());
+    let mut client = server.client();
+    for _ in 0..5 {
+        client.run("HINCRBY products:1 stock 1");
+    }
+    let late = ask(&["drain", "--timeout", "3s"]);
+    let said = String::from_utf8_lossy(&late.stderr).into_owned();
+    assert_eq!(late.status.code(), Some(19), "{said}");
+    assert!(said.contains("draining: 0 of 5 (0 %)"), "{said}");
+    assert!(ask(&["resume"]).status.success());
+    let quick = ask(&["drain"]);
+    assert!(quick.status.success() && !String::from_utf8_lossy(&quick.stderr).contains("draining"));
+}

@@ -28,8 +28,9 @@ fn rows_are_looked_at_field_by_field() {
     assert_eq!(ask(&port, &["HSTRLEN", "products:424242", "name"]), "0");
     assert!(ask(&port, &["DBSIZE"]).parse::<u64>().expect("a number") >= 2);
     // What `redis-cli --stat` shows comes of INFO.
-    let stat =
-        Command::new("timeout").args(["3", "redis-cli", "-p", &port, "--stat", "-i", "1"]).output();
+    let stat = Command::new("timeout")
+        .args(["3", "stdbuf", "-oL", "redis-cli", "-p", &port, "--stat", "-i", "1"])
+        .output();
     let stat = String::from_utf8_lossy(&stat.expect("it starts").stdout).into_owned();
     assert!(stat.contains("keys") && stat.lines().count() >= 3, "{stat}");
 }

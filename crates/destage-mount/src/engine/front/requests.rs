@@ -232,12 +232,13 @@ impl Front {
         self.core.handle(self.now, Input::Wait { request, lsn, until });
     }
 
-    /// What a file and its names are is to be durable.
+    /// All that was done so far is to be durable, of whichever file: the journal is one order, and who waits for a file has
+    /// as a rule done something else before, on which the file builds.
     fn fsync(&mut self, ino: Ino, pending: Pending) -> Submitted {
-        let Some(node) = self.tree.node(ino) else {
+        if self.tree.node(ino).is_none() {
             return self.answered(pending, Err(Errno::STALE));
-        };
-        let lsn = node.last;
+        }
+        let lsn = self.last();
         if self.stopped.is_some() {
             return self.answered(pending, Err(Errno::IO));
         }

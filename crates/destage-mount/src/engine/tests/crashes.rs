@@ -16,6 +16,10 @@ fn rounds(seed: u64, controls: FrontControls, rounds: usize) {
         let (of_disk, after) = (world.random.below(4) == 0, 1 + world.random.below(120) as u64);
         let steps = 10 + world.random.below(60);
         world.die_after(after, of_disk);
+        if world.random.below(2) == 0 {
+            let after = world.random.below(60) as u64;
+            world.origin.fail_after(after);
+        }
         for _ in 0..steps {
             if world.step().is_none() {
                 break;

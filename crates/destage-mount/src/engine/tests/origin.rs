@@ -5,7 +5,7 @@
 //!   lost on its own, so that a later one may leave zeros where an earlier one was lost; names and attributes are kept, as a
 //!   server of names has them;
 //! - the origin dies as well: names and attributes go back to a moment since they were last made durable;
-//! - from an effect on, everything fails;
+//! - one effect fails, or from one on everything does;
 //! - others change names and content beneath.
 
 use crate::ask::{Errno, Kind, Listed, Make, Moment, Name, Seek, Space, Stat};
@@ -29,6 +29,8 @@ struct State {
     last_ino: u64,
     effects: u64,
     dies_at: Option<u64>,
+    /// This effect fails, and no other.
+    fails_at: Option<u64>,
     clock: i64,
 }
 
@@ -97,6 +99,7 @@ impl SimOrigin {
             last_ino: ROOT,
             effects: 0,
             dies_at: None,
+            fails_at: None,
             clock: 1_000,
         };
         let stat = state.stat(ROOT, Kind::Dir, 0o755);
@@ -115,6 +118,12 @@ impl SimOrigin {
         state.dies_at = Some(state.effects + effects);
     }
 
+    /// The effect after so many fails, as one does that finds no room.
+    pub(super) fn fail_after(&self, effects: u64) {
+        let mut state = self.state();
+        state.fails_at = Some(state.effects + effects);
+    }
+
     pub(super) fn is_dead(&self) -> bool {
         let state = self.state();
         state.dies_at.is_some_and(|at| state.effects >= at)
@@ -123,7 +132,7 @@ impl SimOrigin {
     /// It is there again, after a loss of what was volatile.
     pub(super) fn crash(&self, death: Death, random: &mut impl FnMut(usize) -> usize) {
         let mut state = self.state();
-        state.dies_at = None;
+        (state.dies_at, state.fails_at) = (None, None);
         state.pins.clear();
         if death != Death::Process {
             for content in state.content.values_mut() {
@@ -205,6 +214,9 @@ impl State {
             return Err(Errno::IO);
         }
         self.effects += 1;
+        if self.fails_at.take_if(|at| *at <= self.effects).is_some() {
+            return Err(Errno::NOSPC);
+        }
         Ok(())
     }
 
@@ -367,6 +379,10 @@ impl Origin for SimOrigin {
         }
         state.history = vec![state.meta.clone()];
         Ok(())
+    }
+
+    fn syncs_all(&self) -> bool {
+        true
     }
 
     fn sync_all(&self) -> Result<()> {

@@ -404,9 +404,8 @@ impl World {
                 }
             }
             (17 | 18, Some(ino), _) => {
-                let at = self.model.len();
                 if self.done(Ask::Fsync { ino })?.is_ok() {
-                    self.durable = self.durable.max(self.last_change_of(ino, at));
+                    self.durable = self.model.len();
                 }
             }
             _ => self.pass(Span::from_millis(200)),
@@ -417,27 +416,6 @@ impl World {
             self.pass(span);
         }
         (!self.is_dead()).then_some(())
-    }
-
-    /// An fsync is about a file: what came after its last change need not be there.
-    fn last_change_of(&self, ino: Ino, at: usize) -> usize {
-        // Where its directories are is theirs.
-        let dir_of = |tree: &Tree, dir: &str| tree.get(dir).map(|&(ino, ..)| ino);
-        let of = |tree: &Tree| -> Vec<(Option<Ino>, String, Vec<u8>)> {
-            let mut names: Vec<_> = tree
-                .iter()
-                .filter(|(_, (other, ..))| *other == ino)
-                .filter_map(|(path, (.., content))| {
-                    let (dir, name) = path.rsplit_once('/')?;
-                    Some((dir_of(tree, dir), name.to_owned(), content.clone()))
-                })
-                .collect();
-            names.sort_unstable();
-            names
-        };
-        let states = &self.model.states;
-        let now = of(&states[at]);
-        (0..=at).rev().take_while(|&at| of(&states[at]) == now).last().unwrap_or(at)
     }
 
     fn done(&mut self, ask: Ask) -> Option<Result<Answered, Errno>> {
