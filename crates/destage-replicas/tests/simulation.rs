@@ -4,11 +4,14 @@
 mod client;
 #[path = "simulation/faults.rs"]
 mod faults;
+#[path = "simulation/setup.rs"]
+mod setup;
 #[path = "simulation/world.rs"]
 mod world;
 
 use destage_replicas::Controls;
-use world::{Report, STANDSTILL, Setup, run};
+use setup::{Report, Setup};
+use world::{STANDSTILL, run};
 
 const SEEDS: u64 = 1_500;
 

@@ -1,6 +1,7 @@
 //! What a running front end reports about itself: one value for the table, JSON, `INFO` and metrics.
 
 mod once;
+mod ready;
 mod replicas;
 
 use crate::latency::BUCKETS;
@@ -555,22 +556,6 @@ impl Report {
         let warnings = crate::warnings::of(&self);
         self.warnings.extend(warnings);
         self
-    }
-
-    /// Whether clients are served as the policy says.
-    ///
-    /// # Errors
-    /// Why they are not: stopped, the staleness bound is exceeded, or the journal's disk is full.
-    pub fn ready(&self) -> Result<(), &'static str> {
-        match self.mode.as_str() {
-            "standby" => Err("a standby: another server owns the log"),
-            "stopped" => Err("stopped: fenced by another owner, or the journal failed"),
-            "staleness-exceeded" => {
-                Err("the staleness bound D is exceeded: no write is acknowledged")
-            }
-            policy::DISK_FULL => Err("the journal's disk is full: no write is acknowledged"),
-            _ => Ok(()),
-        }
     }
 
     /// The report for people: grouped lines, at most 100 columns except for long descriptions.

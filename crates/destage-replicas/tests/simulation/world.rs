@@ -2,10 +2,11 @@
 
 use crate::client::{Books, Origin};
 use crate::faults;
+use crate::setup::{Report, Setup};
 use destage_core::{Span, Time};
 use destage_replicas::{
-    Address, Connection, Controls, Entry, Epoch, Owner, Position, Reply, Request, RunId, Server,
-    Settings, Stage,
+    Address, Connection, Entry, Epoch, Owner, Position, Reply, Request, RunId, Server, Settings,
+    Stage,
 };
 use destage_testkit::virtual_time::Rng;
 use std::cmp::Reverse;
@@ -20,56 +21,6 @@ pub(crate) const STANDSTILL: &str = "nothing goes on";
 /// Nothing goes wrong any more.
 const CALM: u64 = 20_000 * MS;
 const END: u64 = CALM + 60_000 * MS;
-
-/// What a run is made of.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Setup {
-    pub(crate) seed: u64,
-    pub(crate) processes: usize,
-    /// Of the configuration at the beginning, and besides.
-    pub(crate) servers: usize,
-    pub(crate) spares: usize,
-    pub(crate) copies: usize,
-    pub(crate) controls: Controls,
-    /// Entries leave once they are committed, whatever the origin says.
-    pub(crate) reclaims_early: bool,
-}
-
-impl Setup {
-    pub(crate) fn of(seed: u64, controls: Controls) -> Self {
-        let mut rng = Rng::new(seed, 0);
-        let (servers, copies) =
-            rng.pick(&[(3, 2), (3, 2), (3, 2), (3, 3), (5, 3), (5, 4), (2, 2), (1, 1)]);
-        let processes = rng.pick(&[2, 2, 3]);
-        Self { seed, processes, servers, spares: 2, copies, controls, reclaims_early: false }
-    }
-}
-
-/// What a run was like.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Report {
-    pub(crate) acknowledged: u64,
-    pub(crate) take_overs: u64,
-    pub(crate) lost_memories: u64,
-    pub(crate) changes: u64,
-    pub(crate) pauses: u64,
-    pub(crate) fenced: u64,
-    pub(crate) reads: u64,
-    pub(crate) events: u64,
-}
-
-impl Report {
-    pub(crate) fn add(&mut self, other: &Self) {
-        self.acknowledged += other.acknowledged;
-        self.take_overs += other.take_overs;
-        self.lost_memories += other.lost_memories;
-        self.changes += other.changes;
-        self.pauses += other.pauses;
-        self.fenced += other.fenced;
-        self.reads += other.reads;
-        self.events += other.events;
-    }
-}
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Event {
