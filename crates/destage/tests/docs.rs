@@ -206,7 +206,8 @@ fn every_flag_of_serve_is_documented() {
 fn check_flags(command: &[&str]) {
     let output = Command::new(env!("CARGO_BIN_EXE_destage")).args(command).output();
     let help = String::from_utf8(output.expect("the binary starts").stdout).expect("text");
-    let text = ["OPERATIONS", "SEMANTICS", "POLICIES"].map(|page| read(format!("docs/{page}.md")));
+    let pages = ["OPERATIONS", "SEMANTICS", "POLICIES", "REPLICAS"];
+    let text = pages.map(|page| read(format!("docs/{page}.md")));
     let text = text.concat();
     let known: Vec<_> = flags(&help).filter(|&flag| flag != "help").collect();
     assert!(known.contains(&"staleness") && known.len() > 20, "{known:?}");
