@@ -176,14 +176,13 @@ const FAMILIES: &[(&[&str], &str)] = &[
     (&["time"], "use the clock of the client, or a [[query]] with now()"),
     (&["shutdown"], "DESTAGE DRAIN, then stop the process (SIGTERM)"),
     (
-        &["replicaof", "slaveof", "role", "psync", "sync", "replconf", "failover"],
+        &["replicaof", "slaveof", "psync", "sync", "replconf", "failover"],
         "there are no replicas; the origin holds the data (DESTAGE STATUS says how far)",
     ),
     (
         &["cluster", "asking", "readonly", "readwrite", "trimslots", "sflush"],
         "there is no cluster; connect without cluster mode",
     ),
-    (&["sentinel"], "there is no sentinel; connect to this server directly"),
     (
         &[
             "vadd",
