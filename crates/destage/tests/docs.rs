@@ -257,7 +257,7 @@ fn the_metrics_named_exist() {
 fn of_any_front_end() -> Report {
     let mut report = Report::default();
     (report.derived, report.invalidation) = (Some(Default::default()), Some(Default::default()));
-    report.once = Some(Default::default());
+    (report.once, report.replicas) = (Some(Default::default()), Some(Default::default()));
     (report.destage.rejected_total, report.destage.parked_groups) = (Some(0), Some(0));
     (report.journal.retained_seconds, report.journal.disk_full) = (Some(0.0), Some(false));
     report

@@ -72,6 +72,9 @@ pub(crate) fn config(threads: usize, origin: &str) -> Config {
         MountOption::FSName(origin.replace(',', "_")),
         MountOption::Subtype("destage".into()),
         MountOption::DefaultPermissions,
+        // Only root mounts, and gets here what it gets of the origin: containers and chroots need both.
+        MountOption::Dev,
+        MountOption::Suid,
     ];
     config.acl = SessionACL::All;
     config.n_threads = Some(threads);

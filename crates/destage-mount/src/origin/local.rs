@@ -320,11 +320,16 @@ impl Origin for LocalOrigin {
 
     fn sync(&self, file: &Key) -> Result<()> {
         let fd = self.named(file)?;
-        if FileType::from_raw_mode(sys::fstat(&fd)?.st_mode) == FileType::Directory {
-            let flags = libc::O_RDONLY | libc::O_DIRECTORY;
-            return Ok(sys::fsync(handles::open(self.folder.as_fd(), &file.handle, flags)?)?);
+        match FileType::from_raw_mode(sys::fstat(&fd)?.st_mode) {
+            FileType::Directory => {
+                let flags = libc::O_RDONLY | libc::O_DIRECTORY;
+                Ok(sys::fsync(handles::open(self.folder.as_fd(), &file.handle, flags)?)?)
+            }
+            FileType::RegularFile => Ok(sys::fsync(self.bytes(file)?)?),
+            // It has no bytes, and comes to the disk with the directory that names it. To open it may mean something else:
+            // a pipe without a reader refuses, a device does what it is for.
+            _ => Ok(()),
         }
-        Ok(sys::fsync(self.bytes(file)?)?)
     }
 
     fn syncs_all(&self) -> bool {

@@ -216,8 +216,9 @@ fn lose_the_end(journal: &Path) {
         let bytes = fs::read(path).ok()?;
         bytes.iter().rposition(|&byte| byte != 0).map(|last| last + 1)
     };
-    let longest = files.filter_map(|path| written(&path).map(|len| (len, path))).max();
-    let (len, path) = longest.expect("the journal has a file");
+    let is_segment = |path: &PathBuf| path.to_string_lossy().contains("/segment-");
+    let newest = files.filter(is_segment).filter_map(|path| written(&path).map(|len| (path, len)));
+    let (path, len) = newest.max().expect("the journal has a segment");
     let file = File::options().write(true).open(path).expect("it is there");
     file.write_all_at(&vec![0; len / 2], (len - len / 2) as u64).expect("it can be written");
 }
