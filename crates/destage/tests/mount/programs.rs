@@ -254,7 +254,7 @@ fn shared_log(kind: Kind) {
         // A copy, since without shared mappings, as at ceph-fuse, no program can open what has such a log.
         let folder = tempfile::tempdir().expect("a folder can be made");
         let copy = folder.path().join("shared.db");
-        std::fs::copy(origin.join("shared.db"), &copy).expect("it can be read");
+        fs::copy(origin.join("shared.db"), &copy).expect("it can be read");
         let opened = rusqlite::Connection::open(copy).expect("it opens");
         let count =
             opened.query_row("SELECT count(*) FROM numbers", [], |row| row.get::<_, i64>(0));
