@@ -152,7 +152,7 @@ impl Preset {
 }
 
 /// What is made where nothing is named.
-const EXAMPLE: &str = "destage-example";
+const EXAMPLE: &str = "destage-mount-example";
 
 impl ServeArgs {
     /// Checked settings; an example where no origin is named.
