@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 /// A ghost queue in pieces: each identity belongs to one bucket, and a bucket is a short FIFO queue of fingerprints. A ghost
 /// that returns makes room in its bucket, as it would in one long queue. What differs from that is when a ghost is
 /// forgotten: after as many others of its bucket, which are so many on average; and that one unit in 2^11 is taken for
-/// another. Both cost hit ratio, never correctness: on traces, miss ratios are within 0.002 of those with one queue.
+/// another. Both change hit ratios, never what is read: on real traces the miss ratio is less than 0.003 above that with one
+/// queue, and below it where blocks come back a little later than one queue would remember them.
 ///
 /// ```text
 /// words   [ newest .. oldest | newest .. oldest | ... ]      BUCKET words of 16 bits each, 0 behind the oldest
