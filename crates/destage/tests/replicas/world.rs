@@ -481,10 +481,18 @@ impl Proxy {
     }
 }
 
-/// A port that nobody uses now.
+/// A port that nobody listens at and that the kernel gives to no connection: of those it would take one meanwhile. Each is given
+/// once by this process; others begin elsewhere.
 fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0")
-        .and_then(|listener| listener.local_addr())
-        .expect("a port")
-        .port()
+    const FIRST: u32 = 10_000;
+    const COUNT: u32 = 5_000;
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    loop {
+        let next = NEXT.fetch_add(1, Ordering::SeqCst) as u32;
+        let port = FIRST + (std::process::id().wrapping_mul(97).wrapping_add(next)) % COUNT;
+        let port = u16::try_from(port).expect("it is in their range");
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
