@@ -158,8 +158,11 @@ impl Counted {
 
 /// As tests say it: see `destage_testkit::needs`.
 const LEFT_OUT: &str = "left out: ";
-/// What they alone may lack: real traces and the suites and scripts of others are no part of the project.
-const MAY_LACK: [&str; 3] = [
+/// What they alone may lack: real traces and the suites and scripts of others are no part of the project, and no package brings
+/// another kernel.
+const MAY_LACK: [&str; 5] = [
+    "needs btrfs in the kernel",
+    "needs xfs in the kernel",
     "in the folder that DESTAGE_TRACES names",
     "in the folder that DESTAGE_SUITES names",
     "in the folder that DESTAGE_CEPH names",
