@@ -230,6 +230,8 @@ pub struct Caller {
     pub uid: u32,
     /// Group.
     pub gid: u32,
+    /// Lacks the right to change a file's content (CAP_FSETID) and to leave it what lets others act as its owner.
+    pub clears_privileges: bool,
 }
 
 /// Where a seek looks.

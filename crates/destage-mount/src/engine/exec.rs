@@ -36,6 +36,8 @@ pub(crate) struct Done {
     pub(crate) opened: Option<Ino>,
     /// What it changes, or concerns.
     pub(crate) ino: Ino,
+    /// Its mode is another one, of which the answer says nothing.
+    pub(crate) is_other_mode: bool,
 }
 
 /// What is answered.
@@ -49,7 +51,7 @@ pub(crate) enum Reply {
 impl Done {
     fn read(ino: Ino, answered: Answered) -> Self {
         let reply = Reply::Ready(answered);
-        Self { records: Vec::new(), reply, looked: None, opened: None, ino }
+        Self { records: Vec::new(), reply, looked: None, opened: None, ino, is_other_mode: false }
     }
 
     fn changed(ino: Ino, answered: Answered, records: Vec<Record>) -> Self {
@@ -98,7 +100,14 @@ impl Tree {
             }
             Ask::Lseek { ino, offset, whence } => self.lseek(context, *ino, *offset, *whence),
             Ask::ReadDir { ino, .. } => self.read_dir(context, *ino),
-            Ask::StatFs => Ok(Done::read(self.root(), Answered::Space(context.hints.space()?))),
+            Ask::StatFs => {
+                let (mut space, landed) = context.hints.space(self.landed)?;
+                // What is on its way has taken its room already.
+                let taken = self.on_its_way(landed) / u64::from(space.block_bytes.max(1));
+                space.free = space.free.saturating_sub(taken);
+                space.available = space.available.saturating_sub(taken);
+                Ok(Done::read(self.root(), Answered::Space(space)))
+            }
             Ask::SetXattr { ino, name, value, mode } => {
                 self.set_xattr(context, *ino, name, value, *mode)
             }

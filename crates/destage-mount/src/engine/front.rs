@@ -12,6 +12,7 @@ use super::carry::Controls;
 use super::needs::{Need, Staged};
 use super::plan::{Landed, Plan};
 use super::record::{Record, encode};
+use super::room;
 use super::tree::Tree;
 use crate::ask::{Answer, Answered, Errno, Handle, Ino, Listed, Moment, Space};
 use crate::origin::{Key, Origin};
@@ -54,7 +55,7 @@ pub(crate) struct Front {
     frozen: Option<Vec<Pending>>,
     /// Files of which the kernel may hold pages that were stored to.
     mapped: BTreeSet<Ino>,
-    /// Bytes that the origin had room for when it was last asked.
+    /// Bytes that may still be promised to be at the origin once, as far as is known.
     room: Option<u64>,
     modes: ModeLog,
     pub(crate) counted: Counted,
@@ -75,6 +76,8 @@ pub(crate) struct FrontControls {
     pub(crate) no_commit: bool,
     /// The origin is touched before the journal says so.
     pub(crate) no_intent: bool,
+    /// Whether the origin has room is not looked at.
+    pub(crate) no_room: bool,
     pub(crate) carry: Controls,
 }
 
@@ -105,6 +108,8 @@ pub(crate) struct Out {
     pub(crate) retries: Vec<(Pending, Need)>,
     /// Requests that may begin now.
     pub(crate) again: Vec<Pending>,
+    /// Files whose attributes the kernel is to ask for again before anybody is answered.
+    pub(crate) outdated: Vec<Ino>,
     /// Files made in advance that were not used.
     pub(crate) unused: Vec<Staged>,
     /// The same by number, of files that are gone.
@@ -124,8 +129,6 @@ pub(crate) enum Submitted {
 
 /// One ordering domain: the whole mount.
 const DOMAIN: DomainId = DomainId(0);
-/// What of the origin's room is used: it is filled by others, too.
-const ROOM_SHARE: (u64, u64) = (95, 100);
 /// What the journal adds to a group, bytes.
 const RECORD_BYTES: usize = 24;
 /// Syncs run on a thread of their own, so that two may be under way.
@@ -211,15 +214,15 @@ impl Front {
         std::mem::take(&mut self.mapped)
     }
 
-    /// The origin has this room.
-    pub(crate) fn set_space(&mut self, space: Space) {
-        let bytes = space.available.saturating_mul(space.block_bytes.into());
-        self.room = Some(bytes / ROOM_SHARE.1 * ROOM_SHARE.0);
+    /// What has landed: to be known before the origin is asked for its room.
+    pub(crate) fn landed(&self) -> u64 {
+        self.tree.landed
     }
 
-    /// Whether the origin has room for so many bytes, besides what is on its way.
-    fn has_room_for(&self, bytes: u64) -> bool {
-        self.room.is_none_or(|room| self.core.status().dirty_bytes.saturating_add(bytes) <= room)
+    /// The origin has this room, asked for when so much had landed.
+    pub(crate) fn set_space(&mut self, space: &Space, landed: u64) {
+        let on_its_way = self.tree.on_its_way(landed);
+        self.room = room::usable(space).map(|usable| usable.saturating_sub(on_its_way));
     }
 
     /// No change begins any more.

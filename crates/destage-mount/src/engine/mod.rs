@@ -9,6 +9,7 @@ mod node;
 mod plan;
 mod record;
 mod recover;
+mod room;
 #[cfg(test)]
 mod tests;
 mod tree;

@@ -19,7 +19,8 @@ pub(crate) enum Need {
     TryXattr(Name, Box<[u8]>),
     Target(Key),
     Seek(Key, u64, Seek),
-    Space,
+    /// For an engine that knew that so much had landed: see [`super::room`].
+    Space(u64),
 }
 
 /// Why something cannot be answered now.
@@ -67,7 +68,7 @@ pub(crate) struct Hints {
     is_xattr_tried: bool,
     target: Option<Vec<u8>>,
     seek: Option<u64>,
-    space: Option<Space>,
+    space: Option<(Space, u64)>,
 }
 
 impl Hints {
@@ -109,7 +110,7 @@ impl Hints {
             Need::Seek(key, offset, whence) => {
                 self.seek = Some(origin.seek(key, *offset, *whence)?);
             }
-            Need::Space => self.space = Some(origin.space()?),
+            Need::Space(landed) => self.space = Some((origin.space()?, *landed)),
         }
         Ok(())
     }
@@ -160,8 +161,9 @@ impl Hints {
         self.seek.ok_or_else(|| Need::Seek(key.clone(), offset, whence))
     }
 
-    pub(crate) fn space(&self) -> Result<Space, Need> {
-        self.space.ok_or(Need::Space)
+    /// The origin's room, and what had landed when it was asked.
+    pub(crate) fn space(&self, landed: u64) -> Result<(Space, u64), Need> {
+        self.space.ok_or(Need::Space(landed))
     }
 }
 

@@ -202,6 +202,7 @@ impl Tree {
     /// A batch is at the origin, durable there. Returns the numbers of the files made in advance that nobody needs any more.
     pub(crate) fn land(&mut self, plan: &Plan, landed: &Landed) -> Vec<u64> {
         let upto = plan.upto;
+        self.count_landed(&plan.files, plan.names.len());
         let lost: BTreeSet<Ino> = landed
             .conflicts
             .iter()

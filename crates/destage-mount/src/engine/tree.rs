@@ -28,6 +28,8 @@ pub(crate) struct Tree {
     pub(super) written_in_part: BTreeSet<Ino>,
     /// What the origin held of files when a start found them.
     pub(super) bases: HashMap<Ino, Base>,
+    /// Room that was taken at the origin since the start, bytes.
+    pub(super) landed: u64,
 }
 
 /// How far names may have come at the origin.
@@ -60,6 +62,7 @@ impl Tree {
             doubt: None,
             written_in_part: BTreeSet::new(),
             bases: HashMap::new(),
+            landed: 0,
         }
     }
 

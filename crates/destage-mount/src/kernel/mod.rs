@@ -47,7 +47,17 @@ impl Kernel {
     }
 
     fn ask(&self, request: &Request, ask: Ask, reply: impl Into<Reply>) {
-        let caller = Caller { uid: request.uid(), gid: request.gid() };
+        self.ask_as(request, request.uid() != 0, ask, reply);
+    }
+
+    fn ask_as(
+        &self,
+        request: &Request,
+        clears_privileges: bool,
+        ask: Ask,
+        reply: impl Into<Reply>,
+    ) {
+        let caller = Caller { uid: request.uid(), gid: request.gid(), clears_privileges };
         let answering = Answering { reply: reply.into(), known: self.known };
         self.serve.ask(caller, ask, Box::new(answering));
     }
@@ -315,7 +325,9 @@ impl Filesystem for Kernel {
             append: !mapped && flags.0 & libc::O_APPEND != 0,
             mapped,
         };
-        self.ask(request, ask, reply);
+        // Of a truncation the kernel says by itself which mode is left.
+        let clears_privileges = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        self.ask_as(request, clears_privileges, ask, reply);
     }
 
     fn flush(

@@ -1,5 +1,6 @@
 //! The engine among threads: whoever asks takes the lock, decides, and does outside of it what may block.
 
+use super::beside::Remembered;
 use super::{Event, Outbox};
 use crate::ask::{Answer, Answered, Ask, Caller, Errno, Serve};
 use crate::engine::{
@@ -26,6 +27,8 @@ pub(crate) struct Live {
     commits: Sender<CommitWork>,
     tasks: Sender<Task>,
     outbox: Outbox,
+    /// What the kernel remembers, once it is mounted.
+    remembered: OnceLock<Remembered>,
     /// Where the admin port is, once there is one.
     admin: OnceLock<String>,
     /// When the server's thread wakes up by itself, nanoseconds.
@@ -55,10 +58,19 @@ impl Live {
         let (tasks, task_work) = unbounded();
         let wakes_at = AtomicU64::new(0);
         let front = Mutex::new(front);
-        let admin = OnceLock::new();
-        let live =
-            Self { front, origin, own, pool, clock, commits, tasks, outbox, admin, wakes_at };
-        let live = Arc::new(live);
+        let live = Arc::new(Self {
+            front,
+            origin,
+            own,
+            pool,
+            clock,
+            commits,
+            tasks,
+            outbox,
+            remembered: OnceLock::new(),
+            admin: OnceLock::new(),
+            wakes_at,
+        });
         spawn("journal", live.clone(), commit_work, |live, work: CommitWork| {
             let done = work.run();
             live.with(|front, now| front.commit_ended(now, done));
@@ -121,6 +133,9 @@ impl Live {
     }
 
     fn dispatch(&self, out: Out) {
+        if let Some(remembered) = self.remembered.get() {
+            out.outdated.into_iter().for_each(|ino| remembered.forget_attributes(ino));
+        }
         for (answer, answered) in out.answers {
             answer.give(answered);
         }
@@ -151,6 +166,12 @@ impl Live {
                 }
             }
         }
+    }
+
+    /// It is mounted.
+    pub(super) fn set_remembered(&self, remembered: Remembered) {
+        // It is mounted once.
+        let _ = self.remembered.set(remembered);
     }
 
     /// The admin port is there.
@@ -185,8 +206,9 @@ impl Live {
 
     /// Asks the origin how much room it has.
     pub(super) fn look_at_space(&self) {
+        let landed = self.lock().landed();
         match self.origin.space() {
-            Ok(space) => self.with(|front, _| front.set_space(space)),
+            Ok(space) => self.with(|front, _| front.set_space(&space, landed)),
             Err(error) => tracing::debug!(%error, "the origin does not say how much room it has"),
         }
     }

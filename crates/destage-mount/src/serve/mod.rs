@@ -78,7 +78,9 @@ pub fn run(settings: Settings) -> Result<(), ServeError> {
     shell.watch_signals()?;
     let session = fuse::mount(kernel, &mountpoint, &config, WHAT)?;
     let period = Duration::from_nanos(settings.policy.commit.as_nanos()).max(BESIDE_EVERY_MIN);
-    beside::start(started.live.clone(), session.notifier(), started.root, period)
+    let remembered = beside::Remembered::new(session.notifier(), started.root);
+    started.live.set_remembered(remembered.clone());
+    beside::start(started.live.clone(), remembered, period)
         .map_err(|error| ServeError::internal(&error))?;
     server::Server::new(settings, shell, Some((session, mountpoint)), started).run()
 }

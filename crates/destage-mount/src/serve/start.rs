@@ -57,6 +57,8 @@ pub(super) fn start(
     let pool = Pool::sweep(origin.clone(), own.pool.clone(), |ino| front.tree.node(ino).is_some());
     let pool = pool.map_err(|error| unreachable_origin(settings, error))?;
     let mount = uuid::Uuid::parse_str(&uuid).map(uuid::Uuid::into_bytes).unwrap_or_default();
+    let space = origin.space().map_err(|error| unreachable_origin(settings, error))?;
+    front.set_space(&space, front.landed());
     front.begin(clock.now(), mount, epoch + 1);
     let live = Live::start(front, origin, own, pool, clock.clone(), outbox)
         .map_err(|error| ServeError::internal(&error))?;

@@ -37,12 +37,12 @@ impl Tree {
         let offset = if append { before.size } else { offset };
         let end = offset.checked_add(data.len() as u64).ok_or(Errno::FBIG)?;
         check_size(end)?;
-        let mut after = self.modified(context, &before, before.size.max(end));
-        after.mode = without_privileges(&before, context.caller);
+        let after = self.modified(context, &before, before.size.max(end));
         let mut records = Vec::with_capacity(3);
         self.describe(&key, &before, after, &mut records);
         records.push(Record::Data { ino, offset, bytes: data.into() });
-        Ok(Done::changed(ino, answered, records))
+        let is_other_mode = after.mode != before.mode;
+        Ok(Done { is_other_mode, ..Done::changed(ino, answered, records) })
     }
 
     pub(super) fn fallocate(
@@ -90,7 +90,6 @@ impl Tree {
             Some(size) => {
                 check_size(size)?;
                 after = self.modified(context, &before, size);
-                after.mode = without_privileges(&before, context.caller);
                 vec![Record::Size { ino, size }]
             }
             None => Vec::new(),
@@ -132,7 +131,8 @@ impl Tree {
         let blocks = before.blocks.max(size.min(before.size.max(size)).div_ceil(512));
         let blocks = blocks.min(size.div_ceil(512).next_multiple_of(8));
         let ctime = later(before.ctime, context.now);
-        Stat { size, blocks, mtime: context.now, ctime, ..*before }
+        let mode = left_mode(before.mode, context.caller);
+        Stat { size, blocks, mode, mtime: context.now, ctime, ..*before }
     }
 }
 
@@ -141,13 +141,13 @@ pub(super) fn later(before: crate::ask::Moment, now: crate::ask::Moment) -> crat
     before.max(now)
 }
 
-/// The mode of a file once somebody has changed its content who is not root.
-fn without_privileges(stat: &Stat, caller: Caller) -> u32 {
-    if caller.uid == 0 {
-        return stat.mode;
+/// The mode of a file once its content is changed. The bit of a group that may not execute the file means something else.
+fn left_mode(mode: u32, caller: Caller) -> u32 {
+    if !caller.clears_privileges {
+        return mode;
     }
-    let group = if stat.mode & libc::S_IXGRP != 0 { libc::S_ISGID } else { 0 };
-    stat.mode & !(libc::S_ISUID | group)
+    let group = if mode & libc::S_IXGRP != 0 { libc::S_ISGID } else { 0 };
+    mode & !(libc::S_ISUID | group)
 }
 
 fn check_size(size: u64) -> Result<(), Errno> {

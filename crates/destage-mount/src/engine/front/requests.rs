@@ -3,7 +3,8 @@
 use super::{Front, Submitted, moment};
 use crate::ask::{Answer, Answered, Ask, Caller, Errno, Handle, Ino};
 use crate::engine::exec::{Context, Done, Reply};
-use crate::engine::needs::{Hints, Stop};
+use crate::engine::needs::{Hints, Need, Stop};
+use crate::engine::room::wanted;
 use destage_core::{Access, Ack, ClientId, Input, Intent, Lsn, RequestId, Time, WaitFor};
 use destage_engine::Drive;
 use hashbrown::HashMap;
@@ -88,13 +89,11 @@ impl Front {
             hints: &pending.hints,
             handle: self.last_handle + 1,
         };
-        match self.tree.exec(&context, &pending.ask) {
+        let done = self.tree.exec(&context, &pending.ask);
+        match done.and_then(|done| self.check_room(&pending).map(|()| done)) {
             Err(Stop::Need(need)) => Submitted::Needs(pending, need),
             Err(Stop::Errno(errno)) => self.answered(pending, Err(errno)),
             Ok(done) if done.records.is_empty() => self.looked(pending, done),
-            Ok(_) if grown_by(&pending.ask) > 0 && !self.has_room_for(grown_by(&pending.ask)) => {
-                self.answered(pending, Err(Errno::NOSPC))
-            }
             Ok(_) if self.stopped.is_some() => self.answered(pending, Err(Errno::IO)),
             Ok(done) => {
                 match &mut self.frozen {
@@ -110,17 +109,26 @@ impl Front {
         }
     }
 
+    /// Whether the origin has room for what is asked, as far as is known. What lacks it has the origin asked once more.
+    fn check_room(&mut self, pending: &Pending) -> Result<(), Stop> {
+        if self.has_room_for(&pending.ask) {
+            return Ok(());
+        }
+        let (space, landed) = pending.hints.space(self.landed())?;
+        self.set_space(&space, landed);
+        if self.has_room_for(&pending.ask) { Ok(()) } else { Err(Errno::NOSPC.into()) }
+    }
+
+    fn has_room_for(&self, ask: &Ask) -> bool {
+        let wanted = wanted(ask);
+        let fits = self.room.is_none_or(|room| wanted <= room);
+        wanted == 0 || fits || self.settings.controls.no_room
+    }
+
     /// A request that changes nothing.
     fn looked(&mut self, pending: Pending, done: Done) -> Submitted {
         self.note(&done);
         match done.reply {
-            Reply::Ready(Answered::Space(mut space)) => {
-                // What is on its way has taken its room already.
-                let taken = self.core.status().dirty_bytes / u64::from(space.block_bytes.max(1));
-                space.free = space.free.saturating_sub(taken);
-                space.available = space.available.saturating_sub(taken);
-                self.answered(pending, Ok(Answered::Space(space)))
-            }
             Reply::Ready(answered) => {
                 if let (Ask::ReadDir { handle, .. }, Answered::Names(names)) =
                     (&pending.ask, &answered)
@@ -164,6 +172,13 @@ impl Front {
         let Some(Waiting { mut pending, done }) = self.requests.waiting.remove(&request.0) else {
             return;
         };
+        if !self.has_room_for(&pending.ask) {
+            // It was taken by others while this waited; what was known then is old.
+            pending.hints.outdate();
+            self.release_units(access, &pending);
+            self.out.retries.push((pending, Need::Space(self.landed())));
+            return;
+        }
         let last = self.core.last();
         let done = match done.filter(|&(_, at)| at == last) {
             Some((done, _)) => done,
@@ -208,7 +223,9 @@ impl Front {
         let lsn = self.write(access, unit, &done.records);
         self.note(&done);
         self.pin_unnamed(&done);
+        self.out.outdated.extend(done.is_other_mode.then_some(done.ino));
         let Pending { ask, mut hints, answer, .. } = pending;
+        self.room = self.room.map(|room| room.saturating_sub(wanted(&ask)));
         if !matches!(ask, Ask::Make { .. }) {
             self.out.unused.extend(hints.staged.take());
         }
@@ -331,14 +348,6 @@ impl Front {
     /// A request could not find out what it needs.
     pub(crate) fn cannot_know(&mut self, pending: Pending, errno: Errno) {
         let _ = self.answered(pending, Err(errno));
-    }
-}
-
-/// Bytes that a request may need at the origin.
-fn grown_by(ask: &Ask) -> u64 {
-    match ask {
-        Ask::Write { data, .. } => data.len() as u64,
-        _ => 0,
     }
 }
 

@@ -6,6 +6,7 @@
 //!   server of names has them;
 //! - the origin dies as well: names and attributes go back to a moment since they were last made durable;
 //! - one effect fails, or from one on everything does;
+//! - there is no room for more than so many blocks of content;
 //! - others change names and content beneath.
 
 use crate::ask::{Errno, Kind, Listed, Make, Moment, Name, Seek, Space, Stat};
@@ -32,6 +33,8 @@ struct State {
     /// This effect fails, and no other.
     fails_at: Option<u64>,
     clock: i64,
+    /// Blocks in all, if they are limited.
+    room: Option<u64>,
 }
 
 type Meta = BTreeMap<u64, File>;
@@ -84,6 +87,7 @@ pub(super) enum Death {
 }
 
 const ROOT: u64 = 10;
+const BLOCK_BYTES: u64 = 4096;
 
 fn key(ino: u64) -> Key {
     Key { ino, handle: ino.to_le_bytes().into() }
@@ -101,6 +105,7 @@ impl SimOrigin {
             dies_at: None,
             fails_at: None,
             clock: 1_000,
+            room: None,
         };
         let stat = state.stat(ROOT, Kind::Dir, 0o755);
         state.meta.insert(ROOT, File::new(stat));
@@ -116,6 +121,11 @@ impl SimOrigin {
     pub(super) fn die_after(&self, effects: u64) {
         let mut state = self.state();
         state.dies_at = Some(state.effects + effects);
+    }
+
+    /// From now on it has so many blocks.
+    pub(super) fn limit(&self, blocks: u64) {
+        self.state().room = Some(blocks);
     }
 
     /// The effect after so many fails, as one does that finds no room.
@@ -257,10 +267,21 @@ impl State {
         self.effect()?;
         self.file(key)?;
         let content = self.content.entry(key.ino).or_default();
+        let before = content.now.clone();
         change.apply(&mut content.now);
-        content.since.push(change);
+        if self.room.is_some_and(|room| self.used() > room) {
+            self.content.entry(key.ino).or_default().now = before;
+            return Err(Errno::NOSPC);
+        }
+        self.content.entry(key.ino).or_default().since.push(change);
         self.touch(key.ino, true);
         Ok(())
+    }
+
+    /// Blocks of all files that are there.
+    fn used(&self) -> u64 {
+        let there = self.content.iter().filter(|(ino, _)| self.meta.contains_key(ino));
+        there.map(|(_, content)| (content.now.len() as u64).div_ceil(BLOCK_BYTES)).sum()
     }
 
     fn lose_name(&mut self, ino: u64) {
@@ -323,7 +344,10 @@ impl Origin for SimOrigin {
     }
 
     fn space(&self) -> Result<Space> {
-        Ok(Space::default())
+        let state = self.state();
+        let Some(room) = state.room else { return Ok(Space::default()) };
+        let available = room.saturating_sub(state.used());
+        Ok(Space { blocks: room, available, block_bytes: BLOCK_BYTES as u32, ..Space::default() })
     }
 
     fn xattr(&self, file: &Key, name: &[u8]) -> Result<Vec<u8>> {

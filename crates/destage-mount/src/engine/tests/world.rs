@@ -64,6 +64,9 @@ pub(super) struct World {
     free: Vec<u64>,
     open: Vec<(Ino, u64)>,
     controls: FrontControls,
+    pub(super) caller: Caller,
+    /// Of which files the kernel was told to ask again.
+    pub(super) outdated: Vec<Ino>,
     names_made: u64,
     /// What is being made, and not answered.
     making: Option<(Ino, Name, Kind)>,
@@ -88,6 +91,8 @@ impl World {
             free: Vec::new(),
             open: Vec::new(),
             controls,
+            caller: Caller::default(),
+            outdated: Vec::new(),
             names_made: 0,
             making: None,
         };
@@ -151,6 +156,8 @@ impl World {
         let swept = Pool::sweep(origin, own.pool.clone(), used);
         self.pool = Some(swept.inspect_err(|error| self.note(error)).ok()?);
         self.own = Some(own);
+        let space = self.origin.space().ok()?;
+        front.set_space(&space, front.landed());
         front.begin(self.now, [7; 16], scan.epoch + 1);
         self.front = Some(front);
         self.collect();
@@ -200,6 +207,7 @@ impl World {
         for (answer, answered) in out.answers {
             answer.give(answered);
         }
+        self.outdated.extend(out.outdated);
         self.commits.extend(out.commits);
         self.batches.extend(out.batches);
         self.free.extend(out.free);
@@ -280,8 +288,7 @@ impl World {
     pub(super) fn ask(&mut self, ask: Ask) -> Option<Result<Answered, Errno>> {
         let inbox = Inbox::default();
         let answer = Box::new(Mailed(inbox.clone()));
-        let caller = Caller::default();
-        let pending = Pending { caller, ask, hints: Hints::default(), answer };
+        let pending = Pending { caller: self.caller, ask, hints: Hints::default(), answer };
         let now = self.now;
         let submitted = match self.front().submit(now, pending) {
             Submitted::Needs(pending, need) => self.find_out(pending, need),
@@ -314,6 +321,13 @@ impl World {
 
     pub(super) fn root(&self) -> Ino {
         self.origin.root().ino
+    }
+
+    /// The origin is asked for its room, as it is from time to time.
+    pub(super) fn look_at_space(&mut self) {
+        let landed = self.front().landed();
+        let space = self.origin.space().expect("it says");
+        self.front().set_space(&space, landed);
     }
 
     /// What a program sees: each path.

@@ -4,7 +4,7 @@ use super::{Trap, sh};
 use crate::harness::{Scratch, output};
 use crate::origin::Origin;
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -32,6 +32,38 @@ impl Drop for Disk {
 }
 
 const FILE: usize = 1 << 20;
+
+/// Writes durable files until there is no room; so many were made.
+fn fill(trap: &Trap) -> usize {
+    for number in 0.. {
+        let written = File::create(trap.join(&format!("file{number}"))).and_then(|mut file| {
+            file.write_all(&vec![number as u8 | 1; FILE])?;
+            file.sync_all()
+        });
+        if let Err(error) = written {
+            assert_eq!(error.kind(), ErrorKind::StorageFull, "{error}");
+            return number;
+        }
+        assert!(number < 200, "there is no end of room");
+    }
+    unreachable!("it ends by itself")
+}
+
+/// What was acknowledged is never dropped for want of room at the origin: it is refused before.
+#[test]
+fn trap_11_a_full_origin_refuses_before_it_acknowledges() {
+    let scratch = Scratch::new();
+    let disk = Disk::new(&scratch, 48);
+    let origin = Origin::at(disk.0.join("origin"));
+    let trap = Trap::before(scratch, origin, &[]);
+    let made = fill(&trap);
+    assert!(made >= 20, "{made} MiB of 48");
+    let wanted = made * FILE;
+    let count =
+        format!("for i in $(seq 0 {}); do cat file$i; done | tr -d '\\000' | wc -c", made - 1);
+    assert_eq!(trap.at_the_origin(&count), format!("{wanted}\n"));
+    drop(disk);
+}
 
 /// The room is taken by others after the acknowledgement: it waits, and arrives when there is room again.
 #[test]

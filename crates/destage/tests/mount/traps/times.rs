@@ -55,6 +55,18 @@ fn trap_12_permissions_are_checked_once() {
 }
 
 #[test]
+fn trap_12_a_write_by_another_takes_the_right_to_act_as_the_owner() {
+    if !has("setpriv") {
+        return;
+    }
+    let trap = Trap::new();
+    trap.sh("chmod 755 .; echo '#!/bin/true' > program; chmod 6777 program");
+    trap.sh("setpriv --reuid 65534 --regid 65534 --clear-groups sh -c 'echo more >> program'");
+    assert_eq!(trap.sh("stat -c %a program"), "777\n");
+    assert_eq!(trap.at_the_origin("stat -c %a program; tail -n 1 program"), "777\nmore\n");
+}
+
+#[test]
 fn trap_18_extended_attributes_are_kept() {
     if !has("setfattr") || !has_python() {
         return;
