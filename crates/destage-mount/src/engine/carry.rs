@@ -368,6 +368,7 @@ impl Carrier<'_> {
     fn keep(&mut self, file: &FileWork, reason: &'static str) -> Result<()> {
         let place = format!("{}-{}", file.first.0, file.key.ino);
         let folder = self.folder(&place)?;
+        let mut is_packed = false;
         if file.stat.kind == Kind::File {
             let key = match self.origin.make(&folder, DATA_NAME, &Make::File) {
                 Ok((key, _)) => key,
@@ -375,10 +376,18 @@ impl Carrier<'_> {
                 Err(error) => return Err(error),
             };
             let whole = FileWork { limit: 0, ..file.clone() };
-            self.content(&key, u64::MAX, &whole)?;
+            match self.content(&key, u64::MAX, &whole) {
+                // Where they belong they cannot be: the ranges say where that is.
+                Err(error) if is_lasting(error) => {
+                    self.pack(&key, file)?;
+                    is_packed = true;
+                }
+                other => other?,
+            }
             self.origin.sync(&key)?;
         }
-        let ranges: Vec<(u64, u64)> = file.writes.iter().map(|(at, len, _)| (*at, *len)).collect();
+        let ranges = file.writes.iter().filter(|(.., content)| !is_packed || content.is_bytes());
+        let ranges: Vec<(u64, u64)> = ranges.map(|(at, len, _)| (*at, *len)).collect();
         let about = serde_json::json!({
             "ino": file.key.ino,
             "reason": reason,
@@ -388,8 +397,22 @@ impl Carrier<'_> {
             "gid": file.stat.gid,
             "mtime": file.stat.mtime.seconds,
             "ranges": ranges,
+            "packed": is_packed,
         });
         self.tell(&folder, place, file.key.ino, None, reason, &about)
+    }
+
+    /// Writes the ranges of a file one behind the other, without what is zeros.
+    fn pack(&self, key: &Key, file: &FileWork) -> Result<()> {
+        self.origin.truncate(key, 0)?;
+        let mut at = 0;
+        for (_, len, content) in file.writes.iter().filter(|(.., content)| content.is_bytes()) {
+            let mut buffer = Vec::new();
+            content.append_to(&mut buffer, *len);
+            self.origin.write(key, at, &buffer)?;
+            at += len;
+        }
+        Ok(())
     }
 
     /// Moves a file that cannot have its name to where conflicts are kept.

@@ -13,6 +13,7 @@ use crate::ask::{
     Answered, Ask, Caller, Errno, Handle, Ino, Kind, Moment, NAME_BYTES_MAX, Name, Opened, Stat,
 };
 use crate::origin::Key;
+use destage_core::Lsn;
 use std::ops::Range;
 
 /// Who asks, when, and what is known of the origin.
@@ -137,7 +138,7 @@ impl Tree {
         let node = self.node(ino).ok_or(Errno::STALE)?;
         match node.stat {
             Some(stat) => Ok(stat),
-            None => Ok(context.hints.stat(&node.key)?),
+            None => Ok(context.hints.stat(&node.key, node.last)?),
         }
     }
 
@@ -152,19 +153,19 @@ impl Tree {
         if dir == self.root() && **name == *crate::OWN_FOLDER {
             return Ok(None);
         }
-        let dir_key = self.key(dir)?;
+        let dir_node = self.node(dir).ok_or(Errno::STALE)?;
         let key = match self.child(dir, name) {
             Known::Nobody => return Ok(None),
             Known::File(ino) => self.key(ino)?.clone(),
-            Known::AskOrigin => match context.hints.name(dir_key, name)? {
+            Known::AskOrigin => match context.hints.name(&dir_node.key, name, dir_node.last)? {
                 None => return Ok(None),
                 Some(key) => key,
             },
         };
-        let known = self.node(key.ino).filter(|node| node.key == key).and_then(|node| node.stat);
-        let stat = match known {
+        let known = self.node(key.ino).filter(|node| node.key == key);
+        let stat = match known.and_then(|node| node.stat) {
             Some(stat) => stat,
-            None => context.hints.stat(&key)?,
+            None => context.hints.stat(&key, known.map_or(Lsn::ZERO, |node| node.last))?,
         };
         Ok(Some((key, stat)))
     }

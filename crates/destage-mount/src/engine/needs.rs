@@ -3,6 +3,7 @@
 
 use crate::ask::{Errno, Ino, Listed, Make, Name, Seek, Space, Stat};
 use crate::origin::{Key, Origin};
+use destage_core::Lsn;
 use std::sync::Arc;
 
 /// Something to be asked at the origin.
@@ -59,9 +60,11 @@ pub(crate) trait Stage {
 /// What is known of the origin, for one request.
 #[derive(Debug, Default)]
 pub(crate) struct Hints {
-    stats: Vec<(Key, Stat)>,
-    names: Vec<(Ino, Name, Option<Key>)>,
-    lists: Vec<(Ino, Arc<[Listed]>)>,
+    /// The newest group when the origin was asked last.
+    pub(crate) asked: Lsn,
+    stats: Vec<(Key, Stat, Lsn)>,
+    names: Vec<(Ino, Name, Option<Key>, Lsn)>,
+    lists: Vec<(Ino, Arc<[Listed]>, Lsn)>,
     pub(crate) staged: Option<Staged>,
     xattr: Option<Result<Vec<u8>, Errno>>,
     xattrs: Option<Vec<u8>>,
@@ -83,19 +86,19 @@ impl Hints {
         stage: &dyn Stage,
     ) -> Result<(), Errno> {
         match need {
-            Need::Stat(key) => self.stats.push((key.clone(), origin.stat(key)?)),
+            Need::Stat(key) => self.stats.push((key.clone(), origin.stat(key)?, self.asked)),
             Need::Name(dir, name) => {
                 let found = match origin.lookup(dir, name) {
                     Ok((key, stat)) => {
-                        self.stats.push((key.clone(), stat));
+                        self.stats.push((key.clone(), stat, self.asked));
                         Some(key)
                     }
                     Err(Errno::NOENT) => None,
                     Err(error) => return Err(error),
                 };
-                self.names.push((dir.ino, name.clone(), found));
+                self.names.push((dir.ino, name.clone(), found, self.asked));
             }
-            Need::List(dir) => self.lists.push((dir.ino, origin.list(dir)?.into())),
+            Need::List(dir) => self.lists.push((dir.ino, origin.list(dir)?.into(), self.asked)),
             Need::Stage(make) => self.staged = Some(stage.take(make)?),
             Need::Xattr(key, name) => self.xattr = Some(origin.xattr(key, name)),
             Need::Xattrs(key) => self.xattrs = Some(origin.xattrs(key)?),
@@ -121,19 +124,26 @@ impl Hints {
         *self = Self { staged, is_xattr_tried, ..Self::default() };
     }
 
-    pub(crate) fn stat(&self, key: &Key) -> Result<Stat, Need> {
-        let found = self.stats.iter().rev().find(|(known, _)| known == key);
-        found.map(|&(_, stat)| stat).ok_or_else(|| Need::Stat(key.clone()))
+    /// What the origin says of a file that was changed here last by this group. What it said before that does not count:
+    /// the change may have gone there meanwhile, so that nothing here tells of it any more.
+    pub(crate) fn stat(&self, key: &Key, last: Lsn) -> Result<Stat, Need> {
+        let mut known = self.stats.iter().rev().take_while(|(.., asked)| *asked >= last);
+        let found = known.find(|(known, ..)| known == key);
+        found.map(|&(_, stat, _)| stat).ok_or_else(|| Need::Stat(key.clone()))
     }
 
-    pub(crate) fn name(&self, dir: &Key, name: &Name) -> Result<Option<Key>, Need> {
-        let found = self.names.iter().find(|(ino, known, _)| *ino == dir.ino && known == name);
-        found.map(|(_, _, key)| key.clone()).ok_or_else(|| Need::Name(dir.clone(), name.clone()))
+    /// The same of a name in a directory.
+    pub(crate) fn name(&self, dir: &Key, name: &Name, last: Lsn) -> Result<Option<Key>, Need> {
+        let mut known = self.names.iter().rev().take_while(|(.., asked)| *asked >= last);
+        let found = known.find(|(ino, known, ..)| *ino == dir.ino && known == name);
+        found.map(|(_, _, key, _)| key.clone()).ok_or_else(|| Need::Name(dir.clone(), name.clone()))
     }
 
-    pub(crate) fn list(&self, dir: &Key) -> Result<Arc<[Listed]>, Need> {
-        let found = self.lists.iter().find(|(ino, _)| *ino == dir.ino);
-        found.map(|(_, list)| list.clone()).ok_or_else(|| Need::List(dir.clone()))
+    /// The same of all its names.
+    pub(crate) fn list(&self, dir: &Key, last: Lsn) -> Result<Arc<[Listed]>, Need> {
+        let mut known = self.lists.iter().rev().take_while(|(.., asked)| *asked >= last);
+        let found = known.find(|(ino, ..)| *ino == dir.ino);
+        found.map(|(_, list, _)| list.clone()).ok_or_else(|| Need::List(dir.clone()))
     }
 
     pub(crate) fn staged(&self, make: &Make) -> Result<&Staged, Need> {

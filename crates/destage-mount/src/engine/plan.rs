@@ -267,6 +267,7 @@ impl Tree {
             self.node(ino).is_some_and(|node| node.dead.is_some_and(|dead| dead <= upto))
         }));
         inos.extend(plan.absorbed.iter());
+        inos.extend(std::mem::take(&mut self.ahead));
         inos.extend(self.absorbed.iter().copied());
         for ino in inos {
             let Some(node) = self.node_mut(ino) else { continue };
@@ -288,14 +289,27 @@ impl Tree {
     /// Has the origin say what a file is like, once it has all of it.
     fn clean_if_done(&mut self, ino: Ino, decided: Lsn) {
         let Some(node) = self.node_mut(ino) else { return };
-        if node.changed.first.is_none() && node.last <= decided {
-            node.base = None;
-            // What has no name says so until nobody has it open any more.
-            if node.dead.is_none() {
-                node.stat = None;
-            }
+        if node.changed.first.is_some() {
+            return;
         }
+        if node.last > decided {
+            self.ahead.insert(ino);
+            return;
+        }
+        node.base = None;
+        // What has no name says so until nobody has it open any more.
+        if node.dead.is_none() {
+            node.stat = None;
+        }
+        self.open_names(ino, decided);
         self.drop_if_idle(ino, decided);
+    }
+
+    /// Groups up to there are decided of which the origin had everything already.
+    pub(crate) fn nothing_left(&mut self, upto: Lsn) {
+        for ino in std::mem::take(&mut self.ahead) {
+            self.clean_if_done(ino, upto);
+        }
     }
 
     /// A batch did not land, or nobody knows: what it was to bring is dirty as before.

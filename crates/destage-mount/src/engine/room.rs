@@ -11,7 +11,7 @@ use crate::ask::{Ask, Space};
 /// Room that all ranges of one file take, in ascending order.
 fn taken<'a>(ranges: impl Iterator<Item = (u64, u64, &'a Content)>) -> u64 {
     let (mut blocks, mut upto) = (0, 0);
-    for (offset, len, _) in ranges.filter(|(_, _, content)| **content != Content::Zeros) {
+    for (offset, len, _) in ranges.filter(|(.., content)| content.is_bytes()) {
         let end = (offset + len).div_ceil(BLOCK_BYTES);
         blocks += end - upto.clamp(offset / BLOCK_BYTES, end);
         upto = end;

@@ -128,6 +128,21 @@ impl LocalOrigin {
         })
     }
 
+    /// How long a file may become, as far as the kernel knows: found by halving, and nothing is changed by it.
+    pub(crate) fn longest(&self, file: &Key) -> Result<u64> {
+        let fd = handles::open(self.folder.as_fd(), &file.handle, libc::O_RDONLY)?;
+        let (mut can, mut cannot) = (0, 1_u64 << 63);
+        while cannot - can > 1 {
+            let place = can.midpoint(cannot);
+            match sys::seek(&fd, SeekFrom::Start(place)) {
+                Ok(_) => can = place,
+                Err(rustix::io::Errno::INVAL | rustix::io::Errno::OVERFLOW) => cannot = place,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(can)
+    }
+
     /// A name goes, and so may its file: nothing of it is kept open but what is pinned.
     fn forget_name(&self, dir: &OwnedFd, name: &[u8]) {
         let Ok(name) = CString::new(name) else { return };
@@ -515,6 +530,15 @@ mod tests {
         assert_eq!(origin.read(&file, 0, 100).unwrap(), b"\0\0\0later");
         std::fs::remove_file(folder.path().join("d/b")).unwrap();
         assert_eq!(origin.stat(&file), Err(Errno::STALE));
+    }
+
+    #[test]
+    fn the_longest_file_is_one_that_can_be_made() {
+        let (_folder, origin) = origin();
+        let (file, _) = origin.make(&origin.root(), b"a", &Make::File).unwrap();
+        let longest = origin.longest(&file).unwrap();
+        origin.truncate(&file, longest).unwrap();
+        assert!(origin.truncate(&file, longest + 1).is_err());
     }
 
     #[test]

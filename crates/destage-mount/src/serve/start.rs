@@ -50,9 +50,12 @@ pub(super) fn start(
     let tokens = LocalTokens::claim(&folder, &uuid)?;
     assert!(tokens.has_all(), "one mount has its whole folder");
     check_handles(&origin, &own, settings)?;
+    let longest =
+        longest_file(&origin, &own).map_err(|error| unreachable_origin(settings, error))?;
     let origin: Arc<dyn Origin> = Arc::new(origin);
     let root = origin.root().ino;
     let (mut front, found, epoch) = recover(settings, clock, journal, origin.clone())?;
+    front.tree.file_bytes_max = longest;
     front.counted.cut_bytes = recovery.torn.map_or(0, |torn| torn.bytes);
     let pool = Pool::sweep(origin.clone(), own.pool.clone(), |ino| front.tree.node(ino).is_some());
     let pool = pool.map_err(|error| unreachable_origin(settings, error))?;
@@ -236,6 +239,15 @@ fn check_handles(
             Err(ServeError::new(exit::USAGE, message))
         }
     }
+}
+
+/// How long a file can be at the origin: who wants a longer one is to hear of it at once.
+fn longest_file(origin: &LocalOrigin, own: &OwnFolders) -> Result<u64, Errno> {
+    let name = &b"probe"[..];
+    let (key, _) = origin.make(&own.conflicts, name, &Make::File)?;
+    let longest = origin.longest(&key)?;
+    origin.unlink(&own.conflicts, name)?;
+    Ok(longest)
 }
 
 fn open_origin(settings: &Settings) -> Result<LocalOrigin, ServeError> {

@@ -36,7 +36,7 @@ impl Tree {
         // The kernel's idea of the end may be old.
         let offset = if append { before.size } else { offset };
         let end = offset.checked_add(data.len() as u64).ok_or(Errno::FBIG)?;
-        check_size(end)?;
+        self.check_size(end)?;
         let after = self.modified(context, &before, before.size.max(end));
         let mut records = Vec::with_capacity(3);
         self.describe(&key, &before, after, &mut records);
@@ -59,7 +59,7 @@ impl Tree {
             return Err(Errno::INVAL.into());
         }
         let end = offset.checked_add(len).ok_or(Errno::FBIG)?;
-        check_size(end)?;
+        self.check_size(end)?;
         let records = match mode {
             // What is written has its room in the journal; the origin's is promised by nobody.
             libc::FALLOC_FL_KEEP_SIZE => Vec::new(),
@@ -88,7 +88,7 @@ impl Tree {
             Some(_) if before.kind == Kind::Dir => return Err(Errno::ISDIR.into()),
             Some(_) if before.kind != Kind::File => return Err(Errno::INVAL.into()),
             Some(size) => {
-                check_size(size)?;
+                self.check_size(size)?;
                 after = self.modified(context, &before, size);
                 vec![Record::Size { ino, size }]
             }
@@ -126,6 +126,10 @@ impl Tree {
         Ok(records)
     }
 
+    fn check_size(&self, size: u64) -> Result<(), Errno> {
+        if size <= self.file_bytes_max { Ok(()) } else { Err(Errno::FBIG) }
+    }
+
     /// The same file with its content changed now.
     fn modified(&self, context: &Context<'_>, before: &Stat, size: u64) -> Stat {
         let blocks = before.blocks.max(size.min(before.size.max(size)).div_ceil(512));
@@ -148,10 +152,6 @@ fn left_mode(mode: u32, caller: Caller) -> u32 {
     }
     let group = if mode & libc::S_IXGRP != 0 { libc::S_ISGID } else { 0 };
     mode & !(libc::S_ISUID | group)
-}
-
-fn check_size(size: u64) -> Result<(), Errno> {
-    if i64::try_from(size).is_ok() { Ok(()) } else { Err(Errno::FBIG) }
 }
 
 const PUNCH: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;

@@ -23,7 +23,8 @@ impl Front {
         let upto = self.core.batch(batch).last().copied().unwrap_or(Lsn::ZERO);
         let plan = self.tree.plan(upto, self.core.last());
         if plan.is_empty() {
-            // Nothing but what the journal says of itself.
+            // Nothing but what the journal says of itself, or what went along with an earlier batch.
+            self.tree.nothing_left(upto);
             self.core.handle(self.now, Input::Destaged { batch, result: Ok(()) });
             return;
         }

@@ -91,7 +91,11 @@ impl Front {
         };
         let done = self.tree.exec(&context, &pending.ask);
         match done.and_then(|done| self.check_room(&pending).map(|()| done)) {
-            Err(Stop::Need(need)) => Submitted::Needs(pending, need),
+            Err(Stop::Need(need)) => {
+                let mut pending = pending;
+                pending.hints.asked = self.core.last();
+                Submitted::Needs(pending, need)
+            }
             Err(Stop::Errno(errno)) => self.answered(pending, Err(errno)),
             Ok(done) if done.records.is_empty() => self.looked(pending, done),
             Ok(_) if self.stopped.is_some() => self.answered(pending, Err(Errno::IO)),
@@ -175,9 +179,8 @@ impl Front {
         if !self.has_room_for(&pending.ask) {
             // It was taken by others while this waited; what was known then is old.
             pending.hints.outdate();
-            self.release_units(access, &pending);
-            self.out.retries.push((pending, Need::Space(self.landed())));
-            return;
+            let need = Need::Space(self.landed());
+            return self.retry(access, pending, need);
         }
         let last = self.core.last();
         let done = match done.filter(|&(_, at)| at == last) {
@@ -198,15 +201,18 @@ impl Front {
                         let _ = self.answered(pending, Err(errno));
                         return;
                     }
-                    Err(Stop::Need(need)) => {
-                        self.release_units(access, &pending);
-                        self.out.retries.push((pending, need));
-                        return;
-                    }
+                    Err(Stop::Need(need)) => return self.retry(access, pending, need),
                 }
             }
         };
         self.perform(request, access, pending, done);
+    }
+
+    /// It has to know more of the origin, and comes again.
+    fn retry(&mut self, access: Access, mut pending: Pending, need: Need) {
+        self.release_units(access, &pending);
+        pending.hints.asked = self.core.last();
+        self.out.retries.push((pending, need));
     }
 
     /// It wrote nothing after all.

@@ -4,4 +4,5 @@ mod claims;
 mod crashes;
 mod model;
 mod origin;
+mod suspicions;
 mod world;

@@ -35,6 +35,8 @@ struct State {
     clock: i64,
     /// Blocks in all, if they are limited.
     room: Option<u64>,
+    /// Most bytes of a file.
+    size_max: u64,
 }
 
 type Meta = BTreeMap<u64, File>;
@@ -106,6 +108,7 @@ impl SimOrigin {
             fails_at: None,
             clock: 1_000,
             room: None,
+            size_max: u64::MAX,
         };
         let stat = state.stat(ROOT, Kind::Dir, 0o755);
         state.meta.insert(ROOT, File::new(stat));
@@ -126,6 +129,18 @@ impl SimOrigin {
     /// From now on it has so many blocks.
     pub(super) fn limit(&self, blocks: u64) {
         self.state().room = Some(blocks);
+    }
+
+    /// No file is longer.
+    pub(super) fn limit_size(&self, bytes: u64) {
+        self.state().size_max = bytes;
+    }
+
+    /// What is kept of conflicts.
+    pub(super) fn kept(&self) -> Vec<Vec<u8>> {
+        let state = self.state();
+        let kept = state.meta.values().filter_map(|file| file.names.get(&b"data"[..]));
+        kept.map(|ino| state.content[ino].now.clone()).collect()
     }
 
     /// The effect after so many fails, as one does that finds no room.
@@ -266,6 +281,13 @@ impl State {
     fn change(&mut self, key: &Key, change: Change) -> Result<()> {
         self.effect()?;
         self.file(key)?;
+        let end = match &change {
+            Change::Write(at, data) => at + data.len() as u64,
+            Change::Size(size) => *size,
+        };
+        if end > self.size_max {
+            return Err(Errno::FBIG);
+        }
         let content = self.content.entry(key.ino).or_default();
         let before = content.now.clone();
         change.apply(&mut content.now);

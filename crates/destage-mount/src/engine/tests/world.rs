@@ -47,6 +47,12 @@ impl Answer for Mailed {
     }
 }
 
+/// A request that is slow.
+pub(super) struct Slow {
+    inbox: Inbox,
+    pending: Pending,
+}
+
 /// The mount: see the module.
 pub(super) struct World {
     disk: SimDisk,
@@ -286,9 +292,32 @@ impl World {
 
     /// Asks, and lets things happen until it is answered; `None` if something died.
     pub(super) fn ask(&mut self, ask: Ask) -> Option<Result<Answered, Errno>> {
+        let slow = self.pending(ask);
+        self.go_on(slow)
+    }
+
+    fn pending(&self, ask: Ask) -> Slow {
         let inbox = Inbox::default();
         let answer = Box::new(Mailed(inbox.clone()));
         let pending = Pending { caller: self.caller, ask, hints: Hints::default(), answer };
+        Slow { inbox, pending }
+    }
+
+    /// Asks, and finds out what has to be known of the origin first, but goes on only later.
+    pub(super) fn ask_slowly(&mut self, ask: Ask) -> Slow {
+        let (now, Slow { inbox, pending }) = (self.now, self.pending(ask));
+        let Submitted::Needs(mut pending, need) = self.front().submit(now, pending) else {
+            panic!("it has to know something")
+        };
+        let pool = self.pool.as_ref().expect("it has started");
+        pending.hints.ask(&need, &*self.origin, pool).expect("nothing dies");
+        Slow { inbox, pending }
+    }
+
+    pub(super) fn go_on(
+        &mut self,
+        Slow { inbox, pending }: Slow,
+    ) -> Option<Result<Answered, Errno>> {
         let now = self.now;
         let submitted = match self.front().submit(now, pending) {
             Submitted::Needs(pending, need) => self.find_out(pending, need),
