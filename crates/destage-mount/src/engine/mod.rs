@@ -19,7 +19,7 @@ pub(crate) use extents::Piece;
 pub(crate) use front::{Front, FrontSettings, Out, Pending, Submitted};
 pub(crate) use needs::{Hints, Need, Stage, Staged, staged_name};
 pub(crate) use plan::Plan;
-pub(crate) use record::{Record, Unreadable, decode};
+pub(crate) use record::{Record, Unreadable, read_group};
 pub(crate) use recover::Scan;
 
 /// Tells lives of a number apart, for the kernel.

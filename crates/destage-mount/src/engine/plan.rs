@@ -41,6 +41,8 @@ pub(crate) struct FileWork {
     /// What the origin must hold for this not to be a conflict; `None` where nobody else can have changed it, or
     /// where we may have.
     pub(crate) base: Option<Base>,
+    /// Others may see it.
+    pub(crate) is_named: bool,
     /// What is behind this place at the origin is not the file's any more.
     pub(crate) limit: u64,
     pub(crate) writes: Vec<(u64, u64, Content)>,
@@ -160,6 +162,7 @@ impl Tree {
             key: node.key.clone(),
             stat,
             base: node.base.filter(|_| !is_ours),
+            is_named: node.staged.is_none() || self.written_in_part.contains(&ino),
             limit: node.content.limit,
             writes: writes.map(|(at, len, content)| (at, len, content.clone())).collect(),
             xattrs: xattrs.map(|(name, (value, _))| (name.clone(), value.clone())).collect(),

@@ -84,6 +84,16 @@ impl Tree {
         self.nodes.get_mut(&ino)
     }
 
+    /// The highest number of a file made in advance that the journal names.
+    pub(crate) fn staged_max(&self) -> u64 {
+        self.nodes
+            .values()
+            .filter_map(|node| node.staged)
+            .map(|(number, _)| number)
+            .max()
+            .unwrap_or(0)
+    }
+
     /// Whose a name is, as far as it is known here.
     pub(crate) fn child(&self, dir: Ino, name: &[u8]) -> Known {
         let Some(node) = self.nodes.get(&dir) else { return Known::AskOrigin };

@@ -341,10 +341,16 @@ impl Origin for LocalOrigin {
                 Ok(sys::fsync(handles::open(self.folder.as_fd(), &file.handle, flags)?)?)
             }
             FileType::RegularFile => Ok(sys::fsync(self.bytes(file)?)?),
-            // It has no bytes, and comes to the disk with the directory that names it. To open it may mean something else:
-            // a pipe without a reader refuses, a device does what it is for.
+            // To open it may mean something else: a pipe without a reader refuses, a device does what it is for. Its owner and
+            // its times are on the disk with everything else.
+            _ if self.syncs_all => self.sync_all(),
+            // Where that is not offered, they are with whoever serves the names.
             _ => Ok(()),
         }
+    }
+
+    fn whole_bytes(&self) -> u64 {
+        OBJECT_BYTES
     }
 
     fn syncs_all(&self) -> bool {
@@ -454,6 +460,8 @@ impl Origin for LocalOrigin {
 const FUSE_SUPER_MAGIC: sys::FsWord = 0x6573_5546;
 /// Permissions and the bits above them.
 const MODE_BITS: u32 = 0o7777;
+/// As CephFS cuts files into objects, unless it is told otherwise; a local disk has a file's end go with its bytes.
+const OBJECT_BYTES: u64 = 4 << 20;
 /// Most descriptors that are kept of each kind.
 const NAMED_MAX: usize = 4_096;
 const BYTES_MAX: usize = 1_024;

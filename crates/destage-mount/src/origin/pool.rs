@@ -7,7 +7,6 @@
 use super::{Key, Origin, Result};
 use crate::ask::{Errno, Ino, Make};
 use crate::engine::{Stage, Staged, staged_name};
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -21,24 +20,26 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// A stock in this folder, in which nothing is left but what is in use.
+    /// A stock in this folder, in which nothing is left but what is in use. Numbers begin behind `used`: what the journal says
+    /// of one is not to come true of another file, and be its own at its name already.
     ///
     /// # Errors
     /// The origin's.
     pub(crate) fn sweep(
         origin: Arc<dyn Origin>,
         folder: Key,
+        used: u64,
         is_used: impl Fn(Ino) -> bool,
     ) -> Result<Self> {
-        let mut next = 1;
-        let mut used = BTreeSet::new();
+        let mut next = used + 1;
         for listed in origin.list(&folder)? {
             let number = std::str::from_utf8(&listed.name).ok();
             let number = number.and_then(|text| u64::from_str_radix(text, 16).ok());
             next = next.max(number.map_or(0, |number| number + 1));
             if is_used(listed.ino) {
-                used.insert(listed.ino);
-            } else if listed.kind == crate::ask::Kind::Dir {
+                continue;
+            }
+            if listed.kind == crate::ask::Kind::Dir {
                 // What is in it was there under other names only, or is a file that nobody names.
                 match origin.rmdir(&folder, &listed.name) {
                     Ok(()) | Err(Errno::NOTEMPTY) => {}

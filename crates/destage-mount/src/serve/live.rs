@@ -25,6 +25,7 @@ pub(crate) struct Live {
     pool: Pool,
     clock: Clock,
     commits: Sender<CommitWork>,
+    retries: Sender<(Pending, Need)>,
     tasks: Sender<Task>,
     outbox: Outbox,
     /// What the kernel remembers, once it is mounted.
@@ -55,6 +56,7 @@ impl Live {
         outbox: Outbox,
     ) -> io::Result<Arc<Self>> {
         let (commits, commit_work) = unbounded();
+        let (retries, retry_work) = unbounded();
         let (tasks, task_work) = unbounded();
         let wakes_at = AtomicU64::new(0);
         let front = Mutex::new(front);
@@ -65,6 +67,7 @@ impl Live {
             pool,
             clock,
             commits,
+            retries,
             tasks,
             outbox,
             remembered: OnceLock::new(),
@@ -74,6 +77,9 @@ impl Live {
         spawn("journal", live.clone(), commit_work, |live, work: CommitWork| {
             let done = work.run();
             live.with(|front, now| front.commit_ended(now, done));
+        })?;
+        spawn("retries", live.clone(), retry_work, |live, (pending, need)| {
+            live.find_out(pending, need);
         })?;
         spawn("destage", live.clone(), task_work, Self::carry_out)?;
         Ok(live)
@@ -105,13 +111,10 @@ impl Live {
             (result, out, front.next_timeout())
         };
         self.wake_for(at);
-        for (pending, need) in std::mem::take(&mut out.retries) {
-            self.find_out(pending, need);
-        }
-        for pending in std::mem::take(&mut out.again) {
-            self.begin(pending);
-        }
+        let again = std::mem::take(&mut out.again);
+        // Nobody who can be answered waits for an origin that hangs, and neither does the journal's thread.
         self.dispatch(out);
+        again.into_iter().for_each(|pending| self.begin(pending));
         result
     }
 
@@ -140,6 +143,9 @@ impl Live {
             answer.give(answered);
         }
         // The threads live as long as this does.
+        for retry in out.retries {
+            let _ = self.retries.send(retry);
+        }
         for work in out.commits {
             let _ = self.commits.send(work);
         }

@@ -3,7 +3,7 @@
 use super::live::Live;
 use super::{Outbox, ServeError};
 use crate::ask::{Errno, Make};
-use crate::engine::{Front, FrontSettings, OwnFolders, Scan, decode};
+use crate::engine::{Front, FrontSettings, OwnFolders, Scan, read_group};
 use crate::origin::claim::{LocalTokens, TokenService};
 use crate::origin::pool::Pool;
 use crate::origin::{Key, LocalOrigin, Origin};
@@ -57,7 +57,8 @@ pub(super) fn start(
     let (mut front, found, epoch) = recover(settings, clock, journal, origin.clone())?;
     front.tree.file_bytes_max = longest;
     front.counted.cut_bytes = recovery.torn.map_or(0, |torn| torn.bytes);
-    let pool = Pool::sweep(origin.clone(), own.pool.clone(), |ino| front.tree.node(ino).is_some());
+    let is_used = |ino| front.tree.node(ino).is_some();
+    let pool = Pool::sweep(origin.clone(), own.pool.clone(), front.tree.staged_max(), is_used);
     let pool = pool.map_err(|error| unreachable_origin(settings, error))?;
     let mount = uuid::Uuid::parse_str(&uuid).map(uuid::Uuid::into_bytes).unwrap_or_default();
     let space = origin.space().map_err(|error| unreachable_origin(settings, error))?;
@@ -115,7 +116,7 @@ fn recover(
 }
 
 fn read(payload: &[u8], lsn: u64) -> Result<Vec<crate::engine::Record>, ServeError> {
-    decode(payload).map_err(|error| {
+    read_group(payload).map_err(|error| {
         let message = match error {
             crate::engine::Unreadable::Unknown(kind) => format!(
                 "the journal's group {lsn} has a record of kind {kind}: a later version wrote it; start that one"

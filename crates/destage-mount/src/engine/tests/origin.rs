@@ -1,14 +1,15 @@
 //! A shared file system in memory, with a volatile cache, that can die at any effect.
 //!
 //! Injected faults:
-//! - the host dies: of what was written to a file since it was last made durable, each write and each truncation is kept or
-//!   lost on its own, so that a later one may leave zeros where an earlier one was lost; names and attributes are kept, as a
-//!   server of names has them;
+//! - the host dies: of what was written to a file since it was last made durable, each truncation and each write within each
+//!   16 bytes is kept or lost on its own, so that a later one may leave zeros where an earlier one was lost; names and
+//!   attributes are kept, as a server of names has them;
 //! - the origin dies as well: names and attributes go back to a moment since they were last made durable;
 //! - one effect fails, or from one on everything does;
 //! - there is no room for more than so many blocks of content;
 //! - others change names and content beneath.
 
+use super::bytes::{Change, Content, WHOLE_BYTES};
 use crate::ask::{Errno, Kind, Listed, Make, Moment, Name, Seek, Space, Stat};
 use crate::origin::{Attributes, Key, Origin, Result};
 use std::collections::BTreeMap;
@@ -37,6 +38,7 @@ struct State {
     room: Option<u64>,
     /// Most bytes of a file.
     size_max: u64,
+    in_steps: bool,
 }
 
 type Meta = BTreeMap<u64, File>;
@@ -47,34 +49,6 @@ struct File {
     names: BTreeMap<Name, u64>,
     xattrs: BTreeMap<Name, Box<[u8]>>,
     target: Box<[u8]>,
-}
-
-#[derive(Clone, Debug, Default)]
-struct Content {
-    now: Vec<u8>,
-    durable: Vec<u8>,
-    since: Vec<Change>,
-}
-
-#[derive(Clone, Debug)]
-enum Change {
-    Write(u64, Vec<u8>),
-    Size(u64),
-}
-
-impl Change {
-    fn apply(&self, bytes: &mut Vec<u8>) {
-        match self {
-            Self::Write(at, data) => {
-                let end = *at as usize + data.len();
-                if bytes.len() < end {
-                    bytes.resize(end, 0);
-                }
-                bytes[*at as usize..end].copy_from_slice(data);
-            }
-            Self::Size(size) => bytes.resize(*size as usize, 0),
-        }
-    }
 }
 
 /// What dies.
@@ -96,7 +70,8 @@ fn key(ino: u64) -> Key {
 }
 
 impl SimOrigin {
-    pub(super) fn new() -> Self {
+    /// In steps: a file is renamed without replacing as where there is no such operation.
+    pub(super) fn new(in_steps: bool) -> Self {
         let mut state = State {
             meta: Meta::new(),
             history: Vec::new(),
@@ -109,6 +84,7 @@ impl SimOrigin {
             clock: 1_000,
             room: None,
             size_max: u64::MAX,
+            in_steps,
         };
         let stat = state.stat(ROOT, Kind::Dir, 0o755);
         state.meta.insert(ROOT, File::new(stat));
@@ -134,6 +110,16 @@ impl SimOrigin {
     /// No file is longer.
     pub(super) fn limit_size(&self, bytes: u64) {
         self.state().size_max = bytes;
+    }
+
+    /// Files that have a name of programs and still the one under which they were made in advance.
+    pub(super) fn named_twice(&self) -> Vec<u64> {
+        let shown: Vec<u64> = self.tree().values().map(|&(ino, ..)| ino).collect();
+        let state = self.state();
+        let own = state.meta[&ROOT].names.get(crate::OWN_FOLDER).map(|own| &state.meta[own].names);
+        let pool = own.and_then(|own| own.get(&b"pool"[..])).map(|pool| &state.meta[pool].names);
+        let staged = pool.into_iter().flat_map(|pool| pool.values().copied());
+        staged.filter(|ino| shown.contains(ino)).collect()
     }
 
     /// What is kept of conflicts.
@@ -295,7 +281,8 @@ impl State {
             self.content.entry(key.ino).or_default().now = before;
             return Err(Errno::NOSPC);
         }
-        self.content.entry(key.ino).or_default().since.push(change);
+        let parts = change.in_parts();
+        self.content.entry(key.ino).or_default().since.extend(parts);
         self.touch(key.ino, true);
         Ok(())
     }
@@ -427,6 +414,10 @@ impl Origin for SimOrigin {
         Ok(())
     }
 
+    fn whole_bytes(&self) -> u64 {
+        WHOLE_BYTES
+    }
+
     fn syncs_all(&self) -> bool {
         true
     }
@@ -466,8 +457,17 @@ impl Origin for SimOrigin {
         replace: bool,
     ) -> Result<()> {
         let mut state = self.state();
-        state.effect()?;
         let ino = *state.file(dir)?.names.get(name).ok_or(Errno::NOENT)?;
+        let is_dir = state.meta.get(&ino).is_some_and(|file| file.stat.kind == Kind::Dir);
+        if state.in_steps && !replace && !is_dir {
+            let is_done = state.file(to_dir)?.names.get(to_name) == Some(&ino);
+            drop(state);
+            if !is_done {
+                self.link(&key(ino), to_dir, to_name)?;
+            }
+            return self.unlink(dir, name);
+        }
+        state.effect()?;
         let there = state.file(to_dir)?.names.get(to_name).copied();
         if there == Some(ino) {
             return Ok(());

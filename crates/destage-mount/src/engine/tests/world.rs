@@ -7,7 +7,7 @@ use crate::ask::{
 };
 use crate::engine::front::FrontControls;
 use crate::engine::{
-    Front, FrontSettings, Hints, Need, OwnFolders, Pending, Scan, Submitted, carry_out, decode,
+    Front, FrontSettings, Hints, Need, OwnFolders, Pending, Scan, Submitted, carry_out, read_group,
 };
 use crate::origin::pool::Pool;
 use crate::origin::{Key, Origin};
@@ -80,7 +80,7 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new(seed: u64, controls: FrontControls) -> Self {
-        let origin = Arc::new(SimOrigin::new());
+        let origin = Arc::new(SimOrigin::new(seed.is_multiple_of(2)));
         let root = origin.root().ino;
         let mut world = Self {
             disk: SimDisk::new(),
@@ -141,7 +141,7 @@ impl World {
         let mut scan = Scan::default();
         let mut records = journal.read(1, last);
         while let Some(record) = records.advance().ok()? {
-            scan.look(decode(record.payload).expect("what was written can be read"));
+            scan.look(read_group(record.payload).expect("what was written can be read"));
         }
         let mut records = journal.read(scan.decided.0 + 1, last);
         let settings = FrontSettings { fsync_origin: false, controls: self.controls };
@@ -151,7 +151,7 @@ impl World {
         scan.prepare(&mut front.tree, self.controls.no_intent);
         destage_engine::recover(&mut front, self.now, Lsn(last), |front| {
             let Some(record) = records.advance().map_err(|_| ())? else { return Ok(false) };
-            let found = decode(record.payload).expect("what was written can be read");
+            let found = read_group(record.payload).expect("what was written can be read");
             let stamp = Time(record.stamp_ns);
             front.take_up(Lsn(record.lsn), stamp, record.payload.len(), &found);
             Ok(true)
@@ -159,7 +159,7 @@ impl World {
         .map_err(|(): ()| ())
         .ok()?;
         let used = |ino| front.tree.node(ino).is_some();
-        let swept = Pool::sweep(origin, own.pool.clone(), used);
+        let swept = Pool::sweep(origin, own.pool.clone(), front.tree.staged_max(), used);
         self.pool = Some(swept.inspect_err(|error| self.note(error)).ok()?);
         self.own = Some(own);
         let space = self.origin.space().ok()?;
@@ -314,12 +314,9 @@ impl World {
         Slow { inbox, pending }
     }
 
-    pub(super) fn go_on(
-        &mut self,
-        Slow { inbox, pending }: Slow,
-    ) -> Option<Result<Answered, Errno>> {
-        let now = self.now;
-        let submitted = match self.front().submit(now, pending) {
+    pub(super) fn go_on(&mut self, slow: Slow) -> Option<Result<Answered, Errno>> {
+        let (now, inbox) = (self.now, slow.inbox);
+        let submitted = match self.front().submit(now, slow.pending) {
             Submitted::Needs(pending, need) => self.find_out(pending, need),
             other => Some(other),
         };
