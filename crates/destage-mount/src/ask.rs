@@ -60,6 +60,12 @@ impl Errno {
     pub const SHUTDOWN: Self = Self(libc::ESHUTDOWN);
     /// Try again.
     pub const AGAIN: Self = Self(libc::EAGAIN);
+
+    /// Whether it is what a file system answers that is not there any more for whoever has it open: `ceph-fuse` once it is
+    /// evicted, and any such mount whose program is gone.
+    pub fn is_end_of_mount(self) -> bool {
+        matches!(self.0, libc::ESHUTDOWN | libc::ENOTCONN)
+    }
 }
 
 impl fmt::Debug for Errno {
@@ -325,9 +331,6 @@ pub enum Ask {
         sync: bool,
         append: bool,
         mapped: bool,
-    },
-    Flush {
-        ino: Ino,
     },
     Release {
         ino: Ino,

@@ -121,10 +121,10 @@ impl Tree {
                 Ok(Done::read(*ino, Answered::Data(names)))
             }
             Ask::RemoveXattr { ino, name } => self.remove_xattr(context, *ino, name),
-            Ask::Fsync { ino } | Ask::Flush { ino } => Ok(Done::read(*ino, Answered::Done)),
-            Ask::Forget { ino, .. } | Ask::Release { ino, .. } | Ask::ReleaseDir { ino, .. } => {
-                Ok(Done::read(*ino, Answered::Done))
-            }
+            Ask::Fsync { ino }
+            | Ask::Forget { ino, .. }
+            | Ask::Release { ino, .. }
+            | Ask::ReleaseDir { ino, .. } => Ok(Done::read(*ino, Answered::Done)),
         }
     }
 

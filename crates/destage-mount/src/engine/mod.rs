@@ -1,5 +1,6 @@
 //! The engine: what decides. It knows no kernel and no file system; the origin is asked and changed by those who hold both.
 
+mod below;
 mod carry;
 mod exec;
 mod extents;
@@ -14,6 +15,7 @@ mod room;
 mod tests;
 mod tree;
 
+pub(crate) use below::Below;
 pub(crate) use carry::{OwnFolders, carry_out};
 pub(crate) use extents::Piece;
 pub(crate) use front::{Front, FrontSettings, Out, Pending, Submitted};

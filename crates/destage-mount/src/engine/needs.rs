@@ -1,7 +1,7 @@
 //! What the engine has to know of the origin before it can answer, and the asking. The engine itself asks nobody: it
 //! says what it needs, and is told.
 
-use crate::ask::{Errno, Ino, Listed, Make, Name, Seek, Space, Stat};
+use crate::ask::{Errno, Ino, Kind, Listed, Make, Name, Seek, Space, Stat};
 use crate::origin::{Key, Origin};
 use destage_core::Lsn;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ pub(crate) enum Need {
     Stage(Make),
     Xattr(Key, Name),
     Xattrs(Key),
-    /// Whether the origin takes such an attribute at all.
-    TryXattr(Name, Box<[u8]>),
+    /// Whether the origin takes such an attribute at all, of such a file.
+    TryXattr(Kind, Name, Box<[u8]>),
     Target(Key),
     Seek(Key, u64, Seek),
     /// For an engine that knew that so much had landed: see [`super::room`].
@@ -102,8 +102,8 @@ impl Hints {
             Need::Stage(make) => self.staged = Some(stage.take(make)?),
             Need::Xattr(key, name) => self.xattr = Some(origin.xattr(key, name)),
             Need::Xattrs(key) => self.xattrs = Some(origin.xattrs(key)?),
-            Need::TryXattr(name, value) => {
-                let scratch = stage.take(&Make::File)?;
+            Need::TryXattr(kind, name, value) => {
+                let scratch = stage.take(&like(*kind))?;
                 let tried = origin.set_xattr(&scratch.key, name, value);
                 self.staged = Some(scratch);
                 tried?;
@@ -158,8 +158,8 @@ impl Hints {
         self.xattrs.clone().ok_or_else(|| Need::Xattrs(key.clone()))
     }
 
-    pub(crate) fn xattr_tried(&self, name: &Name, value: &[u8]) -> Result<(), Need> {
-        let need = || Need::TryXattr(name.clone(), value.into());
+    pub(crate) fn xattr_tried(&self, kind: Kind, name: &Name, value: &[u8]) -> Result<(), Need> {
+        let need = || Need::TryXattr(kind, name.clone(), value.into());
         self.is_xattr_tried.then_some(()).ok_or_else(need)
     }
 
@@ -174,6 +174,17 @@ impl Hints {
     /// The origin's room, and what had landed when it was asked.
     pub(crate) fn space(&self, landed: u64) -> Result<(Space, u64), Need> {
         self.space.ok_or(Need::Space(landed))
+    }
+}
+
+/// A file of a kind, for what an origin allows of some kinds only.
+fn like(kind: Kind) -> Make {
+    match kind {
+        Kind::File => Make::File,
+        Kind::Dir => Make::Dir,
+        Kind::Link => Make::Link(b"nowhere"[..].into()),
+        // Of devices the same is allowed as of a pipe.
+        Kind::Pipe | Kind::Socket | Kind::Char | Kind::Block => Make::Special(Kind::Pipe, 0),
     }
 }
 

@@ -1,7 +1,8 @@
 //! The kernel's side: FUSE requests become [`Ask`]s, and what is answered becomes replies.
 //!
 //! Handles for reading may keep pages in the kernel; writable ones go past them, and may be mapped all the same. The kernel
-//! never keeps a write back, apart from stores through mappings.
+//! never keeps a write back, apart from stores through mappings; those it writes at a close, whether or not it then asks for
+//! anything, so that it need not ask.
 
 mod answers;
 
@@ -328,17 +329,6 @@ impl Filesystem for Kernel {
         // Of a truncation the kernel says by itself which mode is left.
         let clears_privileges = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
         self.ask_as(request, clears_privileges, ask, reply);
-    }
-
-    fn flush(
-        &self,
-        request: &Request,
-        ino: INodeNo,
-        _: FileHandle,
-        _: LockOwner,
-        reply: ReplyEmpty,
-    ) {
-        self.ask(request, Ask::Flush { ino: self.ino(ino) }, reply);
     }
 
     fn release(

@@ -5,6 +5,7 @@
 pub(crate) mod claim;
 mod handles;
 mod local;
+mod pages;
 pub(crate) mod pool;
 
 pub use local::LocalOrigin;

@@ -10,10 +10,11 @@ use crate::origin::pool::Pool;
 use crate::origin::{Key, Origin};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use destage_core::{BatchId, Time};
+use destage_engine::Drive;
 use destage_runtime::clock::Clock;
 use destage_runtime::commit::CommitWork;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 
@@ -34,6 +35,8 @@ pub(crate) struct Live {
     admin: OnceLock<String>,
     /// When the server's thread wakes up by itself, nanoseconds.
     wakes_at: AtomicU64,
+    /// The server's thread knows that the origin is gone.
+    has_told_of_origin: AtomicBool,
 }
 
 /// Something to be done at the origin.
@@ -73,6 +76,7 @@ impl Live {
             remembered: OnceLock::new(),
             admin: OnceLock::new(),
             wakes_at,
+            has_told_of_origin: AtomicBool::new(false),
         });
         spawn("journal", live.clone(), commit_work, |live, work: CommitWork| {
             let done = work.run();
@@ -82,6 +86,10 @@ impl Live {
             live.find_out(pending, need);
         })?;
         spawn("destage", live.clone(), task_work, Self::carry_out)?;
+        for (name, files) in [("files", true), ("folders", false)] {
+            let live = live.clone();
+            thread::Builder::new().name(name.into()).spawn(move || live.pool.keep(files))?;
+        }
         Ok(live)
     }
 
@@ -103,14 +111,17 @@ impl Live {
 
     /// Does something with the engine, and what follows from it.
     pub(super) fn with<T>(&self, work: impl FnOnce(&mut Front, Time) -> T) -> T {
-        let (result, mut out, at) = {
+        let (result, mut out, at, is_lost) = {
             let mut front = self.lock();
             let now = self.clock.now();
             let result = work(&mut front, now);
             let out = front.take_out();
-            (result, out, front.next_timeout())
+            (result, out, front.next_timeout(), front.has_lost_origin())
         };
         self.wake_for(at);
+        if is_lost && !self.has_told_of_origin.swap(true, Ordering::Relaxed) {
+            self.outbox.send(Event::OriginGone);
+        }
         let again = std::mem::take(&mut out.again);
         // Nobody who can be answered waits for an origin that hangs, and neither does the journal's thread.
         self.dispatch(out);
@@ -215,6 +226,9 @@ impl Live {
         let landed = self.lock().landed();
         match self.origin.space() {
             Ok(space) => self.with(|front, _| front.set_space(&space, landed)),
+            Err(error) if error.is_end_of_mount() => {
+                self.with(|front, now| front.lose_origin(now, error));
+            }
             Err(error) => tracing::debug!(%error, "the origin does not say how much room it has"),
         }
     }
@@ -222,6 +236,7 @@ impl Live {
     /// Nobody creates anything any more.
     pub(super) fn close(&self) {
         self.pool.empty();
+        self.lock().core_mut().end_recording();
     }
 }
 

@@ -5,6 +5,7 @@ mod check;
 mod conflicts;
 mod control;
 pub(crate) mod live;
+mod metrics;
 mod report;
 mod server;
 mod start;
@@ -28,6 +29,8 @@ enum Event {
     Look,
     /// Somebody has unmounted the folder.
     Unmounted,
+    /// The origin's own mount has ended.
+    OriginGone,
     /// The server is to end.
     End(EndRequest),
 }
@@ -69,7 +72,9 @@ pub fn run(settings: Settings) -> Result<(), ServeError> {
     };
     let kernel = kernel::Kernel::new(started.live.clone(), started.root, remember, ended);
     let config = kernel::config(settings.threads, &settings.origin.display().to_string());
-    let control = control::MountControl::new(started.live.clone(), outbox, &settings, clock.now());
+    let warning = started.has_page_cache.then_some(start::PAGE_CACHE);
+    let live = started.live.clone();
+    let control = control::MountControl::new(live, outbox, &settings, clock.now(), warning);
     let auth = Arc::new(Auth::new(settings.password.clone()));
     shell.serve_admin(&mut reserved, Arc::new(control), auth, &settings.admin_hosts)?;
     if settings.admin.is_some() {

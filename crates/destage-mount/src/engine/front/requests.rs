@@ -5,6 +5,7 @@ use crate::ask::{Answer, Answered, Ask, Caller, Errno, Handle, Ino};
 use crate::engine::exec::{Context, Done, Reply};
 use crate::engine::needs::{Hints, Need, Stop};
 use crate::engine::room::wanted;
+use crate::engine::tree::Known;
 use destage_core::{Access, Ack, ClientId, Input, Intent, Lsn, RequestId, Time, WaitFor};
 use destage_engine::Drive;
 use hashbrown::HashMap;
@@ -131,7 +132,7 @@ impl Front {
 
     /// A request that changes nothing.
     fn looked(&mut self, pending: Pending, done: Done) -> Submitted {
-        self.note(&done);
+        self.note(&pending.ask, &done);
         match done.reply {
             Reply::Ready(answered) => {
                 if let (Ask::ReadDir { handle, .. }, Answered::Names(names)) =
@@ -227,7 +228,7 @@ impl Front {
     fn perform(&mut self, request: RequestId, access: Access, pending: Pending, done: Done) {
         let unit = self.unit(done.ino);
         let lsn = self.write(access, unit, &done.records);
-        self.note(&done);
+        self.note(&pending.ask, &done);
         self.pin_unnamed(&done);
         self.out.outdated.extend(done.is_other_mode.then_some(done.ino));
         let Pending { ask, mut hints, answer, .. } = pending;
@@ -240,18 +241,20 @@ impl Front {
         if access != Access::Back {
             self.requests.settling.insert(lsn, request.0);
         } else if matches!(ask, Ask::Write { sync: true, .. }) {
-            self.wait_durable(request, lsn);
+            self.wait_durable(request, lsn, done.ino);
         } else {
             let client = ClientId(request.0 as u32);
             self.core.handle(self.now, Input::Respond { client, lsn, wrote: true });
         }
     }
 
-    fn wait_durable(&mut self, request: RequestId, lsn: Lsn) {
+    fn wait_durable(&mut self, request: RequestId, lsn: Lsn, ino: Ino) {
         if self.settings.controls.no_commit {
             return self.finish_request(request);
         }
-        let until = if self.settings.fsync_origin { WaitFor::Decided } else { WaitFor::Committed };
+        let is_below = self.tree.node(ino).is_some_and(|node| node.place.is_below);
+        let is_by_origin = self.settings.fsync_origin || is_below;
+        let until = if is_by_origin { WaitFor::Decided } else { WaitFor::Committed };
         self.core.handle(self.now, Input::Wait { request, lsn, until });
     }
 
@@ -268,7 +271,7 @@ impl Front {
         let id = self.requests.number();
         self.requests.executed.insert(id, (pending.answer, Answered::Done));
         self.out.unused.extend(pending.hints.staged);
-        self.wait_durable(RequestId(id), lsn);
+        self.wait_durable(RequestId(id), lsn, ino);
         self.core.handle(self.now, Input::Tick);
         self.pump();
         Submitted::Taken
@@ -302,13 +305,40 @@ impl Front {
     }
 
     /// The kernel knows a file, or has it open, from now on.
-    fn note(&mut self, done: &Done) {
+    fn note(&mut self, ask: &Ask, done: &Done) {
         if let Some((key, kind)) = &done.looked {
             self.tree.learn(key, *kind).lookups += 1;
+        }
+        if !self.settings.fsync_origin_below.is_empty() {
+            self.note_place(ask, done);
         }
         if let Some(node) = done.opened.and_then(|ino| self.tree.node_mut(ino)) {
             node.opens += 1;
             self.last_handle += 1;
+        }
+    }
+
+    /// A file is where it was looked up last, or was moved to. What is in a folder that was moved is looked up again, once the
+    /// kernel does not remember it any more.
+    fn note_place(&mut self, ask: &Ask, done: &Done) {
+        let (dir, name) = match ask {
+            Ask::Lookup { dir, name }
+            | Ask::Make { dir, name, .. }
+            | Ask::Link { dir, name, .. } => (*dir, name),
+            Ask::Rename { to_dir, to_name, .. } => (*to_dir, to_name),
+            _ => return,
+        };
+        let there = match self.tree.child(dir, name) {
+            Known::File(ino) => Some(ino),
+            _ => done.looked.as_ref().map(|(key, _)| key.ino),
+        };
+        let Some(place) =
+            self.tree.node(dir).map(|dir| self.settings.fsync_origin_below.enter(&dir.place, name))
+        else {
+            return;
+        };
+        if let Some(node) = there.and_then(|ino| self.tree.node_mut(ino)) {
+            node.place = place;
         }
     }
 

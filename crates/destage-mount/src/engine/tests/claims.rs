@@ -3,10 +3,12 @@
 use super::origin::Death;
 use super::world::World;
 use crate::ask::{Answered, Ask, Caller, Errno, Kind, Make, SetAttr};
+use crate::engine::below::Below;
 use crate::engine::carry::Controls;
 use crate::engine::front::FrontControls;
 use crate::origin::Origin;
 use destage_core::Span;
+use destage_engine::Drive;
 
 fn made(world: &mut World, name: &str) -> u64 {
     let dir = world.root();
@@ -227,4 +229,81 @@ fn the_room_that_is_shown_is_less_by_what_is_on_its_way() {
     assert_eq!(free(&mut world), before - 4, "what is written over counts once");
     assert!(world.drain());
     assert_eq!(free(&mut world), before - 4);
+}
+
+/// What is at the origin has no place in the journal, however much came.
+#[test]
+fn the_journal_holds_only_what_the_origin_does_not() {
+    let mut world = World::new(1, FrontControls::default());
+    let ino = made(&mut world, "file");
+    let mut most = 0;
+    for _ in 0..40 {
+        for _ in 0..16 {
+            write(&mut world, ino, 0, &[1; 4 * BLOCK]);
+        }
+        assert!(world.drain());
+        while world.work() {}
+        most = most.max(world.front.as_ref().unwrap().journal().status().bytes);
+    }
+    assert!(most < 2 << 20, "of 10 MiB that were written the journal holds {most}");
+}
+
+/// An origin whose own mount has ended is not tried again, and what was answered is durable in the journal.
+#[test]
+fn an_origin_whose_mount_has_ended_is_not_tried_again() {
+    let mut world = World::new(1, FrontControls::default());
+    let ino = made(&mut world, "file");
+    write(&mut world, ino, 0, b"answered");
+    world.origin.end_mount();
+    let now = world.now;
+    world.front.as_mut().unwrap().hurry(now);
+    world.settle();
+    let tried = world.origin.refused();
+    assert!(tried > 0, "it was tried");
+    for _ in 0..100 {
+        world.pass(Span::from_secs(1));
+        world.settle();
+    }
+    assert_eq!(world.origin.refused(), tried, "and not again");
+    let front = world.front.as_ref().unwrap();
+    assert!(front.has_lost_origin() && front.committed() >= front.last());
+    world.crash(Death::Host);
+    assert!(world.start());
+    assert_eq!(world.view()["/file"].2, b"answered");
+}
+
+/// > `fsync` with `--fsync origin`, or of a file below `--fsync-origin`
+#[test]
+fn a_file_is_below_a_folder_by_the_name_that_it_was_given_last() {
+    let mut world = World::new(1, FrontControls::default());
+    world.fsync_origin_below = Below::new(&["d"]);
+    world.crash(Death::Process);
+    assert!(world.start());
+    let root = world.root();
+    let make =
+        Ask::Make { dir: root, name: b"d"[..].into(), make: Make::Dir, mode: 0o755, open: None };
+    let Answered::Entry(dir, _) = world.sure(make) else { panic!("it is made") };
+    let ino = made(&mut world, "file");
+    write(&mut world, ino, 0, b"text");
+    world.sure(Ask::Fsync { ino });
+    assert!(world.origin.tree().is_empty(), "in the journal");
+    let (name, to_name) = (b"file"[..].into(), b"moved"[..].into());
+    world.sure(Ask::Rename { dir: root, name, to_dir: dir.ino, to_name, replace: false });
+    world.sure(Ask::Fsync { ino });
+    assert_eq!(world.origin.tree()["/d/moved"].2, b"text");
+    write(&mut world, ino, 0, b"more");
+    let sync = Ask::Write {
+        ino,
+        offset: 4,
+        data: b"!".to_vec(),
+        sync: true,
+        append: false,
+        mapped: false,
+    };
+    world.sure(sync);
+    assert_eq!(world.origin.tree()["/d/moved"].2, b"more!");
+    let (name, to_name) = (b"moved"[..].into(), b"file"[..].into());
+    world.sure(Ask::Rename { dir: dir.ino, name, to_dir: root, to_name, replace: false });
+    world.sure(Ask::Fsync { ino });
+    assert!(world.origin.tree().contains_key("/d/moved"), "in the journal again");
 }

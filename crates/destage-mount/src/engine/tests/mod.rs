@@ -5,5 +5,6 @@ mod claims;
 mod crashes;
 mod model;
 mod origin;
+mod programs;
 mod suspicions;
 mod world;

@@ -12,6 +12,7 @@
 use super::bytes::{Change, Content, WHOLE_BYTES};
 use crate::ask::{Errno, Kind, Listed, Make, Moment, Name, Seek, Space, Stat};
 use crate::origin::{Attributes, Key, Origin, Result};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 
@@ -39,6 +40,10 @@ struct State {
     /// Most bytes of a file.
     size_max: u64,
     in_steps: bool,
+    /// Its own mount has ended.
+    has_ended: bool,
+    /// Changes and questions that were refused since.
+    refused: Cell<u64>,
 }
 
 type Meta = BTreeMap<u64, File>;
@@ -85,6 +90,8 @@ impl SimOrigin {
             room: None,
             size_max: u64::MAX,
             in_steps,
+            has_ended: false,
+            refused: Cell::new(0),
         };
         let stat = state.stat(ROOT, Kind::Dir, 0o755);
         state.meta.insert(ROOT, File::new(stat));
@@ -135,6 +142,16 @@ impl SimOrigin {
         state.fails_at = Some(state.effects + effects);
     }
 
+    /// Its own mount ends.
+    pub(super) fn end_mount(&self) {
+        self.state().has_ended = true;
+    }
+
+    /// Changes and questions that were refused since.
+    pub(super) fn refused(&self) -> u64 {
+        self.state().refused.get()
+    }
+
     pub(super) fn is_dead(&self) -> bool {
         let state = self.state();
         state.dies_at.is_some_and(|at| state.effects >= at)
@@ -143,7 +160,7 @@ impl SimOrigin {
     /// It is there again, after a loss of what was volatile.
     pub(super) fn crash(&self, death: Death, random: &mut impl FnMut(usize) -> usize) {
         let mut state = self.state();
-        (state.dies_at, state.fails_at) = (None, None);
+        (state.dies_at, state.fails_at, state.has_ended) = (None, None, false);
         state.pins.clear();
         if death != Death::Process {
             for content in state.content.values_mut() {
@@ -221,6 +238,9 @@ impl State {
 
     /// Something is about to change.
     fn effect(&mut self) -> Result<()> {
+        if self.has_ended {
+            return self.refuse();
+        }
         if self.dies_at.is_some_and(|at| self.effects >= at) {
             return Err(Errno::IO);
         }
@@ -231,7 +251,15 @@ impl State {
         Ok(())
     }
 
+    fn refuse(&self) -> Result<()> {
+        self.refused.set(self.refused.get() + 1);
+        Err(Errno::SHUTDOWN)
+    }
+
     fn look(&self) -> Result<()> {
+        if self.has_ended {
+            return self.refuse();
+        }
         let is_dead = self.dies_at.is_some_and(|at| self.effects >= at);
         if is_dead { Err(Errno::IO) } else { Ok(()) }
     }

@@ -1,12 +1,14 @@
 //! Traps about space.
 
 use super::{Trap, sh};
-use crate::harness::{Scratch, output};
+use crate::harness::{Scratch, millis, output, seconds};
 use crate::origin::Origin;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
+use std::time::Instant;
 
 /// A small ext4 of its own, in a file; unmounted when dropped.
 struct Disk(PathBuf);
@@ -118,4 +120,42 @@ fn trap_29_the_journal_does_not_outgrow_its_size() {
         trap.at_the_origin("cat file? | wc -c; cat file? | tr -d '\\000' | wc -c"),
         format!("{0}\n{0}\n", 18 << 20)
     );
+}
+
+/// An origin that hangs holds up who needs it, and nobody else: what is fsynced is in the journal.
+#[test]
+fn trap_28_an_origin_that_hangs_holds_up_no_fsync() {
+    let scratch = Scratch::for_at_most(seconds(120));
+    let disk = Disk::new(&scratch, 64);
+    let origin = Origin::at(disk.0.join("origin"));
+    let trap = Trap::before(scratch, origin, &["--when", "interval:200ms,50ms"]);
+    let mut file = File::create(trap.join("file")).expect("it is made");
+    file.write_all(b"before").and_then(|()| file.sync_all()).expect("there is room");
+    let frozen = Frozen::new(&disk.0);
+    for round in 0..50 {
+        let start = Instant::now();
+        file.write_all(b"meanwhile").and_then(|()| file.sync_all()).expect("the journal takes it");
+        assert!(start.elapsed() < seconds(5), "fsync {round} took {:?}", start.elapsed());
+        // Batches that hang are under way by now.
+        thread::sleep(millis(20));
+    }
+    drop(frozen);
+    assert_eq!(trap.at_the_origin("wc -c < file"), format!("{}\n", 6 + 50 * 9));
+    drop(disk);
+}
+
+/// A file system on which nothing can be written; it can again when dropped.
+struct Frozen<'a>(&'a Path);
+
+impl<'a> Frozen<'a> {
+    fn new(folder: &'a Path) -> Self {
+        output(Command::new("fsfreeze").arg("--freeze").arg(folder));
+        Self(folder)
+    }
+}
+
+impl Drop for Frozen<'_> {
+    fn drop(&mut self) {
+        output(Command::new("fsfreeze").arg("--unfreeze").arg(self.0));
+    }
 }
