@@ -1,7 +1,7 @@
 //! A folder of a mounted file system, by handles.
 
 use super::{Attributes, Key, Origin, Result};
-use super::{handles, pages};
+use super::{handles, pages, quota};
 use crate::ask::{Errno, Kind, Listed, Make, Moment, Seek, Space, Stat};
 use hashbrown::HashMap;
 use rustix::fs::{
@@ -164,7 +164,7 @@ impl LocalOrigin {
 }
 
 /// A path to what a descriptor stands for, for calls that take no such descriptor.
-fn path_of(fd: &OwnedFd) -> String {
+pub(super) fn path_of(fd: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
 
@@ -262,10 +262,12 @@ impl Origin for LocalOrigin {
 
     fn space(&self) -> Result<Space> {
         let found = sys::fstatvfs(&self.folder)?;
+        let quota = quota::left(self.folder.as_fd()).map(|bytes| bytes / found.f_frsize.max(1));
+        let allowed = |blocks: u64| quota.map_or(blocks, |quota| quota.min(blocks));
         Ok(Space {
             blocks: found.f_blocks,
-            free: found.f_bfree,
-            available: found.f_bavail,
+            free: allowed(found.f_bfree),
+            available: allowed(found.f_bavail),
             files: found.f_files,
             files_free: found.f_ffree,
             block_bytes: found.f_frsize as u32,

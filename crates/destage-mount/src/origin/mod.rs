@@ -7,6 +7,7 @@ mod handles;
 mod local;
 mod pages;
 pub(crate) mod pool;
+mod quota;
 
 pub use local::LocalOrigin;
 

@@ -1,8 +1,8 @@
 //! Traps about space.
 
 use super::{Trap, sh};
-use crate::harness::{Scratch, millis, output, seconds};
-use crate::origin::Origin;
+use crate::harness::{Scratch, has, millis, output, seconds};
+use crate::origin::{Kind, Origin};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -65,6 +65,24 @@ fn trap_11_a_full_origin_refuses_before_it_acknowledges() {
         format!("for i in $(seq 0 {}); do cat file$i; done | tr -d '\\000' | wc -c", made - 1);
     assert_eq!(trap.at_the_origin(&count), format!("{wanted}\n"));
     drop(disk);
+}
+
+/// The same for what a CephFS allows, which `statfs` does not tell.
+#[test]
+fn trap_11_a_quota_that_is_used_up_refuses_before_it_acknowledges() {
+    if !has("setfattr") {
+        return;
+    }
+    let scratch = Scratch::for_at_most(seconds(480));
+    let Some(origin) = Origin::new(Kind::Ceph, &scratch) else { return };
+    sh(origin.folder(), "mkdir within; setfattr -n ceph.quota.max_bytes -v 33554432 .");
+    let within = Origin::at(origin.folder().join("within/origin"));
+    let trap = Trap::before(scratch, within, &[]);
+    let made = fill(&trap);
+    assert!((20..=32).contains(&made), "{made} MiB of 32");
+    let wanted = made * FILE;
+    assert_eq!(trap.at_the_origin("cat file* | tr -d '\\000' | wc -c"), format!("{wanted}\n"));
+    drop(origin);
 }
 
 /// The room is taken by others after the acknowledgement: it waits, and arrives when there is room again.
