@@ -4,7 +4,7 @@ use destage_runtime::metrics::{Exports, Family, Metric, flag, publish_whole};
 use destage_runtime::status::{MountReport, Report};
 
 /// For the admin port.
-pub(super) const EXPORTS: Exports = Exports { families, publish };
+pub const EXPORTS: Exports = Exports { families, publish };
 
 fn families() -> Vec<Family> {
     METRICS.iter().map(Metric::family).collect()

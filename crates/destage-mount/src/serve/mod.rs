@@ -22,6 +22,7 @@ use std::time::Duration;
 
 pub use check::{Checked, check};
 pub use destage_runtime::ServeError;
+pub use metrics::EXPORTS;
 
 /// What other threads tell the server.
 enum Event {
