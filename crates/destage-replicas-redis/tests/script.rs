@@ -218,6 +218,17 @@ fn servers_that_would_forget_are_refused_with_the_remedy() {
     for (settings, is_durable) in [
         (&["--appendonly", "yes", "--appendfsync", "always"][..], true),
         (&["--appendonly", "yes", "--appendfsync", "everysec"][..], false),
+        (
+            &[
+                "--appendonly",
+                "yes",
+                "--appendfsync",
+                "always",
+                "--no-appendfsync-on-rewrite",
+                "yes",
+            ][..],
+            false,
+        ),
         (&[][..], false),
     ] {
         let who = Redis::start(settings).link().expect("it is fit").who();
