@@ -199,7 +199,20 @@ fn a_server_without_room_refuses_entries_and_still_promises_and_lets_go() {
     assert_eq!(link.ask(&[append(last, last + 1, 0)]).unwrap(), [Reply::Appended], "it lets go");
     assert_eq!(link.ask(&[append(last, last + 1, 1)]).unwrap(), [Reply::Appended], "there is room");
     while link.ask(&[append(last + 1, last + 1, 30)]).unwrap()[0] != Reply::Full {}
-    assert!(matches!(link.ask(&[promise(2)]).unwrap()[0], Reply::Promised(_)));
+    let Reply::Promised(view) = link.ask(&[promise(2)]).unwrap().remove(0) else { panic!() };
+    let first = |payload: &[u8]| Request::Append {
+        epoch: of(2),
+        admitted: of(1),
+        after: view.last,
+        after_epoch: view.last_epoch,
+        entries: vec![Entry { epoch: of(2), payload: payload.into() }],
+        base: view.base,
+        begins: false,
+        beat: 2,
+    };
+    // Without an owner's first entry nothing would ever leave it.
+    assert_eq!(link.ask(&[first(&[7; 100_000])]).unwrap(), [Reply::Full]);
+    assert_eq!(link.ask(&[first(b"")]).unwrap(), [Reply::Appended]);
 }
 
 #[test]

@@ -193,7 +193,7 @@ impl Owner {
             Reply::Entries { from, entries, view } => {
                 self.read(address, &sent, from, entries, view)
             }
-            Reply::Full => self.full(address),
+            Reply::Full => self.full(address, &sent),
             Reply::GivenUp => {}
         }
         self.advance();
