@@ -21,7 +21,7 @@ pub use peer::Connection;
 pub use report::Standing;
 
 use crate::log::Run;
-use crate::{Address, Config, Epoch, Position, Reply, Request, Settings, View};
+use crate::{Address, Config, Epoch, Position, Reply, Request, RunId, Settings, View};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -153,6 +153,13 @@ impl Owner {
         peer.forget();
         peer.connection = Some(connection);
         self.advance();
+    }
+
+    /// Another address at which the server in this life is connected: what it holds must not count twice.
+    pub fn twin_of(&self, address: &Address, run: RunId) -> Option<&Address> {
+        let is_same = |peer: &Peer| peer.connection.is_some_and(|there| there.run == run);
+        let mut all = self.peers.iter();
+        all.find(|(other, peer)| *other != address && is_same(peer)).map(|(other, _)| other)
     }
 
     /// A connection has ended. What was under way may have been carried out, or may still be.

@@ -36,6 +36,12 @@ impl World {
         self.servers.insert(address(server), fresh);
     }
 
+    /// A server is emptied, and neither its life nor a connection ends.
+    fn empty(&mut self, server: usize) {
+        let (memory, _) = self.servers.get_mut(&address(server)).expect("a server");
+        *memory = Server::new(self.controls);
+    }
+
     fn settings(&self, identity: u64, copies: usize) -> Settings {
         Settings {
             identity,
@@ -260,4 +266,41 @@ fn a_full_server_hears_of_the_owner_and_lets_go_of_what_is_decided() {
 #[test]
 fn insisting_on_what_a_full_server_cannot_hold_is_caught() {
     assert!(!full_ones_recover(Controls { insists: true, ..Controls::default() }));
+}
+
+#[test]
+fn a_server_that_is_emptied_while_it_is_connected_counts_only_once_it_is_filled_again() {
+    let mut world = World::new(3, Controls::default());
+    let mut owner = world.owner(1, 2);
+    world.connect(&mut owner, Time(0), &[0, 1, 2]);
+    world.pump(&mut owner, Time(0));
+    let before = append(&mut owner, 10, b"before");
+    world.pump(&mut owner, Time(10));
+    // The owner reaches two, of which one has forgotten everything but not who it is.
+    owner.disconnected(Time(20), &address(2));
+    world.empty(0);
+    let after = append(&mut owner, 30, b"after");
+    world.pump(&mut owner, Time(30));
+    assert_eq!(owner.committed(), before, "one server holds it");
+    // With one that remembers, nobody may be admitted; with two, the third one is.
+    for step in 0..60 {
+        if step == 30 {
+            assert_eq!(owner.committed(), before);
+            world.connect(&mut owner, Time(3_100), &[2]);
+        }
+        world.pump(&mut owner, Time(100 + step * EVERY));
+    }
+    assert!(owner.is_settled());
+    assert!(owner.committed() > after, "it was filled by a take-over");
+    drop(owner);
+    // The other one that holds it is lost now.
+    world.forget(1);
+    let mut next = world.owner(2, 2);
+    world.connect(&mut next, Time(8_000), &[0, 1, 2]);
+    for step in 0..30 {
+        world.pump(&mut next, Time(8_000 + step * EVERY));
+    }
+    assert!(next.is_open());
+    let all: Vec<_> = next.entries().map(|(_, entry)| entry.payload.to_vec()).collect();
+    assert!(all.contains(&b"before".to_vec()) && all.contains(&b"after".to_vec()), "{all:?}");
 }
