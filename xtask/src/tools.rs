@@ -32,8 +32,8 @@ const TOOLS: &[Tool] = &[
     Tool { package: "util-linux", present: || in_path("losetup") && in_path("fstrim") },
     Tool { package: "mount", present: || in_path("mount") && in_path("umount") },
     Tool { package: "fio", present: || in_path("fio") },
-    Tool { package: "dbench", present: || in_path("dbench") },
-    Tool { package: "postmark", present: || in_path("postmark") },
+    // The load balancer of an example, which is in no folder of a user's path.
+    Tool { package: "haproxy", present: || Path::new("/usr/sbin/haproxy").is_file() },
     Tool { package: "rsync", present: || in_path("rsync") },
     Tool { package: "git", present: || in_path("git") },
     Tool { package: "vim", present: || in_path("vim") },

@@ -45,8 +45,6 @@ pub(crate) struct Units {
     interest: HashMap<UnitId, u32>,
     leaving: VecDeque<UnitId>,
     pub(crate) pinned_bytes: u64,
-    /// How many units are locked.
-    locked: usize,
     aside: Aside,
 }
 
@@ -114,12 +112,10 @@ impl Units {
     }
 
     pub(crate) fn lock(&mut self, unit: UnitId) {
-        self.locked += usize::from(!self.is_locked(unit));
         self.set(unit, LOCKED);
     }
 
     pub(crate) fn unlock(&mut self, unit: UnitId) {
-        self.locked -= usize::from(self.is_locked(unit));
         self.clear(unit, LOCKED);
         self.take_back(unit);
     }
@@ -388,7 +384,6 @@ impl Units {
                 return Some(unit);
             }
             self.aside.insert(unit, (before - self.cache.bytes()) as u32);
-            debug_assert!(self.aside.sizes.len() <= self.interest.len() + self.locked);
         }
     }
 }

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 /// A ghost queue in pieces: each identity belongs to one bucket, and a bucket is a short FIFO queue of fingerprints. A ghost
 /// that returns makes room in its bucket, as it would in one long queue. What differs from that is when a ghost is
 /// forgotten: after as many others of its bucket, which are so many on average; and that one unit in 2^11 is taken for
-/// another. Both cost hit ratio, never correctness: on traces, miss ratios are within 0.002 of those with one queue.
+/// another. Both change hit ratios, never what is read: on real traces the miss ratio is less than 0.003 above that with one
+/// queue, and below it where blocks come back a little later than one queue would remember them.
 ///
 /// ```text
 /// words   [ newest .. oldest | newest .. oldest | ... ]      BUCKET words of 16 bits each, 0 behind the oldest
@@ -27,10 +28,11 @@ impl Ghost {
             // Ghosts are only hints: starting empty after growth is cheaper than moving them.
             self.words = vec![0; (length + length / 8).next_multiple_of(BUCKET)];
         }
-        let bucket = self.bucket(identity);
+        let (bucket, share) = (self.bucket(identity), self.share(length));
         let words = &mut self.words[bucket..bucket + BUCKET];
         words.copy_within(..BUCKET - 1, 1);
         words[0] = print(identity);
+        words[share..].fill(0);
     }
 
     /// Whether the unit was evicted as one of the last `length`, of those that have not returned; forgets it.
@@ -38,15 +40,19 @@ impl Ghost {
         if self.words.is_empty() {
             return false;
         }
-        let bucket = self.bucket(identity);
-        // The memory may have been larger, or be about to grow.
-        let share = (length * BUCKET + self.words.len() / 2) / self.words.len();
+        let (bucket, share) = (self.bucket(identity), self.share(length));
         let words = &mut self.words[bucket..bucket + BUCKET];
-        let mut counting = words[..share.clamp(1, BUCKET)].iter();
+        let mut counting = words[..share].iter();
         let Some(place) = counting.position(|&word| word == print(identity)) else { return false };
         words.copy_within(place + 1.., place);
         words[BUCKET - 1] = 0;
         true
+    }
+
+    /// How many ghosts of a bucket count: all but for room to grow, or fewer after the memory was larger.
+    fn share(&self, length: usize) -> usize {
+        let share = (length * BUCKET + self.words.len() / 2) / self.words.len();
+        share.clamp(1, BUCKET)
     }
 
     /// Where the identity's bucket begins: the lower half of the identity, scaled to their number.

@@ -242,12 +242,21 @@ impl Model for ArcModel {
 struct S3FifoModel {
     small: VecDeque<(u32, u32)>,
     main: VecDeque<(u32, u32)>,
-    /// Oldest first: the unit, `None` once it returned.
-    ghost: VecDeque<Option<u32>>,
+    /// Oldest first.
+    ghost: VecDeque<u32>,
     places: usize,
 }
 
 impl S3FifoModel {
+    /// As many as the main queue has places.
+    fn remember(&mut self, unit: u32) {
+        let present = self.small.len() + self.main.len();
+        self.ghost.push_back(unit);
+        while self.ghost.len() > (present * 90 / 100).max(1) {
+            self.ghost.pop_front();
+        }
+    }
+
     fn evict(&mut self) {
         let bytes = self.places as u64 * u64::from(SIZE);
         let main_max = bytes - bytes / 100 * 10;
@@ -261,7 +270,7 @@ impl S3FifoModel {
                 }
             } else if let Some((unit, touches)) = self.small.pop_front() {
                 match touches {
-                    0 | 1 => return self.ghost.push_back(Some(unit)),
+                    0 | 1 => return self.remember(unit),
                     _ => self.main.push_back((unit, 0)),
                 }
             }
@@ -279,13 +288,9 @@ impl Model for S3FifoModel {
         if self.small.len() + self.main.len() == self.places {
             self.evict();
         }
-        // As many ghosts count as the main queue has places.
-        let present = self.small.len() + self.main.len();
-        let left = self.ghost.iter_mut().rev().filter(|ghost| ghost.is_some());
-        let young = left.take((present * 90 / 100).max(1));
-        let ghost = young.into_iter().find(|ghost| **ghost == Some(unit));
+        let ghost = self.ghost.iter().position(|&ghost| ghost == unit);
         let queue = if ghost.is_some() { &mut self.main } else { &mut self.small };
-        ghost.map(Option::take);
+        ghost.map(|place| self.ghost.remove(place));
         queue.push_back((unit, 0));
         false
     }

@@ -19,7 +19,7 @@ pub struct Error {
 #[non_exhaustive]
 pub enum ErrorKind {
     /// Another session was faster, or this one took longer than its leases last: [`Store::session`](super::Store::session)
-    /// tries again by itself, and gives this error only when its retry_timeout is over.
+    /// tries again by itself, and gives this error only when its time-out for retries is over.
     Conflict,
     /// Too much waits already: try again after a while. Sessions do so by themselves.
     Busy,

@@ -23,7 +23,7 @@ impl Attempts {
         self.count
     }
 
-    /// Waits for the next one; false if the retry_timeout is over.
+    /// Waits for the next one; false if the time for retries is over.
     pub(super) fn wait(&mut self) -> bool {
         let now = Instant::now();
         if now >= self.until {

@@ -89,9 +89,10 @@ pub(super) fn router(
 }
 
 /// A page of the web can give its own name this host's address, and would read the answers: it cannot say another name than
-/// its own. Commands ask for the password, or look themselves.
+/// its own, nor none, as the checks of load balancers do. Commands ask for the password, or look themselves.
 async fn of_known_host(State(shared): Admin, request: Request, next: Next) -> Response {
-    if is_known_host(request.headers(), &shared.hosts) {
+    let is_of_no_browser = !request.headers().contains_key(header::HOST);
+    if is_of_no_browser || is_known_host(request.headers(), &shared.hosts) {
         return next.run(request).await;
     }
     let message = "ask for the admin port by its address, as localhost, or by a name that --admin-host allows";

@@ -186,6 +186,20 @@ fn pages_under_a_name_of_their_own_cannot_send_commands() {
     assert!(answer.starts_with("HTTP/1.1 415"), "{answer}");
 }
 
+/// As load balancers ask, and no browser.
+#[test]
+fn who_names_no_host_may_look_and_send_no_command() {
+    let (admin, _fake) = start(None);
+    for page in ["/readyz", "/healthz", "/status"] {
+        let answer = raw(&admin, &format!("GET {page} HTTP/1.0\r\n\r\n"));
+        assert!(answer.starts_with("HTTP/1.0 200"), "{page}: {answer}");
+    }
+    let command =
+        "POST /command HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}";
+    let answer = raw(&admin, command);
+    assert!(answer.starts_with("HTTP/1.0 403"), "{answer}");
+}
+
 #[test]
 fn a_command_takes_what_a_write_may_be_and_no_more() {
     let (admin, _fake) = start(None);

@@ -43,6 +43,11 @@ impl Books {
         }
     }
 
+    /// How many writes were acknowledged so far.
+    pub(crate) fn acknowledged(&self) -> usize {
+        self.lock(&self.acknowledged).len()
+    }
+
     fn lock<'a>(&self, rows: &'a Mutex<Vec<i64>>) -> std::sync::MutexGuard<'a, Vec<i64>> {
         rows.lock().expect("no writer has panicked")
     }

@@ -1,6 +1,7 @@
 //! Buffered writes on other servers, a standby, and the loss of either: the real program, real servers, clients that keep books.
 
 mod books;
+mod example;
 mod world;
 
 use books::Books;

@@ -113,22 +113,17 @@ impl World {
     }
 
     pub(crate) fn origin_rows(&self) -> Vec<(i64, i64)> {
-        let text = self.origin.sql("SELECT id, n FROM t ORDER BY id");
-        let row = |line: &str| {
-            let (id, n) = line.split_once('|').expect("two columns");
-            (id.parse().expect("a number"), n.parse().expect("a number"))
-        };
-        text.lines().map(row).collect()
+        self.origin.rows()
     }
 }
 
 /// A database of its own on a PostgreSQL server that all tests of this program share.
-struct Origin {
-    url: String,
+pub(crate) struct Origin {
+    pub(crate) url: String,
 }
 
 impl Origin {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         static SERVER: OnceLock<(String, Mutex<Child>)> = OnceLock::new();
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let (server, _) = SERVER.get_or_init(start_postgres);
@@ -138,7 +133,17 @@ impl Origin {
         Self { url: format!("{host}/{name}") }
     }
 
-    fn sql(&self, sql: &str) -> String {
+    /// What the table `t` holds.
+    pub(crate) fn rows(&self) -> Vec<(i64, i64)> {
+        let text = self.sql("SELECT id, n FROM t ORDER BY id");
+        let row = |line: &str| {
+            let (id, n) = line.split_once('|').expect("two columns");
+            (id.parse().expect("a number"), n.parse().expect("a number"))
+        };
+        text.lines().map(row).collect()
+    }
+
+    pub(crate) fn sql(&self, sql: &str) -> String {
         let psql = programs().join("psql");
         let output = Command::new(psql).args([&self.url, "-XAtqc", sql]).output();
         let output = output.expect("psql runs");
@@ -476,10 +481,18 @@ impl Proxy {
     }
 }
 
-/// A port that nobody uses now.
+/// A port that nobody listens at and that the kernel gives to no connection: of those it would take one meanwhile. Each is given
+/// once by this process; others begin elsewhere.
 fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0")
-        .and_then(|listener| listener.local_addr())
-        .expect("a port")
-        .port()
+    const FIRST: u32 = 10_000;
+    const COUNT: u32 = 5_000;
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    loop {
+        let next = NEXT.fetch_add(1, Ordering::SeqCst) as u32;
+        let port = FIRST + (std::process::id().wrapping_mul(97).wrapping_add(next)) % COUNT;
+        let port = u16::try_from(port).expect("it is in their range");
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }

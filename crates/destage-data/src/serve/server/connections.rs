@@ -147,6 +147,9 @@ impl Server {
 
     /// Sends what was held back, if it may leave now.
     pub(super) fn send_held(&mut self) {
+        if !self.syncer.may_answer() {
+            return;
+        }
         for id in std::mem::take(&mut self.held) {
             self.send(id);
         }
