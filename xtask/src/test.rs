@@ -258,6 +258,6 @@ const TRACES: &str = "DESTAGE_TRACES";
 const STEPS: [&str; 9] =
     ["fmt", "book", "clippy", "unit", "build", "e2e", "bench", "package", "soak"];
 /// More would let the tests of time bounds wait for a processor.
-const TEST_THREADS: usize = 3;
+const TEST_THREADS: usize = 4;
 /// As the development profile, with the project's own code optimised a little: the simulations run in the tests.
 pub(crate) const PROFILE: &str = "ci";

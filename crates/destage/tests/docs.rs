@@ -249,7 +249,11 @@ fn the_metrics_named_exist() {
         // The library.
         "destage_data",
     ];
-    let own = [destage_data::serve::EXPORTS, destage_block::serve::EXPORTS];
+    let own = [
+        destage_data::serve::EXPORTS,
+        destage_block::serve::EXPORTS,
+        destage_mount::serve::EXPORTS,
+    ];
     let own = own.iter().flat_map(|exports| (exports.families)());
     let mut known: BTreeSet<_> =
         metrics::common().into_iter().chain(own).map(|family| family.name).collect();

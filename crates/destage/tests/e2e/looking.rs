@@ -41,8 +41,8 @@ fn requests_that_waited_long_are_kept_with_how_long() {
     let command = latest.array().iter().find(|event| event.array()[0].text() == "command");
     let command = command.expect("the event is there").array();
     assert!(command[2].int() >= 50 && command[3].int() >= command[2].int(), "{command:?}");
-    assert_eq!(two.run("LATENCY HISTORY command").array().len(), 1);
-    assert!(two.run("LATENCY DOCTOR").text().contains("command: 1 seconds"));
+    assert!(!two.run("LATENCY HISTORY command").array().is_empty());
+    assert!(two.run("LATENCY DOCTOR").text().contains("requests waited for the origin"));
     assert!(two.run("LATENCY RESET").int() >= 1);
     assert_eq!(two.run("LATENCY LATEST").array().len(), 0);
     two.run("SLOWLOG RESET").ok();
@@ -122,7 +122,7 @@ fn a_monitor_sees_what_others_ask_for_and_no_passwords() {
 #[test]
 fn a_monitor_that_reads_nothing_is_disconnected_and_holds_up_nobody() {
     let scratch = Scratch::new();
-    let server = Launch::example(&scratch).with(&["--output-limit", "256K"]).start();
+    let server = Launch::example(&scratch).with(&["--output-limit", "1M"]).start();
     let mut monitor = server.client();
     monitor.run("MONITOR").ok();
     let mut client = server.client();
