@@ -30,8 +30,9 @@ struct Stock {
     count: AtomicUsize,
     ready: Mutex<Ready>,
     runs_low: Condvar,
-    /// One makes them at a time.
+    /// One makes many at a time, and one those that are waited for.
     making: Mutex<()>,
+    making_few: Mutex<()>,
 }
 
 #[derive(Default)]
@@ -47,8 +48,14 @@ struct Ready {
 
 impl Stock {
     fn new(make: Make, count: usize) -> Self {
-        let (ready, runs_low, making) = (Mutex::default(), Condvar::new(), Mutex::default());
-        Self { make, count: AtomicUsize::new(count), ready, runs_low, making }
+        Self {
+            make,
+            count: AtomicUsize::new(count),
+            ready: Mutex::default(),
+            runs_low: Condvar::new(),
+            making: Mutex::default(),
+            making_few: Mutex::default(),
+        }
     }
 
     fn ready(&self) -> MutexGuard<'_, Ready> {
@@ -128,24 +135,24 @@ impl Pool {
         Ok(Staged { number, key, stat })
     }
 
-    /// One of the stock; more are made if it is empty, by one at a time.
+    /// One of the stock. If it is empty, a few more are made by one of those who wait, whatever is being made beside them.
     fn take_from(&self, stock: &Stock) -> Result<Staged> {
         loop {
             if let Some(staged) = stock.take() {
                 return Ok(staged);
             }
-            let _making = stock.making.lock().unwrap_or_else(PoisonError::into_inner);
+            let _making = stock.making_few.lock().unwrap_or_else(PoisonError::into_inner);
             if stock.ready().files.is_empty() {
-                self.refill(stock)?;
+                let few = if self.lanes < 2 { stock.count() } else { FEW };
+                self.refill(stock, few)?;
             }
         }
     }
 
     /// Several at a time, where the origin is quicker so. They are durable before they are given out.
-    fn refill(&self, stock: &Stock) -> Result<()> {
+    fn refill(&self, stock: &Stock, count: usize) -> Result<()> {
         let make =
             |count| -> Result<Vec<Staged>> { (0..count).map(|_| self.make(&stock.make)).collect() };
-        let count = stock.count();
         if self.lanes < 2 {
             return self.put(stock, [make(count)?]);
         }
@@ -163,7 +170,7 @@ impl Pool {
             joined.collect()
         });
         let made: Vec<Vec<Staged>> = made.into_iter().collect::<Result<_>>()?;
-        if stock.ready().was_empty {
+        if count > FEW && stock.ready().was_empty {
             stock.grow(count, began.elapsed());
         }
         self.put(stock, made)
@@ -173,7 +180,9 @@ impl Pool {
         self.origin.sync(&self.folder)?;
         let mut ready = stock.ready();
         ready.files.extend(made.into_iter().flatten());
-        (ready.is_low, ready.was_empty) = (false, false);
+        if ready.files.len() > stock.count() / 2 {
+            (ready.is_low, ready.was_empty) = (false, false);
+        }
         Ok(())
     }
 
@@ -192,8 +201,12 @@ impl Pool {
                 }
             }
             let making = stock.making.lock().unwrap_or_else(PoisonError::into_inner);
-            // Who found none has made some, perhaps.
-            let refilled = if stock.ready().is_low { self.refill(stock) } else { Ok(()) };
+            // It may have ended meanwhile.
+            let is_wanted = {
+                let ready = stock.ready();
+                ready.is_low && !ready.has_ended
+            };
+            let refilled = if is_wanted { self.refill(stock, stock.count()) } else { Ok(()) };
             drop(making);
             if let Err(error) = refilled {
                 // Who needs one meanwhile is told why there is none.
@@ -223,6 +236,7 @@ impl Pool {
         for stock in [&self.files, &self.dirs] {
             // What is being made is to be in it.
             let _making = stock.making.lock().unwrap_or_else(PoisonError::into_inner);
+            let _few = stock.making_few.lock().unwrap_or_else(PoisonError::into_inner);
             let left = {
                 let mut ready = stock.ready();
                 ready.has_ended = true;
@@ -252,6 +266,8 @@ impl Stage for Pool {
 const FILES: usize = 256;
 const DIRS: usize = 32;
 const COUNT_MAX: usize = 8_192;
+/// How many are made for those who wait.
+const FEW: usize = 16;
 /// How long that may take: so long an end may have to wait.
 const MAKING_MAX: Duration = Duration::from_millis(500);
 /// After a failure.
