@@ -51,7 +51,8 @@ impl Stock {
         Self {
             make,
             count: AtomicUsize::new(count),
-            ready: Mutex::default(),
+            // The first who creates something is not to wait.
+            ready: Mutex::new(Ready { is_low: true, ..Ready::default() }),
             runs_low: Condvar::new(),
             making: Mutex::default(),
             making_few: Mutex::default(),
@@ -263,7 +264,7 @@ impl Stage for Pool {
 }
 
 /// How many are made at once, to begin with, and at most.
-const FILES: usize = 256;
+const FILES: usize = 64;
 const DIRS: usize = 32;
 const COUNT_MAX: usize = 8_192;
 /// How many are made for those who wait.
