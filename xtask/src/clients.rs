@@ -16,12 +16,15 @@ pub(crate) fn install(go: &Path) -> Result<Vec<(&'static str, String)>> {
     let python = python(&sources.join("python"), &home)?;
     let go = go_client(go, &sources.join("go"), &home)?;
     let node = node(&sources.join("node"), &home)?;
-    let java = java(&sources.join("java"), &home)?;
+    let ycsb = java(&sources.join("java"), &home.join("java"), "Client.java")?;
+    let sentinel =
+        java(&sources.join("java-sentinel"), &home.join("java-sentinel"), "Sentinel.java")?;
     Ok(vec![
         ("DESTAGE_TEST_PYTHON", python.display().to_string()),
         ("DESTAGE_TEST_GO_CLIENT", go.display().to_string()),
         ("DESTAGE_TEST_NODE_CLIENT", node.display().to_string()),
-        ("DESTAGE_TEST_JAVA_CLIENT", java.display().to_string()),
+        ("DESTAGE_TEST_JAVA_CLIENT", ycsb.display().to_string()),
+        ("DESTAGE_TEST_JAVA_SENTINEL", sentinel.display().to_string()),
     ])
 }
 
@@ -61,22 +64,21 @@ fn node(sources: &Path, home: &Path) -> Result<PathBuf> {
     Ok(work.join("client.mjs"))
 }
 
-/// The folder of the client program's classes and the libraries that it needs.
-fn java(sources: &Path, home: &Path) -> Result<PathBuf> {
-    let work = home.join("java");
+/// The folder of a client program's classes and the libraries that it needs.
+fn java(sources: &Path, work: &Path, program: &str) -> Result<PathBuf> {
     let manifest = sources.join("pom.xml");
-    if !up_to_date(&work, &manifest)? {
+    if !up_to_date(work, &manifest)? {
         let mut copy = Command::new("mvn");
         copy.args(["--quiet", "--batch-mode", "dependency:copy-dependencies"]);
         copy.arg(format!("-DoutputDirectory={}", work.display())).current_dir(sources);
         run("mvn", &mut copy)?;
-        remember(&work, &manifest)?;
+        remember(work, &manifest)?;
     }
     let libraries = work.join("*");
     let mut compile = Command::new("javac");
-    compile.arg("-cp").arg(libraries).arg("-d").arg(&work).arg("Client.java");
+    compile.arg("-cp").arg(libraries).arg("-d").arg(work).arg(program);
     run("javac", compile.current_dir(sources))?;
-    Ok(work)
+    Ok(work.to_owned())
 }
 
 /// npm installs beside the manifest: on a copy, so that the sources' folder stays as it is committed.
