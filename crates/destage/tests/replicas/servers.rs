@@ -129,8 +129,8 @@ impl Cut {
     }
 }
 
-/// A connection, with the program at its other end.
-type Stream = (Option<u32>, TcpStream);
+/// A connection, with the program at its other end and its port there.
+type Stream = (Option<u32>, u16, TcpStream);
 
 struct Proxy {
     port: u16,
@@ -146,14 +146,15 @@ impl Proxy {
         let proxy = Self { port, cut: cut.clone(), streams: streams.clone() };
         std::thread::spawn(move || {
             for near in listener.incoming().flatten() {
-                let pid = near.peer_addr().ok().and_then(|peer| program_at(peer.port()));
+                let peer = near.peer_addr().map_or(0, |peer| peer.port());
+                let pid = program_at(peer);
                 let Ok(far) = TcpStream::connect(("127.0.0.1", to)) else { continue };
                 {
                     // Before it is looked at, so that whoever cuts afterwards finds it.
                     let mut streams = streams.lock().expect("streams");
                     for stream in [&near, &far] {
                         let _ = stream.set_nodelay(true);
-                        streams.extend(stream.try_clone().ok().map(|stream| (pid, stream)));
+                        streams.extend(stream.try_clone().ok().map(|stream| (pid, peer, stream)));
                     }
                 }
                 if cut.lock().expect("whom").holds(pid) {
@@ -179,7 +180,9 @@ impl Proxy {
     fn cut(&self, change: impl FnOnce(&mut Cut)) {
         let mut cut = self.cut.lock().expect("whom");
         change(&mut cut);
-        self.streams.lock().expect("streams").retain(|(pid, stream)| {
+        self.streams.lock().expect("streams").retain_mut(|(pid, port, stream)| {
+            // It may have connected before it was known.
+            *pid = pid.or_else(|| program_at(*port));
             let is_cut = cut.holds(*pid);
             if is_cut {
                 let _ = stream.shutdown(Shutdown::Both);

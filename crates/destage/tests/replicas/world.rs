@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Mutex, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(40);
@@ -256,7 +256,7 @@ pub(crate) fn ended_with(code: Option<i32>) -> String {
 /// A running program. It is killed when this is dropped.
 pub(crate) struct Node {
     child: Child,
-    lines: BufReader<std::process::ChildStdout>,
+    lines: mpsc::Receiver<String>,
     listen: String,
     admin: String,
     data: std::path::PathBuf,
@@ -275,18 +275,25 @@ impl Node {
             .spawn()
             .expect("the program starts");
         tell_apart(child.id());
-        let lines = BufReader::new(child.stdout.take().expect("piped"));
+        let (line, lines) = mpsc::channel();
+        let output = BufReader::new(child.stdout.take().expect("piped"));
+        std::thread::spawn(move || {
+            // Nobody listens any more once the test is over.
+            output.lines().map_while(Result::ok).try_for_each(|text| line.send(text))
+        });
         Self { child, lines, listen, admin, data }
     }
 
     fn await_line(&mut self, begin: &str) {
-        let mut line = String::new();
-        while !line.starts_with(begin) {
-            line.clear();
-            let count = self.lines.read_line(&mut line).expect("its output");
-            if count == 0 {
-                let code = self.child.wait().expect("a child of ours").code();
-                panic!("{} before '{begin}'", ended_with(code));
+        loop {
+            match self.lines.recv_timeout(PATIENCE) {
+                Ok(line) if line.starts_with(begin) => return,
+                Ok(_) => {}
+                Err(mpsc::RecvTimeoutError::Timeout) => panic!("it does not say '{begin}'"),
+                Err(mpsc::RecvTimeoutError::Disconnected) => {
+                    let code = self.child.wait().expect("a child of ours").code();
+                    panic!("{} before '{begin}'", ended_with(code));
+                }
             }
         }
     }
