@@ -239,8 +239,19 @@ pub fn on_reject_name(on_reject: OnReject) -> &'static str {
 }
 
 /// Every mode's name; where several hold, the last of them is reported.
-pub const MODES: [&str; 7] =
-    ["normal", "throttled", "full", "fallback", "staleness-exceeded", DISK_FULL, "stopped"];
+pub const MODES: [&str; 8] = [
+    "normal",
+    "throttled",
+    "full",
+    "fallback",
+    "staleness-exceeded",
+    TOO_FEW_COPIES,
+    DISK_FULL,
+    "stopped",
+];
+
+/// Too few servers of the log on other servers take writes, or answer. The core does not know it either.
+pub const TOO_FEW_COPIES: &str = "too-few-copies";
 
 /// The journal's disk is full: no write is acknowledged. The core does not know it; for it a sync takes its time.
 pub const DISK_FULL: &str = "disk-full";
@@ -253,7 +264,7 @@ pub fn mode_name(mode: Mode) -> &'static str {
         Mode::Full => MODES[2],
         Mode::Fallback => MODES[3],
         Mode::StalenessExceeded => MODES[4],
-        Mode::Stopped => MODES[6],
+        Mode::Stopped => MODES[7],
     }
 }
 

@@ -52,7 +52,9 @@ impl Engine {
 
     /// Connections whose request waits. A reply that waits for a usual sync does not count: it leaves in a moment.
     fn requests_waiting(&self, mode: Mode) -> u64 {
-        let withheld = self.measured.is_journal_full() || mode == Mode::StalenessExceeded;
+        let withheld = self.measured.is_journal_full()
+            || self.lack_of_copies().is_some()
+            || mode == Mode::StalenessExceeded;
         let waits =
             |session: &Session| session.waiting.is_some() || withheld && !session.gated.is_empty();
         self.sessions.iter().filter(|session| waits(session)).count() as u64

@@ -136,6 +136,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_enum, value_name = "KIND")]
     journal: Option<JournalWord>,
 
+    /// Go on with the journal of --journal both on this disk, without the --replicas: what it acknowledges then is lost with the disk,
+    /// up to D. It is lost, too, if a standby takes the log over. The folder does not go back to the servers.
+    #[arg(long, conflicts_with = "replicas")]
+    journal_alone: bool,
+
     /// Names the log on the --replicas, so that several logs share them. The same on all hosts that share a log.
     #[arg(long, default_value = "destage", value_name = "NAME")]
     replica_log: String,
@@ -306,6 +311,14 @@ pub(crate) struct ServeArgs {
     /// For tests: all ordering domains move one watermark.
     #[arg(long, hide = true)]
     unsafe_one_watermark: bool,
+
+    /// For tests: the --replicas let go of what the origin has not decided.
+    #[arg(long, hide = true)]
+    unsafe_early_reclaim: bool,
+
+    /// For tests: the owner of the log answers without being sure to own it.
+    #[arg(long, hide = true)]
+    unsafe_no_log_lease: bool,
 }
 
 // By hand: the origin's address and the password stay out of logs.
@@ -379,6 +392,7 @@ impl ServeArgs {
             origin,
             policy,
             replicas,
+            journal_alone: self.journal_alone,
             retain: self.retain.span(),
             drain_timeout: self.drain_timeout.span(),
             password: password(self.password)?,
@@ -416,6 +430,8 @@ impl ServeArgs {
                 one_watermark: self.unsafe_one_watermark,
                 no_opaque_wait: false,
                 no_builds_on: false,
+                early_reclaim: self.unsafe_early_reclaim,
+                no_log_lease: self.unsafe_no_log_lease,
             },
         })
     }
