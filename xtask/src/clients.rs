@@ -13,70 +13,102 @@ pub(crate) fn install(go: &Path) -> Result<Vec<(&'static str, String)>> {
     let home = home
         .canonicalize()
         .map_err(|error| format!("failed to find {}: {error}", home.display()))?;
-    let python = python(&sources.join("python"), &home)?;
-    let go = go_client(go, &sources.join("go"), &home)?;
-    let node = node(&sources.join("node"), &home)?;
-    let java = java(&sources.join("java"), &home)?;
+    let python = python(&sources.join("python"), &home.join("venv"))?;
+    let go_client = go_program(go, &sources.join("go"), &home.join("go-client"))?;
+    let node = node(&sources.join("node"), &home.join("node"))?.join("client.mjs");
+    let java = java(&sources.join("java"), &home.join("java"))?;
+    let recipes = recipes(go, &home.join("recipes"))?;
     Ok(vec![
         ("DESTAGE_TEST_PYTHON", python.display().to_string()),
-        ("DESTAGE_TEST_GO_CLIENT", go.display().to_string()),
+        ("DESTAGE_TEST_GO_CLIENT", go_client.display().to_string()),
         ("DESTAGE_TEST_NODE_CLIENT", node.display().to_string()),
         ("DESTAGE_TEST_JAVA_CLIENT", java.display().to_string()),
+        ("DESTAGE_TEST_RECIPES", recipes.display().to_string()),
     ])
 }
 
-/// A virtual environment with the pinned packages; the path of its interpreter.
-fn python(sources: &Path, home: &Path) -> Result<PathBuf> {
-    let environment = home.join("venv");
+/// The recipes with their packages, each as its own files pin them; the folder of all.
+fn recipes(go: &Path, home: &Path) -> Result<PathBuf> {
+    let sources = root().join("examples/recipes");
+    std::fs::create_dir_all(home)
+        .map_err(|error| format!("failed to create {}: {error}", home.display()))?;
+    python(&sources.join("python"), &home.join("python"))?;
+    go_program(go, &sources.join("go"), &home.join("go"))?;
+    node(&sources.join("node"), &home.join("node"))?;
+    let spring = sources.join("spring");
+    let work = home.join("spring");
+    libraries(&spring, &work)?;
+    let main = spring.join("src/main");
+    copied(&main.join("resources"), &work)?;
+    let classes = std::fs::read_dir(main.join("java/shop"))
+        .map_err(|error| format!("failed to read {}: {error}", main.display()))?;
+    let classes = classes.flatten().map(|file| file.path());
+    run("javac", compiler(&work).arg("-parameters").args(classes))?;
+    Ok(home.to_owned())
+}
+
+/// A virtual environment with the packages that `requirements.txt` pins; the path of its interpreter.
+///
+/// # Errors
+/// What could not be installed.
+pub(crate) fn python(sources: &Path, environment: &Path) -> Result<PathBuf> {
     let interpreter = environment.join("bin/python");
     let requirements = sources.join("requirements.txt");
-    if up_to_date(&environment, &requirements)? {
+    if up_to_date(environment, &requirements)? {
         return Ok(interpreter);
     }
-    run("python3", Command::new("python3").args(["-m", "venv"]).arg(&environment))?;
+    run("python3", Command::new("python3").args(["-m", "venv"]).arg(environment))?;
     let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement"];
     run("pip", Command::new(&interpreter).args(pip).arg(&requirements))?;
-    remember(&environment, &requirements)?;
+    remember(environment, &requirements)?;
     Ok(interpreter)
 }
 
-/// The built client program.
-fn go_client(go: &Path, sources: &Path, home: &Path) -> Result<PathBuf> {
-    let program = home.join("go-client");
+/// A built program.
+fn go_program(go: &Path, sources: &Path, program: &Path) -> Result<PathBuf> {
     let mut build = Command::new(go);
-    build.args(["build", "-mod=readonly", "-o"]).arg(&program).arg(".");
+    build.args(["build", "-mod=readonly", "-o"]).arg(program).arg(".");
     run("go build", build.env("CGO_ENABLED", "0").current_dir(sources))?;
-    Ok(program)
+    Ok(program.to_owned())
 }
 
-/// The client program beside its installed packages.
-fn node(sources: &Path, home: &Path) -> Result<PathBuf> {
-    let work = copied(sources, &home.join("node"))?;
+/// The folder of programs beside their installed packages.
+fn node(sources: &Path, work: &Path) -> Result<PathBuf> {
+    let work = copied(sources, work)?;
     let manifest = sources.join("package.json");
     if !up_to_date(&work, &manifest)? {
         let quiet = ["install", "--no-package-lock", "--no-audit", "--no-fund", "--loglevel=error"];
         run("npm install", Command::new("npm").args(quiet).current_dir(&work))?;
         remember(&work, &manifest)?;
     }
-    Ok(work.join("client.mjs"))
+    Ok(work)
 }
 
 /// The folder of the client program's classes and the libraries that it needs.
-fn java(sources: &Path, home: &Path) -> Result<PathBuf> {
-    let work = home.join("java");
+fn java(sources: &Path, work: &Path) -> Result<PathBuf> {
+    libraries(sources, work)?;
+    run("javac", compiler(work).arg("Client.java").current_dir(sources))?;
+    Ok(work.to_owned())
+}
+
+/// Fills a folder with the libraries that `pom.xml` names.
+fn libraries(sources: &Path, work: &Path) -> Result<()> {
     let manifest = sources.join("pom.xml");
-    if !up_to_date(&work, &manifest)? {
-        let mut copy = Command::new("mvn");
-        copy.args(["--quiet", "--batch-mode", "dependency:copy-dependencies"]);
-        copy.arg(format!("-DoutputDirectory={}", work.display())).current_dir(sources);
-        run("mvn", &mut copy)?;
-        remember(&work, &manifest)?;
+    if up_to_date(work, &manifest)? {
+        return Ok(());
     }
-    let libraries = work.join("*");
+    let mut copy = Command::new("mvn");
+    copy.args(["--quiet", "--batch-mode", "dependency:copy-dependencies"]);
+    copy.arg(format!("-DoutputDirectory={}", work.display())).current_dir(sources);
+    run("mvn", &mut copy)?;
+    remember(work, &manifest)
+}
+
+/// Compiles into the folder of the libraries.
+fn compiler(work: &Path) -> Command {
     let mut compile = Command::new("javac");
-    compile.arg("-cp").arg(libraries).arg("-d").arg(&work).arg("Client.java");
-    run("javac", compile.current_dir(sources))?;
-    Ok(work)
+    compile.arg("-cp").arg(work.join("*")).arg("-d").arg(work);
+    compile
 }
 
 /// npm installs beside the manifest: on a copy, so that the sources' folder stays as it is committed.

@@ -1,6 +1,7 @@
 //! Everything that developing Destage takes, one command each: `cargo xtask test` is what the CI runs.
 
 mod bench;
+mod book;
 mod clients;
 mod faults;
 mod ferretdb;
@@ -37,7 +38,7 @@ enum Task {
     /// Installs what is missing through apt-get (as root), pip, go and npm, builds FerretDB, and starts a private PostgreSQL and MariaDB that end with
     /// the run.
     Test {
-        /// Run one step (fmt, clippy, unit, build, e2e, bench, package, soak), or the end-to-end tests whose names contain this.
+        /// Run one step (fmt, book, clippy, unit, build, e2e, bench, package, soak), or the end-to-end tests whose names contain this.
         #[arg(long, value_name = "NAME")]
         only: Option<String>,
         /// Test the build that users get, with link-time optimisation, instead of one that is built quickly.
@@ -65,6 +66,8 @@ enum Task {
     Mutants(mutants::MutantsArgs),
     /// Build what users install (static binary, .deb, archive, image, checksums), install each and use it. In `target/package`.
     Package(package::PackageArgs),
+    /// Build the book of all pages in `target/book`. Dead links, and pages that docs/SUMMARY.md does not name, are refused.
+    Book,
     /// Build and run the benchmarks; everything after `bench` goes to them.
     Bench {
         /// Arguments of `destage-bench`, for example `data --quick`.
@@ -80,6 +83,10 @@ fn main() -> ExitCode {
         Task::Soak(arguments) => soak::run(&arguments),
         Task::Suites(arguments) => file_suites::run(&arguments),
         Task::Mutants(arguments) => mutants::run(&arguments),
+        Task::Book => book::build().map(|page| {
+            println!("{}", page.display());
+            true
+        }),
         Task::Package(arguments) => package::run(&arguments),
         Task::Bench { arguments } => bench::run(&arguments),
     };

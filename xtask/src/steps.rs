@@ -15,6 +15,8 @@ pub(crate) struct Steps {
     /// The tests that were left out, wholly or in part, and what they said of it.
     left_out: BTreeMap<String, BTreeSet<String>>,
     broken: Vec<String>,
+    /// The tests that failed, and how their output begins: whoever sees only the end of the output sees why.
+    why: Vec<(String, Vec<String>)>,
 }
 
 impl Steps {
@@ -49,7 +51,8 @@ impl Steps {
 
     /// Adds what test programs have reported; whether all is well.
     fn take(&mut self, name: &str, counted: Counted) -> bool {
-        let Counted { passed, failed, success, left_out } = counted;
+        let Counted { passed, failed, success, left_out, why, .. } = counted;
+        self.why.extend(why.into_iter().map(|(test, lines)| (format!("{name}: {test}"), lines)));
         // A step that dies before its tests report anything still counts as one failure.
         let unreported = u64::from(!success && failed == 0);
         self.count(passed.saturating_sub(left_out.len() as u64), failed + unreported);
@@ -83,6 +86,10 @@ impl Steps {
     /// Prints the summary; whether everything passed.
     pub(crate) fn finish(self) -> bool {
         println!();
+        for (test, lines) in &self.why {
+            println!("{test}");
+            lines.iter().for_each(|line| println!("    {line}"));
+        }
         for name in &self.broken {
             println!("failed: {name}");
         }
@@ -104,10 +111,19 @@ struct Counted {
     success: bool,
     /// By the tests' names, what they need.
     left_out: BTreeMap<String, BTreeSet<String>>,
+    /// By the names of tests that failed, how their output begins.
+    why: BTreeMap<String, Vec<String>>,
+    /// The test whose output comes, unless enough of it has come.
+    of: Option<String>,
 }
+
+/// So many lines and so many bytes of each are kept of the output of a test that failed.
+const WHY_LINES: usize = 8;
+const WHY_BYTES: usize = 1000;
 
 impl Counted {
     fn note(&mut self, line: &str) {
+        self.note_why(line);
         if let Some((passed, failed)) = result_line(line) {
             self.passed += passed;
             self.failed += failed;
@@ -121,10 +137,32 @@ impl Counted {
     }
 }
 
+impl Counted {
+    fn note_why(&mut self, line: &str) {
+        if let Some(test) =
+            line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" stdout ----"))
+        {
+            self.of = Some(test.to_owned());
+            return;
+        }
+        if line == "failures:" || line == "stack backtrace:" {
+            self.of = None;
+        }
+        let Some(test) = &self.of else { return };
+        let lines = self.why.entry(test.clone()).or_default();
+        if !line.trim().is_empty() && lines.len() < WHY_LINES {
+            lines.push(line.chars().take(WHY_BYTES).collect());
+        }
+    }
+}
+
 /// As tests say it: see `destage_testkit::needs`.
 const LEFT_OUT: &str = "left out: ";
-/// What they alone may lack: real traces and the suites and scripts of others are no part of the project.
-const MAY_LACK: [&str; 3] = [
+/// What they alone may lack: real traces and the suites and scripts of others are no part of the project, and no package brings
+/// another kernel.
+const MAY_LACK: [&str; 5] = [
+    "needs btrfs in the kernel",
+    "needs xfs in the kernel",
     "in the folder that DESTAGE_TRACES names",
     "in the folder that DESTAGE_SUITES names",
     "in the folder that DESTAGE_CEPH names",
@@ -177,6 +215,28 @@ mod tests {
         let mut counted = Counted { success: true, ..Counted::default() };
         lines.iter().for_each(|line| counted.note(line));
         counted
+    }
+
+    #[test]
+    fn the_end_says_why_tests_failed() {
+        let counted = of(&[
+            "test good ... ok",
+            "test bad ... FAILED",
+            "failures:",
+            "",
+            "---- bad stdout ----",
+            "",
+            "thread 'bad' (7) panicked at tests/it.rs:1:2:",
+            "the disk is full",
+            "stack backtrace:",
+            "   0: nobody reads that",
+            "",
+            "failures:",
+            "    bad",
+        ]);
+        let why = ["thread 'bad' (7) panicked at tests/it.rs:1:2:", "the disk is full"];
+        assert_eq!(counted.why["bad"], why);
+        assert_eq!(counted.why.len(), 1);
     }
 
     #[test]

@@ -4,8 +4,8 @@ use crate::programs::{self, Program};
 use crate::servers::Server;
 use crate::steps::Steps;
 use crate::{
-    Result, cargo, clients, ferretdb, go, leftovers, licences, package, root, soak, suites, target,
-    tools,
+    Result, book, cargo, clients, ferretdb, go, leftovers, licences, package, root, soak, suites,
+    target, tools,
 };
 use std::path::PathBuf;
 use std::process::Command;
@@ -22,6 +22,9 @@ pub(crate) fn run(only: Option<&str>, release: bool) -> Result<bool> {
     let mut steps = Steps::default();
     if plan.wants("fmt") {
         steps.check("fmt", &mut environment.cargo(&["fmt", "--all", "--check"]));
+    }
+    if plan.wants("book") {
+        steps.work("book", book::check);
     }
     if plan.wants("clippy") {
         let arguments = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
@@ -252,8 +255,9 @@ fn traces() -> Option<(&'static str, String)> {
 
 const CONTROLS: &str = "destage-engine feature \"controls\"";
 const TRACES: &str = "DESTAGE_TRACES";
-const STEPS: [&str; 8] = ["fmt", "clippy", "unit", "build", "e2e", "bench", "package", "soak"];
+const STEPS: [&str; 9] =
+    ["fmt", "book", "clippy", "unit", "build", "e2e", "bench", "package", "soak"];
 /// More would let the tests of time bounds wait for a processor.
-const TEST_THREADS: usize = 3;
+const TEST_THREADS: usize = 4;
 /// As the development profile, with the project's own code optimised a little: the simulations run in the tests.
 pub(crate) const PROFILE: &str = "ci";

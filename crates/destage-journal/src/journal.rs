@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::flush::{BatchMeta, Buffer, Flush, Writer, WrittenBatch};
 use crate::format::{BATCH_HEADER, FLAG_SKIP, RECORD_HEADER, SegmentHeader, padded, push_record};
 use crate::options::{Options, check_catalog};
-use crate::parcel::Parcel;
+use crate::parcel::Handed;
 use crate::read::Records;
 use crate::recover::{Progress, Recovery, scan};
 use crate::start;
@@ -53,8 +53,7 @@ pub struct Journal {
     catalog: Arc<[u8]>,
     catalog_pending: bool,
     /// What is handed over to another place, too, if anything is.
-    parcel: Option<Parcel>,
-    is_handed_over: bool,
+    handed: Option<Handed>,
     written: u64,
     durable: u64,
     /// The newest group that a [`Sync`] has made durable, and how many writes.
@@ -141,8 +140,7 @@ impl Journal {
             payload_bytes_max: segment_bytes / 2 - RECORD_HEADER - BATCH_HEADER,
             last: writer.next_lsn - 1,
             skip: false,
-            parcel: None,
-            is_handed_over: false,
+            handed: None,
             catalog: writer.catalog.clone(),
             catalog_pending: false,
             written: writer.next_lsn - 1,
@@ -196,10 +194,8 @@ impl Journal {
         if !self.open || self.open_len() + need > self.batch_bytes_max {
             self.begin_batch(lsn);
         }
-        if self.is_handed_over {
-            self.parcel
-                .get_or_insert_with(|| Parcel::new(None))
-                .push(lsn, stamp_ns, domain, payload);
+        if let Some(handed) = &mut self.handed {
+            handed.push(lsn, stamp_ns, domain, payload);
         }
         let offset = self.open_len() + RECORD_HEADER;
         push_record(&mut self.buffer.bytes, stamp_ns, domain, payload);
@@ -210,25 +206,16 @@ impl Journal {
         offset as u32
     }
 
-    /// What is appended from now on is handed over to another place as well: [`Journal::take_parcel`].
-    pub fn hand_over(&mut self) {
-        self.is_handed_over = true;
+    pub(crate) fn handed(&self) -> Option<&Handed> {
+        self.handed.as_ref()
     }
 
-    /// Bytes of what explains the records.
-    pub fn catalog_bytes(&self) -> usize {
-        self.catalog.len()
+    pub(crate) fn handed_mut(&mut self) -> &mut Option<Handed> {
+        &mut self.handed
     }
 
-    /// Bytes that wait to be handed over.
-    pub fn parcel_bytes(&self) -> usize {
-        self.parcel.as_ref().map_or(0, Parcel::len)
-    }
-
-    /// What was appended since the last time, if anything was; with what explains it if that is asked for.
-    pub fn take_parcel(&mut self, with_catalog: bool) -> Option<Parcel> {
-        let parcel = self.parcel.take()?;
-        Some(if with_catalog { parcel.explained(&self.catalog) } else { parcel })
+    pub(crate) fn catalog(&self) -> &[u8] {
+        &self.catalog
     }
 
     fn open_len(&self) -> usize {

@@ -60,6 +60,12 @@ impl Errno {
     pub const SHUTDOWN: Self = Self(libc::ESHUTDOWN);
     /// Try again.
     pub const AGAIN: Self = Self(libc::EAGAIN);
+
+    /// Whether it is what a file system answers that is not there any more for whoever has it open: `ceph-fuse` once it is
+    /// evicted, and any such mount whose program is gone.
+    pub fn is_end_of_mount(self) -> bool {
+        matches!(self.0, libc::ESHUTDOWN | libc::ENOTCONN)
+    }
 }
 
 impl fmt::Debug for Errno {
@@ -230,6 +236,8 @@ pub struct Caller {
     pub uid: u32,
     /// Group.
     pub gid: u32,
+    /// Lacks the right to change a file's content (CAP_FSETID) and to leave it what lets others act as its owner.
+    pub clears_privileges: bool,
 }
 
 /// Where a seek looks.
@@ -323,9 +331,6 @@ pub enum Ask {
         sync: bool,
         append: bool,
         mapped: bool,
-    },
-    Flush {
-        ino: Ino,
     },
     Release {
         ino: Ino,

@@ -1,6 +1,7 @@
 //! What `destage mount` is told, parsed and checked: flags and files are read elsewhere.
 
 use destage_core::{Policy, Span};
+use destage_record::RecordSettings;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -19,6 +20,8 @@ pub struct Settings {
     pub journal_bytes: u64,
     /// An fsync is answered by the origin, not by the journal.
     pub fsync_origin: bool,
+    /// The same for files below these folders of the mount's, by their names from its top on.
+    pub fsync_origin_below: Vec<PathBuf>,
     /// The policy, with what follows from the journal's size.
     pub policy: Policy,
     /// How long the kernel may remember names and attributes, and what others change beneath goes unseen.
@@ -31,6 +34,8 @@ pub struct Settings {
     pub admin_hosts: Vec<String>,
     /// What the admin port's commands need.
     pub password: Option<String>,
+    /// Where what the policy is told goes, if anywhere.
+    pub record: Option<RecordSettings>,
     /// How long a shutdown may destage.
     pub drain_timeout: Span,
     /// A command to run with `$mountpoint` set; the server ends with it.

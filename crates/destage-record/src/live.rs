@@ -104,6 +104,11 @@ impl RecordedCore {
         Ok(())
     }
 
+    /// Ends the recording, if there is one; all of it is in its file once this returns.
+    pub fn end_recording(&mut self) {
+        self.recorder = None;
+    }
+
     /// [`Core::handle`].
     #[inline]
     pub fn handle(&mut self, now: Time, input: Input<'_>) {

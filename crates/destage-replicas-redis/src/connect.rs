@@ -141,7 +141,10 @@ fn look(connection: &mut Connection) -> Result<Who, Trouble> {
     };
     let settings: HashMap<String, String> = settings;
     let setting = |name: &str| settings.get(name).map(String::as_str).unwrap_or_default();
-    let is_logged = setting("appendonly") == "yes" && setting("appendfsync") == "always";
+    // With the last of these, nothing is synced as long as the log file is rewritten, which begins by itself.
+    let is_logged = setting("appendonly") == "yes"
+        && setting("appendfsync") == "always"
+        && setting("no-appendfsync-on-rewrite") == "no";
     if !setting("save").is_empty() {
         return unfit(&format!(
             "it saves snapshots ('save {}') and would come back from a restart with an old one: 'CONFIG SET save \"\"', and remove \

@@ -369,14 +369,16 @@ impl Shared {
         while !self.is_over.load(Ordering::Acquire) {
             let places = self.places.lock().unwrap_or_else(PoisonError::into_inner).clone();
             let trouble = match Link::open(&places, address, self.wire.clone(), PATIENCE) {
-                Ok(mut link) => {
-                    again = AGAIN_MIN;
-                    self.connected(address, link.who());
-                    let ended = self.run(address, requests, &mut link);
-                    self.tell(|owner, now| owner.disconnected(now, address));
-                    while requests.try_recv().is_ok() {}
-                    ended
-                }
+                Ok(mut link) => match self.connected(address, link.who()) {
+                    Ok(()) => {
+                        again = AGAIN_MIN;
+                        let ended = self.run(address, requests, &mut link);
+                        self.tell(|owner, now| owner.disconnected(now, address));
+                        while requests.try_recv().is_ok() {}
+                        ended
+                    }
+                    Err(trouble) => Some(trouble),
+                },
                 Err(trouble) => Some(trouble),
             };
             let Some(trouble) = trouble else { return };
@@ -386,11 +388,19 @@ impl Shared {
         }
     }
 
-    fn connected(self: &Arc<Self>, address: &Address, who: Connection) {
+    fn connected(self: &Arc<Self>, address: &Address, who: Connection) -> Result<(), Trouble> {
+        self.tell(|owner, now| {
+            if let Some(twin) = owner.twin_of(address, who.run) {
+                let what = format!("it is the same server as {twin}: name each server once");
+                return Err(Trouble::Unfit(what));
+            }
+            owner.connected(now, address, who);
+            Ok(())
+        })?;
         if self.lock().troubles.remove(address).is_some() {
             tracing::info!(server = &**address, "a server of the log can be used again");
         }
-        self.tell(|owner, now| owner.connected(now, address, who));
+        Ok(())
     }
 
     /// Carries out requests until the connection ends, or nobody is there any more.

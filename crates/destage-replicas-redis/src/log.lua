@@ -114,6 +114,8 @@ if first <= #ARGV then
   elseif at <= last then
     redis.call('LTRIM', list, 0, at - base - 1)
   end
+  -- So must an owner's first entry, which holds nothing: only behind it do others leave.
+  if first == #ARGV and #ARGV[first] == 16 then begin() end
   -- As many at once as the script's stack holds.
   for from = first, #ARGV, 1000 do
     redis.call('RPUSH', list, unpack(ARGV, from, math.min(from + 999, #ARGV)))

@@ -42,6 +42,10 @@ impl Drop for Redis {
 
 fn start(servers: &[Redis], identity: u64) -> Replicas {
     let urls: Vec<&str> = servers.iter().map(|server| server.url.as_str()).collect();
+    start_at(&urls, identity)
+}
+
+fn start_at(urls: &[&str], identity: u64) -> Replicas {
     let places = Places::parse(&urls.join(",")).expect("addresses");
     let settings = LogSettings {
         name: "test".into(),
@@ -99,4 +103,21 @@ fn servers_come_and_go_and_another_owner_finds_everything() {
     await_open(&last);
     assert_eq!(held(&last), ["a", "b", "c", "d"]);
     drop(fourth);
+}
+
+#[test]
+fn one_server_with_two_names_is_one_copy() {
+    let servers = [Redis::start(), Redis::start()];
+    let again = servers[0].url.replace("127.0.0.1", "localhost");
+    let twins = start_at(&[&servers[0].url, &again], 1);
+    let said = twins.wait(Duration::from_secs(3), |said| said.stage == Stage::Open);
+    assert_ne!(said.stage, Stage::Open, "a write would be acknowledged with one copy of two");
+    let is_told = |report: destage_replicas_redis::ServerReport| {
+        report.trouble.is_some_and(|trouble| trouble.to_string().contains("the same server as"))
+    };
+    assert!(twins.servers().into_iter().any(is_told));
+    drop(twins);
+    let log = start(&servers, 2);
+    write(&log, "a");
+    assert!(log.servers().iter().all(|report| report.trouble.is_none()));
 }

@@ -199,7 +199,24 @@ fn a_server_without_room_refuses_entries_and_still_promises_and_lets_go() {
     assert_eq!(link.ask(&[append(last, last + 1, 0)]).unwrap(), [Reply::Appended], "it lets go");
     assert_eq!(link.ask(&[append(last, last + 1, 1)]).unwrap(), [Reply::Appended], "there is room");
     while link.ask(&[append(last + 1, last + 1, 30)]).unwrap()[0] != Reply::Full {}
-    assert!(matches!(link.ask(&[promise(2)]).unwrap()[0], Reply::Promised(_)));
+    let Reply::Promised(view) = link.ask(&[promise(2)]).unwrap().remove(0) else { panic!() };
+    let first = |payload: &[u8]| Request::Append {
+        epoch: of(2),
+        admitted: of(1),
+        after: view.last,
+        after_epoch: view.last_epoch,
+        entries: vec![Entry { epoch: of(2), payload: payload.into() }],
+        base: view.base,
+        begins: false,
+        beat: 2,
+    };
+    let client = redis::Client::open(format!("redis://127.0.0.1:{}", redis.port)).unwrap();
+    let mut people = client.get_connection().unwrap();
+    let set = redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg("1mb").exec(&mut people);
+    set.expect("it has less memory than it uses");
+    // Without an owner's first entry nothing would ever leave it.
+    assert_eq!(link.ask(&[first(&[7; 100_000])]).unwrap(), [Reply::Full]);
+    assert_eq!(link.ask(&[first(b"")]).unwrap(), [Reply::Appended]);
 }
 
 #[test]
@@ -218,9 +235,44 @@ fn servers_that_would_forget_are_refused_with_the_remedy() {
     for (settings, is_durable) in [
         (&["--appendonly", "yes", "--appendfsync", "always"][..], true),
         (&["--appendonly", "yes", "--appendfsync", "everysec"][..], false),
+        (
+            &[
+                "--appendonly",
+                "yes",
+                "--appendfsync",
+                "always",
+                "--no-appendfsync-on-rewrite",
+                "yes",
+            ][..],
+            false,
+        ),
         (&[][..], false),
     ] {
         let who = Redis::start(settings).link().expect("it is fit").who();
         assert_eq!(who.is_durable, is_durable, "{settings:?}");
+    }
+}
+
+#[test]
+fn a_server_that_says_nothing_or_nonsense_is_given_up() {
+    use std::io::Write;
+    for answer in ["", "nonsense\r\n", "*999999999\r\n", "$2147483647\r\nx"] {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("its address").port();
+        let served = std::thread::spawn(move || {
+            let mut all = Vec::new();
+            for mut stream in listener.incoming().take(2).flatten() {
+                let _ = stream.write_all(answer.as_bytes());
+                all.push(stream);
+            }
+        });
+        let places = Places::parse(&format!("redis://:pw@127.0.0.1:{port}")).expect("an address");
+        let began = Instant::now();
+        let patience = Duration::from_millis(300);
+        let opened = Link::open(&places, &places.addresses()[0], Wire::new("test"), patience);
+        assert!(opened.is_err(), "{answer:?}");
+        assert!(began.elapsed() < Duration::from_secs(3), "{answer:?}: {:?}", began.elapsed());
+        let _ = std::net::TcpStream::connect(("127.0.0.1", port));
+        served.join().expect("it has served");
     }
 }

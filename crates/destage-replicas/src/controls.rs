@@ -19,6 +19,10 @@ pub struct Controls {
     pub shared_epochs: bool,
     /// A new configuration needs no promises of the old one's servers.
     pub no_old_promises: bool,
+    /// What a standby has followed is the log, whatever the servers that promise show.
+    pub trusts_followed: bool,
+    /// A full server is asked to hold more before it has let go of what is decided.
+    pub insists: bool,
     /// An owner answers after its lease.
     pub ignores_lease: bool,
 }

@@ -21,7 +21,7 @@ pub use peer::Connection;
 pub use report::Standing;
 
 use crate::log::Run;
-use crate::{Address, Config, Epoch, Position, Reply, Request, Settings, View};
+use crate::{Address, Config, Epoch, Position, Reply, Request, RunId, Settings, View};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -155,6 +155,13 @@ impl Owner {
         self.advance();
     }
 
+    /// Another address at which the server in this life is connected: what it holds must not count twice.
+    pub fn twin_of(&self, address: &Address, run: RunId) -> Option<&Address> {
+        let is_same = |peer: &Peer| peer.connection.is_some_and(|there| there.run == run);
+        let mut all = self.peers.iter();
+        all.find(|(other, peer)| *other != address && is_same(peer)).map(|(other, _)| other)
+    }
+
     /// A connection has ended. What was under way may have been carried out, or may still be.
     pub fn disconnected(&mut self, now: Time, address: &Address) {
         self.now = self.now.max(now);
@@ -193,7 +200,7 @@ impl Owner {
             Reply::Entries { from, entries, view } => {
                 self.read(address, &sent, from, entries, view)
             }
-            Reply::Full => self.full(address),
+            Reply::Full => self.full(address, &sent),
             Reply::GivenUp => {}
         }
         self.advance();

@@ -359,6 +359,18 @@ fn nothing_is_lost_when_a_server_loses_its_memory_anywhere() {
     searched(Bounds { writes: 1, losses: 1, epochs: 2, ..ALL });
 }
 
+#[test]
+fn nothing_is_lost_when_a_server_is_filled_again_and_another_owner_knows_of_it() {
+    // What is acknowledged are the first entries of three epochs. With a write besides, the search takes minutes.
+    let writes = std::env::var("DESTAGE_SEARCH_WRITES").ok().and_then(|text| text.parse().ok());
+    let writes = writes.unwrap_or(0);
+    let bounds = Bounds { writes, losses: 1, epochs: 3, states_max: 60_000_000, ..ALL };
+    let found = search(bounds, Controls::default()).expect("nothing is lost");
+    println!("{} states, {} acknowledged", found.states, found.acknowledged);
+    assert!(found.is_complete, "the search has come to its end");
+    assert!(found.acknowledged >= 3 + usize::from(writes), "{}", found.acknowledged);
+}
+
 fn is_caught(controls: Controls, bounds: Bounds) {
     let found = search(bounds, controls).map(|found| found.states);
     println!("{}", found.expect_err("the search notices"));

@@ -34,9 +34,11 @@ pub const UNEXPECTED_RESULT: u8 = 21;
 pub const OUTPUT_UNWRITABLE: u8 = 22;
 /// A benchmark ended early.
 pub const BENCHMARK_FAILED: u8 = 23;
+/// A simulation was interrupted; what it had by then is shown.
+pub const INTERRUPTED: u8 = 24;
 
 /// Every code with its meaning, in ascending order.
-pub const TABLE: [(u8, &str); 17] = [
+pub const TABLE: [(u8, &str); 18] = [
     (OK, "success"),
     (BUG, "a bug in Destage; please report it"),
     (USAGE, "wrong flags, settings or arguments; nothing was done"),
@@ -69,6 +71,7 @@ pub const TABLE: [(u8, &str); 17] = [
     ),
     (OUTPUT_UNWRITABLE, "the result cannot be written to standard output or to its file"),
     (BENCHMARK_FAILED, "a benchmark ended before its end; nothing is to be read from its numbers"),
+    (INTERRUPTED, "a simulation was interrupted; what is shown is what it had by then"),
 ];
 
 /// The table as it stands in `--help`.

@@ -181,9 +181,17 @@ pub fn describe(policy: &Policy) -> PolicyReport {
 
 /// One line with the policy and both bounds, as the ready line shows it: `write-back, async, d = 0, D = 30s, at limit throttle`.
 pub fn summary(policy: &Policy) -> String {
+    summary_named(acknowledge_name(policy.acknowledge), policy)
+}
+
+/// The same of a volume, whose policies have names by their order as well: `journaled, async, d = 5s, ...`.
+pub fn volume_summary(policy: &Policy) -> String {
+    summary_named(WritePolicy::of(policy).name(), policy)
+}
+
+fn summary_named(name: &str, policy: &Policy) -> String {
     format!(
-        "{}, {}, d = {}, D = {}, at limit {}{}",
-        acknowledge_name(policy.acknowledge),
+        "{name}, {}, d = {}, D = {}, at limit {}{}",
         when_text(policy.when),
         Interval(policy.commit),
         Interval(policy.staleness),
@@ -334,6 +342,11 @@ mod tests {
         policy.commit = Span::from_secs(1);
         assert_eq!(summary(&policy), "write-back, async, d = 1s, D = none, at limit throttle");
         assert_eq!(describe(&policy).staleness_seconds, None);
+        for named in WritePolicy::ALL {
+            named.apply(&mut policy);
+            assert!(volume_summary(&policy).starts_with(named.name()), "{named:?}");
+        }
+        policy = Policy { staleness: Span::MAX, ..Policy::default() };
         policy.on_reject = OnReject::Stop;
         assert!(summary(&policy).ends_with(", at limit throttle, on reject stop"));
     }

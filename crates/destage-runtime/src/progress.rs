@@ -2,7 +2,7 @@
 //! line every second.
 
 use crate::{human, notify};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use std::fmt;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -92,10 +92,16 @@ impl Progress {
 
     fn bar(&mut self) -> &ProgressBar {
         self.bar.get_or_insert_with(|| {
-            let style = ProgressStyle::with_template(
-                "{msg} [{bar:30}] {human_pos}/{human_len} {per_sec}, {eta} left",
-            )
-            .unwrap_or_else(|_| ProgressStyle::default_bar());
+            let started = self.started;
+            // The bar's own rate would begin with the bar, which is made when much is done already.
+            let pace = move |state: &ProgressState, text: &mut dyn fmt::Write| {
+                let total = state.len().unwrap_or(0);
+                let _ = text.write_str(&pace(state.pos(), total, started.elapsed()));
+            };
+            let style =
+                ProgressStyle::with_template("{msg} [{bar:30}] {human_pos}/{human_len}{pace}")
+                    .unwrap_or_else(|_| ProgressStyle::default_bar())
+                    .with_key("pace", pace);
             let bar = ProgressBar::new(self.total).with_style(style);
             bar.set_message(self.label.clone());
             bar
@@ -104,7 +110,8 @@ impl Progress {
 
     fn line(&self) -> String {
         let percent = (self.done.min(self.total) * 100).checked_div(self.total).unwrap_or(100);
-        let left = self.left().map_or_else(String::new, |left| format!(", {left} left"));
+        let left = left(self.done, self.total, self.started.elapsed());
+        let left = left.map_or_else(String::new, |left| format!(", {left} left"));
         format!(
             "{}: {} of {} ({percent} %){}{left}",
             self.label,
@@ -113,13 +120,19 @@ impl Progress {
             self.note
         )
     }
+}
 
-    /// How long the rest takes if it goes on as so far; nothing at the beginning and at the end.
-    fn left(&self) -> Option<String> {
-        let rest = self.total.checked_sub(self.done).filter(|&rest| rest > 0 && self.done > 0)?;
-        let seconds = self.started.elapsed().as_secs_f64() * rest as f64 / self.done as f64;
-        Some(human::seconds(seconds.ceil()))
-    }
+/// How many steps a second since the start, and how long the rest takes.
+fn pace(done: u64, total: u64, elapsed: Duration) -> String {
+    let rate = done as f64 / elapsed.as_secs_f64().max(f64::MIN_POSITIVE);
+    let left = left(done, total, elapsed).map_or_else(String::new, |left| format!(", {left} left"));
+    format!(" {}/s{left}", human::count(rate as u64))
+}
+
+/// How long the rest takes if it goes on as so far; nothing at the beginning and at the end.
+fn left(done: u64, total: u64, elapsed: Duration) -> Option<String> {
+    let rest = total.checked_sub(done).filter(|&rest| rest > 0 && done > 0)?;
+    Some(human::seconds((elapsed.as_secs_f64() * rest as f64 / done as f64).ceil()))
 }
 
 #[cfg(test)]
@@ -133,6 +146,67 @@ mod tests {
             progress.set(step);
         }
         assert!(!progress.finish());
+    }
+
+    /// A terminal that keeps what is drawn.
+    #[derive(Clone, Debug, Default)]
+    struct Drawn(std::sync::Arc<std::sync::Mutex<String>>);
+
+    impl indicatif::TermLike for Drawn {
+        fn width(&self) -> u16 {
+            200
+        }
+
+        fn move_cursor_up(&self, _: usize) -> std::io::Result<()> {
+            Ok(())
+        }
+
+        fn move_cursor_down(&self, _: usize) -> std::io::Result<()> {
+            Ok(())
+        }
+
+        fn move_cursor_right(&self, _: usize) -> std::io::Result<()> {
+            Ok(())
+        }
+
+        fn move_cursor_left(&self, _: usize) -> std::io::Result<()> {
+            Ok(())
+        }
+
+        fn write_line(&self, line: &str) -> std::io::Result<()> {
+            self.write_str(line)
+        }
+
+        fn write_str(&self, text: &str) -> std::io::Result<()> {
+            self.0.lock().unwrap().push_str(text);
+            Ok(())
+        }
+
+        fn clear_line(&self) -> std::io::Result<()> {
+            Ok(())
+        }
+
+        fn flush(&self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn the_first_frame_has_the_rate_since_the_start() {
+        let mut progress = Progress::new("reading", 4_000_000);
+        progress.terminal = true;
+        progress.started -= Duration::from_secs(2);
+        let drawn = Drawn::default();
+        let target = indicatif::ProgressDrawTarget::term_like(Box::new(drawn.clone()));
+        progress.bar().set_draw_target(target);
+        progress.set(1_000_000);
+        progress.bar().force_draw();
+        let drawn = drawn.0.lock().unwrap().clone();
+        // Half a million a second, and a bit less by the time it is drawn.
+        let rate = drawn.split("4,000,000 ").last().and_then(|rest| rest.split("/s").next());
+        let rate: u64 = rate.unwrap_or_default().replace(',', "").parse().unwrap_or(0);
+        assert!((300_000..=500_000).contains(&rate), "{drawn}");
+        assert!(drawn.contains(" s left"), "{drawn}");
     }
 
     #[test]

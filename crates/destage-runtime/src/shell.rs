@@ -16,7 +16,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use destage_core::{Span, Time};
 use mio::{Events, Interest, Poll, Registry, Token, Waker};
 use std::io;
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -195,7 +195,7 @@ impl<E> Shell<E> {
     }
 
     /// The next connection; `None` if there is none for now.
-    pub fn accept(&mut self) -> Option<(Stream, Option<IpAddr>)> {
+    pub fn accept(&mut self) -> Option<(Stream, Option<SocketAddr>)> {
         loop {
             match self.listener.as_ref()?.accept() {
                 Ok(accepted) => return Some(accepted),

@@ -3,6 +3,8 @@
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::thread::{self, JoinHandle};
 
 /// What a signal asks for.
@@ -37,6 +39,18 @@ pub fn watch(mut callback: impl FnMut(Request) + Send + 'static) -> io::Result<W
         }
     })?;
     Ok(Watcher { handle, thread: Some(thread) })
+}
+
+/// A flag that the first SIGINT sets, for work that shows what it has by then; the second one ends the process.
+///
+/// # Errors
+/// The signal handlers could not be set up.
+pub fn on_interrupt() -> io::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    // In this order: the second signal finds the flag set by the first.
+    signal_hook::flag::register_conditional_default(SIGINT, Arc::clone(&stop))?;
+    signal_hook::flag::register(SIGINT, Arc::clone(&stop))?;
+    Ok(stop)
 }
 
 impl Drop for Watcher {

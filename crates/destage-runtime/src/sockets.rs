@@ -7,7 +7,7 @@ use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 use std::fmt;
 use std::fs::Metadata;
 use std::io::{self, IoSlice, Read, Write};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -204,12 +204,12 @@ impl Listener {
     ///
     /// # Errors
     /// `WouldBlock` if there is none.
-    pub fn accept(&self) -> io::Result<(Stream, Option<IpAddr>)> {
+    pub fn accept(&self) -> io::Result<(Stream, Option<SocketAddr>)> {
         match self {
             Self::Tcp(listener) => {
                 let (stream, from) = listener.accept()?;
                 stream.set_nodelay(true)?;
-                Ok((Stream::Tcp(stream), Some(from.ip())))
+                Ok((Stream::Tcp(stream), Some(from)))
             }
             Self::Unix(listener, _) => Ok((Stream::Unix(listener.accept()?.0), None)),
         }

@@ -1,5 +1,6 @@
 //! What a running front end reports about itself: one value for the table, JSON, `INFO` and metrics.
 
+mod mount;
 mod once;
 mod ready;
 mod replicas;
@@ -9,6 +10,7 @@ use crate::policy;
 use destage_core::{Policy, Status};
 use serde::{Deserialize, Serialize};
 
+pub use mount::MountReport;
 pub use once::OnceReport;
 pub use replicas::{ReplicaReport, ReplicasReport};
 
@@ -55,6 +57,9 @@ pub struct Report {
     /// Commands that are carried out once; absent where there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub once: Option<OnceReport>,
+    /// A mounted folder; absent where there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mount: Option<MountReport>,
     /// What the origin tells of others' changes; absent where it cannot tell.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub invalidation: Option<InvalidationReport>,

@@ -2,8 +2,8 @@
 
 use crate::human::{bytes, count, percent, seconds};
 use crate::status::{
-    DerivedReport, InvalidationReport, Latencies, OnceReport, PolicyReport, ReplicasReport, Report,
-    RequestsReport, VolumeReport,
+    DerivedReport, InvalidationReport, Latencies, MountReport, OnceReport, PolicyReport,
+    ReplicasReport, Report, RequestsReport, VolumeReport,
 };
 use crate::units::Interval;
 use std::fmt::Write;
@@ -49,6 +49,12 @@ pub(crate) fn render(report: &Report) -> String {
     if let Some(once) = report.once.as_ref().filter(|once| once.tokens + once.refused_total > 0) {
         let _ = writeln!(out, "\nDESTAGE ONCE");
         for (label, value) in self::once(once) {
+            let _ = writeln!(out, "  {label:<24} {value}");
+        }
+    }
+    if let Some(mount) = &report.mount {
+        let _ = writeln!(out, "\nmounted folder");
+        for (label, value) in self::mount(mount) {
             let _ = writeln!(out, "  {label:<24} {value}");
         }
     }
@@ -125,6 +131,26 @@ fn once(once: &OnceReport) -> Rows {
         ("sent again", count(once.replayed_total)),
         ("refused, no room", count(once.refused_total)),
     ]
+}
+
+fn mount(mount: &MountReport) -> Rows {
+    let sent = format!(
+        "{} files, {} changes of names",
+        count(mount.files_written_total),
+        count(mount.names_changed_total)
+    );
+    let room = mount.room_bytes.map_or_else(|| "the origin does not tell".to_owned(), bytes);
+    let mut rows = vec![
+        ("sent to the origin", sent),
+        ("gone before they were due", count(mount.absorbed_files_total)),
+        ("room", room),
+        ("conflicts", count(mount.conflicts_total)),
+        ("batches not taken", count(mount.origin_errors_total)),
+    ];
+    if mount.frozen {
+        rows.push(("frozen", "until 'destage mount thaw'".to_owned()));
+    }
+    rows
 }
 
 fn invalidation(invalidation: &InvalidationReport) -> Rows {

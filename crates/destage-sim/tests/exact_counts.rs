@@ -6,6 +6,7 @@ use destage_core::{Span, Time, When};
 use destage_runtime::units::{Bytes, Interval};
 use destage_sim::blocks::Blocks;
 use destage_sim::generate::{Generate, Load, Ycsb};
+use destage_sim::hits::{Hits, Replacements, Setup};
 use destage_sim::machine::{Devices, Report, Settings, Tier, WritePolicy, run};
 use destage_sim::trace::{Op, Options, Request, Trace};
 use destage_testkit::needs::trace;
@@ -38,8 +39,9 @@ enum Rule {
     Periodic(Span),
     /// At every multiple of the check, what became dirty at least so long before leaves (the same).
     Interval(Span, Span),
-    /// Writes leave in the order of their writing once the next one finds no room, until no more than the low mark is left.
-    EvictionOnly { dirty_max: u64, dirty_low: u64 },
+    /// Destage's own, which pins what is dirty: writes leave in the order of their writing once the next one finds no room, until no
+    /// more than the low mark is left. The classic cache that writes a block when it is evicted is another one: see below.
+    Pressure { dirty_max: u64, dirty_low: u64 },
 }
 
 #[derive(Debug)]
@@ -172,7 +174,7 @@ impl Model {
     fn look(&mut self, now: Time) {
         let period = match self.rule {
             Rule::Periodic(period) | Rule::Interval(_, period) => period,
-            Rule::WriteThrough | Rule::EvictionOnly { .. } => return,
+            Rule::WriteThrough | Rule::Pressure { .. } => return,
         };
         while self.looked + period <= now {
             self.looked = self.looked + period;
@@ -228,7 +230,7 @@ impl Model {
 
     /// Makes room for a write that finds none. Whether the next one to leave is on its way when the write comes.
     fn wait_for_room(&mut self, now: Time, blocks: u64) -> bool {
-        let Rule::EvictionOnly { dirty_max, dirty_low } = self.rule else { return false };
+        let Rule::Pressure { dirty_max, dirty_low } = self.rule else { return false };
         let mut has_waited = false;
         while self.dirty_bytes() > 0 && self.dirty_bytes() + blocks * BLOCK > dirty_max {
             self.leave(now);
@@ -241,7 +243,7 @@ impl Model {
     /// What came over the high mark goes down to the low mark. By the time that the first block has left, the medium holds the
     /// write that has just come.
     fn relieve(&mut self, now: Time, is_leaving: bool) {
-        let Rule::EvictionOnly { dirty_max, dirty_low } = self.rule else { return };
+        let Rule::Pressure { dirty_max, dirty_low } = self.rule else { return };
         let mut is_over = is_leaving || self.dirty_bytes() >= dirty_max;
         while is_over {
             if self.leave(now) {
@@ -282,14 +284,14 @@ fn simulated(requests: &[Request], rule: Rule, places: usize) -> (Counted, Repor
             Rule::WriteThrough => When::Async,
             Rule::Periodic(every) => When::Periodic { every },
             Rule::Interval(age, check) => When::Interval { age, check },
-            Rule::EvictionOnly { .. } => When::OnPressure,
+            Rule::Pressure { .. } => When::OnPressure,
         },
         staleness: Interval::NONE,
         at_limit: destage_core::AtLimit::Block,
         dirty_percent: 100,
         low_percent: 99,
         batch: Bytes(1 << 40),
-        batch_groups: if matches!(rule, Rule::EvictionOnly { .. }) { 1 } else { 65_536 },
+        batch_groups: if matches!(rule, Rule::Pressure { .. }) { 1 } else { 65_536 },
         ..Tier::default()
     };
     let settings =
@@ -325,9 +327,9 @@ fn alike(name: &str, requests: &[Request], rule: Rule, places: usize) -> Counted
     ours
 }
 
-fn eviction_only(places: usize) -> Rule {
+fn pressure(places: usize) -> Rule {
     let dirty_max = places as u64 * 2 * BLOCK;
-    Rule::EvictionOnly { dirty_max, dirty_low: dirty_max / 100 * 99 }
+    Rule::Pressure { dirty_max, dirty_low: dirty_max / 100 * 99 }
 }
 
 fn generated(seed: u64) -> Vec<Request> {
@@ -362,8 +364,8 @@ fn every_counter_is_that_of_the_definition_on_generated_loads() {
             (Rule::Interval(Span::from_secs(1), Span::from_millis(50)), 6_000),
             // The interval policy itself, as nearly as the core has it.
             (Rule::Interval(Span::from_millis(700), Span::from_millis(1)), 6_000),
-            (eviction_only(300), 300),
-            (eviction_only(2_000), 2_000),
+            (pressure(300), 300),
+            (pressure(2_000), 2_000),
         ] {
             let counted = alike(&format!("seed {seed}"), &requests, rule, places);
             on_dirty += counted.writes_on_dirty;
@@ -372,6 +374,59 @@ fn every_counter_is_that_of_the_definition_on_generated_loads() {
         }
     }
     assert!(on_dirty > 1_000 && left > 1_000 && misses > 10_000, "{on_dirty} {left} {misses}");
+}
+
+/// The classic write-on-eviction cache by its definition: the least recently used block leaves, dirty or not, and is written then
+/// if it is dirty.
+fn written_on_eviction(requests: &[Request], places: usize) -> u64 {
+    let mut blocks = Blocks::new(BLOCK as u32);
+    let (mut found, mut written) = (Vec::new(), 0);
+    // By their last use, and whether they are dirty.
+    let mut cached: BTreeMap<u64, (u32, bool)> = BTreeMap::new();
+    let mut used: HashMap<u32, u64> = HashMap::new();
+    for (request, start) in requests.iter().zip((0..).step_by(1 << 20)) {
+        blocks.of(request, &mut found).expect("there are few blocks");
+        for (block, now) in found.iter().zip(start..) {
+            let before = used.remove(&block.id).and_then(|then| cached.remove(&then));
+            if request.op == Op::Discard {
+                continue;
+            }
+            if before.is_none() && cached.len() == places {
+                let (_, (out, is_dirty)) = cached.pop_first().expect("it is full");
+                used.remove(&out);
+                written += u64::from(is_dirty);
+            }
+            let is_dirty = request.op == Op::Write || before.is_some_and(|(_, is_dirty)| is_dirty);
+            cached.insert(now, (block.id, is_dirty));
+            used.insert(block.id, now);
+        }
+    }
+    written
+}
+
+fn counted_on_eviction(requests: &[Request], places: usize) -> u64 {
+    let setup = Setup {
+        replacement: Replacements::Lru,
+        ram_replacement: Replacements::Lru,
+        ram_blocks: 0,
+        flash_blocks: places as u64,
+    };
+    let mut hits = Hits::new(BLOCK as u32, &[setup]).expect("it has room");
+    requests.iter().for_each(|request| hits.request(request).expect("there are few blocks"));
+    hits.finish()[0].1.evicted_dirty_blocks
+}
+
+#[test]
+fn what_leaves_dirty_is_what_a_cache_writes_that_writes_on_eviction_and_not_what_pressure_writes() {
+    for seed in 1..=4 {
+        let requests = generated(seed);
+        for places in [300, 2_000] {
+            let ours = counted_on_eviction(&requests, places);
+            assert_eq!(ours, written_on_eviction(&requests, places), "seed {seed}, {places}");
+            let pressed = model(&requests, pressure(places), places).origin_writes;
+            assert_ne!(ours, pressed, "seed {seed}, {places}: the two differ");
+        }
+    }
 }
 
 /// Requests of each real trace that are looked at, unless all are.
@@ -413,7 +468,7 @@ fn on_real_traces(requests_max: usize) {
             (Rule::Periodic(Span::from_secs(30)), all * 20),
             (Rule::Interval(Span::from_secs(30), Span::from_secs(1)), all * 20),
             (Rule::Interval(Span::from_secs(30), Span::from_millis(10)), all * 20),
-            (eviction_only(all / 10), all / 10),
+            (pressure(all / 10), all / 10),
         ] {
             let counted = alike(name, &requests, rule, places);
             println!("{name} {rule:?}: {counted:?}");

@@ -72,6 +72,26 @@ pub fn ceph(variable: &str) -> Option<String> {
     outside(variable, "a CephFS", "DESTAGE_CEPH")
 }
 
+/// Whether the kernel knows a file system, after its module was asked for. Nothing can be installed where it does not: a test
+/// without it is left out even where nothing else may be missing.
+///
+/// # Panics
+/// If the kernel does not tell which ones it knows.
+#[must_use]
+pub fn file_system(kind: &str) -> bool {
+    let is_known = || {
+        let known = std::fs::read_to_string("/proc/filesystems").expect("the kernel tells");
+        known.lines().any(|line| line.split_whitespace().last() == Some(kind))
+    };
+    // Loads nothing where it is built in, and need not be there.
+    let found = is_known()
+        || (std::process::Command::new("modprobe").arg(kind).output().is_ok() && is_known());
+    if !found {
+        say(&format!("needs {kind} in the kernel"));
+    }
+    found
+}
+
 fn outside(variable: &str, what: &str, folder: &str) -> Option<String> {
     let value = std::env::var(variable).ok();
     if value.is_none() {

@@ -36,6 +36,7 @@ const GROUPS: &[Group] = &[
             "group",
             "coordinator",
             "fsync",
+            "fsync-origin",
             "preset",
         ],
     ),

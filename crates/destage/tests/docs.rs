@@ -39,6 +39,16 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
+/// What stands with the examples: not prose of the project, but its links count as well.
+fn with_examples() -> Vec<PathBuf> {
+    let mut pages = pages();
+    for example in fs::read_dir(root().join("examples")).expect("the folder is there") {
+        let name = example.expect("readable").file_name();
+        pages.push(Path::new("examples").join(name).join("README.md"));
+    }
+    pages
+}
+
 /// Words with one blank in between.
 fn squeeze(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
@@ -126,7 +136,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
 #[test]
 fn relative_links_lead_somewhere() {
     let mut broken = Vec::new();
-    for page in pages() {
+    for page in with_examples() {
         let text = read(&page);
         let prose: Vec<_> = prose(&text).map(|(_, line)| line).collect();
         for link in prose.join("\n").split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
@@ -239,7 +249,11 @@ fn the_metrics_named_exist() {
         // The library.
         "destage_data",
     ];
-    let own = [destage_data::serve::EXPORTS, destage_block::serve::EXPORTS];
+    let own = [
+        destage_data::serve::EXPORTS,
+        destage_block::serve::EXPORTS,
+        destage_mount::serve::EXPORTS,
+    ];
     let own = own.iter().flat_map(|exports| (exports.families)());
     let mut known: BTreeSet<_> =
         metrics::common().into_iter().chain(own).map(|family| family.name).collect();
@@ -322,15 +336,8 @@ fn sentences_are_short() {
     /// Most words of a sentence, in the mean of a page.
     const MEAN_MAX: f64 = 16.0;
     /// Pages that are older than the rule: what they may have. They may only get shorter.
-    const OLDER: [(&str, f64); 7] = [
-        ("docs/POLICIES.md", 19.3),
-        ("docs/OPERATIONS.md", 17.6),
-        ("docs/CLIENTS.md", 20.6),
-        ("docs/SEMANTICS.md", 18.0),
-        ("docs/FORMAT.md", 17.1),
-        ("docs/SIMULATION.md", 19.7),
-        ("CHANGELOG.md", 20.6),
-    ];
+    const OLDER: [(&str, f64); 3] =
+        [("docs/OPERATIONS.md", 17.6), ("docs/SEMANTICS.md", 18.0), ("docs/SIMULATION.md", 19.7)];
     let mut long = Vec::new();
     for page in pages() {
         let name = page.display().to_string();

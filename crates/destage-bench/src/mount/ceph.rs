@@ -42,10 +42,20 @@ impl Ceph {
         let port = 15_000 + std::process::id() % 80 * 210;
         let store = if is_quick { "memstore" } else { "bluestore" };
         let mut ceph = Self { scripts: scripts.to_owned(), state, cached: None };
-        let mut start = Command::new(scripts.join("start.sh"));
-        start.arg(&ceph.state).args(["--osds", &osds.to_string(), "--store", store]);
-        start.args(["--mounts", "1", "--port", &port.to_string()]);
-        run(&mut start, START_MAX)?;
+        let start = || {
+            let mut start = Command::new(scripts.join("start.sh"));
+            start.arg(&ceph.state).args(["--osds", &osds.to_string(), "--store", store]);
+            start.args(["--mounts", "1", "--port", &port.to_string()]);
+            run(&mut start, START_MAX)
+        };
+        // One of its daemons may die as it starts: what is missing is started again.
+        let mut started = start();
+        for _ in 1..STARTS_MAX {
+            if started.is_err() {
+                started = start();
+            }
+        }
+        started?;
         let cached = dir.join("page-cache");
         std::fs::create_dir(&cached)?;
         let mut mount = Command::new("ceph-fuse");
@@ -113,6 +123,7 @@ impl Drop for Ceph {
     }
 }
 
+const STARTS_MAX: u32 = 8;
 const START_MAX: Duration = Duration::from_secs(180);
 const ASK_MAX: Duration = Duration::from_secs(30);
 

@@ -99,9 +99,10 @@ pub fn run(mut settings: Settings, reread: Reread) -> Result<(), ServeError> {
         Ok(surroundings) => {
             started.made.keep();
             let control = surroundings.control();
-            let server = Server::new(settings, started, surroundings)?;
+            // Before anybody is told that it is ready.
             let _hangups =
                 reload::watch(control, reread).map_err(|error| ServeError::internal(&error))?;
+            let server = Server::new(settings, started, surroundings)?;
             server.run()
         }
         Err(error) => {

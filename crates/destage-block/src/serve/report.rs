@@ -43,7 +43,12 @@ pub(super) fn summary_of(policy: &Policy, commits_on_flush: bool) -> String {
         _ => "",
     };
     let d = commit_word(policy, commits_on_flush);
-    format!("policy={}{order} d={d} D={}", policy_name(policy), Interval(policy.staleness))
+    let when = policy::when_text(policy.when);
+    format!(
+        "policy={}{order} d={d} D={} when={when}",
+        policy_name(policy),
+        Interval(policy.staleness)
+    )
 }
 
 fn mode_name(mode: VolumeMode) -> &'static str {

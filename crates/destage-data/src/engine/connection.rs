@@ -8,7 +8,7 @@ use crate::lookup;
 use crate::resp::{Code, Protocol, Reply, ReplyError};
 use crate::value::ColumnType;
 use destage_core::{ClientId, Input, Lsn, Time};
-use std::net::IpAddr;
+use std::net::SocketAddr;
 
 /// How much work a command about the connection or the server is, in the units of a turn: some look at all clients.
 const OF_SERVER_COST: usize = 2 << 10;
@@ -23,13 +23,14 @@ impl Engine {
     }
 
     /// A client connected from this address; `None` if there are too many.
-    pub fn connect_from(&mut self, now: Time, from: Option<IpAddr>) -> Option<ClientId> {
+    pub fn connect_from(&mut self, now: Time, from: Option<SocketAddr>) -> Option<ClientId> {
         self.now = self.now.max(now);
         if self.sessions.is_full() {
             return None;
         }
         let mut session = Box::<Session>::default();
         session.from = from;
+        (session.seen.since, session.seen.at) = (self.now, self.now);
         if !self.config.auth.is_asked_for() {
             session.authenticate();
         }
@@ -123,6 +124,11 @@ impl Engine {
                 let units = i64::try_from(units).unwrap_or(i64::MAX);
                 Reply::new(&mut session.out, session.protocol).integer(units);
             }
+            Verb::SlowLog => self.slow_log_command(session, args),
+            Verb::Latency => self.latency_command(session, args),
+            Verb::Monitor => self.monitor(client, session),
+            Verb::Memory => self.memory_command(session, args),
+            Verb::Object => self.object_command(session, args),
             Verb::WaitAof => self.wait_aof(client, session, args),
             Verb::Destage => self.destage_command(client, session, args),
             Verb::Quit => {
@@ -132,6 +138,9 @@ impl Engine {
             Verb::Reset => {
                 session.multi = None;
                 self.unwatch(session);
+                if std::mem::take(&mut session.monitors) {
+                    self.sessions.unmonitor(client);
+                }
                 session.protocol = Protocol::V2;
                 session.name.clear();
                 (session.wrong_database, session.has_begun) = (None, false);

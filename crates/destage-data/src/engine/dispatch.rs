@@ -33,6 +33,10 @@ impl Engine {
         };
         self.measured.command();
         session.asks_anew = false;
+        let is_anew = std::mem::take(&mut session.is_put_back);
+        if !is_anew {
+            self.ended_waiting(session);
+        }
         let spec = match find(list) {
             Ok(spec) => spec,
             Err(message) => {
@@ -42,6 +46,17 @@ impl Engine {
         };
         if let Err(message) = session.may_ask(spec.verb) {
             return self.fail(session, message);
+        }
+        (session.seen.at, session.seen.command) = (self.now, spec.name);
+        if session.monitors && !matches!(spec.verb, Verb::Ping | Verb::Reset | Verb::Quit) {
+            let message = "this connection is in MONITOR: it takes PING, RESET and QUIT";
+            return self.fail(session, ReplyError::fixed(Code::Err, message));
+        }
+        if self.sessions.has_monitors()
+            && !is_anew
+            && !matches!(spec.verb, Verb::Auth | Verb::Hello)
+        {
+            self.sessions.show(self.now, session.from, list);
         }
         if self.refuses_hung_up(session, spec) {
             return;

@@ -5,13 +5,13 @@ use super::command::{Category, SPECS, Spec, Verb};
 use super::numbers::NOT_INTEGER;
 use super::session::{Session, wrong_database};
 use crate::resp::{Code, Protocol, Reply, ReplyError};
-use destage_core::{ClientId, Span};
+use destage_core::ClientId;
 use destage_runtime::auth::{Auth, Verdict};
 use std::sync::Arc;
 
 /// The longest name of a connection: it is kept for as long as that lasts.
-const NAME_BYTES_MAX: usize = 1 << 10;
-const LONG_NAME: ReplyError =
+pub(super) const NAME_BYTES_MAX: usize = 1 << 10;
+pub(super) const LONG_NAME: ReplyError =
     ReplyError::fixed(Code::Err, "a connection's name has 1024 bytes at most");
 /// What clients that ask for a Redis version are told: the commands supported behave as in that version.
 const REDIS_VERSION: &str = "7.2.0";
@@ -50,7 +50,12 @@ impl Engine {
         user: &[u8],
         password: &[u8],
     ) -> Result<(), ReplyError> {
-        match self.config.auth.check(self.now, session.from, user != b"default", password) {
+        match self.config.auth.check(
+            self.now,
+            session.from.map(|from| from.ip()),
+            user != b"default",
+            password,
+        ) {
             Verdict::Right => {
                 session.authenticate();
                 Ok(())
@@ -155,47 +160,6 @@ impl Engine {
         reply.array(0);
     }
 
-    pub(super) fn client_command(
-        &mut self,
-        client: ClientId,
-        session: &mut Session,
-        args: &[&[u8]],
-    ) {
-        let mut reply = Reply::new(&mut session.out, session.protocol);
-        match args[1].to_ascii_lowercase().as_slice() {
-            b"setname" if args.len() == 3 && args[2].len() > NAME_BYTES_MAX => {
-                self.fail(session, LONG_NAME);
-            }
-            b"setname" if args.len() == 3 => {
-                session.name = args[2].to_vec();
-                reply.ok();
-            }
-            b"getname" => {
-                if session.name.is_empty() {
-                    reply.null()
-                } else {
-                    reply.bulk(&session.name)
-                }
-            }
-            b"id" => reply.integer(i64::from(client.0) + 1),
-            b"setinfo" | b"no-evict" | b"no-touch" => reply.ok(),
-            b"info" | b"list" => reply.text(&format!(
-                "id={} name={} resp={}\n",
-                client.0 + 1,
-                String::from_utf8_lossy(&session.name),
-                if session.protocol == Protocol::V3 { 3 } else { 2 }
-            )),
-            _ => self.fail(
-                session,
-                ReplyError::fixed(
-                    Code::Err,
-                    "unknown CLIENT subcommand; supported: SETNAME GETNAME ID SETINFO INFO LIST \
-                 NO-EVICT NO-TOUCH",
-                ),
-            ),
-        }
-    }
-
     pub(super) fn command_table(&mut self, session: &mut Session, args: &[&[u8]]) {
         let mut reply = Reply::new(&mut session.out, session.protocol);
         let sub = args.get(1).map(|sub| sub.to_ascii_lowercase());
@@ -226,46 +190,6 @@ impl Engine {
                     "unknown COMMAND subcommand; supported: COUNT DOCS INFO LIST",
                 ),
             ),
-        }
-    }
-
-    /// CONFIG GET with Redis's names for what there is of them.
-    pub(super) fn config_command(&mut self, session: &mut Session, args: &[&[u8]]) {
-        if !args[1].eq_ignore_ascii_case(b"get") || args.len() < 3 {
-            return self.fail(
-                session,
-                ReplyError::fixed(
-                    Code::Err,
-                    "only CONFIG GET is supported; see destage serve --help for settings, and DESTAGE POLICY for what \
-                     changes at run time",
-                ),
-            );
-        }
-        let policy = self.core.policy();
-        let fsync = if policy.commit == Span::ZERO { "always" } else { "everysec" };
-        let known = [
-            ("save", String::new()),
-            ("appendonly", "yes".into()),
-            ("appendfsync", fsync.into()),
-            ("databases", "1".into()),
-            ("maxmemory", policy.limits.cache_bytes_max.to_string()),
-            ("maxmemory-policy", "allkeys-lru".into()),
-            ("maxclients", self.config.clients_max.to_string()),
-            ("proto-max-bulk-len", self.config.limits.bytes_max.to_string()),
-        ];
-        let asked: Vec<_> = known
-            .iter()
-            .filter(|(name, _)| {
-                args[2..]
-                    .iter()
-                    .any(|asked| *asked == b"*" || asked.eq_ignore_ascii_case(name.as_bytes()))
-            })
-            .collect();
-        let mut reply = Reply::new(&mut session.out, session.protocol);
-        reply.map(asked.len());
-        for (name, value) in asked {
-            reply.bulk(name.as_bytes());
-            reply.bulk(value.as_bytes());
         }
     }
 }

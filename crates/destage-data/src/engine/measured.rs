@@ -2,6 +2,7 @@
 
 use super::health::OriginHealth;
 use super::overlay::Overlay;
+use super::slow::{LatencyLog, SYNC, SlowLog};
 use crate::origins::{Applied, OriginError};
 use destage_core::{Fault, Lsn, Mode, Span, Time};
 use destage_journal::JournalStatus;
@@ -47,6 +48,8 @@ pub(super) struct Measured {
     journal_full: bool,
     /// Requests whose clients waited for as long as they may, or were gone.
     given_up: u64,
+    slow: SlowLog,
+    spikes: LatencyLog,
 }
 
 impl Measured {
@@ -72,12 +75,15 @@ impl Measured {
             start: StartReport::default(),
             journal_full: false,
             given_up: 0,
+            slow: SlowLog::default(),
+            spikes: LatencyLog::default(),
         }
     }
 
     /// A sync took so long. Records the oldest group that it made durable: the others waited less.
     pub(super) fn committed(&mut self, now: Time, upto: Lsn, took: Span, overlay: &Overlay) {
         self.fsync.record(now, took);
+        self.spikes.record(now, SYNC, took);
         if upto <= self.last_commit {
             return;
         }
@@ -137,6 +143,7 @@ impl Measured {
     pub(super) fn read_error(&self) -> &str {
         &self.read_error
     }
+
     /// A client has sent a command.
     #[inline]
     pub(super) fn command(&mut self) {
@@ -156,6 +163,16 @@ impl Measured {
     /// A group of an earlier run was taken in.
     pub(super) fn recovered(&mut self) {
         self.recovered += 1;
+    }
+
+    /// The requests that waited long.
+    pub(super) fn slow(&mut self) -> &mut SlowLog {
+        &mut self.slow
+    }
+
+    /// The seconds in which something took long.
+    pub(super) fn spikes(&mut self) -> &mut LatencyLog {
+        &mut self.spikes
     }
 
     /// So many requests were given up.

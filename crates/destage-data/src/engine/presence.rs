@@ -33,7 +33,7 @@ impl Engine {
         raw: &[u8],
     ) {
         self.release_locks(units, access);
-        session.inbox.put_back(raw);
+        session.put_back(raw);
         session.asks_anew = true;
     }
 

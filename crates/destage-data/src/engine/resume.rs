@@ -47,7 +47,7 @@ impl Engine {
         if is_read {
             return self.execute_raw(client, session, raw, Access::Back, observed);
         }
-        session.inbox.put_back(raw);
+        session.put_back(raw);
         session.asks_anew = true;
     }
 

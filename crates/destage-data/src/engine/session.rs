@@ -4,12 +4,13 @@ use super::command::Verb;
 use super::inbox::Inbox;
 use super::once::command::Once;
 use super::rows::RowKey;
+use super::slow::Begun;
 use super::txn::Txn;
 use crate::resp::{Code, Protocol, ReplyError};
 use crate::schema::TableId;
 use destage_core::lease::Token;
 use destage_core::{Lsn, RequestId, Time};
-use std::net::IpAddr;
+use std::net::SocketAddr;
 
 /// One connection.
 #[derive(Debug, Default)]
@@ -19,7 +20,7 @@ pub(crate) struct Session {
     /// When it is disconnected if it has not sent the password.
     pub(super) known_by: Option<Time>,
     /// Its address; none where there is none to be told from others.
-    pub(crate) from: Option<IpAddr>,
+    pub(crate) from: Option<SocketAddr>,
     /// The library in this very process, which may send raw SQL.
     pub(crate) is_trusted: bool,
     /// It has sent the password once, or needs none: it may have the server hold as much as the limits allow.
@@ -56,6 +57,13 @@ pub(crate) struct Session {
     /// The rows of which it says that the origin does not have them.
     pub(crate) absent: Vec<RowKey>,
     pub(crate) waiting: Option<Waiting>,
+    /// The request that waits, or has waited and asks anew.
+    pub(crate) begun: Option<Box<Begun>>,
+    /// The next request has waited, and is asked anew.
+    pub(crate) is_put_back: bool,
+    /// It is shown what others ask for.
+    pub(crate) monitors: bool,
+    pub(crate) seen: LastSeen,
     /// When what waits is answered at the latest; kept for what was sent with it.
     pub(crate) bound: Option<Time>,
     /// What the core holds in `gated`.
@@ -74,6 +82,18 @@ pub(crate) struct Session {
     pub(crate) attempts: u32,
     /// Close once `ready` has been sent.
     pub(crate) closing: bool,
+}
+
+/// What is told of a connection to whoever asks who is there.
+#[derive(Debug, Default)]
+pub(crate) struct LastSeen {
+    /// When it connected.
+    pub(crate) since: Time,
+    /// When it asked for something last, and for what.
+    pub(crate) at: Time,
+    pub(crate) command: &'static str,
+    /// The client library's name and version, as it says.
+    pub(crate) library: [Box<[u8]>; 2],
 }
 
 /// Commands between MULTI and EXEC.
@@ -201,6 +221,12 @@ impl Session {
                 Ok(())
             }
         }
+    }
+
+    /// Has a request that has waited ask anew, before what follows.
+    pub(super) fn put_back(&mut self, request: &[u8]) {
+        self.inbox.put_back(request);
+        self.is_put_back = true;
     }
 
     /// Whether replies are held back that nobody has been told about.

@@ -4,6 +4,7 @@
 //! What concerns the client meanwhile finds its place empty: replies that are released then are noted, and released once the
 //! session is back ([`Sessions::take_released_late`]).
 
+mod monitors;
 mod timers;
 mod turns;
 mod unread;
@@ -12,11 +13,13 @@ use super::cursors::{Cursors, Scan};
 use super::session::{Job, Session, Waiting};
 use crate::resp::{Code, ReplyError};
 use destage_core::{ClientId, Lsn, RequestId, Time};
+use monitors::Monitors;
 use std::collections::HashSet;
 use timers::Timers;
 use turns::Turns;
 use unread::Unread;
 
+pub(super) use monitors::address;
 pub(super) use turns::COMMAND_COST;
 pub(crate) use turns::TURN;
 
@@ -39,6 +42,7 @@ pub(super) struct Sessions {
     released_late: Vec<ClientId>,
     /// Where their scans go on.
     cursors: Cursors,
+    monitors: Monitors,
 }
 
 fn client_of(request: RequestId) -> ClientId {
@@ -65,6 +69,7 @@ impl Sessions {
             sends: Vec::new(),
             released_late: Vec::new(),
             cursors: Cursors::default(),
+            monitors: Monitors::default(),
         }
     }
 
@@ -101,6 +106,7 @@ impl Sessions {
         let session = self.take(client)?;
         self.unread.forget(&session);
         self.timers.forget(client, &session);
+        self.unmonitor(client);
         self.connected -= 1;
         if session.announced {
             self.zombies.insert(client);
@@ -178,7 +184,7 @@ impl Sessions {
         if let Some(Waiting::Lease { raw }) =
             session.waiting.take_if(|waiting| matches!(waiting, Waiting::Lease { .. }))
         {
-            session.inbox.put_back(&raw);
+            session.put_back(&raw);
             self.turns.ready(client);
         }
     }
@@ -191,6 +197,12 @@ impl Sessions {
     /// The place that a cursor stands for, unless that is forgotten.
     pub(super) fn place_of(&self, cursor: u64) -> Option<&Scan> {
         self.cursors.get(cursor)
+    }
+
+    /// All that are in their places, with their numbers.
+    pub(super) fn numbered(&self) -> impl Iterator<Item = (ClientId, &Session)> {
+        let slots = self.slots.iter().enumerate();
+        slots.filter_map(|(at, slot)| Some((ClientId(at as u32), slot.as_deref()?)))
     }
 
     /// All that are in their places.

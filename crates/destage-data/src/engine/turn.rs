@@ -101,6 +101,9 @@ impl Engine {
         if !session.is_cut && self.sessions.outgrows(&mut session) {
             self.sessions.cut_off(client, &mut session);
         }
+        if session.waiting.is_none() && !session.is_put_back {
+            self.ended_waiting(&mut session);
+        }
         let has_more = !session.announced && !session.out.is_empty();
         let announced = has_more.then(|| session.announce(self.now));
         if !has_more && session.held.is_answered && !session.out.is_empty() {
@@ -165,6 +168,7 @@ impl Engine {
                         let before = session.out.len();
                         self.sessions.worked(raw.len() + COMMAND_COST);
                         self.request(client, session, raw, &args);
+                        self.begins_to_wait(session, raw, &args);
                         self.sessions.worked(session.out.len().saturating_sub(before));
                         self.pump();
                     }

@@ -165,13 +165,13 @@ const FAMILIES: &[(&[&str], &str)] = &[
     (&["move", "swapdb"], "there is one database, 0: the origin's"),
     (&["sort", "sort_ro"], "a [[query]] sorts, and so does a [[zset]] (ZRANGE)"),
     (&["touch"], "use EXISTS"),
-    (&["object", "memory", "debug"], "use TYPE, TTL, INFO and DESTAGE STATUS"),
+    (&["debug"], "use TYPE, TTL, INFO and DESTAGE STATUS"),
     // The server.
     (&["acl"], "there is one user, default; AUTH with --password"),
     (&["module"], "there are no modules; COMMAND LIST shows what is supported"),
     (
-        &["latency", "slowlog", "commandlog", "monitor", "hotkeys", "lolwut"],
-        "use DESTAGE STATUS, INFO and the admin port's /metrics",
+        &["commandlog", "hotkeys", "lolwut"],
+        "use SLOWLOG, LATENCY, DESTAGE STATUS, INFO and the admin port's /metrics",
     ),
     (&["time"], "use the clock of the client, or a [[query]] with now()"),
     (&["shutdown"], "DESTAGE DRAIN, then stop the process (SIGTERM)"),

@@ -232,6 +232,22 @@ impl<'a> Reply<'a> {
     }
 }
 
+/// Appends bytes as people read them: in quotation marks, and escaped where they are no printable ASCII.
+pub(crate) fn escaped(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.push(b'"');
+    for &byte in bytes {
+        match byte {
+            b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
+            b'\n' => out.extend_from_slice(b"\\n"),
+            b'\r' => out.extend_from_slice(b"\\r"),
+            b'\t' => out.extend_from_slice(b"\\t"),
+            b' '..=b'~' => out.push(byte),
+            _ => out.extend_from_slice(format!("\\x{byte:02x}").as_bytes()),
+        }
+    }
+    out.push(b'"');
+}
+
 /// Appends a bulk string.
 #[inline]
 fn push_bulk(out: &mut Vec<u8>, bytes: &[u8]) {

@@ -35,7 +35,7 @@ impl EmbeddedServer {
         let started = start::start(&settings, log)?;
         let schema = started.engine.schema().clone();
         let origin = started.origin.clone();
-        let (server, outbox) = Server::new(settings, started, reserved, Host::Library { listens })?;
+        let (server, outbox) = Server::new(settings, started, reserved, Host::Library)?;
         let address = server.address();
         let ended = Arc::new(OnceLock::new());
         let end = ended.clone();

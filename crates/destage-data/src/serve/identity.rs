@@ -238,6 +238,7 @@ impl Pair<'_> {
             ));
         };
         if owner.journal != self.journal {
+            self.check_forgotten(owner)?;
             return self.check_foreign(owner, claims);
         }
         if settings.replicas.is_none() && claims.are_of_a_copy(owner) {
@@ -313,6 +314,26 @@ impl Pair<'_> {
              origin: export it with `destage journal export --data {data}`, and start with the other copy's folder{more}",
                 owner.epoch,
                 claims.epoch()
+            ),
+        ))
+    }
+
+    /// A log on other servers that has only just been begun, at an origin whose journal was another one and did not end in order.
+    fn check_forgotten(&self, owner: &Owner) -> Result<(), ServeError> {
+        let Self { settings, describe, recovery, .. } = self;
+        let is_new = recovery.last_lsn == 0 && !owner.released && !settings.adopt;
+        let Some(replicas) = settings.replicas.as_ref().filter(|_| is_new) else { return Ok(()) };
+        Err(ServeError::new(
+            exit::JOURNAL_UNUSABLE,
+            format!(
+                "the log '{}' on these servers is new, but {describe} was used with another one (journal {}, last seen {} ago), \
+                 which may hold writes that are not destaged. Either all of these servers have forgotten it, or it is on others, or \
+                 under another --replica-log: start with those that remember it. If it is lost, pass --adopt to go on behind write \
+                 {}; what only the log held stays lost",
+                replicas.name,
+                owner.journal,
+                destage_runtime::human::seconds(owner.heartbeat_age.as_secs_f64()),
+                owned::newest(Some(owner)).0
             ),
         ))
     }

@@ -27,15 +27,13 @@ use crate::engine::{Engine, FetchJob};
 use crate::origins::{Applied, Keys, Notices, Origin, OriginError, ParkedGroup, Watermarks};
 use crate::schema::{Schema, TableId};
 use crate::settings::Settings;
-use control::EngineControl;
 use destage_core::{BatchId, Lsn};
 use destage_runtime::commit::CommitDone;
-use destage_runtime::reload::{self, Reread};
+use destage_runtime::reload::Reread;
 use destage_runtime::shell::EndRequest;
 use destage_runtime::sockets::Reserved;
 use destage_runtime::{descriptors, memory};
 use server::{Host, LocalEvent, Server};
-use std::sync::Arc;
 
 pub use check::check;
 pub use destage_runtime::ServeError;
@@ -118,9 +116,7 @@ pub fn run(mut settings: Settings, reread: Reread) -> Result<(), ServeError> {
     let reserved = reserve(&settings, true)?;
     let log = replicated::open(&settings, Some(&reserved))?;
     let started = replicated::start(&settings, log)?;
-    let (server, outbox) = Server::new(settings, started, reserved, Host::Program)?;
-    let _hangups = reload::watch(Arc::new(EngineControl { outbox, log: None }), reread)
-        .map_err(|error| ServeError::internal(&error))?;
+    let (server, _) = Server::new(settings, started, reserved, Host::Program(reread))?;
     server.run()
 }
 

@@ -6,7 +6,7 @@ use super::{Event, Outbox, ServeError};
 use crate::catalog::Catalog;
 use crate::settings::{JournalKind, ReplicaSettings, Settings};
 use destage_core::{Lsn, Span};
-use destage_journal::{DirDisk, Disk, Journal, MemDisk, Options, ParcelReader, Recovery};
+use destage_journal::{DirDisk, Disk, Journal, MemDisk, Options, Parcel, ParcelReader, Recovery};
 use destage_replicas::{Position, Refusal, Stage};
 use destage_replicas_redis::{LogSettings, Replicas, Said};
 use destage_runtime::exit;
@@ -215,14 +215,14 @@ pub(super) fn journal(
     log: Arc<Replicas>,
     folder: DirDisk,
     catalog: &Catalog,
-    origin: &str,
 ) -> Result<(Journal, Recovery, Option<Replicated>), ServeError> {
     let kind = settings.replicas.as_ref().map_or(JournalKind::Replicas, |r| r.journal);
-    let name = settings.replicas.as_ref().map_or("", |r| &r.name);
     let mut options = journal_options(settings, catalog);
-    let words = format!("{name}\n{origin}");
-    options.uuid =
-        Some(*uuid::Uuid::new_v5(&uuid::Uuid::NAMESPACE_URL, words.as_bytes()).as_bytes());
+    // By this identity the origin knows a log that its servers have forgotten from the one that is begun in its place.
+    options.uuid = Some(match identity(&log.entries())? {
+        Some(identity) => identity,
+        None => begin(settings, &log, &options.catalog)?,
+    });
     if kind == JournalKind::Replicas {
         // What is decided is of use to nobody: it is not there after a restart.
         options.retain = Duration::ZERO;
@@ -273,6 +273,40 @@ pub(super) fn journal(
 
 type Entries = [(Position, destage_replicas::Payload)];
 
+/// Whose the log's records are, unless it is a new one.
+fn identity(entries: &Entries) -> Result<Option<[u8; 16]>, ServeError> {
+    let Some((_, payload)) = entries.iter().find(|(_, payload)| !payload.is_empty()) else {
+        return Ok(None);
+    };
+    Ok(Some(ParcelReader::open(payload)?.journal))
+}
+
+/// Says whose the records of a new log are, before the origin hears of it.
+fn begin(settings: &Settings, log: &Replicas, catalog: &[u8]) -> Result<[u8; 16], ServeError> {
+    let identity = uuid::Uuid::new_v4().into_bytes();
+    let payload: destage_replicas::Payload = Parcel::first(identity, catalog).finish().into();
+    let began = Instant::now();
+    let mut at = None;
+    loop {
+        // None while the servers' configuration is being changed, which takes a few round trips.
+        at = at.or_else(|| log.append(payload.clone()));
+        let is_held = |said: &Said| at.is_some_and(|at| said.committed >= at);
+        let is_over = |said: &Said| matches!(said.stage, Stage::Fenced { .. });
+        let said = log.wait(LOOK_AGAIN, |said| is_held(said) || is_over(said));
+        if is_held(&said) {
+            return Ok(identity);
+        }
+        if is_over(&said) {
+            return Err(lost(&said));
+        }
+        if began.elapsed() > PATIENCE
+            && let Some(replicas) = &settings.replicas
+        {
+            return Err(too_few(log, replicas));
+        }
+    }
+}
+
 /// The journal on the local disk if it says the same as the log, else a new one.
 fn both(
     settings: &Settings,
@@ -294,8 +328,9 @@ fn both(
         return Err(ServeError::new(
             exit::JOURNAL_UNUSABLE,
             format!(
-                "the journal in {} was kept without these servers, and holds writes that their log lacks or does not know: start \
-                 with --journal local once and let it drain, then use an empty --data folder",
+                "the journal in {} was kept without these servers, or they have forgotten the log: it holds writes that their log \
+                 lacks or does not know. Start with --journal local and without --replicas once and let it drain, then use an empty \
+                 --data folder and --adopt",
                 settings.data.display()
             ),
         ));
@@ -352,6 +387,20 @@ fn of_parcel(payload: &[u8]) -> Result<(Lsn, bool), ServeError> {
     Ok((last, is_explained))
 }
 
+fn lost(said: &Said) -> ServeError {
+    let by = match &said.stage {
+        Stage::Fenced { place, .. } if !place.is_empty() => format!(" at {place}"),
+        _ => String::new(),
+    };
+    ServeError::new(
+        exit::FENCED,
+        format!(
+            "another process{by} took over the log; this one acknowledged nothing since and stopped. Everything acknowledged \
+             is there"
+        ),
+    )
+}
+
 impl Replicated {
     /// Tells the server of each change from now on.
     pub(super) fn tell(&self, outbox: Outbox) {
@@ -364,21 +413,7 @@ impl Replicated {
     /// [`exit::FENCED`]: another one does.
     pub(super) fn check_owned(&self) -> Result<(), ServeError> {
         let said = self.log.said();
-        if said.stage == Stage::Open { Ok(()) } else { Err(self.lost(&said)) }
-    }
-
-    fn lost(&self, said: &Said) -> ServeError {
-        let by = match &said.stage {
-            Stage::Fenced { place, .. } if !place.is_empty() => format!(" at {place}"),
-            _ => String::new(),
-        };
-        ServeError::new(
-            exit::FENCED,
-            format!(
-                "another process{by} took over the log; this one acknowledged nothing since and stopped. Everything acknowledged \
-                 is there"
-            ),
-        )
+        if said.stage == Stage::Open { Ok(()) } else { Err(lost(&said)) }
     }
 
     pub(super) fn want(&mut self, upto: Lsn) {
@@ -387,9 +422,7 @@ impl Replicated {
 
     /// Hands over what is wanted, or much; lets go of what is decided.
     pub(super) fn ship(&mut self, journal: &mut Journal) {
-        let is_wanted = self.wanted.is_some_and(|wanted| wanted > self.shipped);
-        let is_due = is_wanted || journal.parcel_bytes() > AHEAD_BYTES;
-        if is_due && self.under_way.len() < UNDER_WAY_MAX && self.log.said().stage == Stage::Open {
+        while self.is_due(journal) {
             let is_small = journal.catalog_bytes() <= EXPLANATION_SMALL;
             let explains = is_small || self.since_explained >= EXPLAINED_EVERY;
             let parcel = self.unsent.take().or_else(|| {
@@ -397,11 +430,20 @@ impl Replicated {
                 self.since_explained = if explains { 0 } else { self.since_explained + 1 };
                 Some(Unsent { last: Lsn(parcel.last()), explains, bytes: parcel.finish().into() })
             });
-            if let Some(parcel) = parcel {
-                self.send(parcel);
+            let Some(parcel) = parcel else { break };
+            self.send(parcel);
+            if self.unsent.is_some() {
+                break;
             }
         }
         self.reclaim(Lsn(journal.decided()));
+    }
+
+    fn is_due(&self, journal: &Journal) -> bool {
+        let is_wanted = self.wanted.is_some_and(|wanted| wanted > self.shipped);
+        (is_wanted || journal.parcel_bytes() > AHEAD_BYTES)
+            && self.under_way.len() < UNDER_WAY_MAX
+            && self.log.said().stage == Stage::Open
     }
 
     fn send(&mut self, parcel: Unsent) {
@@ -444,7 +486,7 @@ impl Replicated {
     pub(super) fn hear(&mut self) -> Result<(Lsn, Span), ServeError> {
         let said = self.log.said();
         if let Stage::Fenced { .. } = said.stage {
-            return Err(self.lost(&said));
+            return Err(lost(&said));
         }
         let mut took = Span::ZERO;
         while let Some(entry) = self.under_way.pop_front_if(|entry| entry.at <= said.committed) {
@@ -506,6 +548,7 @@ pub(super) fn report(log: &Replicas, name: &str) -> ReplicasReport {
         log: name.to_owned(),
         owner,
         owned_here: said.stage == Stage::Open,
+        answers: log.may_answer(),
         copies: copies as u64,
         servers_ready: ready as u64,
         loss: loss(copies, count, promises),

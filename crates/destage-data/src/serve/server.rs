@@ -26,6 +26,7 @@ use destage_engine::{Drive, Writers};
 use destage_replicas_redis::Replicas;
 use destage_runtime::clock::Clock;
 use destage_runtime::handoff::{Sender, queue};
+use destage_runtime::reload::{self, Reread};
 use destage_runtime::shell::{LISTENER, Shell, WAKER};
 use destage_runtime::sockets::{Listen, Listener, Reserved};
 use destage_runtime::watch::Guard;
@@ -46,12 +47,11 @@ const FETCHERS: usize = 4;
 const OUTPUT_KEPT_BYTES: usize = 64 << 10;
 
 /// Where the server runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Host {
-    /// It is the program: it listens, heeds signals and announces itself.
-    Program,
-    /// It is a part of a program, which says whether it listens.
-    Library { listens: bool },
+    /// It is the program: it listens, heeds signals, of which SIGHUP has the settings read again, and announces itself.
+    Program(Reread),
+    /// It is a part of a program.
+    Library,
 }
 
 /// The live server.
@@ -82,6 +82,7 @@ pub(super) struct Server {
     settings: Settings,
     /// Held for those threads that end with the server.
     _alive: Arc<()>,
+    _hangups: Option<reload::Watcher>,
     stopped: Option<ServeError>,
 }
 
@@ -159,9 +160,15 @@ impl Server {
         });
         let auth = engine.passwords().clone();
         shell.serve_admin(&mut reserved, control, auth, &settings.admin_hosts)?;
-        if host == Host::Program {
-            shell.watch_signals()?;
-        }
+        let hangups = match host {
+            Host::Program(reread) => {
+                shell.watch_signals()?;
+                let control = EngineControl { outbox: outbox.clone(), log: None };
+                Some(reload::watch(Arc::new(control), reread).map_err(internal)?)
+            }
+            Host::Library => None,
+        };
+        let is_program = hangups.is_some();
         let clock = Arc::new(clock);
         let server = Self {
             claims,
@@ -183,9 +190,10 @@ impl Server {
             journal: Guard::new(watch),
             settings,
             _alive: alive,
+            _hangups: hangups,
             stopped: None,
         };
-        if host == Host::Program {
+        if is_program {
             server.announce(&origin.describe(), is_example);
             server.start_child().map_err(internal)?;
         }

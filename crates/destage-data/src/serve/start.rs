@@ -81,7 +81,7 @@ pub(super) fn start(
             let (journal, recovery) = open_journal(settings, disk, &catalog)?;
             (journal, recovery, None)
         }
-        Some(log) => replicated::journal(settings, log, disk, &catalog, &origin.describe())?,
+        Some(log) => replicated::journal(settings, log, disk, &catalog)?,
     };
     let mut writer = origin.writer()?;
     let partition = Arc::new(partition);

@@ -10,6 +10,8 @@
 //!
 //! A crash between any two of these is followed by all of it once more; each step finds out whether it has been done.
 
+mod content;
+
 use super::needs::staged_name;
 use super::plan::{Conflict, FileWork, Landed, NameWork, Plan};
 use super::record::{Base, NameChange};
@@ -35,6 +37,8 @@ pub(crate) struct Controls {
     pub(crate) names_first: bool,
     /// Whether the origin is as it was left is not looked at.
     pub(crate) no_base: bool,
+    /// What makes a file longer comes in any order.
+    pub(crate) no_growth_order: bool,
 }
 
 /// Carries a batch out, with so many files at a time.
@@ -58,15 +62,6 @@ pub(crate) fn carry_out(
     }
     carrier.look(plan)?;
     Ok(carrier.landed)
-}
-
-/// How a file becomes longer.
-struct Growth {
-    /// Others can see it.
-    is_seen: bool,
-    /// Where it ended before.
-    end: u64,
-    is_unsynced: bool,
 }
 
 struct Carrier<'a> {
@@ -169,61 +164,11 @@ impl Carrier<'_> {
         Ok(true)
     }
 
-    /// The size grows by bytes that exist, and only then to what is zeros.
-    fn content(&self, key: &Key, found: u64, file: &FileWork) -> Result<()> {
-        let mut size = found;
-        if size > file.limit {
-            self.origin.truncate(key, file.limit)?;
-            size = file.limit;
-        }
-        let mut buffer: Vec<u8> = Vec::new();
-        let mut start = 0;
-        let mut growth = Growth { is_seen: file.base.is_some(), end: size, is_unsynced: false };
-        for (offset, len, content) in &file.writes {
-            let is_next = start + buffer.len() as u64 == *offset;
-            if !buffer.is_empty() && (!is_next || buffer.len() >= WRITE_BYTES_MAX) {
-                self.put(key, start, &buffer, &mut growth)?;
-                buffer.clear();
-            }
-            if matches!(content, super::extents::Content::Zeros) && *len > ZERO_BYTES_MAX {
-                if !buffer.is_empty() {
-                    self.put(key, start, &buffer, &mut growth)?;
-                    buffer.clear();
-                }
-                if *offset < size {
-                    self.origin.punch(key, *offset, *len)?;
-                }
-                continue;
-            }
-            if buffer.is_empty() {
-                start = *offset;
-            }
-            content.append_to(&mut buffer, *len);
-            size = size.max(offset + len);
-        }
-        if !buffer.is_empty() {
-            self.put(key, start, &buffer, &mut growth)?;
-        }
-        if size < file.stat.size {
-            self.origin.truncate(key, file.stat.size)?;
-        }
-        Ok(())
-    }
-
-    /// Writes bytes. Of a file that others see, what makes it longer is durable before anything behind it is: else a
-    /// host that dies might leave zeros where these bytes belong.
-    fn put(&self, key: &Key, offset: u64, bytes: &[u8], growth: &mut Growth) -> Result<()> {
-        let end = offset + bytes.len() as u64;
-        let grows = growth.is_seen && end > growth.end;
-        if grows && growth.is_unsynced {
-            self.origin.sync(key)?;
-        }
-        growth.is_unsynced |= grows;
-        self.origin.write(key, offset, bytes)
-    }
-
     fn names(&mut self, plan: &Plan) -> Result<()> {
         let done = self.done_before(&plan.in_doubt)?;
+        for work in plan.names.iter().take(done) {
+            self.end_create(work)?;
+        }
         for work in plan.names.iter().skip(done) {
             let Some(change) = &work.change else { continue };
             match self.name(work, change) {
@@ -280,6 +225,17 @@ impl Carrier<'_> {
             }
         }
         Ok(best)
+    }
+
+    /// A file that has its first name is not to keep the one under which it was made in advance: where a rename takes two
+    /// steps, an earlier attempt may have ended between them.
+    fn end_create(&self, work: &NameWork) -> Result<()> {
+        let Some(NameChange::Create { staged, .. }) = &work.change else { return Ok(()) };
+        let staged = staged_name(*staged);
+        if self.whose(&self.own.pool, &staged)? == Some(work.file.ino) {
+            self.origin.unlink(&self.own.pool, &staged)?;
+        }
+        Ok(())
     }
 
     fn whose(&self, dir: &Key, name: &[u8]) -> Result<Option<Ino>> {
@@ -368,6 +324,7 @@ impl Carrier<'_> {
     fn keep(&mut self, file: &FileWork, reason: &'static str) -> Result<()> {
         let place = format!("{}-{}", file.first.0, file.key.ino);
         let folder = self.folder(&place)?;
+        let mut is_packed = false;
         if file.stat.kind == Kind::File {
             let key = match self.origin.make(&folder, DATA_NAME, &Make::File) {
                 Ok((key, _)) => key,
@@ -375,10 +332,18 @@ impl Carrier<'_> {
                 Err(error) => return Err(error),
             };
             let whole = FileWork { limit: 0, ..file.clone() };
-            self.content(&key, u64::MAX, &whole)?;
+            match self.content(&key, u64::MAX, &whole) {
+                // Where they belong they cannot be: the ranges say where that is.
+                Err(error) if is_lasting(error) => {
+                    self.pack(&key, file)?;
+                    is_packed = true;
+                }
+                other => other?,
+            }
             self.origin.sync(&key)?;
         }
-        let ranges: Vec<(u64, u64)> = file.writes.iter().map(|(at, len, _)| (*at, *len)).collect();
+        let ranges = file.writes.iter().filter(|(.., content)| !is_packed || content.is_bytes());
+        let ranges: Vec<(u64, u64)> = ranges.map(|(at, len, _)| (*at, *len)).collect();
         let about = serde_json::json!({
             "ino": file.key.ino,
             "reason": reason,
@@ -388,8 +353,22 @@ impl Carrier<'_> {
             "gid": file.stat.gid,
             "mtime": file.stat.mtime.seconds,
             "ranges": ranges,
+            "packed": is_packed,
         });
         self.tell(&folder, place, file.key.ino, None, reason, &about)
+    }
+
+    /// Writes the ranges of a file one behind the other, without what is zeros.
+    fn pack(&self, key: &Key, file: &FileWork) -> Result<()> {
+        self.origin.truncate(key, 0)?;
+        let mut at = 0;
+        for (_, len, content) in file.writes.iter().filter(|(.., content)| content.is_bytes()) {
+            let mut buffer = Vec::new();
+            content.append_to(&mut buffer, *len);
+            self.origin.write(key, at, &buffer)?;
+            at += len;
+        }
+        Ok(())
     }
 
     /// Moves a file that cannot have its name to where conflicts are kept.
@@ -525,9 +504,5 @@ const REFUSED: &str = "the origin refuses it, and would again";
 const LANE_FILES_MIN: usize = 16;
 const DATA_NAME: &[u8] = b"data";
 const ABOUT_NAME: &[u8] = b"about.json";
-/// Bytes that are written at once.
-const WRITE_BYTES_MAX: usize = 4 << 20;
-/// Zeros up to which they are written like bytes.
-const ZERO_BYTES_MAX: u64 = 64 << 10;
 /// Files up to which each is made durable by itself.
 const SYNC_EACH_MAX: usize = 4;

@@ -13,6 +13,7 @@ use crate::ask::{
     Answered, Ask, Caller, Errno, Handle, Ino, Kind, Moment, NAME_BYTES_MAX, Name, Opened, Stat,
 };
 use crate::origin::Key;
+use destage_core::Lsn;
 use std::ops::Range;
 
 /// Who asks, when, and what is known of the origin.
@@ -36,6 +37,8 @@ pub(crate) struct Done {
     pub(crate) opened: Option<Ino>,
     /// What it changes, or concerns.
     pub(crate) ino: Ino,
+    /// Its mode is another one, of which the answer says nothing.
+    pub(crate) is_other_mode: bool,
 }
 
 /// What is answered.
@@ -49,7 +52,7 @@ pub(crate) enum Reply {
 impl Done {
     fn read(ino: Ino, answered: Answered) -> Self {
         let reply = Reply::Ready(answered);
-        Self { records: Vec::new(), reply, looked: None, opened: None, ino }
+        Self { records: Vec::new(), reply, looked: None, opened: None, ino, is_other_mode: false }
     }
 
     fn changed(ino: Ino, answered: Answered, records: Vec<Record>) -> Self {
@@ -98,7 +101,14 @@ impl Tree {
             }
             Ask::Lseek { ino, offset, whence } => self.lseek(context, *ino, *offset, *whence),
             Ask::ReadDir { ino, .. } => self.read_dir(context, *ino),
-            Ask::StatFs => Ok(Done::read(self.root(), Answered::Space(context.hints.space()?))),
+            Ask::StatFs => {
+                let (mut space, landed) = context.hints.space(self.landed)?;
+                // What is on its way has taken its room already.
+                let taken = self.on_its_way(landed) / u64::from(space.block_bytes.max(1));
+                space.free = space.free.saturating_sub(taken);
+                space.available = space.available.saturating_sub(taken);
+                Ok(Done::read(self.root(), Answered::Space(space)))
+            }
             Ask::SetXattr { ino, name, value, mode } => {
                 self.set_xattr(context, *ino, name, value, *mode)
             }
@@ -111,10 +121,10 @@ impl Tree {
                 Ok(Done::read(*ino, Answered::Data(names)))
             }
             Ask::RemoveXattr { ino, name } => self.remove_xattr(context, *ino, name),
-            Ask::Fsync { ino } | Ask::Flush { ino } => Ok(Done::read(*ino, Answered::Done)),
-            Ask::Forget { ino, .. } | Ask::Release { ino, .. } | Ask::ReleaseDir { ino, .. } => {
-                Ok(Done::read(*ino, Answered::Done))
-            }
+            Ask::Fsync { ino }
+            | Ask::Forget { ino, .. }
+            | Ask::Release { ino, .. }
+            | Ask::ReleaseDir { ino, .. } => Ok(Done::read(*ino, Answered::Done)),
         }
     }
 
@@ -128,7 +138,7 @@ impl Tree {
         let node = self.node(ino).ok_or(Errno::STALE)?;
         match node.stat {
             Some(stat) => Ok(stat),
-            None => Ok(context.hints.stat(&node.key)?),
+            None => Ok(context.hints.stat(&node.key, node.last)?),
         }
     }
 
@@ -143,19 +153,19 @@ impl Tree {
         if dir == self.root() && **name == *crate::OWN_FOLDER {
             return Ok(None);
         }
-        let dir_key = self.key(dir)?;
+        let dir_node = self.node(dir).ok_or(Errno::STALE)?;
         let key = match self.child(dir, name) {
             Known::Nobody => return Ok(None),
             Known::File(ino) => self.key(ino)?.clone(),
-            Known::AskOrigin => match context.hints.name(dir_key, name)? {
+            Known::AskOrigin => match context.hints.name(&dir_node.key, name, dir_node.last)? {
                 None => return Ok(None),
                 Some(key) => key,
             },
         };
-        let known = self.node(key.ino).filter(|node| node.key == key).and_then(|node| node.stat);
-        let stat = match known {
+        let known = self.node(key.ino).filter(|node| node.key == key);
+        let stat = match known.and_then(|node| node.stat) {
             Some(stat) => stat,
-            None => context.hints.stat(&key)?,
+            None => context.hints.stat(&key, known.map_or(Lsn::ZERO, |node| node.last))?,
         };
         Ok(Some((key, stat)))
     }

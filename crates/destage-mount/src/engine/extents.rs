@@ -28,6 +28,10 @@ pub(crate) enum Content {
 }
 
 impl Content {
+    pub(crate) fn is_bytes(&self) -> bool {
+        matches!(self, Self::Bytes(..))
+    }
+
     /// The same from a later place on.
     fn after(&self, skipped: u64) -> Self {
         match self {

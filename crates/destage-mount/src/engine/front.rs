@@ -5,13 +5,16 @@
 //! reads no clock; the journal's disk may be a simulated one.
 
 mod batches;
+mod measured;
 pub(crate) mod requests;
 mod units;
 
+use super::below::Below;
 use super::carry::Controls;
 use super::needs::{Need, Staged};
 use super::plan::{Landed, Plan};
 use super::record::{Record, encode};
+use super::room;
 use super::tree::Tree;
 use crate::ask::{Answer, Answered, Errno, Handle, Ino, Listed, Moment, Space};
 use crate::origin::{Key, Origin};
@@ -24,9 +27,11 @@ use destage_engine::{
     Append, CommitSettings, Drive, FrontEnd, Load, News, Recovered, write as write_group,
 };
 use destage_journal::Journal;
+use destage_record::RecordedCore;
 use destage_runtime::commit::{CommitDone, CommitWork, JournalCommit};
 use destage_runtime::mode_log::ModeLog;
 use hashbrown::HashMap;
+use measured::{Counted, Measured};
 pub(crate) use requests::Pending;
 use requests::Requests;
 use std::collections::BTreeSet;
@@ -36,7 +41,7 @@ use units::Units;
 /// The front end: see the module.
 pub(crate) struct Front {
     pub(crate) tree: Tree,
-    core: Core,
+    core: RecordedCore,
     now: Time,
     journal: Journal,
     commit: JournalCommit,
@@ -50,21 +55,25 @@ pub(crate) struct Front {
     origin: Arc<dyn Origin>,
     settings: FrontSettings,
     stopped: Option<StopReason>,
+    has_lost_origin: bool,
     /// No change begins until it is thawed; those that came meanwhile.
     frozen: Option<Vec<Pending>>,
     /// Files of which the kernel may hold pages that were stored to.
     mapped: BTreeSet<Ino>,
-    /// Bytes that the origin had room for when it was last asked.
+    /// Bytes that may still be promised to be at the origin once, as far as is known.
     room: Option<u64>,
     modes: ModeLog,
+    measured: Measured,
     pub(crate) counted: Counted,
 }
 
 /// What is chosen for a mount.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct FrontSettings {
     /// An fsync is answered by the origin, not by the journal.
     pub(crate) fsync_origin: bool,
+    /// The same for what is in these folders.
+    pub(crate) fsync_origin_below: Below,
     pub(crate) controls: FrontControls,
 }
 
@@ -75,22 +84,9 @@ pub(crate) struct FrontControls {
     pub(crate) no_commit: bool,
     /// The origin is touched before the journal says so.
     pub(crate) no_intent: bool,
+    /// Whether the origin has room is not looked at.
+    pub(crate) no_room: bool,
     pub(crate) carry: Controls,
-}
-
-/// What happened since the start.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Counted {
-    pub(crate) requests: u64,
-    pub(crate) errors: u64,
-    pub(crate) conflicts: u64,
-    pub(crate) files_written: u64,
-    pub(crate) names_changed: u64,
-    pub(crate) absorbed: u64,
-    pub(crate) origin_error: Option<String>,
-    pub(crate) origin_errors: u64,
-    pub(crate) recovered_groups: u64,
-    pub(crate) cut_bytes: u64,
 }
 
 /// What is to be done elsewhere.
@@ -105,6 +101,8 @@ pub(crate) struct Out {
     pub(crate) retries: Vec<(Pending, Need)>,
     /// Requests that may begin now.
     pub(crate) again: Vec<Pending>,
+    /// Files whose attributes the kernel is to ask for again before anybody is answered.
+    pub(crate) outdated: Vec<Ino>,
     /// Files made in advance that were not used.
     pub(crate) unused: Vec<Staged>,
     /// The same by number, of files that are gone.
@@ -124,8 +122,6 @@ pub(crate) enum Submitted {
 
 /// One ordering domain: the whole mount.
 const DOMAIN: DomainId = DomainId(0);
-/// What of the origin's room is used: it is filled by others, too.
-const ROOM_SHARE: (u64, u64) = (95, 100);
 /// What the journal adds to a group, bytes.
 const RECORD_BYTES: usize = 24;
 /// Syncs run on a thread of their own, so that two may be under way.
@@ -147,9 +143,13 @@ impl Front {
         decided: Lsn,
         settings: FrontSettings,
     ) -> Self {
+        let mut tree = Tree::new(origin.root());
+        if let Some(top) = tree.node_mut(origin.root().ino) {
+            top.place = settings.fsync_origin_below.top();
+        }
         Self {
-            tree: Tree::new(origin.root()),
-            core: Core::resume(now, policy, decided).counting_writes_only(),
+            tree,
+            core: Core::resume(now, policy, decided).counting_writes_only().into(),
             now,
             commit: JournalCommit::new(COMMIT, 0, now),
             journal,
@@ -163,10 +163,12 @@ impl Front {
             origin,
             settings,
             stopped: None,
+            has_lost_origin: false,
             frozen: None,
             mapped: BTreeSet::new(),
             room: None,
             modes: ModeLog::default(),
+            measured: Measured::new(now),
             counted: Counted::default(),
         }
     }
@@ -202,6 +204,25 @@ impl Front {
         self.stopped
     }
 
+    /// Whether the origin's own mount has ended.
+    pub(crate) fn has_lost_origin(&self) -> bool {
+        self.has_lost_origin
+    }
+
+    /// The origin has answered what it answers once its own mount has ended, by an eviction or because the program is gone that
+    /// served it: it will not be back under this process. Nothing is tried again, and what was answered stays in the journal.
+    pub(crate) fn lose_origin(&mut self, now: Time, errno: Errno) {
+        self.advance(now);
+        if std::mem::replace(&mut self.has_lost_origin, true) {
+            return;
+        }
+        tracing::error!(error = %errno, "the origin's own mount has ended: mount it again, then start this mount again");
+        self.counted.origin_error = Some(errno.to_string());
+        self.stopped.get_or_insert(StopReason::Fenced);
+        self.commit_soon(now);
+        self.fail_all(Errno::IO);
+    }
+
     pub(crate) fn controls(&self) -> Controls {
         self.settings.controls.carry
     }
@@ -211,15 +232,15 @@ impl Front {
         std::mem::take(&mut self.mapped)
     }
 
-    /// The origin has this room.
-    pub(crate) fn set_space(&mut self, space: Space) {
-        let bytes = space.available.saturating_mul(space.block_bytes.into());
-        self.room = Some(bytes / ROOM_SHARE.1 * ROOM_SHARE.0);
+    /// What has landed: to be known before the origin is asked for its room.
+    pub(crate) fn landed(&self) -> u64 {
+        self.tree.landed
     }
 
-    /// Whether the origin has room for so many bytes, besides what is on its way.
-    fn has_room_for(&self, bytes: u64) -> bool {
-        self.room.is_none_or(|room| self.core.status().dirty_bytes.saturating_add(bytes) <= room)
+    /// The origin has this room, asked for when so much had landed.
+    pub(crate) fn set_space(&mut self, space: &Space, landed: u64) {
+        let on_its_way = self.tree.on_its_way(landed);
+        self.room = room::usable(space).map(|usable| usable.saturating_sub(on_its_way));
     }
 
     /// No change begins any more.
@@ -236,25 +257,26 @@ impl Front {
         self.frozen.is_some()
     }
 
-    /// Requests that wait.
-    pub(crate) fn waiting(&self) -> usize {
-        self.requests.len()
-    }
-
     /// Something was done with the journal, or not.
     pub(crate) fn commit_ended(&mut self, now: Time, done: CommitDone) {
         self.advance(now);
         if let Some(error) = done.failure() {
             tracing::error!(%error, "the journal failed");
         }
+        if done.is_sync() {
+            self.measured.synced(self.now, done.took());
+        }
         self.commit.ended(self.now, &mut self.journal, done);
         while let Some(news) = self.commit.poll_news(&mut self.journal) {
             match news {
                 News::Durable { upto, .. } if upto > self.core.committed() => {
+                    self.measured.committed(self.now, self.uncommitted_age());
                     self.core.handle(self.now, Input::Synced { upto, result: Ok(()) });
                 }
-                News::Durable { .. } | News::HasSpace | News::Synced { .. } => {}
+                News::Durable { .. } | News::Synced { .. } => {}
+                News::HasSpace => self.measured.is_journal_full = false,
                 News::Full { is_new } => {
+                    self.measured.is_journal_full = true;
                     if is_new {
                         tracing::error!(
                             "the journal's disk is full: nothing is acknowledged until there is space"
@@ -414,13 +436,13 @@ impl FrontEnd for Front {
 }
 
 impl Drive for Front {
-    type Core = Core;
+    type Core = RecordedCore;
 
     fn core(&self) -> &Core {
         &self.core
     }
 
-    fn core_mut(&mut self) -> &mut Core {
+    fn core_mut(&mut self) -> &mut RecordedCore {
         &mut self.core
     }
 

@@ -1,5 +1,6 @@
 //! The engine: what decides. It knows no kernel and no file system; the origin is asked and changed by those who hold both.
 
+mod below;
 mod carry;
 mod exec;
 mod extents;
@@ -9,16 +10,18 @@ mod node;
 mod plan;
 mod record;
 mod recover;
+mod room;
 #[cfg(test)]
 mod tests;
 mod tree;
 
+pub(crate) use below::Below;
 pub(crate) use carry::{OwnFolders, carry_out};
 pub(crate) use extents::Piece;
 pub(crate) use front::{Front, FrontSettings, Out, Pending, Submitted};
 pub(crate) use needs::{Hints, Need, Stage, Staged, staged_name};
 pub(crate) use plan::Plan;
-pub(crate) use record::{Record, Unreadable, decode};
+pub(crate) use record::{Record, Unreadable, read_group};
 pub(crate) use recover::Scan;
 
 /// Tells lives of a number apart, for the kernel.

@@ -1,8 +1,9 @@
 //! What the engine has to know of the origin before it can answer, and the asking. The engine itself asks nobody: it
 //! says what it needs, and is told.
 
-use crate::ask::{Errno, Ino, Listed, Make, Name, Seek, Space, Stat};
+use crate::ask::{Errno, Ino, Kind, Listed, Make, Name, Seek, Space, Stat};
 use crate::origin::{Key, Origin};
+use destage_core::Lsn;
 use std::sync::Arc;
 
 /// Something to be asked at the origin.
@@ -15,11 +16,12 @@ pub(crate) enum Need {
     Stage(Make),
     Xattr(Key, Name),
     Xattrs(Key),
-    /// Whether the origin takes such an attribute at all.
-    TryXattr(Name, Box<[u8]>),
+    /// Whether the origin takes such an attribute at all, of such a file.
+    TryXattr(Kind, Name, Box<[u8]>),
     Target(Key),
     Seek(Key, u64, Seek),
-    Space,
+    /// For an engine that knew that so much had landed: see [`super::room`].
+    Space(u64),
 }
 
 /// Why something cannot be answered now.
@@ -58,16 +60,18 @@ pub(crate) trait Stage {
 /// What is known of the origin, for one request.
 #[derive(Debug, Default)]
 pub(crate) struct Hints {
-    stats: Vec<(Key, Stat)>,
-    names: Vec<(Ino, Name, Option<Key>)>,
-    lists: Vec<(Ino, Arc<[Listed]>)>,
+    /// The newest group when the origin was asked last.
+    pub(crate) asked: Lsn,
+    stats: Vec<(Key, Stat, Lsn)>,
+    names: Vec<(Ino, Name, Option<Key>, Lsn)>,
+    lists: Vec<(Ino, Arc<[Listed]>, Lsn)>,
     pub(crate) staged: Option<Staged>,
     xattr: Option<Result<Vec<u8>, Errno>>,
     xattrs: Option<Vec<u8>>,
     is_xattr_tried: bool,
     target: Option<Vec<u8>>,
     seek: Option<u64>,
-    space: Option<Space>,
+    space: Option<(Space, u64)>,
 }
 
 impl Hints {
@@ -82,24 +86,24 @@ impl Hints {
         stage: &dyn Stage,
     ) -> Result<(), Errno> {
         match need {
-            Need::Stat(key) => self.stats.push((key.clone(), origin.stat(key)?)),
+            Need::Stat(key) => self.stats.push((key.clone(), origin.stat(key)?, self.asked)),
             Need::Name(dir, name) => {
                 let found = match origin.lookup(dir, name) {
                     Ok((key, stat)) => {
-                        self.stats.push((key.clone(), stat));
+                        self.stats.push((key.clone(), stat, self.asked));
                         Some(key)
                     }
                     Err(Errno::NOENT) => None,
                     Err(error) => return Err(error),
                 };
-                self.names.push((dir.ino, name.clone(), found));
+                self.names.push((dir.ino, name.clone(), found, self.asked));
             }
-            Need::List(dir) => self.lists.push((dir.ino, origin.list(dir)?.into())),
+            Need::List(dir) => self.lists.push((dir.ino, origin.list(dir)?.into(), self.asked)),
             Need::Stage(make) => self.staged = Some(stage.take(make)?),
             Need::Xattr(key, name) => self.xattr = Some(origin.xattr(key, name)),
             Need::Xattrs(key) => self.xattrs = Some(origin.xattrs(key)?),
-            Need::TryXattr(name, value) => {
-                let scratch = stage.take(&Make::File)?;
+            Need::TryXattr(kind, name, value) => {
+                let scratch = stage.take(&like(*kind))?;
                 let tried = origin.set_xattr(&scratch.key, name, value);
                 self.staged = Some(scratch);
                 tried?;
@@ -109,7 +113,7 @@ impl Hints {
             Need::Seek(key, offset, whence) => {
                 self.seek = Some(origin.seek(key, *offset, *whence)?);
             }
-            Need::Space => self.space = Some(origin.space()?),
+            Need::Space(landed) => self.space = Some((origin.space()?, *landed)),
         }
         Ok(())
     }
@@ -120,19 +124,26 @@ impl Hints {
         *self = Self { staged, is_xattr_tried, ..Self::default() };
     }
 
-    pub(crate) fn stat(&self, key: &Key) -> Result<Stat, Need> {
-        let found = self.stats.iter().rev().find(|(known, _)| known == key);
-        found.map(|&(_, stat)| stat).ok_or_else(|| Need::Stat(key.clone()))
+    /// What the origin says of a file that was changed here last by this group. What it said before that does not count:
+    /// the change may have gone there meanwhile, so that nothing here tells of it any more.
+    pub(crate) fn stat(&self, key: &Key, last: Lsn) -> Result<Stat, Need> {
+        let mut known = self.stats.iter().rev().take_while(|(.., asked)| *asked >= last);
+        let found = known.find(|(known, ..)| known == key);
+        found.map(|&(_, stat, _)| stat).ok_or_else(|| Need::Stat(key.clone()))
     }
 
-    pub(crate) fn name(&self, dir: &Key, name: &Name) -> Result<Option<Key>, Need> {
-        let found = self.names.iter().find(|(ino, known, _)| *ino == dir.ino && known == name);
-        found.map(|(_, _, key)| key.clone()).ok_or_else(|| Need::Name(dir.clone(), name.clone()))
+    /// The same of a name in a directory.
+    pub(crate) fn name(&self, dir: &Key, name: &Name, last: Lsn) -> Result<Option<Key>, Need> {
+        let mut known = self.names.iter().rev().take_while(|(.., asked)| *asked >= last);
+        let found = known.find(|(ino, known, ..)| *ino == dir.ino && known == name);
+        found.map(|(_, _, key, _)| key.clone()).ok_or_else(|| Need::Name(dir.clone(), name.clone()))
     }
 
-    pub(crate) fn list(&self, dir: &Key) -> Result<Arc<[Listed]>, Need> {
-        let found = self.lists.iter().find(|(ino, _)| *ino == dir.ino);
-        found.map(|(_, list)| list.clone()).ok_or_else(|| Need::List(dir.clone()))
+    /// The same of all its names.
+    pub(crate) fn list(&self, dir: &Key, last: Lsn) -> Result<Arc<[Listed]>, Need> {
+        let mut known = self.lists.iter().rev().take_while(|(.., asked)| *asked >= last);
+        let found = known.find(|(ino, ..)| *ino == dir.ino);
+        found.map(|(_, list, _)| list.clone()).ok_or_else(|| Need::List(dir.clone()))
     }
 
     pub(crate) fn staged(&self, make: &Make) -> Result<&Staged, Need> {
@@ -147,8 +158,8 @@ impl Hints {
         self.xattrs.clone().ok_or_else(|| Need::Xattrs(key.clone()))
     }
 
-    pub(crate) fn xattr_tried(&self, name: &Name, value: &[u8]) -> Result<(), Need> {
-        let need = || Need::TryXattr(name.clone(), value.into());
+    pub(crate) fn xattr_tried(&self, kind: Kind, name: &Name, value: &[u8]) -> Result<(), Need> {
+        let need = || Need::TryXattr(kind, name.clone(), value.into());
         self.is_xattr_tried.then_some(()).ok_or_else(need)
     }
 
@@ -160,8 +171,20 @@ impl Hints {
         self.seek.ok_or_else(|| Need::Seek(key.clone(), offset, whence))
     }
 
-    pub(crate) fn space(&self) -> Result<Space, Need> {
-        self.space.ok_or(Need::Space)
+    /// The origin's room, and what had landed when it was asked.
+    pub(crate) fn space(&self, landed: u64) -> Result<(Space, u64), Need> {
+        self.space.ok_or(Need::Space(landed))
+    }
+}
+
+/// A file of a kind, for what an origin allows of some kinds only.
+fn like(kind: Kind) -> Make {
+    match kind {
+        Kind::File => Make::File,
+        Kind::Dir => Make::Dir,
+        Kind::Link => Make::Link(b"nowhere"[..].into()),
+        // Of devices the same is allowed as of a pipe.
+        Kind::Pipe | Kind::Socket | Kind::Char | Kind::Block => Make::Special(Kind::Pipe, 0),
     }
 }
 

@@ -1,5 +1,6 @@
 //! One file as this front end knows it: what of it the origin does not have yet.
 
+use super::below::Place;
 use super::extents::Extents;
 use super::record::Base;
 use crate::ask::{Ino, Kind, Name, Stat};
@@ -38,6 +39,7 @@ pub(crate) struct Node {
     /// Kept readable at the origin.
     pub(crate) is_pinned: bool,
     pub(crate) unit: Option<UnitId>,
+    pub(crate) place: Place,
 }
 
 /// What an extended attribute is to be, if it is to be there.
@@ -118,6 +120,7 @@ impl Node {
             names: Directory::default(),
             is_pinned: false,
             unit: None,
+            place: Place::default(),
         }
     }
 

@@ -41,6 +41,8 @@ pub(crate) struct FileWork {
     /// What the origin must hold for this not to be a conflict; `None` where nobody else can have changed it, or
     /// where we may have.
     pub(crate) base: Option<Base>,
+    /// Others may see it.
+    pub(crate) is_named: bool,
     /// What is behind this place at the origin is not the file's any more.
     pub(crate) limit: u64,
     pub(crate) writes: Vec<(u64, u64, Content)>,
@@ -160,6 +162,7 @@ impl Tree {
             key: node.key.clone(),
             stat,
             base: node.base.filter(|_| !is_ours),
+            is_named: node.staged.is_none() || self.written_in_part.contains(&ino),
             limit: node.content.limit,
             writes: writes.map(|(at, len, content)| (at, len, content.clone())).collect(),
             xattrs: xattrs.map(|(name, (value, _))| (name.clone(), value.clone())).collect(),
@@ -202,6 +205,7 @@ impl Tree {
     /// A batch is at the origin, durable there. Returns the numbers of the files made in advance that nobody needs any more.
     pub(crate) fn land(&mut self, plan: &Plan, landed: &Landed) -> Vec<u64> {
         let upto = plan.upto;
+        self.count_landed(&plan.files, plan.names.len());
         let lost: BTreeSet<Ino> = landed
             .conflicts
             .iter()
@@ -266,6 +270,7 @@ impl Tree {
             self.node(ino).is_some_and(|node| node.dead.is_some_and(|dead| dead <= upto))
         }));
         inos.extend(plan.absorbed.iter());
+        inos.extend(std::mem::take(&mut self.ahead));
         inos.extend(self.absorbed.iter().copied());
         for ino in inos {
             let Some(node) = self.node_mut(ino) else { continue };
@@ -287,14 +292,27 @@ impl Tree {
     /// Has the origin say what a file is like, once it has all of it.
     fn clean_if_done(&mut self, ino: Ino, decided: Lsn) {
         let Some(node) = self.node_mut(ino) else { return };
-        if node.changed.first.is_none() && node.last <= decided {
-            node.base = None;
-            // What has no name says so until nobody has it open any more.
-            if node.dead.is_none() {
-                node.stat = None;
-            }
+        if node.changed.first.is_some() {
+            return;
         }
+        if node.last > decided {
+            self.ahead.insert(ino);
+            return;
+        }
+        node.base = None;
+        // What has no name says so until nobody has it open any more.
+        if node.dead.is_none() {
+            node.stat = None;
+        }
+        self.open_names(ino, decided);
         self.drop_if_idle(ino, decided);
+    }
+
+    /// Groups up to there are decided of which the origin had everything already.
+    pub(crate) fn nothing_left(&mut self, upto: Lsn) {
+        for ino in std::mem::take(&mut self.ahead) {
+            self.clean_if_done(ino, upto);
+        }
     }
 
     /// A batch did not land, or nobody knows: what it was to bring is dirty as before.

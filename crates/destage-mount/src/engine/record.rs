@@ -9,6 +9,7 @@
 
 use crate::ask::{Ino, Kind, Make, Moment, Name, Stat};
 use crate::origin::Key;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// One record.
@@ -161,8 +162,45 @@ pub(crate) fn encode(records: &[Record], out: &mut Vec<u8>) {
     }
 }
 
+/// The records of a group that can be taken up: it introduces all that it names, and its ranges are ones that files have.
+pub(crate) fn read_group(bytes: &[u8]) -> Result<Vec<Record>, Unreadable> {
+    let records = decode(bytes)?;
+    let mut known = BTreeSet::new();
+    let mut is_sound = true;
+    for record in &records {
+        is_sound &= match record {
+            Record::File { key, .. } => {
+                known.insert(key.ino);
+                true
+            }
+            Record::Data { ino, offset, bytes } => {
+                known.contains(ino) && is_place(*offset, bytes.len() as u64)
+            }
+            Record::Zero { ino, offset, len } => known.contains(ino) && is_place(*offset, *len),
+            Record::Size { ino, size } => known.contains(ino) && is_place(*size, 0),
+            Record::Meta { stat, .. } => known.contains(&stat.ino) && is_place(stat.size, 0),
+            Record::Xattr { ino, .. } => known.contains(ino),
+            Record::Names(change) => {
+                let names = change.before().into_iter().flatten();
+                let inos = names.flat_map(|(dir, _, whose)| [Some(dir), whose]).flatten();
+                inos.chain([change.ino()]).all(|ino| known.contains(&ino))
+            }
+            Record::Begin { .. }
+            | Record::Intent { .. }
+            | Record::Ckpt { .. }
+            | Record::Conflict { .. } => true,
+        };
+    }
+    if is_sound { Ok(records) } else { Err(Unreadable::Broken) }
+}
+
+/// Whether a file can have bytes there.
+fn is_place(offset: u64, len: u64) -> bool {
+    offset.checked_add(len).is_some_and(|end| i64::try_from(end).is_ok())
+}
+
 /// The records of a group.
-pub(crate) fn decode(mut bytes: &[u8]) -> Result<Vec<Record>, Unreadable> {
+fn decode(mut bytes: &[u8]) -> Result<Vec<Record>, Unreadable> {
     let mut records = Vec::new();
     while let Some((&kind, rest)) = bytes.split_first() {
         let mut rest = Reader(rest);

@@ -121,3 +121,43 @@ fn the_bytes_of_every_record_stay_what_they_are() {
         .collect();
     assert_eq!(hex, include_str!("record_golden.txt"), "journals of this version hold other bytes");
 }
+
+proptest! {
+    /// A group with a valid checksum may hold anything: it is refused, or can be taken up.
+    #[test]
+    fn no_group_that_is_read_stops_a_start(picks in proptest::collection::vec((0..17_usize, 0..4_u64, any::<u64>()), 1..12)) {
+        let mut records = Vec::new();
+        for (pick, ino, far) in picks {
+            records.push(match all().swap_remove(pick) {
+                Record::File { kind, .. } => {
+                    let key = Key { ino, handle: ino.to_le_bytes().into() };
+                    Record::File { key, kind }
+                }
+                Record::Data { bytes, .. } => Record::Data { ino, offset: far, bytes },
+                Record::Zero { .. } => Record::Zero { ino, offset: far, len: far },
+                Record::Size { .. } => Record::Size { ino, size: far },
+                other => other,
+            });
+        }
+        let mut bytes = Vec::new();
+        encode(&records, &mut bytes);
+        if let Ok(read) = read_group(&bytes) {
+            let root = Key { ino: 1, handle: [1][..].into() };
+            let mut tree = crate::engine::tree::Tree::new(root);
+            tree.apply(destage_core::Lsn(1), &read);
+            tree.plan(destage_core::Lsn(1), destage_core::Lsn(1));
+        }
+    }
+}
+
+#[test]
+fn a_group_that_names_what_it_does_not_introduce_is_refused() {
+    let far = Record::Data { ino: 9, offset: u64::MAX - 2, bytes: b"bytes"[..].into() };
+    let key = Key { ino: 9, handle: [9][..].into() };
+    let file = Record::File { key, kind: Kind::File };
+    for records in [vec![Record::Size { ino: 9, size: 1 }], vec![file, far]] {
+        let mut bytes = Vec::new();
+        encode(&records, &mut bytes);
+        assert_eq!(read_group(&bytes), Err(Unreadable::Broken));
+    }
+}

@@ -28,6 +28,12 @@ pub(crate) struct Tree {
     pub(super) written_in_part: BTreeSet<Ino>,
     /// What the origin held of files when a start found them.
     pub(super) bases: HashMap<Ino, Base>,
+    /// The origin holds no longer file.
+    pub(crate) file_bytes_max: u64,
+    /// Files that the origin has as they are, although the last change of them is not decided yet.
+    pub(super) ahead: BTreeSet<Ino>,
+    /// Room that was taken at the origin since the start, bytes.
+    pub(super) landed: u64,
 }
 
 /// How far names may have come at the origin.
@@ -60,6 +66,9 @@ impl Tree {
             doubt: None,
             written_in_part: BTreeSet::new(),
             bases: HashMap::new(),
+            file_bytes_max: i64::MAX as u64,
+            ahead: BTreeSet::new(),
+            landed: 0,
         }
     }
 
@@ -73,6 +82,16 @@ impl Tree {
 
     pub(crate) fn node_mut(&mut self, ino: Ino) -> Option<&mut Node> {
         self.nodes.get_mut(&ino)
+    }
+
+    /// The highest number of a file made in advance that the journal names.
+    pub(crate) fn staged_max(&self) -> u64 {
+        self.nodes
+            .values()
+            .filter_map(|node| node.staged)
+            .map(|(number, _)| number)
+            .max()
+            .unwrap_or(0)
     }
 
     /// Whose a name is, as far as it is known here.
@@ -235,19 +254,23 @@ impl Tree {
         if node.lookups > 0 || node.opens > 0 || ino == self.root {
             return;
         }
-        // A directory whose names nobody asks for need not know them all.
-        if node.changed.first.is_none() && node.last <= decided && node.names.is_complete {
-            node.names.is_complete = false;
-            let clean = node.names.known.extract_if(|_, (_, lsn)| *lsn <= decided);
-            let clean: Vec<_> = clean.map(|(_, (whose, _))| whose).collect();
-            for whose in clean {
-                self.unname(whose);
-                if let Some(ino) = whose {
-                    self.drop_if_idle_shallow(ino, decided);
-                }
+        self.drop_if_idle_shallow(ino, decided);
+    }
+
+    /// The origin has all of a directory: from now on it says which names there are, for others change them, too.
+    pub(super) fn open_names(&mut self, dir: Ino, decided: Lsn) {
+        let Some(node) = self.nodes.get_mut(&dir) else { return };
+        if !std::mem::take(&mut node.names.is_complete) {
+            return;
+        }
+        let clean = node.names.known.extract_if(|_, (_, lsn)| *lsn <= decided);
+        let clean: Vec<_> = clean.map(|(_, (whose, _))| whose).collect();
+        for whose in clean {
+            self.unname(whose);
+            if let Some(ino) = whose {
+                self.drop_if_idle_shallow(ino, decided);
             }
         }
-        self.drop_if_idle_shallow(ino, decided);
     }
 
     /// The same without a look at the names in it: no recursion, however deep it is.

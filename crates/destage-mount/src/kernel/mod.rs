@@ -1,7 +1,8 @@
 //! The kernel's side: FUSE requests become [`Ask`]s, and what is answered becomes replies.
 //!
 //! Handles for reading may keep pages in the kernel; writable ones go past them, and may be mapped all the same. The kernel
-//! never keeps a write back, apart from stores through mappings.
+//! never keeps a write back, apart from stores through mappings; those it writes at a close, whether or not it then asks for
+//! anything, so that it need not ask.
 
 mod answers;
 
@@ -47,7 +48,17 @@ impl Kernel {
     }
 
     fn ask(&self, request: &Request, ask: Ask, reply: impl Into<Reply>) {
-        let caller = Caller { uid: request.uid(), gid: request.gid() };
+        self.ask_as(request, request.uid() != 0, ask, reply);
+    }
+
+    fn ask_as(
+        &self,
+        request: &Request,
+        clears_privileges: bool,
+        ask: Ask,
+        reply: impl Into<Reply>,
+    ) {
+        let caller = Caller { uid: request.uid(), gid: request.gid(), clears_privileges };
         let answering = Answering { reply: reply.into(), known: self.known };
         self.serve.ask(caller, ask, Box::new(answering));
     }
@@ -315,18 +326,9 @@ impl Filesystem for Kernel {
             append: !mapped && flags.0 & libc::O_APPEND != 0,
             mapped,
         };
-        self.ask(request, ask, reply);
-    }
-
-    fn flush(
-        &self,
-        request: &Request,
-        ino: INodeNo,
-        _: FileHandle,
-        _: LockOwner,
-        reply: ReplyEmpty,
-    ) {
-        self.ask(request, Ask::Flush { ino: self.ino(ino) }, reply);
+        // Of a truncation the kernel says by itself which mode is left.
+        let clears_privileges = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        self.ask_as(request, clears_privileges, ask, reply);
     }
 
     fn release(

@@ -1,7 +1,7 @@
 //! A folder of a mounted file system, by handles.
 
-use super::handles;
 use super::{Attributes, Key, Origin, Result};
+use super::{handles, pages, quota};
 use crate::ask::{Errno, Kind, Listed, Make, Moment, Seek, Space, Stat};
 use hashbrown::HashMap;
 use rustix::fs::{
@@ -128,6 +128,26 @@ impl LocalOrigin {
         })
     }
 
+    /// How long a file may become, as far as the kernel knows: found by halving, and nothing is changed by it.
+    pub(crate) fn longest(&self, file: &Key) -> Result<u64> {
+        let fd = handles::open(self.folder.as_fd(), &file.handle, libc::O_RDONLY)?;
+        let (mut can, mut cannot) = (0, 1_u64 << 63);
+        while cannot - can > 1 {
+            let place = can.midpoint(cannot);
+            match sys::seek(&fd, SeekFrom::Start(place)) {
+                Ok(_) => can = place,
+                Err(rustix::io::Errno::INVAL | rustix::io::Errno::OVERFLOW) => cannot = place,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(can)
+    }
+
+    /// Whether a program serves it that has the kernel keep pages: of what other hosts write it hears nothing then.
+    pub(crate) fn has_page_cache(&self, file: &Key) -> Result<bool> {
+        Ok(!self.syncs_all && pages::can_be_mapped(self.bytes(file)?.as_fd())?)
+    }
+
     /// A name goes, and so may its file: nothing of it is kept open but what is pinned.
     fn forget_name(&self, dir: &OwnedFd, name: &[u8]) {
         let Ok(name) = CString::new(name) else { return };
@@ -144,7 +164,7 @@ impl LocalOrigin {
 }
 
 /// A path to what a descriptor stands for, for calls that take no such descriptor.
-fn path_of(fd: &OwnedFd) -> String {
+pub(super) fn path_of(fd: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
 
@@ -242,10 +262,12 @@ impl Origin for LocalOrigin {
 
     fn space(&self) -> Result<Space> {
         let found = sys::fstatvfs(&self.folder)?;
+        let quota = quota::left(self.folder.as_fd()).map(|bytes| bytes / found.f_frsize.max(1));
+        let allowed = |blocks: u64| quota.map_or(blocks, |quota| quota.min(blocks));
         Ok(Space {
             blocks: found.f_blocks,
-            free: found.f_bfree,
-            available: found.f_bavail,
+            free: allowed(found.f_bfree),
+            available: allowed(found.f_bavail),
             files: found.f_files,
             files_free: found.f_ffree,
             block_bytes: found.f_frsize as u32,
@@ -326,10 +348,16 @@ impl Origin for LocalOrigin {
                 Ok(sys::fsync(handles::open(self.folder.as_fd(), &file.handle, flags)?)?)
             }
             FileType::RegularFile => Ok(sys::fsync(self.bytes(file)?)?),
-            // It has no bytes, and comes to the disk with the directory that names it. To open it may mean something else:
-            // a pipe without a reader refuses, a device does what it is for.
+            // To open it may mean something else: a pipe without a reader refuses, a device does what it is for. Its owner and
+            // its times are on the disk with everything else.
+            _ if self.syncs_all => self.sync_all(),
+            // Where that is not offered, they are with whoever serves the names.
             _ => Ok(()),
         }
+    }
+
+    fn whole_bytes(&self) -> u64 {
+        OBJECT_BYTES
     }
 
     fn syncs_all(&self) -> bool {
@@ -439,6 +467,8 @@ impl Origin for LocalOrigin {
 const FUSE_SUPER_MAGIC: sys::FsWord = 0x6573_5546;
 /// Permissions and the bits above them.
 const MODE_BITS: u32 = 0o7777;
+/// As CephFS cuts files into objects, unless it is told otherwise; a local disk has a file's end go with its bytes.
+const OBJECT_BYTES: u64 = 4 << 20;
 /// Most descriptors that are kept of each kind.
 const NAMED_MAX: usize = 4_096;
 const BYTES_MAX: usize = 1_024;
@@ -473,90 +503,5 @@ fn rename_in_steps(dir: &OwnedFd, name: &[u8], to_dir: &OwnedFd, to_name: &[u8])
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn origin() -> (tempfile::TempDir, LocalOrigin) {
-        let folder = tempfile::tempdir().unwrap();
-        let origin = LocalOrigin::open(folder.path()).unwrap();
-        (folder, origin)
-    }
-
-    #[test]
-    fn a_rename_in_steps_replaces_nothing_and_ends_what_a_crash_left_between_them() {
-        let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
-        let dir: OwnedFd = std::fs::File::open(folder.path()).unwrap().into();
-        std::fs::write(at("a"), "a").unwrap();
-        std::fs::write(at("b"), "b").unwrap();
-        std::fs::create_dir(at("d")).unwrap();
-        std::fs::create_dir(at("e")).unwrap();
-        let step = |from: &[u8], to: &[u8]| rename_in_steps(&dir, from, &dir, to);
-        assert_eq!(step(b"a", b"b"), Err(Errno::EXIST));
-        assert_eq!(step(b"d", b"e"), Err(Errno::EXIST));
-        assert_eq!(step(b"none", b"c"), Err(Errno::NOENT));
-        assert_eq!((step(b"a", b"c"), step(b"d", b"f")), (Ok(()), Ok(())));
-        assert!(!at("a").exists() && !at("d").exists() && at("f").is_dir());
-        std::fs::hard_link(at("c"), at("c2")).unwrap();
-        assert_eq!(step(b"c", b"c2"), Ok(()));
-        assert_eq!((at("c").exists(), std::fs::read(at("c2")).unwrap()), (false, b"a".to_vec()));
-        assert_eq!(std::fs::read(at("b")).unwrap(), b"b");
-    }
-
-    #[test]
-    fn a_file_is_found_by_its_handle_wherever_it_is_called() {
-        let (folder, origin) = origin();
-        let root = origin.root();
-        let (file, stat) = origin.make(&root, b"a", &Make::File).unwrap();
-        assert_eq!((stat.mode, stat.size, stat.nlink), (0o600, 0, 1));
-        origin.write(&file, 3, b"later").unwrap();
-        origin.make(&root, b"d", &Make::Dir).unwrap();
-        std::fs::rename(folder.path().join("a"), folder.path().join("d/b")).unwrap();
-        assert_eq!(origin.read(&file, 0, 100).unwrap(), b"\0\0\0later");
-        std::fs::remove_file(folder.path().join("d/b")).unwrap();
-        assert_eq!(origin.stat(&file), Err(Errno::STALE));
-    }
-
-    #[test]
-    fn what_is_pinned_outlives_its_name() {
-        let (_folder, origin) = origin();
-        let root = origin.root();
-        let (file, _) = origin.make(&root, b"a", &Make::File).unwrap();
-        origin.write(&file, 0, b"kept").unwrap();
-        origin.pin(&file).unwrap();
-        origin.unlink(&root, b"a").unwrap();
-        assert_eq!(origin.read(&file, 0, 9).unwrap(), b"kept");
-        origin.unpin(&file);
-        assert_eq!(origin.read(&file, 0, 9), Err(Errno::STALE));
-    }
-
-    #[test]
-    fn attributes_and_names_are_as_they_were_set() {
-        let (_folder, origin) = origin();
-        let root = origin.root();
-        let (file, _) = origin.make(&root, b"a", &Make::File).unwrap();
-        let time = Moment { seconds: 1_000_000_000, nanos: 123_456_789 };
-        let set =
-            Attributes { mode: Some(0o4751), owner: Some((7, 8)), mtime: Some(time), atime: None };
-        origin.set(&file, &set).unwrap();
-        let stat = origin.stat(&file).unwrap();
-        assert_eq!((stat.mode, stat.uid, stat.gid, stat.mtime), (0o4751, 7, 8, time));
-        origin.link(&file, &root, b"b").unwrap();
-        assert_eq!(origin.rename(&root, b"a", &root, b"b", false), Err(Errno::EXIST));
-        origin.rename(&root, b"a", &root, b"c", false).unwrap();
-        let mut names: Vec<_> =
-            origin.list(&root).unwrap().into_iter().map(|listed| listed.name).collect();
-        names.sort();
-        assert_eq!(names, [b"b"[..].into(), b"c"[..].into()]);
-        let (link, _) = origin.make(&root, b"l", &Make::Link(b"to/there"[..].into())).unwrap();
-        assert_eq!(origin.read_link(&link).unwrap(), b"to/there");
-        origin.link(&link, &root, b"l2").unwrap();
-        origin.set(&link, &Attributes { mtime: Some(time), ..Attributes::default() }).unwrap();
-        assert_eq!(origin.stat(&link).unwrap().nlink, 2);
-        origin.set_xattr(&file, b"user.colour", b"red").unwrap();
-        assert_eq!(origin.xattr(&file, b"user.colour").unwrap(), b"red");
-        assert_eq!(origin.xattrs(&file).unwrap(), b"user.colour\0");
-        origin.remove_xattr(&file, b"user.colour").unwrap();
-        assert_eq!(origin.xattr(&file, b"user.colour"), Err(Errno::NODATA));
-    }
-}
+#[path = "local_tests.rs"]
+mod tests;

@@ -5,7 +5,9 @@
 pub(crate) mod claim;
 mod handles;
 mod local;
+mod pages;
 pub(crate) mod pool;
+mod quota;
 
 pub use local::LocalOrigin;
 
@@ -114,6 +116,10 @@ pub trait Origin: Send + Sync {
     /// # Errors
     /// A part may have been written.
     fn write(&self, file: &Key, offset: u64, data: &[u8]) -> Result<()>;
+
+    /// Bytes of a file that become durable as one, from each multiple of so many on: a host that dies may leave one such part
+    /// and not the one in front of it.
+    fn whole_bytes(&self) -> u64;
 
     /// Sets the size.
     ///

@@ -7,38 +7,84 @@
 use super::{Key, Origin, Result};
 use crate::ask::{Errno, Ino, Make};
 use crate::engine::{Stage, Staged, staged_name};
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 /// The stock: see the module.
 pub(crate) struct Pool {
     origin: Arc<dyn Origin>,
     folder: Key,
     next: AtomicU64,
-    files: Mutex<Vec<Staged>>,
-    dirs: Mutex<Vec<Staged>>,
+    files: Stock,
+    dirs: Stock,
+    /// So many are made at a time.
+    lanes: usize,
+}
+
+/// Files of one kind.
+struct Stock {
+    make: Make,
+    /// How many are made at once.
+    count: usize,
+    ready: Mutex<Ready>,
+    runs_low: Condvar,
+    /// One makes them at a time.
+    making: Mutex<()>,
+}
+
+#[derive(Default)]
+struct Ready {
+    files: Vec<Staged>,
+    /// Somebody has taken one, and few are left.
+    is_low: bool,
+    has_ended: bool,
+}
+
+impl Stock {
+    fn new(make: Make, count: usize) -> Self {
+        let (ready, runs_low, making) = (Mutex::default(), Condvar::new(), Mutex::default());
+        Self { make, count, ready, runs_low, making }
+    }
+
+    fn ready(&self) -> MutexGuard<'_, Ready> {
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self) -> Option<Staged> {
+        let mut ready = self.ready();
+        let staged = ready.files.pop();
+        if ready.files.len() <= self.count / 2 {
+            ready.is_low = true;
+            self.runs_low.notify_one();
+        }
+        staged
+    }
 }
 
 impl Pool {
-    /// A stock in this folder, in which nothing is left but what is in use.
+    /// A stock in this folder, in which nothing is left but what is in use. Numbers begin behind `used`: what the journal says
+    /// of one is not to come true of another file, and be its own at its name already. `lanes` of them are made at a time.
     ///
     /// # Errors
     /// The origin's.
     pub(crate) fn sweep(
         origin: Arc<dyn Origin>,
         folder: Key,
+        used: u64,
         is_used: impl Fn(Ino) -> bool,
+        lanes: usize,
     ) -> Result<Self> {
-        let mut next = 1;
-        let mut used = BTreeSet::new();
+        let mut next = used + 1;
         for listed in origin.list(&folder)? {
             let number = std::str::from_utf8(&listed.name).ok();
             let number = number.and_then(|text| u64::from_str_radix(text, 16).ok());
             next = next.max(number.map_or(0, |number| number + 1));
             if is_used(listed.ino) {
-                used.insert(listed.ino);
-            } else if listed.kind == crate::ask::Kind::Dir {
+                continue;
+            }
+            if listed.kind == crate::ask::Kind::Dir {
                 // What is in it was there under other names only, or is a file that nobody names.
                 match origin.rmdir(&folder, &listed.name) {
                     Ok(()) | Err(Errno::NOTEMPTY) => {}
@@ -52,8 +98,9 @@ impl Pool {
             origin,
             folder,
             next: AtomicU64::new(next),
-            files: Mutex::default(),
-            dirs: Mutex::default(),
+            files: Stock::new(Make::File, FILES),
+            dirs: Stock::new(Make::Dir, DIRS),
+            lanes,
         })
     }
 
@@ -63,15 +110,75 @@ impl Pool {
         Ok(Staged { number, key, stat })
     }
 
-    fn take_from(&self, stock: &Mutex<Vec<Staged>>, make: &Make, count: usize) -> Result<Staged> {
-        let mut stock = stock.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(staged) = stock.pop() {
-            return Ok(staged);
+    /// One of the stock; more are made if it is empty, by one at a time.
+    fn take_from(&self, stock: &Stock) -> Result<Staged> {
+        loop {
+            if let Some(staged) = stock.take() {
+                return Ok(staged);
+            }
+            let _making = stock.making.lock().unwrap_or_else(PoisonError::into_inner);
+            if stock.ready().files.is_empty() {
+                self.refill(stock)?;
+            }
         }
-        let made: Vec<Staged> = (0..count).map(|_| self.make(make)).collect::<Result<_>>()?;
+    }
+
+    /// Several at a time, where the origin is quicker so. They are durable before they are given out.
+    fn refill(&self, stock: &Stock) -> Result<()> {
+        let make =
+            |count| -> Result<Vec<Staged>> { (0..count).map(|_| self.make(&stock.make)).collect() };
+        if self.lanes < 2 {
+            let made = make(stock.count)?;
+            return self.put(stock, [made]);
+        }
+        let share = stock.count.div_ceil(self.lanes);
+        let made: Vec<Result<Vec<Staged>>> = thread::scope(|scope| {
+            let lanes = (0..stock.count).step_by(share).map(|first| {
+                let count = share.min(stock.count - first);
+                scope.spawn(move || make(count))
+            });
+            let lanes: Vec<_> = lanes.collect();
+            let joined = lanes
+                .into_iter()
+                .map(|lane| lane.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            joined.collect()
+        });
+        let made: Vec<Vec<Staged>> = made.into_iter().collect::<Result<_>>()?;
+        self.put(stock, made)
+    }
+
+    fn put(&self, stock: &Stock, made: impl IntoIterator<Item = Vec<Staged>>) -> Result<()> {
         self.origin.sync(&self.folder)?;
-        *stock = made;
-        stock.pop().ok_or(Errno::IO)
+        let mut ready = stock.ready();
+        ready.files.extend(made.into_iter().flatten());
+        ready.is_low = false;
+        Ok(())
+    }
+
+    /// Refills a stock whenever it is low, until nobody creates anything any more: who creates a file is not to wait for more
+    /// than there are.
+    pub(crate) fn keep(&self, files: bool) {
+        let stock = if files { &self.files } else { &self.dirs };
+        loop {
+            {
+                let mut ready = stock.ready();
+                while !ready.has_ended && !ready.is_low {
+                    ready = stock.runs_low.wait(ready).unwrap_or_else(PoisonError::into_inner);
+                }
+                if ready.has_ended {
+                    return;
+                }
+            }
+            let making = stock.making.lock().unwrap_or_else(PoisonError::into_inner);
+            // Who found none has made some, perhaps.
+            let refilled = if stock.ready().is_low { self.refill(stock) } else { Ok(()) };
+            drop(making);
+            if let Err(error) = refilled {
+                // Who needs one meanwhile is told why there is none.
+                tracing::debug!(%error, "no files can be made in advance");
+                thread::sleep(RETRY_AFTER);
+            }
+        }
     }
 
     /// One is not needed any more.
@@ -92,7 +199,14 @@ impl Pool {
     /// Nobody creates anything any more.
     pub(crate) fn empty(&self) {
         for stock in [&self.files, &self.dirs] {
-            let left = std::mem::take(&mut *stock.lock().unwrap_or_else(PoisonError::into_inner));
+            // What is being made is to be in it.
+            let _making = stock.making.lock().unwrap_or_else(PoisonError::into_inner);
+            let left = {
+                let mut ready = stock.ready();
+                ready.has_ended = true;
+                std::mem::take(&mut ready.files)
+            };
+            stock.runs_low.notify_all();
             left.into_iter().for_each(|staged| self.discard(staged.number));
         }
     }
@@ -101,8 +215,8 @@ impl Pool {
 impl Stage for Pool {
     fn take(&self, make: &Make) -> Result<Staged> {
         match make {
-            Make::File => self.take_from(&self.files, make, FILES),
-            Make::Dir => self.take_from(&self.dirs, make, DIRS),
+            Make::File => self.take_from(&self.files),
+            Make::Dir => self.take_from(&self.dirs),
             Make::Link(_) | Make::Special(..) => {
                 let staged = self.make(make)?;
                 self.origin.sync(&self.folder)?;
@@ -113,5 +227,7 @@ impl Stage for Pool {
 }
 
 /// How many are made at once.
-const FILES: usize = 128;
+const FILES: usize = 256;
 const DIRS: usize = 32;
+/// After a failure.
+const RETRY_AFTER: Duration = Duration::from_secs(1);

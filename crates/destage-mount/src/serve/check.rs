@@ -1,7 +1,7 @@
 //! A journal that is not in use, read from its beginning to its end.
 
 use super::ServeError;
-use crate::engine::{Record, Scan, decode};
+use crate::engine::{Record, Scan, read_group};
 use destage_journal::{DirDisk, Disk, export};
 use destage_runtime::{exit, human};
 use std::fmt;
@@ -40,7 +40,7 @@ pub fn check(journal: &Path) -> Result<Checked, ServeError> {
     let mut found = Checked::default();
     let mut groups = Vec::new();
     while let Some(record) = records.advance()? {
-        let read = decode(record.payload).map_err(|error| {
+        let read = read_group(record.payload).map_err(|error| {
             let message = format!(
                 "the journal's group {} cannot be read ({error:?}): is it the journal of a mount, and of this version?",
                 record.lsn

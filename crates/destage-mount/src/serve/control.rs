@@ -7,6 +7,7 @@ use crate::settings::Settings;
 use destage_core::{Lsn, Policy, Time};
 use destage_engine::Drive;
 use destage_runtime::admin::{Caller, Control, ControlError};
+use destage_runtime::metrics::Exports;
 use destage_runtime::policy;
 use destage_runtime::shell::EndRequest;
 use destage_runtime::shutdown::Request;
@@ -22,19 +23,27 @@ pub(super) struct MountControl {
     origin: String,
     conflicts: Conflicts,
     started: Time,
+    /// What holds for as long as it is mounted.
+    warning: Option<&'static str>,
 }
 
 /// How often it is looked whether something has come.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 impl MountControl {
-    pub(super) fn new(live: Arc<Live>, outbox: Outbox, settings: &Settings, started: Time) -> Self {
+    pub(super) fn new(
+        live: Arc<Live>,
+        outbox: Outbox,
+        settings: &Settings,
+        started: Time,
+        warning: Option<&'static str>,
+    ) -> Self {
         let origin = settings.origin.display().to_string();
         let conflicts = Conflicts::new(
             &settings.origin,
             &live.with(|front, _| front.journal().uuid().to_owned()),
         );
-        Self { live, outbox, origin, conflicts, started }
+        Self { live, outbox, origin, conflicts, started, warning }
     }
 
     /// Waits for a place in the order of changes.
@@ -98,7 +107,14 @@ fn changed(policy: &Policy, args: &[String]) -> Result<Policy, String> {
 
 impl Control for MountControl {
     fn report(&self) -> Result<Report, ControlError> {
-        Ok(self.live.with(|front, now| report::report(front, self.started, now, &self.origin)))
+        let mut report =
+            self.live.with(|front, now| report::report(front, self.started, now, &self.origin));
+        report.warnings.extend(self.warning.map(str::to_owned));
+        Ok(report)
+    }
+
+    fn exports(&self) -> Exports {
+        super::metrics::EXPORTS
     }
 
     fn command(&self, name: &str, args: &[String], caller: &Caller) -> Result<Value, ControlError> {
@@ -109,7 +125,8 @@ impl Control for MountControl {
         match name {
             "policy" => self.policy(args),
             "conflicts" => self.conflicts(args),
-            "sync" => {
+            // As the other front ends call it.
+            "sync" | "flush" => {
                 let last = live.with(|front, now| {
                     front.commit_soon(now);
                     front.last()

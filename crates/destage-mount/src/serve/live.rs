@@ -1,5 +1,6 @@
 //! The engine among threads: whoever asks takes the lock, decides, and does outside of it what may block.
 
+use super::beside::Remembered;
 use super::{Event, Outbox};
 use crate::ask::{Answer, Answered, Ask, Caller, Errno, Serve};
 use crate::engine::{
@@ -9,10 +10,11 @@ use crate::origin::pool::Pool;
 use crate::origin::{Key, Origin};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use destage_core::{BatchId, Time};
+use destage_engine::Drive;
 use destage_runtime::clock::Clock;
 use destage_runtime::commit::CommitWork;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 
@@ -24,12 +26,17 @@ pub(crate) struct Live {
     pool: Pool,
     clock: Clock,
     commits: Sender<CommitWork>,
+    retries: Sender<(Pending, Need)>,
     tasks: Sender<Task>,
     outbox: Outbox,
+    /// What the kernel remembers, once it is mounted.
+    remembered: OnceLock<Remembered>,
     /// Where the admin port is, once there is one.
     admin: OnceLock<String>,
     /// When the server's thread wakes up by itself, nanoseconds.
     wakes_at: AtomicU64,
+    /// The server's thread knows that the origin is gone.
+    has_told_of_origin: AtomicBool,
 }
 
 /// Something to be done at the origin.
@@ -52,18 +59,37 @@ impl Live {
         outbox: Outbox,
     ) -> io::Result<Arc<Self>> {
         let (commits, commit_work) = unbounded();
+        let (retries, retry_work) = unbounded();
         let (tasks, task_work) = unbounded();
         let wakes_at = AtomicU64::new(0);
         let front = Mutex::new(front);
-        let admin = OnceLock::new();
-        let live =
-            Self { front, origin, own, pool, clock, commits, tasks, outbox, admin, wakes_at };
-        let live = Arc::new(live);
+        let live = Arc::new(Self {
+            front,
+            origin,
+            own,
+            pool,
+            clock,
+            commits,
+            retries,
+            tasks,
+            outbox,
+            remembered: OnceLock::new(),
+            admin: OnceLock::new(),
+            wakes_at,
+            has_told_of_origin: AtomicBool::new(false),
+        });
         spawn("journal", live.clone(), commit_work, |live, work: CommitWork| {
             let done = work.run();
             live.with(|front, now| front.commit_ended(now, done));
         })?;
+        spawn("retries", live.clone(), retry_work, |live, (pending, need)| {
+            live.find_out(pending, need);
+        })?;
         spawn("destage", live.clone(), task_work, Self::carry_out)?;
+        for (name, files) in [("files", true), ("folders", false)] {
+            let live = live.clone();
+            thread::Builder::new().name(name.into()).spawn(move || live.pool.keep(files))?;
+        }
         Ok(live)
     }
 
@@ -85,21 +111,21 @@ impl Live {
 
     /// Does something with the engine, and what follows from it.
     pub(super) fn with<T>(&self, work: impl FnOnce(&mut Front, Time) -> T) -> T {
-        let (result, mut out, at) = {
+        let (result, mut out, at, is_lost) = {
             let mut front = self.lock();
             let now = self.clock.now();
             let result = work(&mut front, now);
             let out = front.take_out();
-            (result, out, front.next_timeout())
+            (result, out, front.next_timeout(), front.has_lost_origin())
         };
         self.wake_for(at);
-        for (pending, need) in std::mem::take(&mut out.retries) {
-            self.find_out(pending, need);
+        if is_lost && !self.has_told_of_origin.swap(true, Ordering::Relaxed) {
+            self.outbox.send(Event::OriginGone);
         }
-        for pending in std::mem::take(&mut out.again) {
-            self.begin(pending);
-        }
+        let again = std::mem::take(&mut out.again);
+        // Nobody who can be answered waits for an origin that hangs, and neither does the journal's thread.
         self.dispatch(out);
+        again.into_iter().for_each(|pending| self.begin(pending));
         result
     }
 
@@ -121,10 +147,16 @@ impl Live {
     }
 
     fn dispatch(&self, out: Out) {
+        if let Some(remembered) = self.remembered.get() {
+            out.outdated.into_iter().for_each(|ino| remembered.forget_attributes(ino));
+        }
         for (answer, answered) in out.answers {
             answer.give(answered);
         }
         // The threads live as long as this does.
+        for retry in out.retries {
+            let _ = self.retries.send(retry);
+        }
         for work in out.commits {
             let _ = self.commits.send(work);
         }
@@ -151,6 +183,12 @@ impl Live {
                 }
             }
         }
+    }
+
+    /// It is mounted.
+    pub(super) fn set_remembered(&self, remembered: Remembered) {
+        // It is mounted once.
+        let _ = self.remembered.set(remembered);
     }
 
     /// The admin port is there.
@@ -185,8 +223,12 @@ impl Live {
 
     /// Asks the origin how much room it has.
     pub(super) fn look_at_space(&self) {
+        let landed = self.lock().landed();
         match self.origin.space() {
-            Ok(space) => self.with(|front, _| front.set_space(space)),
+            Ok(space) => self.with(|front, _| front.set_space(&space, landed)),
+            Err(error) if error.is_end_of_mount() => {
+                self.with(|front, now| front.lose_origin(now, error));
+            }
             Err(error) => tracing::debug!(%error, "the origin does not say how much room it has"),
         }
     }
@@ -194,6 +236,7 @@ impl Live {
     /// Nobody creates anything any more.
     pub(super) fn close(&self) {
         self.pool.empty();
+        self.lock().core_mut().end_recording();
     }
 }
 

@@ -5,6 +5,7 @@ mod check;
 mod conflicts;
 mod control;
 pub(crate) mod live;
+mod metrics;
 mod report;
 mod server;
 mod start;
@@ -21,6 +22,7 @@ use std::time::Duration;
 
 pub use check::{Checked, check};
 pub use destage_runtime::ServeError;
+pub use metrics::EXPORTS;
 
 /// What other threads tell the server.
 enum Event {
@@ -28,6 +30,8 @@ enum Event {
     Look,
     /// Somebody has unmounted the folder.
     Unmounted,
+    /// The origin's own mount has ended.
+    OriginGone,
     /// The server is to end.
     End(EndRequest),
 }
@@ -69,7 +73,9 @@ pub fn run(settings: Settings) -> Result<(), ServeError> {
     };
     let kernel = kernel::Kernel::new(started.live.clone(), started.root, remember, ended);
     let config = kernel::config(settings.threads, &settings.origin.display().to_string());
-    let control = control::MountControl::new(started.live.clone(), outbox, &settings, clock.now());
+    let warning = started.has_page_cache.then_some(start::PAGE_CACHE);
+    let live = started.live.clone();
+    let control = control::MountControl::new(live, outbox, &settings, clock.now(), warning);
     let auth = Arc::new(Auth::new(settings.password.clone()));
     shell.serve_admin(&mut reserved, Arc::new(control), auth, &settings.admin_hosts)?;
     if settings.admin.is_some() {
@@ -78,7 +84,9 @@ pub fn run(settings: Settings) -> Result<(), ServeError> {
     shell.watch_signals()?;
     let session = fuse::mount(kernel, &mountpoint, &config, WHAT)?;
     let period = Duration::from_nanos(settings.policy.commit.as_nanos()).max(BESIDE_EVERY_MIN);
-    beside::start(started.live.clone(), session.notifier(), started.root, period)
+    let remembered = beside::Remembered::new(session.notifier(), started.root);
+    started.live.set_remembered(remembered.clone());
+    beside::start(started.live.clone(), remembered, period)
         .map_err(|error| ServeError::internal(&error))?;
     server::Server::new(settings, shell, Some((session, mountpoint)), started).run()
 }

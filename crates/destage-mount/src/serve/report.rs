@@ -3,26 +3,19 @@
 use crate::engine::Front;
 use destage_core::Time;
 use destage_engine::Drive;
+use destage_runtime::policy;
 use destage_runtime::status::Report;
 
 /// Everything.
-pub(super) fn report(front: &Front, started: Time, now: Time, origin: &str) -> Report {
+pub(super) fn report(front: &mut Front, started: Time, now: Time, origin: &str) -> Report {
     let status = front.core().status();
     let mut report = Report::from_core("mount", &status, front.policy());
     report.uptime_seconds = now.since(started).as_secs_f64();
     report.origin.description = origin.to_owned();
-    report.origin.connected = front.counted.origin_error.is_none();
-    report.origin.last_error.clone_from(&front.counted.origin_error);
-    report.clients.waiting = front.waiting() as u64;
-    report.clients.commands_total = front.counted.requests;
-    report.clients.errors_total = front.counted.errors;
-    let journal = front.journal().status();
-    report.journal.segments = journal.segments as u64;
-    report.journal.bytes = journal.bytes;
-    report.journal.recovered_groups_at_start = front.counted.recovered_groups;
-    report.journal.cut_bytes_at_start = front.counted.cut_bytes;
-    report.destage.changes_total = status.destaged;
-    report.destage.rows_total = front.counted.files_written + front.counted.names_changed;
+    front.add_to(&mut report);
+    if report.journal.disk_full == Some(true) && front.stopped().is_none() {
+        report.mode = policy::DISK_FULL.into();
+    }
     // No group is ever rejected: what others have changed is a conflict, which is kept.
     (report.policy.on_reject, report.policy.parked_groups_max) = (None, None);
     report.policy.parked_per_minute_max = None;

@@ -99,7 +99,7 @@ impl Server {
             }
             let dirty = self.live.with(|front, _| front.undecided());
             self.shell.show_progress(|| dirty);
-            if dirty == 0 || self.shell.is_out_of_time() || self.stopped().is_some() {
+            if dirty == 0 || self.shell.is_out_of_time() || self.is_over() {
                 // What comes until the folder is gone is destaged as well.
                 match self.session.take() {
                     Some((session, place)) => fuse::unmount(session, &place),
@@ -109,6 +109,14 @@ impl Server {
         }
     }
 
+    /// Nothing more will be done: it has stopped, and without an origin the journal has all there is.
+    fn is_over(&self) -> bool {
+        self.live.with(|front, _| {
+            let is_kept = !front.has_lost_origin() || front.committed() >= front.last();
+            front.stopped().is_some() && is_kept
+        })
+    }
+
     fn stopped(&self) -> Option<StopReason> {
         self.live.with(|front, _| front.stopped())
     }
@@ -116,7 +124,7 @@ impl Server {
     fn event(&mut self, event: Event) {
         match event {
             Event::Look => {}
-            Event::Unmounted => self.end(),
+            Event::Unmounted | Event::OriginGone => self.end(),
             Event::End(request) => {
                 self.end();
                 self.shell.heed(request);
@@ -141,6 +149,14 @@ impl Server {
         self.shell.finish_progress();
         self.live.close();
         let left = self.live.with(|front, _| front.undecided());
+        if self.live.with(|front, _| front.has_lost_origin()) {
+            let message = format!(
+                "the origin {} is not mounted any more: mount it again, and start this again; what was acknowledged is in the journal {}",
+                self.settings.origin.display(),
+                self.settings.journal.display()
+            );
+            return Err(ServeError::new(exit::ORIGIN_UNREACHABLE, message));
+        }
         if let Some(reason) = self.stopped() {
             let message = format!(
                 "stopped ({reason:?}): what was acknowledged as durable is in the journal {}",

@@ -3,12 +3,13 @@
 use super::live::Live;
 use super::{Outbox, ServeError};
 use crate::ask::{Errno, Make};
-use crate::engine::{Front, FrontSettings, OwnFolders, Scan, decode};
+use crate::engine::{Below, Front, FrontSettings, OwnFolders, Scan, read_group};
 use crate::origin::claim::{LocalTokens, TokenService};
 use crate::origin::pool::Pool;
 use crate::origin::{Key, LocalOrigin, Origin};
 use crate::settings::Settings;
 use destage_core::{Lsn, Time};
+use destage_engine::Drive;
 use destage_journal::{DirDisk, Journal, Options};
 use destage_runtime::clock::Clock;
 use destage_runtime::exit;
@@ -24,6 +25,8 @@ pub(super) struct Started {
     pub(super) root: u64,
     /// Undecided groups that were found.
     pub(super) found: u64,
+    /// See [`PAGE_CACHE`].
+    pub(super) has_page_cache: bool,
     /// Held for as long as the origin is.
     pub(super) _tokens: Box<dyn TokenService>,
 }
@@ -35,6 +38,9 @@ pub(super) fn start(
 ) -> Result<Started, ServeError> {
     let origin = open_origin(settings)?;
     check_places(settings)?;
+    if let Some(record) = &settings.record {
+        record.check().map_err(|error| ServeError::usage(&error))?;
+    }
     let disk = DirDisk::open(&settings.journal)?;
     let (journal, recovery) = Journal::open(Arc::new(disk), options(settings))?;
     let uuid = journal.uuid().to_owned();
@@ -50,17 +56,36 @@ pub(super) fn start(
     let tokens = LocalTokens::claim(&folder, &uuid)?;
     assert!(tokens.has_all(), "one mount has its whole folder");
     check_handles(&origin, &own, settings)?;
+    let (longest, has_page_cache) =
+        probe_file(&origin, &own).map_err(|error| unreachable_origin(settings, error))?;
+    if has_page_cache {
+        tracing::warn!("{PAGE_CACHE}");
+    }
     let origin: Arc<dyn Origin> = Arc::new(origin);
     let root = origin.root().ino;
     let (mut front, found, epoch) = recover(settings, clock, journal, origin.clone())?;
+    front.tree.file_bytes_max = longest;
     front.counted.cut_bytes = recovery.torn.map_or(0, |torn| torn.bytes);
-    let pool = Pool::sweep(origin.clone(), own.pool.clone(), |ino| front.tree.node(ino).is_some());
+    let is_used = |ino| front.tree.node(ino).is_some();
+    let pool = Pool::sweep(
+        origin.clone(),
+        own.pool.clone(),
+        front.tree.staged_max(),
+        is_used,
+        MADE_AT_A_TIME,
+    );
     let pool = pool.map_err(|error| unreachable_origin(settings, error))?;
     let mount = uuid::Uuid::parse_str(&uuid).map(uuid::Uuid::into_bytes).unwrap_or_default();
+    let space = origin.space().map_err(|error| unreachable_origin(settings, error))?;
+    front.set_space(&space, front.landed());
+    if let Some(record) = &settings.record {
+        let recorded = front.core_mut().record(record, env!("CARGO_PKG_VERSION"), "mount");
+        recorded.map_err(|error| ServeError::usage(&error))?;
+    }
     front.begin(clock.now(), mount, epoch + 1);
     let live = Live::start(front, origin, own, pool, clock.clone(), outbox)
         .map_err(|error| ServeError::internal(&error))?;
-    Ok(Started { live, root, found, _tokens: Box::new(tokens) })
+    Ok(Started { live, root, found, has_page_cache, _tokens: Box::new(tokens) })
 }
 
 fn options(settings: &Settings) -> Options {
@@ -90,8 +115,11 @@ fn recover(
         scan.look(read(record.payload, record.lsn)?);
     }
     clock.not_before(newest);
-    let front_settings =
-        FrontSettings { fsync_origin: settings.fsync_origin, ..Default::default() };
+    let front_settings = FrontSettings {
+        fsync_origin: settings.fsync_origin,
+        fsync_origin_below: Below::new(&settings.fsync_origin_below),
+        ..Default::default()
+    };
     let policy = settings.policy.clone();
     let mut records = journal.read(scan.decided.0 + 1, last);
     let now = clock.now();
@@ -110,7 +138,7 @@ fn recover(
 }
 
 fn read(payload: &[u8], lsn: u64) -> Result<Vec<crate::engine::Record>, ServeError> {
-    decode(payload).map_err(|error| {
+    read_group(payload).map_err(|error| {
         let message = match error {
             crate::engine::Unreadable::Unknown(kind) => format!(
                 "the journal's group {lsn} has a record of kind {kind}: a later version wrote it; start that one"
@@ -235,6 +263,23 @@ fn check_handles(
         }
     }
 }
+
+/// How long a file can be at the origin: who wants a longer one is to hear of it at once. And whether its mount has pages of its
+/// own in the kernel.
+fn probe_file(origin: &LocalOrigin, own: &OwnFolders) -> Result<(u64, bool), Errno> {
+    let name = &b"probe"[..];
+    let (key, _) = origin.make(&own.conflicts, name, &Make::File)?;
+    let found = (origin.longest(&key)?, origin.has_page_cache(&key)?);
+    origin.unlink(&own.conflicts, name)?;
+    Ok(found)
+}
+
+/// Files that are made in advance at a time: an origin over a network takes several together.
+const MADE_AT_A_TIME: usize = 4;
+
+/// What follows from pages that the origin's own mount keeps.
+pub(super) const PAGE_CACHE: &str = "the origin's own mount keeps pages of its files in the kernel: what other hosts write may stay \
+     unseen here; mount it without them, as with 'ceph-fuse --fuse_disable_pagecache=true'";
 
 fn open_origin(settings: &Settings) -> Result<LocalOrigin, ServeError> {
     LocalOrigin::open(&settings.origin).map_err(|error| unreachable_origin(settings, error))

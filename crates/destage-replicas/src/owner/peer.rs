@@ -50,6 +50,8 @@ pub(super) struct Peer {
     pub(super) leased_at: Option<Time>,
     /// It has no memory for more; tried again with each renewal.
     pub(super) full_at: Option<Time>,
+    /// Since then it has let go of what is decided, and is to be asked once more.
+    pub(super) is_relieved: bool,
 }
 
 impl Peer {
@@ -71,6 +73,7 @@ impl Peer {
         self.next = Position::NONE;
         self.step = 1;
         self.full_at = None;
+        self.is_relieved = false;
         self.appended_at = None;
     }
 

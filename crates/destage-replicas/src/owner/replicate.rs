@@ -84,7 +84,9 @@ impl Owner {
             let Some(peer) = self.peers.get_mut(address) else { return };
             let under_way = peer.sent.iter().filter(|sent| matches!(sent, Sent::Append { .. }));
             let under_way = under_way.count();
-            let window = if peer.matched.is_some() { self.settings.window } else { 1 };
+            let is_full = peer.full_at.is_some();
+            let is_known = peer.matched.is_some() && !is_full;
+            let window = if is_known { self.settings.window } else { 1 };
             if under_way >= window || !peer.is_willing(now, every) {
                 return;
             }
@@ -96,7 +98,10 @@ impl Owner {
             }
             let after = next.before();
             let Some(after_epoch) = self.log.epoch_at(after) else { return };
-            let entries = self.log.take(next, self.settings.bytes_max);
+            // What is full is relieved first: an entry that it refuses would bring neither that nor a renewal.
+            let is_relief = is_full && !peer.is_relieved && !self.settings.controls.insists;
+            let bytes_max = self.settings.bytes_max;
+            let entries = if is_relief { Vec::new() } else { self.log.take(next, bytes_max) };
             let upto = after.plus(entries.len());
             peer.next = upto.next();
             peer.appended_at = Some(now);
@@ -117,7 +122,7 @@ impl Owner {
     }
 
     pub(super) fn appended(&mut self, address: &Address, sent: &Sent) {
-        let Sent::Append { epoch, upto, at, .. } = *sent else { return };
+        let Sent::Append { epoch, after, upto, at } = *sent else { return };
         if epoch != self.epoch {
             return;
         }
@@ -129,7 +134,10 @@ impl Owner {
         peer.leased_at = peer.leased_at.max(Some(at));
         peer.quiet_since = Some((Beat { promise: epoch, count: at.0 / 1_000 }, now));
         peer.step = 1;
-        peer.full_at = None;
+        peer.is_relieved = peer.full_at.is_some() && after == upto && upto < self.log.last();
+        if !peer.is_relieved {
+            peer.full_at = None;
+        }
     }
 
     /// A server has something else, or less: further back is tried, each time twice as far.

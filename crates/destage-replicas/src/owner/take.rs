@@ -157,11 +157,17 @@ impl Owner {
             return;
         }
         let Some((address, view)) = self.best_source(&config) else { return };
-        // What this owner has is a log like any server's.
-        if (view.last_epoch, view.last) > (self.log.last_epoch(), self.log.last()) {
-            let log = core::mem::take(&mut self.log);
-            self.sources.push((address, log));
+        // The log of an owner that takes over from itself. What another one has followed may be of a log that all servers have
+        // forgotten: it only spares reading.
+        let is_own = self.was_open || self.settings.controls.trusts_followed;
+        if is_own && (view.last_epoch, view.last) <= (self.log.last_epoch(), self.log.last()) {
+            return;
         }
+        let mut log = core::mem::take(&mut self.log);
+        if log.epoch_at(view.last) == Some(view.last_epoch) {
+            log.cut(view.last.next());
+        }
+        self.sources.push((address, log));
     }
 
     /// Reads on, and goes on once all is read.
@@ -232,11 +238,15 @@ impl Owner {
         }
     }
 
-    pub(super) fn full(&mut self, address: &Address) {
+    pub(super) fn full(&mut self, address: &Address, sent: &Sent) {
         let now = self.now;
-        if let Some(peer) = self.peers.get_mut(address) {
-            peer.full_at = Some(now);
-            peer.next = peer.matched.map_or(peer.next, Position::next);
+        let Some(peer) = self.peers.get_mut(address) else { return };
+        peer.full_at = Some(now);
+        peer.is_relieved = false;
+        if let Sent::Append { epoch, after, .. } = *sent
+            && epoch == self.epoch
+        {
+            peer.next = peer.next.min(after.next());
         }
     }
 }
@@ -256,6 +266,6 @@ fn merged(runs: &[Run]) -> Run {
 impl Peer {
     /// Whether something that it could not hold may be tried again.
     pub(super) fn is_willing(&self, now: destage_core::Time, every: destage_core::Span) -> bool {
-        self.full_at.is_none_or(|at| at + every <= now)
+        self.is_relieved || self.full_at.is_none_or(|at| at + every <= now)
     }
 }

@@ -194,6 +194,14 @@ function show() {
     ["undecided in it", bytes(journal.dirty_bytes) + " of " + bytes(policy.journal_bytes_max)],
     ["syncs", count(journal.syncs_total)], ["newest write", count(writes.last_lsn)], ["durable up to", count(writes.committed_lsn)],
     ["decided up to", count(writes.decided_lsn)]]);
+  const mount = report.mount;
+  $("#mount").hidden = !mount;
+  if (mount) {
+    list("#mount-list", [["files sent", count(mount.files_written_total)], ["names changed", count(mount.names_changed_total)],
+      ["gone before they were due", count(mount.absorbed_files_total)], ["conflicts", count(mount.conflicts_total)],
+      ["batches not taken", count(mount.origin_errors_total)], ["frozen", mount.frozen ? "until 'destage mount thaw'" : undefined],
+      ["room", mount.room_bytes === null || mount.room_bytes === undefined ? undefined : bytes(mount.room_bytes)]]);
+  }
   rows("#volumes", volumes(report).map(volumeRow));
   rows("#domains", (report.domains || []).map((d) => [d.name, count(d.watermark), count(d.dirty_groups), seconds(d.staleness_seconds),
     count(d.parked_groups), d.halted ? "halted: destage resume" : d.failing ? "the origin does not answer" : "in order"]));

@@ -12,6 +12,8 @@ pub struct ReplicasReport {
     pub owner: String,
     /// This server owns it.
     pub owned_here: bool,
+    /// It may answer: enough servers have heard of it lately.
+    pub answers: bool,
     /// So many servers hold a write before it is acknowledged.
     pub copies: u64,
     /// So many can.

@@ -7,7 +7,7 @@ mod losses;
 
 pub use losses::{Amounts, Losses, Violations, random_times};
 
-use crate::machine::{self, Report, RunError, Settings, Tier, WritePolicy};
+use crate::machine::{self, Meter, Report, RunError, Settings, Tier, WritePolicy};
 use crate::trace::Request;
 use destage_core::{Span, When};
 use destage_runtime::human::{count, seconds};
@@ -178,7 +178,7 @@ impl Wish {
         Settings { flash, ram, ..base.clone() }
     }
 
-    /// Runs the candidates on all cores and ranks them, the best first.
+    /// Runs the candidates on all cores and ranks them, the best first. Those that the meter's end has interrupted are left out.
     ///
     /// # Errors
     /// Those of the first candidate that cannot be run.
@@ -186,13 +186,16 @@ impl Wish {
         &self,
         requests: &[Request],
         candidates: Vec<Settings>,
+        meter: &Meter,
     ) -> Result<Vec<Judged>, RunError<Infallible>> {
         let run = |settings: Settings| {
             let source = requests.iter().map(|&request| Ok(request));
-            machine::run(source, &settings).map(|report| self.judged(report))
+            let report = machine::run_metered(source, &settings, meter);
+            let whole = |report: Report| report.interrupted.is_none().then(|| self.judged(report));
+            report.map(whole).transpose()
         };
         let mut judged: Vec<Judged> =
-            candidates.into_par_iter().map(run).collect::<Result<_, _>>()?;
+            candidates.into_par_iter().filter_map(run).collect::<Result<_, _>>()?;
         judged.sort_by_key(Judged::rank);
         Ok(judged)
     }
@@ -215,6 +218,13 @@ impl Wish {
                 "without the cache the origin may be in a state that never was ({} of {} crashes left writes out of order)",
                 count(losses.order_violations.crashes),
                 count(losses.crashes)
+            ));
+        }
+        if let Some(overload) = &report.overload {
+            misses.push(format!(
+                "more comes than {} can do: at the end requests wait {}",
+                overload.busiest,
+                seconds(overload.behind_seconds)
             ));
         }
         if report.failed > 0 {

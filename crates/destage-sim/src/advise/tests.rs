@@ -33,7 +33,7 @@ fn order_is_kept_by_the_policies_that_promise_it_and_by_no_other() {
     let wish = wish(Span::from_secs(5), None);
     let candidates = wish.candidates(&base(&requests));
     assert_eq!(candidates.len(), 17);
-    let ranking = wish.judge(&requests, candidates).expect("they can be run");
+    let ranking = wish.judge(&requests, candidates, &Meter::default()).expect("they can be run");
     let mut unordered = 0;
     for judged in &ranking {
         let losses = &judged.losses;
@@ -69,7 +69,8 @@ fn what_meets_the_wish_comes_first_and_the_reason_says_why() {
     let wish = wish(Span::from_secs(5), Some(Span::from_micros(400)));
     let mut base = base(&requests);
     base.devices.filer.write = Interval(Span::from_millis(8));
-    let ranking = wish.judge(&requests, wish.candidates(&base)).expect("they can be run");
+    let ranking =
+        wish.judge(&requests, wish.candidates(&base), &Meter::default()).expect("they can be run");
     let best = &ranking[0];
     assert!(best.meets(), "{:?}", best.misses);
     assert!(matches!(best.policy(), WritePolicy::Journaled | WritePolicy::Ordered));
@@ -88,7 +89,7 @@ fn a_wish_that_nothing_meets_is_said_to_be_one() {
     let requests = mail();
     let wish = Wish { p99_read: Some(Span(1)), ..wish(Span::from_secs(5), Some(Span(1))) };
     let candidates = vec![wish.candidates(&base(&requests)).swap_remove(0)];
-    let ranking = wish.judge(&requests, candidates).expect("they can be run");
+    let ranking = wish.judge(&requests, candidates, &Meter::default()).expect("they can be run");
     assert!(!ranking[0].meets());
     let reason = reason(&wish, &ranking).join(" ");
     assert!(reason.contains("None of the 1 candidates") && reason.contains("(p99)"), "{reason}");
@@ -115,7 +116,7 @@ fn rows_are_never_torn_nor_out_of_order_and_buffering_them_is_faster_than_the_or
     base.devices.filer.write = Interval(Span::from_millis(2));
     let candidates = wish.candidates(&base);
     assert_eq!(candidates.len(), 5);
-    let ranking = wish.judge(&requests, candidates).expect("they can be run");
+    let ranking = wish.judge(&requests, candidates, &Meter::default()).expect("they can be run");
     for judged in &ranking {
         assert!(judged.meets(), "{:?}", judged.misses);
         assert_eq!(judged.losses.order_violations, Violations::default());
@@ -142,7 +143,7 @@ fn ram_before_the_flash_answers_reads_and_loses_nothing() {
     let base = base(&requests);
     let judged = |wish: &Wish| {
         let candidates = vec![wish.candidates(&base).swap_remove(1)];
-        wish.judge(&requests, candidates).expect("it can be run").remove(0)
+        wish.judge(&requests, candidates, &Meter::default()).expect("it can be run").remove(0)
     };
     let (without, with) = (judged(&without), judged(&with));
     assert!(with.report.reads.counts.ram_block_hits > 0);

@@ -4,7 +4,7 @@
 //! the future, so the trace is held in memory: 4 bytes per block access and 20 per request.
 
 use super::recording::Recorder;
-use super::{Outcome, Place};
+use super::{Dirty, Outcome, Place};
 use crate::trace::Op;
 use std::collections::BinaryHeap;
 
@@ -22,11 +22,16 @@ pub(super) fn replay(recorder: &Recorder, places: u64) -> Outcome {
             let mut uses = next_uses[start..start + blocks.len()].iter();
             outcome.request(op, blocks, |id| {
                 let next_use = uses.next().copied().unwrap_or(NEVER);
-                if cache.access(id, 1, next_use) { Place::Flash } else { Place::Origin }
+                let hit = cache.access(id, 1, next_use);
+                if op == Op::Write {
+                    cache.dirty.write(id);
+                }
+                if hit { Place::Flash } else { Place::Origin }
             });
         }
     });
     outcome.evicted_blocks = cache.evicted;
+    cache.dirty.tell(&mut outcome);
     outcome
 }
 
@@ -54,6 +59,7 @@ pub(super) struct Farthest {
     bytes: u64,
     bytes_max: u64,
     pub(super) evicted: u64,
+    dirty: Dirty,
 }
 
 impl Farthest {
@@ -64,6 +70,7 @@ impl Farthest {
             bytes: 0,
             bytes_max,
             evicted: 0,
+            dirty: Dirty::default(),
         }
     }
 
@@ -84,6 +91,7 @@ impl Farthest {
         while let Some((next_use, id)) = self.heap.pop() {
             if self.present[id as usize].1 != 0 && self.present[id as usize].0 == next_use {
                 self.evicted += 1;
+                self.dirty.evict(id);
                 return self.discard(id);
             }
         }
@@ -91,6 +99,7 @@ impl Farthest {
     }
 
     fn discard(&mut self, id: u32) -> bool {
+        self.dirty.clear(id);
         let (_, bytes) = std::mem::replace(&mut self.present[id as usize], (NEVER, 0));
         self.bytes -= u64::from(bytes);
         bytes != 0

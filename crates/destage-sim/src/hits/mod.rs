@@ -119,6 +119,11 @@ pub struct Outcome {
     pub discarded_blocks: u64,
     /// Blocks that left the last tier to make room.
     pub evicted_blocks: u64,
+    /// Those of them that were dirty: what a cache writes to the origin that writes a block when it leaves and no sooner. Dirty is
+    /// what was written since it entered.
+    pub evicted_dirty_blocks: u64,
+    /// Blocks that are dirty at the end, and so not written.
+    pub dirty_left_blocks: u64,
 }
 
 impl Outcome {
@@ -198,6 +203,43 @@ impl Hits {
     }
 }
 
+/// The blocks that were written since they entered.
+#[derive(Debug, Default)]
+struct Dirty {
+    words: Vec<u64>,
+    count: u64,
+    evicted: u64,
+}
+
+impl Dirty {
+    fn write(&mut self, id: u32) {
+        let word = id as usize / 64;
+        if self.words.len() <= word {
+            self.words.resize((word + 1).next_power_of_two(), 0);
+        }
+        let bit = 1 << (id % 64);
+        self.count += u64::from(self.words[word] & bit == 0);
+        self.words[word] |= bit;
+    }
+
+    /// The block is no longer in the cache; whether it was dirty.
+    fn clear(&mut self, id: u32) -> bool {
+        let Some(word) = self.words.get_mut(id as usize / 64) else { return false };
+        let was_dirty = *word & 1 << (id % 64) != 0;
+        *word &= !(1 << (id % 64));
+        self.count -= u64::from(was_dirty);
+        was_dirty
+    }
+
+    fn evict(&mut self, id: u32) {
+        self.evicted += u64::from(self.clear(id));
+    }
+
+    fn tell(&self, outcome: &mut Outcome) {
+        (outcome.evicted_dirty_blocks, outcome.dirty_left_blocks) = (self.evicted, self.count);
+    }
+}
+
 /// One cache of one or two tiers.
 trait Cache {
     fn request(&mut self, op: Op, blocks: &[Block]);
@@ -234,15 +276,16 @@ impl<T: Tier> Cache for One<T> {
         let tier = &mut self.tier;
         match op {
             Op::Discard => self.outcome.discard(blocks, |id| tier.discard(id)),
-            _ => self
-                .outcome
-                .request(op, blocks, |id| if tier.access(id) { hit } else { Place::Origin }),
+            _ => self.outcome.request(op, blocks, |id| {
+                if tier.access(id, op == Op::Write) { hit } else { Place::Origin }
+            }),
         }
-        self.outcome.evicted_blocks = self.tier.evicted();
     }
 
     fn outcome(&self) -> Outcome {
-        self.outcome
+        let mut outcome = self.outcome;
+        self.tier.tell(&mut outcome);
+        outcome
     }
 }
 
@@ -255,8 +298,9 @@ impl Cache for Two {
                 flash.discard(id) || was_in_ram
             }),
             _ => self.outcome.request(op, blocks, |id| {
-                let in_ram = ram.access(id);
-                let in_flash = (op == Op::Write || !in_ram) && flash.access(id);
+                let is_write = op == Op::Write;
+                let in_ram = ram.access(id, is_write);
+                let in_flash = (is_write || !in_ram) && flash.access(id, is_write);
                 match (in_ram, in_flash) {
                     (true, _) => Place::Ram,
                     (_, true) => Place::Flash,
@@ -264,11 +308,12 @@ impl Cache for Two {
                 }
             }),
         }
-        self.outcome.evicted_blocks = self.flash.evicted();
     }
 
     fn outcome(&self) -> Outcome {
-        self.outcome
+        let mut outcome = self.outcome;
+        self.flash.tell(&mut outcome);
+        outcome
     }
 }
 

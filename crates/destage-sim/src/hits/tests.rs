@@ -37,6 +37,7 @@ fn run(setups: &[Setup], requests: u64) -> Vec<Outcome> {
 /// LRU once more, from the definition, over block addresses.
 fn naive_lru(places: usize, requests: u64) -> Outcome {
     let mut list: VecDeque<u64> = VecDeque::new();
+    let mut dirty = std::collections::BTreeSet::new();
     let mut outcome = Outcome::default();
     for request in load(requests) {
         let Extent::Range { offset, bytes, .. } = request.extent else { unreachable!() };
@@ -47,11 +48,16 @@ fn naive_lru(places: usize, requests: u64) -> Outcome {
             found.map(|place| list.remove(place));
             if request.op == Op::Discard {
                 outcome.discarded_blocks += u64::from(found.is_some());
+                dirty.remove(&block);
                 continue;
             }
             if found.is_none() && list.len() == places {
-                list.pop_front();
+                let evicted = list.pop_front().unwrap();
                 outcome.evicted_blocks += 1;
+                outcome.evicted_dirty_blocks += u64::from(dirty.remove(&evicted));
+            }
+            if request.op == Op::Write {
+                dirty.insert(block);
             }
             list.push_back(block);
             let touched = (offset + bytes).min(block * 4_096 + 4_096) - offset.max(block * 4_096);
@@ -70,6 +76,7 @@ fn naive_lru(places: usize, requests: u64) -> Outcome {
             _ => {}
         }
     }
+    outcome.dirty_left_blocks = dirty.len() as u64;
     outcome
 }
 

@@ -1,6 +1,6 @@
 //! One tier of a cache: the core's replacement over places of equal size.
 
-use super::{Cache, One, Outcome};
+use super::{Cache, Dirty, One, Outcome};
 use crate::blocks::mix;
 use destage_core::UnitId;
 use destage_core::replace::{Arc, Choice, Clock, Fifo, Lru, Replacement, S3Fifo, Sieve, TwoQ};
@@ -118,13 +118,13 @@ impl FromStr for Replacements {
 /// Blocks that are present, and which of them leaves.
 pub(super) trait Tier {
     /// Reads or writes a block, which is present afterwards; whether it was before.
-    fn access(&mut self, id: u32) -> bool;
+    fn access(&mut self, id: u32, is_write: bool) -> bool;
 
     /// Drops a block; whether it was present.
     fn discard(&mut self, id: u32) -> bool;
 
-    /// Blocks that left to make room.
-    fn evicted(&self) -> u64;
+    /// Notes what left.
+    fn tell(&self, outcome: &mut Outcome);
 }
 
 /// So many places under a policy of the core. Each counts as one unit of size.
@@ -132,6 +132,7 @@ struct Places<R> {
     policy: R,
     places: u64,
     evicted: u64,
+    dirty: Dirty,
 }
 
 /// The size of a block as the policies see it. More than one byte, since shares of the memory are rounded to whole bytes.
@@ -139,7 +140,7 @@ const PLACE_BYTES: u32 = 4_096;
 
 impl<R: Replacement + Default> Places<R> {
     fn new(places: u64) -> Self {
-        Self { policy: R::default(), places, evicted: 0 }
+        Self { policy: R::default(), places, evicted: 0, dirty: Dirty::default() }
     }
 
     #[inline(never)]
@@ -151,6 +152,7 @@ impl<R: Replacement + Default> Places<R> {
             let Some(evicted) = self.policy.evict(bytes_max) else { break };
             self.policy.evicted(mix(evicted.0.into()));
             self.evicted += 1;
+            self.dirty.evict(evicted.0);
         }
         self.policy.insert(UnitId(id), PLACE_BYTES, Some(identity));
     }
@@ -158,19 +160,24 @@ impl<R: Replacement + Default> Places<R> {
 
 impl<R: Replacement + Default> Tier for Places<R> {
     #[inline]
-    fn access(&mut self, id: u32) -> bool {
+    fn access(&mut self, id: u32, is_write: bool) -> bool {
         let hit = self.policy.touch(UnitId(id));
         if !hit {
             self.miss(id);
+        }
+        if is_write {
+            self.dirty.write(id);
         }
         hit
     }
 
     fn discard(&mut self, id: u32) -> bool {
+        self.dirty.clear(id);
         self.policy.remove(UnitId(id)).is_some()
     }
 
-    fn evicted(&self) -> u64 {
-        self.evicted
+    fn tell(&self, outcome: &mut Outcome) {
+        outcome.evicted_blocks = self.evicted;
+        self.dirty.tell(outcome);
     }
 }

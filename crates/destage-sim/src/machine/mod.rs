@@ -8,6 +8,7 @@ mod crash;
 mod device;
 mod disk;
 mod flow;
+mod meter;
 mod remote;
 mod report;
 mod run;
@@ -19,7 +20,8 @@ mod tier;
 mod words;
 
 pub use destage_engine::WritePolicy;
-pub use report::{Bucket, Crash, Destage, Kind, Latency, Origin, Report, StationLoad};
+pub use meter::Meter;
+pub use report::{Bucket, Crash, Destage, Kind, Latency, Origin, Overload, Report, StationLoad};
 pub use settings::{
     Architecture, Arrivals, Device, Devices, Discipline, Disk, DiskProfile, FaultKind, Faulty,
     InjectedFault, Settings, SettingsError, Spread, Start, Tier,
@@ -50,6 +52,18 @@ pub fn run<E>(
     requests: impl IntoIterator<Item = Result<Request, E>>,
     settings: &Settings,
 ) -> Result<Report, RunError<E>> {
+    run_metered(requests, settings, &Meter::default())
+}
+
+/// The same, to be watched on the way and ended early: then the report is of what was done by then.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_metered<E>(
+    requests: impl IntoIterator<Item = Result<Request, E>>,
+    settings: &Settings,
+    meter: &Meter,
+) -> Result<Report, RunError<E>> {
     settings.validate()?;
-    run::Machine::new(settings).run(requests.into_iter())
+    run::Machine::new(settings, meter).run(requests.into_iter())
 }

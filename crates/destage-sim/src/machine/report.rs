@@ -23,6 +23,10 @@ pub struct Report {
     pub discards: u64,
     /// Requests that ended with an error.
     pub failed: u64,
+    /// More came than the devices can do.
+    pub overload: Option<Overload>,
+    /// The run was ended early, and these requests were under way then. Everything is of what was before.
+    pub interrupted: Option<u64>,
     /// Distinct blocks of the trace.
     pub distinct_blocks: u32,
     /// What reached the filer.
@@ -43,6 +47,18 @@ pub struct Report {
     pub duration_seconds: f64,
     /// Of every latency and count; the same for the same settings and requests, whatever the machine.
     pub hash: String,
+}
+
+/// Requests came faster than they could be answered, so that those at the end waited the longer the more there were: times say
+/// how long the trace is, not how fast the devices are.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Overload {
+    /// From the arrival of the last request until the last one was answered, seconds.
+    pub behind_seconds: f64,
+    /// Requests that waited when the last one came.
+    pub waiting: u64,
+    /// The device that was busiest.
+    pub busiest: String,
 }
 
 /// Requests of one kind.

@@ -2,7 +2,8 @@
 
 use super::crash::Watch;
 use super::disk::Filer;
-use super::report::{Destage, Gathered, Kind, Origin, Report, StationLoad};
+use super::meter::Meter;
+use super::report::{Destage, Gathered, Kind, Origin, Overload, Report, StationLoad};
 use super::settings::{Architecture, Arrivals, Faulty, Settings, Start};
 use super::task::{self, Task, TaskId, Tasks, Units};
 use super::tier::Tier;
@@ -55,6 +56,11 @@ pub(super) struct Machine<'s> {
     writes_since_flush: Vec<u32>,
     writes_since_drain: Vec<u32>,
     seen: Seen,
+    meter: &'s Meter,
+    /// Requests that the meter knows of.
+    metered: u64,
+    /// When the last request of an open loop came, and how many were under way then.
+    last_arrival: Option<(Time, u64)>,
 }
 
 /// What is counted since the measurement began.
@@ -79,11 +85,17 @@ struct Side {
     gathered: Gathered,
 }
 
+/// So many requests are issued before the meter is told again.
+const METER_EVERY: u64 = 1_024;
+/// More came than could be done if the last answer is later than the last request by this share of the run.
+const OVERLOAD_SHARE: f64 = 0.05;
+/// What waits for less is a burst.
+const OVERLOAD_SECONDS_MIN: f64 = 1.0;
 /// Bits of a place that are a block's number on its device.
 const PLACE_BITS: u32 = 47;
 
 impl<'s> Machine<'s> {
-    pub(super) fn new(settings: &'s Settings) -> Self {
+    pub(super) fn new(settings: &'s Settings, meter: &'s Meter) -> Self {
         let (mut tiers, mut levels) = (Vec::new(), 0);
         for host in 0..settings.hosts {
             let base = tiers.len() as u16;
@@ -140,6 +152,9 @@ impl<'s> Machine<'s> {
             writes_since_flush: vec![0; settings.hosts.into()],
             writes_since_drain: vec![0; settings.hosts.into()],
             seen: Seen::default(),
+            meter,
+            metered: 0,
+            last_arrival: None,
             settings,
         }
     }
@@ -158,6 +173,7 @@ impl<'s> Machine<'s> {
             Arrivals::Open { speed_percent } => self.open(source, speed_percent)?,
             Arrivals::Closed { threads, .. } => self.closed(source, threads)?,
         }
+        self.meter.add(self.issued - self.metered);
         // What the last request lets happen at once still does.
         while self.events.next_at().is_some_and(|at| at <= self.now) {
             self.step();
@@ -176,7 +192,7 @@ impl<'s> Machine<'s> {
     ) -> Result<(), RunError<E>> {
         let mut base = None;
         let mut next = source.next().transpose().map_err(RunError::Source)?;
-        loop {
+        while !self.is_stopped() {
             let arrival = next.as_ref().map(|request| {
                 let since = request.time.since(*base.get_or_insert(request.time)).0;
                 Time((u128::from(since) * 100 / u128::from(speed_percent)) as u64)
@@ -188,6 +204,9 @@ impl<'s> Machine<'s> {
                     self.issue(&request, 0)?;
                     self.settle();
                     next = source.next().transpose().map_err(RunError::Source)?;
+                    if next.is_none() {
+                        self.last_arrival = Some((self.now, self.pending));
+                    }
                 }
                 None if self.pending == 0 => return Ok(()),
                 _ => {
@@ -197,6 +216,16 @@ impl<'s> Machine<'s> {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Whether the run is to end early; tells how far it is.
+    fn is_stopped(&mut self) -> bool {
+        if self.issued - self.metered >= METER_EVERY {
+            self.meter.add(self.issued - self.metered);
+            self.metered = self.issued;
+        }
+        self.meter.is_stopped()
     }
 
     /// Each thread issues a request when its last one is over.
@@ -209,7 +238,7 @@ impl<'s> Machine<'s> {
             self.events.plan(Time::ZERO, Event::Issue { thread });
         }
         let mut is_over = false;
-        while !(is_over && self.pending == 0) {
+        while !(self.is_stopped() || is_over && self.pending == 0) {
             let Some(at) = self.events.next_at() else { return Ok(()) };
             self.advance(at);
             match self.events.take_until(at) {
@@ -512,6 +541,8 @@ impl<'s> Machine<'s> {
             flushes: seen.flushes,
             discards: seen.discards,
             failed: seen.failed,
+            overload: None,
+            interrupted: self.meter.is_stopped().then_some(self.pending),
             distinct_blocks: self.blocks.len(),
             origin: self.origin,
             destage,
@@ -523,11 +554,21 @@ impl<'s> Machine<'s> {
             duration_seconds: duration.as_secs_f64(),
             hash: String::new(),
         };
+        report.overload = self.overload(&report, seen.until);
         // Every count, in the one form that says them all.
         let counts = format!("{report:?}");
         let hash = counts.bytes().fold(seen.hash, |hash, byte| mix(hash ^ u64::from(byte)));
         report.hash = format!("{hash:016x}");
         report
+    }
+
+    fn overload(&self, report: &Report, until: Time) -> Option<Overload> {
+        let (at, waiting) = self.last_arrival.filter(|_| report.interrupted.is_none())?;
+        let behind_seconds = until.since(at).as_secs_f64();
+        let busiest = report.stations.iter().max_by(|a, b| a.busy.total_cmp(&b.busy))?;
+        let bound = (report.duration_seconds * OVERLOAD_SHARE).max(OVERLOAD_SECONDS_MIN);
+        let busiest = busiest.name.clone();
+        (behind_seconds > bound).then_some(Overload { behind_seconds, waiting, busiest })
     }
 
     fn destaged(&self, is_asked: impl Fn(&Tier) -> bool) -> Destage {

@@ -92,8 +92,8 @@ fn as_json(found: &Inspection) -> serde_json::Value {
 fn as_table(found: &Inspection) -> String {
     let superblock = &found.superblock;
     let geometry = &superblock.geometry;
-    let lsn =
-        |lsn: Option<u64>| lsn.map_or_else(|| "damaged or none".to_owned(), |n| n.to_string());
+    let decided =
+        found.decided.map_or_else(|| "unknown: no mark can be read".to_owned(), |n| n.to_string());
     let checkpoints: Vec<String> =
         found.checkpoint_lsns.iter().flatten().map(u64::to_string).collect();
     let checkpoints = match checkpoints.len() {
@@ -108,7 +108,7 @@ fn as_table(found: &Inspection) -> String {
         ("size", bytes(geometry.total_bytes)),
         ("log", bytes(geometry.log_bytes())),
         ("slots", count(u64::from(geometry.slots))),
-        ("decided up to", lsn(found.decided)),
+        ("decided up to", decided),
         ("checkpoints", checkpoints),
     ];
     let mut out = String::new();

@@ -1,6 +1,7 @@
 //! The flags of `destage mount`.
 
 use crate::error::CliError;
+use crate::server::RecordArgs;
 use crate::values::{Admin, admin, bytes, interval, password, size, staleness};
 use clap::{Args, ValueEnum};
 use destage_core::{Acknowledge, AtLimit, Policy, Span, When};
@@ -8,7 +9,7 @@ use destage_engine::{journal_limit, set_dirty_limit};
 use destage_mount::settings::Settings;
 use destage_runtime::policy::{parse_at_limit, parse_when};
 use destage_runtime::units::{Bytes, Interval, Size};
-use std::path::PathBuf;
+use std::path::{Component, PathBuf};
 
 /// Flags of `destage mount` itself.
 #[derive(Clone, Debug, Args)]
@@ -42,6 +43,11 @@ pub(crate) struct ServeArgs {
     /// Whose word an fsync waits for; the journal's, unless the preset says otherwise.
     #[arg(long, value_enum, value_name = "WHO")]
     fsync: Option<FsyncWord>,
+
+    /// Files in these folders of the mount, and below, have their fsync answered by the origin, whatever --fsync says: names from
+    /// the mount's top on. Several are separated by commas.
+    #[arg(long, value_delimiter = ',', value_name = "FOLDER")]
+    fsync_origin: Vec<PathBuf>,
 
     /// D: how old the origin may be if host and journal are lost. Writes stop before it is exceeded. 100ms to 1d, or
     /// none; 2m unless the preset says otherwise.
@@ -81,6 +87,9 @@ pub(crate) struct ServeArgs {
     /// What the admin port's commands need as bearer token. Printable ASCII. Prefer the environment.
     #[arg(long, env = "DESTAGE_PASSWORD", hide_env_values = true, value_name = "PASSWORD")]
     password: Option<String>,
+
+    #[command(flatten)]
+    record: RecordArgs,
 
     /// How long a shutdown may destage what is dirty before it leaves the rest to the next start; none for no limit.
     #[arg(long, default_value = "30s", value_name = "TIME")]
@@ -169,12 +178,18 @@ impl ServeArgs {
             journal,
             journal_bytes: self.journal_size.get(),
             fsync_origin: self.fsync.unwrap_or_else(|| self.preset.fsync()) == FsyncWord::Origin,
+            fsync_origin_below: self
+                .fsync_origin
+                .into_iter()
+                .map(from_the_top)
+                .collect::<Result<_, _>>()?,
             policy,
             origin_check: self.origin_check.span(),
             threads: self.threads.into(),
             admin: self.admin.0,
             admin_hosts: self.admin_host,
             password: password(self.password)?,
+            record: self.record.settings(),
             drain_timeout: self.drain_timeout.span(),
             run: self.run,
             is_example,
@@ -216,6 +231,19 @@ impl ServeArgs {
         })?;
         Ok(policy)
     }
+}
+
+/// A name from the mount's top on.
+fn from_the_top(folder: PathBuf) -> Result<PathBuf, CliError> {
+    let is_plain = |part| matches!(part, Component::Normal(_) | Component::CurDir);
+    let is_named = folder.components().any(|part| matches!(part, Component::Normal(_)));
+    if is_named && folder.components().all(is_plain) {
+        return Ok(folder);
+    }
+    Err(CliError::usage(format!(
+        "--fsync-origin {}: name a folder from the mount's top on, such as mail/new, without '..' and without '/' in front",
+        folder.display()
+    )))
 }
 
 /// A folder to try things in, where this is run.

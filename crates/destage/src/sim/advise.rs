@@ -1,6 +1,6 @@
 //! `destage sim advise`: which policy of a front end to choose, and the command line for it.
 
-use super::trace::TraceArgs;
+use super::trace::{TraceArgs, interrupt, verdict};
 use crate::error::CliError;
 use crate::file;
 use crate::output::{print, print_json};
@@ -9,14 +9,16 @@ use destage_core::Time;
 use destage_runtime::exit;
 use destage_runtime::human::{count, seconds};
 use destage_runtime::policy::{at_limit_name, when_text};
+use destage_runtime::progress::Progress;
 use destage_runtime::units::{Bytes, Interval};
 use destage_sim::advise::{Front, Judged, Losses, Wish, random_times, reason};
-use destage_sim::machine::{Devices, Settings, WritePolicy};
+use destage_sim::machine::{Devices, Meter, Settings, WritePolicy};
 use destage_sim::report::{Axis, Chart, Page, Scale, Series};
 use destage_sim::trace::{Extent, Op, Request};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Flags of `sim advise`.
 #[derive(Debug, clap::Args)]
@@ -130,6 +132,7 @@ struct Ranked<'a> {
 
 /// Runs the candidates and shows their ranking.
 pub(crate) fn run(args: &AdviseArgs) -> Result<(), CliError> {
+    let stop = interrupt()?;
     let mut requests: Vec<Request> = Vec::new();
     args.trace.read(|request| {
         requests.push(*request);
@@ -158,11 +161,18 @@ pub(crate) fn run(args: &AdviseArgs) -> Result<(), CliError> {
     for candidate in &candidates {
         candidate.validate().map_err(CliError::usage)?;
     }
-    tracing::info!("running {} candidates", candidates.len());
-    let ranking = wish.judge(&requests, candidates).map_err(CliError::usage)?;
+    let asked = candidates.len();
+    let meter = Meter::new(stop);
+    let ranking = watched(&meter, asked as u64 * requests.len() as u64, || {
+        wish.judge(&requests, candidates, &meter).map_err(CliError::usage)
+    })?;
     let Some(best) = ranking.first() else {
-        return Err(CliError::new(exit::BUG, "there are no candidates"));
+        let message = "interrupted before the first candidate was done: there is nothing to advise";
+        return Err(CliError::new(exit::INTERRUPTED, message));
     };
+    if ranking.len() < asked {
+        tracing::warn!("interrupted: only {} of {asked} candidates are ranked", ranking.len());
+    }
     let advice = Advice {
         version: env!("CARGO_PKG_VERSION"),
         trace: args.trace.trace.display().to_string(),
@@ -180,8 +190,27 @@ pub(crate) fn run(args: &AdviseArgs) -> Result<(), CliError> {
         Output::Table => print(&advice.text()),
         Output::Json => print_json(&advice),
         Output::Html => print(&advice.html()?),
-    }
+    }?;
+    verdict()
 }
+
+/// Does the work and shows how far the simulations are.
+fn watched<T: Send>(meter: &Meter, total: u64, work: impl FnOnce() -> T + Send) -> T {
+    let mut progress = Progress::new("simulating (requests of all candidates)", total);
+    let outcome = std::thread::scope(|scope| {
+        let work = scope.spawn(work);
+        while !work.is_finished() {
+            std::thread::sleep(LOOK_EVERY);
+            progress.set(meter.requests());
+        }
+        work.join()
+    });
+    progress.finish();
+    outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// How often the progress is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 fn devices(args: &AdviseArgs) -> Result<Devices, CliError> {
     match &args.devices {

@@ -1,7 +1,7 @@
 //! `destage sim run` with devices: requests through hosts, caches, a network and a filer, in virtual time.
 
 use super::report::{csv_line, failed_blocks};
-use super::trace::TraceArgs;
+use super::trace::{TraceArgs, interrupt, is_interrupted};
 use crate::error::CliError;
 use crate::file;
 use crate::output::{print, print_json};
@@ -14,8 +14,8 @@ use destage_runtime::units::{Bytes, Interval, UnitError};
 use destage_sim::advise::{Losses, random_times};
 use destage_sim::hits::Replacements;
 use destage_sim::machine::{
-    self, Architecture, Arrivals, Destage, Devices, Kind, Report, RunError, Settings, Start,
-    WritePolicy,
+    self, Architecture, Arrivals, Destage, Devices, Kind, Meter, Overload, Report, RunError,
+    Settings, Start, WritePolicy,
 };
 use destage_sim::sweep::{cell, columns};
 use serde::Serialize;
@@ -161,6 +161,33 @@ impl MachineArgs {
         self.policy.is_some() || self.devices.is_some() || self.settings.is_some()
     }
 
+    /// Refuses flags that count only in a run with devices, in one without.
+    pub(crate) fn check_unused(&self) -> Result<(), CliError> {
+        let given = [
+            ("when", self.when.is_some()),
+            ("commit", self.commit.is_some()),
+            ("staleness", self.staleness.is_some()),
+            ("at-limit", self.at_limit.is_some()),
+            ("ram-policy", self.ram_policy.is_some()),
+            ("ram-when", self.ram_when.is_some()),
+            ("architecture", self.architecture.is_some()),
+            ("hosts", self.hosts.is_some()),
+            ("threads", self.threads.is_some()),
+            ("warmup", self.warmup.is_some()),
+            ("start", self.start.is_some()),
+            ("seed", self.seed.is_some()),
+            ("crash-at", !self.crash_at.is_empty()),
+            ("check", self.check),
+        ];
+        match given.into_iter().find(|(_, is_given)| *is_given) {
+            None => Ok(()),
+            Some((name, _)) => Err(CliError::usage(format!(
+                "--{name} counts in a run with devices only, and hits are counted without: name --policy, --devices or --settings \
+                 as well, or leave it out"
+            ))),
+        }
+    }
+
     /// Settings of the file, completed by the flags.
     pub(crate) fn settings(&self, block: Bytes, caches: &Caches<'_>) -> Result<Settings, CliError> {
         let mut settings: Settings = match &self.settings {
@@ -271,7 +298,7 @@ impl MachineArgs {
             self.set_random_crashes(&mut settings, last.since(Time::ZERO));
         }
         let (format, bad_records, report) = simulate(trace, &settings)?;
-        if self.check && simulate(trace, &settings)?.2.hash != report.hash {
+        if self.check && !is_interrupted() && simulate(trace, &settings)?.2.hash != report.hash {
             let message = format!("two runs with seed {} differ", settings.seed);
             return Err(CliError::new(exit::BUG, message));
         }
@@ -292,11 +319,13 @@ fn simulate(
 ) -> Result<(&'static str, u64, Report), CliError> {
     let started = Instant::now();
     let mut reading = trace.open("simulating")?;
-    let report = machine::run(&mut reading, settings).map_err(|error| match error {
-        RunError::Settings(error) => CliError::usage(error),
-        RunError::Blocks(error) => failed_blocks(error),
-        RunError::Source(error) => error,
-    })?;
+    let meter = Meter::new(interrupt()?);
+    let report =
+        machine::run_metered(&mut reading, settings, &meter).map_err(|error| match error {
+            RunError::Settings(error) => CliError::usage(error),
+            RunError::Blocks(error) => failed_blocks(error),
+            RunError::Source(error) => error,
+        })?;
     let (format, counts) = reading.finish();
     let elapsed = started.elapsed().as_secs_f64();
     tracing::info!(
@@ -335,12 +364,24 @@ fn table(row: &Row<'_>) -> String {
         ),
         ("duration", seconds(report.duration_seconds)),
     ];
+    let own = [&settings.ram, &settings.flash]
+        .into_iter()
+        .filter(|tier| tier.size.get() > 0)
+        .map(|tier| tier.replacement.name());
+    rows.push(("replacement", applied(own.collect())));
     for (name, kind) in [("reads", &report.reads), ("writes", &report.writes)] {
         rows.push((name, counts(kind)));
         rows.push(("", times(kind)));
     }
     if report.failed > 0 {
         rows.push(("failed", format!("{} requests", count(report.failed))));
+    }
+    if let Some(overload) = &report.overload {
+        rows.push(("overload", overloaded(overload)));
+    }
+    if let Some(waiting) = report.interrupted {
+        let waiting = count(waiting);
+        rows.push(("interrupted", format!("{waiting} requests were under way and are not in it")));
     }
     let origin = &report.origin;
     rows.push((
@@ -392,6 +433,28 @@ fn table(row: &Row<'_>) -> String {
         );
     }
     out
+}
+
+/// The replacement of the tiers, and whether a server has it.
+fn applied(names: Vec<&'static str>) -> String {
+    let served = Replacements::S3Fifo.name();
+    let named = names.join(", ");
+    match names.last() {
+        Some(&last) if last != served => {
+            format!("{named} (what if: the servers have {served} and nothing else)")
+        }
+        _ => named,
+    }
+}
+
+/// That more came than can be done.
+fn overloaded(overload: &Overload) -> String {
+    format!(
+        "more came than the devices can do: {} requests waited when the last one came, and were answered {} later; busiest: {}",
+        count(overload.waiting),
+        seconds(overload.behind_seconds),
+        overload.busiest
+    )
 }
 
 /// What the crashes lose, as far as it can differ.

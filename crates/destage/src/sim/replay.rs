@@ -8,7 +8,7 @@ use destage_engine::WritePolicy;
 use destage_record::{End, ListError, Part, list};
 use destage_runtime::exit;
 use destage_runtime::human;
-use destage_runtime::policy::{change, parse_at_limit, parse_when, summary as policy_summary};
+use destage_runtime::policy::{change, parse_at_limit, parse_when, summary, volume_summary};
 use destage_runtime::units::{Bytes, Interval};
 use destage_sim::replay::{Load, Observer, Outcome, ReplayError, Summary, Tally, replay, what_if};
 use serde::Serialize;
@@ -122,6 +122,9 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<(), CliError> {
         parts.push(watched.part(path)?);
     }
     let (load, recorded) = watched.newest;
+    // A volume's policy has a name by its order, too.
+    let is_volume = parts_are_volumes(&parts);
+    let policy_summary = if is_volume { volume_summary } else { summary };
     let mut report = Report {
         parts,
         same_effects: true,
@@ -132,7 +135,6 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<(), CliError> {
         assumptions: Vec::new(),
     };
     if args.asks_what_if() {
-        let is_volume = parts_are_volumes(&report.parts);
         if let Some(policy) = load.policy() {
             args.change(policy, is_volume)?;
         }

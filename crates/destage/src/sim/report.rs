@@ -30,6 +30,8 @@ pub(crate) struct Row {
     writes: Counts,
     discarded_blocks: u64,
     evicted_blocks: u64,
+    evicted_dirty_blocks: u64,
+    dirty_left_blocks: u64,
 }
 
 /// What was counted of one kind of requests.
@@ -75,6 +77,8 @@ impl Row {
             writes: Counts::new(&outcome.writes),
             discarded_blocks: outcome.discarded_blocks,
             evicted_blocks: outcome.evicted_blocks,
+            evicted_dirty_blocks: outcome.evicted_dirty_blocks,
+            dirty_left_blocks: outcome.dirty_left_blocks,
         }
     }
 }
@@ -133,6 +137,7 @@ pub(crate) fn table(rows: &[Row]) -> String {
         "bytes",
         "blocks read",
         "blocks written",
+        "dirty evicted",
     ];
     let cells = rows.iter().map(|row| {
         let size = |size| if size == 0 { "none".to_owned() } else { bytes(size) };
@@ -145,6 +150,7 @@ pub(crate) fn table(rows: &[Row]) -> String {
             percent(row.byte_hit_ratio),
             row.reads.blocks(),
             row.writes.blocks(),
+            count(row.evicted_dirty_blocks),
         ]
     });
     for line in std::iter::once(header.map(str::to_owned)).chain(cells) {
@@ -195,7 +201,13 @@ impl Row {
             cells.extend(named.map(|(name, value)| (format!("{kind}_{name}"), value.to_string())));
         }
         cells.push(("discarded_blocks".into(), self.discarded_blocks.to_string()));
-        cells.push(("evicted_blocks".into(), self.evicted_blocks.to_string()));
+        for (name, count) in [
+            ("evicted_blocks", self.evicted_blocks),
+            ("evicted_dirty_blocks", self.evicted_dirty_blocks),
+            ("dirty_left_blocks", self.dirty_left_blocks),
+        ] {
+            cells.push((name.into(), count.to_string()));
+        }
         cells
     }
 }

@@ -2,7 +2,7 @@
 
 use super::machine::{Caches, MachineArgs, Output};
 use super::report::{self, Row, failed_blocks};
-use super::trace::TraceArgs;
+use super::trace::{TraceArgs, interrupt, verdict};
 use crate::error::CliError;
 use crate::output::{print, print_json};
 use destage_runtime::human::{count, seconds};
@@ -57,9 +57,16 @@ const SETUPS_MAX: usize = 1_000;
 
 /// Runs every combination and shows what it came to.
 pub(crate) fn run(args: &RunArgs) -> Result<(), CliError> {
+    interrupt()?;
+    simulate(args)?;
+    verdict()
+}
+
+fn simulate(args: &RunArgs) -> Result<(), CliError> {
     if args.machine.is_asked() {
         return args.machine.run(&args.trace, &args.caches(), args.output);
     }
+    args.machine.check_unused()?;
     let setups = setups(args)?;
     let mut hits = Hits::new(args.trace.block_bytes(), &setups).map_err(CliError::usage)?;
     let started = Instant::now();

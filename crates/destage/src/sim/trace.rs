@@ -4,9 +4,12 @@ use crate::error::CliError;
 use destage_runtime::exit;
 use destage_runtime::human::count;
 use destage_runtime::progress::Progress;
+use destage_runtime::shutdown;
 use destage_runtime::units::Bytes;
 use destage_sim::trace::{BlockEvent, Counts, Format, Options, Request, Trace, TraceError};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 /// Which trace, and how it is read.
@@ -29,7 +32,7 @@ pub(crate) struct TraceArgs {
     #[arg(long, value_enum, default_value = "queued", value_name = "EVENT")]
     pub(crate) block_event: Event,
 
-    /// The size of a block, a power of two; 512 to 1M.
+    /// The size of a block, a power of two; 512 to 1M. The counts of the ARC paper (lis) are of blocks of 512.
     #[arg(long, default_value = "4K", value_parser = block_size, value_name = "SIZE")]
     pub(crate) block: Bytes,
 }
@@ -61,6 +64,36 @@ fn block_size(text: &str) -> Result<Bytes, String> {
     if size.get().is_power_of_two() { Ok(size) } else { Err("it is no power of two".into()) }
 }
 
+/// Set by the first SIGINT once [`interrupt`] was called.
+static INTERRUPT: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+
+/// From now on the first SIGINT ends reading and simulating early, so that what there is can be shown.
+pub(crate) fn interrupt() -> Result<Arc<AtomicBool>, CliError> {
+    if let Some(stop) = INTERRUPT.get() {
+        return Ok(Arc::clone(stop));
+    }
+    let stop = shutdown::on_interrupt().map_err(|error| {
+        CliError::new(exit::BUG, format!("failed to listen for SIGINT: {error}"))
+    })?;
+    Ok(Arc::clone(INTERRUPT.get_or_init(|| stop)))
+}
+
+/// Whether it was.
+pub(crate) fn is_interrupted() -> bool {
+    INTERRUPT.get().is_some_and(|stop| stop.load(Ordering::Relaxed))
+}
+
+/// What a command that was interrupted ends with, behind what it has shown.
+pub(crate) fn verdict() -> Result<(), CliError> {
+    if is_interrupted() {
+        let message = "interrupted: what is shown is what there was by then";
+        return Err(CliError::new(exit::INTERRUPTED, message));
+    }
+    Ok(())
+}
+
+/// The blocks of the ARC paper's traces, bytes.
+const LIS_BLOCK: u64 = 512;
 /// So many requests are read between two updates of the progress.
 const PROGRESS_EVERY: u64 = 4_096;
 
@@ -84,7 +117,7 @@ impl TraceArgs {
         let trace = Trace::open(&self.trace, &options).map_err(|e| failed(&e))?;
         let label = format!("{doing} {} (bytes)", trace.name());
         let progress = Progress::new(&label, trace.progress().1.unwrap_or(0));
-        Ok(Reading { trace, progress, began: Instant::now() })
+        Ok(Reading { trace, progress, began: Instant::now(), block: self.block })
     }
 
     /// Reads the trace to its end. What was met, and the format.
@@ -105,12 +138,16 @@ pub(crate) struct Reading {
     trace: Trace,
     progress: Progress,
     began: Instant,
+    block: Bytes,
 }
 
 impl Iterator for Reading {
     type Item = Result<Request, CliError>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        if is_interrupted() {
+            return None;
+        }
         let request = self.trace.next_request().map_err(|e| failed(&e)).transpose();
         let requests = self.trace.counts().requests;
         if requests.is_multiple_of(PROGRESS_EVERY) {
@@ -128,7 +165,7 @@ impl Iterator for Reading {
 impl Reading {
     /// The format and what was met; what was passed over is warned of.
     pub(crate) fn finish(self) -> (Format, Counts) {
-        let Self { trace, progress, began: _ } = self;
+        let Self { trace, progress, began: _, block } = self;
         progress.finish();
         let counts = trace.counts();
         if counts.requests == 0 {
@@ -137,6 +174,12 @@ impl Reading {
                 _ => "",
             };
             tracing::warn!("{}: there are no requests in it{hint}", trace.name());
+        }
+        if trace.format() == Format::Lis && block.get() != LIS_BLOCK {
+            tracing::warn!(
+                "{}: its paper counts blocks of {LIS_BLOCK} bytes, here they have {block}: --block {LIS_BLOCK} counts as it does",
+                trace.name()
+            );
         }
         for (number, what) in [
             (counts.bad, "damaged records were passed over"),

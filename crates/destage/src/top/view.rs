@@ -13,7 +13,7 @@ use ratatui::widgets::{Block, Borders, Cell, Gauge, Paragraph, Row, Sparkline, T
 /// Lines of the parts below the list of servers.
 const CONTRACT: u16 = 6;
 const FLOW: u16 = 5;
-const DETAILS: u16 = 9;
+const DETAILS: u16 = 10;
 
 /// How many lines it takes to show everything.
 pub(super) fn height(servers: &Servers) -> u16 {
@@ -238,6 +238,15 @@ fn draw_details(frame: &mut Frame<'_>, area: Rect, report: &Report, now: Point) 
             count(report.journal.syncs_total)
         ),
     ];
+    if let Some(mount) = &report.mount {
+        lines.push(format!(
+            "mount     {} files and {} names sent, {} gone before they were due, {} conflicts",
+            count(mount.files_written_total),
+            count(mount.names_changed_total),
+            count(mount.absorbed_files_total),
+            count(mount.conflicts_total)
+        ));
+    }
     lines.extend(report.warnings.iter().map(|warning| format!("! {warning}")));
     frame.render_widget(Paragraph::new(lines.join("\n")), inside);
 }

@@ -3,6 +3,7 @@
 
 use crate::harness::{PATIENCE, Scratch, eventually};
 use crate::server::text;
+use destage_testkit::needs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -168,6 +169,16 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    /// Whether the kernel knows it; otherwise the test is left out.
+    #[must_use]
+    pub(crate) fn is_known(self) -> bool {
+        needs::file_system(match self {
+            Self::Ext4 => "ext4",
+            Self::Xfs => "xfs",
+            Self::Btrfs => "btrfs",
+        })
+    }
+
     /// Bytes of a small disk for it.
     pub(crate) fn disk_bytes(self) -> u64 {
         let mib = match self {

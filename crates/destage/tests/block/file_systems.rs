@@ -59,6 +59,9 @@ struct Outcome {
 impl Case {
     /// Works on a file system, marks a point and brings it to the origin, kills the server, and looks at the origin.
     fn kill(&self, round: u64, lacks: Lacks) -> Option<Outcome> {
+        if !self.kind.is_known() {
+            return None;
+        }
         let scratch = Scratch::new();
         let folder = Folder::new(&scratch);
         let mut random = Random::new(self.seed, round);

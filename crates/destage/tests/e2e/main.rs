@@ -18,6 +18,7 @@ mod herd;
 mod identity;
 mod invalidation;
 mod load;
+mod looking;
 mod mapped;
 mod memory;
 mod mongo;

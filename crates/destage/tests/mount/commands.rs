@@ -4,6 +4,7 @@ use crate::harness::Scratch;
 use crate::mounted::{Launch, Mounted, Unmounting, destage};
 use crate::origin::{Kind, Origin};
 use std::fs;
+use std::io::Write;
 use std::process::Output;
 
 fn local(scratch: &Scratch) -> Origin {
@@ -157,4 +158,127 @@ fn a_journal_is_checked_and_replayed_without_a_mount() {
         assert_eq!(content, b"content");
     }
     assert!(said(&ask("check", false)).contains("undecided   0"), "nothing is left");
+}
+
+/// Policies can be tried on what programs did with files, as on what they did with rows and blocks.
+#[test]
+fn a_recording_of_a_mount_is_replayed_without_a_difference() {
+    let scratch = Scratch::new();
+    let origin = local(&scratch);
+    let file = scratch.join("recording").display().to_string();
+    let launch = Launch::before(&scratch, &origin).with(&[
+        "--record",
+        &file,
+        "--when",
+        "interval:300ms,50ms",
+    ]);
+    let mounted = launch.start();
+    for number in 0..50 {
+        let path = mounted.folder().join(format!("file{number}"));
+        fs::write(&path, "content").expect("the mount takes it");
+        if number % 3 == 0 {
+            fs::remove_file(&path).expect("it is there");
+        } else {
+            fs::File::open(&path).and_then(|file| file.sync_all()).expect("it is made durable");
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    mounted.stop();
+    let mut replay = destage();
+    let replayed = replay.args(["sim", "replay", &file, "--output", "json"]).output();
+    let replayed = replayed.expect("the binary starts");
+    assert!(replayed.status.success(), "{}", said(&replayed));
+    let report: serde_json::Value = serde_json::from_slice(&replayed.stdout).expect("it is JSON");
+    assert_eq!(report["same_effects"], true, "{report}");
+    let part = &report["parts"][0];
+    assert_eq!(
+        (&part["subject"], &part["broken_off_at"]),
+        (&"mount".into(), &().into()),
+        "{report}"
+    );
+    assert!(part["inputs"].as_u64().expect("a number") > 200, "{report}");
+    let nowhere = scratch.join("nowhere/recording").display().to_string();
+    let (code, text) = launch.with(&["--record", &nowhere]).refused();
+    assert_eq!(code, 2, "{text}");
+}
+
+/// > `fsync` with `--fsync origin`, or of a file below `--fsync-origin`
+#[test]
+fn an_fsync_below_the_folders_that_are_named_is_the_origins() {
+    let scratch = Scratch::new();
+    let origin = local(&scratch);
+    let launch =
+        Launch::before(&scratch, &origin).with(&LATER).with(&["--fsync-origin", "mail/new,db"]);
+    let mounted = launch.start();
+    let (here, there) = (mounted.folder(), origin.folder());
+    for folder in ["mail/new", "mail/tmp", "db/deep"] {
+        fs::create_dir_all(here.join(folder)).expect("a folder can be made");
+    }
+    let write = |name: &str| {
+        let mut file = fs::File::create(here.join(name)).expect("it is made");
+        file.write_all(b"content").and_then(|()| file.sync_all()).expect("it is made durable");
+    };
+    write("mail/tmp/1");
+    write("other");
+    assert!(!there.join("mail").exists() && !there.join("other").exists(), "in the journal");
+    fs::rename(here.join("mail/tmp/1"), here.join("mail/new/1")).expect("it is renamed");
+    let renamed = fs::File::open(here.join("mail/new/1")).expect("it is there");
+    renamed.sync_all().expect("it is made durable");
+    assert_eq!(fs::read(there.join("mail/new/1")).expect("it is at the origin"), b"content");
+    write("db/deep/file");
+    assert_eq!(fs::read(there.join("db/deep/file")).expect("it is at the origin"), b"content");
+    write("mail/tmp/2");
+    assert!(!there.join("mail/tmp/2").exists(), "in the journal");
+    mounted.stop();
+    for wrong in ["/mail", "mail/../db", "."] {
+        let (code, text) =
+            Launch::before(&scratch, &origin).with(&["--fsync-origin", wrong]).refused();
+        assert_eq!(code, 2, "{wrong}: {text}");
+    }
+}
+
+#[test]
+fn a_mount_tells_of_itself_as_other_servers_do() {
+    let scratch = Scratch::new();
+    let origin = local(&scratch);
+    let mounted = Launch::before(&scratch, &origin).with(&LATER).start();
+    let gone = mounted.folder().join("gone");
+    fs::write(&gone, "content").and_then(|()| fs::remove_file(&gone)).expect("the mount takes it");
+    fs::write(mounted.folder().join("kept"), "content").expect("the mount takes it");
+    done(&mounted, &["drain"]);
+    let status = done(&mounted, &["status"]);
+    for part in ["mounted folder", "1 files, 1 changes of names", "gone before they were due 1"] {
+        assert!(status.contains(part), "{part}: {status}");
+    }
+    let address = destage_mount::admin_of(mounted.folder()).expect("it tells");
+    let get = |path: &str| {
+        let answer = ureq::get(format!("http://{address}{path}")).call().expect("an answer");
+        answer.into_body().read_to_string().expect("text")
+    };
+    let metrics = get("/metrics");
+    for part in [
+        "destage_mount_files_written_total 1\n",
+        "destage_mount_names_changed_total 1\n",
+        "destage_mount_absorbed_files_total 1\n",
+        "destage_mount_conflicts_total 0\n",
+        "destage_mode{mode=\"normal\"} 1\n",
+    ] {
+        assert!(metrics.contains(part), "{part}: {metrics}");
+    }
+    let value = |name: &str| -> f64 {
+        let line = metrics.lines().find(|line| line.starts_with(name)).expect(name);
+        line.rsplit(' ').next().and_then(|value| value.parse().ok()).expect("a number")
+    };
+    for name in [
+        "destage_commit_latency_count ",
+        "destage_destage_latency_count ",
+        "destage_journal_fsync_count ",
+    ] {
+        assert!(value(name) >= 1.0, "{name}: {metrics}");
+    }
+    assert!(value("destage_mount_room_bytes ") > 0.0);
+    assert!(get("/").contains("Mounted folder"), "the console has a place for it");
+    let top = destage().args(["top", "--once", "--admin", &address]).output().expect("it starts");
+    assert!(said(&top).contains("1 gone before they were due"), "{}", said(&top));
+    mounted.stop();
 }

@@ -162,16 +162,22 @@ impl Mounted {
         release(self.child.id());
     }
 
+    /// Waits until it has ended by itself; its exit code.
+    #[track_caller]
+    pub(crate) fn ended(&mut self) -> Option<i32> {
+        let mut status = None;
+        eventually("the mount ends by itself", PATIENCE * 2, || {
+            status = self.child.try_wait().expect("it is our child");
+            status.is_some()
+        });
+        status.and_then(|status| status.code())
+    }
+
     /// Asks it to end, which drains and unmounts.
     #[track_caller]
     pub(crate) fn stop(mut self) {
         signal(self.child.id(), Signal::TERM);
-        let mut code = None;
-        eventually("the mount ends", PATIENCE * 2, || {
-            code = self.child.try_wait().expect("it is our child");
-            code.is_some()
-        });
-        let code = code.and_then(|status| status.code());
+        let code = self.ended();
         assert_eq!(code, Some(0), "{}", self.said());
         assert!(!is_mounted(&self.folder), "it has ended and left its mount");
     }

@@ -1,10 +1,11 @@
 //! What is behind the mount fails: an OSD, or the `ceph-fuse` that has mounted the origin, and the daemon with it.
 
 use crate::crash::Loaded;
-use crate::harness::{Random, Scratch, millis, seconds};
-use crate::mounted::{Launch, Mounted};
+use crate::harness::{Random, Scratch, eventually, millis, seconds};
+use crate::mounted::{Launch, Mounted, Unmounting, is_mounted};
 use crate::origin::Origin;
 use destage_testkit::needs;
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -116,4 +117,69 @@ fn what_was_fsynced_survives_kills_of_an_osd_and_of_ceph_fuse() {
     for outage in [Outage::Osd, Outage::CephFuse] {
         rounds(&cluster, outage, 1, 2).unwrap_or_else(|what| panic!("{outage:?}: {what}"));
     }
+}
+
+/// A mount in front of this cluster's CephFS, with what was made durable in it; the daemon is told nothing.
+fn with_durable(cluster: &Cluster, scratch: &Scratch, name: &str) -> (Origin, Launch, Mounted) {
+    let origin = Origin::at(cluster.state.join("mnt/1").join(name));
+    let launch = Launch::before(scratch, &origin);
+    let mounted = launch.start();
+    let path = mounted.folder().join("file");
+    let mut file = File::create(&path).expect("it is made");
+    file.write_all(b"durable").and_then(|()| file.sync_all()).expect("it is made durable");
+    (origin, launch, mounted)
+}
+
+/// A `ceph-fuse` that was evicted is so for good: the mount does not go on trying, says what to do and ends, and what was
+/// acknowledged arrives once the origin is mounted again.
+#[test]
+fn trap_28_an_origin_that_is_evicted_ends_the_mount_and_loses_nothing() {
+    let Some(cluster) = Cluster::new() else { return };
+    let scratch = Scratch::for_at_most(seconds(300));
+    let (origin, launch, mut mounted) = with_durable(&cluster, &scratch, "evicted");
+    let _unmounting = Unmounting(mounted.folder().to_owned());
+    cluster.tell("evict");
+    let code = mounted.ended();
+    let said = mounted.said();
+    assert_eq!(code, Some(10), "{said}");
+    assert!(said.contains("is not mounted any more: mount it again"), "{said}");
+    drop(mounted);
+    cluster.tell("kill client.1");
+    cluster.tell("start");
+    let mounted = launch.start();
+    let path = mounted.folder().join("file");
+    assert_eq!(fs::read(&path).expect("it is there"), b"durable");
+    mounted.stop();
+    assert_eq!(fs::read(origin.folder().join("file")).expect("it has arrived"), b"durable");
+}
+
+/// An origin whose own mount has a page cache is told of: other hosts' writes are not seen by it.
+#[test]
+fn trap_26_an_origin_with_pages_in_the_kernel_is_told_of() {
+    let Some(cluster) = Cluster::new() else { return };
+    let scratch = Scratch::for_at_most(seconds(300));
+    let cached = scratch.join("cached");
+    fs::create_dir(&cached).expect("a folder can be made");
+    let mut fuse = Command::new("ceph-fuse");
+    fuse.arg("-f").arg("-c").arg(cluster.state.join("ceph.conf")).args(["--id", "admin"]);
+    fuse.args(["--pid-file=", "--fuse_disable_pagecache=false", "-o", "dev,suid"]).arg(&cached);
+    let null = || Stdio::null();
+    let mut fuse = fuse.stdin(null()).stdout(null()).stderr(null()).spawn().expect("it starts");
+    let _unmounting = Unmounting(cached.clone());
+    eventually("it is mounted", seconds(60), || is_mounted(&cached));
+    let folder = cluster.state.join("mnt/1");
+    for (place, is_told) in [(cached.join("with"), true), (folder.join("without"), false)] {
+        let origin = Origin::at(place);
+        let launch =
+            Launch::before(&scratch, &origin).journaled_in(scratch.join(format!("{is_told}")));
+        let mounted = launch.start();
+        let _unmounting = Unmounting(mounted.folder().to_owned());
+        let status = mounted.ask(&["status"]);
+        let status = String::from_utf8_lossy(&status.stdout).into_owned();
+        let text = "keeps pages of its files in the kernel";
+        assert_eq!(status.contains(text), is_told, "{status}");
+        mounted.stop();
+    }
+    fuse.kill().expect("it is our child");
+    fuse.wait().expect("it is our child");
 }

@@ -38,6 +38,14 @@ impl Trap {
         Self::before(scratch, origin, arguments)
     }
 
+    /// In front of a CephFS; `None` (after saying so) where there is none.
+    #[track_caller]
+    pub(crate) fn on_ceph() -> Option<Self> {
+        let scratch = Scratch::for_at_most(seconds(480));
+        let origin = Origin::new(Kind::Ceph, &scratch)?;
+        Some(Self::before(scratch, origin, &[]))
+    }
+
     #[track_caller]
     pub(crate) fn before(scratch: Scratch, origin: Origin, arguments: &[&str]) -> Self {
         let launch = Launch::before(&scratch, &origin).with(arguments);

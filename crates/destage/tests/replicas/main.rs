@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use world::World;
 
 const FENCED: i32 = 11;
+const JOURNAL_UNUSABLE: i32 = 13;
 
 #[test]
 fn a_write_outlives_its_host_and_its_disk_and_reaches_the_origin_once() {
@@ -195,4 +196,40 @@ fn a_second_owner_and_too_few_servers_are_refused_with_what_to_do() {
     assert_eq!(code, Some(2));
     assert!(text.contains("--copies 4 of 3"), "{text}");
     owner.end();
+}
+
+#[test]
+fn servers_that_have_forgotten_the_log_are_not_taken_for_new_ones() {
+    let mut world = World::new(3, &[]);
+    // The origin has decided nothing, so that its watermark does not tell.
+    let mut owner = world.start(&["--when", "periodic:1h", "--staleness", "none"]);
+    assert_eq!(owner.client().ask(&["HINCRBY", "t:1", "n", "1"]), ":1");
+    owner.kill();
+    world.lose_disk(owner);
+    (0..3).for_each(|server| world.servers.restart(server));
+    // A refusal changes nothing: the next start is refused as well.
+    for _ in 0..2 {
+        let (code, text) = world.refused(&[]);
+        assert_eq!(code, Some(JOURNAL_UNUSABLE), "{text}");
+        assert!(text.contains("forgotten") && text.contains("--adopt"), "{text}");
+    }
+    let mut next = world.start(&["--adopt", "--take-over"]);
+    assert_eq!(next.client().ask(&["HINCRBY", "t:2", "n", "1"]), ":1");
+    next.end();
+    assert_eq!(world.origin_rows(), [(2, 1)]);
+}
+
+#[test]
+fn a_journal_on_the_disk_is_kept_when_all_servers_have_forgotten_the_log() {
+    let mut world = World::new(3, &[]);
+    let flags = ["--journal", "both", "--when", "periodic:1h", "--staleness", "none"];
+    let mut owner = world.start(&flags);
+    assert_eq!(owner.client().ask(&["HINCRBY", "t:1", "n", "1"]), ":1");
+    owner.kill();
+    (0..3).for_each(|server| world.servers.restart(server));
+    let (code, text) = world.refused_again(&owner, &flags);
+    assert_eq!(code, Some(JOURNAL_UNUSABLE), "{text}");
+    assert!(text.contains("forgotten") && text.contains("--journal local"), "{text}");
+    let names = world.names(&owner);
+    assert!(!names.iter().any(|name| name.starts_with("journal.")), "{names:?}");
 }

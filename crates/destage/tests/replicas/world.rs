@@ -76,14 +76,29 @@ impl World {
         node
     }
 
-    /// Its code and what it says.
+    /// Its code and what it says, on an empty disk.
     pub(crate) fn refused(&mut self, flags: &[&str]) -> (Option<i32>, String) {
         self.nodes += 1;
         let data = self.folder.path().join(format!("disk{}", self.nodes));
+        self.refused_on(&data, flags)
+    }
+
+    /// The same on the disk of one that has been killed.
+    pub(crate) fn refused_again(&self, node: &Node, flags: &[&str]) -> (Option<i32>, String) {
+        self.refused_on(&node.data, flags)
+    }
+
+    fn refused_on(&self, data: &std::path::Path, flags: &[&str]) -> (Option<i32>, String) {
         let output =
-            Command::new(env!("CARGO_BIN_EXE_destage")).args(self.flags(&data, flags)).output();
+            Command::new(env!("CARGO_BIN_EXE_destage")).args(self.flags(data, flags)).output();
         let output = output.expect("it runs");
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
+    /// What is on a disk.
+    pub(crate) fn names(&self, node: &Node) -> Vec<String> {
+        let found = std::fs::read_dir(&node.data).expect("its disk").flatten();
+        found.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
     }
 
     pub(crate) fn lose_disk(&self, mut node: Node) {

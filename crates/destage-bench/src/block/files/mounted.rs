@@ -44,6 +44,15 @@ impl FileSystem {
         Self { name, kind, options }
     }
 
+    /// Whether the kernel knows it; a module of it is loaded.
+    pub(crate) fn is_known(self) -> bool {
+        let knows = || {
+            let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();
+            known.lines().any(|line| line.split_whitespace().last() == Some(self.kind))
+        };
+        knows() || (Command::new("modprobe").arg(self.kind).output().is_ok() && knows())
+    }
+
     fn make(self, device: &Path) -> Result<()> {
         let mut command = Command::new(format!("mkfs.{}", self.kind));
         match self.kind {

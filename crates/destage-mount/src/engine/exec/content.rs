@@ -36,13 +36,13 @@ impl Tree {
         // The kernel's idea of the end may be old.
         let offset = if append { before.size } else { offset };
         let end = offset.checked_add(data.len() as u64).ok_or(Errno::FBIG)?;
-        check_size(end)?;
-        let mut after = self.modified(context, &before, before.size.max(end));
-        after.mode = without_privileges(&before, context.caller);
+        self.check_size(end)?;
+        let after = self.modified(context, &before, before.size.max(end));
         let mut records = Vec::with_capacity(3);
         self.describe(&key, &before, after, &mut records);
         records.push(Record::Data { ino, offset, bytes: data.into() });
-        Ok(Done::changed(ino, answered, records))
+        let is_other_mode = after.mode != before.mode;
+        Ok(Done { is_other_mode, ..Done::changed(ino, answered, records) })
     }
 
     pub(super) fn fallocate(
@@ -59,7 +59,7 @@ impl Tree {
             return Err(Errno::INVAL.into());
         }
         let end = offset.checked_add(len).ok_or(Errno::FBIG)?;
-        check_size(end)?;
+        self.check_size(end)?;
         let records = match mode {
             // What is written has its room in the journal; the origin's is promised by nobody.
             libc::FALLOC_FL_KEEP_SIZE => Vec::new(),
@@ -88,9 +88,8 @@ impl Tree {
             Some(_) if before.kind == Kind::Dir => return Err(Errno::ISDIR.into()),
             Some(_) if before.kind != Kind::File => return Err(Errno::INVAL.into()),
             Some(size) => {
-                check_size(size)?;
+                self.check_size(size)?;
                 after = self.modified(context, &before, size);
-                after.mode = without_privileges(&before, context.caller);
                 vec![Record::Size { ino, size }]
             }
             None => Vec::new(),
@@ -127,12 +126,17 @@ impl Tree {
         Ok(records)
     }
 
+    fn check_size(&self, size: u64) -> Result<(), Errno> {
+        if size <= self.file_bytes_max { Ok(()) } else { Err(Errno::FBIG) }
+    }
+
     /// The same file with its content changed now.
     fn modified(&self, context: &Context<'_>, before: &Stat, size: u64) -> Stat {
         let blocks = before.blocks.max(size.min(before.size.max(size)).div_ceil(512));
         let blocks = blocks.min(size.div_ceil(512).next_multiple_of(8));
         let ctime = later(before.ctime, context.now);
-        Stat { size, blocks, mtime: context.now, ctime, ..*before }
+        let mode = left_mode(before.mode, context.caller);
+        Stat { size, blocks, mode, mtime: context.now, ctime, ..*before }
     }
 }
 
@@ -141,17 +145,13 @@ pub(super) fn later(before: crate::ask::Moment, now: crate::ask::Moment) -> crat
     before.max(now)
 }
 
-/// The mode of a file once somebody has changed its content who is not root.
-fn without_privileges(stat: &Stat, caller: Caller) -> u32 {
-    if caller.uid == 0 {
-        return stat.mode;
+/// The mode of a file once its content is changed. The bit of a group that may not execute the file means something else.
+fn left_mode(mode: u32, caller: Caller) -> u32 {
+    if !caller.clears_privileges {
+        return mode;
     }
-    let group = if stat.mode & libc::S_IXGRP != 0 { libc::S_ISGID } else { 0 };
-    stat.mode & !(libc::S_ISUID | group)
-}
-
-fn check_size(size: u64) -> Result<(), Errno> {
-    if i64::try_from(size).is_ok() { Ok(()) } else { Err(Errno::FBIG) }
+    let group = if mode & libc::S_IXGRP != 0 { libc::S_ISGID } else { 0 };
+    mode & !(libc::S_ISUID | group)
 }
 
 const PUNCH: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;

@@ -30,7 +30,7 @@ impl Tree {
         let there: Arc<[Listed]> = if node.names.is_complete || is_dead {
             Arc::default()
         } else {
-            context.hints.list(&node.key)?
+            context.hints.list(&node.key, node.last)?
         };
         let is_hidden = |name: &[u8]| ino == self.root() && name == crate::OWN_FOLDER;
         let known = &node.names.known;

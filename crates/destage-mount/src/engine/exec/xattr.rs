@@ -2,7 +2,7 @@
 
 use super::content::later;
 use super::{Context, Done, Outcome};
-use crate::ask::{Answered, Errno, Ino, Kind, Name, Stat, XattrMode};
+use crate::ask::{Answered, Errno, Ino, Name, Stat, XattrMode};
 use crate::engine::record::Record;
 use crate::engine::tree::Tree;
 
@@ -22,7 +22,8 @@ impl Tree {
             _ => {}
         }
         // What the origin would refuse is refused now, when somebody hears of it.
-        context.hints.xattr_tried(name, value)?;
+        let kind = self.node(ino).ok_or(Errno::STALE)?.kind;
+        context.hints.xattr_tried(kind, name, value)?;
         self.change_xattr(context, ino, name, Some(value))
     }
 
@@ -57,10 +58,6 @@ impl Tree {
             return Err(Errno::OPNOTSUPP.into());
         }
         let node = self.node(ino).ok_or(Errno::STALE)?;
-        if node.kind == Kind::Link {
-            // No system call takes a symbolic link by its handle here.
-            return Err(Errno::OPNOTSUPP.into());
-        }
         if let Some((value, _)) = node.xattrs.get(name) {
             return Ok(value.as_ref().map(|value| value.to_vec()));
         }
@@ -76,11 +73,8 @@ impl Tree {
 
     pub(super) fn xattrs(&self, context: &Context<'_>, ino: Ino) -> Outcome<Vec<u8>> {
         let node = self.node(ino).ok_or(Errno::STALE)?;
-        let there = if node.staged.is_some() || node.kind == Kind::Link {
-            Vec::new()
-        } else {
-            context.hints.xattrs(&node.key)?
-        };
+        let there =
+            if node.staged.is_some() { Vec::new() } else { context.hints.xattrs(&node.key)? };
         let mut names = Vec::with_capacity(there.len());
         let is_shown = |name: &[u8]| !name.is_empty() && !node.xattrs.contains_key(name);
         for name in there.split(|&byte| byte == 0).filter(|name| is_shown(name) && !is_acl(name)) {

@@ -20,10 +20,16 @@ pub(super) struct Batches {
 impl Front {
     /// The core wants a batch at the origin.
     pub(super) fn begin_batch(&mut self, batch: BatchId) {
+        if self.has_lost_origin() {
+            let result = Err(Fault::Unavailable);
+            self.core.handle(self.now, Input::Destaged { batch, result });
+            return;
+        }
         let upto = self.core.batch(batch).last().copied().unwrap_or(Lsn::ZERO);
         let plan = self.tree.plan(upto, self.core.last());
         if plan.is_empty() {
-            // Nothing but what the journal says of itself.
+            // Nothing but what the journal says of itself, or what went along with an earlier batch.
+            self.tree.nothing_left(upto);
             self.core.handle(self.now, Input::Destaged { batch, result: Ok(()) });
             return;
         }
@@ -70,9 +76,14 @@ impl Front {
                 self.land(batch, plan, &landed);
             }
             Err(errno) => {
-                tracing::warn!(error = %errno, "the origin did not take a batch; trying again");
+                if errno.is_end_of_mount() {
+                    self.lose_origin(now, errno);
+                } else {
+                    tracing::warn!(error = %errno, "the origin did not take a batch; trying again");
+                }
                 self.counted.origin_errors += 1;
                 self.counted.origin_error = Some(errno.to_string());
+                self.measured.origin_failed(self.now);
                 self.tree.failed(plan);
                 let result = Err(Fault::Unavailable);
                 self.core.handle(self.now, Input::Destaged { batch, result });
@@ -111,6 +122,8 @@ impl Front {
         }
         let lsn = self.write(Access::Back, None, &records);
         self.batches.checkpoint = Some((lsn, plan.upto));
+        let groups = self.core.batch(batch).to_vec();
+        self.note_destaged(&groups);
         self.core.handle(self.now, Input::Destaged { batch, result: Ok(()) });
     }
 

@@ -3,7 +3,9 @@
 use super::{Front, Submitted, moment};
 use crate::ask::{Answer, Answered, Ask, Caller, Errno, Handle, Ino};
 use crate::engine::exec::{Context, Done, Reply};
-use crate::engine::needs::{Hints, Stop};
+use crate::engine::needs::{Hints, Need, Stop};
+use crate::engine::room::wanted;
+use crate::engine::tree::Known;
 use destage_core::{Access, Ack, ClientId, Input, Intent, Lsn, RequestId, Time, WaitFor};
 use destage_engine::Drive;
 use hashbrown::HashMap;
@@ -88,13 +90,15 @@ impl Front {
             hints: &pending.hints,
             handle: self.last_handle + 1,
         };
-        match self.tree.exec(&context, &pending.ask) {
-            Err(Stop::Need(need)) => Submitted::Needs(pending, need),
+        let done = self.tree.exec(&context, &pending.ask);
+        match done.and_then(|done| self.check_room(&pending).map(|()| done)) {
+            Err(Stop::Need(need)) => {
+                let mut pending = pending;
+                pending.hints.asked = self.core.last();
+                Submitted::Needs(pending, need)
+            }
             Err(Stop::Errno(errno)) => self.answered(pending, Err(errno)),
             Ok(done) if done.records.is_empty() => self.looked(pending, done),
-            Ok(_) if grown_by(&pending.ask) > 0 && !self.has_room_for(grown_by(&pending.ask)) => {
-                self.answered(pending, Err(Errno::NOSPC))
-            }
             Ok(_) if self.stopped.is_some() => self.answered(pending, Err(Errno::IO)),
             Ok(done) => {
                 match &mut self.frozen {
@@ -110,17 +114,26 @@ impl Front {
         }
     }
 
+    /// Whether the origin has room for what is asked, as far as is known. What lacks it has the origin asked once more.
+    fn check_room(&mut self, pending: &Pending) -> Result<(), Stop> {
+        if self.has_room_for(&pending.ask) {
+            return Ok(());
+        }
+        let (space, landed) = pending.hints.space(self.landed())?;
+        self.set_space(&space, landed);
+        if self.has_room_for(&pending.ask) { Ok(()) } else { Err(Errno::NOSPC.into()) }
+    }
+
+    fn has_room_for(&self, ask: &Ask) -> bool {
+        let wanted = wanted(ask);
+        let fits = self.room.is_none_or(|room| wanted <= room);
+        wanted == 0 || fits || self.settings.controls.no_room
+    }
+
     /// A request that changes nothing.
     fn looked(&mut self, pending: Pending, done: Done) -> Submitted {
-        self.note(&done);
+        self.note(&pending.ask, &done);
         match done.reply {
-            Reply::Ready(Answered::Space(mut space)) => {
-                // What is on its way has taken its room already.
-                let taken = self.core.status().dirty_bytes / u64::from(space.block_bytes.max(1));
-                space.free = space.free.saturating_sub(taken);
-                space.available = space.available.saturating_sub(taken);
-                self.answered(pending, Ok(Answered::Space(space)))
-            }
             Reply::Ready(answered) => {
                 if let (Ask::ReadDir { handle, .. }, Answered::Names(names)) =
                     (&pending.ask, &answered)
@@ -164,6 +177,12 @@ impl Front {
         let Some(Waiting { mut pending, done }) = self.requests.waiting.remove(&request.0) else {
             return;
         };
+        if !self.has_room_for(&pending.ask) {
+            // It was taken by others while this waited; what was known then is old.
+            pending.hints.outdate();
+            let need = Need::Space(self.landed());
+            return self.retry(access, pending, need);
+        }
         let last = self.core.last();
         let done = match done.filter(|&(_, at)| at == last) {
             Some((done, _)) => done,
@@ -183,15 +202,18 @@ impl Front {
                         let _ = self.answered(pending, Err(errno));
                         return;
                     }
-                    Err(Stop::Need(need)) => {
-                        self.release_units(access, &pending);
-                        self.out.retries.push((pending, need));
-                        return;
-                    }
+                    Err(Stop::Need(need)) => return self.retry(access, pending, need),
                 }
             }
         };
         self.perform(request, access, pending, done);
+    }
+
+    /// It has to know more of the origin, and comes again.
+    fn retry(&mut self, access: Access, mut pending: Pending, need: Need) {
+        self.release_units(access, &pending);
+        pending.hints.asked = self.core.last();
+        self.out.retries.push((pending, need));
     }
 
     /// It wrote nothing after all.
@@ -206,9 +228,11 @@ impl Front {
     fn perform(&mut self, request: RequestId, access: Access, pending: Pending, done: Done) {
         let unit = self.unit(done.ino);
         let lsn = self.write(access, unit, &done.records);
-        self.note(&done);
+        self.note(&pending.ask, &done);
         self.pin_unnamed(&done);
+        self.out.outdated.extend(done.is_other_mode.then_some(done.ino));
         let Pending { ask, mut hints, answer, .. } = pending;
+        self.room = self.room.map(|room| room.saturating_sub(wanted(&ask)));
         if !matches!(ask, Ask::Make { .. }) {
             self.out.unused.extend(hints.staged.take());
         }
@@ -217,18 +241,20 @@ impl Front {
         if access != Access::Back {
             self.requests.settling.insert(lsn, request.0);
         } else if matches!(ask, Ask::Write { sync: true, .. }) {
-            self.wait_durable(request, lsn);
+            self.wait_durable(request, lsn, done.ino);
         } else {
             let client = ClientId(request.0 as u32);
             self.core.handle(self.now, Input::Respond { client, lsn, wrote: true });
         }
     }
 
-    fn wait_durable(&mut self, request: RequestId, lsn: Lsn) {
+    fn wait_durable(&mut self, request: RequestId, lsn: Lsn, ino: Ino) {
         if self.settings.controls.no_commit {
             return self.finish_request(request);
         }
-        let until = if self.settings.fsync_origin { WaitFor::Decided } else { WaitFor::Committed };
+        let is_below = self.tree.node(ino).is_some_and(|node| node.place.is_below);
+        let is_by_origin = self.settings.fsync_origin || is_below;
+        let until = if is_by_origin { WaitFor::Decided } else { WaitFor::Committed };
         self.core.handle(self.now, Input::Wait { request, lsn, until });
     }
 
@@ -245,7 +271,7 @@ impl Front {
         let id = self.requests.number();
         self.requests.executed.insert(id, (pending.answer, Answered::Done));
         self.out.unused.extend(pending.hints.staged);
-        self.wait_durable(RequestId(id), lsn);
+        self.wait_durable(RequestId(id), lsn, ino);
         self.core.handle(self.now, Input::Tick);
         self.pump();
         Submitted::Taken
@@ -279,13 +305,40 @@ impl Front {
     }
 
     /// The kernel knows a file, or has it open, from now on.
-    fn note(&mut self, done: &Done) {
+    fn note(&mut self, ask: &Ask, done: &Done) {
         if let Some((key, kind)) = &done.looked {
             self.tree.learn(key, *kind).lookups += 1;
+        }
+        if !self.settings.fsync_origin_below.is_empty() {
+            self.note_place(ask, done);
         }
         if let Some(node) = done.opened.and_then(|ino| self.tree.node_mut(ino)) {
             node.opens += 1;
             self.last_handle += 1;
+        }
+    }
+
+    /// A file is where it was looked up last, or was moved to. What is in a folder that was moved is looked up again, once the
+    /// kernel does not remember it any more.
+    fn note_place(&mut self, ask: &Ask, done: &Done) {
+        let (dir, name) = match ask {
+            Ask::Lookup { dir, name }
+            | Ask::Make { dir, name, .. }
+            | Ask::Link { dir, name, .. } => (*dir, name),
+            Ask::Rename { to_dir, to_name, .. } => (*to_dir, to_name),
+            _ => return,
+        };
+        let there = match self.tree.child(dir, name) {
+            Known::File(ino) => Some(ino),
+            _ => done.looked.as_ref().map(|(key, _)| key.ino),
+        };
+        let Some(place) =
+            self.tree.node(dir).map(|dir| self.settings.fsync_origin_below.enter(&dir.place, name))
+        else {
+            return;
+        };
+        if let Some(node) = there.and_then(|ino| self.tree.node_mut(ino)) {
+            node.place = place;
         }
     }
 
@@ -331,14 +384,6 @@ impl Front {
     /// A request could not find out what it needs.
     pub(crate) fn cannot_know(&mut self, pending: Pending, errno: Errno) {
         let _ = self.answered(pending, Err(errno));
-    }
-}
-
-/// Bytes that a request may need at the origin.
-fn grown_by(ask: &Ask) -> u64 {
-    match ask {
-        Ask::Write { data, .. } => data.len() as u64,
-        _ => 0,
     }
 }
 

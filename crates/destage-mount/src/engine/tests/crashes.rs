@@ -67,6 +67,7 @@ fn crash_and_check(world: &mut World, death: Death, context: &str) {
     if world.random.below(2) == 0 {
         assert!(world.drain(), "{context}: nothing dies");
         assert_eq!(world.origin.tree(), view, "{context}: the origin once it is drained");
+        assert_eq!(world.origin.named_twice(), Vec::<u64>::new(), "{context}: first names");
         let before = world.origin.tree();
         world.crash(Death::Process);
         assert!(world.start() && world.drain(), "{context}: once more");

@@ -1,7 +1,10 @@
 //! The engine against a model of a file system, through crashes at every effect, in virtual time.
 
+mod bytes;
 mod claims;
 mod crashes;
 mod model;
 mod origin;
+mod programs;
+mod suspicions;
 mod world;

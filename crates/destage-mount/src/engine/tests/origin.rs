@@ -1,15 +1,18 @@
 //! A shared file system in memory, with a volatile cache, that can die at any effect.
 //!
 //! Injected faults:
-//! - the host dies: of what was written to a file since it was last made durable, each write and each truncation is kept or
-//!   lost on its own, so that a later one may leave zeros where an earlier one was lost; names and attributes are kept, as a
-//!   server of names has them;
+//! - the host dies: of what was written to a file since it was last made durable, each truncation and each write within each
+//!   16 bytes is kept or lost on its own, so that a later one may leave zeros where an earlier one was lost; names and
+//!   attributes are kept, as a server of names has them;
 //! - the origin dies as well: names and attributes go back to a moment since they were last made durable;
 //! - one effect fails, or from one on everything does;
+//! - there is no room for more than so many blocks of content;
 //! - others change names and content beneath.
 
+use super::bytes::{Change, Content, WHOLE_BYTES};
 use crate::ask::{Errno, Kind, Listed, Make, Moment, Name, Seek, Space, Stat};
 use crate::origin::{Attributes, Key, Origin, Result};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 
@@ -32,6 +35,15 @@ struct State {
     /// This effect fails, and no other.
     fails_at: Option<u64>,
     clock: i64,
+    /// Blocks in all, if they are limited.
+    room: Option<u64>,
+    /// Most bytes of a file.
+    size_max: u64,
+    in_steps: bool,
+    /// Its own mount has ended.
+    has_ended: bool,
+    /// Changes and questions that were refused since.
+    refused: Cell<u64>,
 }
 
 type Meta = BTreeMap<u64, File>;
@@ -42,34 +54,6 @@ struct File {
     names: BTreeMap<Name, u64>,
     xattrs: BTreeMap<Name, Box<[u8]>>,
     target: Box<[u8]>,
-}
-
-#[derive(Clone, Debug, Default)]
-struct Content {
-    now: Vec<u8>,
-    durable: Vec<u8>,
-    since: Vec<Change>,
-}
-
-#[derive(Clone, Debug)]
-enum Change {
-    Write(u64, Vec<u8>),
-    Size(u64),
-}
-
-impl Change {
-    fn apply(&self, bytes: &mut Vec<u8>) {
-        match self {
-            Self::Write(at, data) => {
-                let end = *at as usize + data.len();
-                if bytes.len() < end {
-                    bytes.resize(end, 0);
-                }
-                bytes[*at as usize..end].copy_from_slice(data);
-            }
-            Self::Size(size) => bytes.resize(*size as usize, 0),
-        }
-    }
 }
 
 /// What dies.
@@ -84,13 +68,15 @@ pub(super) enum Death {
 }
 
 const ROOT: u64 = 10;
+const BLOCK_BYTES: u64 = 4096;
 
 fn key(ino: u64) -> Key {
     Key { ino, handle: ino.to_le_bytes().into() }
 }
 
 impl SimOrigin {
-    pub(super) fn new() -> Self {
+    /// In steps: a file is renamed without replacing as where there is no such operation.
+    pub(super) fn new(in_steps: bool) -> Self {
         let mut state = State {
             meta: Meta::new(),
             history: Vec::new(),
@@ -101,6 +87,11 @@ impl SimOrigin {
             dies_at: None,
             fails_at: None,
             clock: 1_000,
+            room: None,
+            size_max: u64::MAX,
+            in_steps,
+            has_ended: false,
+            refused: Cell::new(0),
         };
         let stat = state.stat(ROOT, Kind::Dir, 0o755);
         state.meta.insert(ROOT, File::new(stat));
@@ -118,10 +109,47 @@ impl SimOrigin {
         state.dies_at = Some(state.effects + effects);
     }
 
+    /// From now on it has so many blocks.
+    pub(super) fn limit(&self, blocks: u64) {
+        self.state().room = Some(blocks);
+    }
+
+    /// No file is longer.
+    pub(super) fn limit_size(&self, bytes: u64) {
+        self.state().size_max = bytes;
+    }
+
+    /// Files that have a name of programs and still the one under which they were made in advance.
+    pub(super) fn named_twice(&self) -> Vec<u64> {
+        let shown: Vec<u64> = self.tree().values().map(|&(ino, ..)| ino).collect();
+        let state = self.state();
+        let own = state.meta[&ROOT].names.get(crate::OWN_FOLDER).map(|own| &state.meta[own].names);
+        let pool = own.and_then(|own| own.get(&b"pool"[..])).map(|pool| &state.meta[pool].names);
+        let staged = pool.into_iter().flat_map(|pool| pool.values().copied());
+        staged.filter(|ino| shown.contains(ino)).collect()
+    }
+
+    /// What is kept of conflicts.
+    pub(super) fn kept(&self) -> Vec<Vec<u8>> {
+        let state = self.state();
+        let kept = state.meta.values().filter_map(|file| file.names.get(&b"data"[..]));
+        kept.map(|ino| state.content[ino].now.clone()).collect()
+    }
+
     /// The effect after so many fails, as one does that finds no room.
     pub(super) fn fail_after(&self, effects: u64) {
         let mut state = self.state();
         state.fails_at = Some(state.effects + effects);
+    }
+
+    /// Its own mount ends.
+    pub(super) fn end_mount(&self) {
+        self.state().has_ended = true;
+    }
+
+    /// Changes and questions that were refused since.
+    pub(super) fn refused(&self) -> u64 {
+        self.state().refused.get()
     }
 
     pub(super) fn is_dead(&self) -> bool {
@@ -132,7 +160,7 @@ impl SimOrigin {
     /// It is there again, after a loss of what was volatile.
     pub(super) fn crash(&self, death: Death, random: &mut impl FnMut(usize) -> usize) {
         let mut state = self.state();
-        (state.dies_at, state.fails_at) = (None, None);
+        (state.dies_at, state.fails_at, state.has_ended) = (None, None, false);
         state.pins.clear();
         if death != Death::Process {
             for content in state.content.values_mut() {
@@ -210,6 +238,9 @@ impl State {
 
     /// Something is about to change.
     fn effect(&mut self) -> Result<()> {
+        if self.has_ended {
+            return self.refuse();
+        }
         if self.dies_at.is_some_and(|at| self.effects >= at) {
             return Err(Errno::IO);
         }
@@ -220,7 +251,15 @@ impl State {
         Ok(())
     }
 
+    fn refuse(&self) -> Result<()> {
+        self.refused.set(self.refused.get() + 1);
+        Err(Errno::SHUTDOWN)
+    }
+
     fn look(&self) -> Result<()> {
+        if self.has_ended {
+            return self.refuse();
+        }
         let is_dead = self.dies_at.is_some_and(|at| self.effects >= at);
         if is_dead { Err(Errno::IO) } else { Ok(()) }
     }
@@ -256,11 +295,30 @@ impl State {
     fn change(&mut self, key: &Key, change: Change) -> Result<()> {
         self.effect()?;
         self.file(key)?;
+        let end = match &change {
+            Change::Write(at, data) => at + data.len() as u64,
+            Change::Size(size) => *size,
+        };
+        if end > self.size_max {
+            return Err(Errno::FBIG);
+        }
         let content = self.content.entry(key.ino).or_default();
+        let before = content.now.clone();
         change.apply(&mut content.now);
-        content.since.push(change);
+        if self.room.is_some_and(|room| self.used() > room) {
+            self.content.entry(key.ino).or_default().now = before;
+            return Err(Errno::NOSPC);
+        }
+        let parts = change.in_parts();
+        self.content.entry(key.ino).or_default().since.extend(parts);
         self.touch(key.ino, true);
         Ok(())
+    }
+
+    /// Blocks of all files that are there.
+    fn used(&self) -> u64 {
+        let there = self.content.iter().filter(|(ino, _)| self.meta.contains_key(ino));
+        there.map(|(_, content)| (content.now.len() as u64).div_ceil(BLOCK_BYTES)).sum()
     }
 
     fn lose_name(&mut self, ino: u64) {
@@ -323,7 +381,10 @@ impl Origin for SimOrigin {
     }
 
     fn space(&self) -> Result<Space> {
-        Ok(Space::default())
+        let state = self.state();
+        let Some(room) = state.room else { return Ok(Space::default()) };
+        let available = room.saturating_sub(state.used());
+        Ok(Space { blocks: room, available, block_bytes: BLOCK_BYTES as u32, ..Space::default() })
     }
 
     fn xattr(&self, file: &Key, name: &[u8]) -> Result<Vec<u8>> {
@@ -381,6 +442,10 @@ impl Origin for SimOrigin {
         Ok(())
     }
 
+    fn whole_bytes(&self) -> u64 {
+        WHOLE_BYTES
+    }
+
     fn syncs_all(&self) -> bool {
         true
     }
@@ -420,8 +485,17 @@ impl Origin for SimOrigin {
         replace: bool,
     ) -> Result<()> {
         let mut state = self.state();
-        state.effect()?;
         let ino = *state.file(dir)?.names.get(name).ok_or(Errno::NOENT)?;
+        let is_dir = state.meta.get(&ino).is_some_and(|file| file.stat.kind == Kind::Dir);
+        if state.in_steps && !replace && !is_dir {
+            let is_done = state.file(to_dir)?.names.get(to_name) == Some(&ino);
+            drop(state);
+            if !is_done {
+                self.link(&key(ino), to_dir, to_name)?;
+            }
+            return self.unlink(dir, name);
+        }
+        state.effect()?;
         let there = state.file(to_dir)?.names.get(to_name).copied();
         if there == Some(ino) {
             return Ok(());

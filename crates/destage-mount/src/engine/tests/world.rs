@@ -2,12 +2,11 @@
 
 use super::model::{Model, Tree};
 use super::origin::{Death, SimOrigin};
-use crate::ask::{
-    Answer, Answered, Ask, Caller, Errno, Ino, Kind, Listed, Make, Name, SetAttr, Stat,
-};
+use crate::ask::{Answer, Answered, Ask, Caller, Errno, Ino, Kind, Listed, Make, Name, Stat};
 use crate::engine::front::FrontControls;
 use crate::engine::{
-    Front, FrontSettings, Hints, Need, OwnFolders, Pending, Scan, Submitted, carry_out, decode,
+    Below, Front, FrontSettings, Hints, Need, OwnFolders, Pending, Scan, Submitted, carry_out,
+    read_group,
 };
 use crate::origin::pool::Pool;
 use crate::origin::{Key, Origin};
@@ -47,6 +46,12 @@ impl Answer for Mailed {
     }
 }
 
+/// A request that is slow.
+pub(super) struct Slow {
+    inbox: Inbox,
+    pending: Pending,
+}
+
 /// The mount: see the module.
 pub(super) struct World {
     disk: SimDisk,
@@ -62,16 +67,20 @@ pub(super) struct World {
     commits: VecDeque<destage_runtime::commit::CommitWork>,
     batches: VecDeque<(destage_core::BatchId, crate::engine::Plan)>,
     free: Vec<u64>,
-    open: Vec<(Ino, u64)>,
+    pub(super) open: Vec<(Ino, u64)>,
     controls: FrontControls,
-    names_made: u64,
+    pub(super) fsync_origin_below: Below,
+    pub(super) caller: Caller,
+    /// Of which files the kernel was told to ask again.
+    pub(super) outdated: Vec<Ino>,
+    pub(super) names_made: u64,
     /// What is being made, and not answered.
-    making: Option<(Ino, Name, Kind)>,
+    pub(super) making: Option<(Ino, Name, Kind)>,
 }
 
 impl World {
     pub(super) fn new(seed: u64, controls: FrontControls) -> Self {
-        let origin = Arc::new(SimOrigin::new());
+        let origin = Arc::new(SimOrigin::new(seed.is_multiple_of(2)));
         let root = origin.root().ino;
         let mut world = Self {
             disk: SimDisk::new(),
@@ -88,6 +97,9 @@ impl World {
             free: Vec::new(),
             open: Vec::new(),
             controls,
+            fsync_origin_below: Below::default(),
+            caller: Caller::default(),
+            outdated: Vec::new(),
             names_made: 0,
             making: None,
         };
@@ -130,17 +142,21 @@ impl World {
         let mut scan = Scan::default();
         let mut records = journal.read(1, last);
         while let Some(record) = records.advance().ok()? {
-            scan.look(decode(record.payload).expect("what was written can be read"));
+            scan.look(read_group(record.payload).expect("what was written can be read"));
         }
         let mut records = journal.read(scan.decided.0 + 1, last);
-        let settings = FrontSettings { fsync_origin: false, controls: self.controls };
+        let settings = FrontSettings {
+            controls: self.controls,
+            fsync_origin_below: self.fsync_origin_below.clone(),
+            ..FrontSettings::default()
+        };
         let policy = self.policy();
         let mut front =
             Front::new(self.now, policy, journal, origin.clone(), scan.decided, settings);
         scan.prepare(&mut front.tree, self.controls.no_intent);
         destage_engine::recover(&mut front, self.now, Lsn(last), |front| {
             let Some(record) = records.advance().map_err(|_| ())? else { return Ok(false) };
-            let found = decode(record.payload).expect("what was written can be read");
+            let found = read_group(record.payload).expect("what was written can be read");
             let stamp = Time(record.stamp_ns);
             front.take_up(Lsn(record.lsn), stamp, record.payload.len(), &found);
             Ok(true)
@@ -148,9 +164,11 @@ impl World {
         .map_err(|(): ()| ())
         .ok()?;
         let used = |ino| front.tree.node(ino).is_some();
-        let swept = Pool::sweep(origin, own.pool.clone(), used);
+        let swept = Pool::sweep(origin, own.pool.clone(), front.tree.staged_max(), used, 1);
         self.pool = Some(swept.inspect_err(|error| self.note(error)).ok()?);
         self.own = Some(own);
+        let space = self.origin.space().ok()?;
+        front.set_space(&space, front.landed());
         front.begin(self.now, [7; 16], scan.epoch + 1);
         self.front = Some(front);
         self.collect();
@@ -200,6 +218,7 @@ impl World {
         for (answer, answered) in out.answers {
             answer.give(answered);
         }
+        self.outdated.extend(out.outdated);
         self.commits.extend(out.commits);
         self.batches.extend(out.batches);
         self.free.extend(out.free);
@@ -248,6 +267,12 @@ impl World {
         true
     }
 
+    /// Everything under way ends.
+    pub(super) fn settle(&mut self) {
+        self.collect();
+        while self.work() {}
+    }
+
     /// Time passes.
     pub(super) fn pass(&mut self, span: Span) {
         self.now = self.now + span;
@@ -278,12 +303,31 @@ impl World {
 
     /// Asks, and lets things happen until it is answered; `None` if something died.
     pub(super) fn ask(&mut self, ask: Ask) -> Option<Result<Answered, Errno>> {
+        let slow = self.pending(ask);
+        self.go_on(slow)
+    }
+
+    fn pending(&self, ask: Ask) -> Slow {
         let inbox = Inbox::default();
         let answer = Box::new(Mailed(inbox.clone()));
-        let caller = Caller::default();
-        let pending = Pending { caller, ask, hints: Hints::default(), answer };
-        let now = self.now;
-        let submitted = match self.front().submit(now, pending) {
+        let pending = Pending { caller: self.caller, ask, hints: Hints::default(), answer };
+        Slow { inbox, pending }
+    }
+
+    /// Asks, and finds out what has to be known of the origin first, but goes on only later.
+    pub(super) fn ask_slowly(&mut self, ask: Ask) -> Slow {
+        let (now, Slow { inbox, pending }) = (self.now, self.pending(ask));
+        let Submitted::Needs(mut pending, need) = self.front().submit(now, pending) else {
+            panic!("it has to know something")
+        };
+        let pool = self.pool.as_ref().expect("it has started");
+        pending.hints.ask(&need, &*self.origin, pool).expect("nothing dies");
+        Slow { inbox, pending }
+    }
+
+    pub(super) fn go_on(&mut self, slow: Slow) -> Option<Result<Answered, Errno>> {
+        let (now, inbox) = (self.now, slow.inbox);
+        let submitted = match self.front().submit(now, slow.pending) {
             Submitted::Needs(pending, need) => self.find_out(pending, need),
             other => Some(other),
         };
@@ -314,6 +358,13 @@ impl World {
 
     pub(super) fn root(&self) -> Ino {
         self.origin.root().ino
+    }
+
+    /// The origin is asked for its room, as it is from time to time.
+    pub(super) fn look_at_space(&mut self) {
+        let landed = self.front().landed();
+        let space = self.origin.space().expect("it says");
+        self.front().set_space(&space, landed);
     }
 
     /// What a program sees: each path.
@@ -357,192 +408,6 @@ impl World {
             }
             other => panic!("{other:?}"),
         }
-    }
-
-    /// A program does something; `None` if something died before it was answered.
-    pub(super) fn step(&mut self) -> Option<()> {
-        let dirs = self.model.dirs();
-        let dir = dirs[self.random.below(dirs.len())];
-        let names = self.model.names(dir);
-        let any = (!names.is_empty()).then(|| names[self.random.below(names.len())].clone());
-        let files = self.model.files();
-        let file = (!files.is_empty()).then(|| files[self.random.below(files.len())]);
-        match (self.random.below(20), file, any) {
-            (0..=3, ..) | (_, None, _) => self.make(dir, Make::File)?,
-            (4, ..) => self.make(dir, Make::Dir)?,
-            (5..=8, Some(ino), _) => self.write(ino)?,
-            (9, Some(ino), _) => {
-                let size = self.random.below(60);
-                let set = SetAttr { size: Some(size as u64), ..SetAttr::default() };
-                let done = self.done(Ask::SetAttr { ino, set });
-                self.unless_refused(done, |model| model.truncate(ino, size))?;
-            }
-            (10 | 11, _, Some(name)) => self.remove(dir, name)?,
-            (12 | 13, _, Some(name)) => {
-                let to_dir = dirs[self.random.below(dirs.len())];
-                let others = self.model.names(to_dir);
-                let to_name = match others.is_empty() || self.random.below(2) == 0 {
-                    true => self.name(),
-                    false => others[self.random.below(others.len())].clone(),
-                };
-                self.rename(dir, name, to_dir, to_name)?;
-            }
-            (14, Some(ino), _) => {
-                let name = self.name();
-                let done = self.done(Ask::Link { ino, dir, name: name.clone() });
-                self.unless_refused(done, |model| model.link(dir, &name, ino))?;
-            }
-            (15, Some(ino), _) => {
-                let flags = libc::O_RDWR;
-                if let Answered::Opened(opened) = self.done(Ask::Open { ino, flags })?.ok()? {
-                    self.open.push((ino, opened.handle));
-                }
-            }
-            (16, ..) => {
-                if let Some((ino, handle)) = self.open.pop() {
-                    self.done(Ask::Release { ino, handle })?.ok()?;
-                }
-            }
-            (17 | 18, Some(ino), _) => {
-                if self.done(Ask::Fsync { ino })?.is_ok() {
-                    self.durable = self.model.len();
-                }
-            }
-            _ => self.pass(Span::from_millis(200)),
-        }
-        while self.random.below(3) == 0 && self.work() {}
-        if self.random.below(4) == 0 {
-            let span = Span::from_millis(self.random.below(900) as u64);
-            self.pass(span);
-        }
-        (!self.is_dead()).then_some(())
-    }
-
-    fn done(&mut self, ask: Ask) -> Option<Result<Answered, Errno>> {
-        self.ask(ask)
-    }
-
-    /// What was not answered may have been done all the same. `None` if something died.
-    fn unless_refused(
-        &mut self,
-        done: Option<Result<Answered, Errno>>,
-        change: impl FnOnce(&mut Model),
-    ) -> Option<()> {
-        match done {
-            Some(Err(_)) => return Some(()),
-            Some(Ok(_)) | None => change(&mut self.model),
-        }
-        done.map(drop)
-    }
-
-    /// It was not made after all.
-    pub(super) fn forget_made(&mut self) {
-        self.making = None;
-    }
-
-    /// A file that was being made when something died, if this shows that it was.
-    pub(super) fn adopt_made(&mut self, view: &Tree) {
-        let Some((dir, name, kind)) = self.making.clone() else { return };
-        let name_of =
-            |path: &str| path.rsplit_once('/').map(|(dir, name)| (dir.to_owned(), name.to_owned()));
-        let root = self.origin.root().ino;
-        let new = view.iter().find_map(|(path, (ino, ..))| {
-            let (in_dir, called) = name_of(path)?;
-            let dir_ino = if in_dir.is_empty() { root } else { view.get(&in_dir)?.0 };
-            let is_it = dir_ino == dir && called.as_bytes() == &name[..];
-            let is_new = !self.model.was_made(*ino);
-            (is_it && is_new).then_some(*ino)
-        });
-        if let Some(ino) = new {
-            self.making = None;
-            self.model.create(dir, &name, ino, kind);
-        }
-    }
-
-    fn name(&mut self) -> Name {
-        self.names_made += 1;
-        let short = self.random.below(6);
-        let name = if self.random.below(2) == 0 {
-            format!("n{short}")
-        } else {
-            format!("m{}", self.names_made)
-        };
-        name.into_bytes().into()
-    }
-
-    fn make(&mut self, dir: Ino, make: Make) -> Option<()> {
-        let (name, kind) = (self.name(), make.kind());
-        let ask = Ask::Make { dir, name: name.clone(), make, mode: 0o644, open: None };
-        self.making = Some((dir, name.clone(), kind));
-        let done = self.done(ask)?;
-        self.making = None;
-        if let Ok(Answered::Entry(stat, _)) = done {
-            self.model.create(dir, &name, stat.ino, kind);
-        }
-        Some(())
-    }
-
-    fn write(&mut self, ino: Ino) -> Option<()> {
-        let offset = match self.random.below(3) {
-            0 => self.model.size(ino),
-            _ => self.random.below(50),
-        };
-        let data = vec![1 + self.random.below(250) as u8; 1 + self.random.below(20)];
-        let ask = Ask::Write {
-            ino,
-            offset: offset as u64,
-            data: data.clone(),
-            sync: self.random.below(8) == 0,
-            append: false,
-            mapped: false,
-        };
-        let is_sync = matches!(ask, Ask::Write { sync: true, .. });
-        let done = self.done(ask);
-        self.unless_refused(done, |model| model.write(ino, offset, &data))?;
-        if is_sync {
-            self.durable = self.model.len();
-        }
-        Some(())
-    }
-
-    fn remove(&mut self, dir: Ino, name: Name) -> Option<()> {
-        let stat = self.entry(dir, &name)?;
-        let ask = match stat.kind {
-            Kind::Dir => Ask::RmDir { dir, name: name.clone() },
-            _ => Ask::Unlink { dir, name: name.clone() },
-        };
-        let done = self.done(ask);
-        self.unless_refused(done, |model| model.unlink(dir, &name))
-    }
-
-    fn entry(&mut self, dir: Ino, name: &Name) -> Option<Stat> {
-        match self.done(Ask::Lookup { dir, name: name.clone() })? {
-            Ok(Answered::Entry(stat, _)) => Some(stat),
-            other => panic!("{name:?} is there: {other:?}"),
-        }
-    }
-
-    /// The kernel lets nobody move a directory into itself.
-    fn rename(&mut self, dir: Ino, name: Name, to_dir: Ino, to_name: Name) -> Option<()> {
-        let stat = self.entry(dir, &name)?;
-        if stat.kind == Kind::Dir {
-            let tree = self.model.states.last()?.clone();
-            let path_of = |ino: Ino| tree.iter().find(|(_, (other, ..))| *other == ino);
-            let from = path_of(stat.ino)?.0.clone();
-            let into = path_of(to_dir).map(|(path, _)| format!("{path}/")).unwrap_or_default();
-            if into.starts_with(&format!("{from}/")) {
-                return Some(());
-            }
-        }
-        let ask = Ask::Rename {
-            dir,
-            name: name.clone(),
-            to_dir,
-            to_name: to_name.clone(),
-            replace: true,
-        };
-        let done = self.done(ask);
-        self.unless_refused(done, |model| model.rename(dir, &name, to_dir, &to_name))
     }
 }
 

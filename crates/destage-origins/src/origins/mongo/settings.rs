@@ -43,7 +43,7 @@ impl Settings {
         };
         let is_decided_here = |name: &str| {
             denied(format!(
-                "the MongoDB URL has the parameter {name}, which is not for it to say: Destage reads \
+                "the MongoDB URL has the parameter {name}, which a URL may not set: Destage reads \
                  from the primary and writes durably, to a majority"
             ))
         };

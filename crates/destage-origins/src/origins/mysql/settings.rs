@@ -30,7 +30,7 @@ impl Settings {
         let (url, encryption) = Parameters::split(&url);
         if let Some(other) = other_parameter(&url) {
             return Err(denied(format!(
-                "the MariaDB URL has the parameter {other}, which there is not: use socket, sslmode, \
+                "the MariaDB URL has the unknown parameter {other}: use socket, sslmode, \
                  sslrootcert, sslcert or sslkey"
             )));
         }
@@ -106,7 +106,7 @@ fn encrypted(
         }
         _ => {
             return Err(denied(format!(
-                "the MariaDB URL has sslmode={mode}, which there is not: use disable, prefer, \
+                "the MariaDB URL has the unknown sslmode={mode}: use disable, prefer, \
                  require or verify-full"
             )));
         }

@@ -33,7 +33,7 @@ impl Settings {
         let mut config: Config = url.parse().map_err(|error| {
             denied(match other_parameter(&url) {
                 Some(other) => format!(
-                    "the PostgreSQL URL has the parameter {other}, which there is not: use sslmode, sslrootcert, sslcert, sslkey \
+                    "the PostgreSQL URL has the unknown parameter {other}: use sslmode, sslrootcert, sslcert, sslkey \
                      or {}",
                     PARAMETERS.join(", ")
                 ),

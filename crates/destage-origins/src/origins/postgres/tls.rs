@@ -57,7 +57,7 @@ impl Parameters {
                 Err(denied("sslrootcert=system proves nothing without sslmode=verify-full"))
             }
             _ => Err(denied(format!(
-                "the PostgreSQL URL has sslmode={mode}, which there is not: use disable, prefer, \
+                "the PostgreSQL URL has the unknown sslmode={mode}: use disable, prefer, \
                  require, verify-ca or verify-full"
             ))),
         }

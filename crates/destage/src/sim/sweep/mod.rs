@@ -3,10 +3,12 @@
 mod output;
 mod runs;
 
+use super::trace::{interrupt, verdict};
 use crate::error::CliError;
 use crate::output::{print, print_json};
 use destage_runtime::exit;
 use destage_runtime::progress::Progress;
+use destage_sim::machine::Meter;
 use destage_sim::sweep::{Grid, Parameters, Results, ResultsError};
 use rayon::prelude::*;
 use runs::{Run, Runs};
@@ -54,6 +56,7 @@ struct Done {
 
 /// Runs what is not done yet and shows all of it.
 pub(crate) fn run(args: &SweepArgs) -> Result<(), CliError> {
+    let stop = interrupt()?;
     let grid = read(&args.grid)?;
     let path = args.results.clone().unwrap_or_else(|| args.grid.with_extension("jsonl"));
     if path == args.grid {
@@ -70,18 +73,26 @@ pub(crate) fn run(args: &SweepArgs) -> Result<(), CliError> {
         let done = all - missing.len();
         tracing::info!("{done} of {all} runs are in {} already", path.display());
     }
-    simulate(&runs, &missing, &mut results, args.threads)?;
+    let meter = Meter::new(stop);
+    simulate(&runs, &missing, &mut results, args.threads, &meter)?;
     let done = |run: &Run| {
-        let row = results.get(&run.key).cloned().unwrap_or_default();
-        Done { parameters: run.parameters.clone(), row }
+        let row = results.get(&run.key).cloned()?;
+        Some(Done { parameters: run.parameters.clone(), row })
     };
-    let done: Vec<Done> = runs.all().iter().map(done).collect();
+    let done: Vec<Done> = runs.all().iter().filter_map(done).collect();
+    if done.len() < all {
+        tracing::warn!(
+            "interrupted: {} of {all} runs are done; the same command goes on",
+            done.len()
+        );
+    }
     match args.output {
         Output::Table => print(&output::table(&varied, &done)),
         Output::Csv => print(&output::csv(&done)),
         Output::Json => print_json(&output::json(&done)),
         Output::Html => print(&output::html(runs.title(), &varied, &done)?),
-    }
+    }?;
+    verdict()
 }
 
 fn read(path: &Path) -> Result<Grid, CliError> {
@@ -97,6 +108,7 @@ fn simulate(
     missing: &[&Run],
     results: &mut Results,
     threads: u16,
+    meter: &Meter,
 ) -> Result<(), CliError> {
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(threads.into())
@@ -110,9 +122,12 @@ fn simulate(
         scope.spawn(move || {
             pool.install(|| {
                 missing.par_iter().for_each_with(sender, |sender, run| {
-                    if !stopped.load(Ordering::Relaxed) {
+                    if stopped.load(Ordering::Relaxed) || meter.is_stopped() {
+                        return;
+                    }
+                    if let Some(row) = runs.simulate(run, meter).transpose() {
                         // Nobody listens any more once a row could not be kept.
-                        let _ = sender.send((run.key.as_str(), runs.simulate(run)));
+                        let _ = sender.send((run.key.as_str(), row));
                     }
                 });
             });

@@ -20,11 +20,12 @@ struct Metric {
     show: fn(f64) -> String,
 }
 
-const METRICS: [Metric; 14] = [
+const METRICS: [Metric; 15] = [
     Metric::new("request_hit_ratio", "requests that hit", percent),
     Metric::new("block_hit_ratio", "block accesses that hit", percent),
     Metric::new("byte_hit_ratio", "bytes that hit", percent),
     Metric::new("evicted_blocks", "blocks evicted", whole),
+    Metric::new("evicted_dirty_blocks", "dirty blocks evicted", whole),
     Metric::new("reads_latency_mean", "mean read", seconds),
     Metric::new("reads_latency_p99", "p99 read", seconds),
     Metric::new("writes_latency_mean", "mean write", seconds),

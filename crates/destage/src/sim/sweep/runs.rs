@@ -8,7 +8,7 @@ use destage_core::Time;
 use destage_runtime::exit;
 use destage_sim::blocks::Blocks;
 use destage_sim::hits::{Recording, Setup};
-use destage_sim::machine::{self, Settings};
+use destage_sim::machine::{self, Meter, Settings};
 use destage_sim::sweep::{Grid, Parameters, RequestDigest, key, shown};
 use destage_sim::trace::{Counts, Format, Request};
 use serde_json::Value;
@@ -144,13 +144,14 @@ impl Runs {
         &self.title
     }
 
-    /// The row of a run, as `sim run` shows it.
-    pub(super) fn simulate(&self, run: &Run) -> Result<Value, CliError> {
+    /// The row of a run, as `sim run` shows it; `None` if it was interrupted.
+    pub(super) fn simulate(&self, run: &Run, meter: &Meter) -> Result<Option<Value>, CliError> {
         let row = match &run.work {
-            Work::Hits(setup) => self.hits(run, setup)?,
-            Work::Machine(settings) => self.machine(run, settings)?,
+            Work::Hits(setup) => Some(self.hits(run, setup)?),
+            Work::Machine(settings) => self.machine(run, settings, meter)?,
         };
-        row.map_err(|error| CliError::new(exit::BUG, format!("failed to write a row: {error}")))
+        row.transpose()
+            .map_err(|error| CliError::new(exit::BUG, format!("failed to write a row: {error}")))
     }
 
     fn hits(&self, run: &Run, setup: &Setup) -> Result<serde_json::Result<Value>, CliError> {
@@ -170,18 +171,22 @@ impl Runs {
         &self,
         run: &Run,
         settings: &Settings,
-    ) -> Result<serde_json::Result<Value>, CliError> {
+        meter: &Meter,
+    ) -> Result<Option<serde_json::Result<Value>>, CliError> {
         let source = self.requests.iter().map(|&request| Ok::<_, Infallible>(request));
-        let mut report = machine::run(source, settings).map_err(CliError::usage)?;
+        let report = machine::run_metered(source, settings, meter).map_err(CliError::usage)?;
+        let Some(mut report) = Some(report).filter(|report| report.interrupted.is_none()) else {
+            return Ok(None);
+        };
         let losses = run.args.machine.losses(&report);
         // They are summed up, and may be thousands.
         report.crashes.clear();
         report.settings.crashes.clear();
-        Ok(serde_json::to_value(report).and_then(|mut row| {
+        Ok(Some(serde_json::to_value(report).and_then(|mut row| {
             row["losses"] = serde_json::to_value(losses)?;
             row["trace"] = self.title.clone().into();
             Ok(row)
-        }))
+        })))
     }
 }
 
@@ -204,6 +209,7 @@ impl Run {
             let settings = args.machine.settings(args.trace.block, &args.caches());
             Work::Machine(Box::new(settings.map_err(|error| wrong(error.to_string()))?))
         } else {
+            args.machine.check_unused().map_err(|error| wrong(error.to_string()))?;
             setup.check().map_err(|error| wrong(error.to_string()))?;
             Work::Hits(setup)
         };

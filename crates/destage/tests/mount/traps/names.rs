@@ -219,3 +219,32 @@ fn trap_17_a_foreign_change_of_clean_files_is_seen() {
         trap.sh("cat clean; cat folder/new || true") == "longer than before\nforeign\n"
     });
 }
+
+/// Others write as many bytes and set the time of change back: the time at which the origin noticed that cannot be set.
+#[test]
+fn trap_06_a_foreign_change_of_the_same_size_and_time_is_a_conflict() {
+    let mut trap = Trap::new();
+    trap.sh("echo first > file");
+    trap.restart();
+    trap.sh("echo ours! > file");
+    sync(&trap.join("file"));
+    sh(
+        trap.origin.folder(),
+        "touch -r file stamp; echo their > file; touch -m -r stamp file; rm stamp",
+    );
+    let drained = trap.mounted().ask(&["drain"]);
+    assert!(drained.status.success(), "{}", String::from_utf8_lossy(&drained.stderr));
+    assert_eq!(
+        sh(trap.origin.folder(), "cat file"),
+        "their\n",
+        "nothing of others is written over"
+    );
+    assert_eq!(
+        sh(trap.origin.folder(), "cat .destage/conflicts/*/*/data"),
+        "ours!\n",
+        "it is kept"
+    );
+    let status = trap.mounted().ask(&["status"]);
+    assert!(String::from_utf8_lossy(&status.stdout).contains("1 conflicts were kept"));
+    assert_eq!(trap.sh("cat file"), "their\n");
+}

@@ -1,12 +1,14 @@
 //! Traps about space.
 
 use super::{Trap, sh};
-use crate::harness::{Scratch, output};
-use crate::origin::Origin;
+use crate::harness::{Scratch, has, millis, output, seconds};
+use crate::origin::{Kind, Origin};
 use std::fs::{self, File};
-use std::io::Write;
-use std::path::PathBuf;
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
+use std::time::Instant;
 
 /// A small ext4 of its own, in a file; unmounted when dropped.
 struct Disk(PathBuf);
@@ -32,6 +34,56 @@ impl Drop for Disk {
 }
 
 const FILE: usize = 1 << 20;
+
+/// Writes durable files until there is no room; so many were made.
+fn fill(trap: &Trap) -> usize {
+    for number in 0.. {
+        let written = File::create(trap.join(&format!("file{number}"))).and_then(|mut file| {
+            file.write_all(&vec![number as u8 | 1; FILE])?;
+            file.sync_all()
+        });
+        if let Err(error) = written {
+            assert_eq!(error.kind(), ErrorKind::StorageFull, "{error}");
+            return number;
+        }
+        assert!(number < 200, "there is no end of room");
+    }
+    unreachable!("it ends by itself")
+}
+
+/// What was acknowledged is never dropped for want of room at the origin: it is refused before.
+#[test]
+fn trap_11_a_full_origin_refuses_before_it_acknowledges() {
+    let scratch = Scratch::new();
+    let disk = Disk::new(&scratch, 48);
+    let origin = Origin::at(disk.0.join("origin"));
+    let trap = Trap::before(scratch, origin, &[]);
+    let made = fill(&trap);
+    assert!(made >= 20, "{made} MiB of 48");
+    let wanted = made * FILE;
+    let count =
+        format!("for i in $(seq 0 {}); do cat file$i; done | tr -d '\\000' | wc -c", made - 1);
+    assert_eq!(trap.at_the_origin(&count), format!("{wanted}\n"));
+    drop(disk);
+}
+
+/// The same for what a CephFS allows, which `statfs` does not tell.
+#[test]
+fn trap_11_a_quota_that_is_used_up_refuses_before_it_acknowledges() {
+    if !has("setfattr") {
+        return;
+    }
+    let scratch = Scratch::for_at_most(seconds(480));
+    let Some(origin) = Origin::new(Kind::Ceph, &scratch) else { return };
+    sh(origin.folder(), "mkdir within; setfattr -n ceph.quota.max_bytes -v 33554432 .");
+    let within = Origin::at(origin.folder().join("within/origin"));
+    let trap = Trap::before(scratch, within, &[]);
+    let made = fill(&trap);
+    assert!((20..=32).contains(&made), "{made} MiB of 32");
+    let wanted = made * FILE;
+    assert_eq!(trap.at_the_origin("cat file* | tr -d '\\000' | wc -c"), format!("{wanted}\n"));
+    drop(origin);
+}
 
 /// The room is taken by others after the acknowledgement: it waits, and arrives when there is room again.
 #[test]
@@ -86,4 +138,42 @@ fn trap_29_the_journal_does_not_outgrow_its_size() {
         trap.at_the_origin("cat file? | wc -c; cat file? | tr -d '\\000' | wc -c"),
         format!("{0}\n{0}\n", 18 << 20)
     );
+}
+
+/// An origin that hangs holds up who needs it, and nobody else: what is fsynced is in the journal.
+#[test]
+fn trap_28_an_origin_that_hangs_holds_up_no_fsync() {
+    let scratch = Scratch::for_at_most(seconds(120));
+    let disk = Disk::new(&scratch, 64);
+    let origin = Origin::at(disk.0.join("origin"));
+    let trap = Trap::before(scratch, origin, &["--when", "interval:200ms,50ms"]);
+    let mut file = File::create(trap.join("file")).expect("it is made");
+    file.write_all(b"before").and_then(|()| file.sync_all()).expect("there is room");
+    let frozen = Frozen::new(&disk.0);
+    for round in 0..50 {
+        let start = Instant::now();
+        file.write_all(b"meanwhile").and_then(|()| file.sync_all()).expect("the journal takes it");
+        assert!(start.elapsed() < seconds(5), "fsync {round} took {:?}", start.elapsed());
+        // Batches that hang are under way by now.
+        thread::sleep(millis(20));
+    }
+    drop(frozen);
+    assert_eq!(trap.at_the_origin("wc -c < file"), format!("{}\n", 6 + 50 * 9));
+    drop(disk);
+}
+
+/// A file system on which nothing can be written; it can again when dropped.
+struct Frozen<'a>(&'a Path);
+
+impl<'a> Frozen<'a> {
+    fn new(folder: &'a Path) -> Self {
+        output(Command::new("fsfreeze").arg("--freeze").arg(folder));
+        Self(folder)
+    }
+}
+
+impl Drop for Frozen<'_> {
+    fn drop(&mut self) {
+        output(Command::new("fsfreeze").arg("--unfreeze").arg(self.0));
+    }
 }

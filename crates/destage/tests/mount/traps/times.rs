@@ -1,9 +1,13 @@
 //! Traps about times, owners and what else is said of a file.
 
 use super::{Trap, has_python, sync};
-use crate::harness::has;
+use crate::harness::server::signal;
+use crate::harness::{eventually, has, seconds};
+use rustix::process::Signal;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::thread;
+use std::time::Instant;
 
 #[test]
 fn trap_05_times_are_kept_to_the_nanosecond_and_never_go_back() {
@@ -55,6 +59,28 @@ fn trap_12_permissions_are_checked_once() {
 }
 
 #[test]
+fn trap_12_a_write_by_another_takes_the_right_to_act_as_the_owner() {
+    if has("setpriv") {
+        a_write_by_another_takes_privileges(Trap::new());
+    }
+}
+
+#[test]
+fn trap_12_so_does_one_in_front_of_a_cephfs() {
+    if let Some(trap) = Trap::on_ceph().filter(|_| has("setpriv")) {
+        a_write_by_another_takes_privileges(trap);
+    }
+}
+
+#[track_caller]
+fn a_write_by_another_takes_privileges(trap: Trap) {
+    trap.sh("chmod 755 .; echo '#!/bin/true' > program; chmod 6777 program");
+    trap.sh("setpriv --reuid 65534 --regid 65534 --clear-groups sh -c 'echo more >> program'");
+    assert_eq!(trap.sh("stat -c %a program"), "777\n");
+    assert_eq!(trap.at_the_origin("stat -c %a program; tail -n 1 program"), "777\nmore\n");
+}
+
+#[test]
 fn trap_18_extended_attributes_are_kept() {
     if !has("setfattr") || !has_python() {
         return;
@@ -79,6 +105,41 @@ fn trap_18_extended_attributes_are_kept() {
     let at_the_origin = super::sh(trap.origin.folder(), &beside);
     assert_eq!(through, at_the_origin, "as at the origin");
     assert_eq!(trap.at_the_origin(look), wanted);
+}
+
+/// Those of users the kernel does not give to a link, here or elsewhere.
+#[test]
+fn trap_18_a_symbolic_link_has_attributes_of_its_own() {
+    if !has("setfattr") {
+        return;
+    }
+    let mut trap = Trap::new();
+    trap.sh("echo there > there; ln -s there link; setfattr -h -n trusted.one -v 1 link; ln -s there old");
+    trap.restart();
+    trap.sh("setfattr -h -n trusted.two -v 2 link; setfattr -h -x trusted.one link; setfattr -h -n trusted.old -v 3 old");
+    trap.sh("! setfattr -h -n user.one -v 1 link 2>/dev/null");
+    sync(&trap.join("there"));
+    trap.crash();
+    let look = "getfattr -h -d -m trusted link old there";
+    let wanted = "# file: link\ntrusted.two=\"2\"\n\n# file: old\ntrusted.old=\"3\"\n\n";
+    assert_eq!(trap.sh(look), wanted);
+    assert_eq!(trap.at_the_origin(look), wanted);
+}
+
+/// What was done while the daemon did not run, as on a host that slept, is as old as the time that passed.
+#[test]
+fn trap_16_time_in_which_the_daemon_slept_counts() {
+    let trap = Trap::with(&["--when", "interval:3s,100ms", "--staleness", "60s"]);
+    trap.sh("echo early > early");
+    signal(trap.mounted().id(), Signal::STOP);
+    thread::sleep(seconds(4));
+    signal(trap.mounted().id(), Signal::CONT);
+    let woken = Instant::now();
+    let early = trap.origin.folder().join("early");
+    eventually("it is at the origin", seconds(30), || early.exists());
+    assert!(woken.elapsed() < seconds(3), "its age began anew: {:?}", woken.elapsed());
+    trap.sh("echo late > late");
+    assert_eq!(trap.at_the_origin("cat early late"), "early\nlate\n");
 }
 
 #[test]

@@ -2,8 +2,9 @@
 
 use super::{Trap, has_python, sync};
 use std::fs::{self, File};
-use std::io::{Seek, SeekFrom, Write};
+use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -69,6 +70,40 @@ os.close(fd)
     trap.crash();
     assert_eq!(trap.sh(look), "firstfourthsecondthird");
     assert_eq!(trap.at_the_origin(look), "firstfourthsecondthird");
+}
+
+/// The kernel says nothing of a store into a mapping: it is asked for them. So they are durable within d, whoever syncs.
+#[test]
+fn trap_09_stores_into_a_mapping_that_stays_are_durable_within_d() {
+    if !has_python() {
+        return;
+    }
+    let mut trap = Trap::with(&["--commit", "200ms"]);
+    let script = "
+import mmap, os, sys, time
+fd = os.open('file', os.O_RDWR | os.O_CREAT)
+os.truncate(fd, 8192)
+view = mmap.mmap(fd, 8192)
+for round in range(3):
+    view[0:6] = b'stored'
+    time.sleep(0.3)
+view[4096:4100] = b'late'
+print('done', flush=True)
+time.sleep(60)
+";
+    fs::write(trap.scratch.join("script.py"), script).expect("it is written");
+    let mut python = Command::new("python3");
+    python.arg(trap.scratch.join("script.py")).current_dir(trap.join(""));
+    let mut program = python.stdout(Stdio::piped()).spawn().expect("Python starts");
+    let mut line = String::new();
+    let said = program.stdout.take().expect("its output is piped");
+    BufReader::new(said).read_line(&mut line).expect("it says so");
+    assert_eq!(line, "done\n");
+    // d, and as much again for a machine that is busy.
+    thread::sleep(std::time::Duration::from_secs(2));
+    trap.crash();
+    program.kill().and_then(|()| program.wait()).expect("it is our child");
+    assert_eq!(trap.sh("tr -d '\\000' < file"), "storedlate");
 }
 
 #[test]

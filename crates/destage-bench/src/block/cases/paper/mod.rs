@@ -91,7 +91,7 @@ pub(in crate::block) fn run_policies(bench: &mut BlockBench) -> Result<()> {
         "workload",
         &MIXES.map(|mix| mix.name.to_owned()),
     ));
-    bench.tables.push(tolerance::table(12, &samples)?);
+    bench.tables.push(tolerance::table(12, &samples, &[])?);
     Ok(())
 }
 
@@ -118,7 +118,7 @@ pub(in crate::block) fn run_cache_sizes(bench: &mut BlockBench) -> Result<()> {
         "cache, GB",
         &FIGURE_13_GB.map(|gb| gb.to_string()),
     ));
-    bench.tables.push(tolerance::table(13, &samples)?);
+    bench.tables.push(tolerance::table(13, &samples, &[])?);
     Ok(())
 }
 
@@ -155,6 +155,6 @@ pub(in crate::block) fn run_journal_sizes(bench: &mut BlockBench) -> Result<()> 
         "journal, MB",
         &FIGURE_14_MB.map(|mb| mb.to_string()),
     ));
-    bench.tables.push(tolerance::table(14, &samples)?);
+    bench.tables.push(tolerance::table(14, &samples, &[])?);
     Ok(())
 }

@@ -43,12 +43,16 @@ pub(super) fn checks(figure: u32) -> Result<Vec<Check>> {
 ///
 /// # Errors
 ///
-/// The file of tolerances is damaged, or names what was not measured.
-pub(super) fn table(figure: u32, samples: &Samples) -> Result<Table> {
+/// The file of tolerances is damaged, or names what was not measured, although it is not among `missing`.
+pub(super) fn table(figure: u32, samples: &Samples, missing: &[String]) -> Result<Table> {
     let mut rows = Vec::new();
     for check in checks(figure)? {
         for point in &check.points {
-            rows.push(check.row(point, samples)?);
+            rows.push(if missing.contains(point) {
+                check.cells(point, "-", "not measured")
+            } else {
+                check.row(point, samples)?
+            });
         }
     }
     let columns = ["the paper says", "at", "ratio", "measured", "expected", "verdict"];
@@ -72,19 +76,24 @@ impl Check {
             .ok_or_else(|| missing(&self.over, over_point))?;
         let ratio = of / over;
         let within = (self.min..=self.max).contains(&ratio);
+        let verdict = if within { "agrees" } else { "**deviates**" };
+        Ok(self.cells(point, &format!("{ratio:.2}"), verdict))
+    }
+
+    fn cells(&self, point: &str, ratio: &str, verdict: &str) -> Vec<String> {
         let what = match self.measured {
             Measured::Rate => "",
             Measured::Written => ", bytes at the origin",
         };
         let beside = self.over_point.as_ref().map_or_else(String::new, |at| format!(" at {at}"));
-        Ok(vec![
+        vec![
             self.says.clone(),
             point.to_owned(),
             format!("{} / {}{beside}{what}", self.of, self.over),
-            format!("{ratio:.2}"),
+            ratio.to_owned(),
             format!("{} to {}", self.min, self.max),
-            if within { "agrees" } else { "**deviates**" }.to_owned(),
-        ])
+            verdict.to_owned(),
+        ]
     }
 }
 

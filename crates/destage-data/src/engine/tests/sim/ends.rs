@@ -6,6 +6,7 @@ use crate::engine::tests::history::{Entry, Look};
 use crate::engine::tests::shop;
 use destage_core::{Lsn, OnReject, Span};
 use destage_engine::Drive;
+use destage_testkit::disk::Count;
 use destage_testkit::origin::Fate;
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -64,18 +65,10 @@ impl Sim {
             self.halt_no_more();
         }
         self.options.calm();
-        self.engine.resume(self.now);
-        self.engine.drain(self.now);
-        for _ in 0..400 {
-            let until = self.now + Span::from_millis(50);
-            self.run(until);
-            let busy = self.clients.iter().any(Client::is_waiting);
-            // The mark of all domains may be the first to find that the origin went back.
-            let marked = self.engine.last_mark().is_none() && self.writes.is_empty();
-            if self.engine.undecided() == 0 && !busy && self.fetching.is_empty() && marked {
-                break;
-            }
-        }
+        self.destage_all();
+        // A failure that is still to come would start everything anew after the clients have left.
+        self.disk.fail_after(Count::All, u64::MAX / 2, std::io::ErrorKind::Other);
+        self.destage_all();
         let waiting: Vec<_> = self.clients.iter().filter(|client| client.is_waiting()).collect();
         assert!(waiting.is_empty(), "clients wait for ever: {waiting:?}");
         assert_eq!(self.engine.undecided(), 0, "not everything is destaged");
@@ -91,6 +84,22 @@ impl Sim {
         }
         self.check_end();
         self.check_leaks();
+    }
+
+    /// Runs until nothing is left to be done, or for long.
+    fn destage_all(&mut self) {
+        self.engine.resume(self.now);
+        self.engine.drain(self.now);
+        for _ in 0..400 {
+            let until = self.now + Span::from_millis(50);
+            self.run(until);
+            let busy = self.clients.iter().any(Client::is_waiting);
+            // The mark of all domains may be the first to find that the origin went back.
+            let marked = self.engine.last_mark().is_none() && self.writes.is_empty();
+            if self.engine.undecided() == 0 && !busy && self.fetching.is_empty() && marked {
+                break;
+            }
+        }
     }
 
     /// Someone has domains go on that halted.

@@ -1,5 +1,7 @@
 //! `destage sim` from the command line.
 
+mod endings;
+
 use destage_testkit::needs::trace;
 use std::io::Write;
 use std::path::Path;

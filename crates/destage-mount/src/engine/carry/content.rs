@@ -1,0 +1,93 @@
+//! A file's bytes on their way.
+
+use super::super::extents::Content;
+use super::super::plan::FileWork;
+use super::Carrier;
+use crate::origin::{Key, Result};
+
+/// How a file becomes longer.
+struct Growth {
+    /// Others can see it.
+    is_seen: bool,
+    /// Where it ended before.
+    end: u64,
+    is_unsynced: bool,
+}
+
+impl Carrier<'_> {
+    /// The size grows by bytes that exist, and only then to what is zeros.
+    pub(super) fn content(&self, key: &Key, found: u64, file: &FileWork) -> Result<()> {
+        let mut size = found;
+        if size > file.limit {
+            self.origin.truncate(key, file.limit)?;
+            size = file.limit;
+        }
+        let mut buffer: Vec<u8> = Vec::new();
+        let mut start = 0;
+        let mut growth = Growth { is_seen: file.is_named, end: size, is_unsynced: false };
+        for (offset, len, content) in &file.writes {
+            let is_next = start + buffer.len() as u64 == *offset;
+            if !buffer.is_empty() && (!is_next || buffer.len() >= WRITE_BYTES_MAX) {
+                self.put(key, start, &buffer, &mut growth)?;
+                buffer.clear();
+            }
+            if matches!(content, Content::Zeros) && *len > ZERO_BYTES_MAX {
+                if !buffer.is_empty() {
+                    self.put(key, start, &buffer, &mut growth)?;
+                    buffer.clear();
+                }
+                if *offset < size {
+                    self.origin.punch(key, *offset, *len)?;
+                }
+                continue;
+            }
+            if buffer.is_empty() {
+                start = *offset;
+            }
+            content.append_to(&mut buffer, *len);
+            size = size.max(offset + len);
+        }
+        if !buffer.is_empty() {
+            self.put(key, start, &buffer, &mut growth)?;
+        }
+        if size < file.stat.size {
+            self.grow(key, &mut growth)?;
+            self.origin.truncate(key, file.stat.size)?;
+        }
+        Ok(())
+    }
+
+    /// Writes bytes: of what makes a file longer that others see, no more at a time than becomes durable as one.
+    fn put(&self, key: &Key, offset: u64, bytes: &[u8], growth: &mut Growth) -> Result<()> {
+        let grows = growth.is_seen && offset + bytes.len() as u64 > growth.end;
+        if !grows || self.controls.no_growth_order {
+            return self.origin.write(key, offset, bytes);
+        }
+        let (mut at, mut rest) = (offset, bytes);
+        while !rest.is_empty() {
+            let whole = self.origin.whole_bytes();
+            let (part, later) = rest.split_at(((whole - at % whole) as usize).min(rest.len()));
+            self.grow(key, growth)?;
+            self.origin.write(key, at, part)?;
+            growth.is_unsynced = true;
+            at += part.len() as u64;
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// Before a file that others see becomes longer once more, what made it longer is durable: else a host that dies might
+    /// leave zeros where these bytes belong.
+    fn grow(&self, key: &Key, growth: &mut Growth) -> Result<()> {
+        if growth.is_unsynced && !self.controls.no_growth_order {
+            self.origin.sync(key)?;
+            growth.is_unsynced = false;
+        }
+        Ok(())
+    }
+}
+
+/// Bytes that are written at once.
+const WRITE_BYTES_MAX: usize = 4 << 20;
+/// Zeros up to which they are written like bytes.
+const ZERO_BYTES_MAX: u64 = 64 << 10;

@@ -1,0 +1,154 @@
+//! Races and foreign changes that random programs hardly meet.
+
+use super::origin::Death;
+use super::world::World;
+use crate::ask::{Answered, Ask, Errno, Kind, Make, SetAttr};
+use crate::engine::carry::Controls;
+use crate::engine::front::FrontControls;
+use crate::origin::Origin;
+
+fn make(world: &mut World, dir: u64, name: &str, make: Make) -> u64 {
+    let name = name.as_bytes().into();
+    match world.sure(Ask::Make { dir, name, make, mode: 0o755, open: None }) {
+        Answered::Entry(stat, _) => stat.ino,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn write(ino: u64, offset: u64, data: &[u8], append: bool) -> Ask {
+    Ask::Write { ino, offset, data: data.to_vec(), sync: false, append, mapped: false }
+}
+
+/// > this mount sees what they do after at most `--origin-check` (3 s), where nothing of it is undestaged here
+#[test]
+fn what_others_do_in_a_directory_that_was_made_here_is_seen() {
+    let mut world = World::new(1, FrontControls::default());
+    let root = world.root();
+    let dir = make(&mut world, root, "dir", Make::Dir);
+    make(&mut world, dir, "ours", Make::File);
+    assert!(world.drain());
+    let (key, _) = world.origin.lookup(&world.origin.root(), b"dir").unwrap();
+    world.origin.make(&key, b"theirs", &Make::File).unwrap();
+    assert!(world.view().contains_key("/dir/theirs"));
+    world.origin.unlink(&key, b"ours").unwrap();
+    world.origin.unlink(&key, b"theirs").unwrap();
+    assert!(!world.view().contains_key("/dir/ours"));
+    world.sure(Ask::RmDir { dir: root, name: b"dir"[..].into() });
+    assert!(world.drain());
+    assert!(world.origin.tree().is_empty());
+}
+
+/// What the origin said of a file is of no use once the file has changed and has gone there meanwhile.
+#[test]
+fn a_request_that_asked_the_origin_before_another_landed_asks_again() {
+    for append in [false, true] {
+        let mut world = World::new(1, FrontControls::default());
+        let root = world.root();
+        let ino = make(&mut world, root, "log", Make::File);
+        world.sure(write(ino, 0, b"first", false));
+        assert!(world.drain());
+        let slow = world.ask_slowly(write(ino, 0, b"third", append));
+        world.sure(write(ino, 5, b"second", false));
+        assert!(world.drain());
+        world.go_on(slow).unwrap().unwrap();
+        assert!(world.drain());
+        let wanted = if append { &b"firstsecondthird"[..] } else { b"thirdsecond" };
+        assert_eq!(world.origin.tree()["/log"], (ino, Kind::File, wanted.to_vec()));
+        assert_eq!(world.front.as_ref().unwrap().counted.conflicts, 0);
+    }
+}
+
+/// > What this host has of it is kept
+///
+/// And one file that the origin cannot hold does not hold up all others.
+#[test]
+fn a_file_that_is_too_large_for_the_origin_is_refused_or_kept_aside() {
+    let mut world = World::new(1, FrontControls::default());
+    let root = world.root();
+    world.origin.limit_size(1_000);
+    let far = make(&mut world, root, "far", Make::File);
+    world.sure(write(far, 1 << 40, b"too far", false));
+    let set = SetAttr { size: Some(1 << 50), ..SetAttr::default() };
+    world.sure(Ask::SetAttr { ino: far, set });
+    let near = make(&mut world, root, "near", Make::File);
+    world.sure(write(near, 0, b"near", false));
+    assert!(world.drain(), "all others go on");
+    assert_eq!(world.origin.tree()["/near"].2, b"near");
+    assert_eq!(world.front.as_ref().unwrap().counted.conflicts, 1);
+    assert_eq!(world.origin.kept(), [b"too far"], "byte for byte");
+    // Once the origin has told its limit, nobody is promised more.
+    world.front.as_mut().unwrap().tree.file_bytes_max = 1_000;
+    let refused = world.ask(write(near, 999, b"12", false)).unwrap();
+    assert_eq!(refused, Err(Errno::FBIG));
+}
+
+/// A file of that number that is made after a crash is not taken for the one that the journal names, whatever others did.
+#[test]
+fn a_number_that_the_journal_names_is_given_to_no_other_file() {
+    let mut is_met = false;
+    for effects in 1..40 {
+        let mut world = World::new(1, FrontControls::default());
+        let root = world.root();
+        let ours = make(&mut world, root, "ours", Make::File);
+        world.sure(Ask::Fsync { ino: ours });
+        world.die_after(effects, false);
+        let is_drained = world.drain();
+        world.crash(Death::Process);
+        let is_gone = world.origin.unlink(&world.origin.root(), b"ours").is_ok();
+        is_met |= is_gone && !is_drained;
+        assert!(world.start());
+        let other = make(&mut world, root, "other", Make::File);
+        assert!(world.drain());
+        let there = world.origin.tree().into_iter().map(|(path, (ino, ..))| (path, ino));
+        let ours = (!is_gone).then(|| ("/ours".to_owned(), ours));
+        let wanted = [("/other".to_owned(), other)].into_iter().chain(ours);
+        assert!(there.eq(wanted), "after {effects} effects: {:?}", world.origin.tree());
+    }
+    assert!(is_met, "others have deleted it between its name and the journal's word of it");
+}
+
+/// Whether others ever see zeros in what was appended to a file that they see, wherever everything stops, and stops again.
+fn zeros_are_seen(more: &[(u64, usize)], size: u64, no_growth_order: bool) -> bool {
+    let carry = Controls { no_growth_order, ..Controls::default() };
+    let mut is_seen = false;
+    for (seed, effects) in (0..6).flat_map(|seed| (0..16).map(move |effects| (seed, effects))) {
+        let mut world = World::new(seed, FrontControls { carry, ..FrontControls::default() });
+        let root = world.root();
+        let ino = make(&mut world, root, "log", Make::File);
+        world.sure(write(ino, 0, b"1234", false));
+        assert!(world.drain());
+        for &(at, len) in more {
+            world.sure(write(ino, at, &vec![b'x'; len], false));
+        }
+        let set = SetAttr { size: Some(size), ..SetAttr::default() };
+        world.sure(Ask::SetAttr { ino, set });
+        world.sure(Ask::Fsync { ino });
+        for again in 0..3 {
+            world.die_after(effects, false);
+            let _ = (again == 0 || world.start()) && world.drain();
+            world.crash(Death::Host);
+            let shown = &world.origin.tree()["/log"].2;
+            let appended = &shown[4..];
+            let belongs = |at: usize| {
+                more.iter().any(|&(from, len)| (from as usize..from as usize + len).contains(&at))
+            };
+            is_seen |= appended.iter().zip(4..).any(|(&byte, at)| byte == 0 && belongs(at));
+        }
+    }
+    is_seen
+}
+
+/// > Zeros never stand where data belongs.
+#[test]
+fn a_file_that_grows_shows_others_no_zeros_where_bytes_belong() {
+    // One behind a hole, one that is longer than what becomes durable as one, and one in front of zeros.
+    let cases: [(&[(u64, usize)], u64); 3] =
+        [(&[(4, 4), (40, 4)], 44), (&[(4, 90)], 94), (&[(4, 4)], 60)];
+    for (more, size) in cases {
+        assert!(!zeros_are_seen(more, size, false), "{more:?}, {size}");
+        assert!(
+            zeros_are_seen(more, size, true),
+            "{more:?}, {size}: without the order it is noticed"
+        );
+    }
+}

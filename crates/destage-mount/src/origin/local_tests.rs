@@ -1,0 +1,113 @@
+//! Files by their handles, on the file system of temporary files.
+
+use super::*;
+
+fn origin() -> (tempfile::TempDir, LocalOrigin) {
+    let folder = tempfile::tempdir().unwrap();
+    let origin = LocalOrigin::open(folder.path()).unwrap();
+    (folder, origin)
+}
+
+#[test]
+fn a_rename_in_steps_replaces_nothing_and_ends_what_a_crash_left_between_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let dir: OwnedFd = std::fs::File::open(folder.path()).unwrap().into();
+    std::fs::write(at("a"), "a").unwrap();
+    std::fs::write(at("b"), "b").unwrap();
+    std::fs::create_dir(at("d")).unwrap();
+    std::fs::create_dir(at("e")).unwrap();
+    let step = |from: &[u8], to: &[u8]| rename_in_steps(&dir, from, &dir, to);
+    assert_eq!(step(b"a", b"b"), Err(Errno::EXIST));
+    assert_eq!(step(b"d", b"e"), Err(Errno::EXIST));
+    assert_eq!(step(b"none", b"c"), Err(Errno::NOENT));
+    assert_eq!((step(b"a", b"c"), step(b"d", b"f")), (Ok(()), Ok(())));
+    assert!(!at("a").exists() && !at("d").exists() && at("f").is_dir());
+    std::fs::hard_link(at("c"), at("c2")).unwrap();
+    assert_eq!(step(b"c", b"c2"), Ok(()));
+    assert_eq!((at("c").exists(), std::fs::read(at("c2")).unwrap()), (false, b"a".to_vec()));
+    assert_eq!(std::fs::read(at("b")).unwrap(), b"b");
+}
+
+#[test]
+fn a_file_is_found_by_its_handle_wherever_it_is_called() {
+    let (folder, origin) = origin();
+    let root = origin.root();
+    let (file, stat) = origin.make(&root, b"a", &Make::File).unwrap();
+    assert_eq!((stat.mode, stat.size, stat.nlink), (0o600, 0, 1));
+    origin.write(&file, 3, b"later").unwrap();
+    origin.make(&root, b"d", &Make::Dir).unwrap();
+    std::fs::rename(folder.path().join("a"), folder.path().join("d/b")).unwrap();
+    assert_eq!(origin.read(&file, 0, 100).unwrap(), b"\0\0\0later");
+    std::fs::remove_file(folder.path().join("d/b")).unwrap();
+    assert_eq!(origin.stat(&file), Err(Errno::STALE));
+}
+
+#[test]
+fn the_longest_file_is_one_that_can_be_made() {
+    let (_folder, origin) = origin();
+    let (file, _) = origin.make(&origin.root(), b"a", &Make::File).unwrap();
+    let longest = origin.longest(&file).unwrap();
+    origin.truncate(&file, longest).unwrap();
+    assert!(origin.truncate(&file, longest + 1).is_err());
+}
+
+#[test]
+fn what_is_pinned_outlives_its_name() {
+    let (_folder, origin) = origin();
+    let root = origin.root();
+    let (file, _) = origin.make(&root, b"a", &Make::File).unwrap();
+    origin.write(&file, 0, b"kept").unwrap();
+    origin.pin(&file).unwrap();
+    origin.unlink(&root, b"a").unwrap();
+    assert_eq!(origin.read(&file, 0, 9).unwrap(), b"kept");
+    origin.unpin(&file);
+    assert_eq!(origin.read(&file, 0, 9), Err(Errno::STALE));
+}
+
+#[test]
+fn attributes_and_names_are_as_they_were_set() {
+    let (_folder, origin) = origin();
+    let root = origin.root();
+    let (file, _) = origin.make(&root, b"a", &Make::File).unwrap();
+    let time = Moment { seconds: 1_000_000_000, nanos: 123_456_789 };
+    let set =
+        Attributes { mode: Some(0o4751), owner: Some((7, 8)), mtime: Some(time), atime: None };
+    origin.set(&file, &set).unwrap();
+    let stat = origin.stat(&file).unwrap();
+    assert_eq!((stat.mode, stat.uid, stat.gid, stat.mtime), (0o4751, 7, 8, time));
+    origin.link(&file, &root, b"b").unwrap();
+    assert_eq!(origin.rename(&root, b"a", &root, b"b", false), Err(Errno::EXIST));
+    origin.rename(&root, b"a", &root, b"c", false).unwrap();
+    let mut names: Vec<_> =
+        origin.list(&root).unwrap().into_iter().map(|listed| listed.name).collect();
+    names.sort();
+    assert_eq!(names, [b"b"[..].into(), b"c"[..].into()]);
+    let (link, _) = origin.make(&root, b"l", &Make::Link(b"to/there"[..].into())).unwrap();
+    assert_eq!(origin.read_link(&link).unwrap(), b"to/there");
+    origin.link(&link, &root, b"l2").unwrap();
+    origin.set(&link, &Attributes { mtime: Some(time), ..Attributes::default() }).unwrap();
+    assert_eq!(origin.stat(&link).unwrap().nlink, 2);
+    origin.set_xattr(&file, b"user.colour", b"red").unwrap();
+    assert_eq!(origin.xattr(&file, b"user.colour").unwrap(), b"red");
+    assert_eq!(origin.xattrs(&file).unwrap(), b"user.colour\0");
+    origin.remove_xattr(&file, b"user.colour").unwrap();
+    assert_eq!(origin.xattr(&file, b"user.colour"), Err(Errno::NODATA));
+}
+
+#[test]
+fn a_symbolic_link_has_attributes_of_its_own() {
+    let (_folder, origin) = origin();
+    let root = origin.root();
+    origin.make(&root, b"there", &Make::File).unwrap();
+    let (link, _) = origin.make(&root, b"link", &Make::Link(b"there"[..].into())).unwrap();
+    origin.set_xattr(&link, b"trusted.colour", b"red").unwrap();
+    assert_eq!(origin.xattr(&link, b"trusted.colour").unwrap(), b"red");
+    assert_eq!(origin.xattrs(&link).unwrap(), b"trusted.colour\0");
+    let (there, _) = origin.lookup(&root, b"there").unwrap();
+    assert_eq!(origin.xattr(&there, b"trusted.colour"), Err(Errno::NODATA));
+    // Who may read a link says nothing: the kernel has no attributes of users there.
+    assert_eq!(origin.set_xattr(&link, b"user.colour", b"red"), Err(Errno::PERM));
+    origin.remove_xattr(&link, b"trusted.colour").unwrap();
+    assert_eq!(origin.xattr(&link, b"trusted.colour"), Err(Errno::NODATA));
+}

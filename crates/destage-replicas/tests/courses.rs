@@ -1,0 +1,306 @@
+//! Courses of events that chance hardly meets, step by step: each with what it would lead to if a precaution were missing.
+
+use destage_core::{Span, Time};
+use destage_replicas::{
+    Address, Connection, Controls, Owner, Position, Reply, Request, RunId, Server, Settings,
+};
+use std::collections::{BTreeMap, VecDeque};
+
+const LEASE: u64 = 700;
+const QUIET: u64 = 1_000;
+const EVERY: u64 = 100;
+
+struct World {
+    servers: BTreeMap<Address, (Server, RunId)>,
+    /// Bytes that a server holds.
+    room: u64,
+    lives: u128,
+    controls: Controls,
+}
+
+fn address(server: usize) -> Address {
+    format!("s{server}").into()
+}
+
+impl World {
+    fn new(count: usize, controls: Controls) -> Self {
+        let mut world = Self { servers: BTreeMap::new(), room: u64::MAX, lives: 0, controls };
+        (0..count).for_each(|server| world.forget(server));
+        world
+    }
+
+    /// A server begins anew, without its memory.
+    fn forget(&mut self, server: usize) {
+        self.lives += 1;
+        let fresh = (Server::new(self.controls), RunId(self.lives));
+        self.servers.insert(address(server), fresh);
+    }
+
+    /// A server is emptied, and neither its life nor a connection ends.
+    fn empty(&mut self, server: usize) {
+        let (memory, _) = self.servers.get_mut(&address(server)).expect("a server");
+        *memory = Server::new(self.controls);
+    }
+
+    fn settings(&self, identity: u64, copies: usize) -> Settings {
+        Settings {
+            identity,
+            place: format!("o{identity}").into(),
+            subject: "test".into(),
+            servers: (0..self.servers.len()).map(address).collect(),
+            copies,
+            lease: Span(LEASE),
+            quiet: Span(QUIET),
+            renew_every: Span(EVERY),
+            window: 4,
+            bytes_max: 100,
+            at_once: false,
+            controls: self.controls,
+        }
+    }
+
+    fn owner(&self, identity: u64, copies: usize) -> Owner {
+        Owner::new(self.settings(identity, copies), Time(0))
+    }
+
+    fn connect(&self, owner: &mut Owner, now: Time, servers: &[usize]) {
+        for &server in servers {
+            let connection =
+                Connection { run: self.servers[&address(server)].1, is_durable: false };
+            owner.connected(now, &address(server), connection);
+        }
+    }
+
+    /// A server does what it is asked, if it has room for that.
+    fn handle(&mut self, to: &Address, request: &Request) -> Reply {
+        let (server, _) = self.servers.get_mut(to).expect("a server");
+        if let Request::Append { entries, .. } = request {
+            let more: u64 = entries.iter().map(|entry| entry.payload.len() as u64).sum();
+            if more > 0 && server.bytes() + more > self.room {
+                return Reply::Full;
+            }
+        }
+        server.handle(request)
+    }
+
+    /// Everything that an owner asks is carried out and answered.
+    fn pump(&mut self, owner: &mut Owner, now: Time) {
+        owner.tick(now);
+        while let Some((to, request)) = owner.poll_request() {
+            let reply = self.handle(&to, &request);
+            owner.replied(now, &to, reply);
+        }
+    }
+
+    /// Everything that an owner asks is carried out; the answers are under way.
+    fn carry_out(&mut self, owner: &mut Owner) -> VecDeque<(Address, Reply)> {
+        let requests: Vec<_> = std::iter::from_fn(|| owner.poll_request()).collect();
+        requests.into_iter().map(|(to, request)| (to.clone(), self.handle(&to, &request))).collect()
+    }
+}
+
+fn append(owner: &mut Owner, now: u64, payload: &[u8]) -> Position {
+    owner.append(Time(now), payload.into())
+}
+
+/// Whether the deposed owner commits its entry after the new one has committed another one there.
+fn deposed_commits(controls: Controls) -> bool {
+    let mut world = World::new(5, controls);
+    let mut old = world.owner(1, 3);
+    world.connect(&mut old, Time(0), &[0, 1, 2, 3, 4]);
+    world.pump(&mut old, Time(0));
+    assert!(old.is_open());
+    // From now on it reaches two servers only, and the new one the three others.
+    (0..3).for_each(|server| old.disconnected(Time(10), &address(server)));
+    let mut new = world.owner(2, 3);
+    world.connect(&mut new, Time(10), &[0, 1, 2]);
+    world.pump(&mut new, Time(10));
+    world.pump(&mut new, Time(2_000));
+    let at = append(&mut new, 2_000, &[2]);
+    world.pump(&mut new, Time(2_000));
+    assert!(new.is_open() && new.committed() == at, "{:?}", new.stage());
+    // One of the three forgets all, and is met by the deposed one.
+    world.forget(2);
+    let entry = append(&mut old, 2_100, &[1]);
+    world.connect(&mut old, Time(2_100), &[2]);
+    for now in [2_100, 2_200, 4_000, 6_000] {
+        world.pump(&mut old, Time(now));
+    }
+    old.committed() >= entry
+}
+
+#[test]
+fn a_deposed_owner_commits_nothing_with_a_server_that_has_forgotten_who_deposed_it() {
+    assert!(!deposed_commits(Controls::default()));
+}
+
+#[test]
+fn a_deposed_owner_that_admits_a_server_is_caught() {
+    assert!(deposed_commits(Controls { admits_alone: true, ..Controls::default() }));
+}
+
+/// Whether a standby that has followed a log which all servers have forgotten since keeps what the next log acknowledged.
+fn next_log_is_kept(controls: Controls) -> bool {
+    let mut world = World::new(3, controls);
+    let (mut old, mut standby) = (world.owner(9, 2), world.owner(3, 2));
+    world.connect(&mut old, Time(0), &[0, 1, 2]);
+    world.pump(&mut old, Time(0));
+    for n in 1..=5 {
+        append(&mut old, 10, &[n]);
+    }
+    world.pump(&mut old, Time(10));
+    world.connect(&mut standby, Time(20), &[0, 1, 2]);
+    (20..25).for_each(|now| world.pump(&mut standby, Time(now * 10)));
+    assert_eq!(standby.last(), old.last(), "it has followed");
+    (0..3).for_each(|server| {
+        standby.disconnected(Time(300), &address(server));
+        world.forget(server);
+    });
+    let mut new = world.owner(2, 2);
+    world.connect(&mut new, Time(300), &[0, 1, 2]);
+    world.pump(&mut new, Time(300));
+    let at = append(&mut new, 310, b"new");
+    world.pump(&mut new, Time(310));
+    assert!(new.committed() >= at, "acknowledged");
+    world.connect(&mut standby, Time(320), &[0, 1, 2]);
+    (1..=30).for_each(|step| world.pump(&mut standby, Time(320 + step * EVERY)));
+    assert!(standby.is_open(), "{:?}", standby.stage());
+    standby.entries().any(|(found, entry)| found == at && *entry.payload == *b"new")
+}
+
+#[test]
+fn what_a_standby_has_followed_does_not_outlive_the_log() {
+    assert!(next_log_is_kept(Controls::default()));
+}
+
+#[test]
+fn a_standby_that_takes_what_it_has_followed_for_the_log_is_caught() {
+    assert!(!next_log_is_kept(Controls { trusts_followed: true, ..Controls::default() }));
+}
+
+/// Whether two owners answer at the same time, after one that takes over at once has met another one that does.
+fn two_answer(controls: Controls) -> bool {
+    let mut world = World::new(3, controls);
+    let at_once = |world: &World, identity| {
+        let settings = Settings { at_once: true, ..world.settings(identity, 2) };
+        Owner::new(settings, Time(0))
+    };
+    let mut first = world.owner(1, 2);
+    world.connect(&mut first, Time(0), &[0, 1, 2]);
+    world.pump(&mut first, Time(0));
+    let now = Time(10);
+    let (mut second, mut third) = (at_once(&world, 2), at_once(&world, 3));
+    for owner in [&mut second, &mut third] {
+        world.connect(owner, now, &[0, 1, 2]);
+        for (from, reply) in world.carry_out(owner) {
+            owner.replied(now, &from, reply);
+        }
+    }
+    // Of the third one's requests, only that to the last server arrives.
+    while let Some((to, request)) = third.poll_request() {
+        if to == address(2) {
+            world.handle(&to, &request);
+        }
+    }
+    // What that one says comes first.
+    let replies = world.carry_out(&mut second);
+    let (mut first_ones, others): (VecDeque<_>, VecDeque<_>) =
+        replies.into_iter().partition(|(from, _)| *from == address(2));
+    assert!(first_ones.iter().any(|(_, reply)| matches!(reply, Reply::Fenced { .. })));
+    first_ones.extend(others);
+    for (from, reply) in first_ones {
+        second.replied(now, &from, reply);
+    }
+    let mut is_both = false;
+    for step in 0..40 {
+        let now = Time(10 + step * 50);
+        world.pump(&mut second, now);
+        is_both |= first.may_answer(now) && second.may_answer(now);
+    }
+    assert!(second.may_answer(Time(10 + 39 * 50)), "{:?}", second.stage());
+    is_both
+}
+
+#[test]
+fn who_deposes_at_once_and_in_vain_waits_for_the_lease_all_the_same() {
+    assert!(!two_answer(Controls::default()));
+}
+
+#[test]
+fn one_that_answers_after_its_lease_is_caught_by_who_deposes_at_once() {
+    assert!(two_answer(Controls { ignores_lease: true, ..Controls::default() }));
+}
+
+/// Whether servers that are full are of use again once the origin has decided what they hold.
+fn full_ones_recover(controls: Controls) -> bool {
+    let mut world = World::new(3, controls);
+    world.room = 500;
+    let mut owner = world.owner(1, 2);
+    world.connect(&mut owner, Time(0), &[0, 1, 2]);
+    world.pump(&mut owner, Time(0));
+    let mut last = Position::NONE;
+    for _ in 0..20 {
+        last = append(&mut owner, 10, &[7; 50]);
+        world.pump(&mut owner, Time(10));
+    }
+    let held = owner.committed();
+    assert!(held < last && held > owner.base(), "they are full");
+    let mut does_answer = true;
+    for step in 1..30 {
+        let now = Time(10 + step * EVERY);
+        world.pump(&mut owner, now);
+        does_answer &= owner.may_answer(now);
+        if step == 15 {
+            assert_eq!(owner.committed(), held);
+            owner.reclaim(held.next());
+        }
+    }
+    does_answer && owner.committed() == last
+}
+
+#[test]
+fn a_full_server_hears_of_the_owner_and_lets_go_of_what_is_decided() {
+    assert!(full_ones_recover(Controls::default()));
+}
+
+#[test]
+fn insisting_on_what_a_full_server_cannot_hold_is_caught() {
+    assert!(!full_ones_recover(Controls { insists: true, ..Controls::default() }));
+}
+
+#[test]
+fn a_server_that_is_emptied_while_it_is_connected_counts_only_once_it_is_filled_again() {
+    let mut world = World::new(3, Controls::default());
+    let mut owner = world.owner(1, 2);
+    world.connect(&mut owner, Time(0), &[0, 1, 2]);
+    world.pump(&mut owner, Time(0));
+    let before = append(&mut owner, 10, b"before");
+    world.pump(&mut owner, Time(10));
+    // The owner reaches two, of which one has forgotten everything but not who it is.
+    owner.disconnected(Time(20), &address(2));
+    world.empty(0);
+    let after = append(&mut owner, 30, b"after");
+    world.pump(&mut owner, Time(30));
+    assert_eq!(owner.committed(), before, "one server holds it");
+    // With one that remembers, nobody may be admitted; with two, the third one is.
+    for step in 0..60 {
+        if step == 30 {
+            assert_eq!(owner.committed(), before);
+            world.connect(&mut owner, Time(3_100), &[2]);
+        }
+        world.pump(&mut owner, Time(100 + step * EVERY));
+    }
+    assert!(owner.is_settled());
+    assert!(owner.committed() > after, "it was filled by a take-over");
+    drop(owner);
+    // The other one that holds it is lost now.
+    world.forget(1);
+    let mut next = world.owner(2, 2);
+    world.connect(&mut next, Time(8_000), &[0, 1, 2]);
+    for step in 0..30 {
+        world.pump(&mut next, Time(8_000 + step * EVERY));
+    }
+    assert!(next.is_open());
+    let all: Vec<_> = next.entries().map(|(_, entry)| entry.payload.to_vec()).collect();
+    assert!(all.contains(&b"before".to_vec()) && all.contains(&b"after".to_vec()), "{all:?}");
+}
