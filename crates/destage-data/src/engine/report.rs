@@ -58,6 +58,12 @@ impl Engine {
         self.sessions.iter().filter(|session| waits(session)).count() as u64
     }
 
+    /// An estimate of the keys: those in memory. To count the origin's rows would read all of them.
+    pub(super) fn keys_in_memory(&self) -> u64 {
+        let status = self.core.status();
+        status.cache_units + status.dirty_units
+    }
+
     /// INFO, in the sections and names that Redis tools read, and a section of our own.
     pub(super) fn info(&mut self, sections: &[&[u8]]) -> String {
         let report = self.report();
@@ -114,6 +120,15 @@ impl Engine {
                 ),
             ),
             ("replication", "Replication", "role:master\r\nconnected_slaves:0\r\n".into()),
+            (
+                "keyspace",
+                "Keyspace",
+                // As in Redis, a database without keys is not named.
+                match self.keys_in_memory() {
+                    0 => String::new(),
+                    keys => format!("db0:keys={keys}\r\n"),
+                },
+            ),
             (
                 "destage",
                 "Destage",
