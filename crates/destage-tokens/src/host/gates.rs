@@ -1,0 +1,128 @@
+//! Giving tokens up: no request begins any more, those under way end, what changed goes to the origin; only then does the
+//! store hear of it.
+
+use super::{Effect, Host};
+use crate::{FileId, HostId, Mode, Root};
+use alloc::vec::Vec;
+use destage_core::Time;
+
+/// A token on its way out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Gate {
+    /// What is left of it.
+    pub(super) to: Option<Mode>,
+    pub(super) phase: Phase,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Phase {
+    /// Requests under it are on their way.
+    Closing,
+    /// What changed under it goes to the origin.
+    Draining,
+    /// The store may hear of it.
+    Drained,
+}
+
+impl Host {
+    /// All that changed under a token is at the origin, durably, and what was known by it is forgotten.
+    pub fn drained(&mut self, now: Time, root: &Root) {
+        if let Some(gate) = self.gates.get_mut(root) {
+            gate.phase = Phase::Drained;
+        }
+        self.step(now);
+    }
+
+    /// Closes gates where others wait, and goes on where nothing is on its way any more.
+    pub(super) fn open_gates(&mut self) {
+        let contested = self.mirror.contested().iter();
+        let wanted = contested.filter(|root| !self.gates.contains_key(*root));
+        let wanted: Vec<_> =
+            wanted.filter_map(|root| Some((root.clone(), self.asked_to_give(root)?))).collect();
+        if !wanted.is_empty() {
+            let reserved = self.reserved();
+            for (root, to) in wanted.into_iter().filter(|(root, _)| !reserved.contains(root)) {
+                self.gates.insert(root, Gate { to, phase: Phase::Closing });
+            }
+        }
+        self.give_back_some();
+        let no_gate = self.settings.controls.no_gate;
+        let closing = self.gates.iter().filter(|(root, gate)| {
+            gate.phase == Phase::Closing && (no_gate || !self.pins.contains_key(*root))
+        });
+        let closing: Vec<Root> = closing.map(|(root, _)| root.clone()).collect();
+        for root in closing {
+            let covered = self.covered_by(&root);
+            if let Some(gate) = self.gates.get_mut(&root) {
+                gate.phase = Phase::Draining;
+                self.effects.push_back(Effect::Revoke { root, to: gate.to, covered });
+            }
+        }
+    }
+
+    /// What may be left of a token that others want, if they want it before this host wants more of it.
+    fn asked_to_give(&self, root: &Root) -> Option<Option<Mode>> {
+        let held = self.mirror.mode(root)?;
+        let register = self.mirror.register(root)?;
+        let before = register.wants.iter().take_while(|want| want.host != self.settings.host);
+        let mut before =
+            before.filter(|want| self.mirror.is_alive(want.host) && want.mode.excludes(held));
+        before.next().map(|want| (want.mode == Mode::Read).then_some(Mode::Read))
+    }
+
+    /// Who holds very many gives some back that no request is under.
+    fn give_back_some(&mut self) {
+        let mine = self.mirror.mine();
+        let is_idle = |root: &&Root| {
+            **root != Root::Volume
+                && !self.gates.contains_key(*root)
+                && !self.pins.contains_key(*root)
+        };
+        let over = mine.len().saturating_sub(self.settings.tokens_max + self.gates.len());
+        if over == 0 {
+            return;
+        }
+        let reserved = self.reserved();
+        let idle = mine.keys().filter(is_idle).filter(|root| !reserved.contains(*root));
+        let idle: Vec<Root> = idle.take(over).cloned().collect();
+        for root in idle {
+            self.gates.insert(root, Gate { to: None, phase: Phase::Closing });
+        }
+    }
+
+    fn covered_by(&self, root: &Root) -> Vec<FileId> {
+        let Root::File(dir) = root else { return Vec::new() };
+        self.born.keys().filter(|file| self.homes(file).contains(dir)).cloned().collect()
+    }
+
+    /// A token has been given up at the store, or less of it is left.
+    pub(super) fn gave_up(&mut self, root: &Root) {
+        let lost = self.covered_by(root);
+        self.born.retain(|file, _| !lost.contains(file));
+        self.gates.remove(root);
+    }
+
+    /// Hosts that others wait for and that do not live.
+    pub(super) fn silent(&self) -> Vec<HostId> {
+        let mut silent = Vec::new();
+        for root in self.mirror.contested() {
+            let Some(register) = self.mirror.register(root) else { continue };
+            let Some(want) = register.want(self.settings.host) else { continue };
+            let blockers = register.holders.iter().filter(|entry| {
+                entry.host != self.settings.host
+                    && entry.mode.excludes(want.mode)
+                    && !self.mirror.is_void(entry)
+                    && !self.mirror.is_alive(entry.host)
+                    && self.mirror.is_fenced(entry.host).is_some()
+            });
+            silent.extend(blockers.map(|entry| entry.host));
+        }
+        silent
+    }
+
+    /// What is left to be asked after so much time.
+    pub(super) fn fence_silent(&mut self, now: Time) {
+        let silent = self.silent();
+        self.see_silent(now, &silent);
+    }
+}
