@@ -3,7 +3,7 @@
 //! what the text leaves open is in `docs/SIMULATION.md`.
 
 use super::sabotage::Sabotage;
-use super::{Figure, Found, Table};
+use super::{Draw, Figure, Found, Table};
 use destage_core::{AtLimit, Span, When};
 use destage_runtime::units::{Bytes, Interval};
 use destage_sim::generate::{Generate, Load};
@@ -58,7 +58,7 @@ pub(super) const FIGURES: &[Figure] = &[
 ];
 
 /// What stands beside some of them.
-pub(super) const TABLES: &[(&str, fn(u64) -> Vec<Table>)] =
+pub(super) const TABLES: &[(&str, Draw)] =
     &[("flash-2", working_sets_rows), ("flash-policies", policies_rows)];
 
 /// The paper's sizes over this are simulated; smaller ones in the tests, which are not compiled for speed.

@@ -30,6 +30,9 @@ pub struct Figure {
     run: fn(seed: u64) -> Vec<(&'static str, f64)>,
 }
 
+/// Draws a figure with the random streams of a seed.
+type Draw = fn(seed: u64) -> Vec<Table>;
+
 /// What a figure measured, by name.
 type Found = Vec<(&'static str, f64)>;
 

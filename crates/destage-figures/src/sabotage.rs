@@ -36,6 +36,7 @@ impl Sabotage {
     ///
     /// # Panics
     /// In a build without controls.
+    #[expect(clippy::assertions_on_constants, reason = "the constant is that of the build")]
     pub fn set(sabotage: Option<Self>) {
         assert!(destage_engine::CONTROLS, "this build cannot be wrong on purpose");
         NOW.store(sabotage.map_or(0, |sabotage| sabotage as u8), Ordering::SeqCst);

@@ -8,7 +8,7 @@ mod setup;
 
 use self::load::{FileSystem, Stream, Workload};
 use self::setup::{Policy, Sample, Setup};
-use super::{Figure, Found, Table};
+use super::{Draw, Figure, Found, Table};
 use destage_sim::generate::Ycsb;
 use destage_sim::hits::Replacements;
 use rayon::prelude::*;
@@ -42,7 +42,7 @@ pub(super) const FIGURES: &[Figure] = &[
 ];
 
 /// What stands beside some of them.
-pub(super) const TABLES: &[(&str, fn(u64) -> Vec<Table>)] =
+pub(super) const TABLES: &[(&str, Draw)] =
     &[("host-13", by_cache_rows), ("host-14", by_journal_rows)];
 
 /// Of figure 12 and 14: the cache holds three quarters of the set, 1.5 of 2 GB.
