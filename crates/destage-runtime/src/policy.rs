@@ -189,6 +189,30 @@ pub fn volume_summary(policy: &Policy) -> String {
     summary_named(WritePolicy::of(policy).name(), policy)
 }
 
+/// All that is in force, for the head of a report: the line of [`summary`] or [`volume_summary`], and the limits.
+pub fn in_force(policy: &Policy, is_volume: bool) -> String {
+    let limits = &policy.limits;
+    let bytes = |bytes: u64| match bytes {
+        // More than any disk: no limit.
+        NO_LIMIT.. => "none".to_owned(),
+        _ => Bytes(bytes).to_string(),
+    };
+    format!(
+        "{}{}; dirty limit {}, journal limit {}, cache limit {}, batches of at most {} groups and {}, linger {}",
+        if is_volume { volume_summary(policy) } else { summary(policy) },
+        if policy.read_priority { ", read priority" } else { "" },
+        bytes(limits.dirty_bytes_max),
+        bytes(limits.journal_bytes_max),
+        bytes(limits.cache_bytes_max),
+        limits.batch_groups_max,
+        bytes(limits.batch_bytes_max),
+        Interval(limits.linger),
+    )
+}
+
+/// Limits from here on limit nothing.
+const NO_LIMIT: u64 = 1 << 60;
+
 fn summary_named(name: &str, policy: &Policy) -> String {
     format!(
         "{name}, {}, d = {}, D = {}, at limit {}{}",
