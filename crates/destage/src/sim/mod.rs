@@ -42,7 +42,7 @@ pub(crate) enum SimCommand {
     Replay(Box<replay::ReplayArgs>),
     /// Run caches over a trace: count what they would have held, or with devices measure how long requests take.
     #[command(after_long_help = destage_runtime::exit::help())]
-    Run(run::RunArgs),
+    Run(Box<run::RunArgs>),
     /// Run every combination of a grid on all cores; what is done is kept, so that a sweep can be interrupted.
     #[command(after_long_help = destage_runtime::exit::help())]
     Sweep(sweep::SweepArgs),

@@ -287,12 +287,12 @@ impl MachineArgs {
     /// The cache of a volume as the server has it, with what flags say of its log.
     fn volume(&self, flash: u64) -> Result<Tier, CliError> {
         let tier = Tier::of_volume(flash);
-        let log = self.log_size.map_or(defaults::volume::log_bytes(flash), Bytes::get);
+        let log = self.log_size.map_or_else(|| defaults::volume::log_bytes(flash), Bytes::get);
         if log >= flash {
             let message = format!("a log of {} leaves no room for blocks in --flash", Bytes(log));
             return Err(CliError::usage(message));
         }
-        let dirty = self.dirty_limit.map_or(defaults::volume::dirty_bytes(log), Bytes::get);
+        let dirty = self.dirty_limit.map_or_else(|| defaults::volume::dirty_bytes(log), Bytes::get);
         Ok(tier.with_log(flash, log, dirty))
     }
 
