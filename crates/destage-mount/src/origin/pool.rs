@@ -264,7 +264,7 @@ impl Stage for Pool {
 }
 
 /// How many are made at once, to begin with, and at most.
-const FILES: usize = 64;
+const FILES: usize = 256;
 const DIRS: usize = 32;
 const COUNT_MAX: usize = 8_192;
 /// How many are made for those who wait.
