@@ -40,6 +40,8 @@ struct State {
     /// Most bytes of a file.
     size_max: u64,
     in_steps: bool,
+    /// The old name, in its folder, of a file that was renamed in steps and has its new name already.
+    half: Option<(u64, Name)>,
     /// Its own mount has ended.
     has_ended: bool,
     /// Changes and questions that were refused since.
@@ -90,6 +92,7 @@ impl SimOrigin {
             room: None,
             size_max: u64::MAX,
             in_steps,
+            half: None,
             has_ended: false,
             refused: Cell::new(0),
         };
@@ -185,12 +188,23 @@ impl SimOrigin {
 
     /// What is there: each name with its file's number, what it is and what it holds. Without this front end's own folder.
     pub(super) fn tree(&self) -> BTreeMap<String, (u64, Kind, Vec<u8>)> {
+        self.tree_without(None)
+    }
+
+    /// The same without the old name of a file that is being renamed in steps.
+    pub(super) fn tree_of_whole_renames(&self) -> BTreeMap<String, (u64, Kind, Vec<u8>)> {
+        let half = self.state().half.clone();
+        self.tree_without(half.as_ref())
+    }
+
+    fn tree_without(&self, half: Option<&(u64, Name)>) -> BTreeMap<String, (u64, Kind, Vec<u8>)> {
         let state = self.state();
         let mut found = BTreeMap::new();
         let mut dirs = vec![(String::new(), ROOT)];
         while let Some((path, dir)) = dirs.pop() {
             for (name, ino) in &state.meta[&dir].names {
-                if dir == ROOT && **name == *crate::OWN_FOLDER {
+                let is_half = half.is_some_and(|(at, half)| *at == dir && half == name);
+                if is_half || dir == ROOT && **name == *crate::OWN_FOLDER {
                     continue;
                 }
                 let path = format!("{path}/{}", String::from_utf8_lossy(name));
@@ -493,6 +507,7 @@ impl Origin for SimOrigin {
             if !is_done {
                 self.link(&key(ino), to_dir, to_name)?;
             }
+            self.state().half = Some((dir.ino, name.into()));
             return self.unlink(dir, name);
         }
         state.effect()?;
@@ -536,6 +551,7 @@ impl Origin for SimOrigin {
         let mut state = self.state();
         state.effect()?;
         let ino = state.file(dir)?.names.remove(name).ok_or(Errno::NOENT)?;
+        state.half.take_if(|(at, half)| *at == dir.ino && **half == *name);
         state.lose_name(ino);
         state.touch(dir.ino, true);
         state.changed();
