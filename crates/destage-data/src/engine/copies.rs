@@ -14,25 +14,6 @@ use destage_replicas_redis::Reach;
 const SAY_NOTHING: [&[u8]; 2] = [b"-UNAVAILABLE ", b"-PENDING "];
 
 impl Engine {
-    /// What the servers of the log allow from now on.
-    pub(crate) fn reached(&mut self, reach: Reach) {
-        let before = self.measured.set_reach(reach);
-        match reach {
-            _ if before == reach => return,
-            Reach::Whole => tracing::info!("enough servers of the log take writes again"),
-            Reach::Reads => {
-                tracing::error!("too few servers of the log take writes: none is acknowledged")
-            }
-            Reach::Nothing => {
-                tracing::error!("too few servers of the log answer: nothing is answered")
-            }
-        }
-        if reach != Reach::Nothing {
-            self.wake_lease_waiters();
-            self.run_ready();
-        }
-    }
-
     /// What commands are told that nobody waits for.
     pub(super) fn refuses_for_copies<'p>(
         &self,

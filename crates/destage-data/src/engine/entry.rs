@@ -6,6 +6,7 @@ use super::session::Waiting;
 use super::unknown::HeldFetch;
 use crate::origins::OriginError;
 use destage_core::{ClientId, Fault, Input, Time};
+use destage_replicas_redis::Reach;
 
 impl Engine {
     /// Time passed, or the server has nothing more at hand.
@@ -90,5 +91,24 @@ impl Engine {
         self.pump();
         self.run_ready();
         Ok(())
+    }
+
+    /// What the servers of the log allow from now on.
+    pub(crate) fn reached(&mut self, reach: Reach) {
+        let before = self.measured.set_reach(reach);
+        match reach {
+            _ if before == reach => return,
+            Reach::Whole => tracing::info!("enough servers of the log take writes again"),
+            Reach::Reads => {
+                tracing::error!("too few servers of the log take writes: none is acknowledged")
+            }
+            Reach::Nothing => {
+                tracing::error!("too few servers of the log answer: nothing is answered")
+            }
+        }
+        if reach != Reach::Nothing {
+            self.wake_lease_waiters();
+            self.run_ready();
+        }
     }
 }
