@@ -154,11 +154,21 @@ impl Host {
                 if self.covered(need).is_some() {
                     continue;
                 }
-                if self.gates.contains_key(&need.root) || !self.take_one(draft, need) {
+                if self.is_closing(&need.root) || !self.take_one(draft, need) {
                     break;
                 }
             }
         }
+    }
+
+    /// Whether a token is being given up, or one that covers it: what changes under it goes to the origin with that one.
+    fn is_closing(&self, root: &Root) -> bool {
+        let homes = match root {
+            Root::Volume => Vec::new(),
+            Root::File(file) => self.homes(file),
+        };
+        let mut all = homes.into_iter().map(Root::File).chain([root.clone()]);
+        all.any(|root| self.gates.contains_key(&root))
     }
 
     /// The whole volume, if nobody else is there, or a part in it. False if it must be waited for.
