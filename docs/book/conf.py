@@ -23,7 +23,7 @@ def contents(summary):
     text = ["# Destage\n"]
     for title, links in parts:
         pages = re.findall(r"^- \[(.+)\]\((.+)\.md\)$", links, re.MULTILINE)
-        text += [f"```{{toctree}}\n:caption: {title}\n:maxdepth: 2\n"]
+        text += [f"```{{toctree}}\n:caption: {title}\n:maxdepth: 1\n"]
         text += [f"{name} <{page}>" for name, page in pages] + ["```\n"]
     return "\n".join(text)
 

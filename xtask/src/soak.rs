@@ -48,14 +48,17 @@ pub(crate) enum Front {
     Block,
     /// `destage mount` in front of a local folder and of a CephFS.
     Mount,
+    /// `destage serve` with its buffered writes on other servers, and a standby.
+    Replicas,
 }
 
-const FRONTS: [Front; 3] = [Front::Data, Front::Block, Front::Mount];
+const FRONTS: [Front; 4] = [Front::Data, Front::Block, Front::Mount, Front::Replicas];
 /// The simulations: package, test program, and where its tests are.
-const SIMULATIONS: [(&str, &str, Option<&str>); 3] = [
+const SIMULATIONS: [(&str, &str, Option<&str>); 4] = [
     ("destage-core", "virtual_time", None),
     ("destage-data", "destage_data", Some("engine::tests")),
     ("destage-block", "destage_block", Some("engine::tests")),
+    ("destage-replicas", "simulation", None),
 ];
 
 impl Front {
@@ -64,6 +67,7 @@ impl Front {
             Self::Data => "soak: data",
             Self::Block => "soak: block",
             Self::Mount => "soak: mount",
+            Self::Replicas => "soak: replicas",
         }
     }
 
@@ -73,6 +77,7 @@ impl Front {
             Self::Data => "e2e",
             Self::Block => "block",
             Self::Mount => "mount",
+            Self::Replicas => "replicas",
         }
     }
 }

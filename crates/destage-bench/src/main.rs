@@ -1,6 +1,6 @@
 //! Side-by-side benchmarks: one machine, one run, one client, everything through a socket.
 //!
-//! `data`, `block`, `mount`, `tpcc`, `ycsb` and `bg` start Destage and its peers, run the sides of each comparison in turn, and print
+//! `data`, `block`, `mount`, `tpcc`, `ycsb`, `bg` and `replicas` start Destage and its peers, run the sides of each comparison in turn, and print
 //! the ratios pair by pair with the servers' CPU time per request. `load`, `proxy` and `device` are their load
 //! generator, their delaying proxy and their modelled disk, on their own.
 
@@ -27,6 +27,7 @@ mod origins;
 mod place;
 mod proxy;
 mod redis_benchmark;
+mod replicas;
 mod report;
 mod servers;
 mod stats;
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
         Command::Tpcc(arguments) => run_tpcc(&arguments),
         Command::Bg(arguments) => bg::run(&arguments),
         Command::Ycsb(arguments) => ycsb::run(&arguments),
+        Command::Replicas(arguments) => replicas::run(&arguments),
         Command::Load(arguments) => run_load(&arguments),
         Command::Proxy(arguments) => run_proxy(&arguments),
     };

@@ -82,3 +82,25 @@ fn friendships_survive_every_policy_and_a_kill() {
     assert_eq!(rows(&report, "BG: SoAR, actions per second").len(), 6);
     assert_eq!(rows(&report, "BG: mean response times, ms").len(), 14);
 }
+
+#[test]
+#[ignore = "takes a built destage, redis-server and PostgreSQL: cargo xtask test --only bench"]
+fn copies_on_other_servers_and_take_overs_are_measured() {
+    let report = run(&["replicas"]);
+    let nine = rows(&report, "Replicas: YCSB by number of copies (Figure 9), actions per second");
+    let names: Vec<_> = nine.iter().map(|row| row[0].as_str().unwrap_or_default()).collect();
+    assert_eq!(names, ["A", "B", "S"]);
+    for row in nine {
+        assert!((1..=5).all(|column| row[column] != "-"), "{row}");
+    }
+    // A batch is one round trip to each server; one that lags is sent several at once.
+    let trips = rows(&report, "Replicas: round trips for each acknowledged batch");
+    assert_eq!(trips.len(), 3);
+    for row in trips {
+        let calls: f64 = row[1].as_str().and_then(|text| text.parse().ok()).expect("a number");
+        assert!((0.1..1.1).contains(&calls), "{row}");
+    }
+    let taken = rows(&report, "Replicas: from kill -9 to the first acknowledged write, seconds");
+    assert_eq!(taken.len(), 2, "{taken:#?}");
+    assert_eq!(report["figures"].as_array().map(Vec::len), Some(6), "{report:#}");
+}

@@ -172,4 +172,4 @@ impl UnsafeFlags {
 }
 
 /// The size of a new cache unless told: 4 GiB.
-pub const CACHE_BYTES: u64 = 4 << 30;
+pub const CACHE_BYTES: u64 = destage_engine::defaults::volume::CACHE_BYTES;

@@ -108,10 +108,10 @@ pub(crate) fn sentinel(args: &[&[u8]], owner: Option<&OwnerPlace>, reply: &mut R
     }
 }
 
-/// A flat list of names and values, as Sentinel sends them.
+/// Names and values, as Sentinel sends them: a map where the protocol has those.
 fn write_fields(owner: &OwnerPlace, reply: &mut Reply<'_>) {
     let fields = owner.fields();
-    reply.array(fields.len() * 2);
+    reply.map(fields.len());
     for (name, value) in fields {
         reply.bulk(name.as_bytes());
         reply.bulk(value.as_bytes());

@@ -31,6 +31,8 @@ pub struct Settings {
     pub policy: Policy,
     /// The servers that hold the buffered writes, if any do.
     pub replicas: Option<ReplicaSettings>,
+    /// Go on with a journal that is one copy of a log on other servers, without them.
+    pub journal_alone: bool,
     /// How long decided groups are kept in the journal.
     pub retain: Span,
     /// How long a shutdown may drain; [`Span::MAX`] for as long as it takes.
@@ -149,6 +151,10 @@ pub struct UnsafeFlags {
     pub no_opaque_wait: bool,
     /// What a transaction has read, and what its rows refer to, is not told with its group.
     pub no_builds_on: bool,
+    /// The servers of the log let go of what they hold before the origin has decided it.
+    pub early_reclaim: bool,
+    /// The owner of the log answers whether or not it is sure to own it still.
+    pub no_log_lease: bool,
 }
 
 impl UnsafeFlags {
@@ -182,6 +188,7 @@ impl Default for Settings {
             origin: None,
             policy: Policy::default(),
             replicas: None,
+            journal_alone: false,
             retain: Span::from_secs(600),
             drain_timeout: Span::from_secs(30),
             password: None,

@@ -19,6 +19,7 @@ pub const CONTROLS: bool = cfg!(feature = "controls");
 
 mod commit;
 mod decide;
+pub mod defaults;
 mod drive;
 mod front_end;
 mod group;

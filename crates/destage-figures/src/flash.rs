@@ -2,13 +2,16 @@
 //! [`crate::machine`]. Sizes are those of the paper over [`SCALE`], and so are periods, so that as much is dirty in proportion;
 //! what the text leaves open is in `docs/SIMULATION.md`.
 
-use super::{Figure, Found};
+use super::sabotage::Sabotage;
+use super::{Draw, Figure, Found, Table};
 use destage_core::{AtLimit, Span, When};
 use destage_runtime::units::{Bytes, Interval};
 use destage_sim::generate::{Generate, Load};
+use destage_sim::hits::Replacements;
 use destage_sim::machine::{
     Architecture, Arrivals, Device, Devices, Report, Settings, Start, Tier, WritePolicy, run,
 };
+use rayon::prelude::*;
 use std::convert::Infallible;
 
 pub(super) const FIGURES: &[Figure] = &[
@@ -53,6 +56,10 @@ pub(super) const FIGURES: &[Figure] = &[
         run: sensitivity,
     },
 ];
+
+/// What stands beside some of them.
+pub(super) const TABLES: &[(&str, Draw)] =
+    &[("flash-2", working_sets_rows), ("flash-policies", policies_rows)];
 
 /// The paper's sizes over this are simulated; smaller ones in the tests, which are not compiled for speed.
 const SCALE: u64 = if cfg!(test) { 4_096 } else { 256 };
@@ -136,6 +143,14 @@ impl Experiment {
 
     /// Twice the working set of each host warms the caches, twice the working set is measured.
     fn run(mut self) -> Report {
+        for tier in [&mut self.settings.ram, &mut self.settings.flash] {
+            if Sabotage::FifoEverywhere.is_on() {
+                tier.replacement = Replacements::Fifo;
+            }
+            if Sabotage::HalfTheCache.is_on() {
+                tier.size = Bytes(tier.size.get() / 2);
+            }
+        }
         even_out(&mut self.settings.devices.filer);
         let block = self.settings.block.get();
         let set_blocks = self.set * GIB / SCALE / block;
@@ -214,6 +229,15 @@ const WAYS: [Way; 7] = [
 ];
 
 impl Way {
+    fn name(self) -> String {
+        match self {
+            Self::Sync => "synchronous".into(),
+            Self::Async => "asynchronous".into(),
+            Self::Periodic(seconds) => format!("every {seconds} s"),
+            Self::None => "none".into(),
+        }
+    }
+
     fn is_tested(self) -> bool {
         !matches!(self, Self::Periodic(5 | 15))
     }
@@ -234,7 +258,11 @@ impl Way {
     }
 }
 
-fn policies(seed: u64) -> Found {
+/// A cell of the grid: the policies of RAM and flash, and what a read and a write take, us.
+type Cell = (Way, Way, f64, f64);
+
+/// The grid, row by row.
+fn grid(seed: u64) -> Vec<Cell> {
     // A smaller machine, since the grid has 49 runs. In the tests it is not as small, so that what is on its way below remains a
     // small part of the RAM, and the grid has its corners and its middle only.
     let ram = if cfg!(test) { 4 } else { 1 };
@@ -253,11 +281,16 @@ fn policies(seed: u64) -> Found {
         (ram, flash, read_us(&report), write_us(&report))
     };
     let row = |ram: Way| ways.iter().map(move |&flash| (ram, flash));
-    let cells: Vec<_> = ways.iter().flat_map(|&ram| row(ram)).map(|(r, f)| cell(r, f)).collect();
+    let pairs: Vec<_> = ways.iter().flat_map(|&ram| row(ram)).collect();
+    pairs.into_par_iter().map(|(ram, flash)| cell(ram, flash)).collect()
+}
+
+fn policies(seed: u64) -> Found {
+    let cells = grid(seed);
     let is_bad = |way: Way| matches!(way, Way::Sync | Way::None);
     let of = |bad: bool| cells.iter().filter(move |cell| is_bad(cell.0) == bad);
     // What an application sees: a write costs it what a read does not, by their shares.
-    let seen = |cell: &(Way, Way, f64, f64)| 0.7 * cell.2 + 0.3 * cell.3;
+    let seen = |cell: &Cell| 0.7 * cell.2 + 0.3 * cell.3;
     let good: Vec<f64> = of(false).map(seen).collect();
     let mean = good.iter().sum::<f64>() / good.len() as f64;
     let farthest = good.iter().map(|time| (time / mean - 1.0).abs()).fold(0.0, f64::max);
@@ -270,6 +303,42 @@ fn policies(seed: u64) -> Found {
         ("synchronous from RAM, best write / worst of the others", worst(Way::Sync) / good_write),
         ("none from RAM, best write / worst of the others", worst(Way::None) / good_write),
     ]
+}
+
+/// The grid as such: rows by the policy of the RAM, columns by that of the flash.
+fn policies_rows(seed: u64) -> Vec<Table> {
+    let cells = grid(seed);
+    let names = WAYS.map(Way::name);
+    let header: Vec<&str> =
+        std::iter::once("RAM").chain(names.iter().map(String::as_str)).collect();
+    let table = |title: &'static str, of: fn(&Cell) -> f64| {
+        let mut table = Table::new("flash-policies", title, &header);
+        for way in WAYS {
+            let row = cells.iter().filter(|cell| cell.0 == way);
+            table.row(&way.name(), row.map(|cell| format!("{:.1}", of(cell))));
+        }
+        table
+    };
+    vec![
+        table("mean read, us, by the policy of the flash", |cell| cell.2),
+        table("mean write, us, by the policy of the flash", |cell| cell.3),
+    ]
+}
+
+/// Figure 2 as a curve: reads by working set, a column for each size of the flash.
+fn working_sets_rows(seed: u64) -> Vec<Table> {
+    let flashes = [0, 32, 64, 128];
+    let header = ["set, GB", "no flash", "32 GB", "64 GB", "128 GB"];
+    let mut table = Table::new("flash-2", "mean read, us, by working set and flash", &header);
+    let sets = [5, 10, 20, 40, 60, 80, 120];
+    let pairs: Vec<(u64, u64)> =
+        sets.iter().flat_map(|&set| flashes.map(|flash| (set, flash))).collect();
+    let read = |&(set, flash): &(u64, u64)| with_flash(experiment(seed, set), flash).read_us();
+    let times: Vec<f64> = pairs.par_iter().map(read).collect();
+    for (set, row) in sets.iter().zip(times.chunks(flashes.len())) {
+        table.row(&set.to_string(), row.iter().map(|time| format!("{time:.0}")));
+    }
+    vec![table]
 }
 
 fn architectures(seed: u64) -> Found {

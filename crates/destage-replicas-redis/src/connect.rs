@@ -23,7 +23,19 @@ pub enum Trouble {
 
 impl From<RedisError> for Trouble {
     fn from(error: RedisError) -> Self {
-        Self::Unreachable(error.to_string())
+        let text = error.to_string();
+        let is_refused = error.kind() == ErrorKind::AuthenticationFailed
+            || matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "NOPERM"));
+        if is_refused {
+            let what =
+                "it refuses the user or password that --replicas names, or what that user does";
+            return Self::Unfit(format!("{what}: {text}"));
+        }
+        // Trying again does not help before somebody has changed something.
+        if text.to_lowercase().contains("certificate") {
+            return Self::Unfit(format!("no connection by TLS comes about: {text}"));
+        }
+        Self::Unreachable(text)
     }
 }
 

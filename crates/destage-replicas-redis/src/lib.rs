@@ -9,5 +9,5 @@ mod place;
 
 pub use codec::{SCRIPT, Wire};
 pub use connect::{Link, Trouble};
-pub use live::{LogSettings, Replicas, Said, ServerReport};
+pub use live::{LogSettings, Reach, Replicas, Said, ServerReport};
 pub use place::{PlaceError, Places};

@@ -59,6 +59,20 @@ pub struct Said {
     pub last: Position,
     /// Answers could be given when it was last looked.
     pub is_leased: bool,
+    /// What can be done, once it has been so for a while.
+    pub reach: Reach,
+}
+
+/// What the servers that are reached allow an owner.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reach {
+    /// Everything.
+    #[default]
+    Whole,
+    /// Fewer than k take entries: nothing that is written now can be acknowledged.
+    Reads,
+    /// Nor is it sure to own the log: nothing can be answered.
+    Nothing,
 }
 
 /// How a server stands.
@@ -99,6 +113,10 @@ struct Inner {
     queues: HashMap<Address, Sender<Request>>,
     troubles: HashMap<Address, Trouble>,
     said: Said,
+    /// Since when entries, and answers, lack servers.
+    lacking: [Option<Time>; 2],
+    /// How long they must, for it to be told: a change of the configuration takes some round trips.
+    lacking_min: Span,
     listener: Option<Listener>,
 }
 
@@ -128,13 +146,17 @@ impl Replicas {
         };
         let every = Duration::from_nanos(failover / 24).clamp(TICK_MIN, TICK_MAX);
         let owner = Owner::new(owner, now());
-        let said = said(&owner);
+        let mut lacking = [None; 2];
+        let lacking_min = Span(failover / 6);
+        let said = said(&owner, &mut lacking, lacking_min);
         let shared = Arc::new(Shared {
             inner: Mutex::new(Inner {
                 owner,
                 queues: HashMap::new(),
                 troubles: HashMap::new(),
                 said,
+                lacking,
+                lacking_min,
                 listener: None,
             }),
             changed: Condvar::new(),
@@ -332,7 +354,8 @@ impl Shared {
         self.answers_from.store(inner.owner.answers_from().0, Ordering::Release);
         let until = inner.owner.answers_until().unwrap_or_default();
         self.answers_until.store(until.0, Ordering::Release);
-        let said = said(&inner.owner);
+        let Inner { owner, lacking, lacking_min, .. } = &mut *inner;
+        let said = said(owner, lacking, *lacking_min);
         if said == inner.said {
             return result;
         }
@@ -444,13 +467,28 @@ impl Shared {
     }
 }
 
-fn said(owner: &Owner) -> Said {
+fn said(owner: &Owner, lacking: &mut [Option<Time>; 2], lacking_min: Span) -> Said {
+    let now = now();
+    let is_leased = owner.may_answer(now);
+    let (holders, copies) = owner.holders_now();
+    // Whoever has taken over from an owner that showed itself waits before it answers, which is no lack.
+    let lacks = [holders < copies, !is_leased && now >= owner.answers_from()];
+    let mut lacks = lacks.into_iter().zip(lacking).map(|(lacks, since)| {
+        *since = lacks.then(|| since.unwrap_or(now));
+        since.is_some_and(|since| since + lacking_min <= now)
+    });
+    let reach = match (lacks.next(), lacks.next()) {
+        (_, Some(true)) => Reach::Nothing,
+        (Some(true), _) => Reach::Reads,
+        _ => Reach::Whole,
+    };
     Said {
         stage: owner.stage().clone(),
         epoch: owner.epoch(),
         committed: owner.committed(),
         last: owner.last(),
-        is_leased: owner.may_answer(now()),
+        is_leased,
+        reach,
     }
 }
 

@@ -25,6 +25,8 @@ pub(crate) struct Run {
     /// Of the entry before it.
     base_epoch: Epoch,
     entries: VecDeque<Entry>,
+    /// Of all payloads.
+    bytes: u64,
 }
 
 impl Default for Run {
@@ -36,7 +38,7 @@ impl Default for Run {
 impl Run {
     /// Nothing yet, from here on.
     pub(crate) fn at(base: Position, base_epoch: Epoch) -> Self {
-        Self { base, base_epoch, entries: VecDeque::new() }
+        Self { base, base_epoch, entries: VecDeque::new(), bytes: 0 }
     }
 
     pub(crate) fn base(&self) -> Position {
@@ -70,12 +72,16 @@ impl Run {
     }
 
     pub(crate) fn push(&mut self, entry: Entry) {
+        self.bytes += entry.payload.len() as u64;
         self.entries.push_back(entry);
     }
 
     /// Drops everything from here on.
     pub(crate) fn cut(&mut self, from: Position) {
-        self.entries.truncate(from.0.saturating_sub(self.base.0) as usize);
+        let len = from.0.saturating_sub(self.base.0) as usize;
+        let gone = self.entries.iter().skip(len).map(|entry| entry.payload.len() as u64);
+        self.bytes -= gone.sum::<u64>();
+        self.entries.truncate(len);
     }
 
     /// Drops everything before here, which is not beyond the end.
@@ -83,6 +89,7 @@ impl Run {
         assert!(base <= self.last().next(), "{base:?} is beyond {:?}", self.last());
         while self.base < base {
             let Some(gone) = self.entries.pop_front() else { return };
+            self.bytes -= gone.payload.len() as u64;
             self.base_epoch = gone.epoch;
             self.base = self.base.next();
         }
@@ -106,6 +113,13 @@ impl Run {
 
     /// Bytes of all payloads.
     pub(crate) fn bytes(&self) -> u64 {
-        self.entries.iter().map(|entry| entry.payload.len() as u64).sum()
+        self.bytes
+    }
+
+    /// Bytes of the payloads up to here.
+    pub(crate) fn bytes_upto(&self, last: Position) -> u64 {
+        let skip = last.next().0.saturating_sub(self.base.0) as usize;
+        let beyond = self.entries.iter().skip(skip).map(|entry| entry.payload.len() as u64);
+        self.bytes - beyond.sum::<u64>()
     }
 }

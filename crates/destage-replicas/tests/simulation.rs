@@ -25,7 +25,7 @@ fn all(setup: &dyn Fn(u64) -> Setup, seeds: u64) -> Result<Report, String> {
 }
 
 fn seeds() -> u64 {
-    std::env::var("DESTAGE_REPLICAS_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(SEEDS)
+    std::env::var("DESTAGE_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(SEEDS)
 }
 
 #[test]
@@ -71,6 +71,7 @@ fn a_promise_too_few_is_caught() {
     is_caught(|setup| setup.controls.short_quorum = true);
 }
 
+/// > A server that was restarted without its memory never counts before the owner has filled it again.
 #[test]
 fn counting_a_server_without_memory_is_caught() {
     is_caught(|setup| setup.controls.memoryless_counts = true);

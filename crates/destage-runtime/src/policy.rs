@@ -189,6 +189,30 @@ pub fn volume_summary(policy: &Policy) -> String {
     summary_named(WritePolicy::of(policy).name(), policy)
 }
 
+/// All that is in force, for the head of a report: the line of [`summary`] or [`volume_summary`], and the limits.
+pub fn in_force(policy: &Policy, is_volume: bool) -> String {
+    let limits = &policy.limits;
+    let bytes = |bytes: u64| match bytes {
+        // More than any disk: no limit.
+        NO_LIMIT.. => "none".to_owned(),
+        _ => Bytes(bytes).to_string(),
+    };
+    format!(
+        "{}{}; dirty limit {}, journal limit {}, cache limit {}, batches of at most {} groups and {}, linger {}",
+        if is_volume { volume_summary(policy) } else { summary(policy) },
+        if policy.read_priority { ", read priority" } else { "" },
+        bytes(limits.dirty_bytes_max),
+        bytes(limits.journal_bytes_max),
+        bytes(limits.cache_bytes_max),
+        limits.batch_groups_max,
+        bytes(limits.batch_bytes_max),
+        Interval(limits.linger),
+    )
+}
+
+/// Limits from here on limit nothing.
+const NO_LIMIT: u64 = 1 << 60;
+
 fn summary_named(name: &str, policy: &Policy) -> String {
     format!(
         "{name}, {}, d = {}, D = {}, at limit {}{}",
@@ -239,8 +263,19 @@ pub fn on_reject_name(on_reject: OnReject) -> &'static str {
 }
 
 /// Every mode's name; where several hold, the last of them is reported.
-pub const MODES: [&str; 7] =
-    ["normal", "throttled", "full", "fallback", "staleness-exceeded", DISK_FULL, "stopped"];
+pub const MODES: [&str; 8] = [
+    "normal",
+    "throttled",
+    "full",
+    "fallback",
+    "staleness-exceeded",
+    TOO_FEW_COPIES,
+    DISK_FULL,
+    "stopped",
+];
+
+/// Too few servers of the log on other servers take writes, or answer. The core does not know it either.
+pub const TOO_FEW_COPIES: &str = "too-few-copies";
 
 /// The journal's disk is full: no write is acknowledged. The core does not know it; for it a sync takes its time.
 pub const DISK_FULL: &str = "disk-full";
@@ -253,7 +288,7 @@ pub fn mode_name(mode: Mode) -> &'static str {
         Mode::Full => MODES[2],
         Mode::Fallback => MODES[3],
         Mode::StalenessExceeded => MODES[4],
-        Mode::Stopped => MODES[6],
+        Mode::Stopped => MODES[7],
     }
 }
 

@@ -247,7 +247,9 @@ fn replicas(replicas: &ReplicasReport) -> Vec<(String, String)> {
             Some(entries) => format!(", {} entries behind", count(entries)),
             None => ", behind by an unknown number of entries".to_owned(),
         };
-        rows.push((server.address.clone(), format!("{}, {durable}{behind}", server.state)));
+        let held = server.held_bytes.map(|held| format!(", holds {}", bytes(held)));
+        let held = held.unwrap_or_default();
+        rows.push((server.address.clone(), format!("{}, {durable}{held}{behind}", server.state)));
     }
     rows
 }

@@ -1,7 +1,7 @@
 //! What the numbers of a report mean for the user, and what to do about it.
 
 use crate::human;
-use crate::policy::DISK_FULL;
+use crate::policy::{DISK_FULL, TOO_FEW_COPIES};
 use crate::status::{HaltReport, Report};
 
 /// The warnings that follow from the numbers alone.
@@ -45,6 +45,10 @@ fn mode(report: &Report, out: &mut Vec<String>) {
         }
         DISK_FULL => {
             "the journal's disk is full: no write is acknowledged until there is space; free some"
+                .to_owned()
+        }
+        TOO_FEW_COPIES => {
+            "too few servers of the log can be used: writes wait or fail (--at-limit) until there are enough; see 'replicas'"
                 .to_owned()
         }
         "stopped" => {

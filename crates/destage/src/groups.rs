@@ -60,7 +60,7 @@ const GROUPS: &[Group] = &[
     ),
     (
         "Buffered writes on other servers",
-        &["replicas", "copies", "replica-log", "failover", "standby", "advertise"],
+        &["replicas", "copies", "replica-log", "journal-alone", "failover", "standby", "advertise"],
     ),
     (
         "Clients",

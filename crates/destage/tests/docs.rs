@@ -188,6 +188,17 @@ fn prose_is_wrapped() {
     assert!(long.is_empty(), "more than {COLUMNS_MAX} columns: {long:#?}");
 }
 
+/// Two versions of a paragraph, with the signs that a merge leaves between them, are read by nobody before users do.
+#[test]
+fn no_merge_is_left_half_done() {
+    let signs = ["<<<<<<< ", "||||||| ", ">>>>>>> "];
+    let half_done = |page: &PathBuf| {
+        read(page).lines().any(|line| signs.iter().any(|sign| line.starts_with(sign)))
+    };
+    let found: Vec<_> = with_examples().into_iter().filter(half_done).collect();
+    assert!(found.is_empty(), "{found:?}");
+}
+
 /// The long flags in a help text.
 fn flags(help: &str) -> impl Iterator<Item = &str> {
     help.lines().filter_map(|line| {

@@ -49,6 +49,13 @@ impl Destage {
         Self::start_with(dir, config, data, &["--adopt", "--take-over"])
     }
 
+    /// The same where nobody else can own the origin: who takes over by force from an owner of a log on other servers answers
+    /// nothing before that one must have noticed.
+    pub(crate) fn start_unforced(dir: &Path, config: &DestageConfig) -> Result<Self> {
+        let data = tempfile::Builder::new().prefix("destage-").tempdir_in(dir)?;
+        Self::start_with(dir, config, data, &["--adopt"])
+    }
+
     /// Ends it without a chance to tidy up, if it has not ended yet, and starts another one over the same journal.
     ///
     /// # Errors
@@ -84,6 +91,15 @@ impl Destage {
             format!("destage serve did not get ready: {error}; it said: {}", said.trim())
         })?;
         Ok(Self { process, address, admin, data })
+    }
+
+    /// Ends it without a chance to tidy up.
+    ///
+    /// # Errors
+    ///
+    /// The system does not let it.
+    pub(crate) fn kill(mut self) -> Result<()> {
+        self.process.kill()
     }
 
     pub(crate) fn pid(&self) -> u32 {

@@ -4,6 +4,7 @@
 //! *Source:* Ghandeharizadeh and Nguyen, write-back with cache augmented data stores, section 4.1.
 
 mod check;
+pub(crate) mod copies;
 mod link;
 mod origin;
 mod side;

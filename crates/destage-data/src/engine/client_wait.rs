@@ -255,6 +255,9 @@ impl Engine {
         if self.measured.is_journal_full() {
             return Some("the journal's disk is full, and has had no space".to_owned());
         }
+        if let Some(what) = self.lack_of_copies() {
+            return Some(format!("{what}, and no more have come"));
+        }
         match self.core.status().mode {
             Mode::StalenessExceeded => Some(format!(
                 "the oldest write has waited for {} longer than D = {:.1} s, and was not decided",

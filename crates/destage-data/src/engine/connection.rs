@@ -118,11 +118,8 @@ impl Engine {
             }
             Verb::Scan => self.scan_command(client, session, args),
             Verb::DbSize => {
-                // What is in memory: to count the origin's rows would read all of them.
-                let status = self.core.status();
-                let units = status.cache_units + status.dirty_units;
-                let units = i64::try_from(units).unwrap_or(i64::MAX);
-                Reply::new(&mut session.out, session.protocol).integer(units);
+                let keys = i64::try_from(self.keys_in_memory()).unwrap_or(i64::MAX);
+                Reply::new(&mut session.out, session.protocol).integer(keys);
             }
             Verb::SlowLog => self.slow_log_command(session, args),
             Verb::Latency => self.latency_command(session, args),

@@ -162,7 +162,10 @@ impl Engine {
         prepared: &Prepared,
         raw: &[u8],
     ) {
-        if self.lacks_space(std::iter::once(prepared))
+        if let Some(error) = self.refuses_for_copies(std::iter::once(prepared)) {
+            return self.fail(session, error);
+        }
+        if self.must_wait(std::iter::once(prepared))
             || self.is_leased_to_another(session, std::iter::once(prepared))
         {
             return self.wait_for_lease(client, session, raw);

@@ -54,7 +54,12 @@ impl Engine {
             self.unwatch(session);
             return self.fail(session, refused);
         }
-        if !multi.begun && self.lacks_space(data_commands(&queued)) {
+        let refused = self.refuses_for_copies(data_commands(&queued));
+        if let Some(error) = refused.filter(|_| !multi.begun) {
+            self.unwatch(session);
+            return self.fail(session, error);
+        }
+        if !multi.begun && self.must_wait(data_commands(&queued)) {
             session.multi = Some(multi);
             return self.wait_for_lease(client, session, EXEC);
         }
@@ -157,7 +162,13 @@ impl Engine {
             self.release_locks(&units, access);
             return self.not_done(session);
         }
-        if !multi.begun && self.lacks_space(data_commands(queued)) {
+        let refused = self.refuses_for_copies(data_commands(queued));
+        if let Some(error) = refused.filter(|_| !multi.begun) {
+            self.unwatch(session);
+            self.release_locks(&units, access);
+            return self.fail(session, error);
+        }
+        if !multi.begun && self.must_wait(data_commands(queued)) {
             self.release_locks(&units, access);
             session.multi = Some(multi);
             return self.wait_for_lease(client, session, EXEC);

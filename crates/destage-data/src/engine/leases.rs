@@ -5,6 +5,7 @@ use super::command::Category;
 use super::prepared::Prepared;
 use super::session::{Session, Waiting};
 use destage_core::{ClientId, RequestId};
+use destage_replicas_redis::Reach;
 
 impl Engine {
     /// Lets everyone who waits for a lease ask again.
@@ -49,16 +50,23 @@ impl Engine {
         })
     }
 
-    /// Whether the journal's disk has no space for what commands would write.
-    pub(super) fn lacks_space<'p>(&self, mut commands: impl Iterator<Item = &'p Prepared>) -> bool {
-        let plain = self.schema.plain;
-        self.measured.is_journal_full()
-            && commands.any(|prepared| {
-                prepared.category == Category::Write && prepared.changes_rows(plain)
-            })
+    /// Whether the journal's disk has no space for what commands would write, or too few servers are there for what they would do.
+    pub(super) fn must_wait<'p>(&self, commands: impl Iterator<Item = &'p Prepared>) -> bool {
+        match self.measured.reach() {
+            Reach::Nothing => true,
+            Reach::Reads => self.would_change(commands),
+            Reach::Whole => self.measured.is_journal_full() && self.would_change(commands),
+        }
     }
 
-    /// Has a client's request wait until an X lease ends, or the journal has space; then it asks again.
+    /// Whether any of these commands would write into the journal.
+    fn would_change<'p>(&self, mut commands: impl Iterator<Item = &'p Prepared>) -> bool {
+        let plain = self.schema.plain;
+        commands
+            .any(|prepared| prepared.category == Category::Write && prepared.changes_rows(plain))
+    }
+
+    /// Has a client's request wait until an X lease ends, or the journal has space or servers; then it asks again.
     pub(super) fn wait_for_lease(&mut self, client: ClientId, session: &mut Session, raw: &[u8]) {
         session.waiting = Some(Waiting::Lease { raw: raw.into() });
         self.watchers.wait(client);

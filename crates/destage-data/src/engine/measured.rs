@@ -6,9 +6,10 @@ use super::slow::{LatencyLog, SYNC, SlowLog};
 use crate::origins::{Applied, OriginError};
 use destage_core::{Fault, Lsn, Mode, Span, Time};
 use destage_journal::JournalStatus;
+use destage_replicas_redis::Reach;
 use destage_runtime::latency::{Latency, SizeWindow};
 use destage_runtime::mode_log::ModeLog;
-use destage_runtime::policy::DISK_FULL;
+use destage_runtime::policy::{DISK_FULL, TOO_FEW_COPIES};
 use destage_runtime::status::Report;
 use std::collections::HashMap;
 
@@ -46,6 +47,7 @@ pub(super) struct Measured {
     origin: OriginHealth,
     start: StartReport,
     journal_full: bool,
+    reach: Reach,
     /// Requests whose clients waited for as long as they may, or were gone.
     given_up: u64,
     slow: SlowLog,
@@ -74,6 +76,7 @@ impl Measured {
             origin: OriginHealth::default(),
             start: StartReport::default(),
             journal_full: false,
+            reach: Reach::Whole,
             given_up: 0,
             slow: SlowLog::default(),
             spikes: LatencyLog::default(),
@@ -200,6 +203,16 @@ impl Measured {
         self.journal_full = is_full;
     }
 
+    /// What the servers of the log allow.
+    pub(super) fn reach(&self) -> Reach {
+        self.reach
+    }
+
+    /// They allow something else; what they did.
+    pub(super) fn set_reach(&mut self, reach: Reach) -> Reach {
+        std::mem::replace(&mut self.reach, reach)
+    }
+
     /// The core has changed its mode.
     pub(super) fn mode_changed(&mut self, now: Time, mode: Mode) {
         self.modes.changed(now, mode);
@@ -224,8 +237,12 @@ impl Measured {
         journal: &JournalStatus,
     ) {
         report.journal.disk_full = Some(self.journal_full);
-        if self.journal_full && mode != Mode::Stopped {
-            report.mode = DISK_FULL.into();
+        if mode != Mode::Stopped {
+            if self.journal_full {
+                report.mode = DISK_FULL.into();
+            } else if self.reach != Reach::Whole {
+                report.mode = TOO_FEW_COPIES.into();
+            }
         }
         report.uptime_seconds = now.since(self.started).as_secs_f64();
         report.origin.last_error.clone_from(&self.last_error);

@@ -52,10 +52,18 @@ impl Engine {
 
     /// Connections whose request waits. A reply that waits for a usual sync does not count: it leaves in a moment.
     fn requests_waiting(&self, mode: Mode) -> u64 {
-        let withheld = self.measured.is_journal_full() || mode == Mode::StalenessExceeded;
+        let withheld = self.measured.is_journal_full()
+            || self.lack_of_copies().is_some()
+            || mode == Mode::StalenessExceeded;
         let waits =
             |session: &Session| session.waiting.is_some() || withheld && !session.gated.is_empty();
         self.sessions.iter().filter(|session| waits(session)).count() as u64
+    }
+
+    /// An estimate of the keys: those in memory. To count the origin's rows would read all of them.
+    pub(super) fn keys_in_memory(&self) -> u64 {
+        let status = self.core.status();
+        status.cache_units + status.dirty_units
     }
 
     /// INFO, in the sections and names that Redis tools read, and a section of our own.
@@ -114,6 +122,15 @@ impl Engine {
                 ),
             ),
             ("replication", "Replication", "role:master\r\nconnected_slaves:0\r\n".into()),
+            (
+                "keyspace",
+                "Keyspace",
+                // As in Redis, a database without keys is not named.
+                match self.keys_in_memory() {
+                    0 => String::new(),
+                    keys => format!("db0:keys={keys}\r\n"),
+                },
+            ),
             (
                 "destage",
                 "Destage",

@@ -80,7 +80,10 @@ impl Engine {
             prepared.keys().map(|(table, key)| self.rows.find_or_insert(table, key)).collect();
         let units = dedup(&all);
         let intent = self.rules().intent(std::iter::once(&prepared));
-        if self.lacks_space(std::iter::once(&prepared))
+        if let Some(error) = self.refuses_for_copies(std::iter::once(&prepared)) {
+            self.release_locks(&units, access);
+            self.fail(session, error);
+        } else if self.must_wait(std::iter::once(&prepared))
             || self.is_leased_to_another(session, std::iter::once(&prepared))
         {
             self.release_locks(&units, access);

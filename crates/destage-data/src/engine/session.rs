@@ -147,7 +147,8 @@ pub(crate) enum Waiting {
     Units { request: RequestId, raw: Box<[u8]> },
     /// As `Units`, while values that only the origin knows are settled.
     Settling { request: RequestId, raw: Box<[u8]> },
-    /// A session has the right to what its write would change, or the journal's disk has no space for it.
+    /// A session has the right to what its write would change, or the journal's disk has no space for it, or
+    /// too few servers of the log are there.
     Lease { raw: Box<[u8]> },
     /// Its write waits for the origin's word.
     Origin { lsn: Lsn },

@@ -8,6 +8,7 @@ use crate::engine::Engine;
 use crate::origins::Origin;
 use crate::schema::Schema;
 use crate::settings::Settings;
+use destage_replicas_redis::Replicas;
 use destage_runtime::admin::{Control, ControlError};
 use destage_runtime::shell::EndRequest;
 use destage_runtime::{exit, shutdown};
@@ -22,6 +23,8 @@ pub(crate) struct EmbeddedServer {
     address: Option<String>,
     thread: Mutex<Option<JoinHandle<()>>>,
     ended: Arc<OnceLock<Result<(), ServeError>>>,
+    /// The log on other servers, and its name.
+    log: Option<(Arc<Replicas>, String)>,
 }
 
 impl EmbeddedServer {
@@ -32,6 +35,8 @@ impl EmbeddedServer {
     pub(crate) fn start(settings: Settings, listens: bool) -> Result<Self, ServeError> {
         let reserved = super::reserve(&settings, listens)?;
         let log = super::replicated::open(&settings, None)?;
+        let named = settings.replicas.as_ref().map(|replicas| replicas.name.clone());
+        let named = log.clone().zip(named);
         let started = start::start(&settings, log)?;
         let schema = started.engine.schema().clone();
         let origin = started.origin.clone();
@@ -47,7 +52,15 @@ impl EmbeddedServer {
             thread::Builder::new().name("destage".into()).spawn(serve).map_err(|error| {
                 ServeError::new(exit::BUG, format!("cannot start a thread: {error}"))
             })?;
-        Ok(Self { outbox, schema, origin, address, thread: Mutex::new(Some(thread)), ended })
+        Ok(Self {
+            outbox,
+            schema,
+            origin,
+            address,
+            thread: Mutex::new(Some(thread)),
+            ended,
+            log: named,
+        })
     }
 
     pub(crate) fn schema(&self) -> &Arc<Schema> {
@@ -69,7 +82,7 @@ impl EmbeddedServer {
     }
 
     pub(crate) fn control(&self) -> impl Control {
-        EngineControl { outbox: self.outbox.clone(), log: None }
+        EngineControl { outbox: self.outbox.clone(), log: self.log.clone() }
     }
 
     /// Has the engine do something between all else.

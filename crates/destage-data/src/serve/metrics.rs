@@ -1,8 +1,8 @@
 //! What the data server exports besides what every front end does: derived keys, commands that are carried out once, what the
-//! origin tells of others' changes, and its ordering domains.
+//! origin tells of others' changes, its ordering domains, and the log on other servers.
 
 use destage_runtime::metrics::{Exports, Family, Kind, Metric, flag, publish_whole, set};
-use destage_runtime::status::{DomainReport, Report};
+use destage_runtime::status::{DomainReport, ReplicaReport, Report};
 
 /// For the admin port.
 pub const EXPORTS: Exports = Exports { families, publish };
@@ -13,9 +13,16 @@ struct DomainMetric {
     value: fn(&DomainReport) -> f64,
 }
 
+/// One gauge of each server of the log, with the label `server`; none where it is not known.
+struct ServerMetric {
+    family: Family,
+    value: fn(&ReplicaReport) -> Option<f64>,
+}
+
 fn families() -> Vec<Family> {
     let domains = DOMAINS.iter().map(|metric| metric.family);
-    METRICS.iter().map(Metric::family).chain(domains).collect()
+    let servers = SERVERS.iter().map(|metric| metric.family);
+    METRICS.iter().map(Metric::family).chain(domains).chain(servers).collect()
 }
 
 fn publish(report: &Report) {
@@ -25,6 +32,14 @@ fn publish(report: &Report) {
         for metric in DOMAINS {
             let labels = [("domain", domain.name.as_str())];
             set(metric.family.name, metric.family.kind, &labels, (metric.value)(domain));
+        }
+    }
+    for server in report.replicas.iter().flat_map(|replicas| &replicas.servers) {
+        for metric in SERVERS {
+            let labels = [("server", server.address.as_str())];
+            if let Some(value) = (metric.value)(server) {
+                set(metric.family.name, metric.family.kind, &labels, value);
+            }
         }
     }
 }
@@ -48,9 +63,33 @@ const DOMAINS: [DomainMetric; 6] = [
     g("destage_domain_halted", "1 while the domain stands still until destage resume", |d| flag(d.halted)),
 ];
 
+const fn s(
+    name: &'static str,
+    help: &'static str,
+    value: fn(&ReplicaReport) -> Option<f64>,
+) -> ServerMetric {
+    ServerMetric { family: Family { name, kind: Kind::Gauge, help }, value }
+}
+
+/// Every metric with the label `server`.
+#[rustfmt::skip]
+const SERVERS: [ServerMetric; 5] = [
+    s("destage_replica_reachable", "1 while the server of the log is connected", |s| Some(flag(s.reachable))),
+    s("destage_replica_counts", "1 while what the server takes counts as a copy", |s| Some(flag(s.counts))),
+    s("destage_replica_durable", "1 if the server writes to its disk before it answers", |s| Some(flag(s.durable))),
+    s("destage_replica_behind_entries", "Entries of the log that the server lacks", |s| s.behind_entries.map(|b| b as f64)),
+    s("destage_replica_held_bytes", "Undecided bytes that the server holds", |s| s.held_bytes.map(|b| b as f64)),
+];
+
 /// Every metric without labels.
 #[rustfmt::skip]
-const METRICS: [Metric; 17] = [
+const METRICS: [Metric; 23] = [
+    Metric::gauge("destage_replicas_copies", "So many servers hold a write before it is acknowledged", |r| r.replicas.as_ref().map(|l| l.copies as f64)),
+    Metric::gauge("destage_replicas_ready", "Servers of the log that take writes", |r| r.replicas.as_ref().map(|l| l.servers_ready as f64)),
+    Metric::gauge("destage_replicas_owned", "1 while this server owns the log", |r| r.replicas.as_ref().map(|l| flag(l.owned_here))),
+    Metric::gauge("destage_replicas_answers", "1 while enough servers have heard of this one to let it answer", |r| r.replicas.as_ref().map(|l| flag(l.answers))),
+    Metric::gauge("destage_replicas_behind_entries", "Entries that a standby has not read yet", |r| r.replicas.as_ref().map(|l| l.behind_entries as f64)),
+    Metric::gauge("destage_replicas_undecided_bytes", "Undecided bytes of the log", |r| r.replicas.as_ref().map(|l| l.undecided_bytes as f64)),
     Metric::gauge("destage_halted_domains", "Ordering domains that stand still until destage resume", |r| r.destage.parked_groups.map(|_| r.halted.len() as f64)),
     Metric::counter("destage_derived_hits_total", "Answers from cached results of derived keys", |r| r.derived.as_ref().map(|d| d.hits_total as f64)),
     Metric::counter("destage_derived_misses_total", "Requests that waited for a derived key's query", |r| r.derived.as_ref().map(|d| d.misses_total as f64)),
@@ -74,11 +113,12 @@ const METRICS: [Metric; 17] = [
 mod tests {
     use super::*;
     use destage_runtime::metrics::Exporter;
+    use destage_runtime::status::ReplicasReport;
 
     #[test]
     fn what_a_report_speaks_of_is_exported_with_its_help_and_nothing_else_is() {
         let text = Exporter::new(EXPORTS).render(&Report::default());
-        for family in ["derived", "once", "invalidation", "domain", "halted"] {
+        for family in ["derived", "once", "invalidation", "domain", "halted", "replica"] {
             assert!(!text.contains(&format!("destage_{family}")), "{family} in {text}");
         }
         assert!(text.contains("destage_policy_info{"), "{text}");
@@ -86,6 +126,15 @@ mod tests {
             derived: Some(Default::default()),
             once: Some(Default::default()),
             invalidation: Some(Default::default()),
+            replicas: Some(ReplicasReport {
+                servers: vec![ReplicaReport {
+                    address: "a:1".into(),
+                    behind_entries: Some(2),
+                    held_bytes: Some(3),
+                    ..ReplicaReport::default()
+                }],
+                ..ReplicasReport::default()
+            }),
             domains: vec![DomainReport { name: "stock".into(), ..DomainReport::default() }],
             ..Report::default()
         };
@@ -95,6 +144,7 @@ mod tests {
             assert!(text.contains(&format!("# HELP {name} {help}\n")), "{name} in {text}");
             assert_eq!(kind == Kind::Counter, name.ends_with("_total"), "{name}");
         }
+        assert!(text.contains("destage_replica_behind_entries{server=\"a:1\"} 2\n"), "{text}");
         assert!(text.contains("destage_domain_dirty_groups{domain=\"stock\"} 0\n"), "{text}");
     }
 }

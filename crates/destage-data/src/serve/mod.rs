@@ -3,6 +3,7 @@
 //! One thread owns the engine and all clients' sockets. The journal, the destager and the readers of the origin have
 //! threads of their own and report back through events.
 
+mod alone;
 mod check;
 mod claims;
 mod client;

@@ -1,20 +1,23 @@
 //! The buffered writes on other servers: taking their log over at a start, and handing writes over to it.
 
+mod report;
+
 use super::standby::Standby;
 use super::start::{self, Started, journal_options, open_journal_on};
 use super::{Event, Outbox, ServeError};
 use crate::catalog::Catalog;
-use crate::settings::{JournalKind, ReplicaSettings, Settings};
-use destage_core::{Lsn, Span};
+use crate::settings::{JournalKind, ReplicaSettings, Settings, UnsafeFlags};
+use destage_core::{AtLimit, Lsn, Span};
 use destage_journal::{DirDisk, Disk, Journal, MemDisk, Options, Parcel, ParcelReader, Recovery};
 use destage_replicas::{Position, Refusal, Stage};
-use destage_replicas_redis::{LogSettings, Replicas, Said};
+use destage_replicas_redis::{LogSettings, Reach, Replicas, Said, ServerReport, Trouble};
 use destage_runtime::exit;
 use destage_runtime::sockets::Reserved;
-use destage_runtime::status::{ReplicaReport, ReplicasReport};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+pub(super) use report::report;
 
 /// Entries that are handed over and not yet held by k servers; what comes meanwhile goes together.
 const UNDER_WAY_MAX: usize = 2;
@@ -27,6 +30,9 @@ const EXPLANATION_SMALL: usize = 1 << 10;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a start waits for a sign of another owner, beyond the time after which one is taken for dead.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
+
+/// How long it waits if servers are not fit to be used, which a person has to mend.
+const SETTLING: Duration = Duration::from_secs(3);
 
 /// How the journal's segments are named.
 const SEGMENT: &str = "segment-";
@@ -48,6 +54,7 @@ pub(super) struct Replicated {
     wanted: Option<Lsn>,
     unsent: Option<Unsent>,
     since_explained: usize,
+    unsafe_flags: UnsafeFlags,
     /// Held for its lock.
     _folder: Option<DirDisk>,
 }
@@ -116,9 +123,16 @@ pub(super) fn open(
                 ),
             ));
         }
-        if began.elapsed() > PATIENCE.max(replicas.failover * 4) {
+        let is_late = began.elapsed() > PATIENCE.max(replicas.failover * 4);
+        let is_hopeless = began.elapsed() > replicas.failover + SETTLING && is_hopeless(&log);
+        if is_late || is_hopeless {
             return Err(too_few(&log, replicas));
         }
+    }
+    if settings.policy.at_limit == AtLimit::WriteThrough {
+        tracing::warn!(
+            "with fewer servers than --copies writes wait: --at-limit write-through holds for the other limits alone"
+        );
     }
     if let Some(config) = log.config()
         && config.now.copies != replicas.copies
@@ -184,6 +198,18 @@ fn refused(refusal: &Refusal, replicas: &ReplicaSettings) -> ServeError {
         ),
     };
     ServeError::new(exit::USAGE, message)
+}
+
+/// Whether a person has to mend something before the log can be taken over.
+fn is_hopeless(log: &Replicas) -> bool {
+    let servers = log.servers();
+    let is_unfit = |server: &&ServerReport| matches!(server.trouble, Some(Trouble::Unfit(_)));
+    let unfit = servers.iter().filter(is_unfit).count();
+    // A new log asks all servers.
+    let needed = log.config().map_or(servers.len(), |config| {
+        config.now.promises().max(config.now.copies).min(servers.len())
+    });
+    servers.len() - unfit < needed
 }
 
 fn too_few(log: &Replicas, replicas: &ReplicaSettings) -> ServeError {
@@ -266,6 +292,7 @@ pub(super) fn journal(
         wanted: None,
         unsent: None,
         since_explained: EXPLAINED_EVERY,
+        unsafe_flags: settings.unsafe_flags.in_force(),
         _folder: folder,
     };
     Ok((journal, recovery, Some(replicated)))
@@ -329,7 +356,7 @@ fn both(
             exit::JOURNAL_UNUSABLE,
             format!(
                 "the journal in {} was kept without these servers, or they have forgotten the log: it holds writes that their log \
-                 lacks or does not know. Start with --journal local and without --replicas once and let it drain, then use an empty \
+                 lacks or does not know. Start with --journal-alone and without --replicas once and let it drain, then use an empty \
                  --data folder and --adopt",
                 settings.data.display()
             ),
@@ -459,13 +486,16 @@ impl Replicated {
     }
 
     /// Everything before the newest entry that explains itself and has only decided ones before it. One entry stays, since it
-    /// says which number comes next.
+    /// says which number comes next, and is one that k servers hold: whoever takes over may find none behind those.
     fn reclaim(&mut self, decided: Lsn) {
-        let decided = decided.min(self.reached);
+        let is_early = self.unsafe_flags.early_reclaim;
+        let decided = if is_early { self.reached } else { decided.min(self.reached) };
         let is_decided = |kept: &&Kept| kept.last <= decided;
         let count = self.kept.iter().take_while(is_decided).count();
+        let reached = self.reached;
+        let is_base = |(_, kept): &(usize, &Kept)| kept.is_explained && kept.last <= reached;
         let mut candidates = self.kept.iter().take(count + 1).enumerate().skip(1);
-        let Some((index, base)) = candidates.rfind(|(_, kept)| kept.is_explained) else {
+        let Some((index, base)) = candidates.rfind(is_base) else {
             return;
         };
         let base = base.at;
@@ -502,79 +532,17 @@ impl Replicated {
         self.log.clone()
     }
 
+    /// What the servers allow now.
+    pub(super) fn reach(&self) -> Reach {
+        self.log.said().reach
+    }
+
     #[inline]
     pub(super) fn may_answer(&self) -> bool {
-        self.log.may_answer()
+        self.log.may_answer() || self.unsafe_flags.no_log_lease
     }
 
     pub(super) fn give_up(&self) {
         self.log.give_up();
     }
-}
-
-/// How the log stands, for people.
-pub(super) fn report(log: &Replicas, name: &str) -> ReplicasReport {
-    let said = log.said();
-    let config = log.config();
-    let (copies, count, promises) = config.as_ref().map_or((0, 0, 0), |config| {
-        (config.now.copies, config.now.members.len(), config.now.promises())
-    });
-    let servers: Vec<ReplicaReport> = log
-        .servers()
-        .into_iter()
-        .map(|server| {
-            let standing = &server.standing;
-            let state = match &server.trouble {
-                Some(trouble) => trouble.to_string(),
-                None if !standing.is_reachable => "not reachable".into(),
-                None if !standing.is_member => "not in use".into(),
-                None if !standing.counts => "without its memory: it is filled again".into(),
-                None if standing.is_full => "its memory is full".into(),
-                None => "in use".into(),
-            };
-            ReplicaReport {
-                address: standing.address.to_string(),
-                state,
-                counts: standing.counts && standing.is_reachable && !standing.is_full,
-                durable: standing.is_durable,
-                behind_entries: standing.behind,
-            }
-        })
-        .collect();
-    let ready = servers.iter().filter(|server| server.counts).count();
-    let owner = log.owner_seen().map(|(_, place, _)| place.to_string()).unwrap_or_default();
-    let (seen, held) = log.followed();
-    ReplicasReport {
-        log: name.to_owned(),
-        owner,
-        owned_here: said.stage == Stage::Open,
-        answers: log.may_answer(),
-        copies: copies as u64,
-        servers_ready: ready as u64,
-        loss: loss(copies, count, promises),
-        behind_entries: seen.0.saturating_sub(held.0),
-        undecided_bytes: log.bytes(),
-        servers,
-    }
-}
-
-/// What a loss of servers loses, in words.
-fn loss(copies: usize, count: usize, promises: usize) -> String {
-    if count == 0 {
-        return "nothing is known of the log yet".into();
-    }
-    let survives = (copies - 1).min(count - promises);
-    let several = |number: usize| match number {
-        0 => "host and disk".to_owned(),
-        number => format!("host, disk and the memory of {number} of {count} servers"),
-    };
-    let mut text = format!("{} lost: nothing", several(survives));
-    if survives + 1 < copies {
-        text.push_str(&format!(
-            "; {} lost: nothing, but only a person can bring it back",
-            several(copies - 1)
-        ));
-    }
-    text.push_str(&format!("; {} lost: up to D", several(copies)));
-    text
 }

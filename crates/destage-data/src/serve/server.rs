@@ -64,7 +64,7 @@ pub(super) struct Server {
     unread: Vec<ClientId>,
     sends: Vec<ClientId>,
     /// Clients whose answers wait until this process is sure that it owns the log.
-    held: Vec<ClientId>,
+    held: Vec<(ClientId, Time)>,
     buffer: Box<[u8]>,
     clock: Arc<Clock>,
     engine: Engine,
@@ -331,7 +331,8 @@ impl Server {
             }
         }
         let syncer = self.syncer.next_timeout(&mut self.engine);
-        self.shell.timeout([self.engine.next_timeout(), syncer].into_iter().flatten().min())
+        let held = self.next_withheld();
+        self.shell.timeout([self.engine.next_timeout(), syncer, held].into_iter().flatten().min())
     }
 
     /// Carries out everything that can be done now.

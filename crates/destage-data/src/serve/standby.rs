@@ -8,6 +8,7 @@ use destage_replicas_redis::Replicas;
 use destage_runtime::admin::{self, AdminHandle, Caller, Control, ControlError};
 use destage_runtime::auth::{Auth, Verdict};
 use destage_runtime::clock::Clock;
+use destage_runtime::metrics::Exports;
 use destage_runtime::sockets::Reserved;
 use destage_runtime::status::Report;
 use std::io::{self, Read, Write};
@@ -257,6 +258,10 @@ impl Control for StandbyControl {
         report.version = env!("CARGO_PKG_VERSION").into();
         report.replicas = Some(super::replicated::report(&self.0.log, &self.0.name));
         Ok(report)
+    }
+
+    fn exports(&self) -> Exports {
+        super::EXPORTS
     }
 
     fn command(

@@ -4,7 +4,7 @@ use super::claims::Claims;
 use super::identity::{self, Claimed, Unused};
 use super::replicated::{self, Replicated};
 use super::whose::Whose;
-use super::{ServeError, owned};
+use super::{ServeError, alone, owned};
 use crate::catalog::Catalog;
 use crate::change::items;
 use crate::derived::{self, Queries};
@@ -67,6 +67,7 @@ pub(super) fn start(
     tracing::info!(version, data = %settings.data.display(), "starting");
     // The journal first: its lock keeps a second process from touching anything.
     let disk = DirDisk::open(settings.data.join(JOURNAL_FOLDER))?;
+    alone::check(settings)?;
     let watch = if log.is_some() { None } else { watch(&disk)? };
     let origin = origins::open(&url, settings.origin_timeout, &settings.tables)?;
     let mut schema = origin.schema()?;

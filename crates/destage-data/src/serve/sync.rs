@@ -139,6 +139,7 @@ impl Syncer {
     /// The replicated log stands otherwise than before: how it ended, if it has.
     pub(super) fn replicated(&mut self, engine: &mut Engine, now: Time) -> Option<ServeError> {
         let replicated = self.replicated.as_mut()?;
+        engine.reached(replicated.reach());
         match replicated.hear() {
             Ok((upto, took)) => {
                 engine.journal_news(now, News::Durable { upto, took });

@@ -8,11 +8,17 @@ mod setup;
 
 use self::load::{FileSystem, Stream, Workload};
 use self::setup::{Policy, Sample, Setup};
-use super::{Figure, Found};
+use super::{Draw, Figure, Found, Table};
 use destage_sim::generate::Ycsb;
+use destage_sim::hits::Replacements;
 use rayon::prelude::*;
 
 pub(super) const FIGURES: &[Figure] = &[
+    Figure {
+        name: "host-3",
+        title: "TPC-C under write-back and write-through (Koller et al. 2013)",
+        run: by_transaction,
+    },
     Figure {
         name: "host-12",
         title: "throughput of the write policies by workload (Koller et al. 2013)",
@@ -35,6 +41,10 @@ pub(super) const FIGURES: &[Figure] = &[
     },
 ];
 
+/// What stands beside some of them.
+pub(super) const TABLES: &[(&str, Draw)] =
+    &[("host-13", by_cache_rows), ("host-14", by_journal_rows)];
+
 /// Of figure 12 and 14: the cache holds three quarters of the set, 1.5 of 2 GB.
 const CACHE_PERCENT: u64 = 75;
 /// The journal of 100 MB before a set of 2 GB.
@@ -53,7 +63,7 @@ fn measure(all: &[Setup<'_>]) -> Vec<Sample> {
 /// A stream in figure 12's sizes.
 fn usual(stream: &Stream, policy: Policy, seed: u64) -> Setup<'_> {
     let (cache_percent, journal_percent) = (CACHE_PERCENT, JOURNAL_PERCENT);
-    Setup { stream, cache_percent, journal_percent, policy, seed }
+    Setup { stream, cache_percent, journal_percent, policy, replacement: Replacements::Arc, seed }
 }
 
 /// The names of the three ratios that figure 12 has for each workload.
@@ -84,6 +94,11 @@ fn by_workload(seed: u64) -> Found {
         found.extend(ratios_of(&stream, &ratios, seed));
         match workload {
             Workload::FileServer => found.push(larger_journal(&stream, seed)),
+            Workload::PostMark => found.push((
+                "PostMark: blocks in the redo store for each in place, journaled",
+                usual(&stream, Policy::Journaled, seed).measure().redo,
+            )),
+            Workload::Ycsb(Ycsb::A) => found.push(over_fifo(&stream, seed)),
             Workload::TpcC => found.extend(terminals(&stream, seed)),
             Workload::Ycsb(Ycsb::F) => found.extend(best_of_ycsb_f(&stream, seed)),
             _ => {}
@@ -108,6 +123,13 @@ fn ratios_of(stream: &Stream, ratios: &[Ratio], seed: u64) -> Found {
         samples[at.expect("every policy was measured")].rate
     };
     ratios.iter().map(|&(what, of, over)| (what, rate(of) / rate(over))).collect()
+}
+
+/// What the paper's policy of replacement is worth.
+fn over_fifo(stream: &Stream, seed: u64) -> (&'static str, f64) {
+    let arc = usual(stream, Policy::Through, seed);
+    let samples = measure(&[arc, Setup { replacement: Replacements::Fifo, ..arc }]);
+    ("YCSB-A: blocks read that hit, ARC / FIFO", samples[0].hits / samples[1].hits)
 }
 
 /// The file server writes whole files, of which the journal holds few.
@@ -139,6 +161,70 @@ fn best_of_ycsb_f(stream: &Stream, seed: u64) -> Found {
     ratios_of(stream, &ratios, seed)
 }
 
+/// What a transaction waits for are its writes.
+fn by_transaction(seed: u64) -> Found {
+    let stream = Workload::TpcC.stream(seed);
+    let setups = [Policy::Through, Policy::Back].map(|policy| usual(&stream, policy, seed));
+    let samples = measure(&setups);
+    let (through, back) = (samples[0], samples[1]);
+    vec![
+        ("median write, write-through / write-back", through.median_write / back.median_write),
+        ("throughput, write-back / write-through", through.over(back)),
+        ("blocks read that hit, write-back", back.hits),
+    ]
+}
+
+/// Figure 13 as curves: the rate, what reaches the disks, and what takes room, by size of the cache.
+fn by_cache_rows(seed: u64) -> Vec<Table> {
+    let stream = Workload::FileServer.stream(seed);
+    let policies = [Policy::Through, Policy::OnDemand, Policy::Ordered, Policy::Journaled];
+    let of = |policy| {
+        let setups = SIZES.map(|cache_percent| Setup {
+            stream: &stream,
+            cache_percent,
+            journal_percent: FIGURE_13_JOURNAL_PERCENT,
+            policy,
+            replacement: Replacements::Arc,
+            seed,
+        });
+        measure(&setups)
+    };
+    let samples = policies.map(of);
+    let header = ["cache, GB", "write-through", "write-back on demand", "ordered", "journaled"];
+    let table = |title: &'static str, of: fn(&Sample) -> f64| {
+        let mut table = Table::new("host-13", title, &header);
+        for (at, percent) in SIZES.iter().enumerate() {
+            let cells = samples.iter().map(|samples| format!("{:.3}", of(&samples[at])));
+            table.row(&format!("{}", *percent as f64 / 40.0), cells);
+        }
+        table
+    };
+    vec![
+        table("operations a second, by size of the cache", |sample| sample.rate),
+        table("blocks at the disks for each written", |sample| sample.written),
+        table("write allocations for each block written", |sample| sample.allocated),
+    ]
+}
+
+/// Figure 14 as a curve.
+fn by_journal_rows(seed: u64) -> Vec<Table> {
+    let stream = Workload::PostMark.stream(seed);
+    let journaled = JOURNALS.map(|journal_percent| Setup {
+        journal_percent,
+        ..usual(&stream, Policy::Journaled, seed)
+    });
+    let ends = [Policy::Through, Policy::OnDemand].map(|policy| usual(&stream, policy, seed));
+    let (samples, ends) = (measure(&journaled), measure(&ends));
+    let header = ["journal, MB", "journaled", "write-through", "write-back on demand"];
+    let title = "operations a second, by size of the journal";
+    let mut table = Table::new("host-14", title, &header);
+    for (sample, megabytes) in samples.iter().zip([25, 50, 100, 250, 500]) {
+        let rates = [sample.rate, ends[0].rate, ends[1].rate];
+        table.row(&megabytes.to_string(), rates.map(|rate| format!("{rate:.0}")));
+    }
+    vec![table]
+}
+
 /// The sizes of the cache in figure 13, percent of the set of 2.5 GB: 0.5 to 2.5 GB.
 const SIZES: [u64; 5] = [20, 40, 60, 80, 100];
 
@@ -149,6 +235,7 @@ fn by_cache(seed: u64) -> Found {
         cache_percent,
         journal_percent: FIGURE_13_JOURNAL_PERCENT,
         policy,
+        replacement: Replacements::Arc,
         seed,
     };
     let of = |policy| measure(&SIZES.map(|size| at(&stream, size, policy)));
@@ -254,6 +341,12 @@ fn by_file_system(seed: u64) -> Found {
         let ratios = [(0, 1), (0, 2), (0, 3), (4, 5)];
         let ratio = |(over, of): (usize, usize)| samples[over].over(samples[of]);
         found.extend(names.into_iter().zip(ratios.map(ratio)));
+        if file_system == FileSystem::Plain {
+            found.push((
+                "ext2, 2 GB: blocks in the redo store for each in place, journaled",
+                samples[3].redo,
+            ));
+        }
     }
     found
 }

@@ -1,6 +1,7 @@
 //! One measurement: a load before a cache before the paper's disks, under one policy.
 
 use super::load::Stream;
+use crate::sabotage::Sabotage;
 use destage_core::{AtLimit, Span, When};
 use destage_runtime::units::{Bytes, Interval};
 use destage_sim::disk::TABLE_1_SSD_US;
@@ -38,6 +39,7 @@ pub(super) struct Setup<'a> {
     /// The journal, in the same percent: what may be dirty under a journaled policy.
     pub(super) journal_percent: u64,
     pub(super) policy: Policy,
+    pub(super) replacement: Replacements,
     pub(super) seed: u64,
 }
 
@@ -50,6 +52,12 @@ pub(super) struct Sample {
     pub(super) written: f64,
     /// Blocks that took room in the cache, of those written.
     pub(super) allocated: f64,
+    /// Half of the writes take at most so long, seconds.
+    pub(super) median_write: f64,
+    /// Of the blocks read those that the cache held, percent.
+    pub(super) hits: f64,
+    /// Blocks written to the redo store for each written in place.
+    pub(super) redo: f64,
 }
 
 impl Setup<'_> {
@@ -78,6 +86,7 @@ impl Setup<'_> {
     fn tier(&self) -> Tier {
         let cache = self.stream.set_bytes() * self.cache_percent / 100;
         let journal = (self.journal_percent * 100 / self.cache_percent).clamp(1, DIRTY_PERCENT);
+        let cache = if Sabotage::HalfTheCache.is_on() { cache / 2 } else { cache };
         let (policy, dirty, low, batch_groups) = match self.policy {
             Policy::Through => (WritePolicy::WriteThrough, DIRTY_PERCENT, LOW_PERCENT, GROUPS_MAX),
             Policy::OnDemand => {
@@ -90,10 +99,16 @@ impl Setup<'_> {
                 (WritePolicy::Journaled, journal, LOW_PERCENT, GROUPS_MAX)
             }
         };
+        let is_unordered = match policy {
+            WritePolicy::Ordered | WritePolicy::Strict => Sabotage::OrderedAsWriteBack.is_on(),
+            WritePolicy::Journaled => Sabotage::JournaledAsWriteBack.is_on(),
+            _ => false,
+        };
+        let is_fifo = Sabotage::FifoEverywhere.is_on();
         Tier {
             size: Bytes(cache),
-            replacement: Replacements::Arc,
-            policy,
+            replacement: if is_fifo { Replacements::Fifo } else { self.replacement },
+            policy: if is_unordered { WritePolicy::WriteBack } else { policy },
             when: When::OnPressure,
             staleness: Interval::NONE,
             at_limit: AtLimit::Block,
@@ -151,6 +166,9 @@ impl Sample {
             rate: requests as f64 / report.duration_seconds,
             written: sent as f64 / written,
             allocated: report.destage.write_allocations as f64 / written,
+            median_write: report.writes.latency.p50,
+            hits: 100.0 * report.reads.counts.blocks.ratio(),
+            redo: report.origin.redo_blocks as f64 / report.origin.write_blocks.max(1) as f64,
         }
     }
 }

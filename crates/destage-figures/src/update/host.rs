@@ -3,8 +3,9 @@
 use super::cache::{BLOCK, Cache, Waiter};
 use super::driver::{self, Load, Plan};
 use super::{Experiment, Measured, Open, Yields};
+use crate::sabotage::Sabotage;
 use destage_core::{Limits, Order, Policy, Span, Time};
-use destage_sim::event::{ExponentialTimes, MeanTimes, Service, Station, Stream};
+use destage_sim::event::{Discipline, ExponentialTimes, MeanTimes, Service, Station, Stream};
 use hashbrown::HashMap;
 
 /// Where the writer's file begins, blocks; the readers' begins at 0.
@@ -58,8 +59,12 @@ fn cache(experiment: &Experiment) -> Cache {
             Box::new(MeanTimes::new(times, random))
         }
     };
-    let disk = Station::new(experiment.discipline.into(), service);
-    Cache::new(policy(experiment), disk, experiment.yields)
+    let (discipline, yields) = match (experiment.discipline, experiment.yields) {
+        _ if Sabotage::NoReadPriority.is_on() => (Discipline::Fifo, Yields::Never),
+        as_asked => as_asked,
+    };
+    let disk = Station::new(discipline.into(), service);
+    Cache::new(policy(experiment), disk, yields)
 }
 
 /// The buffer cache: write-back from memory, in no order beyond that of each block. Dirty blocks take their part of the room.
@@ -67,7 +72,8 @@ fn policy(experiment: &Experiment) -> Policy {
     let clean = experiment.cache_blocks.saturating_sub(experiment.writes_per_30s);
     buffer_cache(Policy {
         when: experiment.when,
-        read_priority: experiment.yields == Yields::WhileFetching,
+        read_priority: experiment.yields == Yields::WhileFetching
+            && !Sabotage::NoReadPriority.is_on(),
         staleness: experiment.staleness,
         limits: Limits { cache_bytes_max: clean * u64::from(BLOCK), ..Limits::default() },
         ..Policy::default()

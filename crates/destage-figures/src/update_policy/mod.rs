@@ -6,7 +6,7 @@ mod build;
 mod priority;
 mod times;
 
-use super::{Figure, Table};
+use super::{Draw, Figure, Table};
 use crate::update::{Experiment, Measured, Yields};
 use destage_core::{Span, Time, When};
 use destage_sim::event::{Begun, Discipline, Job, JobKind, MeanTimes, Station, Stream};
@@ -65,9 +65,6 @@ pub(super) const FIGURES: &[Figure] = &[
         priority::purp,
     ),
 ];
-
-/// Draws a figure with the random streams of a seed.
-type Draw = fn(u64) -> Vec<Table>;
 
 /// What stands beside some of them.
 pub(super) const TABLES: &[(&str, Draw)] = &[

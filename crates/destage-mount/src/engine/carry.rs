@@ -217,6 +217,17 @@ impl Carrier<'_> {
         }
         let (mut best, mut fewest) = (0, mismatches);
         for (index, (_, change)) in changes().enumerate() {
+            // Where a rename takes two steps, it may have ended between them: then it is done once more.
+            if let Some(NameChange::Rename { to_dir, to_name, ino, .. }) = change {
+                let name = (*to_dir, to_name.clone());
+                let (found, before) = (actual.get(&name), expected.get(&name));
+                let now = Some(Some(*ino));
+                let half =
+                    mismatches + isize::from(found.copied() != now) - isize::from(found != before);
+                if half <= fewest {
+                    (best, fewest) = (index, half);
+                }
+            }
             for (dir, name, whose) in change.map(NameChange::after).into_iter().flatten().flatten()
             {
                 let name = (dir, name.clone());

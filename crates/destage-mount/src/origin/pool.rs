@@ -7,10 +7,10 @@
 use super::{Key, Origin, Result};
 use crate::ask::{Errno, Ino, Make};
 use crate::engine::{Stage, Staged, staged_name};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The stock: see the module.
 pub(crate) struct Pool {
@@ -26,12 +26,13 @@ pub(crate) struct Pool {
 /// Files of one kind.
 struct Stock {
     make: Make,
-    /// How many are made at once.
-    count: usize,
+    /// How many are made at once: more where more were wanted, as many as there is time for.
+    count: AtomicUsize,
     ready: Mutex<Ready>,
     runs_low: Condvar,
-    /// One makes them at a time.
+    /// One makes many at a time, and one those that are waited for.
     making: Mutex<()>,
+    making_few: Mutex<()>,
 }
 
 #[derive(Default)]
@@ -39,23 +40,48 @@ struct Ready {
     files: Vec<Staged>,
     /// Somebody has taken one, and few are left.
     is_low: bool,
+    /// Somebody has found none since there were some.
+    was_empty: bool,
+    has_begun: bool,
     has_ended: bool,
 }
 
 impl Stock {
     fn new(make: Make, count: usize) -> Self {
-        let (ready, runs_low, making) = (Mutex::default(), Condvar::new(), Mutex::default());
-        Self { make, count, ready, runs_low, making }
+        Self {
+            make,
+            count: AtomicUsize::new(count),
+            // The first who creates something is not to wait.
+            ready: Mutex::new(Ready { is_low: true, ..Ready::default() }),
+            runs_low: Condvar::new(),
+            making: Mutex::default(),
+            making_few: Mutex::default(),
+        }
     }
 
     fn ready(&self) -> MutexGuard<'_, Ready> {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Somebody found none, although some were made before. To make them durable takes its time however many they are: so more
+    /// are made at once, if that takes little. As many took so long.
+    fn grow(&self, made: usize, took: Duration) {
+        let each = took.as_secs_f64() / made as f64;
+        let most = (MAKING_MAX.as_secs_f64() / each.max(1e-9)) as usize;
+        let count = (self.count() * 2).min(most).min(COUNT_MAX);
+        self.count.fetch_max(count, Ordering::Relaxed);
+    }
+
     fn take(&self) -> Option<Staged> {
         let mut ready = self.ready();
         let staged = ready.files.pop();
-        if ready.files.len() <= self.count / 2 {
+        ready.was_empty |= staged.is_none() && ready.has_begun;
+        ready.has_begun = true;
+        if ready.files.len() <= self.count() / 2 {
             ready.is_low = true;
             self.runs_low.notify_one();
         }
@@ -110,32 +136,33 @@ impl Pool {
         Ok(Staged { number, key, stat })
     }
 
-    /// One of the stock; more are made if it is empty, by one at a time.
+    /// One of the stock. If it is empty, a few more are made by one of those who wait, whatever is being made beside them.
     fn take_from(&self, stock: &Stock) -> Result<Staged> {
         loop {
             if let Some(staged) = stock.take() {
                 return Ok(staged);
             }
-            let _making = stock.making.lock().unwrap_or_else(PoisonError::into_inner);
+            let _making = stock.making_few.lock().unwrap_or_else(PoisonError::into_inner);
             if stock.ready().files.is_empty() {
-                self.refill(stock)?;
+                let few = if self.lanes < 2 { stock.count() } else { FEW };
+                self.refill(stock, few)?;
             }
         }
     }
 
     /// Several at a time, where the origin is quicker so. They are durable before they are given out.
-    fn refill(&self, stock: &Stock) -> Result<()> {
+    fn refill(&self, stock: &Stock, count: usize) -> Result<()> {
         let make =
             |count| -> Result<Vec<Staged>> { (0..count).map(|_| self.make(&stock.make)).collect() };
         if self.lanes < 2 {
-            let made = make(stock.count)?;
-            return self.put(stock, [made]);
+            return self.put(stock, [make(count)?]);
         }
-        let share = stock.count.div_ceil(self.lanes);
+        let began = Instant::now();
+        let share = count.div_ceil(self.lanes);
         let made: Vec<Result<Vec<Staged>>> = thread::scope(|scope| {
-            let lanes = (0..stock.count).step_by(share).map(|first| {
-                let count = share.min(stock.count - first);
-                scope.spawn(move || make(count))
+            let lanes = (0..count).step_by(share).map(|first| {
+                let part = share.min(count - first);
+                scope.spawn(move || make(part))
             });
             let lanes: Vec<_> = lanes.collect();
             let joined = lanes
@@ -144,6 +171,9 @@ impl Pool {
             joined.collect()
         });
         let made: Vec<Vec<Staged>> = made.into_iter().collect::<Result<_>>()?;
+        if count > FEW && stock.ready().was_empty {
+            stock.grow(count, began.elapsed());
+        }
         self.put(stock, made)
     }
 
@@ -151,7 +181,9 @@ impl Pool {
         self.origin.sync(&self.folder)?;
         let mut ready = stock.ready();
         ready.files.extend(made.into_iter().flatten());
-        ready.is_low = false;
+        if ready.files.len() > stock.count() / 2 {
+            (ready.is_low, ready.was_empty) = (false, false);
+        }
         Ok(())
     }
 
@@ -170,8 +202,12 @@ impl Pool {
                 }
             }
             let making = stock.making.lock().unwrap_or_else(PoisonError::into_inner);
-            // Who found none has made some, perhaps.
-            let refilled = if stock.ready().is_low { self.refill(stock) } else { Ok(()) };
+            // It may have ended meanwhile.
+            let is_wanted = {
+                let ready = stock.ready();
+                ready.is_low && !ready.has_ended
+            };
+            let refilled = if is_wanted { self.refill(stock, stock.count()) } else { Ok(()) };
             drop(making);
             if let Err(error) = refilled {
                 // Who needs one meanwhile is told why there is none.
@@ -201,6 +237,7 @@ impl Pool {
         for stock in [&self.files, &self.dirs] {
             // What is being made is to be in it.
             let _making = stock.making.lock().unwrap_or_else(PoisonError::into_inner);
+            let _few = stock.making_few.lock().unwrap_or_else(PoisonError::into_inner);
             let left = {
                 let mut ready = stock.ready();
                 ready.has_ended = true;
@@ -226,8 +263,32 @@ impl Stage for Pool {
     }
 }
 
-/// How many are made at once.
+/// How many are made at once, to begin with, and at most.
 const FILES: usize = 256;
 const DIRS: usize = 32;
+const COUNT_MAX: usize = 8_192;
+/// How many are made for those who wait.
+const FEW: usize = 16;
+/// How long that may take: so long an end may have to wait.
+const MAKING_MAX: Duration = Duration::from_millis(500);
 /// After a failure.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_are_made_at_once_where_more_are_wanted_and_no_more_than_there_is_time_for() {
+        let stock = Stock::new(Make::File, 256);
+        stock.grow(256, Duration::from_millis(5));
+        assert_eq!(stock.count(), 512);
+        // 2 ms each: there is time for 250, which is no reason to make fewer than before.
+        stock.grow(512, Duration::from_millis(1_024));
+        assert_eq!(stock.count(), 512);
+        for _ in 0..10 {
+            stock.grow(1_000, Duration::from_millis(1));
+        }
+        assert_eq!(stock.count(), COUNT_MAX);
+    }
+}

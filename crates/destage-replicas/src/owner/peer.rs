@@ -34,6 +34,8 @@ pub(super) struct Peer {
     pub(super) view: Option<View>,
     /// Since when nobody has shown itself there.
     pub(super) quiet_since: Option<(Beat, Time)>,
+    /// Somebody has shown itself there since it was first looked at.
+    pub(super) has_shown: bool,
     /// This owner, on this connection.
     pub(super) has_promised: bool,
     /// Which of this owner's configurations it has.
@@ -91,6 +93,7 @@ impl Peer {
 
     pub(super) fn saw(&mut self, now: Time, view: View) {
         if self.quiet_since.is_none_or(|(beat, _)| beat != view.beat) {
+            self.has_shown |= self.quiet_since.is_some();
             self.quiet_since = Some((view.beat, now));
         }
         self.view = Some(view);

@@ -173,7 +173,7 @@ impl Owner {
     }
 
     /// What is known of those servers of the configuration that count.
-    fn holders<T>(&self, config: &Config, of: impl Fn(&Peer) -> Option<T>) -> Vec<T> {
+    pub(super) fn holders<T>(&self, config: &Config, of: impl Fn(&Peer) -> Option<T>) -> Vec<T> {
         let controls = self.settings.controls;
         let known = config.now.members.iter().filter_map(|member| {
             let peer = self.peers.get(&member.address)?;

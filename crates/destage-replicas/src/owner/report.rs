@@ -22,6 +22,8 @@ pub struct Standing {
     pub is_full: bool,
     /// Entries that it lacks; `None` where that is not known.
     pub behind: Option<u64>,
+    /// Bytes of the undecided entries that it holds; `None` where that is not known.
+    pub bytes: Option<u64>,
 }
 
 impl Owner {
@@ -78,12 +80,13 @@ impl Owner {
         views.map(|view| view.last).max().unwrap_or(Position::NONE).max(self.log.last())
     }
 
-    /// Whether somebody else shows itself: its newest sign was at most this long ago.
+    /// Whether somebody else shows itself: it has given a sign since this one looks, and the newest was not long ago. What was
+    /// found at first may be the last sign of one that is dead.
     pub fn is_owner_alive(&self, now: Time) -> bool {
         self.peers.values().any(|peer| {
             let Some((beat, since)) = peer.quiet_since else { return false };
             let is_other = beat.promise != Epoch::NONE && !beat.promise.is_given_up();
-            is_other && beat.count > 0 && now < since + self.settings.quiet
+            is_other && peer.has_shown && beat.count > 0 && now < since + self.settings.quiet
         })
     }
 
@@ -100,6 +103,13 @@ impl Owner {
                     peer.is_kept(member) && peer.configured == Some(rank) && peer.matched == last
                 })
             })
+    }
+
+    /// How many servers of the configuration take entries now, and how many must hold one before it is committed.
+    pub fn holders_now(&self) -> (usize, usize) {
+        let Some(config) = self.config.as_deref() else { return (0, 0) };
+        let takes = |peer: &super::peer::Peer| peer.full_at.is_none().then_some(());
+        (self.holders(config, takes).len(), config.now.copies)
     }
 
     /// How each server stands.
@@ -123,6 +133,7 @@ impl Owner {
                 counts: is_kept,
                 is_full: peer.full_at.is_some(),
                 behind: held.map(|held| last.0.saturating_sub(held.0)),
+                bytes: held.map(|held| self.log.bytes_upto(held)),
             }
         })
     }

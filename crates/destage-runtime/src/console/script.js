@@ -96,6 +96,7 @@ const MEANING = {
   "normal": "the policy is in force", "throttled": "dirty bytes are above the low mark: writes are delayed",
   "full": "a limit is reached: writes wait or fail", "fallback": "a limit is reached: writes go through",
   "staleness-exceeded": "the oldest undecided write is older than D: no write is acknowledged",
+  "too-few-copies": "too few servers of the log can be used: writes wait or fail",
   "disk-full": "the journal's disk is full: no write is acknowledged", "stopped": "fenced by another owner, or the journal failed",
 };
 
@@ -205,6 +206,10 @@ function show() {
   rows("#volumes", volumes(report).map(volumeRow));
   rows("#domains", (report.domains || []).map((d) => [d.name, count(d.watermark), count(d.dirty_groups), seconds(d.staleness_seconds),
     count(d.parked_groups), d.halted ? "halted: destage resume" : d.failing ? "the origin does not answer" : "in order"]));
+  const log = report.replicas;
+  rows("#replicas", (log ? log.servers : []).map((s) => [s.address, s.state, s.durable ? "on disk" : "in memory",
+    bytes(s.held_bytes || 0), s.behind_entries === null ? "unknown" : count(s.behind_entries)]));
+  if (log) $("#replicas p").textContent = log.servers_ready + " servers take writes, " + log.copies + " must hold each. " + log.loss + ".";
   $("#parked").hidden = destage.parked_groups === undefined || (destage.parked_groups === 0 && !$("#parked tbody").children.length);
   $("#parked h2").textContent = "Writes that the origin rejected: " + (destage.parked_groups || 0);
   $("#which").hidden = !blocks;

@@ -17,6 +17,9 @@ impl Report {
                 Err("the staleness bound D is exceeded: no write is acknowledged")
             }
             policy::DISK_FULL => Err("the journal's disk is full: no write is acknowledged"),
+            policy::TOO_FEW_COPIES => {
+                Err("too few servers of the log can be used: no write is acknowledged")
+            }
             _ if self.replicas.as_ref().is_some_and(|replicas| !replicas.answers) => {
                 Err("too few servers of the log have answered lately: nothing is answered")
             }

@@ -36,10 +36,14 @@ pub struct ReplicaReport {
     pub address: String,
     /// In words.
     pub state: String,
+    /// It is connected.
+    pub reachable: bool,
     /// A write that it holds counts.
     pub counts: bool,
     /// It writes to its disk before it answers.
     pub durable: bool,
     /// Entries that it lacks, as far as is known.
     pub behind_entries: Option<u64>,
+    /// Bytes of undecided entries that it holds, as far as is known.
+    pub held_bytes: Option<u64>,
 }

@@ -4,12 +4,15 @@
 //! found to do and by what its policy can promise, and those that meet everything are ranked by how long requests take.
 
 mod losses;
+mod tune;
 
 pub use losses::{Amounts, Losses, Violations, random_times};
+pub use tune::{Choice, Tuned};
 
 use crate::machine::{self, Meter, Report, RunError, Settings, Tier, WritePolicy};
 use crate::trace::Request;
 use destage_core::{Span, When};
+use destage_engine::defaults;
 use destage_runtime::human::{count, seconds};
 use destage_runtime::units::{Bytes, Interval};
 use rayon::prelude::*;
@@ -49,17 +52,12 @@ pub struct Wish {
 
 /// The smallest memory for rows that advice is given on, bytes.
 pub const RAM_MIN: u64 = 1 << 20;
-/// Most groups that the data front end destages at once, and how long a lone one waits: what it starts with.
-const ROWS_BATCH: u32 = 4_000;
-const ROWS_LINGER: Span = Span::from_millis(20);
 /// The smallest cache of the block front end, bytes.
 pub const FLASH_MIN: u64 = 64 << 20;
 /// The smallest log in it, bytes.
 const LOG_MIN: u64 = 32 << 20;
 /// The largest.
 const LOG_MAX: u64 = 1 << 40;
-/// What of the blocks may be dirty, in percent: with the log's share of the cache, a quarter of the log.
-const DIRTY_PERCENT: u64 = 8;
 /// The largest dirty limit of the block front end, bytes.
 const DIRTY_MAX: u64 = 1 << 40;
 
@@ -78,7 +76,9 @@ impl Wish {
     /// Bytes of the log of a flash cache: a quarter of it, as the block front end has it; 0 for rows.
     pub fn log(&self) -> u64 {
         match self.front {
-            Front::Block { flash, .. } => (flash / 4).clamp(LOG_MIN, LOG_MAX),
+            Front::Block { flash, .. } => {
+                defaults::volume::log_bytes(flash).clamp(LOG_MIN, LOG_MAX)
+            }
             Front::Data { .. } => 0,
         }
     }
@@ -124,23 +124,9 @@ impl Wish {
         when: When,
         [ram, row]: [u64; 2],
     ) -> Settings {
-        let rows = (ram / 2 / row).max(1);
-        let flash = Tier {
-            size: Bytes(rows.saturating_mul(base.block.get())),
-            replacement: crate::hits::Replacements::S3Fifo,
-            policy,
-            when,
-            staleness: Interval(self.rpo),
-            // A dirty row counts twice, so that this is the other half of the memory.
-            dirty_percent: 50,
-            counts_writes: false,
-            batch: Bytes(1 << 40),
-            batch_groups: ROWS_BATCH,
-            linger: Interval(ROWS_LINGER),
-            persistent: true,
-            rows: true,
-            ..base.flash.clone()
-        };
+        // One half for cached rows, the other one for buffered writes.
+        let flash = Tier::of_rows(ram / 2, ram / 2, row, base.block.get());
+        let flash = Tier { policy, when, staleness: Interval(self.rpo), ..flash };
         Settings { flash, ram: Tier { size: Bytes(0), ..base.ram.clone() }, ..base.clone() }
     }
 
@@ -152,22 +138,9 @@ impl Wish {
         [flash, ram]: [u64; 2],
     ) -> Settings {
         let log = self.log();
-        let size = flash - log;
-        let dirty_percent = (DIRTY_MAX * 100 / size).clamp(1, DIRTY_PERCENT);
-        let flash = Tier {
-            size: Bytes(size),
-            // What the log may hold before it is destaged for room.
-            log: Bytes(destage_engine::journal_limit(log)),
-            // As the live front ends have it.
-            replacement: crate::hits::Replacements::S3Fifo,
-            policy,
-            when,
-            staleness: Interval(self.rpo),
-            dirty_percent: dirty_percent as u8,
-            counts_writes: true,
-            persistent: true,
-            ..base.flash.clone()
-        };
+        let dirty = defaults::volume::dirty_bytes(log).min(DIRTY_MAX);
+        let flash = Tier::of_volume(flash).with_log(flash, log, dirty);
+        let flash = Tier { policy, when, ..flash.with_staleness(Interval(self.rpo)) };
         // What only RAM held would be lost without a word.
         let ram = Tier {
             size: Bytes(ram),

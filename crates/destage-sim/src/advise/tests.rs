@@ -150,3 +150,33 @@ fn ram_before_the_flash_answers_reads_and_loses_nothing() {
     assert!(with.report.reads.latency.mean < without.report.reads.latency.mean);
     assert_eq!(with.losses.order_violations, Violations::default());
 }
+
+#[test]
+fn what_else_can_be_set_is_tried_and_taken_where_it_is_better() {
+    // Bursts of writes that the dirty limit of a small log holds up, with rest between them.
+    let burst = |n: u64| {
+        let extent = Extent::Range { device: 0, offset: n * 7_919 % 20_000 * 4_096, bytes: 4_096 };
+        let time = Time(n / 3_000 * 4_000_000_000 + n % 3_000 * 20_000);
+        Request { time, op: Op::Write, extent, host: 0, thread: 0 }
+    };
+    let requests: Vec<Request> = (0..9_000).map(burst).collect();
+    let wish = wish(Span::from_secs(30), None);
+    let mut base = base(&requests);
+    base.devices.filer.write = Interval(Span::from_millis(4));
+    base.devices.filer.servers = 1;
+    let judge = |settings| wish.judge(&requests, settings, &Meter::default()).expect("it runs");
+    let first = judge(vec![wish.candidates(&base).swap_remove(1)]).remove(0);
+    let tuned = wish.tune(&requests, &first, &Meter::default()).expect("it runs");
+    assert!(tuned.choices.len() >= 6, "{:?}", tuned.choices);
+    assert!(tuned.best.mean() < first.mean() / 1.5, "{:?}", tuned.choices);
+    let taken: Vec<_> = tuned.choices.iter().filter(|choice| choice.is_taken).collect();
+    assert!(
+        taken.iter().any(|choice| choice.what.contains("limit") || choice.what.contains("log"))
+    );
+    // What was told of a choice is what a run with it comes to.
+    let again = judge(vec![tuned.best.report.settings.clone()]).remove(0);
+    assert_eq!(again.mean(), tuned.best.mean());
+    // Nothing is better than what is best already.
+    let rest = wish.tune(&requests, &tuned.best, &Meter::default()).expect("it runs");
+    assert!(rest.best.mean() <= tuned.best.mean());
+}

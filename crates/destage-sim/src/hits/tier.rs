@@ -72,6 +72,19 @@ impl Replacements {
         })
     }
 
+    /// The policy of the core's name for it.
+    pub const fn of(choice: Choice) -> Self {
+        match choice {
+            Choice::Fifo => Self::Fifo,
+            Choice::Lru => Self::Lru,
+            Choice::Clock => Self::Clock,
+            Choice::TwoQ => Self::TwoQ,
+            Choice::Arc => Self::Arc,
+            Choice::S3Fifo => Self::S3Fifo,
+            Choice::Sieve => Self::Sieve,
+        }
+    }
+
     pub(super) fn tier(self, places: u64) -> Option<Box<dyn Tier>> {
         Some(match self {
             Self::Fifo => Box::new(Places::<Fifo>::new(places)),

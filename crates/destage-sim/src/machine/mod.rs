@@ -12,6 +12,7 @@ mod meter;
 mod remote;
 mod report;
 mod run;
+mod served;
 mod settings;
 mod task;
 #[cfg(test)]

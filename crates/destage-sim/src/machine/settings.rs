@@ -76,6 +76,8 @@ pub struct Tier {
     /// What happens to writes at a limit.
     #[serde(with = "words::at_limit")]
     pub at_limit: AtLimit,
+    /// Most bytes of writes that the level below does not have; 0, the default, for `dirty-percent` of the tier.
+    pub dirty: Bytes,
     /// Most of the tier that may be dirty, in percent; 1 to 100, default 50.
     pub dirty_percent: u8,
     /// Whether dirty blocks have room of their own beside `size`, as in `destage block`; default false.
@@ -311,6 +313,7 @@ impl Default for Tier {
             commit: Interval(Span::ZERO),
             staleness: Interval(Span::from_secs(30)),
             at_limit: AtLimit::Throttle,
+            dirty: Bytes(0),
             dirty_percent: 50,
             dirty_apart: false,
             counts_writes: false,
@@ -497,7 +500,8 @@ impl Tier {
     pub fn core_policy(&self, blocks: u64, block: u64, is_ram: bool) -> Policy {
         // A dirty block counts twice unless told: the write that made it so, and itself.
         let times = if self.counts_writes { 1 } else { 2 };
-        let dirty_max = (blocks * u64::from(self.dirty_percent) / 100 * times * block).max(65_536);
+        let share = blocks * u64::from(self.dirty_percent) / 100 * times * block;
+        let dirty_max = if self.dirty.get() > 0 { self.dirty.get() } else { share }.max(DIRTY_MIN);
         let log = if self.log.get() == 0 { 1 << 60 } else { self.log.get() };
         Policy {
             acknowledge: self.policy.acknowledge(),
@@ -515,7 +519,11 @@ impl Tier {
             at_limit: self.at_limit,
             limits: Limits {
                 dirty_bytes_max: dirty_max,
-                dirty_bytes_low: dirty_max / 100 * u64::from(self.low_percent),
+                dirty_bytes_low: match self.low_percent {
+                    // As the servers have it.
+                    75 if self.dirty.get() > 0 => dirty_max / 4 * 3,
+                    percent => dirty_max / 100 * u64::from(percent),
+                },
                 journal_bytes_max: log,
                 cache_bytes_max: blocks * block,
                 batch_groups_max: self.batch_groups,
@@ -532,6 +540,9 @@ impl Tier {
         !matches!(self.policy, WritePolicy::Ordered | WritePolicy::Strict | WritePolicy::Journaled)
     }
 }
+
+/// The least dirty limit, bytes.
+pub(super) const DIRTY_MIN: u64 = 65_536;
 
 fn hundred() -> u32 {
     100

@@ -1,6 +1,7 @@
 //! Recordings of live runs, told to the core once more: it must answer the same. Then, with another policy: what if.
 
 mod load;
+mod requests;
 mod tally;
 mod what_if;
 

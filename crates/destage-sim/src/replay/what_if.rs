@@ -7,11 +7,13 @@
 use super::load::{Arrival, Load, Write};
 use super::{Observer, Tally};
 use crate::event::Events;
+use crate::machine::Devices;
 use destage_core::{
     Access, BatchId, ClientId, Core, DomainId, Effect, Input, Intent, Lsn, Mode, Outcome as Waited,
     Policy, Refusal, RequestId, Span, StopReason, Time, UnitId,
 };
 use destage_engine::{Append, Decide, Drive, FrontEnd};
+use destage_runtime::units::Interval;
 use hashbrown::{HashMap, HashSet};
 use serde::Serialize;
 
@@ -466,6 +468,36 @@ fn nth(spans: &[Span], index: usize) -> Span {
     if spans.is_empty() { ASSUMED } else { spans[index % spans.len()] }
 }
 
+impl Load {
+    /// Devices as slow as those of the recording were on average, as their host saw them; what was not recorded is as unless told.
+    /// A batch takes a time for itself and one for each of its units. `None` if nothing was recorded of any.
+    pub fn devices(&self) -> Option<Devices> {
+        let mean = |spans: &[Span]| {
+            let sum: u128 = spans.iter().map(|span| u128::from(span.0)).sum();
+            let mean = sum.checked_div(spans.len() as u128)?;
+            Some(Interval(Span(mean as u64)))
+        };
+        let (sync, fetch) = (mean(&self.syncs), mean(&self.fetches));
+        if sync.is_none() && fetch.is_none() && self.destages.is_empty() {
+            return None;
+        }
+        let mut devices = Devices::default();
+        devices.flash.write = sync.unwrap_or(devices.flash.write);
+        // The way to the origin is in the times.
+        (devices.packet, devices.kilobyte) = (Interval(Span::ZERO), Interval(Span::ZERO));
+        let filer = &mut devices.filer;
+        if let Some(fetch) = fetch {
+            (filer.read, filer.slow_read, filer.slow_percent) = (fetch, fetch, 0);
+        }
+        if !self.destages.is_empty() {
+            let (fixed, each) = line(&self.destages);
+            let span = |seconds: f64| Interval(Span((seconds * 1e9) as u64));
+            (filer.write, filer.next) = (span(fixed + each), span(each));
+        }
+        Some(devices)
+    }
+}
+
 /// The line of least squares through times over units, seconds; neither part is negative.
 fn line(samples: &[(u64, Span)]) -> (f64, f64) {
     if samples.is_empty() {
@@ -488,6 +520,20 @@ fn line(samples: &[(u64, Span)]) -> (f64, f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn devices_are_as_slow_as_they_were() {
+        assert_eq!(Load::default().devices(), None);
+        let ms = Span::from_millis;
+        let mut load = Load::default();
+        load.syncs = vec![ms(1), ms(3)];
+        load.fetches = vec![ms(5)];
+        load.destages = vec![(1, ms(3)), (2, ms(4)), (11, ms(13))];
+        let devices = load.devices().expect("they were recorded");
+        assert_eq!((devices.flash.write.span(), devices.filer.read.span()), (ms(2), ms(5)));
+        assert_eq!((devices.filer.write.span(), devices.filer.next.span()), (ms(3), ms(1)));
+        assert_eq!((devices.filer.slow_percent, devices.packet.span()), (0, Span::ZERO));
+    }
 
     #[test]
     fn a_line_goes_through_its_samples() {

@@ -60,6 +60,8 @@ formats! {
     Octf = "octf",
     /// The binary format of libCacheSim with the time of the next access.
     OracleGeneral = "oracle-general",
+    /// What `--record` of the servers wrote: a file of it, or all by the name that was given.
+    Recording = "recording",
 }
 
 impl Format {

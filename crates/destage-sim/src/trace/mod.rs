@@ -10,6 +10,7 @@ mod error;
 mod fields;
 mod format;
 mod octf;
+mod recording;
 mod records;
 mod source;
 mod text;
@@ -17,6 +18,7 @@ mod text;
 pub use error::{Position, TraceError};
 pub use format::Format;
 
+use crate::machine::Devices;
 use destage_core::Time;
 use records::{Records, Step};
 use source::Source;
@@ -127,6 +129,8 @@ pub struct Trace {
     counts: Counts,
     first_ns: Option<u64>,
     last: Time,
+    note: Option<String>,
+    devices: Option<Devices>,
 }
 
 impl std::fmt::Debug for Trace {
@@ -150,7 +154,33 @@ impl Trace {
         } else {
             path.display().to_string()
         };
-        Self::new(Source::open(path)?, name, options)
+        let is_asked = options.format == Some(Format::Recording);
+        if is_asked || (options.format.is_none() && recording::has_parts(path)) {
+            return Self::of_recording(path, name);
+        }
+        let source = Source::open(path)?;
+        if options.format.is_none() && path.as_os_str() != "-" && recording::is_part(source.head())
+        {
+            return Self::of_recording(path, name);
+        }
+        Self::new(source, name, options)
+    }
+
+    /// A recording is read as a whole.
+    fn of_recording(path: &Path, name: String) -> Result<Self, TraceError> {
+        let recorded = recording::read(path)?;
+        Ok(Self {
+            records: Records::Loaded(recorded.requests.into_iter()),
+            name,
+            format: Format::Recording,
+            source_bytes: source::Counter::none(),
+            skip_bad_max: 0,
+            counts: Counts::default(),
+            first_ns: None,
+            last: Time::ZERO,
+            note: recorded.note,
+            devices: recorded.devices,
+        })
     }
 
     /// Reads what `input` gives; `name` is used in messages.
@@ -188,6 +218,8 @@ impl Trace {
             counts: Counts::default(),
             first_ns: None,
             last: Time::ZERO,
+            note: None,
+            devices: None,
         })
     }
 
@@ -199,6 +231,16 @@ impl Trace {
     /// The name used in messages.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// What is to be known of the trace as a whole, for people.
+    pub fn note(&self) -> Option<&str> {
+        self.note.as_deref()
+    }
+
+    /// How slow devices were, if the trace is a recording.
+    pub fn devices(&self) -> Option<&Devices> {
+        self.devices.as_ref()
     }
 
     /// What was met so far.

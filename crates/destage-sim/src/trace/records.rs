@@ -25,6 +25,8 @@ pub(super) enum Records {
     Fixed(Pieces, Fixed),
     Blktrace(Pieces, Blktrace),
     Octf(Octf),
+    /// What was read as a whole.
+    Loaded(std::vec::IntoIter<Raw>),
 }
 
 /// A format of one record per line.
@@ -52,6 +54,9 @@ impl Records {
                 return Ok(Self::Blktrace(Pieces::new(source, 0, name)?, blktrace));
             }
             Format::Octf => return Octf::read(source, options.skip_bad_max, name).map(Self::Octf),
+            Format::Recording => {
+                return Err(wrong("it is a file or several of them, not a stream".into()));
+            }
             Format::Blkparse => Box::new(Blkparse::new(options.block_event)),
             Format::Fio => Box::new(Fio::new(head).map_err(wrong)?),
             Format::Csv
@@ -92,6 +97,9 @@ impl Records {
                 }
             },
             Self::Octf(octf) => return Ok(octf.next()),
+            Self::Loaded(requests) => {
+                return Ok(requests.next().map_or(Step::End, Step::Request));
+            }
         };
         Ok(step(position, parsed))
     }

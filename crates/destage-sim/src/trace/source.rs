@@ -79,6 +79,11 @@ impl Source {
 }
 
 impl Counter {
+    /// Of nothing: the whole file has been read.
+    pub(super) fn none() -> Self {
+        Self { read: Arc::default(), total: None }
+    }
+
     pub(super) fn get(&self) -> (u64, Option<u64>) {
         (self.read.load(Ordering::Relaxed), self.total)
     }

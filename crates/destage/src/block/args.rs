@@ -11,8 +11,8 @@ use destage_block::settings::{
     VolumeSettings,
 };
 use destage_core::{AtLimit, Policy, Span, When};
-use destage_engine::{WritePolicy, commit_on_flush, journal_limit, set_dirty_limit};
-use destage_runtime::policy::{parse_at_limit, parse_when};
+use destage_engine::{WritePolicy, commit_on_flush, defaults, set_dirty_limit};
+use destage_runtime::policy::{at_limit_name, parse_at_limit, parse_when};
 use destage_runtime::sockets::Listen;
 use destage_runtime::units::{Bytes, Interval, Size};
 use std::path::PathBuf;
@@ -115,7 +115,7 @@ pub(crate) struct VolumeArgs {
     log_size: Option<Size>,
 
     /// What an acknowledged write means, and what the origin holds if host and cache are lost.
-    #[arg(long, value_enum, default_value = "journaled", value_name = "POLICY")]
+    #[arg(long, value_enum, default_value = defaults::volume::POLICY.name(), value_name = "POLICY")]
     policy: PolicyWord,
 
     /// What the ordered policy keeps in order: writes before a flush and after it, or every write after those that completed
@@ -129,7 +129,7 @@ pub(crate) struct VolumeArgs {
     commit: Commit,
 
     /// D: how old the origin may be if host and cache are lost. Writes stop before it is exceeded. 100ms to 1d, or none.
-    #[arg(short = 'D', long, default_value = "30s", value_parser = staleness, value_name = "TIME")]
+    #[arg(short = 'D', long, default_value_t = Interval(defaults::STALENESS), value_parser = staleness, value_name = "TIME")]
     staleness: Interval,
 
     /// When to destage: async, adaptive, periodic:10s, interval:30s,1s (age, check) or pressure.
@@ -146,7 +146,7 @@ pub(crate) struct VolumeArgs {
     bypass_sequential: Bypass,
 
     /// What happens to writes at a limit: throttle, block, write-through or fail.
-    #[arg(long, default_value = "throttle", value_parser = parse_at_limit, value_name = "CHOICE")]
+    #[arg(long, default_value = at_limit_name(defaults::AT_LIMIT), value_parser = parse_at_limit, value_name = "CHOICE")]
     at_limit: AtLimit,
 
     /// Most bytes of writes that the origin does not have; a quarter of the log unless told. 64K to 1T, or a share of the log,
@@ -155,11 +155,11 @@ pub(crate) struct VolumeArgs {
     dirty_limit: Option<Size>,
 
     /// Most bytes in one batch at the origin, and in one atomic group. 64K to 1G.
-    #[arg(long, default_value = "16M", value_parser = |s: &str| bytes(s, "64K", "1G"), value_name = "SIZE")]
+    #[arg(long, default_value_t = Bytes(defaults::volume::BATCH_BYTES), value_parser = |s: &str| bytes(s, "64K", "1G"), value_name = "SIZE")]
     batch_size: Bytes,
 
     /// How long a lone write waits for company before it is destaged. 0 to 1s.
-    #[arg(long, default_value = "100ms", value_parser = |s: &str| interval(s, "0", "1s"), value_name = "TIME")]
+    #[arg(long, default_value_t = Interval(defaults::volume::LINGER), value_parser = |s: &str| interval(s, "0", "1s"), value_name = "TIME")]
     linger: Interval,
 
     /// Where the journaled policy keeps atomic groups, in the origin's own failure domain: a file or an NBD export. Beside a
@@ -427,22 +427,20 @@ impl VolumeArgs {
             Commit::Every(span) => span,
             Commit::Flush => commit_on_flush(self.staleness.span()),
         };
+        let log =
+            self.log_bytes().unwrap_or_else(|| defaults::volume::log_bytes(self.cache_bytes()));
         let mut policy = Policy {
-            acknowledge: named.acknowledge(),
             when: self.when,
-            order: named.order(),
             read_priority: self.read_priority,
             commit,
             staleness: self.staleness.span(),
             at_limit: self.at_limit,
-            ..Policy::default()
+            ..defaults::volume::policy(log)
         };
-        let log = self.log_bytes().unwrap_or_else(|| self.cache_bytes() / 4);
-        policy.limits.journal_bytes_max = journal_limit(log);
-        set_dirty_limit(&mut policy, self.dirty_limit.map_or(log / 4, |size| size.of(log).get()));
-        // Clean blocks may take what the device leaves them; the engine lowers this to it.
-        policy.limits.cache_bytes_max = u64::MAX;
-        policy.limits.batch_groups_max = 65_536;
+        named.apply(&mut policy);
+        if let Some(limit) = self.dirty_limit {
+            set_dirty_limit(&mut policy, limit.of(log).get());
+        }
         policy.limits.batch_bytes_max = self.batch_size.get();
         policy.limits.linger = self.linger.span();
         policy.limits.sequential_bytes_max = self.bypass_sequential.0;

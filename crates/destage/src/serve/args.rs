@@ -8,10 +8,11 @@ use destage_core::{Acknowledge, AtLimit, OnReject, Policy, When};
 use destage_data::settings::{
     EXAMPLE_FILE, JournalKind, Places, ReplicaSettings, Settings, Unmapped, UnsafeFlags,
 };
-use destage_engine::set_dirty_limit;
+use destage_engine::{defaults, set_dirty_limit};
 use destage_runtime::memory;
 use destage_runtime::policy::{
-    parse_acknowledge, parse_at_limit, parse_on_reject, parse_parked_per_minute, parse_when,
+    acknowledge_name, at_limit_name, parse_acknowledge, parse_at_limit, parse_on_reject,
+    parse_parked_per_minute, parse_when,
 };
 use destage_runtime::sockets::Listen;
 use destage_runtime::units::{Bytes, Interval, Size};
@@ -49,7 +50,7 @@ pub(crate) struct ServeArgs {
 
     /// When a write is acknowledged: write-back (once the journal holds it), write-through or write-around (once the origin
     /// has it; the cached copy is refreshed or dropped).
-    #[arg(long, default_value = "write-back", value_parser = parse_acknowledge, value_name = "POLICY")]
+    #[arg(long, default_value = acknowledge_name(defaults::rows::policy().acknowledge), value_parser = parse_acknowledge, value_name = "POLICY")]
     policy: Acknowledge,
 
     /// When dirty rows are destaged: async (at once, in batches), adaptive (at the rate that D asks for), periodic:10s
@@ -64,13 +65,13 @@ pub(crate) struct ServeArgs {
 
     /// d: the most that a crash of this host may lose. 0 loses nothing acknowledged; otherwise the journal commits so often, 1ms
     /// to 60s.
-    #[arg(long, default_value = "0", value_parser = |s: &str| interval(s, "0", "60s"), value_name = "TIME")]
+    #[arg(long, default_value_t = Interval(defaults::rows::COMMIT), value_parser = |s: &str| interval(s, "0", "60s"), value_name = "TIME")]
     commit: Interval,
 
     /// D: the most that losing this host and its journal may lose; no write is acknowledged past it. 100ms to 1d, or none.
     #[arg(
         long,
-        default_value = "30s",
+        default_value_t = Interval(defaults::STALENESS),
         value_parser = staleness,
         value_name = "TIME"
     )]
@@ -78,7 +79,7 @@ pub(crate) struct ServeArgs {
 
     /// What happens to a write at the dirty or journal limit: throttle (more and more, from three quarters of the dirty limit
     /// on), block, write-through or fail.
-    #[arg(long, default_value = "throttle", value_parser = parse_at_limit, value_name = "CHOICE")]
+    #[arg(long, default_value = at_limit_name(defaults::AT_LIMIT), value_parser = parse_at_limit, value_name = "CHOICE")]
     at_limit: AtLimit,
 
     /// What becomes of an acknowledged write that the origin rejects: it is kept there and the others go on (park), or its ordering
@@ -101,7 +102,7 @@ pub(crate) struct ServeArgs {
     dirty_limit: Size,
 
     /// Journal space of the undecided writes. 1M to 16T.
-    #[arg(long, default_value = "4G", value_parser = |s: &str| bytes(s, "1M", "16T"), value_name = "SIZE")]
+    #[arg(long, default_value_t = Bytes(defaults::rows::JOURNAL_BYTES), value_parser = |s: &str| bytes(s, "1M", "16T"), value_name = "SIZE")]
     journal_size: Bytes,
 
     /// Memory of the cached rows that may be dropped. 0 to 16T, or a share of the memory that this process may use, such as 50%.
@@ -112,14 +113,14 @@ pub(crate) struct ServeArgs {
     /// 1,000 groups, two of which may be under way on PostgreSQL. 1 to 65536.
     #[arg(
         long,
-        default_value = "4000",
+        default_value_t = defaults::rows::BATCH_GROUPS,
         value_parser = clap::value_parser!(u32).range(1..=65_536),
         value_name = "COUNT"
     )]
     batch: u32,
 
     /// How long a lone write waits for company before it is destaged. 0 to 1s.
-    #[arg(long, default_value = "20ms", value_parser = |s: &str| interval(s, "0", "1s"), value_name = "TIME")]
+    #[arg(long, default_value_t = Interval(defaults::rows::LINGER), value_parser = |s: &str| interval(s, "0", "1s"), value_name = "TIME")]
     linger: Interval,
 
     /// Servers that hold the buffered writes: Valkey or Redis 6.2 or later as redis://:PASSWORD@HOST:PORT or rediss://, separated by
@@ -135,6 +136,11 @@ pub(crate) struct ServeArgs {
     /// replicas where there are some, else local.
     #[arg(long, value_enum, value_name = "KIND")]
     journal: Option<JournalWord>,
+
+    /// Go on with the journal of --journal both on this disk, without the --replicas: what it acknowledges then is lost with the disk,
+    /// up to D. It is lost, too, if a standby takes the log over. The folder does not go back to the servers.
+    #[arg(long, conflicts_with = "replicas")]
+    journal_alone: bool,
 
     /// Names the log on the --replicas, so that several logs share them. The same on all hosts that share a log.
     #[arg(long, default_value = "destage", value_name = "NAME")]
@@ -306,6 +312,14 @@ pub(crate) struct ServeArgs {
     /// For tests: all ordering domains move one watermark.
     #[arg(long, hide = true)]
     unsafe_one_watermark: bool,
+
+    /// For tests: the --replicas let go of what the origin has not decided.
+    #[arg(long, hide = true)]
+    unsafe_early_reclaim: bool,
+
+    /// For tests: the owner of the log answers without being sure to own it.
+    #[arg(long, hide = true)]
+    unsafe_no_log_lease: bool,
 }
 
 // By hand: the origin's address and the password stay out of logs.
@@ -379,6 +393,7 @@ impl ServeArgs {
             origin,
             policy,
             replicas,
+            journal_alone: self.journal_alone,
             retain: self.retain.span(),
             drain_timeout: self.drain_timeout.span(),
             password: password(self.password)?,
@@ -416,6 +431,8 @@ impl ServeArgs {
                 one_watermark: self.unsafe_one_watermark,
                 no_opaque_wait: false,
                 no_builds_on: false,
+                early_reclaim: self.unsafe_early_reclaim,
+                no_log_lease: self.unsafe_no_log_lease,
             },
         })
     }
@@ -429,7 +446,7 @@ impl ServeArgs {
             staleness: self.staleness.span(),
             at_limit: self.at_limit,
             on_reject: self.on_reject,
-            ..Policy::default()
+            ..defaults::rows::policy()
         };
         set_dirty_limit(&mut policy, of_memory("--dirty-limit", self.dirty_limit)?);
         policy.limits.journal_bytes_max = self.journal_size.get();

@@ -77,6 +77,8 @@ fn warn(settings: &Settings) {
         no_opaque_wait: _,
         // The library's tests alone set it.
         no_builds_on: _,
+        early_reclaim,
+        no_log_lease,
     } = settings.unsafe_flags;
     warn_of_controls(&[
         (no_fsync, "--unsafe-no-fsync", "a crash loses acknowledged writes"),
@@ -92,5 +94,7 @@ fn warn(settings: &Settings) {
             "derived keys show what was before acknowledged writes",
         ),
         (one_watermark, "--unsafe-one-watermark", "writes of other domains pass for destaged"),
+        (early_reclaim, "--unsafe-early-reclaim", "a lost host loses acknowledged writes"),
+        (no_log_lease, "--unsafe-no-log-lease", "a former owner shows old values"),
     ]);
 }

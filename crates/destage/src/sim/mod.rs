@@ -1,6 +1,7 @@
 //! `destage sim`: the product's own policies on I/O traces.
 
 mod advise;
+mod convert;
 mod curve;
 mod figure;
 mod generate;
@@ -20,6 +21,9 @@ pub(crate) enum SimCommand {
     /// Simulate the policies of a front end on a load and say which one to choose, why, and how to start it.
     #[command(after_long_help = destage_runtime::exit::help())]
     Advise(Box<advise::AdviseArgs>),
+    /// Write a trace or a recording in another format, all of it or a part, to the standard output.
+    #[command(after_long_help = destage_runtime::exit::help())]
+    Convert(convert::ConvertArgs),
     /// Show what a cache of each size would miss: exact, or estimated from a sample of the blocks.
     #[command(after_long_help = destage_runtime::exit::help())]
     Curve(curve::CurveArgs),
@@ -38,7 +42,7 @@ pub(crate) enum SimCommand {
     Replay(Box<replay::ReplayArgs>),
     /// Run caches over a trace: count what they would have held, or with devices measure how long requests take.
     #[command(after_long_help = destage_runtime::exit::help())]
-    Run(run::RunArgs),
+    Run(Box<run::RunArgs>),
     /// Run every combination of a grid on all cores; what is done is kept, so that a sweep can be interrupted.
     #[command(after_long_help = destage_runtime::exit::help())]
     Sweep(sweep::SweepArgs),
@@ -48,6 +52,7 @@ pub(crate) enum SimCommand {
 pub(crate) fn run(command: &SimCommand) -> Result<(), CliError> {
     match command {
         SimCommand::Advise(args) => advise::run(args),
+        SimCommand::Convert(args) => convert::run(args),
         SimCommand::Curve(args) => curve::run(args),
         SimCommand::Figure(args) => figure::run(args),
         SimCommand::Generate(args) => generate::run(args),

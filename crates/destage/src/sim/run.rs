@@ -24,9 +24,9 @@ pub(crate) struct RunArgs {
     #[arg(long, value_delimiter = ',', default_value = "0", value_name = "SIZES")]
     flash: Vec<Bytes>,
 
-    /// Which blocks leave the flash, or the RAM where there is no flash: fifo, lru, clock, 2q, arc, s3-fifo, sieve, belady;
-    /// several, separated by commas, side by side.
-    #[arg(long, value_delimiter = ',', default_value = "lru", value_name = "POLICIES")]
+    /// Which blocks leave the flash, or the RAM where there is no flash: s3-fifo, as in the servers, or as a what-if fifo, lru,
+    /// clock, 2q, arc, sieve, belady; several, separated by commas, side by side.
+    #[arg(long, value_delimiter = ',', default_value = "s3-fifo", value_name = "POLICIES")]
     replacement: Vec<Replacements>,
 
     /// Which blocks leave the RAM where it stands before flash.
@@ -42,6 +42,12 @@ pub(crate) struct RunArgs {
 }
 
 impl RunArgs {
+    /// The settings of a run with devices.
+    #[cfg(test)]
+    pub(super) fn settings(&self) -> Result<destage_sim::machine::Settings, CliError> {
+        self.machine.settings(self.trace.block, &self.caches())
+    }
+
     pub(super) fn caches(&self) -> Caches<'_> {
         Caches {
             ram: &self.ram,

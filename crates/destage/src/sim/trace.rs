@@ -6,6 +6,7 @@ use destage_runtime::human::count;
 use destage_runtime::progress::Progress;
 use destage_runtime::shutdown;
 use destage_runtime::units::Bytes;
+use destage_sim::machine::Devices;
 use destage_sim::trace::{BlockEvent, Counts, Format, Options, Request, Trace, TraceError};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,12 +16,12 @@ use std::time::Instant;
 /// Which trace, and how it is read.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TraceArgs {
-    /// The trace, '-' for the standard input; zstd, gzip and xz are seen through.
+    /// The trace, or a recording as --record of a server named it; '-' for the standard input. zstd, gzip and xz are seen through.
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: PathBuf,
 
     /// Its format: auto, csv (named columns), msr, spc, systor17, alibaba, tencent, twitter, vscsi, blkparse, blktrace, fio, lis,
-    /// disksim, mqsim, srt, octf or oracle-general.
+    /// disksim, mqsim, srt, octf, oracle-general or recording.
     #[arg(long = "trace-format", default_value = "auto", value_parser = format, value_name = "FORMAT")]
     pub(crate) format: ChosenFormat,
 
@@ -163,11 +164,19 @@ impl Iterator for Reading {
 }
 
 impl Reading {
+    /// How slow devices were, if the trace is a recording.
+    pub(crate) fn devices(&self) -> Option<Devices> {
+        self.trace.devices().cloned()
+    }
+
     /// The format and what was met; what was passed over is warned of.
     pub(crate) fn finish(self) -> (Format, Counts) {
         let Self { trace, progress, began: _, block } = self;
         progress.finish();
         let counts = trace.counts();
+        if let Some(note) = trace.note() {
+            tracing::info!("{}: {note}", trace.name());
+        }
         if counts.requests == 0 {
             let hint = match trace.format() {
                 Format::Blkparse | Format::Blktrace => "; --block-event chooses other events",

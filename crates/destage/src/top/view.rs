@@ -238,6 +238,15 @@ fn draw_details(frame: &mut Frame<'_>, area: Rect, report: &Report, now: Point) 
             count(report.journal.syncs_total)
         ),
     ];
+    lines.extend(report.replicas.as_ref().map(|log| {
+        format!(
+            "log       {} of {} servers take writes, {} must hold each; {}",
+            log.servers_ready,
+            log.servers.len(),
+            log.copies,
+            log.loss
+        )
+    }));
     if let Some(mount) = &report.mount {
         lines.push(format!(
             "mount     {} files and {} names sent, {} gone before they were due, {} conflicts",

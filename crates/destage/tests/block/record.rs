@@ -61,6 +61,80 @@ fn a_volumes_run_replays_with_the_same_effects_under_every_policy() {
     }
 }
 
+/// Runs `destage sim` on the recording.
+#[track_caller]
+fn sim(scratch: &Scratch, command: &str, arguments: &[&str]) -> String {
+    let mut run = destage();
+    run.args(["sim", command, "--trace"]).arg(scratch.join("run")).args(arguments);
+    let output = run.output().expect("the binary starts");
+    assert!(output.status.success(), "{command}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+#[test]
+fn a_recording_is_a_trace_like_any_other_up_to_advice_that_a_server_takes() {
+    let scratch = Scratch::new();
+    let server = launch(&scratch).start();
+    load(&server, 1);
+    // All blocks once, so that the recording knows where each of them is.
+    let client = server.client();
+    let mut block = vec![0; 4096];
+    (512..1024_u64).for_each(|at| client.read(at * 4096, &mut block).expect("a read"));
+    drop(client);
+    assert_eq!(server.stop(), 0);
+    let json = |text: String| serde_json::from_str::<serde_json::Value>(&text).expect("JSON");
+    let contents = json(sim(&scratch, "inspect", &["--output", "json"]));
+    assert_eq!(
+        (&contents["format"], &contents["writes"]["requests"]),
+        (&"recording".into(), &200.into())
+    );
+    assert_eq!(contents["reads"]["requests"], 150 + 512, "{contents}");
+    // 50 flushes, 13 writes that wait for the log, and what the server asks for at its end.
+    let flushes = contents["flushes"].as_u64().expect("a number");
+    assert!((63..=64).contains(&flushes), "{contents}");
+    assert_eq!(contents["distinct_blocks"], 512 + 350, "{contents}");
+    // Blocks that were fetched lie where they lie: what was read in order is in order.
+    let csv = sim(&scratch, "convert", &["--op", "read", "--device", "0"]);
+    let last: Vec<&str> = csv.lines().rev().take(512).collect();
+    let offset = |line: &str| line.split(',').nth(3).and_then(|text| text.parse::<u64>().ok());
+    let offsets: Vec<_> = last.iter().rev().filter_map(|line| offset(line)).collect();
+    assert_eq!(offsets, (512..1024).map(|at| at * 4096).collect::<Vec<_>>());
+    // Its conversion is the same trace.
+    let whole = sim(&scratch, "convert", &[]);
+    std::fs::write(scratch.join("run.csv"), whole).expect("a file");
+    let converted = json({
+        let mut run = destage();
+        run.args(["sim", "inspect", "--output", "json", "--trace"]).arg(scratch.join("run.csv"));
+        text(&run.output().expect("the binary starts").stdout)
+    });
+    for part in ["reads", "writes", "flushes", "distinct_blocks"] {
+        assert_eq!(contents[part], converted[part], "{part}");
+    }
+    let curve = sim(&scratch, "curve", &["--replacement", "lru,s3-fifo", "--output", "csv"]);
+    assert!(curve.lines().count() > 10, "{curve}");
+    let run = json(sim(
+        &scratch,
+        "run",
+        &["--flash", "64M", "--policy", "journaled", "--output", "json"],
+    ));
+    assert_eq!(run["writes"]["latency"]["count"], 200, "{run}");
+    let advice = ["--rpo", "30s", "--flash", "64M", "--crashes", "5", "--output", "json"];
+    let advice = json(sim(&scratch, "advise", &advice));
+    assert_eq!(advice["devices"], "as the recording measured them, on average");
+    let online = advice["online"].as_str().expect("a command line").to_owned();
+    let words: Vec<&str> = online.split(' ').skip(3).collect();
+    assert!(!advice["choices"].as_array().expect("a list").is_empty(), "{advice}");
+    // The advice is applied to a server that runs, which then says so.
+    let other = Scratch::new();
+    let server = launch(&other).start();
+    let applied = server.ask(&[&["policy"], &words[..]].concat()).to_string();
+    let policy =
+        advice["ranking"][0]["policy"].as_str().expect("a word").replace("strict", "ordered");
+    assert!(applied.contains(&format!("policy={policy}")), "{applied}");
+    assert!(applied.contains("when="), "{applied}");
+    assert_eq!(server.stop(), 0);
+}
+
 #[test]
 fn a_killed_servers_recording_replays_as_far_as_it_goes() {
     let scratch = Scratch::new();

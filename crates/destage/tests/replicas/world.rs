@@ -1,10 +1,11 @@
 //! Servers behind proxies, programs on their own disks, and one origin.
 
+use crate::servers::{Servers, free_port, tell_apart};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(40);
@@ -13,19 +14,22 @@ pub(crate) struct World {
     pub(crate) servers: Servers,
     /// So many of the servers are named to a program.
     pub(crate) named: usize,
+    /// How they are named: in front of the address and behind it.
+    pub(crate) around: (String, String),
     folder: tempfile::TempDir,
     origin: Origin,
     nodes: usize,
 }
 
 impl World {
-    pub(crate) fn new(servers: usize, settings: &[&'static str]) -> Self {
+    pub(crate) fn new(servers: usize, settings: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let origin = Origin::new();
         origin.sql("CREATE TABLE t (id bigint PRIMARY KEY, n bigint NOT NULL DEFAULT 0)");
         Self {
             servers: Servers::start(servers, settings),
             named: servers,
+            around: ("redis://".into(), String::new()),
             folder,
             origin,
             nodes: 0,
@@ -33,19 +37,38 @@ impl World {
     }
 
     fn flags(&self, data: &std::path::Path, more: &[&str]) -> Vec<String> {
-        let urls: Vec<String> = (0..self.named)
-            .map(|server| format!("redis://{}", self.servers.address(server)))
-            .collect();
+        let mut flags = vec!["--replicas".to_owned(), self.urls()];
+        flags.extend(more.iter().map(|flag| (*flag).to_owned()));
+        self.flags_alone(data, flags)
+    }
+
+    /// Without the servers.
+    fn flags_alone(&self, data: &std::path::Path, more: Vec<String>) -> Vec<String> {
         let mut flags: Vec<String> =
-            ["serve", "--no-auth", "--origin", &self.origin.url, "--replicas", &urls.join(",")]
-                .map(str::to_owned)
-                .to_vec();
+            ["serve", "--no-auth", "--origin", &self.origin.url].map(str::to_owned).to_vec();
         flags.extend(["--data".to_owned(), data.display().to_string()]);
         for (flag, port) in [("--listen", free_port()), ("--admin", free_port())] {
             flags.extend([flag.to_owned(), format!("127.0.0.1:{port}")]);
         }
-        flags.extend(more.iter().map(|flag| (*flag).to_owned()));
+        flags.extend(more);
         flags
+    }
+
+    /// The servers as they are named to a program.
+    pub(crate) fn urls(&self) -> String {
+        let (before, behind) = &self.around;
+        let url = |server| format!("{before}{}{behind}", self.servers.address(server));
+        (0..self.named).map(url).collect::<Vec<_>>().join(",")
+    }
+
+    pub(crate) fn origin_url(&self) -> &str {
+        &self.origin.url
+    }
+
+    /// A folder for a program's data.
+    pub(crate) fn disk(&mut self) -> std::path::PathBuf {
+        self.nodes += 1;
+        self.folder.path().join(format!("disk{}", self.nodes))
     }
 
     /// A program on a disk of its own, once it is the owner.
@@ -62,8 +85,7 @@ impl World {
     }
 
     fn spawn(&mut self, flags: &[&str]) -> Node {
-        self.nodes += 1;
-        let data = self.folder.path().join(format!("disk{}", self.nodes));
+        let data = self.disk();
         Node::spawn(self.flags(&data, flags), data)
     }
 
@@ -76,10 +98,24 @@ impl World {
         node
     }
 
+    /// The same without the servers.
+    pub(crate) fn restart_alone(&mut self, node: Node, flags: &[&str]) -> Node {
+        let data = node.data.clone();
+        drop(node);
+        let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        let mut node = Node::spawn(self.flags_alone(&data, flags), data);
+        node.await_owner();
+        node
+    }
+
+    pub(crate) fn refused_alone(&self, node: &Node, flags: &[&str]) -> (Option<i32>, String) {
+        let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        output_of(&self.flags_alone(&node.data, flags))
+    }
+
     /// Its code and what it says, on an empty disk.
     pub(crate) fn refused(&mut self, flags: &[&str]) -> (Option<i32>, String) {
-        self.nodes += 1;
-        let data = self.folder.path().join(format!("disk{}", self.nodes));
+        let data = self.disk();
         self.refused_on(&data, flags)
     }
 
@@ -89,10 +125,7 @@ impl World {
     }
 
     fn refused_on(&self, data: &std::path::Path, flags: &[&str]) -> (Option<i32>, String) {
-        let output =
-            Command::new(env!("CARGO_BIN_EXE_destage")).args(self.flags(data, flags)).output();
-        let output = output.expect("it runs");
-        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+        output_of(&self.flags(data, flags))
     }
 
     /// What is on a disk.
@@ -110,8 +143,7 @@ impl World {
     pub(crate) fn await_copies(&self, node: &Node, count: u64) {
         let until = Instant::now() + PATIENCE;
         loop {
-            let status: serde_json::Value =
-                serde_json::from_str(&node.get("/status").1).unwrap_or_default();
+            let status = node.status();
             let replicas = &status["replicas"];
             let members = replicas["servers"].as_array().map_or(0, |servers| {
                 servers
@@ -127,9 +159,29 @@ impl World {
         }
     }
 
+    /// Waits until the status is so.
+    pub(crate) fn await_status(&self, node: &Node, is_so: impl Fn(&serde_json::Value) -> bool) {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let status = node.status();
+            if is_so(&status) {
+                return;
+            }
+            assert!(Instant::now() < until, "{status:#}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     pub(crate) fn origin_rows(&self) -> Vec<(i64, i64)> {
         self.origin.rows()
     }
+}
+
+/// The code of the program that ends by itself, and what it says.
+fn output_of(flags: &[String]) -> (Option<i32>, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_destage")).args(flags).output();
+    let output = output.expect("it runs");
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
 /// A database of its own on a PostgreSQL server that all tests of this program share.
@@ -196,10 +248,15 @@ fn start_postgres() -> (String, Mutex<Child>) {
     (url.trim().to_owned(), Mutex::new(child))
 }
 
+/// What is said of a program that has ended too early.
+pub(crate) fn ended_with(code: Option<i32>) -> String {
+    format!("it ended with {code:?}")
+}
+
 /// A running program. It is killed when this is dropped.
 pub(crate) struct Node {
     child: Child,
-    lines: BufReader<std::process::ChildStdout>,
+    lines: mpsc::Receiver<String>,
     listen: String,
     admin: String,
     data: std::path::PathBuf,
@@ -217,16 +274,27 @@ impl Node {
             .stdout(Stdio::piped())
             .spawn()
             .expect("the program starts");
-        let lines = BufReader::new(child.stdout.take().expect("piped"));
+        tell_apart(child.id());
+        let (line, lines) = mpsc::channel();
+        let output = BufReader::new(child.stdout.take().expect("piped"));
+        std::thread::spawn(move || {
+            // Nobody listens any more once the test is over.
+            output.lines().map_while(Result::ok).try_for_each(|text| line.send(text))
+        });
         Self { child, lines, listen, admin, data }
     }
 
     fn await_line(&mut self, begin: &str) {
-        let mut line = String::new();
-        while !line.starts_with(begin) {
-            line.clear();
-            let count = self.lines.read_line(&mut line).expect("its output");
-            assert!(count > 0, "it ended with {:?} before '{begin}'", self.child.wait());
+        loop {
+            match self.lines.recv_timeout(PATIENCE) {
+                Ok(line) if line.starts_with(begin) => return,
+                Ok(_) => {}
+                Err(mpsc::RecvTimeoutError::Timeout) => panic!("it does not say '{begin}'"),
+                Err(mpsc::RecvTimeoutError::Disconnected) => {
+                    let code = self.child.wait().expect("a child of ours").code();
+                    panic!("{} before '{begin}'", ended_with(code));
+                }
+            }
         }
     }
 
@@ -234,6 +302,10 @@ impl Node {
         if self.ready() != 200 {
             self.await_line("destage ready");
         }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     pub(crate) fn address(&self) -> String {
@@ -265,6 +337,11 @@ impl Node {
         let code = text.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0);
         let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
         (code, body.to_owned())
+    }
+
+    /// What it says of itself; nothing while it says nothing.
+    pub(crate) fn status(&self) -> serde_json::Value {
+        serde_json::from_str(&self.get("/status").1).unwrap_or_default()
     }
 
     pub(crate) fn ready(&self) -> u16 {
@@ -311,9 +388,13 @@ impl Node {
         }
     }
 
+    pub(crate) fn ask_to_end(&self) {
+        self.signal(rustix::process::Signal::TERM);
+    }
+
     /// Ends it in order, everything destaged.
     pub(crate) fn end(&mut self) {
-        self.signal(rustix::process::Signal::TERM);
+        self.ask_to_end();
         assert_eq!(self.await_end(), Some(0));
     }
 }
@@ -341,12 +422,20 @@ impl Client {
     }
 
     pub(crate) fn try_ask(&mut self, words: &[&str]) -> Option<String> {
+        self.send(words).then(|| self.receive())?
+    }
+
+    /// An answer, if there is one.
+    pub(crate) fn receive(&mut self) -> Option<String> {
+        self.answer()
+    }
+
+    pub(crate) fn send(&mut self, words: &[&str]) -> bool {
         let mut request = format!("*{}\r\n", words.len());
         for word in words {
             request.push_str(&format!("${}\r\n{word}\r\n", word.len()));
         }
-        self.reader.get_mut().write_all(request.as_bytes()).ok()?;
-        self.answer()
+        self.reader.get_mut().write_all(request.as_bytes()).is_ok()
     }
 
     fn answer(&mut self) -> Option<String> {
@@ -370,144 +459,6 @@ impl Client {
                 Some(parts?.join(" ").replace(':', " ").trim().to_owned())
             }
             _ => Some(line.to_owned()),
-        }
-    }
-}
-
-/// Real servers, each behind a proxy that can be cut.
-pub(crate) struct Servers {
-    all: Vec<OneServer>,
-    settings: Vec<&'static str>,
-}
-
-struct OneServer {
-    child: Child,
-    port: u16,
-    proxy: Proxy,
-    folder: tempfile::TempDir,
-}
-
-impl Servers {
-    fn start(count: usize, settings: &[&'static str]) -> Self {
-        let start = |_| {
-            let (folder, port) = (tempfile::tempdir().expect("a folder"), free_port());
-            let child = redis(port, folder.path(), settings);
-            OneServer { child, port, proxy: Proxy::start(port), folder }
-        };
-        Self { all: (0..count).map(start).collect(), settings: settings.to_vec() }
-    }
-
-    pub(crate) fn address(&self, server: usize) -> String {
-        format!("127.0.0.1:{}", self.all[server].proxy.port)
-    }
-
-    pub(crate) fn kill(&mut self, server: usize) {
-        let one = &mut self.all[server];
-        let _ = one.child.kill();
-        let _ = one.child.wait();
-    }
-
-    /// Killed and started again: without its memory, unless it keeps a log file.
-    pub(crate) fn restart(&mut self, server: usize) {
-        self.kill(server);
-        let one = &mut self.all[server];
-        one.child = redis(one.port, one.folder.path(), &self.settings);
-    }
-
-    /// Nobody reaches it any more.
-    pub(crate) fn cut(&self, server: usize) {
-        self.all[server].proxy.cut(true);
-    }
-
-    pub(crate) fn heal(&self) {
-        self.all.iter().for_each(|one| one.proxy.cut(false));
-    }
-}
-
-impl Drop for OneServer {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn redis(port: u16, folder: &std::path::Path, settings: &[&str]) -> Child {
-    let child = Command::new("redis-server")
-        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""])
-        .args(settings)
-        .current_dir(folder)
-        .stdout(Stdio::null())
-        .spawn()
-        .expect("redis-server is installed: apt-get install redis-server");
-    let until = Instant::now() + PATIENCE;
-    while TcpStream::connect(("127.0.0.1", port)).is_err() {
-        assert!(Instant::now() < until, "redis-server does not listen");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    child
-}
-
-struct Proxy {
-    port: u16,
-    is_cut: Arc<AtomicBool>,
-    streams: Arc<Mutex<Vec<TcpStream>>>,
-}
-
-impl Proxy {
-    fn start(to: u16) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let port = listener.local_addr().expect("its address").port();
-        let (is_cut, streams) =
-            (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
-        let proxy = Self { port, is_cut: is_cut.clone(), streams: streams.clone() };
-        std::thread::spawn(move || {
-            for near in listener.incoming().flatten() {
-                if is_cut.load(Ordering::SeqCst) {
-                    continue;
-                }
-                let Ok(far) = TcpStream::connect(("127.0.0.1", to)) else { continue };
-                for stream in [&near, &far] {
-                    let _ = stream.set_nodelay(true);
-                    streams.lock().expect("streams").extend(stream.try_clone());
-                }
-                for (mut from, mut to) in
-                    [near.try_clone().ok().zip(far.try_clone().ok()), Some((far, near))]
-                        .into_iter()
-                        .flatten()
-                {
-                    std::thread::spawn(move || {
-                        let _ = std::io::copy(&mut from, &mut to);
-                        let _ = from.shutdown(Shutdown::Both);
-                        let _ = to.shutdown(Shutdown::Both);
-                    });
-                }
-            }
-        });
-        proxy
-    }
-
-    fn cut(&self, is_cut: bool) {
-        self.is_cut.store(is_cut, Ordering::SeqCst);
-        if is_cut {
-            for stream in self.streams.lock().expect("streams").drain(..) {
-                let _ = stream.shutdown(Shutdown::Both);
-            }
-        }
-    }
-}
-
-/// A port that nobody listens at and that the kernel gives to no connection: of those it would take one meanwhile. Each is given
-/// once by this process; others begin elsewhere.
-fn free_port() -> u16 {
-    const FIRST: u32 = 10_000;
-    const COUNT: u32 = 5_000;
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    loop {
-        let next = NEXT.fetch_add(1, Ordering::SeqCst) as u32;
-        let port = FIRST + (std::process::id().wrapping_mul(97).wrapping_add(next)) % COUNT;
-        let port = u16::try_from(port).expect("it is in their range");
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
         }
     }
 }

@@ -74,7 +74,9 @@ fn a_load_above_what_a_device_can_do_is_reported_as_such_and_takes_time_in_propo
     // Four times the requests; twice that is for the machine.
     let bound = Duration::from_secs(1) + 8 * short;
     assert!(long < bound, "100,000 requests take {short:?}, 400,000 {long:?}");
-    let advise = ["sim", "advise", "--trace", &rush(folder.path(), 100_000, 5)];
+    let slow =
+        write(folder.path(), "slow.toml", b"[filer]\nread = '5ms'\nwrite = '5ms'\nservers = 1\n");
+    let advise = ["sim", "advise", "--trace", &rush(folder.path(), 2_000, 100), "--devices", &slow];
     let flags = ["--rpo", "5s", "--flash", "64M", "--crashes", "5", "--format", "json"];
     let advice = json(&destage(&[&advise[..], &flags].concat()));
     let ranking = advice["ranking"].as_array().expect("a list");
@@ -143,4 +145,39 @@ fn what_is_dirty_when_it_leaves_is_counted_as_a_cache_that_writes_then_only() {
     let trace = trace.to_str().expect("the path is text");
     let run = ["sim", "run", "--trace", trace, "--flash", "16M", "--format", "json"];
     assert_eq!(json(&destage(&run))[0]["evicted_dirty_blocks"], 2_114);
+}
+
+#[test]
+fn a_trace_is_converted_whole_or_in_part_and_comes_to_the_same() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let trace = generated(folder.path(), "mail-server", "3000");
+    let convert =
+        |flags: &[&str]| destage(&[&["sim", "convert", "--trace", &trace], flags].concat());
+    let hits = |trace: &str| {
+        let run = ["sim", "run", "--trace", trace, "--flash", "2M", "--format", "json"];
+        json(&destage(&run))[0]["reads"].clone()
+    };
+    let copy = write(folder.path(), "copy.csv", &convert(&[]).stdout);
+    assert_eq!(hits(&copy), hits(&trace));
+    let reads = stdout(&convert(&["--op", "read", "--from", "1s", "--until", "2s"]));
+    let times =
+        reads.lines().skip(1).filter_map(|line| line.split(',').next()?.parse::<u64>().ok());
+    let times: Vec<u64> = times.collect();
+    assert!(!times.is_empty() && times.iter().all(|&time| time < 1_000_000_000), "{times:?}");
+    assert!(reads.lines().skip(1).all(|line| line.contains(",R,")), "{reads}");
+    // Records of 24 bytes, one for each block that is read or written; each says when its block is next.
+    let binary = convert(&["--to", "oracle-general"]).stdout;
+    let inspected = json(&destage(&["sim", "inspect", "--trace", &trace, "--format", "json"]));
+    let accesses = |kind: &str| inspected[kind]["block_accesses"].as_u64().expect("a number");
+    assert_eq!(binary.len() as u64, 24 * (accesses("reads") + accesses("writes")));
+    let record = |at: usize| {
+        let bytes = &binary[24 * at..24 * at + 24];
+        let object = u64::from_le_bytes(bytes[4..12].try_into().expect("eight bytes"));
+        (object, i64::from_le_bytes(bytes[16..24].try_into().expect("eight bytes")))
+    };
+    let (object, next) = record(0);
+    assert!(next == -1 || record(next as usize - 1).0 == object);
+    for wrong in [&["--from", "2s", "--until", "1s"][..], &["--op", "erase"], &["--to", "xml"]] {
+        assert_eq!(convert(wrong).status.code(), Some(2), "{wrong:?}");
+    }
 }

@@ -5,6 +5,7 @@ use super::command::encode;
 use super::shop;
 use destage_core::{AtLimit, ClientId, Policy, Span};
 use destage_engine::Drive;
+use destage_replicas_redis::Reach;
 
 /// A row that is cached, and nothing else.
 fn script() -> Script {
@@ -162,6 +163,39 @@ fn a_write_that_the_origin_has_not_answered_is_told_to_be_kept() {
     assert!(told.starts_with("-PENDING write 1 is in the journal and goes to model"), "{told}");
     script.destage();
     assert_eq!(script.told("HGET item:0 n"), "$2\r\n15\r\n");
+}
+
+#[test]
+fn with_too_few_servers_of_the_log_commands_wait_or_fail_before_they_are_done() {
+    let mut script = script();
+    script.engine.reached(Reach::Reads);
+    script.send("HINCRBY item:0 n 1");
+    assert!(script.engine.journal().buffered_bytes() == 0);
+    pass(&mut script, 10_000);
+    let told = script.received().0;
+    assert!(told.starts_with("-UNAVAILABLE too few servers of the log take writes"), "{told}");
+    assert_eq!(script.told("HGET item:0 n"), "$2\r\n10\r\n");
+    let report = script.engine.report();
+    assert_eq!(report.mode, "too-few-copies");
+    assert!(report.ready().is_err() && report.warnings.len() == 1, "{report:?}");
+
+    script.engine.change_policy(&["at-limit=fail".to_owned()]).expect("a policy");
+    let told = script.told("HINCRBY item:0 n 1");
+    assert!(told.starts_with("-UNAVAILABLE") && told.contains("--at-limit fail"), "{told}");
+    let told = script.told("MULTI\nHGET item:0 n\nHINCRBY item:0 n 1\nEXEC");
+    assert!(told.starts_with("+OK\r\n+QUEUED\r\n+QUEUED\r\n-UNAVAILABLE"), "{told}");
+    assert_eq!(script.told("HGET item:0 n"), "$2\r\n10\r\n");
+
+    script.engine.reached(Reach::Nothing);
+    let told = script.told("HGET item:0 n");
+    assert!(told.starts_with("-UNAVAILABLE too few servers of the log answer"), "{told}");
+    script.engine.change_policy(&["at-limit=throttle".to_owned()]).expect("a policy");
+    script.send("HINCRBY item:0 n 1");
+    assert_eq!(script.received().0, "", "it waits");
+    script.engine.reached(Reach::Whole);
+    script.turn();
+    script.settle();
+    assert_eq!(script.received().0, ":11\r\n");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::super::client::Client;
 use super::{OUTPUT_KEPT_BYTES, READS_IN_A_ROW, Server};
 use crate::engine::TURN;
-use destage_core::ClientId;
+use destage_core::{ClientId, Time};
 use mio::{Interest, Token};
 use std::io::{self, Read, Write};
 
@@ -145,22 +145,43 @@ impl Server {
         count
     }
 
-    /// Sends what was held back, if it may leave now.
+    /// Sends what was held back, if it may leave now; what has waited for too long is answered otherwise.
     pub(super) fn send_held(&mut self) {
         if !self.syncer.may_answer() {
-            return;
+            return self.withhold_late();
         }
-        for id in std::mem::take(&mut self.held) {
+        for (id, _) in std::mem::take(&mut self.held) {
             self.send(id);
+        }
+    }
+
+    /// When something has been held back for too long at the latest.
+    pub(super) fn next_withheld(&self) -> Option<Time> {
+        let since = self.held.iter().map(|(_, since)| *since).min()?;
+        Some(since + self.settings.client_wait)
+    }
+
+    fn withhold_late(&mut self) {
+        let (now, wait) = (self.now(), self.settings.client_wait);
+        let is_late = |(_, since): &mut (ClientId, Time)| *since + wait <= now;
+        let late: Vec<_> = self.held.extract_if(.., is_late).collect();
+        for (id, _) in late {
+            let client = self.clients.get(id.0 as usize).and_then(Option::as_ref);
+            if client.is_some_and(|client| client.sent > 0) {
+                // A part of it has left while it might.
+                self.close(id);
+            } else {
+                self.engine.withhold_ready(id);
+            }
         }
     }
 
     /// Sends what may leave, as far as the socket takes it.
     fn send(&mut self, id: ClientId) {
         // Before each reply: this process may have been stopped for any time, and another one be the owner by now.
-        if !self.syncer.may_answer() {
-            if !self.held.contains(&id) {
-                self.held.push(id);
+        if !self.syncer.may_answer() && !self.engine.tells_nothing(id) {
+            if !self.held.iter().any(|(held, _)| *held == id) {
+                self.held.push((id, self.now()));
             }
             return;
         }
@@ -197,6 +218,7 @@ impl Server {
         if let Some(mut client) = self.clients.get_mut(id.0 as usize).and_then(Option::take) {
             // Closing the socket removes it from the poll in any case.
             let _ = self.shell.registry().deregister(client.stream.source());
+            self.held.retain(|(held, _)| *held != id);
             self.engine.disconnect(self.clock.now(), id);
         }
     }

@@ -87,7 +87,7 @@ pub(crate) fn run(args: &SweepArgs) -> Result<(), CliError> {
         );
     }
     match args.output {
-        Output::Table => print(&output::table(&varied, &done)),
+        Output::Table => print(&(output::head(&runs, &varied) + &output::table(&varied, &done))),
         Output::Csv => print(&output::csv(&done)),
         Output::Json => print_json(&output::json(&done)),
         Output::Html => print(&output::html(runs.title(), &varied, &done)?),

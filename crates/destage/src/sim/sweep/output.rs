@@ -1,7 +1,9 @@
 //! The rows of a sweep for people and programs.
 
 use super::Done;
+use super::runs::Runs;
 use crate::error::CliError;
+use crate::sim::machine::settings_in_force;
 use crate::sim::report::quoted;
 use destage_runtime::exit;
 use destage_runtime::human::{bytes, count, percent, seconds};
@@ -80,6 +82,17 @@ fn cells(varied: &[String], done: &[Done]) -> (Vec<String>, Vec<Vec<String>>) {
         parameters.chain(numbers).collect()
     };
     (header, done.iter().map(row).collect())
+}
+
+/// What is in force in runs with devices.
+pub(super) fn head(runs: &Runs, varied: &[String]) -> String {
+    let Some(settings) = runs.settings() else { return String::new() };
+    let tiers = settings_in_force(settings).into_iter();
+    let mut head: String = tiers.map(|(tier, policy)| format!("{tier}: {policy}\n")).collect();
+    if !varied.is_empty() {
+        head.push_str(&format!("in the first run; varied: {}\n", varied.join(", ")));
+    }
+    head + "\n"
 }
 
 /// For people.

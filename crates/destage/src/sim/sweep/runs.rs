@@ -135,6 +135,14 @@ impl Runs {
         Ok(Self { format: Some(format), counts, ..self })
     }
 
+    /// The settings of the first run with devices.
+    pub(super) fn settings(&self) -> Option<&Settings> {
+        self.runs.iter().find_map(|run| match &run.work {
+            Work::Machine(settings) => Some(&**settings),
+            Work::Hits(_) => None,
+        })
+    }
+
     /// In the order of the grid.
     pub(super) fn all(&self) -> &[Run] {
         &self.runs

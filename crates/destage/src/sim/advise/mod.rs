@@ -1,5 +1,6 @@
 //! `destage sim advise`: which policy of a front end to choose, and the command line for it.
 
+use super::machine::settings_in_force;
 use super::trace::{TraceArgs, interrupt, verdict};
 use crate::error::CliError;
 use crate::file;
@@ -11,8 +12,8 @@ use destage_runtime::human::{count, seconds};
 use destage_runtime::policy::{at_limit_name, when_text};
 use destage_runtime::progress::Progress;
 use destage_runtime::units::{Bytes, Interval};
-use destage_sim::advise::{Front, Judged, Losses, Wish, random_times, reason};
-use destage_sim::machine::{Devices, Meter, Settings, WritePolicy};
+use destage_sim::advise::{Choice, Front, Judged, Losses, Tuned, Wish, random_times, reason};
+use destage_sim::machine::{Devices, Meter, Settings, Tier, WritePolicy};
 use destage_sim::report::{Axis, Chart, Page, Scale, Series};
 use destage_sim::trace::{Extent, Op, Request};
 use serde::Serialize;
@@ -106,11 +107,24 @@ struct Advice<'a> {
     rpo: Interval,
     p99_read: Option<Interval>,
     p99_write: Option<Interval>,
+    /// Where the times of the devices are from.
+    devices: &'static str,
     front: &'static str,
     flash: Option<Bytes>,
     ram: Option<Bytes>,
+    /// What is in force in each candidate beside its policy and when it destages.
+    in_force: Vec<String>,
     reason: Vec<String>,
+    /// What starts a server so.
     command: String,
+    /// What changes a server that runs, as far as it can be changed then.
+    online: String,
+    /// Of the advised settings.
+    mean_seconds: f64,
+    p99_read_seconds: f64,
+    p99_write_seconds: f64,
+    /// What further choices would cost or save.
+    choices: &'a [Choice],
     ranking: Vec<Ranked<'a>>,
 }
 
@@ -134,10 +148,12 @@ struct Ranked<'a> {
 pub(crate) fn run(args: &AdviseArgs) -> Result<(), CliError> {
     let stop = interrupt()?;
     let mut requests: Vec<Request> = Vec::new();
-    args.trace.read(|request| {
-        requests.push(*request);
-        Ok(())
-    })?;
+    let mut reading = args.trace.open("reading")?;
+    for request in &mut reading {
+        requests.push(request?);
+    }
+    let measured = reading.devices();
+    reading.finish();
     let wish = Wish {
         rpo: args.rpo.span(),
         p99_read: args.p99_read.map(Interval::span),
@@ -151,7 +167,7 @@ pub(crate) fn run(args: &AdviseArgs) -> Result<(), CliError> {
     };
     let base = Settings {
         block: args.trace.block,
-        devices: devices(args)?,
+        devices: devices(args, measured.as_ref())?,
         flush_every: args.flush_every,
         crashes: random_times(args.crashes, last.time.since(Time::ZERO), args.seed),
         seed: args.seed,
@@ -170,6 +186,7 @@ pub(crate) fn run(args: &AdviseArgs) -> Result<(), CliError> {
         let message = "interrupted before the first candidate was done: there is nothing to advise";
         return Err(CliError::new(exit::INTERRUPTED, message));
     };
+    let tuned = watched(&meter, 0, || wish.tune(&requests, best, &meter).map_err(CliError::usage))?;
     if ranking.len() < asked {
         tracing::warn!("interrupted: only {} of {asked} candidates are ranked", ranking.len());
     }
@@ -179,11 +196,25 @@ pub(crate) fn run(args: &AdviseArgs) -> Result<(), CliError> {
         rpo: args.rpo,
         p99_read: args.p99_read,
         p99_write: args.p99_write,
+        devices: match (&args.devices, &measured) {
+            (Some(_), _) => "as the file of devices has them",
+            (None, Some(_)) => "as the recording measured them, on average",
+            (None, None) => "assumed: measure yours and give them by --devices",
+        },
         front: if args.front == FrontName::Data { "data" } else { "block" },
         flash: args.flash.filter(|_| args.front == FrontName::Block),
         ram: args.ram,
-        reason: reason(&wish, &ranking),
-        command: command(&wish, &best.report.settings),
+        in_force: settings_in_force(&tuned.best.report.settings)
+            .into_iter()
+            .map(|(tier, policy)| format!("{tier}: {policy}"))
+            .collect(),
+        reason: [reason(&wish, &ranking), tuning(best, &tuned)].concat(),
+        command: command(&wish, &tuned.best.report.settings),
+        online: online(&wish, &tuned.best.report.settings),
+        mean_seconds: tuned.best.mean(),
+        p99_read_seconds: tuned.best.report.reads.latency.p99,
+        p99_write_seconds: tuned.best.report.writes.latency.p99,
+        choices: &tuned.choices,
         ranking: ranking.iter().map(|judged| ranked(&wish, judged)).collect(),
     };
     match args.output {
@@ -212,9 +243,10 @@ fn watched<T: Send>(meter: &Meter, total: u64, work: impl FnOnce() -> T + Send) 
 /// How often the progress is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-fn devices(args: &AdviseArgs) -> Result<Devices, CliError> {
+/// Those of the file; else those that the recording measured; else assumed ones.
+fn devices(args: &AdviseArgs, measured: Option<&Devices>) -> Result<Devices, CliError> {
     match &args.devices {
-        None => Ok(Devices::default()),
+        None => Ok(measured.cloned().unwrap_or_default()),
         Some(path) => file::read(path, |text| toml::from_str(text).map_err(|e| e.to_string())),
     }
 }
@@ -266,18 +298,22 @@ fn ranked<'a>(wish: &Wish, judged: &'a Judged) -> Ranked<'a> {
 /// What puts the settings into service. Origin and cache are the user's to name.
 fn command(wish: &Wish, settings: &Settings) -> String {
     match wish.front {
-        Front::Block { flash, .. } => command_of_volumes(wish, flash, settings),
-        Front::Data { ram, .. } => command_of_rows(wish, ram, settings),
+        Front::Block { flash, .. } => command_of_volumes(flash, settings),
+        Front::Data { ram, row } => command_of_rows(wish, [ram, row], settings),
     }
 }
 
-fn command_of_rows(wish: &Wish, ram: u64, settings: &Settings) -> String {
+fn command_of_rows(wish: &Wish, [ram, row]: [u64; 2], settings: &Settings) -> String {
     let tier = &settings.flash;
+    let block = settings.block.get();
+    // What the candidates have is half; a limit is a number of rows in the simulation.
+    let half = Tier::of_rows(ram / 2, ram / 2, row, block).dirty;
+    let dirty = if tier.dirty == half { ram / 2 } else { dirty_bytes_of_rows(tier, block, row) };
     format!(
         "destage serve --origin postgres://USER@HOST/DATABASE --cache-size {} --dirty-limit {} --policy {} --commit {} \
          --staleness {} --when {} --at-limit {} --batch {} --linger {}",
-        Bytes(ram - ram / 2),
-        Bytes(ram / 2),
+        Bytes(ram - dirty),
+        Bytes(dirty),
         policy_name(wish, tier.policy),
         tier.commit,
         tier.staleness,
@@ -288,7 +324,7 @@ fn command_of_rows(wish: &Wish, ram: u64, settings: &Settings) -> String {
     )
 }
 
-fn command_of_volumes(wish: &Wish, flash: u64, settings: &Settings) -> String {
+fn command_of_volumes(flash: u64, settings: &Settings) -> String {
     let tier = &settings.flash;
     let (policy, order) = match tier.policy {
         WritePolicy::WriteAround => (WritePolicy::WriteThrough.name(), ""),
@@ -304,14 +340,94 @@ fn command_of_volumes(wish: &Wish, flash: u64, settings: &Settings) -> String {
          --dirty-limit {} --policy {policy}{order} --commit {} --staleness {} --when {} --at-limit {} --batch-size {} \
          --linger {}",
         Bytes(flash),
-        Bytes(wish.log()),
+        Bytes(flash - tier.size.get()),
         Bytes(limits.dirty_bytes_max),
-        tier.commit,
+        commit_word(tier),
         tier.staleness,
         when_text(tier.when),
         at_limit_name(tier.at_limit),
         tier.batch,
         tier.linger,
+    )
+}
+
+/// `d` of a volume as the server takes it.
+fn commit_word(tier: &Tier) -> String {
+    let on_flush = destage_engine::commit_on_flush(tier.staleness.span());
+    if tier.commit.span() == on_flush { "flush".into() } else { tier.commit.to_string() }
+}
+
+/// The change of a running server. What a cache's making has decided is not in it.
+fn online(wish: &Wish, settings: &Settings) -> String {
+    let tier = &settings.flash;
+    let block = settings.block.get();
+    let limits = tier.core_policy(tier.size.get() / block, block, false).limits;
+    let (staleness, linger) = (tier.staleness, tier.linger);
+    let (when, at_limit) = (when_text(tier.when), at_limit_name(tier.at_limit));
+    match wish.front {
+        Front::Block { .. } => {
+            let policy = match tier.policy {
+                WritePolicy::Ordered => "ordered order=epoch",
+                WritePolicy::Strict => "ordered order=strict",
+                WritePolicy::WriteAround => WritePolicy::WriteThrough.name(),
+                named => named.name(),
+            };
+            format!(
+                "destage block policy {policy} when={when} commit={} staleness={staleness} at-limit={at_limit} dirty-limit={} \
+                 linger={linger}",
+                commit_word(tier),
+                Bytes(limits.dirty_bytes_max)
+            )
+        }
+        Front::Data { ram, row } => {
+            let dirty = dirty_bytes_of_rows(tier, block, row);
+            format!(
+                "destage policy {} when={when} commit={} staleness={staleness} at-limit={at_limit} dirty-limit={} cache-size={} \
+                 batch={} linger={linger}",
+                policy_name(wish, tier.policy),
+                tier.commit,
+                Bytes(dirty),
+                Bytes(ram - dirty),
+                tier.batch_groups
+            )
+        }
+    }
+}
+
+/// The memory of buffered rows, which take one block each in the simulation.
+fn dirty_bytes_of_rows(tier: &Tier, block: u64, row: u64) -> u64 {
+    (tier.dirty.get() / block).saturating_mul(row).max(64 << 10)
+}
+
+/// Why other settings are advised than those of the first candidate.
+fn tuning(best: &Judged, tuned: &Tuned) -> Vec<String> {
+    let taken = tuned.choices.iter().filter(|choice| choice.is_taken);
+    let taken: Vec<&str> = taken.map(|choice| choice.what.as_str()).collect();
+    if taken.is_empty() {
+        return Vec::new();
+    }
+    vec![format!(
+        "With {} its requests take {} on average instead of {}.",
+        taken.join(" and "),
+        seconds(tuned.best.mean()),
+        seconds(best.mean())
+    )]
+}
+
+fn told(choice: &Choice) -> String {
+    let percent = |ratio: f64| format!("{:+.1} %", (ratio - 1.0) * 100.0);
+    format!(
+        "{}: mean {} ({}), requests that write at the origin {}{}{}",
+        choice.what,
+        seconds(choice.mean_seconds),
+        percent(choice.mean_ratio),
+        percent(choice.origin_writes_ratio),
+        if choice.misses.is_empty() {
+            String::new()
+        } else {
+            format!("; misses: {}", choice.misses.join("; "))
+        },
+        if choice.is_taken { "; taken" } else { "" }
     )
 }
 
@@ -365,7 +481,10 @@ impl Advice<'_> {
 
     /// For people.
     fn text(&self) -> String {
-        let mut out = format!("{}\n\n", self.asked());
+        let mut out = format!("{}\n", self.asked());
+        out.push_str(&format!("devices: {}\n", self.devices));
+        out.extend(self.in_force.iter().map(|tier| format!("best, {tier}\n")));
+        out.push('\n');
         let header = Self::header().map(str::to_owned).to_vec();
         let rows = self.rows();
         let all = || std::iter::once(&header).chain(&rows);
@@ -379,7 +498,11 @@ impl Advice<'_> {
         let sentences = self.reason.iter().map(|sentence| format!("{sentence}\n"));
         out.push('\n');
         out.extend(sentences);
-        out.push_str(&format!("\n{}\n", self.command));
+        if !self.choices.is_empty() {
+            out.push_str("\nfurther choices, against the first of the ranking:\n");
+            out.extend(self.choices.iter().map(|choice| format!("  {}\n", told(choice))));
+        }
+        out.push_str(&format!("\nto start:  {}\nonline:    {}\n", self.command, self.online));
         out
     }
 
@@ -409,9 +532,14 @@ impl Advice<'_> {
     fn html(&self) -> Result<String, CliError> {
         let mut page = Page::new("Which policy for this load");
         page.paragraph(&self.asked());
+        page.list(&self.in_force);
         self.reason.iter().for_each(|sentence| page.paragraph(sentence));
         page.heading("To put it into service");
         page.verbatim(&self.command);
+        page.paragraph("A server that runs takes of it, at once:");
+        page.verbatim(&self.online);
+        page.heading("What further choices would cost or save");
+        page.list(&self.choices.iter().map(told).collect::<Vec<_>>());
         page.heading("What they come to");
         let svg = self.chart().svg();
         page.svg(&svg.map_err(|error| CliError::new(exit::BUG, error))?);
@@ -445,92 +573,4 @@ fn policy_name(wish: &Wish, policy: WritePolicy) -> &'static str {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::block::BlockCommand;
-    use crate::cli::{Cli, Subcommand};
-    use clap::Parser;
-    use destage_core::Span;
-
-    /// The settings that the block server makes of a command line.
-    fn parsed(command: &str) -> destage_block::settings::Settings {
-        let words = shlex::split(command).expect("it is a command line");
-        let cli = Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{command}: {error}"));
-        let Subcommand::Block { command: BlockCommand::Serve(args) } = cli.command else {
-            panic!("it starts the block server: {command}");
-        };
-        args.into_settings(Vec::new()).unwrap_or_else(|error| panic!("{command}: {error}"))
-    }
-
-    #[test]
-    fn the_command_line_says_what_was_simulated() {
-        let mut policies = std::collections::BTreeSet::new();
-        for (rpo, flash) in [(100, 64 << 20), (5_000, 20 << 30), (86_400_000, 16 << 40)] {
-            let front = Front::Block { flash, ram: 1 << 30 };
-            let wish = Wish { rpo: Span::from_millis(rpo), p99_read: None, p99_write: None, front };
-            for settings in wish.candidates(&Settings::default()) {
-                settings.validate().expect("candidates can be run");
-                let command = command(&wish, &settings);
-                let live = parsed(&command);
-                let [volume] = &live.volumes[..] else { panic!("one volume: {command}") };
-                assert_eq!((volume.cache_bytes, volume.log_bytes), (Some(flash), Some(wish.log())));
-                assert!(!volume.commit_on_flush, "{command}");
-                let tier = &settings.flash;
-                let blocks = tier.size.get() / settings.block.get();
-                let simulated = tier.core_policy(blocks, settings.block.get(), false);
-                let policy = &volume.policy;
-                assert_eq!(policy.acknowledge, simulated.acknowledge, "{command}");
-                assert_eq!((policy.order, policy.when), (simulated.order, simulated.when));
-                assert_eq!(
-                    (policy.commit, policy.staleness),
-                    (simulated.commit, simulated.staleness)
-                );
-                assert_eq!(policy.at_limit, simulated.at_limit, "{command}");
-                let (ours, theirs) = (&policy.limits, &simulated.limits);
-                assert_eq!(ours.dirty_bytes_max, theirs.dirty_bytes_max, "{command}");
-                assert!(tier.counts_writes, "as a volume does");
-                assert_eq!(ours.journal_bytes_max, theirs.journal_bytes_max, "{command}");
-                assert_eq!(ours.batch_bytes_max, theirs.batch_bytes_max, "{command}");
-                assert_eq!(ours.batch_groups_max, theirs.batch_groups_max, "{command}");
-                assert_eq!(ours.linger, theirs.linger, "{command}");
-                policies.insert(policy_name(&wish, tier.policy));
-            }
-        }
-        assert_eq!(policies.len(), 5, "{policies:?}");
-    }
-
-    #[test]
-    fn the_command_line_for_rows_says_what_was_simulated() {
-        let mut policies = std::collections::BTreeSet::new();
-        for (rpo, ram) in [(100, 1 << 20), (5_000, 20 << 30), (86_400_000, 1 << 40)] {
-            let front = Front::Data { ram, row: 333 };
-            let wish = Wish { rpo: Span::from_millis(rpo), p99_read: None, p99_write: None, front };
-            for settings in wish.candidates(&Settings::default()) {
-                settings.validate().expect("candidates can be run");
-                let command = command(&wish, &settings);
-                let words = shlex::split(&command).expect("it is a command line");
-                let cli = Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{error}"));
-                let Subcommand::Serve(args) = cli.command else { panic!("{command}") };
-                let live = args.into_settings().unwrap_or_else(|error| panic!("{error}")).policy;
-                let tier = &settings.flash;
-                let blocks = tier.size.get() / settings.block.get();
-                let simulated = tier.core_policy(blocks, settings.block.get(), false);
-                assert_eq!(live.acknowledge, simulated.acknowledge, "{command}");
-                assert_eq!((live.commit, live.staleness), (simulated.commit, simulated.staleness));
-                assert_eq!((live.when, live.at_limit), (simulated.when, simulated.at_limit));
-                let (ours, theirs) = (&live.limits, &simulated.limits);
-                assert_eq!(ours.batch_groups_max, theirs.batch_groups_max, "{command}");
-                assert_eq!(ours.linger, theirs.linger, "{command}");
-                assert_eq!(ours.dirty_bytes_max + ours.cache_bytes_max, ram, "{command}");
-                // Rows are simulated as blocks: so many fit.
-                let dirty_rows = theirs.dirty_bytes_max / settings.block.get();
-                assert_eq!(dirty_rows, ours.dirty_bytes_max / 333 / 2 * 2, "{command}");
-                if tier.policy != WritePolicy::WriteThrough {
-                    assert_eq!(live.order, simulated.order, "{command}");
-                }
-                policies.insert(policy_name(&wish, tier.policy));
-            }
-        }
-        assert_eq!(policies.into_iter().collect::<Vec<_>>(), ["write-back", "write-through"]);
-    }
-}
+mod tests;

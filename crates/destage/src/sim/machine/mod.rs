@@ -1,25 +1,28 @@
 //! `destage sim run` with devices: requests through hosts, caches, a network and a filer, in virtual time.
 
-use super::report::{csv_line, failed_blocks};
+mod shown;
+
+use super::report::failed_blocks;
 use super::trace::{TraceArgs, interrupt, is_interrupted};
 use crate::error::CliError;
 use crate::file;
 use crate::output::{print, print_json};
 use clap::ValueEnum;
 use destage_core::{AtLimit, Span, Time, When};
+use destage_engine::defaults;
 use destage_runtime::exit;
-use destage_runtime::human::{bytes, count, percent, seconds};
+use destage_runtime::human::{count, seconds};
 use destage_runtime::policy::{parse_at_limit, parse_when};
 use destage_runtime::units::{Bytes, Interval, UnitError};
 use destage_sim::advise::{Losses, random_times};
 use destage_sim::hits::Replacements;
 use destage_sim::machine::{
-    self, Architecture, Arrivals, Destage, Devices, Kind, Meter, Overload, Report, RunError,
-    Settings, Start, WritePolicy,
+    self, Architecture, Arrivals, Devices, Meter, Report, RunError, Settings, Start, Tier,
+    WritePolicy,
 };
-use destage_sim::sweep::{cell, columns};
 use serde::Serialize;
-use std::fmt::Write;
+pub(super) use shown::settings_in_force;
+use shown::{csv, table};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -56,6 +59,22 @@ pub(crate) struct MachineArgs {
     /// What happens to writes at a limit: throttle, block, write-through or fail.
     #[arg(long, value_parser = parse_at_limit, value_name = "CHOICE")]
     at_limit: Option<AtLimit>,
+
+    /// Bytes of the log inside --flash; a quarter of it unless told.
+    #[arg(long, value_name = "SIZE")]
+    log_size: Option<Bytes>,
+
+    /// Most bytes of writes that the origin does not have; a quarter of the log unless told.
+    #[arg(long, value_name = "SIZE")]
+    dirty_limit: Option<Bytes>,
+
+    /// Most bytes in one batch at the origin; 16M unless told.
+    #[arg(long, value_name = "SIZE")]
+    batch_size: Option<Bytes>,
+
+    /// How long a lone write waits for company; 100ms unless told.
+    #[arg(long, value_name = "TIME")]
+    linger: Option<Interval>,
 
     /// The policy of the RAM where it stands before flash; write-back unless told.
     #[arg(long, value_parser = word::<WritePolicy>, value_name = "POLICY")]
@@ -133,9 +152,6 @@ fn word<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
     T::deserialize(value).map_err(|error| error.to_string())
 }
 
-/// More crashes are only summed up in the table.
-const CRASHES_SHOWN_MAX: usize = 20;
-
 /// The form of a result.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Output {
@@ -168,6 +184,10 @@ impl MachineArgs {
             ("commit", self.commit.is_some()),
             ("staleness", self.staleness.is_some()),
             ("at-limit", self.at_limit.is_some()),
+            ("log-size", self.log_size.is_some()),
+            ("dirty-limit", self.dirty_limit.is_some()),
+            ("batch-size", self.batch_size.is_some()),
+            ("linger", self.linger.is_some()),
             ("ram-policy", self.ram_policy.is_some()),
             ("ram-when", self.ram_when.is_some()),
             ("architecture", self.architecture.is_some()),
@@ -254,11 +274,26 @@ impl MachineArgs {
         let is_given = ram.get() > 0 || flash.get() > 0;
         if is_given {
             (settings.ram.size, settings.flash.size) = (ram, flash);
+            if self.settings.is_none() && flash.get() > 0 {
+                settings.flash = self.volume(flash.get())?;
+            }
             settings.flash.replacement = replacement;
             let both = ram.get() > 0 && flash.get() > 0;
             settings.ram.replacement = if both { caches.ram_replacement } else { replacement };
         }
         Ok(())
+    }
+
+    /// The cache of a volume as the server has it, with what flags say of its log.
+    fn volume(&self, flash: u64) -> Result<Tier, CliError> {
+        let tier = Tier::of_volume(flash);
+        let log = self.log_size.map_or_else(|| defaults::volume::log_bytes(flash), Bytes::get);
+        if log >= flash {
+            let message = format!("a log of {} leaves no room for blocks in --flash", Bytes(log));
+            return Err(CliError::usage(message));
+        }
+        let dirty = self.dirty_limit.map_or_else(|| defaults::volume::dirty_bytes(log), Bytes::get);
+        Ok(tier.with_log(flash, log, dirty))
     }
 
     fn set_policies(&self, settings: &mut Settings) {
@@ -271,8 +306,13 @@ impl MachineArgs {
         let tier = if has_flash { &mut settings.flash } else { &mut settings.ram };
         tier.policy = self.policy.unwrap_or(tier.policy);
         tier.when = self.when.unwrap_or(tier.when);
+        if let Some(staleness) = self.staleness {
+            *tier = tier.clone().with_staleness(staleness);
+        }
         tier.commit = self.commit.unwrap_or(tier.commit);
-        tier.staleness = self.staleness.unwrap_or(tier.staleness);
+        tier.dirty = self.dirty_limit.unwrap_or(tier.dirty);
+        tier.batch = self.batch_size.unwrap_or(tier.batch);
+        tier.linger = self.linger.unwrap_or(tier.linger);
         tier.at_limit = self.at_limit.unwrap_or(tier.at_limit);
     }
 
@@ -335,216 +375,6 @@ fn simulate(
         count((counts.requests as f64 / elapsed.max(1e-9)) as u64),
     );
     Ok((format.name(), counts.bad, report))
-}
-
-fn table(row: &Row<'_>) -> String {
-    let report = row.report;
-    let settings = &report.settings;
-    let size = |size: Bytes| if size.get() == 0 { "none".to_owned() } else { bytes(size.get()) };
-    let arrivals = match settings.arrivals {
-        Arrivals::Open { speed_percent: 100 } => "open loop, at the times of the trace".to_owned(),
-        Arrivals::Open { speed_percent } => {
-            format!("open loop, at {speed_percent} % of the trace's speed")
-        }
-        Arrivals::Closed { threads, think } => {
-            format!("closed loop, {threads} threads, think time {think}")
-        }
-    };
-    let mut rows = vec![
-        ("trace", format!("{} ({})", row.trace, row.format)),
-        ("arrivals", arrivals),
-        (
-            "caches",
-            format!(
-                "RAM {}, flash {}, {} host(s)",
-                size(settings.ram.size),
-                size(settings.flash.size),
-                settings.hosts
-            ),
-        ),
-        ("duration", seconds(report.duration_seconds)),
-    ];
-    let own = [&settings.ram, &settings.flash]
-        .into_iter()
-        .filter(|tier| tier.size.get() > 0)
-        .map(|tier| tier.replacement.name());
-    rows.push(("replacement", applied(own.collect())));
-    for (name, kind) in [("reads", &report.reads), ("writes", &report.writes)] {
-        rows.push((name, counts(kind)));
-        rows.push(("", times(kind)));
-    }
-    if report.failed > 0 {
-        rows.push(("failed", format!("{} requests", count(report.failed))));
-    }
-    if let Some(overload) = &report.overload {
-        rows.push(("overload", overloaded(overload)));
-    }
-    if let Some(waiting) = report.interrupted {
-        let waiting = count(waiting);
-        rows.push(("interrupted", format!("{waiting} requests were under way and are not in it")));
-    }
-    let origin = &report.origin;
-    rows.push((
-        "origin",
-        format!(
-            "{} blocks read in {} requests, {} written in {}, {} to the redo store",
-            count(origin.read_blocks),
-            count(origin.read_requests),
-            count(origin.write_blocks),
-            count(origin.write_requests),
-            count(origin.redo_blocks)
-        ),
-    ));
-    rows.push(("destaged", destaged(&report.destage)));
-    if let Some(ram) = &report.ram_destage {
-        rows.push(("RAM to flash", destaged(ram)));
-    }
-    if report.invalidated.all > 0 && settings.hosts > 1 {
-        let ratio = percent(report.invalidated.ratio());
-        rows.push((
-            "invalidated",
-            format!("{ratio} of the blocks written were held by another host"),
-        ));
-    }
-    let busy: Vec<_> = report
-        .stations
-        .iter()
-        .map(|load| format!("{} {}", load.name, percent(load.busy)))
-        .collect();
-    rows.push(("busy", busy.join(", ")));
-    rows.push(("hash", report.hash.clone()));
-    let mut out: String =
-        rows.iter().map(|(label, value)| format!("{label:<14}{value}\n")).collect();
-    if let Some(losses) = &row.losses {
-        out.push_str(&lost(losses));
-    }
-    for crash in report.crashes.iter().filter(|_| report.crashes.len() <= CRASHES_SHOWN_MAX) {
-        let _ = writeln!(
-            out,
-            "crash at {}: {} writes lost, with the cache {}; origin {} behind; {} writes out of order, {} across flushes, \
-             {} torn",
-            seconds(crash.at_seconds),
-            count(crash.lost_writes),
-            count(crash.lost_writes_with_cache),
-            seconds(crash.staleness_seconds),
-            count(crash.order_violations),
-            count(crash.epoch_violations),
-            count(crash.torn_writes)
-        );
-    }
-    out
-}
-
-/// The replacement of the tiers, and whether a server has it.
-fn applied(names: Vec<&'static str>) -> String {
-    let served = Replacements::S3Fifo.name();
-    let named = names.join(", ");
-    match names.last() {
-        Some(&last) if last != served => {
-            format!("{named} (what if: the servers have {served} and nothing else)")
-        }
-        _ => named,
-    }
-}
-
-/// That more came than can be done.
-fn overloaded(overload: &Overload) -> String {
-    format!(
-        "more came than the devices can do: {} requests waited when the last one came, and were answered {} later; busiest: {}",
-        count(overload.waiting),
-        seconds(overload.behind_seconds),
-        overload.busiest
-    )
-}
-
-/// What the crashes lose, as far as it can differ.
-fn lost(losses: &Losses) -> String {
-    let writes = &losses.lost_writes;
-    let mut out = format!(
-        "{} crashes {}: writes lost: mean {:.1}, p50 {}, p99 {}, max {}\n",
-        count(losses.crashes),
-        if losses.lose_cache { "that lose the caches too" } else { "that spare persistent flash" },
-        writes.mean,
-        writes.p50,
-        writes.p99,
-        writes.max
-    );
-    if losses.lose_cache {
-        let behind = &losses.staleness_seconds;
-        let _ = writeln!(
-            out,
-            "  the origin is behind: mean {}, p50 {}, p99 {}, max {}",
-            seconds(behind.mean),
-            seconds(behind.p50),
-            seconds(behind.p99),
-            seconds(behind.max)
-        );
-        for (what, found) in [
-            ("writes out of order", losses.order_violations),
-            ("writes out of order across flushes", losses.epoch_violations),
-            ("torn writes", losses.torn_writes),
-        ] {
-            let _ = writeln!(
-                out,
-                "  {what}: in {} crashes, at most {} in one",
-                count(found.crashes),
-                count(found.max)
-            );
-        }
-    }
-    out
-}
-
-fn counts(kind: &Kind) -> String {
-    let counts = &kind.counts;
-    format!(
-        "{} requests, hits {}; {} blocks, hits {}, in RAM {}; bytes {}",
-        count(counts.requests.all),
-        percent(counts.requests.ratio()),
-        count(counts.blocks.all),
-        percent(counts.blocks.ratio()),
-        percent(counts.ram_block_hits as f64 / counts.blocks.all.max(1) as f64),
-        percent(counts.bytes.ratio())
-    )
-}
-
-fn times(kind: &Kind) -> String {
-    let latency = &kind.latency;
-    format!(
-        "mean {} +- {}, p50 {}, p99 {}, p99.9 {}, p99.99 {}, max {}; per block {}",
-        seconds(latency.mean),
-        seconds(latency.deviation),
-        seconds(latency.p50),
-        seconds(latency.p99),
-        seconds(latency.p999),
-        seconds(latency.p9999),
-        seconds(latency.max),
-        seconds(kind.block_mean_seconds)
-    )
-}
-
-fn destaged(destage: &Destage) -> String {
-    format!(
-        "{} of {} blocks written ({} on dirty), {} bursts of {:.1}, largest {}; age {}, oldest {}; {} left dirty",
-        count(destage.destaged_blocks),
-        count(destage.written_blocks),
-        count(destage.written_on_dirty),
-        count(destage.bursts),
-        destage.burst_mean,
-        count(destage.burst_max),
-        seconds(destage.dirty_age_mean),
-        seconds(destage.staleness_max),
-        count(destage.dirty_left)
-    )
-}
-
-/// A header and a line: every value of the report but the histograms and lists.
-fn csv(row: &Row<'_>) -> Result<String, CliError> {
-    let value = serde_json::to_value(row)
-        .map_err(|error| CliError::new(exit::BUG, format!("failed to write CSV: {error}")))?;
-    let cells = columns(&value).into_iter().map(|(name, value)| (name, cell(&value)));
-    let (names, values): (Vec<_>, Vec<_>) = cells.unzip();
-    Ok(format!("{}\n{}\n", csv_line(&names), csv_line(&values)))
 }
 
 #[cfg(test)]

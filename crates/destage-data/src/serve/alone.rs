@@ -1,0 +1,91 @@
+//! A journal on the local disk that is one copy of a log on other servers (`--journal both`): whether it may go on without them,
+//! and whether it has. The file `replica-log` in the data folder says so.
+//!
+//! What such a journal has acknowledged alone, the log on the servers lacks. So it is never taken for a tail that nobody was told
+//! of: a folder that has gone on alone does not go back to the servers.
+
+use super::ServeError;
+use crate::settings::{JournalKind, Settings};
+use destage_runtime::{exit, own};
+use serde::{Deserialize, Serialize};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+
+const FILE: &str = "replica-log";
+const NEW_FILE: &str = "replica-log.new";
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Note {
+    /// The log's name on the servers.
+    log: String,
+    /// The journal has taken writes without them.
+    alone: bool,
+}
+
+/// Looks whether the journal in the data folder may be used as the settings say, and notes how it is.
+///
+/// # Errors
+/// It may not, or the file cannot be read or written.
+pub(super) fn check(settings: &Settings) -> Result<(), ServeError> {
+    let path = settings.data.join(FILE);
+    let data = settings.data.display();
+    let unusable = |message| Err(ServeError::new(exit::JOURNAL_UNUSABLE, message));
+    let failed = |error: io::Error| {
+        let text = format!(
+            "failed to use {}, which says of which log this data folder's journal is a copy: {error}. Check the disk and the file's \
+             mode, then start again",
+            path.display()
+        );
+        ServeError::new(exit::JOURNAL_UNUSABLE, text)
+    };
+    let found = match own::read(&path) {
+        Ok(bytes) => Some(serde_json::from_slice::<Note>(&bytes).map_err(|e| failed(e.into()))?),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(failed(error)),
+    };
+    let note = match (&settings.replicas, found) {
+        (Some(_), Some(note)) if note.alone => {
+            return unusable(format!(
+                "the journal in {data} has gone on without the servers of the log '{}' (--journal-alone) and holds writes that they \
+                 lack. Start it so once more and let it drain (exit 0), then start with an empty data folder and --adopt",
+                note.log
+            ));
+        }
+        (Some(replicas), _) if replicas.journal == JournalKind::Both => {
+            Note { log: replicas.name.clone(), alone: false }
+        }
+        (Some(_), _) | (None, None) => return Ok(()),
+        (None, Some(note)) if settings.journal_alone => {
+            tracing::warn!(
+                log = note.log,
+                "the journal goes on without the servers of its log: what is acknowledged from now on is lost with this host's disk, \
+                 up to D, and also if a standby takes the log over"
+            );
+            Note { alone: true, ..note }
+        }
+        (None, Some(note)) => {
+            return unusable(format!(
+                "the journal in {data} is one copy of the log '{}' on other servers. Name them (--replicas). Or go on with this copy \
+                 alone by --journal-alone: what is acknowledged then is lost with this host's disk, up to D. It is lost, too, if a \
+                 standby takes the log over, so end all of them before",
+                note.log
+            ));
+        }
+    };
+    write(settings, &note).map_err(failed)
+}
+
+/// Beside the file, which the new one then replaces: a crash leaves one of them whole.
+fn write(settings: &Settings, note: &Note) -> io::Result<()> {
+    let beside = settings.data.join(NEW_FILE);
+    match std::fs::remove_file(&beside) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = own::open(&beside, OpenOptions::new().write(true).create_new(true))?;
+    serde_json::to_writer(&mut file, note)?;
+    file.write_all(b"\n")?;
+    file.sync_all()?;
+    std::fs::rename(&beside, settings.data.join(FILE))?;
+    File::open(&settings.data).and_then(|folder| folder.sync_all())
+}

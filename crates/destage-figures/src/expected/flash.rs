@@ -1,0 +1,196 @@
+//! Holland and others, "Flash caching on the storage client", USENIX ATC 2013. Its figures are drawings: what its text says of
+//! them is beside ours.
+
+use super::Bound::{AtLeast, AtMost, Between, Near};
+use super::Says::{Against, Fitted, Ours, Paper};
+use super::{Expected, row};
+
+pub(super) const ROWS: &[Expected] = &[
+    row(
+        "flash-2",
+        "set of 40 GB, no flash / 64 GB",
+        "",
+        Paper("above 1: \"in-cache performance for much larger workloads\""),
+        Between(3.96, 4.39),
+    )
+    .small(AtLeast(3.0)),
+    row(
+        "flash-2",
+        "set of 40 GB / set of 5 GB, flash of 64 GB",
+        "",
+        Paper("about 1: \"in-cache performance\""),
+        Between(0.94, 1.11),
+    )
+    .small(AtMost(1.4)),
+    row(
+        "flash-2",
+        "set of 40 GB / set of 5 GB, no flash",
+        "",
+        Paper("above 1"),
+        Between(3.81, 4.74),
+    )
+    .small(AtLeast(3.0)),
+    row("flash-2", "set of 40 GB, flash of 32 GB / 64 GB", "", Ours, Between(1.59, 1.72))
+        .small(AtLeast(1.1)),
+    row(
+        "flash-2",
+        "set 5 times the flash of 16 GB, flash / none",
+        "",
+        Paper("below 1: \"still a substantial benefit\""),
+        Between(0.865, 0.908),
+    )
+    .small(AtMost(0.92)),
+    row(
+        "flash-2",
+        "set 10 times the flash of 16 GB, flash / none",
+        "",
+        Paper("below 1: \"still a substantial benefit\""),
+        Between(0.918, 0.959),
+    )
+    .small(AtMost(0.97)),
+    row(
+        "flash-policies",
+        "neither synchronous from RAM nor none: farthest from their mean",
+        "%",
+        Paper("0: they \"perform identically\""),
+        Between(0.149, 1.41),
+    )
+    .small(AtMost(2.0)),
+    row(
+        "flash-policies",
+        "synchronous from RAM, best write / worst of the others",
+        "",
+        Paper("above 1: they \"perform badly\""),
+        Between(52.9, 56.9),
+    )
+    .small(AtLeast(5.0)),
+    row(
+        "flash-policies",
+        "none from RAM, best write / worst of the others",
+        "",
+        Paper("above 1: it \"performs badly\""),
+        Between(9.13, 20.4),
+    )
+    .small(AtLeast(5.0)),
+    row("flash-unified", "reads, unified / naive", "", Paper("below 1"), Between(0.805, 0.853))
+        .small(AtMost(0.99)),
+    row("flash-unified", "writes, naive, us", "us", Ours, Between(0.392, 0.408)).small(AtMost(2.0)),
+    row("flash-unified", "writes, unified / flash write", "", Paper("8/9"), Between(0.886, 0.945))
+        .small(Near(0.889, 15.0)),
+    row(
+        "flash-3",
+        "reads, metadata written / not",
+        "",
+        Paper("1: \"no visible effect whatsoever\""),
+        Between(0.98, 1.02),
+    )
+    .small(Near(1.0, 2.0)),
+    row(
+        "flash-3",
+        "writes, metadata written / not",
+        "",
+        Paper("1: \"no visible effect whatsoever\""),
+        Between(0.98, 1.02),
+    )
+    .small(Near(1.0, 2.0)),
+    row(
+        "flash-3",
+        "set of 5 GB, cold / warm",
+        "",
+        Paper("above 1: \"considerably worse\""),
+        Between(2.36, 2.88),
+    )
+    .small(AtLeast(1.5)),
+    row(
+        "flash-3",
+        "set of 60 GB, cold flash / no flash",
+        "",
+        Paper("below 1: \"still better\""),
+        Between(0.538, 0.578),
+    )
+    .small(AtMost(0.9)),
+    row(
+        "flash-3",
+        "set of 320 GB, cold / warm",
+        "",
+        Paper("1: it \"converges\""),
+        Between(1.0, 1.05),
+    )
+    .small(Between(1.0, 1.1)),
+    row(
+        "flash-3",
+        "cold flash is better than none after, minutes",
+        "min",
+        Fitted("20 to 25"),
+        Between(19.9, 21.4),
+    )
+    .small(Between(15.0, 30.0)),
+    row(
+        "flash-4",
+        "set of 40 GB, flash of 64 GB, by request",
+        "%",
+        Against("\"upwards of 90\""),
+        Between(77.9, 84.2),
+    )
+    .small(Between(76.95, 85.05)),
+    row(
+        "flash-4",
+        "set of 40 GB, flash of 64 GB, by block",
+        "%",
+        Against("\"upwards of 90\""),
+        Between(65.1, 70.2),
+    )
+    .small(Between(64.6, 71.4)),
+    row("flash-4", "set of 40 GB, no flash", "%", Paper("\"much\" lower"), Between(29.1, 35.8))
+        .small(AtMost(60.0)),
+    row(
+        "flash-4",
+        "set of 120 GB, flash of 64 GB",
+        "%",
+        Paper("\"drops off much more slowly\""),
+        Between(68.2, 72.7),
+    )
+    .small(AtLeast(50.0)),
+    row(
+        "flash-4",
+        "set of 120 GB, no flash",
+        "%",
+        Paper("lower than for small sets"),
+        Between(12.8, 13.8),
+    )
+    .small(AtMost(30.0)),
+    row("flash-5", "reads, 256 KB of RAM / 8 GB", "", Paper("around 1.02"), Between(1.02, 1.06))
+        .small(Between(1.0, 1.06)),
+    row("flash-5", "reads, no RAM / 8 GB", "", Paper("around 1.02"), Between(1.02, 1.06))
+        .small(Between(1.0, 1.06)),
+    row(
+        "flash-5",
+        "writes, 256 KB of RAM / 8 GB",
+        "",
+        Paper("1: \"remains the same\""),
+        Between(0.98, 1.02),
+    )
+    .small(Near(1.0, 10.0)),
+    row("flash-5", "reads that hit in 8 GB of RAM", "%", Fitted("about 14"), Between(13.3, 15.6))
+        .small(Near(14.0, 20.0)),
+    row("flash-5", "other reads that hit in flash", "%", Fitted("over 85"), Between(80.0, 85.2))
+        .small(Near(85.0, 5.0)),
+    row("flash-6", "reads, no RAM / 8 GB", "", Fitted("1.25 to 1.30"), Between(1.21, 1.34))
+        .small(Between(1.2, 1.35)),
+    row("flash-6", "reads without flash, no RAM / 8 GB", "", Fitted("5"), Between(4.74, 6.07))
+        .small(Near(5.0, 20.0)),
+    row("flash-sensitivity", "flash reads take 44 us", "", Ours, Between(1.09, 1.18))
+        .small(Near(1.14, 10.0)),
+    row("flash-sensitivity", "flash reads take 176 us", "", Ours, Between(1.45, 1.66))
+        .small(Near(1.57, 10.0)),
+    row("flash-sensitivity", "a tenth of the filer's reads is slow", "", Ours, Between(1.33, 1.5))
+        .small(Near(1.43, 10.0)),
+    row("flash-sensitivity", "three tenths are slow", "", Ours, Between(1.11, 1.2))
+        .small(Near(1.16, 10.0)),
+    row("flash-sensitivity", "slow reads take 4 ms", "", Ours, Between(1.41, 1.6))
+        .small(Near(1.52, 10.0)),
+    row("flash-sensitivity", "slow reads take 16 ms", "", Ours, Between(1.1, 1.19))
+        .small(Near(1.15, 10.0)),
+    row("flash-sensitivity", "the network takes no time", "", Ours, Between(1.22, 1.35))
+        .small(Near(1.3, 10.0)),
+];

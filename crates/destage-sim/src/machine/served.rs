@@ -1,0 +1,74 @@
+//! Tiers as the servers have them unless told otherwise, by the same defaults.
+
+use super::settings::{DIRTY_MIN, Tier};
+use crate::hits::Replacements;
+use destage_core::Policy;
+use destage_engine::{WritePolicy, defaults};
+use destage_runtime::units::{Bytes, Interval};
+
+/// The replacement of the servers.
+const SERVED: Replacements = Replacements::of(defaults::REPLACEMENT);
+
+impl Tier {
+    /// The cache of a volume of so many bytes, its log included, as `destage block serve` has it unless told otherwise.
+    pub fn of_volume(cache_bytes: u64) -> Self {
+        let log = defaults::volume::log_bytes(cache_bytes);
+        Self { replacement: SERVED, persistent: true, ..Self::default() }
+            .with_log(cache_bytes, log, defaults::volume::dirty_bytes(log))
+            .with(&defaults::volume::policy(log), defaults::volume::POLICY)
+    }
+
+    /// The same with another log and dirty limit, bytes.
+    pub fn with_log(self, cache_bytes: u64, log_bytes: u64, dirty_bytes: u64) -> Self {
+        Self {
+            size: Bytes(cache_bytes.saturating_sub(log_bytes)),
+            // What the log may hold before it is destaged for room.
+            log: Bytes(destage_engine::journal_limit(log_bytes)),
+            dirty: Bytes(dirty_bytes.max(DIRTY_MIN)),
+            counts_writes: true,
+            ..self
+        }
+    }
+
+    /// The memory of the server of rows, which holds so many bytes of rows beside so many of buffered writes. A row takes
+    /// `block` of the simulation and `row` bytes of the memory.
+    pub fn of_rows(rows_bytes: u64, dirty_bytes: u64, row: u64, block: u64) -> Self {
+        let blocks = |bytes: u64| (bytes / row).max(1).saturating_mul(block);
+        let tier = Self {
+            size: Bytes(blocks(rows_bytes)),
+            // A dirty row counts twice, as a row and as the write that made it so: here as there.
+            dirty: Bytes((dirty_bytes / row / 2 * 2).saturating_mul(block).max(DIRTY_MIN)),
+            replacement: SERVED,
+            persistent: true,
+            rows: true,
+            ..Self::default()
+        };
+        // A batch is bounded by its groups: rows are not of the simulated size.
+        Self {
+            batch: Bytes(1 << 40),
+            ..tier.with(&defaults::rows::policy(), WritePolicy::Journaled)
+        }
+    }
+
+    fn with(self, policy: &Policy, named: WritePolicy) -> Self {
+        Self {
+            policy: named,
+            when: policy.when,
+            commit: Interval(policy.commit),
+            staleness: Interval(policy.staleness),
+            at_limit: policy.at_limit,
+            batch_groups: policy.limits.batch_groups_max,
+            batch: Bytes(policy.limits.batch_bytes_max),
+            linger: Interval(policy.limits.linger),
+            ..self
+        }
+    }
+
+    /// Another staleness bound. Who commits on flush does so within a share of it.
+    pub fn with_staleness(self, staleness: Interval) -> Self {
+        let on_flush = |staleness: Interval| destage_engine::commit_on_flush(staleness.span());
+        let commits_on_flush = self.commit.span() == on_flush(self.staleness);
+        let commit = if commits_on_flush { Interval(on_flush(staleness)) } else { self.commit };
+        Self { staleness, commit, ..self }
+    }
+}

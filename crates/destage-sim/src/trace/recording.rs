@@ -1,0 +1,73 @@
+//! Recordings of live runs, read as traces: see [`crate::replay`].
+
+use super::{Format, Raw, TraceError};
+use crate::machine::Devices;
+use crate::replay::{Load, ReplayError, replay};
+use destage_record::{Part, list};
+use std::path::Path;
+
+/// What a part of a recording begins with.
+const MAGIC: &[u8] = b"DSTGREC1";
+
+/// Whether the file begins as a part of a recording does.
+pub(super) fn is_part(head: &[u8]) -> bool {
+    head.starts_with(MAGIC)
+}
+
+/// Whether there is no such file, but parts of a recording of that name.
+pub(super) fn has_parts(path: &Path) -> bool {
+    !path.exists() && path.as_os_str() != "-" && list(path).is_ok()
+}
+
+/// What a recording holds.
+pub(super) struct Recorded {
+    /// The requests of the newest stretch of parts without a gap.
+    pub(super) requests: Vec<Raw>,
+    /// What is to be known of them.
+    pub(super) note: Option<String>,
+    /// How slow devices were.
+    pub(super) devices: Option<Devices>,
+}
+
+/// Reads all of it.
+pub(super) fn read(path: &Path) -> Result<Recorded, TraceError> {
+    let name = path.display().to_string();
+    let wrong = |reason: String| TraceError::Format {
+        name: name.clone(),
+        format: Format::Recording,
+        reason: reason.into(),
+    };
+    let parts = list(path).map_err(|error| wrong(error.to_string()))?;
+    let (mut load, mut is_volume, mut last) = (Load::default(), false, None);
+    for path in parts {
+        let name = path.display().to_string();
+        let content = std::fs::read(&path).map_err(|error| TraceError::Open { name, error })?;
+        let part = Part::read(content, env!("CARGO_PKG_VERSION"));
+        let part = part.map_err(|error| wrong(error.to_string()))?;
+        let begin = &part.begin;
+        let follows = last == Some((begin.run, begin.part.wrapping_sub(1)));
+        if !follows || begin.after_gap {
+            load = Load::default();
+        }
+        last = Some((begin.run, begin.part));
+        is_volume = begin.subject.starts_with("block");
+        replay(&part, &mut load).map_err(|error: ReplayError| wrong(error.to_string()))?;
+    }
+    let (all, known) = load.known();
+    let what = if is_volume { "blocks" } else { "rows" };
+    let note = (known < all).then(|| {
+        format!(
+            "of {all} {what} the recording tells where {known} are; the others were neither fetched nor evicted meanwhile, and count \
+             as apart from all others"
+        )
+    });
+    let raw = |request: crate::trace::Request| Raw {
+        time_ns: request.time.0,
+        op: request.op,
+        extent: request.extent,
+        host: request.host,
+        thread: request.thread,
+    };
+    let requests = load.trace(is_volume).into_iter().map(raw).collect();
+    Ok(Recorded { requests, note, devices: load.devices() })
+}

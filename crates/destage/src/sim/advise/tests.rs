@@ -1,0 +1,152 @@
+use super::*;
+use crate::block::BlockCommand;
+use crate::cli::{Cli, Subcommand};
+use clap::Parser;
+use destage_core::Span;
+
+/// The settings that the block server makes of a command line.
+fn parsed(command: &str) -> destage_block::settings::Settings {
+    let words = shlex::split(command).expect("it is a command line");
+    let cli = Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{command}: {error}"));
+    let Subcommand::Block { command: BlockCommand::Serve(args) } = cli.command else {
+        panic!("it starts the block server: {command}");
+    };
+    args.into_settings(Vec::new()).unwrap_or_else(|error| panic!("{command}: {error}"))
+}
+
+#[test]
+fn the_command_line_says_what_was_simulated() {
+    let mut policies = std::collections::BTreeSet::new();
+    for (rpo, flash) in [(100, 64 << 20), (5_000, 20 << 30), (86_400_000, 16 << 40)] {
+        let front = Front::Block { flash, ram: 1 << 30 };
+        let wish = Wish { rpo: Span::from_millis(rpo), p99_read: None, p99_write: None, front };
+        for settings in wish.candidates(&Settings::default()) {
+            settings.validate().expect("candidates can be run");
+            let command = command(&wish, &settings);
+            let live = parsed(&command);
+            let [volume] = &live.volumes[..] else { panic!("one volume: {command}") };
+            assert_eq!((volume.cache_bytes, volume.log_bytes), (Some(flash), Some(wish.log())));
+            assert!(volume.commit_on_flush, "as unless told: {command}");
+            let tier = &settings.flash;
+            let blocks = tier.size.get() / settings.block.get();
+            let simulated = tier.core_policy(blocks, settings.block.get(), false);
+            let policy = &volume.policy;
+            assert_eq!(policy.acknowledge, simulated.acknowledge, "{command}");
+            assert_eq!((policy.order, policy.when), (simulated.order, simulated.when));
+            assert_eq!((policy.commit, policy.staleness), (simulated.commit, simulated.staleness));
+            assert_eq!(policy.at_limit, simulated.at_limit, "{command}");
+            let (ours, theirs) = (&policy.limits, &simulated.limits);
+            assert_eq!(ours.dirty_bytes_max, theirs.dirty_bytes_max, "{command}");
+            assert!(tier.counts_writes, "as a volume does");
+            assert_eq!(ours.journal_bytes_max, theirs.journal_bytes_max, "{command}");
+            assert_eq!(ours.batch_bytes_max, theirs.batch_bytes_max, "{command}");
+            assert_eq!(ours.batch_groups_max, theirs.batch_groups_max, "{command}");
+            assert_eq!(ours.linger, theirs.linger, "{command}");
+            // What changes a running server makes the same policy of the one that it has.
+            let online = online(&wish, &settings);
+            let words = shlex::split(&online).expect("it is a command line");
+            Cli::try_parse_from(&words).unwrap_or_else(|error| panic!("{online}: {error}"));
+            let named = |word: &&String| {
+                word.contains('=') && !word.starts_with("order=") && *word != "commit=flush"
+            };
+            let parts: Vec<String> = words[4..].iter().filter(named).cloned().collect();
+            let mut changed = policy.clone();
+            changed.when = destage_core::When::OnPressure;
+            changed.limits.linger = Span::from_millis(7);
+            changed.limits.dirty_bytes_max = 1 << 33;
+            let changed = destage_runtime::policy::change(&changed, &parts);
+            assert_eq!(changed.unwrap_or_else(|error| panic!("{online}: {error}")), *policy);
+            policies.insert(policy_name(&wish, tier.policy));
+        }
+    }
+    assert_eq!(policies.len(), 5, "{policies:?}");
+}
+
+/// The settings of a simulated run by its flags.
+fn run_settings(command: &str) -> Settings {
+    let words = shlex::split(command).expect("it is a command line");
+    let cli = Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{command}: {error}"));
+    let Subcommand::Sim { command: crate::sim::SimCommand::Run(args) } = cli.command else {
+        panic!("it is a run: {command}");
+    };
+    args.settings().unwrap_or_else(|error| panic!("{command}: {error}"))
+}
+
+#[test]
+fn servers_runs_and_advice_have_the_same_defaults() {
+    const FLASH: u64 = 1 << 30;
+    let live = parsed("destage block serve --origin file:/a --cache /b --cache-size 1G");
+    let live = &live.volumes[0];
+    let run = run_settings("destage sim run --trace t --flash 1G --devices /dev/null");
+    let front = Front::Block { flash: FLASH, ram: 0 };
+    let rpo = destage_engine::defaults::STALENESS;
+    let wish = Wish { rpo, p99_read: None, p99_write: None, front };
+    let named = destage_engine::defaults::volume::POLICY;
+    let advised = wish.candidates(&Settings::default());
+    let advised = advised.into_iter().find(|settings| settings.flash.policy == named);
+    for (who, settings) in [("run", run), ("advise", advised.expect("a candidate"))] {
+        let tier = &settings.flash;
+        let (blocks, block) = (tier.size.get() / settings.block.get(), settings.block.get());
+        let mut simulated = tier.core_policy(blocks, block, false);
+        assert_eq!(tier.size.get(), FLASH / 4 * 3, "{who}");
+        assert_eq!(tier.replacement.choice(), Some(destage_core::replace::Choice::default()));
+        // The device bounds what is clean there, the size of the tier here; nothing is rejected here, and nobody waits for
+        // room in a list.
+        simulated.limits.cache_bytes_max = live.policy.limits.cache_bytes_max;
+        simulated.limits.waiting_max = live.policy.limits.waiting_max;
+        assert_eq!(simulated, live.policy, "{who}");
+        assert!(live.commit_on_flush && live.dirty_limit.is_none() && live.log_bytes.is_none());
+    }
+    let words = ["destage", "serve"];
+    let cli = Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{error}"));
+    let Subcommand::Serve(args) = cli.command else { panic!("it is the server of rows") };
+    let live = args.into_settings().unwrap_or_else(|error| panic!("{error}")).policy;
+    assert_eq!(live, destage_engine::defaults::rows::policy());
+    let front = Front::Data { ram: 2 << 30, row: 4_096 };
+    let settings = Wish { front, ..wish }.candidates(&Settings::default()).swap_remove(1);
+    let tier = &settings.flash;
+    let simulated = tier.core_policy(tier.size.get() / 4_096, 4_096, false);
+    assert_eq!(
+        (live.when, live.commit, live.staleness, live.at_limit),
+        (simulated.when, simulated.commit, simulated.staleness, simulated.at_limit)
+    );
+    assert_eq!(live.limits.linger, simulated.limits.linger);
+    assert_eq!(live.limits.batch_groups_max, simulated.limits.batch_groups_max);
+    assert_eq!(live.limits.cache_bytes_max, simulated.limits.cache_bytes_max);
+    assert_eq!(live.limits.dirty_bytes_max, simulated.limits.dirty_bytes_max);
+}
+
+#[test]
+fn the_command_line_for_rows_says_what_was_simulated() {
+    let mut policies = std::collections::BTreeSet::new();
+    for (rpo, ram) in [(100, 1 << 20), (5_000, 20 << 30), (86_400_000, 1 << 40)] {
+        let front = Front::Data { ram, row: 333 };
+        let wish = Wish { rpo: Span::from_millis(rpo), p99_read: None, p99_write: None, front };
+        for settings in wish.candidates(&Settings::default()) {
+            settings.validate().expect("candidates can be run");
+            let command = command(&wish, &settings);
+            let words = shlex::split(&command).expect("it is a command line");
+            let cli = Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{error}"));
+            let Subcommand::Serve(args) = cli.command else { panic!("{command}") };
+            let live = args.into_settings().unwrap_or_else(|error| panic!("{error}")).policy;
+            let tier = &settings.flash;
+            let blocks = tier.size.get() / settings.block.get();
+            let simulated = tier.core_policy(blocks, settings.block.get(), false);
+            assert_eq!(live.acknowledge, simulated.acknowledge, "{command}");
+            assert_eq!((live.commit, live.staleness), (simulated.commit, simulated.staleness));
+            assert_eq!((live.when, live.at_limit), (simulated.when, simulated.at_limit));
+            let (ours, theirs) = (&live.limits, &simulated.limits);
+            assert_eq!(ours.batch_groups_max, theirs.batch_groups_max, "{command}");
+            assert_eq!(ours.linger, theirs.linger, "{command}");
+            assert_eq!(ours.dirty_bytes_max + ours.cache_bytes_max, ram, "{command}");
+            // Rows are simulated as blocks: so many fit.
+            let dirty_rows = theirs.dirty_bytes_max / settings.block.get();
+            assert_eq!(dirty_rows, ours.dirty_bytes_max / 333 / 2 * 2, "{command}");
+            if tier.policy != WritePolicy::WriteThrough {
+                assert_eq!(live.order, simulated.order, "{command}");
+            }
+            policies.insert(policy_name(&wish, tier.policy));
+        }
+    }
+    assert_eq!(policies.into_iter().collect::<Vec<_>>(), ["write-back", "write-through"]);
+}

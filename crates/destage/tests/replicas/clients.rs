@@ -1,0 +1,91 @@
+//! Clients of four languages, unmodified, that find the owner by look-ups of Sentinel's protocol: they go on by themselves when
+//! it is killed.
+
+use crate::world::World;
+use destage_testkit::needs::prepared;
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Jedis looks anew five seconds after it has lost a Sentinel.
+const SPAN: Duration = Duration::from_secs(16);
+const KILLED_AFTER: Duration = Duration::from_secs(5);
+/// Each client has rows of its own.
+const ROWS_EACH: i64 = 1_000_000;
+/// So many writes are acknowledged to each client, in front of the kill and behind it.
+const TOLD_MIN: usize = 20;
+
+/// The programs that are there, each with its name; all or none.
+fn programs() -> Option<Vec<(&'static str, Command)>> {
+    let mut python = Command::new(prepared("DESTAGE_TEST_PYTHON")?);
+    python.arg("-B");
+    python.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/clients/python/sentinel.py"));
+    let mut go = Command::new(prepared("DESTAGE_TEST_GO_CLIENT")?);
+    go.arg("sentinel");
+    let mut node = Command::new("node");
+    node.arg(Path::new(&prepared("DESTAGE_TEST_NODE_CLIENT")?).with_file_name("sentinel.mjs"));
+    let mut java = Command::new("java");
+    let folder = prepared("DESTAGE_TEST_JAVA_SENTINEL")?;
+    java.args(["-cp", &format!("{folder}:{folder}/*"), "Sentinel"]);
+    Some(vec![("redis-py", python), ("go-redis", go), ("ioredis", node), ("Jedis", java)])
+}
+
+/// What a client said of each row, and when.
+fn said(mut program: Command, places: &str, first: i64) -> Vec<(Instant, String, i64)> {
+    program.args([places, &first.to_string(), &SPAN.as_secs().to_string()]);
+    let mut child = program.stdout(Stdio::piped()).spawn().expect("the client starts");
+    let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+    let said = lines.map_while(Result::ok).map(|line| {
+        let (word, row) = line.split_once(' ').expect("a word and a row");
+        (Instant::now(), word.to_owned(), row.parse().expect("a row"))
+    });
+    let said = said.collect();
+    let status = child.wait().expect("a child of ours");
+    assert!(status.success(), "{program:?}: {status}");
+    said
+}
+
+#[test]
+fn clients_that_know_sentinel_go_on_when_the_owner_is_killed() {
+    let Some(programs) = programs() else { return };
+    let mut world = World::new(3, &[]);
+    let mut owner = world.start(&["--failover", "1s"]);
+    let mut standby = world.start_standby(&["--failover", "1s"]);
+    let places = format!("{},{}", owner.address(), standby.address());
+    let (killed, all) = std::thread::scope(|scope| {
+        let clients: Vec<_> = programs
+            .into_iter()
+            .zip(1..)
+            .map(|((name, program), number)| {
+                let places = &places;
+                scope.spawn(move || (name, said(program, places, number * ROWS_EACH)))
+            })
+            .collect();
+        std::thread::sleep(KILLED_AFTER);
+        owner.kill();
+        let killed = Instant::now();
+        let all: Vec<_> = clients.into_iter().map(|one| one.join().expect("a client")).collect();
+        (killed, all)
+    });
+    standby.end();
+    let mut rows: BTreeMap<i64, i64> = world.origin_rows().into_iter().collect();
+    for (name, said) in all {
+        let mut told = [0, 0];
+        for (at, word, row) in &said {
+            let found = rows.remove(row);
+            match word.as_str() {
+                "told" => {
+                    assert_eq!(found, Some(1), "{name} was told that row {row} was written");
+                    told[usize::from(*at > killed)] += 1;
+                }
+                "unknown" => assert!(matches!(found, None | Some(1)), "{name}: row {row}"),
+                _ => panic!("{name} was told '{word}' of row {row}"),
+            }
+        }
+        println!("{name}: {told:?} of {}", said.len());
+        assert!(told.iter().all(|&count| count >= TOLD_MIN), "{name}: {told:?}");
+    }
+    assert!(rows.is_empty(), "nobody wrote {rows:?}");
+}
