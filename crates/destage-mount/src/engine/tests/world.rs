@@ -310,7 +310,8 @@ impl World {
     fn pending(&self, ask: Ask) -> Slow {
         let inbox = Inbox::default();
         let answer = Box::new(Mailed(inbox.clone()));
-        let pending = Pending { caller: self.caller, ask, hints: Hints::default(), answer };
+        let pending =
+            Pending { caller: self.caller, ask, hints: Hints::default(), answer, ticket: None };
         Slow { inbox, pending }
     }
 
