@@ -4,7 +4,7 @@ use super::Outbox;
 use super::groups::check_member;
 use super::grow::{self, Growth};
 use super::{Event, Served, report};
-use destage_core::{AtLimit, Lsn, Order, Policy, Time};
+use destage_core::{AtLimit, Lsn, Order, Policy, Span, Time};
 use destage_engine::{Drive, WritePolicy, commit_on_flush};
 use destage_runtime::admin::{Caller, Control, ControlError, ask};
 use destage_runtime::metrics::Exports;
@@ -242,10 +242,7 @@ fn change(served: &Served, args: &[String]) -> Result<(Policy, bool), String> {
         match word {
             "order=epoch" => WritePolicy::Ordered.apply(&mut changed),
             "order=strict" => WritePolicy::Strict.apply(&mut changed),
-            "commit=flush" => {
-                on_flush = true;
-                changed.commit = commit_on_flush(changed.staleness);
-            }
+            "commit=flush" => on_flush = true,
             _ if word.contains('=') => {
                 on_flush &= !word.starts_with("commit=");
                 rest.push(word.to_owned());
@@ -260,7 +257,14 @@ fn change(served: &Served, args: &[String]) -> Result<(Policy, bool), String> {
             },
         }
     }
-    let changed = policy::change(&changed, &rest).map_err(|error| error.to_string())?;
+    if on_flush {
+        // What it is follows from D, which may be among what changes.
+        changed.commit = Span::ZERO;
+    }
+    let mut changed = policy::change(&changed, &rest).map_err(|error| error.to_string())?;
+    if on_flush {
+        changed.commit = commit_on_flush(changed.staleness);
+    }
     if let Some(group) = &served.group {
         check_member(&changed, &changed).map_err(|why| {
             format!(

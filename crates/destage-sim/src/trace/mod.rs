@@ -154,16 +154,17 @@ impl Trace {
         } else {
             path.display().to_string()
         };
-        let is_asked = options.format == Some(Format::Recording);
-        if is_asked || (options.format.is_none() && recording::has_parts(path)) {
+        if Self::is_recording(path, options) {
             return Self::of_recording(path, name);
         }
-        let source = Source::open(path)?;
-        if options.format.is_none() && path.as_os_str() != "-" && recording::is_part(source.head())
-        {
-            return Self::of_recording(path, name);
-        }
-        Self::new(source, name, options)
+        Self::new(Source::open(path)?, name, options)
+    }
+
+    /// Whether it is read as the recording of a live run: it is told to the core then, which panics if it was changed into what
+    /// cannot have happened.
+    pub fn is_recording(path: &Path, options: &Options) -> bool {
+        options.format == Some(Format::Recording)
+            || options.format.is_none() && (recording::has_parts(path) || recording::is_part(path))
     }
 
     /// A recording is read as a whole.

@@ -4,14 +4,21 @@ use super::{Format, Raw, TraceError};
 use crate::machine::Devices;
 use crate::replay::{Load, ReplayError, replay};
 use destage_record::{Part, list};
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 /// What a part of a recording begins with.
-const MAGIC: &[u8] = b"DSTGREC1";
+const MAGIC: &[u8; 8] = b"DSTGREC1";
 
-/// Whether the file begins as a part of a recording does.
-pub(super) fn is_part(head: &[u8]) -> bool {
-    head.starts_with(MAGIC)
+/// Whether the file begins as a part of a recording does. What can be read only once is none.
+pub(super) fn is_part(path: &Path) -> bool {
+    let mut head = [0; MAGIC.len()];
+    let mut begins = || -> std::io::Result<bool> {
+        File::open(path)?.read_exact(&mut head)?;
+        Ok(head == *MAGIC)
+    };
+    path.is_file() && begins().unwrap_or(false)
 }
 
 /// Whether there is no such file, but parts of a recording of that name.

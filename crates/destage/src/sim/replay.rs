@@ -215,7 +215,7 @@ impl Observer for Reached<'_> {
 }
 
 /// Restores the hook that was in force before.
-struct Hooked(Option<Hook>);
+pub(super) struct Hooked(Option<Hook>);
 
 type Hook = Box<dyn Fn(&PanicHookInfo<'_>) + Send + Sync>;
 
@@ -229,15 +229,19 @@ impl Drop for Hooked {
 
 /// The core panics where a driver does what it must not, and no driver that was recorded did: the file was changed. As long as
 /// what is returned lives, the process then ends with the place in the file instead.
-fn refuse_what_cannot_be(path: &Path) -> Hooked {
+pub(super) fn refuse_what_cannot_be(path: &Path) -> Hooked {
     let before = std::panic::take_hook();
     let file = path.display().to_string();
     REACHED.store(0, Ordering::Relaxed);
     std::panic::set_hook(Box::new(move |info| {
-        let byte = REACHED.load(Ordering::Relaxed);
+        // Who reads it as a trace does not note how far that is.
+        let place = match REACHED.load(Ordering::Relaxed) {
+            0 => String::new(),
+            byte => format!("byte {byte}: "),
+        };
         let why = info.payload_as_str().unwrap_or("it breaks the core's contract");
         eprintln!(
-            "error: {file}: byte {byte}: the recording was changed: what it tells the core here cannot have happened ({why})"
+            "error: {file}: {place}the recording was changed: what it tells the core here cannot have happened ({why})"
         );
         std::process::exit(exit::TRACE_UNUSABLE.into());
     }));

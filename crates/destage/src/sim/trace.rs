@@ -1,5 +1,6 @@
 //! Traces on the command line.
 
+use super::replay::refuse_what_cannot_be;
 use crate::error::CliError;
 use destage_runtime::exit;
 use destage_runtime::human::count;
@@ -115,7 +116,10 @@ impl TraceArgs {
                 Event::Completed => BlockEvent::Completed,
             },
         };
+        let guard =
+            Trace::is_recording(&self.trace, &options).then(|| refuse_what_cannot_be(&self.trace));
         let trace = Trace::open(&self.trace, &options).map_err(|e| failed(&e))?;
+        drop(guard);
         let label = format!("{doing} {} (bytes)", trace.name());
         let progress = Progress::new(&label, trace.progress().1.unwrap_or(0));
         Ok(Reading { trace, progress, began: Instant::now(), block: self.block })

@@ -188,6 +188,12 @@ fn the_policy_is_told_as_it_was_given() {
     let page = Page::of(&server);
     assert_eq!(shown(&page, &["policy=\"ordered\"", "commit=\"100ms\""]), 1.0);
     assert_eq!(shown(&page, &[]), 1.0, "the policy before is not told any more");
+    // However much smaller D becomes: what is committed without a flush is so within a part of D.
+    server.ask(&["policy", "commit=flush", "staleness=1h"]);
+    for staleness in ["1s", "10m"] {
+        server.ask(&["policy", &format!("staleness={staleness}")]);
+        assert_eq!(server.status()["policy"]["commit"], "flush");
+    }
 }
 
 #[test]

@@ -118,7 +118,7 @@ fn a_recording_is_a_trace_like_any_other_up_to_advice_that_a_server_takes() {
         &["--flash", "64M", "--policy", "journaled", "--output", "json"],
     ));
     assert_eq!(run["writes"]["latency"]["count"], 200, "{run}");
-    let advice = ["--rpo", "30s", "--flash", "64M", "--crashes", "5", "--output", "json"];
+    let advice = ["--rpo", "5s", "--flash", "64M", "--crashes", "5", "--output", "json"];
     let advice = json(sim(&scratch, "advise", &advice));
     assert_eq!(advice["devices"], "as the recording measured them, on average");
     let online = advice["online"].as_str().expect("a command line").to_owned();
@@ -229,6 +229,13 @@ fn what_is_no_recording_or_a_damaged_one_is_refused() {
     assert_eq!(changed.status.code(), Some(17), "{said}");
     let place = format!("run.1: byte {}: the recording was changed", events.len() + 9 + 8);
     assert!(said.contains(&place) && !said.contains("bug"), "{said}");
+    // Who reads it as a trace is told as much.
+    let mut traced = destage();
+    traced.args(["sim", "inspect", "--trace"]).arg(scratch.join("run"));
+    let traced = traced.output().expect("the binary starts");
+    let said = text(&traced.stderr);
+    assert_eq!(traced.status.code(), Some(17), "{said}");
+    assert!(said.contains("the recording was changed") && !said.contains("bug"), "{said}");
     // The next name cannot be made in a folder that does not exist.
     let (code, said) =
         Launch::before(&scratch, &format!("file:{}", scratch.join("disk.img").display()))
