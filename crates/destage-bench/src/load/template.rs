@@ -18,7 +18,7 @@ pub(crate) struct Template {
 }
 
 /// What one argument holds.
-enum Piece<'a> {
+enum Fragment<'a> {
     Text(&'a str),
     Key,
     Data,
@@ -37,10 +37,10 @@ impl Template {
         let mut template = Self { bytes: Vec::new(), keys: Vec::new(), payloads: Vec::new() };
         template.bytes.extend(format!("*{}\r\n", arguments.len()).bytes());
         for argument in arguments {
-            let pieces = pieces(argument);
-            let length: usize = pieces.iter().map(|p| p.length(data_bytes)).sum();
+            let fragments = fragments(argument);
+            let length: usize = fragments.iter().map(|p| p.length(data_bytes)).sum();
             template.bytes.extend(format!("${length}\r\n").bytes());
-            pieces.iter().for_each(|piece| template.push(piece, data_bytes));
+            fragments.iter().for_each(|fragment| template.push(fragment, data_bytes));
             template.bytes.extend(b"\r\n");
         }
         Ok(template)
@@ -59,24 +59,24 @@ impl Template {
         template.bytes.extend(count.to_be_bytes());
         for _ in 0..payloads {
             template.bytes.extend(int4(data_bytes));
-            template.push(&Piece::Data, data_bytes);
+            template.push(&Fragment::Data, data_bytes);
         }
         template.bytes.extend(int4(KEY_DIGITS));
-        template.push(&Piece::Key, data_bytes);
+        template.push(&Fragment::Key, data_bytes);
         template.bytes.extend([0, 0]);
         template.bytes.extend(*b"E\0\0\0\x09\0\0\0\0\0S\0\0\0\x04");
         template
     }
 
-    fn push(&mut self, piece: &Piece<'_>, data_bytes: usize) {
+    fn push(&mut self, fragment: &Fragment<'_>, data_bytes: usize) {
         let at = self.bytes.len();
-        match piece {
-            Piece::Text(text) => self.bytes.extend(text.bytes()),
-            Piece::Key => {
+        match fragment {
+            Fragment::Text(text) => self.bytes.extend(text.bytes()),
+            Fragment::Key => {
                 self.keys.push(at);
                 self.bytes.extend([b'0'; KEY_DIGITS]);
             }
-            Piece::Data => {
+            Fragment::Data => {
                 self.payloads.push((at, data_bytes));
                 self.bytes.extend(std::iter::repeat_n(b'x', data_bytes));
             }
@@ -104,7 +104,7 @@ impl Template {
     }
 }
 
-impl Piece<'_> {
+impl Fragment<'_> {
     fn length(&self, data_bytes: usize) -> usize {
         match self {
             Self::Text(text) => text.len(),
@@ -114,20 +114,20 @@ impl Piece<'_> {
     }
 }
 
-fn pieces(argument: &str) -> Vec<Piece<'_>> {
+fn fragments(argument: &str) -> Vec<Fragment<'_>> {
     let mut found = Vec::new();
     let mut rest = argument;
     while !rest.is_empty() {
         let marks = [(KEY_MARK, rest.find(KEY_MARK)), (DATA_MARK, rest.find(DATA_MARK))];
         let first = marks.iter().filter_map(|(mark, at)| Some((*at.as_ref()?, *mark))).min();
         let Some((at, mark)) = first else {
-            found.push(Piece::Text(rest));
+            found.push(Fragment::Text(rest));
             break;
         };
         if at > 0 {
-            found.push(Piece::Text(&rest[..at]));
+            found.push(Fragment::Text(&rest[..at]));
         }
-        found.push(if mark == KEY_MARK { Piece::Key } else { Piece::Data });
+        found.push(if mark == KEY_MARK { Fragment::Key } else { Fragment::Data });
         rest = &rest[at + mark.len()..];
     }
     found

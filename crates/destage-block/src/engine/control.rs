@@ -203,7 +203,7 @@ impl Volume {
     }
 
     /// How often a flush found that writes which went past the log may be lost at the origin: each connection's next flush
-    /// after that must fail, see [`crate::engine::LossesTold`].
+    /// after that must fail, see [`crate::engine::ReportedLosses`].
     pub fn losses_found(&self) -> u64 {
         self.write_through.losses_found()
     }

@@ -8,10 +8,10 @@ use crate::request::{Reply, RequestError};
 
 /// What one volume's clients were told.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct LossesTold(u64);
+pub struct ReportedLosses(u64);
 
-impl LossesTold {
-    /// What a client knows that connects now, for [`LossesTold::answer`].
+impl ReportedLosses {
+    /// What a client knows that connects now, for [`ReportedLosses::answer`].
     pub fn known(&self) -> u64 {
         self.0
     }

@@ -57,7 +57,7 @@ pub use job::{Context, Job, JobDone, JobKind};
 use jobs::Jobs;
 pub use known::known_blocks;
 use log::VolumeLog;
-pub use losses::LossesTold;
+pub use losses::ReportedLosses;
 use measured::Measured;
 pub use measured::VolumeLatencies;
 pub use member::GroupClock;

@@ -297,7 +297,7 @@ impl Server {
                 Event::Opened(export) => {
                     client.volume = self.names.iter().position(|name| *name == export.name);
                     let served = client.volume.map(|volume| &self.volumes[volume]);
-                    client.losses_known = served.map_or(0, |served| served.losses_told.known());
+                    client.losses_known = served.map_or(0, |served| served.reported_losses.known());
                 }
                 Event::Request(cookie, request) => {
                     let volume = client.volume.expect("requests follow an opened export");
@@ -342,7 +342,8 @@ impl Server {
         if !asked.flushes {
             return reply;
         }
-        let Served { volume, losses_told, file_losses_known, .. } = &mut self.volumes[asked.volume];
+        let Served { volume, reported_losses, file_losses_known, .. } =
+            &mut self.volumes[asked.volume];
         let known = match asked.asker {
             Asker::File(_) => file_losses_known,
             Asker::Client { place, number, .. } => {
@@ -354,7 +355,7 @@ impl Server {
                 }
             }
         };
-        losses_told.answer(known, volume.losses_found(), reply)
+        reported_losses.answer(known, volume.losses_found(), reply)
     }
 
     fn close(&mut self, place: usize) {

@@ -49,7 +49,7 @@ struct Served {
     requests: requests::Requests,
     /// Undecided groups that the start found, and bytes that a torn tail of the log lost.
     found: report::Found,
-    losses_told: crate::engine::LossesTold,
+    reported_losses: crate::engine::ReportedLosses,
     /// How many losses whoever has the volume's file open was told of.
     file_losses_known: u64,
     /// The consistency group that it is in.

@@ -237,7 +237,7 @@ fn open(
         commits_on_flush: settings.commit_on_flush,
         requests: Requests::new(now),
         found,
-        losses_told: engine::LossesTold::default(),
+        reported_losses: engine::ReportedLosses::default(),
         file_losses_known: 0,
         group: settings.group.as_ref().map(|group| group.name.clone()),
         takes_snapshots: settings.atomic == Atomic::Snapshot,

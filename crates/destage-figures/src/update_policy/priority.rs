@@ -53,13 +53,13 @@ impl Way {
 }
 
 /// What is told of a run.
-struct Told {
+struct RunReport {
     name: &'static str,
     reads: Times,
     measured: Measured,
 }
 
-impl Told {
+impl RunReport {
     /// The longest that a write waited from its being due.
     fn longest_wait(&self) -> f64 {
         self.measured.written.waited_max.as_secs_f64()
@@ -72,25 +72,25 @@ impl Told {
     }
 }
 
-fn tell(is_busy: bool, seed: u64) -> Vec<Told> {
+fn tell(is_busy: bool, seed: u64) -> Vec<RunReport> {
     let told = |way: &Way| {
         let measured = way.run(is_busy, seed);
         let reads = Times::of(std::slice::from_ref(&measured));
-        Told { name: way.name, reads, measured }
+        RunReport { name: way.name, reads, measured }
     };
     WAYS.iter().map(told).collect()
 }
 
 pub(super) fn purp(seed: u64) -> Found {
     let [quiet, busy] = [false, true].map(|is_busy| tell(is_busy, seed));
-    let find = |told: &'_ [Told], name: &str| {
+    let find = |told: &'_ [RunReport], name: &str| {
         let place = told.iter().position(|told| told.name == name);
         place.expect("it is one of the ways")
     };
     let one = |name| &quiet[find(&quiet, name)];
     let many = |name| &busy[find(&busy, name)];
-    let dirty = |told: &Told| told.measured.written.dirty_max as f64;
-    let age = |told: &Told| told.measured.written.age_max.as_secs_f64();
+    let dirty = |told: &RunReport| told.measured.written.dirty_max as f64;
+    let age = |told: &RunReport| told.measured.written.age_max.as_secs_f64();
     vec![
         ("PU, longest read", one("PU").reads.max()),
         ("PU + RP, longest read", one("PU + RP").reads.max()),

@@ -51,7 +51,7 @@ impl Content {
 
 /// A part of what was looked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Piece {
+pub(crate) struct Fragment {
     pub(crate) offset: u64,
     pub(crate) len: u64,
     /// `None` where there is nothing on top of the origin.
@@ -85,8 +85,8 @@ impl Extents {
     }
 
     /// The parts of a range, in order, without gaps between them.
-    pub(crate) fn pieces(&self, range: Range<u64>) -> Vec<Piece> {
-        let mut pieces = Vec::new();
+    pub(crate) fn fragments(&self, range: Range<u64>) -> Vec<Fragment> {
+        let mut fragments = Vec::new();
         let mut at = range.start;
         let before = self.by_start.range(..range.start).next_back();
         let inside = self.by_start.range(range.clone());
@@ -96,17 +96,21 @@ impl Extents {
                 continue;
             }
             if start > at {
-                pieces.push(Piece { offset: at, len: start - at, content: None });
+                fragments.push(Fragment { offset: at, len: start - at, content: None });
                 at = start;
             }
             let len = end.min(range.end) - at;
-            pieces.push(Piece { offset: at, len, content: Some(extent.content.after(at - start)) });
+            fragments.push(Fragment {
+                offset: at,
+                len,
+                content: Some(extent.content.after(at - start)),
+            });
             at += len;
         }
         if at < range.end {
-            pieces.push(Piece { offset: at, len: range.end - at, content: None });
+            fragments.push(Fragment { offset: at, len: range.end - at, content: None });
         }
-        pieces
+        fragments
     }
 
     /// All ranges, in order.
@@ -116,11 +120,11 @@ impl Extents {
 
     /// The next range from a place on: where it begins and ends.
     pub(crate) fn next(&self, from: u64) -> Option<Range<u64>> {
-        let piece = |(&start, extent): (&u64, &Extent)| start..start + extent.len;
-        let before = self.by_start.range(..from).next_back().map(piece);
+        let fragment = |(&start, extent): (&u64, &Extent)| start..start + extent.len;
+        let before = self.by_start.range(..from).next_back().map(fragment);
         before
             .filter(|range| range.end > from)
-            .or_else(|| self.by_start.range(from..).next().map(piece))
+            .or_else(|| self.by_start.range(from..).next().map(fragment))
     }
 
     fn clear(&mut self, range: Range<u64>) {
@@ -194,12 +198,12 @@ mod tests {
 
     fn shown(extents: &Extents, range: Range<u64>) -> Vec<Option<u8>> {
         let mut found = Vec::new();
-        for piece in extents.pieces(range) {
-            match piece.content {
-                None => found.extend(std::iter::repeat_n(None, piece.len as usize)),
+        for fragment in extents.fragments(range) {
+            match fragment.content {
+                None => found.extend(std::iter::repeat_n(None, fragment.len as usize)),
                 Some(content) => {
                     let mut bytes = Vec::new();
-                    content.append_to(&mut bytes, piece.len);
+                    content.append_to(&mut bytes, fragment.len);
                     found.extend(bytes.into_iter().map(Some));
                 }
             }

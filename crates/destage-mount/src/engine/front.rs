@@ -121,8 +121,8 @@ pub(crate) enum Submitted {
     Needs(Pending, Need),
     /// It has to hold these tokens first.
     NeedsTokens(Pending, BTreeSet<destage_tokens::Need>),
-    /// These pieces of a file are to be read and put together.
-    Read(Box<dyn Answer>, Key, Vec<super::extents::Piece>, u64),
+    /// These fragments of a file are to be read and put together.
+    Read(Box<dyn Answer>, Key, Vec<super::extents::Fragment>, u64),
 }
 
 /// One ordering domain: the whole mount.

@@ -19,7 +19,7 @@ mod tree;
 pub(crate) use below::Below;
 pub(crate) use carry::{OwnFolders, carry_out};
 pub(crate) use covers::{Covers, root_of};
-pub(crate) use extents::Piece;
+pub(crate) use extents::Fragment;
 pub(crate) use front::{Front, FrontSettings, Out, Pending, Submitted, Ticket};
 pub(crate) use needs::{Hints, Need, Stage, Staged, staged_name};
 pub(crate) use plan::Plan;

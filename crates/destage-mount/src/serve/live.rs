@@ -5,7 +5,7 @@ use super::shared::Shared;
 use super::{Event, Outbox};
 use crate::ask::{Answer, Answered, Ask, Caller, Errno, Serve};
 use crate::engine::{
-    Front, Hints, Need, Out, OwnFolders, Pending, Piece, Plan, Submitted, carry_out,
+    Fragment, Front, Hints, Need, Out, OwnFolders, Pending, Plan, Submitted, carry_out,
 };
 use crate::origin::pool::Pool;
 use crate::origin::{Key, Origin};
@@ -191,8 +191,8 @@ impl Live {
                 Submitted::Taken => return,
                 Submitted::NeedsTokens(pending, needs) => return self.admit(pending, needs),
                 Submitted::Needs(again, more) => (pending, need) = (again, more),
-                Submitted::Read(answer, key, pieces, limit) => {
-                    return self.read(answer, &key, &pieces, limit);
+                Submitted::Read(answer, key, fragments, limit) => {
+                    return self.read(answer, &key, &fragments, limit);
                 }
             }
         }
@@ -251,14 +251,14 @@ impl Live {
             Submitted::Taken => {}
             Submitted::NeedsTokens(pending, needs) => self.admit(pending, needs),
             Submitted::Needs(pending, need) => self.find_out(pending, need),
-            Submitted::Read(answer, key, pieces, limit) => {
-                self.read(answer, &key, &pieces, limit);
+            Submitted::Read(answer, key, fragments, limit) => {
+                self.read(answer, &key, &fragments, limit);
             }
         }
     }
 
-    fn read(&self, answer: Box<dyn Answer>, key: &Key, pieces: &[Piece], limit: u64) {
-        answer.give(gather(&*self.origin, key, pieces, limit).map(Answered::Data));
+    fn read(&self, answer: Box<dyn Answer>, key: &Key, fragments: &[Fragment], limit: u64) {
+        answer.give(gather(&*self.origin, key, fragments, limit).map(Answered::Data));
     }
 
     /// Asks the origin how much room it has.
@@ -287,18 +287,18 @@ const LANES: usize = 8;
 pub(crate) fn gather(
     origin: &dyn Origin,
     key: &Key,
-    pieces: &[Piece],
+    fragments: &[Fragment],
     limit: u64,
 ) -> Result<Vec<u8>, Errno> {
     let mut bytes = Vec::new();
-    for piece in pieces {
-        let end = bytes.len() + piece.len as usize;
-        match &piece.content {
-            Some(content) => content.append_to(&mut bytes, piece.len),
+    for fragment in fragments {
+        let end = bytes.len() + fragment.len as usize;
+        match &fragment.content {
+            Some(content) => content.append_to(&mut bytes, fragment.len),
             None => {
-                let there = limit.saturating_sub(piece.offset).min(piece.len);
+                let there = limit.saturating_sub(fragment.offset).min(fragment.len);
                 if there > 0 {
-                    bytes.extend(origin.read(key, piece.offset, there as usize)?);
+                    bytes.extend(origin.read(key, fragment.offset, there as usize)?);
                 }
                 // Behind what it holds there are zeros.
                 bytes.resize(end, 0);

@@ -5,11 +5,11 @@ use crate::schema::Schema;
 /// One statement, with places for parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Statement {
-    pieces: Vec<Piece>,
+    fragments: Vec<Fragment>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Piece {
+enum Fragment {
     Text(String),
     Parameter(usize),
 }
@@ -62,33 +62,33 @@ impl Statement {
     fn scan(sql: &str, number: impl Fn(&str) -> Result<usize, String>) -> Result<Self, String> {
         let sql = sql.trim().trim_end_matches(';').trim_end();
         let mut scanner = Scanner { sql, at: 0 };
-        let (mut pieces, mut text) = (Vec::new(), String::new());
+        let (mut fragments, mut text) = (Vec::new(), String::new());
         while let Some(token) = scanner.next()? {
             match token {
                 Token::Other(part) => text.push_str(part),
                 Token::Parameter(name) => {
                     let number = number(name)?;
-                    pieces.push(Piece::Text(std::mem::take(&mut text)));
-                    pieces.push(Piece::Parameter(number));
+                    fragments.push(Fragment::Text(std::mem::take(&mut text)));
+                    fragments.push(Fragment::Parameter(number));
                 }
             }
         }
-        pieces.push(Piece::Text(text));
-        Ok(Self { pieces })
+        fragments.push(Fragment::Text(text));
+        Ok(Self { fragments })
     }
 
     /// The first of so many parameters that it does not use.
     fn unused(&self, count: usize) -> Option<usize> {
-        (0..count).find(|&at| !self.pieces.contains(&Piece::Parameter(at)))
+        (0..count).find(|&at| !self.fragments.contains(&Fragment::Parameter(at)))
     }
 
     /// The text, with each parameter written by `write`.
     pub fn render(&self, mut write: impl FnMut(&mut String, usize)) -> String {
         let mut out = String::new();
-        for piece in &self.pieces {
-            match piece {
-                Piece::Text(text) => out.push_str(text),
-                Piece::Parameter(number) => write(&mut out, *number),
+        for fragment in &self.fragments {
+            match fragment {
+                Fragment::Text(text) => out.push_str(text),
+                Fragment::Parameter(number) => write(&mut out, *number),
             }
         }
         out

@@ -1,7 +1,7 @@
 //! The binary formats of fixed records: vscsi, oracleGeneral, SRT; and blktrace, whose records have a payload.
 
 use super::fields::Devices;
-use super::records::Piece;
+use super::records::FixedRecord;
 use super::{Bad, BlockEvent, Extent, Format, Op, Parsed, Raw};
 
 const SECTOR: u64 = 512;
@@ -202,8 +202,8 @@ impl Blktrace {
     }
 
     /// Bytes of the payload behind the record.
-    pub(super) fn payload_bytes(&self, piece: Piece<'_>) -> u64 {
-        let Piece::Whole(record) = piece else { return 0 };
+    pub(super) fn payload_bytes(&self, fixed: FixedRecord<'_>) -> u64 {
+        let FixedRecord::Whole(record) = fixed else { return 0 };
         if self.word(record, 0) & !0xff != BLKTRACE_MAGIC {
             return 0;
         }

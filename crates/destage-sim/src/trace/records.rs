@@ -1,4 +1,4 @@
-//! Records: the pieces into which a file falls, each with its position.
+//! Records into which a file falls, each with its position.
 
 use super::binary::{self, Blktrace, Fixed};
 use super::columns::Columns;
@@ -22,8 +22,8 @@ pub(super) enum Step {
 /// The records of a trace.
 pub(super) enum Records {
     Lines(Lines, Box<dyn ParseLine + Send>),
-    Fixed(Pieces, Fixed),
-    Blktrace(Pieces, Blktrace),
+    Fixed(FixedRecords, Fixed),
+    Blktrace(FixedRecords, Blktrace),
     Octf(Octf),
     /// What was read as a whole.
     Loaded(std::vec::IntoIter<Raw>),
@@ -47,11 +47,11 @@ impl Records {
         let line: Box<dyn ParseLine + Send> = match format {
             Format::Vscsi | Format::OracleGeneral | Format::Srt => {
                 let (fixed, skip) = Fixed::new(format, head).map_err(wrong)?;
-                return Ok(Self::Fixed(Pieces::new(source, skip, name)?, fixed));
+                return Ok(Self::Fixed(FixedRecords::new(source, skip, name)?, fixed));
             }
             Format::Blktrace => {
                 let blktrace = Blktrace::new(head, options.block_event).map_err(wrong)?;
-                return Ok(Self::Blktrace(Pieces::new(source, 0, name)?, blktrace));
+                return Ok(Self::Blktrace(FixedRecords::new(source, 0, name)?, blktrace));
             }
             Format::Octf => return Octf::read(source, options.skip_bad_max, name).map(Self::Octf),
             Format::Recording => {
@@ -83,19 +83,21 @@ impl Records {
                 }
                 Line::Whole(position, line) => (position, parser.parse(line, position.record)),
             },
-            Self::Fixed(pieces, fixed) => match pieces.next(fixed.size(), name)? {
+            Self::Fixed(records, fixed) => match records.next(fixed.size(), name)? {
                 None => return Ok(Step::End),
-                Some((position, piece)) => (position, whole(piece, |piece| fixed.parse(piece))),
+                Some((position, record)) => (position, whole(record, |record| fixed.parse(record))),
             },
-            Self::Blktrace(pieces, blktrace) => match pieces.next(binary::BLKTRACE_BYTES, name)? {
-                None => return Ok(Step::End),
-                Some((position, piece)) => {
-                    let parsed = whole(piece, |piece| blktrace.parse(piece));
-                    let payload = blktrace.payload_bytes(piece);
-                    pieces.pass_over(payload, name)?;
-                    (position, parsed)
+            Self::Blktrace(records, blktrace) => {
+                match records.next(binary::BLKTRACE_BYTES, name)? {
+                    None => return Ok(Step::End),
+                    Some((position, record)) => {
+                        let parsed = whole(record, |record| blktrace.parse(record));
+                        let payload = blktrace.payload_bytes(record);
+                        records.pass_over(payload, name)?;
+                        (position, parsed)
+                    }
                 }
-            },
+            }
             Self::Octf(octf) => return Ok(octf.next()),
             Self::Loaded(requests) => {
                 return Ok(requests.next().map_or(Step::End, Step::Request));
@@ -106,12 +108,12 @@ impl Records {
 }
 
 fn whole(
-    piece: Piece<'_>,
+    record: FixedRecord<'_>,
     parse: impl FnOnce(&[u8]) -> Result<Parsed, Bad>,
 ) -> Result<Parsed, Bad> {
-    match piece {
-        Piece::Whole(bytes) => parse(bytes),
-        Piece::Cut(found, wanted) => {
+    match record {
+        FixedRecord::Whole(bytes) => parse(bytes),
+        FixedRecord::Cut(found, wanted) => {
             Err(format!("the file ends after {found} of the record's {wanted} bytes").into())
         }
     }
@@ -189,27 +191,27 @@ impl Lines {
 }
 
 /// The records of a binary file.
-pub(super) struct Pieces {
+pub(super) struct FixedRecords {
     reader: Box<dyn BufRead + Send>,
-    piece: Vec<u8>,
+    record: Vec<u8>,
     number: u64,
     byte: u64,
 }
 
 #[derive(Clone, Copy)]
-pub(super) enum Piece<'a> {
+pub(super) enum FixedRecord<'a> {
     Whole(&'a [u8]),
     /// The file ends: so many bytes are there of so many.
     Cut(usize, usize),
 }
 
-impl Pieces {
+impl FixedRecords {
     /// Begins after `skip` bytes.
     fn new(source: Source, skip: u64, name: &str) -> Result<Self, TraceError> {
-        let mut pieces =
-            Self { reader: source.into_reader(), piece: Vec::new(), number: 0, byte: 0 };
-        pieces.pass_over(skip, name)?;
-        Ok(pieces)
+        let mut records =
+            Self { reader: source.into_reader(), record: Vec::new(), number: 0, byte: 0 };
+        records.pass_over(skip, name)?;
+        Ok(records)
     }
 
     fn pass_over(&mut self, bytes: u64, name: &str) -> Result<(), TraceError> {
@@ -222,17 +224,17 @@ impl Pieces {
         &mut self,
         size: usize,
         name: &str,
-    ) -> Result<Option<(Position, Piece<'_>)>, TraceError> {
-        self.piece.clear();
-        let read = (&mut self.reader).take(size as u64).read_to_end(&mut self.piece);
+    ) -> Result<Option<(Position, FixedRecord<'_>)>, TraceError> {
+        self.record.clear();
+        let read = (&mut self.reader).take(size as u64).read_to_end(&mut self.record);
         let count = read.map_err(|error| failed(name, self.byte, error))?;
         self.number += 1;
         let position = Position { record: self.number, byte: self.byte, is_line: false };
         self.byte += count as u64;
         Ok(match count {
             0 => None,
-            _ if count < size => Some((position, Piece::Cut(count, size))),
-            _ => Some((position, Piece::Whole(&self.piece))),
+            _ if count < size => Some((position, FixedRecord::Cut(count, size))),
+            _ => Some((position, FixedRecord::Whole(&self.record))),
         })
     }
 }

@@ -3,7 +3,7 @@
 use super::bench::{Bench, lazy};
 use super::world::sector_bytes;
 use crate::block::BLOCK;
-use crate::engine::{JobKind, LossesTold, VolumeMode};
+use crate::engine::{JobKind, ReportedLosses, VolumeMode};
 use crate::request::{Reply, Request, RequestError};
 use destage_core::{Acknowledge, Order, Policy, Span, When};
 use destage_engine::Drive;
@@ -361,7 +361,7 @@ fn through() -> Bench {
 #[test]
 fn a_loss_at_the_origin_is_told_to_each_client_once() {
     let mut bench = through();
-    let mut told = LossesTold::default();
+    let mut told = ReportedLosses::default();
     let (mut first, mut second) = (told.known(), told.known());
     bench.write(1, 0, &[3; BLOCK], false);
     bench.run();

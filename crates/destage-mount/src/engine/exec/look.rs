@@ -78,8 +78,8 @@ impl Tree {
                 if range.start > from {
                     return Some((false, range.start));
                 }
-                let piece = extents.pieces(from..range.end).into_iter().next()?;
-                Some((matches!(piece.content, Some(Content::Bytes(..))), range.end))
+                let fragment = extents.fragments(from..range.end).into_iter().next()?;
+                Some((matches!(fragment.content, Some(Content::Bytes(..))), range.end))
             };
             let wants_data = whence == Seek::Data;
             let mut at = offset;

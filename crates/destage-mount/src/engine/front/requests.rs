@@ -181,8 +181,8 @@ impl Front {
                 };
                 let is_clean = node.stat.is_none();
                 let limit = if is_clean { u64::MAX } else { node.content.limit };
-                let pieces = node.content.extents.pieces(range);
-                Submitted::Read(pending.answer, key, pieces, limit)
+                let fragments = node.content.extents.fragments(range);
+                Submitted::Read(pending.answer, key, fragments, limit)
             }
         }
     }

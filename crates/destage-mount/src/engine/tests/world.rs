@@ -332,8 +332,8 @@ impl World {
             Submitted::Needs(pending, need) => self.find_out(pending, need),
             other => Some(other),
         };
-        if let Some(Submitted::Read(answer, key, pieces, limit)) = submitted {
-            let read = gather(&*self.origin, &key, &pieces, limit);
+        if let Some(Submitted::Read(answer, key, fragments, limit)) = submitted {
+            let read = gather(&*self.origin, &key, &fragments, limit);
             answer.give(read.map(Answered::Data));
         }
         self.collect();
