@@ -117,10 +117,6 @@ impl Carrier<'_> {
     /// Brings a file; false if it is not to be touched.
     fn file(&mut self, file: &FileWork) -> Result<bool> {
         let key = &file.key;
-        if file.is_lost {
-            self.keep(file, LOST)?;
-            return Ok(false);
-        }
         let found = match self.origin.stat(key) {
             Ok(found) => found,
             Err(Errno::STALE | Errno::NOENT) => {
@@ -265,14 +261,6 @@ impl Carrier<'_> {
     fn name(&mut self, work: &NameWork, change: &NameChange) -> Result<()> {
         let [dir, to_dir] = &work.dirs;
         let file = &work.file;
-        if work.is_lost {
-            return match change {
-                NameChange::Create { staged, .. } => {
-                    self.set_aside(work, &self.own.pool, &staged_name(*staged), LOST)
-                }
-                _ => self.note(work, LOST),
-            };
-        }
         match change {
             NameChange::Create { name, staged, .. } => {
                 let staged = staged_name(*staged);
@@ -522,7 +510,6 @@ fn is_lasting(error: Errno) -> bool {
     )
 }
 
-const LOST: &str = "others have had it since: this host had been shut out";
 const REFUSED: &str = "the origin refuses it, and would again";
 /// Files from which on several are brought at a time.
 const LANE_FILES_MIN: usize = 16;

@@ -81,11 +81,6 @@ impl Changed {
         }
     }
 
-    /// The newest that is known of.
-    pub(crate) fn newest(&self) -> Lsn {
-        self.later.or(self.first).unwrap_or(Lsn::ZERO)
-    }
-
     /// All of it is on its way.
     pub(crate) fn send(&mut self) {
         (self.later, self.is_sent) = (None, true);

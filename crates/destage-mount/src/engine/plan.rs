@@ -49,8 +49,6 @@ pub(crate) struct FileWork {
     pub(crate) xattrs: Vec<(Name, Option<Box<[u8]>>)>,
     /// Names it in a conflict, the same in every attempt.
     pub(crate) first: Lsn,
-    /// Others have had its token since: it is kept aside.
-    pub(crate) is_lost: bool,
 }
 
 /// A change of names with the keys of all that it names.
@@ -61,8 +59,6 @@ pub(crate) struct NameWork {
     pub(crate) change: Option<NameChange>,
     pub(crate) file: Key,
     pub(crate) dirs: [Key; 2],
-    /// Others have had the tokens since.
-    pub(crate) is_lost: bool,
 }
 
 /// What came of a batch.
@@ -171,7 +167,6 @@ impl Tree {
             writes: writes.map(|(at, len, content)| (at, len, content.clone())).collect(),
             xattrs: xattrs.map(|(name, (value, _))| (name.clone(), value.clone())).collect(),
             first,
-            is_lost: node.staged.is_none() && self.lost.contains(&ino),
         })
     }
 
@@ -192,7 +187,6 @@ impl Tree {
         NameWork {
             lsn,
             file: file.key.clone(),
-            is_lost: dirs.iter().any(|dir| self.lost.contains(dir)),
             dirs: dirs.map(|dir| node(dir).key.clone()),
             change: change_left,
         }

@@ -34,8 +34,6 @@ pub(crate) struct Tree {
     pub(super) ahead: BTreeSet<Ino>,
     /// Room that was taken at the origin since the start, bytes.
     pub(super) landed: u64,
-    /// Files of an earlier run whose tokens others have had since: what that run changed is kept aside.
-    pub(crate) lost: BTreeSet<Ino>,
 }
 
 /// How far names may have come at the origin.
@@ -71,7 +69,6 @@ impl Tree {
             file_bytes_max: i64::MAX as u64,
             ahead: BTreeSet::new(),
             landed: 0,
-            lost: BTreeSet::new(),
         }
     }
 
@@ -81,10 +78,6 @@ impl Tree {
 
     pub(crate) fn node(&self, ino: Ino) -> Option<&Node> {
         self.nodes.get(&ino)
-    }
-
-    pub(crate) fn nodes(&self) -> impl Iterator<Item = &Node> {
-        self.nodes.values()
     }
 
     pub(crate) fn node_mut(&mut self, ino: Ino) -> Option<&mut Node> {
@@ -161,8 +154,7 @@ impl Tree {
                 Record::Begin { .. }
                 | Record::Intent { .. }
                 | Record::Ckpt { .. }
-                | Record::Conflict { .. }
-                | Record::Cover { .. } => {}
+                | Record::Conflict { .. } => {}
             }
         }
     }
@@ -208,7 +200,7 @@ impl Tree {
     }
 
     /// A name of a file's is not known here any more.
-    pub(super) fn unname(&mut self, ino: Option<Ino>) {
+    fn unname(&mut self, ino: Option<Ino>) {
         if let Some(node) = ino.and_then(|ino| self.nodes.get_mut(&ino)) {
             node.refs -= 1;
         }

@@ -8,11 +8,8 @@ use crate::engine::room::wanted;
 use crate::engine::tree::Known;
 use destage_core::{Access, Ack, ClientId, Input, Intent, Lsn, RequestId, Time, WaitFor};
 use destage_engine::Drive;
-use destage_tokens::Need as TokenNeed;
 use hashbrown::HashMap;
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::collections::BTreeMap;
 
 /// A request and all that is known of it.
 pub(crate) struct Pending {
@@ -20,16 +17,6 @@ pub(crate) struct Pending {
     pub(crate) ask: Ask,
     pub(crate) hints: Hints,
     pub(crate) answer: Box<dyn Answer>,
-    /// The tokens under which it is carried out, where several hosts share the origin.
-    pub(crate) ticket: Option<Ticket>,
-}
-
-/// What a request has been admitted under.
-#[derive(Clone, Debug)]
-pub(crate) struct Ticket {
-    pub(crate) needs: BTreeSet<TokenNeed>,
-    /// Its number at the tokens.
-    pub(crate) ask: Arc<AtomicU64>,
 }
 
 /// All that are on their way.
@@ -74,9 +61,6 @@ impl Front {
     /// A request comes.
     pub(crate) fn submit(&mut self, now: Time, pending: Pending) -> Submitted {
         self.advance(now);
-        if let Some(needs) = self.tokens_missing(&pending) {
-            return Submitted::NeedsTokens(pending, needs);
-        }
         self.counted.requests += 1;
         match &pending.ask {
             Ask::Forget { ino, count } => {
@@ -146,20 +130,6 @@ impl Front {
         wanted == 0 || fits || self.settings.controls.no_room
     }
 
-    /// The tokens that a request needs, with those that it has, if any is missing.
-    fn tokens_missing(&self, pending: &Pending) -> Option<BTreeSet<TokenNeed>> {
-        self.covers.as_ref()?;
-        let mut needs = self.tree.tokens_for(&pending.ask, &pending.hints);
-        match &pending.ticket {
-            None if needs.is_empty() => None,
-            Some(ticket) if needs.is_subset(&ticket.needs) => None,
-            known => {
-                needs.extend(known.iter().flat_map(|ticket| ticket.needs.iter().cloned()));
-                Some(needs)
-            }
-        }
-    }
-
     /// A request that changes nothing.
     fn looked(&mut self, pending: Pending, done: Done) -> Submitted {
         self.note(&pending.ask, &done);
@@ -219,11 +189,6 @@ impl Front {
             None => {
                 // What was known when it came may not be so any more.
                 pending.hints.outdate();
-                if self.tokens_missing(&pending).is_some() {
-                    self.release_units(access, &pending);
-                    self.out.again.push(pending);
-                    return;
-                }
                 let context = Context {
                     caller: pending.caller,
                     now: moment(self.now),

@@ -310,8 +310,7 @@ impl World {
     fn pending(&self, ask: Ask) -> Slow {
         let inbox = Inbox::default();
         let answer = Box::new(Mailed(inbox.clone()));
-        let pending =
-            Pending { caller: self.caller, ask, hints: Hints::default(), answer, ticket: None };
+        let pending = Pending { caller: self.caller, ask, hints: Hints::default(), answer };
         Slow { inbox, pending }
     }
 
