@@ -10,6 +10,7 @@
 
 use super::Engine;
 use super::command::{Category, EXEC, Spec, Verb, find};
+use super::copies::WITHHELD_BYTES;
 use super::key::format_key;
 use super::session::{Held, Job, Session, Waiting};
 use crate::cells::Reader;
@@ -279,6 +280,9 @@ impl Engine {
         let origin = self.config.origin.clone();
         let Some(session) = self.sessions.get_mut(client) else { return };
         let count = count_replies(&session.gated);
+        if count.saturating_mul(WITHHELD_BYTES) > self.config.output_bytes_max {
+            return self.cut_off(client);
+        }
         let is_journaled = session.held.lsn <= committed;
         let error = match (session.held.wrote, is_journaled) {
             (true, true) => ReplyError::new(
@@ -312,6 +316,14 @@ impl Engine {
         self.sessions.send(client);
         if self.sessions.get_mut(client).is_some_and(|session| !session.out.is_empty()) {
             self.sessions.ready(client);
+        }
+    }
+
+    /// What would be told instead of so many replies is more than a client may leave unread.
+    fn cut_off(&mut self, client: ClientId) {
+        if let Some(mut session) = self.sessions.take(client) {
+            self.sessions.cut_off(client, &mut session);
+            self.sessions.restore(client, session);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::Engine;
 use super::glob::glob;
-use super::handshake::{LONG_NAME, NAME_BYTES_MAX};
+use super::handshake::check_name;
 use super::session::Session;
 use super::sessions::address;
 use crate::resp::{Code, Protocol, Reply, ReplyError};
@@ -20,13 +20,13 @@ impl Engine {
     ) {
         let mut reply = Reply::new(&mut session.out, session.protocol);
         match args[1].to_ascii_lowercase().as_slice() {
-            b"setname" if args.len() == 3 && args[2].len() > NAME_BYTES_MAX => {
-                self.fail(session, LONG_NAME);
-            }
-            b"setname" if args.len() == 3 => {
-                session.name = args[2].to_vec();
-                reply.ok();
-            }
+            b"setname" if args.len() == 3 => match check_name(args[2]) {
+                Ok(()) => {
+                    session.name = args[2].to_vec();
+                    reply.ok();
+                }
+                Err(error) => self.fail(session, error),
+            },
             b"getname" => {
                 if session.name.is_empty() {
                     reply.null()

@@ -6,12 +6,15 @@
 
 use super::Engine;
 use super::prepared::Prepared;
-use crate::resp::{Code, Reply, ReplyError, count_replies};
-use destage_core::{AtLimit, ClientId};
+use super::queued::{Queued, data_commands, dmls};
+use crate::resp::{Code, Reply, ReplyError, count_replies, each_reply};
+use destage_core::{AtLimit, ClientId, Span};
 use destage_replicas_redis::Reach;
 
 /// What replies begin with that tell nothing of what is stored.
-const SAY_NOTHING: [&[u8]; 2] = [b"-UNAVAILABLE ", b"-PENDING "];
+const SAY_NOTHING: [&[u8]; 4] = [b"-UNAVAILABLE ", b"-PENDING ", b"-NOAUTH ", b"+QUEUED\r\n"];
+/// So long is what is told instead of a reply, about, bytes.
+pub(super) const WITHHELD_BYTES: usize = 256;
 
 impl Engine {
     /// What commands are told that nobody waits for.
@@ -27,6 +30,23 @@ impl Engine {
         Some(ReplyError::new(Code::Unavailable, words))
     }
 
+    /// The same of a transaction. One that was begun by DESTAGE BEGIN never waits, so it is told in any case.
+    pub(super) fn refuses_all_for_copies(
+        &self,
+        queued: &[Queued],
+        is_begun: bool,
+    ) -> Option<ReplyError> {
+        let what = self.lack_of_copies()?;
+        let changes = dmls(queued).next().is_some() || self.must_wait(data_commands(queued));
+        if !changes || !is_begun && self.core.policy().at_limit != AtLimit::Fail {
+            return None;
+        }
+        Some(ReplyError::new(
+            Code::Unavailable,
+            format!("{what}, and nothing was done; see DESTAGE STATUS"),
+        ))
+    }
+
     /// What is lacking, if anything is.
     pub(super) fn lack_of_copies(&self) -> Option<&'static str> {
         match self.measured.reach() {
@@ -39,6 +59,10 @@ impl Engine {
     /// Whether all that a client is to be sent tells of nothing that is stored.
     pub(crate) fn tells_nothing(&mut self, client: ClientId) -> bool {
         let Some(session) = self.sessions.get_mut(client) else { return false };
+        if session.monitors {
+            // What others ask for, and not what becomes of it.
+            return true;
+        }
         let (mut rest, is_any) = (session.ready.as_slice(), !session.ready.is_empty());
         while SAY_NOTHING.iter().any(|begin| rest.starts_with(begin)) {
             let end = memchr::memmem::find(rest, b"\r\n").map_or(rest.len(), |at| at + 2);
@@ -50,18 +74,49 @@ impl Engine {
     /// Answers otherwise than by replies that may not leave, none of which has left in part.
     pub(crate) fn withhold_ready(&mut self, client: ClientId) {
         let limit = self.config.client_wait.as_secs_f64();
-        let error = ReplyError::new(
+        let where_kept = if self.core.policy().commit > Span::ZERO {
+            "what it wrote within d may be lost if another process owns the log by now"
+        } else {
+            "if it wrote, the write is kept: do not repeat it"
+        };
+        let of_result = ReplyError::new(
             Code::Pending,
             format!(
-                "too few servers of the log have answered for {limit} s (--client-wait), and its answer is not told before that: if \
-                 it wrote, the write is kept: do not repeat it; see DESTAGE STATUS"
+                "too few servers of the log have answered for {limit} s (--client-wait), and its answer is not told before that: \
+                 {where_kept}; see DESTAGE STATUS"
             ),
         );
-        let Some(session) = self.sessions.get_mut(client) else { return };
-        let count = count_replies(&session.ready);
-        session.ready.clear();
-        let mut reply = Reply::new(&mut session.ready, session.protocol);
-        (0..count).for_each(|_| reply.error(&error));
+        let of_error = ReplyError::new(
+            Code::Unavailable,
+            format!(
+                "too few servers of the log have answered for {limit} s (--client-wait), and its answer is not told before that; \
+                 nothing was done; see DESTAGE STATUS"
+            ),
+        );
+        let bytes_max = self.config.output_bytes_max;
+        let Some(mut session) = self.sessions.take(client) else { return };
+        let all = std::mem::take(&mut session.ready);
+        let count = count_replies(&all);
+        if count.saturating_mul(WITHHELD_BYTES) > bytes_max {
+            self.sessions.cut_off(client, &mut session);
+        } else {
+            let (protocol, mut at) = (session.protocol, 0);
+            each_reply(&all, |one| {
+                at += one.len();
+                let mut reply = Reply::new(&mut session.ready, protocol);
+                // That of MULTI, which the first of its commands follows.
+                let is_of_multi = one == b"+OK\r\n" && all[at..].starts_with(b"+QUEUED\r\n");
+                if is_of_multi || SAY_NOTHING.iter().any(|begin| one.starts_with(begin)) {
+                    reply.raw(one);
+                } else if one.first() == Some(&b'-') {
+                    reply.error(&of_error);
+                } else {
+                    reply.error(&of_result);
+                }
+            });
+            self.sessions.count_unread(&mut session);
+        }
+        self.sessions.restore(client, session);
         self.measured.gave_up(count as u64);
         self.sessions.send(client);
     }

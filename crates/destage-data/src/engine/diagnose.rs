@@ -3,7 +3,7 @@
 use super::Engine;
 use super::numbers::NOT_INTEGER;
 use super::session::Session;
-use super::sessions::address;
+use super::sessions::{MONITORS_MAX, address};
 use super::slow::{Begun, COMMAND, Spikes};
 use super::waits::number;
 use crate::resp::{Args, Code, Reply, ReplyError};
@@ -124,8 +124,11 @@ impl Engine {
 
     /// MONITOR: the connection is shown what all others ask for.
     pub(super) fn monitor(&mut self, client: ClientId, session: &mut Session) {
+        if !self.sessions.monitor(client) {
+            let message = format!("{MONITORS_MAX} connections are in MONITOR, and no more may be");
+            return self.fail(session, ReplyError::err(message));
+        }
         session.monitors = true;
-        self.sessions.monitor(client);
         Reply::new(&mut session.out, session.protocol).ok();
     }
 }

@@ -56,7 +56,9 @@ impl Engine {
             && !is_anew
             && !matches!(spec.verb, Verb::Auth | Verb::Hello)
         {
-            self.sessions.show(self.now, session.from, list);
+            // What is tried to be set may be a password, though it is refused.
+            let shown = if spec.verb == Verb::Config { &list[..2] } else { list };
+            self.sessions.show(self.now, session.from, shown);
         }
         if self.refuses_hung_up(session, spec) {
             return;

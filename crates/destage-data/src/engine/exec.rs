@@ -54,8 +54,7 @@ impl Engine {
             self.unwatch(session);
             return self.fail(session, refused);
         }
-        let refused = self.refuses_for_copies(data_commands(&queued));
-        if let Some(error) = refused.filter(|_| !multi.begun) {
+        if let Some(error) = self.refuses_all_for_copies(&queued, multi.begun) {
             self.unwatch(session);
             return self.fail(session, error);
         }
@@ -162,8 +161,7 @@ impl Engine {
             self.release_locks(&units, access);
             return self.not_done(session);
         }
-        let refused = self.refuses_for_copies(data_commands(queued));
-        if let Some(error) = refused.filter(|_| !multi.begun) {
+        if let Some(error) = self.refuses_all_for_copies(queued, multi.begun) {
             self.unwatch(session);
             self.release_locks(&units, access);
             return self.fail(session, error);

@@ -10,9 +10,24 @@ use destage_runtime::auth::{Auth, Verdict};
 use std::sync::Arc;
 
 /// The longest name of a connection: it is kept for as long as that lasts.
-pub(super) const NAME_BYTES_MAX: usize = 1 << 10;
-pub(super) const LONG_NAME: ReplyError =
+const NAME_BYTES_MAX: usize = 1 << 10;
+const LONG_NAME: ReplyError =
     ReplyError::fixed(Code::Err, "a connection's name has 1024 bytes at most");
+/// Whether a connection may have this name. A space or an end of a line would forge fields of CLIENT LIST.
+///
+/// # Errors
+/// A message for the client.
+pub(super) fn check_name(name: &[u8]) -> Result<(), ReplyError> {
+    if name.len() > NAME_BYTES_MAX {
+        return Err(LONG_NAME);
+    }
+    if name.iter().all(u8::is_ascii_graphic) {
+        return Ok(());
+    }
+    let what = "a connection's name has no spaces, line ends or other special characters";
+    Err(ReplyError::fixed(Code::Err, what))
+}
+
 /// What clients that ask for a Redis version are told: the commands supported behave as in that version.
 const REDIS_VERSION: &str = "7.2.0";
 
@@ -121,8 +136,8 @@ impl Engine {
                     rest = tail;
                 }
                 (b"setname", [name, tail @ ..]) => {
-                    if name.len() > NAME_BYTES_MAX {
-                        return self.fail(session, LONG_NAME);
+                    if let Err(error) = check_name(name) {
+                        return self.fail(session, error);
                     }
                     session.name = name.to_vec();
                     rest = tail;

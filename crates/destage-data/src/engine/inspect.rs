@@ -32,6 +32,8 @@ impl Engine {
                 "supported: MEMORY USAGE key; INFO memory and DESTAGE STATUS tell of the whole";
             return self.fail(session, ReplyError::fixed(Code::Err, usage));
         }
+        // What is shown may be of a write that is not durable, and so may what is not there.
+        session.lsn = session.lsn.max(self.core.last());
         match self.cached_row(args[2]) {
             Ok(cached) => {
                 let bytes = cached.map(|(unit, _)| self.rows.bytes(unit));
@@ -52,6 +54,7 @@ impl Engine {
             let usage = "supported: OBJECT ENCODING key, OBJECT REFCOUNT key; how long ago or how often a row was used is not kept";
             return self.fail(session, ReplyError::fixed(Code::Err, usage));
         }
+        session.lsn = session.lsn.max(self.core.last());
         match self.cached_row(args[2]) {
             Ok(cached) => {
                 let mut reply = Reply::new(&mut session.out, session.protocol);

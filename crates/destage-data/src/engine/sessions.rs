@@ -19,7 +19,7 @@ use timers::Timers;
 use turns::Turns;
 use unread::Unread;
 
-pub(super) use monitors::address;
+pub(super) use monitors::{MONITORS_MAX, address};
 pub(super) use turns::COMMAND_COST;
 pub(crate) use turns::TURN;
 

@@ -7,4 +7,4 @@ mod reply;
 pub use error::{Code, ReplyError};
 pub use parse::{Args, Parse, Place, ProtocolError, RequestLimits, parse, resume};
 pub use reply::{Protocol, Reply};
-pub(crate) use reply::{TOO_LONG, count_replies, escaped, in_v2};
+pub(crate) use reply::{TOO_LONG, count_replies, each_reply, escaped, in_v2};

@@ -14,7 +14,14 @@ pub enum Protocol {
 
 /// How many replies some bytes are. They are whole ones, as [`Reply`] writes them.
 pub(crate) fn count_replies(bytes: &[u8]) -> usize {
-    let (mut rest, mut count, mut parts) = (bytes, 0, 0_u64);
+    let mut count = 0;
+    each_reply(bytes, |_| count += 1);
+    count
+}
+
+/// The replies that some bytes are, one by one. They are whole ones, as [`Reply`] writes them.
+pub(crate) fn each_reply(bytes: &[u8], mut see: impl FnMut(&[u8])) {
+    let (mut rest, mut begin, mut parts) = (bytes, bytes, 0_u64);
     while let Some(end) = memchr::memmem::find(rest, b"\r\n") {
         let (line, tail) = (&rest[..end], &rest[end + 2..]);
         let number = line.get(1..).and_then(|text| std::str::from_utf8(text).ok());
@@ -26,17 +33,17 @@ pub(crate) fn count_replies(bytes: &[u8]) -> usize {
             _ => tail,
         };
         // An inner part is none by itself, and may have parts in turn.
-        match parts.checked_sub(1) {
-            Some(left) => parts = left,
-            None => count += 1,
-        }
+        parts = parts.saturating_sub(1);
         parts += match line.first() {
             Some(b'*' | b'~' | b'>') => number,
             Some(b'%') => 2 * number,
             _ => 0,
         };
+        if parts == 0 {
+            see(&begin[..begin.len() - rest.len()]);
+            begin = rest;
+        }
     }
-    count
 }
 
 /// What is told instead of a reply that is too long.
@@ -316,6 +323,10 @@ mod tests {
                 r.error(&ReplyError::err("a"));
             });
             assert_eq!(count_replies(all.as_bytes()), 8, "{all:?}");
+            let mut found = Vec::new();
+            each_reply(all.as_bytes(), |one| found.push(one.to_vec()));
+            assert_eq!(found.concat(), all.as_bytes());
+            assert_eq!(found.last().map(Vec::as_slice), Some(&b"-ERR a\r\n"[..]));
         }
         assert_eq!(count_replies(b""), 0);
     }

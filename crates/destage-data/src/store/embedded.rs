@@ -29,6 +29,8 @@ pub struct Embedded {
     checker: Checker,
     /// Up to here, what writes left may be told.
     seen: AtomicU64,
+    /// What is written is on other servers, too.
+    is_replicated: bool,
 }
 
 /// A table's names, shared by all rows.
@@ -39,6 +41,7 @@ struct Names {
 
 impl Embedded {
     pub(super) fn start(settings: Settings, listens: bool) -> Result<Self, Error> {
+        let is_replicated = settings.replicas.is_some();
         let server = EmbeddedServer::start(settings, listens)?;
         let names = |table: &Table| Names {
             table: table.name.as_str().into(),
@@ -46,7 +49,8 @@ impl Embedded {
         };
         let names = server.schema().tables.iter().map(names).collect();
         let checker = Checker::new(server.origin().clone());
-        Ok(Self { server, idle: Mutex::default(), names, checker, seen: AtomicU64::new(0) })
+        let (idle, seen) = (Mutex::default(), AtomicU64::new(0));
+        Ok(Self { server, idle, names, checker, seen, is_replicated })
     }
 
     pub(super) fn server(&self) -> &EmbeddedServer {
@@ -110,15 +114,20 @@ impl Embedded {
 
     /// Waits until what shows this write may be told, as every reply does.
     pub(super) fn see(&self, lsn: Lsn) -> Result<(), Error> {
-        if self.seen.load(Ordering::Relaxed) >= lsn.0 {
-            return Ok(());
+        // Who has a log on other servers asks each time: another process may own it by now.
+        if !self.is_replicated && self.seen.load(Ordering::Relaxed) >= lsn.0 {
+            return match self.server.ended() {
+                Some(Err(error)) => Err(Error::closed(Some(error))),
+                _ => Ok(()),
+            };
         }
         let mut conversation = self.conversation()?;
         conversation.local.see(lsn);
         let mut requests = Vec::new();
         push_request(&mut requests, &[b"PING"]);
-        conversation.ask(requests, 1).map_err(|error| self.closed(error))?;
+        let answer = conversation.ask(requests, 1).map_err(|error| self.closed(error))?.pop();
         self.keep(conversation);
+        answer.ok_or_else(|| Error::closed(None))?.accepted()?;
         self.seen.fetch_max(lsn.0, Ordering::Relaxed);
         Ok(())
     }

@@ -143,7 +143,8 @@ fn what_is_dirty_when_it_leaves_is_counted_as_a_cache_that_writes_then_only() {
     // What the classic write-on-eviction cache comes to on a trace, by a count of another program.
     let Some(trace) = trace("hplajw-1week.csv.zst") else { return };
     let trace = trace.to_str().expect("the path is text");
-    let run = ["sim", "run", "--trace", trace, "--flash", "16M", "--format", "json"];
+    let run = ["sim", "run", "--trace", trace, "--flash", "16M", "--replacement", "lru"];
+    let run = [&run[..], &["--format", "json"]].concat();
     assert_eq!(json(&destage(&run))[0]["evicted_dirty_blocks"], 2_114);
 }
 

@@ -8,10 +8,12 @@ use std::net::SocketAddr;
 /// Most lines that are shown in a second: more would cost the others more than looking is worth. How many were left out is
 /// said in the next second.
 const LINES_PER_SECOND: u32 = 10_000;
+/// Most connections that are shown them: each line costs the others as many copies.
+pub(in crate::engine) const MONITORS_MAX: usize = 16;
 /// Most bytes of a line's word; the rest is left out.
-const WORD_BYTES_MAX: usize = 1 << 10;
+const WORD_BYTES_MAX: usize = 128;
 /// Most words of a line.
-const WORDS_MAX: usize = 64;
+const WORDS_MAX: usize = 32;
 
 /// Who looks, and how much was shown.
 #[derive(Debug, Default)]
@@ -58,9 +60,13 @@ pub(in crate::engine) fn address(from: Option<SocketAddr>) -> String {
 }
 
 impl Sessions {
-    /// A client is shown what others ask for from now on.
-    pub(in crate::engine) fn monitor(&mut self, client: ClientId) {
-        self.monitors.clients.push(client);
+    /// A client is shown what others ask for from now on; false if too many are already.
+    pub(in crate::engine) fn monitor(&mut self, client: ClientId) -> bool {
+        let is_room = self.monitors.clients.len() < MONITORS_MAX;
+        if is_room {
+            self.monitors.clients.push(client);
+        }
+        is_room
     }
 
     /// It is shown no more.
@@ -84,7 +90,9 @@ impl Sessions {
         if is_shown {
             lines.extend(line(now, &address(from), words));
         }
-        for client in self.monitors.clients.clone() {
+        let clients = self.monitors.clients.clone();
+        self.worked(lines.len() * clients.len());
+        for client in clients {
             if let Some(session) = self.get_mut(client) {
                 session.out.extend_from_slice(&lines);
                 self.ready(client);

@@ -178,6 +178,9 @@ impl Server {
 
     /// Sends what may leave, as far as the socket takes it.
     fn send(&mut self, id: ClientId) {
+        if self.clients.get(id.0 as usize).is_some_and(Option::is_some) && self.engine.is_cut(id) {
+            return self.close(id);
+        }
         // Before each reply: this process may have been stopped for any time, and another one be the owner by now.
         if !self.syncer.may_answer() && !self.engine.tells_nothing(id) {
             if !self.held.iter().any(|(held, _)| *held == id) {
@@ -188,9 +191,6 @@ impl Server {
         let Some(client) = self.clients.get_mut(id.0 as usize).and_then(Option::as_mut) else {
             return self.send_local(id);
         };
-        if self.engine.is_cut(id) {
-            return self.close(id);
-        }
         let Some((ready, closing)) = self.engine.outgoing(id) else { return };
         while client.sent < ready.len() && !client.blocked {
             match client.stream.write(&ready[client.sent..]) {
