@@ -20,41 +20,75 @@ struct Note {
     log: String,
     /// The journal has taken writes without them.
     alone: bool,
+    /// The servers may hold what the journal lacks.
+    #[serde(default)]
+    behind: bool,
 }
 
-/// Looks whether the journal in the data folder may be used as the settings say, and notes how it is.
+fn failed(settings: &Settings, error: &io::Error) -> ServeError {
+    let text = format!(
+        "failed to use {}, which says of which log this data folder's journal is a copy: {error}. Check the disk and the file's \
+         mode, then start again",
+        settings.data.join(FILE).display()
+    );
+    ServeError::new(exit::JOURNAL_UNUSABLE, text)
+}
+
+fn read(settings: &Settings) -> Result<Option<Note>, ServeError> {
+    match own::read(&settings.data.join(FILE)) {
+        Ok(bytes) => {
+            let note = serde_json::from_slice(&bytes);
+            note.map(Some).map_err(|error| failed(settings, &error.into()))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(failed(settings, &error)),
+    }
+}
+
+/// Notes whether the servers may hold what the journal in the data folder lacks: while it is made anew of their log.
+///
+/// # Errors
+/// The file cannot be read or written.
+pub(super) fn set_behind(settings: &Settings, behind: bool) -> Result<(), ServeError> {
+    match read(settings)? {
+        Some(note) if note.behind != behind => {
+            write(settings, &Note { behind, ..note }).map_err(|error| failed(settings, &error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Looks whether the journal in the data folder may be used as the settings say, and notes how it is. Whether it goes on
+/// without the servers of its log.
 ///
 /// # Errors
 /// It may not, or the file cannot be read or written.
-pub(super) fn check(settings: &Settings) -> Result<(), ServeError> {
-    let path = settings.data.join(FILE);
+pub(super) fn check(settings: &Settings) -> Result<bool, ServeError> {
     let data = settings.data.display();
     let unusable = |message| Err(ServeError::new(exit::JOURNAL_UNUSABLE, message));
-    let failed = |error: io::Error| {
-        let text = format!(
-            "failed to use {}, which says of which log this data folder's journal is a copy: {error}. Check the disk and the file's \
-             mode, then start again",
-            path.display()
-        );
-        ServeError::new(exit::JOURNAL_UNUSABLE, text)
-    };
-    let found = match own::read(&path) {
-        Ok(bytes) => Some(serde_json::from_slice::<Note>(&bytes).map_err(|e| failed(e.into()))?),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) => return Err(failed(error)),
-    };
-    let note = match (&settings.replicas, found) {
+    let note = match (&settings.replicas, read(settings)?) {
         (Some(_), Some(note)) if note.alone => {
             return unusable(format!(
                 "the journal in {data} has gone on without the servers of the log '{}' (--journal-alone) and holds writes that they \
-                 lack. Start it so once more and let it drain (exit 0), then start with an empty data folder and --adopt",
+                 lack. Start it so once more and let it drain (exit 0), then start with an empty data folder, another --replica-log \
+                 and --adopt",
                 note.log
             ));
         }
-        (Some(replicas), _) if replicas.journal == JournalKind::Both => {
-            Note { log: replicas.name.clone(), alone: false }
+        (Some(replicas), found) if replicas.journal == JournalKind::Both => {
+            let behind = found.is_some_and(|note| note.behind);
+            Note { log: replicas.name.clone(), alone: false, behind }
         }
-        (Some(_), _) | (None, None) => return Ok(()),
+        // The servers alone get what is written now.
+        (Some(_), Some(note)) => Note { behind: true, ..note },
+        (Some(_), None) | (None, None) => return Ok(false),
+        (None, Some(note)) if settings.journal_alone && note.behind => {
+            return unusable(format!(
+                "the journal in {data} may lack writes that the servers of the log '{}' hold: it was used by them alone since, or \
+                 was being made anew of their log. Start with --replicas; a journal that was set aside is beside it (journal.N)",
+                note.log
+            ));
+        }
         (None, Some(note)) if settings.journal_alone => {
             tracing::warn!(
                 log = note.log,
@@ -72,7 +106,8 @@ pub(super) fn check(settings: &Settings) -> Result<(), ServeError> {
             ));
         }
     };
-    write(settings, &note).map_err(failed)
+    write(settings, &note).map_err(|error| failed(settings, &error))?;
+    Ok(note.alone)
 }
 
 /// Beside the file, which the new one then replaces: a crash leaves one of them whole.

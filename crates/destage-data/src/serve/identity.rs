@@ -63,6 +63,7 @@ impl Drop for Unused {
 /// The two do not belong together, or another process has the origin.
 pub(super) fn claim(
     settings: &Settings,
+    is_alone: bool,
     origin: &Arc<dyn Origin>,
     writer: &mut dyn Writer,
     partition: &Partition,
@@ -71,9 +72,18 @@ pub(super) fn claim(
 ) -> Result<Claimed, ServeError> {
     let describe = origin.describe();
     let uuid = journal.uuid().to_owned();
+    // The log that it is a copy of must not go on behind what it acknowledges alone.
+    let claimed_as = if is_alone { format!("{uuid}{ALONE}") } else { uuid.clone() };
+    let as_ours = |mut owner: Option<Owner>| {
+        if let Some(owner) = owner.as_mut().filter(|owner| owner.journal == claimed_as) {
+            owner.journal.clone_from(&uuid);
+        }
+        owner
+    };
     let mut whose = Whose::read(&settings.data, &uuid, &describe)?;
     let mut claims = Claims::read(&settings.data, &uuid)?;
-    let mut owner = read(writer)?;
+    let mut owner = as_ours(read(writer)?);
+    check_not_alone(settings, &describe, &uuid, owner.as_ref())?;
     let other = whose.other().map(str::to_owned);
     let pair =
         Pair { settings, describe: &describe, partition, journal: &uuid, recovery, whose: &whose };
@@ -83,7 +93,7 @@ pub(super) fn claim(
     // Whose the log is, its servers have said.
     let is_sure = is_sure || settings.replicas.is_some();
     if was_ours && !is_sure && !settings.take_over {
-        owner = pair.watch(writer, owner)?;
+        owner = as_ours(pair.watch(writer, owner)?);
         pair.check(owner.as_ref(), &claims)?;
     }
     // Of what another origin was sent, this one gets what that one has not decided, or nothing.
@@ -97,11 +107,11 @@ pub(super) fn claim(
     let is_clean = recovery.last_lsn <= owned::decided(owner.as_ref()).0;
     let last = owned::newest(owner.as_ref()).max(Lsn(recovery.last_lsn));
     let first = claims.begin(owner.as_ref())?;
-    let epoch = owned::claim(writer, partition, &uuid, owner, last, first)
+    let epoch = owned::claim(writer, partition, &claimed_as, owner, last, first)
         .map_err(|refusal| refusal.in_words(&describe))?;
     let unused = is_clean.then(|| Unused { origin: Some(origin.clone()), epoch });
     // Until the claim shut it out, the owner before may have moved the origin on.
-    let owner = read(writer)?;
+    let owner = as_ours(read(writer)?);
     if owner.as_ref().is_none_or(|owner| owner.epoch != epoch) {
         let message = format!("another process claimed {describe} at the same time");
         return Err(ServeError::new(exit::FENCED, message));
@@ -129,6 +139,33 @@ pub(super) fn claim(
 /// A start that came to nothing has left no writes that anybody else would have to know.
 fn came_to_nothing(owner: &Owner) -> bool {
     owner.released && owned::newest(Some(owner)) == Lsn::ZERO
+}
+
+/// Stands behind the identity of a journal that goes on without the servers of its log.
+const ALONE: &str = "+alone";
+
+/// Refuses a log of which a copy has gone on alone: what the log holds behind that was never acknowledged, or is older than what
+/// was acknowledged since.
+fn check_not_alone(
+    settings: &Settings,
+    describe: &str,
+    uuid: &str,
+    owner: Option<&Owner>,
+) -> Result<(), ServeError> {
+    let went_on = format!("{uuid}{ALONE}");
+    match &settings.replicas {
+        Some(replicas) if owner.is_some_and(|owner| owner.journal == went_on) => {
+            Err(ServeError::new(
+                exit::JOURNAL_UNUSABLE,
+                format!(
+                    "a journal that is one copy of the log '{}' has gone on without its servers (--journal-alone) and written to {describe}: \
+                 what the log holds is out of date. Begin another one: --replica-log NAME, an empty --data folder and --adopt",
+                    replicas.name
+                ),
+            ))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn read(writer: &mut dyn Writer) -> Result<Option<Owner>, ServeError> {
@@ -266,7 +303,9 @@ impl Pair<'_> {
             ));
         }
         let newest = owned::newest(Some(owner)).0;
-        if newest > recovery.last_lsn.max(claims.adopted()) && !settings.adopt {
+        // A log that has held a write keeps one: none was lost of one that is empty.
+        let is_unused = settings.replicas.is_some() && recovery.last_lsn == 0;
+        if newest > recovery.last_lsn.max(claims.adopted()) && !settings.adopt && !is_unused {
             return Err(ServeError::new(
                 exit::JOURNAL_UNUSABLE,
                 format!(

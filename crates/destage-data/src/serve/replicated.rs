@@ -4,7 +4,7 @@ mod report;
 
 use super::standby::Standby;
 use super::start::{self, Started, journal_options, open_journal_on};
-use super::{Event, Outbox, ServeError};
+use super::{Event, Outbox, ServeError, alone};
 use crate::catalog::Catalog;
 use crate::settings::{JournalKind, ReplicaSettings, Settings, UnsafeFlags};
 use destage_core::{AtLimit, Lsn, Span};
@@ -346,6 +346,12 @@ fn both(
     let disk: Arc<dyn Disk> = Arc::new(folder);
     let names = disk.list().map_err(|error| ServeError::internal(&error))?;
     let is_empty = !names.iter().any(|name| name.starts_with(SEGMENT));
+    let fill = |disk: Arc<dyn Disk>| {
+        alone::set_behind(settings, true)?;
+        let filled = fill(disk)?;
+        alone::set_behind(settings, false)?;
+        Ok(filled)
+    };
     if is_empty {
         return fill(disk);
     }
@@ -363,8 +369,10 @@ fn both(
         ));
     }
     if says_the_same(&journal, entries)? {
+        alone::set_behind(settings, false)?;
         return Ok((journal, recovery));
     }
+    alone::set_behind(settings, true)?;
     let cut = journal.last();
     drop((journal, recovery, disk));
     let stamp = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);

@@ -67,7 +67,7 @@ pub(super) fn start(
     tracing::info!(version, data = %settings.data.display(), "starting");
     // The journal first: its lock keeps a second process from touching anything.
     let disk = DirDisk::open(settings.data.join(JOURNAL_FOLDER))?;
-    alone::check(settings)?;
+    let is_alone = alone::check(settings)?;
     let watch = if log.is_some() { None } else { watch(&disk)? };
     let origin = origins::open(&url, settings.origin_timeout, &settings.tables)?;
     let mut schema = origin.schema()?;
@@ -86,8 +86,15 @@ pub(super) fn start(
     };
     let mut writer = origin.writer()?;
     let partition = Arc::new(partition);
-    let Claimed { epoch, owner, claims, whose, floor, unused } =
-        identity::claim(settings, &origin, &mut *writer, &partition, &mut journal, &recovery)?;
+    let Claimed { epoch, owner, claims, whose, floor, unused } = identity::claim(
+        settings,
+        is_alone,
+        &origin,
+        &mut *writer,
+        &partition,
+        &mut journal,
+        &recovery,
+    )?;
     if let Some(replicated) = &replicated {
         replicated.check_owned()?;
     }

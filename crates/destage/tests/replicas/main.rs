@@ -324,3 +324,43 @@ fn a_copy_on_the_disk_goes_on_alone_only_where_it_is_told_to_and_does_not_go_bac
     alone.end();
     assert_eq!(world.origin_rows(), [(1, 2)]);
 }
+
+/// The old log is refused, whatever is said.
+#[test]
+fn a_log_that_a_copy_of_it_has_left_behind_is_not_taken_up_again() {
+    let mut world = World::new(3, &[]);
+    let both = ["--journal", "both", "--when", "periodic:1h", "--staleness", "none"];
+    let mut owner = world.start(&both);
+    assert_eq!(owner.client().ask(&["HINCRBY", "t:1", "n", "1"]), ":1");
+    owner.kill();
+    // The servers still hold what the origin lacks, and what comes now is behind it.
+    let mut alone = world.restart_alone(owner, &["--journal-alone"]);
+    assert_eq!(alone.client().ask(&["HINCRBY", "t:1", "n", "1"]), ":2");
+    alone.end();
+    assert_eq!(world.origin_rows(), [(1, 2)]);
+    for flags in [&[][..], &["--adopt"], &["--adopt", "--take-over"]] {
+        let (code, text) = world.refused(flags);
+        assert_eq!(code, Some(JOURNAL_UNUSABLE), "{text}");
+        assert!(text.contains("--replica-log NAME"), "{text}");
+    }
+    let mut next = world.start(&["--replica-log", "next", "--adopt"]);
+    assert_eq!(next.client().ask(&["HINCRBY", "t:1", "n", "1"]), ":3");
+    next.end();
+    assert_eq!(world.origin_rows(), [(1, 3)]);
+}
+
+/// The disk is older than what the servers were given since.
+#[test]
+fn a_journal_that_the_servers_have_outrun_does_not_go_on_alone() {
+    let mut world = World::new(3, &[]);
+    let never = ["--when", "periodic:1h", "--staleness", "none"];
+    let mut owner = world.start(&[&["--journal", "both"][..], &never].concat());
+    assert_eq!(owner.client().ask(&["HINCRBY", "t:1", "n", "1"]), ":1");
+    owner.kill();
+    let mut owner = world.restart(owner, &never);
+    assert_eq!(owner.client().ask(&["HINCRBY", "t:1", "n", "1"]), ":2");
+    owner.kill();
+    let (code, text) = world.refused_alone(&owner, &["--journal-alone"]);
+    assert_eq!(code, Some(JOURNAL_UNUSABLE), "{text}");
+    assert!(text.contains("may lack writes"), "{text}");
+}
