@@ -269,7 +269,7 @@ function ask(title, about, yes, old, now, edit) {
     let answer = null;
     $(".yes", dialog).onclick = () => { answer = edit ? area.value : true; dialog.close(); };
     $(".no", dialog).onclick = () => dialog.close();
-    dialog.onclose = () => done(answer);
+    dialog.onclose = () => { if (!dialog.open) done(answer); };
   });
 }
 
