@@ -299,8 +299,14 @@ impl Node {
     }
 
     pub(crate) fn await_owner(&mut self) {
-        if self.ready() != 200 {
-            self.await_line("destage ready");
+        // Not by the line that it prints: that comes once, and an owner may be out of reach of its servers for a moment.
+        let until = Instant::now() + PATIENCE;
+        while self.ready() != 200 {
+            if let Some(status) = self.child.try_wait().expect("a child of ours") {
+                panic!("{} before it was the owner", ended_with(status.code()));
+            }
+            assert!(Instant::now() < until, "it does not become the owner");
+            std::thread::sleep(Duration::from_millis(10));
         }
     }
 
