@@ -272,7 +272,7 @@ fn a_former_owner_shows_no_old_value() {
     assert_eq!(answer_of_a_former_owner(&[]), None);
     // One that does not look whether it may answer must be caught, unless it hears of its successor before it reads.
     let shows = || answer_of_a_former_owner(&["--unsafe-no-log-lease"]);
-    assert!((0..5).any(|_| shows().is_some_and(|answer| answer == "1")), "it is noticed");
+    assert!((0..12).any(|_| shows().is_some_and(|answer| answer == "1")), "it is noticed");
 }
 
 /// > With d = T and `--replicas`, what is lost with a host is always a suffix, of at most the last T.
