@@ -12,6 +12,9 @@ use crate::Result;
 use crate::block::clients;
 use crate::report::Table;
 
+/// So long the first operation of a run may take.
+const FIRST_MAX: Duration = Duration::from_secs(30);
+
 /// A load, and how it is reported.
 pub(super) struct Case {
     pub(super) name: &'static str,
@@ -144,7 +147,9 @@ impl Case {
                 let done = clients::work(self.name, workers, |progress| {
                     let begin = Instant::now();
                     let deadline = begin + options.time;
-                    while Instant::now() < deadline {
+                    // A short run goes on until something was done.
+                    let is_idle = || progress.operations() == 0 && begin.elapsed() < FIRST_MAX;
+                    while Instant::now() < deadline || is_idle() {
                         std::thread::sleep(Duration::from_millis(5));
                     }
                     let (operations, seconds) =
