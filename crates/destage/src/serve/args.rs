@@ -19,6 +19,11 @@ use destage_runtime::units::{Bytes, Interval, Size};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+/// Copies of each buffered write, the log's name, and how long its owner may be silent, unless told.
+const COPIES: u8 = 2;
+const REPLICA_LOG: &str = "destage";
+const FAILOVER: &str = "3s";
+
 /// Flags of `serve`.
 #[derive(Args, Clone)]
 pub(crate) struct ServeArgs {
@@ -129,7 +134,7 @@ pub(crate) struct ServeArgs {
     replicas: Option<String>,
 
     /// So many of the --replicas hold a write before it is acknowledged. 1 to their number.
-    #[arg(long, default_value = "2", value_parser = clap::value_parser!(u8).range(1..=64), value_name = "COUNT")]
+    #[arg(long, default_value_t = COPIES, value_parser = clap::value_parser!(u8).range(1..=64), value_name = "COUNT")]
     copies: u8,
 
     /// What holds the buffered writes: the disk of this host (local), the --replicas (replicas), or each of the two (both). By default
@@ -139,20 +144,20 @@ pub(crate) struct ServeArgs {
 
     /// Go on with the journal of --journal both on this disk, without the --replicas: what it acknowledges then is lost with the disk,
     /// up to D. It is lost, too, if a standby takes the log over. The folder does not go back to the servers.
-    #[arg(long, conflicts_with = "replicas")]
+    #[arg(long)]
     journal_alone: bool,
 
     /// Names the log on the --replicas, so that several logs share them. The same on all hosts that share a log.
-    #[arg(long, default_value = "destage", value_name = "NAME")]
+    #[arg(long, default_value = REPLICA_LOG, value_name = "NAME")]
     replica_log: String,
 
     /// How long the owner of the log must not have shown itself before another server takes it over. It answers nothing for the last
     /// two fifths of that time. 300ms to 1m.
-    #[arg(long, default_value = "3s", value_parser = |s: &str| interval(s, "300ms", "1m"), value_name = "TIME")]
+    #[arg(long, default_value = FAILOVER, value_parser = |s: &str| interval(s, "300ms", "1m"), value_name = "TIME")]
     failover: Interval,
 
     /// Follow the log of the server that owns it, and take it over when that one is gone.
-    #[arg(long, requires = "replicas")]
+    #[arg(long)]
     standby: bool,
 
     /// Where clients reach this server, for others to tell them: HOST:PORT. By default what --listen says.
@@ -341,11 +346,37 @@ pub(crate) enum JournalWord {
 }
 
 impl ServeArgs {
+    /// A flag that counts with servers for the log only, and says something. The settings file may name the servers, so only
+    /// what both come to can be looked at.
+    fn asks_for_replicas(&self) -> Option<&'static str> {
+        let asks = [
+            ("standby", self.standby),
+            ("advertise", self.advertise.is_some()),
+            ("copies", self.copies != COPIES),
+            ("replica-log", self.replica_log != REPLICA_LOG),
+            ("failover", self.failover.to_string() != FAILOVER),
+        ];
+        asks.into_iter().find(|(_, is_asked)| *is_asked).map(|(flag, _)| flag)
+    }
+
     /// The servers that hold the buffered writes, if any do.
     fn replicas(&self) -> Result<Option<ReplicaSettings>, CliError> {
         let urls = self.replicas.as_deref().filter(|urls| !urls.is_empty());
         let journal = match (urls.is_some(), self.journal) {
-            (false, None | Some(JournalWord::Local)) => return Ok(None),
+            (false, None | Some(JournalWord::Local)) => {
+                return match self.asks_for_replicas() {
+                    Some(flag) => Err(CliError::usage(format!(
+                        "--{flag} is about the servers of --replicas, and there are none: name them, or leave it out"
+                    ))),
+                    None => Ok(None),
+                };
+            }
+            (true, _) if self.journal_alone => {
+                return Err(CliError::usage(
+                    "--journal-alone goes on without the servers of --replicas: leave them out (--replicas '' where the settings \
+                     file names them)",
+                ));
+            }
             (false, Some(_)) => {
                 return Err(CliError::usage(
                     "--journal replicas and both need servers: --replicas redis://HOST:PORT,...",

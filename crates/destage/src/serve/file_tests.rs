@@ -148,6 +148,33 @@ fn wrong_files_name_the_key_and_what_works() {
 }
 
 #[test]
+fn what_is_about_other_servers_needs_them_wherever_they_are_named() {
+    let settings = |text: &str, line: &[&str]| {
+        let argv = std::iter::once("destage").chain(line.iter().copied());
+        let matches = file::command::<ServeArgs>().try_get_matches_from(argv).unwrap();
+        let file = parse(text).unwrap();
+        let args = file.merged(&matches).map_err(|e| e.to_string()).unwrap();
+        args.into_settings().map_err(|e| e.to_string())
+    };
+    let named = r#"replicas = "redis://a:1,redis://b:1,redis://c:1""#;
+    for line in [
+        &["--standby"][..],
+        &["--copies", "3"],
+        &["--replica-log", "other"],
+        &["--failover", "1s"],
+        &["--advertise", "a:6380"],
+    ] {
+        let error = settings("", line).err().expect("there are no servers");
+        assert!(error.contains(&line[0][2..]) && error.contains("--replicas"), "{error}");
+        assert!(settings(named, line).unwrap().replicas.is_some(), "{line:?}");
+    }
+    let error = settings(named, &["--journal-alone"]).err().expect("there are servers");
+    assert!(error.contains("--replicas ''"), "{error}");
+    let alone = settings(named, &["--journal-alone", "--replicas", ""]).unwrap();
+    assert!(alone.journal_alone && alone.replicas.is_none());
+}
+
+#[test]
 fn a_policy_that_contradicts_itself_is_refused() {
     for (line, part) in [
         (&["--commit", "5s", "--staleness", "2s"][..], "must exceed the commit interval d"),
