@@ -128,12 +128,15 @@ impl Host {
         self.asks.values().filter(|ask| ask.pinned.is_none()).map(|ask| &ask.needs)
     }
 
-    /// Tokens that waiting requests have got and keep until they have the next ones.
+    /// Tokens that waiting requests have got and keep until they have the next ones. Not one that sorts behind what is waited for,
+    /// as that of a directory can which covers a file: two hosts that kept such ones could wait for each other.
     pub(super) fn reserved(&self) -> BTreeSet<Root> {
         let mut reserved = BTreeSet::new();
         for needs in self.waiting() {
+            let missing = needs.iter().find(|need| self.covered(need).is_none());
+            let is_before = |root: &Root| missing.is_none_or(|missing| *root < missing.root);
             let got = needs.iter().map_while(|need| self.covered(need));
-            reserved.extend(got);
+            reserved.extend(got.filter(is_before));
         }
         reserved
     }
