@@ -189,8 +189,9 @@ pub fn volume_summary(policy: &Policy) -> String {
     summary_named(WritePolicy::of(policy).name(), policy)
 }
 
-/// All that is in force, for the head of a report: the line of [`summary`] or [`volume_summary`], and the limits.
-pub fn in_force(policy: &Policy, is_volume: bool) -> String {
+/// All that is in force, for the head of a report: the policy's line, which is that of [`summary`] or [`volume_summary`], and
+/// the limits.
+pub fn in_force(line: &str, policy: &Policy) -> String {
     let limits = &policy.limits;
     let bytes = |bytes: u64| match bytes {
         // More than any disk: no limit.
@@ -198,8 +199,7 @@ pub fn in_force(policy: &Policy, is_volume: bool) -> String {
         _ => Bytes(bytes).to_string(),
     };
     format!(
-        "{}{}; dirty limit {}, journal limit {}, cache limit {}, batches of at most {} groups and {}, linger {}",
-        if is_volume { volume_summary(policy) } else { summary(policy) },
+        "{line}{}; dirty limit {}, journal limit {}, cache limit {}, batches of at most {} groups and {}, linger {}",
         if policy.read_priority { ", read priority" } else { "" },
         bytes(limits.dirty_bytes_max),
         bytes(limits.journal_bytes_max),

@@ -8,7 +8,7 @@ use destage_engine::WritePolicy;
 use destage_record::{End, ListError, Part, list};
 use destage_runtime::exit;
 use destage_runtime::human;
-use destage_runtime::policy::{change, in_force, parse_at_limit, parse_when};
+use destage_runtime::policy::{change, in_force, parse_at_limit, parse_when, summary, volume_summary};
 use destage_runtime::units::{Bytes, Interval};
 use destage_sim::replay::{Load, Observer, Outcome, ReplayError, Summary, Tally, replay, what_if};
 use serde::Serialize;
@@ -124,7 +124,8 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<(), CliError> {
     let (load, recorded) = watched.newest;
     // A volume's policy has a name by its order, too.
     let is_volume = parts_are_volumes(&parts);
-    let policy_summary = |policy: &Policy| in_force(policy, is_volume);
+    let line = if is_volume { volume_summary } else { summary };
+    let policy_summary = |policy: &Policy| in_force(&line(policy), policy);
     let mut report = Report {
         parts,
         same_effects: true,

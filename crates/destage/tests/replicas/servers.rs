@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_secs(40);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Real servers, each behind a proxy that can be cut.
 pub(crate) struct Servers {
@@ -130,8 +130,11 @@ impl Cut {
     }
 }
 
-/// A connection, with the program at its other end and its port there.
-type Stream = (Option<u32>, u16, TcpStream);
+/// A connection, with the program at its other end and both of its ports: one port may be the local one of several connections.
+type Stream = (Option<u32>, Ends, TcpStream);
+
+/// The ports of a connection: the program's, and ours.
+type Ends = (u16, u16);
 
 struct Proxy {
     port: u16,
@@ -147,15 +150,15 @@ impl Proxy {
         let proxy = Self { port, cut: cut.clone(), streams: streams.clone() };
         std::thread::spawn(move || {
             for near in listener.incoming().flatten() {
-                let peer = near.peer_addr().map_or(0, |peer| peer.port());
-                let pid = program_at(peer);
+                let ends = (near.peer_addr().map_or(0, |peer| peer.port()), port);
+                let pid = program_at(ends);
                 let Ok(far) = TcpStream::connect(("127.0.0.1", to)) else { continue };
                 {
                     // Before it is looked at, so that whoever cuts afterwards finds it.
                     let mut streams = streams.lock().expect("streams");
                     for stream in [&near, &far] {
                         let _ = stream.set_nodelay(true);
-                        streams.extend(stream.try_clone().ok().map(|stream| (pid, peer, stream)));
+                        streams.extend(stream.try_clone().ok().map(|stream| (pid, ends, stream)));
                     }
                 }
                 if cut.lock().expect("whom").holds(pid) {
@@ -181,9 +184,9 @@ impl Proxy {
     fn cut(&self, change: impl FnOnce(&mut Cut)) {
         let mut cut = self.cut.lock().expect("whom");
         change(&mut cut);
-        self.streams.lock().expect("streams").retain_mut(|(pid, port, stream)| {
+        self.streams.lock().expect("streams").retain_mut(|(pid, ends, stream)| {
             // It may have connected before it was known.
-            *pid = pid.or_else(|| program_at(*port));
+            *pid = pid.or_else(|| program_at(*ends));
             let is_cut = cut.holds(*pid);
             if is_cut {
                 let _ = stream.shutdown(Shutdown::Both);
@@ -201,11 +204,15 @@ pub(crate) fn tell_apart(pid: u32) {
     PROGRAMS.lock().expect("programs").push(pid);
 }
 
-/// The program whose connection comes from this port.
-fn program_at(port: u16) -> Option<u32> {
+/// The program whose connection has these ends.
+fn program_at((theirs, ours): Ends) -> Option<u32> {
     let table = std::fs::read_to_string("/proc/net/tcp").expect("the connections are listed");
-    let local = format!("0100007F:{port:04X}");
-    let line = table.lines().find(|line| line.split_whitespace().nth(1) == Some(&local))?;
+    let is_it = |line: &&str| {
+        let mut words = line.split_whitespace().skip(1);
+        words.next().is_some_and(|local| local == format!("0100007F:{theirs:04X}"))
+            && words.next().is_some_and(|remote| remote == format!("0100007F:{ours:04X}"))
+    };
+    let line = table.lines().find(is_it)?;
     let socket = format!("socket:[{}]", line.split_whitespace().nth(9)?);
     let holds = |pid: &&u32| {
         let files = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();

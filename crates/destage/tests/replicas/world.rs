@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_secs(40);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(crate) struct World {
     pub(crate) servers: Servers,
@@ -305,7 +305,7 @@ impl Node {
             if let Some(status) = self.child.try_wait().expect("a child of ours") {
                 panic!("{} before it was the owner", ended_with(status.code()));
             }
-            assert!(Instant::now() < until, "it does not become the owner");
+            assert!(Instant::now() < until, "it does not become the owner: {:#}", self.status());
             std::thread::sleep(Duration::from_millis(10));
         }
     }

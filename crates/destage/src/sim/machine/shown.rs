@@ -5,7 +5,7 @@ use crate::error::CliError;
 use crate::sim::report::csv_line;
 use destage_runtime::exit;
 use destage_runtime::human::{bytes, count, percent, seconds};
-use destage_runtime::policy::in_force;
+use destage_runtime::policy::{in_force, summary, volume_summary};
 use destage_runtime::units::Bytes;
 use destage_sim::advise::Losses;
 use destage_sim::hits::Replacements;
@@ -23,7 +23,9 @@ pub(in crate::sim) fn settings_in_force(settings: &Settings) -> Vec<(&'static st
     let told = |(name, tier, is_ram): (&'static str, &destage_sim::machine::Tier, bool)| {
         let block = settings.block.get();
         let policy = tier.core_policy(tier.size.get() / block, block, is_ram);
-        (name, format!("{}; {}", in_force(&policy, !tier.rows), applied(tier.replacement)))
+        // As a volume shows it, or as a server of rows does.
+        let line = if tier.rows { summary(&policy) } else { volume_summary(&policy) };
+        (name, format!("{}; {}", in_force(&line, &policy), applied(tier.replacement)))
     };
     tiers.map(told).collect()
 }
