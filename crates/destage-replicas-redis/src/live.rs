@@ -304,7 +304,8 @@ impl Replicas {
     ) -> Result<(), String> {
         self.shared.tell(|owner, now| {
             let config = owner.config().cloned().ok_or("the log is not open")?;
-            let mut servers = config.now.members.iter().map(|m| m.address.clone()).collect();
+            let members = || config.now.members.iter().map(|m| m.address.clone()).collect();
+            let mut servers = owner.wanted_servers().map_or_else(members, <[Address]>::to_vec);
             change(&mut servers)?;
             owner.use_servers(now, servers).map_err(str::to_owned)
         })

@@ -231,7 +231,13 @@ impl Owner {
         }
     }
 
-    /// Uses these servers from now on, and as many copies as before. One change at a time.
+    /// The servers that there shall be, while one of them has not answered yet.
+    pub fn wanted_servers(&self) -> Option<&[Address]> {
+        self.wanted.as_deref()
+    }
+
+    /// Uses these servers from now on, and as many copies as before. One change at a time. A change that waits for a server is
+    /// given up by asking for the servers that there are.
     ///
     /// # Errors
     /// Why not.
@@ -240,8 +246,15 @@ impl Owner {
         let Some(config) = self.config.clone().filter(|_| self.stage == Stage::Open) else {
             return Err("the log is not open");
         };
-        if !config.before.is_empty() || self.wanted.is_some() {
+        if self.wanted.is_some() && adopt::addresses(&config.now) == servers {
+            self.wanted = None;
+            return Ok(());
+        }
+        if !config.before.is_empty() {
             return Err("another change of the servers is under way");
+        }
+        if self.wanted.is_some() {
+            return Err("a server that was added is not reached yet; remove it to give it up");
         }
         if servers.len() < config.now.copies {
             return Err("fewer servers would remain than copies are kept");

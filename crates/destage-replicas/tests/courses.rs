@@ -304,3 +304,82 @@ fn a_server_that_is_emptied_while_it_is_connected_counts_only_once_it_is_filled_
     let all: Vec<_> = next.entries().map(|(_, entry)| entry.payload.to_vec()).collect();
     assert!(all.contains(&b"before".to_vec()) && all.contains(&b"after".to_vec()), "{all:?}");
 }
+
+/// An owner of three servers that was told to use a fourth one, which nobody reaches; and time that goes on.
+fn with_one_that_is_not_reached(world: &mut World) -> Owner {
+    let mut owner = world.owner(1, 2);
+    world.connect(&mut owner, Time(0), &[0, 1, 2]);
+    world.pump(&mut owner, Time(0));
+    owner.use_servers(Time(0), (0..4).map(address).collect()).expect("it is the first change");
+    world.forget(3);
+    world.pump(&mut owner, Time(10));
+    assert!(owner.is_open());
+    owner
+}
+
+fn members(owner: &Owner) -> Vec<Address> {
+    let config = owner.config().expect("the log is open");
+    config.now.members.iter().map(|member| member.address.clone()).collect()
+}
+
+#[test]
+fn a_lost_server_is_filled_again_while_an_added_one_is_not_reached() {
+    let mut world = World::new(3, Controls::default());
+    let mut owner = with_one_that_is_not_reached(&mut world);
+    let before = append(&mut owner, 20, b"before");
+    world.pump(&mut owner, Time(20));
+    owner.disconnected(Time(30), &address(1));
+    world.forget(1);
+    world.connect(&mut owner, Time(40), &[1]);
+    (0..60).for_each(|step| world.pump(&mut owner, Time(40 + step * EVERY)));
+    // It counts: with it and one other, writes go on.
+    owner.disconnected(Time(7_000), &address(0));
+    let after = append(&mut owner, 7_000, b"after");
+    world.pump(&mut owner, Time(7_000));
+    assert!(owner.committed() >= after && after > before, "{:?}", owner.stage());
+    // The added one is used once it is reached.
+    world.connect(&mut owner, Time(7_100), &[3]);
+    (0..60).for_each(|step| world.pump(&mut owner, Time(7_100 + step * EVERY)));
+    assert_eq!(members(&owner), (0..4).map(address).collect::<Vec<_>>());
+    assert!(owner.wanted_servers().is_none());
+}
+
+#[test]
+fn an_added_server_that_is_lost_in_the_middle_of_the_change_closes_no_log() {
+    let mut world = World::new(3, Controls::default());
+    let mut owner = with_one_that_is_not_reached(&mut world);
+    world.pump(&mut owner, Time(2_000));
+    world.connect(&mut owner, Time(2_000), &[3]);
+    // It promises, so the change begins; then it is gone before it can promise again.
+    owner.tick(Time(2_100));
+    while owner.is_open() {
+        let Some((to, request)) = owner.poll_request() else { break };
+        let reply = world.handle(&to, &request);
+        owner.replied(Time(2_100), &to, reply);
+        owner.tick(Time(2_100));
+    }
+    assert!(!owner.is_open(), "the change has begun");
+    owner.disconnected(Time(2_100), &address(3));
+    (0..60).for_each(|step| world.pump(&mut owner, Time(2_200 + step * EVERY)));
+    let entry = append(&mut owner, 9_000, b"goes on");
+    world.pump(&mut owner, Time(9_000));
+    assert!(owner.committed() >= entry, "{:?}", owner.stage());
+    assert_eq!(members(&owner), (0..3).map(address).collect::<Vec<_>>());
+    // It is not forgotten.
+    world.connect(&mut owner, Time(9_100), &[3]);
+    (0..60).for_each(|step| world.pump(&mut owner, Time(9_100 + step * EVERY)));
+    assert_eq!(members(&owner), (0..4).map(address).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_server_that_was_added_and_is_not_reached_can_be_given_up() {
+    let mut world = World::new(3, Controls::default());
+    let mut owner = with_one_that_is_not_reached(&mut world);
+    let other = owner.use_servers(Time(20), (0..5).map(address).collect());
+    assert!(other.is_err(), "one change at a time");
+    owner.use_servers(Time(20), (0..3).map(address).collect()).expect("the change is given up");
+    assert!(owner.wanted_servers().is_none());
+    world.connect(&mut owner, Time(2_000), &[3]);
+    (0..60).for_each(|step| world.pump(&mut owner, Time(2_000 + step * EVERY)));
+    assert_eq!(members(&owner), (0..3).map(address).collect::<Vec<_>>());
+}

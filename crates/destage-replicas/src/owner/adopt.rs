@@ -17,7 +17,10 @@ impl Owner {
             Some(old) => {
                 let can = self.has_writes(&old, |peer| peer.has_promised);
                 let can = can || self.settings.controls.no_old_promises;
-                let now = if can { self.next_list(&old.now) } else { old.now.clone() };
+                // A change that was asked for waits for its servers, and nothing else waits for it.
+                let is_wanted_there = can && self.are_wanted_there();
+                let wanted = self.wanted.take_if(|_| is_wanted_there);
+                let now = if can { self.next_list(&old.now, wanted) } else { old.now.clone() };
                 let is_same = names(&now).eq(names(&old.now));
                 // What was accepted by servers of any of these counts, until the new ones hold it.
                 let mut before = old.before.clone();
@@ -25,7 +28,6 @@ impl Owner {
                 (now, before)
             }
         };
-        self.wanted = None;
         if before.is_empty() && !self.is_founding {
             // What is in force stays so.
             return self.begin_opening();
@@ -55,11 +57,8 @@ impl Owner {
     }
 
     /// The servers that there shall be. Those that have lost their memory are admitted anew where they have promised.
-    fn next_list(&self, old: &MemberList) -> MemberList {
-        let addresses = match &self.wanted {
-            Some(wanted) => wanted.clone(),
-            None => old.members.iter().map(|member| member.address.clone()).collect(),
-        };
+    fn next_list(&self, old: &MemberList, wanted: Option<Vec<Address>>) -> MemberList {
+        let addresses = wanted.unwrap_or_else(|| addresses(old));
         let member = |address: &Address| {
             let Some(member) = old.get(address) else { return self.admit(address) };
             let peer = self.peers.get(address);
@@ -193,19 +192,25 @@ impl Owner {
             return self.admit_alone(&config, &lost.address);
         }
         let is_open = self.stage == Stage::Open;
-        let is_due =
-            (self.wanted.is_some() && is_open) || (has_any_lost && self.change_from <= self.now);
+        let is_asked_for = self.wanted.is_some() && is_open && self.are_wanted_there();
+        let is_due = (is_asked_for || has_any_lost) && self.change_from <= self.now;
         let can = self.settings.controls.no_old_promises
             || (self.has_writes(&config, |peer| peer.has_promised)
                 && config.lists().all(|list| self.has_promises(list, |peer| peer.has_promised)));
-        let is_there = self.wanted.iter().flatten().all(|address| {
-            let is_old = config.now.get(address).is_some();
-            is_old || self.peers.get(address).is_some_and(|peer| peer.has_promised)
-        });
-        if is_due && can && is_there {
+        if is_due && can {
             self.change_from = self.now + self.settings.quiet;
             self.begin_again();
         }
+    }
+
+    /// Whether all servers that are to be added have promised.
+    pub(super) fn are_wanted_there(&self) -> bool {
+        let is_old = |address: &Address| {
+            self.config.as_ref().is_some_and(|config| config.now.get(address).is_some())
+        };
+        self.wanted.iter().flatten().all(|address| {
+            is_old(address) || self.peers.get(address).is_some_and(|peer| peer.has_promised)
+        })
     }
 
     /// Takes over from itself.

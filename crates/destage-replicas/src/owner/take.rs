@@ -23,21 +23,17 @@ impl Owner {
                     && (!is_change || self.has_writes(&config, |peer| peer.has_promised))
             })
         };
-        let has_wanted = self.wanted.as_ref().is_none_or(|wanted| {
-            let is_new = |address: &&Address| {
-                self.config.as_ref().is_none_or(|config| config.now.get(address).is_none())
-            };
-            wanted
-                .iter()
-                .filter(is_new)
-                .all(|address| self.peers.get(address).is_some_and(|peer| peer.has_promised))
-        });
-        if !is_enough || !has_wanted {
+        if !is_enough {
             return;
         }
-        let since = *self.enough_since.get_or_insert(self.now);
-        // Servers that have lost their memory are admitted anew on the way, if they answer soon.
-        if self.is_lost_one_asked() && self.now < since + self.settings.renew_every {
+        let waited_since = *self.enough_since.get_or_insert(self.now);
+        // Servers that have lost their memory are admitted anew on the way, if they answer soon; those that are to be added,
+        // too. Neither may keep a log closed that is complete without them.
+        let is_early = |wait| self.now < waited_since + wait;
+        if self.is_lost_one_asked() && is_early(self.settings.renew_every) {
+            return;
+        }
+        if !self.are_wanted_there() && is_early(self.settings.quiet) {
             return;
         }
         self.enough_since = None;
