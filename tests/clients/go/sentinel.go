@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"log"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -11,8 +12,9 @@ import (
 )
 
 // sentinel finds the owner of a log by look-ups of Sentinel's protocol, adds to one row after the other, and says of each what
-// it was told.
-func sentinel(places, first, seconds string) {
+// it was told. It ends once there is a file called end, or after so many
+// seconds.
+func sentinel(places, first, seconds, end string) {
 	row, err := strconv.Atoi(first)
 	must("first row", err)
 	span, err := strconv.ParseFloat(seconds, 64)
@@ -25,8 +27,12 @@ func sentinel(places, first, seconds string) {
 		DialTimeout: 2 * time.Second,
 		ReadTimeout: 2 * time.Second,
 	})
+	isOver := func() bool {
+		_, err := os.Stat(end)
+		return err == nil
+	}
 	until := time.Now().Add(time.Duration(span * float64(time.Second)))
-	for ; time.Now().Before(until); row++ {
+	for ; time.Now().Before(until) && !isOver(); row++ {
 		answer, err := owner.HIncrBy(ctx, fmt.Sprintf("t:%d", row), "n", 1).Result()
 		switch {
 		case err != nil:

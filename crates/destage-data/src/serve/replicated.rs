@@ -474,6 +474,14 @@ impl Replicated {
         self.reclaim(Lsn(journal.decided()));
     }
 
+    /// Hands over all that the journal has. How many writes are not held by k servers yet.
+    pub(super) fn ship_all(&mut self, journal: &mut Journal) -> u64 {
+        let last = Lsn(journal.last());
+        self.want(last);
+        self.ship(journal);
+        last.0.saturating_sub(self.reached.0)
+    }
+
     fn is_due(&self, journal: &Journal) -> bool {
         let is_wanted = self.wanted.is_some_and(|wanted| wanted > self.shipped);
         (is_wanted || journal.parcel_bytes() > AHEAD_BYTES)

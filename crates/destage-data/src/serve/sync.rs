@@ -149,6 +149,12 @@ impl Syncer {
         }
     }
 
+    /// Hands everything to the servers of a log, whenever it would be due. How many writes too few of them hold yet.
+    pub(super) fn copy_all(&mut self, engine: &mut Engine) -> u64 {
+        let Some(replicated) = &mut self.replicated else { return 0 };
+        replicated.ship_all(engine.journal())
+    }
+
     /// Whether anything may be answered now: this process owns the log, as far as it can be sure.
     #[inline]
     pub(super) fn may_answer(&self) -> bool {

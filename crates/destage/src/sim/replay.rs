@@ -8,7 +8,9 @@ use destage_engine::WritePolicy;
 use destage_record::{End, ListError, Part, list};
 use destage_runtime::exit;
 use destage_runtime::human;
-use destage_runtime::policy::{change, in_force, parse_at_limit, parse_when, summary, volume_summary};
+use destage_runtime::policy::{
+    change, in_force, parse_at_limit, parse_when, summary, volume_summary,
+};
 use destage_runtime::units::{Bytes, Interval};
 use destage_sim::replay::{Load, Observer, Outcome, ReplayError, Summary, Tally, replay, what_if};
 use serde::Serialize;

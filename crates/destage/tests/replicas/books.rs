@@ -20,14 +20,7 @@ pub(crate) struct Books {
 const READS_EVERY: i64 = 4;
 
 impl Books {
-    /// Writes for so long, to whichever of the servers takes it.
-    pub(crate) fn write(&self, addresses: &[String], span: Duration) {
-        let until = Instant::now() + span;
-        let addresses = Mutex::new(addresses.to_vec());
-        self.write_while(&addresses, || Instant::now() < until);
-    }
-
-    /// The same as long as it is to go on, to those that are among the servers then. Reads in between.
+    /// Writes as long as it is to go on, to whichever takes it of the servers that are named then. Reads in between.
     pub(crate) fn write_while(&self, addresses: &Mutex<Vec<String>>, goes_on: impl Fn() -> bool) {
         let mut at = 0;
         let mut client = None;

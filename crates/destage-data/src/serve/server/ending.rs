@@ -3,6 +3,7 @@
 use super::Server;
 use crate::serve::workers::WriteJob;
 use crate::serve::{Event, ServeError};
+use crate::settings::JournalKind;
 use destage_core::{Fault, StopReason};
 use destage_engine::Drive;
 use destage_runtime::exit;
@@ -67,10 +68,36 @@ impl Server {
         true
     }
 
+    /// Waits until enough servers of the log hold what the origin has not decided: with d = T some of it is in memory alone.
+    /// How many writes they do not hold after all.
+    fn await_copies(&mut self) -> u64 {
+        let is_fenced = |error: &ServeError| error.exit_code() == exit::FENCED;
+        if self.engine.undecided() == 0 || self.stopped.as_ref().is_some_and(is_fenced) {
+            return 0;
+        }
+        let until = Instant::now() + FLUSH_WAIT_MAX;
+        loop {
+            let missing = self.syncer.copy_all(&mut self.engine);
+            let limit = until.saturating_duration_since(Instant::now());
+            if missing == 0 || limit.is_zero() {
+                return missing;
+            }
+            let Ok(event) = self.shell.await_event(limit) else { return missing };
+            let now = self.now();
+            if matches!(event, Event::Replicated)
+                && let Some(error) = self.syncer.replicated(&mut self.engine, now)
+            {
+                self.stopped.get_or_insert(error);
+                return missing;
+            }
+        }
+    }
+
     /// The last words: what is clean, what remains.
     pub(super) fn finish(mut self) -> Result<(), ServeError> {
         self.send_all();
         let flushed = self.await_flush();
+        let uncopied = self.await_copies();
         let left = self.engine.undecided();
         let lost = self.lost_journal(left);
         if let Some(error) = self.stopped {
@@ -95,7 +122,10 @@ impl Server {
             }
             released = release(&self.writes[0], self.settings.origin_timeout);
         }
-        let remains = (left > 0).then(|| self.dirty_remains(left));
+        let remains = (left > 0).then(|| match uncopied {
+            0 => self.dirty_remains(left),
+            _ => too_few_copies(left, uncopied),
+        });
         // Of several domains, some may have decided more than all have.
         let is_told = left == 0 || self.engine.partition().is_one();
         let decided = is_told.then(|| self.engine.decided().0);
@@ -118,6 +148,16 @@ impl Server {
         self.shell.child_result()
     }
 
+    /// Where the next start finds what is dirty.
+    fn where_kept(&self) -> String {
+        match &self.settings.replicas {
+            Some(replicas) if replicas.journal == JournalKind::Replicas => {
+                format!("the log '{}' on its servers", replicas.name)
+            }
+            _ => format!("the journal in {}", self.settings.data.display()),
+        }
+    }
+
     fn dirty_remains(&mut self, left: u64) -> ServeError {
         let first = self.engine.decided().next();
         let report = self.engine.report();
@@ -133,14 +173,25 @@ impl Server {
         ServeError::new(
             exit::DIRTY_REMAINS,
             format!(
-                "stopped with {left} writes (from {} on) that {} has not taken{last_error}; they are in the journal in {}, and \
-                 the next start destages them",
+                "stopped with {left} writes (from {} on) that {} has not taken{last_error}; they are in {}, and the next start \
+                 destages them",
                 first.0,
                 origin.description,
-                self.settings.data.display()
+                self.where_kept(),
             ),
         )
     }
+}
+
+/// Why a process ends that could not hand over what it had acknowledged within d = T.
+fn too_few_copies(left: u64, uncopied: u64) -> ServeError {
+    ServeError::new(
+        exit::JOURNAL_UNUSABLE,
+        format!(
+            "stopped with {left} writes that the origin has not taken, while too few servers of the log answered: the newest \
+             {uncopied} of them are on fewer servers than --copies says, and may be lost. Check the servers, then start again"
+        ),
+    )
 }
 
 /// Tells the origin that its owner has ended and left nothing behind; a convenience, for which the end waits a limited time.
