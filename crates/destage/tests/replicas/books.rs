@@ -4,7 +4,7 @@ use crate::world::Client;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Each write is of a row of its own.
 #[derive(Default)]

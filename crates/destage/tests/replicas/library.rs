@@ -7,6 +7,16 @@ use std::time::Duration;
 
 #[test]
 fn a_store_keeps_its_writes_on_servers_and_another_host_goes_on() {
+    goes_on_elsewhere("commit=0s");
+}
+
+/// > With d = T, an end at once hands what is dirty to the servers first.
+#[test]
+fn a_store_that_is_dropped_hands_over_what_is_not_due_on_its_servers() {
+    goes_on_elsewhere("commit=60s");
+}
+
+fn goes_on_elsewhere(commit: &str) {
     let mut world = World::new(3, &[]);
     let open = |world: &mut World| {
         let data = world.disk();
@@ -20,7 +30,7 @@ fn a_store_keeps_its_writes_on_servers_and_another_host_goes_on() {
             advertise: None,
         };
         let options = Options::new(world.origin_url(), &data);
-        let options = options.policy("when=periodic:1h").policy("staleness=none");
+        let options = options.policy("when=periodic:1h").policy("staleness=none").policy(commit);
         let store = options.with(|settings| settings.replicas = Some(replicas)).open();
         (store.expect("it opens"), data)
     };

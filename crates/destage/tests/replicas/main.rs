@@ -17,7 +17,6 @@ use std::time::{Duration, Instant};
 use world::World;
 
 const FENCED: i32 = 11;
-const DIRTY_REMAINS: i32 = 12;
 const JOURNAL_UNUSABLE: i32 = 13;
 
 #[test]
@@ -295,33 +294,6 @@ fn with_a_commit_interval_the_end_is_lost_at_most_and_never_more_than_it() {
     let rows = world.origin_rows();
     assert!(rows.len() >= 20, "what was older than the interval is there: {rows:?}");
     assert_eq!(rows, (1..=rows.len() as i64).map(|row| (row, 1)).collect::<Vec<_>>());
-}
-
-/// > An end at once (a second SIGTERM) hands what is dirty to the servers first, whatever d is.
-#[test]
-fn an_end_at_once_leaves_everything_on_the_servers_before_it_is_due_there() {
-    for kind in ["replicas", "both"] {
-        let mut world = World::new(3, &[]);
-        let (late, none) = (["--commit", "60s", "--when", "periodic:1h"], ["--staleness", "none"]);
-        let flags = [&late[..], &none, &["--journal", kind]].concat();
-        let mut owner = world.start(&flags);
-        let mut client = owner.client();
-        for row in 1..=20 {
-            assert_eq!(client.ask(&["HINCRBY", &format!("t:{row}"), "n", "1"]), ":1");
-        }
-        // The origin does not take them before the second one.
-        let held = world.hold_origin();
-        owner.ask_to_end();
-        owner.await_no_listener();
-        owner.ask_to_end();
-        assert_eq!(owner.await_end(), Some(DIRTY_REMAINS), "{kind}");
-        drop(held);
-        world.lose_disk(owner);
-        let mut next = world.start(&["--journal", kind]);
-        next.end();
-        let rows: Vec<_> = (1..=20).map(|row| (row, 1)).collect();
-        assert_eq!(world.origin_rows(), rows, "{kind}");
-    }
 }
 
 /// > A journal of `--journal both` that has gone on alone (`--journal-alone`) never goes back to the servers.

@@ -175,36 +175,6 @@ impl World {
     pub(crate) fn origin_rows(&self) -> Vec<(i64, i64)> {
         self.origin.rows()
     }
-
-    /// The table takes no writes until this is dropped.
-    pub(crate) fn hold_origin(&self) -> Held {
-        let mut child = Command::new(programs().join("psql"))
-            .args([&self.origin.url, "-XAtq"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("psql runs");
-        let mut input = child.stdin.take().expect("piped");
-        writeln!(input, "BEGIN; LOCK TABLE t IN SHARE MODE; SELECT 'held';").expect("psql reads");
-        let mut line = String::new();
-        let output = child.stdout.take().expect("piped");
-        BufReader::new(output).read_line(&mut line).expect("it answers");
-        assert_eq!(line, "held\n");
-        Held { child, input: Some(input) }
-    }
-}
-
-/// A lock on the table: see [`World::hold_origin`].
-pub(crate) struct Held {
-    child: Child,
-    input: Option<std::process::ChildStdin>,
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        drop(self.input.take());
-        let _ = self.child.wait();
-    }
 }
 
 /// The code of the program that ends by itself, and what it says.
@@ -420,15 +390,6 @@ impl Node {
                 return status.code();
             }
             assert!(Instant::now() < until, "it does not end");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    /// Until it takes no more clients: it has begun to end.
-    pub(crate) fn await_no_listener(&self) {
-        let until = Instant::now() + PATIENCE;
-        while TcpStream::connect(&self.listen).is_ok() {
-            assert!(Instant::now() < until, "it still listens at {}", self.listen);
             std::thread::sleep(Duration::from_millis(20));
         }
     }
