@@ -117,13 +117,15 @@ pub enum JournalKind {
 }
 
 /// What becomes of keys that name no row: neither `table:primary-key` nor a mapping takes them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Unmapped {
     /// They are refused.
     #[default]
     Reject,
     /// They are plain cache keys: held in memory alone, evicted like cached rows, gone at the end of the process.
     Cache,
+    /// Those that begin with one of these are plain cache keys; the others are refused. None is empty.
+    Prefixes(Vec<String>),
 }
 
 /// Ways to break promises on purpose, so that the tests can see that they would notice.

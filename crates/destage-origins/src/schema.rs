@@ -24,6 +24,8 @@ pub struct Schema {
     pub collections: Vec<Collection>,
     /// The table of the plain cache keys: of keys that name no row, where they are served.
     pub plain: Option<TableId>,
+    /// How plain cache keys begin; empty: in any way.
+    plain_prefixes: Vec<Vec<u8>>,
     by_name: HashMap<Vec<u8>, TableId>,
 }
 
@@ -224,11 +226,17 @@ impl Schema {
         self.collections.last()
     }
 
-    /// Serves keys that name no row as plain cache keys. After every collection has been added.
+    /// Serves keys that name no row as plain cache keys: those that begin with one of `prefixes`, or all if there is none.
+    /// After every collection has been added.
     ///
     /// # Errors
-    /// There are too many tables.
-    pub fn serve_plain_keys(&mut self) -> Result<(), String> {
+    /// There are too many tables, or keys that begin so name rows.
+    pub fn serve_plain_keys(&mut self, prefixes: &[String]) -> Result<(), String> {
+        if let Some(prefix) = prefixes.iter().find(|prefix| self.names_table(prefix.as_bytes())) {
+            return Err(format!(
+                "--unmapped names '{prefix}*', but keys that begin so are keys of a table: leave it out, or rename the keys"
+            ));
+        }
         if self.tables.len() >= TABLES_MAX {
             return Err(format!("{TABLES_MAX} tables leave none for plain cache keys"));
         }
@@ -237,8 +245,25 @@ impl Schema {
         table.columns = vec![own_column(); PLAIN_COLUMNS];
         table.key_len = 1;
         self.plain = Some(table.id);
+        self.plain_prefixes = prefixes.iter().map(|prefix| prefix.clone().into_bytes()).collect();
         self.tables.push(table);
         Ok(())
+    }
+
+    /// The table of the plain cache keys, if a key that no mapping takes is one of them.
+    pub fn plain_of(&self, key: &[u8]) -> Option<TableId> {
+        let plain = self.plain?;
+        let begins = self.plain_prefixes.is_empty()
+            || self.plain_prefixes.iter().any(|p| key.starts_with(p));
+        (begins && !self.names_table(key)).then_some(plain)
+    }
+
+    /// Whether a key begins with the name of a table, be it one that cannot be reached.
+    pub fn names_table(&self, key: &[u8]) -> bool {
+        let Some(colon) = memchr::memchr(b':', key) else { return false };
+        let name = crate::key_text::decode(&key[..colon]);
+        let is_it = |table: &Unreachable| table.name.as_bytes() == &name[..];
+        self.find(&name).is_some() || self.unreachable.iter().any(is_it)
     }
 
     /// Clients may have the cached copies of these tables' rows expire. After every collection has been added.

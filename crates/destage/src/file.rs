@@ -195,9 +195,21 @@ fn flag(
         _ if switch => return Err(format!("{key} is true or false")),
         toml::Value::String(text) => text,
         toml::Value::Integer(number) => number.to_string(),
+        toml::Value::Array(list) if arg.get_value_delimiter().is_some() => listed(key, &list)?,
         _ => return Err(format!("{key} takes a text in quotes or a whole number")),
     };
     Ok(Some((key.to_string(), Some(text))))
+}
+
+/// A list of texts as the flag takes it, separated by commas.
+fn listed(key: &str, list: &[toml::Value]) -> Result<String, String> {
+    let texts: Option<Vec<&str>> = list.iter().map(toml::Value::as_str).collect();
+    match texts {
+        Some(texts) if !texts.is_empty() && !texts.iter().any(|text| text.contains(',')) => {
+            Ok(texts.join(","))
+        }
+        _ => Err(format!("the list of {key} holds one text or more, in quotes and without commas")),
+    }
 }
 
 fn join(name: &str, value: &OsStr) -> OsString {

@@ -85,13 +85,54 @@ where
     }
 }
 
-/// What becomes of keys that name no row.
-pub(crate) fn unmapped(text: &str) -> Result<Unmapped, String> {
+/// One word of `--unmapped`.
+#[derive(Clone, Debug)]
+pub(crate) enum UnmappedWord {
+    Reject,
+    Cache,
+    Prefix(String),
+}
+
+/// What becomes of keys that name no row, or of those that begin in one way.
+pub(crate) fn unmapped(text: &str) -> Result<UnmappedWord, String> {
+    const WORDS: &str = "reject or cache, or how keys begin with * behind it, such as sess:*";
     match text {
-        "reject" => Ok(Unmapped::Reject),
-        "cache" => Ok(Unmapped::Cache),
-        _ => Err("reject or cache".into()),
+        "reject" => return Ok(UnmappedWord::Reject),
+        "cache" => return Ok(UnmappedWord::Cache),
+        "*" => return Err("for all keys that name no row, write cache".into()),
+        _ => {}
     }
+    let prefix = text.strip_suffix('*').ok_or(WORDS)?;
+    if prefix.contains(['*', '?', '[', ']', '\\']) {
+        return Err(format!("a pattern has one *, at its end; {WORDS}"));
+    }
+    Ok(UnmappedWord::Prefix(prefix.into()))
+}
+
+/// What all words of `--unmapped` say together.
+pub(crate) fn all_unmapped(words: Vec<UnmappedWord>) -> Result<Unmapped, CliError> {
+    const PREFIXES_MAX: usize = 1_000;
+    let mut prefixes = Vec::with_capacity(words.len());
+    let only = words.len() == 1;
+    for word in words {
+        match word {
+            UnmappedWord::Reject if only => return Ok(Unmapped::Reject),
+            UnmappedWord::Cache if only => return Ok(Unmapped::Cache),
+            UnmappedWord::Prefix(prefix) => prefixes.push(prefix),
+            _ => {
+                return Err(CliError::usage(
+                    "--unmapped takes reject, or cache, or patterns such as sess:*,lock:*; reject and cache stand alone",
+                ));
+            }
+        }
+    }
+    if prefixes.len() > PREFIXES_MAX {
+        return Err(CliError::usage(format!(
+            "--unmapped names {} patterns, more than {PREFIXES_MAX}: give the keys a common beginning",
+            prefixes.len()
+        )));
+    }
+    Ok(Unmapped::Prefixes(prefixes))
 }
 
 /// `none`, or where the admin port listens.

@@ -24,21 +24,26 @@ pub(crate) fn resolve<'s>(
         let mapped = mapped.map_err(ReplyError::err)?;
         return Ok((schema.table(mapped.table), mapped.shape));
     }
-    if let Some(plain) = schema.plain
-        && !names_table(schema, key)
-    {
+    if let Some(plain) = schema.plain_of(key) {
         push_cell(out, Cell::Value(key));
         return Ok((schema.table(plain), Shape::Plain));
     }
-    parse_key(schema, key, out).map(|table| (table, Shape::Hash))
+    parse_key(schema, key, out)
+        .map(|table| (table, Shape::Hash))
+        .map_err(|error| if schema.names_table(key) { error } else { with_the_option(&error, key) })
 }
 
-/// Whether a key begins with the name of a table, be it one that cannot be reached.
-pub(super) fn names_table(schema: &Schema, key: &[u8]) -> bool {
-    let Some(colon) = memchr::memchr(b':', key) else { return false };
-    let name = decode(&key[..colon]);
-    let is_it = |table: &crate::schema::Unreachable| table.name.as_bytes() == &name[..];
-    schema.find(&name).is_some() || schema.unreachable.iter().any(is_it)
+/// The error for a key that names no row, and which setting would serve it.
+fn with_the_option(error: &ReplyError, key: &[u8]) -> ReplyError {
+    let prefix = memchr::memchr(b':', key).map(|colon| &key[..=colon]).filter(|prefix| {
+        let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-.:".contains(byte);
+        prefix.len() > 1 && prefix.len() <= 64 && prefix.iter().all(is_plain)
+    });
+    let prefix = String::from_utf8_lossy(prefix.unwrap_or(b"sess:"));
+    ReplyError::err(format!(
+        "{}; keys without a table are held in memory alone where unmapped (--unmapped) names how they begin, such as '{prefix}*'",
+        error.text()
+    ))
 }
 
 /// Reads a key; its canonical key cells are appended to `out`.

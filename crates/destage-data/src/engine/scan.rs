@@ -5,7 +5,7 @@
 
 use super::cursors::Scan;
 use super::glob::glob;
-use super::key::{format_key, names_table, order_key, unknown_table};
+use super::key::{format_key, order_key, unknown_table};
 use super::session::{Job, Session, Waiting};
 use super::{Engine, Io};
 use crate::cells::{Cell, Reader};
@@ -114,7 +114,7 @@ impl Engine {
         if let Some(colon) = pattern[..literal].iter().position(|&byte| byte == b':') {
             let name = &pattern[..colon];
             let table = self.schema.find(&decode(name)).map(|table| table.id);
-            let plain = self.schema.plain.filter(|_| !names_table(&self.schema, pattern));
+            let plain = self.schema.plain.filter(|_| !self.schema.names_table(pattern));
             let table = table.or(plain);
             scan.table = table.ok_or_else(|| unknown_table(&self.schema, name))?;
             scan.all_tables = false;

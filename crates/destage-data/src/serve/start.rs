@@ -184,9 +184,10 @@ pub(super) fn check_reach(
 fn serve_keys(settings: &Settings, schema: &mut Schema) -> Result<(), String> {
     schema.map_keys(&settings.mappings)?;
     schema.let_copies_expire(|name| settings.tables.get(name).is_some_and(|t| t.copies_expire));
-    match settings.unmapped {
+    match &settings.unmapped {
         Unmapped::Reject => Ok(()),
-        Unmapped::Cache => schema.serve_plain_keys(),
+        Unmapped::Cache => schema.serve_plain_keys(&[]),
+        Unmapped::Prefixes(prefixes) => schema.serve_plain_keys(prefixes),
     }
 }
 

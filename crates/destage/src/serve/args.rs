@@ -2,11 +2,14 @@
 
 use crate::error::CliError;
 use crate::server::RecordArgs;
-use crate::values::{Admin, admin, bytes, interval, listen, password, size, staleness, unmapped};
+use crate::values::{
+    Admin, UnmappedWord, admin, all_unmapped, bytes, interval, listen, password, size, staleness,
+    unmapped,
+};
 use clap::Args;
 use destage_core::{Acknowledge, AtLimit, OnReject, Policy, When};
 use destage_data::settings::{
-    EXAMPLE_FILE, JournalKind, Places, ReplicaSettings, Settings, Unmapped, UnsafeFlags,
+    EXAMPLE_FILE, JournalKind, Places, ReplicaSettings, Settings, UnsafeFlags,
 };
 use destage_engine::{defaults, set_dirty_limit};
 use destage_runtime::memory;
@@ -266,9 +269,10 @@ pub(crate) struct ServeArgs {
     change_origin: Option<String>,
 
     /// What becomes of keys that name no row, neither as table:primary-key nor by a mapping: they are refused (reject), or they are
-    /// plain cache keys (cache), held in memory alone as in a Redis without persistence, and evicted within --cache-size.
-    #[arg(long, default_value = "reject", value_parser = unmapped, value_name = "CHOICE")]
-    unmapped: Unmapped,
+    /// plain cache keys (cache), held in memory alone as in a Redis without persistence, and evicted within --cache-size. Patterns
+    /// such as sess:*,lock:* make plain cache keys of those that begin so, and the others are refused.
+    #[arg(long, default_value = "reject", value_delimiter = ',', value_parser = unmapped, value_name = "CHOICE")]
+    unmapped: Vec<UnmappedWord>,
 
     /// Settings from a file: the flags' names without dashes in front as keys, [table.NAME] sections, [[string]], [[set]], [[zset]]
     /// and [[hash]] sections that map keys to tables, [[query]] sections, and [[domain]] sections. Flags and environment override it.
@@ -446,7 +450,7 @@ impl ServeArgs {
             tables: BTreeMap::new(),
             mappings: Vec::new(),
             queries: Vec::new(),
-            unmapped: self.unmapped,
+            unmapped: all_unmapped(self.unmapped)?,
             domains: Vec::new(),
             record: self.record.settings(),
             run: self.run,

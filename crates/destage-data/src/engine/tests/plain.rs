@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 fn script() -> Script {
     Script::serving(|schema| {
-        schema.serve_plain_keys().unwrap();
+        schema.serve_plain_keys(&[]).unwrap();
         schema.let_copies_expire(|table| table == "item");
     })
 }

@@ -2,8 +2,9 @@
 
 use super::{FAR_FUTURE, launch, same_replies};
 use crate::harness::{
-    Database, Launch, PATIENCE, Random, Redis, Reply, Scratch, Server, eventually,
+    Database, Launch, PATIENCE, Random, Redis, Reply, Scratch, Server, eventually, has, output,
 };
+use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 const TABLES: &str = "
@@ -179,6 +180,8 @@ fn keys_that_name_no_row_are_refused_unless_the_settings_say_otherwise() {
     let mut client = server.client();
     let error = client.run("SET session:7 x");
     assert!(error.error().contains("there is no table 'session'"), "{error:?}");
+    assert!(error.error().contains("unmapped (--unmapped)"), "{error:?}");
+    assert!(error.error().contains("'session:*'"), "{error:?}");
     let error = client.run("EXPIRE prices:1 10");
     assert!(error.error().contains("rows do not expire"), "{error:?}");
     server.terminate(PATIENCE);
@@ -193,6 +196,79 @@ fn keys_that_name_no_row_are_refused_unless_the_settings_say_otherwise() {
     assert!(error.error().starts_with("WRONGTYPE"), "{error:?}");
     server.terminate(PATIENCE);
     launch.with(&["--unmapped", "keep"]).refused().says(2, &["reject or cache"]);
+}
+
+/// > With `unmapped = ["sess:*", "lock:*"]` only keys that begin so are plain cache keys, and all others are refused as
+/// > before.
+#[test]
+fn only_keys_that_begin_as_the_settings_say_are_plain() {
+    let scratch = Scratch::new();
+    let database = database(&scratch);
+    let text = "unmapped = ['sess:*', 'lock:*']";
+    let launch = launch(&scratch, &database, "data", text);
+    let server = launch.start();
+    let mut client = server.client();
+    for key in ["sess:7", "lock:", "sess:a:b"] {
+        client.call(&["SET", key, "x", "NX", "EX", "100000"]).ok();
+        assert_eq!(client.call(&["GET", key]).text(), "x");
+    }
+    for key in ["sess", "session:7", "Sess:7", "price:1", "lock", ""] {
+        for command in
+            [["GET", key].as_slice(), &["SET", key, "x"], &["WATCH", key], &["TYPE", key]]
+        {
+            let error = client.call(command);
+            assert!(error.error().contains("unmapped (--unmapped)"), "{command:?} {error:?}");
+        }
+    }
+    // A mistyped table is still an error, and what begins like a table's key is one.
+    let error = client.run("HSET prises:1 amount 1");
+    assert!(error.error().contains("there is no table 'prises'"), "{error:?}");
+    let error = client.run("HSET prices:x amount 1");
+    assert!(
+        error.error().contains("prices.id") && !error.error().contains("--unmapped"),
+        "{error:?}"
+    );
+    // A transaction with a key that is refused does nothing.
+    client.run("MULTI").ok();
+    client.run("SET sess:8 x");
+    client.run("SET other:8 x");
+    assert!(client.run("EXEC").error().starts_with("EXECABORT"));
+    assert_eq!(client.run("EXISTS sess:8").int(), 0);
+    server.terminate(PATIENCE);
+
+    // Flags override the file.
+    let server = launch.with(&["--unmapped", "other:*,cart:*"]).start();
+    let mut client = server.client();
+    client.run("SET cart:1 x").ok();
+    client.run("SET other:8 x").ok();
+    assert!(client.run("SET sess:7 x").error().contains("'sess:*'"));
+    server.terminate(PATIENCE);
+    launch.with(&["--unmapped", "cart:*,cache"]).refused().says(2, &["--unmapped", "stand alone"]);
+    launch.with(&["--unmapped", "a:*,prices:*"]).refused().says(2, &["'prices:*'", "of a table"]);
+}
+
+#[test]
+fn redis_cli_sees_keys_that_begin_as_the_settings_say_and_which_setting_serves_others() {
+    if !has("redis-cli") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let database = database(&scratch);
+    let server = launch(&scratch, &database, "data", "unmapped = ['sess:*']").start();
+    for protocol in ["-2", "-3"] {
+        let cli = |command: &[&str]| {
+            let port = server.port();
+            let printed =
+                output(Command::new("redis-cli").args([protocol, "-p", &port]).args(command));
+            printed.trim().to_owned()
+        };
+        assert_eq!(cli(&["SET", "sess:7", "x", "EX", "1000"]), "OK");
+        assert_eq!(cli(&["--scan", "--pattern", "sess:*"]), "sess:7");
+        assert_eq!(cli(&["DEL", "sess:7"]), "1");
+        let refused = cli(&["SET", "cart:7", "x"]);
+        assert!(refused.contains("'cart:*'") && refused.contains("--unmapped"), "{refused}");
+    }
+    server.terminate(PATIENCE);
 }
 
 #[test]
