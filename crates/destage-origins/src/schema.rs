@@ -252,10 +252,18 @@ impl Schema {
 
     /// The table of the plain cache keys, if a key that no mapping takes is one of them.
     pub fn plain_of(&self, key: &[u8]) -> Option<TableId> {
-        let plain = self.plain?;
-        let begins = self.plain_prefixes.is_empty()
-            || self.plain_prefixes.iter().any(|p| key.starts_with(p));
-        (begins && !self.names_table(key)).then_some(plain)
+        self.plain_if(key, |prefix| key.starts_with(prefix))
+    }
+
+    /// The same if a key that begins so may be one of them.
+    pub fn plain_below(&self, begin: &[u8]) -> Option<TableId> {
+        self.plain_if(begin, |prefix| begin.starts_with(prefix) || prefix.starts_with(begin))
+    }
+
+    fn plain_if(&self, key: &[u8], is_meant: impl Fn(&[u8]) -> bool) -> Option<TableId> {
+        let mut prefixes = self.plain_prefixes.iter();
+        let is_one = self.plain_prefixes.is_empty() || prefixes.any(|prefix| is_meant(prefix));
+        self.plain.filter(|_| is_one && !self.names_table(key))
     }
 
     /// Whether a key begins with the name of a table, be it one that cannot be reached.

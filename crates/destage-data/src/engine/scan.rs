@@ -114,8 +114,7 @@ impl Engine {
         if let Some(colon) = pattern[..literal].iter().position(|&byte| byte == b':') {
             let name = &pattern[..colon];
             let table = self.schema.find(&decode(name)).map(|table| table.id);
-            let plain = self.schema.plain.filter(|_| !self.schema.names_table(pattern));
-            let table = table.or(plain);
+            let table = table.or_else(|| self.schema.plain_below(&pattern[..literal]));
             scan.table = table.ok_or_else(|| unknown_table(&self.schema, name))?;
             scan.all_tables = false;
         }

@@ -33,11 +33,19 @@ impl Owner {
         if self.is_lost_one_asked() && is_early(self.settings.renew_every) {
             return;
         }
-        if !self.are_wanted_there() && is_early(self.settings.quiet) {
+        if self.is_wanted_one_asked() && is_early(self.settings.quiet) {
             return;
         }
         self.enough_since = None;
         self.choose();
+    }
+
+    /// Whether a server that is to be added is connected, and has not promised yet.
+    fn is_wanted_one_asked(&self) -> bool {
+        self.wanted.iter().flatten().any(|address| {
+            let peer = self.peers.get(address);
+            peer.is_some_and(|peer| peer.connection.is_some() && !peer.has_promised)
+        })
     }
 
     fn is_lost_one_asked(&self) -> bool {

@@ -388,7 +388,7 @@ async function look() {
     // A server that was started again counts from 0.
     before = report && found.uptime_seconds > report.uptime_seconds ? report : null;
     report = found;
-    if (report.front_end === "block") $("[data-do=flush]").hidden = true;
+    if (volumes(report).length) $("[data-do=flush]").hidden = true;
     points.push(point());
     if (points.length > POINTS_MAX) points.shift();
     show();

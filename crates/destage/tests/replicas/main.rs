@@ -155,6 +155,30 @@ fn servers_are_added_and_removed_while_clients_write() {
 }
 
 #[test]
+fn an_added_server_that_is_not_reached_keeps_no_other_from_being_filled_again() {
+    let mut world = World::new(4, &[]);
+    world.named = 3;
+    let mut owner = world.start(&[]);
+    let mut client = owner.client();
+    assert_eq!(client.ask(&["HINCRBY", "t:1", "n", "1"]), ":1");
+    world.servers.kill(3);
+    let address = world.servers.address(3);
+    let url = format!("redis://{address}");
+    owner.command(&["replicas", "add", &url]);
+    world.servers.restart_empty(0);
+    world.await_copies(&owner, 3);
+    assert_eq!(client.ask(&["HINCRBY", "t:1", "n", "1"]), ":2");
+    // It is given up, and added again once it is there.
+    owner.command(&["replicas", "remove", &address]);
+    world.servers.restart(3);
+    owner.command(&["replicas", "add", &url]);
+    world.await_copies(&owner, 4);
+    assert_eq!(client.ask(&["HINCRBY", "t:1", "n", "1"]), ":3");
+    owner.end();
+    assert_eq!(world.origin_rows(), [(1, 3)]);
+}
+
+#[test]
 fn a_second_owner_and_too_few_servers_are_refused_with_what_to_do() {
     let mut world = World::new(3, &[]);
     let mut owner = world.start(&["--failover", "1s"]);

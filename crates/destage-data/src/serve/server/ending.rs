@@ -101,6 +101,9 @@ impl Server {
         let left = self.engine.undecided();
         let lost = self.lost_journal(left);
         if let Some(error) = self.stopped {
+            if uncopied > 0 {
+                tracing::error!(uncopied, "too few servers of the log hold the newest writes");
+            }
             // What was acknowledged and is in memory only goes to the journal; one that failed refuses.
             if flushed && let Err(error) = self.engine.into_journal().close() {
                 tracing::error!(%error, "cannot close the journal");

@@ -223,6 +223,11 @@ fn only_keys_that_begin_as_the_settings_say_are_plain() {
     // A mistyped table is still an error, and what begins like a table's key is one.
     let error = client.run("HSET prises:1 amount 1");
     assert!(error.error().contains("there is no table 'prises'"), "{error:?}");
+    let error = client.run("SCAN 0 MATCH prises:*");
+    assert!(error.error().contains("there is no table 'prises'"), "{error:?}");
+    for pattern in ["sess:*", "sess:7*", "lock:*"] {
+        client.call(&["SCAN", "0", "MATCH", pattern]).array();
+    }
     let error = client.run("HSET prices:x amount 1");
     assert!(
         error.error().contains("prices.id") && !error.error().contains("--unmapped"),
