@@ -260,7 +260,7 @@ pub(crate) fn check(table: &Table, member: usize, score: Option<usize>) -> Resul
     }
     if let Some(score) = score {
         let column = &table.columns[score];
-        if score < table.key_len || column.generated || !is_score_type(&column.ty) {
+        if score < table.key_len || table.is_computed(score) || !is_score_type(&column.ty) {
             return Err(format!(
                 "{} cannot be a score: a number that can be written is",
                 name(score)
@@ -274,7 +274,8 @@ pub(crate) fn check(table: &Table, member: usize, score: Option<usize>) -> Resul
         return Err(format!("{}: {why}, so what a change does to its sets is unknown", table.name));
     }
     let needed = |(index, column): (usize, &Column)| {
-        let is_given = index < table.key_len || Some(index) == score || column.generated;
+        let is_given =
+            index < table.key_len || Some(index) == score || table.is_left_to_origin(index, true);
         (!is_given && column.not_null && column.default == ColumnDefault::None).then_some(index)
     };
     match table.columns.iter().enumerate().find_map(needed) {

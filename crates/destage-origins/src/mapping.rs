@@ -237,7 +237,7 @@ fn value_column(table: &Table, name: &str) -> Result<usize, String> {
     if index < table.key_len {
         return Err(format!("{name} is part of the key of {}, so it is no value", table.name));
     }
-    if column.generated || column.ty == ColumnType::Opaque {
+    if table.is_computed(index) || column.ty == ColumnType::Opaque {
         return Err(format!("{}.{name} cannot be written", table.name));
     }
     Ok(index)

@@ -109,6 +109,23 @@ pub struct Class {
     /// A constraint of this table, or one that refers to it, is checked at commit (INITIALLY DEFERRED): each group is
     /// checked at its own end, so that batches reject what single groups would.
     pub deferred: bool,
+    /// Columns that triggers set in the row which is written, and do nothing else.
+    pub sets: Vec<SetByTrigger>,
+}
+
+/// A column that a trigger sets in the row which is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetByTrigger {
+    /// The column, by index: neither of the key nor structural.
+    pub column: usize,
+    /// Whether it may do so when a row is made.
+    pub on_insert: bool,
+    /// Whether it may do so when a row is changed.
+    pub on_update: bool,
+    /// Whether it does so whatever is written, and two writes in one transaction leave what the last one alone would.
+    pub merges: bool,
+    /// The trigger whose text says so; `None`: the user does.
+    pub by: Option<String>,
 }
 
 /// A column.
@@ -197,6 +214,14 @@ impl Schema {
         tables.sort_unstable();
         tables.dedup();
         tables
+    }
+
+    /// The triggers of a table do nothing but set these columns of the row that is written, as the user declares it.
+    ///
+    /// # Errors
+    /// Names the column that cannot be left to a trigger.
+    pub fn declare_sets(&mut self, table: TableId, columns: &[String]) -> Result<(), String> {
+        crate::triggers::declare(&mut self.tables[usize::from(table.0)], columns)
     }
 
     /// Adds a collection and its tables; `None` if there are too many tables.
@@ -340,6 +365,30 @@ impl Table {
             copies_expire: false,
             by_column: HashMap::new(),
         }
+    }
+
+    /// Whether only the origin knows this column of a row that was written, made anew or changed.
+    pub fn is_left_to_origin(&self, column: usize, is_new: bool) -> bool {
+        let mut sets = self.class.sets.iter();
+        self.columns[column].generated
+            || sets.any(|set| {
+                set.column == column && if is_new { set.on_insert } else { set.on_update }
+            })
+    }
+
+    /// Whether the origin may compute this column whenever the row is written.
+    pub fn is_computed(&self, column: usize) -> bool {
+        self.columns[column].generated || self.class.sets.iter().any(|set| set.column == column)
+    }
+
+    /// Whether it may compute any.
+    pub fn has_computed(&self) -> bool {
+        !self.class.sets.is_empty() || self.columns.iter().any(|column| column.generated)
+    }
+
+    /// The index of the column of that name, whatever its case.
+    pub(crate) fn column_like(&self, name: &str) -> Option<usize> {
+        self.columns.iter().position(|column| column.name.eq_ignore_ascii_case(name))
     }
 
     /// The index of the column of that name.

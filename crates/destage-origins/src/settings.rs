@@ -14,6 +14,9 @@ pub struct TableSettings {
     /// The tables that this one's triggers, rules or policies change, as the user declares them; an empty list for none.
     /// `None`: not declared, so writes go through.
     pub triggers: Option<Vec<String>>,
+    /// The columns of the written row that this table's triggers set, as the user declares it: they do nothing else, so
+    /// `triggers` is empty.
+    pub trigger_sets: Vec<String>,
     /// Cached rows are fetched again after this time, for what others change at the origin.
     pub max_age: Option<Span>,
     /// EXPIRE and its kin work on the table's keys: the cached copy expires and is fetched again, never the row.

@@ -6,7 +6,7 @@ use crate::output::{Format, print, print_json};
 use crate::values::interval;
 use destage_core::{Fault, Span};
 use destage_data::origins::{self, OriginError};
-use destage_data::schema::{Column, ColumnDefault, Schema, Table, TableId};
+use destage_data::schema::{Column, ColumnDefault, Schema, SetByTrigger, Table, TableId};
 use destage_data::serve::fit;
 use destage_data::settings::{Settings, TableSettings};
 use destage_data::value::ColumnType;
@@ -143,6 +143,7 @@ impl Shown<'_> {
             parts.push("plain".to_string());
         }
         parts.extend(through(table, &settings));
+        parts.extend(set_by_triggers(table));
         if table.columns.iter().any(|column| column.generated) {
             parts.push("has computed columns".into());
         }
@@ -196,11 +197,19 @@ impl Shown<'_> {
                 "type": column.type_name,
                 "key": index < table.key_len,
                 "not_null": column.not_null,
-                "computed": column.generated,
+                "computed": table.is_computed(index),
                 "writable": index >= table.key_len
                     && !column.generated
                     && column.ty != ColumnType::Opaque,
                 "notes": notes(table, index, column),
+            })
+        };
+        let set = |set: &SetByTrigger| {
+            json!({
+                "column": table.columns[set.column].name,
+                "on_insert": set.on_insert,
+                "on_update": set.on_update,
+                "by": set.by,
             })
         };
         let through = table.class.opaque.as_ref().filter(|_| settings.goes_through(table));
@@ -212,6 +221,7 @@ impl Shown<'_> {
             "writes_go_through": through,
             "does_more": table.class.opaque,
             "triggers_declared": settings.triggers,
+            "triggers_set": table.class.sets.iter().map(set).collect::<Vec<_>>(),
             "ack_origin": settings.ack_origin,
             "blind": settings.blind,
             "max_age_seconds": settings.max_age.map(Span::as_secs_f64),
@@ -229,6 +239,9 @@ const SUGGESTED: &str = "To begin a settings file with (--config): what some of 
 fn through(table: &Table, settings: &TableSettings) -> Option<String> {
     let why = table.class.opaque.as_ref()?;
     Some(match &settings.triggers {
+        Some(_) if !settings.goes_through(table) && !settings.trigger_sets.is_empty() => {
+            format!("writes are buffered: {why}, declared to set columns of its own row only")
+        }
         Some(changed) if !settings.goes_through(table) => {
             debug_assert!(changed.is_empty(), "others go through");
             format!("writes are buffered: {why}, declared to change nothing that is cached")
@@ -238,6 +251,33 @@ fn through(table: &Table, settings: &TableSettings) -> Option<String> {
         }
         _ => format!("writes go through: {why}"),
     })
+}
+
+/// Which columns triggers set in the row that is written, and how that is known.
+fn set_by_triggers(table: &Table) -> Option<String> {
+    let sets = &table.class.sets;
+    let names = |is_meant: &dyn Fn(&SetByTrigger) -> bool| {
+        let meant = sets.iter().filter(|set| is_meant(set));
+        let mut names: Vec<&str> =
+            meant.map(|set| table.columns[set.column].name.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        names.join(", ")
+    };
+    let mut by: Vec<Option<&String>> = sets.iter().map(|set| set.by.as_ref()).collect();
+    by.sort_unstable();
+    by.dedup();
+    let told = by.into_iter().map(|by| {
+        let columns = names(&|set| set.by.as_ref() == by);
+        match by {
+            Some(trigger) => {
+                format!("trigger {trigger} sets {columns} to the time, and does nothing else")
+            }
+            None => format!("triggers are declared to set {columns}"),
+        }
+    });
+    let told: Vec<String> = told.collect();
+    (!told.is_empty()).then(|| told.join("; "))
 }
 
 /// The key as clients write it: `orders:{id}`.
@@ -256,6 +296,8 @@ fn notes(table: &Table, index: usize, column: &Column) -> Vec<String> {
     }
     if column.generated {
         notes.push("computed by the origin, read-only".into());
+    } else if table.is_computed(index) {
+        notes.push("set by a trigger: read from the origin once it is written".into());
     }
     if column.ty == ColumnType::Opaque {
         notes.push("read-only: its form is not known".into());

@@ -33,7 +33,7 @@ impl Engine {
         let table = self.schema.table(row.table);
         if row.kind != Kind::Row
             || !table.collections.is_empty()
-            || table.columns.iter().any(|column| column.generated)
+            || table.has_computed()
             || self.may_refer_to_new(table, prepared.sets().map(|(column, _)| column))
         {
             return false;

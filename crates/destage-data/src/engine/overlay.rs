@@ -239,12 +239,19 @@ pub(crate) fn apply(table: &Table, row: Option<&[u8]>, change: &Change<'_>) -> O
     for (column, sum) in &sums {
         cells[*column] = Cell::Value(sum);
     }
-    for (cell, column) in cells.iter_mut().zip(&table.columns) {
-        if column.generated {
-            *cell = Cell::Unknown;
+    forget_computed(table, &mut cells, change.op == Op::Insert);
+    Some(encode(&cells))
+}
+
+/// What the origin computes from a row that has been written is not known here.
+pub(crate) fn forget_computed(table: &Table, cells: &mut [Cell<'_>], is_new: bool) {
+    if table.has_computed() {
+        for (index, cell) in cells.iter_mut().enumerate() {
+            if table.is_left_to_origin(index, is_new) {
+                *cell = Cell::Unknown;
+            }
         }
     }
-    Some(encode(&cells))
 }
 
 /// The cells of a new row before its columns are set.

@@ -233,6 +233,7 @@ impl Context<'_> {
                     Cell::Value(_) => added -= 1,
                     // The count is worth a fetch only where somebody reads it.
                     Cell::Unknown if prepared.verb == Verb::HMSet => added -= 1,
+                    Cell::Unknown if table.columns[column].not_null => added -= 1,
                     Cell::Unknown => return Err(Trouble::Unknown),
                 }
             }

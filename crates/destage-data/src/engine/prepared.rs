@@ -316,6 +316,12 @@ impl Prepared {
         amount: &[u8],
     ) -> Result<(), ReplyError> {
         let column = &table.columns[index];
+        if table.is_computed(index) {
+            return Err(ReplyError::err(format!(
+                "{}.{} is set by a trigger, so what an increment makes of it is not known here",
+                table.name, column.name
+            )));
+        }
         let text = std::str::from_utf8(amount).unwrap_or("");
         let number = text.strip_prefix('+').unwrap_or(text);
         let amount_fits = if is_integer {

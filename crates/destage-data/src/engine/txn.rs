@@ -3,7 +3,7 @@
 use super::command::Verb;
 use super::key::format_key;
 use super::once::command::OnceRecord;
-use super::overlay::{encode, new_cells};
+use super::overlay::{encode, forget_computed, new_cells};
 use super::prepared::Prepared;
 use super::rows::{Kind, Rows};
 use crate::cells::{Cell, Reader};
@@ -207,8 +207,8 @@ impl Txn {
     ) {
         let key = rows.key(unit);
         let (row, op) = match self.row(rows, unit) {
-            Some(row) => (changed(table, Reader::new(row).collect(), &sets), Op::Update),
-            None => (changed(table, new_cells(table, key), &sets), Op::Insert),
+            Some(row) => (changed(table, Reader::new(row).collect(), &sets, false), Op::Update),
+            None => (changed(table, new_cells(table, key), &sets, true), Op::Insert),
         };
         let newest = match self.mergeable(table, unit, &sets) {
             Some(index) => {
@@ -234,7 +234,7 @@ impl Txn {
             Some(row) => Reader::new(row).collect(),
             None => new_cells(table, rows.key(unit)),
         };
-        let row = changed(table, cells, sets);
+        let row = changed(table, cells, sets, false);
         self.stage(unit, Some(row), None);
     }
 
@@ -382,7 +382,7 @@ impl Txn {
                 .skip(table.key_len)
                 .filter(|(index, column)| {
                     column.not_null
-                        && !column.generated
+                        && !table.is_left_to_origin(*index, true)
                         && column.default == ColumnDefault::None
                         && !change.sets.iter().any(|(set, _)| set == index)
                 })
@@ -491,7 +491,12 @@ fn sum(first: &[u8], second: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// A row's cells after the updates; what the origin computes from them becomes unknown.
-fn changed(table: &Table, cells: Vec<Cell<'_>>, sets: &[(usize, Update)]) -> Box<[u8]> {
+fn changed(
+    table: &Table,
+    cells: Vec<Cell<'_>>,
+    sets: &[(usize, Update)],
+    is_new: bool,
+) -> Box<[u8]> {
     let sums: Vec<Option<Vec<u8>>> = sets
         .iter()
         .map(|(column, update)| match update {
@@ -511,10 +516,6 @@ fn changed(table: &Table, cells: Vec<Cell<'_>>, sets: &[(usize, Update)]) -> Box
             (_, None) => Cell::Null,
         };
     }
-    for (cell, column) in cells.iter_mut().zip(&table.columns) {
-        if column.generated {
-            *cell = Cell::Unknown;
-        }
-    }
+    forget_computed(table, &mut cells, is_new);
     encode(&cells)
 }

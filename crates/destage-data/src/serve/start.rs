@@ -147,8 +147,10 @@ pub(super) fn fit(
     origin: &dyn Origin,
     schema: &mut Schema,
 ) -> Result<(Arc<Queries>, Partition), ServeError> {
-    serve_keys(settings, schema).map_err(|error| ServeError::new(exit::USAGE, error))?;
     check_tables(settings, schema)?;
+    let usage = |error| ServeError::new(exit::USAGE, error);
+    declare_sets(settings, schema).map_err(usage)?;
+    serve_keys(settings, schema).map_err(usage)?;
     let queries = queries(settings, schema, origin)?;
     Ok((queries, owned::partition(settings, origin, schema)?))
 }
@@ -178,6 +180,15 @@ pub(super) fn check_reach(
             Ok(())
         }
     }
+}
+
+/// Enters what the settings say of triggers that only set columns of their own rows.
+fn declare_sets(settings: &Settings, schema: &mut Schema) -> Result<(), String> {
+    for (name, table) in &settings.tables {
+        let id = schema.find(name.as_bytes()).map(|table| table.id);
+        id.map_or(Ok(()), |id| schema.declare_sets(id, &table.trigger_sets))?;
+    }
+    Ok(())
 }
 
 /// Adds the keys that the settings make to those of the tables.

@@ -28,6 +28,7 @@ pub(super) fn applied(
     // What raw SQL covers is not shown at all.
     let Some(key) = change.key() else { return Ok(row) };
     let (table, cells) = key_cells(schema, key.0.as_bytes())?;
+    let is_new = row.is_none();
     let mut row = match (change, row) {
         (Change::Delete { .. }, _) => return Ok(None),
         (_, Some(row)) => row,
@@ -46,8 +47,8 @@ pub(super) fn applied(
         }
         Change::Delete { .. } | Change::Execute(_) => {}
     }
-    for (column, (_, field)) in table.columns.iter().zip(&mut row.fields) {
-        if column.generated {
+    for (index, (_, field)) in row.fields.iter_mut().enumerate() {
+        if table.is_left_to_origin(index, is_new) {
             *field = Field::Unknown;
         }
     }

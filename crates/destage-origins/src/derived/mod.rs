@@ -401,7 +401,7 @@ fn column(schema: &Schema, name: &str, place: &str) -> Result<(TableId, usize), 
 fn matched_type(table: &Table, index: usize) -> Result<ParameterType, String> {
     let column = &table.columns[index];
     match &column.ty {
-        _ if column.generated => {
+        _ if table.is_computed(index) => {
             Err(format!("match: {}.{} is computed by the origin", table.name, column.name))
         }
         ColumnType::Int { .. } => Ok(ParameterType::Integer),

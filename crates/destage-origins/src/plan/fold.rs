@@ -17,6 +17,10 @@ pub(super) fn fold<'a>(
     if bucket.op == Op::Delete || sets.is_empty() {
         return false;
     }
+    // A trigger that fires for updates would not fire for what has become a part of an insert.
+    if bucket.op == Op::Insert && !table.class.sets.is_empty() {
+        return false;
+    }
     let base = row * bucket.columns.len();
     if let [(target, cell)] = sets[..] {
         let Some(place) = place(bucket, target.column) else { return false };

@@ -10,7 +10,9 @@
 //! - two changes of one row are folded into one only where no intermediate value can be rejected: never on structural or
 //!   checked columns, never over a NULL in a NOT NULL column; an insert never turns into an upsert;
 //! - raw SQL stands alone: what precedes it is applied before it, and what follows behind it;
-//! - what is not plain (triggers, generated columns, cascading changes, deferred constraints) stands alone, in order.
+//! - a trigger that only sets a column to the time fires for each row that is left, and an update stays one: it is not
+//!   folded into an insert;
+//! - what is not plain (other triggers, generated columns, cascading changes, deferred constraints) stands alone, in order.
 //!
 //! The caller has checked that values fit their columns and that every prefix of the increments of an exact number does.
 

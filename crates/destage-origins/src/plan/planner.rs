@@ -5,7 +5,7 @@ use super::{Bucket, Datum, Plan, Raw, Sets, Target, fold, target};
 use crate::cells::Cell;
 use crate::change::{Change, Item, MalformedGroup, Op, items};
 use crate::dml::Dml;
-use crate::schema::{Schema, Table, TableId};
+use crate::schema::{Schema, SetByTrigger, Table, TableId};
 use hashbrown::hash_map::Entry;
 use hashbrown::{DefaultHashBuilder, HashMap};
 use std::hash::{BuildHasher, Hash, Hasher};
@@ -249,7 +249,9 @@ impl<'s, 'a> Planner<'s, 'a> {
 
 /// Whether the change may cause more at the origin than its own row shows.
 fn stands_alone(table: &Table, op: Op, structural: bool) -> bool {
+    let is_told = |set: &SetByTrigger| !set.merges || table.columns[set.column].checked;
     table.class.opaque.is_some()
+        || table.class.sets.iter().any(is_told)
         || table.class.deferred
         || table.columns.iter().any(|c| c.generated)
         || (!table.class.cascades_to.is_empty() && structural && op != Op::Insert)

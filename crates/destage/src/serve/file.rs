@@ -77,6 +77,14 @@ enum AckWord {
 enum Triggers {
     Word(String),
     Tables(Vec<String>),
+    Own(OwnColumns),
+}
+
+/// Triggers that change nothing but the row that is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OwnColumns {
+    sets: Vec<String>,
 }
 
 /// Reads and checks a file.
@@ -168,14 +176,19 @@ fn table(name: &str, section: toml::Value) -> Result<TableSettings, String> {
     let section: TableSection = section
         .try_into()
         .map_err(|e: toml::de::Error| format!("[table.{name}]: {}", e.message()))?;
+    let mut trigger_sets = Vec::new();
     let triggers = match section.triggers {
         None => None,
         Some(Triggers::Tables(tables)) => Some(tables),
+        Some(Triggers::Own(OwnColumns { sets })) => {
+            trigger_sets = sets;
+            Some(Vec::new())
+        }
         Some(Triggers::Word(word)) if word == "none" => Some(Vec::new()),
         Some(Triggers::Word(word)) => {
             return Err(format!(
                 "[table.{name}]: triggers = '{word}' is neither \"none\" nor a list of the tables \
-                 that they change"
+                 that they change nor {{ sets = [...] }}, the columns that they set in their own row"
             ));
         }
     };
@@ -187,7 +200,15 @@ fn table(name: &str, section: toml::Value) -> Result<TableSettings, String> {
     let ack_origin = section.ack == AckWord::Origin;
     let copies_expire = section.ttl == TtlWord::CachedCopy;
     let blind = section.blind;
-    Ok(TableSettings { blind, ack_origin, triggers, max_age, copies_expire, document })
+    Ok(TableSettings {
+        blind,
+        ack_origin,
+        triggers,
+        trigger_sets,
+        max_age,
+        copies_expire,
+        document,
+    })
 }
 
 #[cfg(test)]

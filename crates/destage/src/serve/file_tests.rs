@@ -82,6 +82,8 @@ fn table_sections_are_read() {
         ack = "policy"
         [table.prices]
         ttl = "cached-copy"
+        [table.items]
+        triggers = { sets = ["updated_at", "version"] }
     "#;
     let tables = parse(text).map_err(|e| e.to_string()).ok().unwrap().tables;
     assert_eq!(
@@ -90,6 +92,9 @@ fn table_sections_are_read() {
     );
     assert_eq!(tables["lines"].triggers, Some(vec!["stock".into(), "audit".into()]));
     assert_eq!(tables["audit"], TableSettings { triggers: Some(vec![]), ..Default::default() });
+    let trigger_sets = vec!["updated_at".into(), "version".into()];
+    let items = TableSettings { triggers: Some(vec![]), trigger_sets, ..Default::default() };
+    assert_eq!(tables["items"], items);
     assert_eq!(tables["prices"], TableSettings { copies_expire: true, ..Default::default() });
 }
 
@@ -140,6 +145,7 @@ fn wrong_files_name_the_key_and_what_works() {
         ("unmapped = ['a:*', 3]", vec!["list of unmapped", "in quotes"]),
         ("unmapped = ['a,b:*']", vec!["list of unmapped", "without commas"]),
         ("[table.t]\ntriggers = 'all'", vec!["[table.t]", "\"none\" nor a list"]),
+        ("[table.t]\ntriggers = { changes = ['a'] }", vec!["[table.t]"]),
         ("[[string]]\nkey = 'a'", vec!["[[string]] number 1", "missing field `table`"]),
         ("[[hash]]\nkey = 'a'\ntable = 't'\nvalue = 'v'", vec!["[[hash]] 'a'", "`value`"]),
         ("[string]\nkey = 'a'", vec!["[[string]]", "double brackets"]),

@@ -2,6 +2,7 @@
 
 mod keys;
 mod scan;
+mod stamped;
 mod types;
 mod unsigned;
 

@@ -11,6 +11,8 @@ const TABLES: &str = "
 CREATE TABLE stock (id ID , n INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE sold (id ID , n INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE prices (id ID , n INTEGER NOT NULL DEFAULT 0);
+CREATE TABLE told (id ID , n INTEGER NOT NULL DEFAULT 0);
+CREATE TABLE later (id ID , at TIMESTAMP NULL);
 CREATE TABLE seen (id ID , n INTEGER NOT NULL DEFAULT 0);
 INSERT INTO stock (id) VALUES (1);
 INSERT INTO sold (id) VALUES (1);
@@ -36,7 +38,21 @@ fn triggers(database: &Database) -> String {
         }
         _ => "",
     };
-    ["stock", "sold", "prices"].map(trigger).iter().fold(note.to_owned(), |all, one| all + one)
+    let stamp = match database {
+        Database::Sqlite(_) => {
+            "CREATE TRIGGER later_t AFTER UPDATE ON later BEGIN UPDATE later SET at = CURRENT_TIMESTAMP \
+             WHERE id = NEW.id; END;"
+        }
+        Database::Postgres(_) => {
+            "CREATE FUNCTION stamp() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.at = now(); RETURN NEW; END $$; \
+             CREATE TRIGGER later_t BEFORE UPDATE ON later FOR EACH ROW EXECUTE FUNCTION stamp();"
+        }
+        Database::Mariadb(_) => {
+            "CREATE TRIGGER later_t BEFORE UPDATE ON later FOR EACH ROW SET NEW.at = NOW();"
+        }
+    };
+    let others = ["stock", "sold", "prices", "told"].map(trigger);
+    others.iter().fold(format!("{note}{stamp}"), |all, one| all + one)
 }
 
 /// The exit code, what is printed, and what is said.
@@ -65,6 +81,7 @@ fn the_settings_file_names_the_origin_and_what_it_declares_is_in_the_verdict() {
         let file = scratch.join(format!("{number}.toml"));
         let settings = format!(
             "origin = '{}'\norigin-timeout = '9s'\n[table.stock]\ntriggers = 'none'\n[table.prices]\ntriggers = ['seen']\n\
+             [table.told]\ntriggers = {{ sets = ['n'] }}\n\
              [table.seen]\nack = 'origin'\nmax_age = '30s'\n",
             database.url()
         );
@@ -78,6 +95,10 @@ fn the_settings_file_names_the_origin_and_what_it_declares_is_in_the_verdict() {
             ("sold", "writes go through"),
             ("prices", "writes go through"),
             ("prices", "declared to change seen"),
+            ("sold", "trigger sold_t ("),
+            ("later", "trigger later_t sets at to the time, and does nothing else"),
+            ("told", "declared to set columns of its own row only"),
+            ("told", "triggers are declared to set n"),
             ("seen", "writes wait for the origin"),
             ("seen", "at most 30s old"),
         ] {

@@ -8,6 +8,7 @@ use crate::origins::quote::{identifier, join};
 use crate::schema::{
     Column, ColumnDefault, ForeignKey, Schema, Table, TableId, Unique, Unreachable,
 };
+use crate::triggers::{self, sqlite};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Result};
 use std::collections::{BTreeMap, BTreeSet};
@@ -110,9 +111,6 @@ impl Catalog<'_> {
         }
         for (index, checked) in checks::checked(&listed.sql, &table).into_iter().enumerate() {
             table.columns[index].checked |= checked && index >= table.key_len;
-        }
-        if let Some(trigger) = self.trigger(&table.name)? {
-            table.class.opaque = Some(format!("trigger {trigger}"));
         }
         if let Err(error) = self.try_writes(&table) {
             return Ok(Err(format!("SQLite cannot write to it: {error}")));
@@ -241,15 +239,18 @@ impl Catalog<'_> {
         }))
     }
 
-    fn trigger(&self, table: &str) -> Result<Option<String>> {
-        self.connection
-            .prepare(
-                "SELECT name FROM sqlite_master WHERE type = 'trigger' \
-                 AND tbl_name = ?1 COLLATE NOCASE ORDER BY name",
-            )?
-            .query_map([table], |row| row.get(0))?
-            .next()
-            .transpose()
+    /// What the triggers of a table do whose columns are marked.
+    fn triggers(&self, table: &mut Table) -> Result<()> {
+        let mut statement = self.connection.prepare(
+            "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' \
+             AND tbl_name = ?1 COLLATE NOCASE ORDER BY name",
+        )?;
+        let rows = statement.query_map([&table.name], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let texts: Vec<(String, String)> = rows.collect::<Result<_>>()?;
+        let found = texts.into_iter().map(|(name, sql)| sqlite::trigger(name, &sql, table));
+        let found = found.collect();
+        triggers::classify(table, found, str::eq_ignore_ascii_case);
+        Ok(())
     }
 
     /// Prepares, without running it, one statement of each kind: finds foreign keys to tables that are missing or not
@@ -319,6 +320,9 @@ impl Catalog<'_> {
             }
         }
         close_transitively(&mut cascades);
+        for found in found.iter_mut() {
+            self.triggers(&mut found.table)?;
+        }
         for (table, reached) in cascades.into_iter().enumerate() {
             let opaque = reached.iter().find(|&&c| found[c].table.class.opaque.is_some());
             if let Some(&child) = opaque {

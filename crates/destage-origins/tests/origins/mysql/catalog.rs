@@ -115,6 +115,9 @@ fn tables_are_classed_by_what_the_origin_does_beyond_storing() {
          CREATE TABLE tree (id int PRIMARY KEY, up int REFERENCES tree (id));
          CREATE TABLE triggered (id int PRIMARY KEY);
          CREATE TRIGGER watch BEFORE INSERT ON triggered FOR EACH ROW SET @a = 1;
+         CREATE TABLE stamped (id int PRIMARY KEY, v int, at datetime(6));
+         CREATE TRIGGER stamp BEFORE UPDATE ON stamped FOR EACH ROW SET NEW.at = NOW(6);
+         CREATE TRIGGER first_stamp BEFORE INSERT ON stamped FOR EACH ROW SET NEW.At = CURRENT_TIMESTAMP;
          CREATE TABLE spread (id int PRIMARY KEY);
          DROP DATABASE IF EXISTS {elsewhere}; CREATE DATABASE {elsewhere};
          CREATE TABLE {elsewhere}.far (id int PRIMARY KEY, up int, FOREIGN KEY (up) REFERENCES
@@ -144,7 +147,10 @@ fn tables_are_classed_by_what_the_origin_does_beyond_storing() {
     assert!(plain_child.is_plain() && !parent.is_plain());
     let tree = find(&schema, "tree");
     assert!(tree.references == [tree.id] && tree.referenced_by == [tree.id]);
-    for (name, what) in [("triggered", "trigger watch"), ("spread", "out of reach")] {
+    let stamped = find(&schema, "stamped");
+    assert_eq!((&stamped.class.opaque, stamped.class.sets.len()), (&None, 2));
+    assert!(stamped.is_left_to_origin(2, false) && stamped.is_left_to_origin(2, true));
+    for (name, what) in [("triggered", "trigger watch ("), ("spread", "out of reach")] {
         let opaque = find(&schema, name).class.opaque.clone().unwrap();
         assert!(opaque.contains(what), "{name}: {opaque}");
     }

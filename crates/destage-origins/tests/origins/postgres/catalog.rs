@@ -100,6 +100,76 @@ fn columns_carry_types_defaults_and_constraints() {
     );
 }
 
+/// One table for each function, and what is known of it.
+const STAMPS: [(&str, &str, &str, Option<&str>); 10] = [
+    ("usual", "BEFORE UPDATE", "NEW.at := now();", None),
+    (
+        "twice",
+        "BEFORE INSERT OR UPDATE OF v",
+        "NEW.at = clock_timestamp(); NEW.seen = now();",
+        None,
+    ),
+    ("changed", "BEFORE UPDATE", "NEW.at := CURRENT_TIMESTAMP;", None),
+    ("more", "BEFORE UPDATE", "NEW.at := now(); PERFORM 1;", Some("may do more")),
+    (
+        "other",
+        "BEFORE UPDATE",
+        "NEW.at := now(); INSERT INTO log DEFAULT VALUES;",
+        Some("may do more"),
+    ),
+    ("maybe", "BEFORE UPDATE", "IF NEW.v > 1 THEN NEW.at := now(); END IF;", Some("may do more")),
+    ("counted", "BEFORE UPDATE", "NEW.v := NEW.v + 1;", Some("may do more")),
+    ("late", "AFTER UPDATE", "NEW.at := now();", Some("BEFORE INSERT or UPDATE")),
+    ("gone", "BEFORE DELETE", "NEW.at := now();", Some("BEFORE INSERT or UPDATE")),
+    ("keyed", "BEFORE UPDATE", "NEW.code := now();", Some("unique or in a foreign key")),
+];
+
+#[test]
+fn triggers_that_only_set_columns_to_the_time_are_told_from_others_and_these_say_why() {
+    let Some(database) = Database::open("catalog_stamps") else { return };
+    database.sql("CREATE TABLE log (id serial PRIMARY KEY)");
+    for (name, when, body, _) in STAMPS {
+        let condition = if name == "changed" { "WHEN (OLD.* IS DISTINCT FROM NEW.*)" } else { "" };
+        database.sql(&format!(
+            "CREATE TABLE {name} (id int PRIMARY KEY, v int, at timestamptz, seen timestamp, code text UNIQUE);
+             CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql SET search_path = '' AS
+               $$ BEGIN {body} RETURN NEW; END $$;
+             CREATE TRIGGER stamp {when} ON {name} FOR EACH ROW {condition} EXECUTE FUNCTION {name}();"
+        ));
+    }
+    let schema = database.origin().schema().unwrap();
+    for (name, when, _, why) in STAMPS {
+        let table = find(&schema, name);
+        match (&table.class.opaque, why) {
+            (None, None) => {}
+            (Some(opaque), Some(why)) => assert!(
+                opaque.contains("trigger stamp (") && opaque.contains(why),
+                "{name}: {opaque}"
+            ),
+            (opaque, _) => panic!("{name}: {opaque:?}"),
+        }
+        let at = table.column(b"at").unwrap();
+        let is_known = why.is_none();
+        assert_eq!(table.is_left_to_origin(at, false), is_known, "{name}");
+        assert_eq!(
+            table.is_left_to_origin(at, true),
+            is_known && when.contains("INSERT"),
+            "{name}"
+        );
+        let merges = table.class.sets.iter().all(|set| set.merges);
+        assert_eq!(merges, name != "changed", "{name}");
+    }
+    // A function of one of these names may be called in the place of PostgreSQL's own.
+    database.sql("CREATE FUNCTION now() RETURNS int LANGUAGE sql AS 'SELECT 1'");
+    let schema = database.origin().schema().unwrap();
+    let opaque = find(&schema, "usual").class.opaque.clone().unwrap();
+    assert!(opaque.contains("tell the time"), "{opaque}");
+    database.sql("DROP FUNCTION now(); ALTER FUNCTION usual() SET work_mem = '1MB'");
+    let schema = database.origin().schema().unwrap();
+    let opaque = find(&schema, "usual").class.opaque.clone().unwrap();
+    assert!(opaque.contains("changes settings"), "{opaque}");
+}
+
 #[test]
 fn tables_are_classed_by_what_the_origin_does_beyond_storing() {
     let Some(database) = Database::open("catalog_class") else { return };

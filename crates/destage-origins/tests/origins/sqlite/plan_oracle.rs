@@ -55,6 +55,13 @@ fn spec() -> impl Strategy<Value = Spec> {
         1 => Just("CREATE UNIQUE INDEX extra ON t0 (c0 + 1);"),
         1 => Just("CREATE UNIQUE INDEX extra ON t0 (c0) WHERE c1 > 1;"),
         1 => Just("CREATE TRIGGER extra AFTER UPDATE ON t0 BEGIN UPDATE t1 SET c0 = c0 + 1; END;"),
+        // Triggers that are known to set a column of their own row to the time.
+        5 => Just("CREATE TRIGGER extra AFTER UPDATE ON t0 BEGIN UPDATE t0 SET c1 = strftime('%Y', 'now') \
+                   WHERE id = NEW.id; END;"),
+        2 => Just("CREATE TRIGGER extra AFTER UPDATE OF c0 ON t0 WHEN NEW.c0 IS NOT OLD.c0 BEGIN \
+                   UPDATE t0 SET c1 = strftime('%Y', 'now') WHERE id = NEW.id; END;"),
+        2 => Just("CREATE TRIGGER extra AFTER INSERT ON t0 BEGIN UPDATE t0 SET c1 = strftime('%Y', 'now') \
+                   WHERE id = NEW.id; END;"),
     ];
     let table = prop::collection::vec(col(3), 2..3);
     (prop::collection::vec(table, 3), extra).prop_map(|(tables, extra)| Spec { tables, extra })

@@ -24,6 +24,9 @@ fn the_catalogue_tells_what_is_reachable_and_why_not() {
            FOREIGN KEY (a, b) REFERENCES child (a, b) ON DELETE SET NULL);
          CREATE TABLE logged (id TEXT PRIMARY KEY, v);
          CREATE TRIGGER log AFTER INSERT ON logged BEGIN SELECT 1; END;
+         CREATE TABLE stamped (id INTEGER PRIMARY KEY, v, at TEXT);
+         CREATE TRIGGER IF NOT EXISTS stamp AFTER UPDATE ON stamped WHEN NEW.at IS OLD.at BEGIN
+           UPDATE stamped SET at = datetime('now') WHERE id = NEW.id; END;
          CREATE TABLE computed (id INT PRIMARY KEY, a INT, b INT); CREATE INDEX i ON computed (a + b);
          CREATE TABLE strict_one (id INT PRIMARY KEY, v ANY) STRICT;
          CREATE TABLE keyless (v); CREATE VIEW seen AS SELECT * FROM parent;
@@ -31,7 +34,7 @@ fn the_catalogue_tells_what_is_reachable_and_why_not() {
          CREATE TABLE dangling (id INTEGER PRIMARY KEY, x REFERENCES nowhere);",
     );
     let names: Vec<_> = shop.schema.tables.iter().map(|t| t.name.as_str()).collect();
-    let expected = ["child", "computed", "grandchild", "logged", "parent", "strict_one"];
+    let expected = ["child", "computed", "grandchild", "logged", "parent", "stamped", "strict_one"];
     assert_eq!(names, expected);
     let why: Vec<_> =
         shop.schema.unreachable.iter().map(|u| (u.name.as_str(), u.reason.as_str())).collect();
@@ -57,7 +60,10 @@ fn the_catalogue_tells_what_is_reachable_and_why_not() {
     assert_eq!(column("n").default, ColumnDefault::Constant(b"1.5".to_vec()));
     assert_eq!(column("t").default, ColumnDefault::Computed);
     assert_eq!(column("e").default, ColumnDefault::Computed);
-    assert!(table("logged").class.opaque.as_deref() == Some("trigger log"));
+    assert!(table("logged").class.opaque.as_deref().unwrap().starts_with("it has trigger log ("));
+    let stamped = table("stamped");
+    assert_eq!((&stamped.class.opaque, stamped.class.sets.len()), (&None, 1));
+    assert!(stamped.is_left_to_origin(2, false) && !stamped.is_left_to_origin(2, true));
     assert!(table("computed").columns[1].checked && table("strict_one").is_plain());
 }
 

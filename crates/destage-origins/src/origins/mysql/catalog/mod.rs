@@ -10,7 +10,8 @@ use crate::origins::quote::identifier;
 use crate::schema::{
     Class, Column, ColumnDefault, ForeignKey, Schema, Table, TableId, Unique, Unreachable,
 };
-use queries::{Attribute, Facts, Reference, Relation};
+use crate::triggers::{self, Trigger, mariadb};
+use queries::{Attribute, Facts, Reference, Relation, TriggerFacts};
 use std::collections::HashMap;
 
 /// Reads the schema.
@@ -26,6 +27,7 @@ pub(super) fn read(connection: &mut Connection) -> Result<Schema, OriginError> {
     builder.indexes();
     builder.checks();
     builder.references();
+    builder.triggers();
     let (mut tables, unreachable) = (builder.tables, builder.unreachable);
     defaults::evaluate(connection, &facts, &mut tables)?;
     Ok(Schema::new(tables, unreachable))
@@ -116,17 +118,14 @@ impl<'a> Builder<'a> {
     }
 
     fn class(&self, relation: &Relation) -> Class {
-        let of_table = self.facts.triggers.iter().filter(|(table, _)| *table == relation.name);
-        let triggers: Vec<_> = of_table.map(|(_, name)| format!("trigger {name}")).collect();
+        let is_of_table = |trigger: &TriggerFacts| trigger.table == relation.name;
         let unseen = self.facts.watched.as_ref().is_some_and(|seen| !seen.contains(&relation.name));
-        let opaque = match (triggers.is_empty(), unseen) {
-            (false, _) => Some(format!("it has {}", triggers.join(", "))),
-            (true, true) => Some(format!(
+        let opaque = (unseen && !self.facts.triggers.iter().any(is_of_table)).then(|| {
+            format!(
                 "it may have triggers that the user must not see; run GRANT TRIGGER ON {} TO the user",
                 relation.name
-            )),
-            (true, false) => None,
-        };
+            )
+        });
         Class { opaque, ..Class::default() }
     }
 
@@ -184,6 +183,16 @@ impl<'a> Builder<'a> {
                 let is_json = *clause == json_check(&column.name);
                 column.checked |= !is_json && (named(column) || !any);
             }
+        }
+    }
+
+    /// What the triggers do; of tables whose columns are marked.
+    fn triggers(&mut self) {
+        for of_table in self.facts.triggers.chunk_by(|a, b| a.table == b.table) {
+            let place = of_table.first().and_then(|first| self.places.get(first.table.as_str()));
+            let Some(&place) = place else { continue };
+            let found = of_table.iter().map(trigger).collect();
+            triggers::classify(&mut self.tables[place], found, str::eq_ignore_ascii_case);
         }
     }
 
@@ -267,6 +276,18 @@ impl<'a> Builder<'a> {
             let columns = &mut self.tables[place].columns;
             columns.iter_mut().filter(|c| c.name == name).for_each(|c| c.structural = true);
         }
+    }
+}
+
+/// What a trigger does, as far as its text tells.
+fn trigger(facts: &TriggerFacts) -> Trigger {
+    let fires = facts.timing == "BEFORE" && matches!(facts.event.as_str(), "INSERT" | "UPDATE");
+    Trigger {
+        name: facts.name.clone(),
+        on_insert: facts.event == "INSERT",
+        on_update: facts.event == "UPDATE",
+        is_conditional: false,
+        sets: if fires { mariadb::columns(&facts.statement) } else { Err(triggers::NOT_BEFORE) },
     }
 }
 

@@ -15,8 +15,7 @@ pub(super) struct Facts {
     pub(super) references: Vec<Reference>,
     /// Table and condition.
     pub(super) checks: Vec<(String, String)>,
-    /// Table and name.
-    pub(super) triggers: Vec<(String, String)>,
+    pub(super) triggers: Vec<TriggerFacts>,
     /// Whose triggers can be seen; `None` for all tables.
     pub(super) watched: Option<HashSet<String>>,
 }
@@ -69,6 +68,16 @@ pub(super) struct Reference {
     pub(super) acts: bool,
 }
 
+pub(super) struct TriggerFacts {
+    pub(super) table: String,
+    pub(super) name: String,
+    /// `BEFORE` or `AFTER`.
+    pub(super) timing: String,
+    /// `INSERT`, `UPDATE` or `DELETE`.
+    pub(super) event: String,
+    pub(super) statement: String,
+}
+
 /// Reads everything about the connection's database.
 pub(super) fn facts(connection: &mut Connection) -> Result<Facts, OriginError> {
     let mut bound = Bound::default();
@@ -90,7 +99,7 @@ pub(super) fn facts(connection: &mut Connection) -> Result<Facts, OriginError> {
         indexes: ask(INDEXES)?.iter().map(index_part).collect(),
         references: ask(REFERENCES)?.iter().map(reference).collect(),
         checks: ask(CHECKS)?.iter().map(pair).collect(),
-        triggers: ask(TRIGGERS)?.iter().map(pair).collect(),
+        triggers: ask(TRIGGERS)?.iter().map(trigger).collect(),
         watched: (!everywhere).then(|| granted.into_iter().collect()),
     })
 }
@@ -145,6 +154,16 @@ fn reference(row: &Texts) -> Reference {
     }
 }
 
+fn trigger(row: &Texts) -> TriggerFacts {
+    TriggerFacts {
+        table: text(row, 0),
+        name: text(row, 1),
+        timing: text(row, 2),
+        event: text(row, 3),
+        statement: text(row, 4),
+    }
+}
+
 /// A column of a row as text; empty for NULL.
 pub(super) fn text(row: &Texts, at: usize) -> String {
     let value = row.get(at).and_then(|value| value.as_deref());
@@ -191,7 +210,8 @@ SELECT TABLE_NAME, CHECK_CLAUSE FROM information_schema.CHECK_CONSTRAINTS
 WHERE CONSTRAINT_SCHEMA = database() ORDER BY TABLE_NAME, CONSTRAINT_NAME";
 
 const TRIGGERS: &str = "
-SELECT EVENT_OBJECT_TABLE, TRIGGER_NAME FROM information_schema.TRIGGERS
+SELECT EVENT_OBJECT_TABLE, TRIGGER_NAME, ACTION_TIMING, EVENT_MANIPULATION, ACTION_STATEMENT
+FROM information_schema.TRIGGERS
 WHERE EVENT_OBJECT_SCHEMA = database() ORDER BY EVENT_OBJECT_TABLE, TRIGGER_NAME";
 
 /// The tables whose triggers the user may see, an empty name for all: without the privilege, a table with triggers looks

@@ -9,9 +9,10 @@ use crate::contract::OriginError;
 use crate::schema::{
     Class, Column, ColumnDefault, ForeignKey, Schema, Table, TableId, Unique, Unreachable,
 };
+use crate::triggers::{self, Trigger, plpgsql};
 use defaults::Candidate;
 use destage_core::Fault;
-use queries::{Attribute, Constraint, Facts, Relation};
+use queries::{Attribute, Constraint, Facts, Relation, TriggerFacts};
 use std::collections::HashMap;
 
 /// Reads the schema in one snapshot.
@@ -23,6 +24,7 @@ pub(super) fn read(connection: &mut Connection) -> Result<Schema, OriginError> {
         let mut builder = Builder::new(&facts);
         builder.tables();
         builder.relations();
+        builder.triggers();
         defaults::evaluate(client, &builder.candidates, &mut builder.tables).await;
         Ok((builder.tables, builder.unreachable))
     })?;
@@ -265,6 +267,23 @@ impl<'a> Builder<'a> {
         }
     }
 
+    /// What the triggers do; of a table whose columns are marked.
+    fn triggers(&mut self) {
+        for of_table in self.facts.triggers.chunk_by(|a, b| a.relation == b.relation) {
+            let place = of_table.first().and_then(|first| self.places.get(&first.relation));
+            let Some(&(place, _)) = place else { continue };
+            let mut found: Vec<Trigger> = Vec::new();
+            for facts in of_table {
+                let one = trigger(facts);
+                // Partitions have it once more.
+                if found.last().is_none_or(|last| last.name != one.name || last.sets != one.sets) {
+                    found.push(one);
+                }
+            }
+            triggers::classify(&mut self.tables[place], found, |name, set| name == set);
+        }
+    }
+
     fn indexes(&self, relation: u32, numbers: &[i16]) -> Vec<usize> {
         let columns = self.places.get(&relation).map(|(_, columns)| columns);
         numbers.iter().filter_map(|number| columns?.get(number).copied()).collect()
@@ -287,6 +306,40 @@ impl<'a> Builder<'a> {
         }
     }
 }
+
+/// What a trigger does, as far as its text tells.
+fn trigger(facts: &TriggerFacts) -> Trigger {
+    let is_set = |bit: i16| facts.kind & bit != 0;
+    let fires =
+        is_set(ROW) && is_set(BEFORE) && facts.kind & !(ROW | BEFORE | INSERT | UPDATE) == 0;
+    let condition = facts.condition.as_deref().unwrap_or_default();
+    let sets = if !fires {
+        Err(triggers::NOT_BEFORE)
+    } else if facts.language != "plpgsql" {
+        Err("its function is not in plpgsql")
+    } else if facts.has_settings {
+        Err("its function changes settings")
+    } else if facts.is_shadowed {
+        Err("another schema has a function of the name of one of PostgreSQL's that tell the time")
+    } else if facts.has_condition && !plpgsql::is_plain_condition(condition) {
+        Err("its condition does more than compare columns of the old and the new row")
+    } else {
+        plpgsql::columns(&facts.source)
+    };
+    Trigger {
+        name: facts.name.clone(),
+        on_insert: is_set(INSERT),
+        on_update: is_set(UPDATE),
+        is_conditional: facts.has_condition,
+        sets,
+    }
+}
+
+// The bits of pg_trigger.tgtype.
+const ROW: i16 = 1;
+const BEFORE: i16 = 2;
+const INSERT: i16 = 4;
+const UPDATE: i16 = 16;
 
 /// The name that keys use: with the schema only where the name alone means another table.
 fn reach_name(relation: &Relation) -> String {

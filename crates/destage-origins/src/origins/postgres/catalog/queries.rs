@@ -2,6 +2,7 @@
 
 use super::super::connection::Bounded;
 use crate::origins::ledger;
+use crate::triggers::plpgsql;
 use std::collections::HashMap;
 use tokio_postgres::{Error, Row};
 
@@ -12,8 +13,27 @@ pub(super) struct Facts {
     pub(super) types: HashMap<u32, TypeFacts>,
     pub(super) constraints: Vec<Constraint>,
     pub(super) indexes: Vec<Index>,
-    /// Triggers and rules: the relation, and what it has, in words.
+    /// Rules: the relation, and what it has, in words.
     pub(super) effects: Vec<(u32, String)>,
+    pub(super) triggers: Vec<TriggerFacts>,
+}
+
+/// A trigger that fires for ordinary sessions.
+pub(super) struct TriggerFacts {
+    pub(super) relation: u32,
+    /// In quotes where it needs them.
+    pub(super) name: String,
+    /// When it fires, as bits.
+    pub(super) kind: i16,
+    pub(super) has_condition: bool,
+    /// Its condition as far as the server tells it.
+    pub(super) condition: Option<String>,
+    pub(super) language: String,
+    pub(super) source: String,
+    /// The function is run with settings of its own, other than where names are looked for.
+    pub(super) has_settings: bool,
+    /// Another schema has a function of the name of one that such triggers call.
+    pub(super) is_shadowed: bool,
 }
 
 pub(super) struct Relation {
@@ -105,7 +125,24 @@ pub(super) async fn facts(client: &Bounded) -> Result<Facts, Error> {
         constraints: client.read(CONSTRAINTS, &[&oids], |row| constraint(&row)).await?,
         indexes: client.read(INDEXES, &[&oids], |row| index(&row)).await?,
         effects: client.read(EFFECTS, &[&oids], |row| (row.get(0), row.get(1))).await?,
+        triggers: client
+            .read(TRIGGERS, &[&oids, &&plpgsql::FUNCTIONS[..]], |row| trigger(&row))
+            .await?,
     })
+}
+
+fn trigger(row: &Row) -> TriggerFacts {
+    TriggerFacts {
+        relation: row.get("relation"),
+        name: row.get("name"),
+        kind: row.get("kind"),
+        has_condition: row.get("has_condition"),
+        condition: row.get("condition"),
+        language: row.get("language"),
+        source: row.get("source"),
+        has_settings: row.get("has_settings"),
+        is_shadowed: row.get("is_shadowed"),
+    }
 }
 
 fn relation(row: &Row) -> Relation {
@@ -250,16 +287,28 @@ SELECT i.indrelid AS relation, i.indexrelid::regclass::text AS name,
 FROM pg_index i WHERE i.indrelid = ANY ($1::oid[])
 ORDER BY i.indexrelid";
 
-/// What fires for ordinary sessions; a partition's triggers count for the partitioned table. Destage's own change nothing.
 const EFFECTS: &str = "
-SELECT r.oid, 'trigger ' || quote_ident(t.tgname)
-FROM unnest($1::oid[]) AS r (oid)
-CROSS JOIN LATERAL (SELECT r.oid AS relid UNION SELECT p.relid FROM pg_partition_tree(r.oid) p) m
-JOIN pg_trigger t ON t.tgrelid = m.relid
-WHERE NOT t.tgisinternal AND t.tgenabled IN ('O', 'A')
-  AND t.tgfoid IS DISTINCT FROM to_regproc('destage_changed')
-UNION ALL
 SELECT w.ev_class, 'rule ' || quote_ident(w.rulename)
 FROM pg_rewrite w
 WHERE w.ev_class = ANY ($1::oid[]) AND w.ev_enabled IN ('O', 'A') AND w.rulename <> '_RETURN'
 ORDER BY 1, 2";
+
+/// What fires for ordinary sessions; a partition's triggers count for the partitioned table. Destage's own change nothing.
+/// The server shows a condition only within the whole statement.
+const TRIGGERS: &str = "
+SELECT r.oid AS relation, quote_ident(t.tgname) AS name, t.tgtype AS kind,
+       t.tgqual IS NOT NULL AS has_condition,
+       substring(pg_get_triggerdef(t.oid) FROM ' WHEN [(](.*)[)] EXECUTE ') AS condition,
+       l.lanname::text AS language, p.prosrc AS source,
+       EXISTS (SELECT FROM unnest(p.proconfig) AS c WHERE c NOT LIKE 'search\\_path=%')
+           AS has_settings,
+       EXISTS (SELECT FROM pg_proc o WHERE o.proname = ANY ($2::text[])
+               AND o.pronamespace <> 'pg_catalog'::regnamespace) AS is_shadowed
+FROM unnest($1::oid[]) AS r (oid)
+CROSS JOIN LATERAL (SELECT r.oid AS relid UNION SELECT p.relid FROM pg_partition_tree(r.oid) p) m
+JOIN pg_trigger t ON t.tgrelid = m.relid
+JOIN pg_proc p ON p.oid = t.tgfoid
+JOIN pg_language l ON l.oid = p.prolang
+WHERE NOT t.tgisinternal AND t.tgenabled IN ('O', 'A')
+  AND t.tgfoid IS DISTINCT FROM to_regproc('destage_changed')
+ORDER BY r.oid, t.tgname, m.relid";
