@@ -30,7 +30,7 @@ pub(crate) struct Trigger {
     pub(crate) name: String,
     pub(crate) on_insert: bool,
     pub(crate) on_update: bool,
-    /// It has a condition on the old and new row, so that it may set the columns or not.
+    /// It has a condition on the old and new row, or on which columns are set, so that it may set its own or not.
     pub(crate) is_conditional: bool,
     pub(crate) sets: Result<Columns, Unknown>,
 }
@@ -85,7 +85,11 @@ pub(crate) fn declare(table: &mut Table, columns: &[String]) -> Result<(), Strin
     for name in columns {
         let column = find_settable(table, |other| other == name)
             .map_err(|why| format!("[table.{}]: triggers sets '{name}': {why}", table.name))?;
-        if !table.class.sets.iter().any(|set| set.column == column && set.by.is_none()) {
+        // What is known anyway is known better.
+        let is_known = |set: &SetByTrigger| {
+            set.column == column && (set.by.is_none() || table.class.opaque.is_none())
+        };
+        if !table.class.sets.iter().any(is_known) {
             let set =
                 SetByTrigger { column, on_insert: true, on_update: true, merges: false, by: None };
             table.class.sets.push(set);

@@ -39,6 +39,7 @@ fn read(cursor: &mut Cursor<'_>, table: &Table, trigger: &mut Trigger) -> Option
     } else {
         trigger.on_update = true;
         if cursor.words("of").is_some() {
+            trigger.is_conditional = true;
             cursor.name()?;
             while cursor.sign(",").is_some() {
                 cursor.name()?;

@@ -330,7 +330,7 @@ fn trigger(facts: &TriggerFacts) -> Trigger {
         name: facts.name.clone(),
         on_insert: is_set(INSERT),
         on_update: is_set(UPDATE),
-        is_conditional: facts.has_condition,
+        is_conditional: facts.has_condition || facts.is_of_columns,
         sets,
     }
 }

@@ -26,6 +26,8 @@ pub(super) struct TriggerFacts {
     /// When it fires, as bits.
     pub(super) kind: i16,
     pub(super) has_condition: bool,
+    /// It fires only where one of certain columns is among those that are set.
+    pub(super) is_of_columns: bool,
     /// Its condition as far as the server tells it.
     pub(super) condition: Option<String>,
     pub(super) language: String,
@@ -137,6 +139,7 @@ fn trigger(row: &Row) -> TriggerFacts {
         name: row.get("name"),
         kind: row.get("kind"),
         has_condition: row.get("has_condition"),
+        is_of_columns: row.get("is_of_columns"),
         condition: row.get("condition"),
         language: row.get("language"),
         source: row.get("source"),
@@ -297,7 +300,7 @@ ORDER BY 1, 2";
 /// The server shows a condition only within the whole statement.
 const TRIGGERS: &str = "
 SELECT r.oid AS relation, quote_ident(t.tgname) AS name, t.tgtype AS kind,
-       t.tgqual IS NOT NULL AS has_condition,
+       t.tgqual IS NOT NULL AS has_condition, cardinality(t.tgattr::int2[]) > 0 AS is_of_columns,
        substring(pg_get_triggerdef(t.oid) FROM ' WHEN [(](.*)[)] EXECUTE ') AS condition,
        l.lanname::text AS language, p.prosrc AS source,
        EXISTS (SELECT FROM unnest(p.proconfig) AS c WHERE c NOT LIKE 'search\\_path=%')
