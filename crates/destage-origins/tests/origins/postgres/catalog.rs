@@ -161,7 +161,7 @@ fn triggers_that_only_set_columns_to_the_time_are_told_from_others_and_these_say
     }
     // A function of one of these names may be called in the place of PostgreSQL's own.
     database.sql(
-        "CREATE SCHEMA elsewhere; CREATE FUNCTION elsewhere.now() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+        "DROP SCHEMA IF EXISTS elsewhere CASCADE; CREATE SCHEMA elsewhere; CREATE FUNCTION elsewhere.now() RETURNS int LANGUAGE sql AS 'SELECT 1'",
     );
     let schema = database.origin().schema().unwrap();
     let opaque = find(&schema, "usual").class.opaque.clone().unwrap();
