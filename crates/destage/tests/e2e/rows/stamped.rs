@@ -73,6 +73,7 @@ fn a_table_with_the_usual_trigger_is_written_back_and_shows_what_the_trigger_set
         assert!(!is_old(&touched) && !touched.starts_with("2002"), "{touched}");
         // Made and not changed since: the trigger has not fired. Neither has it for what nobody wrote.
         assert!(is_old(&updated_at(&mut client, 4)) && is_old(&updated_at(&mut client, 3)));
+        server.drain();
         let old = "SELECT count(*) FROM notes WHERE updated_at < '2003-01-01'";
         assert_eq!(database.number(old), 2);
         // An update of a row that was made in the same batch is no part of the insert.
@@ -115,9 +116,9 @@ fn a_trigger_that_does_more_goes_through_until_it_is_declared() {
          CREATE TRIGGER counts BEFORE UPDATE ON notes FOR EACH ROW EXECUTE FUNCTION count_up();",
     );
     let scratch = Scratch::new();
-    let launch = Launch::before(&scratch, &database.url());
+    let launch = || Launch::before(&scratch, &database.url());
     {
-        let server = launch.start();
+        let server = launch().start();
         let mut client = server.client();
         assert_eq!(client.run("HINCRBY notes:1 n 1").int(), 1);
         assert_eq!(database.number("SELECT n FROM notes"), 1, "it went through");
@@ -127,19 +128,23 @@ fn a_trigger_that_does_more_goes_through_until_it_is_declared() {
     let section = "[table.notes]\ntriggers = { sets = ['version'] }\n";
     std::fs::write(&file, section).expect("the settings can be written");
     let config = file.display().to_string();
-    let server = launch.elsewhere(&scratch, "declared").with(&["--config", &config]).start();
-    let mut client = server.client();
-    assert_eq!(client.run("HGET notes:1 version").int(), 1);
-    client.run("DESTAGE PAUSE").ok();
-    for n in 2..=4 {
-        assert_eq!(client.run("HINCRBY notes:1 n 1").int(), n);
+    {
+        let server = launch().with(&["--config", &config]).start();
+        let mut client = server.client();
+        assert_eq!(client.run("HGET notes:1 version").int(), 1);
+        client.run("DESTAGE PAUSE").ok();
+        for n in 2..=4 {
+            assert_eq!(client.run("HINCRBY notes:1 n 1").int(), n);
+        }
+        assert_eq!(database.number("SELECT n FROM notes"), 1, "it is buffered");
+        client.run("DESTAGE RESUME").ok();
+        // Each write was one for the trigger.
+        assert_eq!(client.run("HGET notes:1 version").int(), 4);
     }
-    assert_eq!(database.number("SELECT n FROM notes"), 1, "it is buffered");
-    client.run("DESTAGE RESUME").ok();
-    // Each write was one for the trigger.
-    assert_eq!(client.run("HGET notes:1 version").int(), 4);
     // A column that no trigger may be left to set ends the start.
     std::fs::write(&file, "[table.notes]\ntriggers = { sets = ['id'] }\n").expect("it is written");
-    let launch = launch.elsewhere(&scratch, "refused").with(&["--config", &config]);
-    launch.refused().says(2, &["[table.notes]", "'id'", "primary key"]);
+    launch()
+        .with(&["--config", &config])
+        .refused()
+        .says(2, &["[table.notes]", "'id'", "primary key"]);
 }
