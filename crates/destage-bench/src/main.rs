@@ -4,6 +4,7 @@
 //! the ratios pair by pair with the servers' CPU time per request. `load`, `proxy` and `device` are their load
 //! generator, their delaying proxy and their modelled disk, on their own.
 
+mod args;
 mod behind;
 mod bench;
 mod bg;
@@ -42,8 +43,9 @@ use std::time::Duration;
 use clap::Parser as _;
 use destage_runtime::exit;
 
-use crate::cli::{Cli, Command, LoadArgs, ProxyArgs, TpccArgs};
+use crate::cli::{Cli, Command, LoadArgs, ProxyArgs};
 use crate::load::{Bound, Load};
+use crate::tpcc::TpccArgs;
 
 /// Failures end the program with their message, so no caller tells them apart.
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
