@@ -41,7 +41,7 @@ pub use controls::Controls;
 pub use host::{AskId, Effect, Host, Kept, Need, Stage};
 pub use register::{Entry, Register};
 pub use settings::Settings;
-pub use store::{Event, Put, Store, Txn, TxnReply};
+pub use store::{Event, Put, Snapshot, Store, Txn, TxnReply};
 
 use alloc::sync::Arc;
 

@@ -90,7 +90,7 @@ impl Hosts {
             }
             Effect::Renew(lease) => self.hosts[at].kept(now, now, lease, Kept::Renewed),
             Effect::Load => {
-                let all = (self.store.all(), self.store.revision());
+                let all = self.store.all();
                 self.hosts[at].loaded(now, Some(all));
             }
             Effect::Txn(txn) => {

@@ -1,6 +1,6 @@
 //! What the store holds, as far as this host has heard. It may be old: whatever rests on it is compared at the store.
 
-use crate::{Controls, Entry, Event, HostId, Key, Mode, Register, Rev, Root, Value};
+use crate::{Controls, Entry, Event, HostId, Key, Mode, Register, Rev, Root, Snapshot, Value};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
@@ -47,8 +47,9 @@ impl Mirror {
     }
 
     /// All there is at a revision.
-    pub(super) fn replace(&mut self, all: Vec<(Key, Value, Rev)>, revision: Rev) {
-        self.keys = all.into_iter().map(|(key, value, rev)| (key, (Some(value), rev))).collect();
+    pub(super) fn replace(&mut self, all: Snapshot) {
+        let Snapshot { keys, revision } = all;
+        self.keys = keys.into_iter().map(|(key, value, rev)| (key, (Some(value), rev))).collect();
         self.gone.clear();
         self.heard = Rev(revision.0 + 1);
         self.index();

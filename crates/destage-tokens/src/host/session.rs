@@ -1,8 +1,7 @@
 //! A host's life at the store: its lease, its session, and what becomes of others whose session has ended.
 
 use super::{Effect, Host, Kept, Stage};
-use crate::{HostId, Key, LeaseId, Mode, Rev, Root, Value};
-use alloc::vec::Vec;
+use crate::{HostId, Key, LeaseId, Mode, Rev, Root, Snapshot};
 use destage_core::{Span, Time};
 
 /// The lease, and what is known by it.
@@ -74,11 +73,11 @@ impl Host {
     }
 
     /// What the store holds at a revision, in any order. What changes from there is told by [`Host::event`].
-    pub fn loaded(&mut self, now: Time, all: Option<(Vec<(Key, Value, Rev)>, Rev)>) {
+    pub fn loaded(&mut self, now: Time, all: Option<Snapshot>) {
         self.lease.is_loading = false;
         match all {
-            Some((all, revision)) => {
-                self.mirror.replace(all, revision);
+            Some(all) => {
+                self.mirror.replace(all);
                 if self.stage == Stage::Loading {
                     self.stage = Stage::Entering;
                 }

@@ -297,7 +297,7 @@ impl World {
 
     pub(crate) fn load(&mut self, m: usize, now: Time, is_lost: bool) -> Result<(), String> {
         self.machines[m].load = false;
-        let all = (!is_lost).then(|| (self.store.all(), self.store.revision()));
+        let all = (!is_lost).then(|| self.store.all());
         self.machines[m].events.clear();
         self.machines[m].is_watching = !is_lost;
         self.tell(m, now, |host| host.loaded(now, all))
