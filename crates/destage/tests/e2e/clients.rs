@@ -39,8 +39,22 @@ fn shop_holds_what_the_clients_wrote(server: &Server, database: &Database) {
 }
 
 fn python(python: &str, port: &str, protocol: &str, section: &str) {
+    python_with(python, port, protocol, section, &[]);
+}
+
+/// The same with these variables in its environment.
+#[track_caller]
+pub(crate) fn python_with(
+    python: &str,
+    port: &str,
+    protocol: &str,
+    section: &str,
+    variables: &[(&str, String)],
+) {
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/clients/python/client.py");
-    checked(Command::new(python).args(["-B", program, port, protocol, section]));
+    let mut client = Command::new(python);
+    client.args(["-B", program, port, protocol, section]).envs(variables.iter().cloned());
+    checked(&mut client);
 }
 
 fn go(program: &str, port: &str, protocol: &str, section: &str) {
