@@ -1,5 +1,6 @@
 //! The functions that scripts call, above all the commands.
 
+use super::numbers::replied;
 use super::parse::{RENAME, TIME, command};
 use super::run::Run;
 use super::syntax::Function;
@@ -187,7 +188,10 @@ impl Run<'_, '_> {
 /// The bytes between two places, both included, from 1; negative ones count from the end.
 fn part(text: &[u8], from: f64, to: f64) -> &[u8] {
     let len = text.len() as i64;
-    let place = |at: f64| if at < 0.0 { (at as i64).saturating_add(len + 1) } else { at as i64 };
+    let place = |at: f64| match replied(at) {
+        at @ ..0 => at.saturating_add(len + 1),
+        at => at,
+    };
     let (from, to) = (place(from).max(1), place(to).min(len));
     if from > to { b"" } else { &text[from as usize - 1..to as usize] }
 }
@@ -206,7 +210,7 @@ mod tests {
             (3.0, 2.0, ""),
             (1.0, 0.0, ""),
             (-9.0, 1.0, "a"),
-            (f64::NAN, f64::INFINITY, "abc"),
+            (f64::NAN, f64::INFINITY, ""),
         ] {
             assert_eq!(part(b"abc", from, to), expected.as_bytes(), "{from} {to}");
         }

@@ -99,9 +99,7 @@ impl Engine {
             (b"flush", _) => {
                 ReplyError::fixed(Code::Err, "SCRIPT FLUSH only support SYNC|ASYNC option")
             }
-            (b"kill", []) => {
-                ReplyError::fixed(Code::NotBusy, "No scripts in execution right now.")
-            }
+            (b"kill", []) => ReplyError::fixed(Code::NotBusy, "No scripts in execution right now."),
             _ => ReplyError::fixed(
                 Code::Err,
                 "unknown SCRIPT subcommand, or another number of arguments; supported: LOAD script, EXISTS sha1 [sha1 ...], \

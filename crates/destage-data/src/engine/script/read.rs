@@ -33,10 +33,8 @@ pub(in crate::engine) fn split_keys<'l, 'a>(
     let count = integer(count).map_err(|_| NOT_INTEGER)?;
     let count = usize::try_from(count)
         .map_err(|_| ReplyError::fixed(Code::Err, "Number of keys can't be negative"))?;
-    rest.split_at_checked(count).ok_or(ReplyError::fixed(
-        Code::Err,
-        "Number of keys can't be greater than number of args",
-    ))
+    rest.split_at_checked(count)
+        .ok_or(ReplyError::fixed(Code::Err, "Number of keys can't be greater than number of args"))
 }
 
 impl Prepared {

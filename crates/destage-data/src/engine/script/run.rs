@@ -49,9 +49,8 @@ impl Context<'_> {
         reply: &mut Reply<'_>,
     ) -> Result<(), Trouble> {
         let call = prepared.script.as_deref().expect("a script was read");
-        let texts = |all: &[Box<[u8]>]| {
-            Value::list(all.iter().map(|text| Value::text(text)).collect())
-        };
+        let texts =
+            |all: &[Box<[u8]>]| Value::list(all.iter().map(|text| Value::text(text)).collect());
         let mut run = Run {
             context: self,
             call,
@@ -119,7 +118,9 @@ impl<'r> Run<'r, '_> {
             }
             Statement::Each { places, list, body } => {
                 let list = self.value(list)?;
-                let Value::List(list) = &list else { return Err(unfit("go through", &list).into()) };
+                let Value::List(list) = &list else {
+                    return Err(unfit("go through", &list).into());
+                };
                 for (number, value) in list.values.iter().enumerate() {
                     if matches!(value, Value::Nil) {
                         break;

@@ -26,7 +26,11 @@ pub(super) enum Statement {
         body: Vec<Statement>,
     },
     /// `for i, value in ipairs(list) do`: the second place may be missing.
-    Each { places: (usize, Option<usize>), list: Expression, body: Vec<Statement> },
+    Each {
+        places: (usize, Option<usize>),
+        list: Expression,
+        body: Vec<Statement>,
+    },
     /// `do ... end`
     Block(Vec<Statement>),
     Break,
