@@ -37,7 +37,7 @@ fn whatever_else_is_refused_with_what_it_is_and_where() {
         ("repeat until true", "'repeat'"),
         ("local function f() end", "'function'"),
         ("return (function() end)()", "'function'"),
-        ("x = 1", "no local variable"),
+        ("x = 1", "'x'"),
         ("KEYS[1] = 1", "no local variable"),
         ("return y", "'y'"),
         ("return cjson.encode(KEYS)", "'cjson'"),

@@ -124,7 +124,7 @@ fn a_script_ends_however_much_it_would_do() {
     let mut script = script();
     for text in [
         "for i = 1, 1e9 do end",
-        "for i = 1, 2, 0 do end",
+        "for i = 2, 1, 0 do end",
         "local t = 'x' for i = 1, 40 do t = t .. t end",
         "local t = {1} for i = 1, 60 do t = {t, t} end return t",
         "local t = {1} for i = 1, 25 do t = {t, t} end return t",

@@ -119,6 +119,9 @@ const SCRIPTS: &[(&str, usize, &[Kind])] = &[
     ("return redis.call('mget', unknown, KEYS[1])", 1, &[]),
 ];
 
+/// A server needs a table, and these keys are none of it.
+const TABLES: &str = "CREATE TABLE prices (id INTEGER PRIMARY KEY, amount INTEGER);";
+
 /// What an argument is.
 #[derive(Clone, Copy)]
 enum Kind {
@@ -191,7 +194,7 @@ fn state(client: &mut Client) -> Vec<Reply> {
 }
 
 fn empty(client: &mut Client) {
-    KEYS.iter().for_each(|key| drop(client.call(&["DEL", key]).int()));
+    KEYS.iter().for_each(|key| _ = client.call(&["DEL", key]).int());
 }
 
 /// > A script replies as it does in Redis.
@@ -199,7 +202,7 @@ fn empty(client: &mut Client) {
 fn scripts_of_locks_and_limits_reply_as_in_redis() {
     let scratch = Scratch::new();
     let Some(redis) = Redis::start(&scratch) else { return };
-    let database = Database::sqlite(&scratch);
+    let database = Database::sqlite(&scratch).with(TABLES);
     let server = launch(&scratch, &database, "data", "unmapped = 'cache'").start();
     let taken = &SCRIPTS[..SCRIPTS.len() - 1];
     let (mut done, mut failed, mut changed) = (vec![0; taken.len()], 0, 0);
@@ -313,7 +316,7 @@ fn expressions_of_scripts_have_the_values_that_they_have_in_redis() {
     let scratch = Scratch::new();
     let Some(redis) = Redis::start(&scratch) else { return };
     let mut redis = redis.client();
-    let database = Database::sqlite(&scratch);
+    let database = Database::sqlite(&scratch).with(TABLES);
     let server = launch(&scratch, &database, "data", "unmapped = 'cache'").start();
     let mut client = server.client();
     let seed = 3;
@@ -352,9 +355,9 @@ fn expressions_of_scripts_have_the_values_that_they_have_in_redis() {
 #[test]
 fn a_lock_is_gone_after_a_crash_and_a_script_that_is_not_taken_is_refused() {
     let scratch = Scratch::new();
-    let database = Database::sqlite(&scratch);
+    let database = Database::sqlite(&scratch).with(TABLES);
     let launch = launch(&scratch, &database, "data", "unmapped = ['lock:*']");
-    let mut server = launch.start();
+    let server = launch.start();
     let mut client = server.client();
     client.run("SET lock:a me NX PX 100000000").ok();
     let (release, _, _) = SCRIPTS[0];
