@@ -43,7 +43,7 @@ fn whatever_else_is_refused_with_what_it_is_and_where() {
         ("return cjson.encode(KEYS)", "'cjson'"),
         ("return redis.sha1hex('a')", "'redis.sha1hex'"),
         ("return ('a'):upper()", "':'"),
-        ("return { a = 1 }", "'='"),
+        ("return { a = 1 }", "'a'"),
         ("return { [1] = 1 }", "names"),
         ("for k, v in pairs(KEYS) do end", "'pairs'"),
         ("return unpack(KEYS)", "'unpack'"),
