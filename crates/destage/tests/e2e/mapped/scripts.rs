@@ -136,7 +136,7 @@ impl Kind {
     fn any(self, random: &mut Random) -> String {
         let choices: &[&str] = match self {
             Self::Value => &["me", "you", "", "7", "x y"],
-            Self::Time => &["100000000", "200000000", "300000000", "0", "-1", "soon", "1.5"],
+            Self::Time => &["100000000", "200000000", "300000000", "0", "-1", "soon", ""],
             Self::Flag => &["0", "1"],
             Self::Amount => &["1", "2", "3", "10", "x", "2.5"],
         };
