@@ -84,7 +84,7 @@ impl Run<'_, '_> {
                     return Ok(Value::Number(text.len() as f64));
                 }
                 let from = number(&arguments[1])?;
-                let to = arguments.get(2).map_or(Ok(-1.0), number)?;
+                let to = arguments.get(2).map(number).transpose()?.unwrap_or(-1.0);
                 Value::text(part(&text, from, to))
             }
         })

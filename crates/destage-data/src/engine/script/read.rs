@@ -22,13 +22,13 @@ pub(super) fn not_taken(what: &str) -> ReplyError {
     ))
 }
 
+type Words<'l, 'a> = &'l [&'a [u8]];
+
 /// The words of EVAL and its kin behind the script: its keys, and its other arguments.
 ///
 /// # Errors
 /// The count of the keys, which comes first, is none.
-pub(in crate::engine) fn split_keys<'l, 'a>(
-    words: &'l [&'a [u8]],
-) -> Result<(&'l [&'a [u8]], &'l [&'a [u8]]), ReplyError> {
+fn split_keys<'l, 'a>(words: Words<'l, 'a>) -> Result<(Words<'l, 'a>, Words<'l, 'a>), ReplyError> {
     let (count, rest) = words.split_first().ok_or(NOT_INTEGER)?;
     let count = integer(count).map_err(|_| NOT_INTEGER)?;
     let count = usize::try_from(count)

@@ -16,23 +16,23 @@ pub(super) enum Statement {
     /// A call whose value nobody wants.
     Call(Expression),
     /// Conditions with what is done, the first that holds; and what is done if none does.
-    If(Vec<(Expression, Vec<Statement>)>, Vec<Statement>),
+    If(Vec<(Expression, Vec<Self>)>, Vec<Self>),
     /// `for i = first, last, step do`
     Count {
         place: usize,
         first: Expression,
         last: Expression,
         step: Option<Expression>,
-        body: Vec<Statement>,
+        body: Vec<Self>,
     },
     /// `for i, value in ipairs(list) do`: the second place may be missing.
     Each {
         places: (usize, Option<usize>),
         list: Expression,
-        body: Vec<Statement>,
+        body: Vec<Self>,
     },
     /// `do ... end`
-    Block(Vec<Statement>),
+    Block(Vec<Self>),
     Break,
     Return(Option<Expression>),
 }
@@ -49,17 +49,17 @@ pub(super) enum Expression {
     /// Its other arguments.
     Arguments,
     Local(usize),
-    Index(Box<Expression>, Box<Expression>),
-    Not(Box<Expression>),
-    Minus(Box<Expression>),
-    Length(Box<Expression>),
-    And(Box<Expression>, Box<Expression>),
-    Or(Box<Expression>, Box<Expression>),
-    Binary(Operator, Box<Expression>, Box<Expression>),
+    Index(Box<Self>, Box<Self>),
+    Not(Box<Self>),
+    Minus(Box<Self>),
+    Length(Box<Self>),
+    And(Box<Self>, Box<Self>),
+    Or(Box<Self>, Box<Self>),
+    Binary(Operator, Box<Self>, Box<Self>),
     /// `{ a, b }`
-    List(Vec<Expression>),
+    List(Vec<Self>),
     /// A call, with its line, from 1.
-    Call(Function, Vec<Expression>, u32),
+    Call(Function, Vec<Self>, u32),
 }
 
 /// What stands between two values.
