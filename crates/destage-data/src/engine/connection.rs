@@ -130,6 +130,7 @@ impl Engine {
                 self.unwatch(session);
                 Reply::new(&mut session.out, session.protocol).ok();
             }
+            Verb::Script => self.script_command(session, args),
             Verb::Scan => self.scan_command(client, session, args),
             Verb::DbSize => {
                 let keys = i64::try_from(self.keys_in_memory()).unwrap_or(i64::MAX);
