@@ -117,7 +117,7 @@ mod tests {
             let key = match n % 3 {
                 0 => mix(n) % 40_000,
                 1 => n,
-                _ => mix(n) % 1_000 << 47,
+                _ => (mix(n) % 1_000) << 47,
             };
             let next = map.len() as u32;
             assert_eq!(numbers.get(key), map.get(&key).copied());
