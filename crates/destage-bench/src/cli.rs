@@ -12,6 +12,7 @@ use crate::device::DeviceArgs;
 use crate::keys::Shape;
 use crate::mount::MountArgs;
 use crate::replicas::ReplicasArgs;
+use crate::sim::SimArgs;
 use crate::tpcc::TpccArgs;
 use crate::ycsb::YcsbArgs;
 
@@ -39,6 +40,8 @@ pub(crate) enum Command {
     Bg(BgArgs),
     /// Measure buffered writes on other servers: what copies cost, and how long a take-over takes
     Replicas(ReplicasArgs),
+    /// Compare how fast `destage sim` and libCacheSim simulate the same accesses
+    Sim(SimArgs),
     /// Serve an NBD export that takes as long as a modelled disk
     #[command(hide = true)]
     Device(DeviceArgs),

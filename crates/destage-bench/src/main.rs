@@ -1,6 +1,6 @@
 //! Side-by-side benchmarks: one machine, one run, one client, everything through a socket.
 //!
-//! `data`, `block`, `mount`, `tpcc`, `ycsb`, `bg` and `replicas` start Destage and its peers, run the sides of each comparison in turn, and print
+//! `sim` runs simulators over traces. `data`, `block`, `mount`, `tpcc`, `ycsb`, `bg` and `replicas` start Destage and its peers, run the sides of each comparison in turn, and print
 //! the ratios pair by pair with the servers' CPU time per request. `load`, `proxy` and `device` are their load
 //! generator, their delaying proxy and their modelled disk, on their own.
 
@@ -31,6 +31,7 @@ mod redis_benchmark;
 mod replicas;
 mod report;
 mod servers;
+mod sim;
 mod stats;
 mod tpcc;
 mod wire;
@@ -60,6 +61,7 @@ fn main() -> ExitCode {
         Command::Bg(arguments) => bg::run(&arguments),
         Command::Ycsb(arguments) => ycsb::run(&arguments),
         Command::Replicas(arguments) => replicas::run(&arguments),
+        Command::Sim(arguments) => sim::run(&arguments),
         Command::Load(arguments) => run_load(&arguments),
         Command::Proxy(arguments) => run_proxy(&arguments),
     };
